@@ -1,0 +1,120 @@
+"""Geometries: the space in which a weight moves, and how tangent vectors move along with it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from spherenorm.views import ViewLike, as_view
+
+__all__ = ["EUCLIDEAN", "Euclidean", "Geometry", "Move", "Sphere"]
+
+
+class Move(Protocol):
+    """A finished move of a weight."""
+
+    @property
+    def weight(self) -> Tensor:
+        """The weight after the move."""
+
+    def transport(self, vector: Tensor) -> Tensor:
+        """The parallel transport of a tangent vector at the old weight to the new one."""
+
+
+class Geometry(Protocol):
+    """Where a weight lives."""
+
+    def move(self, weight: Tensor, direction: Tensor) -> Move:
+        """Move `weight` by minus `direction`, both of the same shape."""
+
+
+@dataclass(frozen=True)
+class Translation:
+    """w' = w - d; vectors stay what they are."""
+
+    weight: Tensor
+
+    def transport(self, vector: Tensor) -> Tensor:
+        return vector
+
+
+@dataclass(frozen=True)
+class Euclidean:
+    """Flat space: w' = w - d, transport is the identity."""
+
+    def move(self, weight: Tensor, direction: Tensor) -> Translation:
+        return Translation(weight - direction)
+
+
+EUCLIDEAN = Euclidean()
+
+
+@dataclass(frozen=True)
+class Geodesic:
+    """The arc from w along -d, |d| long, on the sphere of radius |w|, for each unit (see `Sphere`)."""
+
+    start: Tensor
+    direction: Tensor
+    squared_radius: Tensor
+    angle: Tensor
+    view: ViewLike
+
+    @property
+    def weight(self) -> Tensor:
+        return torch.cos(self.angle) * self.start - _sinc(self.angle) * self.direction
+
+    def transport(self, vector: Tensor) -> Tensor:
+        along = as_view(self.view).inner(self.direction, vector) / self.squared_radius
+        return vector + along * (_sinc(self.angle) * self.start - 0.5 * _sinc(self.angle / 2) ** 2 * self.direction)
+
+
+@dataclass(frozen=True)
+class Sphere:
+    r"""Each unit moves on the sphere of its own radius r = |w|; with r = 1 this is the Grassmann manifold G(1, n).
+
+    With d the tangent part of the direction and theta = |d| / r the angle of the move,
+
+        w' = exp_w(-d) = cos(theta) w - (sin(theta) / theta) d,
+
+    and a tangent vector x is carried along by parallel transport, which keeps its length and its angle to the path:
+
+        x' = x + (<d, x> / r^2) ((sin(theta) / theta) w - (1 - cos(theta)) / theta^2 d).
+
+    Cho and Lee put weights on the unit sphere first (`Sphere.normalize`), where their step sizes are meant: an angle in
+    radians. On another radius the same direction turns the unit by |d| / r. A zero unit stays where it is, and so does
+    every entry of a 1-d weight under the view "channel": keep biases and gains in a Euclidean param_group.
+
+    Source: Cho and Lee 2017, *Riemannian approach to batch normalization*, arXiv:1709.09603, Section 3.
+    """
+
+    view: ViewLike = "channel"
+
+    def __post_init__(self) -> None:
+        as_view(self.view)
+
+    def move(self, weight: Tensor, direction: Tensor) -> Geodesic:
+        view = as_view(self.view)
+        squared = view.inner(weight, weight)
+        exists = squared > 0
+        safe = torch.where(exists, squared, 1)
+        tangent = direction - view.radial_coefficient(weight, direction) * weight
+        tangent = torch.where(exists, tangent, 0)
+        squared_angle = view.inner(tangent, tangent) / safe
+        # The square root has no derivative at 0, where the angle is 0 for certain.
+        moves = squared_angle > 0
+        angle = torch.where(moves, torch.sqrt(torch.where(moves, squared_angle, 1)), 0)
+        return Geodesic(weight, tangent, safe, angle, self.view)
+
+    def normalize(self, weight: Tensor) -> Tensor:
+        """w / |w| for each unit: where training on the sphere starts. A zero unit stays zero."""
+        norm = as_view(self.view).norm(weight)
+        return weight / torch.where(norm > 0, norm, 1)
+
+
+def _sinc(angle: Tensor) -> Tensor:
+    """sin(x) / x, 1 at 0."""
+    return torch.sinc(angle / math.pi)

@@ -1,0 +1,236 @@
+"""`torch.optim.Optimizer` classes made from recipes, and the drop-in classes of the library's own.
+
+    opt = spherenorm.optim.AdamP(model.parameters(), lr=1e-3, weight_decay=1e-2)
+
+Everything a torch optimizer does is here: param_groups, schedulers, state_dict, hooks, closures, pickling.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, overload
+
+import torch
+from torch import Tensor
+from torch.optim.optimizer import Optimizer, ParamsT
+
+from spherenorm import recipes
+from spherenorm.registry import Recipe, defaults, find_recipe, reference
+from spherenorm.rule import Rule
+
+__all__ = ["SGD", "SGDG", "SGDP", "SGDW", "Adam", "AdamG", "AdamP", "AdamW", "RMSprop", "RecipeOptimizer", "torch_optimizer"]
+
+_NOT_HYPER_PARAMETERS = ("params", "param_names", "recipe", "maximize")
+
+
+class RecipeOptimizer(Optimizer):
+    """A torch optimizer that steps each weight by the rule of its param_group's recipe. Made by `torch_optimizer`.
+
+    Args:
+        params: parameters, named parameters, or param_groups. A group may override any hyper-parameter, and may name
+            another recipe under "recipe" (a registered name or `module:function`), whose own defaults then hold for it.
+        maximize: ascend instead of descend.
+        *args, **hyper_parameters: those of the recipe, in its order.
+
+    The state of a parameter is its rule's, under the rule's names; in half precision it is kept in float32.
+
+    Raises:
+        TypeError: an unknown hyper-parameter, or a parameter that is complex or integer.
+        ValueError: a hyper-parameter outside its interval. Neither changes anything.
+    """
+
+    recipe: ClassVar[Recipe]
+
+    def __init__(self, params: ParamsT, *args: Any, maximize: bool = False, **hyper_parameters: Any) -> None:
+        bound = inspect.signature(self.recipe).bind(*args, **hyper_parameters)
+        bound.apply_defaults()
+        super().__init__(params, {**bound.arguments, "maximize": maximize, "recipe": reference(self.recipe)})
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add a group; see the class. Its `params` may be a tensor, tensors, or (name, tensor) pairs."""
+        if not isinstance(param_group, dict):
+            raise TypeError(f"param_group must be a dict, got {type(param_group).__name__}")
+        group = dict(param_group)
+        if not isinstance(group["params"], Tensor | set):
+            group["params"] = list(group["params"])
+        recipe = find_recipe(group.get("recipe", self.recipe))
+        group["recipe"] = reference(recipe)
+        if recipe is not self.recipe and find_recipe(group["recipe"]) is not recipe:
+            raise ValueError(f"recipe {group['recipe']!r} of a param_group must be importable by that name")
+        group_defaults = self.defaults if recipe is self.recipe else {**defaults(recipe), "maximize": self.defaults["maximize"]}
+        for name, default in group_defaults.items():
+            if group.setdefault(name, default) is inspect.Parameter.empty:
+                raise ValueError(f"recipe {group['recipe']!r} needs {name}, and the param_group does not set it")
+        _refuse_misspelled(group, recipe)
+        self._rule(group)
+        self._check_dtypes(group["params"])
+        super().add_param_group(group)
+        for name in self.defaults.keys() - group_defaults.keys() - {"recipe"}:
+            del group[name]  # a hyper-parameter of this class that the group's own recipe does not have
+
+    @overload
+    def step(self, closure: None = None) -> None: ...
+    @overload
+    def step(self, closure: Callable[[], float]) -> float: ...
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:
+        """Step every parameter that has a gradient; `closure` reevaluates the model and returns the loss.
+
+        Raises:
+            TypeError: a sparse gradient; ValueError: a hyper-parameter has left its interval. Neither changes anything.
+        """
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        rules = [self._rule(group) for group in self.param_groups]
+        self._check_gradients()
+        for rule, group in zip(rules, self.param_groups, strict=True):
+            for weight in group["params"]:
+                if weight.grad is None:
+                    continue
+                grad = -weight.grad if group["maximize"] else weight.grad
+                state = self.state[weight] or rule.init(weight)
+                moved, self.state[weight] = rule.step(weight, grad, state)
+                weight.copy_(moved)
+        return loss
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Load a `state_dict`, bit by bit: of this class, or of the optimizer it stands in for (torch.optim, `adamp`).
+
+        Hyper-parameters that the other optimizer does not have keep their present values; entries of its state that this
+        one does not have are left out.
+
+        Raises:
+            ValueError: the state has other shapes, or belongs to another recipe. Nothing changes then.
+        """
+        state_dict = dict(state_dict)
+        saved_groups = [dict(group) for group in state_dict["param_groups"]]
+        if len(saved_groups) != len(self.param_groups):
+            raise ValueError(f"the state_dict has {len(saved_groups)} param_groups, the optimizer {len(self.param_groups)}")
+        restored: dict[Tensor, dict[str, Tensor]] = {}
+        for saved_group, group in zip(saved_groups, self.param_groups, strict=True):
+            if saved_group.setdefault("recipe", group["recipe"]) != group["recipe"]:
+                raise ValueError(f"the state_dict is of recipe {saved_group['recipe']!r}, the param_group of {group['recipe']!r}")
+            if len(saved_group["params"]) != len(group["params"]):
+                raise ValueError(
+                    f"the state_dict's param_group has {len(saved_group['params'])} parameters, the optimizer's {len(group['params'])}"
+                )
+            for name, value in group.items():
+                saved_group.setdefault(name, value)
+            rule = self._rule(saved_group)
+            for key, weight in zip(saved_group["params"], group["params"], strict=True):
+                saved = {name: value for name, value in state_dict["state"].get(key, {}).items() if value is not None}
+                if saved:
+                    restored[weight] = self._restore(weight, rule.init(weight), saved)
+        super().load_state_dict({**state_dict, "param_groups": saved_groups})
+        # torch would have cast the state to the weight's dtype: a float32 momentum of a bfloat16 weight must stay whole.
+        self.state.update(restored)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        # The class is found again by its recipe, so that an optimizer class of any variable name pickles.
+        cls = type(self)
+        if "recipe" in vars(cls) and torch_optimizer(cls.recipe, cls.__name__) is cls:
+            return _unpickle, (cls.recipe, cls.__name__), self.__getstate__()
+        return super().__reduce_ex__(protocol)
+
+    def _rule(self, group: Mapping[str, Any]) -> Rule:
+        """The group's rule at its present hyper-parameters."""
+        own = group["recipe"] == reference(self.recipe)
+        recipe = self.recipe if own else find_recipe(group["recipe"])
+        hyper_parameters = {name: group[name] for name in defaults(recipe)}
+        for name, default in defaults(recipe).items():
+            value = hyper_parameters[name]
+            if name == "betas" and isinstance(default, tuple) and (not isinstance(value, tuple | list) or len(value) != len(default)):
+                raise ValueError(f"betas must be {len(default)} numbers, got {value!r}")
+        return recipe(**hyper_parameters)
+
+    def _check_dtypes(self, params: Any) -> None:
+        first = sum(len(group["params"]) for group in self.param_groups)
+        for index, entry in enumerate([params] if isinstance(params, Tensor) else params, first):
+            name, weight = entry if isinstance(entry, tuple) else (None, entry)
+            if isinstance(weight, Tensor) and not weight.is_floating_point():
+                kind = "complex" if weight.is_complex() else "integer"
+                raise TypeError(
+                    f"{_describe(index, weight, name)} is {kind} ({weight.dtype}); only real floating-point weights can be optimized"
+                )
+
+    def _check_gradients(self) -> None:
+        index = 0
+        for group in self.param_groups:
+            for weight, name in zip(group["params"], group.get("param_names", [None] * len(group["params"])), strict=True):
+                if weight.grad is not None and weight.grad.is_sparse:
+                    raise TypeError(f"{_describe(index, weight, name)} has a sparse gradient; pass sparse=False to its embedding")
+                index += 1
+
+    def _restore(self, weight: Tensor, template: dict[str, Tensor], saved: Mapping[str, Any]) -> dict[str, Tensor]:
+        """`saved` in the dtypes and on the device of `template`, whose values stand in for missing entries."""
+        index = [id(w) for group in self.param_groups for w in group["params"]].index(id(weight))
+        if template and not saved.keys() & template.keys():
+            raise ValueError(f"{_describe(index, weight)}: the state_dict holds {sorted(saved)}, the recipe's state is {sorted(template)}")
+        state = {}
+        for name, fresh in template.items():
+            value = torch.as_tensor(saved.get(name, fresh))
+            if value.shape != fresh.shape:
+                raise ValueError(
+                    f"{_describe(index, weight)}: {name} has shape {tuple(value.shape)} in the state_dict, not {tuple(fresh.shape)}"
+                )
+            state[name] = torch.empty_like(fresh).copy_(value)
+        return state
+
+
+def _describe(index: int, weight: Tensor, name: str | None = None) -> str:
+    return f"parameter {index}{f' ({name})' if name else ''} of shape {tuple(weight.shape)}"
+
+
+def _refuse_misspelled(group: Mapping[str, Any], recipe: Recipe) -> None:
+    """torch allows any extra entry in a group; one that nearly is a hyper-parameter is a mistake."""
+    known = [*defaults(recipe), *_NOT_HYPER_PARAMETERS]
+    for name in group:
+        close = difflib.get_close_matches(str(name), known, n=1, cutoff=0.85)
+        if close and name not in known:
+            raise ValueError(f"param_group entry {name!r}: did you mean {close[0]!r}?")
+
+
+def _unpickle(recipe: Recipe, name: str) -> RecipeOptimizer:
+    cls = torch_optimizer(recipe, name)
+    return cls.__new__(cls)
+
+
+def torch_optimizer(recipe: Recipe | str, name: str | None = None) -> type[RecipeOptimizer]:
+    """The `torch.optim.Optimizer` class of a recipe; its arguments and their defaults are the recipe's.
+
+    Args:
+        recipe: a recipe, a registered name, or `module:function`.
+        name: the name of the class; by default the recipe's in CamelCase.
+
+    An optimizer pickles if its recipe can be imported.
+    """
+    function = find_recipe(recipe)
+    return _optimizer_class(function, name or "".join(part.capitalize() for part in function.__name__.split("_")))
+
+
+@functools.cache
+def _optimizer_class(function: Recipe, name: str) -> type[RecipeOptimizer]:
+    doc = f"{inspect.getdoc(function) or ''}\n\nA torch.optim.Optimizer; see `RecipeOptimizer` for what all of them share."
+    cls = type(name, (RecipeOptimizer,), {"recipe": staticmethod(function), "__doc__": doc, "__module__": function.__module__})
+    hyper_parameters = inspect.signature(function).parameters.values()
+    params = inspect.Parameter("params", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    maximize = inspect.Parameter("maximize", inspect.Parameter.KEYWORD_ONLY, default=False)
+    cls.__signature__ = inspect.Signature([params, *hyper_parameters, maximize])  # type: ignore[attr-defined]
+    return cls
+
+
+SGD = torch_optimizer(recipes.sgd, "SGD")
+SGDW = torch_optimizer(recipes.sgdw, "SGDW")
+SGDP = torch_optimizer(recipes.sgdp, "SGDP")
+Adam = torch_optimizer(recipes.adam, "Adam")
+AdamW = torch_optimizer(recipes.adamw, "AdamW")
+AdamP = torch_optimizer(recipes.adamp, "AdamP")
+RMSprop = torch_optimizer(recipes.rmsprop, "RMSprop")
+SGDG = torch_optimizer(recipes.sgdg, "SGDG")
+AdamG = torch_optimizer(recipes.adamg, "AdamG")

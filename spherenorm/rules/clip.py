@@ -1,0 +1,33 @@
+"""Clipping, unit by unit. What needs the whole model at once (a global norm) belongs to the training loop."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+
+from spherenorm.rule import Rule, Scalar, State, hyper
+from spherenorm.update import Update
+from spherenorm.views import ViewLike, as_view
+
+__all__ = ["UnitClip"]
+
+
+@dataclass(frozen=True)
+class UnitClip(Rule):
+    """Shorten the direction of each unit to at most nu: d min(1, nu / |d|) (Cho and Lee 2017, Section 4.2)."""
+
+    nu: Scalar = hyper("(0, inf)")
+    view: ViewLike = "channel"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        as_view(self.view)
+
+    def update(self, update: Update, state: State) -> tuple[Update, State]:
+        view = as_view(self.view)
+        squared = view.inner(update.direction, update.direction)
+        too_long = squared > self.nu**2
+        # The inner `where` keeps the root away from 0, where it has no derivative.
+        scale = torch.where(too_long, self.nu / torch.sqrt(torch.where(too_long, squared, 1)), 1)
+        return replace(update, direction=scale * update.direction), {}

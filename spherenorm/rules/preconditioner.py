@@ -1,0 +1,122 @@
+"""Preconditioners: rules that scale the direction by a running second moment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from spherenorm.rule import Rule, Scalar, State, hyper, scalar_state
+from spherenorm.update import Update
+from spherenorm.views import ViewLike, as_view
+
+__all__ = ["AdaptiveMoments", "RootMeanSquare", "UnitMoments"]
+
+
+@dataclass(frozen=True)
+class AdaptiveMoments(Rule):
+    """Momentum and preconditioner of Adam, t counted from 1:
+
+        m_t = beta1 m_{t-1} + (1 - beta1) d_t
+        v_t = beta2 v_{t-1} + (1 - beta2) d_t^2
+        direction = (m_t / (1 - beta1^t)) / (sqrt(v_t / (1 - beta2^t)) + eps)
+
+    With `nesterov` the numerator m_t is replaced by beta1 m_t + (1 - beta1) d_t, as in the released AdamP: the whole
+    numerator is preconditioned (its first step is then about 1.9 times the step size).
+
+    Args:
+        beta1, beta2: decay rates of the moments, in [0, 1).
+        eps: added to the root of the second moment.
+        nesterov: look ahead by one averaged step.
+        bias_correction: False leaves out both divisions, as the AdamP paper's Algorithm 2 is printed.
+
+    Source: Kingma and Ba 2015, Algorithm 1; the released AdamP.
+    """
+
+    beta1: Scalar = hyper("[0, 1)")
+    beta2: Scalar = hyper("[0, 1)")
+    eps: Scalar = hyper("[0, inf)", 1e-8)
+    nesterov: bool = False
+    bias_correction: bool = True
+
+    tangent_names = ("exp_avg",)
+
+    @property
+    def state_names(self) -> tuple[str, ...]:
+        return ("step", "exp_avg", "exp_avg_sq")
+
+    def init(self, weight: Tensor) -> State:
+        return {**super().init(weight), "step": scalar_state(weight)}
+
+    def update(self, update: Update, state: State) -> tuple[Update, State]:
+        entering, step = update.direction, state["step"] + 1
+        average = self.beta1 * state["exp_avg"] + (1 - self.beta1) * entering
+        square = self.beta2 * state["exp_avg_sq"] + (1 - self.beta2) * entering**2
+        numerator = self.beta1 * average + (1 - self.beta1) * entering if self.nesterov else average
+        root = square.sqrt()
+        if self.bias_correction:
+            numerator = numerator / (1 - self.beta1**step)
+            root = root / (1 - self.beta2**step) ** 0.5
+        return replace(update, direction=numerator / (root + self.eps)), {"step": step, "exp_avg": average, "exp_avg_sq": square}
+
+
+@dataclass(frozen=True)
+class RootMeanSquare(Rule):
+    """Preconditioner of RMSprop: v_t = alpha v_{t-1} + (1 - alpha) d_t^2; direction = d_t / (sqrt(v_t) + eps).
+
+    With `centered`, v_t is reduced by the square of the running mean of d (Graves 2013, Eq. 38 to 41).
+    Source: Tieleman and Hinton 2012, lecture 6.5; state names of torch.optim.RMSprop.
+    """
+
+    alpha: Scalar = hyper("[0, 1)", 0.99)
+    eps: Scalar = hyper("[0, inf)", 1e-8)
+    centered: bool = False
+
+    @property
+    def state_names(self) -> tuple[str, ...]:
+        return ("square_avg", "grad_avg") if self.centered else ("square_avg",)
+
+    def update(self, update: Update, state: State) -> tuple[Update, State]:
+        entering = update.direction
+        square = self.alpha * state["square_avg"] + (1 - self.alpha) * entering**2
+        if not self.centered:
+            return replace(update, direction=entering / (square.sqrt() + self.eps)), {"square_avg": square}
+        mean = self.alpha * state["grad_avg"] + (1 - self.alpha) * entering
+        direction = entering / ((square - mean**2).sqrt() + self.eps)
+        return replace(update, direction=direction), {"square_avg": square, "grad_avg": mean}
+
+
+@dataclass(frozen=True)
+class UnitMoments(Rule):
+    """Momentum and preconditioner of AdamG: Adam's moments with one scalar v per unit, t counted from 1:
+
+        m_t = beta1 m_{t-1} + (1 - beta1) d_t
+        v_t = beta2 v_{t-1} + (1 - beta2) |d_t|^2
+        direction = sqrt(1 - beta2^t) / (1 - beta1^t) m_t / sqrt(v_t + eps)
+
+    A scalar per unit leaves the direction of m_t, hence its tangency, alone. Source: Cho and Lee 2017, Algorithm 4.
+    """
+
+    beta1: Scalar = hyper("[0, 1)")
+    beta2: Scalar = hyper("[0, 1)")
+    eps: Scalar = hyper("[0, inf)", 1e-8)
+    view: ViewLike = "channel"
+
+    tangent_names = ("exp_avg",)
+
+    @property
+    def state_names(self) -> tuple[str, ...]:
+        return ("step", "exp_avg", "exp_avg_sq")
+
+    def init(self, weight: Tensor) -> State:
+        state = super().init(weight)
+        per_unit = torch.zeros_like(as_view(self.view).total(state["exp_avg"]))
+        return {**state, "step": scalar_state(weight), "exp_avg_sq": per_unit}
+
+    def update(self, update: Update, state: State) -> tuple[Update, State]:
+        entering, step = update.direction, state["step"] + 1
+        average = self.beta1 * state["exp_avg"] + (1 - self.beta1) * entering
+        square = self.beta2 * state["exp_avg_sq"] + (1 - self.beta2) * as_view(self.view).inner(entering, entering)
+        scale = (1 - self.beta2**step) ** 0.5 / (1 - self.beta1**step) / (square + self.eps).sqrt()
+        return replace(update, direction=scale * average), {"step": step, "exp_avg": average, "exp_avg_sq": square}

@@ -1,0 +1,94 @@
+"""The paper's contribution: test whether a weight is scale-invariant, and remove the radial part of its update."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+
+from spherenorm.rule import Rule, Scalar, State, hyper
+from spherenorm.update import Invariance, Update
+from spherenorm.views import ViewLike, as_view
+
+__all__ = ["RadialProjection", "ScaleInvarianceTest"]
+
+
+@dataclass(frozen=True)
+class ScaleInvarianceTest(Rule):
+    """Annotate the update with the units u for which |<w_u, g_u>| / (|w_u| |g_u|) < delta / sqrt(dim(w_u)) (paper, Eq. 12).
+
+    The raw gradient g is tested, not the direction. Views are tried in order and the first that passes wins: a weight
+    that every channel of passes is channel-wise invariant (BatchNorm), else one that passes as a whole is layer-wise
+    invariant (LayerNorm). Weights of fewer than two dimensions (biases, gains) are never flagged.
+
+    A unit whose gradient or weight is 0 has no direction to compare and is no evidence either way; a weight with no
+    evidence at all is not flagged. (The release takes its cosine as 0, hence as invariant.)
+
+    Args:
+        delta: the threshold; the paper suggests 0.1.
+        views: which views to try.
+        per: "tensor", as released, asks that all units of a view pass; "unit", as Eq. 12 reads, lets each channel
+            decide for itself and tries the next view only where no unit passed.
+    """
+
+    delta: Scalar = hyper("(0, inf)", 0.1)
+    views: tuple[ViewLike, ...] = ("channel", "layer")
+    per: Literal["tensor", "unit"] = "tensor"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if isinstance(self.views, str):
+            raise TypeError(f"ScaleInvarianceTest: views must be a sequence of views, got {self.views!r}")
+        for view in self.views:
+            as_view(view)
+        if self.per not in ("tensor", "unit"):
+            raise ValueError(f'ScaleInvarianceTest: per must be "tensor" or "unit", got {self.per!r}')
+
+    def update(self, update: Update, state: State) -> tuple[Update, State]:
+        weight, grad = update.weight, update.grad
+        if weight.ndim < 2:
+            return replace(update, invariance=Invariance()), {}
+        views = tuple(as_view(view) for view in self.views)
+        flags: list[torch.Tensor] = []
+        for view in views:
+            bound = self.delta / math.sqrt(max(view.size(weight), 1)) * (view.norm(weight) * view.norm(grad))
+            passes = view.inner(weight, grad).abs() < bound
+            if self.per == "tensor":
+                no_evidence = bound == 0
+                passes = (passes | no_evidence).all() & passes.any()
+            for earlier in flags:
+                passes = passes & ~earlier.any()
+            flags.append(passes)
+        return replace(update, invariance=Invariance(views, tuple(flags))), {}
+
+
+@dataclass(frozen=True)
+class RadialProjection(Rule):
+    """Remove the radial part of the direction: q = d - (<w, d> / <w, w>) w for each unit (paper, Eq. 11).
+
+    <w, q> = 0 to rounding at any scale of the weight; a zero unit keeps its direction.
+
+    Args:
+        view: project all units of this view. None projects the units that a `ScaleInvarianceTest` earlier in the chain
+            found invariant, and leaves the others alone (paper, Eq. 12).
+
+    Raises:
+        ValueError: on the first step, when `view` is None and no test came before.
+    """
+
+    view: ViewLike | None = None
+
+    def __post_init__(self) -> None:
+        if self.view is not None:
+            as_view(self.view)
+
+    def update(self, update: Update, state: State) -> tuple[Update, State]:
+        if self.view is not None:
+            radial = as_view(self.view).radial_coefficient(update.weight, update.direction) * update.weight
+        elif update.invariance is not None:
+            radial = update.invariance.radial_part(update.weight, update.direction)
+        else:
+            raise ValueError("RadialProjection() needs a ScaleInvarianceTest before it in the chain, or a view")
+        return replace(update, direction=update.direction - radial), {}

@@ -1,0 +1,24 @@
+"""The learning rate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from spherenorm.rule import Rule, Scalar, State, hyper
+from spherenorm.update import Update
+
+__all__ = ["StepSize"]
+
+
+@dataclass(frozen=True)
+class StepSize(Rule):
+    """Scale the direction by the learning rate: eta d.
+
+    Last in most chains. Before `HeavyBall`, the momentum accumulates steps instead of gradients, as in SGDG, which
+    differs under a learning-rate schedule.
+    """
+
+    lr: Scalar = hyper("[0, inf)")
+
+    def update(self, update: Update, state: State) -> tuple[Update, State]:
+        return replace(update, direction=self.lr * update.direction), {}
