@@ -1,86 +1,274 @@
-"""`python -m experiments run norm-growth`: the comparison experiments, from the command line."""
+"""`python -m experiments`: list, run, resume, inspect and report the studies of the paper.
+
+Exit codes: 0 everything asked for is done; 1 some runs failed; 2 the command is wrong; 3 the store cannot be written;
+130 interrupted (`resume` goes on).
+"""
 
 from __future__ import annotations
 
-import difflib
 import inspect
+import json
+import os
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.table import Table as RichTable
 
-from experiments.runner import Run
-from experiments.studies import norm_growth
+from experiments.engine import Engine, Report
+from experiments.report import write_report
+from experiments.results import Results
+from experiments.runner import Outcome, steps_of
+from experiments.spec import Spec
+from experiments.store import CorruptFileWarning, Store, StoreError
+from experiments.study import Plan, Study, find_study, study_classes
+from experiments.task import task_classes
 from spherenorm.registry import defaults, find_recipe, names
 
-STUDIES = {norm_growth.NAME: norm_growth}
+FAILED, USAGE, STORE, INTERRUPTED = 1, 2, 3, 130
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_show_locals=False, help=__doc__)
 console = Console()
+errors = Console(stderr=True)
+
+Out = Annotated[Path, typer.Option("--out", help="The store: finished runs, and the report.")]
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON document instead of text.")]
+Jobs = Annotated[int, typer.Option("--jobs", min=1, help="How many runs at a time.", show_default="one per core")]
+BackendName = Annotated[str, typer.Option("--backend", help="local (processes), ray, or slurm.")]
+CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
 
 
-@app.callback()
-def main() -> None:
-    """Comparison experiments on scale-invariant weights."""
+@app.command("list")
+def list_(as_json: AsJson = False) -> None:
+    """The studies, tasks and recipes."""
+    studies = {name: cls.title() for name, cls in study_classes().items()}
+    tasks = {name: (inspect.getdoc(cls) or "").splitlines()[0] for name, cls in task_classes().items()}
+    recipes = {name: f"({', '.join(defaults(find_recipe(name)))})" for name in names()}
+    if as_json:
+        print(json.dumps({"studies": studies, "tasks": tasks, "recipes": recipes}, indent=1))
+        return
+    for heading, entries in (("studies", studies), ("tasks", tasks), ("recipes (your own: module:function)", recipes)):
+        console.print(f"[bold]{heading}[/bold]")
+        for name, text in entries.items():
+            console.print(f"  [cyan]{name}[/cyan] {escape(text)}", soft_wrap=True, highlight=False)
 
 
 @app.command()
 def run(
-    study: Annotated[str | None, typer.Argument(help="Which study.")] = None,
+    studies: Annotated[list[str] | None, typer.Argument(help="Which studies; all of them by default.")] = None,
     optimizers: Annotated[str | None, typer.Option(help="Comma-separated: recipe names, or module:function for your own.")] = None,
-    seeds: Annotated[str, typer.Option(help="How many (3), a range (0:10) or a list (1,4,7).")] = "3",
-    epochs: Annotated[int, typer.Option(min=1)] = norm_growth.EPOCHS,
+    seeds: Annotated[str | None, typer.Option(help="How many (3), a range (0:10) or a list (1,4,7); the study's own by default.")] = None,
+    tier: Annotated[str, typer.Option(help="smoke (seconds), small (minutes on two cores), full (a GPU).")] = "small",
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, ...")] = "cpu",
-    out: Annotated[Path, typer.Option(help="Folder for the picture and the numbers.")] = Path("runs"),
-    list_: Annotated[bool, typer.Option("--list", help="Show the studies and the recipes, and run nothing.")] = False,
+    jobs: Jobs = CORES,
+    backend: BackendName = "local",
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="key=value, of a hyper-parameter, a task's option, epochs, batch_size or schedule; may be repeated."),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="What would run, what is there already, how long it would take.")] = False,
+    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also write event files (extra: tensorboard).")] = False,
+    out: Out = Path("runs"),
+    as_json: AsJson = False,
 ) -> None:
-    """Run a study: train, print its table, write its picture and the numbers behind it."""
-    if list_:
-        _list()
+    """Run studies. What has finished is not run again; what was interrupted goes on where it stood."""
+    with usage_errors():
+        chosen = [find_study(name) for name in dict.fromkeys(studies or study_classes())]
+        recipes = None if optimizers is None else tuple(dict.fromkeys(optimizers.split(",")))
+        for name in recipes or ():
+            find_recipe(name)
+        check_device(device)
+        plan = Plan(tier, None if seeds is None else parse_seeds(seeds), recipes, device, parse_settings(settings or []))
+        engine = Engine(chosen, plan, Store(out), backend, jobs)
+        engine.check()
+    if dry_run:
+        show_dry_run(engine, as_json)
         return
-    if study not in STUDIES:
-        raise typer.BadParameter(_unknown("study", study, list(STUDIES)), param_hint="STUDY")
-    chosen = optimizers.split(",") if optimizers is not None else list(norm_growth.OPTIMIZERS)
-    for optimizer in chosen:
-        try:
-            find_recipe(optimizer)(**norm_growth.OPTIMIZERS.get(optimizer, {}))
-        except (ValueError, TypeError) as error:
-            raise typer.BadParameter(str(error), param_hint="--optimizers") from None
-    seed_list, folder = _parse_seeds(seeds), out / norm_growth.NAME
-    _check_device(device)
-    with Progress(
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), console=console, transient=True
-    ) as progress:
-        bar = progress.add_task("training", total=len(chosen) * len(seed_list))
-
-        def done(finished: Run) -> None:
-            progress.advance(bar)
-            outcome = f"score {finished.score:.2f} %" if finished.diverged_at is None else f"diverged at step {finished.diverged_at}"
-            progress.console.print(
-                f"{finished.optimizer} seed {finished.seed}: norm {finished.norm[0]:.3f} -> {finished.norm[-1]:.3f}, {outcome}"
-            )
-
-        runs = norm_growth.run(chosen, seed_list, epochs, device, folder, done)
-    console.print(norm_growth.table(runs))
-    console.print(f"picture {norm_growth.picture(runs, folder)}, numbers {folder / norm_growth.NAME}.json and .csv", soft_wrap=True)
+    go(engine, as_json)
+    if tensorboard:
+        write_tensorboard(engine)
 
 
-def _list() -> None:
-    console.print("[bold]studies[/bold]")
-    for name, module in STUDIES.items():
-        console.print(f"  {name}: {(module.__doc__ or '').splitlines()[0]}", soft_wrap=True)
-    console.print("[bold]recipes[/bold]")
-    for name in names():
-        recipe = find_recipe(name)
+@app.command()
+def resume(jobs: Jobs = CORES, backend: BackendName = "local", out: Out = Path("runs"), as_json: AsJson = False) -> None:
+    """Finish everything that was ever asked of the store."""
+    for engine in planned(out, jobs, backend):
+        go(engine, as_json)
+
+
+@app.command()
+def status(out: Out = Path("runs"), as_json: AsJson = False) -> None:
+    """What is in the store, and what went wrong."""
+    states: dict[str, int] = {}
+    problems = []
+    for folder in Store(out).folders():
+        found = folder.status()
+        state = found.get("state", "never started")
+        states[state] = states.get(state, 0) + 1
+        if state == "failed":
+            problems.append({"run": folder.path.name, "error": found.get("error", "")})
+        problems += [{"run": folder.path.name, "error": f"set aside: {path.name}"} for path in sorted(folder.path.glob("*.corrupt-*"))]
+    if as_json:
+        print(json.dumps({"runs": states, "problems": problems}, indent=1))
+        return
+    console.print(", ".join(f"{count} {state}" for state, count in sorted(states.items())) or f"no runs in {out}", highlight=False)
+    for problem in problems:
+        console.print(f"[red]{problem['run']}[/red]: {escape(problem['error'])}", soft_wrap=True, highlight=False)
+
+
+@app.command()
+def report(
+    studies: Annotated[list[str] | None, typer.Argument(help="Which studies; all that were run by default.")] = None,
+    out: Out = Path("runs"),
+    file: Annotated[Path | None, typer.Option(help="The page; report.html in the store by default.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write one self-contained page: the scorecard of all claims, and every study's tables and pictures."""
+    with usage_errors():
+        wanted = {type(find_study(name)) for name in studies or ()}
+    found: dict[str, tuple[Study, Results]] = {}
+    for engine in planned(out, 1, "local"):
+        for study in engine.studies:
+            if not wanted or type(study) in wanted:
+                results = engine.trials(study)[1]
+                if study.name not in found or len(results) >= len(found[study.name][1]):
+                    found[study.name] = study, results
+    with usage_errors():
+        if not found:
+            raise ValueError(f"the store {out} holds no such study; `python -m experiments run` comes first")
+    path = file or out / "report.html"
+    with store_errors():
+        claims = write_report(list(found.values()), path)
+    if as_json:
+        print(json.dumps({"page": str(path), "claims": claims}, indent=1))
+        return
+    for claim in claims:
+        color = {"reproduced": "green", "not reproduced": "red"}.get(claim["outcome"], "yellow")
         console.print(
-            f"  {name}({', '.join(defaults(recipe))}): {(inspect.getdoc(recipe) or '').splitlines()[0]}", soft_wrap=True, highlight=False
+            f"[{color}]{claim['outcome']:>15}[/{color}]  {claim['study']}: {escape(claim['text'])}", highlight=False, soft_wrap=True
         )
+        console.print(f"{'':17}{escape(claim['ours'])}", style="dim", highlight=False, soft_wrap=True)
+    console.print(f"page: {path}", soft_wrap=True, highlight=False)
 
 
-def _parse_seeds(text: str) -> list[int]:
+def go(engine: Engine, as_json: bool) -> None:
+    """Run an engine with its progress shown, and exit with the code that fits the end."""
+    with store_errors(), interruptible(engine.store.root), visible_progress(as_json) as progress:
+        done = engine.run(progress)
+    tell(engine, done, as_json)
+    if done.failed:
+        raise typer.Exit(FAILED)
+
+
+def tell(engine: Engine, done: Report, as_json: bool) -> None:
+    total = {study.name: len(engine.trials(study)[1]) for study in engine.studies}
+    if as_json:
+        content = {"studies": total, "ran": len(done.outcomes), "diverged": done.count("diverged")}
+        print(json.dumps({**content, "failed": {o.id: o.error for o in done.failed}}, indent=1))
+        return
+    ran = f"{len(done.outcomes)} runs now, {sum(total.values())} results in {len(total)} studies"
+    console.print(f"{ran}; {done.count('diverged')} diverged, {len(done.failed)} failed", highlight=False)
+    for outcome in done.failed:
+        errors.print(f"[red]failed[/red] {outcome.id}: {escape(outcome.error)}", soft_wrap=True, highlight=False)
+
+
+def show_dry_run(engine: Engine, as_json: bool) -> None:
+    rows: list[dict[str, Any]] = []
+    for study in engine.studies:
+        trials, results = engine.trials(study)
+        ids, done = {t.spec.id: t.spec for t in trials}, {item.spec.id for item in results}
+        todo = [spec for name, spec in ids.items() if name not in done]
+        seconds = sum(engine.estimate(todo).values()) / engine.jobs
+        steps = sum(map(steps_of, todo))
+        rows.append(
+            {"study": study.name, "runs": len(ids), "cached": len(done), "to run": len(todo), "steps": steps, "seconds": round(seconds)}
+        )
+    if as_json:
+        print(json.dumps(rows, indent=1))
+        return
+    table = RichTable(title="what would run (later stages depend on these)")
+    for column in rows[0]:
+        table.add_column(column, justify="left" if column == "study" else "right")
+    for row in rows:
+        table.add_row(*map(str, row.values()))
+    console.print(table)
+
+
+def planned(out: Path, jobs: int, backend: str) -> Iterator[Engine]:
+    """The engines of every plan that was asked of the store, the first one first."""
+    store = Store(out)
+    for path in sorted((out / "plans").glob("*.json"), key=lambda path: path.stat().st_mtime):
+        request = store.read_json(f"plans/{path.name}")
+        if request is not None:
+            with usage_errors():
+                yield Engine([find_study(name) for name in request["studies"]], Plan.from_json(request["plan"]), store, backend, jobs)
+
+
+@contextmanager
+def visible_progress(quiet: bool) -> Iterator[Any]:
+    """A bar with the remaining time on a terminal; elsewhere a plain line now and then."""
+    if quiet:
+        yield lambda *_: None
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[left]} left"))
+    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
+        task = bar.add_task("runs", left="?")
+        last = time.monotonic()
+
+        def progress(outcome: Outcome, spec: Spec, ended: int, count: int, seconds_left: float) -> None:
+            nonlocal last
+            left = duration(seconds_left)
+            bar.update(task, completed=ended, total=count, left=left, description=f"{spec.task} {spec.recipe}")
+            if outcome.state == "failed":
+                errors.print(f"[red]failed[/red] {outcome.id}: {escape(outcome.error)}", soft_wrap=True, highlight=False)
+            if not console.is_terminal and (time.monotonic() - last > 10 or ended == count):
+                last = time.monotonic()
+                print(f"{ended}/{count} runs, {spec.task} {spec.recipe} seed {spec.seed} {outcome.state}, about {left} left", flush=True)
+
+        yield progress
+
+
+@contextmanager
+def interruptible(root: Path) -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        errors.print(f"interrupted; go on with: python -m experiments resume --out {root}", soft_wrap=True, highlight=False)
+        raise typer.Exit(INTERRUPTED) from None
+
+
+@contextmanager
+def usage_errors() -> Iterator[None]:
+    try:
+        yield
+    except (ValueError, TypeError) as error:
+        errors.print(f"[red]error[/red]: {escape(str(error))}", soft_wrap=True, highlight=False)
+        raise typer.Exit(USAGE) from None
+
+
+@contextmanager
+def store_errors() -> Iterator[None]:
+    try:
+        yield
+    except StoreError as error:
+        errors.print(f"[red]error[/red]: {escape(str(error))}; what was finished is kept", soft_wrap=True, highlight=False)
+        raise typer.Exit(STORE) from None
+
+
+def duration(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
+
+
+def parse_seeds(text: str) -> tuple[int, ...]:
+    """ "3", "0:10" or "1,4,7"."""
     try:
         if ":" in text:
             first, last = text.split(":")
@@ -92,21 +280,44 @@ def _parse_seeds(text: str) -> list[int]:
     except ValueError:
         seeds = []
     if not seeds or min(seeds) < 0:
-        raise typer.BadParameter(f"{text!r}: give a count (3), a range (0:10) or a list (1,4,7) of seeds", param_hint="--seeds")
-    return list(dict.fromkeys(seeds))
+        raise ValueError(f"--seeds {text!r}: give a count (3), a range (0:10) or a list (1,4,7)")
+    return tuple(dict.fromkeys(seeds))
 
 
-def _check_device(device: str) -> None:
+def parse_settings(entries: Sequence[str]) -> dict[str, Any]:
+    """key=value pairs; a value is JSON (0.1, true, null, [0.9, 0.99]) or else a word."""
+    settings: dict[str, Any] = {}
+    for entry in entries:
+        key, equals, text = entry.partition("=")
+        if not (key and equals):
+            raise ValueError(f"--set {entry!r}: give key=value, such as lr=0.05")
+        try:
+            settings[key] = json.loads(text)
+        except ValueError:
+            settings[key] = text
+    return settings
+
+
+def check_device(device: str) -> None:
     try:
         torch.zeros(1, device=device)
     except (RuntimeError, AssertionError) as error:
-        raise typer.BadParameter(f"{device!r} cannot be used: {str(error).splitlines()[0]}", param_hint="--device") from None
+        raise ValueError(f"--device {device!r} cannot be used: {str(error).splitlines()[0]}") from None
 
 
-def _unknown(what: str, given: str | None, known: list[str]) -> str:
-    close = difflib.get_close_matches(given or "", known, n=3, cutoff=0.4)
-    return f"no {what} is named {given!r}; " + (f"did you mean {' or '.join(close)}?" if close else f"there is {', '.join(known)}")
+def write_tensorboard(engine: Engine) -> None:
+    from experiments.tensorboard import export
+
+    with usage_errors(), store_errors():
+        count = export([item for study in engine.studies for item in engine.trials(study)[1]], engine.store.root / "tensorboard")
+    console.print(f"{count} runs in {engine.store.root / 'tensorboard'}", soft_wrap=True, highlight=False)
+
+
+def show_warning(message: Any, category: Any, *_: Any, **__: Any) -> None:
+    if issubclass(category, CorruptFileWarning):
+        errors.print(f"[yellow]warning[/yellow]: {escape(str(message))}", soft_wrap=True, highlight=False)
 
 
 if __name__ == "__main__":
+    warnings.showwarning = show_warning
     app()

@@ -1,103 +1,311 @@
-"""Train one network with one optimizer and record the norm and the effective step size of its scale-invariant weights."""
+"""One run, from wherever it stands to its end: training on batches with checkpoints, or a vmap sweep of a pure task.
+
+A run that was interrupted anywhere ends bit-identical to one that was not: batches and noise are functions of (seed,
+step), so that a checkpoint holds all there is: model, optimizer and step.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import socket
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
 
-from experiments.tasks import digits
-from spherenorm import Sphere, metrics, optim
+from experiments.probes import PROBES, StepView
+from experiments.spec import SCHEDULES, Spec, nearest
+from experiments.store import Busy, RunFolder, Store, StoreError
+from experiments.task import PureTask, Split, Task, find_task, generator, stream
+from spherenorm import Sphere, metrics
 from spherenorm.chain import Chain
+from spherenorm.functional import sweep
 from spherenorm.invariance import audit
+from spherenorm.optim import RecipeOptimizer, torch_optimizer
 from spherenorm.registry import find_recipe, reference
 
-__all__ = ["Run", "train"]
+__all__ = ["Outcome", "check", "execute", "steps_of"]
 
-EUCLIDEAN_HALF = {"recipe": "sgd", "lr": 0.01, "momentum": 0.9, "nesterov": True}
-"""Cho and Lee's choice for what is not on the manifold: biases, gains and the last layer."""
+CHECKPOINT_SECONDS = 10.0
 
 
-@dataclass
-class Run:
-    """One training run.
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended.
 
     Attributes:
-        optimizer: the recipe's name.
-        hyper_parameters: what it was called with.
-        seed: of the initial weights and of the data order, which are the same for every optimizer.
-        norm: |w| before each step, mean over all scale-invariant units; one entry more than `effective_step`.
-        effective_step: |w'/|w'| - w/|w|| of each step, mean over the same units.
-        steps_per_epoch: so that the norm after the first epoch is `norm[steps_per_epoch]`.
-        score: test accuracy in percent after the last epoch.
-        diverged_at: the step whose loss was not finite, which ended the run; None otherwise.
+        id: the run's.
+        state: finished | diverged (both are results) | failed (its error is in its status) | busy (another process holds it).
+        cached: it had ended before, nothing was computed.
+        seconds: what was spent now.
+        error: one line.
     """
 
-    optimizer: str
-    hyper_parameters: dict[str, Any]
-    seed: int
-    steps_per_epoch: int
-    norm: list[float] = field(default_factory=list)
-    effective_step: list[float] = field(default_factory=list)
-    score: float = math.nan
-    diverged_at: int | None = None
+    id: str
+    state: str
+    cached: bool = False
+    seconds: float = 0.0
+    error: str = ""
 
 
-def train(optimizer: str, hyper_parameters: Mapping[str, Any], *, seed: int, epochs: int, batch_size: int = 64, device: str = "cpu") -> Run:
-    """Train the digits network for `epochs` epochs under a cosine learning-rate schedule (the paper's, Appendix E)."""
-    torch.manual_seed(seed)
-    model = digits.network().to(device)
-    data = digits.data().to(device)
-    invariant = _invariant_weights(model, data.train_images[:256])
-    opt = _optimizer(optimizer, hyper_parameters, model, invariant)
-    steps_per_epoch = math.ceil(len(data.train_images) / batch_size)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(opt, epochs * steps_per_epoch)
-    order = torch.Generator().manual_seed(seed)
-    run = Run(optimizer, dict(hyper_parameters), seed, steps_per_epoch, norm=[_mean_over_units(metrics.norm(w) for w in invariant)])
-    for _ in range(epochs):
-        model.train()
-        for batch in torch.split(torch.randperm(len(data.train_images), generator=order), batch_size):
-            loss = cross_entropy(model(data.train_images[batch]), data.train_labels[batch])
-            if not math.isfinite(loss.item()):
-                run.diverged_at = len(run.effective_step)
-                return run
-            opt.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
-            before = [weight.detach().clone() for weight in invariant]
-            opt.step()
-            schedule.step()
-            run.norm.append(_mean_over_units(metrics.norm(w) for w in invariant))
-            run.effective_step.append(_mean_over_units(metrics.effective_step(b, w) for b, w in zip(before, invariant, strict=True)))
-    model.eval()
-    with torch.no_grad():
-        hits = model(data.test_images).argmax(1) == data.test_labels
-    run.score = 100 * hits.float().mean().item()
-    return run
+def execute(spec: Spec, root: Path | str, *, checkpoint_seconds: float = CHECKPOINT_SECONDS, wait: float = 0.0) -> Outcome:
+    """Bring one run to its end, from its checkpoint if it has one.
+
+    Args:
+        root: the store's.
+        checkpoint_seconds: how much work an interruption loses at most; 0 writes a checkpoint at every step.
+        wait: how long to wait for another process that holds the run.
+
+    A recipe or task that raises fails its own run only. Raises StoreError when the store cannot be written, and
+    KeyboardInterrupt after noting it.
+    """
+    torch.set_num_threads(1)  # one process per core; and the number of threads decides the order of sums
+    started = time.perf_counter()
+    folder = Store(root).folder(spec)
+    try:
+        with folder.lock(wait):
+            if (summary := folder.summary()) is not None:
+                return Outcome(spec.id, _state(summary), cached=True)
+            about = {"host": socket.gethostname(), "started": time.time()}
+            folder.write_config(spec.config)
+            folder.write_status("running", **about)
+            try:
+                task = find_task(spec.task, spec.options)
+                if isinstance(task, PureTask):
+                    spent: dict[str, float] = {}
+                    _sweep(spec, task, folder)
+                else:
+                    spent = _train(spec, task, folder, checkpoint_seconds)
+            except KeyboardInterrupt:
+                folder.write_status("interrupted", **about)
+                raise
+            except StoreError:
+                raise
+            except Exception as error:
+                text = f"{type(error).__name__}: {error}"
+                folder.write_status("failed", error=text, traceback=traceback.format_exc(), **about)
+                return Outcome(spec.id, "failed", seconds=time.perf_counter() - started, error=text)
+            summary = folder.summary()
+            assert summary is not None
+            seconds = time.perf_counter() - started
+            folder.write_status(_state(summary), seconds=seconds, **spent, **about)
+            return Outcome(spec.id, _state(summary), seconds=seconds)
+    except Busy:
+        return Outcome(spec.id, "busy")
 
 
-def _invariant_weights(model: nn.Module, images: Tensor) -> list[Tensor]:
-    parameters = dict(model.named_parameters())
-    return [parameters[finding.name] for finding in audit(model, images) if finding.view == "channel"]
+def check(spec: Spec) -> None:
+    """Find what is wrong with a spec without running it.
+
+    Raises:
+        ValueError, TypeError: an unknown task, option, recipe, hyper-parameter or probe, or a value outside its interval.
+    """
+    task = find_task(spec.task, spec.options)
+    spec.rule()
+    for probe in spec.probes:
+        if probe not in PROBES:
+            raise ValueError(f"no probe is named {probe!r}; {nearest(probe, PROBES)}")
+    if spec.points and isinstance(task, Task):
+        raise ValueError(f"task {spec.task!r} trains one point at a time; {next(iter(spec.points))} must be a number, not a list")
 
 
-def _optimizer(optimizer: str, hyper_parameters: Mapping[str, Any], model: nn.Module, invariant: list[Tensor]) -> optim.RecipeOptimizer:
-    recipe = find_recipe(optimizer)
-    rule = recipe(**hyper_parameters)
+def steps_of(spec: Spec) -> int:
+    """How many optimizer steps a run takes."""
+    task = find_task(spec.task, spec.options)
+    return spec.epochs if isinstance(task, PureTask) else spec.epochs * _steps_per_epoch(spec, task)
+
+
+def _state(summary: dict[str, Any]) -> str:
+    return "finished" if summary["diverged_at"] is None else "diverged"
+
+
+def _sweep(spec: Spec, task: PureTask, folder: RunFolder) -> None:
+    """A whole grid at once. It takes seconds, so it has no checkpoint."""
+    points = spec.points
+    pairs = ("betas",) if "betas" in spec.hyper_parameters else ()
+    single = {name: value for name, value in spec.hyper_parameters.items() if name not in points and name not in pairs}
+    single |= {name: tuple(spec.hyper_parameters[name]) for name in pairs}
+    if not points:
+        points = {"lr": [single.pop("lr")]}
+    schedule = None if spec.schedule == "constant" else (lambda t: SCHEDULES[spec.schedule](t / spec.epochs))
+    start = {name: value.to(spec.device) for name, value in task.start(seeds=1).items()}
+    swept = sweep(
+        spec.recipe,
+        task.loss,
+        start,
+        {name: torch.tensor(values, dtype=torch.float64, device=spec.device) for name, values in points.items()},
+        steps=spec.epochs,
+        batches=task.batches(seeds=1),
+        schedule=schedule,
+        record=task.record,
+        **single,
+    )
+    summary, arrays = task.summarize(start, swept)
+    folder.save_arrays(arrays)
+    folder.finish({"diverged_at": None, "steps": spec.epochs, **summary}, ["arrays.npz"])
+
+
+def _steps_per_epoch(spec: Spec, task: Task) -> int:
+    return math.ceil(len(task.data().train[0]) / spec.batch_size)
+
+
+class _Training:
+    """Model, optimizer and data of a run, before its first step."""
+
+    def __init__(self, spec: Spec, task: Task) -> None:
+        self.spec, self.task = spec, task
+        with torch.random.fork_rng():
+            torch.manual_seed(stream(spec.seed, "init"))
+            self.model = task.model().to(spec.device)
+        self.data = type(task.data())(*(tuple(x.to(spec.device) for x in split) for split in task.data()))
+        findings = audit(self.model, *(x.to(spec.device) for x in task.audit_inputs()))
+        self.views = {finding.name: finding.view for finding in findings}
+        self.weights = {name: weight for name, weight in self.model.named_parameters() if name in self.views}
+        self.optimizer = _optimizer(spec, self.model, [self.weights[name] for name, view in self.views.items() if view == "channel"])
+        self.base_lr = [group.get("lr") for group in self.optimizer.param_groups]
+        self.steps_per_epoch = _steps_per_epoch(spec, task)
+        self.steps = spec.epochs * self.steps_per_epoch
+
+    def batch(self, step: int) -> Split:
+        epoch, index = divmod(step, self.steps_per_epoch)
+        count = len(self.data.train[0])
+        order = torch.randperm(count, generator=generator(self.spec.seed, "data", epoch))
+        chosen = order[index * self.spec.batch_size : (index + 1) * self.spec.batch_size]
+        return tuple(x[chosen] for x in self.data.train)
+
+    def step(self, step: int, clock: Callable[[float], None]) -> dict[str, Any] | None:
+        """Take one step and return what was measured; None if the loss was not finite."""
+        self.model.train()
+        batch = self.batch(step)
+        torch.manual_seed(stream(self.spec.seed, "noise", step))
+        loss = self.task.loss(self.model, batch)
+        if not math.isfinite(loss.item()):
+            return None
+        self.optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        factor = SCHEDULES[self.spec.schedule](step / self.steps)
+        for group, lr in zip(self.optimizer.param_groups, self.base_lr, strict=True):
+            if lr is not None:
+                group["lr"] = lr * factor
+        before = {name: weight.detach().clone() for name, weight in self.weights.items()} if self.spec.probes else {}
+        began = time.perf_counter()
+        self.optimizer.step()
+        clock(time.perf_counter() - began)
+        record: dict[str, Any] = {"step": step + 1, "loss": loss.item()}
+        if self.spec.probes:
+            grads = {name: _grad(weight) for name, weight in self.weights.items()}
+            after = {name: weight.detach() for name, weight in self.weights.items()}
+            view = StepView(before, after, grads, self.views)
+            for probe in self.spec.probes:
+                record |= PROBES[probe](view)
+        return record
+
+    def score(self, split: Split) -> float:
+        self.model.eval()
+        with torch.no_grad():
+            return self.task.score(self.model, split)
+
+    def start_norm(self) -> float | None:
+        """The norm of the scale-invariant units before the first step."""
+        norms = [metrics.norm(self.weights[name].detach(), view) for name, view in self.views.items() if view is not None]
+        return float(torch.cat(norms).mean()) if norms else None
+
+
+def _train(spec: Spec, task: Task, folder: RunFolder, checkpoint_seconds: float) -> dict[str, float]:
+    training = _Training(spec, task)
+    start_norm = training.start_norm()
+    done, diverged_at = _resume(training, folder)
+    pending: list[dict[str, Any]] = []
+    optimizer_seconds: list[float] = []
+    last_checkpoint = time.monotonic()
+
+    def checkpoint() -> None:
+        folder.append_metrics(pending)
+        pending.clear()
+        length, digest = folder.metrics_mark()
+        state = {"model": training.model.state_dict(), "optimizer": training.optimizer.state_dict()}
+        folder.save_checkpoint({**state, "done": done, "diverged_at": diverged_at, "length": length, "digest": digest})
+
+    while done < training.steps and diverged_at is None:
+        record = training.step(done, optimizer_seconds.append)
+        if record is None:
+            diverged_at = done
+            break
+        done += 1
+        if done % training.steps_per_epoch == 0:
+            record["validation"] = training.score(training.data.validation)
+        pending.append(record)
+        if time.monotonic() - last_checkpoint >= checkpoint_seconds:
+            checkpoint()
+            last_checkpoint = time.monotonic()
+    checkpoint()
+    folder.finish(_summary(training, folder, start_norm, diverged_at), ["metrics.jsonl"])
+    here = len(optimizer_seconds)
+    return {"optimizer_seconds_per_step": sorted(optimizer_seconds)[here // 2]} if here else {}
+
+
+def _resume(training: _Training, folder: RunFolder) -> tuple[int, int | None]:
+    """Load the checkpoint, if it and the metrics before it are intact; how many steps are done, and where it diverged."""
+    state = folder.load_checkpoint()
+    if state is None or not folder.rewind_metrics((state["length"], state["digest"])):
+        folder.clear()
+        return 0, None
+    training.model.load_state_dict(state["model"])
+    training.optimizer.load_state_dict(state["optimizer"])
+    return state["done"], state["diverged_at"]
+
+
+def _summary(training: _Training, folder: RunFolder, start_norm: float | None, diverged_at: int | None) -> dict[str, Any]:
+    records = folder.metrics()
+    summary: dict[str, Any] = {
+        "diverged_at": diverged_at,
+        "steps": len(records),
+        "steps_per_epoch": training.steps_per_epoch,
+        "views": training.views,
+        "invariant_share": _invariant_share(training.model, training.views),
+        "validation": None,
+        "test": None,
+    }
+    if diverged_at is None:
+        summary |= {"validation": training.score(training.data.validation), "test": training.score(training.data.test)}
+    if records and "norm" in records[-1]:
+        first = records[min(training.steps_per_epoch, len(records)) - 1]
+        summary |= {
+            "norm_start": start_norm,
+            "norm_first_epoch": first["norm"],
+            "norm_last": records[-1]["norm"],
+            "norm_max": max(record["norm"] for record in records),
+            "total_effective_step": math.fsum(record["effective_step"] for record in records),
+        }
+    return summary
+
+
+def _invariant_share(model: nn.Module, views: dict[str, str | None]) -> float:
+    """The share of the model's parameters that is scale-invariant (the paper: 95.5 % of ResNet-18)."""
+    sizes = {name: parameter.numel() for name, parameter in model.named_parameters()}
+    return sum(sizes[name] for name, view in views.items() if view is not None) / sum(sizes.values())
+
+
+def _optimizer(spec: Spec, model: nn.Module, on_sphere: list[Tensor]) -> RecipeOptimizer:
+    """One group for most recipes; two for one on the sphere, whose weights then start with norm 1 (see `Spec.rest`)."""
+    recipe, rule = find_recipe(spec.recipe), spec.rule()
+    cls = torch_optimizer(recipe)
     if not (isinstance(rule, Chain) and isinstance(rule.geometry, Sphere)):
-        return optim.torch_optimizer(recipe)(model.parameters(), **hyper_parameters)
+        return cls(model.parameters(), **spec.hyper_parameters)
+    if spec.rest is None:
+        raise ValueError(f"recipe {spec.recipe!r} moves on the sphere; the run needs `rest`, the recipe of biases and gains")
     with torch.no_grad():
-        for weight in invariant:
+        for weight in on_sphere:
             weight.copy_(rule.geometry.normalize(weight))
-    on_sphere = {id(weight) for weight in invariant}
-    rest = [parameter for parameter in model.parameters() if id(parameter) not in on_sphere]
-    groups = [{"params": invariant, "recipe": reference(recipe), **hyper_parameters}, {"params": rest, **EUCLIDEAN_HALF}]
-    return optim.SGD(groups)
+    chosen = {id(weight) for weight in on_sphere}
+    rest = [parameter for parameter in model.parameters() if id(parameter) not in chosen]
+    return cls([{"params": on_sphere, "recipe": reference(recipe), **spec.hyper_parameters}, {"params": rest, **spec.rest}])
 
 
-def _mean_over_units(per_weight: Any) -> float:
-    return float(torch.cat([values.detach() for values in per_weight]).mean())
+def _grad(weight: Tensor) -> Tensor:
+    return torch.zeros_like(weight) if weight.grad is None else weight.grad.detach()

@@ -1,0 +1,134 @@
+"""The engine: brings every run of the asked studies to its end, round by round, on some backend."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from experiments.backends import find_backend
+from experiments.results import Results, Trial
+from experiments.runner import CHECKPOINT_SECONDS, Outcome, check, execute, steps_of
+from experiments.spec import Spec
+from experiments.store import Store
+from experiments.study import Plan, Study
+from experiments.task import PureTask, find_task
+
+__all__ = ["Engine", "Report"]
+
+GUESSED_SECONDS_PER_STEP = 0.008
+"""Before anything of the kind has run: a small network on one core."""
+
+
+@dataclass
+class Report:
+    """How a call of `Engine.run` went: outcomes by run id."""
+
+    outcomes: dict[str, Outcome] = field(default_factory=dict)
+
+    @property
+    def failed(self) -> list[Outcome]:
+        return [outcome for outcome in self.outcomes.values() if outcome.state == "failed"]
+
+    def count(self, state: str) -> int:
+        return sum(outcome.state == state for outcome in self.outcomes.values())
+
+
+@dataclass(frozen=True)
+class Engine:
+    """Studies, a plan, and a store.
+
+    Attributes:
+        backend: local | ray | slurm.
+        jobs: how many runs at a time.
+    """
+
+    studies: Sequence[Study]
+    plan: Plan
+    store: Store
+    backend: str = "local"
+    jobs: int = 1
+    checkpoint_seconds: float = CHECKPOINT_SECONDS
+
+    def trials(self, study: Study) -> tuple[list[Trial], Results]:
+        """The study's trials as far as they are known now, and their results."""
+        trials = self.plan.apply(study.trials(self.plan, Results([])))
+        results = Results.load(self.store, trials)
+        while len(more := self.plan.apply(study.trials(self.plan, results))) > len(trials):
+            trials, results = more, Results.load(self.store, more)
+        return trials, results
+
+    def missing(self, skip: set[str] = frozenset()) -> list[Spec]:  # type: ignore[assignment]
+        """What is still to be run, each once, sweeps last: they are many small matrix products that leave no core idle."""
+        found: dict[str, Spec] = {}
+        for study in self.studies:
+            trials, results = self.trials(study)
+            done = {item.spec.id for item in results}
+            found |= {trial.spec.id: trial.spec for trial in trials if trial.spec.id not in done and trial.spec.id not in skip}
+        return list(found.values())
+
+    def check(self) -> None:
+        """Raises ValueError or TypeError for what is wrong with the first round of runs, before anything runs."""
+        find_backend(self.backend)
+        for study in self.studies:
+            for trial in self.plan.apply(study.trials(self.plan, Results([]))):
+                check(trial.spec)
+
+    def run(self, progress: Callable[[Outcome, Spec, int, int, float], None]) -> Report:
+        """Run what is missing until nothing is, or until what is missing has failed.
+
+        Args:
+            progress: called after each run with its outcome, its spec, how many of this round have ended and how many
+                there are, and the estimated seconds that the rest of the round will take.
+        """
+        self.save_plan()
+        report, backend = Report(), find_backend(self.backend)
+        while missing := self.missing(skip={outcome.id for outcome in report.failed}):
+            specs = {spec.id: spec for spec in missing}
+            costs = self.estimate(missing)
+            left = sum(costs.values())
+            busy = []
+            for ended, outcome in enumerate(backend(missing, self.store.root, self.jobs, self.checkpoint_seconds), 1):
+                left -= costs[outcome.id]
+                report.outcomes[outcome.id] = outcome
+                if outcome.state == "busy":
+                    busy.append(outcome.id)
+                progress(outcome, specs[outcome.id], ended, len(missing), left / self.jobs)
+            for name in busy:  # another process had them; wait for it, or take over if it died
+                report.outcomes[name] = execute(
+                    specs[name], self.store.root, checkpoint_seconds=self.checkpoint_seconds, wait=-1 if self.backend == "local" else 3600
+                )
+        return report
+
+    def estimate(self, specs: Sequence[Spec]) -> dict[str, float]:
+        """Seconds that each run will take on one core, from the runs of the same task that have ended, else a guess."""
+        measured: dict[tuple[str, str], list[float]] = {}
+        for folder in self.store.folders():
+            status = folder.status()
+            config = folder.config() if "seconds" in status else None
+            if config is not None:
+                spec = Spec.from_json(config)
+                measured.setdefault(_kind(spec), []).append(status["seconds"] / steps_of(spec))
+        guess = {kind: statistics.median(values) for kind, values in measured.items()}
+        return {spec.id: steps_of(spec) * guess.get(_kind(spec), _first_guess(spec)) for spec in specs}
+
+    def save_plan(self) -> None:
+        """Note in the store what was asked for, so that `resume` and `report` know it."""
+        request = {"studies": [_reference(study) for study in self.studies], "plan": self.plan.to_json()}
+        name = hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()[:12]
+        self.store.write_json(f"plans/{name}.json", request)
+
+
+def _kind(spec: Spec) -> tuple[str, str]:
+    return spec.task, json.dumps([dict(spec.options), sorted(spec.points)], sort_keys=True)
+
+
+def _first_guess(spec: Spec) -> float:
+    return GUESSED_SECONDS_PER_STEP * (0.2 if isinstance(find_task(spec.task, spec.options), PureTask) else 1)
+
+
+def _reference(study: Study) -> str:
+    cls = type(study)
+    return cls.name if cls.__module__.startswith("experiments.studies.") else f"{cls.__module__}:{cls.__name__}"

@@ -1,0 +1,121 @@
+"""Results: what the store holds of a study's trials, picked by arm and turned into arrays."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from experiments.spec import Spec
+from experiments.store import RunFolder, Store
+
+__all__ = ["Result", "Results", "Trial"]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One run in a study: the arm is the study's name for what differs, such as "SGDP, wd 1e-5"; seeds share an arm."""
+
+    arm: str
+    spec: Spec
+
+
+@dataclass(frozen=True)
+class Result:
+    """A trial that has ended, finished or diverged."""
+
+    arm: str
+    spec: Spec
+    summary: dict[str, Any]
+    folder: RunFolder
+
+    @property
+    def diverged(self) -> bool:
+        return self.summary["diverged_at"] is not None
+
+    @functools.cached_property
+    def metrics(self) -> list[dict[str, Any]]:
+        return self.folder.metrics()
+
+    @functools.cached_property
+    def arrays(self) -> dict[str, np.ndarray]:
+        return self.folder.arrays()
+
+    @property
+    def status(self) -> dict[str, Any]:
+        return self.folder.status()
+
+
+class Results:
+    """Ended trials, in the study's order."""
+
+    def __init__(self, items: Sequence[Result], planned: int | None = None) -> None:
+        self.items = list(items)
+        self.planned = len(self.items) if planned is None else planned
+
+    @classmethod
+    def load(cls, store: Store, trials: Sequence[Trial]) -> Results:
+        """What the store knows of these trials; corrupt files are set aside, their trials count as not run."""
+        items = []
+        for trial in trials:
+            folder = store.folder(trial.spec)
+            summary = folder.summary()
+            if summary is not None:
+                items.append(Result(trial.arm, trial.spec, summary, folder))
+        return cls(items, planned=len(trials))
+
+    def __iter__(self) -> Iterator[Result]:
+        return iter(self.items)
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __bool__(self) -> bool:
+        return bool(self.items)
+
+    @property
+    def arms(self) -> list[str]:
+        return list(dict.fromkeys(item.arm for item in self.items))
+
+    def arm(self, name: str) -> Results:
+        return self.where(lambda item: item.arm == name)
+
+    def where(self, condition: Callable[[Result], bool]) -> Results:
+        return Results([item for item in self.items if condition(item)])
+
+    @property
+    def finished(self) -> Results:
+        """Without the diverged."""
+        return self.where(lambda item: not item.diverged)
+
+    @property
+    def diverged(self) -> Results:
+        return self.where(lambda item: item.diverged)
+
+    def values(self, key: str | Callable[[Result], float | None]) -> dict[int, float]:
+        """By seed: an entry of the summary, or a function of the result. Diverged runs and missing entries are left out."""
+        read = key if callable(key) else (lambda item: item.summary.get(key))
+        found = {item.spec.seed: read(item) for item in self.finished}
+        return {seed: float(value) for seed, value in found.items() if value is not None}
+
+    def mean(self, key: str | Callable[[Result], float | None]) -> float:
+        values = list(self.values(key).values())
+        return float(np.mean(values)) if values else float("nan")
+
+    def curves(self, key: str) -> np.ndarray:
+        """A metric against steps, shape (runs, steps), of the finished runs that have it at every step."""
+        rows = [[record.get(key) for record in item.metrics] for item in self.finished]
+        whole = [row for row in rows if row and None not in row]
+        shortest = min((len(row) for row in whole), default=0)
+        return np.array([row[:shortest] for row in whole], dtype=float)
+
+    def sparse_curves(self, key: str) -> tuple[np.ndarray, np.ndarray]:
+        """A metric that only some steps have (validation, once an epoch): its steps, and its values of shape (runs, times)."""
+        rows = [[(r["step"], r[key]) for r in item.metrics if key in r] for item in self.finished]
+        rows = [row for row in rows if row]
+        shortest = min((len(row) for row in rows), default=0)
+        steps = np.array([step for step, _ in rows[0][:shortest]]) if rows else np.array([])
+        return steps, np.array([[value for _, value in row[:shortest]] for row in rows], dtype=float)

@@ -1,0 +1,171 @@
+"""`Spec`: everything that decides the outcome of one run, and the hash of it that names the run's folder."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import hashlib
+import inspect
+import json
+import math
+import re
+import textwrap
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from typing import Any
+
+from spherenorm.registry import defaults, find_recipe
+from spherenorm.rule import Rule
+
+__all__ = ["SCHEDULES", "Spec", "nearest", "source_digest"]
+
+FORMAT = 1
+"""Part of every hash; raise it when the runner changes what a run computes, and every run is computed anew."""
+
+SCHEDULES: dict[str, Callable[[float], float]] = {
+    "constant": lambda progress: 1.0,
+    "cosine": lambda progress: 0.5 * (1 + math.cos(math.pi * progress)),
+    "linear": lambda progress: 1 - progress,
+    "step": lambda progress: 0.1 ** sum(progress >= milestone for milestone in (0.3, 0.6, 0.9)),
+}
+"""Factor on the learning rate against progress in [0, 1): cosine and step are the paper's on ImageNet, linear its toys'."""
+
+
+@dataclass(frozen=True)
+class Spec:
+    """One run: two equal specs give the same numbers to the last bit on the same kind of machine.
+
+    Attributes:
+        task: a task's name, or `module:Class`.
+        recipe: a recipe's name, or `module:function`.
+        hyper_parameters: what the recipe is called with. For a pure task some may be lists of one length: a vmap sweep.
+        options: the task's own (its dataclass fields).
+        rest: for a recipe on the sphere, recipe and hyper-parameters of what is not on it: biases, gains, the last layer.
+        seed: of three separate streams: initial weights, data order, noise in training (augmentation, dropout).
+        epochs: passes over the training data; steps for a pure task.
+        batch_size: ignored by a pure task.
+        schedule: of the learning rates, see `SCHEDULES`.
+        probes: what to measure at each step beyond the loss, see `experiments.probes`.
+        device: a torch device.
+    """
+
+    task: str
+    recipe: str
+    hyper_parameters: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    rest: Mapping[str, Any] | None = None
+    seed: int = 0
+    epochs: int = 1
+    batch_size: int = 64
+    schedule: str = "cosine"
+    probes: tuple[str, ...] = ("norms",)
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        if self.schedule not in SCHEDULES:
+            raise ValueError(f"no schedule is named {self.schedule!r}; {nearest(self.schedule, SCHEDULES)}")
+        for name, least in (("seed", 0), ("epochs", 1), ("batch_size", 1)):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < least:
+                raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> Spec:
+        """The inverse of `to_json`; entries that are not fields, such as fingerprints, are left out."""
+        known = {f.name for f in fields(cls)}
+        values = {name: value for name, value in content.items() if name in known}
+        return cls(**{**values, "probes": tuple(values.get("probes", ()))})
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain lists, dicts and numbers; a recipe's tuples become lists."""
+        return json.loads(json.dumps(asdict(self)))  # type: ignore[no-any-return]
+
+    @property
+    def points(self) -> dict[str, list[float]]:
+        """The swept hyper-parameters: those that are lists (betas, a pair of numbers, is one value)."""
+        return {name: list(value) for name, value in self.hyper_parameters.items() if isinstance(value, list) and name != "betas"}
+
+    def rule(self) -> Rule:
+        """The recipe's rule, at the first point of a sweep.
+
+        Raises:
+            ValueError, TypeError: an unknown recipe or hyper-parameter, or a value outside its interval.
+        """
+        function = find_recipe(self.recipe)
+        known = defaults(function)
+        for name in self.hyper_parameters:
+            if name not in known:
+                raise ValueError(f"recipe {self.recipe!r} has no hyper-parameter {name!r}; {nearest(name, known)}")
+        if self.schedule != "constant" and "lr" not in known:
+            raise ValueError(f"recipe {self.recipe!r} has no lr for the schedule {self.schedule!r}; use schedule=constant")
+        points = self.points
+        return function(**{name: value[0] if name in points else value for name, value in self.hyper_parameters.items()})
+
+    def fingerprints(self) -> dict[str, Any]:
+        """What the fields do not say: the sources behind the names, and the data."""
+        from experiments.task import find_task
+
+        task = find_task(self.task, self.options)
+        rule = self.rule()
+        return {
+            "format": FORMAT,
+            "recipe_source": source_digest(find_recipe(self.recipe)),
+            # The rule as built shows helper functions' doing, too: its repr is the whole composition with all its numbers.
+            "rule": re.sub(r" at 0x[0-9a-f]+", "", repr(rule)),
+            "rule_source": _digest(sorted({source_digest(cls) for cls in _rule_classes(rule)})),
+            "task_source": source_digest(inspect.getmodule(type(task))),
+            "data": _data_fingerprint(task),
+        }
+
+    @functools.cached_property
+    def config(self) -> dict[str, Any]:
+        """The whole configuration; its hash is the run's identity. Computed once: sources and data are read."""
+        return {**self.to_json(), **self.fingerprints()}
+
+    @property
+    def id(self) -> str:
+        """The name of the run's folder: task, recipe, and 16 hexadecimal digits of the configuration's SHA-256."""
+        readable = re.sub(r"[^\w-]+", "_", f"{self.task}-{self.recipe}")
+        return f"{readable}-{_digest(self.config)[:16]}"
+
+
+@functools.lru_cache(maxsize=1024)
+def source_digest(thing: Any) -> str:
+    """The SHA-256 of the source of a function, class or module without comments and docstrings, which decide nothing."""
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(thing)))
+    except (OSError, TypeError) as error:
+        name = getattr(thing, "__name__", repr(thing))
+        raise ValueError(f"the source of {name} cannot be read, so its runs could not be told apart; put it in a file") from error
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            first = node.body[0] if node.body else None
+            if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
+                node.body = node.body[1:] or [ast.Pass()]
+    return _digest(ast.dump(tree))
+
+
+@functools.lru_cache(maxsize=64)
+def _data_fingerprint(task: Any) -> str:
+    return task.fingerprint()  # type: ignore[no-any-return]
+
+
+def nearest(name: str, known: Any) -> str:
+    """The end of an error message about a wrong name: the nearest right ones, or all."""
+    import difflib
+
+    close = difflib.get_close_matches(str(name), list(known), n=3, cutoff=0.5)
+    return f"did you mean {' or '.join(close)}?" if close else f"known: {', '.join(sorted(known))}"
+
+
+def _rule_classes(rule: Any) -> set[type]:
+    """The classes of a rule and of everything it is composed of."""
+    if isinstance(rule, tuple | list):
+        return set().union(*map(_rule_classes, rule))
+    if not is_dataclass(rule) or isinstance(rule, type):
+        return set()
+    return {type(rule)}.union(*(_rule_classes(getattr(rule, f.name)) for f in fields(rule)))
+
+
+def _digest(content: Any) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

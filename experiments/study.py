@@ -1,0 +1,210 @@
+"""Studies: one file in `experiments/studies/` per table or figure of the paper, named after it.
+
+A study is a function from what is known to what is still to be run: `trials(plan, results)` is asked again after every
+round, so that a later stage (the best learning rate, say) may depend on an earlier one. Then it makes tables, pictures
+and claims of the results.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any, ClassVar
+
+from experiments.claims import Claim
+from experiments.plots import Picture
+from experiments.results import Results, Trial
+from experiments.spec import Spec, nearest
+from experiments.task import Budget, Task, find_task
+from spherenorm.registry import defaults, find_recipe
+
+__all__ = ["TIERS", "Plan", "Study", "Table", "find_study", "study_classes"]
+
+TIERS = ("smoke", "small", "full")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is asked for, of every study alike.
+
+    Attributes:
+        tier: smoke | small | full.
+        seeds: None for the study's own.
+        optimizers: only these recipes; one that the study does not have joins it. None for the study's own.
+        device: a torch device.
+        settings: `--set`: values for fields of `Spec`, options of the task and hyper-parameters of the recipes.
+    """
+
+    tier: str = "small"
+    seeds: tuple[int, ...] | None = None
+    optimizers: tuple[str, ...] | None = None
+    device: str = "cpu"
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.tier not in TIERS:
+            raise ValueError(f"no tier is named {self.tier!r}; {nearest(self.tier, TIERS)}")
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> Plan:
+        def as_tuple(value: Any) -> Any:
+            return None if value is None else tuple(value)
+
+        return cls(**{**content, "seeds": as_tuple(content["seeds"]), "optimizers": as_tuple(content["optimizers"])})
+
+    def apply(self, trials: Sequence[Trial]) -> list[Trial]:
+        """The study's trials as this plan wants them: its optimizers, device and settings.
+
+        Raises:
+            ValueError: a setting that no trial knows, or a wrong value.
+        """
+        chosen = list(trials) if self.optimizers is None else _with_optimizers(trials, self.optimizers)
+        used: set[str] = set()
+        result = [Trial(trial.arm, self._set(replace(trial.spec, device=self.device), used)) for trial in chosen]
+        for name in self.settings:
+            if chosen and name not in used:
+                known = {*_SETTABLE}.union(*((*_options(t.spec), *defaults(find_recipe(t.spec.recipe))) for t in chosen))
+                raise ValueError(f"no run has a setting {name!r}; {nearest(name, sorted(known))}")
+        return result
+
+    def _set(self, spec: Spec, used: set[str]) -> Spec:
+        hyper_parameters, options, direct = dict(spec.hyper_parameters), dict(spec.options), {}
+        for name, value in self.settings.items():
+            if name in _SETTABLE:
+                direct[name] = value
+            elif name in _options(spec):
+                options[name] = value
+            elif name in defaults(find_recipe(spec.recipe)):
+                hyper_parameters[name] = value
+            else:
+                continue
+            used.add(name)
+        return replace(spec, hyper_parameters=hyper_parameters, options=options, **direct)
+
+
+_SETTABLE = ("epochs", "batch_size", "schedule")
+
+
+def _options(spec: Spec) -> list[str]:
+    return [f.name for f in fields(find_task(spec.task, spec.options))]  # type: ignore[arg-type]
+
+
+def _with_optimizers(trials: Sequence[Trial], wanted: Sequence[str]) -> list[Trial]:
+    """The trials of the wanted recipes. A recipe that the study lacks takes the place, and of the settings those it knows,
+    of the recipe with which it shares most hyper-parameters."""
+    chosen = []
+    for name in wanted:
+        own = [trial for trial in trials if trial.spec.recipe == name]
+        if not own:
+            known = set(defaults(find_recipe(name)))
+            recipes = list(dict.fromkeys(trial.spec.recipe for trial in trials))
+            if not recipes:
+                continue
+            model = max(recipes, key=lambda recipe: len(known & set(defaults(find_recipe(recipe)))))
+            for trial in trials:
+                if trial.spec.recipe == model:
+                    kept = {key: value for key, value in trial.spec.hyper_parameters.items() if key in known}
+                    spec = replace(trial.spec, recipe=name, hyper_parameters=kept)
+                    own.append(Trial(f"{name} as {trial.arm}", spec))
+        chosen += own
+    return chosen
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table: numbers of ours beside the paper's.
+
+    Attributes:
+        columns: headings; those that start with "paper" hold the paper's numbers.
+        rows: formatted cells.
+        note: what one must know to read it.
+    """
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    note: str = ""
+
+
+class Study:
+    """One table or figure. The class docstring's first line is its title; the rest says what is done and why."""
+
+    name: ClassVar[str]
+    aliases: ClassVar[tuple[str, ...]] = ()
+    seeds: ClassVar[Mapping[str, int]] = {"smoke": 1, "small": 3, "full": 10}
+    """How many seeds each tier takes."""
+
+    def trials(self, plan: Plan, results: Results) -> list[Trial]:
+        """What to run, given what is known; the same trials, and possibly more, when more is known."""
+        raise NotImplementedError
+
+    def tables(self, results: Results) -> list[Table]:
+        return []
+
+    def pictures(self, results: Results) -> list[Picture]:
+        return []
+
+    def claims(self, results: Results) -> list[Claim]:
+        raise NotImplementedError
+
+    @classmethod
+    def title(cls) -> str:
+        return (inspect.getdoc(cls) or cls.name).splitlines()[0]
+
+    @classmethod
+    def about(cls) -> str:
+        return "\n".join((inspect.getdoc(cls) or "").splitlines()[1:]).strip()
+
+    def seeded(self, plan: Plan, arm: str, task: str, recipe: str, hyper_parameters: Mapping[str, Any], **more: Any) -> list[Trial]:
+        """One trial per seed, with the task's budget for the tier; `more` overrides fields of `Spec`."""
+        seeds = plan.seeds if plan.seeds is not None else tuple(range(self.seeds[plan.tier]))
+        budget = self.budget(plan, task)
+        common = {"epochs": budget.epochs, "batch_size": budget.batch_size, **more}
+        return [Trial(arm, Spec(task, recipe, hyper_parameters, seed=seed, **common)) for seed in seeds]
+
+    @staticmethod
+    def budget(plan: Plan, task: str) -> Budget:
+        return find_task(task).tiers[plan.tier]
+
+    @staticmethod
+    def metric(task: str) -> str:
+        found = find_task(task)
+        return found.metric if isinstance(found, Task) else "loss"
+
+
+def study_classes() -> dict[str, type[Study]]:
+    """Every study in `experiments/studies/`, by name."""
+    from experiments import studies
+
+    found: dict[str, type[Study]] = {}
+    for module_info in pkgutil.iter_modules(studies.__path__):
+        module = importlib.import_module(f"{studies.__name__}.{module_info.name}")
+        for cls in vars(module).values():
+            if inspect.isclass(cls) and issubclass(cls, Study) and cls.__module__ == module.__name__ and hasattr(cls, "name"):
+                found[cls.name] = cls
+    return dict(sorted(found.items()))
+
+
+def find_study(name: str) -> Study:
+    """The study called `name`, in upper or lower case, or `module:Class`.
+
+    Raises:
+        ValueError: there is none.
+    """
+    module_name, colon, class_name = name.partition(":")
+    if colon:
+        cls = getattr(importlib.import_module(module_name), class_name, None)
+        if not (inspect.isclass(cls) and issubclass(cls, Study)):
+            raise ValueError(f"module {module_name!r} has no study {class_name!r}")
+        return cls()
+    known = study_classes()
+    by_alias = {alias: cls for cls in known.values() for alias in (cls.name, *cls.aliases)}
+    if name.lower() not in by_alias:
+        raise ValueError(f"no study is named {name!r}; {nearest(name.lower(), by_alias)}")
+    return by_alias[name.lower()]()
