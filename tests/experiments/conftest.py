@@ -1,0 +1,27 @@
+"""Shared by the experiment tests: the small task, study and faulty recipes of `spherenorm_tiny`, importable in child processes too."""
+
+import multiprocessing
+import os
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+HERE = str(Path(__file__).parent)
+ROOT = str(Path(__file__).parents[2])
+sys.path.insert(0, HERE)
+os.environ["PYTHONPATH"] = os.pathsep.join([HERE, ROOT, *filter(None, [os.environ.get("PYTHONPATH")])])
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _one_thread():
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def forkserver():
+    """Child processes that start fast: torch is imported once, in their common parent."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["spherenorm_warm", "experiments.engine"])
+    return context

@@ -1,0 +1,123 @@
+"""A task of milliseconds, a study of it, and recipes with faults, for the tests of the engine."""
+
+import time
+from dataclasses import dataclass, field
+
+import torch
+from torch import nn
+from torch.nn.functional import mse_loss
+
+import spherenorm as sn
+from experiments.claims import paired
+from experiments.plots import curves
+from experiments.spec import Spec
+from experiments.study import Study, Table
+from experiments.task import Budget, Splits, Task
+from spherenorm import rules as r
+
+
+@dataclass(frozen=True)
+class Tiny(Task):
+    """Regression with BatchNorm and dropout; `delay` seconds of waiting make a step slow enough to be killed in."""
+
+    scale: float = 1.0
+    delay: float = 0.0
+
+    name = "tiny"
+    metric = "minus the squared error"
+    tiers = {"smoke": Budget(2, 16), "small": Budget(4, 16), "full": Budget(8, 16)}  # noqa: RUF012
+
+    def data(self):
+        random = torch.Generator().manual_seed(7)
+        x = torch.randn(96, 6, generator=random)
+        y = self.scale * torch.tanh(x @ torch.randn(6, 1, generator=random))
+        return Splits((x[:64], y[:64]), (x[64:80], y[64:80]), (x[80:], y[80:]))
+
+    def model(self):
+        return nn.Sequential(nn.Linear(6, 8, bias=False), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.2), nn.Linear(8, 1))
+
+    def loss(self, model, batch):
+        time.sleep(self.delay)
+        return mse_loss(model(batch[0]), batch[1])
+
+    def score(self, model, split):
+        return -mse_loss(model(split[0]), split[1]).item()
+
+
+class TinyStudy(Study):
+    """A study of the tiny task
+
+    For the tests.
+    """
+
+    name = "tiny"
+    seeds = {"smoke": 2, "small": 3, "full": 4}  # noqa: RUF012
+
+    def trials(self, plan, results):
+        setting = {"lr": 0.1, "momentum": 0.9}
+        first = [t for name in ("sgd", "sgdp") for t in self.seeded(plan, name.upper(), TASK, name, setting)]
+        if len(results) < len(first):
+            return first
+        better = max(("SGD", "SGDP"), key=lambda arm: results.arm(arm).mean("validation"))
+        return first + self.seeded(plan, "longer", TASK, better.lower(), setting, epochs=3)
+
+    def budget(self, plan, task):
+        return Tiny.tiers[plan.tier]
+
+    def tables(self, results):
+        return [Table("Norms", ("arm", "norm", "paper norm"), [(a, f"{results.arm(a).mean('norm_last'):.3f}", "1") for a in results.arms])]
+
+    def pictures(self, results):
+        return [curves(results, "norm", "norm", "norms")]
+
+    def claims(self, results):
+        a, b = (results.arm(arm).values("norm_last") for arm in ("SGDP", "SGD"))
+        return [paired("SGDP's norm is smaller", a, b, "<", source="here")]
+
+
+TASK = "spherenorm_tiny:Tiny"
+SETTING = {"lr": 0.1, "momentum": 0.9}
+
+
+def tiny_spec(recipe="sgdp", seed=0, epochs=3, delay=0.0, **hyper_parameters):
+    return Spec(TASK, recipe, hyper_parameters or SETTING, {"delay": delay}, seed=seed, epochs=epochs, batch_size=16)
+
+
+@dataclass(frozen=True)
+class Raises(r.StepSize):
+    """Raises at the step after `at`."""
+
+    at: float = 3.0
+    state_names = ("count",)
+
+    def init(self, weight):
+        return {"count": torch.zeros(())}
+
+    def update(self, update, state):
+        if state["count"] >= self.at:
+            raise RuntimeError("this recipe gave up")
+        return super().update(update, state)[0], {"count": state["count"] + 1}
+
+
+@dataclass(frozen=True)
+class Explodes(r.StepSize):
+    """Multiplies the direction by a number that no weight survives."""
+
+    factor: float = field(default=1e30)
+
+    def update(self, update, state):
+        update, state = super().update(update, state)
+        return sn.Update(update.weight, update.grad, self.factor * update.direction), state
+
+
+def raising(lr=0.1, at=3.0):
+    return sn.chain(Raises(lr, at))
+
+
+def exploding(lr=0.1):
+    return sn.chain(Explodes(lr))
+
+
+def careful(lr=0.1, momentum=0.9, delta=0.1):
+    """A recipe that no study lists."""
+    return sn.chain(r.HeavyBall(momentum), r.ScaleInvarianceTest(delta), r.RadialProjection(), r.StepSize(lr))
