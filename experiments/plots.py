@@ -92,8 +92,8 @@ def band(figure: go.Figure, x: Any, values: np.ndarray, name: str, color: str, d
     x = np.asarray(x)
     if len(values) > 1:
         figure.add_scatter(
-            x=_short(np.concatenate([x, x[::-1]])),
-            y=_short(np.concatenate([values.max(0), values.min(0)[::-1]])),
+            x=short(np.concatenate([x, x[::-1]])),
+            y=short(np.concatenate([values.max(0), values.min(0)[::-1]])),
             fill="toself",
             fillcolor=_with_alpha(color, 0.15),
             line={"width": 0},
@@ -101,11 +101,11 @@ def band(figure: go.Figure, x: Any, values: np.ndarray, name: str, color: str, d
             showlegend=False,
             legendgroup=name,
         )
-    figure.add_scatter(x=_short(x), y=_short(values.mean(0)), name=name, legendgroup=name, line={"color": color, "dash": dash, "width": 2})
+    figure.add_scatter(x=short(x), y=short(values.mean(0)), name=name, legendgroup=name, line={"color": color, "dash": dash, "width": 2})
 
 
 def lines(
-    series: Mapping[str, tuple[Sequence[float], Sequence[float]]],
+    series: Mapping[str, tuple[Iterable[float], Iterable[float]]],
     x: str,
     y: str,
     caption: str,
@@ -120,7 +120,7 @@ def lines(
     figure = base(x, y, log_x=log_x, log_y=log_y)
     for name, (xs, ys) in series.items():
         line = {"color": colors.get(name), "dash": (dashes or {}).get(name, "solid"), "width": 2}
-        figure.add_scatter(x=_short(xs), y=_short(ys), name=name, mode=mode, line=line)
+        figure.add_scatter(x=short(xs), y=short(ys), name=name, mode=mode, line=line)
     return Picture(figure, caption)
 
 
@@ -170,7 +170,7 @@ def best_of_k(scores: Mapping[str, Sequence[float]], y: str, caption: str) -> Pi
         ks = np.arange(1, n + 1)
         # P(best of k is among the j smallest), without replacement.
         expected = [_expected_best(ordered, int(k)) for k in ks]
-        figure.add_scatter(x=ks.tolist(), y=_short(expected), name=recipe, mode="lines+markers", line={"color": color_of(recipe)})
+        figure.add_scatter(x=ks.tolist(), y=short(expected), name=recipe, mode="lines+markers", line={"color": color_of(recipe)})
     return Picture(figure, caption)
 
 
@@ -199,7 +199,7 @@ def profile(steps_to_target: Mapping[str, Sequence[float]], caption: str) -> Pic
         x = np.concatenate([[1.0], np.repeat(jumps, 2), [limit]])
         share = np.arange(len(jumps) + 1) / len(row)
         y = np.repeat(share, 2)
-        figure.add_scatter(x=_short(x), y=_short(y), name=name, mode="lines", line={"color": color_of(name), "width": 2})
+        figure.add_scatter(x=short(x), y=short(y), name=name, mode="lines", line={"color": color_of(name), "width": 2})
     return Picture(figure, caption)
 
 
@@ -207,7 +207,7 @@ def bars(groups: Mapping[str, Mapping[str, float]], x: str, y: str, caption: str
     """Grouped bars: for each name a value for each category."""
     figure = base(x, y)
     for name, values in groups.items():
-        figure.add_bar(x=list(values), y=_short(list(values.values())), name=name, marker={"color": colors.get(name)})
+        figure.add_bar(x=list(values), y=short(list(values.values())), name=name, marker={"color": colors.get(name)})
     figure.update_layout(barmode="group")
     return Picture(figure, caption)
 
@@ -223,7 +223,7 @@ def _smooth(values: np.ndarray, window: int) -> np.ndarray:
     return smoothed
 
 
-def _short(values: Iterable[float]) -> list[float]:
+def short(values: Iterable[float]) -> list[float]:
     """Five digits are more than a screen shows, and keep the page small."""
     return [float(f"{value:.5g}") for value in values]
 
