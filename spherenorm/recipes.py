@@ -13,7 +13,7 @@ from spherenorm import rules as r
 from spherenorm.chain import Chain, chain
 from spherenorm.geometry import Sphere
 from spherenorm.registry import recipe
-from spherenorm.rule import Rule, Scalar
+from spherenorm.rule import Rule, Scalar, is_zero
 from spherenorm.views import ViewLike
 
 __all__ = ["adam", "adamg", "adamp", "adamw", "rmsprop", "sgd", "sgdg", "sgdp", "sgdw"]
@@ -28,7 +28,7 @@ def sgd(lr: Scalar = 1e-3, momentum: Scalar = 0.0, dampening: Scalar = 0.0, weig
     """Stochastic gradient descent with momentum and L2 regularization, as torch.optim.SGD (paper, Eq. 8)."""
     return chain(
         r.CoupledDecay(weight_decay),
-        r.HeavyBall(momentum, dampening, nesterov, undamped_start=True, buffer="momentum_buffer"),
+        *_torch_momentum(momentum, dampening, nesterov),
         r.StepSize(lr),
     )
 
@@ -40,7 +40,7 @@ def sgdw(lr: Scalar = 1e-3, momentum: Scalar = 0.0, dampening: Scalar = 0.0, wei
     The decay is multiplied by the learning rate, as in torch.optim.AdamW; their printed SGDW multiplies it by the schedule only.
     """
     return chain(
-        r.HeavyBall(momentum, dampening, nesterov, undamped_start=True, buffer="momentum_buffer"),
+        *_torch_momentum(momentum, dampening, nesterov),
         r.DecoupledDecay(weight_decay),
         r.StepSize(lr),
     )
@@ -139,7 +139,7 @@ def rmsprop(
     return chain(
         r.CoupledDecay(weight_decay),
         r.RootMeanSquare(alpha, eps, centered),
-        r.HeavyBall(momentum, buffer="momentum_buffer"),
+        *_torch_momentum(momentum),
         r.StepSize(lr),
     )
 
@@ -180,6 +180,13 @@ def adamg(
         r.StepSize(lr),
         geometry=Sphere(view),
     )
+
+
+def _torch_momentum(momentum: Scalar, dampening: Scalar = 0.0, nesterov: bool = False) -> list[Rule]:
+    """At momentum 0, torch.optim keeps no buffer and ignores the dampening."""
+    if is_zero(momentum):
+        return []
+    return [r.HeavyBall(momentum, dampening, nesterov, undamped_start=True, buffer="momentum_buffer")]
 
 
 def _riemannian_gradient(nu: Scalar | None, alpha: Scalar, view: ViewLike) -> list[Rule]:
