@@ -123,7 +123,7 @@ class View:
 
 ViewLike = str | View
 
-_SPELLING = re.compile(r"(?:dim=(?P<dim>-?\d+))?(?:(?:^|,)groups=(?P<groups>\d+))?")
+_SPELLING = re.compile(r"(?:dim=(?P<dim>-?\d+))?(?:(?(dim),)groups=(?P<groups>\d+))?")
 
 
 def as_view(view: ViewLike) -> View:
