@@ -25,7 +25,7 @@ CHANNEL_THEN_LAYER = ("channel", "layer")
 
 @recipe
 def sgd(lr: Scalar = 1e-3, momentum: Scalar = 0.0, dampening: Scalar = 0.0, weight_decay: Scalar = 0.0, nesterov: bool = False) -> Chain:
-    """Stochastic gradient descent with momentum and L2 regularization, as torch.optim.SGD (paper, Eq. 8)."""
+    """Stochastic gradient descent with momentum and L2 regularization, as torch.optim.SGD (paper, Section 2.4)."""
     return chain(
         r.CoupledDecay(weight_decay),
         *_torch_momentum(momentum, dampening, nesterov),
@@ -146,7 +146,7 @@ def rmsprop(
 
 @recipe
 def sgdg(lr: Scalar = 0.2, momentum: Scalar = 0.9, nu: Scalar | None = 0.1, alpha: Scalar = 0.1, view: ViewLike = "channel") -> Chain:
-    """SGD with momentum on the Grassmann manifold G(1, n), one point per unit (Cho and Lee 2017, Algorithm 3).
+    """SGD with momentum on the Grassmann manifold G(1, n), one point per unit (Cho and Lee 2017, SGD-G).
 
     The learning rate sits inside the momentum. Weights should start on the unit sphere (`Sphere(view).normalize`); biases,
     gains and the last layer belong in a Euclidean param_group.
@@ -173,7 +173,7 @@ def adamg(
     alpha: Scalar = 0.1,
     view: ViewLike = "channel",
 ) -> Chain:
-    """Adam on the Grassmann manifold G(1, n), one second moment per unit (Cho and Lee 2017, Algorithm 4). See `sgdg`."""
+    """Adam on the Grassmann manifold G(1, n), one second moment per unit (Cho and Lee 2017, Adam-G). See `sgdg`."""
     return chain(
         *_riemannian_gradient(nu, alpha, view),
         r.UnitMoments(*betas, eps=eps, view=view),

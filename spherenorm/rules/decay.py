@@ -66,7 +66,7 @@ class OrthogonalityRegularization(Rule):
 
     Y holds the units of a layer as columns, so the gradient is 2 alpha Y (Y^T Y - I): it turns them apart. Put before the
     tangent projection and the clip. Weights of fewer than two dimensions are left alone.
-    Source: Cho and Lee 2017, Section 4.3.
+    Source: Cho and Lee 2017.
     """
 
     alpha: Scalar = hyper("[0, inf)")

@@ -16,7 +16,7 @@ __all__ = ["ExponentialAverage", "FeedbackMomentum", "HeavyBall"]
 
 @dataclass(frozen=True)
 class HeavyBall(Rule):
-    """Momentum of SGD: p_t = beta p_{t-1} + (1 - dampening) d_t, with p_{-1} = 0 (paper, Section 2.4, Eq. 8).
+    """Momentum of SGD: p_t = beta p_{t-1} + (1 - dampening) d_t, with p_{-1} = 0 (paper, Section 2.4).
 
     The direction becomes p_t, or d_t + beta p_t with `nesterov`.
 
