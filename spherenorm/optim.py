@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.optim.optimizer import Optimizer, ParamsT
 
 from spherenorm import recipes
-from spherenorm.registry import Recipe, defaults, find_recipe, reference
+from spherenorm.registry import Recipe, build, defaults, find_recipe, reference
 from spherenorm.rule import Rule
 
 __all__ = ["SGD", "SGDG", "SGDP", "SGDW", "Adam", "AdamG", "AdamP", "AdamW", "RMSprop", "RecipeOptimizer", "torch_optimizer"]
@@ -149,7 +149,7 @@ class RecipeOptimizer(Optimizer):
             value = hyper_parameters[name]
             if name == "betas" and isinstance(default, tuple) and (not isinstance(value, tuple | list) or len(value) != len(default)):
                 raise ValueError(f"betas must be {len(default)} numbers, got {value!r}")
-        return recipe(**hyper_parameters)
+        return build(recipe, hyper_parameters)
 
     def _check_dtypes(self, params: Any) -> None:
         first = sum(len(group["params"]) for group in self.param_groups)

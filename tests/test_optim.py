@@ -18,6 +18,10 @@ def weight(*shape):
     return torch.ones(shape or (3, 2), requires_grad=True)
 
 
+def no_rule(lr=0.1):
+    return 3
+
+
 class Frozen:
     """Whether an optimizer and its weights are as they were."""
 
@@ -73,6 +77,7 @@ def test_bad_values_are_named(make, message):
         (lambda: optim.SGD([weight(), torch.ones(2, 3, dtype=torch.complex64)]), r"parameter 1 of shape \(2, 3\) is complex"),
         (lambda: optim.SGD([("scale", torch.ones(4, dtype=torch.int64))]), r"parameter 0 \(scale\) of shape \(4,\) is integer"),
         (lambda: optim.SGD(weight()), "params argument"),
+        (lambda: sn.torch_optimizer(no_rule)([weight()]), "recipe 'tests.test_optim:no_rule' must return a rule, it returned 3"),
     ],
 )
 def test_bad_types_are_named(make, message):
