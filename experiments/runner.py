@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import socket
+import statistics
 import time
 import traceback
 from collections.abc import Callable
@@ -76,11 +77,12 @@ def execute(spec: Spec, root: Path | str, *, checkpoint_seconds: float = CHECKPO
             folder.write_status("running", **about)
             try:
                 task = find_task(spec.task, spec.options)
-                if isinstance(task, PureTask):
-                    spent: dict[str, float] = {}
-                    _sweep(spec, task, folder)
-                else:
-                    spent = _train(spec, task, folder, checkpoint_seconds)
+                with torch.random.fork_rng():
+                    if isinstance(task, PureTask):
+                        spent: dict[str, float] = {}
+                        _sweep(spec, task, folder)
+                    else:
+                        spent = _train(spec, task, folder, checkpoint_seconds)
             except KeyboardInterrupt:
                 folder.write_status("interrupted", **about)
                 raise
@@ -133,14 +135,14 @@ def _sweep(spec: Spec, task: PureTask, folder: RunFolder) -> None:
     if not points:
         points = {"lr": [single.pop("lr")]}
     schedule = None if spec.schedule == "constant" else (lambda t: SCHEDULES[spec.schedule](t / spec.epochs))
-    start = {name: value.to(spec.device) for name, value in task.start(seeds=1).items()}
+    start = {name: value.to(spec.device) for name, value in task.start((spec.seed,)).items()}
     swept = sweep(
         spec.recipe,
         task.loss,
         start,
         {name: torch.tensor(values, dtype=torch.float64, device=spec.device) for name, values in points.items()},
         steps=spec.epochs,
-        batches=task.batches(seeds=1),
+        batches=task.batches((spec.seed,)),
         schedule=schedule,
         record=task.record,
         **single,
@@ -159,9 +161,8 @@ class _Training:
 
     def __init__(self, spec: Spec, task: Task) -> None:
         self.spec, self.task = spec, task
-        with torch.random.fork_rng():
-            torch.manual_seed(stream(spec.seed, "init"))
-            self.model = task.model().to(spec.device)
+        torch.manual_seed(stream(spec.seed, "init"))
+        self.model = task.model().to(spec.device)
         self.data = type(task.data())(*(tuple(x.to(spec.device) for x in split) for split in task.data()))
         findings = audit(self.model, *(x.to(spec.device) for x in task.audit_inputs()))
         self.views = {finding.name: finding.view for finding in findings}
@@ -178,16 +179,18 @@ class _Training:
         chosen = order[index * self.spec.batch_size : (index + 1) * self.spec.batch_size]
         return tuple(x[chosen] for x in self.data.train)
 
-    def step(self, step: int, clock: Callable[[float], None]) -> dict[str, Any] | None:
+    def step(self, step: int, clock: Callable[[float, float], None]) -> dict[str, Any] | None:
         """Take one step and return what was measured; None if the loss was not finite."""
         self.model.train()
         batch = self.batch(step)
+        began = time.perf_counter()
         torch.manual_seed(stream(self.spec.seed, "noise", step))
         loss = self.task.loss(self.model, batch)
         if not math.isfinite(loss.item()):
             return None
         self.optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
+        computed = time.perf_counter() - began
         factor = SCHEDULES[self.spec.schedule](step / self.steps)
         for group, lr in zip(self.optimizer.param_groups, self.base_lr, strict=True):
             if lr is not None:
@@ -195,7 +198,7 @@ class _Training:
         before = {name: weight.detach().clone() for name, weight in self.weights.items()} if self.spec.probes else {}
         began = time.perf_counter()
         self.optimizer.step()
-        clock(time.perf_counter() - began)
+        clock(computed, time.perf_counter() - began)
         record: dict[str, Any] = {"step": step + 1, "loss": loss.item()}
         if self.spec.probes:
             grads = {name: _grad(weight) for name, weight in self.weights.items()}
@@ -221,7 +224,7 @@ def _train(spec: Spec, task: Task, folder: RunFolder, checkpoint_seconds: float)
     start_norm = training.start_norm()
     done, diverged_at = _resume(training, folder)
     pending: list[dict[str, Any]] = []
-    optimizer_seconds: list[float] = []
+    clock: list[tuple[float, float]] = []
     last_checkpoint = time.monotonic()
 
     def checkpoint() -> None:
@@ -232,7 +235,7 @@ def _train(spec: Spec, task: Task, folder: RunFolder, checkpoint_seconds: float)
         folder.save_checkpoint({**state, "done": done, "diverged_at": diverged_at, "length": length, "digest": digest})
 
     while done < training.steps and diverged_at is None:
-        record = training.step(done, optimizer_seconds.append)
+        record = training.step(done, lambda *seconds: clock.append(seconds))
         if record is None:
             diverged_at = done
             break
@@ -245,8 +248,10 @@ def _train(spec: Spec, task: Task, folder: RunFolder, checkpoint_seconds: float)
             last_checkpoint = time.monotonic()
     checkpoint()
     folder.finish(_summary(training, folder, start_norm, diverged_at), ["metrics.jsonl"])
-    here = len(optimizer_seconds)
-    return {"optimizer_seconds_per_step": sorted(optimizer_seconds)[here // 2]} if here else {}
+    if not clock:
+        return {}
+    gradient, optimizer = (statistics.median(column) for column in zip(*clock, strict=True))
+    return {"gradient_seconds": gradient, "optimizer_seconds": optimizer}  # per step
 
 
 def _resume(training: _Training, folder: RunFolder) -> tuple[int, int | None]:

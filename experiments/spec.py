@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from typing import Any
 
-from spherenorm.registry import defaults, find_recipe
+from spherenorm.registry import build, defaults, find_recipe
 from spherenorm.rule import Rule
 
 __all__ = ["SCHEDULES", "Spec", "nearest", "source_digest"]
@@ -99,7 +99,7 @@ class Spec:
         if self.schedule != "constant" and "lr" not in known:
             raise ValueError(f"recipe {self.recipe!r} has no lr for the schedule {self.schedule!r}; use schedule=constant")
         points = self.points
-        return function(**{name: value[0] if name in points else value for name, value in self.hyper_parameters.items()})
+        return build(function, {name: value[0] if name in points else value for name, value in self.hyper_parameters.items()})
 
     def fingerprints(self) -> dict[str, Any]:
         """What the fields do not say: the sources behind the names, and the data."""

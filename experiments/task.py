@@ -10,7 +10,7 @@ import hashlib
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
@@ -91,16 +91,16 @@ class Task(_Named):
 class PureTask(_Named):
     """A pure loss of a dict of small tensors."""
 
-    def start(self, seeds: int) -> dict[str, Tensor]:
-        """The initial parameters, each with a leading dimension of `seeds`."""
+    def start(self, seeds: Sequence[int]) -> dict[str, Tensor]:
+        """The initial parameters, each with a leading dimension, one entry per seed."""
         raise NotImplementedError
 
     def loss(self, params: dict[str, Tensor], *batch: Any) -> Tensor:
         """The scalar to descend on, without side effects."""
         raise NotImplementedError
 
-    def batches(self, seeds: int) -> Callable[[int], Any] | None:
-        """`batches(t)` is step t's batch, with a leading dimension of `seeds`; None without data."""
+    def batches(self, seeds: Sequence[int]) -> Callable[[int], Any] | None:
+        """`batches(t)` is step t's batch, with a leading dimension, one entry per seed; None without data."""
         return None
 
     def record(self, before: dict[str, Tensor], after: dict[str, Tensor]) -> dict[str, Tensor]:

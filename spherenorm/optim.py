@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.optim.optimizer import Optimizer, ParamsT
 
 from spherenorm import recipes
-from spherenorm.registry import Recipe, defaults, find_recipe, reference
+from spherenorm.registry import Recipe, build, defaults, find_recipe, reference
 from spherenorm.rule import Rule
 
 __all__ = ["SGD", "SGDG", "SGDP", "SGDW", "Adam", "AdamG", "AdamP", "AdamW", "RMSprop", "RecipeOptimizer", "torch_optimizer"]
@@ -94,7 +94,9 @@ class RecipeOptimizer(Optimizer):
                 if weight.grad is None:
                     continue
                 grad = -weight.grad if group["maximize"] else weight.grad
-                state = self.state[weight] or rule.init(weight)
+                state = self.state[weight]
+                if not state or not state.keys() >= set(rule.state_names):  # a first step, or a rule that a schedule has switched on
+                    state = {**rule.init(weight), **state}
                 moved, self.state[weight] = rule.step(weight, grad, state)
                 weight.copy_(moved)
         return loss
@@ -147,7 +149,7 @@ class RecipeOptimizer(Optimizer):
             value = hyper_parameters[name]
             if name == "betas" and isinstance(default, tuple) and (not isinstance(value, tuple | list) or len(value) != len(default)):
                 raise ValueError(f"betas must be {len(default)} numbers, got {value!r}")
-        return recipe(**hyper_parameters)
+        return build(recipe, hyper_parameters)
 
     def _check_dtypes(self, params: Any) -> None:
         first = sum(len(group["params"]) for group in self.param_groups)

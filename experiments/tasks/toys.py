@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,8 +39,8 @@ class _Vector(PureTask):
         """The loss of a vector of shape (n,)."""
         raise NotImplementedError
 
-    def start(self, seeds: int) -> dict[str, Tensor]:
-        return {"w": torch.tensor([[self.begin()]] * seeds, dtype=torch.float64)}
+    def start(self, seeds: Sequence[int]) -> dict[str, Tensor]:
+        return {"w": torch.tensor([[self.begin()]] * len(seeds), dtype=torch.float64)}
 
     def loss(self, params: dict[str, Tensor], *batch: Any) -> Tensor:
         return self.value(params["w"][0])
