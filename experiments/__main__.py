@@ -176,8 +176,6 @@ def tell(engine: Engine, done: Report, as_json: bool) -> None:
         return
     ran = f"{len(done.outcomes)} runs now, {sum(total.values())} results in {len(total)} studies"
     console.print(f"{ran}; {done.count('diverged')} diverged, {len(done.failed)} failed", highlight=False)
-    for outcome in done.failed:
-        errors.print(f"[red]failed[/red] {outcome.id}: {escape(outcome.error)}", soft_wrap=True, highlight=False)
 
 
 def show_dry_run(engine: Engine, as_json: bool) -> None:

@@ -19,6 +19,7 @@ from scipy import stats
 __all__ = ["Claim", "Outcome", "close", "holds", "interval", "paired", "performance", "sample"]
 
 Outcome = Literal["reproduced", "not reproduced", "inconclusive"]
+Relation = Literal[">", "<"]
 Values = Mapping[int, float]
 """A number for each seed."""
 
@@ -70,7 +71,7 @@ def interval(values: Sequence[float], level: float = 0.95) -> tuple[float, float
 def sample(
     text: str,
     values: Values,
-    relation: Literal[">", "<"],
+    relation: Relation,
     bound: float,
     *,
     source: str,
@@ -90,7 +91,7 @@ def paired(
     text: str,
     a: Values,
     b: Values,
-    relation: Literal[">", "<"],
+    relation: Relation,
     *,
     source: str,
     how: Literal["difference", "ratio"] = "difference",
@@ -149,7 +150,7 @@ def _verdict(low: float, high: float, relation: str, bound: float) -> Outcome:
         low, high, bound = -high, -low, -bound
     if low > bound:
         return "reproduced"
-    return "not reproduced" if high <= bound else "inconclusive"
+    return "not reproduced" if high < bound else "inconclusive"
 
 
 def _shown(numbers: Sequence[float], low: float, high: float, unit: str, what: str) -> str:

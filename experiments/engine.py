@@ -14,7 +14,7 @@ from experiments.runner import CHECKPOINT_SECONDS, Outcome, check, execute, step
 from experiments.spec import Spec
 from experiments.store import Store
 from experiments.study import Plan, Study
-from experiments.task import PureTask, find_task
+from experiments.task import Task, find_task
 
 __all__ = ["Engine", "Report"]
 
@@ -126,7 +126,7 @@ def _kind(spec: Spec) -> tuple[str, str]:
 
 
 def _first_guess(spec: Spec) -> float:
-    return GUESSED_SECONDS_PER_STEP * (0.2 if isinstance(find_task(spec.task, spec.options), PureTask) else 1)
+    return GUESSED_SECONDS_PER_STEP * (0.2 if not isinstance(find_task(spec.task, spec.options), Task) else 1)
 
 
 def _reference(study: Study) -> str:

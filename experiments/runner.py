@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import math
 import socket
-import statistics
 import time
 import traceback
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +20,7 @@ from torch import Tensor, nn
 from experiments.probes import PROBES, StepView
 from experiments.spec import SCHEDULES, Spec, nearest
 from experiments.store import Busy, RunFolder, Store, StoreError
-from experiments.task import PureTask, Split, Task, find_task, generator, stream
+from experiments.task import Measurement, PureTask, Split, Task, find_task, generator, stream
 from spherenorm import Sphere, metrics
 from spherenorm.chain import Chain
 from spherenorm.functional import sweep
@@ -78,11 +76,12 @@ def execute(spec: Spec, root: Path | str, *, checkpoint_seconds: float = CHECKPO
             try:
                 task = find_task(spec.task, spec.options)
                 with torch.random.fork_rng():
-                    if isinstance(task, PureTask):
-                        spent: dict[str, float] = {}
+                    if isinstance(task, Measurement):
+                        folder.finish({"diverged_at": None, "steps": spec.epochs, **task.measure(spec)}, [])
+                    elif isinstance(task, PureTask):
                         _sweep(spec, task, folder)
                     else:
-                        spent = _train(spec, task, folder, checkpoint_seconds)
+                        _train(spec, task, folder, checkpoint_seconds)
             except KeyboardInterrupt:
                 folder.write_status("interrupted", **about)
                 raise
@@ -95,7 +94,7 @@ def execute(spec: Spec, root: Path | str, *, checkpoint_seconds: float = CHECKPO
             summary = folder.summary()
             assert summary is not None
             seconds = time.perf_counter() - started
-            folder.write_status(_state(summary), seconds=seconds, **spent, **about)
+            folder.write_status(_state(summary), seconds=seconds, **about)
             return Outcome(spec.id, _state(summary), seconds=seconds)
     except Busy:
         return Outcome(spec.id, "busy")
@@ -119,7 +118,7 @@ def check(spec: Spec) -> None:
 def steps_of(spec: Spec) -> int:
     """How many optimizer steps a run takes."""
     task = find_task(spec.task, spec.options)
-    return spec.epochs if isinstance(task, PureTask) else spec.epochs * _steps_per_epoch(spec, task)
+    return spec.epochs * _steps_per_epoch(spec, task) if isinstance(task, Task) else spec.epochs
 
 
 def _state(summary: dict[str, Any]) -> str:
@@ -179,26 +178,22 @@ class _Training:
         chosen = order[index * self.spec.batch_size : (index + 1) * self.spec.batch_size]
         return tuple(x[chosen] for x in self.data.train)
 
-    def step(self, step: int, clock: Callable[[float, float], None]) -> dict[str, Any] | None:
+    def step(self, step: int) -> dict[str, Any] | None:
         """Take one step and return what was measured; None if the loss was not finite."""
         self.model.train()
         batch = self.batch(step)
-        began = time.perf_counter()
         torch.manual_seed(stream(self.spec.seed, "noise", step))
         loss = self.task.loss(self.model, batch)
         if not math.isfinite(loss.item()):
             return None
         self.optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
-        computed = time.perf_counter() - began
         factor = SCHEDULES[self.spec.schedule](step / self.steps)
         for group, lr in zip(self.optimizer.param_groups, self.base_lr, strict=True):
             if lr is not None:
                 group["lr"] = lr * factor
         before = {name: weight.detach().clone() for name, weight in self.weights.items()} if self.spec.probes else {}
-        began = time.perf_counter()
         self.optimizer.step()
-        clock(computed, time.perf_counter() - began)
         record: dict[str, Any] = {"step": step + 1, "loss": loss.item()}
         if self.spec.probes:
             grads = {name: _grad(weight) for name, weight in self.weights.items()}
@@ -219,12 +214,11 @@ class _Training:
         return float(torch.cat(norms).mean()) if norms else None
 
 
-def _train(spec: Spec, task: Task, folder: RunFolder, checkpoint_seconds: float) -> dict[str, float]:
+def _train(spec: Spec, task: Task, folder: RunFolder, checkpoint_seconds: float) -> None:
     training = _Training(spec, task)
     start_norm = training.start_norm()
     done, diverged_at = _resume(training, folder)
     pending: list[dict[str, Any]] = []
-    clock: list[tuple[float, float]] = []
     last_checkpoint = time.monotonic()
 
     def checkpoint() -> None:
@@ -235,7 +229,7 @@ def _train(spec: Spec, task: Task, folder: RunFolder, checkpoint_seconds: float)
         folder.save_checkpoint({**state, "done": done, "diverged_at": diverged_at, "length": length, "digest": digest})
 
     while done < training.steps and diverged_at is None:
-        record = training.step(done, lambda *seconds: clock.append(seconds))
+        record = training.step(done)
         if record is None:
             diverged_at = done
             break
@@ -248,10 +242,6 @@ def _train(spec: Spec, task: Task, folder: RunFolder, checkpoint_seconds: float)
             last_checkpoint = time.monotonic()
     checkpoint()
     folder.finish(_summary(training, folder, start_norm, diverged_at), ["metrics.jsonl"])
-    if not clock:
-        return {}
-    gradient, optimizer = (statistics.median(column) for column in zip(*clock, strict=True))
-    return {"gradient_seconds": gradient, "optimizer_seconds": optimizer}  # per step
 
 
 def _resume(training: _Training, folder: RunFolder) -> tuple[int, int | None]:
@@ -272,6 +262,7 @@ def _summary(training: _Training, folder: RunFolder, start_norm: float | None, d
         "steps": len(records),
         "steps_per_epoch": training.steps_per_epoch,
         "views": training.views,
+        "shapes": {name: list(weight.shape) for name, weight in training.weights.items()},
         "invariant_share": _invariant_share(training.model, training.views),
         "validation": None,
         "test": None,

@@ -1,7 +1,7 @@
 """Tasks: what is trained. One file in `experiments/tasks/` defines one: data, model, loss, metrics and budget.
 
-Two kinds. A `Task` trains a torch module on batches. A `PureTask` is a pure loss of a few small tensors; a whole grid of
-hyper-parameters and seeds trains as one vmap sweep.
+Three kinds. A `Task` trains a torch module on batches. A `PureTask` is a pure loss of a few small tensors; a whole grid of
+hyper-parameters trains as one vmap sweep. A `Measurement` takes a number.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from typing import Any, ClassVar, Literal, NamedTuple, get_args, get_origin, get
 import torch
 from torch import Tensor, nn
 
-from experiments.spec import nearest
+from experiments.spec import Spec, nearest
 from spherenorm.functional import Sweep
 
-__all__ = ["Budget", "PureTask", "Split", "Splits", "Task", "find_task", "task_classes"]
+__all__ = ["Budget", "Measurement", "PureTask", "Split", "Splits", "Task", "find_task", "task_classes"]
 
 Split = tuple[Tensor, ...]
 """Tensors with one common leading length, inputs first, targets last."""
@@ -43,7 +43,7 @@ class Budget:
 
 
 class _Named:
-    """What both kinds share: dataclass fields are the task's options, `name` and `tiers` its identity and its cost."""
+    """What all kinds share: dataclass fields are the task's options, `name` and `tiers` its identity and its cost."""
 
     name: ClassVar[str]
     tiers: ClassVar[Mapping[str, Budget]]
@@ -115,7 +115,18 @@ class PureTask(_Named):
         return "none"
 
 
-AnyTask = Task | PureTask
+class Measurement(_Named):
+    """A number that is taken rather than trained for, such as a time; the one kind that differs from run to run."""
+
+    def measure(self, spec: Spec) -> dict[str, Any]:
+        """The summary of `spec.epochs` rounds."""
+        raise NotImplementedError
+
+    def fingerprint(self) -> str:
+        return "none"
+
+
+AnyTask = Task | PureTask | Measurement
 
 
 def task_classes() -> dict[str, type[AnyTask]]:
@@ -126,7 +137,8 @@ def task_classes() -> dict[str, type[AnyTask]]:
     for module_info in pkgutil.iter_modules(tasks.__path__):
         module = importlib.import_module(f"{tasks.__name__}.{module_info.name}")
         for cls in vars(module).values():
-            if inspect.isclass(cls) and issubclass(cls, Task | PureTask) and cls.__module__ == module.__name__ and hasattr(cls, "name"):
+            own = inspect.isclass(cls) and cls.__module__ == module.__name__
+            if own and issubclass(cls, Task | PureTask | Measurement) and hasattr(cls, "name"):
                 found[cls.name] = cls
     return dict(sorted(found.items()))
 

@@ -1,0 +1,84 @@
+"""A scale-invariance test that remembers: evidence accumulates over steps instead of being thrown away after each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from spherenorm.rule import Rule, Scalar, State, hyper
+from spherenorm.rules.projection import ScaleInvarianceTest
+from spherenorm.update import Invariance, Update
+from spherenorm.views import View, ViewLike, as_view
+
+__all__ = ["AccumulatedInvarianceTest"]
+
+
+@dataclass(frozen=True)
+class AccumulatedInvarianceTest(Rule):
+    r"""Annotate the update with the units u whose cosines with the gradient have been small for a while:
+
+        E_t = memory E_{t-1} + (1 - memory) dim(w_u) cos^2(w_u, g_u),    c_t = memory c_{t-1} + (1 - memory),
+        passes if E_t / c_t < delta^2.
+
+    With memory = 0 this is `ScaleInvarianceTest` (paper, Eq. 12). A random gradient passes that one's layer view in
+    2 Phi(delta) - 1 = 8 % of all steps at delta = 0.1, since sqrt(dim) cos is close to N(0, 1); the mean of n such squares
+    is below delta^2 with probability about (e delta^2)^(n/2), which is nothing after a few steps. A scale-invariant weight
+    has cos = 0 but for rounding and passes from the first step on. The price is two numbers per unit in the state.
+
+    Views, `per`, and what a zero gradient or weight means are those of `ScaleInvarianceTest`: a unit without a direction
+    to compare adds no evidence.
+
+    Args:
+        delta: the threshold.
+        memory: how much of the evidence a step keeps; 0.9 looks back over about ten steps.
+        views: which views to try, the first that passes wins.
+        per: "tensor" or "unit".
+    """
+
+    delta: Scalar = hyper("(0, inf)", 0.1)
+    memory: Scalar = hyper("[0, 1)", 0.9)
+    views: tuple[ViewLike, ...] = ("channel", "layer")
+    per: Literal["tensor", "unit"] = "tensor"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        ScaleInvarianceTest(views=self.views, per=self.per)  # which refuses what is wrong with either
+
+    @property
+    def state_names(self) -> tuple[str, ...]:
+        return tuple(name for view in self.views for name in _names(as_view(view)))
+
+    def init(self, weight: Tensor) -> State:
+        zeros = super().init(weight)  # in the working precision
+        return {name: torch.zeros_like(as_view(view).total(zeros[name])) for view in self.views for name in _names(as_view(view))}
+
+    def update(self, update: Update, state: State) -> tuple[Update, State]:
+        weight, grad = update.weight, update.grad
+        if weight.ndim < 2:
+            return replace(update, invariance=Invariance()), {name: state[name] for name in self.state_names}
+        views = tuple(as_view(view) for view in self.views)
+        flags: list[Tensor] = []
+        new: State = {}
+        for view in views:
+            evidence, count = (state[name] for name in _names(view))
+            lengths = view.norm(weight) * view.norm(grad)
+            exists = lengths > 0
+            cosine = view.inner(weight, grad) / torch.where(exists, lengths, 1)
+            statistic = max(view.size(weight), 1) * cosine**2
+            evidence = torch.where(exists, self.memory * evidence + (1 - self.memory) * statistic, evidence)
+            count = torch.where(exists, self.memory * count + (1 - self.memory), count)
+            new |= dict(zip(_names(view), (evidence, count), strict=True))
+            passes = evidence < self.delta**2 * count
+            if self.per == "tensor":
+                passes = (passes | (count == 0)).all() & passes.any()
+            for earlier in flags:
+                passes = passes & ~earlier.any()
+            flags.append(passes)
+        return replace(update, invariance=Invariance(views, tuple(flags))), new
+
+
+def _names(view: View) -> tuple[str, str]:
+    return f"evidence_{view}", f"evidence_count_{view}"
