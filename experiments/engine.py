@@ -54,14 +54,17 @@ class Engine:
 
     def trials(self, study: Study) -> tuple[list[Trial], Results]:
         """The study's trials as far as they are known now, and their results."""
-        trials = self.plan.apply(study.trials(self.plan, Results([])))
+        trials = self._asked(study, Results([]))
         results = Results.load(self.store, trials)
-        while len(more := self.plan.apply(study.trials(self.plan, results))) > len(trials):
+        while len(more := self._asked(study, results)) > len(trials):
             trials, results = more, Results.load(self.store, more)
         return trials, results
 
+    def _asked(self, study: Study, results: Results) -> list[Trial]:
+        return self.plan.apply(study.trials(self.plan, results), study.settings)
+
     def missing(self, skip: set[str] = frozenset()) -> list[Spec]:  # type: ignore[assignment]
-        """What is still to be run, each once, sweeps last: they are many small matrix products that leave no core idle."""
+        """What is still to be run, each once."""
         found: dict[str, Spec] = {}
         for study in self.studies:
             trials, results = self.trials(study)
@@ -73,7 +76,7 @@ class Engine:
         """Raises ValueError or TypeError for what is wrong with the first round of runs, before anything runs."""
         find_backend(self.backend)
         for study in self.studies:
-            for trial in self.plan.apply(study.trials(self.plan, Results([]))):
+            for trial in self._asked(study, Results([])):
                 check(trial.spec)
 
     def run(self, progress: Callable[[Outcome, Spec, int, int, float], None]) -> Report:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 
@@ -15,12 +16,13 @@ __all__ = ["METHODS", "points"]
 Space = Mapping[str, tuple[float, float]]
 """For each hyper-parameter the bounds of a logarithmic range."""
 
+Told = Sequence[tuple[Mapping[str, float], float]]
+"""Points with their scores."""
+
 METHODS = ("grid", "halton", "optuna")
 
 
-def points(
-    space: Space, count: int, method: str = "halton", told: Sequence[tuple[Mapping[str, float], float]] = ()
-) -> list[dict[str, float]]:
+def points(space: Space, count: int, method: str = "halton", told: Told = ()) -> list[dict[str, float]]:
     """`count` points of the space, the same on every call.
 
     Args:
@@ -49,20 +51,18 @@ def points(
 
 def _at(bounds: tuple[float, float], share: float) -> float:
     low, high = bounds
-    return low * (high / low) ** share
+    return math.exp((1 - share) * math.log(low) + share * math.log(high))
 
 
 def _grid(space: Space, count: int) -> list[dict[str, float]]:
     side = round(count ** (1 / len(space)))
     if side ** len(space) != count or side < 2:
         raise ValueError(f"a grid of {count} points does not fill {len(space)} dimensions; give a power, such as {2 ** len(space)}")
-    axes = [np.geomspace(*bounds, side) for bounds in space.values()]
-    return [
-        dict(zip(space, map(float, row), strict=True)) for row in np.stack(np.meshgrid(*axes, indexing="ij"), -1).reshape(-1, len(space))
-    ]
+    axes = [np.geomspace(*bounds, side).tolist() for bounds in space.values()]
+    return [dict(zip(space, row, strict=True)) for row in itertools.product(*axes)]
 
 
-def _optuna(space: Space, count: int, told: Sequence[tuple[Mapping[str, float], float]]) -> list[dict[str, float]]:
+def _optuna(space: Space, count: int, told: Told) -> list[dict[str, float]]:
     """A seeded sampler that has seen everything told so far proposes the same points each time it is asked."""
     try:
         import optuna

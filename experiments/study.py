@@ -58,8 +58,11 @@ class Plan:
 
         return cls(**{**content, "seeds": as_tuple(content["seeds"]), "optimizers": as_tuple(content["optimizers"])})
 
-    def apply(self, trials: Sequence[Trial]) -> list[Trial]:
+    def apply(self, trials: Sequence[Trial], own: Sequence[str] = ()) -> list[Trial]:
         """The study's trials as this plan wants them: its optimizers, device and settings.
+
+        Args:
+            own: settings that the study takes itself.
 
         Raises:
             ValueError: a setting that no trial knows, or a wrong value.
@@ -68,8 +71,8 @@ class Plan:
         used: set[str] = set()
         result = [Trial(trial.arm, self._set(replace(trial.spec, device=self.device), used)) for trial in chosen]
         for name in self.settings:
-            if chosen and name not in used:
-                known = {*_SETTABLE}.union(*((*_options(t.spec), *defaults(find_recipe(t.spec.recipe))) for t in chosen))
+            if chosen and name not in used and name not in own:
+                known = {*_SETTABLE, *own}.union(*((*_options(t.spec), *defaults(find_recipe(t.spec.recipe))) for t in chosen))
                 raise ValueError(f"no run has a setting {name!r}; {nearest(name, sorted(known))}")
         return result
 
@@ -137,6 +140,8 @@ class Study:
 
     name: ClassVar[str]
     aliases: ClassVar[tuple[str, ...]] = ()
+    settings: ClassVar[tuple[str, ...]] = ()
+    """What `--set` may set of the study itself; it reads them from `plan.settings`."""
     seeds: ClassVar[Mapping[str, int]] = {"smoke": 1, "small": 3, "full": 10}
     """How many seeds each tier takes."""
 

@@ -70,6 +70,7 @@ class G1(Study):
     """
 
     name = "g1"
+    settings = ("search",)
     seeds = {"smoke": 1, "small": 3, "full": 10}  # noqa: RUF012
 
     def trials(self, plan: Plan, results: Results) -> list[Trial]:
@@ -89,7 +90,7 @@ class G1(Study):
     def _search(self, plan: Plan, recipe: str, results: Results) -> list[Trial]:
         """The search's trials so far, with the plan's first seed; one that learns proposes a quarter of them at a time."""
         fixed, space = SPACES[recipe]
-        method, count = self.search, TRIALS[plan.tier]
+        method, count = plan.settings.get("search", "halton"), TRIALS[plan.tier]
         first = replace(plan, seeds=(plan.seeds or (0,))[:1])
         if method != "optuna":
             found = points(space, count, method)
@@ -105,8 +106,6 @@ class G1(Study):
             trials += self.seeded(first, _searched(recipe), "digits", recipe, {**fixed, "lr": point["lr"]}, rest=rest)
         return trials
 
-    search = "halton"
-
     def tables(self, results: Results) -> list[Table]:
         tables = []
         for recipe, rows in PAPER.items():
@@ -117,7 +116,7 @@ class G1(Study):
                 accuracy = f"{runs.mean('test'):.2f}" + (f" ({len(runs.diverged)} diverged)" if runs.diverged else "")
                 shown.append((f"{alpha:g}", "none" if nu is None else f"{nu:g}", f"{lr_rest:g}", f"{lr:g}", accuracy, paper))
             columns = ("α", "ν", "lr Euclidean", "lr Grassmann", "accuracy", "paper accuracy")
-            tables.append(Table(f"{recipe.upper()[:-1]}G at the paper's values", columns, shown))
+            tables.append(Table(f"{recipe.upper()} at the paper's values", columns, shown))
         rows_ = []
         for recipe in SPACES:
             tuned, tried = results.arm(f"tuned: {recipe}"), results.arm(_searched(recipe))
@@ -127,8 +126,8 @@ class G1(Study):
                 failed = str(len(tried.diverged)) if tried.diverged else ""
                 numbers = (f"{tuned.mean('validation'):.2f}", f"{tuned.mean('test'):.2f}")
                 rows_.append((recipe, f"{spec.hyper_parameters['lr']:.3g}", rest, str(len(tried)), failed, *numbers))
-        columns = ("optimizer", "best lr", "best lr Euclidean", "trials", "diverged", "validation", "test")
-        return [*tables, Table("Tuned with equal trials", columns, rows_, "Means over seeds.")]
+        heads = ("optimizer", "best lr", "best lr Euclidean", "trials", "diverged", "validation", "test")
+        return [*tables, Table("Tuned with equal trials", heads, rows_, "Means over seeds.")]
 
     def pictures(self, results: Results) -> list[Picture]:
         searched = results.where(lambda item: item.arm.startswith("search:"))
@@ -139,7 +138,7 @@ class G1(Study):
                 scores[recipe] = [0.0 if np.isinf(value) else value for value in values]
         return [
             sensitivity(
-                searched, "lr", "validation accuracy (%)", "The search: accuracy against the learning rate; a cross on top: diverged."
+                searched, "lr", "validation accuracy (%)", "The search: accuracy against the learning rate; crosses on top diverged."
             ),
             best_of_k(scores, "validation accuracy (%)", "Expected best of k trials: what tuning with a budget of k would have found."),
         ]
