@@ -16,8 +16,8 @@ __all__ = ["Equilibrium", "predicted"]
 POINTS: dict[str, tuple[str, dict[str, Any], tuple[tuple[float, float], ...]]] = {
     "SGD": ("sgd", {"momentum": 0.9}, ((0.1, 3e-2), (0.2, 3e-2), (0.1, 1e-1), (0.2, 1e-1))),
     "SGDP": ("sgdp", {"momentum": 0.9}, ((0.1, 3e-2), (0.2, 3e-2), (0.1, 1e-1), (0.2, 1e-1))),
-    "AdamW": ("adamw", {"betas": [0.9, 0.99]}, ((0.003, 1.0), (0.01, 1.0), (0.003, 3.0), (0.01, 3.0))),
-    "AdamP": ("adamp", {"betas": [0.9, 0.99]}, ((0.003, 10.0), (0.01, 10.0), (0.003, 30.0), (0.01, 30.0))),
+    "AdamW": ("adamw", {"betas": [0.9, 0.99]}, ((0.01, 1.0), (0.02, 1.0), (0.01, 3.0), (0.02, 3.0))),
+    "AdamP": ("adamp", {"betas": [0.9, 0.99]}, ((0.01, 10.0), (0.02, 10.0), (0.01, 30.0), (0.02, 30.0))),
 }
 """Recipe, fixed hyper-parameters, and pairs of learning rate and weight decay."""
 
@@ -111,8 +111,8 @@ class Equilibrium(Study):
 
 def _worst(item: Result) -> float:
     """By how many percent the prediction is off where it is off most."""
-    measured = item.summary["effective_step_rms"]
-    return 100 * max(abs(value / _law(item, index) - 1) for index, value in enumerate(measured))
+    measured: list[float] = item.summary["effective_step_rms"]
+    return max(100 * abs(value / _law(item, index) - 1) for index, value in enumerate(measured))
 
 
 def _swept(item: Result) -> tuple[list[float], list[float]]:
