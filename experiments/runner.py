@@ -107,7 +107,11 @@ def check(spec: Spec) -> None:
         ValueError, TypeError: an unknown task, option, recipe, hyper-parameter or probe, or a value outside its interval.
     """
     task = find_task(spec.task, spec.options)
-    spec.rule()
+    try:
+        spec.rule()
+    except (ValueError, TypeError) as error:
+        given = ", ".join(f"{name}={value}" for name, value in spec.hyper_parameters.items())
+        raise type(error)(f"{error} ({spec.recipe}: {given})") from error
     for probe in spec.probes:
         if probe not in PROBES:
             raise ValueError(f"no probe is named {probe!r}; {nearest(probe, PROBES)}")

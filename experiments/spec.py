@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import hashlib
+import importlib
 import inspect
 import json
 import math
@@ -17,7 +18,7 @@ from typing import Any
 from spherenorm.registry import build, defaults, find_recipe
 from spherenorm.rule import Rule
 
-__all__ = ["SCHEDULES", "Spec", "nearest", "source_digest"]
+__all__ = ["SCHEDULES", "Spec", "locate", "nearest", "source_digest"]
 
 FORMAT = 1
 """Part of every hash; raise it when the runner changes what a run computes, and every run is computed anew."""
@@ -156,6 +157,20 @@ def nearest(name: str, known: Any) -> str:
 
     close = difflib.get_close_matches(str(name), list(known), n=3, cutoff=0.5)
     return f"did you mean {' or '.join(close)}?" if close else f"known: {', '.join(sorted(known))}"
+
+
+def locate(what: str, name: str) -> Any:
+    """What `module:name` stands for; ValueError if there is no such module or no such name in it."""
+    module_name, _, attribute = name.partition(":")
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and not module_name.startswith(error.name):
+            raise  # the module exists, something that it imports does not
+        raise ValueError(f"{what} {name!r}: there is no module {module_name!r} on the import path") from None
+    if not hasattr(module, attribute):
+        raise ValueError(f"{what} {name!r}: module {module_name!r} has no {attribute!r}; {nearest(attribute, vars(module))}")
+    return getattr(module, attribute)
 
 
 def _rule_classes(rule: Any) -> set[type]:

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 from experiments.claims import Claim
 from experiments.plots import Picture
 from experiments.results import Results, Trial
-from experiments.spec import Spec, nearest
+from experiments.spec import Spec, locate, nearest
 from experiments.task import Budget, Task, find_task
 from spherenorm.registry import defaults, find_recipe
 
@@ -202,11 +202,10 @@ def find_study(name: str) -> Study:
     Raises:
         ValueError: there is none.
     """
-    module_name, colon, class_name = name.partition(":")
-    if colon:
-        cls = getattr(importlib.import_module(module_name), class_name, None)
+    if ":" in name:
+        cls = locate("study", name)
         if not (inspect.isclass(cls) and issubclass(cls, Study)):
-            raise ValueError(f"module {module_name!r} has no study {class_name!r}")
+            raise ValueError(f"{name!r} is no study")
         return cls()
     known = study_classes()
     by_alias = {alias: cls for cls in known.values() for alias in (cls.name, *cls.aliases)}

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, get_args, get_origin, get
 import torch
 from torch import Tensor, nn
 
-from experiments.spec import Spec, nearest
+from experiments.spec import Spec, locate, nearest
 from spherenorm.functional import Sweep
 
 __all__ = ["Budget", "Measurement", "PureTask", "Split", "Splits", "Task", "find_task", "task_classes"]
@@ -149,8 +149,7 @@ def find_task(name: str, options: Mapping[str, Any] | None = None) -> AnyTask:
     Raises:
         ValueError: an unknown task or option, or an option's value that is none of its choices.
     """
-    module_name, colon, class_name = name.partition(":")
-    cls = getattr(importlib.import_module(module_name), class_name, None) if colon else task_classes().get(name)
+    cls = locate("task", name) if ":" in name else task_classes().get(name)
     if cls is None:
         raise ValueError(f"no task is named {name!r}; {nearest(name, task_classes())} (your own: module:Class)")
     given, hints = dict(options or {}), get_type_hints(cls)

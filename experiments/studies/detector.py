@@ -107,7 +107,8 @@ def _errors(runs: Results, memory: float, invariant: bool, late: bool) -> dict[i
         chosen = [s for s in read(item) if (s.view is not None) == invariant]
         verdicts = [single_step(s, DELTA) if memory == 0 else accumulated(s, DELTA, memory) for s in chosen]
         if verdicts:
-            wrong[item.spec.seed] = 100 * float(np.mean([(v[BURN_IN if late else 0 :] != invariant).mean() for v in verdicts]))
+            first = min(BURN_IN, len(verdicts[0]) // 2) if late else 0
+            wrong[item.spec.seed] = 100 * float(np.mean([(verdict[first:] != invariant).mean() for verdict in verdicts]))
     return wrong
 
 

@@ -1,0 +1,73 @@
+"""The same runs on joblib's processes, on a Ray cluster that loses a worker, and as submitit's jobs."""
+
+import os
+import signal
+import threading
+import time
+
+import pytest
+from spherenorm_tiny import tiny_spec
+
+from experiments.backends import find_backend
+from experiments.runner import execute
+from experiments.store import Store
+
+
+def summaries(specs, root):
+    return [(Store(root).folder(spec).path / "summary.json").read_bytes() for spec in specs]
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory):
+    """Six runs in this process."""
+    specs = [tiny_spec(recipe, seed, delay=0.03) for recipe in ("sgd", "sgdp") for seed in range(3)]
+    root = tmp_path_factory.mktemp("reference")
+    for spec in specs:
+        execute(spec, root)
+    return specs, summaries(specs, root)
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_local(tmp_path, reference, jobs):
+    specs, expected = reference
+    outcomes = list(find_backend("local")(specs, tmp_path, jobs, 10.0))
+    assert sorted(outcome.id for outcome in outcomes) == sorted(spec.id for spec in specs)
+    assert summaries(specs, tmp_path) == expected
+
+
+def test_ray_survives_the_loss_of_a_worker(tmp_path, reference, monkeypatch):
+    ray = pytest.importorskip("ray")
+    monkeypatch.setenv("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
+    specs, expected = reference
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, ignore_reinit_error=True)
+    killed = []
+
+    def kill_one():
+        deadline = time.monotonic() + 60
+        while not killed and time.monotonic() < deadline:
+            for spec in specs:
+                status = Store(tmp_path).folder(spec).status()
+                if status.get("state") == "running" and status["pid"] != os.getpid():
+                    os.kill(status["pid"], signal.SIGKILL)
+                    killed.append(spec.id)
+                    return
+            time.sleep(0.01)
+
+    try:
+        killer = threading.Thread(target=kill_one)
+        killer.start()
+        outcomes = list(find_backend("ray")(specs, tmp_path, 2, 0.0))
+        killer.join()
+    finally:
+        ray.shutdown()
+    assert killed
+    assert {outcome.state for outcome in outcomes} == {"finished"}
+    assert summaries(specs, tmp_path) == expected
+
+
+def test_slurm_jobs_run_where_there_is_no_slurm(tmp_path, reference):
+    pytest.importorskip("submitit")
+    specs, expected = reference
+    outcomes = list(find_backend("slurm")(specs[:2], tmp_path, 2, 10.0))
+    assert {outcome.state for outcome in outcomes} == {"finished"}
+    assert summaries(specs[:2], tmp_path) == expected[:2]

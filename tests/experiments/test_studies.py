@@ -1,0 +1,147 @@
+"""Every study runs in the smoke tier and makes its tables, pictures and claims; what the claims decide is tested on its own."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from spherenorm_tiny import TinyStudy, tiny_spec
+
+from experiments.engine import Engine
+from experiments.results import Results
+from experiments.runner import execute
+from experiments.spec import Spec
+from experiments.store import Store
+from experiments.study import Plan, find_study, study_classes
+from experiments.tasks.toys import Cosine, Rosenbrock
+
+STUDIES = ["c1", "detector", "equilibrium", "f1", "f2", "f3", "g1", "h6", "h7", "t1", "t2", "weight-decay"]
+
+
+@pytest.fixture(scope="session")
+def store(tmp_path_factory):
+    """One for all: what two studies share runs once."""
+    return Store(tmp_path_factory.mktemp("studies"))
+
+
+def run(name_or_study, store, **plan):
+    study = find_study(name_or_study) if isinstance(name_or_study, str) else name_or_study
+    engine = Engine([study], Plan("smoke", **plan), store)
+    engine.check()
+    report = engine.run(lambda *_: None)
+    assert not report.failed, report.failed
+    return study, *engine.trials(study)
+
+
+def test_every_study_is_here():
+    assert sorted(study_classes()) == STUDIES
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_smoke(name, store):
+    study, trials, results = run(name, store)
+    assert len(results) == len(trials) > 0
+    claims, tables, pictures = study.claims(results), study.tables(results), study.pictures(results)
+    assert claims
+    assert tables or pictures
+    for claim in claims:
+        assert claim.outcome in ("reproduced", "not reproduced", "inconclusive")
+        assert claim.ours != "no results", claim.text
+        if claim.seeds == 1 or claim.kind == "performance":
+            assert claim.outcome != "reproduced", claim.text
+    ours_alone = name in ("f2", "detector", "equilibrium", "weight-decay")
+    assert ours_alone or any(column.startswith("paper") for table in tables for column in table.columns)
+    for table in tables:
+        assert table.rows
+        assert all(len(row) == len(table.columns) for row in table.rows), table.title
+        assert not any(cell == "nan" for row in table.rows for cell in row), table
+    for picture in pictures:
+        assert picture.figure.data, picture.caption
+        json.loads(picture.figure.to_json())
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_a_study_without_results_says_so(name):
+    study = find_study(name)
+    assert all(claim.outcome == "inconclusive" for claim in study.claims(Results([])))
+    study.tables(Results([]))
+    study.pictures(Results([]))
+
+
+def test_a_later_stage_depends_on_an_earlier_one(tmp_path):
+    _, trials, results = run(TinyStudy(), Store(tmp_path))
+    assert results.arms == ["SGD", "SGDP", "longer"]
+    better = max(("SGD", "SGDP"), key=lambda arm: results.arm(arm).mean("validation"))
+    assert results.arm("longer").items[0].spec.recipe == better.lower()
+    assert len({trial.spec.id for trial in trials}) == 6
+
+
+def test_a_recipe_of_ones_own_takes_the_setting_of_its_kin(tmp_path):
+    _, trials, results = run(TinyStudy(), Store(tmp_path), optimizers=("sgd", "spherenorm_tiny:careful"))
+    assert {trial.spec.recipe for trial in trials} == {"sgd", "spherenorm_tiny:careful"}
+    own = results.where(lambda item: item.spec.recipe == "spherenorm_tiny:careful").items
+    assert own[0].spec.hyper_parameters == {"lr": 0.1, "momentum": 0.9}
+    assert own[0].arm == "spherenorm_tiny:careful as SGDP"
+
+
+def test_settings_reach_the_runs_that_know_them():
+    study = TinyStudy()
+    trials = Plan("smoke", settings={"lr": 0.3, "epochs": 1, "delta": 0.2, "scale": 2.0}).apply(study.trials(Plan("smoke"), Results([])))
+    by_recipe = {trial.spec.recipe: trial.spec for trial in trials}
+    assert by_recipe["sgd"].hyper_parameters == {"lr": 0.3, "momentum": 0.9}
+    assert by_recipe["sgdp"].hyper_parameters == {"lr": 0.3, "momentum": 0.9, "delta": 0.2}
+    assert by_recipe["sgd"].epochs == 1
+    assert by_recipe["sgd"].options == {"scale": 2.0}
+    with pytest.raises(ValueError, match="no run has a setting 'momentun'; did you mean momentum"):
+        Plan("smoke", settings={"momentun": 0.3}).apply(study.trials(Plan("smoke"), Results([])))
+
+
+def test_the_identity_of_a_run_is_everything_that_decides_it(tmp_path, monkeypatch):
+    ids = {
+        tiny_spec().id,
+        tiny_spec(seed=1).id,
+        tiny_spec(epochs=4).id,
+        tiny_spec("sgd").id,
+        tiny_spec(lr=0.2).id,
+        Spec("spherenorm_tiny:Tiny", "sgdp", {"lr": 0.1, "momentum": 0.9}, {"scale": 2.0}, epochs=3, batch_size=16).id,
+    }
+    assert len(ids) == 6
+    monkeypatch.syspath_prepend(tmp_path)
+    sources = {
+        "plain": "def mine(lr=0.1):\n    return sn.chain(r.StepSize(lr))\n",
+        "documented": 'def mine(lr=0.1):\n    """What it does."""\n    # and why\n    return sn.chain(r.StepSize(lr))\n',
+        "changed": "def mine(lr=0.1):\n    return sn.chain(r.StepSize(2 * lr))\n",
+    }
+    digest = {}
+    for name, source in sources.items():
+        (tmp_path / f"recipe_{name}.py").write_text(f"import spherenorm as sn\nfrom spherenorm import rules as r\n{source}")
+        config = tiny_spec(f"recipe_{name}:mine", lr=0.1).config
+        digest[name] = (config["recipe_source"], config["rule"], config["rule_source"])
+    assert digest["plain"] == digest["documented"]
+    assert digest["plain"] != digest["changed"]
+
+
+def test_the_toy_is_the_rosenbrock_function_on_the_sphere():
+    toy = Rosenbrock()
+    for c_psi, c_phi in ((-2.0, 2.0), (1.0, 1.0), (0.3, -0.4)):
+        point = 2.5 * toy.point(c_psi, c_phi)
+        expected = (1 - c_psi) ** 2 + 300 * (c_phi - c_psi**2) ** 2
+        assert toy.value(torch.tensor(point)).item() / toy.scale == pytest.approx(expected, abs=1e-9)
+        assert np.linalg.norm(toy.point(c_psi, c_phi)) == pytest.approx(1)
+        assert toy.angles(point) == pytest.approx((c_psi, c_phi))
+
+
+def test_a_toy_descends_as_torch_does(tmp_path):
+    """The sweep's trajectory against torch.optim.SGD on the same loss."""
+
+    spec = Spec("cosine", "sgd", {"lr": [0.02, 0.1], "momentum": 0.9}, epochs=50, schedule="linear", probes=())
+    assert execute(spec, tmp_path).state == "finished"
+    arrays = Store(tmp_path).folder(spec).arrays()
+    w = torch.tensor([0.001, 1.0], dtype=torch.float64, requires_grad=True)
+    optimizer = torch.optim.SGD([w], lr=0.1, momentum=0.9)
+    for step in range(50):
+        optimizer.param_groups[0]["lr"] = 0.1 * (1 - step / 50)
+        optimizer.zero_grad()
+        Cosine().value(w).backward()
+        optimizer.step()
+    np.testing.assert_allclose(arrays["w"][-1, 1], w.detach().numpy(), rtol=1e-10)
