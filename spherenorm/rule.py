@@ -11,12 +11,9 @@ import torch
 from torch import Tensor
 
 from spherenorm.geometry import EUCLIDEAN, Move
-from spherenorm.update import Update
+from spherenorm.update import Scalar, Update
 
 __all__ = ["Rule", "Scalar", "State", "hyper", "is_zero", "scalar_state"]
-
-Scalar = float | Tensor
-"""A hyper-parameter: a Python number, or a 0-dim tensor (batched under vmap, a symbol under a tracer)."""
 
 State = dict[str, Tensor]
 
