@@ -129,7 +129,7 @@ def test_a_group_may_name_another_recipe():
         nesterov=True,
         weight_decay=0.1,
     )
-    assert optimizer.param_groups[0].keys() == {"params", "recipe", "maximize", "lr", "momentum", "nu", "alpha", "view"}
+    assert optimizer.param_groups[0].keys() == {"params", "recipe", "maximize", "compile", "lr", "momentum", "nu", "alpha", "view"}
     assert optimizer.param_groups[0]["momentum"] == 0.9
     sphere, flat = sn.recipes.sgdg(lr=0.15), sn.recipes.sgd(lr=0.01, momentum=0.8, nesterov=True, weight_decay=0.1)
     sphere_state, flat_state = sphere.init(conv), flat.init(bias)
@@ -161,7 +161,7 @@ def test_a_users_recipe_becomes_an_optimizer_that_pickles(monkeypatch):
     HalfStep = sn.torch_optimizer("users_module:half_step")
     assert HalfStep.__name__ == "HalfStep"
     assert "Half of a gradient step." in HalfStep.__doc__
-    assert str(inspect.signature(HalfStep)) == "(params, lr=0.1, *, maximize=False)"
+    assert str(inspect.signature(HalfStep)) == "(params, lr=0.1, *, maximize=False, compile=False)"
     w = weight()
     w.grad = torch.ones_like(w)
     optimizer = HalfStep([w], 0.4)
