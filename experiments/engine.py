@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import statistics
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -91,14 +92,13 @@ class Engine:
         while missing := self.missing(skip={outcome.id for outcome in report.failed}):
             specs = {spec.id: spec for spec in missing}
             costs = self.estimate(missing)
-            left = sum(costs.values())
+            clock = _Clock(sum(costs.values()), self.jobs)
             busy = []
             for ended, outcome in enumerate(backend(missing, self.store.root, self.jobs, self.checkpoint_seconds), 1):
-                left -= costs[outcome.id]
                 report.outcomes[outcome.id] = outcome
                 if outcome.state == "busy":
                     busy.append(outcome.id)
-                progress(outcome, specs[outcome.id], ended, len(missing), left / self.jobs)
+                progress(outcome, specs[outcome.id], ended, len(missing), clock.left_after(costs[outcome.id]))
             for name in busy:  # another process had them; wait for it, or take over if it died
                 report.outcomes[name] = execute(
                     specs[name], self.store.root, checkpoint_seconds=self.checkpoint_seconds, wait=-1 if self.backend == "local" else 3600
@@ -122,6 +122,20 @@ class Engine:
         request = {"studies": [_reference(study) for study in self.studies], "plan": self.plan.to_json()}
         name = hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()[:12]
         self.store.write_json(f"plans/{name}.json", request)
+
+
+class _Clock:
+    """The time that is left: first from estimates, then ever more from how fast this machine is getting on now."""
+
+    def __init__(self, cost: float, jobs: int) -> None:
+        self.cost, self.done, self.jobs, self.started = cost, 0.0, jobs, time.monotonic()
+
+    def left_after(self, cost: float) -> float:
+        self.done += cost
+        elapsed, expected = time.monotonic() - self.started, self.done / self.jobs
+        trust = min(1.0, elapsed / 30)
+        pace = 1 + trust * (elapsed / expected - 1) if expected else 1.0
+        return max(0.0, self.cost - self.done) / self.jobs * pace
 
 
 def _kind(spec: Spec) -> tuple[str, str]:
