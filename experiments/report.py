@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import functools
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 
 import jinja2
 import plotly.offline
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from experiments.results import Results
 from experiments.store import write_whole
@@ -75,4 +76,10 @@ def _where_diverged(item: Any) -> str:
 def _template() -> jinja2.Template:
     loader = jinja2.FileSystemLoader(os.path.join(os.path.dirname(__file__), "templates"))
     environment = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)
+    environment.filters["code"] = _code
     return environment.get_template("report.html.j2")
+
+
+def _code(text: str) -> Markup:
+    """`this` as code."""
+    return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", str(escape(text))))

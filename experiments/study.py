@@ -100,21 +100,20 @@ def _options(spec: Spec) -> list[str]:
 
 def _with_optimizers(trials: Sequence[Trial], wanted: Sequence[str]) -> list[Trial]:
     """The trials of the wanted recipes. A recipe that the study lacks takes the place, and of the settings those it knows,
-    of the recipe with which it shares most hyper-parameters."""
+    of the recipe with which it shares most hyper-parameters; its arms are called "<recipe> as <arm>"."""
     chosen = []
     for name in wanted:
         own = [trial for trial in trials if trial.spec.recipe == name]
-        if not own:
+        mark = f"{name} as "
+        if all(trial.arm.startswith(mark) for trial in own):  # what a later stage made of stand-ins, or nothing
             known = set(defaults(find_recipe(name)))
-            recipes = list(dict.fromkeys(trial.spec.recipe for trial in trials))
-            if not recipes:
-                continue
-            model = max(recipes, key=lambda recipe: len(known & set(defaults(find_recipe(recipe)))))
-            for trial in trials:
-                if trial.spec.recipe == model:
+            candidates = [trial for trial in trials if trial.spec.recipe != name and " as " not in trial.arm]
+            recipes = list(dict.fromkeys(trial.spec.recipe for trial in candidates))
+            kin = max(recipes, key=lambda recipe: len(known & set(defaults(find_recipe(recipe)))), default=None)
+            for trial in candidates:
+                if trial.spec.recipe == kin:
                     kept = {key: value for key, value in trial.spec.hyper_parameters.items() if key in known}
-                    spec = replace(trial.spec, recipe=name, hyper_parameters=kept)
-                    own.append(Trial(f"{name} as {trial.arm}", spec))
+                    chosen.append(Trial(mark + trial.arm, replace(trial.spec, recipe=name, hyper_parameters=kept)))
         chosen += own
     return chosen
 

@@ -62,7 +62,7 @@ class F1(Study):
     def pictures(self, results: Results) -> list[Picture]:
         if not results:
             return []
-        colors = {item.arm: color_of(item.spec.recipe) for item in results}
+        colors = {item.arm: _color(item) for item in results}
         dashes = {item.arm: DASHES[0 if "0.99" not in item.arm else 1] for item in results}
         shown = {item.arm: item.arrays["norm"][:700, 0] for item in results}
         norms = {arm: (range(len(norm)), norm) for arm, norm in shown.items()}
@@ -98,6 +98,10 @@ class F1(Study):
         return claims
 
 
+def _color(item: Result) -> str:
+    return "#777777" if item.arm == "GD" else color_of(item.spec.recipe)
+
+
 def _animation(items: list[Result]) -> Picture:
     """w in the plane, from the start on: time runs the same for all."""
     last = 1 + max(item.summary["steps_to_0.001"][0] or 0 for item in items)
@@ -110,7 +114,7 @@ def _animation(items: list[Result]) -> Picture:
         drawn = []
         for item in items:
             path = item.arrays["w"][: time + 1, 0]
-            color = color_of(item.spec.recipe) if item.arm != "GD" else "#777"
+            color = _color(item)
             sizes = [0] * (len(path) - 1) + [11]
             marker = {"size": sizes, "color": color, "opacity": 1, "line": {"width": 0}}
             style = {"name": item.arm, "mode": "lines+markers", "line": {"color": color, "width": 2}, "marker": marker}

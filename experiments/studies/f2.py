@@ -21,7 +21,7 @@ class F2(Study):
     """Figure 2: a momentum step has a radial part, its projection has none
 
     The step of GDM with momentum 0.9 on Figure 1's toy whose momentum points outward most. The momentum is read off the
-    trajectory, the gradient off it and the one before. Arrows share one scale.
+    trajectory, the gradient off it and the one before. Arrows share one scale, the gradient's is five times that.
     """
 
     name = "f2"
@@ -55,10 +55,10 @@ class F2(Study):
         figure.add_scatter(x=[start[0], w[0]], y=[start[1], w[1]], name="w, from the origin", mode="lines", line=line)
         arrows = {"gradient": (gradient, "#777777"), "momentum": (momentum, color_of("sgd")), "projected": (projected, color_of("sgdp"))}
         for name, (direction, color) in arrows.items():
-            tip = w - scale * direction
+            tip = w - scale * direction * (5 if name == "gradient" else 1)
             marker = {"symbol": "arrow", "size": [0, 14], "angleref": "previous", "color": color}
             style = {"mode": "lines+markers", "line": {"color": color, "width": 3}, "marker": marker}
-            figure.add_scatter(x=[w[0], tip[0]], y=[w[1], tip[1]], name=f"minus {name}", **style)
+            figure.add_scatter(x=[w[0], tip[0]], y=[w[1], tip[1]], name=f"minus {name}" + (", × 5" if name == "gradient" else ""), **style)
         figure.update_yaxes(scaleanchor="x", scaleratio=1)
         caption = (
             "The gradient is tangent to the circle; the momentum, a sum of gradients that were tangent elsewhere, points outward; "

@@ -60,13 +60,16 @@ class AccumulatedInvarianceTest(Rule):
         if weight.ndim < 2:
             return replace(update, invariance=Invariance()), {name: state[name] for name in self.state_names}
         views = tuple(as_view(view) for view in self.views)
+        squared_weight, squared_grad, product = weight * weight, grad * grad, weight * grad
         flags: list[Tensor] = []
+        squared_norms: list[Tensor] = []
         new: State = {}
         for view in views:
             evidence, count = (state[name] for name in _names(view))
-            lengths = view.norm(weight) * view.norm(grad)
-            exists = lengths > 0
-            cosine = view.inner(weight, grad) / torch.where(exists, lengths, 1)
+            squared_norm, other = view.total(squared_weight), view.total(squared_grad)
+            exists = (squared_norm > 0) & (other > 0)
+            # Of the roots, not the squares: a product of squared norms would underflow much earlier.
+            cosine = view.total(product) / torch.where(exists, squared_norm.sqrt() * other.sqrt(), 1)
             statistic = max(view.size(weight), 1) * cosine**2
             evidence = torch.where(exists, self.memory * evidence + (1 - self.memory) * statistic, evidence)
             count = torch.where(exists, self.memory * count + (1 - self.memory), count)
@@ -77,7 +80,8 @@ class AccumulatedInvarianceTest(Rule):
             for earlier in flags:
                 passes = passes & ~earlier.any()
             flags.append(passes)
-        return replace(update, invariance=Invariance(views, tuple(flags))), new
+            squared_norms.append(squared_norm)
+        return replace(update, invariance=Invariance(views, tuple(flags), tuple(squared_norms))), new
 
 
 def _names(view: View) -> tuple[str, str]:

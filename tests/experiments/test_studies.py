@@ -84,6 +84,14 @@ def test_a_recipe_of_ones_own_takes_the_setting_of_its_kin(tmp_path):
     assert own[0].arm == "spherenorm_tiny:careful as SGDP"
 
 
+def test_a_recipe_of_ones_own_goes_through_every_stage(store):
+    _, _, results = run("f3", store, optimizers=("sgd", "spherenorm_tiny:careful"))
+    arms = [arm for arm in results.arms if "careful" in arm]
+    assert arms == ["spherenorm_tiny:careful as GDP: search", "spherenorm_tiny:careful as GDP"]
+    assert "lr" in results.arm(arms[1]).items[0].spec.points
+    assert len(results.arm(arms[1]).items[0].spec.points["lr"]) == 1
+
+
 def test_settings_reach_the_runs_that_know_them():
     study = TinyStudy()
     trials = Plan("smoke", settings={"lr": 0.3, "epochs": 1, "delta": 0.2, "scale": 2.0}).apply(study.trials(Plan("smoke"), Results([])))
