@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
 from experiments.results import Result
+from experiments.store import RunFolder
 
 __all__ = ["Statistics", "accumulated", "read", "single_step"]
 
@@ -30,8 +33,15 @@ class Statistics:
 
 def read(result: Result) -> list[Statistics]:
     """The statistics of every weight of two or more dimensions."""
-    records = [record["statistic"] for record in result.metrics]
-    views = result.summary["views"]
+    return _read(result.folder.path, result.summary["files"]["metrics.jsonl"])
+
+
+@functools.lru_cache(maxsize=64)
+def _read(folder: Path, digest: str) -> list[Statistics]:
+    """Parsed once: a study asks for them many times. The checksum is there so that a new result is read anew."""
+    run = RunFolder(folder)
+    records = [record["statistic"] for record in run.metrics()]
+    views = (run.summary() or {"views": {}})["views"]
     return [
         Statistics(name, view, *(np.array([record[name][part] for record in records], dtype=float) for part in (0, 1)))
         for name, view in views.items()

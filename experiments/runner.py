@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map
 
 from experiments.probes import PROBES, StepView
 from experiments.spec import SCHEDULES, Spec, nearest
@@ -138,6 +139,7 @@ def _sweep(spec: Spec, task: PureTask, folder: RunFolder) -> None:
     if not points:
         points = {"lr": [single.pop("lr")]}
     schedule = None if spec.schedule == "constant" else (lambda t: SCHEDULES[spec.schedule](t / spec.epochs))
+    batches = task.batches((spec.seed,))
     start = {name: value.to(spec.device) for name, value in task.start((spec.seed,)).items()}
     swept = sweep(
         spec.recipe,
@@ -145,7 +147,7 @@ def _sweep(spec: Spec, task: PureTask, folder: RunFolder) -> None:
         start,
         {name: torch.tensor(values, dtype=torch.float64, device=spec.device) for name, values in points.items()},
         steps=spec.epochs,
-        batches=task.batches((spec.seed,)),
+        batches=None if batches is None else (lambda t: tree_map(lambda x: x.to(spec.device), batches(t))),
         schedule=schedule,
         record=task.record,
         **single,

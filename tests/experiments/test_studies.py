@@ -92,6 +92,20 @@ def test_a_recipe_of_ones_own_goes_through_every_stage(store):
     assert len(results.arm(arms[1]).items[0].spec.points["lr"]) == 1
 
 
+def test_the_search_may_learn_and_keeps_its_budget(tmp_path):
+    pytest.importorskip("optuna")
+    _, trials, results = run("g1", Store(tmp_path), optimizers=("sgd", "sgdg"), settings={"search": "optuna", "epochs": 1})
+    for recipe, dimensions in (("sgd", 1), ("sgdg", 2)):
+        searched = results.arm(f"search: {recipe}")
+        assert len(searched) == 2  # the smoke tier's trials
+        assert len({trial.spec.id for trial in trials if trial.arm == f"search: {recipe}"}) == 2
+        assert all((item.spec.rest is not None) == (dimensions == 2) for item in searched)
+        best = max(searched, key=lambda item: item.summary["validation"])
+        assert results.arm(f"tuned: {recipe}").items[0].spec.hyper_parameters == best.spec.hyper_parameters
+    with pytest.raises(ValueError, match="no search method is named 'optna'; did you mean optuna"):
+        run("g1", Store(tmp_path), settings={"search": "optna"})
+
+
 def test_settings_reach_the_runs_that_know_them():
     study = TinyStudy()
     trials = Plan("smoke", settings={"lr": 0.3, "epochs": 1, "delta": 0.2, "scale": 2.0}).apply(study.trials(Plan("smoke"), Results([])))
