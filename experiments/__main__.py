@@ -112,6 +112,8 @@ def status(out: Out = Path("runs"), as_json: AsJson = False) -> None:
     for folder in Store(out).folders():
         found = folder.status()
         state = found.get("state", "never started")
+        if state == "running" and not folder.held():
+            state = "killed"
         states[state] = states.get(state, 0) + 1
         if state == "failed":
             problems.append({"run": folder.path.name, "error": found.get("error", "")})

@@ -93,6 +93,14 @@ class RunFolder:
         except Timeout:
             raise Busy(self.path.name) from None
 
+    def held(self) -> bool:
+        """Whether a living process holds the run."""
+        try:
+            with self.lock():
+                return False
+        except Busy:
+            return True
+
     def config(self) -> dict[str, Any] | None:
         return _read_json(self.path / "config.json")  # type: ignore[no-any-return]
 

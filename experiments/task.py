@@ -11,7 +11,7 @@ import importlib
 import inspect
 import pkgutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 import torch
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from experiments.spec import Spec, locate, nearest
 from spherenorm.functional import Sweep
 
-__all__ = ["Budget", "Measurement", "PureTask", "Split", "Splits", "Task", "find_task", "task_classes"]
+__all__ = ["Budget", "Measurement", "PureTask", "Split", "Splits", "Task", "find_task", "generator", "stream", "task_classes"]
 
 Split = tuple[Tensor, ...]
 """Tensors with one common leading length, inputs first, targets last."""
@@ -161,13 +161,6 @@ def find_task(name: str, options: Mapping[str, Any] | None = None) -> AnyTask:
         if choices and value not in choices:
             raise ValueError(f"task {name!r}: {option} is one of {', '.join(map(str, choices))}, got {value!r}")
     return cls(**given)
-
-
-def describe(task: AnyTask) -> str:
-    """The task's name with the options that differ from their defaults, such as `digits(variant=residual)`."""
-    options = asdict(task)  # type: ignore[call-overload]
-    changed = [f"{f.name}={options[f.name]}" for f in fields(task) if options[f.name] != f.default]  # type: ignore[arg-type]
-    return f"{task.name}({', '.join(changed)})" if changed else task.name
 
 
 def stream(seed: int, name: str, index: int = 0) -> int:

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from spherenorm_tiny import tiny_spec
 from typer.testing import CliRunner
 
 from experiments.__main__ import app, parse_seeds, parse_settings
@@ -52,6 +53,13 @@ def test_dry_run_runs_nothing_and_knows_what_is_there(tmp_path):
     run_tiny(tmp_path)
     rows = json.loads(run_tiny(tmp_path, "--dry-run", "--json").output)
     assert (rows[0]["runs"], rows[0]["cached"], rows[0]["to run"]) == (6, 6, 0)
+
+
+def test_status_tells_a_running_process_from_a_dead_one(tmp_path):
+    for name in ("a", "b"):
+        Store(tmp_path).folder(tiny_spec(seed=ord(name))).write_status("running")
+    with Store(tmp_path).folder(tiny_spec(seed=ord("a"))).lock():
+        assert json.loads(invoke("status", "--out", tmp_path, "--json").output)["runs"] == {"running": 1, "killed": 1}
 
 
 def test_list():
