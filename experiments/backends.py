@@ -59,14 +59,23 @@ def slurm(specs: Sequence[Spec], root: Path, jobs: int, checkpoint_seconds: floa
         import submitit
     except ModuleNotFoundError as error:
         raise ValueError("the backend slurm needs submitit: pip install -e '.[slurm]'") from error
-    executor = submitit.AutoExecutor(folder=Path(root) / "slurm", slurm_max_num_timeout=10)
+
+    folder = Path(root).resolve()
+
+    def run(_: Any, spec: Spec) -> Outcome:
+        return execute(spec, folder, checkpoint_seconds=checkpoint_seconds, wait=60.0)
+
+    # Called again with the same arguments after a preemption; what it did before is in the store.
+    job = type("Requeued", (submitit.helpers.Checkpointable,), {"__call__": run})()
+    executor = submitit.AutoExecutor(folder=folder / "slurm", slurm_max_num_timeout=10)
     executor.update_parameters(cpus_per_task=1, timeout_min=240, slurm_array_parallelism=jobs)
-    batches = [list(specs)] if executor.cluster == "slurm" else [list(specs[i : i + jobs]) for i in range(0, len(specs), jobs)]
-    for batch in batches:
+    # Slurm itself keeps to `jobs` at a time; submitit's local processes would all start at once.
+    size = len(specs) if executor.cluster == "slurm" else jobs
+    for start in range(0, len(specs), size):
         with executor.batch():
-            running = [executor.submit(execute, spec, Path(root).resolve(), checkpoint_seconds=checkpoint_seconds) for spec in batch]
-        for job in submitit.helpers.as_completed(running):
-            yield job.result()
+            running = [executor.submit(job, spec) for spec in specs[start : start + size]]
+        for done in submitit.helpers.as_completed(running):
+            yield done.result()
 
 
 BACKENDS: dict[str, Backend] = {"local": local, "ray": ray, "slurm": slurm}

@@ -65,9 +65,28 @@ def test_ray_survives_the_loss_of_a_worker(tmp_path, reference, monkeypatch):
     assert summaries(specs, tmp_path) == expected
 
 
-def test_slurm_jobs_run_where_there_is_no_slurm(tmp_path, reference):
+def test_a_preempted_slurm_job_is_requeued_and_goes_on(tmp_path, reference):
+    """Submitit's local processes stand in for Slurm; they get the same signal and the same requeueing."""
     pytest.importorskip("submitit")
     specs, expected = reference
-    outcomes = list(find_backend("slurm")(specs[:2], tmp_path, 2, 10.0))
+    preempted = []
+
+    def preempt_one():
+        deadline = time.monotonic() + 60
+        while not preempted and time.monotonic() < deadline:
+            for spec in specs[:2]:
+                checkpoint = Store(tmp_path).folder(spec).load_checkpoint()
+                if checkpoint is not None and 0 < checkpoint["done"] < 8:
+                    os.kill(Store(tmp_path).folder(spec).status()["pid"], signal.SIGUSR2)
+                    preempted.append(checkpoint["done"])
+                    return
+            time.sleep(0.01)
+
+    watcher = threading.Thread(target=preempt_one)
+    watcher.start()
+    outcomes = list(find_backend("slurm")(specs[:2], tmp_path, 2, 0.0))
+    watcher.join()
+    assert preempted
     assert {outcome.state for outcome in outcomes} == {"finished"}
     assert summaries(specs[:2], tmp_path) == expected[:2]
+    assert any("preempt" in log.read_text() for log in (tmp_path / "slurm").glob("*_log.*"))
