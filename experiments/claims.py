@@ -156,7 +156,7 @@ def _verdict(low: float, high: float, relation: str, bound: float) -> Outcome:
 def _shown(numbers: Sequence[float], low: float, high: float, unit: str, what: str) -> str:
     if not numbers:
         return "no results"
-    mean = float(np.mean(numbers))
+    mean, low, high = (0.0 if abs(x) < 1e-12 else x for x in (float(np.mean(numbers)), low, high))  # rounding is not a difference
     times = "× " if what == "ratio" else ""
     sign = "+" if what == "difference" else ""
     bounds = f" [{low:{sign}.3g}, {high:{sign}.3g}]" if not math.isnan(low) else ""

@@ -63,7 +63,7 @@ class F3(Study):
         for name, arm in ARMS.items():
             points = {"lr": rates.tolist()}
             if arm.decays:
-                grid = np.meshgrid(rates, arm.decays, indexing="ij")
+                grid = np.meshgrid(rates, arm.decays[:: 6 if plan.tier == "smoke" else 1], indexing="ij")
                 points = {"lr": grid[0].ravel().tolist(), "weight_decay": grid[1].ravel().tolist()}
             common: dict[str, Any] = {"epochs": steps, "batch_size": 1, "schedule": "linear", "probes": ()}
             trials.append(Trial(f"{name}: search", Spec("rosenbrock", arm.recipe, {**arm.setting, **points}, **common)))

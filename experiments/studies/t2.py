@@ -63,7 +63,7 @@ class T2(Study):
         tables = [Table("Accuracy", columns, accuracy, note), Table("Norm growth", grown, norms, text)]
         speed = [(label, *_medians(results, label)) for label in OPTIMIZERS] if results else []
         heads = ("optimizer", *NETWORKS)
-        note = "Median over seeds; the target is the median of the best tuned baseline's last validation scores. Missed: in more than half."
+        note = "Median over seeds; the target is the median of the best baseline's last validation scores. Missed: in more than half."
         return [*tables, Table("Steps to the target", heads, speed, note)] if speed else tables
 
     def pictures(self, results: Results) -> list[Picture]:
