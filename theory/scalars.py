@@ -1,0 +1,98 @@
+"""Scalar arithmetic of the interpreters: sympy expressions, comparisons that decide themselves, named intermediate values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import sympy as sp
+
+from theory.symbols import tidy
+
+__all__ = ["Scalars"]
+
+
+@dataclass
+class Scalars:
+    """Sympy scalars, with the three things that a traced step needs beside arithmetic.
+
+    *Comparisons* resolve by sympy where they can. What is a sum of squares is taken as positive: the generic step, at which
+    no such norm happens to vanish; the assumption is recorded. What stays open (does the clip act?) stays open, and `where`
+    gives a new symbol for either value.
+
+    *Roots* of compound expressions get names, so that sin^2 + cos^2 = 1 is applied to a symbol.
+
+    Attributes:
+        definitions: what each name stands for, in the order of the definitions.
+        assumptions: what was taken for granted on the way.
+        open: relations to take as false, by a symbol that occurs in them: the scale-invariance test where w and g are general.
+    """
+
+    definitions: dict[sp.Symbol, sp.Expr] = field(default_factory=dict)
+    assumptions: list[str] = field(default_factory=list)
+    general: sp.Symbol | None = None
+    _nonnegative: set[sp.Expr] = field(default_factory=set)
+
+    def assume(self, text: str) -> None:
+        if text not in self.assumptions:
+            self.assumptions.append(text)
+
+    def name(self, letter: str, meaning: sp.Expr, **facts: bool) -> sp.Symbol:
+        """A symbol that stands for `meaning`; one and the same for one meaning."""
+        for symbol, known in self.definitions.items():
+            if known == meaning:
+                return symbol
+        symbol = sp.Symbol(f"{letter}{1 + sum(s.name.startswith(letter) for s in self.definitions)}", **facts)
+        self.definitions[symbol] = meaning
+        return symbol
+
+    def expand(self, expression: sp.Expr) -> sp.Expr:
+        """`expression` with every name replaced by what it stands for, squares of named roots included, in tidy form."""
+        for symbol, meaning in reversed(self.definitions.items()):
+            if meaning.has(sp.Piecewise):
+                continue  # names of open cases stay names
+            # A name inside a sine or cosine stays: only its powers outside are replaced.
+            plain = {f: sp.Dummy() for f in expression.atoms(sp.sin, sp.cos)}
+            outside = sp.cancel(expression.subs(plain).subs(symbol, meaning))
+            expression = outside.subs({dummy: f for f, dummy in plain.items()})
+        return tidy(expression)
+
+    def square(self, expression: sp.Expr) -> sp.Expr:
+        """Remember that `expression` is a sum of squares."""
+        self._nonnegative.add(expression)
+        return expression
+
+    def is_nonnegative(self, *expressions: sp.Expr) -> bool:
+        return all(bool(e.is_nonnegative) or e in self._nonnegative for e in expressions)
+
+    def root(self, x: sp.Expr) -> sp.Expr:
+        if x.is_Symbol or x.is_number:
+            return sp.sqrt(x)
+        return self.name("r", sp.sqrt(x), positive=True) if not x.is_Mul or self.definitions else sp.sqrt(x)
+
+    def compare(self, relation: type[sp.Rel], a: sp.Expr, b: sp.Expr) -> sp.Basic:
+        """True, False, or the open relation."""
+        if a in self._nonnegative and b == 0 and relation in (sp.Gt, sp.Ne, sp.Eq):
+            self.assume(f"{tidy(a)} > 0")
+            return sp.true if relation is not sp.Eq else sp.false
+        result = relation(a, b)
+        if result in (sp.true, sp.false):
+            return result
+        a, b = tidy(a), tidy(b)
+        result = relation(a, b)
+        if result in (sp.true, sp.false):
+            return result
+        if self.general is not None and self.general in result.free_symbols:
+            self.assume(f"not {result}, so that no projection acts")
+            return sp.false
+        if relation is sp.Eq:
+            self.assume(f"{a} != {b}")
+            return sp.false
+        return result
+
+    def where(self, condition: sp.Basic, a: sp.Expr, b: sp.Expr) -> sp.Expr:
+        if condition == sp.true or a == b:
+            return a
+        if condition == sp.false:
+            return b
+        positive = bool(self.is_nonnegative(a, b))
+        return self.name("c", sp.Piecewise((a, condition), (b, True)), **({"positive": True} if positive else {"real": True}))
