@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +16,7 @@ from theory.trace import TraceError
 __all__ = ["Entries", "Formal", "Product", "interpret"]
 
 
-def interpret(graph: GraphModule, algebra: Formal, inputs: Sequence[Any], lines: Mapping[Node, str] | None = None) -> list[Any]:
+def interpret(graph: GraphModule, algebra: Any, inputs: Sequence[Any], lines: Mapping[Node, str] | None = None) -> list[Any]:
     """The outputs of `graph` on `inputs`, each operation done by the method of `algebra` that bears its aten name.
 
     Raises:
@@ -88,7 +88,7 @@ class Formal(Scalars):
         opaque: how each such atom came about.
     """
 
-    space: Space = field(default_factory=Space)
+    space: Space = field(default_factory=lambda: Space({("1", "1"): Formal.dimension}))
     mean_field: bool = False
     opaque: dict[str, str] = field(default_factory=dict)
     shape: tuple[int, ...] = ()
@@ -138,6 +138,9 @@ class Formal(Scalars):
     def aten_mul(self, a: Any, b: Any) -> Any:
         a, b = self.linear(a), self.linear(b)
         if isinstance(a, Vector) and isinstance(b, Vector):
+            for x, y in ((a, b), (b, a)):
+                if {*x.terms} == {"1"}:  # a constant in every entry scales
+                    return y * x["1"]
             return Product(a, b)
         if isinstance(a, Vector):
             return a * b
@@ -216,7 +219,10 @@ class Formal(Scalars):
     def aten_permute(self, a: Any, *_: Any) -> Any:
         return a
 
-    aten_view = aten__unsafe_view = aten_reshape = aten_t = aten_transpose = aten_unsqueeze = aten_squeeze = aten_expand = aten_permute
+    def aten_expand(self, a: Any, *_: Any) -> Any:
+        return self.ones(a) if isinstance(a, sp.Expr) and self.shape not in ((), (1,), (1, 1)) else a
+
+    aten_view = aten__unsafe_view = aten_reshape = aten_t = aten_transpose = aten_unsqueeze = aten_squeeze = aten_permute
     aten_clone = aten_detach = aten_alias = aten__to_copy = aten_lift_fresh_copy = aten_permute
 
     def aten_eye(self, n: sp.Expr, *_: Any) -> sp.Expr:
@@ -306,5 +312,3 @@ class Formal(Scalars):
 
     aten_clamp_min = aten_maximum
 
-
-Operation = Callable[..., Any]

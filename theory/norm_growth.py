@@ -15,7 +15,7 @@ from theory.symbols import Vector, tidy
 from theory.text import latex, show
 from theory.trace import Trace, trace
 
-__all__ = ["W", "NormGrowth", "S", "norm_growth"]
+__all__ = ["NormGrowth", "S", "W", "in_terms_of", "norm_growth"]
 
 W = sp.Symbol("|w|^2", positive=True)
 W_NEXT = sp.Symbol("|w'|^2", positive=True)
@@ -80,7 +80,7 @@ class NormGrowth:
     @property
     def assumptions(self) -> tuple[str, ...]:
         """What the derivation used."""
-        known = [f"<{a},{b}> = {value}" for (a, b), value in self.step.algebra.space.known.items()]
+        known = [f"<{a},{b}> = {value}" for (a, b), value in self.step.algebra.space.known.items() if a != "1"]
         betas = [f"{n} in {i.replace('inf', '∞')}" for n, i in self.step.traced.intervals.items()]
         origins = [f"{a} = {o}: any vector would do" for a, o in self.step.algebra.opaque.items() if a in self.drive.terms]
         cases = [f"{n} is {m}" for n, m in self.step.algebra.definitions.items() if m.has(sp.Piecewise)]
@@ -232,8 +232,9 @@ def norm_growth(recipe: str | Recipe | Trace, *, scale_invariant: bool = True, *
     recursion: dict[sp.Symbol, sp.Expr] = {}
     buffers = {sp.Symbol(f"<w,{m}>", real=True): m for m in step.buffers}
     for unknown, buffer in buffers.items():
-        after = _collected(in_terms_of_the_step(step, drive, step.inner(step.weight, step.states[buffer])), [unknown, W, S])
-        if not any(s.name.startswith(f"|{m}") for s in after.free_symbols for m in (*buffers.values(), "g", "u")):
+        after = _collected(in_terms_of(step, drive, "s", step.inner(step.weight, step.states[buffer])), [unknown, W, S])
+        foreign = after.free_symbols - hypers - {W, S, *buffers} - {sp.Symbol(f"<{m},s>", real=True) for m in buffers.values()}
+        if unknown in cross.free_symbols or not foreign:
             recursion[unknown] = after
     loose = cross.free_symbols - hypers - {W, *recursion}
     reason = ""
@@ -248,20 +249,22 @@ def _collected(expression: sp.Expr, unknowns: list[sp.Symbol]) -> sp.Expr:
     return sp.collect(sp.expand(expression), unknowns, func=sp.factor)
 
 
-def in_terms_of_the_step(step: OneStep, drive: Vector, expression: sp.Expr) -> sp.Expr:
-    """`expression` with the Gram entries of the newest vector (the gradient) traded for |s|^2, and <m, s> where that is not enough."""
-    fresh = [a for a in drive.terms if a != "w" and a not in step.states]
+def in_terms_of(step: OneStep, vector: Vector, letter: str, expression: sp.Expr) -> sp.Expr:
+    """`expression` with the Gram entries of the newest vector in `vector` traded for |letter|^2, and <m, letter> where needed.
+
+    The newest vector is the gradient, or what a preconditioner made of it: neither the weight nor a state.
+    """
+    fresh = [a for a in vector.terms if a != "w" and a not in step.states]
     if len(fresh) != 1:
         return expression
     (newest,) = fresh
-    square = step.algebra.space.gram(newest, newest)
-    of_drive = step.inner(drive, drive)
-    coefficient = sp.diff(of_drive, square)
-    traded = tidy(expression.subs(square, square + (S - of_drive) / coefficient))
+    square, traded = step.algebra.space.gram(newest, newest), expression
+    of_vector = step.inner(vector, vector)
+    traded = tidy(traded.subs(square, square + (sp.Symbol(f"|{letter}|^2", positive=True) - of_vector) / sp.diff(of_vector, square)))
     for buffer in step.buffers:
         mixed = step.algebra.space.gram(buffer, newest)
         if traded.has(mixed):
-            product = step.inner(Vector.atom(buffer), drive)
-            ms = sp.Symbol(f"<{buffer},s>", real=True)
-            traded = tidy(traded.subs(mixed, mixed + (ms - product) / sp.diff(product, mixed)))
+            product = step.inner(Vector.atom(buffer), vector)
+            name = sp.Symbol(f"<{buffer},{letter}>", real=True)
+            traded = tidy(traded.subs(mixed, mixed + (name - product) / sp.diff(product, mixed)))
     return traded
