@@ -11,7 +11,7 @@ import sympy as sp
 
 from spherenorm.registry import Recipe
 from theory.one_step import OneStep, one_step
-from theory.symbols import Vector, tidy
+from theory.symbols import Vector, tidy, upright
 from theory.text import latex, show
 from theory.trace import Trace, trace
 
@@ -68,8 +68,8 @@ class NormGrowth:
         """|w'|^2 in terms of |w|^2, |s|^2 and the cross term."""
         if self.constant:
             return sp.Eq(W_NEXT, W, evaluate=False)
-        keep = 1 - self.kappa
-        return sp.Eq(W_NEXT, keep**2 * W + S + 2 * keep * self.cross, evaluate=False)
+        keep = upright(1 - self.kappa)
+        return sp.Eq(W_NEXT, keep**2 * W + S + upright(2 * keep * self.cross), evaluate=False)
 
     @property
     def residual(self) -> sp.Expr:
@@ -100,8 +100,8 @@ class NormGrowth:
         after = {W: self.law.rhs, **self.recursion}
         if not z or any(after[unknown].has(W) for unknown in z):
             z = (W, *z)
-        matrix = sp.Matrix([[sp.factor(sp.diff(after[x], y)) for y in z] for x in z])
-        rest = sp.Matrix([sp.factor(after[x] - sum(matrix[i, n] * y for n, y in enumerate(z))) for i, x in enumerate(z)])
+        matrix = sp.Matrix([[upright(sp.diff(after[x], y)) for y in z] for x in z])
+        rest = sp.Matrix([upright(after[x] - sum(matrix[i, n] * y for n, y in enumerate(z))) for i, x in enumerate(z)])
         if matrix.free_symbols - self._constants or rest.free_symbols & {*z}:
             return None
         return z, matrix, rest
@@ -222,10 +222,11 @@ def norm_growth(recipe: str | Recipe | Trace, *, scale_invariant: bool = True, *
     hypers = {*traced.symbols.values(), *(sp.Symbol(n, positive=True) for n, v in step.states.items() if not isinstance(v, Vector))}
     along = sp.expand(step.weight["w"])
     keep = sp.Add(*(term for term in sp.Add.make_args(along) if term.free_symbols <= hypers))
-    keep = sp.factor(keep) if keep != 0 else sp.Integer(1)
-    kappa = sp.factor(1 - keep)
+    keep = sp.Integer(1) if keep == 0 else keep
+    kappa = upright(1 - keep)
+    keep = 1 - kappa
     drive = step.weight - Vector.atom("w") * keep
-    cross = sp.factor(step.inner(Vector.atom("w"), drive))
+    cross = upright(step.inner(Vector.atom("w"), drive))
     growth = NormGrowth(traced.name, step, kappa, drive, cross, {})
     if growth.constant:
         return growth
@@ -246,7 +247,7 @@ def norm_growth(recipe: str | Recipe | Trace, *, scale_invariant: bool = True, *
 
 def _collected(expression: sp.Expr, unknowns: list[sp.Symbol]) -> sp.Expr:
     """`expression` as a sum over `unknowns`, each coefficient factored."""
-    return sp.collect(sp.expand(expression), unknowns, func=sp.factor)
+    return sp.collect(sp.expand(expression), unknowns, func=upright)
 
 
 def in_terms_of(step: OneStep, vector: Vector, letter: str, expression: sp.Expr) -> sp.Expr:

@@ -13,7 +13,7 @@ import sympy as sp
 
 from theory.text import show
 
-__all__ = ["Space", "Vector", "exact", "tidy"]
+__all__ = ["Space", "Vector", "exact", "tidy", "upright"]
 
 
 def exact(number: float) -> sp.Expr:
@@ -47,6 +47,18 @@ def tidy(expression: sp.Expr) -> sp.Expr:
     return sp.factor_terms(sp.cancel(numerator / denominator)).subs({dummy: f for f, dummy in plain.items()})
 
 
+def upright(expression: sp.Expr) -> sp.Expr:
+    """`expression` in factors, each with a positive constant term: (1 - beta), not (beta - 1)."""
+    sign, factors = sp.Integer(1), []
+    for factor in sp.Mul.make_args(sp.factor(expression)):
+        base, power = factor.as_base_exp()
+        constant = base.as_coeff_Add()[0] if base.is_Add else sp.Integer(1)
+        if base.is_Add and power.is_integer and (constant < 0 or (constant == 0 and base.could_extract_minus_sign())):
+            base, sign = sp.Add(*(-term for term in base.args)), sign * (-1) ** power
+        factors.append(base**power)
+    return sign * sp.Mul(*factors)
+
+
 @dataclass(frozen=True)
 class Vector:
     """A linear combination of atoms, `{atom: coefficient}`; atoms with coefficient 0 are left out."""
@@ -78,7 +90,7 @@ class Vector:
         return Vector({a: c for a, c in mapped.items() if c != 0})
 
     def __str__(self) -> str:
-        return show(sp.Add(*(sp.factor(c) * sp.Symbol(a) for a, c in self.terms.items())))
+        return show(sp.Add(*(upright(c) * sp.Symbol(a) for a, c in self.terms.items())))
 
 
 @dataclass

@@ -1,0 +1,164 @@
+"""Where the norm settles under weight decay, and how far a weight then turns per step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import sympy as sp
+
+from spherenorm.registry import Recipe
+from theory.norm_growth import S, W, in_terms_of, norm_growth
+from theory.one_step import OneStep, one_step
+from theory.symbols import Vector, upright
+from theory.text import show
+from theory.trace import Trace, trace
+
+__all__ = ["Equilibrium", "NoEquilibrium", "equilibrium"]
+
+GAMMA = sp.Symbol("gamma", positive=True)
+"""The gradient's norm at |w| = 1: of a scale-invariant function, |g| = gamma / |w|."""
+
+DIMENSION = sp.Symbol("d", positive=True)
+
+
+class NoEquilibrium(ValueError):
+    """The norm of a recipe settles nowhere, or not where a formula says."""
+
+
+@dataclass(frozen=True)
+class Equilibrium:
+    """The stationary point of the one-step recursion of |w|^2, <w, m> and |m|^2.
+
+    Random gradients: each has norm gamma / |w|, is orthogonal to its weight and uncorrelated with the momentum. An entrywise
+    second moment is replaced by its mean over the entries, d of them, and bias corrections have died out.
+
+    Attributes:
+        name: the recipe's.
+        fourth_power: |w|^4, in gamma or d and the hyper-parameters.
+        squared_rotation: the squared effective step |w'/|w| - w/|w||^2 = |w' - w|^2 / |w|^2; for a small step, the squared
+            angle in radians.
+        assumptions: those of the derivation beside the ones above.
+    """
+
+    name: str
+    fourth_power: sp.Expr
+    squared_rotation: sp.Expr
+    assumptions: tuple[str, ...] = ()
+
+    def leading(self, expression: sp.Expr, small: str = "lr") -> sp.Expr:
+        """The leading term of a rational expression for a small hyper-parameter."""
+        symbol = sp.Symbol(small, positive=True)
+        numerator, denominator = (sp.Poly(part, symbol) for part in sp.fraction(sp.cancel(expression)))
+        (low, a), (high, b) = (min(((m[0], c) for m, c in p.terms())) for p in (numerator, denominator))
+        return upright(a / b * symbol ** (low - high))
+
+    def __str__(self) -> str:
+        return (
+            f"equilibrium of {self.name} under decay and random gradients\n"
+            f"  |w|^4               = {show(self.fourth_power)}\n"
+            f"                      ~ {show(self.leading(self.fourth_power))} for small lr\n"
+            f"  (effective step)^2  = {show(self.squared_rotation)}\n"
+            f"                      ~ {show(self.leading(self.squared_rotation))} for small lr"
+        )
+
+    __repr__ = __str__
+
+
+def equilibrium(recipe: str | Recipe | Trace, **given: Any) -> Equilibrium:
+    """Where the norm of a scale-invariant weight settles under `recipe`, and how far the weight then turns per step.
+
+    Args:
+        recipe: as for `norm_growth`.
+        given: hyper-parameters to hold at a value; eps=0.0 for preconditioned recipes, whose eps spoils the closed form.
+
+    Raises:
+        NoEquilibrium: the recipe has no decay, keeps the norm constant, or its stationary point has no closed form.
+    """
+    traced = recipe if isinstance(recipe, Trace) else trace(recipe, **given)
+    if norm_growth(traced).constant:
+        raise NoEquilibrium(f"{traced.name}: the norm never changes")
+    step = one_step(traced, mean_field=True)
+    point = stationary(step)
+    w = Vector.atom("w")
+    moved = step.weight - w
+    squared = _late(step.inner(moved, moved), step)
+    G = step.algebra.space.gram("g", "g")
+    # A preconditioned step does not see the gradient's scale; else |g| = gamma / |w| ties |w|^4 down.
+    fourth = point[W] ** 2 if W in point else GAMMA**2 * W / point[G]
+    rotation = squared.subs(_second_moments(step)).subs(point) / point.get(W, W)
+    fourth, rotation = upright(sp.cancel(fourth)), upright(sp.cancel(rotation))
+    if fourth == 0 or fourth.has(sp.zoo, sp.oo) or not fourth.free_symbols & {GAMMA, DIMENSION}:
+        raise NoEquilibrium(f"{traced.name}: without decay the norm does not settle")
+    return Equilibrium(traced.name, fourth, rotation, tuple(step.algebra.assumptions))
+
+
+def _second_moments(step: OneStep) -> dict[sp.Symbol, sp.Expr]:
+    """|g|^2 in terms of the second moment v that it settles to, if the step keeps one: d v."""
+    G = step.algebra.space.gram("g", "g")
+    moments = [n for n, v in step.states.items() if not isinstance(v, Vector) and v.has(G)]
+    return {G: DIMENSION * sp.Symbol(n, positive=True) for n in moments}
+
+
+def stationary(step: OneStep) -> dict[sp.Symbol, sp.Expr]:
+    """The Gram entries at which one step changes none of them in expectation, in terms of |w|^2 or of d.
+
+    Raises:
+        NoEquilibrium: there is no such point, or it has no closed form.
+    """
+    space, buffers, second = step.algebra.space, step.buffers, _second_moments(step)
+    space.known.update({(b, "g"): sp.Integer(0) for b in buffers})
+    G = space.gram("g", "g")
+    for name, meaning in step.algebra.definitions.items():
+        step.algebra.definitions[name] = sp.cancel(_late(meaning, step).subs(second))
+    for mean in second.values():
+        moment = mean / DIMENSION
+        if sp.simplify(_late(step.states[moment.name], step).subs(second) - moment) != 0:
+            raise NoEquilibrium(f"{step.traced.name}: {moment} is no mean of squared gradients")
+
+    def settled(expression: sp.Expr) -> sp.Expr:
+        return _late(step.algebra.expand(expression), step)
+
+    drive = step.weight - Vector.atom("w") * (1 - norm_growth(step.traced).kappa)
+    after: dict[str, Any] = {"w": step.weight, **step.states}
+    pairs = [("w", "w"), *(("w", b) for b in buffers), *((a, b) for i, a in enumerate(buffers) for b in buffers[i:])]
+    equations = [settled(space.inner(drive, drive)) - S]
+    for a, b in pairs:
+        value = settled(space.inner(after[a], after[b]))
+        # In terms of |s|^2 the first equations are linear, with a projection in the step too.
+        traded = in_terms_of(step, drive.map(settled), "s", value) if a == "w" else value
+        simple = traded.free_symbols <= value.free_symbols | {S}
+        equations.append((traded if simple else value) - space.gram(a, b))
+    unknowns = [S, *(space.gram(a, b) for a, b in pairs[1:]), W if second else G]
+    return _solve(step, [e.subs(second) for e in equations], unknowns)
+
+
+def _late(expression: sp.Expr, step: OneStep) -> sp.Expr:
+    """`expression` after many steps: powers beta^t, with t a counter of the state, are 0."""
+    counters = {sp.Symbol(n, positive=True) for n, v in step.states.items() if not isinstance(v, Vector)}
+    return expression.replace(lambda e: e.is_Pow and bool(e.exp.free_symbols & counters), lambda e: sp.Integer(0))
+
+
+def _polynomial(expression: sp.Expr) -> sp.Expr:
+    """The numerator, without the powers of positive symbols that divide it."""
+    numerator = sp.fraction(sp.cancel(expression))[0]
+    return sp.expand(sp.Mul(*(f for f in sp.Mul.make_args(sp.factor_terms(numerator)) if not f.as_base_exp()[0].is_positive)))
+
+
+def _solve(step: OneStep, equations: list[sp.Expr], unknowns: list[sp.Symbol]) -> dict[sp.Symbol, sp.Expr]:
+    """The solution, found by eliminating one unknown after the other from an equation in which it is linear."""
+    solution: dict[sp.Symbol, sp.Expr] = {}
+    equations, left = [e for e in map(_polynomial, equations) if e != 0], list(unknowns)
+    while left and equations:
+        choices = [(e, x) for e in equations for x in left if e.has(x) and sp.degree(e, x) == 1]
+        if not choices:
+            break
+        equation, unknown = min(choices, key=lambda c: (len(c[0].free_symbols & {*left}), sp.count_ops(c[0])))
+        value = upright(sp.solve(equation, unknown)[0])
+        solution = {x: upright(v.subs(unknown, value)) for x, v in solution.items()} | {unknown: value}
+        left.remove(unknown)
+        equations = [_polynomial(e.subs(unknown, value)) for e in equations if e is not equation]
+        equations = [e for e in equations if e != 0]
+    if left or equations:
+        raise NoEquilibrium(f"{step.traced.name}: no closed form for {', '.join(map(str, left)) or 'an equation left over'}")
+    return solution
