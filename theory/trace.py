@@ -46,7 +46,7 @@ class Trace:
     """A traced function.
 
     Attributes:
-        name: the recipe's name.
+        name, recipe: the recipe and its name.
         graph: its aten graph; the placeholders are `inputs`, in order.
         inputs: ("hyper" | "weight" | "grad" | "state", name) of each placeholder.
         outputs: the names of the outputs: "weight", then the states.
@@ -59,6 +59,7 @@ class Trace:
     """
 
     name: str
+    recipe: Recipe
     graph: GraphModule
     inputs: tuple[tuple[str, str], ...]
     outputs: tuple[str, ...]
@@ -68,6 +69,19 @@ class Trace:
     scalar_states: tuple[str, ...]
     dimension: int
     lines: Mapping[Node, str]
+
+    def values(self, **given: Any) -> dict[sp.Symbol, float]:
+        """Numbers for the symbols: the recipe's defaults, or those of `given` (a tuple such as betas for one per entry)."""
+        known = {**defaults(self.recipe), **given}
+        numbers: dict[str, Any] = {}
+        for name, value in known.items():
+            numbers.update(_parts(name, value) if isinstance(value, tuple) else {name: value})
+        return {symbol: float(numbers[name]) for name, symbol in self.symbols.items()}
+
+
+def _parts(name: str, value: tuple[Any, ...]) -> dict[str, Any]:
+    """One name per entry of a tuple: betas gives beta1, beta2."""
+    return {f"{name.removesuffix('s')}{i}": entry for i, entry in enumerate(value, 1)}
 
 
 def is_number(value: object) -> bool:
@@ -122,9 +136,8 @@ def trace(recipe: str | Recipe, dimension: int = 5, **given: Any) -> Trace:
         if name in given or not (is_number(value) or (isinstance(value, tuple) and value and all(map(is_number, value)))):
             structure[name] = value
         elif isinstance(value, tuple):
-            stem = name.removesuffix("s")
-            pairs[name] = tuple(f"{stem}{i}" for i in range(1, len(value) + 1))
-            numbers.update(zip(pairs[name], map(float, value), strict=True))
+            pairs[name] = tuple(_parts(name, value))
+            numbers.update({part: float(entry) for part, entry in _parts(name, value).items()})
         else:
             numbers[name] = float(value)
 
@@ -157,6 +170,7 @@ def trace(recipe: str | Recipe, dimension: int = 5, **given: Any) -> Trace:
         ) from error
     return Trace(
         name=reference(function),
+        recipe=function,
         graph=graph,
         inputs=(*(("hyper", n) for n in tensors), ("weight", "w"), ("grad", "g"), *(("state", n) for n in state)),
         outputs=("weight", *state),
