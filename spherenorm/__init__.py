@@ -1,6 +1,6 @@
 """spherenorm: optimizers as pure compositions of update rules, for weights of which only the direction matters."""
 
-from spherenorm import functional, metrics, optim, recipes, rules
+from spherenorm import functional, invariance, metrics, optim, recipes, rules
 from spherenorm.chain import chain
 from spherenorm.geometry import Euclidean, Sphere
 from spherenorm.optim import torch_optimizer
@@ -19,6 +19,7 @@ __all__ = [
     "find_recipe",
     "functional",
     "hyper",
+    "invariance",
     "metrics",
     "optim",
     "recipe",

@@ -37,7 +37,13 @@ class Chain(Rule):
         return tuple(name for rule in self.rules for name in rule.state_names)
 
     def init(self, weight: Tensor) -> State:
-        return {name: value for rule in self.rules for name, value in rule.init(weight).items()}
+        state: State = {}
+        for rule in self.rules:
+            own = rule.init(weight)
+            if own.keys() != set(rule.state_names):
+                raise TypeError(f"{type(rule).__name__}: init returns {sorted(own)}, state_names says {sorted(rule.state_names)}")
+            state.update(own)
+        return state
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         new: State = {}

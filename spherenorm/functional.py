@@ -101,7 +101,7 @@ def sweep(
         rule = function(**point, **fixed)
         grads, value = grad_and_value(loss)(weights, *batch)
         new_weights, new_state = step(rule, weights, grads, state)
-        return new_weights, new_state, value, record(weights, new_weights) if record else None
+        return new_weights, new_state, value, record(weights, new_weights) if record else ()
 
     over_seeds = vmap(one_step, in_dims=(None, 0, 0, 0), randomness="different")
     over_points = vmap(over_seeds, in_dims=(0, 0, 0, None), randomness="different")

@@ -88,7 +88,7 @@ class Sphere:
     radians. On another radius the same direction turns the unit by |d| / r. A zero unit stays where it is, and so does
     every entry of a 1-d weight under the view "channel": keep biases and gains in a Euclidean param_group.
 
-    Source: Cho and Lee 2017, *Riemannian approach to batch normalization*, arXiv:1709.09603, Section 3.
+    Source: Cho and Lee 2017, *Riemannian approach to batch normalization*, arXiv:1709.09603.
     """
 
     view: ViewLike = "channel"

@@ -17,7 +17,7 @@ def norm(weight: Tensor, view: ViewLike = "channel") -> Tensor:
 
 
 def effective_step(before: Tensor, after: Tensor, view: ViewLike = "channel") -> Tensor:
-    """The effective step size |w'/|w'| - w/|w||_2 of each unit, in [0, 2] (paper, Eq. 6)."""
+    """The effective step size |w'/|w'| - w/|w||_2 of each unit, in [0, 2] (paper, Eq. 5)."""
     sphere = Sphere(view)
     return norm(sphere.normalize(after) - sphere.normalize(before), view)
 

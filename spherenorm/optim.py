@@ -94,7 +94,9 @@ class RecipeOptimizer(Optimizer):
                 if weight.grad is None:
                     continue
                 grad = -weight.grad if group["maximize"] else weight.grad
-                state = self.state[weight] or rule.init(weight)
+                state = self.state[weight]
+                if not state or not state.keys() >= set(rule.state_names):  # a first step, or a rule that a schedule has switched on
+                    state = {**rule.init(weight), **state}
                 moved, self.state[weight] = rule.step(weight, grad, state)
                 weight.copy_(moved)
         return loss

@@ -13,7 +13,7 @@ from spherenorm import rules as r
 from spherenorm.chain import Chain, chain
 from spherenorm.geometry import Sphere
 from spherenorm.registry import recipe
-from spherenorm.rule import Rule, Scalar
+from spherenorm.rule import Rule, Scalar, is_zero
 from spherenorm.views import ViewLike
 
 __all__ = ["adam", "adamg", "adamp", "adamw", "rmsprop", "sgd", "sgdg", "sgdp", "sgdw"]
@@ -25,10 +25,10 @@ CHANNEL_THEN_LAYER = ("channel", "layer")
 
 @recipe
 def sgd(lr: Scalar = 1e-3, momentum: Scalar = 0.0, dampening: Scalar = 0.0, weight_decay: Scalar = 0.0, nesterov: bool = False) -> Chain:
-    """Stochastic gradient descent with momentum and L2 regularization, as torch.optim.SGD (paper, Eq. 8)."""
+    """Stochastic gradient descent with momentum and L2 regularization, as torch.optim.SGD (paper, Section 2.4)."""
     return chain(
         r.CoupledDecay(weight_decay),
-        r.HeavyBall(momentum, dampening, nesterov, undamped_start=True, buffer="momentum_buffer"),
+        *_torch_momentum(momentum, dampening, nesterov),
         r.StepSize(lr),
     )
 
@@ -40,7 +40,7 @@ def sgdw(lr: Scalar = 1e-3, momentum: Scalar = 0.0, dampening: Scalar = 0.0, wei
     The decay is multiplied by the learning rate, as in torch.optim.AdamW; their printed SGDW multiplies it by the schedule only.
     """
     return chain(
-        r.HeavyBall(momentum, dampening, nesterov, undamped_start=True, buffer="momentum_buffer"),
+        *_torch_momentum(momentum, dampening, nesterov),
         r.DecoupledDecay(weight_decay),
         r.StepSize(lr),
     )
@@ -139,14 +139,14 @@ def rmsprop(
     return chain(
         r.CoupledDecay(weight_decay),
         r.RootMeanSquare(alpha, eps, centered),
-        r.HeavyBall(momentum, buffer="momentum_buffer"),
+        *_torch_momentum(momentum),
         r.StepSize(lr),
     )
 
 
 @recipe
 def sgdg(lr: Scalar = 0.2, momentum: Scalar = 0.9, nu: Scalar | None = 0.1, alpha: Scalar = 0.1, view: ViewLike = "channel") -> Chain:
-    """SGD with momentum on the Grassmann manifold G(1, n), one point per unit (Cho and Lee 2017, Algorithm 3).
+    """SGD with momentum on the Grassmann manifold G(1, n), one point per unit (Cho and Lee 2017, SGD-G).
 
     The learning rate sits inside the momentum. Weights should start on the unit sphere (`Sphere(view).normalize`); biases,
     gains and the last layer belong in a Euclidean param_group.
@@ -173,13 +173,20 @@ def adamg(
     alpha: Scalar = 0.1,
     view: ViewLike = "channel",
 ) -> Chain:
-    """Adam on the Grassmann manifold G(1, n), one second moment per unit (Cho and Lee 2017, Algorithm 4). See `sgdg`."""
+    """Adam on the Grassmann manifold G(1, n), one second moment per unit (Cho and Lee 2017, Adam-G). See `sgdg`."""
     return chain(
         *_riemannian_gradient(nu, alpha, view),
         r.UnitMoments(*betas, eps=eps, view=view),
         r.StepSize(lr),
         geometry=Sphere(view),
     )
+
+
+def _torch_momentum(momentum: Scalar, dampening: Scalar = 0.0, nesterov: bool = False) -> list[Rule]:
+    """At momentum 0, torch.optim keeps no buffer and ignores the dampening."""
+    if is_zero(momentum):
+        return []
+    return [r.HeavyBall(momentum, dampening, nesterov, undamped_start=True, buffer="momentum_buffer")]
 
 
 def _riemannian_gradient(nu: Scalar | None, alpha: Scalar, view: ViewLike) -> list[Rule]:

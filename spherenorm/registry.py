@@ -51,7 +51,7 @@ def find_recipe(spec: str | Recipe) -> Recipe:
         return _registered[spec]
     module_name, colon, function_name = spec.partition(":")
     if not colon:
-        raise ValueError(f"no recipe is named {spec!r}; {_nearest(spec, names())}, or module:function for your own")
+        raise ValueError(f"no recipe is named {spec!r}; {_nearest(spec, names())} (your own: module:function)")
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:

@@ -31,12 +31,12 @@ class Invariance:
             coefficient = torch.where(flag, view.radial_coefficient(weight, x), coefficient)
         return coefficient * weight
 
-    def select(self, invariant: Tensor | float, other: Tensor | float) -> Tensor | float:
-        """`invariant` where some view claims the entry, `other` elsewhere."""
-        chosen = other
+    def select(self, invariant: Tensor, other: Tensor) -> Tensor:
+        """`invariant` where some view claims the entry, `other` elsewhere; both shaped as the weight."""
         for flag in self.flags:
-            chosen = torch.where(flag, invariant, chosen)
-        return chosen
+            # Of two Python numbers `where` would make a float32.
+            other = torch.where(flag, invariant, other)
+        return other
 
 
 @dataclass(frozen=True)

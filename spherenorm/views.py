@@ -68,9 +68,9 @@ class View:
     def rows(self, x: Tensor) -> Tensor:
         """`x` as a matrix with one unit per row, shape (units, entries of a unit)."""
         if self.dim is None or x.ndim == 0:
-            return x.reshape(1, -1)
-        count = x.shape[self._dim(x)] if self.groups is None else self._groups(x)
-        return x.movedim(self._dim(x), 0).reshape(count, -1)
+            return x.reshape(1, x.numel())
+        units = x.shape[self._dim(x)] if self.groups is None else self._groups(x)
+        return x.movedim(self._dim(x), 0).reshape(units, self.size(x))
 
     def from_rows(self, rows: Tensor, like: Tensor) -> Tensor:
         """The inverse of `rows` for a tensor shaped as `like`."""
@@ -123,7 +123,7 @@ class View:
 
 ViewLike = str | View
 
-_SPELLING = re.compile(r"(?:dim=(?P<dim>-?\d+))?(?:(?:^|,)groups=(?P<groups>\d+))?")
+_SPELLING = re.compile(r"(?:dim=(?P<dim>-?\d+))?(?:(?(dim),)groups=(?P<groups>\d+))?")
 
 
 def as_view(view: ViewLike) -> View:

@@ -15,7 +15,7 @@ __all__ = ["UnitClip"]
 
 @dataclass(frozen=True)
 class UnitClip(Rule):
-    """Shorten the direction of each unit to at most nu: d min(1, nu / |d|) (Cho and Lee 2017, Section 4.2)."""
+    """Shorten the direction of each unit to at most nu: d min(1, nu / |d|) (Cho and Lee 2017)."""
 
     nu: Scalar = hyper("(0, inf)")
     view: ViewLike = "channel"

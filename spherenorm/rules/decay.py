@@ -52,12 +52,12 @@ class DecoupledDecay(Rule):
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         if is_zero(self.weight_decay):
             return update, {}
-        decay: Scalar = self.weight_decay
+        decayed = update.weight
         if self.invariant_ratio is not None:
             if update.invariance is None:
                 raise ValueError("DecoupledDecay(invariant_ratio=...) needs a ScaleInvarianceTest before it in the chain")
-            decay = update.invariance.select(decay * self.invariant_ratio, decay)
-        return replace(update, direction=update.direction + decay * update.weight), {}
+            decayed = update.invariance.select(self.invariant_ratio * decayed, decayed)
+        return replace(update, direction=update.direction + self.weight_decay * decayed), {}
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class OrthogonalityRegularization(Rule):
 
     Y holds the units of a layer as columns, so the gradient is 2 alpha Y (Y^T Y - I): it turns them apart. Put before the
     tangent projection and the clip. Weights of fewer than two dimensions are left alone.
-    Source: Cho and Lee 2017, Section 4.3.
+    Source: Cho and Lee 2017.
     """
 
     alpha: Scalar = hyper("[0, inf)")

@@ -16,7 +16,7 @@ __all__ = ["ExponentialAverage", "FeedbackMomentum", "HeavyBall"]
 
 @dataclass(frozen=True)
 class HeavyBall(Rule):
-    """Momentum of SGD: p_t = beta p_{t-1} + (1 - dampening) d_t, with p_{-1} = 0 (paper, Section 2.4, Eq. 8).
+    """Momentum of SGD: p_t = beta p_{t-1} + (1 - dampening) d_t, with p_{-1} = 0 (paper, Section 2.4).
 
     The direction becomes p_t, or d_t + beta p_t with `nesterov`.
 
@@ -41,10 +41,9 @@ class HeavyBall(Rule):
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         past, entering = state[self.buffer], update.direction
         if not is_zero(self.dampening):
-            share = 1 - self.dampening
+            entering = (1 - self.dampening) * entering
             if self.undamped_start:
-                share = torch.where((past == 0).all(), 1.0, share)
-            entering = share * entering
+                entering = torch.where((past == 0).all(), update.direction, entering)
         momentum = self.beta * past + entering
         direction = update.direction + self.beta * momentum if self.nesterov else momentum
         return replace(update, direction=direction), {self.buffer: momentum}

@@ -95,7 +95,7 @@ class UnitMoments(Rule):
         v_t = beta2 v_{t-1} + (1 - beta2) |d_t|^2
         direction = sqrt(1 - beta2^t) / (1 - beta1^t) m_t / sqrt(v_t + eps)
 
-    A scalar per unit leaves the direction of m_t, hence its tangency, alone. Source: Cho and Lee 2017, Algorithm 4.
+    A scalar per unit leaves the direction of m_t, hence its tangency, alone. Source: Cho and Lee 2017, Adam-G.
     """
 
     beta1: Scalar = hyper("[0, 1)")

@@ -1,0 +1,25 @@
+# make demo: the first comparison on real data.  make test: lint, types and the whole test suite.
+# Both set up .venv first, once; PYTHON=python3.12 picks another interpreter.
+
+PYTHON ?= python3
+BIN := .venv/bin
+SET_UP := .venv/.set-up
+
+.PHONY: demo test clean
+
+demo: $(SET_UP)
+	$(BIN)/python -m experiments run norm-growth
+
+test: $(SET_UP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -n 2
+
+$(SET_UP): pyproject.toml constraints.txt
+	$(PYTHON) -m venv --clear .venv || { echo "no venv: on Debian, apt-get install python3-venv"; exit 1; }
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
+	touch $@
+
+clean:
+	rm -rf .venv

@@ -1,0 +1,68 @@
+"""The conformance table: every optimizer is one row, and a new recipe gets every property by adding its row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from spherenorm import Rule, optim
+from spherenorm.optim import RecipeOptimizer
+from tests.gradients import gradient
+
+
+@dataclass(frozen=True)
+class Row:
+    """An optimizer class with settings that exercise all of its rules."""
+
+    cls: type[RecipeOptimizer]
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def id(self) -> str:
+        return self.cls.__name__ + "".join(f"-{key}={value}" for key, value in self.settings.items())
+
+    def rule(self, **replaced: Any) -> Rule:
+        return self.cls.recipe(**{**self.settings, **replaced})
+
+
+ROWS = [
+    Row(optim.SGD, {"lr": 0.05}),
+    Row(optim.SGD, {"lr": 0.05, "momentum": 0.9, "dampening": 0.1, "weight_decay": 0.01}),
+    Row(optim.SGD, {"lr": 0.05, "momentum": 0.9, "nesterov": True}),
+    Row(optim.SGDW, {"lr": 0.05, "momentum": 0.9, "weight_decay": 0.01}),
+    Row(optim.SGDP, {"lr": 0.05, "momentum": 0.9, "weight_decay": 0.01}),
+    Row(optim.SGDP, {"lr": 0.05, "momentum": 0.9, "nesterov": True, "per": "unit"}),
+    Row(optim.SGDP, {"lr": 0.05, "momentum": 0.9, "weight_decay": 0.01, "project_buffer": True}),
+    Row(optim.Adam, {"lr": 0.01, "weight_decay": 0.01}),
+    Row(optim.AdamW, {"lr": 0.01}),
+    Row(optim.AdamP, {"lr": 0.01, "weight_decay": 0.01}),
+    Row(optim.AdamP, {"lr": 0.01, "nesterov": True, "per": "unit"}),
+    Row(optim.RMSprop, {"lr": 0.01, "momentum": 0.9, "centered": True, "eps": 1e-3}),
+    Row(optim.SGDG),
+    Row(optim.AdamG),
+]
+
+SHAPES = ((4, 3), (3, 2, 2, 2), (5,), ())
+"""A matrix, a convolution, a bias and a scalar."""
+
+
+def parameters(dtype: torch.dtype = torch.float64, seed: int = 0) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype).requires_grad_() for shape in SHAPES]
+
+
+def set_gradients(weights: list[Tensor], step: int) -> None:
+    """The gradients of step `step`: families that take the scale-invariance test through all its branches."""
+    generator = torch.Generator().manual_seed(step)
+    for weight in weights:
+        weight.grad = gradient("alternating", weight.detach().double(), generator, step).to(weight.dtype)
+
+
+def train(optimizer: torch.optim.Optimizer, steps: range) -> None:
+    weights = [weight for group in optimizer.param_groups for weight in group["params"]]
+    for step in steps:
+        set_gradients(weights, step)
+        optimizer.step()

@@ -1,0 +1,138 @@
+"""What every recipe owes its user as a pure function."""
+
+import pytest
+import torch
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from spherenorm import functional
+from tests.conformance.table import ROWS, parameters
+from tests.gradients import gradient
+
+
+@pytest.fixture(params=ROWS, ids=lambda row: row.id)
+def row(request):
+    return request.param
+
+
+def matrices():
+    """Weights with a state that is not zero, and gradients of all branches."""
+    weights = [w.detach() for w in parameters()]
+    return [w for w in weights if w.ndim > 1]
+
+
+def warm(rule, weight):
+    state = rule.init(weight)
+    for step in range(3):
+        weight, state = rule.step(weight, gradient("alternating", weight, torch.Generator().manual_seed(step), step), state)
+    return weight, gradient("row_tangential", weight, torch.Generator().manual_seed(9), 0), state
+
+
+def equal(a, b):
+    return torch.equal(a[0], b[0]) and a[1].keys() == b[1].keys() and all(torch.equal(a[1][k], b[1][k]) for k in a[1])
+
+
+def close(a, b, tolerance=1e-13):
+    torch.testing.assert_close(a[0], b[0], rtol=tolerance, atol=tolerance)
+    torch.testing.assert_close(a[1], b[1], rtol=tolerance, atol=tolerance)
+
+
+def test_pure(row):
+    rule = row.rule()
+    for weight in map(torch.Tensor.detach, parameters()):
+        arguments = warm(rule, weight)
+        copies = (arguments[0].clone(), arguments[1].clone(), {k: v.clone() for k, v in arguments[2].items()})
+        first, second = rule.step(*arguments), rule.step(*arguments)
+        assert equal(first, second)
+        assert torch.equal(arguments[0], copies[0])
+        assert torch.equal(arguments[1], copies[1])
+        assert all(torch.equal(arguments[2][k], copies[2][k]) for k in copies[2])
+        assert first[0].data_ptr() != arguments[0].data_ptr()
+        assert first[1].keys() == rule.init(weight).keys() == set(rule.state_names)
+
+
+def test_compiles_to_one_graph(row):
+    rule = row.rule()
+    torch._dynamo.reset()
+    compiled = torch.compile(rule.step, fullgraph=True, backend="aot_eager")
+    for weight in matrices():
+        arguments = warm(rule, weight)
+        close(compiled(*arguments), rule.step(*arguments))
+
+
+def test_traces_without_values(row):
+    """make_fx on fake tensors: any branch on a tensor's value would raise."""
+    rule = row.rule()
+    for weight in matrices():
+        arguments = warm(rule, weight)
+
+        def step(weight, grad, state):  # make_fx miscounts the arguments of a bound method
+            return rule.step(weight, grad, state)
+
+        traced = make_fx(step, tracing_mode="fake")(*arguments)
+        close(traced(*arguments), rule.step(*arguments))
+
+
+def test_vmap_over_the_learning_rate_equals_a_loop(row):
+    lrs = torch.tensor([1e-3, 0.01, 0.1], dtype=torch.float64)
+    for weight in matrices():
+        arguments = warm(row.rule(), weight)
+        batched = torch.vmap(lambda lr, a=arguments: row.rule(lr=lr).step(*a))(lrs)
+        for i, lr in enumerate(lrs.tolist()):
+            close((batched[0][i], {k: v[i] for k, v in batched[1].items()}), row.rule(lr=lr).step(*arguments))
+
+
+def test_vmap_over_weights_equals_a_loop(row):
+    rule = row.rule()
+    weights = torch.stack([torch.randn(4, 3, dtype=torch.float64) for _ in range(3)])
+    grads = torch.stack(
+        [
+            gradient(f, w, torch.Generator().manual_seed(0), 0)
+            for f, w in zip(("random", "row_tangential", "layer_tangential"), weights, strict=True)
+        ]
+    )
+    states = torch.vmap(rule.init)(weights)
+    batched = torch.vmap(rule.step)(weights, grads, states)
+    for i in range(3):
+        close((batched[0][i], {k: v[i] for k, v in batched[1].items()}), rule.step(weights[i], grads[i], rule.init(weights[i])))
+
+
+def test_the_derivative_through_steps_with_respect_to_the_learning_rate(row):
+    def final(lr, weight):
+        rule = row.rule(lr=lr)
+        state = rule.init(weight)
+        for step in range(3):
+            grad = gradient("row_tangential", start, torch.Generator().manual_seed(step), 0) + 0.1 * weight**2
+            weight, state = rule.step(weight, grad, state)
+        return (weight**3).sum()
+
+    lr, h = torch.tensor(0.02, dtype=torch.float64), 1e-6
+    start = matrices()[0]
+    derivative = torch.func.grad(final)(lr, start)
+    difference = (final(lr + h, start) - final(lr - h, start)) / (2 * h)
+    assert derivative.isfinite()
+    torch.testing.assert_close(derivative, difference, rtol=1e-5, atol=1e-7)
+
+
+def test_functional_steps_are_the_optimizers(row):
+    weights = parameters()
+    params = {str(i): w.detach().clone() for i, w in enumerate(weights)}
+    optimizer, rule = row.cls(weights, **row.settings), row.rule()
+    state = functional.init(rule, params)
+    for step in range(3):
+        grads = {}
+        for i, weight in enumerate(weights):
+            grads[str(i)] = weight.grad = gradient("alternating", weight.detach(), torch.Generator().manual_seed(step), step)
+        optimizer.step()
+        params, state = functional.step(rule, params, grads, state)
+    for i, weight in enumerate(weights):
+        assert torch.equal(weight, params[str(i)])
+
+
+@pytest.mark.parametrize("shape", [(0,), (0, 4), (4, 0), (1, 1), (3, 1)])
+def test_odd_shapes(row, shape):
+    rule = row.rule()
+    weight = torch.ones(shape)
+    moved, state = rule.step(weight, torch.ones(shape), rule.init(weight))
+    assert moved.shape == weight.shape
+    assert moved.isfinite().all()
+    assert state.keys() == rule.init(weight).keys()

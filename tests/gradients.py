@@ -1,0 +1,41 @@
+"""Gradient families that drive the scale-invariance test through its branches.
+
+Random gradients alone miss faults of the projection; rows that mix tangential and radial parts miss none (see the
+design's fact 16), so every differential test runs all families.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+FAMILIES = ("random", "row_tangential", "layer_tangential", "mixed", "alternating")
+
+
+def without_radial_part(weight: Tensor, x: Tensor) -> Tensor:
+    """`x` minus its part along `weight`, as whole tensors; computed with numpy-like reshapes, not with the library's views."""
+    w, v = weight.reshape(-1), x.reshape(-1)
+    return (v - w * (w @ v) / (w @ w)).reshape(x.shape)
+
+
+def gradient(family: str, weight: Tensor, generator: torch.Generator, step: int) -> Tensor:
+    """A gradient of `weight` of the given family.
+
+    random: neither view passes (nearly always); row_tangential: each row passes; layer_tangential: only the whole tensor
+    passes; mixed: half of the rows tangential, half with a radial part; alternating: all of these in turn.
+    """
+    if family == "alternating":
+        family = FAMILIES[step % 4]
+    x = torch.randn(weight.shape, generator=generator, dtype=torch.float64).to(weight.dtype)
+    if family == "random" or weight.ndim < 2:
+        # A visible radial part keeps the comparison away from the threshold.
+        return x + 0.5 * weight
+    if family == "row_tangential":
+        return torch.stack([without_radial_part(w, row) for w, row in zip(weight, x, strict=True)])
+    if family == "layer_tangential":
+        return without_radial_part(
+            weight, x + torch.linspace(-1, 1, len(weight), dtype=weight.dtype).reshape(-1, *[1] * (weight.ndim - 1)) * weight
+        )
+    assert family == "mixed"
+    rows = [without_radial_part(w, row) if i % 2 else row + w for i, (w, row) in enumerate(zip(weight, x, strict=True))]
+    return torch.stack(rows)

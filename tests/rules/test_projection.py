@@ -1,0 +1,167 @@
+"""Properties of the scale-invariance test and the projection."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from spherenorm import chain, find_recipe, rules
+from spherenorm.update import Update
+from spherenorm.views import as_view
+from tests.gradients import gradient, without_radial_part
+
+SHAPES = [(), (0,), (5,), (0, 4), (4, 0), (6, 1), (1, 6), (3, 4), (4, 3, 2, 2)]
+LAYOUTS = ["contiguous", "transposed", "channels_last", "strided"]
+
+
+def lay_out(x, layout):
+    if layout == "transposed" and x.ndim >= 2:
+        return x.transpose(0, 1).contiguous().transpose(0, 1)
+    if layout == "channels_last" and x.ndim == 4:
+        return x.to(memory_format=torch.channels_last)
+    if layout == "strided" and x.ndim >= 1:
+        return torch.stack([x, x], -1)[..., 0]
+    return x
+
+
+def project(weight, direction, view):
+    update, _ = rules.RadialProjection(view).update(Update(weight, direction, direction), {})
+    return update.direction
+
+
+def decide(weight, grad, **kwargs):
+    """The annotation of one test: whether any entry is claimed, by view."""
+    update, _ = rules.ScaleInvarianceTest(**kwargs).update(Update(weight, grad, grad), {})
+    return {str(v): flag for v, flag in zip(update.invariance.views, update.invariance.flags, strict=True)}
+
+
+@given(
+    shape=st.sampled_from(SHAPES),
+    layout=st.sampled_from(LAYOUTS),
+    view=st.sampled_from(["channel", "layer"]),
+    exponent=st.integers(-20, 20),
+    seed=st.integers(0, 2**31),
+)
+def test_projection_is_orthogonal_and_idempotent_at_any_scale(shape, layout, view, exponent, seed):
+    generator = torch.Generator().manual_seed(seed)
+    weight, direction = (lay_out(torch.randn(shape, generator=generator, dtype=torch.float64), layout) for _ in range(2))
+    weight = weight * 10.0**exponent
+    q = project(weight, direction, view)
+    v = as_view(view)
+    assert (v.inner(weight, q).abs() <= 1e-14 * v.norm(weight) * v.norm(direction)).all()
+    torch.testing.assert_close(
+        project(weight, q, view), q, rtol=0, atol=1e-14 * max(1.0, direction.abs().max().item() if direction.numel() else 1.0)
+    )
+    assert q.shape == weight.shape
+
+
+@given(view=st.sampled_from(["channel", "layer", "dim=1", "groups=2"]), seed=st.integers(0, 2**31))
+def test_projection_is_the_orthogonal_projector_of_each_unit(view, seed):
+    generator = torch.Generator().manual_seed(seed)
+    weight, direction = (torch.randn(4, 3, 2, generator=generator, dtype=torch.float64) for _ in range(2))
+    v = as_view(view)
+    rows, q = v.rows(direction), v.rows(project(weight, direction, view))
+    for w, d, got in zip(v.rows(weight), rows, q, strict=True):
+        projector = torch.eye(len(w), dtype=torch.float64) - torch.outer(w, w) / w.dot(w)
+        torch.testing.assert_close(got, projector @ d, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("family", "view"), [("row_tangential", "channel"), ("layer_tangential", "layer"), ("random", None), ("mixed", None)]
+)
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+@pytest.mark.parametrize("weight_scale", [1e-20, 1.0, 1e20])
+def test_the_branches(family, view, scale, weight_scale):
+    generator = torch.Generator().manual_seed(3)
+    weight = torch.randn(6, 5, generator=generator, dtype=torch.float64)
+    grad = scale * gradient(family, weight, generator, 0)
+    flags = decide(weight_scale * weight, grad)
+    assert {v for v, flag in flags.items() if flag.any()} == ({view} if view else set())
+
+
+def test_per_unit_as_equation_12_reads():
+    generator = torch.Generator().manual_seed(3)
+    weight = torch.randn(6, 5, generator=generator, dtype=torch.float64)
+    grad = gradient("mixed", weight, generator, 0)
+    assert decide(weight, grad, per="unit")["channel"].flatten().tolist() == [False, True] * 3
+    assert not decide(weight, grad, per="unit")["layer"].any()
+    rule = chain(rules.ScaleInvarianceTest(per="unit"), rules.RadialProjection())
+    moved, _ = rule.step(weight, grad, {})
+    expected = torch.stack([without_radial_part(w, g) if i % 2 else g for i, (w, g) in enumerate(zip(weight, grad, strict=True))])
+    torch.testing.assert_close(moved, weight - expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("shape", [(3, 4), (4, 3, 2, 2), (3, 1)])
+@pytest.mark.parametrize("zero", ["grad", "weight"])
+def test_no_evidence_is_not_invariance(shape, zero):
+    weight, grad = torch.ones(shape, dtype=torch.float64), torch.ones(shape, dtype=torch.float64)
+    (grad if zero == "grad" else weight).zero_()
+    assert not any(flag.any() for flag in decide(weight, grad).values())
+
+
+def test_a_dead_unit_does_not_hide_that_the_others_are_invariant():
+    weight, grad = torch.tensor([[1.0, 1.0], [1.0, 0.0], [2.0, 1.0]]), torch.tensor([[1.0, -1.0], [0.0, 0.0], [-1.0, 2.0]])
+    assert decide(weight, grad)["channel"]
+
+
+@pytest.mark.parametrize("name", ["sgdp", "adamp"])
+@pytest.mark.parametrize("case", ["zero weight", "zero row", "zero gradient"])
+def test_steps_stay_finite(name, case):
+    weight, grad = torch.randn(3, 4), torch.randn(3, 4)
+    if case == "zero weight":
+        weight.zero_()
+    elif case == "zero row":
+        weight[1] = 0
+    else:
+        grad.zero_()
+    rule = find_recipe(name)(lr=0.1)
+    moved, state = rule.step(weight, grad, rule.init(weight))
+    assert torch.isfinite(moved).all()
+    assert all(torch.isfinite(value).all() for value in state.values())
+
+
+@given(c=st.sampled_from([1e-3, 0.5, 7.0, 1e3]), seed=st.integers(0, 2**31))
+def test_adamp_turns_a_scaled_weight_in_the_same_direction(c, seed):
+    """f(cw) = f(w) has gradient g/c at cw; Adam's ratio removes the 1/c (eps = 0), so the step of cw is the step of w."""
+    generator = torch.Generator().manual_seed(seed)
+    weight = torch.randn(4, 6, generator=generator, dtype=torch.float64)
+    rule = find_recipe("adamp")(lr=0.1, eps=0.0)
+    plain, scaled = weight, c * weight
+    states = [rule.init(weight), rule.init(weight)]
+    for step in range(3):
+        grad = gradient("row_tangential", weight, generator, step)
+        # Both are kept on the same ray, so that the gradients stay those of one scale-invariant function.
+        step_plain, states[0] = rule.step(plain, grad, states[0])
+        step_scaled, states[1] = rule.step(scaled, grad / c, states[1])
+        torch.testing.assert_close(step_scaled - scaled, step_plain - plain, rtol=1e-9, atol=1e-11 * max(1.0, c))
+
+
+def test_false_positives_of_the_layer_view_follow_the_beta_law():
+    """A random direction passes with P(|cos| < delta / sqrt(d)), where cos^2 is Beta(1/2, (d-1)/2)."""
+    rows, columns, delta, trials = 4, 16, 0.5, 4000
+    generator = torch.Generator().manual_seed(0)
+    weight = torch.randn(rows, columns, generator=generator, dtype=torch.float64)
+    grads = torch.randn(trials, rows, columns, generator=generator, dtype=torch.float64)
+    passed = torch.vmap(lambda g: decide(weight, g, delta=delta, views=("layer",))["layer"])(grads)
+    d = rows * columns
+    expected = stats.beta(0.5, (d - 1) / 2).cdf(delta**2 / d)
+    standard_error = math.sqrt(expected * (1 - expected) / trials)
+    assert abs(passed.double().mean().item() - expected) < 4 * standard_error
+
+
+def test_a_declared_view_finds_what_the_default_views_miss():
+    """A transposed convolution has its units on dim 1 (design, fact 8)."""
+    weight = torch.randn(3, 4, 2, 2, dtype=torch.float64)
+    grad = torch.stack([without_radial_part(weight[:, j], torch.randn(3, 2, 2, dtype=torch.float64)) for j in range(4)], dim=1)
+    assert not decide(weight, grad)["channel"]
+    assert decide(weight, grad, views=("dim=1",))["dim=1"]
+
+
+def test_projection_and_ratio_need_a_test_before_them():
+    weight = torch.ones(2, 2)
+    for rule in (rules.RadialProjection(), rules.DecoupledDecay(0.1, invariant_ratio=0.1)):
+        with pytest.raises(ValueError, match="needs a ScaleInvarianceTest before it"):
+            chain(rule).step(weight, weight, {})

@@ -1,0 +1,67 @@
+import pytest
+import torch
+
+import spherenorm as sn
+from spherenorm import rules as r
+
+
+def test_two_rules_may_not_claim_the_same_state():
+    with pytest.raises(ValueError, match="'momentum': HeavyBall and HeavyBall"):
+        sn.chain(r.HeavyBall(0.9), r.StepSize(0.1), r.HeavyBall(0.5))
+    sn.chain(r.HeavyBall(0.9), r.HeavyBall(0.5, buffer="second"))
+
+
+def test_only_rules_chain():
+    with pytest.raises(TypeError, match=r"chain takes rules, got 0\.1"):
+        sn.chain(r.HeavyBall(0.9), 0.1)
+
+
+def test_a_rule_must_declare_its_state():
+    class Undeclared(sn.Rule):
+        def init(self, weight):
+            return {"memory": torch.zeros_like(weight)}
+
+    with pytest.raises(TypeError, match=r"Undeclared: init returns \['memory'\], state_names says \[\]"):
+        sn.chain(Undeclared()).init(torch.ones(2))
+
+
+def test_nesting_and_order():
+    weight, grad = torch.ones(3, dtype=torch.float64), torch.arange(3.0, dtype=torch.float64)
+    nested = sn.chain(sn.chain(r.HeavyBall(0.9)), sn.chain(r.StepSize(0.1)))
+    flat = sn.chain(r.HeavyBall(0.9), r.StepSize(0.1))
+    inside = sn.chain(r.StepSize(0.1), r.HeavyBall(0.9))
+    for rule in (nested, flat, inside):
+        state, w = rule.init(weight), weight
+        for _ in range(3):
+            w, state = rule.step(w, grad, state)
+        torch.testing.assert_close(w, weight - 0.1 * (3 + 2 * 0.9 + 0.81) * grad)
+    assert nested.state_names == ("momentum",)
+
+
+def test_exponential_average_alone():
+    rule = sn.chain(r.ExponentialAverage(0.9, bias_correction=True), r.StepSize(1.0))
+    w = torch.zeros(2, dtype=torch.float64)
+    state = rule.init(w)
+    constant = torch.tensor([1.0, -2.0], dtype=torch.float64)
+    for t in range(1, 4):  # a corrected average of a constant is the constant
+        w, state = rule.step(w, constant, state)
+        torch.testing.assert_close(w, -t * constant, rtol=1e-14, atol=0)
+
+
+def test_unit_clip():
+    direction = torch.tensor([[3.0, 4.0], [0.3, 0.4], [0.0, 0.0]], dtype=torch.float64)
+    moved, _ = sn.chain(r.UnitClip(1.0)).step(torch.zeros(3, 2, dtype=torch.float64), direction, {})
+    torch.testing.assert_close(-moved, torch.tensor([[0.6, 0.8], [0.3, 0.4], [0.0, 0.0]], dtype=torch.float64))
+
+
+def test_momentum_is_transported_by_any_rule_that_holds_it():
+    """After a quarter turn, a momentum along the path has turned by the same quarter."""
+    w = torch.tensor([[1.0, 0.0]], dtype=torch.float64)
+    grad = torch.tensor([[0.0, -torch.pi / 2]], dtype=torch.float64)
+    expected = torch.tensor([[torch.pi / 2, 0.0]], dtype=torch.float64)  # minus the velocity, at (0, 1)
+    inner = r.FeedbackMomentum(r.RadialProjection("channel"), 0.5, buffer="fed")
+    for rule, name, scale in ((r.HeavyBall(0.5), "momentum", 1.0), (inner, "fed", 1.0), (r.ExponentialAverage(0.5), "exp_avg", 0.5)):
+        chain = sn.chain(rule, r.StepSize(1 / scale), geometry=sn.Sphere())
+        moved, state = chain.step(w, grad, chain.init(w))
+        torch.testing.assert_close(moved, torch.tensor([[0.0, 1.0]], dtype=torch.float64), rtol=0, atol=1e-15)
+        torch.testing.assert_close(state[name], scale * expected, rtol=0, atol=1e-15)

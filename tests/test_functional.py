@@ -1,0 +1,131 @@
+import math
+
+import pytest
+import torch
+from torch.func import functional_call, grad, stack_module_state
+
+import spherenorm as sn
+from spherenorm import functional, metrics
+
+
+def loss(params, batch):
+    return ((params["w"] @ batch["x"]).tanh() ** 2).mean() + (params["b"] - 1).square().sum()
+
+
+def starts(seeds):
+    generator = torch.Generator().manual_seed(0)
+    return {
+        "w": torch.randn(seeds, 3, 4, generator=generator, dtype=torch.float64),
+        "b": torch.randn(seeds, 3, generator=generator, dtype=torch.float64),
+    }
+
+
+def batch_of(t, seeds):
+    generator = torch.Generator().manual_seed(t)
+    return {"x": torch.randn(seeds, 4, 5, generator=generator, dtype=torch.float64)}
+
+
+@pytest.mark.parametrize("name", ["sgd", "sgdp", "adamp", "sgdg"])
+def test_a_sweep_equals_a_loop_of_single_runs(name):
+    seeds, steps, lrs = 2, 6, [1e-3, 0.01, 0.1]
+    result = functional.sweep(
+        name,
+        loss,
+        starts(seeds),
+        {"lr": lrs},
+        steps=steps,
+        batches=lambda t: batch_of(t, seeds),
+        schedule=lambda t: 1 - t / steps,
+        record=lambda before, after: {"norm": metrics.norm(after["w"]), "step": metrics.effective_step(before["w"], after["w"])},
+        **({"momentum": 0.8} if name != "adamp" else {}),
+    )
+    assert result.loss.shape == (steps, len(lrs), seeds)
+    for k, lr in enumerate(lrs):
+        for s in range(seeds):
+            params = {key: value[s] for key, value in starts(seeds).items()}
+            state = None
+            for t in range(steps):
+                batch = {"x": batch_of(t, seeds)["x"][s]}
+                rule = sn.find_recipe(name)(lr=lr * (1 - t / steps), **({"momentum": 0.8} if name != "adamp" else {}))
+                state = state or functional.init(rule, params)
+                torch.testing.assert_close(result.loss[t, k, s], loss(params, batch), rtol=1e-10, atol=1e-12)
+                before = params
+                params, state = functional.step(rule, params, grad(loss)(params, batch), state)
+                torch.testing.assert_close(result.records["norm"][t, k, s], metrics.norm(params["w"]), rtol=1e-10, atol=1e-12)
+                torch.testing.assert_close(
+                    result.records["step"][t, k, s], metrics.effective_step(before["w"], params["w"]), rtol=1e-9, atol=1e-12
+                )
+            for key, value in params.items():
+                torch.testing.assert_close(result.params[key][k, s], value, rtol=1e-10, atol=1e-12)
+
+
+def test_pairs_sweep_as_pairs():
+    betas = ([0.5, 0.9], [0.9, 0.99])
+    result = functional.sweep("adam", loss, starts(1), {"betas": betas, "lr": [0.1, 0.1]}, steps=3, batches=lambda t: batch_of(t, 1))
+    for k, pair in enumerate(zip(*betas, strict=True)):
+        alone = functional.sweep("adam", loss, starts(1), {"lr": [0.1]}, steps=3, batches=lambda t: batch_of(t, 1), betas=pair)
+        torch.testing.assert_close(result.loss[:, k], alone.loss[:, 0], rtol=1e-12, atol=0)
+
+
+def test_an_exploding_point_leaves_its_neighbours_alone():
+    both = functional.sweep("sgd", loss, starts(1), {"lr": [0.01, 1e200]}, steps=4, batches=lambda t: batch_of(t, 1))
+    alone = functional.sweep("sgd", loss, starts(1), {"lr": [0.01]}, steps=4, batches=lambda t: batch_of(t, 1))
+    assert not both.loss[:, 1].isfinite().all()
+    torch.testing.assert_close(both.loss[:, 0], alone.loss[:, 0], rtol=1e-12, atol=0)
+
+
+def test_a_sweep_of_modules():
+    modules = [torch.nn.Linear(4, 2) for _ in range(3)]
+    params, _ = stack_module_state(modules)
+    x = torch.randn(3, 8, 4)
+
+    def module_loss(weights, batch):
+        return functional_call(modules[0], weights, (batch,)).square().mean()
+
+    result = functional.sweep(
+        "sgd", module_loss, {k: v.detach() for k, v in params.items()}, {"lr": [0.0, 0.1]}, steps=2, batches=lambda t: x
+    )
+    for s, module in enumerate(modules):
+        torch.testing.assert_close(result.loss[0, 0, s], module(x[s]).square().mean().detach())
+        torch.testing.assert_close(result.params["weight"][0, s], module.weight.detach())
+    assert (result.loss[1, 1] < result.loss[1, 0]).all()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"hyper_parameters": {"learning_rate": [0.1]}}, "'sgd' has no hyper-parameter 'learning_rate'; it has lr, momentum"),
+        ({"hyper_parameters": {"lr": [0.1], "momentum": [0.1, 0.2]}}, "hyper_parameters need one common leading length"),
+        ({"params": {"w": torch.zeros(2, 3, 4), "b": torch.zeros(3, 3)}}, "params need one common leading length"),
+        ({"hyper_parameters": {"lr": 0.1}}, "hyper_parameters need one common leading length"),
+        ({"hyper_parameters": {}}, "hyper_parameters need one common leading length"),
+        ({"steps": 0}, "steps must be at least 1, got 0"),
+        ({"hyper_parameters": {"momentum": [0.1]}, "schedule": lambda t: 1.0}, "a schedule needs lr"),
+    ],
+)
+def test_bad_sweeps(change, message):
+    arguments = {"params": starts(1), "hyper_parameters": {"lr": [0.1]}, "steps": 1, "batches": lambda t: batch_of(t, 1)} | change
+    with pytest.raises(ValueError, match=message):
+        functional.sweep("sgd", loss, **arguments)
+
+
+def test_step_needs_matching_names():
+    rule = sn.recipes.sgd()
+    params = {"a": torch.ones(2)}
+    with pytest.raises(ValueError, match=r"differ in \['a', 'b'\]"):
+        functional.step(rule, params, {"b": torch.ones(2)}, functional.init(rule, params))
+
+
+def test_metrics():
+    before = torch.tensor([[3.0, 4.0], [1.0, 0.0]], dtype=torch.float64)
+    after = torch.tensor([[6.0, 8.0], [0.0, 2.0]], dtype=torch.float64)
+    torch.testing.assert_close(metrics.norm(before), torch.tensor([5.0, 1.0], dtype=torch.float64))
+    torch.testing.assert_close(metrics.norm(before, "layer"), torch.tensor([math.sqrt(26)], dtype=torch.float64))
+    torch.testing.assert_close(metrics.effective_step(before, after), torch.tensor([0.0, math.sqrt(2)], dtype=torch.float64))
+    torch.testing.assert_close(metrics.angular_update(before, after), torch.tensor([0.0, math.pi / 2], dtype=torch.float64))
+    torch.testing.assert_close(metrics.angular_update(before, -before), torch.full((2,), math.pi, dtype=torch.float64))
+    torch.testing.assert_close(metrics.cosine(before, after), torch.tensor([1.0, 0.0], dtype=torch.float64))
+    small = torch.tensor([[1.0, 1e-9]], dtype=torch.float64)
+    torch.testing.assert_close(
+        metrics.angular_update(torch.tensor([[1.0, 0.0]], dtype=torch.float64), small), torch.tensor([1e-9], dtype=torch.float64)
+    )

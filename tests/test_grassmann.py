@@ -1,0 +1,149 @@
+"""SGDG and AdamG against a numpy transcription of Cho and Lee's equations, and the invariants of the sphere."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spherenorm import Sphere, find_recipe
+from spherenorm.views import as_view
+
+UNITS, ENTRIES = 5, 7
+
+
+def regularized_gradient(Y, G, alpha, nu):
+    """Rows of Y are units; V = Y^T in Cho and Lee's notation. Regularize, project onto the tangent space, clip."""
+    V = Y.T
+    G = G + (2 * alpha * V @ (V.T @ V - np.eye(V.shape[1]))).T
+    H = G - np.sum(Y * G, 1, keepdims=True) * Y
+    if nu is not None:
+        length = np.linalg.norm(H, axis=1, keepdims=True)
+        H = H * np.minimum(1, nu / length)
+    return H
+
+
+def numpy_sgdg(Y, gradients, lr, beta, alpha, nu):
+    m = np.zeros_like(Y)
+    for G in gradients:
+        m = beta * m - lr * regularized_gradient(Y, G, alpha, nu)
+        length = np.linalg.norm(m, axis=1, keepdims=True)
+        u = m / length
+        Y, m = Y * np.cos(length) + u * np.sin(length), length * (u * np.cos(length) - Y * np.sin(length))
+    return Y, m
+
+
+def numpy_adamg(Y, gradients, lr, betas, eps, alpha, nu):
+    m, v = np.zeros_like(Y), np.zeros((len(Y), 1))
+    for t, G in enumerate(gradients, 1):
+        h = regularized_gradient(Y, G, alpha, nu)
+        m = betas[0] * m + (1 - betas[0]) * h
+        v = betas[1] * v + (1 - betas[1]) * np.sum(h * h, 1, keepdims=True)
+        d = -lr * math.sqrt(1 - betas[1] ** t) / (1 - betas[0] ** t) * m / np.sqrt(v + eps)
+        length = np.linalg.norm(d, axis=1, keepdims=True)
+        u = d / length
+        along = np.sum(u * m, 1, keepdims=True)
+        Y, m = (
+            Y * np.cos(length) + u * np.sin(length),
+            m - along * (np.sin(length) * Y + (1 - np.cos(length)) * u),
+        )
+    return Y, m
+
+
+@pytest.mark.parametrize("nu", [None, 0.1, 3.0])
+@pytest.mark.parametrize("alpha", [0.0, 0.1])
+@pytest.mark.parametrize("name", ["sgdg", "adamg"])
+def test_against_numpy(name, alpha, nu):
+    rng = np.random.default_rng(0)
+    Y = rng.normal(size=(UNITS, ENTRIES))
+    Y /= np.linalg.norm(Y, axis=1, keepdims=True)
+    gradients = rng.normal(size=(30, UNITS, ENTRIES))
+    if name == "sgdg":
+        expected, momentum = numpy_sgdg(Y, gradients, 0.2, 0.9, alpha, nu)
+    else:
+        expected, momentum = numpy_adamg(Y, gradients, 0.05, (0.9, 0.99), 1e-8, alpha, nu)
+    rule = find_recipe(name)(nu=nu, alpha=alpha)
+    weight = torch.from_numpy(Y).reshape(UNITS, ENTRIES, 1)
+    state = rule.init(weight)
+    for G in gradients:
+        weight, state = rule.step(weight, torch.from_numpy(G).reshape(weight.shape), state)
+    np.testing.assert_allclose(weight.squeeze(-1).numpy(), expected, rtol=0, atol=1e-12)
+    # SGDG's m is the sum of steps; ours is the direction to subtract, its negative.
+    buffer = -state["momentum"] if name == "sgdg" else state["exp_avg"]
+    np.testing.assert_allclose(buffer.squeeze(-1).numpy(), momentum, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["sgdg", "adamg"])
+def test_stays_on_the_sphere_with_a_tangent_momentum(name):
+    rule = find_recipe(name)(nu=None)
+    weight = Sphere().normalize(torch.randn(UNITS, ENTRIES, dtype=torch.float64))
+    state = rule.init(weight)
+    for _ in range(300):
+        weight, state = rule.step(weight, torch.randn_like(weight), state)
+    buffer = state["momentum" if name == "sgdg" else "exp_avg"]
+    assert (weight.norm(dim=1) - 1).abs().max() < 1e-13
+    assert ((weight * buffer).sum(1).abs() / buffer.norm(dim=1)).max() < 1e-12
+
+
+@given(
+    seed=st.integers(0, 2**31),
+    radius=st.sampled_from([1e-6, 1.0, 1e6]),
+    length=st.sampled_from([0.0, 1e-9, 0.1, 1.0, 3.0]),
+    view=st.sampled_from(["channel", "layer", "dim=1", "groups=2"]),
+)
+def test_a_geodesic_keeps_radius_angles_and_lengths_and_can_be_walked_back(seed, radius, length, view):
+    generator = torch.Generator().manual_seed(seed)
+
+    def draw():
+        return torch.randn(4, 3, 2, generator=generator, dtype=torch.float64)
+
+    sphere, v = Sphere(view), as_view(view)
+    weight = radius * sphere.normalize(draw())
+
+    def tangent():
+        x = draw()
+        return x - v.radial_coefficient(weight, x) * weight
+
+    direction = length * radius * tangent()
+    x, y = tangent(), tangent()
+    move = sphere.move(weight, direction)
+    a, b, back = move.transport(x), move.transport(y), move.transport(direction)
+    tolerance = {"rtol": 1e-12, "atol": 1e-12}
+    torch.testing.assert_close(v.norm(move.weight) / radius, torch.ones_like(v.norm(weight)), **tolerance)
+    torch.testing.assert_close(v.inner(a, b), v.inner(x, y), rtol=1e-11, atol=1e-11)
+    torch.testing.assert_close(v.inner(move.weight, a) / radius, torch.zeros_like(v.norm(weight)), rtol=0, atol=1e-11)
+    # Along the transported direction, the other way, the path leads home.
+    home = sphere.move(move.weight, -back)
+    torch.testing.assert_close(home.weight / radius, weight / radius, rtol=0, atol=1e-11)
+    torch.testing.assert_close(home.transport(a), x, rtol=0, atol=1e-11)
+
+
+def test_the_move_is_the_exponential_map_of_the_tangent_part():
+    weight = torch.tensor([[1.0, 0.0, 0.0]], dtype=torch.float64)
+    quarter = torch.tensor([[5.0, -math.pi / 2, 0.0]], dtype=torch.float64)  # the radial 5 does not move it
+    torch.testing.assert_close(
+        Sphere().move(weight, quarter).weight, torch.tensor([[0.0, 1.0, 0.0]], dtype=torch.float64), rtol=0, atol=1e-15
+    )
+    torch.testing.assert_close(Sphere().move(2 * weight, quarter).weight.norm(), torch.tensor(2.0, dtype=torch.float64))
+
+
+def test_a_zero_unit_stays_and_disturbs_no_other():
+    weight = torch.zeros(2, 3, dtype=torch.float64)
+    weight[1] = 1
+    moved = Sphere().move(weight, torch.ones(2, 3, dtype=torch.float64) * torch.tensor([[1.0], [0.0]])).weight
+    assert torch.equal(moved, weight)
+
+
+def test_orthogonality_regularization_is_the_gradient_of_its_penalty():
+    weight = torch.randn(4, 3, 3, 3, dtype=torch.float64, requires_grad=True)
+    rows = weight.flatten(1)
+    penalty = 0.3 / 2 * ((rows @ rows.T - torch.eye(4)) ** 2).sum()
+    (expected,) = torch.autograd.grad(penalty, weight)
+    from spherenorm.rules import OrthogonalityRegularization
+    from spherenorm.update import Update
+
+    zero = torch.zeros_like(weight)
+    update, _ = OrthogonalityRegularization(0.3).update(Update(weight.detach(), zero, zero), {})
+    torch.testing.assert_close(update.direction, expected, rtol=1e-12, atol=1e-12)

@@ -1,0 +1,31 @@
+"""experiments -> theory -> spherenorm: imports go one way, and the library neither prints nor plots nor reads files."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+FORBIDDEN = {"spherenorm": {"theory", "experiments", "matplotlib", "rich", "typer", "sympy", "sklearn"}, "theory": {"experiments"}}
+
+
+def imports(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.split(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield (node.module or "").split(".")[0]
+
+
+@pytest.mark.parametrize("package", FORBIDDEN)
+def test_imports_go_one_way(package):
+    files = list((ROOT / package).rglob("*.py"))
+    assert files
+    for path in files:
+        assert not FORBIDDEN[package] & set(imports(path)), path
+
+
+def test_the_library_does_no_input_or_output():
+    for path in (ROOT / "spherenorm").rglob("*.py"):
+        calls = {n.func.id for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)}
+        assert not calls & {"print", "open", "input"}, path

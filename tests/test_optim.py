@@ -1,0 +1,286 @@
+"""Param_groups, bad input and checkpoints of the optimizer classes."""
+
+import inspect
+import pickle
+import sys
+import types
+
+import pytest
+import torch
+
+import spherenorm as sn
+from spherenorm import optim
+from spherenorm import rules as r
+from tests.conformance.table import ROWS, parameters, set_gradients
+
+
+def weight(*shape):
+    return torch.ones(shape or (3, 2), requires_grad=True)
+
+
+class Frozen:
+    """Whether an optimizer and its weights are as they were."""
+
+    def __init__(self, optimizer):
+        self.optimizer = optimizer
+        self.before = self._snapshot()
+
+    def _snapshot(self):
+        groups = [{k: v for k, v in g.items() if k != "params"} for g in self.optimizer.param_groups]
+        weights = [w for g in self.optimizer.param_groups for w in g["params"]]
+        tensors = [w.detach().clone() for w in weights] + [v.clone() for w in weights for v in self.optimizer.state.get(w, {}).values()]
+        return str(groups), tensors
+
+    def unchanged(self):
+        (groups, tensors), (now_groups, now_tensors) = self.before, self._snapshot()
+        return groups == now_groups and len(tensors) == len(now_tensors) and all(map(torch.equal, tensors, now_tensors))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: optim.AdamP([weight()], lr=-1), r"lr must be in \[0, ∞\), got -1"),
+        (lambda: optim.AdamP([weight()], lr=float("nan")), "lr must be in"),
+        (lambda: optim.AdamP([weight()], lr=float("inf")), "lr must be in"),
+        (lambda: optim.AdamP([weight()], betas=(0.9, 1.0)), r"beta2 must be in \[0, 1\), got 1.0"),
+        (lambda: optim.AdamP([weight()], betas=(0.9,)), r"betas must be 2 numbers, got \(0.9,\)"),
+        (lambda: optim.AdamP([weight()], betas=0.9), "betas must be 2 numbers, got 0.9"),
+        (lambda: optim.AdamP([weight()], delta=0), r"delta must be in \(0, ∞\), got 0"),
+        (lambda: optim.AdamP([weight()], wd_ratio=-0.1), "invariant_ratio must be in"),
+        (lambda: optim.AdamP([weight()], per="row"), 'per must be "tensor" or "unit"'),
+        (lambda: optim.AdamP([weight()], views=("chanel",)), "got 'chanel'"),
+        (lambda: optim.SGDP([weight()], momentum=1.0), r"beta must be in \[0, 1\), got 1.0"),
+        (lambda: optim.SGDP([weight()], momentum=0.9, nesterov=True, project_buffer=True), "goes with nesterov=False"),
+        (lambda: optim.SGD([weight()], weight_decay=-1e-4), "weight_decay must be in"),
+        (lambda: optim.SGDG([weight()], nu=0.0), "nu must be in"),
+        (lambda: optim.SGDG([weight()], view="rows"), "got 'rows'"),
+        (lambda: optim.RMSprop([weight()], alpha=1.5), "alpha must be in"),
+        (lambda: optim.SGD([]), "empty parameter list"),
+        (lambda: optim.SGD([{"params": [weight()], "weight_deccay": 0.1}]), "'weight_deccay': did you mean 'weight_decay'"),
+        (lambda: optim.SGD([{"params": [weight()], "recipe": "sdgp"}]), "no recipe is named 'sdgp'; did you mean sgdp"),
+    ],
+)
+def test_bad_values_are_named(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: optim.AdamP([weight()], lr="0.1"), "lr must be a number or a tensor, got '0.1'"),
+        (lambda: optim.AdamP([weight()], learning_rate=0.1), "unexpected keyword argument 'learning_rate'"),
+        (lambda: optim.SGD([weight(), torch.ones(2, 3, dtype=torch.complex64)]), r"parameter 1 of shape \(2, 3\) is complex"),
+        (lambda: optim.SGD([("scale", torch.ones(4, dtype=torch.int64))]), r"parameter 0 \(scale\) of shape \(4,\) is integer"),
+        (lambda: optim.SGD(weight()), "params argument"),
+    ],
+)
+def test_bad_types_are_named(make, message):
+    with pytest.raises(TypeError, match=message):
+        make()
+
+
+def test_a_sparse_gradient_is_refused_before_anything_changes():
+    first, embedding = weight(), torch.nn.Embedding(5, 3, sparse=True)
+    optimizer = optim.AdamP([first, embedding.weight])
+    (first.sum() + embedding(torch.tensor([1])).sum()).backward()
+    frozen = Frozen(optimizer)
+    with pytest.raises(TypeError, match=r"parameter 1 of shape \(5, 3\) has a sparse gradient"):
+        optimizer.step()
+    assert frozen.unchanged()
+
+
+def test_a_hyper_parameter_that_left_its_interval_is_refused_before_anything_changes():
+    optimizer = optim.SGDP([{"params": [weight()]}, {"params": [weight()]}], lr=0.1, momentum=0.9)
+    for group in optimizer.param_groups:
+        group["params"][0].grad = torch.ones(3, 2)
+    optimizer.param_groups[1]["momentum"] = 1.0
+    frozen = Frozen(optimizer)
+    with pytest.raises(ValueError, match="beta must be in"):
+        optimizer.step()
+    assert frozen.unchanged()
+
+
+def test_a_refused_group_is_not_added():
+    optimizer = optim.SGD([weight()])
+    for group in (
+        {"params": [weight()], "lr": -1},
+        {"params": [torch.ones(2, dtype=torch.int64)]},
+        {"params": [weight()], "recipe": "none"},
+    ):
+        with pytest.raises((ValueError, TypeError)):
+            optimizer.add_param_group(group)
+    assert len(optimizer.param_groups) == 1
+
+
+def test_a_group_may_name_another_recipe():
+    """Conv weights on the sphere beside Nesterov SGD for the rest: each steps as its own recipe with its own defaults."""
+    conv, bias = torch.randn(4, 3), torch.randn(4)
+    weights = [conv.clone().requires_grad_(), bias.clone().requires_grad_()]
+    optimizer = optim.SGD(
+        [{"params": weights[:1], "recipe": "sgdg", "lr": 0.15}, {"params": weights[1:]}],
+        lr=0.01,
+        momentum=0.8,
+        nesterov=True,
+        weight_decay=0.1,
+    )
+    assert optimizer.param_groups[0].keys() == {"params", "recipe", "maximize", "lr", "momentum", "nu", "alpha", "view"}
+    assert optimizer.param_groups[0]["momentum"] == 0.9
+    sphere, flat = sn.recipes.sgdg(lr=0.15), sn.recipes.sgd(lr=0.01, momentum=0.8, nesterov=True, weight_decay=0.1)
+    sphere_state, flat_state = sphere.init(conv), flat.init(bias)
+    for _ in range(3):
+        for w in weights:
+            w.grad = torch.randn_like(w)
+        conv, sphere_state = sphere.step(conv, weights[0].grad, sphere_state)
+        bias, flat_state = flat.step(bias, weights[1].grad, flat_state)
+        optimizer.step()
+    assert torch.equal(weights[0], conv)
+    assert torch.equal(weights[1], bias)
+    fresh = optim.SGD([{"params": [torch.ones(4, 3)], "recipe": "sgdg"}, {"params": [torch.ones(4)]}])
+    fresh.load_state_dict(optimizer.state_dict())
+    assert fresh.param_groups[0]["lr"] == 0.15
+    with pytest.raises(ValueError, match="the state_dict is of recipe 'sgdg', the param_group of 'sgd'"):
+        optim.SGD([{"params": [torch.ones(4, 3)]}, {"params": [torch.ones(4)]}]).load_state_dict(optimizer.state_dict())
+
+
+def test_a_users_recipe_becomes_an_optimizer_that_pickles(monkeypatch):
+    module = types.ModuleType("users_module")
+
+    def half_step(lr=0.1):
+        """Half of a gradient step."""
+        return sn.chain(r.StepSize(lr), r.StepSize(0.5))
+
+    half_step.__module__, half_step.__qualname__ = "users_module", "half_step"
+    module.half_step = half_step
+    monkeypatch.setitem(sys.modules, "users_module", module)
+    HalfStep = sn.torch_optimizer("users_module:half_step")
+    assert HalfStep.__name__ == "HalfStep"
+    assert "Half of a gradient step." in HalfStep.__doc__
+    assert str(inspect.signature(HalfStep)) == "(params, lr=0.1, *, maximize=False)"
+    w = weight()
+    w.grad = torch.ones_like(w)
+    optimizer = HalfStep([w], 0.4)
+    optimizer.step()
+    torch.testing.assert_close(w.detach(), torch.full_like(w, 0.8))
+    assert optimizer.state_dict()["param_groups"][0]["recipe"] == "users_module:half_step"
+    assert type(pickle.loads(pickle.dumps(optimizer))) is HalfStep
+    beside = optim.SGD([{"params": [weight()], "recipe": half_step}])
+    assert beside.param_groups[0]["recipe"] == "users_module:half_step"
+
+
+def test_a_subclass_pickles_as_itself():
+    optimizer = pickle.loads(pickle.dumps(Subclass([weight()])))
+    assert type(optimizer) is Subclass
+
+
+class Subclass(optim.AdamP):
+    pass
+
+
+def test_a_recipe_without_a_default_asks_for_the_value():
+    def needs(lr):
+        return sn.chain(r.StepSize(lr))
+
+    with pytest.raises(TypeError, match="missing a required argument: 'lr'"):
+        sn.torch_optimizer(needs)([weight()])
+
+
+def test_state_names_are_those_of_torch_and_of_the_release():
+    expected = {
+        "SGD": {"momentum_buffer"},
+        "SGDP": {"momentum"},
+        "Adam": {"step", "exp_avg", "exp_avg_sq"},
+        "AdamW": {"step", "exp_avg", "exp_avg_sq"},
+        "AdamP": {"step", "exp_avg", "exp_avg_sq"},
+        "RMSprop": {"square_avg"},
+    }
+    for name, keys in expected.items():
+        w = weight()
+        w.grad = torch.ones_like(w)
+        optimizer = getattr(optim, name)([w], **({"momentum": 0.9} if name in ("SGD", "SGDP") else {}))
+        optimizer.step()
+        assert optimizer.state[w].keys() == keys
+
+
+@pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW", "RMSprop"])
+def test_checkpoints_of_torch_load_and_continue(name):
+    settings = {"momentum": 0.9} if name in ("SGD", "RMSprop") else {}
+    weights, others = parameters(), parameters()
+    theirs = getattr(torch.optim, name)(weights, lr=0.01, **settings)
+    reference = getattr(torch.optim, name)(others, lr=0.01, **settings)
+    ours = getattr(optim, name)(weights, lr=0.5)
+    for step in range(6):
+        set_gradients(weights, step)
+        set_gradients(others, step)
+        if step == 3:
+            ours.load_state_dict(theirs.state_dict())
+        (theirs if step < 3 else ours).step()
+        reference.step()
+    for w, other in zip(weights, others, strict=True):
+        torch.testing.assert_close(w, other, rtol=1e-12, atol=1e-13)
+
+
+def test_a_state_dict_that_does_not_fit_is_refused_before_anything_changes():
+    w = weight()
+    w.grad = torch.ones_like(w)
+    optimizer = optim.AdamP([w])
+    optimizer.step()
+    frozen = Frozen(optimizer)
+    wide = weight(5, 5)
+    wide.grad = torch.ones_like(wide)
+    other = optim.AdamP([wide])
+    other.step()
+    for state_dict, message in (
+        (other.state_dict(), r"parameter 0 of shape \(3, 2\): exp_avg has shape \(5, 5\) in the state_dict, not \(3, 2\)"),
+        (optim.AdamP([weight(), weight()]).state_dict(), "has 2 parameters, the optimizer's 1"),
+        (optim.AdamP([{"params": [weight()]}, {"params": [weight()]}]).state_dict(), "has 2 param_groups, the optimizer 1"),
+        (optim.SGD([weight()]).state_dict(), "of recipe 'sgd', the param_group of 'adamp'"),
+        (
+            {"state": {0: {"momentum_buffer": torch.ones(3, 2)}}, "param_groups": [{"params": [0], "lr": 0.1}]},
+            "holds \\['momentum_buffer'\\]",
+        ),
+        ({"state": {}, "param_groups": [{"params": [0], "lr": -1.0}]}, "lr must be in"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            optimizer.load_state_dict(state_dict)
+        assert frozen.unchanged()
+
+
+def test_a_schedule_may_switch_momentum_on():
+    w = weight()
+    optimizer = optim.SGD([w], lr=0.1)
+    for momentum in (0.0, 0.9, 0.9, 0.0):
+        optimizer.param_groups[0]["momentum"] = momentum
+        w.grad = torch.ones_like(w)
+        optimizer.step()
+        assert ("momentum_buffer" in optimizer.state[w]) == (momentum > 0)
+
+
+def test_tensor_learning_rate():
+    weights, others = parameters(), parameters()
+    first, second = optim.AdamP(weights, lr=torch.tensor(0.01, dtype=torch.float64)), optim.AdamP(others, lr=0.01)
+    for step in range(3):
+        set_gradients(weights, step)
+        set_gradients(others, step)
+        first.step()
+        second.step()
+    for w, other in zip(weights, others, strict=True):
+        torch.testing.assert_close(w, other, rtol=1e-13, atol=0)
+
+
+def test_gradients_may_require_grad_and_weights_keep_their_identity():
+    w = weight()
+    optimizer = optim.SGD([w], lr=0.1)
+    (w**2).sum().backward(create_graph=True)
+    pointer, version = w.data_ptr(), w._version
+    optimizer.step()
+    assert w.data_ptr() == pointer
+    assert w._version > version
+    assert w.is_leaf
+    assert all(not value.requires_grad for value in optimizer.state[w].values())
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.id)
+def test_every_numeric_hyper_parameter_is_in_the_param_group(row):
+    group = row.cls([torch.ones(2, 2)], **row.settings).param_groups[0]
+    assert set(inspect.signature(row.cls.recipe).parameters) <= group.keys()
