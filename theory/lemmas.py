@@ -16,7 +16,7 @@ from theory.proof import Proof
 from theory.symbols import Vector, tidy
 from theory.trace import trace
 
-__all__ = ["corollary_2_3", "equation_6", "equation_14", "lemma_2_1", "lemma_2_2", "lemma_2_2_scheduled", "proposition_3_1"]
+__all__ = ["corollary_2_3", "effective_step", "equation_14", "lemma_2_1", "lemma_2_2", "lemma_2_2_scheduled", "proposition_3_1"]
 
 PLAIN = {"weight_decay": 0.0, "dampening": 0.0}
 """The paper's momentum has neither decay nor dampening."""
@@ -252,8 +252,8 @@ def proposition_3_1(plain: str | Recipe = "sgd", projected: str | Recipe = "sgdp
     )
 
 
-def equation_6(recipe: str | Recipe = "sgd") -> Proof:
-    """Eq. 6: the effective step |w'/|w'| - w/|w|| is about |w' - w| / |w'|, for a step orthogonal to w.
+def effective_step(recipe: str | Recipe = "sgd") -> Proof:
+    """Eq. 5: the effective step |w'/|w'| - w/|w|| is about |w' - w| / |w'|, for a step orthogonal to w.
 
     Exactly, |effective step|^2 = |w' - w|^2 / |w'|^2 + (1 - |w| / |w'|)^2: relative error lr^2 |g|^2 / (4 |w|^2) + ...
     """
@@ -267,7 +267,7 @@ def equation_6(recipe: str | Recipe = "sgd") -> Proof:
     approximate = moved.subs(by) / (W * rho**2)
     relative = sp.series((effective / approximate - 1).subs(rho, sp.sqrt(1 + x)), x, 0, 2).removeO()
     return Proof(
-        "Eq. 6",
+        "Eq. 5",
         "|effective step| ~ |w' - w| / |w'|",
         {
             "|w'|^2 = rho^2 |w|^2": tidy(squared.subs(by) - rho**2 * W),

@@ -23,7 +23,7 @@ TOLERANCE = 1e-10
 """Relative, on |w|^2 after hundreds of steps: rounding gives about steps x 1e-16 x |w|^2-terms, a wrong law 1e-6 and more."""
 
 NOT_ORTHOGONAL = 1e-10
-"""A |cos(w, g)| above this is no rounding: float64 gradients of an exactly invariant function stay below 1e-12."""
+"""A cosine of w and g above this is no rounding: float64 gradients of an exactly invariant function stay below 1e-12."""
 
 
 @dataclass(frozen=True)
@@ -33,12 +33,19 @@ class Trajectory:
     Attributes:
         squared_norm: |w_t|^2.
         products: measured values of the law's symbols: |s|^2, <w,s>, and <m,s> for each buffer m.
-        cosines: |cos(w_t, g_t)|; nan where the gradient is 0.
+        radial: |<w_t, g_t>|.
+        scale: |w_t| |g_t|.
     """
 
     squared_norm: Array
     products: Mapping[str, Array]
-    cosines: Array
+    radial: Array
+    scale: Array
+
+    @property
+    def cosine(self) -> float:
+        """The greatest |<w, g>| of the run, relative to its greatest |w| |g| (a gradient of rounding errors has any direction)."""
+        return float((self.radial.max(axis=0) / np.where(self.scale.max(axis=0) > 0, self.scale.max(axis=0), 1)).max())
 
 
 def run(law: NormGrowth, task: Task, steps: int, seed: int = 0, **hypers: Any) -> dict[str, Trajectory]:
@@ -62,7 +69,8 @@ def run(law: NormGrowth, task: Task, steps: int, seed: int = 0, **hypers: Any) -
             new, state = rule.step(w, grad, states[name])
             step = new - keep * w
             note(name, "|w|^2", view.inner(w, w))
-            note(name, "cos", view.inner(w, grad).abs() / (view.norm(w) * view.norm(grad)))
+            note(name, "radial", view.inner(w, grad).abs())
+            note(name, "scale", view.norm(w) * view.norm(grad))
             note(name, "|s|^2", view.inner(step, step))
             note(name, "<w,s>", view.inner(w, step))
             for key, letter in letters.items():
@@ -72,7 +80,7 @@ def run(law: NormGrowth, task: Task, steps: int, seed: int = 0, **hypers: Any) -
     for name, w in weights.items():
         note(name, "|w|^2", _view(task, name).inner(w, w))
     arrays = {name: {what: np.stack(values) for what, values in row.items()} for name, row in rows.items()}
-    return {name: Trajectory(a["|w|^2"], {k: v for k, v in a.items() if k not in ("|w|^2", "cos")}, a["cos"]) for name, a in arrays.items()}
+    return {name: Trajectory(a.pop("|w|^2"), a, a["radial"], a["scale"]) for name, a in arrays.items()}
 
 
 def _view(task: Task, name: str) -> View:
@@ -203,11 +211,10 @@ def check(
     weights = {}
     for name, measured in trajectories.items():
         off = np.abs(predict(law, measured, **hypers) / measured.squared_norm - 1)
-        cosines = measured.cosines[np.isfinite(measured.cosines)]
         weights[name] = Measured(
             residual=float(np.nan_to_num(off, nan=np.inf).max()),
-            cosine=float(cosines.max(initial=0.0)),
-            zero_gradients=int(np.isnan(measured.cosines).any(axis=1).sum()),
+            cosine=measured.cosine,
+            zero_gradients=int((measured.scale == 0).any(axis=1).sum()),
             growth=float((measured.squared_norm[-1] / measured.squared_norm[0]).max()),
         )
     label = task if isinstance(task, str) else "task"
