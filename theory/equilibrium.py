@@ -8,13 +8,13 @@ from typing import Any
 import sympy as sp
 
 from spherenorm.registry import Recipe
-from theory.norm_growth import S, W, in_terms_of, norm_growth
+from theory.norm_growth import NormGrowth, S, W, in_terms_of, norm_growth
 from theory.one_step import OneStep, one_step
 from theory.symbols import Vector, upright
 from theory.text import show
 from theory.trace import Trace, trace
 
-__all__ = ["Equilibrium", "NoEquilibrium", "equilibrium"]
+__all__ = ["DIMENSION", "GAMMA", "Equilibrium", "NoEquilibrium", "equilibrium", "stationary_buffers"]
 
 GAMMA = sp.Symbol("gamma", positive=True)
 """The gradient's norm at |w| = 1: of a scale-invariant function, |g| = gamma / |w|."""
@@ -131,6 +131,19 @@ def stationary(step: OneStep) -> dict[sp.Symbol, sp.Expr]:
         equations.append((traded if simple else value) - space.gram(a, b))
     unknowns = [S, *(space.gram(a, b) for a, b in pairs[1:]), W if second else G]
     return _solve(step, [e.subs(second) for e in equations], unknowns)
+
+
+def stationary_buffers(law: NormGrowth) -> tuple[dict[sp.Symbol, sp.Expr], sp.Expr]:
+    """The cross terms and buffer products at which they stay under random gradients, at frozen |w|^2 and |g|^2, and |s|^2 there."""
+    step = one_step(law.step.traced)
+    space, buffers = step.algebra.space, step.buffers
+    space.known.update({(b, "g"): sp.Integer(0) for b in buffers})
+    after: dict[str, Any] = {"w": step.weight, **step.states}
+    pairs = [*(("w", b) for b in buffers), *((a, b) for i, a in enumerate(buffers) for b in buffers[i:])]
+    equations = [step.inner(after[a], after[b]) - space.gram(a, b) for a, b in pairs]
+    solution = _solve(step, equations, [space.gram(a, b) for a, b in pairs])
+    squared = space.inner(law.drive, law.drive)
+    return solution, upright(sp.cancel(squared.subs(solution)))
 
 
 def _late(expression: sp.Expr, step: OneStep) -> sp.Expr:

@@ -24,12 +24,14 @@ class Scalars:
     Attributes:
         definitions: what each name stands for, in the order of the definitions.
         assumptions: what was taken for granted on the way.
-        open: relations to take as false, by a symbol that occurs in them: the scale-invariance test where w and g are general.
+        general: <w, g>, where it is not 0; a comparison that hangs on it, the scale-invariance test, is taken to fail.
+        failed: these comparisons.
     """
 
     definitions: dict[sp.Symbol, sp.Expr] = field(default_factory=dict)
     assumptions: list[str] = field(default_factory=list)
     general: sp.Symbol | None = None
+    failed: list[sp.Rel] = field(default_factory=list)
     _nonnegative: set[sp.Expr] = field(default_factory=set)
 
     def assume(self, text: str) -> None:
@@ -83,6 +85,7 @@ class Scalars:
             return result
         if self.general is not None and self.general in result.free_symbols:
             self.assume(f"not {result}, so that no projection acts")
+            self.failed.append(result)
             return sp.false
         if relation is sp.Eq:
             self.assume(f"{a} != {b}")
