@@ -66,6 +66,10 @@ def momentum_by_any_name(*recipes: str | Recipe) -> Proof:
         (unknown,) = law.cross.free_symbols & {*law.recursion}
         per_buffer = law.cross / unknown
         residuals[name] = tidy(per_buffer * law.recursion[unknown] - beta * (law.cross + S))
+        start = one_step(law.step.traced, first=True)
+        moved, buffer = start.weight - w, start.states[law.step.buffers[0]]
+        first = law.recursion[unknown].subs({unknown: 0, S: start.inner(moved, moved)})
+        residuals[f"{name}, first step"] = tidy(start.inner(start.weight, buffer) - first)  # type: ignore[arg-type]
     return Proof(
         "Any heavy ball",
         "<w', s'> = beta (<w, s> + |s|^2): growth / sum |s|^2 -> (1 + beta) / (1 - beta)",
@@ -190,6 +194,8 @@ def ratio_laws() -> Proof:
     settled, squared = stationary_buffers(norm_growth(step.traced))
     G = sp.Symbol("|g|^2", positive=True)
     lag = b * (1 - k)
+    coupled, X = norm_growth("sgd", dampening=0.0), sp.Symbol("<w,m>", real=True)
+    at_rest = coupled.cross.subs(X, sp.solve(coupled.recursion[X] - X, X)[0])
     return Proof(
         "Ratio laws",
         "growth / sum |s|^2 for each kind of momentum, random gradients",
@@ -199,6 +205,7 @@ def ratio_laws() -> Proof:
             "exponential average": sp.simplify(growth_ratio(average_momentum) - heavy),
             "projected": growth_ratio("sgdp", **PLAIN) - 1,
             "decoupled decay": sp.simplify(growth_ratio("sgdw", dampening=0.0) - (1 + 2 * (1 - k) * b / (1 - lag))),
+            "coupled decay: <w, s> at rest": sp.simplify(at_rest - b * (S - k * (1 - k) * W) / (1 - b * (1 - 2 * k))),
             "Nesterov": sp.simplify(nesterov - (1 + 2 * b**2 * (1 + b - b**2) / ((1 - b) * (1 + 2 * b - 2 * b**3)))),
             "Nesterov grows by (lr |g| / (1 - beta))^2 per step": sp.simplify(squared * nesterov - lr**2 * G / (1 - b) ** 2),
         },

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import sympy as sp
@@ -75,7 +76,16 @@ def equilibrium(recipe: str | Recipe | Trace, **given: Any) -> Equilibrium:
     Raises:
         NoEquilibrium: the recipe has no decay, keeps the norm constant, or its stationary point has no closed form.
     """
-    traced = recipe if isinstance(recipe, Trace) else trace(recipe, **given)
+    return _equilibrium(recipe if isinstance(recipe, Trace) else _traced(recipe, **given))
+
+
+@cache
+def _traced(recipe: str | Recipe, **given: Any) -> Trace:
+    return trace(recipe, **given)
+
+
+@cache
+def _equilibrium(traced: Trace) -> Equilibrium:
     if norm_growth(traced).constant:
         raise NoEquilibrium(f"{traced.name}: the norm never changes")
     step = one_step(traced, mean_field=True)

@@ -41,7 +41,7 @@ class _Lines(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Trace:
     """A traced function.
 
