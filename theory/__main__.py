@@ -21,7 +21,9 @@ console = Console()
 
 @app.command()
 def main(
-    recipes: Annotated[list[str] | None, typer.Argument(help="Names or module:function; none: the paper's statements.", show_default=False)] = None,
+    recipes: Annotated[
+        list[str] | None, typer.Argument(help="Names or module:function; none: the paper's statements.", show_default=False)
+    ] = None,
     hold: Annotated[list[str] | None, typer.Option("--set", help="Hold a hyper-parameter: NAME=VALUE.", show_default=False)] = None,
     latex: Annotated[Path | None, typer.Option(help="Write the report as LaTeX.")] = None,
     markdown: Annotated[Path | None, typer.Option(help="Write the report as Markdown.")] = None,

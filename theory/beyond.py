@@ -139,7 +139,9 @@ def sphere_keeps_the_norm(*recipes: str | Recipe) -> Proof:
         step = one_step(law.step.traced, tangent=True)
         for m in step.buffers:
             residuals[f"{law.name}: <w', m'> where <w, m> = 0"] = step.inner(step.weight, step.states[m])  # type: ignore[arg-type]
-    return Proof("Sphere geometry", "|w'| = |w|, and <w, m> = 0 stays", residuals, remark="exponential map and parallel transport, clip or not")
+    return Proof(
+        "Sphere geometry", "|w'| = |w|, and <w, m> = 0 stays", residuals, remark="exponential map and parallel transport, clip or not"
+    )
 
 
 def projected_buffer() -> Proof:
@@ -151,7 +153,7 @@ def projected_buffer() -> Proof:
     paper, release = norm_growth("sgdp"), norm_growth("sgdp", project_buffer=True)
     X = sp.Symbol("<w,m>", real=True)
     keep = 1 - paper.kappa
-    settled_paper, settled_release = (equilibrium("sgdp", dampening=0.0, project_buffer=b) for b in (False, True))
+    settled_paper, settled_release = (equilibrium("sgdp", dampening=0.0, **b) for b in ({}, {"project_buffer": True}))
     rotation = settled_paper.squared_rotation - settled_release.squared_rotation
     ratio = settled_release.leading(settled_paper.fourth_power / settled_release.fourth_power)
     return Proof(
@@ -230,8 +232,12 @@ def equilibria_of_the_literature() -> Proof:
         {
             "SGD: rotation sqrt(2 lr wd) (Wan, exactly)": tidy(sgd.squared_rotation - 2 * lr * wd),
             "SGDM: |w|^4 (Wan, exactly)": sp.simplify(sgdm.fourth_power - wan),
-            "SGDM: rotation sqrt(2 lr wd / (1 + beta)) (Wan, Kosson, exactly)": sp.simplify(sgdm.squared_rotation - 2 * lr * wd / (1 + beta)),
-            "AdamW: |w|^2 = lr d / (2 wd) (Kosson, for small lr)": sp.simplify(adamw.leading(adamw.fourth_power) - (lr * DIMENSION / 2 / wd) ** 2),
+            "SGDM: rotation sqrt(2 lr wd / (1 + beta)) (Wan, Kosson, exactly)": sp.simplify(
+                sgdm.squared_rotation - 2 * lr * wd / (1 + beta)
+            ),
+            "AdamW: |w|^2 = lr d / (2 wd) (Kosson, for small lr)": sp.simplify(
+                adamw.leading(adamw.fourth_power) - (lr * DIMENSION / 2 / wd) ** 2
+            ),
             "AdamW: rotation (Kosson, for small lr)": sp.simplify(adamw.leading(adamw.squared_rotation) - kosson),
         },
         remark="SGDM agrees to all orders in lr wd; for AdamW the derived law adds the factor 1 / (1 - lr wd beta1 / (1 + beta1)) to Kosson's squared rotation",

@@ -14,7 +14,7 @@ from theory.one_step import letters
 from theory.scalars import Scalars
 from theory.trace import Trace
 
-__all__ = ["Coordinates", "Array", "step_in_coordinates"]
+__all__ = ["Array", "Coordinates", "step_in_coordinates"]
 
 Array = np.ndarray[Any, Any]
 

@@ -35,7 +35,7 @@ class Equilibrium:
     second moment is replaced by its mean over the entries, d of them, and bias corrections have died out.
 
     Attributes:
-        name: the recipe's.
+        name, traced: the recipe's name and trace.
         fourth_power: |w|^4, in gamma or d and the hyper-parameters.
         squared_rotation: the squared effective step |w'/|w| - w/|w||^2 = |w' - w|^2 / |w|^2; for a small step, the squared
             angle in radians.
@@ -43,6 +43,7 @@ class Equilibrium:
     """
 
     name: str
+    traced: Trace
     fourth_power: sp.Expr
     squared_rotation: sp.Expr
     assumptions: tuple[str, ...] = ()
@@ -76,12 +77,12 @@ def equilibrium(recipe: str | Recipe | Trace, **given: Any) -> Equilibrium:
     Raises:
         NoEquilibrium: the recipe has no decay, keeps the norm constant, or its stationary point has no closed form.
     """
-    return _equilibrium(recipe if isinstance(recipe, Trace) else _traced(recipe, **given))
+    return _equilibrium(recipe if isinstance(recipe, Trace) else _traced(recipe, tuple(sorted(given.items()))))
 
 
 @cache
-def _traced(recipe: str | Recipe, **given: Any) -> Trace:
-    return trace(recipe, **given)
+def _traced(recipe: str | Recipe, given: tuple[tuple[str, Any], ...]) -> Trace:
+    return trace(recipe, **dict(given))
 
 
 @cache
@@ -89,6 +90,8 @@ def _equilibrium(traced: Trace) -> Equilibrium:
     if norm_growth(traced).constant:
         raise NoEquilibrium(f"{traced.name}: the norm never changes")
     step = one_step(traced, mean_field=True)
+    if norm_growth(traced).kappa == 0 and not _second_moments(step):
+        raise NoEquilibrium(f"{traced.name}: without decay the norm does not settle")
     point = stationary(step)
     w = Vector.atom("w")
     moved = step.weight - w
@@ -99,8 +102,8 @@ def _equilibrium(traced: Trace) -> Equilibrium:
     rotation = squared.subs(_second_moments(step)).subs(point) / point.get(W, W)
     fourth, rotation = upright(sp.cancel(fourth)), upright(sp.cancel(rotation))
     if fourth == 0 or fourth.has(sp.zoo, sp.oo) or not fourth.free_symbols & {GAMMA, DIMENSION}:
-        raise NoEquilibrium(f"{traced.name}: without decay the norm does not settle")
-    return Equilibrium(traced.name, fourth, rotation, tuple(step.algebra.assumptions))
+        raise NoEquilibrium(f"{traced.name}: the norm does not settle")
+    return Equilibrium(traced.name, traced, fourth, rotation, tuple(step.algebra.assumptions))
 
 
 def _second_moments(step: OneStep) -> dict[sp.Symbol, sp.Expr]:
@@ -124,7 +127,7 @@ def stationary(step: OneStep) -> dict[sp.Symbol, sp.Expr]:
     for mean in second.values():
         moment = mean / DIMENSION
         if sp.simplify(_late(step.states[moment.name], step).subs(second) - moment) != 0:
-            raise NoEquilibrium(f"{step.traced.name}: {moment} is no mean of squared gradients")
+            raise NoEquilibrium(f"{step.traced.name}: the second moment {moment} is not of gradients alone (coupled decay enters it)")
 
     def settled(expression: sp.Expr) -> sp.Expr:
         return _late(step.algebra.expand(expression), step)

@@ -311,4 +311,3 @@ class Formal(Scalars):
         return a if high is None else self.aten_minimum(a, high)
 
     aten_clamp_min = aten_maximum
-

@@ -224,7 +224,7 @@ def proposition_3_1(plain: str | Recipe = "sgd", projected: str | Recipe = "sgdp
         """w' for w = (1, 0), lr = 1 and beta m = `momentum`."""
         traced = trace(of, dimension=2, **PLAIN)
         half = sp.Rational(1, 2)
-        numbers = {name: half for name in traced.symbols} | {"lr": sp.Integer(1)}
+        numbers = dict.fromkeys(traced.symbols, half) | {"lr": sp.Integer(1)}
         new, _, _ = step_in_coordinates(traced, [1, 0], list(grad), m=[2 * c for c in momentum], **numbers)
         return [sp.sympify(c) for c in new[0]]
 
@@ -244,7 +244,9 @@ def proposition_3_1(plain: str | Recipe = "sgd", projected: str | Recipe = "sgdp
             f"shortest arc: w = (1, 0), p = (-1, 1), lr = 1: w^o = {beyond[0]}, w^p = {beyond[1]} lies beyond it": sp.Lt(
                 sp.Abs(beyond[0][1] / beyond[0][0]), sp.Abs(beyond[1][1] / beyond[1][0])
             ),
-            f"w = (1, 0), p = (1, 0), lr = 1: w^o = {nowhere} has no direction, no geodesic is defined": sp.And(*(sp.Eq(c, 0) for c in nowhere)),
+            f"w = (1, 0), p = (1, 0), lr = 1: w^o = {nowhere} has no direction, no geodesic is defined": sp.And(
+                *(sp.Eq(c, 0) for c in nowhere)
+            ),
         },
         verdict="proved for the great circle, as its proof reads; fails as the shortest arc",
         corrected="on the great circle, same side, tan(theta_p) = (1 - lr <w,p>/|w|^2) tan(theta_o); between w_t and w^o iff <w,p> >= 0",

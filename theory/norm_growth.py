@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -80,11 +81,15 @@ class NormGrowth:
     @property
     def assumptions(self) -> tuple[str, ...]:
         """What the derivation used."""
-        known = [f"<{a},{b}> = {value}" for (a, b), value in self.step.algebra.space.known.items() if a != "1"]
-        betas = [f"{n} in {i.replace('inf', '∞')}" for n, i in self.step.traced.intervals.items()]
-        origins = [f"{a} = {o}: any vector would do" for a, o in self.step.algebra.opaque.items() if a in self.drive.terms]
-        cases = [f"{n} is {m}" for n, m in self.step.algebra.definitions.items() if m.has(sp.Piecewise)]
-        return (*known, *self.step.algebra.assumptions, *origins, *cases, *betas)
+        algebra = self.step.algebra
+        known = [f"<{a},{b}> = {value}" for (a, b), value in algebra.space.known.items() if a != "1"]
+        meanings = {**{str(n): show(m) for n, m in algebra.definitions.items()}, **algebra.opaque}
+        origins = [
+            f"{a} = {_spelled(o, meanings)}: the law holds for any vector u" for a, o in algebra.opaque.items() if a in self.drive.terms
+        ]
+        cases = [f"{n} is {show(m)}" for n, m in algebra.definitions.items() if m.has(sp.Piecewise)]
+        intervals = [f"{n} in {i.replace('inf', '∞')}" for n, i in self.step.traced.intervals.items()]
+        return ("w, g not 0", *known, *algebra.assumptions, *origins, *cases, *intervals)
 
     @cached_property
     def system(self) -> tuple[tuple[sp.Symbol, ...], sp.Matrix, sp.Matrix] | None:
@@ -165,12 +170,17 @@ class NormGrowth:
         start = sp.IndexedBase(unknown)[0] * carried(sp.Integer(0)) if unknown == W else sp.Integer(0)
         return start, carried(k + 1) * _at(k, rest[0], self._moving(rest[0], varying))
 
+    @property
+    def kept(self) -> str:
+        """What decay leaves of w, in text."""
+        return "w" if self.kappa == 0 else f"({show(upright(1 - self.kappa))}) w"
+
     def __str__(self) -> str:
         lines = [f"norm growth of {self.name}"]
         if self.constant:
             lines.append("  law         |w'|^2 = |w|^2: the norm is constant")
         else:
-            lines.append(f"  step        w' = {show((1 - self.kappa) * sp.Symbol('w'))} + s,  s = {self.drive}")
+            lines.append(f"  step        w' = {self.kept} + s,  s = {self.drive}")
             lines.append(f"  law         {show(W_NEXT)} = {show(self.law.rhs)}")
             lines.append(f"  cross term  <w,s> = {show(self.cross)}")
         for unknown, after in self.recursion.items():
@@ -194,6 +204,13 @@ class NormGrowth:
         rows += [latex(closed)] if closed is not None else []
         body = " \\\\\n".join(row.replace(" = ", " &= ", 1) for row in rows)
         return f"\\begin{{aligned}}\n{body}\n\\end{{aligned}}"
+
+
+def _spelled(text: str, meanings: Mapping[str, str]) -> str:
+    """`text` with each name replaced by its meaning."""
+    while names := [n for n in meanings if re.search(rf"\b{n}\b", text)]:
+        text = re.sub(rf"\b{names[0]}\b", lambda _: meanings[names[0]], text)
+    return text
 
 
 def _primed(product: sp.Symbol) -> sp.Symbol:
@@ -241,7 +258,7 @@ def norm_growth(recipe: str | Recipe | Trace, *, scale_invariant: bool = True, *
     reason = ""
     if loose:
         names = ", ".join(sorted(map(str, loose)))
-        reason = f"{names} is of a vector that is not linear in orthogonal gradients: it has to be measured"
+        reason = f"{names}: not linear in gradients orthogonal to their weights, so it has to be measured"
     return replace(growth, recursion=recursion, open_because=reason)
 
 

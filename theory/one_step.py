@@ -52,7 +52,8 @@ def letters(traced: Trace) -> dict[str, str]:
     wanted = {name: LETTERS.get(name, name) for name in states}
     taken = {"w", "g", "s", "1", *traced.symbols}
     return {
-        name: letter if letter not in taken and [*wanted.values()].count(letter) == 1 else f"{name}_state" for name, letter in wanted.items()
+        name: letter if letter not in taken and [*wanted.values()].count(letter) == 1 else f"{name}_state"
+        for name, letter in wanted.items()
     }
 
 

@@ -71,5 +71,3 @@ class Proof:
         return "\n".join(lines)
 
     __repr__ = __str__
-
-

@@ -15,7 +15,6 @@ from spherenorm.views import as_view
 from theory.equilibrium import DIMENSION, GAMMA, Equilibrium, equilibrium
 from theory.numeric import is_number
 from theory.tasks import TINY
-from theory.trace import trace
 
 __all__ = ["Settled", "check_equilibrium"]
 
@@ -79,8 +78,8 @@ def check_equilibrium(
     if source not in ("noise", "network"):
         raise ValueError(f'source must be "noise" or "network", got {source!r}')
     structure = {n: v for n, v in hypers.items() if not (is_number(v) or isinstance(v, tuple)) or v == 0}
-    traced = trace(recipe, **structure)
-    law = equilibrium(traced)
+    law = equilibrium(recipe, **structure)
+    traced = law.traced
     values = traced.values(**hypers)
     generator = torch.Generator().manual_seed(seed)
     weight = torch.randn(units, dimension, dtype=torch.float64, generator=generator)

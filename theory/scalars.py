@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import sympy as sp
 
 from theory.symbols import tidy
+from theory.text import show
 
 __all__ = ["Scalars"]
 
@@ -73,22 +74,22 @@ class Scalars:
 
     def compare(self, relation: type[sp.Rel], a: sp.Expr, b: sp.Expr) -> sp.Basic:
         """True, False, or the open relation."""
-        if a in self._nonnegative and b == 0 and relation in (sp.Gt, sp.Ne, sp.Eq):
-            self.assume(f"{tidy(a)} > 0")
-            return sp.true if relation is not sp.Eq else sp.false
         result = relation(a, b)
         if result in (sp.true, sp.false):
             return result
+        if a in self._nonnegative and b == 0 and relation in (sp.Gt, sp.Ne, sp.Eq):
+            self.assume(f"{show(tidy(a))} > 0")
+            return sp.true if relation is not sp.Eq else sp.false
         a, b = tidy(a), tidy(b)
         result = relation(a, b)
         if result in (sp.true, sp.false):
             return result
         if self.general is not None and self.general in result.free_symbols:
-            self.assume(f"not {result}, so that no projection acts")
+            self.assume(f"not {show(result)}, so that no projection acts")
             self.failed.append(result)
             return sp.false
         if relation is sp.Eq:
-            self.assume(f"{a} != {b}")
+            self.assume(f"{show(a)} != {show(b)}")
             return sp.false
         return result
 

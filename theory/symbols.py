@@ -90,7 +90,7 @@ class Vector:
         return Vector({a: c for a, c in mapped.items() if c != 0})
 
     def __str__(self) -> str:
-        return show(sp.Add(*(upright(c) * sp.Symbol(a) for a, c in self.terms.items())))
+        return show(sp.Add(*(upright(c) * (1 if a == "1" else sp.Symbol(a)) for a, c in self.terms.items())))
 
 
 @dataclass

@@ -39,7 +39,11 @@ def _normal(*shape: int, generator: torch.Generator) -> Tensor:
 
 
 def _network_start(generator: torch.Generator) -> Weights:
-    return {"bn": _normal(8, 6, generator=generator), "ln": _normal(10, 8, generator=generator), "head": _normal(4, 10, generator=generator)}
+    return {
+        "bn": _normal(8, 6, generator=generator),
+        "ln": _normal(10, 8, generator=generator),
+        "head": _normal(4, 10, generator=generator),
+    }
 
 
 def _network(eps: float = TINY, decay: float = 0.0, batch: int = 16) -> Callable[[Weights, torch.Generator], Tensor]:

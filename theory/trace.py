@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import linecache
 import sys
 from collections.abc import Callable, Mapping
@@ -15,11 +16,11 @@ from torch.fx import GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._python_dispatch import TorchDispatchMode
 
-import inspect
 from spherenorm.registry import Recipe, defaults, find_recipe, reference
 from spherenorm.rule import Rule
 
 __all__ = ["Trace", "TraceError", "trace", "trace_function"]
+
 
 class TraceError(ValueError):
     """A recipe that cannot be traced, or holds an operation that has no meaning on symbols."""
