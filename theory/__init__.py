@@ -9,7 +9,7 @@ or `python -m theory sgdp`. The paper's statements are in `theory.lemmas`, furth
 
 from theory import beyond, lemmas
 from theory.detection import false_positive_law, false_positive_rate
-from theory.equilibrium import Equilibrium, NoEquilibrium, equilibrium
+from theory.equilibrium import Equilibrium, NoEquilibriumError, equilibrium
 from theory.norm_growth import NormGrowth, norm_growth
 from theory.normalized import equation_4
 from theory.numeric import Check, check
@@ -21,7 +21,7 @@ from theory.trace import Trace, TraceError, trace
 __all__ = [
     "Check",
     "Equilibrium",
-    "NoEquilibrium",
+    "NoEquilibriumError",
     "NormGrowth",
     "OneStep",
     "Proof",

@@ -32,7 +32,7 @@ __all__ = [
 
 lr, beta, wd, rho = (sp.Symbol(n, positive=True) for n in ("lr", "momentum", "weight_decay", "wd_ratio"))
 beta1 = sp.Symbol("beta1", positive=True)
-PLAIN = {"weight_decay": 0.0, "dampening": 0.0}
+PLAIN: dict[str, Any] = {"weight_decay": 0.0, "dampening": 0.0}
 w = Vector.atom("w")
 
 
@@ -69,7 +69,7 @@ def momentum_by_any_name(*recipes: str | Recipe) -> Proof:
         start = one_step(law.step.traced, first=True)
         moved, buffer = start.weight - w, start.states[law.step.buffers[0]]
         first = law.recursion[unknown].subs({unknown: 0, S: start.inner(moved, moved)})
-        residuals[f"{name}, first step"] = tidy(start.inner(start.weight, buffer) - first)  # type: ignore[arg-type]
+        residuals[f"{name}, first step"] = tidy(start.inner(start.weight, buffer) - first)
     return Proof(
         "Any heavy ball",
         "<w', s'> = beta (<w, s> + |s|^2): growth / sum |s|^2 -> (1 + beta) / (1 - beta)",
@@ -125,7 +125,7 @@ def adam_can_shrink(recipe: str | Recipe = "adam") -> Proof:
             "w = (1, 2), g = (-2, 1): |w'|^2 - |w|^2 = 2 lr^2 - 2 lr": sp.expand(change - 2 * lr**2 + 2 * lr),
         },
         counterexamples={"the norm shrinks in a first step of Adam with lr = 1/10": change.subs(lr, sp.Rational(1, 10)) < 0},
-        corrected="|w'|^2 = |w|^2 + |s|^2 + 2 <w, s>, <w, s> of either sign; projected (AdamP), <w, s> = 0 and it is monotone without decay",
+        corrected="|w'|^2 = |w|^2 + |s|^2 + 2 <w, s>, <w, s> of either sign; <w, s> = 0 for AdamP, monotone without decay",
         verdict="a tendency, no law: the sign of Adam's cross term is open",
     )
 
@@ -138,7 +138,7 @@ def sphere_keeps_the_norm(*recipes: str | Recipe) -> Proof:
         residuals[f"{law.name}: |w'|^2 - |w|^2"] = tidy(law.norm_after - W)
         step = one_step(law.step.traced, tangent=True)
         for m in step.buffers:
-            residuals[f"{law.name}: <w', m'> where <w, m> = 0"] = step.inner(step.weight, step.states[m])  # type: ignore[arg-type]
+            residuals[f"{law.name}: <w', m'> where <w, m> = 0"] = step.inner(step.weight, step.states[m])
     return Proof(
         "Sphere geometry", "|w'| = |w|, and <w, m> = 0 stays", residuals, remark="exponential map and parallel transport, clip or not"
     )
@@ -193,7 +193,7 @@ def ratio_laws() -> Proof:
     nesterov = growth_ratio("sgd", nesterov=True, **PLAIN)
     # All kinds of momentum move the weight by lr g / (1 - beta) in the end: growth per step is that, squared.
     step = one_step("sgd", nesterov=True, **PLAIN)
-    settled, squared = stationary_buffers(norm_growth(step.traced))
+    _, squared = stationary_buffers(norm_growth(step.traced))
     G = sp.Symbol("|g|^2", positive=True)
     lag = b * (1 - k)
     coupled, X = norm_growth("sgd", dampening=0.0), sp.Symbol("<w,m>", real=True)
@@ -240,7 +240,7 @@ def equilibria_of_the_literature() -> Proof:
             ),
             "AdamW: rotation (Kosson, for small lr)": sp.simplify(adamw.leading(adamw.squared_rotation) - kosson),
         },
-        remark="SGDM agrees to all orders in lr wd; for AdamW the derived law adds the factor 1 / (1 - lr wd beta1 / (1 + beta1)) to Kosson's squared rotation",
+        remark="SGDM agrees to all orders; AdamW's squared rotation is Kosson's times 1 / (1 - lr wd beta1 / (1 + beta1))",
     )
 
 

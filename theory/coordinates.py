@@ -84,10 +84,10 @@ class Coordinates(Scalars):
         return _array(_array(a) @ _array(b))
 
     def aten_permute(self, a: Any, dims: Any) -> Array:
-        return _array(a).transpose([int(d) for d in dims])
+        return np.transpose(_array(a), [int(d) for d in dims])
 
     def aten_t(self, a: Any) -> Array:
-        return _array(a).T
+        return np.transpose(_array(a))
 
     def aten_view(self, a: Any, *_: Any) -> Array:
         return _array(a).reshape(self.shape)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import mpmath
 import sympy as sp
 import torch
+from mpmath import betainc, erf, sqrt  # type: ignore[import-untyped]
 
 from spherenorm import Update
 from spherenorm import rules as r
@@ -51,10 +51,10 @@ def false_positive_rate(delta: float = 0.1, dimension: int | None = None, channe
     if channels < 1 or (dimension is not None and dimension < 2):
         raise ValueError(f"need channels >= 1 and dimension >= 2, got channels={channels!r}, dimension={dimension!r}")
     if dimension is None:
-        one = mpmath.erf(delta / mpmath.sqrt(2))
+        one = erf(delta / sqrt(2))
     else:
-        one = mpmath.betainc(0.5, (dimension - 1) / 2, 0, min(1.0, delta**2 / dimension), regularized=True)
-    return float(one**channels)
+        one = betainc(0.5, (dimension - 1) / 2, 0, min(1.0, delta**2 / dimension), regularized=True)
+    return float(one) ** channels
 
 
 def false_positive_law() -> Proof:
@@ -82,7 +82,7 @@ def false_positive_law() -> Proof:
         "False positives",
         "P(pass) = I_{delta^2/d}(1/2, (d-1)/2) -> erf(delta/sqrt 2); to the power c for c channels",
         residuals,
-        remark=f"{false_positive_rate(0.1):.2%} per step for a whole layer at delta = 0.1; {false_positive_rate(0.1, None, 8):.0e} for 8 channels",
+        remark=f"at delta = 0.1: {false_positive_rate(0.1):.2%} for a whole layer, {false_positive_rate(0.1, None, 8):.0e} for 8 channels",
     )
 
 
@@ -102,7 +102,7 @@ class Counted:
     def deviations(self) -> float:
         """The difference in standard deviations of the count (a binomial; at least one count, where none is expected)."""
         spread = max((self.predicted * (1 - self.predicted) * self.trials) ** 0.5, 1.0)
-        return abs(self.passed_test - self.predicted * self.trials) / spread
+        return float(abs(self.passed_test - self.predicted * self.trials) / spread)
 
     @property
     def passed(self) -> bool:

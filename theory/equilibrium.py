@@ -15,7 +15,7 @@ from theory.symbols import Vector, upright
 from theory.text import show
 from theory.trace import Trace, trace
 
-__all__ = ["DIMENSION", "GAMMA", "Equilibrium", "NoEquilibrium", "equilibrium", "stationary_buffers"]
+__all__ = ["DIMENSION", "GAMMA", "Equilibrium", "NoEquilibriumError", "equilibrium", "stationary_buffers"]
 
 GAMMA = sp.Symbol("gamma", positive=True)
 """The gradient's norm at |w| = 1: of a scale-invariant function, |g| = gamma / |w|."""
@@ -23,7 +23,7 @@ GAMMA = sp.Symbol("gamma", positive=True)
 DIMENSION = sp.Symbol("d", positive=True)
 
 
-class NoEquilibrium(ValueError):
+class NoEquilibriumError(ValueError):
     """The norm of a recipe settles nowhere, or not where a formula says."""
 
 
@@ -75,7 +75,7 @@ def equilibrium(recipe: str | Recipe | Trace, **given: Any) -> Equilibrium:
         given: hyper-parameters to hold at a value; eps=0.0 for preconditioned recipes, whose eps spoils the closed form.
 
     Raises:
-        NoEquilibrium: the recipe has no decay, keeps the norm constant, or its stationary point has no closed form.
+        NoEquilibriumError: the recipe has no decay, keeps the norm constant, or its stationary point has no closed form.
     """
     return _equilibrium(recipe if isinstance(recipe, Trace) else _traced(recipe, tuple(sorted(given.items()))))
 
@@ -88,10 +88,10 @@ def _traced(recipe: str | Recipe, given: tuple[tuple[str, Any], ...]) -> Trace:
 @cache
 def _equilibrium(traced: Trace) -> Equilibrium:
     if norm_growth(traced).constant:
-        raise NoEquilibrium(f"{traced.name}: the norm never changes")
+        raise NoEquilibriumError(f"{traced.name}: the norm never changes")
     step = one_step(traced, mean_field=True)
     if norm_growth(traced).kappa == 0 and not _second_moments(step):
-        raise NoEquilibrium(f"{traced.name}: without decay the norm does not settle")
+        raise NoEquilibriumError(f"{traced.name}: without decay the norm does not settle")
     point = stationary(step)
     w = Vector.atom("w")
     moved = step.weight - w
@@ -102,22 +102,22 @@ def _equilibrium(traced: Trace) -> Equilibrium:
     rotation = squared.subs(_second_moments(step)).subs(point) / point.get(W, W)
     fourth, rotation = upright(sp.cancel(fourth)), upright(sp.cancel(rotation))
     if fourth == 0 or fourth.has(sp.zoo, sp.oo) or not fourth.free_symbols & {GAMMA, DIMENSION}:
-        raise NoEquilibrium(f"{traced.name}: the norm does not settle")
+        raise NoEquilibriumError(f"{traced.name}: the norm does not settle")
     return Equilibrium(traced.name, traced, fourth, rotation, tuple(step.algebra.assumptions))
 
 
 def _second_moments(step: OneStep) -> dict[sp.Symbol, sp.Expr]:
     """|g|^2 in terms of the second moment v that it settles to, if the step keeps one: d v."""
     G = step.algebra.space.gram("g", "g")
-    moments = [n for n, v in step.states.items() if not isinstance(v, Vector) and v.has(G)]
-    return {G: DIMENSION * sp.Symbol(n, positive=True) for n in moments}
+    moments = [sp.Symbol(n, positive=True) for n, v in step.states.items() if not isinstance(v, Vector) and v.has(G)]
+    return {G: DIMENSION * moments[0]} if moments else {}
 
 
 def stationary(step: OneStep) -> dict[sp.Symbol, sp.Expr]:
     """The Gram entries at which one step changes none of them in expectation, in terms of |w|^2 or of d.
 
     Raises:
-        NoEquilibrium: there is no such point, or it has no closed form.
+        NoEquilibriumError: there is no such point, or it has no closed form.
     """
     space, buffers, second = step.algebra.space, step.buffers, _second_moments(step)
     space.known.update({(b, "g"): sp.Integer(0) for b in buffers})
@@ -127,7 +127,7 @@ def stationary(step: OneStep) -> dict[sp.Symbol, sp.Expr]:
     for mean in second.values():
         moment = mean / DIMENSION
         if sp.simplify(_late(step.states[moment.name], step).subs(second) - moment) != 0:
-            raise NoEquilibrium(f"{step.traced.name}: the second moment {moment} is not of gradients alone (coupled decay enters it)")
+            raise NoEquilibriumError(f"{step.traced.name}: the second moment {moment} is not of gradients alone (coupled decay enters it)")
 
     def settled(expression: sp.Expr) -> sp.Expr:
         return _late(step.algebra.expand(expression), step)
@@ -186,5 +186,5 @@ def _solve(step: OneStep, equations: list[sp.Expr], unknowns: list[sp.Symbol]) -
         equations = [_polynomial(e.subs(unknown, value)) for e in equations if e is not equation]
         equations = [e for e in equations if e != 0]
     if left or equations:
-        raise NoEquilibrium(f"{step.traced.name}: no closed form for {', '.join(map(str, left)) or 'an equation left over'}")
+        raise NoEquilibriumError(f"{step.traced.name}: no closed form for {', '.join(map(str, left)) or 'an equation left over'}")
     return solution

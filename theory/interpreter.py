@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import sympy as sp
 from torch.fx import GraphModule, Node
@@ -93,7 +93,7 @@ class Formal(Scalars):
     opaque: dict[str, str] = field(default_factory=dict)
     shape: tuple[int, ...] = ()
 
-    dimension = sp.Symbol("d", positive=True)
+    dimension: ClassVar[sp.Symbol] = sp.Symbol("d", positive=True)
 
     def atom(self, origin: str, letter: str = "e") -> Vector:
         """The atom for an entrywise expression, u for a direction, e for a magnitude; the same expression gives the same atom."""

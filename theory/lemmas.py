@@ -6,6 +6,8 @@ Notation: p_t is the momentum after the gradient of step t entered, P_t = |p_t|^
 
 from __future__ import annotations
 
+from typing import Any
+
 import sympy as sp
 
 from spherenorm.registry import Recipe
@@ -18,7 +20,7 @@ from theory.trace import trace
 
 __all__ = ["corollary_2_3", "effective_step", "equation_14", "lemma_2_1", "lemma_2_2", "lemma_2_2_scheduled", "proposition_3_1"]
 
-PLAIN = {"weight_decay": 0.0, "dampening": 0.0}
+PLAIN: dict[str, Any] = {"weight_decay": 0.0, "dampening": 0.0}
 """The paper's momentum has neither decay nor dampening."""
 
 lr, beta = sp.Symbol("lr", positive=True), sp.Symbol("momentum", positive=True)
@@ -43,9 +45,9 @@ def lemma_2_1(recipe: str | Recipe = "sgd") -> Proof:
     )
 
 
-def _momentum(recipe: str | Recipe, nesterov: bool = False) -> tuple[OneStep, Vector, sp.Expr, sp.Expr]:
+def _momentum(recipe: str | Recipe) -> tuple[OneStep, Vector, sp.Expr, sp.Expr]:
     """The step of SGD with momentum, p = m', |w'|^2 and <w', m'> in terms of |w|^2, <w, m> and P."""
-    step = one_step(recipe, nesterov=nesterov, **PLAIN)
+    step = one_step(recipe, **PLAIN)
     p = step.states["m"]
     assert isinstance(p, Vector)
     squared = in_terms_of(step, p, "p", step.inner(step.weight, step.weight))
@@ -100,7 +102,7 @@ def lemma_2_2_scheduled(recipe: str | Recipe = "sgd") -> Proof:
     # Two steps with rates e0, e1: the cross term of step 1 carries the rate of step 0.
     e0, e1, P0, P1 = sp.symbols("e0 e1 P0 P1", positive=True)
     X_1 = after.subs({lr: e0, X: 0, P: P0})
-    squared = in_terms_of(step, step.states["m"], "p", step.inner(step.weight, step.weight))  # type: ignore[arg-type]
+    squared = in_terms_of(step, step.states["m"], "p", step.inner(step.weight, step.weight))
     growth = squared.subs({lr: e1, X: X_1, P: P1}) - W
     corrected = e1**2 * P1 + 2 * e1 * e0 * beta * P0
     printed = e1**2 * P1 + 2 * e1**2 * beta * P0

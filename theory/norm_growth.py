@@ -84,9 +84,8 @@ class NormGrowth:
         algebra = self.step.algebra
         known = [f"<{a},{b}> = {value}" for (a, b), value in algebra.space.known.items() if a != "1"]
         meanings = {**{str(n): show(m) for n, m in algebra.definitions.items()}, **algebra.opaque}
-        origins = [
-            f"{a} = {_spelled(o, meanings)}: the law holds for any vector u" for a, o in algebra.opaque.items() if a in self.drive.terms
-        ]
+        directions = {a: o for a, o in algebra.opaque.items() if a in self.drive.terms}
+        origins = [f"{a} = {_spelled(o, meanings)}: the law holds for any vector {a}" for a, o in directions.items()]
         cases = [f"{n} is {show(m)}" for n, m in algebra.definitions.items() if m.has(sp.Piecewise)]
         intervals = [f"{n} in {i.replace('inf', '∞')}" for n, i in self.step.traced.intervals.items()]
         return ("w, g not 0", *known, *algebra.assumptions, *origins, *cases, *intervals)

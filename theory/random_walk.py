@@ -7,21 +7,22 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
+from torch.nn import functional
 
 from spherenorm.registry import Recipe
 from spherenorm.views import as_view
 from theory.equilibrium import DIMENSION, GAMMA, Equilibrium, equilibrium
-from theory.numeric import is_number
 from theory.tasks import TINY
+from theory.trace import is_number
 
 __all__ = ["Settled", "check_equilibrium"]
 
 TOLERANCE = 0.02
-"""Relative, on |w| and on the effective step. What the formula leaves out: fluctuations of |g|^2 and of <m, g>, of relative size
-sqrt(2 / d), d = 256, which enter by their squares (1 / d = 0.4 %); the entrywise second moment (var(v) / v^2 = (1 - beta2) / (1 + beta2)
-times 2, 1 % at beta2 = 0.99; a longer memory takes as many steps to settle); and the average over 64 units times the steps of a correlation time each, below 0.5 %."""
+"""Relative, on |w| and on the effective step. What the formula leaves out, for d = 256: fluctuations of |g|^2 and of <m, g>, of
+relative size sqrt(2 / d), which enter by their squares (0.4 % each); those of an entrywise second moment, of relative variance
+2 (1 - beta2) / (1 + beta2), 1 % at beta2 = 0.99 (a longer memory would take as many steps to settle); and the error of the mean
+over 64 units and the run, below 0.5 %."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ def check_equilibrium(
         hypers: hyper-parameters; give lr and weight_decay so that lr * weight_decay * warm_up is some units.
 
     Raises:
-        ValueError: another source; NoEquilibrium where the law has none.
+        ValueError: another source; NoEquilibriumError where the law has none.
     """
     if source not in ("noise", "network"):
         raise ValueError(f'source must be "noise" or "network", got {source!r}')
@@ -110,8 +111,8 @@ def _loss(source: str, weight: Tensor, generator: torch.Generator) -> Tensor:
         return torch.randn(*shape, dtype=torch.float64, generator=generator)
 
     if source == "noise":
-        return (noise(*weight.shape) * F.normalize(weight, dim=1, eps=TINY)).sum()
-    hidden = F.batch_norm(noise(32, weight.shape[1]) @ weight.T, None, None, training=True, eps=TINY).relu()
+        return (noise(*weight.shape) * functional.normalize(weight, dim=1, eps=TINY)).sum()
+    hidden = functional.batch_norm(noise(32, weight.shape[1]) @ weight.T, None, None, training=True, eps=TINY).relu()
     return (noise(*hidden.shape) * hidden).sum()
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from spherenorm.registry import Recipe, defaults, find_recipe, reference
 from theory import beyond, lemmas
 from theory.detection import count_false_positives, false_positive_law
-from theory.equilibrium import NoEquilibrium, equilibrium
+from theory.equilibrium import NoEquilibriumError, equilibrium
 from theory.norm_growth import NormGrowth, norm_growth
 from theory.normalized import equation_4
 from theory.numeric import check
@@ -55,9 +55,9 @@ PAPER = (equation_4, lemmas.effective_step, lemmas.lemma_2_1, lemmas.lemma_2_2, 
 BEYOND = (beyond.momentum_by_any_name, beyond.nesterov_never_shrinks, beyond.ratio_laws, beyond.sphere_keeps_the_norm,
           beyond.projected_buffer, beyond.equilibria_of_the_literature, beyond.matched_decay, false_positive_law)  # fmt: skip
 
-TRAINING = {"lr": 0.05, "momentum": 0.9, "weight_decay": 0.01}
-NOISE = {"lr": 0.1, "weight_decay": 0.1, "momentum": 0.9, "dampening": 0.0}
-NOISE_ADAM = {"lr": 0.01, "betas": (0.9, 0.99), "eps": 0.0}
+TRAINING: dict[str, Any] = {"lr": 0.05, "momentum": 0.9, "weight_decay": 0.01}
+NOISE: dict[str, Any] = {"lr": 0.1, "weight_decay": 0.1, "momentum": 0.9, "dampening": 0.0}
+NOISE_ADAM: dict[str, Any] = {"lr": 0.01, "betas": (0.9, 0.99), "eps": 0.0}
 
 
 def paper() -> list[Job]:
@@ -69,9 +69,15 @@ def paper() -> list[Job]:
         jobs.append(Job(f"train {recipe}", lambda recipe=recipe, hypers=hypers: _training_rows(recipe, hypers)))  # type: ignore[misc]
     jobs.append(Job("broken assumptions", _broken_rows))
     noise: list[tuple[str, dict[str, Any]]] = [
-        ("sgd", {**NOISE, "momentum": 0.0}), ("sgd", NOISE), ("sgd", {**NOISE, "nesterov": True}), ("sgdw", NOISE), ("sgdp", NOISE),
-        ("sgdp", {**NOISE, "project_buffer": True}), ("adamw", {**NOISE_ADAM, "weight_decay": 1.0}), ("adamp", {**NOISE_ADAM, "weight_decay": 10.0}),
-    ]  # fmt: skip
+        ("sgd", {**NOISE, "momentum": 0.0}),
+        ("sgd", NOISE),
+        ("sgd", {**NOISE, "nesterov": True}),
+        ("sgdw", NOISE),
+        ("sgdp", NOISE),
+        ("sgdp", {**NOISE, "project_buffer": True}),
+        ("adamw", {**NOISE_ADAM, "weight_decay": 1.0}),
+        ("adamp", {**NOISE_ADAM, "weight_decay": 10.0}),
+    ]
     jobs += [Job(f"equilibrium of {n}", lambda n=n, h=h: [_settled_row(n, h)]) for n, h in noise]  # type: ignore[misc]
     return [*jobs, Job("false positives", _false_positive_rows)]
 
@@ -133,8 +139,11 @@ def _settled_row(recipe: str | Recipe, hypers: dict[str, Any], section: str = RU
 
 def _false_positive_rows() -> list[Row]:
     cases: list[dict[str, Any]] = [
-        {"dimension": 3}, {"dimension": 64}, {"dimension": 16, "channels": 4, "view": "layer"}, {"dimension": 16, "channels": 4, "delta": 1.0},
-    ]  # fmt: skip
+        {"dimension": 3},
+        {"dimension": 64},
+        {"dimension": 16, "channels": 4, "view": "layer"},
+        {"dimension": 16, "channels": 4, "delta": 1.0},
+    ]
     rows = []
     for case in cases:
         counted = count_false_positives(**case)
@@ -196,7 +205,7 @@ def _equilibrium_rows(function: Recipe, law: NormGrowth, given: dict[str, Any], 
     held = {**given, **({"eps": 0.0} if "eps" in law.step.traced.intervals else {})}
     try:
         settled = equilibrium(function, **held)
-    except NoEquilibrium as error:
+    except NoEquilibriumError as error:
         return [Row(law.name, "equilibrium", "", f"not applicable: {error}")]
     assumed = "random gradients, entries of equal second moment, eps = 0" if "eps" in held else "random gradients"
     rows = [
@@ -254,5 +263,6 @@ def to_latex(rows: list[Row]) -> str:
 
 
 def _tex(text: str) -> str:
-    special = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "∞": r"$\infty$", "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}"}  # fmt: skip
-    return "".join(special.get(c, "\\" + c if c in "&%$#_{}" else c) for c in text)
+    words = {"\\": "textbackslash", "~": "textasciitilde", "^": "textasciicircum", "<": "textless", ">": "textgreater", "|": "textbar"}
+    special = {c: f"\\{word}{{}}" for c, word in words.items()} | {c: f"\\{c}" for c in "&%$#_{}"} | {"∞": r"$\infty$"}
+    return "".join(special.get(c, c) for c in text)

@@ -6,7 +6,7 @@ its inner products with the others, the *Gram entries*. What is derived here the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import sympy as sp
@@ -76,17 +76,18 @@ class Vector:
     def __mul__(self, scalar: sp.Expr) -> Vector:
         return Vector({a: c * scalar for a, c in self.terms.items()} if scalar != 0 else {})
 
-    __rmul__ = __mul__
+    def __rmul__(self, scalar: sp.Expr) -> Vector:
+        return self.__mul__(scalar)
 
     def __sub__(self, other: Vector) -> Vector:
-        return self + other * sp.Integer(-1)
+        return self + other.__mul__(sp.Integer(-1))
 
     def __getitem__(self, atom: str) -> sp.Expr:
         return self.terms.get(atom, sp.Integer(0))
 
-    def map(self, function: object) -> Vector:
+    def map(self, function: Callable[[sp.Expr], sp.Expr]) -> Vector:
         """The vector with `function` applied to every coefficient."""
-        mapped = {a: function(c) for a, c in self.terms.items()}  # type: ignore[operator]
+        mapped = {a: function(c) for a, c in self.terms.items()}
         return Vector({a: c for a, c in mapped.items() if c != 0})
 
     def __str__(self) -> str:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
+from torch.nn import functional
 
 __all__ = ["TASKS", "Task"]
 
@@ -51,16 +51,17 @@ def _network(eps: float = TINY, decay: float = 0.0, batch: int = 16) -> Callable
 
     def loss(weights: Weights, generator: torch.Generator) -> Tensor:
         labels = torch.randint(0, 4, (batch,), generator=generator)
-        x = _normal(batch, 6, generator=generator) + F.one_hot(labels, 6)
+        x = _normal(batch, 6, generator=generator) + functional.one_hot(labels, 6)
         h = x @ weights["bn"].T
         if batch > 1:
-            h = F.batch_norm(h, None, None, training=True, eps=eps)
+            h = functional.batch_norm(h, None, None, training=True, eps=eps)
         else:  # torch refuses statistics over one sample; by the formula, the output is 0 whatever the weight
             h = (h - h.mean(0)) / (h.var(0, unbiased=False) + 1e-5).sqrt()
-        h = F.layer_norm((h + 0.1).relu() @ weights["ln"].T, (10,), eps=eps)
-        logits = 4 * h.relu() @ F.normalize(weights["head"], dim=1, eps=TINY).T
+        h = functional.layer_norm((h + 0.1).relu() @ weights["ln"].T, (10,), eps=eps)
+        logits = 4 * h.relu() @ functional.normalize(weights["head"], dim=1, eps=TINY).T
         penalty = sum((w * w).sum() for w in weights.values())
-        return F.cross_entropy(logits, labels) + 0.5 * decay * penalty
+        total: Tensor = functional.cross_entropy(logits, labels) + 0.5 * decay * penalty
+        return total
 
     return loss
 
@@ -68,7 +69,8 @@ def _network(eps: float = TINY, decay: float = 0.0, batch: int = 16) -> Callable
 def _cosine(weights: Weights, generator: torch.Generator) -> Tensor:
     """The paper's 2-D toy: -cos(w, w*), w* = (0, 1)."""
     w = weights["w"]
-    return -w[0, 1] / w.norm()
+    cosine: Tensor = w[0, 1] / w.norm()
+    return -cosine
 
 
 def _rosenbrock(weights: Weights, generator: torch.Generator) -> Tensor:

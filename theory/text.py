@@ -26,7 +26,7 @@ class _PlusFirst:
 
 
 class _Text(_PlusFirst, StrPrinter):  # type: ignore[misc]
-    def _print_Pow(self, power: sp.Pow, rational: bool = False) -> str:
+    def _print_Pow(self, power: sp.Pow, rational: bool = False) -> str:  # noqa: N802
         return str(super()._print_Pow(power, rational)).replace("**", "^")
 
 

@@ -26,11 +26,11 @@ class TraceError(ValueError):
     """A recipe that cannot be traced, or holds an operation that has no meaning on symbols."""
 
 
-class _Lines(TorchDispatchMode):
+class _Lines(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Records, for each operation, the line of the innermost frame outside of torch and of this file."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.calls: list[tuple[object, str]] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
