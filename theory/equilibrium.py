@@ -95,7 +95,7 @@ def _equilibrium(traced: Trace) -> Equilibrium:
     point = stationary(step)
     w = Vector.atom("w")
     moved = step.weight - w
-    squared = _late(step.inner(moved, moved), step)
+    squared = _late(step.settled(moved, moved), step)
     G = step.algebra.space.gram("g", "g")
     # A preconditioned step does not see the gradient's scale; else |g| = gamma / |w| ties |w|^4 down.
     fourth = point[W] ** 2 if W in point else GAMMA**2 * W / point[G]
@@ -130,7 +130,7 @@ def stationary(step: OneStep) -> dict[sp.Symbol, sp.Expr]:
             raise NoEquilibriumError(f"{step.traced.name}: the second moment {moment} is not of gradients alone (coupled decay enters it)")
 
     def settled(expression: sp.Expr) -> sp.Expr:
-        return _late(step.algebra.expand(expression), step)
+        return _late(step.algebra.expand(expression, everything=True), step)
 
     drive = step.weight - Vector.atom("w") * (1 - norm_growth(step.traced).kappa)
     after: dict[str, Any] = {"w": step.weight, **step.states}

@@ -10,7 +10,7 @@ import sympy as sp
 from torch.fx import GraphModule, Node
 
 from theory.scalars import Scalars
-from theory.symbols import Space, Vector, exact
+from theory.symbols import Space, Vector, exact, tidy
 from theory.trace import TraceError
 
 __all__ = ["Entries", "Formal", "Product", "interpret"]
@@ -86,11 +86,16 @@ class Formal(Scalars):
 
     Attributes:
         opaque: how each such atom came about.
+        curved: give a vector that `where` has chosen, as a geometry does with its tangent vectors, an atom of its own, so that
+            arcs stay short formulas: its products with the other atoms are known, its square has a name.
+        composites: what these atoms stand for.
     """
 
     space: Space = field(default_factory=lambda: Space({("1", "1"): Formal.dimension}))
     mean_field: bool = False
     opaque: dict[str, str] = field(default_factory=dict)
+    curved: bool = False
+    composites: dict[str, Vector] = field(default_factory=dict)
     shape: tuple[int, ...] = ()
 
     dimension: ClassVar[sp.Symbol] = sp.Symbol("d", positive=True)
@@ -103,6 +108,18 @@ class Formal(Scalars):
         count = sum(name.startswith(letter) for name in self.opaque)
         name = f"{letter}{count + 1}" if count else letter
         self.opaque[name] = origin
+        return Vector.atom(name)
+
+    def composite(self, vector: Vector) -> Vector:
+        """An atom for a combination of atoms."""
+        for name, known in self.composites.items():
+            if known == vector:
+                return Vector.atom(name)
+        name = f"d{len(self.composites) + 1}"
+        for other in ("w", "g", *self.composites, *vector.terms):
+            self.space.known[name, other] = tidy(self.space.inner(vector, Vector.atom(other)))
+        self.composites[name] = vector
+        self.definitions[self.space.gram(name, name)] = self.space.inner(vector, vector)
         return Vector.atom(name)
 
     def linear(self, x: Any) -> Any:
@@ -187,14 +204,15 @@ class Formal(Scalars):
         return self.atom(f"exp({a})") if isinstance(a, Vector) else sp.exp(a)
 
     def aten_cos(self, a: sp.Expr) -> sp.Expr:
-        return sp.cos(a + 0)
+        return sp.cos(self.angle(a))
 
     def aten_sin(self, a: sp.Expr) -> sp.Expr:
-        return sp.sin(a + 0)
+        return sp.sin(self.angle(a))
 
     def aten_sinc(self, a: sp.Expr) -> sp.Expr:
         """sin(pi a) / (pi a), as torch defines it, at a != 0: the step is not zero."""
-        return sp.sin(sp.pi * a) / (sp.pi * a)
+        angle = self.angle(sp.pi * a)
+        return sp.sin(angle) / angle
 
     # Reductions and matrices
 
@@ -295,7 +313,9 @@ class Formal(Scalars):
         if isinstance(a, Vector) or isinstance(b, Vector):
             if condition in (sp.true, sp.false):
                 chosen = a if condition == sp.true else b
-                return chosen if isinstance(chosen, Vector) else self.ones(chosen)
+                if not isinstance(chosen, Vector):
+                    return self.ones(chosen)
+                return self.composite(chosen) if self.curved and len(chosen.terms) > 1 else chosen
             switch = self.where(condition, sp.Integer(1), sp.Integer(0))
             return self.aten_add(self.aten_mul(a, switch), self.aten_mul(b, 1 - switch))
         return self.where(condition, a, b)

@@ -39,6 +39,10 @@ class OneStep:
         """<a, b>, in a form in which 0 is 0."""
         return self.algebra.expand(self.algebra.space.inner(a, b))
 
+    def settled(self, a: Vector, b: Vector) -> sp.Expr:
+        """<a, b> with every name replaced by its meaning."""
+        return self.algebra.expand(self.algebra.space.inner(a, b), everything=True)
+
     @property
     def buffers(self) -> tuple[str, ...]:
         """The states that are combinations of earlier gradients (or of what a preconditioner made of them): momenta."""
@@ -50,11 +54,9 @@ def letters(traced: Trace) -> dict[str, str]:
     """The atom that stands for each state: its letter, unless two states or a hyper-parameter have it already."""
     states = traced.outputs[1:]
     wanted = {name: LETTERS.get(name, name) for name in states}
-    taken = {"w", "g", "s", "1", *traced.symbols}
-    return {
-        name: letter if letter not in taken and [*wanted.values()].count(letter) == 1 else f"{name}_state"
-        for name, letter in wanted.items()
-    }
+    taken = {"w", "g", "s", "u", "1", *traced.symbols}
+    chosen = {n: letter if [*wanted.values()].count(letter) == 1 and letter not in taken else n for n, letter in wanted.items()}
+    return {n: f"{n}_state" if letter in taken else letter for n, letter in chosen.items()}
 
 
 def one_step(
@@ -79,7 +81,8 @@ def one_step(
     """
     traced = recipe if isinstance(recipe, Trace) else trace(recipe, **given)
     letter = letters(traced)
-    algebra = Formal(mean_field=mean_field)
+    curved = any("cos" in str(node.target) for node in traced.graph.graph.nodes)
+    algebra = Formal(mean_field=mean_field, curved=curved)
     if scale_invariant:
         algebra.space.known["w", "g"] = sp.Integer(0)
     else:

@@ -48,16 +48,18 @@ class Scalars:
         self.definitions[symbol] = meaning
         return symbol
 
-    def expand(self, expression: sp.Expr) -> sp.Expr:
-        """`expression` with every name replaced by what it stands for, squares of named roots included, in tidy form."""
+    def expand(self, expression: sp.Expr, everything: bool = False) -> sp.Expr:
+        """`expression` in tidy form, with the names of angles replaced by their meaning wherever they are not inside a sine or cosine.
+
+        Other names stay, as factors that a step happens to have; with `everything` they are replaced too, open cases excepted.
+        """
+        angles = {s for f in expression.atoms(sp.sin, sp.cos) for s in f.free_symbols}
+        plain = {f: sp.Dummy() for f in expression.atoms(sp.sin, sp.cos)}
+        expression = expression.subs(plain)
         for symbol, meaning in reversed(self.definitions.items()):
-            if meaning.has(sp.Piecewise):
-                continue  # names of open cases stay names
-            # A name inside a sine or cosine stays: only its powers outside are replaced.
-            plain = {f: sp.Dummy() for f in expression.atoms(sp.sin, sp.cos)}
-            outside = sp.cancel(expression.subs(plain).subs(symbol, meaning))
-            expression = outside.subs({dummy: f for f, dummy in plain.items()})
-        return tidy(expression)
+            if (symbol in angles or everything) and not meaning.has(sp.Piecewise):
+                expression = sp.expand(expression).subs(symbol, meaning)
+        return tidy(expression.subs({dummy: f for f, dummy in plain.items()}))
 
     def square(self, expression: sp.Expr) -> sp.Expr:
         """Remember that `expression` is a sum of squares."""
@@ -68,9 +70,13 @@ class Scalars:
         return all(bool(e.is_nonnegative) or e in self._nonnegative for e in expressions)
 
     def root(self, x: sp.Expr) -> sp.Expr:
-        if x.is_Symbol or x.is_number:
-            return sp.sqrt(x)
-        return self.name("r", sp.sqrt(x), positive=True) if not x.is_Mul or self.definitions else sp.sqrt(x)
+        monomial = all(base.is_Symbol or base.is_number for base, _ in (f.as_base_exp() for f in sp.Mul.make_args(x)))
+        return sp.sqrt(x) if monomial else self.name("r", sp.sqrt(x), positive=True)
+
+    def angle(self, x: sp.Expr) -> sp.Expr:
+        """A name for x, or a multiple of one."""
+        factor, rest = x.as_coeff_Mul()
+        return factor * (rest if rest.is_Symbol else self.name("theta", rest, positive=True))
 
     def compare(self, relation: type[sp.Rel], a: sp.Expr, b: sp.Expr) -> sp.Basic:
         """True, False, or the open relation."""

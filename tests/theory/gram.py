@@ -8,7 +8,7 @@ import sympy as sp
 
 def evaluate(step, expression, vectors, values):
     """`expression` in Gram entries, at `vectors` by atom and `values` by symbol; names stand for what they were defined as."""
-    numbers = dict(values)
+    numbers, vectors = dict(values), dict(vectors)
 
     def number(symbol):
         if symbol not in numbers:
@@ -17,8 +17,13 @@ def evaluate(step, expression, vectors, values):
             else:
                 norm = re.fullmatch(r"\|(.+)\|\^2", symbol.name)
                 a, b = (norm[1], norm[1]) if norm else re.fullmatch(r"<(.+),(.+)>", symbol.name).groups()
-                numbers[symbol] = float(np.sum(vectors[a] * vectors[b]))
+                numbers[symbol] = float(np.sum(place(a) * place(b)))
         return numbers[symbol]
+
+    def place(atom):
+        if atom not in vectors:
+            vectors[atom] = combine(step, step.algebra.composites[atom], vectors, values)
+        return vectors[atom]
 
     def at(formula):
         return float(sp.sympify(formula).subs({s: number(s) for s in formula.free_symbols}))
@@ -28,4 +33,6 @@ def evaluate(step, expression, vectors, values):
 
 def combine(step, vector, vectors, values):
     """A formal vector at `vectors`."""
-    return sum(evaluate(step, c, vectors, values) * vectors[a] for a, c in vector.terms.items())
+    composites = step.algebra.composites
+    place = {a: combine(step, composites[a], vectors, values) if a in composites else vectors[a] for a in vector.terms}
+    return sum(evaluate(step, c, vectors, values) * place[a] for a, c in vector.terms.items())
