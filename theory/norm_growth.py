@@ -44,6 +44,7 @@ class NormGrowth:
         cross: <w, s> in terms of Gram entries: 0 for a projected step, and -lr momentum <w, m> for SGD with momentum.
         recursion: what <w', m'> is, for each buffer m that `cross` needs.
         open_because: why there is no recursion or no closed form; empty if there is.
+        first: the law of the first step, from the state that `init` returns; it may differ, as torch.optim's dampening does.
     """
 
     name: str
@@ -53,6 +54,7 @@ class NormGrowth:
     cross: sp.Expr
     recursion: Mapping[sp.Symbol, sp.Expr]
     open_because: str = ""
+    first: NormGrowth | None = None
 
     @property
     def constant(self) -> bool:
@@ -110,6 +112,16 @@ class NormGrowth:
             return None
         return z, matrix, rest
 
+    @cached_property
+    def starts_alike(self) -> bool:
+        """Whether the first step follows the recursion too, with all products of the buffers 0."""
+        if self.first is None:
+            return True
+        past = {f"<{a},{b}>" for m in self.step.buffers for a, b in ((m, "s"), ("w", m))}
+        zero = {s: 0 for s in sp.Add(*self.recursion.values()).free_symbols if s.name in past}
+        pairs = [(self.kappa, self.first.kappa), *((e, self.first.recursion.get(u, sp.nan)) for u, e in self.recursion.items())]
+        return all(tidy(generic.subs(zero) - first) == 0 for generic, first in pairs)
+
     @property
     def _constants(self) -> set[sp.Symbol]:
         return {*self.step.traced.symbols.values()}
@@ -123,7 +135,7 @@ class NormGrowth:
         Args:
             varying: names of the hyper-parameters that follow a schedule; `lr` becomes lr[k].
         """
-        if self.system is None or len(self.system[0]) > 1:
+        if self.system is None or len(self.system[0]) > 1 or not self.starts_alike:
             return None
         start, summand = self._solution(self.system[1][0, 0], varying)
         return sp.Eq(sp.IndexedBase(self.system[0][0])[t], start + sp.Sum(summand, (k, 0, t - 1)), evaluate=False)
@@ -134,8 +146,10 @@ class NormGrowth:
         With z' = a z + b the recursion and F(t) the closed form: F(0) is the start value, and F(t+1) - a F(t) - b
         vanishes, summand by summand for k < t, and for the new summand k = t. The factor a is kept as a symbol.
         """
-        if self.system is None or len(self.system[0]) > 1:
-            raise ValueError(f"{self.name}: there is no closed form to prove: {self.open_because or 'more than one unknown'}")
+        if self.system is None or len(self.system[0]) > 1 or not self.starts_alike:
+            raise ValueError(
+                f"{self.name}: there is no closed form to prove: {self.open_because or 'several unknowns, or another first step'}"
+            )
         (unknown,), matrix, rest = self.system
         factor = sp.Symbol("a", positive=True)
         if self._moving(matrix[0, 0], varying):
@@ -188,8 +202,13 @@ class NormGrowth:
             lines.append(f"  closed      {show(closed.lhs)} = {show(closed.rhs)}")
         elif self.system is not None:
             z, matrix, rest = self.system
-            lines.append(f"  closed      z[t] = A^t z[0] + Sum(A^(t-1-k) b[k], (k, 0, t - 1)) with z = {show(z)}")
+            begin = 0 if self.starts_alike else 1
+            power = "A^t z[0]" if begin == 0 else "A^(t-1) z[1]"
+            lines.append(f"  closed      z[t] = {power} + Sum(A^(t-1-k) b[k], (k, {begin}, t - 1)) with z = {show(z)}")
             lines.append(f"              A = {show(matrix.tolist())}, b = {show([*rest])}")
+        if self.first is not None and not self.starts_alike:
+            lines.append(f"  first step  w' = {self.first.kept} + s,  s = {self.first.drive}")
+            lines += [f"              {_primed(u)} = {show(e)}" for u, e in self.first.recursion.items()]
         lines += [f"  open        {self.open_because}"] if self.open_because else []
         return "\n".join([*lines, *(f"  assumes     {a}" for a in self.assumptions)])
 
@@ -234,7 +253,15 @@ def norm_growth(recipe: str | Recipe | Trace, *, scale_invariant: bool = True, *
         TraceError: the step cannot be traced, or holds an operation that has no meaning on symbols.
     """
     traced = recipe if isinstance(recipe, Trace) else trace(recipe, **given)
-    step = one_step(traced, scale_invariant=scale_invariant)
+    growth = _derive(one_step(traced, scale_invariant=scale_invariant))
+    if growth.constant or not growth.step.states:
+        return growth
+    return replace(growth, first=_derive(one_step(traced, scale_invariant=scale_invariant, first=True)))
+
+
+def _derive(step: OneStep) -> NormGrowth:
+    """The law of one step on symbols."""
+    traced = step.traced
     hypers = {*traced.symbols.values(), *(sp.Symbol(n, positive=True) for n, v in step.states.items() if not isinstance(v, Vector))}
     along = sp.expand(step.weight["w"])
     keep = sp.Add(*(term for term in sp.Add.make_args(along) if term.free_symbols <= hypers))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,7 +52,8 @@ def run(law: NormGrowth, task: Task, steps: int, seed: int = 0, **hypers: Any) -
     """Train on `task` by the recipe's own step, and measure each weight's units."""
     generator = torch.Generator().manual_seed(seed)
     rule = law.step.traced.recipe(**{**law.step.traced.structure, **hypers})
-    keep = 1 - float(sp.lambdify([], law.kappa.subs(law.step.traced.values(**hypers)))())
+    values = law.step.traced.values(**hypers)
+    keep, keep_first = (1 - float(stage.kappa.subs(values)) for stage in (law, law.first or law))
     weights = task.start(generator)
     states = {name: rule.init(w) for name, w in weights.items()}
     letters = dict(zip(law.step.traced.outputs[1:], law.step.states, strict=True))
@@ -61,13 +62,13 @@ def run(law: NormGrowth, task: Task, steps: int, seed: int = 0, **hypers: Any) -
     def note(name: str, what: str, value: torch.Tensor) -> None:
         rows[name].setdefault(what, []).append(_view(task, name).units(value).numpy())
 
-    for _ in range(steps):
+    for time in range(steps):
         leaves = {name: w.clone().requires_grad_() for name, w in weights.items()}
         grads = torch.autograd.grad(task.loss(leaves, generator), [*leaves.values()])
         for (name, w), grad in zip([*weights.items()], grads, strict=True):
             view = _view(task, name)
             new, state = rule.step(w, grad, states[name])
-            step = new - keep * w
+            step = new - (keep if time else keep_first) * w
             note(name, "|w|^2", view.inner(w, w))
             note(name, "radial", view.inner(w, grad).abs())
             note(name, "scale", view.norm(w) * view.norm(grad))
@@ -94,19 +95,29 @@ def predict(law: NormGrowth, measured: Trajectory, **hypers: Any) -> Array:
     leaves an identity to check.
     """
     values = law.step.traced.values(**hypers)
-    cross, recursion = law.cross, dict(law.recursion)
-    if law.open_because:
-        cross, recursion = sp.Symbol("<w,s>", real=True), {}
-    equations = [law.law.rhs.subs(law.cross, cross) if law.constant else (1 - law.kappa) ** 2 * W + S + 2 * (1 - law.kappa) * cross]
-    equations = [e.subs(values) for e in (*equations, *recursion.values())]
-    inputs = sorted({s for e in equations for s in e.free_symbols} - {W, *recursion}, key=str)
-    follow = sp.lambdify([W, *recursion, *inputs], equations, "numpy")
-    state = [measured.squared_norm[0], *(np.zeros_like(measured.squared_norm[0]) for _ in recursion)]
+    unknowns = [] if law.open_because else [*law.recursion]
+    generic = _follower(law, unknowns, values)
+    follow = generic if law.first is None else _follower(law.first, unknowns, values)
+    state = [measured.squared_norm[0], *(np.zeros_like(measured.squared_norm[0]) for _ in unknowns)]
     predicted = [state[0]]
     for time in range(len(measured.squared_norm) - 1):
-        state = follow(*state, *(measured.products[str(s)][time] for s in inputs))
+        state = follow(state, {name: values[time] for name, values in measured.products.items()})
         predicted.append(state[0])
-    return np.stack([np.broadcast_to(p, measured.squared_norm[0].shape) for p in predicted])
+        follow = generic
+    return np.stack(predicted)
+
+
+def _follower(
+    law: NormGrowth, unknowns: list[sp.Symbol], values: dict[sp.Symbol, float]
+) -> Callable[[list[Array], dict[str, Array]], list[Array]]:
+    """The recursion of |w|^2 and `unknowns` as a function of their values and of the measured products."""
+    keep = 1 - law.kappa
+    cross = sp.Symbol("<w,s>", real=True) if law.open_because else law.cross
+    squared = W if law.constant else keep**2 * W + S + 2 * keep * cross
+    equations = [e.subs(values) for e in (squared, *(law.recursion[u] for u in unknowns))]
+    inputs = sorted({s for e in equations for s in e.free_symbols} - {W, *unknowns}, key=str)
+    compiled = sp.lambdify([W, *unknowns, *inputs], equations, "numpy")
+    return lambda state, products: [np.broadcast_to(x, state[0].shape) for x in compiled(*state, *(products[str(s)] for s in inputs))]
 
 
 @dataclass(frozen=True)

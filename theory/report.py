@@ -190,7 +190,10 @@ def _law_rows(law: NormGrowth) -> Iterator[Row]:
             f"NOT proved: {failed}" if failed else "proved by induction for every t", good=not failed,
         )  # fmt: skip
     else:
-        why = law.open_because or "several unknowns: z_t is a sum of powers of the matrix A, see repr(norm_growth(...))"
+        why = (
+            law.open_because
+            or "several unknowns (z_t is a sum of powers of the matrix A), or another first step: see repr(norm_growth(...))"
+        )
         yield Row(law.name, "closed form", "", f"not applicable: {why}")
 
 

@@ -38,8 +38,6 @@ def beta_squared(
     return chain(r.CoupledDecay(weight_decay), r.HeavyBall(momentum**2, dampening, nesterov), r.StepSize(lr))
 
 
-def ascent(
-    lr: Scalar = 0.1, momentum: Scalar = 0.9, dampening: Scalar = 0.0, weight_decay: Scalar = 0.0, nesterov: bool = False
-) -> Rule:
+def ascent(lr: Scalar = 0.1, momentum: Scalar = 0.9, dampening: Scalar = 0.0, weight_decay: Scalar = 0.0, nesterov: bool = False) -> Rule:
     """A decay of the wrong sign that hyper-parameters do not switch off."""
     return chain(r.HeavyBall(momentum, dampening, nesterov), r.CoupledDecay(0.01), r.StepSize(lr))

@@ -7,8 +7,8 @@ from spherenorm import chain
 from spherenorm import rules as r
 from spherenorm.registry import names
 from tests.theory import faults
-from theory import norm_growth
-from theory.norm_growth import W, S
+from theory import norm_growth, trace
+from theory.norm_growth import S, W
 
 lr, beta, wd, rho = (sp.Symbol(n, positive=True) for n in ("lr", "momentum", "weight_decay", "wd_ratio"))
 X = sp.Symbol("<w,m>", real=True)
@@ -46,9 +46,7 @@ def test_momentum_and_decay():
     assert same(norm_growth("sgdw", dampening=0.0).recursion[X], (1 - lr * wd) * beta * X - S / lr)
     assert same(norm_growth("sgdw").kappa, lr * wd)
     assert same(norm_growth("sgdp").kappa, lr * wd * rho / (1 - beta))
-    assert norm_growth("sgdp").law.rhs == S + W * (1 - lr * wd * rho / (1 - beta)) ** 2 or same(
-        norm_growth("sgdp").law.rhs, S + W * (1 - lr * wd * rho / (1 - beta)) ** 2
-    )
+    assert same(norm_growth("sgdp").law.rhs, S + W * (1 - lr * wd * rho / (1 - beta)) ** 2)
     assert norm_growth("sgdg").constant
     assert norm_growth("adamg").constant
 
@@ -71,7 +69,7 @@ def test_order_of_the_chain_matters_under_a_schedule():
     def inside(lr=0.1, momentum=0.9):
         return chain(r.StepSize(lr), r.HeavyBall(momentum))
 
-    k, t = sp.symbols("k t", integer=True, nonnegative=True)
+    k = sp.Symbol("k", integer=True, nonnegative=True)
     rate = sp.IndexedBase(lr)
     assert not norm_growth(inside).closed_form(varying=("lr",)).has(rate[k])
     assert norm_growth("sgd", **PLAIN).closed_form(varying=("lr",)).has(rate[k])
@@ -118,11 +116,19 @@ def test_entrywise_directions_are_any_vector():
     assert norm_growth("adamp").cross == 0
 
 
+def test_a_first_step_of_another_kind_is_told():
+    assert norm_growth("sgd", weight_decay=0.0).starts_alike
+    dampened = norm_growth("sgd")
+    assert not dampened.starts_alike
+    assert same(dampened.first.kappa, lr * wd)
+    assert "first step" in repr(dampened)
+    assert norm_growth("sgd", weight_decay=0.0, nesterov=True).closed_form() is None
+    assert norm_growth("sgd", nesterov=True, **PLAIN).closed_form() is not None
+
+
 def test_release_buffer_forgets():
     assert same(norm_growth("sgdp", project_buffer=True).recursion[X], -S / lr)
 
 
 def test_dimension_does_not_matter():
-    from theory import trace
-
     assert str(norm_growth(trace("sgdp", dimension=3))) == str(norm_growth(trace("sgdp", dimension=8)))

@@ -52,7 +52,9 @@ def test_a_function_that_is_no_recipe():
 
 class Branching(Rule):
     def update(self, update, state):
-        return (update, {}) if update.grad.sum() > 0 else (update, {})
+        if update.grad.sum() > 0:
+            update = type(update)(update.weight, update.grad, -update.direction)
+        return update, {}
 
 
 class Unknown(Rule):
