@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from experiments.runner import Run
 from experiments.studies import norm_growth
-from spherenorm.registry import defaults, find_recipe, names
+from spherenorm.registry import build, defaults, find_recipe, names
 
 STUDIES = {norm_growth.NAME: norm_growth}
 
@@ -46,7 +46,7 @@ def run(
     chosen = optimizers.split(",") if optimizers is not None else list(norm_growth.OPTIMIZERS)
     for optimizer in chosen:
         try:
-            find_recipe(optimizer)(**norm_growth.OPTIMIZERS.get(optimizer, {}))
+            build(find_recipe(optimizer), norm_growth.OPTIMIZERS.get(optimizer, {}))
         except (ValueError, TypeError) as error:
             raise typer.BadParameter(str(error), param_hint="--optimizers") from None
     seed_list, folder = _parse_seeds(seeds), out / norm_growth.NAME

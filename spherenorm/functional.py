@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.func import grad_and_value, vmap
 from torch.utils._pytree import tree_map
 
-from spherenorm.registry import Recipe, defaults, find_recipe, reference
+from spherenorm.registry import Recipe, build, defaults, find_recipe, reference
 from spherenorm.rule import Rule, State
 
 __all__ = ["Sweep", "init", "step", "sweep"]
@@ -98,7 +98,7 @@ def sweep(
         raise ValueError(f"steps must be at least 1, got {steps}")
 
     def one_step(point: dict[str, Any], weights: Params, state: dict[str, State], batch: Any) -> Any:
-        rule = function(**point, **fixed)
+        rule = build(function, {**point, **fixed})
         grads, value = grad_and_value(loss)(weights, *batch)
         new_weights, new_state = step(rule, weights, grads, state)
         return new_weights, new_state, value, record(weights, new_weights) if record else ()
@@ -107,7 +107,7 @@ def sweep(
     over_points = vmap(over_seeds, in_dims=(0, 0, 0, None), randomness="different")
 
     def start(point: dict[str, Any], weights: Params) -> dict[str, State]:
-        return init(function(**point, **fixed), weights)
+        return init(build(function, {**point, **fixed}), weights)
 
     state = vmap(vmap(start, in_dims=(None, 0)), in_dims=(0, None))(points, dict(params))
     weights = {name: weight.expand(count, *weight.shape) for name, weight in params.items()}

@@ -18,12 +18,13 @@ from torch import Tensor
 from torch.optim.optimizer import Optimizer, ParamsT
 
 from spherenorm import recipes
-from spherenorm.registry import Recipe, defaults, find_recipe, reference
+from spherenorm.compile import step_compiled
+from spherenorm.registry import Recipe, build, defaults, find_recipe, reference
 from spherenorm.rule import Rule
 
 __all__ = ["SGD", "SGDG", "SGDP", "SGDW", "Adam", "AdamG", "AdamP", "AdamW", "RMSprop", "RecipeOptimizer", "torch_optimizer"]
 
-_NOT_HYPER_PARAMETERS = ("params", "param_names", "recipe", "maximize")
+_NOT_HYPER_PARAMETERS = ("params", "param_names", "recipe", "maximize", "compile")
 
 
 class RecipeOptimizer(Optimizer):
@@ -33,6 +34,8 @@ class RecipeOptimizer(Optimizer):
         params: parameters, named parameters, or param_groups. A group may override any hyper-parameter, and may name
             another recipe under "recipe" (a registered name or `module:function`), whose own defaults then hold for it.
         maximize: ascend instead of descend.
+        compile: step by compiled code, in place: the same rule at the speed of a hand-written kernel (the first step
+            takes seconds; kernels are cached on disk). See `spherenorm.compile`.
         *args, **hyper_parameters: those of the recipe, in its order.
 
     The state of a parameter is its rule's, under the rule's names; in half precision it is kept in float32.
@@ -44,10 +47,11 @@ class RecipeOptimizer(Optimizer):
 
     recipe: ClassVar[Recipe]
 
-    def __init__(self, params: ParamsT, *args: Any, maximize: bool = False, **hyper_parameters: Any) -> None:
+    def __init__(self, params: ParamsT, *args: Any, maximize: bool = False, compile: bool = False, **hyper_parameters: Any) -> None:
         bound = inspect.signature(self.recipe).bind(*args, **hyper_parameters)
         bound.apply_defaults()
-        super().__init__(params, {**bound.arguments, "maximize": maximize, "recipe": reference(self.recipe)})
+        shared = {"maximize": maximize, "compile": compile, "recipe": reference(self.recipe)}
+        super().__init__(params, {**bound.arguments, **shared})
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group; see the class. Its `params` may be a tensor, tensors, or (name, tensor) pairs."""
@@ -60,7 +64,14 @@ class RecipeOptimizer(Optimizer):
         group["recipe"] = reference(recipe)
         if recipe is not self.recipe and find_recipe(group["recipe"]) is not recipe:
             raise ValueError(f"recipe {group['recipe']!r} of a param_group must be importable by that name")
-        group_defaults = self.defaults if recipe is self.recipe else {**defaults(recipe), "maximize": self.defaults["maximize"]}
+        group_defaults = (
+            self.defaults
+            if recipe is self.recipe
+            else {
+                **defaults(recipe),
+                **{name: self.defaults[name] for name in ("maximize", "compile")},
+            }
+        )
         for name, default in group_defaults.items():
             if group.setdefault(name, default) is inspect.Parameter.empty:
                 raise ValueError(f"recipe {group['recipe']!r} needs {name}, and the param_group does not set it")
@@ -90,14 +101,15 @@ class RecipeOptimizer(Optimizer):
         rules = [self._rule(group) for group in self.param_groups]
         self._check_gradients()
         for rule, group in zip(rules, self.param_groups, strict=True):
-            for weight in group["params"]:
-                if weight.grad is None:
-                    continue
-                grad = -weight.grad if group["maximize"] else weight.grad
-                state = self.state[weight]
-                if not state or not state.keys() >= set(rule.state_names):  # a first step, or a rule that a schedule has switched on
-                    state = {**rule.init(weight), **state}
-                moved, self.state[weight] = rule.step(weight, grad, state)
+            weights = [weight for weight in group["params"] if weight.grad is not None]
+            grads = [-weight.grad if group["maximize"] else weight.grad for weight in weights]
+            for weight in weights:
+                self._complete_state(weight, rule)
+            if group["compile"]:
+                step_compiled(self._recipe(group), self._hyper_parameters(group), weights, grads, [self.state[w] for w in weights])
+                continue
+            for weight, grad in zip(weights, grads, strict=True):
+                moved, self.state[weight] = rule.step(weight, grad, self.state[weight])
                 weight.copy_(moved)
         return loss
 
@@ -140,16 +152,26 @@ class RecipeOptimizer(Optimizer):
             return _unpickle, (cls.recipe, cls.__name__), self.__getstate__()
         return super().__reduce_ex__(protocol)
 
+    def _recipe(self, group: Mapping[str, Any]) -> Recipe:
+        return self.recipe if group["recipe"] == reference(self.recipe) else find_recipe(group["recipe"])
+
+    def _hyper_parameters(self, group: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: group[name] for name in defaults(self._recipe(group))}
+
     def _rule(self, group: Mapping[str, Any]) -> Rule:
         """The group's rule at its present hyper-parameters."""
-        own = group["recipe"] == reference(self.recipe)
-        recipe = self.recipe if own else find_recipe(group["recipe"])
-        hyper_parameters = {name: group[name] for name in defaults(recipe)}
+        recipe, hyper_parameters = self._recipe(group), self._hyper_parameters(group)
         for name, default in defaults(recipe).items():
             value = hyper_parameters[name]
             if name == "betas" and isinstance(default, tuple) and (not isinstance(value, tuple | list) or len(value) != len(default)):
                 raise ValueError(f"betas must be {len(default)} numbers, got {value!r}")
-        return recipe(**hyper_parameters)
+        return build(recipe, hyper_parameters)
+
+    def _complete_state(self, weight: Tensor, rule: Rule) -> None:
+        """At a first step, and where a schedule has switched a rule on or off."""
+        state = self.state[weight]
+        if not state or state.keys() != set(rule.state_names):
+            self.state[weight] = {name: state.get(name, fresh) for name, fresh in rule.init(weight).items()}
 
     def _check_dtypes(self, params: Any) -> None:
         first = sum(len(group["params"]) for group in self.param_groups)
@@ -222,8 +244,8 @@ def _optimizer_class(function: Recipe, name: str) -> type[RecipeOptimizer]:
     cls = type(name, (RecipeOptimizer,), {"recipe": staticmethod(function), "__doc__": doc, "__module__": function.__module__})
     hyper_parameters = inspect.signature(function).parameters.values()
     params = inspect.Parameter("params", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    maximize = inspect.Parameter("maximize", inspect.Parameter.KEYWORD_ONLY, default=False)
-    cls.__signature__ = inspect.Signature([params, *hyper_parameters, maximize])  # type: ignore[attr-defined]
+    shared = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False) for name in ("maximize", "compile")]
+    cls.__signature__ = inspect.Signature([params, *hyper_parameters, *shared])  # type: ignore[attr-defined]
     return cls
 
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from spherenorm.rule import Rule
 
-__all__ = ["Recipe", "defaults", "find_recipe", "names", "recipe", "reference"]
+__all__ = ["Recipe", "build", "defaults", "find_recipe", "names", "recipe", "reference"]
 
 Recipe = Callable[..., Rule]
 
@@ -63,6 +63,14 @@ def find_recipe(spec: str | Recipe) -> Recipe:
         functions = [n for n, f in vars(module).items() if inspect.isfunction(f)]
         raise ValueError(f"recipe {spec!r}: module {module_name!r} has no function {function_name!r}; {_nearest(function_name, functions)}")
     return found  # type: ignore[no-any-return]
+
+
+def build(function: Recipe, hyper_parameters: Mapping[str, Any]) -> Rule:
+    """The rule that a recipe makes of its hyper-parameters; TypeError if what it returns is no rule."""
+    rule = function(**hyper_parameters)
+    if not isinstance(rule, Rule):
+        raise TypeError(f"recipe {reference(function)!r} must return a rule, it returned {rule!r}")
+    return rule
 
 
 def reference(function: Recipe) -> str:

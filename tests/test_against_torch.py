@@ -52,6 +52,17 @@ def test_rmsprop(flags, scale):
 @pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW", "RMSprop"])
 def test_arguments_and_defaults_are_those_of_torch(name):
     ours, theirs = (getattr(module, name)([torch.zeros(2, 2)]).defaults for module in (optim, torch.optim))
-    shared = ours.keys() - {"recipe"}
+    shared = ours.keys() - {"recipe", "compile"}
     assert shared <= theirs.keys()
     assert {key: ours[key] for key in shared} == {key: theirs[key] for key in shared}
+
+
+def test_dampening_starts_with_the_first_gradient_even_if_some_of_it_is_zero():
+    weights, others = (torch.ones(3, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    settings = {"lr": 0.1, "momentum": 0.9, "dampening": 0.5}
+    ours, theirs = optim.SGD([weights], **settings), torch.optim.SGD([others], **settings)
+    for _ in range(3):
+        weights.grad = others.grad = torch.tensor([1.0, 0.0, 2.0], dtype=torch.float64)
+        ours.step()
+        theirs.step()
+    torch.testing.assert_close(weights, others, rtol=1e-15, atol=0)

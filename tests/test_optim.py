@@ -18,6 +18,10 @@ def weight(*shape):
     return torch.ones(shape or (3, 2), requires_grad=True)
 
 
+def no_rule(lr=0.1):
+    return 3
+
+
 class Frozen:
     """Whether an optimizer and its weights are as they were."""
 
@@ -73,6 +77,7 @@ def test_bad_values_are_named(make, message):
         (lambda: optim.SGD([weight(), torch.ones(2, 3, dtype=torch.complex64)]), r"parameter 1 of shape \(2, 3\) is complex"),
         (lambda: optim.SGD([("scale", torch.ones(4, dtype=torch.int64))]), r"parameter 0 \(scale\) of shape \(4,\) is integer"),
         (lambda: optim.SGD(weight()), "params argument"),
+        (lambda: sn.torch_optimizer(no_rule)([weight()]), "recipe 'tests.test_optim:no_rule' must return a rule, it returned 3"),
     ],
 )
 def test_bad_types_are_named(make, message):
@@ -124,7 +129,7 @@ def test_a_group_may_name_another_recipe():
         nesterov=True,
         weight_decay=0.1,
     )
-    assert optimizer.param_groups[0].keys() == {"params", "recipe", "maximize", "lr", "momentum", "nu", "alpha", "view"}
+    assert optimizer.param_groups[0].keys() == {"params", "recipe", "maximize", "compile", "lr", "momentum", "nu", "alpha", "view"}
     assert optimizer.param_groups[0]["momentum"] == 0.9
     sphere, flat = sn.recipes.sgdg(lr=0.15), sn.recipes.sgd(lr=0.01, momentum=0.8, nesterov=True, weight_decay=0.1)
     sphere_state, flat_state = sphere.init(conv), flat.init(bias)
@@ -156,7 +161,7 @@ def test_a_users_recipe_becomes_an_optimizer_that_pickles(monkeypatch):
     HalfStep = sn.torch_optimizer("users_module:half_step")
     assert HalfStep.__name__ == "HalfStep"
     assert "Half of a gradient step." in HalfStep.__doc__
-    assert str(inspect.signature(HalfStep)) == "(params, lr=0.1, *, maximize=False)"
+    assert str(inspect.signature(HalfStep)) == "(params, lr=0.1, *, maximize=False, compile=False)"
     w = weight()
     w.grad = torch.ones_like(w)
     optimizer = HalfStep([w], 0.4)

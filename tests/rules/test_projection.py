@@ -165,3 +165,19 @@ def test_projection_and_ratio_need_a_test_before_them():
     for rule in (rules.RadialProjection(), rules.DecoupledDecay(0.1, invariant_ratio=0.1)):
         with pytest.raises(ValueError, match="needs a ScaleInvarianceTest before it"):
             chain(rule).step(weight, weight, {})
+
+
+@pytest.mark.parametrize(("share", "passes"), [(0.9, True), (1.1, False)])
+@pytest.mark.parametrize("view", ["channel", "layer", "dim=1", "groups=2"])
+def test_the_threshold_is_delta_over_the_root_of_the_units_dimension(view, share, passes):
+    """Every unit's cosine is `share` of delta / sqrt(dim(unit)): the only thing that decides."""
+    delta, v = 0.3, as_view(view)
+    generator = torch.Generator().manual_seed(0)
+    weight, tangent = (torch.randn(4, 6, 2, generator=generator, dtype=torch.float64) for _ in range(2))
+    unit = weight / v.norm(weight)
+    tangent = tangent - v.radial_coefficient(weight, tangent) * weight
+    tangent = tangent / v.norm(tangent)
+    cosine = share * delta / math.sqrt(v.rows(weight).shape[1])
+    grad = cosine * unit + math.sqrt(1 - cosine**2) * tangent
+    for per in ("tensor", "unit"):
+        assert decide(weight, grad, delta=delta, views=(view,), per=per)[view].all() == passes

@@ -1,0 +1,245 @@
+"""The step of a rule as a graph of scalar, per-unit and elementwise values: what a compiler needs to know of it.
+
+The graph is traced from the rule's own `step`, so the rule stays the one definition. Numbers that depend on a weight's
+shape (delta / sqrt(dim)) and hyper-parameters become arguments, so that all shapes and values share one kernel.
+"""
+
+from __future__ import annotations
+
+import enum
+import operator
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from spherenorm.registry import Recipe, build
+from spherenorm.rule import is_zero
+
+__all__ = ["Extent", "Node", "StepGraph", "UnsupportedGraphError", "fill", "flatten_numbers", "trace"]
+
+
+class UnsupportedGraphError(Exception):
+    """The step holds an operation that this compiler has no word for."""
+
+
+class Extent(enum.IntEnum):
+    """How many values a node has for a weight of shape (C, ...): one, one per index of dimension 0, or one per entry."""
+
+    SCALAR = 0
+    ROW = 1
+    FULL = 2
+
+
+@dataclass(frozen=True)
+class Node:
+    """One value of the step.
+
+    Attributes:
+        index: its place in the graph; arguments have smaller ones.
+        op: "weight", "grad", "state", "number" (an argument of the kernel), "sum", "any", "all", or an elementwise operation.
+        arguments: indices of the nodes it is computed from.
+        extent: how many values it has.
+        boolean: whether they are truth values.
+        detail: a state's name, a number's place among the arguments, an exponent.
+    """
+
+    index: int
+    op: str
+    arguments: tuple[int, ...]
+    extent: Extent
+    boolean: bool = False
+    detail: Any = None
+
+
+@dataclass
+class StepGraph:
+    """The nodes of one step; `outputs` are the indices of the new weight ("weight") and of the new states by name.
+
+    `literals` are the numbers that the trace found besides the hyper-parameters; they follow those among the kernel's
+    arguments and may differ from shape to shape, while the nodes do not.
+    """
+
+    nodes: list[Node] = field(default_factory=list)
+    outputs: dict[str, int] = field(default_factory=dict)
+    literals: list[float] = field(default_factory=list)
+
+
+ELEMENTWISE = {
+    "aten.add.Tensor": "add", "aten.add.Scalar": "add", "aten.sub.Tensor": "sub", "aten.sub.Scalar": "sub",
+    "aten.rsub.Scalar": "rsub", "aten.rsub.Tensor": "rsub", "aten.mul.Tensor": "mul", "aten.mul.Scalar": "mul",
+    "aten.div.Tensor": "div", "aten.div.Scalar": "div", "aten.neg.default": "neg", "aten.abs.default": "abs",
+    "aten.reciprocal.default": "reciprocal", "aten.sqrt.default": "sqrt", "aten.rsqrt.default": "rsqrt",
+    "aten.square.default": "square", "aten.sign.default": "sign", "aten.exp.default": "exp", "aten.log.default": "log",
+    "aten.sin.default": "sin", "aten.cos.default": "cos", "aten.tanh.default": "tanh", "aten.sinc.default": "sinc",
+    "aten.maximum.default": "max", "aten.minimum.default": "min", "aten.clamp_min.default": "max", "aten.clamp_max.default": "min",
+    "aten.lt.Tensor": "lt", "aten.lt.Scalar": "lt", "aten.le.Tensor": "le", "aten.le.Scalar": "le",
+    "aten.gt.Tensor": "gt", "aten.gt.Scalar": "gt", "aten.ge.Tensor": "ge", "aten.ge.Scalar": "ge",
+    "aten.eq.Tensor": "eq", "aten.eq.Scalar": "eq", "aten.ne.Tensor": "ne", "aten.ne.Scalar": "ne",
+    "aten.bitwise_and.Tensor": "and", "aten.logical_and.default": "and", "aten.bitwise_or.Tensor": "or",
+    "aten.logical_or.default": "or", "aten.bitwise_not.default": "not", "aten.logical_not.default": "not",
+    "aten.where.self": "where", "aten.pow.Scalar": "pow", "aten.pow.Tensor_Tensor": "pow", "aten.pow.Tensor_Scalar": "pow",
+}  # fmt: skip
+BOOLEAN = {"lt", "le", "gt", "ge", "eq", "ne", "and", "or", "not"}
+TRANSPARENT = {"aten._to_copy.default", "aten.detach.default", "aten.alias.default", "aten.clone.default", "aten.lift_fresh_copy.default"}
+CONSTANT = {"aten.scalar_tensor.default": 0, "aten.full.default": 1, "aten.full_like.default": 1}
+
+
+def flatten_numbers(hyper_parameters: Mapping[str, Any]) -> tuple[list[float], Any]:
+    """The numbers among hyper-parameters that may change from step to step, and the rest, which fixes the graph.
+
+    A 0 belongs to the rest, since rules leave its term out; not so a learning rate of 0, with which many schedules end.
+    """
+    numbers: list[float] = []
+
+    def take(value: Any, name: str) -> Any:
+        if isinstance(value, tuple | list):
+            return tuple(take(v, name) for v in value)
+        if isinstance(value, bool) or not isinstance(value, int | float | Tensor) or (is_zero(value) and name != "lr"):
+            return value
+        numbers.append(float(value))
+        return _Number(len(numbers) - 1)
+
+    return numbers, tuple((name, take(value, name)) for name, value in hyper_parameters.items())
+
+
+@dataclass(frozen=True)
+class _Number:
+    place: int
+
+
+def fill(value: Any, numbers: list[Tensor]) -> Any:
+    """The hyper-parameter that `value` of a structure stands for."""
+    if isinstance(value, _Number):
+        return numbers[value.place]
+    return tuple(fill(v, numbers) for v in value) if isinstance(value, tuple) else value
+
+
+def trace(recipe: Recipe, structure: Any, count: int, shape: tuple[int, ...], dtype: torch.dtype) -> StepGraph:
+    """The graph of one step of a weight of that shape.
+
+    Args:
+        recipe: whose step.
+        structure: the second result of `flatten_numbers`; `count` numbers fill it.
+        shape, dtype: of the weight; nothing of that size is allocated.
+
+    Raises:
+        UnsupportedGraphError: naming the operation.
+    """
+    names: list[str] = []
+
+    def step(weight: Tensor, grad: Tensor, numbers: list[Tensor], states: list[Tensor]) -> list[Tensor]:
+        rule = build(recipe, {name: fill(value, numbers) for name, value in structure})
+        moved, state = rule.step(weight, grad, dict(zip(names, states, strict=True)))
+        return [moved, *(state[name] for name in names)]
+
+    with FakeTensorMode():
+        weight, grad = torch.empty(shape, dtype=dtype), torch.empty(shape, dtype=dtype)
+        numbers = [torch.empty((), dtype=torch.float64) for _ in range(count)]
+        rule = build(recipe, {name: fill(value, numbers) for name, value in structure})
+        state = rule.init(weight)
+        names.extend(state)
+        for name, value in state.items():
+            # Counters are kept in double, everything else in the type that is computed in.
+            expected = torch.float64 if value.ndim == 0 and shape else torch.float32 if dtype is torch.bfloat16 else dtype
+            if value.dtype is not expected and not (value.ndim == 0 and value.dtype is torch.float64):
+                raise UnsupportedGraphError(f"a state {name} of dtype {value.dtype}")
+        # Distinct lengths tell a state per unit from one per entry, whatever the weight's own shape.
+        probe = rule.init(torch.empty([2 + i for i in range(max(len(shape), 1))], dtype=dtype))
+        extents = {name: _state_extent(probe[name].shape) for name in names}
+    traced = make_fx(step, tracing_mode="fake")(weight, grad, numbers, list(state.values()))
+    return _Translation(traced.graph, names, extents, count, len(shape)).graph
+
+
+def _state_extent(shape: torch.Size) -> Extent:
+    full = tuple(2 + i for i in range(len(shape)))
+    if not shape:
+        return Extent.SCALAR
+    if tuple(shape) == full:
+        return Extent.FULL
+    if tuple(shape) == (2, *[1] * (len(shape) - 1)):
+        return Extent.ROW
+    raise UnsupportedGraphError(f"a state of shape {tuple(shape)} for a weight of shape {full}")
+
+
+class _Translation:
+    """From aten to `StepGraph`, with common subexpressions merged."""
+
+    def __init__(self, graph: fx.Graph, names: list[str], extents: dict[str, Extent], count: int, ndim: int) -> None:
+        self.graph, self.ndim, self.count = StepGraph(), ndim, count
+        self.known: dict[Any, int] = {}
+        self.of: dict[fx.Node, int] = {}
+        inputs: list[tuple[str, Extent, Any]] = [("weight", Extent.FULL, None), ("grad", Extent.FULL, None)]
+        inputs += [("number", Extent.SCALAR, place) for place in range(count)]
+        inputs += [("state", extents[name], name) for name in names]
+        placeholders = [node for node in graph.nodes if node.op == "placeholder"]
+        for node, (op, extent, detail) in zip(placeholders, inputs, strict=True):
+            self.of[node] = self._node(op, (), extent, False, detail)
+        for node in graph.nodes:
+            if node.op == "call_function":
+                self.of[node] = self._translate(node)
+            elif node.op == "get_attr":
+                raise UnsupportedGraphError(f"a tensor constant {node.target}")
+            elif node.op == "output":
+                results = [self._argument(result) for result in node.args[0]]
+                self.graph.outputs = dict(zip(["weight", *names], results, strict=True))
+
+    def _node(self, op: str, arguments: tuple[int, ...], extent: Extent, boolean: bool, detail: Any = None) -> int:
+        key = (op, arguments, extent, detail)
+        if key not in self.known:
+            self.known[key] = len(self.graph.nodes)
+            self.graph.nodes.append(Node(len(self.graph.nodes), op, arguments, extent, boolean, detail))
+        return self.known[key]
+
+    def _literal(self, value: float) -> int:
+        self.graph.literals.append(float(value))
+        return self._node("number", (), Extent.SCALAR, False, self.count + len(self.graph.literals) - 1)
+
+    def _argument(self, argument: Any) -> int:
+        if isinstance(argument, fx.Node):
+            return self.of[argument]
+        if isinstance(argument, bool | int | float):
+            return self._literal(argument)
+        raise UnsupportedGraphError(f"an argument {argument!r}")
+
+    def _translate(self, node: fx.Node) -> int:
+        name, arguments = str(node.target), node.args
+        if name in TRANSPARENT:
+            return self._argument(arguments[0])
+        if name in CONSTANT:
+            return self._argument(arguments[CONSTANT[name]])
+        if name in ("aten.zeros_like.default", "aten.ones_like.default"):
+            return self._literal(float("ones" in name))
+        if name in ("aten.any.default", "aten.all.default"):
+            source = self._argument(arguments[0])
+            if self.graph.nodes[source].extent is Extent.SCALAR:
+                return source
+            return self._node(name.split(".")[1], (source,), Extent.SCALAR, True)
+        if name == "aten.sum.dim_IntList":
+            return self._sum(self._argument(arguments[0]), arguments[1])
+        if name in ("aten.sum.default",):
+            return self._sum(self._argument(arguments[0]), list(range(self.ndim)))
+        if name == "aten.pow.Tensor_Scalar" and arguments[1] in (2, 0.5, 1):
+            op = {2.0: "square", 0.5: "sqrt", 1.0: "identity"}[float(arguments[1])]  # type: ignore[arg-type]
+            source = self._argument(arguments[0])
+            return source if op == "identity" else self._node(op, (source,), self.graph.nodes[source].extent, False)
+        if name not in ELEMENTWISE or node.kwargs.get("alpha", 1) != 1 or node.kwargs.get("rounding_mode"):
+            raise UnsupportedGraphError(f"{name} in the step")
+        op, sources = ELEMENTWISE[name], tuple(self._argument(a) for a in arguments)
+        extent = max(self.graph.nodes[s].extent for s in sources)
+        boolean = op in BOOLEAN or (op == "where" and all(self.graph.nodes[s].boolean for s in sources[1:]))
+        return self._node(op, sources, extent, boolean)
+
+    def _sum(self, source: int, dims: Any) -> int:
+        extent = self.graph.nodes[source].extent
+        reduced = {operator.index(d) % max(self.ndim, 1) for d in dims}
+        rows = set(range(1, self.ndim))
+        if reduced == rows | {0} and extent is not Extent.SCALAR:
+            return self._node("sum", (source,), Extent.SCALAR, False)
+        if reduced == rows and rows and extent is Extent.FULL:
+            return self._node("sum", (source,), Extent.ROW, False)
+        raise UnsupportedGraphError(f"a sum over dimensions {sorted(reduced)} of {self.ndim}")

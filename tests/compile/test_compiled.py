@@ -1,0 +1,275 @@
+"""Compiled steps against the eager rule, for every row of the conformance table."""
+
+import copy
+import warnings
+
+import pytest
+import torch
+
+import spherenorm as sn
+from spherenorm import optim
+from spherenorm import rules as r
+from spherenorm.compile import build, stepper
+from spherenorm.compile.build import BuildError, compiler
+from tests.conformance.table import ROWS, Row, parameters, set_gradients
+from tests.gradients import FAMILIES, gradient
+
+KERNEL_ROWS = [row for row in ROWS if row.cls not in (optim.SGDG, optim.AdamG)] + [
+    Row(optim.SGDG, {"alpha": 0.0}),
+    Row(optim.AdamG, {"alpha": 0.0, "nu": None}),
+    Row(optim.AdamP, {"views": ("layer",)}),
+    Row(optim.SGDP, {"momentum": 0.5, "views": ("channel",), "dampening": 0.5}),
+]
+SHAPES = ((6, 5), (4, 3, 3, 3), (70, 1001), (3, 70000), (5,), (5000,), (), (6, 1), (1, 6), (0, 4), (4, 0), (0,))
+
+
+def compilers():
+    try:
+        return compiler()
+    except BuildError:
+        return None
+
+
+pytestmark = pytest.mark.skipif(compilers() is None, reason="no C++ compiler")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _own_cache(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SPHERENORM_CACHE", str(tmp_path_factory.mktemp("kernels")))
+        yield
+
+
+@pytest.fixture
+def no_inductor(monkeypatch):
+    """Fail instead of falling back."""
+
+    def refuse(*_):
+        raise AssertionError("fell back to Inductor")
+
+    monkeypatch.setattr(stepper.Steps, "by_inductor", refuse)
+
+
+def assert_close(ours, theirs, dtype):
+    # float64 as the oracles elsewhere; float32 to a few roundings of the largest entries.
+    rtol, atol = (1e-12, 1e-12) if dtype is torch.float64 else (2e-5, 2e-6)
+    torch.testing.assert_close(ours, theirs, rtol=rtol, atol=atol)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["float64", "float32"])
+@pytest.mark.parametrize("row", KERNEL_ROWS, ids=lambda row: row.id)
+def test_kernels_step_as_the_rule(row, dtype, no_inductor):
+    for family in FAMILIES:
+        generator = torch.Generator().manual_seed(0)
+        eager = [torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype).requires_grad_() for shape in SHAPES]
+        fast = [w.detach().clone().requires_grad_() for w in eager]
+        slow_opt, fast_opt = row.cls(eager, **row.settings), row.cls(fast, compile=True, **row.settings)
+        for step in range(3):
+            for w, f in zip(eager, fast, strict=True):
+                kind = family if w.ndim > 1 and w.numel() else "random"
+                w.grad = f.grad = gradient(kind, w.detach(), torch.Generator().manual_seed(step), step)
+            slow_opt.step()
+            fast_opt.step()
+        for w, f in zip(eager, fast, strict=True):
+            assert_close(f, w, dtype)
+            for name, value in slow_opt.state[w].items():
+                scale = value.abs().max().clamp(min=1) if value.numel() else 1
+                assert_close(fast_opt.state[f][name] / scale, value / scale, dtype)
+
+
+@pytest.mark.parametrize("row", [Row(optim.SGDG), Row(optim.AdamP, {"views": ("dim=1",)})], ids=lambda row: row.id)
+def test_what_the_generator_cannot_say_goes_to_inductor(row):
+    torch._dynamo.reset()
+    eager = [torch.randn(shape, dtype=torch.float64).requires_grad_() for shape in ((6, 5), (4, 3))]
+    fast = [w.detach().clone().requires_grad_() for w in eager]
+    slow_opt, fast_opt = row.cls(eager, **row.settings), row.cls(fast, compile=True, **row.settings)
+    pointers = [f.data_ptr() for f in fast]
+    for step in range(4):
+        for w, f in zip(eager, fast, strict=True):
+            w.grad = f.grad = gradient("alternating", w.detach(), torch.Generator().manual_seed(step), step)
+        for opt in (slow_opt, fast_opt):
+            opt.param_groups[0]["lr"] = 0.1 / (step + 1)
+            opt.step()
+    assert pointers == [f.data_ptr() for f in fast]
+    for w, f in zip(eager, fast, strict=True):
+        assert_close(f, w, torch.float64)
+
+
+def test_bfloat16_is_computed_with_in_float32_and_rounded_once(no_inductor):
+    eager = [w for w in parameters(torch.bfloat16) if w.ndim]
+    fast = [w.detach().clone().requires_grad_() for w in eager]
+    slow_opt, fast_opt = optim.AdamP(eager, lr=0.1), optim.AdamP(fast, lr=0.1, compile=True)
+    for _ in range(5):
+        for w, f in zip(eager, fast, strict=True):
+            f.data.copy_(w)
+            w.grad = f.grad = torch.randn_like(w)
+        slow_opt.step()
+        fast_opt.step()
+        for w, f in zip(eager, fast, strict=True):
+            # A float32 sum in another order may fall on the other side of a rounding boundary.
+            torch.testing.assert_close(f, w, rtol=2**-7, atol=1e-5)
+            assert (f == w).float().mean() > 0.9
+            assert fast_opt.state[f]["exp_avg"].dtype is torch.float32
+
+
+def test_channels_last_and_mixed_layouts(no_inductor):
+    plain = torch.randn(8, 3, 4, 4, dtype=torch.float64)
+    fast = plain.to(memory_format=torch.channels_last).requires_grad_()
+    eager = plain.clone().requires_grad_()
+    slow_opt, fast_opt = optim.AdamP([eager], lr=0.1), optim.AdamP([fast], lr=0.1, compile=True)
+    for step in range(3):
+        eager.grad = gradient("row_tangential", eager.detach(), torch.Generator().manual_seed(step), step)
+        fast.grad = eager.grad.to(memory_format=torch.channels_last) if step else eager.grad.clone()
+        slow_opt.step()
+        fast_opt.step()
+    assert fast.is_contiguous(memory_format=torch.channels_last)
+    assert_close(fast, eager, torch.float64)
+
+
+def test_a_transposed_weight_still_steps():
+    plain = torch.randn(5, 4, dtype=torch.float64)
+    fast, eager = plain.T.requires_grad_(), plain.T.contiguous().requires_grad_()
+    for w in (fast, eager):
+        w.grad = torch.ones_like(w) + w.detach()
+    optim.AdamP([fast], lr=0.1, compile=True).step()
+    optim.AdamP([eager], lr=0.1).step()
+    assert_close(fast, eager, torch.float64)
+
+
+def test_neither_values_nor_shapes_compile_again(no_inductor, monkeypatch):
+    made = []
+    original = build.subprocess.run
+    monkeypatch.setattr(build.subprocess, "run", lambda *a, **k: made.append(a) or original(*a, **k))
+    build.load_step.cache_clear()
+    weights = [torch.randn(shape).requires_grad_() for shape in ((7, 5), (11, 3, 2, 2), (4,))]
+    optimizer = optim.AdamP(weights, lr=0.1, weight_decay=0.01, compile=True)
+    scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=6)
+    for step in range(6):
+        set_gradients(weights, step)
+        optimizer.step()
+        scheduler.step()
+        if step == 0:
+            first = len(made)
+    optimizer.param_groups[0]["lr"] = 0.0
+    optimizer.add_param_group({"params": [torch.randn(9, 8, requires_grad=True)], "weight_decay": 0.02})
+    set_gradients(weights, 9)
+    optimizer.param_groups[1]["params"][0].grad = torch.ones(9, 8)
+    optimizer.step()
+    assert first <= 2  # one for weights of rows, one for vectors; fewer where another test has made them
+    assert len(made) == first
+
+
+def test_weights_and_state_are_changed_in_place(no_inductor):
+    weights = parameters()
+    optimizer = optim.AdamP(weights, compile=True)
+    set_gradients(weights, 0)
+    optimizer.step()
+    pointers = [w.data_ptr() for w in weights] + [v.data_ptr() for w in weights for v in optimizer.state[w].values()]
+    set_gradients(weights, 1)
+    optimizer.step()
+    assert pointers == [w.data_ptr() for w in weights] + [v.data_ptr() for w in weights for v in optimizer.state[w].values()]
+
+
+def test_the_result_does_not_depend_on_the_number_of_threads(no_inductor):
+    start, grad = torch.randn(300, 1000), torch.randn(300, 1000)
+    results = []
+    for threads in (1, 2, 3):
+        before = torch.get_num_threads()
+        torch.set_num_threads(threads)
+        try:
+            w = start.clone().requires_grad_()
+            w.grad = grad.clone()
+            optimizer = optim.AdamP([w], lr=0.1, compile=True)
+            optimizer.step()
+            optimizer.step()
+        finally:
+            torch.set_num_threads(before)
+        results.append(w.detach())
+    assert torch.equal(results[0], results[1])
+    assert torch.equal(results[0], results[2])
+
+
+def test_a_compiled_optimizer_copies_saves_and_resumes(no_inductor):
+    weights = parameters()
+    optimizer = optim.SGDP(weights, lr=0.05, momentum=0.9, compile=True)
+    for step in range(3):
+        set_gradients(weights, step)
+        optimizer.step()
+    twin = copy.deepcopy(optimizer)
+    others = twin.param_groups[0]["params"]
+    fresh = [w.detach().clone().requires_grad_() for w in weights]
+    resumed = optim.SGDP(fresh, lr=0.05, compile=True)
+    resumed.load_state_dict(optimizer.state_dict())
+    for each, params in ((optimizer, weights), (twin, others), (resumed, fresh)):
+        for step in range(3, 6):
+            set_gradients(params, step)
+            each.step()
+    for a, b, c in zip(weights, others, fresh, strict=True):
+        assert torch.equal(a, b)
+        assert torch.equal(a, c)
+
+
+def test_a_users_rule_compiles(no_inductor):
+    def signed(lr=0.1, beta=0.9):
+        return sn.chain(r.ExponentialAverage(beta), Sign(), r.RadialProjection("channel"), r.StepSize(lr))
+
+    cls = sn.torch_optimizer(signed)
+    fast, eager = (torch.randn(4, 5, generator=torch.Generator().manual_seed(0)).requires_grad_() for _ in range(2))
+    first, second = cls([fast], compile=True), cls([eager])
+    for step in range(3):
+        fast.grad = eager.grad = torch.randn(4, 5, generator=torch.Generator().manual_seed(step))
+        first.step()
+        second.step()
+    assert_close(fast, eager, torch.float32)
+
+
+class Sign(sn.Rule):
+    def update(self, update, state):
+        return sn.Update(update.weight, update.grad, torch.sign(update.direction)), {}
+
+
+def test_swapping_states_is_left_to_inductor():
+    """A kernel works in place, so a state that takes over another's old value is not for it."""
+
+    class TwoSteps(sn.Rule):
+        state_names = ("last", "before")
+
+        def update(self, update, state):
+            return sn.Update(update.weight, update.grad, state["before"]), {"last": update.direction, "before": state["last"]}
+
+    def late(lr=0.1):
+        return sn.chain(TwoSteps(), r.StepSize(lr))
+
+    torch._dynamo.reset()
+    cls = sn.torch_optimizer(late)
+    fast, eager = (torch.ones(2, 3, dtype=torch.float64).requires_grad_() for _ in range(2))
+    first, second = cls([fast], compile=True), cls([eager])
+    for step in range(4):
+        fast.grad = eager.grad = torch.full((2, 3), float(step), dtype=torch.float64)
+        first.step()
+        second.step()
+    assert_close(fast, eager, torch.float64)
+
+
+def test_without_a_compiler_the_reason_is_said(monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("CXX", raising=False)
+    with pytest.raises(BuildError, match="no C\\+\\+ compiler: set CXX, or install g\\+\\+"):
+        compiler()
+
+
+def test_nothing_is_left_of_a_failed_build(tmp_path, monkeypatch):
+    monkeypatch.setenv("SPHERENORM_CACHE", str(tmp_path))
+    with pytest.raises(BuildError, match="refused the kernel"):
+        build.load_step("this is not C++", ())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_nan_stays_in_its_tensor(no_inductor):
+    weights = [torch.ones(3, 4, requires_grad=True), torch.ones(3, 4, requires_grad=True)]
+    weights[0].grad, weights[1].grad = torch.full((3, 4), float("nan")), torch.ones(3, 4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        optim.AdamP(weights, compile=True).step()
+    assert weights[0].isnan().all()
+    assert weights[1].isfinite().all()
