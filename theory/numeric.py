@@ -56,6 +56,12 @@ def run(law: NormGrowth, task: Task, steps: int, seed: int = 0, **hypers: Any) -
     keep, keep_first = (1 - float(stage.kappa.subs(values)) for stage in (law, law.first or law))
     weights = task.start(generator)
     states = {name: rule.init(w) for name, w in weights.items()}
+    present, expected = next(iter(states.values())).keys(), law.step.traced.outputs[1:]
+    if set(present) != set(expected):
+        raise ValueError(
+            f"the law was derived for a step with the states {sorted(expected)}, the run's rule has {sorted(present)}: "
+            "at the number 0 a recipe may leave a rule out, hold the same hyper-parameters at 0"
+        )
     letters = dict(zip(law.step.traced.outputs[1:], law.step.states, strict=True))
     rows: dict[str, dict[str, list[Array]]] = {name: {} for name in weights}
 
@@ -182,6 +188,10 @@ class Check:
     __repr__ = __str__
 
 
+def _numeric(value: object) -> bool:
+    return is_number(value) or (isinstance(value, tuple) and all(map(is_number, value)))
+
+
 def check(
     recipe: str | Recipe, task: str | Task = "network", *, steps: int = 200, seed: int = 0, law: NormGrowth | None = None, **hypers: Any
 ) -> Check:
@@ -207,12 +217,13 @@ def check(
     unknown = [name for name in hypers if name not in defaults(function)]
     if unknown:
         raise ValueError(f"the recipe has no hyper-parameter {unknown[0]!r}; it has {', '.join(defaults(function))}")
-    structure = {n: v for n, v in hypers.items() if not (is_number(v) or (isinstance(v, tuple) and all(map(is_number, v))))}
+    used = {**defaults(function), **hypers}
+    # At the Python number 0 a recipe may leave a rule out: 0 belongs to the structure.
+    structure = {n: v for n, v in used.items() if v == 0 or (n in hypers and not _numeric(v))}
     differences: list[str] = []
     if law is None:
         law = norm_growth(function, **structure)
     else:
-        used = {**defaults(function), **hypers}
         differences = [
             f"the law was derived for {n} = {v!r}, the run has {used[n]!r}"
             for n, v in law.step.traced.structure.items()

@@ -125,6 +125,12 @@ def test_any_hyper_parameters_of_adamp(lr, beta1, beta2, wd):
     assert result.residual <= TOLERANCE, result
 
 
+def test_defaults_that_leave_rules_out():
+    assert check("sgd", steps=30).passed
+    with pytest.raises(ValueError, match="the run's rule has"):
+        check("sgd", steps=30, law=law_of("sgd"))
+
+
 def test_a_task_of_ones_own():
     def start(generator):
         return {"w": torch.randn(2, 5, dtype=torch.float64, generator=generator)}
