@@ -84,6 +84,8 @@ def lemma_2_2(recipe: str | Recipe = "sgd", unroll: int = 8) -> Proof:
         grown = squared.subs({W: norm}).subs(values)
         printed = norm + lr**2 * P_t + 2 * lr**2 * sum(beta ** (time - i) * history[i] for i in range(time))
         residuals[f"unrolled, t = {time}"] = sp.expand(grown - printed)
+        if residuals[f"unrolled, t = {time}"] != 0:
+            break
         norm, X_t = sp.expand(grown), sp.expand(after.subs(values))
     return Proof(
         "Lemma 2.2",

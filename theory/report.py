@@ -211,20 +211,7 @@ def _equilibrium_rows(function: Recipe, law: NormGrowth, given: dict[str, Any], 
     except NoEquilibriumError as error:
         return [Row(law.name, "equilibrium", "", f"not applicable: {error}")]
     assumed = "random gradients, entries of equal second moment, eps = 0" if "eps" in held else "random gradients"
-    rows = [
-        Row(
-            law.name,
-            "equilibrium norm",
-            f"|w|^4 = {show(settled.fourth_power)} ~ {show(settled.leading(settled.fourth_power))} for small lr",
-            f"derived; {assumed}",
-        ),
-        Row(
-            law.name,
-            "effective step",
-            f"(effective step)^2 = {show(settled.squared_rotation)} ~ {show(settled.leading(settled.squared_rotation))} for small lr",
-            f"derived; {assumed}",
-        ),
-    ]
+    rows = [Row(law.name, f"equilibrium: {name}", formula, f"derived; {assumed}") for name, formula in settled.formulas().items()]
     decay = law.step.traced.symbols.get("weight_decay")
     if decay is None or not law.kappa.has(decay):
         return [*rows, Row(law.name, "equilibrium, measured", "", "not applicable: no weight_decay in kappa to set a time scale by")]

@@ -13,7 +13,7 @@ def test_a_recipe_and_its_files(tmp_path):
     tex, md = tmp_path / "laws.tex", tmp_path / "laws.md"
     result = runner.invoke(app, ["sgdw", "--set", "dampening=0", "--latex", str(tex), "--markdown", str(md)])
     assert result.exit_code == 0, result.output
-    for text in ("sgdw", "proved by induction", "checked to", "equilibrium norm"):
+    for text in ("sgdw", "proved by induction", "checked to", "equilibrium: |w|^4"):
         assert text in result.output
     assert r"\begin{aligned}" in tex.read_text()
     assert "| law | `" in md.read_text()

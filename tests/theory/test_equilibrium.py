@@ -30,11 +30,21 @@ def test_a_fault_changes_the_equilibrium():
         ("sgd", {"weight_decay": 0.0}, "without decay"),
         ("sgdg", {}, "never changes"),
         ("adam", {"eps": 0.0}, "coupled decay"),
+        ("rmsprop", {"eps": 0.0, "weight_decay": 0.0}, "without decay"),
     ],
 )
 def test_no_equilibrium(name, given, why):
     with pytest.raises(NoEquilibriumError, match=why):
         equilibrium(name, **given)
+
+
+def test_projected_nesterov_has_a_quadratic():
+    law = equilibrium("sgdp", nesterov=True, dampening=0.0)
+    rho = sp.Symbol("wd_ratio", positive=True)
+    assert sp.simplify(law.squared_rotation - 2 * lr * wd * rho / (1 - beta)) == 0
+    assert "for small lr" not in law.formulas()["|w|^4"]
+    with pytest.raises(ValueError, match="no leading term"):
+        law.leading(law.fourth_power)
 
 
 def test_text():
