@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.func import grad_and_value, vmap
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._pytree import tree_map
 
 from spherenorm.registry import Recipe, build, defaults, find_recipe, reference
@@ -58,29 +59,37 @@ def sweep(
     recipe: str | Recipe,
     loss: Callable[..., Tensor],
     params: Mapping[str, Tensor],
-    hyper_parameters: Mapping[str, Tensor | Sequence[float]],
+    hyper_parameters: Mapping[str, Any],
     *,
     steps: int,
     batches: Callable[[int], Any] | None = None,
     schedule: Callable[[int], float] | None = None,
     record: Callable[[Params, Params], Any] | None = None,
+    max_memory: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
     **fixed: Any,
 ) -> Sweep:
     """Train K hyper-parameter points times S seeds at once: vmap of the pure step over both.
+
+    The step is traced once and replayed. A point that explodes to inf or nan leaves the others alone.
 
     Args:
         recipe: which recipe.
         loss: `loss(params)` or, with `batches`, `loss(params, batch)`: a scalar, computed without side effects.
         params: the initial parameters with a leading dimension S, one entry per seed (`torch.func.stack_module_state`).
-        hyper_parameters: by name, K values each; points are their rows, not their product. `betas` may be a pair of such.
+        hyper_parameters: by name, K values each (tensors or sequences); points are their rows, not their product.
+            `betas` may be a pair of such.
         steps: how many steps T.
-        batches: `batches(t)` gives step t's batch, every tensor in it with a leading dimension S.
+        batches: `batches(t)` gives step t's batch, every tensor in it with a leading dimension S, alike for all t.
         schedule: `schedule(t)` multiplies the learning rates at step t.
         record: `record(before, after)`, a pytree of tensors measured on one point's parameters at each step.
+        max_memory: bytes that parameters, gradients, states and temporaries of the optimizer may take; as many points
+            as fit are trained at a time. What the loss itself allocates, and the records, come on top.
+        progress: called with (done, total) training steps; show it as you like.
         **fixed: hyper-parameters that all points share.
 
     Raises:
-        ValueError: an unknown hyper-parameter, or lengths that differ.
+        ValueError: an unknown hyper-parameter, lengths that differ, or a `max_memory` that does not hold one point.
     """
     function = find_recipe(recipe)
     known = defaults(function)
@@ -90,12 +99,14 @@ def sweep(
     if schedule is not None and "lr" not in hyper_parameters:
         raise ValueError("a schedule needs lr among the hyper_parameters")
     points = {name: _as_points(value) for name, value in hyper_parameters.items()}
-    count = _common_length(
-        "hyper_parameters", [(name, t) for name, value in points.items() for t in (value if isinstance(value, tuple) else (value,))]
-    )
+    leaves = [(name, t) for name, value in points.items() for t in (value if isinstance(value, tuple) else (value,))]
+    count = _common_length("hyper_parameters", leaves)
     seeds = _common_length("params", list(params.items()))
     if steps < 1:
         raise ValueError(f"steps must be at least 1, got {steps}")
+
+    def start(point: dict[str, Any], weights: Params) -> dict[str, State]:
+        return init(build(function, {**point, **fixed}), weights)
 
     def one_step(point: dict[str, Any], weights: Params, state: dict[str, State], batch: Any) -> Any:
         rule = build(function, {**point, **fixed})
@@ -103,26 +114,44 @@ def sweep(
         new_weights, new_state = step(rule, weights, grads, state)
         return new_weights, new_state, value, record(weights, new_weights) if record else ()
 
-    over_seeds = vmap(one_step, in_dims=(None, 0, 0, 0), randomness="different")
-    over_points = vmap(over_seeds, in_dims=(0, 0, 0, None), randomness="different")
+    initial = vmap(vmap(start, in_dims=(None, 0)), in_dims=(0, None))
+    batched = vmap(vmap(one_step, in_dims=(None, 0, 0, 0), randomness="different"), in_dims=(0, 0, 0, None), randomness="different")
+    size = count if max_memory is None else _points_that_fit(max_memory, params, initial(tree_map(lambda v: v[:1], points), dict(params)))
+    chunks = []
+    for first in range(0, count, size):
+        chunk = tree_map(lambda v, first=first: v[first : first + size], points)
+        weights = {name: weight.expand(min(size, count - first), *weight.shape).clone() for name, weight in params.items()}
+        state, replay = initial(chunk, dict(params)), None
+        losses, records = [], []
+        with torch.no_grad():
+            for t in range(steps):
+                now = {**chunk, "lr": chunk["lr"] * schedule(t)} if schedule else chunk
+                arguments = (now, weights, state, (batches(t),) if batches else ())
+                if replay is None:
+                    replay = make_fx(batched)(*arguments)
+                weights, state, value, recorded = replay(*arguments)
+                losses.append(value)
+                records.append(recorded)
+                if progress is not None:
+                    progress(first * steps + (t + 1) * min(size, count - first), count * steps)
+        chunks.append((weights, torch.stack(losses), tree_map(lambda *x: torch.stack(x), *records)))
+    assert all(weight.shape[1] == seeds for weight in chunks[0][0].values())
+    final, losses_of, records_of = zip(*chunks, strict=True)
+    return Sweep(
+        tree_map(lambda *x: torch.cat(x), *final),
+        torch.cat(losses_of, dim=1),
+        tree_map(lambda *x: torch.cat(x, dim=1), *records_of) if record else None,
+    )
 
-    def start(point: dict[str, Any], weights: Params) -> dict[str, State]:
-        return init(build(function, {**point, **fixed}), weights)
 
-    state = vmap(vmap(start, in_dims=(None, 0)), in_dims=(0, None))(points, dict(params))
-    weights = {name: weight.expand(count, *weight.shape) for name, weight in params.items()}
-    losses, records = [], []
-    with torch.no_grad():
-        for t in range(steps):
-            factor = schedule(t) if schedule else 1.0
-            now = {**points, "lr": points["lr"] * factor} if schedule else points
-            batch = (batches(t),) if batches else ()
-            weights, state, value, recorded = over_points(now, weights, state, batch)
-            losses.append(value)
-            records.append(recorded)
-    stacked = tree_map(lambda *x: torch.stack(x), *records) if record else None
-    assert all(weight.shape[:2] == (count, seeds) for weight in weights.values())
-    return Sweep(weights, torch.stack(losses), stacked)
+def _points_that_fit(max_memory: int, params: Mapping[str, Tensor], state: Mapping[str, State]) -> int:
+    """Old and new parameters and states, gradients, and as much again for the optimizer's temporaries."""
+    weights = sum(t.numel() * t.element_size() for t in params.values())
+    states = sum(t.numel() * t.element_size() for each in state.values() for t in each.values())
+    point = 2 * (2 * weights + 2 * states + weights)
+    if max_memory < point:
+        raise ValueError(f"max_memory={max_memory} does not hold one point, which takes {point} bytes")
+    return max_memory // point
 
 
 def _as_points(value: Any) -> Any:

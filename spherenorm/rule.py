@@ -11,12 +11,9 @@ import torch
 from torch import Tensor
 
 from spherenorm.geometry import EUCLIDEAN, Move
-from spherenorm.update import Update
+from spherenorm.update import Scalar, Update
 
-__all__ = ["Rule", "Scalar", "State", "hyper", "is_zero", "scalar_state"]
-
-Scalar = float | Tensor
-"""A hyper-parameter: a Python number, or a 0-dim tensor (batched under vmap, a symbol under a tracer)."""
+__all__ = ["Rule", "Scalar", "State", "averaged", "hyper", "is_zero", "plus_scaled", "scalar_state"]
 
 State = dict[str, Tensor]
 
@@ -40,6 +37,20 @@ def _contains(interval: str, value: float) -> bool:
 def is_zero(value: Scalar) -> bool:
     """Whether `value` is the Python number 0, so that its term can be left out; a tensor never is."""
     return not isinstance(value, Tensor) and value == 0
+
+
+def averaged(past: Tensor, entering: Tensor, beta: Scalar) -> Tensor:
+    """beta past + (1 - beta) entering."""
+    if isinstance(beta, Tensor):
+        return beta * past + (1 - beta) * entering
+    return torch.lerp(past, entering, 1 - beta)  # the same in one walk through memory
+
+
+def plus_scaled(x: Tensor, scale: Scalar, y: Tensor) -> Tensor:
+    """x + scale y."""
+    if isinstance(scale, Tensor):
+        return x + scale * y
+    return torch.add(x, y, alpha=scale)  # the same in one walk through memory
 
 
 def scalar_state(weight: Tensor) -> Tensor:

@@ -7,9 +7,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from spherenorm.views import View
+from spherenorm.views import View, ratio
 
-__all__ = ["Invariance", "Update"]
+__all__ = ["Invariance", "Scalar", "Update"]
+
+Scalar = float | Tensor
+"""A hyper-parameter: a Python number, or a 0-dim tensor (batched under vmap, a symbol under a tracer)."""
 
 
 @dataclass(frozen=True)
@@ -19,24 +22,29 @@ class Invariance:
     Attributes:
         views: the views that were tested, in order of precedence.
         flags: for each view, a boolean tensor that broadcasts against the weight. At most one view claims an entry.
+        squared_norms: for each view, <w, w> of its units.
     """
 
     views: tuple[View, ...] = ()
     flags: tuple[Tensor, ...] = ()
+    squared_norms: tuple[Tensor, ...] = ()
 
     def radial_part(self, weight: Tensor, x: Tensor) -> Tensor:
         """The part of `x` along `weight`, in each unit that was found invariant; 0 elsewhere."""
-        coefficient: Tensor | float = 0.0
-        for view, flag in zip(self.views, self.flags, strict=True):
-            coefficient = torch.where(flag, view.radial_coefficient(weight, x), coefficient)
+        along = weight * x
+        coefficient: Scalar = 0.0
+        for view, flag, squared_norm in zip(self.views, self.flags, self.squared_norms, strict=True):
+            coefficient = torch.where(flag, ratio(view.total(along), squared_norm), coefficient)
         return coefficient * weight
 
-    def select(self, invariant: Tensor, other: Tensor) -> Tensor:
-        """`invariant` where some view claims the entry, `other` elsewhere; both shaped as the weight."""
+    def select(self, invariant: Scalar, other: Scalar, weight: Tensor) -> Scalar:
+        """`invariant` where some view claims the entries of `weight`, `other` elsewhere; broadcasts against it."""
+        chosen = other
         for flag in self.flags:
             # Of two Python numbers `where` would make a float32.
-            other = torch.where(flag, invariant, other)
-        return other
+            one = torch.ones_like(flag, dtype=weight.dtype)
+            chosen = torch.where(flag, invariant * one, chosen * one)
+        return chosen
 
 
 @dataclass(frozen=True)

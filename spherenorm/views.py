@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-__all__ = ["View", "ViewLike", "as_view"]
+__all__ = ["View", "ViewLike", "as_view", "ratio"]
 
 
 @dataclass(frozen=True)
@@ -93,12 +93,8 @@ class View:
         return self.inner(x, x).sqrt()
 
     def radial_coefficient(self, weight: Tensor, x: Tensor) -> Tensor:
-        """<w, x> / <w, w> of each unit: the multiple of `weight` that is the radial part of `x`; 0 for a zero unit.
-
-        Dividing by the exact <w, w> instead of a norm plus eps makes the projection exact at any scale of the weight.
-        """
-        squared = self.inner(weight, weight)
-        return self.inner(weight, x) / torch.where(squared > 0, squared, 1)
+        """<w, x> / <w, w> of each unit: the multiple of `weight` that is the radial part of `x`; 0 for a zero unit."""
+        return ratio(self.inner(weight, x), self.inner(weight, weight))
 
     def _dim(self, x: Tensor) -> int:
         assert self.dim is not None
@@ -122,6 +118,15 @@ class View:
 
 
 ViewLike = str | View
+
+
+def ratio(inner: Tensor, squared_norm: Tensor) -> Tensor:
+    """<w, x> / <w, w>, 0 where w is.
+
+    Dividing by the exact <w, w> instead of a norm plus eps makes a projection exact at any scale of the weight.
+    """
+    return inner / torch.where(squared_norm > 0, squared_norm, 1)
+
 
 _SPELLING = re.compile(r"(?:dim=(?P<dim>-?\d+))?(?:(?(dim),)groups=(?P<groups>\d+))?")
 

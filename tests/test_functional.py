@@ -67,6 +67,29 @@ def test_pairs_sweep_as_pairs():
         torch.testing.assert_close(result.loss[:, k], alone.loss[:, 0], rtol=1e-12, atol=0)
 
 
+def test_chunks_of_a_memory_budget_change_nothing():
+    arguments = {"steps": 4, "batches": lambda t: batch_of(t, 2), "record": lambda before, after: metrics.norm(after["w"])}
+    whole = functional.sweep("adamp", loss, starts(2), {"lr": [0.1, 0.2, 0.3, 0.4, 0.5]}, **arguments)
+    weights, states = 2 * (12 + 3) * 8, 2 * (2 * (12 + 3) * 8 + 2 * 8)  # two seeds; two moments and a counter for w and for b
+    point = 2 * (3 * weights + 2 * states)
+    seen = []
+    chunked = functional.sweep(
+        "adamp",
+        loss,
+        starts(2),
+        {"lr": [0.1, 0.2, 0.3, 0.4, 0.5]},
+        max_memory=2 * point + 1,
+        progress=lambda done, total: seen.append((done, total)),
+        **arguments,
+    )
+    torch.testing.assert_close(chunked.loss, whole.loss, rtol=1e-13, atol=0)
+    torch.testing.assert_close(chunked.records, whole.records, rtol=1e-13, atol=0)
+    torch.testing.assert_close(chunked.params, whole.params, rtol=1e-13, atol=0)
+    assert seen == [(d, 20) for d in (2, 4, 6, 8, 10, 12, 14, 16, 17, 18, 19, 20)]  # two points, two, one
+    with pytest.raises(ValueError, match=f"max_memory=99 does not hold one point, which takes {point} bytes"):
+        functional.sweep("adamp", loss, starts(2), {"lr": [0.1]}, max_memory=99, **arguments)
+
+
 def test_an_exploding_point_leaves_its_neighbours_alone():
     both = functional.sweep("sgd", loss, starts(1), {"lr": [0.01, 1e200]}, steps=4, batches=lambda t: batch_of(t, 1))
     alone = functional.sweep("sgd", loss, starts(1), {"lr": [0.01]}, steps=4, batches=lambda t: batch_of(t, 1))

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from spherenorm.rule import Rule, Scalar, State, hyper, is_zero
+from spherenorm.rule import Rule, Scalar, State, hyper, is_zero, plus_scaled
 from spherenorm.update import Update
 from spherenorm.views import ViewLike, as_view
 
@@ -25,7 +25,7 @@ class CoupledDecay(Rule):
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         if is_zero(self.weight_decay):
             return update, {}
-        return replace(update, direction=update.direction + self.weight_decay * update.weight), {}
+        return replace(update, direction=plus_scaled(update.direction, self.weight_decay, update.weight)), {}
 
 
 @dataclass(frozen=True)
@@ -52,12 +52,12 @@ class DecoupledDecay(Rule):
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         if is_zero(self.weight_decay):
             return update, {}
-        decayed = update.weight
+        decay: Scalar = self.weight_decay
         if self.invariant_ratio is not None:
             if update.invariance is None:
                 raise ValueError("DecoupledDecay(invariant_ratio=...) needs a ScaleInvarianceTest before it in the chain")
-            decayed = update.invariance.select(self.invariant_ratio * decayed, decayed)
-        return replace(update, direction=update.direction + self.weight_decay * decayed), {}
+            decay = update.invariance.select(decay * self.invariant_ratio, decay, update.weight)
+        return replace(update, direction=plus_scaled(update.direction, decay, update.weight)), {}
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from spherenorm.geometry import Move
-from spherenorm.rule import Rule, Scalar, State, hyper, is_zero, scalar_state
+from spherenorm.rule import Rule, Scalar, State, averaged, hyper, is_zero, plus_scaled, scalar_state
 from spherenorm.update import Update
 
 __all__ = ["ExponentialAverage", "FeedbackMomentum", "HeavyBall"]
@@ -44,8 +44,8 @@ class HeavyBall(Rule):
             entering = (1 - self.dampening) * entering
             if self.undamped_start:
                 entering = torch.where((past == 0).all(), update.direction, entering)
-        momentum = self.beta * past + entering
-        direction = update.direction + self.beta * momentum if self.nesterov else momentum
+        momentum = plus_scaled(entering, self.beta, past)
+        direction = plus_scaled(update.direction, self.beta, momentum) if self.nesterov else momentum
         return replace(update, direction=direction), {self.buffer: momentum}
 
     def transport(self, state: State, move: Move) -> State:
@@ -70,7 +70,7 @@ class FeedbackMomentum(Rule):
         return (self.buffer, *self.rule.state_names)
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
-        momentum = self.beta * state[self.buffer] + (1 - self.dampening) * update.direction
+        momentum = plus_scaled((1 - self.dampening) * update.direction, self.beta, state[self.buffer])
         update, inner = self.rule.update(replace(update, direction=momentum), state)
         return update, {self.buffer: update.direction, **inner}
 
@@ -99,7 +99,7 @@ class ExponentialAverage(Rule):
         return {**state, "step": scalar_state(weight)} if self.bias_correction else state
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
-        average = self.beta * state["exp_avg"] + (1 - self.beta) * update.direction
+        average = averaged(state["exp_avg"], update.direction, self.beta)
         if not self.bias_correction:
             return replace(update, direction=average), {"exp_avg": average}
         step = state["step"] + 1

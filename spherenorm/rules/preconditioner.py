@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from spherenorm.rule import Rule, Scalar, State, hyper, scalar_state
+from spherenorm.rule import Rule, Scalar, State, averaged, hyper, scalar_state
 from spherenorm.update import Update
 from spherenorm.views import ViewLike, as_view
 
@@ -51,9 +51,9 @@ class AdaptiveMoments(Rule):
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         entering, step = update.direction, state["step"] + 1
-        average = self.beta1 * state["exp_avg"] + (1 - self.beta1) * entering
-        square = self.beta2 * state["exp_avg_sq"] + (1 - self.beta2) * entering**2
-        numerator = self.beta1 * average + (1 - self.beta1) * entering if self.nesterov else average
+        average = averaged(state["exp_avg"], entering, self.beta1)
+        square = averaged(state["exp_avg_sq"], entering**2, self.beta2)
+        numerator = averaged(average, entering, self.beta1) if self.nesterov else average
         root = square.sqrt()
         if self.bias_correction:
             numerator = numerator / (1 - self.beta1**step)
@@ -79,10 +79,10 @@ class RootMeanSquare(Rule):
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         entering = update.direction
-        square = self.alpha * state["square_avg"] + (1 - self.alpha) * entering**2
+        square = averaged(state["square_avg"], entering**2, self.alpha)
         if not self.centered:
             return replace(update, direction=entering / (square.sqrt() + self.eps)), {"square_avg": square}
-        mean = self.alpha * state["grad_avg"] + (1 - self.alpha) * entering
+        mean = averaged(state["grad_avg"], entering, self.alpha)
         direction = entering / ((square - mean**2).sqrt() + self.eps)
         return replace(update, direction=direction), {"square_avg": square, "grad_avg": mean}
 
@@ -116,7 +116,7 @@ class UnitMoments(Rule):
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         entering, step = update.direction, state["step"] + 1
-        average = self.beta1 * state["exp_avg"] + (1 - self.beta1) * entering
-        square = self.beta2 * state["exp_avg_sq"] + (1 - self.beta2) * as_view(self.view).inner(entering, entering)
+        average = averaged(state["exp_avg"], entering, self.beta1)
+        square = averaged(state["exp_avg_sq"], as_view(self.view).inner(entering, entering), self.beta2)
         scale = (1 - self.beta2**step) ** 0.5 / (1 - self.beta1**step) / (square + self.eps).sqrt()
         return replace(update, direction=scale * average), {"step": step, "exp_avg": average, "exp_avg_sq": square}

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
-import torch
+from torch import Tensor
 
 from spherenorm.rule import Rule, Scalar, State, hyper
 from spherenorm.update import Invariance, Update
@@ -51,17 +51,21 @@ class ScaleInvarianceTest(Rule):
         if weight.ndim < 2:
             return replace(update, invariance=Invariance()), {}
         views = tuple(as_view(view) for view in self.views)
-        flags: list[torch.Tensor] = []
+        squared_weight, squared_grad, product = weight * weight, grad * grad, weight * grad
+        flags: list[Tensor] = []
+        squared_norms: list[Tensor] = []
         for view in views:
-            bound = self.delta / math.sqrt(max(view.size(weight), 1)) * (view.norm(weight) * view.norm(grad))
-            passes = view.inner(weight, grad).abs() < bound
+            squared_norm = view.total(squared_weight)
+            bound = self.delta / math.sqrt(max(view.size(weight), 1)) * (squared_norm.sqrt() * view.total(squared_grad).sqrt())
+            passes = view.total(product).abs() < bound
             if self.per == "tensor":
                 no_evidence = bound == 0
                 passes = (passes | no_evidence).all() & passes.any()
             for earlier in flags:
                 passes = passes & ~earlier.any()
             flags.append(passes)
-        return replace(update, invariance=Invariance(views, tuple(flags))), {}
+            squared_norms.append(squared_norm)
+        return replace(update, invariance=Invariance(views, tuple(flags), tuple(squared_norms))), {}
 
 
 @dataclass(frozen=True)
