@@ -36,14 +36,17 @@ class Coordinates(Scalars):
             out[index] = function(*(a[index] for a in broadcast))
         return out
 
-    def aten_add(self, a: Any, b: Any) -> Array:
-        return self._each(lambda x, y: x + y, a, b)
+    def aten_add(self, a: Any, b: Any, alpha: Any = 1) -> Array:
+        return self._each(lambda x, y: x + alpha * y, a, b)
 
-    def aten_sub(self, a: Any, b: Any) -> Array:
-        return self._each(lambda x, y: x - y, a, b)
+    def aten_sub(self, a: Any, b: Any, alpha: Any = 1) -> Array:
+        return self.aten_add(a, b, -alpha)
 
-    def aten_rsub(self, a: Any, b: Any) -> Array:
-        return self.aten_sub(b, a)
+    def aten_rsub(self, a: Any, b: Any, alpha: Any = 1) -> Array:
+        return self.aten_sub(b, a, alpha)
+
+    def aten_lerp(self, a: Any, b: Any, weight: Any) -> Array:
+        return self._each(lambda x, y, t: (1 - t) * x + t * y, a, b, weight)
 
     def aten_mul(self, a: Any, b: Any) -> Array:
         return self._each(lambda x, y: x * y, a, b)

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from theory.coordinates import Array, Coordinates
-from theory.interpreter import Formal, interpret
+from theory.formal import Formal
+from theory.interpreter import interpret
 from theory.proof import Proof
 from theory.symbols import Vector, tidy
 from theory.trace import trace_function

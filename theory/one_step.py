@@ -9,7 +9,8 @@ from typing import Any
 import sympy as sp
 
 from spherenorm.registry import Recipe
-from theory.interpreter import Formal, interpret
+from theory.formal import Formal
+from theory.interpreter import interpret
 from theory.symbols import Vector
 from theory.trace import Trace, trace
 

@@ -72,6 +72,17 @@ def test_an_unknown_operation_is_named_with_its_line():
         norm_growth(lambda lr=0.1: chain(Unknown(), r.StepSize(lr)))
 
 
+@pytest.mark.parametrize("name", ["sgd", "sgdp", "adamw", "adamp"])
+def test_numbers_trace_to_fused_operations_with_the_same_meaning(name):
+    """A rule may use add(alpha=...) or lerp where a hyper-parameter is a number: same law as with symbols."""
+    numbers = {"weight_decay": 0.25, **({"betas": (0.5, 0.75)} if "betas" in defaults(find_recipe(name)) else {"momentum": 0.5})}
+    held, general = one_step(name, **numbers), one_step(name)
+    values = {s: sp.nsimplify(v) for s, v in general.traced.values(**numbers).items() if s.name not in held.traced.symbols}
+    assert (held.inner(held.weight, held.weight) - general.inner(general.weight, general.weight).subs(values)).simplify() == 0
+    if name != "adamp":
+        assert any(n.target.overloadpacket.__name__ in ("lerp", "add") for n in held.traced.graph.graph.nodes if n.op == "call_function")
+
+
 def test_the_undamped_start():
     past = one_step("sgd", weight_decay=0.0)
     start = one_step("sgd", weight_decay=0.0, first=True)
