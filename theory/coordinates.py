@@ -28,6 +28,7 @@ class Coordinates(Scalars):
     """The algebra of numpy arrays of sympy expressions, with the shapes of the tensors that were traced."""
 
     shape: tuple[int, ...] = ()
+    entered: tuple[int, ...] = ()
 
     def _each(self, function: Callable[..., Any], *arrays: Any) -> Array:
         broadcast = np.broadcast_arrays(*map(_array, arrays))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any, ClassVar
 
 import sympy as sp
@@ -43,6 +44,7 @@ class Formal(Scalars):
         curved: give a vector that `where` has chosen, as a geometry does with its tangent vectors, an atom of its own, so that
             arcs stay short formulas: its products with the other atoms are known, its square has a name.
         composites: what these atoms stand for.
+        shape, entered: the shapes of the present operation's result and first argument.
     """
 
     space: Space = field(default_factory=lambda: Space({("1", "1"): Formal.dimension}))
@@ -51,6 +53,7 @@ class Formal(Scalars):
     curved: bool = False
     composites: dict[str, Vector] = field(default_factory=dict)
     shape: tuple[int, ...] = ()
+    entered: tuple[int, ...] = ()
 
     dimension: ClassVar[sp.Symbol] = sp.Symbol("d", positive=True)
 
@@ -121,6 +124,8 @@ class Formal(Scalars):
             for x, y in ((a, b), (b, a)):
                 if {*x.terms} == {"1"}:  # a constant in every entry scales
                     return y * x["1"]
+            if prod(self.shape) > prod(self.entered) > 1:
+                raise NotImplementedError("an outer product is no vector")
             return Product(a, b)
         if isinstance(a, Vector):
             return a * b
@@ -180,8 +185,10 @@ class Formal(Scalars):
     # Reductions and matrices
 
     def aten_sum(self, a: Any, dims: Any = None, keepdim: bool = False, **_: Any) -> Any:
-        if dims is not None and all(d in (0, -2) for d in dims) and len(dims) == 1:
-            return a  # the weight is (1, n): a sum over its first dimension leaves it as it is
+        if prod(self.shape) == prod(self.entered):
+            return a  # a sum over dimensions of length 1
+        if prod(self.shape) > 1:
+            raise NotImplementedError("a sum over some of the entries")
         if isinstance(a, Product):
             inner = self.space.inner(a.a, a.b)
             return self.square(inner) if a.a == a.b else inner
@@ -195,7 +202,7 @@ class Formal(Scalars):
         both = isinstance(a, Vector) and isinstance(b, Vector)
         if both and self.shape != (1, 1):
             raise NotImplementedError("an outer product is no combination of vectors")
-        return self.aten_sum(Product(a, b)) if both else self.aten_mul(a, b)
+        return self.space.inner(a, b) if both else self.aten_mul(a, b)
 
     def aten_permute(self, a: Any, *_: Any) -> Any:
         return a

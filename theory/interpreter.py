@@ -45,6 +45,7 @@ def interpret(graph: GraphModule, algebra: Any, inputs: Sequence[Any], lines: Ma
             arguments = [_value(values, a) for a in node.args]
             options = {k: _value(values, v) for k, v in node.kwargs.items() if k not in STORAGE}
             try:
+                algebra.entered = next((tuple(a.meta["val"].shape) for a in node.args if isinstance(a, Node)), ())
                 algebra.shape = tuple(node.meta["val"].shape)
                 values[node] = operation(*arguments, **options)
             except (TypeError, NotImplementedError, KeyError, AttributeError) as error:

@@ -183,6 +183,13 @@ def _law_rows(law: NormGrowth) -> Iterator[Row]:
     yield Row(law.name, "momentum's growth term", f"<w,s> = {show(law.cross)}", law.open_because or term)
     for unknown, after in law.recursion.items():
         yield Row(law.name, "recursion", f"{unknown}' = {show(after)}", "derived from the trace")
+    if law.first is not None and not law.starts_alike:
+        yield Row(
+            law.name,
+            "first step",
+            f"w' = {law.first.kept} + s, s = {law.first.drive}",
+            "differs from the later ones; traced from the initial state",
+        )
     if (closed := law.closed_form()) is not None:
         failed = [n for n, r in law.induction().items() if r != 0]
         yield Row(

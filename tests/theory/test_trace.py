@@ -83,6 +83,28 @@ def test_numbers_trace_to_fused_operations_with_the_same_meaning(name):
         assert any(n.target.overloadpacket.__name__ in ("lerp", "add") for n in held.traced.graph.graph.nodes if n.op == "call_function")
 
 
+class Transposed(Rule):
+    """The radial part by way of the transposed weight, whose sum over its first dimension is a sum over all entries."""
+
+    def update(self, update, state):
+        column = update.weight.T
+        inner = (column * update.direction.T).sum(0) / (column * column).sum(0)
+        return type(update)(update.weight, update.grad, update.direction - inner * update.weight), {}
+
+
+class Outer(Rule):
+    def update(self, update, state):
+        square = update.weight.T * update.weight
+        return type(update)(update.weight, update.grad, update.direction @ square), {}
+
+
+def test_shapes_are_followed():
+    law = norm_growth(lambda lr=0.1, momentum=0.9: chain(r.HeavyBall(momentum), Transposed(), r.StepSize(lr)))
+    assert law.cross == 0
+    with pytest.raises(TraceError, match="outer product"):
+        norm_growth(lambda lr=0.1: chain(Outer(), r.StepSize(lr)))
+
+
 def test_the_undamped_start():
     past = one_step("sgd", weight_decay=0.0)
     start = one_step("sgd", weight_decay=0.0, first=True)
