@@ -155,7 +155,10 @@ def projected_buffer() -> Proof:
     keep = 1 - paper.kappa
     settled_paper, settled_release = (equilibrium("sgdp", dampening=0.0, **b) for b in ({}, {"project_buffer": True}))
     rotation = settled_paper.squared_rotation - settled_release.squared_rotation
-    ratio = settled_release.leading(settled_paper.fourth_power / settled_release.fourth_power)
+    ratio = sp.cancel(settled_paper.fourth_power / settled_release.fourth_power)
+    first_order = sp.diff(ratio, lr).subs(lr, 0) * lr
+    kappa = lr * wd * rho / (1 - beta)
+    expected = kappa * beta * (3 / (1 - beta) - 1 / (1 + beta) - 2 / (1 - beta) ** 2)
     return Proof(
         "Release's buffer",
         "SGDP with a projected buffer (the release) against Algorithm 1",
@@ -164,9 +167,10 @@ def projected_buffer() -> Proof:
             "paper: <w', m'> = beta (1 - kappa) <w, m> - |s|^2 / lr": tidy(paper.recursion[X] - (keep * beta * X - S / lr)),
             "release: <w', m'> = -|s|^2 / lr": tidy(release.recursion[X] + S / lr),
             "same rotation in equilibrium": sp.simplify(rotation),
-            "same equilibrium norm for small lr": sp.simplify(ratio - 1),
+            "same equilibrium norm for small lr": sp.simplify(ratio.subs(lr, 0) - 1),
+            "|w|^4 differs by the factor 1 - 2 beta kappa / (1 - beta)^2 + ...": sp.simplify(first_order - expected),
         },
-        remark="the two differ by O(lr wd / (1 - beta)^2) in the equilibrium norm",
+        remark="0.2 % less |w|^4 in the paper's at lr = 0.1, wd = 1e-4, beta = 0.9, ratio 0.1; plain only where decay is strong",
     )
 
 
