@@ -57,7 +57,7 @@ CONTENDERS = [
     Contender("AdamP, released", _of("adamp", "AdamP", weight_decay=0.01), 36),
     Contender("AdamP, timm", _of("timm.optim", "AdamP", weight_decay=0.01), 36),
     Contender("AdamP, pytorch_optimizer", _of("pytorch_optimizer", "AdamP", weight_decay=0.01), 36),
-    Contender("AdamW, heavyball", _of("heavyball", "ForeachAdamW"), 28),
+    Contender("AdamW, heavyball", _of("heavyball", "AdamW"), 28),
     Contender("SGD, torch fused", _of("torch.optim", "SGD", momentum=0.9, fused=True), 20),
     Contender("SGDP, spherenorm compiled", _ours(optim.SGDP, momentum=0.9, weight_decay=0.01, compile=True), 28),
     Contender("SGDP, released", _of("adamp", "SGDP", momentum=0.9, weight_decay=0.01), 28),
