@@ -134,3 +134,5 @@ def _run(batch: Sequence[tuple[Kernel, Tensor, Tensor, State]], numbers: Sequenc
     literals = np.stack([kernel.literals for kernel, *_ in batch])
     arguments = np.array(numbers, dtype=np.float64)
     step(len(batch), tensors.ctypes.data, literals.ctypes.data, arguments.ctypes.data, torch.get_num_threads())
+    # Autograd has not seen the write; it must notice if a graph still needs the old weight.
+    torch.autograd.graph.increment_version([weight for _, weight, _, _ in batch])
