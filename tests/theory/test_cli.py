@@ -1,12 +1,19 @@
 """`python -m theory`, as a newcomer uses it."""
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from theory.__main__ import app
 from theory.report import Job, Row, paper, to_latex, to_markdown
 
-runner = CliRunner(env={"COLUMNS": "200"})
+runner = CliRunner()
+
+
+@pytest.fixture(autouse=True)
+def wide(monkeypatch):
+    """A terminal in which no cell is wrapped."""
+    monkeypatch.setattr("theory.__main__.console", Console(width=1000))
 
 
 def test_a_recipe_and_its_files(tmp_path):
