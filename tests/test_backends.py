@@ -71,3 +71,20 @@ def test_cuda_agrees_with_cpu(name):
         cpu, cpu_state = rule.step(cpu, grad, cpu_state)
         gpu, gpu_state = rule.step(gpu, grad.cuda(), gpu_state)
     torch.testing.assert_close(gpu.cpu(), cpu, rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("compile", [False, True])
+@pytest.mark.parametrize("name", ["sgdp", "adamw", "adamp"])
+def test_a_cuda_step_does_not_wait_for_the_host(name, compile):
+    weights = [torch.randn(shape, device="cuda").requires_grad_() for shape in ((6, 5), (4, 3, 2, 2), (7,))]
+    optimizer = optim.torch_optimizer(name)(weights, lr=0.01, compile=compile)
+    for weight in weights:
+        weight.grad = torch.randn_like(weight)
+    optimizer.step()
+    optimizer.step()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        optimizer.step()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from scipy import stats
 
 from experiments.claims import Claim, sample
 from experiments.detection import Statistics, read, single_step
@@ -35,9 +34,11 @@ def watched(study: Study, plan: Plan) -> list[Trial]:
     return trials
 
 
-def false_positives(delta: float, dimension: int) -> float:
-    """P(|cos| < delta / sqrt(dim)) of a fixed and a random direction: cos^2 ~ Beta(1/2, (dim - 1) / 2)."""
-    return float(stats.beta.cdf(min(1.0, delta**2 / dimension), 0.5, (dimension - 1) / 2))
+def false_positives(delta: float) -> float:
+    """How often a random gradient passes the layer view of the single-step test: 2 Phi(delta) - 1, by `theory`'s law."""
+    from theory.detection import false_positive_rate
+
+    return false_positive_rate(delta)
 
 
 class C1(Study):
@@ -84,7 +85,7 @@ class C1(Study):
     def pictures(self, results: Results) -> list[Picture]:
         figure = base("threshold δ", "taken for invariant", log_x=True, log_y=True)
         deltas = np.geomspace(0.01, 1, 25)
-        law = [false_positives(delta, 10**6) for delta in deltas]
+        law = [false_positives(delta) for delta in deltas]
         figure.add_scatter(x=short(deltas), y=short(law), name="law: 2 Φ(δ) - 1", line={"color": "#888", "dash": "dash"})
         for network in NETWORKS:
             runs = results.arm(f"watched: {network}")
@@ -113,7 +114,7 @@ class C1(Study):
             detail = "a network that the paper did not test" if network == "transformer" else ""
             claims.append(sample(text, right, ">", 99.9, source=source, paper="100 %", unit="%", detail=detail))
         wrong = _by_seed(results.arm("watched: transformer"), lambda item: 1 - _rate(item, 0.1, False))
-        law = {seed: value / false_positives(0.1, 10**6) for seed, value in wrong.items()}
+        law = {seed: value / false_positives(0.1) for seed, value in wrong.items()}
         text = "On the transformer the single-step test errs about as often as the law for random gradients says: over half of it"
         claims.append(sample(text, law, ">", 0.5, source="ours", paper="2 Φ(0.1) - 1 = 8.0 %", unit="times the law"))
         accuracy = [results.arm(f"delta {delta:g}").values("test") for delta in DELTAS]

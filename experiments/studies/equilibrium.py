@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from experiments.claims import Claim, sample
@@ -10,6 +12,7 @@ from experiments.plots import Picture, base, color_of, short
 from experiments.results import Result, Results, Trial
 from experiments.spec import Spec
 from experiments.study import Plan, Study, Table
+from spherenorm.registry import defaults, find_recipe
 
 __all__ = ["Equilibrium", "predicted"]
 
@@ -22,30 +25,35 @@ POINTS: dict[str, tuple[str, dict[str, Any], tuple[tuple[float, float], ...]]] =
 """Recipe, fixed hyper-parameters, and pairs of learning rate and weight decay."""
 
 
-def predicted(recipe: str, lr: float, weight_decay: float, beta: float, ratio: float = 0.1) -> float:
-    """The root mean square of the effective step in equilibrium, for small lr weight_decay and random gradients.
+def predicted(recipe: str, hyper_parameters: Mapping[str, Any]) -> float:
+    """The root mean square of the effective step in equilibrium, by the law that `theory` derives from the recipe's code.
 
-    Per step the decay takes 2 eta lambda |w|^2 off the squared norm and the step adds to it; where both balance, the
-    gradient's length has canceled: sqrt(2 eta lambda / (1 + beta)) for SGD with momentum, whose decay passes through the
-    momentum, and sqrt(2 eta lambda (1 - beta) / (1 + beta)) for AdamW (Kosson et al. 2023). A projected step is orthogonal
-    to the weight, so that only its own square is added: sqrt(2 eta lambda'), lambda' being the decay that reaches an
-    invariant weight, ratio lambda / (1 - beta) for SGDP and ratio lambda for AdamP.
+    For a small product of learning rate and weight decay it is sqrt(2 eta lambda / (1 + beta)) for SGD with momentum and
+    sqrt(2 eta lambda (1 - beta) / (1 + beta)) for AdamW (Kosson et al. 2023); a projected step adds only its own square, so
+    that it is sqrt(2 eta lambda'), lambda' being the decay that reaches an invariant weight: ratio lambda / (1 - beta) for
+    SGDP and ratio lambda for AdamP.
     """
-    rate = 2 * lr * weight_decay
-    squared = {
-        "sgd": rate / (1 + beta),
-        "adamw": rate * (1 - beta) / (1 + beta),
-        "sgdp": rate * ratio / (1 - beta),
-        "adamp": rate * ratio,
-    }
-    return math.sqrt(squared[recipe])
+    values = {**defaults(find_recipe(recipe)), **hyper_parameters}
+    values |= dict(zip(("beta1", "beta2"), values.get("betas", ()), strict=False))
+    law = _law_of(recipe)
+    return math.sqrt(float(law.subs({symbol: values[symbol.name] for symbol in law.free_symbols})))
+
+
+@functools.cache
+def _law_of(recipe: str) -> Any:
+    from theory.equilibrium import equilibrium
+
+    # The closed form of a preconditioned recipe needs eps = 0, that of SGD its default without Nesterov's step.
+    given = {"eps": 0.0} if "betas" in defaults(find_recipe(recipe)) else {}
+    return equilibrium(recipe, **given).squared_rotation
 
 
 class Equilibrium(Study):
     """Equilibrium: weight decay and step size alone decide how far weights turn
 
     A network of scale-invariant weights only, half of its labels random, constant learning rate: the norm settles where
-    decay and steps balance, and the effective step there is predicted from the hyper-parameters, without the gradient.
+    decay and steps balance, and the effective step there follows from the hyper-parameters alone. The law is the one that
+    `theory` derives from the code of each recipe, for gradients that are random and orthogonal to the weight.
     All points of an optimizer train as one vmap sweep. Averages are over the second half of the steps.
     """
 
@@ -120,7 +128,5 @@ def _swept(item: Result) -> tuple[list[float], list[float]]:
 
 
 def _law(item: Result, index: int) -> float:
-    lrs, decays = _swept(item)
-    setting = item.spec.hyper_parameters
-    beta = setting["momentum"] if "momentum" in setting else setting["betas"][0]
-    return predicted(item.spec.recipe, lrs[index], decays[index], beta)
+    swept = {name: values[index] for name, values in item.spec.points.items()}
+    return predicted(item.spec.recipe, {**item.spec.hyper_parameters, **swept})

@@ -6,6 +6,7 @@ import ctypes
 import functools
 import hashlib
 import os
+import platform
 import shutil
 import subprocess
 import tempfile
@@ -73,4 +74,4 @@ def _machine() -> str:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         lines = []
-    return next((line for line in lines if line.startswith("flags")), "") + os.uname().machine + compiler()
+    return next((line for line in lines if line.startswith("flags")), "") + platform.machine() + compiler()

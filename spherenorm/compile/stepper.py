@@ -36,10 +36,13 @@ def step_compiled(
     numbers, structure = flatten_numbers(hyper_parameters)
     steps = _steps(recipe, structure, len(numbers))
     batches: dict[int, list[tuple[Kernel, Tensor, Tensor, State]]] = {}
+    scalars: dict[torch.device, list[Tensor]] = {}
     for weight, grad, state in zip(weights, grads, states, strict=True):
         kernel = steps.kernel(weight, state)
         if kernel is None:
-            steps.by_inductor(weight, grad, state, numbers)
+            if weight.device not in scalars:
+                scalars[weight.device] = [torch.full((), number, dtype=torch.float64, device=weight.device) for number in numbers]
+            steps.by_inductor(weight, grad, state, scalars[weight.device])
         else:
             batches.setdefault(id(kernel.step), []).append((kernel, weight, grad, state))
     for batch in batches.values():
@@ -87,7 +90,7 @@ class Steps:
             return None
         return Kernel(step, layout.states, np.array(graph.literals, dtype=np.float64))
 
-    def by_inductor(self, weight: Tensor, grad: Tensor, state: State, numbers: Sequence[float]) -> None:
+    def by_inductor(self, weight: Tensor, grad: Tensor, state: State, numbers: list[Tensor]) -> None:
         """One weight's step under torch.compile; one compilation for each rank, whatever the sizes."""
         if weight.ndim not in self._inductor:
 
@@ -96,8 +99,7 @@ class Steps:
                 return rule.step(weight, grad, state)
 
             self._inductor[weight.ndim] = torch.compile(pure, fullgraph=True, dynamic=True)
-        tensors = [torch.full((), number, dtype=torch.float64, device=weight.device) for number in numbers]
-        moved, new = self._inductor[weight.ndim](weight.detach(), grad, state, tensors)
+        moved, new = self._inductor[weight.ndim](weight.detach(), grad, state, numbers)
         # Copied outside: Inductor's C++ backend fails on a row projection fused in place.
         weight.detach().copy_(moved)
         state.update(new)
@@ -132,3 +134,5 @@ def _run(batch: Sequence[tuple[Kernel, Tensor, Tensor, State]], numbers: Sequenc
     literals = np.stack([kernel.literals for kernel, *_ in batch])
     arguments = np.array(numbers, dtype=np.float64)
     step(len(batch), tensors.ctypes.data, literals.ctypes.data, arguments.ctypes.data, torch.get_num_threads())
+    # Autograd has not seen the write; it must notice if a graph still needs the old weight.
+    torch.autograd.graph.increment_version([weight for _, weight, _, _ in batch])

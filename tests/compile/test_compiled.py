@@ -265,6 +265,15 @@ def test_nothing_is_left_of_a_failed_build(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_autograd_notices_the_step(no_inductor):
+    w = torch.ones(2, 3, requires_grad=True)
+    loss = (w**2).sum()
+    w.grad = torch.ones(2, 3)
+    optim.SGD([w], lr=0.1, compile=True).step()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
 def test_a_nan_stays_in_its_tensor(no_inductor):
     weights = [torch.ones(3, 4, requires_grad=True), torch.ones(3, 4, requires_grad=True)]
     weights[0].grad, weights[1].grad = torch.full((3, 4), float("nan")), torch.ones(3, 4)

@@ -1,0 +1,85 @@
+"""Time, memory and facts of the machine."""
+
+from __future__ import annotations
+
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+__all__ = ["bandwidth", "interleaved", "machine", "peak_memory_of"]
+
+
+def machine(device: str) -> dict[str, Any]:
+    """What the numbers depend on."""
+    try:
+        cpu = next(line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name"))
+    except (OSError, StopIteration):
+        cpu = platform.processor()
+    return {
+        "cpu": cpu,
+        "cores": os.cpu_count(),
+        "torch threads": torch.get_num_threads(),
+        "load when started": round(os.getloadavg()[0], 2),
+        "device": torch.cuda.get_device_name(device) if device.startswith("cuda") else "cpu",
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "malloc": {name: value for name, value in os.environ.items() if name.startswith("MALLOC_") or name == "LD_PRELOAD"} or "default",
+        "bandwidth GB/s (copy)": round(bandwidth(device), 1),
+    }
+
+
+def interleaved(functions: Mapping[str, Callable[[], Any]], rounds: int, device: str) -> dict[str, float]:
+    """The median seconds of each function; every round runs each once, so that all see the same machine."""
+
+    def seconds(function: Callable[[], Any]) -> float:
+        _synchronize(device)
+        start = time.perf_counter()
+        function()
+        _synchronize(device)
+        return time.perf_counter() - start
+
+    for function in functions.values():  # warm up: states, kernels, caches
+        function()
+        function()
+    times: dict[str, list[float]] = {name: [] for name in functions}
+    for _ in range(rounds):
+        for name, function in functions.items():
+            times[name].append(seconds(function))
+    return {name: statistics.median(each) for name, each in times.items()}
+
+
+def bandwidth(device: str) -> float:
+    """GB/s of a copy that no cache holds: bytes read and bytes written."""
+    source = torch.empty(2**26, device=device).fill_(1.0)
+    target = torch.empty_like(source)
+    median = interleaved({"copy": lambda: target.copy_(source)}, 7, device)["copy"]
+    return 2 * source.numel() * source.element_size() / median / 1e9
+
+
+def peak_memory_of(function: Callable[[], Any], device: str) -> int:
+    """Bytes that `function` took at its peak beyond what was taken before (Linux and CUDA)."""
+    if device.startswith("cuda"):
+        torch.cuda.reset_peak_memory_stats(device)
+        before = torch.cuda.memory_allocated(device)
+        function()
+        return torch.cuda.max_memory_allocated(device) - before
+    Path("/proc/self/clear_refs").write_text("5")  # forget the peak
+    before = _status("VmRSS")
+    function()
+    return max(0, _status("VmHWM") - before)
+
+
+def _status(field: str) -> int:
+    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(field))
+    return int(line.split()[1]) * 1024
+
+
+def _synchronize(device: str) -> None:
+    if device.startswith("cuda"):
+        torch.cuda.synchronize(device)

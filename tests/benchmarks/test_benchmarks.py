@@ -1,0 +1,38 @@
+"""The benchmarks run and count right; what they measure is no test's business."""
+
+import json
+import math
+
+import pytest
+from typer.testing import CliRunner
+
+from benchmarks import __main__ as benchmarks
+from benchmarks.shapes import SETS
+
+
+@pytest.mark.parametrize(
+    # Parameters as published with torchvision's and OpenAI's models.
+    ("name", "count"),
+    [("resnet18", 11_689_512), ("resnet50", 25_557_032), ("vit-b", 86_567_656), ("gpt2-124m", 124_439_808)],
+)
+def test_parameter_sets(name, count):
+    assert sum(math.prod(shape) for shape in SETS[name]()) == count
+
+
+def test_the_command(tmp_path, monkeypatch):
+    monkeypatch.setitem(benchmarks.SETS, "tiny", lambda: [(6, 5), (6,)])
+    monkeypatch.setattr(benchmarks, "machine", lambda device: {"bandwidth GB/s (copy)": 10.0})
+    out = tmp_path / "numbers.json"
+    arguments = ["--sections", "step,scaling", "--sets", "tiny", "--rounds", "1", "--largest", "1e5", "--out", str(out)]
+    result = CliRunner().invoke(benchmarks.app, arguments)
+    assert result.exit_code == 0, result.output
+    numbers = json.loads(out.read_text())
+    assert {"AdamP, spherenorm compiled", "AdamP, spherenorm eager", "AdamP, released"} <= numbers["step"]["tiny"].keys()
+    assert all(seconds > 0 for seconds in numbers["step"]["tiny"].values())
+    assert [(row["weights"], row["tensors"]) for row in numbers["scaling"]] == [(10**5, 10), (10**6, 100), (10**6, 500), (10**6, 2000)]
+
+
+def test_unknown_names():
+    result = CliRunner().invoke(benchmarks.app, ["--sets", "resnet51"], env={"COLUMNS": "200"})
+    assert result.exit_code == 2
+    assert "'resnet51' is not one of resnet18, resnet50" in result.output

@@ -1,0 +1,57 @@
+"""Equilibria: closed forms, and recipes that have none."""
+
+import pytest
+import sympy as sp
+
+from tests.theory import faults
+from theory import NoEquilibriumError, equilibrium
+from theory.beyond import growth_ratio
+
+lr, beta, wd, gamma = (sp.Symbol(n, positive=True) for n in ("lr", "momentum", "weight_decay", "gamma"))
+
+
+def test_plain_sgd_by_hand():
+    law = equilibrium("sgd", momentum=0.0, dampening=0.0)
+    # (1 - k)^2 W + lr^2 gamma^2 / W = W with k = lr wd
+    k = lr * wd
+    assert sp.simplify(law.fourth_power - lr**2 * gamma**2 / (1 - (1 - k) ** 2)) == 0
+    assert sp.simplify(law.squared_rotation - 2 * k) == 0
+    assert sp.simplify(law.leading(law.fourth_power) - gamma**2 * lr / (2 * wd)) == 0
+
+
+def test_a_fault_changes_the_equilibrium():
+    faulty, sound = (equilibrium(f, dampening=0.0) for f in (faults.beta_squared, "sgd"))
+    assert sp.simplify(faulty.squared_rotation - sound.squared_rotation) != 0
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "why"),
+    [
+        ("sgd", {"weight_decay": 0.0}, "without decay"),
+        ("sgdg", {}, "never changes"),
+        ("adam", {"eps": 0.0}, "coupled decay"),
+        ("rmsprop", {"eps": 0.0, "weight_decay": 0.0}, "without decay"),
+    ],
+)
+def test_no_equilibrium(name, given, why):
+    with pytest.raises(NoEquilibriumError, match=why):
+        equilibrium(name, **given)
+
+
+def test_projected_nesterov_has_a_quadratic():
+    law = equilibrium("sgdp", nesterov=True, dampening=0.0)
+    rho = sp.Symbol("wd_ratio", positive=True)
+    assert sp.simplify(law.squared_rotation - 2 * lr * wd * rho / (1 - beta)) == 0
+    assert "for small lr" not in law.formulas()["|w|^4"]
+    with pytest.raises(ValueError, match="no leading term"):
+        law.leading(law.fourth_power)
+
+
+def test_text():
+    assert "for small lr" in str(equilibrium("sgdw", momentum=0.0))
+
+
+@pytest.mark.parametrize(("name", "value"), [("sgd", 19), ("sgdp", 1), ("sgdg", 0)])
+def test_growth_ratio(name, value):
+    plain = {} if name == "sgdg" else {"weight_decay": 0.0, "dampening": 0.0}
+    assert growth_ratio(name, **plain).subs(beta, sp.Rational(9, 10)) == value

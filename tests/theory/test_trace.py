@@ -1,0 +1,179 @@
+"""Tracing and interpreting: symbols, errors that name what they are about, and both readings against float64."""
+
+import numpy as np
+import pytest
+import sympy as sp
+import torch
+
+from spherenorm import Rule, chain
+from spherenorm import rules as r
+from spherenorm.registry import defaults, find_recipe, names
+from theory import TraceError, norm_growth, one_step, trace
+from theory.coordinates import step_in_coordinates
+from theory.one_step import letters
+from theory.symbols import Space, Vector, exact, tidy, upright
+
+
+def test_hyper_parameters_become_symbols():
+    traced = trace("adamp", nesterov=True)
+    assert [*traced.symbols] == ["lr", "beta1", "beta2", "eps", "weight_decay", "delta", "wd_ratio"]
+    assert traced.structure["nesterov"] is True
+    assert traced.intervals["beta1"] == "[0, 1)"
+    assert traced.values(betas=(0.8, 0.9))[traced.symbols["beta1"]] == 0.8
+    assert "weight_decay" not in trace("adamp", weight_decay=0.0).symbols
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "message"),
+    [
+        ("sgpd", {}, "did you mean"),
+        ("sgd", {"rate": 1.0}, "no hyper-parameter 'rate'; it has lr"),
+        ("sgd", {"momentum": 1.5}, r"beta must be in \[0, 1\)"),
+    ],
+)
+def test_bad_input(name, given, message):
+    with pytest.raises(ValueError, match=message):
+        trace(name, **given)
+
+
+def test_a_recipe_without_a_default():
+    def needy(lr):
+        return chain(r.StepSize(lr))
+
+    with pytest.raises(ValueError, match="'lr' has no default, give a value: lr="):
+        trace(needy)
+    assert trace(needy, lr=0.1).symbols == {}
+
+
+def test_a_function_that_is_no_recipe():
+    with pytest.raises(TypeError, match="must return a rule"):
+        trace(lambda lr=0.1: lr)
+
+
+class Branching(Rule):
+    def update(self, update, state):
+        if update.grad.sum() > 0:
+            update = type(update)(update.weight, update.grad, -update.direction)
+        return update, {}
+
+
+class Unknown(Rule):
+    def update(self, update, state):
+        return type(update)(update.weight, update.grad, torch.erfinv(update.direction)), {}
+
+
+def test_a_branch_on_a_tensor_is_named():
+    with pytest.raises(TraceError, match=r"takes a number out of a tensor .*torch\.where"):
+        trace(lambda lr=0.1: chain(Branching(), r.StepSize(lr)))
+
+
+def test_an_unknown_operation_is_named_with_its_line():
+    with pytest.raises(TraceError, match=r"aten\.erfinv .*test_trace\.py:\d+: .*torch\.erfinv\(update\.direction\)"):
+        norm_growth(lambda lr=0.1: chain(Unknown(), r.StepSize(lr)))
+
+
+@pytest.mark.parametrize("name", ["sgd", "sgdp", "adamw", "adamp"])
+def test_numbers_trace_to_fused_operations_with_the_same_meaning(name):
+    """A rule may use add(alpha=...) or lerp where a hyper-parameter is a number: same law as with symbols."""
+    numbers = {"weight_decay": 0.25, **({"betas": (0.5, 0.75)} if "betas" in defaults(find_recipe(name)) else {"momentum": 0.5})}
+    held, general = one_step(name, **numbers), one_step(name)
+    values = {s: sp.nsimplify(v) for s, v in general.traced.values(**numbers).items() if s.name not in held.traced.symbols}
+    assert (held.inner(held.weight, held.weight) - general.inner(general.weight, general.weight).subs(values)).simplify() == 0
+    if name != "adamp":
+        assert any(n.target.overloadpacket.__name__ in ("lerp", "add") for n in held.traced.graph.graph.nodes if n.op == "call_function")
+
+
+class Transposed(Rule):
+    """The radial part by way of the transposed weight, whose sum over its first dimension is a sum over all entries."""
+
+    def update(self, update, state):
+        column = update.weight.T
+        inner = (column * update.direction.T).sum(0) / (column * column).sum(0)
+        return type(update)(update.weight, update.grad, update.direction - inner * update.weight), {}
+
+
+class Outer(Rule):
+    def update(self, update, state):
+        square = update.weight.T * update.weight
+        return type(update)(update.weight, update.grad, update.direction @ square), {}
+
+
+def test_shapes_are_followed():
+    law = norm_growth(lambda lr=0.1, momentum=0.9: chain(r.HeavyBall(momentum), Transposed(), r.StepSize(lr)))
+    assert law.cross == 0
+    with pytest.raises(TraceError, match="outer product"):
+        norm_growth(lambda lr=0.1: chain(Outer(), r.StepSize(lr)))
+
+
+def test_the_undamped_start():
+    past = one_step("sgd", weight_decay=0.0)
+    start = one_step("sgd", weight_decay=0.0, first=True)
+    tau = sp.Symbol("dampening", positive=True)
+    assert tidy(past.states["m"]["g"] - (1 - tau)) == 0
+    assert start.states["m"].terms == {"g": 1}
+
+
+@pytest.mark.parametrize("invariant", [True, False])
+@pytest.mark.parametrize("name", names())
+def test_coordinates_match_a_float64_step(name, invariant):
+    rng = np.random.default_rng(len(name))
+    recipe, traced = find_recipe(name), trace(name, dimension=3)
+    w, g = rng.normal(size=3), rng.normal(size=3)
+    if invariant:
+        g -= w * (g @ w) / (w @ w)
+    rule = recipe()
+    state = {n: torch.tensor(rng.random(v.shape)) + 0.5 if v.ndim else v + 3 for n, v in rule.init(torch.tensor(w)[None]).items()}
+    letter = letters(traced)
+    given = {letter[n]: _exact(v) if v.numel() > 1 else float(v) for n, v in state.items()}
+    values = {str(s): v for s, v in traced.values().items()}
+    new, after, _ = step_in_coordinates(traced, _exact(w), _exact(g), **values, **given)
+    weight, states = rule.step(torch.tensor(w)[None], torch.tensor(g)[None], state)
+    np.testing.assert_allclose(np.array(new, dtype=float), weight, rtol=1e-12, atol=1e-14)
+    for n, v in states.items():
+        np.testing.assert_allclose(np.array(after[letter[n]], dtype=float), v, rtol=1e-12, atol=1e-14)
+
+
+def _exact(x):
+    return [sp.Float(float(v), 30) for v in np.ravel(x)]
+
+
+@pytest.mark.parametrize("dimension", [2, 3])
+def test_adamp_in_coordinates_is_orthogonal(dimension):
+    traced = trace("adamp", dimension=dimension, weight_decay=0.0)
+    w = [*sp.symbols("w1:4", positive=True)][:dimension]
+    c = sp.Symbol("c", positive=True)
+    g = [-c * w[1], c * w[0], sp.Integer(0)][:dimension]
+    new, _, _ = step_in_coordinates(traced, w, g)
+    moved = [n - a for n, a in zip(new[0], w, strict=True)]
+    assert sp.simplify(sum(a * b for a, b in zip(moved, w, strict=True))) == 0
+
+
+def test_wrong_number_of_coordinates():
+    with pytest.raises(ValueError, match="traced for dimension 2, the weight has 3"):
+        step_in_coordinates(trace("sgd", dimension=2), [1, 2, 3], [0, 0, 0])
+
+
+def test_defaults_reach_the_symbols():
+    assert {str(s) for s in trace("sgd").values()} == {n for n, v in defaults(find_recipe("sgd")).items() if not isinstance(v, bool)}
+
+
+def test_space():
+    space = Space({("w", "g"): sp.Integer(0)})
+    w, g = Vector.atom("w"), Vector.atom("g")
+    assert space.inner(w + g, w - g) == space.gram("w", "w") - space.gram("g", "g")
+    assert space.gram("m", "w") == space.gram("w", "m")
+    assert (w - w).terms == {}
+    assert str(w * sp.Integer(2) - g) == "2*w - g"
+
+
+@pytest.mark.parametrize(("number", "value"), [(0.1, sp.Rational(1, 10)), (2, 2), (3.0, 3), (5**0.5, sp.sqrt(5)), (float(sp.pi), sp.pi)])
+def test_literals_are_exact(number, value):
+    assert exact(number) == value
+
+
+def test_forms():
+    x, a = sp.symbols("x a", positive=True)
+    assert tidy(sp.cos(a) ** 2 + sp.sin(a) ** 2 - 1) == 0
+    assert tidy(2 * sp.sin(a / 2) ** 2 + sp.cos(a) - 1) == 0
+    assert tidy(sp.cos(a) ** 2 - sp.sin(a) ** 2) != 0
+    assert str(upright((x - 1) / (a - 1))) == "(1 - x)/(1 - a)"
