@@ -6,7 +6,6 @@ step), so that a checkpoint holds all there is: model, optimizer and step.
 
 from __future__ import annotations
 
-import math
 import socket
 import time
 import traceback
@@ -15,19 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
-from experiments.probes import PROBES, StepView
+from experiments.probes import PROBES
 from experiments.spec import SCHEDULES, Spec, nearest
 from experiments.store import Busy, RunFolder, Store, StoreError
-from experiments.task import Measurement, PureTask, Split, Task, find_task, generator, stream
-from spherenorm import Sphere, metrics
-from spherenorm.chain import Chain
+from experiments.task import Measurement, PureTask, Task, find_task
+from experiments.training import steps_per_epoch, train
 from spherenorm.functional import sweep
-from spherenorm.invariance import audit
-from spherenorm.optim import RecipeOptimizer, torch_optimizer
-from spherenorm.registry import find_recipe, reference
 
 __all__ = ["Outcome", "check", "execute", "steps_of"]
 
@@ -82,7 +76,7 @@ def execute(spec: Spec, root: Path | str, *, checkpoint_seconds: float = CHECKPO
                     elif isinstance(task, PureTask):
                         _sweep(spec, task, folder)
                     else:
-                        _train(spec, task, folder, checkpoint_seconds)
+                        train(spec, task, folder, checkpoint_seconds)
             except KeyboardInterrupt:
                 folder.write_status("interrupted", **about)
                 raise
@@ -123,7 +117,7 @@ def check(spec: Spec) -> None:
 def steps_of(spec: Spec) -> int:
     """How many optimizer steps a run takes."""
     task = find_task(spec.task, spec.options)
-    return spec.epochs * _steps_per_epoch(spec, task) if isinstance(task, Task) else spec.epochs
+    return spec.epochs * steps_per_epoch(spec, task) if isinstance(task, Task) else spec.epochs
 
 
 def _state(summary: dict[str, Any]) -> str:
@@ -155,162 +149,3 @@ def _sweep(spec: Spec, task: PureTask, folder: RunFolder) -> None:
     summary, arrays = task.summarize(start, swept)
     folder.save_arrays(arrays)
     folder.finish({"diverged_at": None, "steps": spec.epochs, **summary}, ["arrays.npz"])
-
-
-def _steps_per_epoch(spec: Spec, task: Task) -> int:
-    return math.ceil(len(task.data().train[0]) / spec.batch_size)
-
-
-class _Training:
-    """Model, optimizer and data of a run, before its first step."""
-
-    def __init__(self, spec: Spec, task: Task) -> None:
-        self.spec, self.task = spec, task
-        torch.manual_seed(stream(spec.seed, "init"))
-        self.model = task.model().to(spec.device)
-        self.data = type(task.data())(*(tuple(x.to(spec.device) for x in split) for split in task.data()))
-        findings = audit(self.model, *(x.to(spec.device) for x in task.audit_inputs()))
-        self.views = {finding.name: finding.view for finding in findings}
-        self.weights = {name: weight for name, weight in self.model.named_parameters() if name in self.views}
-        self.optimizer = _optimizer(spec, self.model, [self.weights[name] for name, view in self.views.items() if view == "channel"])
-        self.base_lr = [group.get("lr") for group in self.optimizer.param_groups]
-        self.steps_per_epoch = _steps_per_epoch(spec, task)
-        self.steps = spec.epochs * self.steps_per_epoch
-
-    def batch(self, step: int) -> Split:
-        epoch, index = divmod(step, self.steps_per_epoch)
-        count = len(self.data.train[0])
-        order = torch.randperm(count, generator=generator(self.spec.seed, "data", epoch))
-        chosen = order[index * self.spec.batch_size : (index + 1) * self.spec.batch_size]
-        return tuple(x[chosen] for x in self.data.train)
-
-    def step(self, step: int) -> dict[str, Any] | None:
-        """Take one step and return what was measured; None if the loss was not finite."""
-        self.model.train()
-        batch = self.batch(step)
-        # Not torch.manual_seed: without a GPU that formats a stack trace each time, a tenth of a small step.
-        torch.default_generator.manual_seed(stream(self.spec.seed, "noise", step))
-        if self.spec.device != "cpu":
-            torch.get_device_module(self.spec.device).manual_seed(stream(self.spec.seed, "noise", step))
-        loss = self.task.loss(self.model, batch)
-        if not math.isfinite(loss.item()):
-            return None
-        self.optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        factor = SCHEDULES[self.spec.schedule](step / self.steps)
-        for group, lr in zip(self.optimizer.param_groups, self.base_lr, strict=True):
-            if lr is not None:
-                group["lr"] = lr * factor
-        before = {name: weight.detach().clone() for name, weight in self.weights.items()} if self.spec.probes else {}
-        self.optimizer.step()
-        record: dict[str, Any] = {"step": step + 1, "loss": loss.item()}
-        if self.spec.probes:
-            grads = {name: _grad(weight) for name, weight in self.weights.items()}
-            after = {name: weight.detach() for name, weight in self.weights.items()}
-            view = StepView(before, after, grads, self.views)
-            for probe in self.spec.probes:
-                record |= PROBES[probe](view)
-        return record
-
-    def score(self, split: Split) -> float:
-        self.model.eval()
-        with torch.no_grad():
-            return self.task.score(self.model, split)
-
-    def start_norm(self) -> float | None:
-        """The norm of the scale-invariant units before the first step."""
-        norms = [metrics.norm(self.weights[name].detach(), view) for name, view in self.views.items() if view is not None]
-        return float(torch.cat(norms).mean()) if norms else None
-
-
-def _train(spec: Spec, task: Task, folder: RunFolder, checkpoint_seconds: float) -> None:
-    training = _Training(spec, task)
-    start_norm = training.start_norm()
-    done, diverged_at = _resume(training, folder)
-    pending: list[dict[str, Any]] = []
-    last_checkpoint = time.monotonic()
-
-    def checkpoint() -> None:
-        folder.append_metrics(pending)
-        pending.clear()
-        length, digest = folder.metrics_mark()
-        state = {"model": training.model.state_dict(), "optimizer": training.optimizer.state_dict()}
-        folder.save_checkpoint({**state, "done": done, "diverged_at": diverged_at, "length": length, "digest": digest})
-
-    while done < training.steps and diverged_at is None:
-        record = training.step(done)
-        if record is None:
-            diverged_at = done
-            break
-        done += 1
-        if done % training.steps_per_epoch == 0:
-            record["validation"] = training.score(training.data.validation)
-        pending.append(record)
-        if time.monotonic() - last_checkpoint >= checkpoint_seconds:
-            checkpoint()
-            last_checkpoint = time.monotonic()
-    checkpoint()
-    folder.finish(_summary(training, folder, start_norm, diverged_at), ["metrics.jsonl"])
-
-
-def _resume(training: _Training, folder: RunFolder) -> tuple[int, int | None]:
-    """Load the checkpoint, if it and the metrics before it are intact; how many steps are done, and where it diverged."""
-    state = folder.load_checkpoint()
-    if state is None or not folder.rewind_metrics((state["length"], state["digest"])):
-        folder.clear()
-        return 0, None
-    training.model.load_state_dict(state["model"])
-    training.optimizer.load_state_dict(state["optimizer"])
-    return state["done"], state["diverged_at"]
-
-
-def _summary(training: _Training, folder: RunFolder, start_norm: float | None, diverged_at: int | None) -> dict[str, Any]:
-    records = folder.metrics()
-    summary: dict[str, Any] = {
-        "diverged_at": diverged_at,
-        "steps": len(records),
-        "steps_per_epoch": training.steps_per_epoch,
-        "views": training.views,
-        "shapes": {name: list(weight.shape) for name, weight in training.weights.items()},
-        "invariant_share": _invariant_share(training.model, training.views),
-        "validation": None,
-        "test": None,
-    }
-    if diverged_at is None:
-        summary |= {"validation": training.score(training.data.validation), "test": training.score(training.data.test)}
-    if records and "norm" in records[-1]:
-        first = records[min(training.steps_per_epoch, len(records)) - 1]
-        summary |= {
-            "norm_start": start_norm,
-            "norm_first_epoch": first["norm"],
-            "norm_last": records[-1]["norm"],
-            "norm_max": max(record["norm"] for record in records),
-            "total_effective_step": math.fsum(record["effective_step"] for record in records),
-        }
-    return summary
-
-
-def _invariant_share(model: nn.Module, views: dict[str, str | None]) -> float:
-    """The share of the model's parameters that is scale-invariant (the paper: 95.5 % of ResNet-18)."""
-    sizes = {name: parameter.numel() for name, parameter in model.named_parameters()}
-    return sum(sizes[name] for name, view in views.items() if view is not None) / sum(sizes.values())
-
-
-def _optimizer(spec: Spec, model: nn.Module, on_sphere: list[Tensor]) -> RecipeOptimizer:
-    """One group for most recipes; two for one on the sphere, whose weights then start with norm 1 (see `Spec.rest`)."""
-    recipe, rule = find_recipe(spec.recipe), spec.rule()
-    cls = torch_optimizer(recipe)
-    if not (isinstance(rule, Chain) and isinstance(rule.geometry, Sphere)):
-        return cls(model.parameters(), **spec.hyper_parameters)
-    if spec.rest is None:
-        raise ValueError(f"recipe {spec.recipe!r} moves on the sphere; the run needs `rest`, the recipe of biases and gains")
-    with torch.no_grad():
-        for weight in on_sphere:
-            weight.copy_(rule.geometry.normalize(weight))
-    chosen = {id(weight) for weight in on_sphere}
-    rest = [parameter for parameter in model.parameters() if id(parameter) not in chosen]
-    return cls([{"params": on_sphere, "recipe": reference(recipe), **spec.hyper_parameters}, {"params": rest, **spec.rest}])
-
-
-def _grad(weight: Tensor) -> Tensor:
-    return torch.zeros_like(weight) if weight.grad is None else weight.grad.detach()

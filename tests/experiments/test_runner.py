@@ -12,8 +12,10 @@ from spherenorm_tiny import TASK, tiny_spec
 
 from experiments import store as store_module
 from experiments.runner import check, execute, steps_of
-from experiments.spec import Spec
+from experiments.spec import SCHEDULES, Spec
 from experiments.store import CorruptFileWarning, Store, StoreError
+from experiments.task import find_task, stream
+from experiments.training import Training
 
 
 def result_of(spec, root):
@@ -201,13 +203,9 @@ def test_the_measured_norm_is_the_norm_of_the_weight(tmp_path):
 
 def test_the_runner_trains_as_a_plain_loop_does(tmp_path):
     """Against torch.optim.SGD with a LambdaLR, on the run's own batches."""
-    from experiments.runner import _Training
-    from experiments.spec import SCHEDULES
-    from experiments.task import find_task, stream
-
     spec = tiny_spec("sgd", lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.01)
     execute(spec, tmp_path)
-    training = _Training(spec, find_task(TASK))
+    training = Training(spec, find_task(TASK))
     opt = torch.optim.SGD(training.model.parameters(), lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.LambdaLR(opt, lambda step: SCHEDULES["cosine"](step / training.steps))
     training.model.train()
