@@ -11,7 +11,7 @@ from torch import Tensor
 from spherenorm.rule import Rule, Scalar, State, hyper
 from spherenorm.rules.projection import ScaleInvarianceTest
 from spherenorm.update import Invariance, Update
-from spherenorm.views import View, ViewLike, as_view
+from spherenorm.views import ViewLike, as_view
 
 __all__ = ["AccumulatedInvarianceTest"]
 
@@ -46,26 +46,29 @@ class AccumulatedInvarianceTest(Rule):
     def __post_init__(self) -> None:
         super().__post_init__()
         ScaleInvarianceTest(views=self.views, per=self.per)  # which refuses what is wrong with either
+        # As names, which a compiler can read: they are part of the state's.
+        object.__setattr__(self, "views", tuple(str(as_view(view)) for view in self.views))
 
     @property
     def state_names(self) -> tuple[str, ...]:
-        return tuple(name for view in self.views for name in _names(as_view(view)))
+        return tuple(name for view in self.views for name in _names(view))
 
     def init(self, weight: Tensor) -> State:
         zeros = super().init(weight)  # in the working precision
-        return {name: torch.zeros_like(as_view(view).total(zeros[name])) for view in self.views for name in _names(as_view(view))}
+        return {name: torch.zeros_like(as_view(view).total(zeros[name])) for view in self.views for name in _names(view)}
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         weight, grad = update.weight, update.grad
         if weight.ndim < 2:
             return replace(update, invariance=Invariance()), {name: state[name] for name in self.state_names}
-        views = tuple(as_view(view) for view in self.views)
         squared_weight, squared_grad, product = weight * weight, grad * grad, weight * grad
         flags: list[Tensor] = []
         squared_norms: list[Tensor] = []
         new: State = {}
-        for view in views:
-            evidence, count = (state[name] for name in _names(view))
+        views = tuple(as_view(view) for view in self.views)
+        for name, view in zip(self.views, views, strict=True):
+            of_evidence, of_count = _names(name)
+            evidence, count = state[of_evidence], state[of_count]
             squared_norm, other = view.total(squared_weight), view.total(squared_grad)
             exists = (squared_norm > 0) & (other > 0)
             # Of the roots, not the squares: a product of squared norms would underflow much earlier.
@@ -73,7 +76,7 @@ class AccumulatedInvarianceTest(Rule):
             statistic = max(view.size(weight), 1) * cosine**2
             evidence = torch.where(exists, self.memory * evidence + (1 - self.memory) * statistic, evidence)
             count = torch.where(exists, self.memory * count + (1 - self.memory), count)
-            new |= dict(zip(_names(view), (evidence, count), strict=True))
+            new[of_evidence], new[of_count] = evidence, count
             passes = evidence < self.delta**2 * count
             if self.per == "tensor":
                 passes = (passes | (count == 0)).all() & passes.any()
@@ -84,5 +87,5 @@ class AccumulatedInvarianceTest(Rule):
         return replace(update, invariance=Invariance(views, tuple(flags), tuple(squared_norms))), new
 
 
-def _names(view: View) -> tuple[str, str]:
+def _names(view: ViewLike) -> tuple[str, str]:
     return f"evidence_{view}", f"evidence_count_{view}"

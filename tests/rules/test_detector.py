@@ -127,3 +127,17 @@ def test_it_sweeps():
 def test_wrong_values_are_refused(arguments, message):
     with pytest.raises((ValueError, TypeError), match=message):
         r.AccumulatedInvarianceTest(**arguments)
+
+
+def test_it_compiles_into_one_graph(weight):
+    rule, generator = r.AccumulatedInvarianceTest(0.1, views=(sn.View(0), "layer")), torch.Generator().manual_seed(44)
+    chained = sn.chain(rule, r.RadialProjection(), r.StepSize(0.1))
+    compiled = torch.compile(chained.step, backend="eager", fullgraph=True)
+    state, other = chained.init(weight), weight
+    again = state
+    for _ in range(3):
+        grad = with_cosines(weight, [0.0, 0.001, 0.0], generator)
+        weight, state = chained.step(weight, grad, state)
+        other, again = compiled(other, grad, again)
+        assert torch.equal(weight, other)
+    assert set(state) == {"evidence_channel", "evidence_count_channel", "evidence_layer", "evidence_count_layer"}
