@@ -47,10 +47,8 @@ def averaged(past: Tensor, entering: Tensor, beta: Scalar) -> Tensor:
 
 
 def plus_scaled(x: Tensor, scale: Scalar, y: Tensor) -> Tensor:
-    """x + scale y."""
-    if isinstance(scale, Tensor):
-        return x + scale * y
-    return torch.add(x, y, alpha=scale)  # the same in one walk through memory
+    """x + scale y, in one walk through memory."""
+    return torch.addcmul(x, scale, y) if isinstance(scale, Tensor) else torch.add(x, y, alpha=scale)
 
 
 def scalar_state(weight: Tensor) -> Tensor:

@@ -29,13 +29,17 @@ class Invariance:
     flags: tuple[Tensor, ...] = ()
     squared_norms: tuple[Tensor, ...] = ()
 
-    def radial_part(self, weight: Tensor, x: Tensor) -> Tensor:
-        """The part of `x` along `weight`, in each unit that was found invariant; 0 elsewhere."""
+    def radial_coefficient(self, weight: Tensor, x: Tensor) -> Tensor | None:
+        """<w, x> / <w, w> in each unit that was found invariant, 0 elsewhere; broadcasts against the weight. None without views."""
+        if not self.views:
+            return None
         along = weight * x
         coefficient: Scalar = 0.0
         for view, flag, squared_norm in zip(self.views, self.flags, self.squared_norms, strict=True):
-            coefficient = torch.where(flag, ratio(view.total(along), squared_norm), coefficient)
-        return coefficient * weight
+            found = ratio(view.total(along), squared_norm)
+            coefficient = torch.where(flag, found, coefficient)
+        assert isinstance(coefficient, Tensor)
+        return coefficient
 
     def select(self, invariant: Scalar, other: Scalar, weight: Tensor) -> Scalar:
         """`invariant` where some view claims the entries of `weight`, `other` elsewhere; broadcasts against it."""

@@ -42,7 +42,9 @@ def main(
         console.print(_table(section, [row for row in rows if row.section == section]))
     for path, render in ((latex, to_latex), (markdown, to_markdown)):
         if path is not None:
-            path.write_text(render(rows))
+            unfinished = path.with_name(f".{path.name}.unfinished")
+            unfinished.write_text(render(rows))
+            unfinished.replace(path)
             console.print(f"wrote {path}")
     if not all(row.good for row in rows):
         raise typer.Exit(1)
@@ -74,9 +76,9 @@ def _run(jobs: list[Job]) -> list[Row]:
 
 def _table(section: str, rows: list[Row]) -> Table:
     table = Table(title=section, title_justify="left", show_lines=True)
-    table.add_column("statement", ratio=2)
-    table.add_column("formula", ratio=4)
-    table.add_column("status", ratio=5)
+    table.add_column("statement", overflow="fold", ratio=2)
+    table.add_column("formula", overflow="fold", ratio=4)
+    table.add_column("status", overflow="fold", ratio=5)
     for row in rows:
         table.add_row(row.name, escape(row.formula), f"[{'green' if row.good else 'red'}]{escape(row.status)}[/]")
     return table

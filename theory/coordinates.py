@@ -49,6 +49,9 @@ class Coordinates(Scalars):
     def aten_lerp(self, a: Any, b: Any, weight: Any) -> Array:
         return self._each(lambda x, y, t: (1 - t) * x + t * y, a, b, weight)
 
+    def aten_addcmul(self, a: Any, b: Any, c: Any, value: Any = 1) -> Array:
+        return self.aten_add(a, self.aten_mul(b, c), value)
+
     def aten_mul(self, a: Any, b: Any) -> Array:
         return self._each(lambda x, y: x * y, a, b)
 

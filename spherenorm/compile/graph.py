@@ -227,9 +227,14 @@ class _Translation:
             op = {2.0: "square", 0.5: "sqrt", 1.0: "identity"}[float(arguments[1])]  # type: ignore[arg-type]
             source = self._argument(arguments[0])
             return source if op == "identity" else self._node(op, (source,), self.graph.nodes[source].extent, False)
+        if name == "aten.addcmul.default" and node.kwargs.get("value", 1) == 1:
+            base, *factors = (self._argument(a) for a in arguments)
+            return self._elementwise("add", (base, self._elementwise("mul", tuple(factors))))
         if name not in ELEMENTWISE or node.kwargs.get("alpha", 1) != 1 or node.kwargs.get("rounding_mode"):
             raise UnsupportedGraphError(f"{name} in the step")
-        op, sources = ELEMENTWISE[name], tuple(self._argument(a) for a in arguments)
+        return self._elementwise(ELEMENTWISE[name], tuple(self._argument(a) for a in arguments))
+
+    def _elementwise(self, op: str, sources: tuple[int, ...]) -> int:
         extent = max(self.graph.nodes[s].extent for s in sources)
         boolean = op in BOOLEAN or (op == "where" and all(self.graph.nodes[s].boolean for s in sources[1:]))
         return self._node(op, sources, extent, boolean)

@@ -8,7 +8,7 @@ from typing import Literal
 
 from torch import Tensor
 
-from spherenorm.rule import Rule, Scalar, State, hyper
+from spherenorm.rule import Rule, Scalar, State, hyper, plus_scaled
 from spherenorm.update import Invariance, Update
 from spherenorm.views import ViewLike, as_view
 
@@ -89,10 +89,14 @@ class RadialProjection(Rule):
             as_view(self.view)
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
+        weight, direction = update.weight, update.direction
+        coefficient: Tensor | None
         if self.view is not None:
-            radial = as_view(self.view).radial_coefficient(update.weight, update.direction) * update.weight
+            coefficient = as_view(self.view).radial_coefficient(weight, direction)
         elif update.invariance is not None:
-            radial = update.invariance.radial_part(update.weight, update.direction)
+            coefficient = update.invariance.radial_coefficient(weight, direction)
         else:
             raise ValueError("RadialProjection() needs a ScaleInvarianceTest before it in the chain, or a view")
-        return replace(update, direction=update.direction - radial), {}
+        if coefficient is None:
+            return update, {}
+        return replace(update, direction=plus_scaled(direction, -coefficient, weight)), {}
