@@ -23,6 +23,9 @@ Relation = Literal[">", "<"]
 Values = Mapping[int, float]
 """A number for each seed."""
 
+NOISE = 1e-9
+"""A difference of this size between two scores is rounding."""
+
 MIN_SEEDS = 3
 PERFORMANCE_SEEDS = 10
 
@@ -81,7 +84,7 @@ def sample(
     what: str = "",
 ) -> Claim:
     """The mean of `values` over seeds lies above or below `bound`: decided by its confidence interval."""
-    numbers = list(values.values())
+    numbers = [0.0 if abs(value) < NOISE else value for value in values.values()]
     low, high = interval(numbers)
     outcome = _verdict(low, high, relation, bound) if len(numbers) >= MIN_SEEDS else "inconclusive"
     return Claim(text, source, outcome, _shown(numbers, low, high, unit, what), paper, len(numbers), detail)
@@ -156,7 +159,7 @@ def _verdict(low: float, high: float, relation: str, bound: float) -> Outcome:
 def _shown(numbers: Sequence[float], low: float, high: float, unit: str, what: str) -> str:
     if not numbers:
         return "no results"
-    mean, low, high = (0.0 if abs(x) < 1e-12 else x for x in (float(np.mean(numbers)), low, high))  # rounding is not a difference
+    mean = float(np.mean(numbers))
     times = "× " if what == "ratio" else ""
     sign = "+" if what == "difference" else ""
     bounds = f" [{low:{sign}.3g}, {high:{sign}.3g}]" if not math.isnan(low) else ""

@@ -53,6 +53,9 @@ def test_few_seeds_never_confirm_a_better_score_but_may_refute_it():
     assert performance("", {s: base[s] for s in few}, {s: up[s] for s in few}, source="").outcome == "not reproduced"
     tie = performance("", {s: base[s] for s in few}, {s: base[s] for s in few}, source="")
     assert tie.outcome == "inconclusive"
+    rounded = paired("", {0: 0.1 + 0.2, 1: 2.0, 2: 3.0}, {0: 0.3, 1: 1.0, 2: 2.0}, "<", source="")
+    assert 0.1 + 0.2 > 0.3
+    assert rounded.outcome == "inconclusive"  # from 0 up, not from above 0
 
 
 def test_the_interval_is_scipys_and_covers_the_mean_as_often_as_it_says():
