@@ -66,7 +66,14 @@ def step_times(name: str, rounds: int, device: str, bandwidth: float) -> dict[st
     weights = parameters(SETS[name](), device)
     count = sum(w.numel() for w in weights)
     optimizers, missing = available(weights, device)
-    times = interleaved({each: optimizer.step for each, optimizer in optimizers.items()}, rounds, device)
+    grads = [weight.grad for weight in weights]
+
+    def restore_gradients() -> None:
+        """Some optimizers (HeavyBall's) take the gradients away."""
+        for weight, grad in zip(weights, grads, strict=True):
+            weight.grad = grad
+
+    times = interleaved({each: optimizer.step for each, optimizer in optimizers.items()}, rounds, device, restore_gradients)
     fused, sgd = times["AdamW, torch fused"], times["SGD, torch fused"]
     table = Table(title=f"{name}: one step of {count / 1e6:.1f} M weights in {len(weights)} tensors", box=box.SIMPLE_HEAD)
     table.add_column("optimizer", no_wrap=True)

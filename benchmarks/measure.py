@@ -34,10 +34,16 @@ def machine(device: str) -> dict[str, Any]:
     }
 
 
-def interleaved(functions: Mapping[str, Callable[[], Any]], rounds: int, device: str) -> dict[str, float]:
-    """The median seconds of each function; every round runs each once, so that all see the same machine."""
+def interleaved(
+    functions: Mapping[str, Callable[[], Any]], rounds: int, device: str, prepare: Callable[[], Any] = lambda: None
+) -> dict[str, float]:
+    """The median seconds of each function; every round runs each once, so that all see the same machine.
+
+    `prepare` runs before each, untimed.
+    """
 
     def seconds(function: Callable[[], Any]) -> float:
+        prepare()
         _synchronize(device)
         start = time.perf_counter()
         function()
@@ -45,8 +51,9 @@ def interleaved(functions: Mapping[str, Callable[[], Any]], rounds: int, device:
         return time.perf_counter() - start
 
     for function in functions.values():  # warm up: states, kernels, caches
-        function()
-        function()
+        for _ in range(2):
+            prepare()
+            function()
     times: dict[str, list[float]] = {name: [] for name in functions}
     for _ in range(rounds):
         for name, function in functions.items():
