@@ -1,4 +1,4 @@
-# make demo: the first comparison on real data.  make test: lint, types and the whole test suite.
+# make demo: norms on real data and on the sphere of the toy, and a page about them.  make test: lint, types and the whole test suite.
 # Both set up .venv first, once; PYTHON=python3.12 picks another interpreter.
 
 PYTHON ?= python3
@@ -8,7 +8,8 @@ SET_UP := .venv/.set-up
 .PHONY: demo test clean
 
 demo: $(SET_UP)
-	$(BIN)/python -m experiments run norm-growth
+	$(BIN)/python -m experiments run t1 f3
+	$(BIN)/python -m experiments report t1 f3
 
 test: $(SET_UP)
 	$(BIN)/ruff check .

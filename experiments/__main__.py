@@ -18,6 +18,7 @@ from typing import Annotated, Any
 
 import torch
 import typer
+from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
@@ -75,24 +76,33 @@ def run(
         typer.Option("--set", help="key=value, of a hyper-parameter, a task's option, epochs, batch_size or schedule; may be repeated."),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="What would run, what is there already, how long it would take.")] = False,
+    epochs: Annotated[int | None, typer.Option(min=1, help="Short for --set epochs=N.")] = None,
+    listed: Annotated[bool, typer.Option("--list", help="Show the studies, tasks and recipes, and run nothing.")] = False,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also write event files (extra: tensorboard).")] = False,
     out: Out = Path("runs"),
     as_json: AsJson = False,
 ) -> None:
-    """Run studies. What has finished is not run again; what was interrupted goes on where it stood."""
+    """Run studies and print their tables. What has finished is not run again; what was interrupted goes on where it stood."""
+    if listed:
+        list_(as_json)
+        return
+    settings = [*(settings or []), *([] if epochs is None else [f"epochs={epochs}"])]
     with usage_errors():
         chosen = [find_study(name) for name in dict.fromkeys(studies or study_classes())]
         recipes = None if optimizers is None else tuple(dict.fromkeys(optimizers.split(",")))
         for name in recipes or ():
             find_recipe(name)
         check_device(device)
-        plan = Plan(tier, None if seeds is None else parse_seeds(seeds), recipes, device, parse_settings(settings or []))
+        plan = Plan(tier, None if seeds is None else parse_seeds(seeds), recipes, device, parse_settings(settings))
         engine = Engine(chosen, plan, Store(out), backend, jobs)
         engine.check()
     if dry_run:
         show_dry_run(engine, as_json)
         return
     go(engine, as_json)
+    if not as_json:
+        show_tables(engine)
+        console.print(f"pictures and claims: python -m experiments report{'' if out == Path('runs') else f' --out {out}'}", soft_wrap=True)
     if tensorboard:
         write_tensorboard(engine)
 
@@ -178,6 +188,20 @@ def tell(engine: Engine, done: Report, as_json: bool) -> None:
         return
     ran = f"{len(done.outcomes)} runs now, {sum(total.values())} results in {len(total)} studies"
     console.print(f"{ran}; {done.count('diverged')} diverged, {len(done.failed)} failed", highlight=False)
+
+
+def show_tables(engine: Engine) -> None:
+    """The studies' tables, without the paper's columns where the terminal is too narrow for them."""
+    for study in engine.studies:
+        for table in study.tables(engine.trials(study)[1]):
+            wide = sum(max(len(str(cell)) for cell in column) + 2 for column in zip(table.columns, *table.rows, strict=True))
+            shown = [i for i, name in enumerate(table.columns) if wide < console.width or not name.startswith("paper")]
+            text = RichTable(title=f"{study.name}: {table.title}", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+            for i in shown:
+                text.add_column(escape(table.columns[i]), justify="right" if i else "left", overflow="fold")
+            for row in table.rows:
+                text.add_row(*(escape(str(row[i])) for i in shown))
+            console.print(text)
 
 
 def show_dry_run(engine: Engine, as_json: bool) -> None:

@@ -163,20 +163,24 @@ def _invariant_share(model: nn.Module, views: dict[str, str | None]) -> float:
     return sum(sizes[name] for name, view in views.items() if view is not None) / sum(sizes.values())
 
 
+EUCLIDEAN_REST = {"recipe": "sgd", "lr": 0.01, "momentum": 0.9, "nesterov": True}
+"""Cho and Lee's choice for what is not on the sphere: biases, gains and the last layer."""
+
+
 def _optimizer(spec: Spec, model: nn.Module, on_sphere: list[Tensor]) -> RecipeOptimizer:
     """One group for most recipes; two for one on the sphere, whose weights then start with norm 1 (see `Spec.rest`)."""
     recipe, rule = find_recipe(spec.recipe), spec.rule()
     cls = torch_optimizer(recipe)
     if not (isinstance(rule, Chain) and isinstance(rule.geometry, Sphere)):
         return cls(model.parameters(), **spec.hyper_parameters)
-    if spec.rest is None:
-        raise ValueError(f"recipe {spec.recipe!r} moves on the sphere; the run needs `rest`, the recipe of biases and gains")
     with torch.no_grad():
         for weight in on_sphere:
             weight.copy_(rule.geometry.normalize(weight))
     chosen = {id(weight) for weight in on_sphere}
     rest = [parameter for parameter in model.parameters() if id(parameter) not in chosen]
-    return cls([{"params": on_sphere, "recipe": reference(recipe), **spec.hyper_parameters}, {"params": rest, **spec.rest}])
+    return cls(
+        [{"params": on_sphere, "recipe": reference(recipe), **spec.hyper_parameters}, {"params": rest, **(spec.rest or EUCLIDEAN_REST)}]
+    )
 
 
 def _grad(weight: Tensor) -> Tensor:
