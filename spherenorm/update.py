@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -28,6 +29,23 @@ class Invariance:
     views: tuple[View, ...] = ()
     flags: tuple[Tensor, ...] = ()
     squared_norms: tuple[Tensor, ...] = ()
+
+    @classmethod
+    def decided(
+        cls, views: Sequence[View], passes: Sequence[Tensor], no_evidence: Sequence[Tensor], squared_norms: Sequence[Tensor], per: str
+    ) -> Invariance:
+        """What a test says: for each view, which units pass and which have nothing to say.
+
+        Per "tensor", all units of a view that have something to say must pass, and one has to; per "unit" each decides for
+        itself. A view gets its turn only where no unit passed an earlier one.
+        """
+        flags: list[Tensor] = []
+        for passing, silent in zip(passes, no_evidence, strict=True):
+            flag = (passing | silent).all() & passing.any() if per == "tensor" else passing
+            for earlier in flags:
+                flag = flag & ~earlier.any()
+            flags.append(flag)
+        return cls(tuple(views), tuple(flags), tuple(squared_norms))
 
     def radial_coefficient(self, weight: Tensor, x: Tensor) -> Tensor | None:
         """<w, x> / <w, w> in each unit that was found invariant, 0 elsewhere; broadcasts against the weight. None without views."""

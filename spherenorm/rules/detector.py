@@ -62,14 +62,14 @@ class AccumulatedInvarianceTest(Rule):
         if weight.ndim < 2:
             return replace(update, invariance=Invariance()), {name: state[name] for name in self.state_names}
         squared_weight, squared_grad, product = weight * weight, grad * grad, weight * grad
-        flags: list[Tensor] = []
-        squared_norms: list[Tensor] = []
-        new: State = {}
         views = tuple(as_view(view) for view in self.views)
-        for name, view in zip(self.views, views, strict=True):
+        squared_norms = [view.total(squared_weight) for view in views]
+        passes, no_evidence = [], []
+        new: State = {}
+        for name, view, squared_norm in zip(self.views, views, squared_norms, strict=True):
             of_evidence, of_count = _names(name)
             evidence, count = state[of_evidence], state[of_count]
-            squared_norm, other = view.total(squared_weight), view.total(squared_grad)
+            other = view.total(squared_grad)
             exists = (squared_norm > 0) & (other > 0)
             # Of the roots, not the squares: a product of squared norms would underflow much earlier.
             cosine = view.total(product) / torch.where(exists, squared_norm.sqrt() * other.sqrt(), 1)
@@ -77,14 +77,9 @@ class AccumulatedInvarianceTest(Rule):
             evidence = torch.where(exists, self.memory * evidence + (1 - self.memory) * statistic, evidence)
             count = torch.where(exists, self.memory * count + (1 - self.memory), count)
             new[of_evidence], new[of_count] = evidence, count
-            passes = evidence < self.delta**2 * count
-            if self.per == "tensor":
-                passes = (passes | (count == 0)).all() & passes.any()
-            for earlier in flags:
-                passes = passes & ~earlier.any()
-            flags.append(passes)
-            squared_norms.append(squared_norm)
-        return replace(update, invariance=Invariance(views, tuple(flags), tuple(squared_norms))), new
+            passes.append(evidence < self.delta**2 * count)
+            no_evidence.append(count == 0)
+        return replace(update, invariance=Invariance.decided(views, passes, no_evidence, squared_norms, self.per)), new
 
 
 def _names(view: ViewLike) -> tuple[str, str]:

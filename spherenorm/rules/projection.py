@@ -52,20 +52,13 @@ class ScaleInvarianceTest(Rule):
             return replace(update, invariance=Invariance()), {}
         views = tuple(as_view(view) for view in self.views)
         squared_weight, squared_grad, product = weight * weight, grad * grad, weight * grad
-        flags: list[Tensor] = []
-        squared_norms: list[Tensor] = []
-        for view in views:
-            squared_norm = view.total(squared_weight)
+        squared_norms = [view.total(squared_weight) for view in views]
+        passes, no_evidence = [], []
+        for view, squared_norm in zip(views, squared_norms, strict=True):
             bound = self.delta / math.sqrt(max(view.size(weight), 1)) * (squared_norm.sqrt() * view.total(squared_grad).sqrt())
-            passes = view.total(product).abs() < bound
-            if self.per == "tensor":
-                no_evidence = bound == 0
-                passes = (passes | no_evidence).all() & passes.any()
-            for earlier in flags:
-                passes = passes & ~earlier.any()
-            flags.append(passes)
-            squared_norms.append(squared_norm)
-        return replace(update, invariance=Invariance(views, tuple(flags), tuple(squared_norms))), {}
+            passes.append(view.total(product).abs() < bound)
+            no_evidence.append(bound == 0)
+        return replace(update, invariance=Invariance.decided(views, passes, no_evidence, squared_norms, self.per)), {}
 
 
 @dataclass(frozen=True)
