@@ -48,7 +48,7 @@ def main(
     console.print(*(f"{name}: {value}" for name, value in facts.items()), sep="\n", highlight=False)
     results: dict[str, Any] = {"machine": facts}
     if "step" in chosen:
-        results["step"] = {name: step_times(name, rounds, device, facts["bandwidth GB/s (copy)"]) for name in sets.split(",")}
+        results["step"] = {name: step_times(name, rounds, device, facts["bandwidth GB/s"]) for name in sets.split(",")}
     if "first" in chosen:
         results["first"] = {name: first_steps(name, device) for name in sets.split(",")}
     if "scaling" in chosen:

@@ -21,7 +21,7 @@ def test_parameter_sets(name, count):
 
 def test_the_command(tmp_path, monkeypatch):
     monkeypatch.setitem(benchmarks.SETS, "tiny", lambda: [(6, 5), (6,)])
-    monkeypatch.setattr(benchmarks, "machine", lambda device: {"bandwidth GB/s (copy)": 10.0})
+    monkeypatch.setattr(benchmarks, "machine", lambda device: {"bandwidth GB/s": 10.0})
     out = tmp_path / "numbers.json"
     arguments = ["--sections", "step,scaling", "--sets", "tiny", "--rounds", "1", "--largest", "1e5", "--out", str(out)]
     result = CliRunner().invoke(benchmarks.app, arguments)
