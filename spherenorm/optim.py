@@ -18,13 +18,14 @@ from torch import Tensor
 from torch.optim.optimizer import Optimizer, ParamsT
 
 from spherenorm import recipes
-from spherenorm.compile import step_compiled
+from spherenorm.compile import step_blocked, step_compiled
 from spherenorm.registry import Recipe, build, defaults, find_recipe, reference
 from spherenorm.rule import Rule
 
 __all__ = ["SGD", "SGDG", "SGDP", "SGDW", "Adam", "AdamG", "AdamP", "AdamW", "RMSprop", "RecipeOptimizer", "torch_optimizer"]
 
-_NOT_HYPER_PARAMETERS = ("params", "param_names", "recipe", "maximize", "compile")
+_SHARED = {"maximize": False, "compile": False, "trace": True}
+_NOT_HYPER_PARAMETERS = ("params", "param_names", "recipe", *_SHARED)
 
 
 class RecipeOptimizer(Optimizer):
@@ -47,10 +48,12 @@ class RecipeOptimizer(Optimizer):
 
     recipe: ClassVar[Recipe]
 
-    def __init__(self, params: ParamsT, *args: Any, maximize: bool = False, compile: bool = False, **hyper_parameters: Any) -> None:
+    def __init__(
+        self, params: ParamsT, *args: Any, maximize: bool = False, compile: bool = False, trace: bool = True, **hyper_parameters: Any
+    ) -> None:
         bound = inspect.signature(self.recipe).bind(*args, **hyper_parameters)
         bound.apply_defaults()
-        shared = {"maximize": maximize, "compile": compile, "recipe": reference(self.recipe)}
+        shared = {"maximize": maximize, "compile": compile, "trace": trace, "recipe": reference(self.recipe)}
         super().__init__(params, {**bound.arguments, **shared})
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
@@ -69,7 +72,7 @@ class RecipeOptimizer(Optimizer):
             if recipe is self.recipe
             else {
                 **defaults(recipe),
-                **{name: self.defaults[name] for name in ("maximize", "compile")},
+                **{name: self.defaults[name] for name in _SHARED},
             }
         )
         for name, default in group_defaults.items():
@@ -105,8 +108,9 @@ class RecipeOptimizer(Optimizer):
             grads = [-weight.grad if group["maximize"] else weight.grad for weight in weights]
             for weight in weights:
                 self._complete_state(weight, rule)
-            if group["compile"]:
-                step_compiled(self._recipe(group), self._hyper_parameters(group), weights, grads, [self.state[w] for w in weights])
+            if group["compile"] or group["trace"]:
+                step = step_compiled if group["compile"] else step_blocked
+                step(self._recipe(group), self._hyper_parameters(group), weights, grads, [self.state[w] for w in weights])
                 continue
             for weight, grad in zip(weights, grads, strict=True):
                 moved, self.state[weight] = rule.step(weight, grad, self.state[weight])
@@ -244,7 +248,7 @@ def _optimizer_class(function: Recipe, name: str) -> type[RecipeOptimizer]:
     cls = type(name, (RecipeOptimizer,), {"recipe": staticmethod(function), "__doc__": doc, "__module__": function.__module__})
     hyper_parameters = inspect.signature(function).parameters.values()
     params = inspect.Parameter("params", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    shared = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False) for name in ("maximize", "compile")]
+    shared = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default) for name, default in _SHARED.items()]
     cls.__signature__ = inspect.Signature([params, *hyper_parameters, *shared])  # type: ignore[attr-defined]
     return cls
 

@@ -4,6 +4,6 @@
 weights and hands to Inductor what the generator has no word for. The rule stays the one definition of its optimizer.
 """
 
-from spherenorm.compile.stepper import step_compiled
+from spherenorm.compile.stepper import step_blocked, step_compiled
 
-__all__ = ["step_compiled"]
+__all__ = ["step_blocked", "step_compiled"]

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from importlib import resources
 
-from spherenorm.compile.graph import Extent, Node, StepGraph, UnsupportedGraphError
+from spherenorm.compile.graph import INPUTS, Extent, Node, StepGraph
 from spherenorm.compile.schedule import Pass, Schedule, schedule
 
 __all__ = ["Layout", "emit"]
@@ -30,7 +30,6 @@ EXPRESSIONS = {
 START = {"sum": "0", "any": "0", "all": "1"}
 COMBINE = {"sum": "{0} += {1};", "any": "{0} = {0} || {1};", "all": "{0} = {0} && {1};"}
 OPENMP = {"sum": "+", "any": "||", "all": "&&"}
-INPUTS = {"weight", "grad", "state"}
 CHEAP = {"add", "sub", "rsub", "mul", "neg", "square", "where"}
 
 
@@ -65,10 +64,7 @@ class _Kernel:
         self.graph, self.nodes, self.plan, self.numbers = graph, graph.nodes, plan, numbers
         self.states = tuple(name for name in graph.outputs if name != "weight")
         self.pointer = {"weight": 0, "grad": 1} | {name: 2 + i for i, name in enumerate(self.states)}
-        self.old = {n.detail if n.op == "state" else n.op: n for n in self.nodes if n.op in INPUTS}
-        for name, index in graph.outputs.items():
-            if self.nodes[index].op in INPUTS - {"grad"} and self.nodes[index] is not self.old[name]:
-                raise UnsupportedGraphError(f"{name} takes over the old value of another input")
+        self.old = graph.inputs
 
     def source(self) -> str:
         walks = [_Walk(self, number, each) for number, each in enumerate(self.plan.passes)]

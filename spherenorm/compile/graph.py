@@ -13,14 +13,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor, fx
-from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.fx.experimental.proxy_tensor import make_fx
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from spherenorm.registry import Recipe, build
 from spherenorm.rule import is_zero
 
-__all__ = ["Extent", "Node", "StepGraph", "UnsupportedGraphError", "fill", "flatten_numbers", "trace"]
+__all__ = ["INPUTS", "Extent", "Node", "StepGraph", "UnsupportedGraphError", "fill", "flatten_numbers", "trace"]
 
 
 class UnsupportedGraphError(Exception):
@@ -56,6 +55,9 @@ class Node:
     detail: Any = None
 
 
+INPUTS = {"weight", "grad", "state"}
+
+
 @dataclass
 class StepGraph:
     """The nodes of one step; `outputs` are the indices of the new weight ("weight") and of the new states by name.
@@ -67,6 +69,11 @@ class StepGraph:
     nodes: list[Node] = field(default_factory=list)
     outputs: dict[str, int] = field(default_factory=dict)
     literals: list[float] = field(default_factory=list)
+
+    @property
+    def inputs(self) -> dict[str, Node]:
+        """ "weight", "grad" and each state, by name."""
+        return {n.detail if n.op == "state" else n.op: n for n in self.nodes if n.op in INPUTS}
 
 
 ELEMENTWISE = {
@@ -130,29 +137,32 @@ def trace(recipe: Recipe, structure: Any, count: int, shape: tuple[int, ...], dt
     Raises:
         UnsupportedGraphError: naming the operation.
     """
-    names: list[str] = []
-
-    def step(weight: Tensor, grad: Tensor, numbers: list[Tensor], states: list[Tensor]) -> list[Tensor]:
-        rule = build(recipe, {name: fill(value, numbers) for name, value in structure})
-        moved, state = rule.step(weight, grad, dict(zip(names, states, strict=True)))
-        return [moved, *(state[name] for name in names)]
-
-    with FakeTensorMode():
+    with torch.device("meta"):
         weight, grad = torch.empty(shape, dtype=dtype), torch.empty(shape, dtype=dtype)
         numbers = [torch.empty((), dtype=torch.float64) for _ in range(count)]
         rule = build(recipe, {name: fill(value, numbers) for name, value in structure})
         state = rule.init(weight)
-        names.extend(state)
-        for name, value in state.items():
-            # Counters are kept in double, everything else in the type that is computed in.
-            expected = torch.float64 if value.ndim == 0 and shape else torch.float32 if dtype is torch.bfloat16 else dtype
-            if value.dtype is not expected and not (value.ndim == 0 and value.dtype is torch.float64):
-                raise UnsupportedGraphError(f"a state {name} of dtype {value.dtype}")
         # Distinct lengths tell a state per unit from one per entry, whatever the weight's own shape.
         probe = rule.init(torch.empty([2 + i for i in range(max(len(shape), 1))], dtype=dtype))
-        extents = {name: _state_extent(probe[name].shape) for name in names}
-    traced = make_fx(step, tracing_mode="fake")(weight, grad, numbers, list(state.values()))
-    return _Translation(traced.graph, names, extents, count, len(shape)).graph
+    for name, value in state.items():
+        # Counters are kept in double, everything else in the type that is computed in.
+        expected = torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
+        if value.dtype is not expected and not (value.ndim == 0 and value.dtype is torch.float64):
+            raise UnsupportedGraphError(f"a state {name} of dtype {value.dtype}")
+        if value.ndim == 0 and shape and value.dtype is not torch.float64:
+            raise UnsupportedGraphError(f"a counter {name} of dtype {value.dtype}")
+    recorder = _Recorder(count, len(shape))
+    recorder.input(weight, "weight", Extent.FULL)
+    recorder.input(grad, "grad", Extent.FULL)
+    for place, number in enumerate(numbers):
+        recorder.input(number, "number", Extent.SCALAR, place)
+    for name, value in state.items():
+        recorder.input(value, "state", _state_extent(probe[name].shape), name)
+    with torch.no_grad(), torch.device("meta"), recorder:
+        rule = build(recipe, {name: fill(value, numbers) for name, value in structure})
+        moved, new = rule.step(weight, grad, state)
+    recorder.graph.outputs = {"weight": recorder.value(moved), **{name: recorder.value(new[name]) for name in state}}
+    return recorder.graph
 
 
 def _state_extent(shape: torch.Size) -> Extent:
@@ -166,27 +176,28 @@ def _state_extent(shape: torch.Size) -> Extent:
     raise UnsupportedGraphError(f"a state of shape {tuple(shape)} for a weight of shape {full}")
 
 
-class _Translation:
-    """From aten to `StepGraph`, with common subexpressions merged."""
+class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Writes down each operation as it is called, on tensors without memory, with common subexpressions merged.
 
-    def __init__(self, graph: fx.Graph, names: list[str], extents: dict[str, Extent], count: int, ndim: int) -> None:
+    (make_fx would do, but takes 0.7 ms for each operation, and here every new shape is traced.)
+    """
+
+    def __init__(self, count: int, ndim: int) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
         self.graph, self.ndim, self.count = StepGraph(), ndim, count
         self.known: dict[Any, int] = {}
-        self.of: dict[fx.Node, int] = {}
-        inputs: list[tuple[str, Extent, Any]] = [("weight", Extent.FULL, None), ("grad", Extent.FULL, None)]
-        inputs += [("number", Extent.SCALAR, place) for place in range(count)]
-        inputs += [("state", extents[name], name) for name in names]
-        placeholders = [node for node in graph.nodes if node.op == "placeholder"]
-        for node, (op, extent, detail) in zip(placeholders, inputs, strict=True):
-            self.of[node] = self._node(op, (), extent, False, detail)
-        for node in graph.nodes:
-            if node.op == "call_function":
-                self.of[node] = self._translate(node)
-            elif node.op == "get_attr":
-                raise UnsupportedGraphError(f"a tensor constant {node.target}")
-            elif node.op == "output":
-                results = [self._argument(result) for result in node.args[0]]
-                self.graph.outputs = dict(zip(["weight", *names], results, strict=True))
+        self.of: dict[int, tuple[int, Tensor]] = {}
+
+    def input(self, tensor: Tensor, op: str, extent: Extent, detail: Any = None) -> None:
+        """Give a tensor that the step starts from its node."""
+        self.of[id(tensor)] = self._node(op, (), extent, False, detail), tensor
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if func._schema.is_mutable or not isinstance(result, Tensor):
+            raise UnsupportedGraphError(f"{func} in the step")
+        self.of[id(result)] = self._translate(str(func), args, kwargs or {}), result  # held, so that no other gets its id
+        return result
 
     def _node(self, op: str, arguments: tuple[int, ...], extent: Extent, boolean: bool, detail: Any = None) -> int:
         key = (op, arguments, extent, detail)
@@ -199,40 +210,40 @@ class _Translation:
         self.graph.literals.append(float(value))
         return self._node("number", (), Extent.SCALAR, False, self.count + len(self.graph.literals) - 1)
 
-    def _argument(self, argument: Any) -> int:
-        if isinstance(argument, fx.Node):
-            return self.of[argument]
+    def value(self, argument: Any) -> int:
+        """The node of a tensor or a number."""
+        if isinstance(argument, Tensor) and id(argument) in self.of:
+            return self.of[id(argument)][0]
         if isinstance(argument, bool | int | float):
             return self._literal(argument)
         raise UnsupportedGraphError(f"an argument {argument!r}")
 
-    def _translate(self, node: fx.Node) -> int:
-        name, arguments = str(node.target), node.args
+    def _translate(self, name: str, arguments: Any, options: Mapping[str, Any]) -> int:
         if name in TRANSPARENT:
-            return self._argument(arguments[0])
+            return self.value(arguments[0])
         if name in CONSTANT:
-            return self._argument(arguments[CONSTANT[name]])
+            return self.value(arguments[CONSTANT[name]])
         if name in ("aten.zeros_like.default", "aten.ones_like.default"):
             return self._literal(float("ones" in name))
         if name in ("aten.any.default", "aten.all.default"):
-            source = self._argument(arguments[0])
+            source = self.value(arguments[0])
             if self.graph.nodes[source].extent is Extent.SCALAR:
                 return source
             return self._node(name.split(".")[1], (source,), Extent.SCALAR, True)
         if name == "aten.sum.dim_IntList":
-            return self._sum(self._argument(arguments[0]), arguments[1])
+            return self._sum(self.value(arguments[0]), arguments[1])
         if name in ("aten.sum.default",):
-            return self._sum(self._argument(arguments[0]), list(range(self.ndim)))
+            return self._sum(self.value(arguments[0]), list(range(self.ndim)))
         if name == "aten.pow.Tensor_Scalar" and arguments[1] in (2, 0.5, 1):
-            op = {2.0: "square", 0.5: "sqrt", 1.0: "identity"}[float(arguments[1])]  # type: ignore[arg-type]
-            source = self._argument(arguments[0])
+            op = {2.0: "square", 0.5: "sqrt", 1.0: "identity"}[float(arguments[1])]
+            source = self.value(arguments[0])
             return source if op == "identity" else self._node(op, (source,), self.graph.nodes[source].extent, False)
-        if name == "aten.addcmul.default" and node.kwargs.get("value", 1) == 1:
-            base, *factors = (self._argument(a) for a in arguments)
+        if name == "aten.addcmul.default" and options.get("value", 1) == 1:
+            base, *factors = (self.value(a) for a in arguments)
             return self._elementwise("add", (base, self._elementwise("mul", tuple(factors))))
-        if name not in ELEMENTWISE or node.kwargs.get("alpha", 1) != 1 or node.kwargs.get("rounding_mode"):
+        if name not in ELEMENTWISE or options.get("alpha", 1) != 1 or options.get("rounding_mode"):
             raise UnsupportedGraphError(f"{name} in the step")
-        return self._elementwise(ELEMENTWISE[name], tuple(self._argument(a) for a in arguments))
+        return self._elementwise(ELEMENTWISE[name], tuple(self.value(a) for a in arguments))
 
     def _elementwise(self, op: str, sources: tuple[int, ...]) -> int:
         extent = max(self.graph.nodes[s].extent for s in sources)

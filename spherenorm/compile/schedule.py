@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from spherenorm.compile.graph import Extent, Node, StepGraph
+from spherenorm.compile.graph import INPUTS, Extent, Node, StepGraph, UnsupportedGraphError
 
 __all__ = ["REDUCTIONS", "Gate", "Pass", "Schedule", "schedule"]
 
@@ -53,8 +53,15 @@ class Schedule:
 
 
 def schedule(graph: StepGraph) -> Schedule:
-    """The passes that the outputs of a graph ask for."""
+    """The passes that the outputs of a graph ask for.
+
+    Raises:
+        UnsupportedGraphError: a state takes over another input's old value, which may be overwritten by then.
+    """
     nodes = graph.nodes
+    for name, index in graph.outputs.items():
+        if nodes[index].op in INPUTS - {"grad"} and nodes[index] is not graph.inputs[name]:
+            raise UnsupportedGraphError(f"{name} takes over the old value of another input")
     alive = _alive(graph)
     gates = _gates(graph, alive)
     stage = _stages(graph, gates)

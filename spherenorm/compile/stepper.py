@@ -12,13 +12,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from spherenorm.compile.blocked import BlockedStep
 from spherenorm.compile.build import BuildError, load_step
 from spherenorm.compile.cpp import emit
 from spherenorm.compile.graph import UnsupportedGraphError, fill, flatten_numbers, trace
 from spherenorm.registry import Recipe, build
 from spherenorm.rule import State
 
-__all__ = ["step_compiled"]
+__all__ = ["step_blocked", "step_compiled"]
 
 TYPES = {torch.float32: ("float", "float"), torch.float64: ("double", "double"), torch.bfloat16: ("float", "bfloat16")}
 """What a kernel computes in, and what it stores weights in."""
@@ -49,6 +50,26 @@ def step_compiled(
         _run(batch, numbers)
 
 
+def step_blocked(
+    recipe: Recipe, hyper_parameters: Mapping[str, Any], weights: Sequence[Tensor], grads: Sequence[Tensor], states: Sequence[State]
+) -> None:
+    """Step `weights` and `states` in place by torch's own operations, a block at a time (see `blocked`).
+
+    What cannot be traced, and tensors that a kernel would not take either, step by the rule's own code.
+    """
+    numbers, structure = flatten_numbers(hyper_parameters)
+    steps = _steps(recipe, structure, len(numbers)) if _is_hashable(structure) else None
+    rule, arguments = build(recipe, hyper_parameters), np.array(numbers, dtype=np.float64)
+    for weight, grad, state in zip(weights, grads, states, strict=True):
+        step = steps.blocked(weight, state) if steps is not None else None
+        if step is None:
+            moved, new = rule.step(weight, grad, state)
+            weight.copy_(moved)
+            state.update(new)
+        else:
+            step(weight, _laid_out_as(weight, grad), state, arguments)
+
+
 @dataclass(frozen=True, eq=False)
 class Kernel:
     """A compiled step: `step` serves all shapes of one rank class, `literals` are what it takes for this shape."""
@@ -64,7 +85,22 @@ class Steps:
     def __init__(self, recipe: Recipe, structure: Any, count: int) -> None:
         self.recipe, self.structure, self.count = recipe, structure, count
         self._kernels: dict[Any, Kernel | None] = {}
+        self._blocked: dict[Any, BlockedStep | None] = {}
         self._inductor: dict[int, Callable[..., Any]] = {}
+
+    def blocked(self, weight: Tensor, state: State) -> BlockedStep | None:
+        """The blocked step for a weight; None for what only the rule's own code can do."""
+        if not _fits(weight, state):
+            return None
+        key = (weight.shape, weight.dtype)
+        if key not in self._blocked:
+            try:
+                graph = trace(self.recipe, self.structure, self.count, tuple(weight.shape), weight.dtype)
+                self._blocked[key] = BlockedStep(graph, self.count, weight.dtype)
+            except Exception:
+                # Whatever a rule does that a trace does not stand, a wrong recipe included: its own code will do or say it.
+                self._blocked[key] = None
+        return self._blocked[key]
 
     def kernel(self, weight: Tensor, state: State) -> Kernel | None:
         """The kernel for a weight; None for what only Inductor compiles: other devices than the CPU, fp16, tensor
@@ -110,6 +146,14 @@ def _steps(recipe: Recipe, structure: Any, count: int) -> Steps:
     return Steps(recipe, structure, count)
 
 
+def _is_hashable(x: Any) -> bool:
+    try:
+        hash(x)
+    except TypeError:
+        return False
+    return True
+
+
 def _fits(weight: Tensor, state: State) -> bool:
     """Whether memory holds one index of dimension 0 after another without gaps (contiguous, channels_last), states alike."""
     if weight.device.type != "cpu" or type(weight) not in (Tensor, torch.nn.Parameter):
@@ -120,12 +164,15 @@ def _fits(weight: Tensor, state: State) -> bool:
     return in_rows and all(value.stride() == weight.stride() for value in state.values() if value.shape == weight.shape)
 
 
+def _laid_out_as(weight: Tensor, grad: Tensor) -> Tensor:
+    return grad if grad.stride() == weight.stride() else torch.empty_like(weight).copy_(grad)
+
+
 def _run(batch: Sequence[tuple[Kernel, Tensor, Tensor, State]], numbers: Sequence[float]) -> None:
     names, step = batch[0][0].states, batch[0][0].step
     held, description = [], []
     for _, weight, grad, state in batch:
-        if grad.stride() != weight.stride():
-            grad = torch.empty_like(weight).copy_(grad)  # noqa: PLW2901  laid out as the weight
+        grad = _laid_out_as(weight, grad)  # noqa: PLW2901
         held.append(grad)
         rows = weight.shape[0] if weight.ndim > 1 else 1
         cols = weight.numel() // rows if rows else 0

@@ -63,7 +63,7 @@ def test_kernels_step_as_the_rule(row, dtype, no_inductor):
         generator = torch.Generator().manual_seed(0)
         eager = [torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype).requires_grad_() for shape in SHAPES]
         fast = [w.detach().clone().requires_grad_() for w in eager]
-        slow_opt, fast_opt = row.cls(eager, **row.settings), row.cls(fast, compile=True, **row.settings)
+        slow_opt, fast_opt = row.cls(eager, trace=False, **row.settings), row.cls(fast, compile=True, **row.settings)
         for step in range(3):
             for w, f in zip(eager, fast, strict=True):
                 kind = family if w.ndim > 1 and w.numel() else "random"
@@ -82,7 +82,7 @@ def test_what_the_generator_cannot_say_goes_to_inductor(row):
     torch._dynamo.reset()
     eager = [torch.randn(shape, dtype=torch.float64).requires_grad_() for shape in ((6, 5), (4, 3))]
     fast = [w.detach().clone().requires_grad_() for w in eager]
-    slow_opt, fast_opt = row.cls(eager, **row.settings), row.cls(fast, compile=True, **row.settings)
+    slow_opt, fast_opt = row.cls(eager, trace=False, **row.settings), row.cls(fast, compile=True, **row.settings)
     pointers = [f.data_ptr() for f in fast]
     for step in range(4):
         for w, f in zip(eager, fast, strict=True):
@@ -98,7 +98,7 @@ def test_what_the_generator_cannot_say_goes_to_inductor(row):
 def test_bfloat16_is_computed_with_in_float32_and_rounded_once(no_inductor):
     eager = [w for w in parameters(torch.bfloat16) if w.ndim]
     fast = [w.detach().clone().requires_grad_() for w in eager]
-    slow_opt, fast_opt = optim.AdamP(eager, lr=0.1), optim.AdamP(fast, lr=0.1, compile=True)
+    slow_opt, fast_opt = optim.AdamP(eager, lr=0.1, trace=False), optim.AdamP(fast, lr=0.1, compile=True)
     for _ in range(5):
         for w, f in zip(eager, fast, strict=True):
             f.data.copy_(w)
@@ -116,7 +116,7 @@ def test_channels_last_and_mixed_layouts(no_inductor):
     plain = torch.randn(8, 3, 4, 4, dtype=torch.float64)
     fast = plain.to(memory_format=torch.channels_last).requires_grad_()
     eager = plain.clone().requires_grad_()
-    slow_opt, fast_opt = optim.AdamP([eager], lr=0.1), optim.AdamP([fast], lr=0.1, compile=True)
+    slow_opt, fast_opt = optim.AdamP([eager], lr=0.1, trace=False), optim.AdamP([fast], lr=0.1, compile=True)
     for step in range(3):
         eager.grad = gradient("row_tangential", eager.detach(), torch.Generator().manual_seed(step), step)
         fast.grad = eager.grad.to(memory_format=torch.channels_last) if step else eager.grad.clone()
@@ -132,7 +132,7 @@ def test_a_transposed_weight_still_steps():
     for w in (fast, eager):
         w.grad = torch.ones_like(w) + w.detach()
     optim.AdamP([fast], lr=0.1, compile=True).step()
-    optim.AdamP([eager], lr=0.1).step()
+    optim.AdamP([eager], lr=0.1, trace=False).step()
     assert_close(fast, eager, torch.float64)
 
 
@@ -215,7 +215,7 @@ def test_a_users_rule_compiles(no_inductor):
 
     cls = sn.torch_optimizer(signed)
     fast, eager = (torch.randn(4, 5, generator=torch.Generator().manual_seed(0)).requires_grad_() for _ in range(2))
-    first, second = cls([fast], compile=True), cls([eager])
+    first, second = cls([fast], compile=True), cls([eager], trace=False)
     for step in range(3):
         fast.grad = eager.grad = torch.randn(4, 5, generator=torch.Generator().manual_seed(step))
         first.step()
@@ -243,7 +243,7 @@ def test_swapping_states_is_left_to_inductor():
     torch._dynamo.reset()
     cls = sn.torch_optimizer(late)
     fast, eager = (torch.ones(2, 3, dtype=torch.float64).requires_grad_() for _ in range(2))
-    first, second = cls([fast], compile=True), cls([eager])
+    first, second = cls([fast], compile=True), cls([eager], trace=False)
     for step in range(4):
         fast.grad = eager.grad = torch.full((2, 3), float(step), dtype=torch.float64)
         first.step()

@@ -1,0 +1,257 @@
+"""Blocked steps (what an optimizer does by default on a CPU) against the rule's own code, for every row of the conformance table."""
+
+import warnings
+
+import pytest
+import torch
+
+import spherenorm as sn
+from spherenorm import optim
+from spherenorm import rules as r
+from spherenorm.compile import blocked, stepper
+from tests.compile.test_compiled import KERNEL_ROWS, SHAPES, assert_close
+from tests.conformance.table import ROWS, parameters, set_gradients
+from tests.gradients import FAMILIES, gradient
+
+
+@pytest.fixture
+def no_fallback(monkeypatch):
+    """Fail where the rule's own code would step."""
+    original = stepper.Steps.blocked
+
+    def checked(*args):
+        step = original(*args)
+        assert step is not None, "fell back to the rule"
+        return step
+
+    monkeypatch.setattr(stepper.Steps, "blocked", checked)
+
+
+def pair(row, start, dtype=torch.float64):
+    """Two optimizers over equal weights: by the rule's own code, and blocked."""
+    own = [w.detach().clone().to(dtype).requires_grad_() for w in start]
+    fast = [w.detach().clone().requires_grad_() for w in own]
+    return own, fast, row.cls(own, trace=False, **row.settings), row.cls(fast, **row.settings)
+
+
+@pytest.mark.parametrize("block", [7, blocked.BLOCK])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["float64", "float32"])
+@pytest.mark.parametrize("row", KERNEL_ROWS, ids=lambda row: row.id)
+def test_blocks_step_as_the_rule(row, dtype, block, no_fallback, monkeypatch):
+    monkeypatch.setattr(blocked, "BLOCK", block)
+    shapes = [shape for shape in SHAPES if torch.Size(shape).numel() < 100 * block]
+    for family in FAMILIES:
+        generator = torch.Generator().manual_seed(0)
+        start = [torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes]
+        own, fast, own_opt, fast_opt = pair(row, start, dtype)
+        for step in range(3):
+            for w, f in zip(own, fast, strict=True):
+                kind = family if w.ndim > 1 and w.numel() else "random"
+                w.grad = f.grad = gradient(kind, w.detach(), torch.Generator().manual_seed(step), step)
+            own_opt.step()
+            fast_opt.step()
+        for w, f in zip(own, fast, strict=True):
+            assert_close(f, w, dtype)
+            assert fast_opt.state[f].keys() == own_opt.state[w].keys()
+            for name, value in own_opt.state[w].items():
+                scale = value.abs().max().clamp(min=1) if value.numel() else 1
+                assert_close(fast_opt.state[f][name] / scale, value / scale, dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("row", [row for row in ROWS if row.cls in (optim.AdamP, optim.SGDP, optim.RMSprop)][:4], ids=lambda row: row.id)
+def test_half_precision_is_computed_with_in_float32_and_rounded_once(row, dtype, no_fallback):
+    own, fast, own_opt, fast_opt = pair(row, [w for w in parameters() if w.ndim], dtype)
+    for step in range(5):
+        set_gradients(own, step)
+        for w, f in zip(own, fast, strict=True):
+            f.grad = w.grad
+            f.data.copy_(w)
+        own_opt.step()
+        fast_opt.step()
+        for w, f in zip(own, fast, strict=True):
+            # A float32 sum in another order may fall on the other side of a rounding boundary.
+            torch.testing.assert_close(f, w, rtol=2**-7, atol=1e-5)
+            assert (f == w).float().mean() > 0.9
+            assert all(value.dtype in (torch.float32, torch.float64) for value in fast_opt.state[f].values())
+
+
+def test_every_outcome_of_the_test_is_met():
+    """Else the comparison above would leave a branch out."""
+    outcomes = set()
+    for family in FAMILIES:
+        w = torch.randn(6, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
+        optimizer = optim.AdamP([w], delta=0.1)
+        steps = stepper._steps(*_key(optimizer))
+        steps._blocked.clear()
+        for step in range(3):
+            w.grad = gradient(family, w.detach(), torch.Generator().manual_seed(step), step)
+            optimizer.step()
+        outcomes |= {fallen for _, fallen in steps._blocked[w.shape, w.dtype]._walks}
+    assert {(True, False), (False, True), (False, False)} <= outcomes
+
+
+def _key(optimizer):
+    numbers, structure = stepper.flatten_numbers(optimizer._hyper_parameters(optimizer.param_groups[0]))
+    return optimizer.recipe, structure, len(numbers)
+
+
+def test_layouts(no_fallback):
+    plain = torch.randn(8, 3, 4, 4, dtype=torch.float64)
+    fast = plain.to(memory_format=torch.channels_last).requires_grad_()
+    own = plain.clone().requires_grad_()
+    own_opt, fast_opt = optim.AdamP([own], lr=0.1, trace=False), optim.AdamP([fast], lr=0.1)
+    for step in range(3):
+        own.grad = gradient("row_tangential", own.detach(), torch.Generator().manual_seed(step), step)
+        fast.grad = own.grad.to(memory_format=torch.channels_last) if step else own.grad.clone()
+        own_opt.step()
+        fast_opt.step()
+    assert fast.is_contiguous(memory_format=torch.channels_last)
+    assert_close(fast, own, torch.float64)
+
+
+def test_weights_and_state_are_changed_in_place_and_autograd_notices(no_fallback):
+    weights = parameters()
+    optimizer = optim.AdamP(weights)
+    loss = sum((w**2).sum() for w in weights)
+    set_gradients(weights, 0)
+    optimizer.step()
+    places = [w.data_ptr() for w in weights] + [v.data_ptr() for w in weights for v in optimizer.state[w].values()]
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+    set_gradients(weights, 1)
+    optimizer.step()
+    assert places == [w.data_ptr() for w in weights] + [v.data_ptr() for w in weights for v in optimizer.state[w].values()]
+
+
+def test_a_nan_stays_in_its_tensor(no_fallback):
+    weights = [torch.ones(3, 4, requires_grad=True), torch.ones(3, 4, requires_grad=True)]
+    weights[0].grad, weights[1].grad = torch.full((3, 4), float("nan")), torch.ones(3, 4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        optim.AdamP(weights).step()
+    assert weights[0].isnan().all()
+    assert weights[1].isfinite().all()
+
+
+def against_own_code(recipe, shape=(6, 5), family="row_tangential"):
+    cls = sn.torch_optimizer(recipe)
+    own, fast = (torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_() for _ in range(2))
+    own_opt, fast_opt = cls([own], trace=False), cls([fast])
+    for step in range(4):
+        own.grad = fast.grad = gradient(family, own.detach(), torch.Generator().manual_seed(step), step)
+        own_opt.step()
+        fast_opt.step()
+        assert_close(fast, own, torch.float64)
+
+
+class Exotic(sn.Rule):
+    """Each operation that the library's own rules leave out."""
+
+    def update(self, update, state):
+        d, w = update.direction, update.weight
+        d = torch.maximum(d.abs().reciprocal().clamp_max(3.0), d.tanh()) + (1.0 - d.sign()) * torch.rsqrt(1 + d.square())
+        d = torch.where((d > 0.5) & ~(d >= 2) | (w <= -1), d.cos(), torch.exp(-d)) - torch.log(d.abs() + 1)
+        d = torch.where(d != w, 2.0**d, d) / (2.0 - d.sinc()) + torch.minimum(d.sin(), w) * torch.sqrt(d.abs())
+        total = (d * d).sum()
+        chosen = torch.where(total > 1, torch.clamp_min(total, 2.0).log() / total, torch.sinc(total))
+        rows = (d * w).sum(1, keepdim=True)
+        return sn.Update(w, update.grad, torch.rsub(d, chosen) - 0.1 * rows * w + torch.where(total < 1, rows, 0.0)), {}
+
+
+def test_every_operation(no_fallback):
+    def exotic(lr=0.1):
+        return sn.chain(Exotic(), r.StepSize(lr))
+
+    for family in FAMILIES:
+        against_own_code(exotic, family=family)
+
+
+class SumOfAChoice(sn.Rule):
+    """What the decision leaves is one number for all entries, and it is summed."""
+
+    def update(self, update, state):
+        d = update.direction
+        chosen = torch.where((d * d).sum() > 0, torch.zeros_like(d) + 1.5, d)
+        return sn.Update(update.weight, update.grad, d + chosen.sum(1, keepdim=True)), {}
+
+
+def test_a_sum_over_a_number_counts_entries(no_fallback):
+    def counted(lr=0.1):
+        return sn.chain(SumOfAChoice(), r.StepSize(lr))
+
+    against_own_code(counted)
+
+
+class Branching(sn.Rule):
+    """Not pure by the library's rules, but it works by hand: a Python branch on a value."""
+
+    def update(self, update, state):
+        if float(update.direction.sum()) > 0:
+            return update, {}
+        return sn.Update(update.weight, update.grad, -update.direction), {}
+
+
+class Swapping(sn.Rule):
+    state_names = ("last", "before")
+
+    def update(self, update, state):
+        return sn.Update(update.weight, update.grad, state["before"]), {"last": update.direction, "before": state["last"]}
+
+
+class ByCumulation(sn.Rule):
+    def update(self, update, state):
+        return sn.Update(update.weight, update.grad, update.direction.cumsum(0)), {}
+
+
+@pytest.mark.parametrize("rule", [Branching, Swapping, ByCumulation])
+def test_what_cannot_be_traced_steps_by_its_own_code(rule):
+    def recipe(lr=0.1):
+        return sn.chain(rule(), r.StepSize(lr))
+
+    against_own_code(recipe)
+
+
+def test_a_hyper_parameter_of_any_kind():
+    def weighted(lr=0.1, table=None):
+        return sn.chain(r.StepSize(lr * (table or {}).get("factor", 1.0)))
+
+    w = torch.ones(2, 2, requires_grad=True)
+    w.grad = torch.ones(2, 2)
+    sn.torch_optimizer(weighted)([w], lr=0.5, table={"factor": 0.5}).step()
+    assert torch.equal(w, torch.full((2, 2), 0.75))
+
+
+def test_trace_false_runs_the_rule_at_every_step():
+    calls = []
+
+    class Counting(sn.Rule):
+        def update(self, update, state):
+            calls.append(type(update.weight))
+            return update, {}
+
+    def counting(lr=0.1):
+        return sn.chain(Counting(), r.StepSize(lr))
+
+    w = torch.ones(2, 2, requires_grad=True)
+    w.grad = torch.ones(2, 2)
+    for trace, expected in ((False, 3), (True, 1)):
+        calls.clear()
+        optimizer = sn.torch_optimizer(counting)([w], trace=trace)
+        for _ in range(3):
+            optimizer.step()
+        assert len(calls) == expected
+
+
+def test_a_schedule_traces_nothing_again(monkeypatch):
+    traced = []
+    original = stepper.trace
+    monkeypatch.setattr(stepper, "trace", lambda *args: traced.append(args) or original(*args))
+    weights = [torch.randn(shape).requires_grad_() for shape in ((17, 5), (17, 5), (4,))]
+    optimizer = optim.AdamP(weights, lr=0.1, weight_decay=0.013)
+    scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=6)
+    for step in range(6):
+        set_gradients(weights, step)
+        optimizer.step()
+        scheduler.step()
+    assert len(traced) <= 2
