@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.optim.optimizer import Optimizer, ParamsT
 
 from spherenorm import recipes
-from spherenorm.compile import step_blocked, step_compiled
+from spherenorm.compile import step_compiled, step_eager
 from spherenorm.registry import Recipe, build, defaults, find_recipe, reference
 from spherenorm.rule import Rule
 
@@ -37,6 +37,9 @@ class RecipeOptimizer(Optimizer):
         maximize: ascend instead of descend.
         compile: step by compiled code, in place: the same rule at the speed of a hand-written kernel (the first step
             takes seconds; kernels are cached on disk). See `spherenorm.compile`.
+        trace: without `compile`, the rule's own Python code runs once for each shape of weight, and what it did is repeated
+            with reused buffers (equal to rounding); False runs it at every step, for breakpoints and prints in a rule, two
+            to five times slower.
         *args, **hyper_parameters: those of the recipe, in its order.
 
     The state of a parameter is its rule's, under the rule's names; in half precision it is kept in float32.
@@ -108,13 +111,11 @@ class RecipeOptimizer(Optimizer):
             grads = [-weight.grad if group["maximize"] else weight.grad for weight in weights]
             for weight in weights:
                 self._complete_state(weight, rule)
-            if group["compile"] or group["trace"]:
-                step = step_compiled if group["compile"] else step_blocked
-                step(self._recipe(group), self._hyper_parameters(group), weights, grads, [self.state[w] for w in weights])
-                continue
-            for weight, grad in zip(weights, grads, strict=True):
-                moved, self.state[weight] = rule.step(weight, grad, self.state[weight])
-                weight.copy_(moved)
+            states = [self.state[weight] for weight in weights]
+            if group["compile"]:
+                step_compiled(self._recipe(group), self._hyper_parameters(group), weights, grads, states)
+            else:
+                step_eager(self._recipe(group), self._hyper_parameters(group), weights, grads, states, group["trace"])
         return loss
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:

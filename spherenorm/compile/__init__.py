@@ -1,9 +1,10 @@
-"""Compiled steps: a rule's own step, traced, turned into one fused kernel, and run in place.
+"""Faster steps of a rule, in place: its own step, traced once for each shape of weight, and run in fewer or larger pieces.
 
-`graph` traces the step, `cpp` writes it as C++, `build` compiles and caches that, `stepper` runs it on a param_group's
-weights and hands to Inductor what the generator has no word for. The rule stays the one definition of its optimizer.
+`graph` traces the step and `schedule` divides it into passes over a weight. From these, `cpp` writes one fused C++ kernel
+that `build` compiles and caches, and `blocked` calls torch's own operations on cache-sized blocks. `stepper` chooses for
+each weight, and hands to Inductor or to the rule's own code what neither has a word for. The rule stays the one definition.
 """
 
-from spherenorm.compile.stepper import step_blocked, step_compiled
+from spherenorm.compile.stepper import step_compiled, step_eager
 
-__all__ = ["step_blocked", "step_compiled"]
+__all__ = ["step_compiled", "step_eager"]

@@ -19,7 +19,7 @@ from spherenorm.compile.graph import UnsupportedGraphError, fill, flatten_number
 from spherenorm.registry import Recipe, build
 from spherenorm.rule import State
 
-__all__ = ["step_blocked", "step_compiled"]
+__all__ = ["step_compiled", "step_eager"]
 
 TYPES = {torch.float32: ("float", "float"), torch.float64: ("double", "double"), torch.bfloat16: ("float", "bfloat16")}
 """What a kernel computes in, and what it stores weights in."""
@@ -50,24 +50,31 @@ def step_compiled(
         _run(batch, numbers)
 
 
-def step_blocked(
-    recipe: Recipe, hyper_parameters: Mapping[str, Any], weights: Sequence[Tensor], grads: Sequence[Tensor], states: Sequence[State]
+def step_eager(
+    recipe: Recipe,
+    hyper_parameters: Mapping[str, Any],
+    weights: Sequence[Tensor],
+    grads: Sequence[Tensor],
+    states: Sequence[State],
+    trace: bool = True,
 ) -> None:
-    """Step `weights` and `states` in place by torch's own operations, a block at a time (see `blocked`).
+    """Step `weights` and `states` in place by torch's own operations.
 
-    What cannot be traced, and tensors that a kernel would not take either, step by the rule's own code.
+    With `trace`, a block at a time where that can be (see `blocked`): on a CPU, if the step can be traced and rows lie one
+    after another in memory. Everything else steps by the rule's own code.
     """
-    numbers, structure = flatten_numbers(hyper_parameters)
-    steps = _steps(recipe, structure, len(numbers)) if _is_hashable(structure) else None
-    rule, arguments = build(recipe, hyper_parameters), np.array(numbers, dtype=np.float64)
+    rule = build(recipe, hyper_parameters)
+    numbers, structure = flatten_numbers(hyper_parameters) if trace else ([], None)
+    steps = _steps(recipe, structure, len(numbers)) if trace and _is_hashable(structure) else None
+    arguments = np.array(numbers, dtype=np.float64)
     for weight, grad, state in zip(weights, grads, states, strict=True):
-        step = steps.blocked(weight, state) if steps is not None else None
-        if step is None:
+        blocked = steps.blocked(weight, state) if steps is not None else None
+        if blocked is not None:
+            blocked(weight, _laid_out_as(weight, grad), state, arguments)
+        else:
             moved, new = rule.step(weight, grad, state)
             weight.copy_(moved)
             state.update(new)
-        else:
-            step(weight, _laid_out_as(weight, grad), state, arguments)
 
 
 @dataclass(frozen=True, eq=False)
