@@ -44,6 +44,12 @@ def main(
         unknown = [name for name in given if name not in known]
         if unknown:
             raise typer.BadParameter(f"{unknown[0]!r} is not one of {', '.join(known)}", param_hint=what)
+    if device != "cpu" and not (device.startswith("cuda") and torch.cuda.is_available()):
+        raise typer.BadParameter(f"{device!r} is not on this machine", param_hint="--device")
+    if not 1e5 <= largest <= 1e9:
+        raise typer.BadParameter(f"{largest:g} is not between 1e5 and 1e9", param_hint="--largest")
+    if out is not None and (out.is_dir() or not os.access(out.resolve().parent, os.W_OK)):
+        raise typer.BadParameter(f"{str(out)!r} cannot be written", param_hint="--out")
     facts = machine(device)
     console.print(*(f"{name}: {value}" for name, value in facts.items()), sep="\n", highlight=False)
     results: dict[str, Any] = {"machine": facts}

@@ -21,6 +21,8 @@ class Chain(Rule):
     geometry: Geometry = EUCLIDEAN
 
     def __post_init__(self) -> None:
+        if not isinstance(self.geometry, Geometry):
+            raise TypeError(f'chain: geometry must be a Geometry such as Sphere("channel"), got {self.geometry!r}')
         owner: dict[str, Rule] = {}
         for rule in self.rules:
             if not isinstance(rule, Rule):
@@ -49,6 +51,10 @@ class Chain(Rule):
         new: State = {}
         for rule in self.rules:
             update, own = rule.update(update, state)
+            if own.keys() != set(rule.state_names):
+                raise ValueError(
+                    f"{type(rule).__name__}: update returns the state {sorted(own)}, state_names says {sorted(rule.state_names)}"
+                )
             new.update(own)
         return update, new
 
@@ -66,7 +72,7 @@ def chain(*rules: Rule, geometry: Geometry = EUCLIDEAN) -> Chain:
     a rule, so chains nest; the geometry of the outermost one counts.
 
     Raises:
-        TypeError: an argument is not a rule.
+        TypeError: an argument is not a rule, or `geometry` is none.
         ValueError: two rules claim the same key of the state.
     """
     return Chain(rules, geometry)

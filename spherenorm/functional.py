@@ -89,18 +89,23 @@ def sweep(
         **fixed: hyper-parameters that all points share.
 
     Raises:
-        ValueError: an unknown hyper-parameter, lengths that differ, or a `max_memory` that does not hold one point.
+        ValueError: an unknown hyper-parameter, one outside its interval, lengths that differ, or a `max_memory` that does not
+        hold one point.
     """
     function = find_recipe(recipe)
     known = defaults(function)
     for name in [*hyper_parameters, *fixed]:
         if name not in known:
             raise ValueError(f"recipe {reference(function)!r} has no hyper-parameter {name!r}; it has {', '.join(known)}")
+        if name in hyper_parameters and name in fixed:
+            raise ValueError(f"{name} is both among the hyper_parameters and fixed to {fixed[name]!r}")
     if schedule is not None and "lr" not in hyper_parameters:
         raise ValueError("a schedule needs lr among the hyper_parameters")
     points = {name: _as_points(value) for name, value in hyper_parameters.items()}
     leaves = [(name, t) for name, value in points.items() for t in (value if isinstance(value, tuple) else (value,))]
     count = _common_length("hyper_parameters", leaves)
+    for extreme in (torch.amin, torch.amax):  # intervals are convex, and nan is the extreme of what holds it
+        build(function, {**tree_map(lambda v, extreme=extreme: float(extreme(v)), points), **fixed})
     seeds = _common_length("params", list(params.items()))
     if steps < 1:
         raise ValueError(f"steps must be at least 1, got {steps}")
@@ -162,6 +167,6 @@ def _as_points(value: Any) -> Any:
 
 def _common_length(what: str, tensors: Sequence[tuple[str, Tensor]]) -> int:
     lengths = {name: len(tensor) if tensor.ndim else None for name, tensor in tensors}
-    if None in lengths.values() or len(set(lengths.values())) != 1:
-        raise ValueError(f"{what} need one common leading length, got {lengths}")
+    if not all(lengths.values()) or len(set(lengths.values())) != 1:
+        raise ValueError(f"{what} need one common leading length, at least 1, got {lengths}")
     return next(iter(lengths.values()))  # type: ignore[return-value]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -25,6 +25,7 @@ class Move(Protocol):
         """The parallel transport of a tangent vector at the old weight to the new one."""
 
 
+@runtime_checkable
 class Geometry(Protocol):
     """Where a weight lives."""
 

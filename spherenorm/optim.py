@@ -54,7 +54,11 @@ class RecipeOptimizer(Optimizer):
     def __init__(
         self, params: ParamsT, *args: Any, maximize: bool = False, compile: bool = False, trace: bool = True, **hyper_parameters: Any
     ) -> None:
-        bound = inspect.signature(self.recipe).bind(*args, **hyper_parameters)
+        try:
+            bound = inspect.signature(self.recipe).bind(*args, **hyper_parameters)
+        except TypeError as error:
+            _refuse_misspelled(hyper_parameters, self.recipe)
+            raise TypeError(f"{type(self).__name__}: {error}; its hyper-parameters are {', '.join(defaults(self.recipe))}") from None
         bound.apply_defaults()
         shared = {"maximize": maximize, "compile": compile, "trace": trace, "recipe": reference(self.recipe)}
         super().__init__(params, {**bound.arguments, **shared})
@@ -64,6 +68,8 @@ class RecipeOptimizer(Optimizer):
         if not isinstance(param_group, dict):
             raise TypeError(f"param_group must be a dict, got {type(param_group).__name__}")
         group = dict(param_group)
+        if "params" not in group:
+            raise ValueError(f"a param_group needs params, got {sorted(group)}")
         if not isinstance(group["params"], Tensor | set):
             group["params"] = list(group["params"])
         recipe = find_recipe(group.get("recipe", self.recipe))
@@ -81,9 +87,13 @@ class RecipeOptimizer(Optimizer):
         for name, default in group_defaults.items():
             if group.setdefault(name, default) is inspect.Parameter.empty:
                 raise ValueError(f"recipe {group['recipe']!r} needs {name}, and the param_group does not set it")
+        for name in _SHARED:
+            if not isinstance(group[name], bool):
+                raise TypeError(f"{name} must be True or False, got {group[name]!r}")
         _refuse_misspelled(group, recipe)
-        self._rule(group)
+        self._rule({name: _as_number(value) for name, value in group.items()})
         self._check_dtypes(group["params"])
+        self._check_shapes(group["params"], self._rule(group))
         super().add_param_group(group)
         for name in self.defaults.keys() - group_defaults.keys() - {"recipe"}:
             del group[name]  # a hyper-parameter of this class that the group's own recipe does not have
@@ -128,6 +138,8 @@ class RecipeOptimizer(Optimizer):
             ValueError: the state has other shapes, or belongs to another recipe. Nothing changes then.
         """
         state_dict = dict(state_dict)
+        if not {"state", "param_groups"} <= state_dict.keys():
+            raise ValueError(f"a state_dict has state and param_groups, this one has {sorted(state_dict)}")
         saved_groups = [dict(group) for group in state_dict["param_groups"]]
         if len(saved_groups) != len(self.param_groups):
             raise ValueError(f"the state_dict has {len(saved_groups)} param_groups, the optimizer {len(self.param_groups)}")
@@ -165,12 +177,7 @@ class RecipeOptimizer(Optimizer):
 
     def _rule(self, group: Mapping[str, Any]) -> Rule:
         """The group's rule at its present hyper-parameters."""
-        recipe, hyper_parameters = self._recipe(group), self._hyper_parameters(group)
-        for name, default in defaults(recipe).items():
-            value = hyper_parameters[name]
-            if name == "betas" and isinstance(default, tuple) and (not isinstance(value, tuple | list) or len(value) != len(default)):
-                raise ValueError(f"betas must be {len(default)} numbers, got {value!r}")
-        return build(recipe, hyper_parameters)
+        return build(self._recipe(group), self._hyper_parameters(group))
 
     def _complete_state(self, weight: Tensor, rule: Rule) -> None:
         """At a first step, and where a schedule has switched a rule on or off."""
@@ -188,6 +195,17 @@ class RecipeOptimizer(Optimizer):
                     f"{_describe(index, weight, name)} is {kind} ({weight.dtype}); only real floating-point weights can be optimized"
                 )
 
+    def _check_shapes(self, params: Any, rule: Rule) -> None:
+        """Let the rule refuse a weight now, not when others have been stepped."""
+        first = sum(len(group["params"]) for group in self.param_groups)
+        for index, entry in enumerate([params] if isinstance(params, Tensor) else params, first):
+            name, weight = entry if isinstance(entry, tuple) else (None, entry)
+            if isinstance(weight, Tensor):
+                try:
+                    rule.init(torch.empty(weight.shape, dtype=weight.dtype, device="meta"))
+                except ValueError as error:
+                    raise ValueError(f"{_describe(index, weight, name)}: {error}") from error
+
     def _check_gradients(self) -> None:
         index = 0
         for group in self.param_groups:
@@ -197,13 +215,13 @@ class RecipeOptimizer(Optimizer):
                 index += 1
 
     def _restore(self, weight: Tensor, template: dict[str, Tensor], saved: Mapping[str, Any]) -> dict[str, Tensor]:
-        """`saved` in the dtypes and on the device of `template`, whose values stand in for missing entries."""
+        """`saved` in the dtypes and on the device of `template`."""
         index = [id(w) for group in self.param_groups for w in group["params"]].index(id(weight))
-        if template and not saved.keys() & template.keys():
+        if not saved.keys() >= template.keys():
             raise ValueError(f"{_describe(index, weight)}: the state_dict holds {sorted(saved)}, the recipe's state is {sorted(template)}")
         state = {}
         for name, fresh in template.items():
-            value = torch.as_tensor(saved.get(name, fresh))
+            value = torch.as_tensor(saved[name])
             if value.shape != fresh.shape:
                 raise ValueError(
                     f"{_describe(index, weight)}: {name} has shape {tuple(value.shape)} in the state_dict, not {tuple(fresh.shape)}"
@@ -214,6 +232,13 @@ class RecipeOptimizer(Optimizer):
 
 def _describe(index: int, weight: Tensor, name: str | None = None) -> str:
     return f"parameter {index}{f' ({name})' if name else ''} of shape {tuple(weight.shape)}"
+
+
+def _as_number(value: Any) -> Any:
+    """The number that a tensor on the CPU holds, so that its interval can be checked."""
+    if isinstance(value, tuple | list):
+        return type(value)(_as_number(v) for v in value)
+    return value.item() if isinstance(value, Tensor) and value.device.type == "cpu" and not value.ndim else value
 
 
 def _refuse_misspelled(group: Mapping[str, Any], recipe: Recipe) -> None:

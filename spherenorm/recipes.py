@@ -67,7 +67,7 @@ def sgdp(
         project_buffer: as the release does without Nesterov momentum, remember the projected momentum (its projection
             works in place on its buffer). Algorithm 1, and the release with Nesterov, remember the unprojected one.
     """
-    test = r.ScaleInvarianceTest(delta, tuple(views), per)
+    test = r.ScaleInvarianceTest(delta, views, per)
     if project_buffer and nesterov:
         raise ValueError(
             "sgdp: project_buffer=True goes with nesterov=False; with Nesterov momentum the release does not project its buffer"
@@ -119,7 +119,7 @@ def adamp(
     """AdamP (paper, Algorithm 2), with the bias correction and the decoupled decay of the release."""
     return chain(
         r.AdaptiveMoments(*betas, eps=eps, nesterov=nesterov),
-        r.ScaleInvarianceTest(delta, tuple(views), per),
+        r.ScaleInvarianceTest(delta, views, per),
         r.RadialProjection(),
         r.DecoupledDecay(weight_decay, invariant_ratio=wd_ratio),
         r.StepSize(lr),
@@ -183,7 +183,9 @@ def adamg(
 
 
 def _torch_momentum(momentum: Scalar, dampening: Scalar = 0.0, nesterov: bool = False) -> list[Rule]:
-    """At momentum 0, torch.optim keeps no buffer and ignores the dampening."""
+    """At momentum 0, torch.optim keeps no buffer and ignores the dampening; Nesterov's it allows only without dampening."""
+    if nesterov and not (is_zero(dampening) and not is_zero(momentum)):
+        raise ValueError(f"nesterov=True needs a momentum and no dampening, got momentum={momentum!r}, dampening={dampening!r}")
     if is_zero(momentum):
         return []
     return [r.HeavyBall(momentum, dampening, nesterov, undamped_start=True, buffer="momentum_buffer")]

@@ -49,8 +49,10 @@ def find_recipe(spec: str | Recipe) -> Recipe:
         return spec
     if spec in _registered:
         return _registered[spec]
+    if not isinstance(spec, str):
+        raise TypeError(f"a recipe is a function, a registered name or module:function, got {spec!r}")
     module_name, colon, function_name = spec.partition(":")
-    if not colon:
+    if not (colon and module_name):
         raise ValueError(f"no recipe is named {spec!r}; {_nearest(spec, names())} (your own: module:function)")
     try:
         module = importlib.import_module(module_name)
@@ -66,8 +68,22 @@ def find_recipe(spec: str | Recipe) -> Recipe:
 
 
 def build(function: Recipe, hyper_parameters: Mapping[str, Any]) -> Rule:
-    """The rule that a recipe makes of its hyper-parameters; TypeError if what it returns is no rule."""
-    rule = function(**hyper_parameters)
+    """The rule that a recipe makes of its hyper-parameters.
+
+    Raises:
+        TypeError: what it returns is no rule; ValueError, TypeError: a hyper-parameter outside its interval, after the
+        hyper-parameters that are not the recipe's defaults.
+    """
+    try:
+        for name, default in defaults(function).items():
+            value = hyper_parameters.get(name, default)
+            if name == "betas" and isinstance(default, tuple) and (not isinstance(value, tuple | list) or len(value) != len(default)):
+                raise ValueError(f"betas must be {len(default)} numbers, got {value!r}")
+        rule = function(**hyper_parameters)
+    except (TypeError, ValueError) as error:
+        known = defaults(function)
+        chosen = ", ".join(f"{name}={value!r}" for name, value in hyper_parameters.items() if repr(value) != repr(known.get(name)))
+        raise type(error)(f"{reference(function)}({chosen}): {error}") from error
     if not isinstance(rule, Rule):
         raise TypeError(f"recipe {reference(function)!r} must return a rule, it returned {rule!r}")
     return rule

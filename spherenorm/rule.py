@@ -79,6 +79,10 @@ class Rule:
     def __post_init__(self) -> None:
         for f in fields(self):
             interval, value = f.metadata.get("interval"), getattr(self, f.name)
+            if f.type == "bool" and not isinstance(value, bool):
+                raise TypeError(f"{type(self).__name__}: {f.name} must be True or False, got {value!r}")
+            if interval is not None and isinstance(value, Tensor) and value.ndim:
+                raise ValueError(f"{type(self).__name__}: {f.name} must be a number or a 0-dim tensor, got shape {tuple(value.shape)}")
             if interval is None or isinstance(value, Tensor):
                 continue
             if isinstance(value, bool) or not isinstance(value, Real):
@@ -92,7 +96,11 @@ class Rule:
         return ()
 
     def init(self, weight: Tensor) -> State:
-        """The state before the first step: zeros shaped as the weight unless a rule says otherwise."""
+        """The state before the first step: zeros shaped as the weight unless a rule says otherwise.
+
+        Raises:
+            ValueError: the rule cannot step a weight of this shape (its view has no such units).
+        """
         working = _working(weight)
         return {name: torch.zeros_like(working, memory_format=torch.preserve_format) for name in self.state_names}
 
@@ -118,9 +126,16 @@ class Rule:
 
         Returns:
             The new weight, in the old one's dtype, and the new state. The arguments are left alone.
+
+        Raises:
+            ValueError: the gradient has another shape; a rule does not return the state that it names.
         """
+        if grad.shape != weight.shape:
+            raise ValueError(f"grad must be shaped as the weight, {tuple(weight.shape)}, got {tuple(grad.shape)}")
         working, grad = _working(weight), _working(grad)
         update, new = self.update(Update(working, grad, direction=grad), state)
+        if new.keys() != set(self.state_names):
+            raise ValueError(f"{type(self).__name__}: update returns the state {sorted(new)}, state_names says {sorted(self.state_names)}")
         move = self.move(working, update.direction)
         new = {**new, **self.transport(new, move)}
         # A 0-d weight would otherwise be promoted by the float64 counter.

@@ -123,6 +123,10 @@ def test_a_sweep_of_modules():
         ({"hyper_parameters": {"lr": 0.1}}, "hyper_parameters need one common leading length"),
         ({"hyper_parameters": {}}, "hyper_parameters need one common leading length"),
         ({"steps": 0}, "steps must be at least 1, got 0"),
+        ({"hyper_parameters": {"lr": []}}, "need one common leading length, at least 1, got {'lr': 0}"),
+        ({"hyper_parameters": {"lr": [0.1, -0.1]}}, r"lr must be in \[0, ∞\), got -0.1"),
+        ({"hyper_parameters": {"lr": [0.1, float("nan")]}}, "lr must be in .* got nan"),
+        ({"lr": 0.3}, "lr is both among the hyper_parameters and fixed to 0.3"),
         ({"hyper_parameters": {"momentum": [0.1]}, "schedule": lambda t: 1.0}, "a schedule needs lr"),
     ],
 )

@@ -244,11 +244,59 @@ def test_a_state_dict_that_does_not_fit_is_refused_before_anything_changes():
             {"state": {0: {"momentum_buffer": torch.ones(3, 2)}}, "param_groups": [{"params": [0], "lr": 0.1}]},
             "holds \\['momentum_buffer'\\]",
         ),
+        (
+            {"state": {0: {"step": torch.tensor(500.0), "exp_avg": torch.ones(3, 2)}}, "param_groups": [{"params": [0]}]},
+            r"holds \['exp_avg', 'step'\], the recipe's state is \['exp_avg', 'exp_avg_sq', 'step'\]",
+        ),
         ({"state": {}, "param_groups": [{"params": [0], "lr": -1.0}]}, "lr must be in"),
+        ({}, "a state_dict has state and param_groups"),
     ):
         with pytest.raises(ValueError, match=message):
             optimizer.load_state_dict(state_dict)
         assert frozen.unchanged()
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda w: optim.SGD([w], momentum=2), ValueError, r"sgd\(momentum=2\): HeavyBall: beta must be in \[0, 1\), got 2"),
+        (lambda w: optim.SGD([w], momentun=0.9), ValueError, "'momentun': did you mean 'momentum'?"),
+        (lambda w: optim.Adam([w], amsgrad=True), TypeError, "Adam: .*'amsgrad'; its hyper-parameters are lr, betas, eps, weight_decay"),
+        (lambda w: optim.SGD([w], nesterov=True), ValueError, "nesterov=True needs a momentum and no dampening, got momentum=0.0"),
+        (lambda w: optim.AdamP([w], nesterov="no"), TypeError, "nesterov must be True or False, got 'no'"),
+        (lambda w: optim.AdamP([w], compile="x"), TypeError, "compile must be True or False, got 'x'"),
+        (lambda w: optim.AdamP([w], maximize="no"), TypeError, "maximize must be True or False, got 'no'"),
+        (lambda w: optim.AdamP([w], lr=torch.tensor(-1.0)), ValueError, r"lr must be in \[0, ∞\), got -1.0"),
+        (lambda w: optim.AdamP([w], lr=torch.ones(2)), ValueError, r"lr must be a number or a 0-dim tensor, got shape \(2,\)"),
+        (lambda w: optim.AdamP([w], views="channel"), TypeError, "views must be a sequence of views, got 'channel'"),
+        (lambda w: optim.AdamP([w], wd_ratio="x"), ValueError, r"invariant_ratio must be in \[0, ∞\), got 'x'"),
+        (lambda w: optim.AdamP([w], betas=0.9), ValueError, "betas must be 2 numbers, got 0.9"),
+        (lambda w: optim.AdamP([w], views=("groups=2",)), ValueError, r"parameter 0 of shape \(3, 2\): .*divisible by 2"),
+        (lambda w: optim.SGDG([w], view="dim=5"), ValueError, r"parameter 0 of shape \(3, 2\): .*with dimension 5"),
+        (lambda w: optim.SGD([{"lr": 0.1}]), ValueError, "a param_group needs params"),
+        (lambda w: optim.SGD([{"params": [w], "recipe": 3}]), TypeError, "a recipe is a function, .* got 3"),
+        (lambda w: sn.find_recipe(":f"), ValueError, "no recipe is named ':f'"),
+        (lambda w: sn.chain(geometry="sphere"), TypeError, "geometry must be a Geometry .* got 'sphere'"),
+        (lambda w: sn.recipes.sgd().step(w, torch.ones(2), {}), ValueError, r"grad must be shaped as the weight, \(3, 2\), got \(2,\)"),
+    ],
+)
+def test_bad_input_is_named(make, error, message):
+    with pytest.raises(error, match=message):
+        make(weight())
+
+
+def test_a_rule_must_return_the_state_that_it_names():
+    class Forgetful(sn.Rule):
+        state_names = ("buffer",)
+
+        def update(self, update, state):
+            return update, {}
+
+    w = weight()
+    w.grad = torch.ones_like(w)
+    optimizer = sn.torch_optimizer(lambda lr=0.1: sn.chain(Forgetful()), "Forgetful")([w])
+    with pytest.raises(ValueError, match=r"Forgetful: update returns the state \[\], state_names says \['buffer'\]"):
+        optimizer.step()
 
 
 def test_a_schedule_may_switch_momentum_on():

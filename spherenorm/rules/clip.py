@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import torch
+from torch import Tensor
 
 from spherenorm.rule import Rule, Scalar, State, hyper
 from spherenorm.update import Update
@@ -23,6 +24,10 @@ class UnitClip(Rule):
     def __post_init__(self) -> None:
         super().__post_init__()
         as_view(self.view)
+
+    def init(self, weight: Tensor) -> State:
+        as_view(self.view).size(weight)  # which refuses a weight without such units
+        return super().init(weight)
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         view = as_view(self.view)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from numbers import Real
 
 import torch
+from torch import Tensor
 
 from spherenorm.rule import Rule, Scalar, State, hyper, is_zero, plus_scaled
 from spherenorm.update import Update
@@ -46,7 +48,7 @@ class DecoupledDecay(Rule):
     def __post_init__(self) -> None:
         super().__post_init__()
         ratio = self.invariant_ratio
-        if ratio is not None and not isinstance(ratio, torch.Tensor) and not 0 <= ratio < float("inf"):
+        if ratio is not None and not isinstance(ratio, Tensor) and not (isinstance(ratio, Real) and 0 <= ratio < float("inf")):
             raise ValueError(f"DecoupledDecay: invariant_ratio must be in [0, ∞), got {ratio!r}")
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
@@ -71,6 +73,15 @@ class OrthogonalityRegularization(Rule):
 
     alpha: Scalar = hyper("[0, inf)")
     view: ViewLike = "channel"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        as_view(self.view)
+
+    def init(self, weight: Tensor) -> State:
+        if weight.ndim >= 2:
+            as_view(self.view).size(weight)  # which refuses a weight without such units
+        return super().init(weight)
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         if is_zero(self.alpha) or update.weight.ndim < 2:

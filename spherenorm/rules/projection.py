@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -34,17 +35,23 @@ class ScaleInvarianceTest(Rule):
     """
 
     delta: Scalar = hyper("(0, inf)", 0.1)
-    views: tuple[ViewLike, ...] = ("channel", "layer")
+    views: Sequence[ViewLike] = ("channel", "layer")
     per: Literal["tensor", "unit"] = "tensor"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if isinstance(self.views, str):
             raise TypeError(f"ScaleInvarianceTest: views must be a sequence of views, got {self.views!r}")
+        object.__setattr__(self, "views", tuple(self.views))
         for view in self.views:
             as_view(view)
         if self.per not in ("tensor", "unit"):
             raise ValueError(f'ScaleInvarianceTest: per must be "tensor" or "unit", got {self.per!r}')
+
+    def init(self, weight: Tensor) -> State:
+        for view in self.views if weight.ndim >= 2 else ():
+            as_view(view).size(weight)  # which refuses a weight without such units
+        return super().init(weight)
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         weight, grad = update.weight, update.grad
@@ -80,6 +87,11 @@ class RadialProjection(Rule):
     def __post_init__(self) -> None:
         if self.view is not None:
             as_view(self.view)
+
+    def init(self, weight: Tensor) -> State:
+        if self.view is not None:
+            as_view(self.view).size(weight)
+        return super().init(weight)
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         weight, direction = update.weight, update.direction

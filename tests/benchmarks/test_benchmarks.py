@@ -36,3 +36,20 @@ def test_unknown_names():
     result = CliRunner().invoke(benchmarks.app, ["--sets", "resnet51"], env={"COLUMNS": "200"})
     assert result.exit_code == 2
     assert "'resnet51' is not one of resnet18, resnet50" in result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--sets", "nosuch"], "'nosuch' is not one of"),
+        (["--largest", "-5"], "-5 is not between"),
+        (["--out", "/nonexistent/x.json"], "cannot be written"),
+        (["--out", "."], "cannot be written"),
+        (["--device", "tpu"], "'tpu' is not on this machine"),
+    ],
+)
+def test_bad_options_are_refused_before_anything_is_measured(arguments, message, monkeypatch):
+    monkeypatch.setattr(benchmarks, "machine", lambda device: pytest.fail("measured"))
+    result = CliRunner().invoke(benchmarks.app, arguments)
+    assert result.exit_code == 2
+    assert message in result.output
