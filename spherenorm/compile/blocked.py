@@ -24,7 +24,7 @@ from spherenorm.compile.schedule import REDUCTIONS, schedule
 
 __all__ = ["BlockedStep"]
 
-BLOCK = 131072
+BLOCK = 524288
 """Entries that are taken at a time: enough to hide the cost of a call, few enough that all buffers stay in cache."""
 
 # Scalars are numpy's doubles, in which 1 / 0 is inf as it is in a tensor.
@@ -47,6 +47,7 @@ TENSOR = {
     "where": "torch.where({0}, {1}, {2}, out={out})", "sum": "{0}.sum(1, keepdim=True)",
     # Not of a graph, but what several of its operations are at once.
     "add_scaled": "torch.add({0}, {1}, alpha={2}, out={out})", "sub_scaled": "torch.sub({0}, {1}, alpha={2}, out={out})",
+    "average": "torch.lerp({0}, {1}, {2}, out={out})",
     "add_product": "torch.addcmul({0}, {1}, {2}, out={out})", "sub_product": "torch.addcmul({0}, {1}, {2}, value=-1, out={out})",
     "add_scaled_product": "torch.addcmul({0}, {1}, {2}, value={3}, out={out})",
     "sub_scaled_product": "torch.addcmul({0}, {1}, {2}, value=-{3}, out={out})",
@@ -138,7 +139,7 @@ class BlockedStep:
         buffers: list[Tensor] = []
         for block in _blocks(whole, walk.flat):
             if not buffers:  # the first block is the largest
-                buffers = list(torch.empty((walk.buffers, *block[0].shape), dtype=self.work))
+                buffers = [torch.empty_like(block[0], dtype=self.work) for _ in range(walk.buffers)]
             elif len(block[0]) < len(buffers[0]):
                 buffers = [each[: len(block[0])] for each in buffers]
             yield walk.function(scalars, block, buffers)
@@ -158,7 +159,7 @@ class BlockedStep:
             if node.op == "number":
                 value = f"H[{node.detail}]" if node.detail < self.numbers else f"L[{node.detail - self.numbers}]"
             elif node.op == "state":
-                value = f"np.float64(state[{node.detail!r}])"
+                value = f"np.float64(state[{node.detail!r}].item())"
             else:
                 value = scalar_expression(node)
             yield f"S[{node.index}] = {value}"
@@ -184,7 +185,6 @@ def _compiled(source: str) -> CodeType:
 
 def _as_rows(x: Tensor, rows: int) -> Tensor:
     """(rows, entries of each) in the order of memory, sharing it."""
-    x = x.detach()
     if not x.is_contiguous():
         x = x.permute(0, 2, 3, 1)  # channels_last
     return x.view(rows, x.numel() // max(rows, 1))
@@ -234,7 +234,8 @@ class _Planner:
         # A sum over all rows goes on from the sums over each.
         by_row = {call.arguments[0]: call.result for call in calls if call.op == "sum"}
         self.sums = [(op, by_row.get(index, index) if op == "sum" else index) for op, index in self.sums]
-        loads, calls, buffers = self._placed(needed, calls, {*kept, *(i for _, i in self.sums)})
+        kept = {*self.outputs.values(), *(i for _, i in self.sums), *self.saved}
+        loads, calls, buffers = self._placed(needed, calls, kept)
         lines = [*self._inputs(needed, loads), *map(self._line, calls), *self._results({(call.into, call.result) for call in calls})]
         flat = all(self.nodes[i].extent is not Extent.ROW for i in needed)
         return Walk(flat, buffers, _function("walk", "S, block, buffers", lines))
@@ -272,9 +273,15 @@ class _Planner:
     def _is_scalar(self, index: int) -> bool:
         return self.nodes[index].extent is Extent.SCALAR
 
-    def _is_zero(self, index: int) -> bool:
+    def _literal(self, index: int) -> float | None:
+        """The number that a rule puts there, alike at every step."""
         node, numbers = self.nodes[index], self.step.numbers
-        return node.op == "number" and node.detail >= numbers and self.graph.literals[node.detail - numbers] == 0
+        return self.graph.literals[node.detail - numbers] if node.op == "number" and node.detail >= numbers else None
+
+    def _complement(self, s: int, t: int) -> bool:
+        """Whether t is 1 - s by its definition."""
+        node = self.nodes[t]
+        return node.op == "rsub" and node.arguments[0] == s and self._literal(node.arguments[1]) == 1
 
     def _simplify(self, index: int) -> None:
         """Leave out the side of a choice that was not taken, and what is a product with the 0 that a rule puts there."""
@@ -285,7 +292,7 @@ class _Planner:
         if node.op == "where" and arguments[0] in self.decisions:
             self.same[index] = arguments[1 if self.decisions[arguments[0]] else 2]
             return
-        zeros = [a for a in arguments if self._is_zero(a)]
+        zeros = [a for a in arguments if self._literal(a) == 0]
         if zeros and node.op in ("mul", "neg"):
             self.same[index] = zeros[0]
         elif zeros and (node.op == "add" or (node.op == "sub" and arguments[1] in zeros)):
@@ -308,7 +315,7 @@ class _Planner:
         return sorted(found)
 
     def _fused(self, order: Sequence[int], kept: set[int]) -> list[Call]:
-        """Calls that make `order`; products that only one sum uses become part of it."""
+        """Calls that make `order`; products that only one sum uses become part of it, (1 - s) x + s y is an average."""
         uses = Counter(a for i in order for a in self.nodes[i].arguments)
         calls: dict[int, Call] = {}
 
@@ -329,7 +336,11 @@ class _Planner:
             if op == "add" and product(arguments[1], node.extent) is None:
                 arguments = arguments[::-1]
             factors = product(arguments[1], node.extent) if op in ("add", "sub") else None
-            if factors is not None and not self._is_scalar(arguments[0]):
+            past = product(arguments[0], node.extent) if op == "add" and factors is not None else None
+            if factors is not None and past is not None and self._complement(past[1], factors[1]):
+                del calls[arguments[0]], calls[arguments[1]]
+                op, arguments = "average", (past[0], *factors)
+            elif factors is not None and not self._is_scalar(arguments[0]):
                 del calls[arguments[1]]
                 x, scale = factors
                 op, arguments = f"{op}_product", (arguments[0], *factors)
