@@ -20,7 +20,7 @@ from rich.table import Table
 from torch import Tensor
 
 from benchmarks.contenders import CONTENDERS, available, parameters
-from benchmarks.measure import interleaved, machine
+from benchmarks.measure import interleaved, machine, peak_memory_of
 from benchmarks.shapes import SETS
 from spherenorm import functional, optim
 
@@ -67,8 +67,8 @@ def main(
         temporary.replace(out)
 
 
-def step_times(name: str, rounds: int, device: str, bandwidth: float) -> dict[str, float]:
-    """One step of each contender on a parameter set."""
+def step_times(name: str, rounds: int, device: str, bandwidth: float) -> dict[str, dict[str, float]]:
+    """One step of each contender on a parameter set: how long it takes, and the memory it takes beyond weights, gradients, state."""
     weights = parameters(SETS[name](), device)
     count = sum(w.numel() for w in weights)
     optimizers, missing = available(weights, device)
@@ -80,20 +80,25 @@ def step_times(name: str, rounds: int, device: str, bandwidth: float) -> dict[st
             weight.grad = grad
 
     times = interleaved({each: optimizer.step for each, optimizer in optimizers.items()}, rounds, device, restore_gradients)
+    peaks: dict[str, float] = {}
+    for each, optimizer in optimizers.items():
+        restore_gradients()
+        peaks[each] = peak_memory_of(optimizer.step, device)
     fused, sgd = times["AdamW, torch fused"], times["SGD, torch fused"]
     table = Table(title=f"{name}: one step of {count / 1e6:.1f} M weights in {len(weights)} tensors", box=box.SIMPLE_HEAD)
     table.add_column("optimizer", no_wrap=True)
-    for column in ("ms", "/ AdamW\nfused", "/ SGD\nfused", "of byte\nbound"):
+    for column in ("ms", "/ AdamW\nfused", "/ SGD\nfused", "of byte\nbound", "peak\nMB"):
         table.add_column(column, justify="right")
     for contender in CONTENDERS:
         if contender.name in times:
             seconds = times[contender.name]
             share = contender.bytes_per_weight * count / (bandwidth * 1e9) / seconds
-            table.add_row(contender.name, f"{1e3 * seconds:.2f}", f"{seconds / fused:.2f}", f"{seconds / sgd:.2f}", f"{share:.0%}")
+            ratios = f"{seconds / fused:.2f}", f"{seconds / sgd:.2f}"
+            table.add_row(contender.name, f"{1e3 * seconds:.2f}", *ratios, f"{share:.0%}", f"{peaks[contender.name] / 1e6:.0f}")
     console.print(table)
     for line in missing:
         console.print(f"  not here: {line}", highlight=False, soft_wrap=True)
-    return times
+    return {"seconds": times, "peak bytes": peaks}
 
 
 def first_steps(name: str, device: str) -> dict[str, Any]:
@@ -123,11 +128,12 @@ def scaling(rounds: int, largest: float, device: str) -> list[dict[str, float]]:
     rows = []
     for size, tensors in cases:
         weights: list[Tensor] = parameters([(max(1, size // tensors // 100), 100)] * tensors, device)
-        contenders = {
-            "AdamP": optim.AdamP(weights, lr=1e-8, compile=True).step,
-            "AdamW": torch.optim.AdamW(weights, lr=1e-8, fused=True).step,
-        }
-        times = interleaved(contenders, rounds, device)
+        adamp, adamw = optim.AdamP(weights, lr=1e-8, compile=True), torch.optim.AdamW(weights, lr=1e-8, fused=True)
+        adamp.step()
+        for weight in weights:  # both on the same moments, so that 1e9 weights take 16 GB
+            moments = {name: adamp.state[weight][name] for name in ("exp_avg", "exp_avg_sq")}
+            adamw.state[weight] = {"step": torch.zeros((), device=device), **moments}
+        times = interleaved({"AdamP": adamp.step, "AdamW": adamw.step}, rounds, device)
         ratio = times["AdamP"] / times["AdamW"]
         table.add_row(f"{size:.0e}", str(tensors), f"{1e3 * times['AdamP']:.3f}", f"{1e3 * times['AdamW']:.3f}", f"{ratio:.2f}")
         rows.append({"weights": size, "tensors": tensors, **times, "ratio": ratio})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import platform
 import statistics
@@ -69,12 +70,13 @@ def bandwidth(device: str) -> float:
 
 
 def peak_memory_of(function: Callable[[], Any], device: str) -> int:
-    """Bytes that `function` took at its peak beyond what was taken before (Linux and CUDA)."""
+    """Bytes that `function` took at its peak beyond what was taken before (Linux with glibc, and CUDA)."""
     if device.startswith("cuda"):
         torch.cuda.reset_peak_memory_stats(device)
         before = torch.cuda.memory_allocated(device)
         function()
         return torch.cuda.max_memory_allocated(device) - before
+    ctypes.CDLL(None).malloc_trim(0)  # what was freed before must not hide what is taken now
     Path("/proc/self/clear_refs").write_text("5")  # forget the peak
     before = _status("VmRSS")
     function()

@@ -27,8 +27,8 @@ def test_the_command(tmp_path, monkeypatch):
     result = CliRunner().invoke(benchmarks.app, arguments)
     assert result.exit_code == 0, result.output
     numbers = json.loads(out.read_text())
-    assert {"AdamP, spherenorm compiled", "AdamP, spherenorm eager", "AdamP, released"} <= numbers["step"]["tiny"].keys()
-    assert all(seconds > 0 for seconds in numbers["step"]["tiny"].values())
+    assert {"AdamP, spherenorm compiled", "AdamP, spherenorm eager", "AdamP, released"} <= numbers["step"]["tiny"]["seconds"].keys()
+    assert all(seconds > 0 for seconds in numbers["step"]["tiny"]["seconds"].values())
     assert [(row["weights"], row["tensors"]) for row in numbers["scaling"]] == [(10**5, 10), (10**6, 100), (10**6, 500), (10**6, 2000)]
 
 

@@ -150,13 +150,17 @@ class Exotic(sn.Rule):
 
     def update(self, update, state):
         d, w = update.direction, update.weight
-        d = torch.maximum(d.abs().reciprocal().clamp_max(3.0), d.tanh()) + (1.0 - d.sign()) * torch.rsqrt(1 + d.square())
-        d = torch.where((d > 0.5) & ~(d >= 2) | (w <= -1), d.cos(), torch.exp(-d)) - torch.log(d.abs() + 1)
-        d = torch.where(d != w, 2.0**d, d) / (2.0 - d.sinc()) + torch.minimum(d.sin(), w) * torch.sqrt(d.abs())
-        total = (d * d).sum()
-        chosen = torch.where(total > 1, torch.clamp_min(total, 2.0).log() / total, torch.sinc(total))
-        rows = (d * w).sum(1, keepdim=True)
-        return sn.Update(w, update.grad, torch.rsub(d, chosen) - 0.1 * rows * w + torch.where(total < 1, rows, 0.0)), {}
+        total, rows = (d * d).sum(), (d * w).sum(1, keepdim=True)
+        one, each = everything(total / 7, total / 9), everything(rows, rows / 3)
+        direction = everything(d, w) - 0.1 * one * w + torch.where(one < 1, each, 0.0)
+        return sn.Update(w, update.grad, direction), {}
+
+
+def everything(x, y):
+    x = torch.maximum(x.abs().reciprocal().clamp_max(3.0), x.tanh()) + (1.0 - x.sign()) * torch.rsqrt(1 + x.square())
+    x = torch.where((x > 0.5) & ~(x >= 2) | (y <= -1), x.cos(), torch.exp(-x)) - torch.log(x.abs() + 1)
+    x = torch.where(x != y, 2.0**x, x) / (2.0 - x.sinc()) + torch.minimum(x.sin(), y) * torch.sqrt(x.abs())
+    return torch.rsub(x, y) - 0.3 * torch.where(x == y, x, x**3)
 
 
 def test_every_operation(no_fallback):
@@ -165,6 +169,31 @@ def test_every_operation(no_fallback):
 
     for family in FAMILIES:
         against_own_code(exotic, family=family)
+
+
+class Combined(sn.Rule):
+    """Sums that look like an average, products that two sums use, and a scaled product that is subtracted."""
+
+    state_names = ("mean", "along")
+
+    def __init__(self, first, second):
+        object.__setattr__(self, "first", first)
+        object.__setattr__(self, "second", second)
+
+    def update(self, update, state):
+        d, w = update.direction, update.weight
+        mean = self.first * state["mean"] + (1 - self.second) * d
+        product = d * w
+        direction = (mean + product) - self.second * (w * mean) - (d - product).tanh() * (1 - self.first)
+        along = d * mean
+        return sn.Update(w, update.grad, direction + along), {"mean": mean, "along": along}
+
+
+def test_what_looks_like_a_shorter_form_and_is_none(no_fallback):
+    def combined(lr=0.1, first=0.3, second=0.6):
+        return sn.chain(Combined(first, second), r.StepSize(lr))
+
+    against_own_code(combined)
 
 
 class SumOfAChoice(sn.Rule):
@@ -181,6 +210,23 @@ def test_a_sum_over_a_number_counts_entries(no_fallback):
         return sn.chain(SumOfAChoice(), r.StepSize(lr))
 
     against_own_code(counted)
+
+
+class LateReader(sn.Rule):
+    """The old state is read again once the new one is known, so that the new one must not lie over it yet."""
+
+    state_names = ("mean",)
+
+    def update(self, update, state):
+        mean = 0.5 * state["mean"] + update.direction
+        return sn.Update(update.weight, update.grad, mean - state["mean"].tanh() * mean.sin()), {"mean": mean}
+
+
+def test_an_old_state_is_read_before_it_is_overwritten(no_fallback):
+    def late(lr=0.1):
+        return sn.chain(LateReader(), r.StepSize(lr))
+
+    against_own_code(late)
 
 
 class Branching(sn.Rule):
