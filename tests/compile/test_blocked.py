@@ -150,7 +150,7 @@ class Exotic(sn.Rule):
 
     def update(self, update, state):
         d, w = update.direction, update.weight
-        total, rows = (d * d).sum(), (d * w).sum(1, keepdim=True)
+        total, rows = (d * d).sum(), (d * d).sum(1, keepdim=True)
         one, each = everything(total / 7, total / 9), everything(rows, rows / 3)
         direction = everything(d, w) - 0.1 * one * w + torch.where(one < 1, each, 0.0)
         return sn.Update(w, update.grad, direction), {}
