@@ -7,12 +7,14 @@ over rows that an earlier pass has left behind.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from spherenorm.compile.graph import Extent, Node, StepGraph
 
-__all__ = ["REDUCTIONS", "Gate", "Pass", "Schedule", "schedule"]
+__all__ = ["INPUTS", "REDUCTIONS", "Gate", "Operands", "Pass", "Schedule", "schedule"]
 
+INPUTS = {"weight", "grad", "state"}
 REDUCTIONS = {"sum", "any", "all"}
 Gate = tuple[int, bool]
 """A decision, by its (scalar) node, and which way it has to fall."""
@@ -27,12 +29,15 @@ class Pass:
         gate: unless this decision has fallen so, nobody needs the pass; None if it is always needed.
         nodes: the rows and entries that it computes or reads, in order.
         read_back: those among them that are row sums which an earlier pass has left.
+        level: for each of `nodes`, how many of the row's own sums have to be complete before it; what is of level l is
+            computed in loop l over the row.
     """
 
     targets: tuple[Node, ...]
     gate: Gate | None
     nodes: tuple[int, ...]
     read_back: frozenset[int]
+    level: Mapping[int, int]
 
 
 @dataclass(frozen=True)
@@ -77,9 +82,29 @@ def schedule(graph: StepGraph) -> Schedule:
             saved.setdefault(index, len(saved))
         if gate is None:
             left |= {i for i in computed if nodes[i].op == "sum" and nodes[i].extent is Extent.ROW}
-        passes.append(Pass(targets, gate, tuple(sorted(computed)), frozenset(read_back)))
+        passes.append(Pass(targets, gate, tuple(sorted(computed)), frozenset(read_back), _levels(graph, computed, read_back)))
     scalars = frozenset(i for i in alive if nodes[i].extent is Extent.SCALAR and not _is_reduction(nodes[i]))
     return Schedule(tuple(passes), tuple(stage), scalars, saved)
+
+
+class Operands:
+    """The tensors that a step works on, in the order of their pointers: weight, gradient, states.
+
+    Attributes:
+        states: the states' names.
+        place: of each tensor, by name.
+        old: the node of each tensor's value before the step.
+    """
+
+    def __init__(self, graph: StepGraph) -> None:
+        self.states = tuple(name for name in graph.outputs if name != "weight")
+        self.place = {name: place for place, name in enumerate(("weight", "grad", *self.states))}
+        self.old = {self.name(node): node for node in graph.nodes if node.op in INPUTS}
+
+    @staticmethod
+    def name(node: Node) -> str:
+        """The tensor that an input node is the value of."""
+        return node.detail if node.op == "state" else node.op
 
 
 def _is_reduction(node: Node) -> bool:
@@ -143,3 +168,14 @@ def _closure(graph: StepGraph, roots: list[int], left: set[int]) -> tuple[set[in
         if index not in left:
             pending.extend(graph.nodes[index].arguments)
     return closure, closure & left
+
+
+def _levels(graph: StepGraph, computed: set[int], read_back: set[int]) -> dict[int, int]:
+    level: dict[int, int] = {}
+    for index in sorted(computed):
+        node = graph.nodes[index]
+        if index in read_back:
+            level[index] = 0
+        else:
+            level[index] = max((level.get(a, 0) for a in node.arguments), default=0) + (node.op == "sum")
+    return level
