@@ -18,7 +18,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from spherenorm.registry import Recipe, build
-from spherenorm.rule import is_zero
+from spherenorm.rule import Scalar, is_zero
 
 __all__ = ["Extent", "Node", "StepGraph", "UnsupportedGraphError", "fill", "flatten_numbers", "trace"]
 
@@ -89,19 +89,20 @@ TRANSPARENT = {"aten._to_copy.default", "aten.detach.default", "aten.alias.defau
 CONSTANT = {"aten.scalar_tensor.default": 0, "aten.full.default": 1, "aten.full_like.default": 1}
 
 
-def flatten_numbers(hyper_parameters: Mapping[str, Any]) -> tuple[list[float], Any]:
+def flatten_numbers(hyper_parameters: Mapping[str, Any]) -> tuple[list[Scalar], Any]:
     """The numbers among hyper-parameters that may change from step to step, and the rest, which fixes the graph.
 
     A 0 belongs to the rest, since rules leave its term out; not so a learning rate of 0, with which many schedules end.
+    Tensors are left where they are, unread: reading one would wait for its device.
     """
-    numbers: list[float] = []
+    numbers: list[Scalar] = []
 
     def take(value: Any, name: str) -> Any:
         if isinstance(value, tuple | list):
             return tuple(take(v, name) for v in value)
         if isinstance(value, bool) or not isinstance(value, int | float | Tensor) or (is_zero(value) and name != "lr"):
             return value
-        numbers.append(float(value))
+        numbers.append(value if isinstance(value, Tensor) else float(value))
         return _Number(len(numbers) - 1)
 
     return numbers, tuple((name, take(value, name)) for name, value in hyper_parameters.items())
@@ -145,7 +146,7 @@ def trace(recipe: Recipe, structure: Any, count: int, shape: tuple[int, ...], dt
         names.extend(state)
         for name, value in state.items():
             # Counters are kept in double, everything else in the type that is computed in.
-            expected = torch.float64 if value.ndim == 0 and shape else torch.float32 if dtype is torch.bfloat16 else dtype
+            expected = torch.float64 if value.ndim == 0 and shape else torch.float32 if dtype.itemsize == 2 else dtype
             if value.dtype is not expected and not (value.ndim == 0 and value.dtype is torch.float64):
                 raise UnsupportedGraphError(f"a state {name} of dtype {value.dtype}")
         # Distinct lengths tell a state per unit from one per entry, whatever the weight's own shape.

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from spherenorm.compile.graph import Extent, Node, StepGraph
+from spherenorm.compile.graph import Extent, Node, StepGraph, UnsupportedGraphError
 
 __all__ = ["INPUTS", "REDUCTIONS", "Gate", "Operands", "Pass", "Schedule", "schedule"]
 
@@ -94,12 +94,18 @@ class Operands:
         states: the states' names.
         place: of each tensor, by name.
         old: the node of each tensor's value before the step.
+
+    Raises:
+        UnsupportedGraphError: a new value has another extent than the tensor (a state set to one number).
     """
 
     def __init__(self, graph: StepGraph) -> None:
         self.states = tuple(name for name in graph.outputs if name != "weight")
         self.place = {name: place for place, name in enumerate(("weight", "grad", *self.states))}
         self.old = {self.name(node): node for node in graph.nodes if node.op in INPUTS}
+        for name, index in graph.outputs.items():
+            if graph.nodes[index].extent is not self.old[name].extent:
+                raise UnsupportedGraphError(f"the new {name} has one value for many")
 
     @staticmethod
     def name(node: Node) -> str:

@@ -1,0 +1,155 @@
+"""Launch the kernels of `gpu` on batches of weights: what the device is told, and when.
+
+A batch is described by a table in device memory, one row of int64 per weight: pointers, shape, which programs are its own.
+It is uploaded when it changes, and no call here waits for the device once a set of shapes has been stepped. So a step can be
+captured in a CUDA graph after one ordinary step; its replays read the pointers of the capture, and hyper-parameters that
+are tensors on the device at their present values.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.util
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from spherenorm.compile.build import cache_folder
+from spherenorm.compile.gpu import BLOCK, TILES, WALK, Layout
+
+__all__ = ["DEVICES", "Launcher", "launcher", "upload"]
+
+DEVICES = {"cuda"}
+"""The types of device whose weights these kernels step. Tests add "cpu", under Triton's interpreter."""
+WARPS = {"advance": 4, "pass": 8}
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """Which weight the programs of a pass work on, by index, and for each weight its first program and their number."""
+
+    items: Tensor
+    first: Array
+    count: Array
+
+
+class Launcher:
+    """The kernels of a layout, loaded.
+
+    Raises:
+        ImportError: there is no Triton.
+    """
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+        self.module = _load(layout.source)
+        self.states = layout.states
+
+    def __call__(self, tensors: Array, literals: Array, numbers: Tensor) -> None:
+        """Step a batch of weights.
+
+        Args:
+            tensors: int64, for each weight the pointers of weight, gradient and states, its rows and its columns.
+            literals: float64, for each weight.
+            numbers: float64, the hyper-parameters; its device is where everything happens.
+        """
+        layout, device, count = self.layout, numbers.device, len(tensors)
+        columns, flat, tiles = _plan(tensors[:, -2:].tobytes(), device)
+        table = upload(np.concatenate([tensors[:, :-2], columns], axis=1), device)
+        per_shape = upload(literals, device)
+        scalars = torch.empty(count * layout.scalars, dtype=torch.float64, device=device)
+        rows = int(tensors[:, -2].sum()) if layout.saved else 0
+        saved = torch.empty(rows * layout.saved, dtype=torch.float64, device=device)
+        programs = max(len(flat.items), len(tiles.items))
+        partial = torch.empty(programs * layout.reductions, dtype=torch.float64, device=device)
+        with torch.cuda.device(numbers.get_device()):  # -1, no device, under the interpreter
+            for number, is_flat in enumerate(layout.flat):
+                self._launch(f"advance{number}", count, table, per_shape, numbers, scalars, partial)
+                items = (flat if is_flat else tiles).items
+                if len(items):
+                    self._launch(f"pass{number}", len(items), items, table, scalars, saved, partial)
+
+    def _launch(self, name: str, programs: int, *arguments: Tensor) -> None:
+        warps = WARPS[name.rstrip("0123456789")]
+        getattr(self.module, name)[(programs,)](*arguments, num_warps=warps, enable_fp_fusion=True)
+
+
+@functools.cache
+def launcher(layout: Layout) -> Launcher:
+    """The one launcher of a layout: weights that share it are stepped together."""
+    return Launcher(layout)
+
+
+def upload(values: Array, device: torch.device) -> Tensor:
+    """A copy of int64 or float64 `values` on the device, for the present stream, which nobody may write to.
+
+    What was uploaded lately is there still. Pinned memory is torch's to reuse, which it does when the copy is over.
+    """
+    if device.type != "cuda":
+        return _uploaded(values.tobytes(), values.dtype.str, device, 0).view(values.shape)
+    if torch.cuda.is_current_stream_capturing():
+        # A replay would read host memory as it is then; what a launch is given as arguments, it keeps.
+        copy = torch.zeros(values.size, dtype=torch.from_numpy(values[:0]).dtype, device=device)
+        torch._foreach_add_(list(copy.unbind()), values.ravel().tolist())
+        return copy.view(values.shape)
+    stream = torch.cuda.current_stream(device).stream_id
+    return _uploaded(values.tobytes(), values.dtype.str, device, stream).view(values.shape)
+
+
+@functools.lru_cache(maxsize=256)
+def _uploaded(data: bytes, dtype: str, device: torch.device, stream: int) -> Tensor:
+    values = torch.from_numpy(np.frombuffer(bytearray(data), dtype=dtype))
+    return values.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else values
+
+
+@functools.cache
+def _plan(shapes: bytes, device: torch.device) -> tuple[Array, Tiling, Tiling]:
+    """The table's columns behind the pointers (see `gpu.COLUMNS`), and the tilings of both kinds of passes.
+
+    Made once for each set of shapes, and kept, since a CUDA graph goes on reading it. The one place that waits for the
+    device: a first step loads kernels anyway.
+    """
+    if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+        raise RuntimeError(
+            "compile=True: these weights have not been stepped together before; step them once before capturing a CUDA graph"
+        )
+    rows, cols = np.frombuffer(shapes, dtype=np.int64).reshape(-1, 2).T
+    per_tile = np.select([cols <= width for _, width in TILES], [height for height, _ in TILES], WALK[0])
+    flat = _tiling(rows * cols, np.full_like(rows, BLOCK), device)
+    tiles = _tiling(np.where(cols > 0, rows, 0), per_tile, device)
+    columns = [rows, cols, np.cumsum(rows) - rows, flat.first, flat.count, tiles.first, tiles.count]
+    return np.stack(columns, axis=1), flat, tiles
+
+
+def _tiling(length: Array, per_program: Array, device: torch.device) -> Tiling:
+    count = -(-length // per_program)
+    items = np.repeat(np.arange(len(count), dtype=np.int32), count)
+    return Tiling(torch.from_numpy(items).to(device), np.cumsum(count) - count, count)
+
+
+@functools.cache
+def _load(source: str) -> ModuleType:
+    """A module of generated kernels. Triton reads their source again, so it is kept as a file."""
+    name = f"kernels_{hashlib.sha256(source.encode()).hexdigest()[:32]}"
+    path = cache_folder() / f"{name}.py"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
+            written = Path(scratch) / path.name
+            written.write_text(source)
+            written.replace(path)
+    spec = importlib.util.spec_from_file_location(f"spherenorm.compile.{name}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
