@@ -23,11 +23,12 @@ __all__ = ["BLOCK", "COLUMNS", "TILES", "WALK", "Layout", "emit"]
 
 TYPES = {torch.float32: "tl.float32", torch.float64: "tl.float64", torch.bfloat16: "tl.bfloat16", torch.float16: "tl.float16"}
 """What weights and gradients are kept in; half precision is computed with in float32."""
-BLOCK = 2048
-"""The entries of a tile of a pass without values per row."""
-TILES = ((128, 16), (32, 64), (8, 256), (2, 1024), (1, 4096))
+BLOCK = 1024
+"""The entries of a tile of a pass without values per row: 4 for each thread, so that registers let several programs share
+a multiprocessor (AdamP's last pass takes 122 of them, of twice the tile 247)."""
+TILES = ((64, 16), (16, 64), (4, 256), (1, 1024))
 """The other tiles, (rows, columns); the first that is wide enough is taken."""
-WALK = (1, 4096)
+WALK = (1, 1024)
 """The tile that is moved along rows too long for all of these."""
 COLUMNS = ("rows", "cols", "first_row", "flat_first", "flat_count", "tile_first", "tile_count")
 """What the table says of a weight behind its pointers: its shape; the rows before it in the batch; its first program and
@@ -245,20 +246,24 @@ class _Pass:
         return [*tiles, *_function([*out, *calls])]
 
     def _run(self) -> list[str]:
+        """Places are counted from a program's first entry, in 32 bits: cheaper to keep for every entry than addresses."""
         rows, cols = self.kernels.at("rows"), self.kernels.at("cols")
-        return [f"at = block * {BLOCK} + tl.arange(0, {BLOCK})", f"inside = at < {rows} * {cols}"]
+        return [f"first = block * {BLOCK}", f"at = tl.arange(0, {BLOCK})", f"inside = at < {rows} * {cols} - first"]
 
     def _rows(self, looped: bool) -> list[str]:
+        cols = self.kernels.at("cols")
         out = [
-            f"cols = {self.kernels.at('cols')}",
+            f"cols = {cols}",
             "r = block * ROWS + tl.arange(0, ROWS)",
             f"in_rows = r < {self.kernels.at('rows')}",
+            "first = block * ROWS * cols",
+            "start = tl.arange(0, ROWS)[:, None] * cols.to(tl.int32)",
         ]
         return out if looped else [*out, *self._columns("tl.arange(0, COLS)")]
 
     @staticmethod
     def _columns(columns: str) -> list[str]:
-        return [f"j = {columns}", "at = (r * cols)[:, None] + j[None, :]", "inside = in_rows[:, None] & (j < cols)[None, :]"]
+        return [f"j = {columns}", "at = start + j[None, :]", "inside = in_rows[:, None] & (j < cols)[None, :]"]
 
     def _body(self, looped: bool) -> list[str]:
         operands = self.kernels.operands
@@ -271,7 +276,8 @@ class _Pass:
         touched = {operands.name(n) for n in [*self.full, *self.rows] if n.op in INPUTS} | {name for name, _ in self._writes()}
         for name in sorted(touched, key=operands.place.__getitem__):
             kind = self.kernels.stored if name in ("weight", "grad") else self.kernels.real
-            out.append(f"p{operands.place[name]} = {self.kernels.pointer(name, kind)}")
+            shift = " + first" if operands.old[name].extent is Extent.FULL else ""
+            out.append(f"p{operands.place[name]} = {self.kernels.pointer(name, kind)}{shift}")
         known: set[int] = set()
         for loop in range(self.loops + 1):
             out += self._row_values(loop)

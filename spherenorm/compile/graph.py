@@ -231,9 +231,14 @@ class _Translation:
         if name == "aten.addcmul.default" and node.kwargs.get("value", 1) == 1:
             base, *factors = (self._argument(a) for a in arguments)
             return self._elementwise("add", (base, self._elementwise("mul", tuple(factors))))
-        if name not in ELEMENTWISE or node.kwargs.get("alpha", 1) != 1 or node.kwargs.get("rounding_mode"):
+        alpha = node.kwargs.get("alpha", 1)
+        op = ELEMENTWISE.get(name)
+        if op is None or node.kwargs.get("rounding_mode") or (alpha != 1 and op not in ("add", "sub")):
             raise UnsupportedGraphError(f"{name} in the step")
-        return self._elementwise(ELEMENTWISE[name], tuple(self._argument(a) for a in arguments))
+        sources = [self._argument(a) for a in arguments]
+        if alpha != 1:
+            sources[1] = self._elementwise("mul", (self._argument(alpha), sources[1]))
+        return self._elementwise(op, tuple(sources))
 
     def _elementwise(self, op: str, sources: tuple[int, ...]) -> int:
         extent = max(self.graph.nodes[s].extent for s in sources)

@@ -66,11 +66,9 @@ class Launcher:
         columns, flat, tiles = _plan(tensors[:, -2:].tobytes(), device)
         table = upload(np.concatenate([tensors[:, :-2], columns], axis=1), device)
         per_shape = upload(literals, device)
-        scalars = torch.empty(count * layout.scalars, dtype=torch.float64, device=device)
-        rows = int(tensors[:, -2].sum()) if layout.saved else 0
-        saved = torch.empty(rows * layout.saved, dtype=torch.float64, device=device)
-        programs = max(len(flat.items), len(tiles.items))
-        partial = torch.empty(programs * layout.reductions, dtype=torch.float64, device=device)
+        scalars = _workspace(count * layout.scalars, device)
+        saved = _workspace(int(tensors[:, -2].sum()) * layout.saved, device)
+        partial = _workspace(max(len(flat.items), len(tiles.items)) * layout.reductions, device)
         with torch.cuda.device(numbers.get_device()):  # -1, no device, under the interpreter
             for number, is_flat in enumerate(layout.flat):
                 self._launch(f"advance{number}", count, table, per_shape, numbers, scalars, partial)
@@ -81,6 +79,11 @@ class Launcher:
     def _launch(self, name: str, programs: int, *arguments: Tensor) -> None:
         warps = WARPS[name.rstrip("0123456789")]
         getattr(self.module, name)[(programs,)](*arguments, num_warps=warps, enable_fp_fusion=True)
+
+
+def _workspace(size: int, device: torch.device) -> Tensor:
+    """Taken anew for each step, so that steps on several streams, and captured ones, keep out of each other's way."""
+    return torch.empty(size, dtype=torch.float64, device=device)
 
 
 @functools.cache
@@ -94,15 +97,18 @@ def upload(values: Array, device: torch.device) -> Tensor:
 
     What was uploaded lately is there still. Pinned memory is torch's to reuse, which it does when the copy is over.
     """
-    if device.type != "cuda":
-        return _uploaded(values.tobytes(), values.dtype.str, device, 0).view(values.shape)
-    if torch.cuda.is_current_stream_capturing():
-        # A replay would read host memory as it is then; what a launch is given as arguments, it keeps.
-        copy = torch.zeros(values.size, dtype=torch.from_numpy(values[:0]).dtype, device=device)
-        torch._foreach_add_(list(copy.unbind()), values.ravel().tolist())
-        return copy.view(values.shape)
-    stream = torch.cuda.current_stream(device).stream_id
-    return _uploaded(values.tobytes(), values.dtype.str, device, stream).view(values.shape)
+    capturing, stream = False, 0
+    if device.type == "cuda":
+        capturing, stream = torch.cuda.is_current_stream_capturing(), torch.cuda.current_stream(device).stream_id
+    uploaded = _launched(values, device) if capturing else _uploaded(values.tobytes(), values.dtype.str, device, stream)
+    return uploaded.view(values.shape)
+
+
+def _launched(values: Array, device: torch.device) -> Tensor:
+    """For a CUDA graph: a replay would read host memory as it is by then, but keeps the arguments of launches."""
+    copy = torch.zeros(values.size, dtype=torch.int64 if values.dtype == np.int64 else torch.float64, device=device)
+    torch._foreach_add_(list(copy.unbind()), values.ravel().tolist())
+    return copy
 
 
 @functools.lru_cache(maxsize=256)
