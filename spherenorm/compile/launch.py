@@ -107,7 +107,8 @@ def upload(values: Array, device: torch.device) -> Tensor:
 def _launched(values: Array, device: torch.device) -> Tensor:
     """For a CUDA graph: a replay would read host memory as it is by then, but keeps the arguments of launches."""
     copy = torch.zeros(values.size, dtype=torch.int64 if values.dtype == np.int64 else torch.float64, device=device)
-    torch._foreach_add_(list(copy.unbind()), values.ravel().tolist())
+    if values.size:
+        torch._foreach_add_(list(copy.unbind()), values.ravel().tolist())
     return copy
 
 
