@@ -15,7 +15,7 @@ import spherenorm as sn
 from spherenorm import optim
 from spherenorm import rules as r
 from spherenorm.compile import launch, stepper
-from spherenorm.compile.prelude import power
+from spherenorm.compile.prelude import power, total_all, total_any, total_sum
 from tests.compile.test_compiled import KERNEL_ROWS, Sign, assert_close
 from tests.conformance.table import Row, parameters, set_gradients
 from tests.gradients import FAMILIES, gradient
@@ -77,6 +77,20 @@ def test_all_weights_on_one_side_of_every_decision(family):
     for step in range(2):
         for w, f in zip(eager, fast, strict=True):
             w.grad = f.grad = gradient(family, w.detach(), torch.Generator().manual_seed(step), step)
+        slow_opt.step()
+        fast_opt.step()
+    assert_twins(eager, fast, slow_opt, fast_opt, torch.float64)
+
+
+def test_each_weight_is_judged_by_the_threshold_of_its_own_size():
+    """A cosine of 0.2 lies below delta / sqrt(4) and above delta / sqrt(400), for delta 1."""
+    eager, fast, slow_opt, fast_opt = twins(Row(optim.SGDP, {"lr": 0.1, "delta": 1.0}), ((3, 400), (3, 4), (5, 400), (2, 4)))
+    for step in range(2):
+        for w, f in zip(eager, fast, strict=True):
+            unit = w.detach() / w.detach().norm(dim=1, keepdim=True)
+            tangent = gradient("row_tangential", w.detach(), torch.Generator().manual_seed(step), step)
+            tangent = tangent / tangent.norm(dim=1, keepdim=True)
+            w.grad = f.grad = 0.2 * unit + (1 - 0.2**2) ** 0.5 * tangent
         slow_opt.step()
         fast_opt.step()
     assert_twins(eager, fast, slow_opt, fast_opt, torch.float64)
@@ -208,7 +222,17 @@ class LaterStep(sn.Rule):
         return sn.Update(update.weight, update.grad, state["before"]), {"last": update.direction, "before": state["last"]}
 
 
-@pytest.mark.parametrize("ours", [LaterStep(), Sign()], ids=["states that swap", "sign"])
+class Normalized(sn.Rule):
+    """Sums over rows and over all of what is not 0 where there are no entries."""
+
+    def update(self, update, state):
+        size = torch.exp(update.direction)
+        rows = size.sum(dim=tuple(range(1, size.ndim)), keepdim=True) if size.ndim > 1 else size
+        whole = size.sum(dim=tuple(range(size.ndim)), keepdim=True)
+        return sn.Update(update.weight, update.grad, size / rows + size / whole), {}
+
+
+@pytest.mark.parametrize("ours", [LaterStep(), Sign(), Normalized()], ids=["states that swap", "sign", "sums"])
 def test_a_users_rule_compiles(ours):
     def mine(lr=0.1):
         return sn.chain(ours, r.RadialProjection("channel"), r.StepSize(lr))
@@ -246,6 +270,27 @@ def test_power():
     result = torch.empty(64, dtype=torch.float64)
     powers[(1,)](cases[:, 0].contiguous(), cases[:, 1].contiguous(), result, COUNT=64)
     torch.testing.assert_close(result, cases[:, 0] ** cases[:, 1], rtol=1e-13, atol=1e-300, equal_nan=True)
+
+
+@triton.jit
+def totals(slots, count, result):
+    tl.store(result + 0, total_sum(slots, count, 2))
+    tl.store(result + 1, total_any(slots + 1, count, 2).to(tl.float64))
+    tl.store(result + 2, total_all(slots + 1, count, 2).to(tl.float64))
+
+
+@pytest.mark.parametrize("count", [0, 1, 1024, 2500])
+@pytest.mark.parametrize("place", [None, 0, -1])
+def test_totals_take_every_slot(count, place):
+    truths = torch.zeros(count + 1, dtype=torch.float64)
+    if place is not None:
+        truths[:count][place : place + 1 or None] = 1
+    slots = torch.stack([torch.arange(count + 1.0, dtype=torch.float64), truths], dim=1)
+    for turned in (slots, torch.stack([slots[:, 0], 1 - truths], dim=1)):
+        result = torch.empty(3, dtype=torch.float64)
+        totals[(1,)](turned.contiguous(), count, result)
+        sums, flags = turned[:count, 0].sum().item(), turned[:count, 1].bool()
+        assert result.tolist() == [sums, float(flags.any()), float(flags.all())]
 
 
 def test_parameters_step_on_after_loading_a_state():
