@@ -232,13 +232,13 @@ class _Translation:
             base, *factors = (self._argument(a) for a in arguments)
             return self._elementwise("add", (base, self._elementwise("mul", tuple(factors))))
         alpha = node.kwargs.get("alpha", 1)
-        op = ELEMENTWISE.get(name)
-        if op is None or node.kwargs.get("rounding_mode") or (alpha != 1 and op not in ("add", "sub")):
+        known = name in ELEMENTWISE and not node.kwargs.get("rounding_mode")
+        if not known or (alpha != 1 and ELEMENTWISE[name] not in ("add", "sub")):
             raise UnsupportedGraphError(f"{name} in the step")
         sources = [self._argument(a) for a in arguments]
         if alpha != 1:
             sources[1] = self._elementwise("mul", (self._argument(alpha), sources[1]))
-        return self._elementwise(op, tuple(sources))
+        return self._elementwise(ELEMENTWISE[name], tuple(sources))
 
     def _elementwise(self, op: str, sources: tuple[int, ...]) -> int:
         extent = max(self.graph.nodes[s].extent for s in sources)

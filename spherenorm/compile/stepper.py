@@ -88,7 +88,7 @@ class Program(Protocol):
     def __call__(self, tensors: Array, literals: Array, numbers: Tensor) -> None: ...
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class OnCPU:
     """A C++ kernel."""
 
@@ -139,9 +139,7 @@ class Steps:
             return None
 
     def _cpp(self, graph: StepGraph, dtype: torch.dtype) -> Program:
-        real, stored = TYPES[dtype]
-        layout = cpp.emit(graph, self.count)
-        return OnCPU(load_step(layout.source, (f"-DREAL={real}", f"-DSTORED={stored}")), layout.states)
+        return _on_cpu(cpp.emit(graph, self.count), dtype)
 
     def _triton(self, graph: StepGraph, dtype: torch.dtype) -> Program:
         try:
@@ -162,6 +160,13 @@ class Steps:
         # Copied outside: Inductor's C++ backend fails on a row projection fused in place.
         weight.detach().copy_(moved)
         state.update(new)
+
+
+@functools.cache
+def _on_cpu(layout: cpp.Layout, dtype: torch.dtype) -> OnCPU:
+    """The one program of a layout: weights that share it are stepped together."""
+    real, stored = TYPES[dtype]
+    return OnCPU(load_step(layout.source, (f"-DREAL={real}", f"-DSTORED={stored}")), layout.states)
 
 
 @functools.cache
