@@ -31,8 +31,8 @@ TILES = ((64, 16), (16, 64), (4, 256), (1, 1024))
 WALK = (1, 1024)
 """The tile that is moved along rows too long for all of these."""
 COLUMNS = ("rows", "cols", "first_row", "flat_first", "flat_count", "tile_first", "tile_count")
-"""What the table says of a weight behind its pointers: its shape; the rows before it in the batch; its first program and
-the number of its programs in a pass over runs of entries and in one over rows."""
+"""What the kernels are told of a weight besides its pointers: its shape; the rows before it in the batch; its first program
+and the number of its programs in a pass over runs of entries and in one over rows."""
 
 # `kind.` is the type that is computed in.
 EXPRESSIONS = {
@@ -66,7 +66,7 @@ class Layout:
 
     Attributes:
         source: a Python module with the kernels `advance0`, `pass0`, `advance1`, ..., in the order of their launches.
-        states: the states whose pointers follow those of weight and gradient in the table.
+        states: the states whose pointers follow those of weight and gradient.
         flat: for each pass, whether its tiles are runs of entries.
         scalars: float64 values per weight; saved: per row; reductions: per program.
     """
@@ -106,7 +106,6 @@ class _Kernels:
         self.real = "tl.float64" if stored == "tl.float64" else "tl.float32"
         self.operands = Operands(graph)
         self.reductions = max([1, *(len(each.targets) for each in plan.passes[:-1])])
-        self.column = {name: len(self.operands.place) + i for i, name in enumerate(COLUMNS)}
         self.passes = [_Pass(self, number, each) for number, each in enumerate(plan.passes)]
 
     def source(self) -> str:
@@ -141,25 +140,31 @@ class _Kernels:
         return self.real if node.extent is Extent.FULL else "tl.float64"
 
     def at(self, name: str) -> str:
-        return f"tl.load(row + {self.column[name]})"
+        return f"tl.load(shape + {COLUMNS.index(name)})"
 
     def pointer(self, name: str, kind: str) -> str:
-        return f"tl.load(row + {self.operands.place[name]}).to(tl.pointer_type({kind}))"
+        return f"tl.load(pointers + {self.operands.place[name]}).to(tl.pointer_type({kind}))"
 
     def scalar(self, index: int) -> str:
         """A scalar that an earlier launch has computed."""
         return f"tl.load(S + {index})" + (" != 0" if self.nodes[index].boolean else "")
 
+    def of_tensor(self) -> list[str]:
+        """The parts of what the kernels are given that concern the tensor at hand."""
+        return [
+            f"pointers += tensor * {len(self.operands.place)}",
+            f"shape += tensor * {len(COLUMNS)}",
+            f"S += tensor * {len(self.nodes)}",
+        ]
+
     def _advance(self, stage: int) -> list[str]:
         """The scalars that are known once `stage` passes are over; the last stage writes scalar states."""
-        width = len(self.operands.place) + len(COLUMNS)
         out = [
             "@triton.jit",
-            f"def advance{stage}(table, literals, numbers, S, partial):",
+            f"def advance{stage}(pointers, shape, literals, numbers, S, partial):",
             "tensor = tl.program_id(0)",
-            f"row = table + tensor * {width}",
+            *self.of_tensor(),
             f"literals += tensor * {len(self.graph.literals)}",
-            f"S += tensor * {len(self.nodes)}",
         ]
         here: dict[int, str] = {}
         if stage > 0:
@@ -215,7 +220,7 @@ class _Pass:
         return f"tl.load(S + {index}) {'!=' if way else '=='} 0"
 
     def source(self) -> list[str]:
-        arguments = "row, S, saved, partial, block"
+        arguments = "pointers, shape, S, saved, partial, block"
         tiles: list[str] = []
         if self.flat:
             calls = [f"tile{self.number}({arguments})"]
@@ -229,14 +234,12 @@ class _Pass:
             for i, (rows, cols) in enumerate(TILES):
                 calls += [f"{'el' if i else ''}if cols <= {cols}:", f"    tile{self.number}({arguments}, {rows}, {cols})"]
             calls += ["else:", f"    walk{self.number}({arguments}, {WALK[0]}, {WALK[1]})"]
-        width = len(self.kernels.operands.place) + len(COLUMNS)
         out = [
             "@triton.jit",
-            f"def pass{self.number}(items, table, S, saved, partial):",
+            f"def pass{self.number}(items, pointers, shape, S, saved, partial):",
             "item = tl.program_id(0)",
             "tensor = tl.load(items + item)",
-            f"row = table + tensor * {width}",
-            f"S += tensor * {len(self.nodes)}",
+            *self.kernels.of_tensor(),
             f"partial += item * {self.kernels.reductions}",
             f"block = item - {self.kernels.at('flat_first' if self.flat else 'tile_first')}",
         ]

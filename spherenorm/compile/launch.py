@@ -1,9 +1,9 @@
 """Launch the kernels of `gpu` on batches of weights: what the device is told, and when.
 
-A batch is described by a table in device memory, one row of int64 per weight: pointers, shape, which programs are its own.
-It is uploaded when it changes, and no call here waits for the device once a set of shapes has been stepped. So a step can be
-captured in a CUDA graph after one ordinary step; its replays read the pointers of the capture, and hyper-parameters that
-are tensors on the device at their present values.
+A batch is described by tables in device memory: what follows from shapes is made once, pointers and hyper-parameters are
+uploaded when they change. No call here waits for the device once a set of shapes has been stepped. So a step can be captured
+in a CUDA graph after one ordinary step; its replays read the pointers of the capture, and hyper-parameters that are tensors
+on the device at their present values.
 """
 
 from __future__ import annotations
@@ -34,10 +34,27 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 @dataclass(frozen=True)
+class Plan:
+    """What follows from the shapes of a batch, on its device.
+
+    Attributes:
+        shape: see `gpu.COLUMNS`.
+        literals: of each weight.
+        items: the work lists of passes over rows and over runs of entries.
+        rows: of all weights together.
+    """
+
+    shape: Tensor
+    literals: Tensor
+    items: dict[bool, Tensor]
+    rows: int
+
+
+@dataclass(frozen=True)
 class Tiling:
     """Which weight the programs of a pass work on, by index, and for each weight its first program and their number."""
 
-    items: Tensor
+    items: Array
     first: Array
     count: Array
 
@@ -63,18 +80,17 @@ class Launcher:
             numbers: float64, the hyper-parameters; its device is where everything happens.
         """
         layout, device, count = self.layout, numbers.device, len(tensors)
-        columns, flat, tiles = _plan(tensors[:, -2:].tobytes(), device)
-        table = upload(np.concatenate([tensors[:, :-2], columns], axis=1), device)
-        per_shape = upload(literals, device)
+        plan = _plan(tensors[:, -2:].tobytes(), literals.tobytes(), device)
+        pointers = upload(tensors[:, :-2], device)
         scalars = _workspace(count * layout.scalars, device)
-        saved = _workspace(int(tensors[:, -2].sum()) * layout.saved, device)
-        partial = _workspace(max(len(flat.items), len(tiles.items)) * layout.reductions, device)
+        saved = _workspace(plan.rows * layout.saved, device)
+        partial = _workspace(max(map(len, plan.items.values())) * layout.reductions, device)
         with torch.cuda.device(numbers.get_device()):  # -1, no device, under the interpreter
             for number, is_flat in enumerate(layout.flat):
-                self._launch(f"advance{number}", count, table, per_shape, numbers, scalars, partial)
-                items = (flat if is_flat else tiles).items
+                self._launch(f"advance{number}", count, pointers, plan.shape, plan.literals, numbers, scalars, partial)
+                items = plan.items[is_flat]
                 if len(items):
-                    self._launch(f"pass{number}", len(items), items, table, scalars, saved, partial)
+                    self._launch(f"pass{number}", len(items), items, pointers, plan.shape, scalars, saved, partial)
 
     def _launch(self, name: str, programs: int, *arguments: Tensor) -> None:
         warps = WARPS[name.rstrip("0123456789")]
@@ -119,8 +135,8 @@ def _uploaded(data: bytes, dtype: str, device: torch.device, stream: int) -> Ten
 
 
 @functools.cache
-def _plan(shapes: bytes, device: torch.device) -> tuple[Array, Tiling, Tiling]:
-    """The table's columns behind the pointers (see `gpu.COLUMNS`), and the tilings of both kinds of passes.
+def _plan(shapes: bytes, literals: bytes, device: torch.device) -> Plan:
+    """The plan of a batch; `shapes` are int64, rows and columns of each weight.
 
     Made once for each set of shapes, and kept, since a CUDA graph goes on reading it. The one place that waits for the
     device: a first step loads kernels anyway.
@@ -131,16 +147,20 @@ def _plan(shapes: bytes, device: torch.device) -> tuple[Array, Tiling, Tiling]:
         )
     rows, cols = np.frombuffer(shapes, dtype=np.int64).reshape(-1, 2).T
     per_tile = np.select([cols <= width for _, width in TILES], [height for height, _ in TILES], WALK[0])
-    flat = _tiling(rows * cols, np.full_like(rows, BLOCK), device)
-    tiles = _tiling(np.where(cols > 0, rows, 0), per_tile, device)
+    flat = _tiling(rows * cols, np.full_like(rows, BLOCK))
+    tiles = _tiling(np.where(cols > 0, rows, 0), per_tile)
     columns = [rows, cols, np.cumsum(rows) - rows, flat.first, flat.count, tiles.first, tiles.count]
-    return np.stack(columns, axis=1), flat, tiles
+    return Plan(
+        torch.from_numpy(np.stack(columns, axis=1)).to(device),
+        torch.from_numpy(np.frombuffer(bytearray(literals), dtype=np.float64)).to(device),
+        {True: torch.from_numpy(flat.items).to(device), False: torch.from_numpy(tiles.items).to(device)},
+        int(rows.sum()),
+    )
 
 
-def _tiling(length: Array, per_program: Array, device: torch.device) -> Tiling:
+def _tiling(length: Array, per_program: Array) -> Tiling:
     count = -(-length // per_program)
-    items = np.repeat(np.arange(len(count), dtype=np.int32), count)
-    return Tiling(torch.from_numpy(items).to(device), np.cumsum(count) - count, count)
+    return Tiling(np.repeat(np.arange(len(count), dtype=np.int32), count), np.cumsum(count) - count, count)
 
 
 @functools.cache

@@ -50,7 +50,7 @@ def compiled(layout):
     for number in range(len(layout.flat)):
         for kind, warps in launch.WARPS.items():
             kernel = getattr(module, f"{kind}{number}")
-            signature = {name: {"items": "*i32", "table": "*i64"}.get(name, "*fp64") for name in kernel.arg_names}
+            signature = {name: {"items": "*i32", "pointers": "*i64", "shape": "*i64"}.get(name, "*fp64") for name in kernel.arg_names}
             aligned = {(i,): [["tt.divisibility", 16]] for i in range(len(signature))}
             source = ASTSource(kernel, signature=signature, constexprs={}, attrs=aligned)
             options = {"num_warps": warps, "enable_fp_fusion": True}
