@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from spherenorm.compile.graph import INPUTS, Extent, Node, StepGraph
-from spherenorm.compile.schedule import REDUCTIONS, schedule
+from spherenorm.compile.schedule import REDUCTIONS, refuse_swaps, schedule
 
 __all__ = ["BlockedStep"]
 
@@ -100,6 +100,7 @@ class BlockedStep:
     """
 
     def __init__(self, graph: StepGraph, numbers: int, dtype: torch.dtype) -> None:
+        refuse_swaps(graph)
         self.graph, self.plan, self.numbers, self.stored = graph, schedule(graph), numbers, dtype
         self.work = torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
         self.names = [name for name, node in graph.inputs.items() if node.extent is not Extent.SCALAR]

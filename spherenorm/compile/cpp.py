@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from importlib import resources
 
 from spherenorm.compile.graph import INPUTS, Extent, Node, StepGraph
-from spherenorm.compile.schedule import Pass, Schedule, schedule
+from spherenorm.compile.schedule import Operands, Pass, Schedule, refuse_swaps, schedule
 
 __all__ = ["Layout", "emit"]
 
@@ -54,7 +54,7 @@ def emit(graph: StepGraph, numbers: int) -> Layout:
     """
     kernel = _Kernel(graph, schedule(graph), numbers)
     prelude, driver = ((resources.files(__package__) / name).read_text() for name in ("prelude.hpp", "driver.hpp"))
-    return Layout(f"{prelude}\n{kernel.source()}\n{driver}", kernel.states)
+    return Layout(f"{prelude}\n{kernel.source()}\n{driver}", kernel.operands.states)
 
 
 class _Kernel:
@@ -62,9 +62,9 @@ class _Kernel:
 
     def __init__(self, graph: StepGraph, plan: Schedule, numbers: int) -> None:
         self.graph, self.nodes, self.plan, self.numbers = graph, graph.nodes, plan, numbers
-        self.states = tuple(name for name in graph.outputs if name != "weight")
-        self.pointer = {"weight": 0, "grad": 1} | {name: 2 + i for i, name in enumerate(self.states)}
-        self.old = graph.inputs
+        self.operands = Operands(graph)
+        self.pointer, self.old = self.operands.place, self.operands.old
+        refuse_swaps(graph)
 
     def source(self) -> str:
         walks = [_Walk(self, number, each) for number, each in enumerate(self.plan.passes)]
@@ -156,21 +156,15 @@ class _Kernel:
 class _Walk:
     """One pass as a function `passN(walk)`.
 
-    Each row and entry has a level: how many of the row's own sums have to be complete before it. Level l is computed in
-    loop l. What a later loop needs again is read back from where it was written, made again if that is quick, or waits in
-    a scratch row.
+    Level l is computed in loop l. What a later loop needs again is read back from where it was written, made again if that
+    is quick, or waits in a scratch row.
     """
 
     def __init__(self, kernel: _Kernel, number: int, plan: Pass) -> None:
         self.kernel, self.nodes, self.number, self.plan = kernel, kernel.nodes, number, plan
         self.last = number == len(kernel.plan.passes) - 1
         self.reductions = [] if self.last else list(enumerate(plan.targets))
-        self.level: dict[int, int] = {}
-        for index in plan.nodes:
-            node = self.nodes[index]
-            summed = node.op == "sum" and index not in plan.read_back
-            known = 0 if index in plan.read_back else max((self.level.get(a, 0) for a in node.arguments), default=0)
-            self.level[index] = known + summed
+        self.level = plan.level
         self.full = [self.nodes[i] for i in plan.nodes if self.nodes[i].extent is Extent.FULL]
         self.rows = [self.nodes[i] for i in plan.nodes if self.nodes[i].extent is Extent.ROW]
         self.loops = 1 + max((self.level[n.index] for n in self.full), default=-1)
@@ -305,7 +299,7 @@ class _Walk:
                 continue
             earlier = self.level[index] < loop
             if node.op in INPUTS:
-                values[index] = f"load(p{self.kernel.pointer[node.detail if node.op == 'state' else node.op]}[j])"
+                values[index] = f"load(p{self.kernel.pointer[node.name]}[j])"
             elif earlier and index in self.scratch:
                 values[index] = f"k{index}[j]"
             elif earlier and index in self.written:

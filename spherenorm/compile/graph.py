@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from spherenorm.registry import Recipe, build
-from spherenorm.rule import is_zero
+from spherenorm.rule import Scalar, is_zero
 
 __all__ = ["INPUTS", "Extent", "Node", "StepGraph", "UnsupportedGraphError", "fill", "flatten_numbers", "trace"]
 
@@ -54,6 +54,11 @@ class Node:
     boolean: bool = False
     detail: Any = None
 
+    @property
+    def name(self) -> str:
+        """The tensor that an input is the value of before the step."""
+        return str(self.detail) if self.op == "state" else self.op
+
 
 INPUTS = {"weight", "grad", "state"}
 
@@ -73,7 +78,7 @@ class StepGraph:
     @property
     def inputs(self) -> dict[str, Node]:
         """ "weight", "grad" and each state, by name."""
-        return {n.detail if n.op == "state" else n.op: n for n in self.nodes if n.op in INPUTS}
+        return {n.name: n for n in self.nodes if n.op in INPUTS}
 
 
 ELEMENTWISE = {
@@ -96,19 +101,20 @@ TRANSPARENT = {"aten._to_copy.default", "aten.detach.default", "aten.alias.defau
 CONSTANT = {"aten.scalar_tensor.default": 0, "aten.full.default": 1, "aten.full_like.default": 1}
 
 
-def flatten_numbers(hyper_parameters: Mapping[str, Any]) -> tuple[list[float], Any]:
+def flatten_numbers(hyper_parameters: Mapping[str, Any]) -> tuple[list[Scalar], Any]:
     """The numbers among hyper-parameters that may change from step to step, and the rest, which fixes the graph.
 
     A 0 belongs to the rest, since rules leave its term out; not so a learning rate of 0, with which many schedules end.
+    Tensors are left where they are, unread: reading one would wait for its device.
     """
-    numbers: list[float] = []
+    numbers: list[Scalar] = []
 
     def take(value: Any, name: str) -> Any:
         if isinstance(value, tuple | list):
             return tuple(take(v, name) for v in value)
         if isinstance(value, bool) or not isinstance(value, int | float | Tensor) or (is_zero(value) and name != "lr"):
             return value
-        numbers.append(float(value))
+        numbers.append(value if isinstance(value, Tensor) else float(value))
         return _Number(len(numbers) - 1)
 
     return numbers, tuple((name, take(value, name)) for name, value in hyper_parameters.items())
@@ -241,9 +247,14 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if name == "aten.addcmul.default" and options.get("value", 1) == 1:
             base, *factors = (self.value(a) for a in arguments)
             return self._elementwise("add", (base, self._elementwise("mul", tuple(factors))))
-        if name not in ELEMENTWISE or options.get("alpha", 1) != 1 or options.get("rounding_mode"):
+        alpha = options.get("alpha", 1)
+        known = name in ELEMENTWISE and not options.get("rounding_mode")
+        if not known or (alpha != 1 and ELEMENTWISE[name] not in ("add", "sub")):
             raise UnsupportedGraphError(f"{name} in the step")
-        return self._elementwise(ELEMENTWISE[name], tuple(self.value(a) for a in arguments))
+        sources = [self.value(a) for a in arguments]
+        if alpha != 1:
+            sources[1] = self._elementwise("mul", (self.value(alpha), sources[1]))
+        return self._elementwise(ELEMENTWISE[name], tuple(sources))
 
     def _elementwise(self, op: str, sources: tuple[int, ...]) -> int:
         extent = max(self.graph.nodes[s].extent for s in sources)

@@ -7,11 +7,12 @@ over rows that an earlier pass has left behind.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from spherenorm.compile.graph import INPUTS, Extent, Node, StepGraph, UnsupportedGraphError
 
-__all__ = ["REDUCTIONS", "Gate", "Pass", "Schedule", "schedule"]
+__all__ = ["REDUCTIONS", "Gate", "Operands", "Pass", "Schedule", "refuse_swaps", "schedule"]
 
 REDUCTIONS = {"sum", "any", "all"}
 Gate = tuple[int, bool]
@@ -27,12 +28,15 @@ class Pass:
         gate: unless this decision has fallen so, nobody needs the pass; None if it is always needed.
         nodes: the rows and entries that it computes or reads, in order.
         read_back: those among them that are row sums which an earlier pass has left.
+        level: for each of `nodes`, how many of the row's own sums have to be complete before it; what is of level l is
+            computed in loop l over the row.
     """
 
     targets: tuple[Node, ...]
     gate: Gate | None
     nodes: tuple[int, ...]
     read_back: frozenset[int]
+    level: Mapping[int, int]
 
 
 @dataclass(frozen=True)
@@ -53,15 +57,8 @@ class Schedule:
 
 
 def schedule(graph: StepGraph) -> Schedule:
-    """The passes that the outputs of a graph ask for.
-
-    Raises:
-        UnsupportedGraphError: a state takes over another input's old value, which may be overwritten by then.
-    """
+    """The passes that the outputs of a graph ask for."""
     nodes = graph.nodes
-    for name, index in graph.outputs.items():
-        if nodes[index].op in INPUTS - {"grad"} and nodes[index] is not graph.inputs[name]:
-            raise UnsupportedGraphError(f"{name} takes over the old value of another input")
     alive = _alive(graph)
     gates = _gates(graph, alive)
     stage = _stages(graph, gates)
@@ -84,9 +81,41 @@ def schedule(graph: StepGraph) -> Schedule:
             saved.setdefault(index, len(saved))
         if gate is None:
             left |= {i for i in computed if nodes[i].op == "sum" and nodes[i].extent is Extent.ROW}
-        passes.append(Pass(targets, gate, tuple(sorted(computed)), frozenset(read_back)))
+        passes.append(Pass(targets, gate, tuple(sorted(computed)), frozenset(read_back), _levels(graph, computed, read_back)))
     scalars = frozenset(i for i in alive if nodes[i].extent is Extent.SCALAR and not _is_reduction(nodes[i]))
     return Schedule(tuple(passes), tuple(stage), scalars, saved)
+
+
+def refuse_swaps(graph: StepGraph) -> None:
+    """For who writes some results before all old values have been read.
+
+    Raises:
+        UnsupportedGraphError: a state takes over another input's old value, which may be overwritten by then.
+    """
+    for name, index in graph.outputs.items():
+        if graph.nodes[index].op in INPUTS - {"grad"} and graph.nodes[index] is not graph.inputs[name]:
+            raise UnsupportedGraphError(f"{name} takes over the old value of another input")
+
+
+class Operands:
+    """The tensors that a step works on, in the order of their pointers: weight, gradient, states.
+
+    Attributes:
+        states: the states' names.
+        place: of each tensor, by name.
+        old: the node of each tensor's value before the step.
+
+    Raises:
+        UnsupportedGraphError: a new value has another extent than the tensor (a state set to one number).
+    """
+
+    def __init__(self, graph: StepGraph) -> None:
+        self.states = tuple(name for name in graph.outputs if name != "weight")
+        self.place = {name: place for place, name in enumerate(("weight", "grad", *self.states))}
+        self.old = graph.inputs
+        for name, index in graph.outputs.items():
+            if graph.nodes[index].extent is not self.old[name].extent:
+                raise UnsupportedGraphError(f"the new {name} has one value for many")
 
 
 def _is_reduction(node: Node) -> bool:
@@ -150,3 +179,14 @@ def _closure(graph: StepGraph, roots: list[int], left: set[int]) -> tuple[set[in
         if index not in left:
             pending.extend(graph.nodes[index].arguments)
     return closure, closure & left
+
+
+def _levels(graph: StepGraph, computed: set[int], read_back: set[int]) -> dict[int, int]:
+    level: dict[int, int] = {}
+    for index in sorted(computed):
+        node = graph.nodes[index]
+        if index in read_back:
+            level[index] = 0
+        else:
+            level[index] = max((level.get(a, 0) for a in node.arguments), default=0) + (node.op == "sum")
+    return level

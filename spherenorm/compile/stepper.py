@@ -6,23 +6,24 @@ import functools
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from spherenorm.compile import cpp, gpu
 from spherenorm.compile.blocked import BlockedStep
 from spherenorm.compile.build import BuildError, load_step
-from spherenorm.compile.cpp import emit
-from spherenorm.compile.graph import UnsupportedGraphError, fill, flatten_numbers, trace
+from spherenorm.compile.graph import StepGraph, UnsupportedGraphError, fill, flatten_numbers, trace
+from spherenorm.compile.launch import DEVICES, Array, launcher, upload
 from spherenorm.registry import Recipe, build
-from spherenorm.rule import State
+from spherenorm.rule import Scalar, State
 
 __all__ = ["step_compiled", "step_eager"]
 
 TYPES = {torch.float32: ("float", "float"), torch.float64: ("double", "double"), torch.bfloat16: ("float", "bfloat16")}
-"""What a kernel computes in, and what it stores weights in."""
+"""What a C++ kernel computes in, and what it stores weights in."""
 
 
 def step_compiled(
@@ -30,24 +31,73 @@ def step_compiled(
 ) -> None:
     """Step `weights` and `states` in place.
 
-    On a CPU, one call of a generated C++ kernel steps all weights of two or more dimensions, another all vectors. What
-    the generator has no word for (see `Steps.kernel`) is compiled by Inductor, weight by weight. Hyper-parameters are
-    arguments of the compiled code: changing them, unless from or to 0, compiles nothing.
+    A generated kernel, C++ on a CPU and Triton on a GPU, steps all weights of two or more dimensions together, and another
+    all vectors. What the generators have no word for (see `Steps.kernel`) is compiled by Inductor, weight by weight.
+    Hyper-parameters are arguments of the compiled code: changing them, unless from or to 0, compiles nothing.
     """
-    numbers, structure = flatten_numbers(hyper_parameters)
-    steps = _steps(recipe, structure, len(numbers))
-    batches: dict[int, list[tuple[Kernel, Tensor, Tensor, State]]] = {}
-    scalars: dict[torch.device, list[Tensor]] = {}
+    values, structure = flatten_numbers(hyper_parameters)
+    numbers = Numbers(values)
+    steps = _steps(recipe, structure, len(values))
+    batches: dict[tuple[Program, torch.device], list[tuple[Kernel, Tensor, Tensor, State]]] = {}
     for weight, grad, state in zip(weights, grads, states, strict=True):
         kernel = steps.kernel(weight, state)
         if kernel is None:
-            if weight.device not in scalars:
-                scalars[weight.device] = [torch.full((), number, dtype=torch.float64, device=weight.device) for number in numbers]
-            steps.by_inductor(weight, grad, state, scalars[weight.device])
+            steps.by_inductor(weight, grad, state, numbers.scalars(weight.device))
         else:
-            batches.setdefault(id(kernel.step), []).append((kernel, weight, grad, state))
-    for batch in batches.values():
-        _run(batch, numbers)
+            batches.setdefault((kernel.program, weight.device), []).append((kernel, weight, grad, state))
+    for (program, device), batch in batches.items():
+        _run(program, batch, numbers.vector(device))
+
+
+class Numbers:
+    """The hyper-parameters of one step, in float64 where they are needed; those that are tensors on a GPU stay there."""
+
+    def __init__(self, values: Sequence[Scalar]) -> None:
+        self.values = values
+        self._vectors: dict[torch.device, Tensor] = {}
+        self._scalars: dict[torch.device, list[Tensor]] = {}
+
+    def vector(self, device: torch.device) -> Tensor:
+        """As one tensor, which nobody may write to."""
+        if device not in self._vectors:
+            tensors = {i: v for i, v in enumerate(self.values) if isinstance(v, Tensor) and v.device.type == device.type}
+            vector = upload(np.array([0.0 if i in tensors else float(v) for i, v in enumerate(self.values)]), device)
+            if tensors:
+                vector = vector.clone()
+                for i, value in tensors.items():
+                    vector[i : i + 1].copy_(value)
+            self._vectors[device] = vector
+        return self._vectors[device]
+
+    def scalars(self, device: torch.device) -> list[Tensor]:
+        """As 0-dim tensors."""
+        if device not in self._scalars:
+            options: dict[str, Any] = {"dtype": torch.float64, "device": device}
+            self._scalars[device] = [v.to(**options) if isinstance(v, Tensor) else torch.full((), v, **options) for v in self.values]
+        return self._scalars[device]
+
+
+class Program(Protocol):
+    """A compiled step of many weights; one program serves all shapes of one rank class.
+
+    It is called with a table, int64: for each weight the pointers of weight, gradient and `states`, its rows and its
+    columns; with each weight's literals; and with the hyper-parameters.
+    """
+
+    @property
+    def states(self) -> tuple[str, ...]: ...
+    def __call__(self, tensors: Array, literals: Array, numbers: Tensor) -> None: ...
+
+
+@dataclass(frozen=True, eq=False)
+class OnCPU:
+    """A C++ kernel."""
+
+    step: Callable[..., None]
+    states: tuple[str, ...]
+
+    def __call__(self, tensors: Array, literals: Array, numbers: Tensor) -> None:
+        self.step(len(tensors), tensors.ctypes.data, literals.ctypes.data, numbers.data_ptr(), torch.get_num_threads())
 
 
 def step_eager(
@@ -64,13 +114,13 @@ def step_eager(
     after another in memory. Everything else steps by the rule's own code.
     """
     rule = build(recipe, hyper_parameters)
-    numbers, structure = flatten_numbers(hyper_parameters) if trace else ([], None)
-    steps = _steps(recipe, structure, len(numbers)) if trace and _is_hashable(structure) else None
-    arguments = np.array(numbers, dtype=np.float64)
+    values, structure = flatten_numbers(hyper_parameters) if trace else ([], None)
+    numbers = Numbers(values)
+    steps = _steps(recipe, structure, len(values)) if trace and _is_hashable(structure) else None
     for weight, grad, state in zip(weights, grads, states, strict=True):
         blocked = steps.blocked(weight, state) if steps is not None else None
         if blocked is not None:
-            blocked(weight, _laid_out_as(weight, grad), state, arguments)
+            blocked(weight, _laid_out_as(weight, grad), state, numbers.vector(weight.device).numpy())
         else:
             moved, new = rule.step(weight, grad, state)
             weight.copy_(moved)
@@ -79,11 +129,10 @@ def step_eager(
 
 @dataclass(frozen=True, eq=False)
 class Kernel:
-    """A compiled step: `step` serves all shapes of one rank class, `literals` are what it takes for this shape."""
+    """The program for weights of one shape, and the literals that it takes for this shape."""
 
-    step: Callable[..., None]
-    states: tuple[str, ...]
-    literals: np.ndarray[Any, np.dtype[np.float64]]
+    program: Program
+    literals: Array
 
 
 class Steps:
@@ -97,7 +146,7 @@ class Steps:
 
     def blocked(self, weight: Tensor, state: State) -> BlockedStep | None:
         """The blocked step for a weight; None for what only the rule's own code can do."""
-        if not _fits(weight, state):
+        if weight.device.type != "cpu" or not _fits(weight, state):
             return None
         key = (weight.shape, weight.dtype)
         if key not in self._blocked:
@@ -110,28 +159,36 @@ class Steps:
         return self._blocked[key]
 
     def kernel(self, weight: Tensor, state: State) -> Kernel | None:
-        """The kernel for a weight; None for what only Inductor compiles: other devices than the CPU, fp16, tensor
-        subclasses, memory in which rows do not lie one after another, and steps with an operation unknown to the generator."""
-        key = (weight.shape, weight.dtype)
+        """The kernel for a weight; None for what only Inductor compiles: devices other than CPU and GPU, fp16 on a CPU,
+        tensor subclasses, memory in which rows do not lie one after another, and steps with an operation unknown to the
+        generator."""
+        key = (weight.shape, weight.dtype, weight.device.type)
         if key not in self._kernels:
-            self._kernels[key] = self._make_kernel(tuple(weight.shape), weight.dtype)
+            self._kernels[key] = self._make_kernel(tuple(weight.shape), weight.dtype, weight.device.type)
         kernel = self._kernels[key]
         return kernel if kernel is not None and _fits(weight, state) else None
 
-    def _make_kernel(self, shape: tuple[int, ...], dtype: torch.dtype) -> Kernel | None:
-        if dtype not in TYPES:
+    def _make_kernel(self, shape: tuple[int, ...], dtype: torch.dtype, device: str) -> Kernel | None:
+        make = self._triton if device in DEVICES else self._cpp if device == "cpu" and dtype in TYPES else None
+        if make is None:
             return None
-        real, stored = TYPES[dtype]
         try:
             graph = trace(self.recipe, self.structure, self.count, shape, dtype)
-            layout = emit(graph, self.count)
-            step = load_step(layout.source, (f"-DREAL={real}", f"-DSTORED={stored}"))
+            return Kernel(make(graph, dtype), np.array(graph.literals, dtype=np.float64))
         except UnsupportedGraphError:
             return None
         except BuildError as error:
             warnings.warn(f"compile=True: {error}", stacklevel=2)
             return None
-        return Kernel(step, layout.states, np.array(graph.literals, dtype=np.float64))
+
+    def _cpp(self, graph: StepGraph, dtype: torch.dtype) -> Program:
+        return _on_cpu(cpp.emit(graph, self.count), dtype)
+
+    def _triton(self, graph: StepGraph, dtype: torch.dtype) -> Program:
+        try:
+            return launcher(gpu.emit(graph, self.count, dtype))
+        except ImportError as error:
+            raise BuildError(f"no Triton, with which one kernel would step all weights: {error}") from error
 
     def by_inductor(self, weight: Tensor, grad: Tensor, state: State, numbers: list[Tensor]) -> None:
         """One weight's step under torch.compile; one compilation for each rank, whatever the sizes."""
@@ -149,6 +206,13 @@ class Steps:
 
 
 @functools.cache
+def _on_cpu(layout: cpp.Layout, dtype: torch.dtype) -> OnCPU:
+    """The one program of a layout: weights that share it are stepped together."""
+    real, stored = TYPES[dtype]
+    return OnCPU(load_step(layout.source, (f"-DREAL={real}", f"-DSTORED={stored}")), layout.states)
+
+
+@functools.cache
 def _steps(recipe: Recipe, structure: Any, count: int) -> Steps:
     return Steps(recipe, structure, count)
 
@@ -163,7 +227,7 @@ def _is_hashable(x: Any) -> bool:
 
 def _fits(weight: Tensor, state: State) -> bool:
     """Whether memory holds one index of dimension 0 after another without gaps (contiguous, channels_last), states alike."""
-    if weight.device.type != "cpu" or type(weight) not in (Tensor, torch.nn.Parameter):
+    if type(weight) not in (Tensor, torch.nn.Parameter) or any(value.device != weight.device for value in state.values()):
         return False
     if weight.is_contiguous():
         return all(value.is_contiguous() for value in state.values())
@@ -175,18 +239,14 @@ def _laid_out_as(weight: Tensor, grad: Tensor) -> Tensor:
     return grad if grad.stride() == weight.stride() else torch.empty_like(weight).copy_(grad)
 
 
-def _run(batch: Sequence[tuple[Kernel, Tensor, Tensor, State]], numbers: Sequence[float]) -> None:
-    names, step = batch[0][0].states, batch[0][0].step
+def _run(program: Program, batch: Sequence[tuple[Kernel, Tensor, Tensor, State]], numbers: Tensor) -> None:
     held, description = [], []
     for _, weight, grad, state in batch:
         grad = _laid_out_as(weight, grad)  # noqa: PLW2901
         held.append(grad)
         rows = weight.shape[0] if weight.ndim > 1 else 1
         cols = weight.numel() // rows if rows else 0
-        description.append((weight.data_ptr(), grad.data_ptr(), *[state[name].data_ptr() for name in names], rows, cols))
-    tensors = np.array(description, dtype=np.int64)
-    literals = np.stack([kernel.literals for kernel, *_ in batch])
-    arguments = np.array(numbers, dtype=np.float64)
-    step(len(batch), tensors.ctypes.data, literals.ctypes.data, arguments.ctypes.data, torch.get_num_threads())
+        description.append((weight.data_ptr(), grad.data_ptr(), *[state[name].data_ptr() for name in program.states], rows, cols))
+    program(np.array(description, dtype=np.int64), np.stack([kernel.literals for kernel, *_ in batch]), numbers)
     # Autograd has not seen the write; it must notice if a graph still needs the old weight.
     torch.autograd.graph.increment_version([weight for _, weight, _, _ in batch])

@@ -1,0 +1,307 @@
+"""Triton kernels against the eager rule, under Triton's interpreter and on a CPU: everything but the GPU itself.
+
+Whether Triton interprets is settled when it is first imported, so these tests have a process of their own, which
+`test_triton.py` starts: TRITON_INTERPRET=1 python -m pytest tests/compile/interpreted.py
+"""
+
+import numpy as np
+import pytest
+import torch
+import triton
+import triton.language as tl
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import spherenorm as sn
+from spherenorm import optim
+from spherenorm import rules as r
+from spherenorm.compile import launch, stepper
+from spherenorm.compile.prelude import power, total_all, total_any, total_sum
+from tests.compile.test_compiled import KERNEL_ROWS, Sign, assert_close
+from tests.conformance.table import Row, parameters, set_gradients
+from tests.gradients import FAMILIES, gradient
+
+launch.DEVICES.add("cpu")
+# Each tile of `gpu.TILES`, one with several programs; the walk along long rows; runs of entries; nothing at all.
+SHAPES = ((70, 3, 3), (18, 20), (2, 300), (2, 1500), (5,), (1500,), (), (6, 1), (0, 4), (4, 0))
+
+
+@pytest.fixture(autouse=True)
+def _kernels_and_nothing_else(monkeypatch, tmp_path_factory):
+    """Kernels of this run alone, no way out to Inductor, and memory in which a value that was never written shows."""
+
+    def refuse(*_):
+        raise AssertionError("fell back to Inductor")
+
+    monkeypatch.setenv("SPHERENORM_CACHE", str(tmp_path_factory.getbasetemp() / "kernels"))
+    monkeypatch.setattr(stepper.Steps, "by_inductor", refuse)
+    monkeypatch.setattr(launch, "_workspace", lambda size, device: torch.full((size,), float("nan"), dtype=torch.float64))
+
+
+def twins(row, shapes, dtype=torch.float64, **settings):
+    """The eager optimizer and the compiled one, on equal weights."""
+    generator = torch.Generator().manual_seed(0)
+    eager = [torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype).requires_grad_() for shape in shapes]
+    fast = [w.detach().clone().requires_grad_() for w in eager]
+    return eager, fast, row.cls(eager, **row.settings, **settings), row.cls(fast, compile=True, **row.settings, **settings)
+
+
+def set_equal_gradients(eager, fast, step):
+    """Each weight has a family of its own, another one at each step."""
+    for i, (w, f) in enumerate(zip(eager, fast, strict=True)):
+        kind = FAMILIES[(i + step) % 4] if w.ndim > 1 and w.numel() else "random"
+        w.grad = f.grad = gradient(kind, w.detach(), torch.Generator().manual_seed(step), step)
+
+
+def assert_twins(eager, fast, slow_opt, fast_opt, dtype):
+    for w, f in zip(eager, fast, strict=True):
+        assert_close(f, w, dtype)
+        for name, value in slow_opt.state[w].items():
+            scale = value.abs().max().clamp(min=1) if value.numel() else 1
+            assert_close(fast_opt.state[f][name] / scale, value / scale, dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["float64", "float32"])
+@pytest.mark.parametrize("row", KERNEL_ROWS, ids=lambda row: row.id)
+def test_kernels_step_as_the_rule(row, dtype):
+    eager, fast, slow_opt, fast_opt = twins(row, SHAPES, dtype)
+    for step in range(4):
+        set_equal_gradients(eager, fast, step)
+        slow_opt.step()
+        fast_opt.step()
+    assert_twins(eager, fast, slow_opt, fast_opt, dtype)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_all_weights_on_one_side_of_every_decision(family):
+    eager, fast, slow_opt, fast_opt = twins(Row(optim.AdamP, {"lr": 0.1, "weight_decay": 0.1}), ((3, 4), (2, 30), (7, 3, 3)))
+    for step in range(2):
+        for w, f in zip(eager, fast, strict=True):
+            w.grad = f.grad = gradient(family, w.detach(), torch.Generator().manual_seed(step), step)
+        slow_opt.step()
+        fast_opt.step()
+    assert_twins(eager, fast, slow_opt, fast_opt, torch.float64)
+
+
+def test_each_weight_is_judged_by_the_threshold_of_its_own_size():
+    """A cosine of 0.2 lies below delta / sqrt(4) and above delta / sqrt(400), for delta 1."""
+    eager, fast, slow_opt, fast_opt = twins(Row(optim.SGDP, {"lr": 0.1, "delta": 1.0}), ((3, 400), (3, 4), (5, 400), (2, 4)))
+    for step in range(2):
+        for w, f in zip(eager, fast, strict=True):
+            unit = w.detach() / w.detach().norm(dim=1, keepdim=True)
+            tangent = gradient("row_tangential", w.detach(), torch.Generator().manual_seed(step), step)
+            tangent = tangent / tangent.norm(dim=1, keepdim=True)
+            w.grad = f.grad = 0.2 * unit + (1 - 0.2**2) ** 0.5 * tangent
+        slow_opt.step()
+        fast_opt.step()
+    assert_twins(eager, fast, slow_opt, fast_opt, torch.float64)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=["bfloat16", "float16"])
+def test_half_precision_is_computed_with_in_float32_and_rounded_once(dtype):
+    eager, fast, slow_opt, fast_opt = twins(Row(optim.AdamP, {"lr": 0.1}), ((4, 3), (3, 2, 2, 2), (5,)), dtype)
+    for _ in range(3):
+        for w, f in zip(eager, fast, strict=True):
+            f.data.copy_(w)
+            w.grad = f.grad = torch.randn_like(w)
+        slow_opt.step()
+        fast_opt.step()
+        for w, f in zip(eager, fast, strict=True):
+            # A float32 sum in another order may fall on the other side of a rounding boundary. The interpreter, which
+            # cuts bfloat16 off where a GPU rounds, cannot show more; `test_triton.py` looks for the instruction.
+            torch.testing.assert_close(f, w, rtol=2**-7, atol=1e-5)
+            assert dtype is torch.bfloat16 or (f == w).float().mean() > 0.9
+            assert fast_opt.state[f]["exp_avg"].dtype is torch.float32
+
+
+class ReadsNothing(TorchDispatchMode):
+    """Fails where the host asks for a value: on a GPU it would have to wait for it."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        assert func not in (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.item.default, torch.ops.aten.nonzero.default)
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("cls", [optim.AdamP, optim.SGDP, optim.AdamW], ids=["AdamP", "SGDP", "AdamW"])
+def test_the_host_reads_no_value(cls):
+    """Not even of hyper-parameters that are tensors; changing them in place takes effect."""
+    eager, fast, slow_opt, fast_opt = twins(Row(cls, {"weight_decay": 0.1}), ((4, 3), (5,)))
+    rate = torch.tensor(0.1, dtype=torch.float64)
+    fast_opt.param_groups[0]["lr"] = rate
+    for step in range(3):
+        set_equal_gradients(eager, fast, step)
+        slow_opt.param_groups[0]["lr"] = 0.1 / (step + 1)
+        rate.fill_(0.1 / (step + 1))
+        slow_opt.step()
+        with ReadsNothing():
+            fast_opt.step()
+    assert_twins(eager, fast, slow_opt, fast_opt, torch.float64)
+
+
+def test_a_captured_upload_holds_every_bit():
+    """It goes by arguments of launches, which float64 in between would round."""
+    pointers = np.array([[2**53 + 1, 2**62 + 3], [0, -1]])
+    assert torch.equal(launch._launched(pointers, torch.device("cpu")), torch.from_numpy(pointers).flatten())
+    numbers = np.array([0.1, 1e-300, -3.0])
+    assert torch.equal(launch._launched(numbers, torch.device("cpu")), torch.from_numpy(numbers))
+
+
+def launches(monkeypatch):
+    made = []
+    original = launch.Launcher._launch
+    monkeypatch.setattr(launch.Launcher, "_launch", lambda self, name, *a: made.append(name) or original(self, name, *a))
+    return made
+
+
+@pytest.mark.parametrize(
+    ("cls", "of_matrices"),
+    [(optim.AdamP, 6), (optim.SGDP, 6), (optim.AdamW, 2), (optim.SGD, 2)],
+    ids=["AdamP", "SGDP", "AdamW", "SGD"],
+)
+def test_the_number_of_launches_does_not_depend_on_the_number_of_weights(cls, of_matrices, monkeypatch):
+    counts = []
+    for copies in (1, 15):
+        weights = [torch.randn(shape).requires_grad_() for shape in ((3, 4), (2, 20)) * copies]
+        for weight in weights:
+            weight.grad = torch.randn_like(weight)
+        optimizer = cls(weights, compile=True)
+        with monkeypatch.context() as patch:
+            made = launches(patch)
+            optimizer.step()
+        counts.append(len(made))
+    assert counts == [of_matrices, of_matrices]
+
+
+def test_the_same_bits_every_time():
+    results = []
+    for _ in range(2):
+        _, fast, _, optimizer = twins(Row(optim.AdamP), ((70, 30), (2, 1500), (9,)), torch.float32)
+        for step in range(2):
+            set_equal_gradients(fast, fast, step)
+            optimizer.step()
+        results.append([w.detach() for w in fast])
+    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
+
+
+def test_neither_values_nor_shapes_make_new_kernels():
+    weights = [torch.randn(shape).requires_grad_() for shape in ((7, 5), (11, 3, 2, 2), (4,))]
+    optimizer = optim.AdamP(weights, lr=0.1, weight_decay=0.013, compile=True)
+    scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=4)
+    for step in range(4):
+        set_gradients(weights, step)
+        optimizer.step()
+        scheduler.step()
+        if step == 0:
+            kernels = sorted(launch.cache_folder().iterdir())
+    optimizer.param_groups[0]["lr"] = 0.0
+    optimizer.add_param_group({"params": [torch.ones(9, 8, requires_grad=True)], "weight_decay": 0.02})
+    set_gradients(weights, 9)
+    optimizer.param_groups[1]["params"][0].grad = torch.ones(9, 8)
+    optimizer.step()
+    assert sorted(launch.cache_folder().iterdir()) == kernels
+
+
+def test_channels_last_and_mixed_layouts():
+    plain = torch.randn(8, 3, 4, 4, dtype=torch.float64)
+    fast, eager = plain.to(memory_format=torch.channels_last).requires_grad_(), plain.clone().requires_grad_()
+    slow_opt, fast_opt = optim.AdamP([eager], lr=0.1), optim.AdamP([fast], lr=0.1, compile=True)
+    for step in range(2):
+        eager.grad = gradient("row_tangential", eager.detach(), torch.Generator().manual_seed(step), step)
+        fast.grad = eager.grad.to(memory_format=torch.channels_last) if step else eager.grad.clone()
+        slow_opt.step()
+        fast_opt.step()
+    assert fast.is_contiguous(memory_format=torch.channels_last)
+    assert_close(fast, eager, torch.float64)
+
+
+class LaterStep(sn.Rule):
+    """A state takes over another's old value."""
+
+    state_names = ("last", "before")
+
+    def update(self, update, state):
+        return sn.Update(update.weight, update.grad, state["before"]), {"last": update.direction, "before": state["last"]}
+
+
+class Normalized(sn.Rule):
+    """Sums over rows and over all of what is not 0 where there are no entries."""
+
+    def update(self, update, state):
+        size = torch.exp(update.direction)
+        rows = size.sum(dim=tuple(range(1, size.ndim)), keepdim=True) if size.ndim > 1 else size
+        whole = size.sum(dim=tuple(range(size.ndim)), keepdim=True)
+        return sn.Update(update.weight, update.grad, size / rows + size / whole), {}
+
+
+@pytest.mark.parametrize("ours", [LaterStep(), Sign(), Normalized()], ids=["states that swap", "sign", "sums"])
+def test_a_users_rule_compiles(ours):
+    def mine(lr=0.1):
+        return sn.chain(ours, r.RadialProjection("channel"), r.StepSize(lr))
+
+    eager, fast, slow_opt, fast_opt = twins(Row(sn.torch_optimizer(mine)), ((4, 5), (2, 2000), (6,)))
+    for step in range(4):
+        set_equal_gradients(eager, fast, step)
+        slow_opt.step()
+        fast_opt.step()
+    assert_twins(eager, fast, slow_opt, fast_opt, torch.float64)
+
+
+def test_a_nan_stays_in_its_tensor_and_autograd_notices_the_step():
+    weights = [torch.ones(3, 4, requires_grad=True), torch.ones(3, 4, requires_grad=True)]
+    loss = sum((w**2).sum() for w in weights)
+    weights[0].grad, weights[1].grad = torch.full((3, 4), float("nan")), torch.ones(3, 4)
+    optim.AdamP(weights, compile=True).step()
+    assert weights[0].isnan().all()
+    assert weights[1].isfinite().all()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
+@triton.jit
+def powers(x, y, result, COUNT: tl.constexpr):
+    at = tl.arange(0, COUNT)
+    tl.store(result + at, power(tl.load(x + at), tl.load(y + at)))
+
+
+def test_power():
+    decays = [(beta, t) for beta in (0.5, 0.9, 0.99, 0.999, 0.9999) for t in (1.0, 2.0, 3.0, 10.0, 1e3, 1e4)]
+    corners = [(0.0, 0.0), (0.0, 3.0), (-2.0, 3.0), (-2.0, 2.0), (-2.0, 0.5), (2.5, -1.5), (0.0, -1.0), (1.0, 1e300), (-1.0, 0.0)]
+    cases = torch.tensor([*decays, *corners], dtype=torch.float64)
+    cases = torch.cat([cases, torch.ones(64 - len(cases), 2, dtype=torch.float64)])
+    result = torch.empty(64, dtype=torch.float64)
+    powers[(1,)](cases[:, 0].contiguous(), cases[:, 1].contiguous(), result, COUNT=64)
+    torch.testing.assert_close(result, cases[:, 0] ** cases[:, 1], rtol=1e-13, atol=1e-300, equal_nan=True)
+
+
+@triton.jit
+def totals(slots, count, result):
+    tl.store(result + 0, total_sum(slots, count, 2))
+    tl.store(result + 1, total_any(slots + 1, count, 2).to(tl.float64))
+    tl.store(result + 2, total_all(slots + 1, count, 2).to(tl.float64))
+
+
+@pytest.mark.parametrize("count", [0, 1, 1024, 2500])
+@pytest.mark.parametrize("place", [None, 0, -1])
+def test_totals_take_every_slot(count, place):
+    truths = torch.zeros(count + 1, dtype=torch.float64)
+    if place is not None:
+        truths[:count][place : place + 1 or None] = 1
+    slots = torch.stack([torch.arange(count + 1.0, dtype=torch.float64), truths], dim=1)
+    for turned in (slots, torch.stack([slots[:, 0], 1 - truths], dim=1)):
+        result = torch.empty(3, dtype=torch.float64)
+        totals[(1,)](turned.contiguous(), count, result)
+        sums, flags = turned[:count, 0].sum().item(), turned[:count, 1].bool()
+        assert result.tolist() == [sums, float(flags.any()), float(flags.all())]
+
+
+def test_parameters_step_on_after_loading_a_state():
+    weights = parameters()
+    optimizer = optim.AdamP(weights, compile=True)
+    set_gradients(weights, 0)
+    optimizer.step()
+    fresh = [w.detach().clone().requires_grad_() for w in weights]
+    resumed = optim.AdamP(fresh, compile=True)
+    resumed.load_state_dict(optimizer.state_dict())
+    for each, params in ((optimizer, weights), (resumed, fresh)):
+        set_gradients(params, 1)
+        each.step()
+    assert all(torch.equal(a, b) for a, b in zip(weights, fresh, strict=True))
