@@ -166,7 +166,10 @@ def trace(recipe: Recipe, structure: Any, count: int, shape: tuple[int, ...], dt
         recorder.input(value, "state", _state_extent(probe[name].shape), name)
     with torch.no_grad(), torch.device("meta"), recorder:
         rule = build(recipe, {name: fill(value, numbers) for name, value in structure})
-        moved, new = rule.step(weight, grad, state)
+        try:
+            moved, new = rule.step(weight, grad, state)
+        except (NotImplementedError, RuntimeError) as error:  # how a tensor without memory refuses to tell a value
+            raise UnsupportedGraphError(str(error)) from error
     recorder.graph.outputs = {"weight": recorder.value(moved), **{name: recorder.value(new[name]) for name in state}}
     return recorder.graph
 

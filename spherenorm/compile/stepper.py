@@ -33,6 +33,7 @@ def step_compiled(
 
     A generated kernel, C++ on a CPU and Triton on a GPU, steps all weights of two or more dimensions together, and another
     all vectors. What the generators have no word for (see `Steps.kernel`) is compiled by Inductor, weight by weight.
+    On a CPU without a C++ compiler, which Inductor would need too, steps are blocked ones.
     Hyper-parameters are arguments of the compiled code: changing them, unless from or to 0, compiles nothing.
     """
     values, structure = flatten_numbers(hyper_parameters)
@@ -41,10 +42,13 @@ def step_compiled(
     batches: dict[tuple[Program, torch.device], list[tuple[Kernel, Tensor, Tensor, State]]] = {}
     for weight, grad, state in zip(weights, grads, states, strict=True):
         kernel = steps.kernel(weight, state)
-        if kernel is None:
-            steps.by_inductor(weight, grad, state, numbers.scalars(weight.device))
-        else:
+        blocked = steps.blocked(weight, state) if kernel is None and not steps.compiler else None
+        if kernel is not None:
             batches.setdefault((kernel.program, weight.device), []).append((kernel, weight, grad, state))
+        elif blocked is not None:
+            blocked(weight, _laid_out_as(weight, grad), state, numbers.vector(weight.device).numpy())
+        else:
+            steps.by_inductor(weight, grad, state, numbers.scalars(weight.device))
     for (program, device), batch in batches.items():
         _run(program, batch, numbers.vector(device))
 
@@ -140,6 +144,8 @@ class Steps:
 
     def __init__(self, recipe: Recipe, structure: Any, count: int) -> None:
         self.recipe, self.structure, self.count = recipe, structure, count
+        self.compiler = True
+        """False once the C++ compiler was missing or has failed."""
         self._kernels: dict[Any, Kernel | None] = {}
         self._blocked: dict[Any, BlockedStep | None] = {}
         self._inductor: dict[int, Callable[..., Any]] = {}
@@ -179,6 +185,7 @@ class Steps:
             return None
         except BuildError as error:
             warnings.warn(f"compile=True: {error}", stacklevel=2)
+            self.compiler = device != "cpu"
             return None
 
     def _cpp(self, graph: StepGraph, dtype: torch.dtype) -> Program:

@@ -258,6 +258,33 @@ def test_without_a_compiler_the_reason_is_said(monkeypatch):
         compiler()
 
 
+def test_without_a_compiler_steps_are_blocked(no_inductor, monkeypatch):
+    monkeypatch.setattr(stepper, "load_step", refuse_to_build)
+    stepper._steps.cache_clear()
+    stepper._on_cpu.cache_clear()
+    row = Row(optim.AdamP, {"lr": 0.1})
+    eager, fast = parameters(), parameters()
+    slow_opt, fast_opt = row.cls(eager, trace=False, **row.settings), row.cls(fast, compile=True, **row.settings)
+    for step in range(3):
+        set_gradients(eager, step)
+        for w, f in zip(eager, fast, strict=True):
+            f.grad = w.grad
+        slow_opt.step()
+        if step:
+            fast_opt.step()
+        else:
+            with pytest.warns(UserWarning, match="compile=True: no C\\+\\+ compiler"):
+                fast_opt.step()
+    for w, f in zip(eager, fast, strict=True):
+        assert_close(f, w, torch.float64)
+    stepper._steps.cache_clear()
+    stepper._on_cpu.cache_clear()
+
+
+def refuse_to_build(*_):
+    raise BuildError("no C++ compiler: set CXX, or install g++")
+
+
 def test_nothing_is_left_of_a_failed_build(tmp_path, monkeypatch):
     monkeypatch.setenv("SPHERENORM_CACHE", str(tmp_path))
     with pytest.raises(BuildError, match="refused the kernel"):
