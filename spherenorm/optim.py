@@ -119,8 +119,10 @@ class RecipeOptimizer(Optimizer):
         for rule, group in zip(rules, self.param_groups, strict=True):
             weights = [weight for weight in group["params"] if weight.grad is not None]
             grads = [-weight.grad if group["maximize"] else weight.grad for weight in weights]
+            names = set(rule.state_names)
             for weight in weights:
-                self._complete_state(weight, rule)
+                if self.state[weight].keys() != names:
+                    self._complete_state(weight, rule)
             states = [self.state[weight] for weight in weights]
             if group["compile"]:
                 step_compiled(self._recipe(group), self._hyper_parameters(group), weights, grads, states)
@@ -181,9 +183,7 @@ class RecipeOptimizer(Optimizer):
 
     def _complete_state(self, weight: Tensor, rule: Rule) -> None:
         """At a first step, and where a schedule has switched a rule on or off."""
-        state = self.state[weight]
-        if not state or state.keys() != set(rule.state_names):
-            self.state[weight] = {name: state.get(name, fresh) for name, fresh in rule.init(weight).items()}
+        self.state[weight] = {name: self.state[weight].get(name, fresh) for name, fresh in rule.init(weight).items()}
 
     def _check_dtypes(self, params: Any) -> None:
         first = sum(len(group["params"]) for group in self.param_groups)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import importlib
 import inspect
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from spherenorm.rule import Rule
@@ -97,9 +99,10 @@ def reference(function: Recipe) -> str:
 
 def defaults(function: Recipe) -> Mapping[str, Any]:
     """Hyper-parameter names and defaults, in order; `inspect.Parameter.empty` marks one without a default."""
-    return {name: parameter.default for name, parameter in _parameters(function).items()}
+    return MappingProxyType({name: parameter.default for name, parameter in _parameters(function).items()})
 
 
+@functools.cache  # reading a signature takes longer than stepping a small weight
 def _parameters(function: Recipe) -> Mapping[str, inspect.Parameter]:
     parameters = inspect.signature(function).parameters
     for parameter in parameters.values():

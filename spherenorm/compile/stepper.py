@@ -234,12 +234,21 @@ def _is_hashable(x: Any) -> bool:
 
 def _fits(weight: Tensor, state: State) -> bool:
     """Whether memory holds one index of dimension 0 after another without gaps (contiguous, channels_last), states alike."""
-    if type(weight) not in (Tensor, torch.nn.Parameter) or any(value.device != weight.device for value in state.values()):
+    if type(weight) not in (Tensor, torch.nn.Parameter):
         return False
-    if weight.is_contiguous():
-        return all(value.is_contiguous() for value in state.values())
-    in_rows = weight.ndim == 4 and weight.is_contiguous(memory_format=torch.channels_last)
-    return in_rows and all(value.stride() == weight.stride() for value in state.values() if value.shape == weight.shape)
+    device, strides = weight.get_device(), None
+    if not weight.is_contiguous():
+        if weight.ndim != 4 or not weight.is_contiguous(memory_format=torch.channels_last):
+            return False
+        strides = weight.stride()
+    for value in state.values():
+        if value.get_device() != device:
+            return False
+        if strides is None and not value.is_contiguous():
+            return False
+        if strides is not None and value.shape == weight.shape and value.stride() != strides:
+            return False
+    return True
 
 
 def _laid_out_as(weight: Tensor, grad: Tensor) -> Tensor:
