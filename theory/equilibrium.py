@@ -40,6 +40,7 @@ class Equilibrium:
         squared_rotation: the squared effective step |w'/|w| - w/|w||^2 = |w' - w|^2 / |w|^2; for a small step, the squared
             angle in radians.
         assumptions: those of the derivation beside the ones above.
+        open: the cases that the formulas leave open, such as whether a clip acts at the equilibrium's |g|.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Equilibrium:
     fourth_power: sp.Expr
     squared_rotation: sp.Expr
     assumptions: tuple[str, ...] = ()
+    open: tuple[str, ...] = ()
 
     def leading(self, expression: sp.Expr, small: str = "lr") -> sp.Expr:
         """The leading term of a rational expression for a small hyper-parameter."""
@@ -67,7 +69,8 @@ class Equilibrium:
 
     def __str__(self) -> str:
         lines = [f"equilibrium of {self.name} under decay and random gradients"]
-        return "\n".join([*lines, *(f"  {name:18} = {formula}" for name, formula in self.formulas().items())])
+        lines += [f"  {name:18} = {formula}" for name, formula in self.formulas().items()]
+        return "\n".join([*lines, *(f"  where              {case}" for case in self.open)])
 
     __repr__ = __str__
 
@@ -109,7 +112,19 @@ def _equilibrium(traced: Trace) -> Equilibrium:
     fourth, rotation = upright(sp.cancel(fourth)), upright(sp.cancel(rotation))
     if fourth == 0 or fourth.has(sp.zoo, sp.oo) or not fourth.free_symbols & {GAMMA, DIMENSION}:
         raise NoEquilibriumError(f"{traced.name}: the norm does not settle")
-    return Equilibrium(traced.name, traced, fourth, rotation, tuple(step.algebra.assumptions))
+    return Equilibrium(traced.name, traced, fourth, rotation, tuple(step.algebra.assumptions), _cases(step, fourth, rotation))
+
+
+def _cases(step: OneStep, *formulas: sp.Expr) -> tuple[str, ...]:
+    """What the names of open cases in `formulas` mean."""
+    meanings = step.algebra.definitions
+    cases = []
+    for name in sorted(sp.Tuple(*formulas).free_symbols & {*meanings}, key=str):
+        meaning = meanings[name]
+        for inner in reversed(meanings):  # a meaning holds earlier names
+            meaning = meaning.subs(inner, meanings[inner])
+        cases.append(f"{name} is {show(sp.piecewise_fold(meaning))}")
+    return tuple(cases)
 
 
 def _second_moment(step: OneStep) -> sp.Symbol | None:

@@ -22,7 +22,7 @@ from spherenorm.registry import Recipe, defaults, find_recipe, names, reference
 from spherenorm.rule import Rule
 from theory.symbols import exact
 
-__all__ = ["Trace", "TraceError", "trace", "trace_function"]
+__all__ = ["Trace", "TraceError", "are_numbers", "found", "is_number", "rules_of", "settled", "trace", "trace_function"]
 
 
 class TraceError(ValueError):
