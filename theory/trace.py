@@ -55,7 +55,7 @@ class Trace:
         inputs: ("hyper" | "weight" | "grad" | "state", name) of each placeholder.
         outputs: the names of the outputs: "weight", then the states.
         numbers: what each input that is a hyper-parameter is on symbols: its symbol, or exactly the number that was given.
-        intervals: for each symbol, the interval that the rule which takes it declares.
+        intervals: for each, the interval that the rule which takes it declares.
         structure: the hyper-parameters that are not numbers, or were given: they are constants of the graph.
         scalar_states: the states that hold one number per unit or one for all (a counter, a second moment per unit).
         dimension: how many entries the traced weight has; no law depends on it.
@@ -249,7 +249,6 @@ def _trace(function: Recipe, values: Mapping[str, Any], numbers: Mapping[str, sp
         else:
             why = _said(error)
         raise TraceError(f"{called}: {why}") from error
-    symbols = {part: tensors[part] for part, number in numbers.items() if isinstance(number, sp.Symbol)}
     return Trace(
         name=called,
         recipe=function,
@@ -257,8 +256,10 @@ def _trace(function: Recipe, values: Mapping[str, Any], numbers: Mapping[str, sp
         inputs=(*(("hyper", n) for n in tensors), ("weight", "w"), ("grad", "g"), *(("state", n) for n in state)),
         outputs=("weight", *state),
         numbers=numbers,
-        intervals=_intervals(rule, symbols),
-        structure={name: value for name, value in values.items() if not {*_entries(name, value)} & {*symbols}},
+        intervals=_intervals(rule, tensors),
+        structure={
+            name: value for name, value in values.items() if not any(isinstance(numbers.get(n), sp.Symbol) for n in _entries(name, value))
+        },
         scalar_states=tuple(n for n, value in state.items() if value.numel() == 1),
         dimension=dimension,
         lines=lines,
