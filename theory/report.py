@@ -19,7 +19,7 @@ from theory.proof import Proof
 from theory.random_walk import check_equilibrium
 from theory.tasks import TASKS
 from theory.text import show
-from theory.trace import are_numbers, found, is_number, settled, trace
+from theory.trace import TraceError, are_numbers, found, is_number, settled, trace
 
 __all__ = ["Job", "Row", "paper", "recipe_jobs", "to_latex", "to_markdown"]
 
@@ -106,16 +106,14 @@ def _proof_rows(section: str, prove: Callable[[], Proof]) -> list[Row]:
     return [Row(section, proof.name, proof.statement, status, good=proof.proved)]
 
 
-def _training_jobs(recipe: str | Recipe, hypers: dict[str, Any], section: str) -> list[Job]:
+def _training_jobs(recipe: str | Recipe, hypers: dict[str, Any], section: str, law: NormGrowth | None = None) -> list[Job]:
     name = reference(find_recipe(recipe))
-    return [
-        Job(section, f"{name} on {task}", partial(_training_rows, recipe, task, hypers, section))
-        for task in ("network", "toy-2d", "toy-3d")
-    ]
+    tasks = ("network", "toy-2d", "toy-3d")
+    return [Job(section, f"{name} on {task}", partial(_training_rows, recipe, task, hypers, section, law)) for task in tasks]
 
 
-def _training_rows(recipe: str | Recipe, task: str, hypers: dict[str, Any], section: str) -> list[Row]:
-    result = check(recipe, task, **hypers)
+def _training_rows(recipe: str | Recipe, task: str, hypers: dict[str, Any], section: str, law: NormGrowth | None) -> list[Row]:
+    result = check(recipe, task, law=law, **hypers)
     # Where a unit does not move by itself the law says nothing; the other weights still check it.
     applies = {n: m for n, m in result.weights.items() if not m.apart}
     passed = bool(applies) and all(m.passed for m in applies.values())
@@ -177,7 +175,7 @@ def recipe_jobs(recipe: str | Recipe, **given: Any) -> list[Job]:
     hypers = {**{n: values[n] for n in given}, **_busy(function, law)}
     return [
         Job(law.name, f"law of {law.name}", lambda: list(_law_rows(law))),
-        *_training_jobs(function, hypers, law.name),
+        *_training_jobs(function, hypers, law.name, law),
         Job(law.name, f"equilibrium of {law.name}", lambda: _equilibrium_rows(function, given)),
         Job(law.name, f"equilibrium of {law.name}, measured", lambda: _measured_rows(function, hypers)),
     ]
@@ -244,7 +242,10 @@ def _measured_rows(function: Recipe, hypers: dict[str, Any]) -> list[Row]:
     """The equilibrium law of the recipe, in symbols, against a run of which rate and decay make the time scale."""
     name = reference(function)
     held = {n: v for n, v in hypers.items() if v == 0 or not (is_number(v) or are_numbers(v))}
-    traced = trace(function, **held)
+    try:
+        traced = trace(function, **held)
+    except TraceError as error:
+        return [Row(name, "equilibrium, measured", "", f"not checked in symbols: {error}")]
     kappa, decay = norm_growth(traced).kappa, traced.symbols.get("weight_decay")
     if decay is None or not kappa.has(decay):
         return [Row(name, "equilibrium, measured", "", "not applicable: no weight_decay in kappa to set a time scale by")]

@@ -4,6 +4,8 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
+from spherenorm import chain
+from spherenorm import rules as r
 from theory.__main__ import _setting, app
 from theory.report import Job, Row, paper, recipe_jobs, to_latex, to_markdown
 
@@ -85,6 +87,15 @@ def test_a_clip_of_other_units(tmp_path, monkeypatch):
     assert "not checked: clipping:clipped: not a number: c2 is Piecewise" in result.output
     assert "ln: a unit does not move as if it were alone (UnitClip has the view channel, the weight layer)" in result.output
     assert "proved by induction" in result.output
+
+
+def test_a_recipe_that_branches_on_a_given_number():
+    def branching(lr=0.1, momentum=0.9):
+        return chain(*([r.HeavyBall(momentum)] if momentum > 0 else []), r.StepSize(lr))
+
+    rows = [row for job in recipe_jobs(branching, momentum=0.9) for row in job.run()]
+    assert all(row.good for row in rows), rows
+    assert any("checked to" in row.status for row in rows)
 
 
 @pytest.mark.parametrize(
