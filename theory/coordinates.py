@@ -164,7 +164,7 @@ def step_in_coordinates(traced: Trace, weight: list[Any], grad: list[Any], **val
 
     def value(kind: str, name: str) -> Any:
         if kind == "hyper":
-            return _array(values.get(name, traced.symbols[name]))
+            return _array(values.get(name, traced.numbers[name]))
         if kind == "state" and name in traced.scalar_states:
             return _array(values.get(letter[name], sp.Integer(0)))
         coordinates = {"weight": weight, "grad": grad}.get(kind) or values.get(letter.get(name, ""), [sp.Integer(0)] * len(weight))

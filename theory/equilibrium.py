@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -40,6 +40,7 @@ class Equilibrium:
         squared_rotation: the squared effective step |w'/|w| - w/|w||^2 = |w' - w|^2 / |w|^2; for a small step, the squared
             angle in radians.
         assumptions: those of the derivation beside the ones above.
+        open: the cases that the formulas leave open, such as whether a clip acts at the equilibrium's |g|.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Equilibrium:
     fourth_power: sp.Expr
     squared_rotation: sp.Expr
     assumptions: tuple[str, ...] = ()
+    open: tuple[str, ...] = ()
 
     def leading(self, expression: sp.Expr, small: str = "lr") -> sp.Expr:
         """The leading term of a rational expression for a small hyper-parameter."""
@@ -67,7 +69,8 @@ class Equilibrium:
 
     def __str__(self) -> str:
         lines = [f"equilibrium of {self.name} under decay and random gradients"]
-        return "\n".join([*lines, *(f"  {name:18} = {formula}" for name, formula in self.formulas().items())])
+        lines += [f"  {name:18} = {formula}" for name, formula in self.formulas().items()]
+        return "\n".join([*lines, *(f"  where              {case}" for case in self.open)])
 
     __repr__ = __str__
 
@@ -92,9 +95,12 @@ def _traced(recipe: str | Recipe, given: tuple[tuple[str, Any], ...]) -> Trace:
 
 @cache
 def _equilibrium(traced: Trace) -> Equilibrium:
-    if norm_growth(traced).constant:
+    # With a counter, symbols first and given numbers after: sums that hold (9/10)^t would be brought to a denominator of 10^t.
+    general = replace(traced, numbers={n: sp.Symbol(n, positive=True) for n in traced.numbers}) if traced.scalar_states else traced
+    held = {general.numbers[name]: number for name, number in traced.numbers.items()}
+    if norm_growth(general).constant:
         raise NoEquilibriumError(f"{traced.name}: the norm never changes")
-    step = one_step(traced, mean_field=True)
+    step = one_step(general, mean_field=True)
     opaque = [a for a in step.weight.terms if a in step.algebra.opaque]
     if opaque:
         raise NoEquilibriumError(f"{traced.name}: {step.algebra.opaque[opaque[0]]} is not linear in the gradients, in the mean either")
@@ -106,10 +112,22 @@ def _equilibrium(traced: Trace) -> Equilibrium:
     # At |w| = 1: |g| = gamma / |w| ties |w|^4 to |g|^2; a preconditioned step sees only d, with v = 1, which ties |w|^2 to d.
     fourth = (DIMENSION / point[G]) ** 2 if _second_moment(step) else GAMMA**2 / point[G]
     rotation = squared.subs(_unit_scale(step)).subs(point)
-    fourth, rotation = upright(sp.cancel(fourth)), upright(sp.cancel(rotation))
+    fourth, rotation = (upright(sp.cancel(formula.subs(held))) for formula in (fourth, rotation))
     if fourth == 0 or fourth.has(sp.zoo, sp.oo) or not fourth.free_symbols & {GAMMA, DIMENSION}:
         raise NoEquilibriumError(f"{traced.name}: the norm does not settle")
-    return Equilibrium(traced.name, traced, fourth, rotation, tuple(step.algebra.assumptions))
+    return Equilibrium(traced.name, traced, fourth, rotation, tuple(step.algebra.assumptions), _cases(step, held, fourth, rotation))
+
+
+def _cases(step: OneStep, held: dict[sp.Symbol, sp.Expr], *formulas: sp.Expr) -> tuple[str, ...]:
+    """What the names of open cases in `formulas` mean."""
+    meanings = step.algebra.definitions
+    cases = []
+    for name in sorted(sp.Tuple(*formulas).free_symbols & {*meanings}, key=str):
+        meaning = meanings[name]
+        for inner in reversed(meanings):  # a meaning holds earlier names
+            meaning = meaning.subs(inner, meanings[inner])
+        cases.append(f"{name} is {show(sp.piecewise_fold(meaning.subs(held)))}")
+    return tuple(cases)
 
 
 def _second_moment(step: OneStep) -> sp.Symbol | None:

@@ -89,7 +89,8 @@ class NormGrowth:
         directions = {a: o for a, o in algebra.opaque.items() if a in self.drive.terms}
         origins = [f"{a} = {_spelled(o, meanings)}: the law holds for any vector {a}" for a, o in directions.items()]
         cases = [f"{n} is {show(m)}" for n, m in algebra.definitions.items() if m.has(sp.Piecewise)]
-        intervals = [f"{n} in {i.replace('inf', '∞')}" for n, i in self.step.traced.intervals.items()]
+        symbols = self.step.traced.symbols
+        intervals = [f"{n} in {i.replace('inf', '∞')}" for n, i in self.step.traced.intervals.items() if n in symbols]
         return ("w, g not 0", *known, *algebra.assumptions, *origins, *cases, *intervals)
 
     @cached_property

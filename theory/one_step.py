@@ -55,7 +55,7 @@ def letters(traced: Trace) -> dict[str, str]:
     """The atom that stands for each state: its letter, unless two states or a hyper-parameter have it already."""
     states = traced.outputs[1:]
     wanted = {name: LETTERS.get(name, name) for name in states}
-    taken = {"w", "g", "s", "u", "1", *traced.symbols}
+    taken = {"w", "g", "s", "u", "1", *traced.numbers}
     chosen = {n: letter if [*wanted.values()].count(letter) == 1 and letter not in taken else n for n, letter in wanted.items()}
     return {n: f"{n}_state" if letter in taken else letter for n, letter in chosen.items()}
 
@@ -97,7 +97,7 @@ def one_step(
 
     def symbol(kind: str, name: str) -> Any:
         if kind == "hyper":
-            return traced.symbols[name]
+            return traced.numbers[name]
         if kind != "state":
             return Vector.atom(name)
         if name in scalars:

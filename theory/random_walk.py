@@ -12,9 +12,9 @@ from torch.nn import functional
 
 from spherenorm.registry import Recipe
 from spherenorm.views import as_view
-from theory.equilibrium import DIMENSION, GAMMA, Equilibrium, equilibrium
+from theory.equilibrium import DIMENSION, GAMMA, Equilibrium, NoEquilibriumError, equilibrium
 from theory.tasks import TINY
-from theory.trace import is_number
+from theory.trace import are_numbers, is_number
 
 __all__ = ["Settled", "check_equilibrium"]
 
@@ -74,12 +74,14 @@ def check_equilibrium(
         hypers: hyper-parameters; give lr and weight_decay so that lr * weight_decay * warm_up is some units.
 
     Raises:
-        ValueError: another source; NoEquilibriumError where the law has none.
+        ValueError: another source; NoEquilibriumError where the law has none, or has an open case in it.
     """
     if source not in ("noise", "network"):
         raise ValueError(f'source must be "noise" or "network", got {source!r}')
-    structure = {n: v for n, v in hypers.items() if not (is_number(v) or isinstance(v, tuple)) or v == 0}
+    structure = {n: v for n, v in hypers.items() if not (is_number(v) or are_numbers(v)) or v == 0}
     law = equilibrium(recipe, **structure)
+    if law.open:
+        raise NoEquilibriumError(f"{law.name}: not a number: {'; '.join(law.open)}")
     traced = law.traced
     values = traced.values(**hypers)
     generator = torch.Generator().manual_seed(seed)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
 
 import sympy as sp
 
@@ -17,12 +18,20 @@ __all__ = ["Space", "Vector", "exact", "tidy", "upright"]
 
 
 def exact(number: float) -> sp.Expr:
-    """The exact number that a literal in traced code stands for: 0.1 is 1/10, math.pi is pi, math.sqrt(5) is sqrt(5)."""
+    """The exact number that a float stands for: 0.1 is 1/10, math.pi is pi, math.sqrt(5) is sqrt(5).
+
+    What Python computed before, such as 1 - 0.9 = 0.09999999999999998, carries a rounding error that cannot be undone for
+    certain. A fraction of denominator up to 10^6, which a decimal of up to six places is, stands in for it where it agrees to
+    1e-15 and to nine digits: 1/10 here. Anything else is its shortest decimal.
+    """
     if isinstance(number, int):
         return sp.Integer(number)
     for candidate in (sp.pi, sp.sqrt(round(number**2)) if 0 < number < 1e6 else sp.Integer(0)):
         if float(candidate) == number:
             return candidate
+    simple = Fraction(number).limit_denominator(10**6)
+    if abs(simple - Fraction(number)) <= min(1e-15 * max(1.0, abs(number)), 1e-9 * abs(number)):
+        return sp.Rational(simple.numerator, simple.denominator)
     return sp.Rational(str(number))
 
 

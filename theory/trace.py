@@ -5,8 +5,10 @@ from __future__ import annotations
 import inspect
 import linecache
 import sys
-from collections.abc import Callable, Mapping
+import traceback
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +18,11 @@ from torch.fx import GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from spherenorm.registry import Recipe, defaults, find_recipe, reference
+from spherenorm.registry import Recipe, defaults, find_recipe, names, reference
 from spherenorm.rule import Rule
+from theory.symbols import exact
 
-__all__ = ["Trace", "TraceError", "trace", "trace_function"]
+__all__ = ["Trace", "TraceError", "are_numbers", "found", "is_number", "rules_of", "settled", "trace", "trace_function"]
 
 
 class TraceError(ValueError):
@@ -51,7 +54,7 @@ class Trace:
         graph: its aten graph; the placeholders are `inputs`, in order.
         inputs: ("hyper" | "weight" | "grad" | "state", name) of each placeholder.
         outputs: the names of the outputs: "weight", then the states.
-        symbols: the sympy symbol of each numeric hyper-parameter.
+        numbers: what each input that is a hyper-parameter is on symbols: its symbol, or exactly the number that was given.
         intervals: for each, the interval that the rule which takes it declares.
         structure: the hyper-parameters that are not numbers, or were given: they are constants of the graph.
         scalar_states: the states that hold one number per unit or one for all (a counter, a second moment per unit).
@@ -64,12 +67,17 @@ class Trace:
     graph: GraphModule
     inputs: tuple[tuple[str, str], ...]
     outputs: tuple[str, ...]
-    symbols: Mapping[str, sp.Symbol]
+    numbers: Mapping[str, sp.Expr]
     intervals: Mapping[str, str]
     structure: Mapping[str, Any]
     scalar_states: tuple[str, ...]
     dimension: int
     lines: Mapping[Node, str]
+
+    @cached_property
+    def symbols(self) -> Mapping[str, sp.Symbol]:
+        """The hyper-parameters that are symbols."""
+        return {name: number for name, number in self.numbers.items() if isinstance(number, sp.Symbol)}
 
     def values(self, **given: Any) -> dict[sp.Symbol, float]:
         """Numbers for the symbols: the recipe's defaults, or those of `given` (a tuple such as betas for one per entry)."""
@@ -87,6 +95,11 @@ def _parts(name: str, value: tuple[Any, ...]) -> dict[str, Any]:
 
 def is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def are_numbers(value: object) -> bool:
+    """Whether `value` is a tuple of numbers, such as betas."""
+    return isinstance(value, tuple) and bool(value) and all(map(is_number, value))
 
 
 def trace_function(function: Callable[..., Any], *tensors: torch.Tensor) -> tuple[GraphModule, dict[Node, str]]:
@@ -107,52 +120,114 @@ def trace_function(function: Callable[..., Any], *tensors: torch.Tensor) -> tupl
     return graph, lines
 
 
+def found(recipe: str | Recipe) -> Recipe:
+    """`find_recipe`, with one message for whatever can be wrong with a module of recipes.
+
+    Raises:
+        ValueError: no such recipe, or its module cannot be imported.
+    """
+    if isinstance(recipe, str) and ":" in recipe and not all(recipe.split(":", 1)):
+        raise ValueError(f"no recipe is named {recipe!r}; known: {', '.join(names())} (your own: module:function)")
+    try:
+        return find_recipe(recipe)
+    except ValueError:
+        raise
+    except Exception as error:
+        raise ValueError(f"recipe {recipe!r} cannot be imported: {_said(error)}") from error
+
+
+def settled(recipe: Recipe, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Every hyper-parameter of `recipe` with its value, given or default; lists as tuples, and entries kept as symbols at their defaults.
+
+    Raises:
+        ValueError: no such hyper-parameter, one without a value, or not as many numbers as a tuple has.
+    """
+    name, values = reference(recipe), dict(defaults(recipe))
+    for hyper, value in given.items():
+        if hyper not in values:
+            raise ValueError(f"{name} has no hyper-parameter {hyper!r}; it has {', '.join(values)}")
+        default = values[hyper]
+        values[hyper] = tuple(value) if isinstance(value, list) else value
+        if are_numbers(default):
+            parts = dict(zip(_parts(hyper, default), default, strict=True))
+            entries = values[hyper] if isinstance(values[hyper], tuple) else ()
+            if len(entries) != len(parts) or not all(is_number(e) or e == part for e, part in zip(entries, parts, strict=True)):
+                raise ValueError(
+                    f"{name}: {hyper} takes {len(parts)} numbers, such as {default}, or ({', '.join(parts)}) where one stays a symbol; "
+                    f"got {value!r}"
+                )
+            values[hyper] = tuple(parts[e] if isinstance(e, str) else e for e in entries)
+    missing = [hyper for hyper, value in values.items() if value is inspect.Parameter.empty]
+    if missing:
+        raise ValueError(f"{name}: hyper-parameter {missing[0]!r} has no default, give a value: {missing[0]}=...")
+    return values
+
+
 def trace(recipe: str | Recipe, dimension: int = 5, **given: Any) -> Trace:
     """Trace one step of `recipe`, for a weight of shape (1, dimension): one unit under the channel and the layer view.
 
     Every numeric hyper-parameter becomes a 0-dim tensor input, hence a symbol; a tuple of numbers such as `betas` becomes
-    one symbol per entry (beta1, beta2). Booleans, strings and None are structure: they choose the code that is traced.
+    one symbol per entry (beta1, beta2). A float that is given is an input too, so that 1 - momentum is computed exactly, by
+    the algebra that reads the graph. Booleans, strings, None and what else is given, such as 0, at which a recipe leaves a
+    rule out, are structure: they choose the code that is traced.
+
+    Constants of a recipe, as in `StepSize(0.5)`, and what Python computes of them are rounded before they can be seen; see
+    `theory.symbols.exact` for what is made of them. So are given numbers, where code branches on them.
 
     Args:
         recipe: a recipe, its registered name, or "module:function".
         dimension: entries of the weight.
-        given: hyper-parameters to hold at a value, as in `trace(sgd, weight_decay=0.0, nesterov=True)`.
+        given: hyper-parameters to hold at a value, as in `trace(sgd, weight_decay=0.0, nesterov=True)`; an entry of a tuple
+            stays a symbol if it is its own name: `trace(adam, betas=(0.9, "beta2"))`.
 
     Raises:
         ValueError: no such recipe, no such hyper-parameter, or one without a default or a given value.
-        TraceError: the step's code cannot be traced: it branches on a tensor's value, or takes it out of the tensor.
+        TraceError: the recipe raises, forgets a state, or its step cannot be traced: it branches on a tensor's value, or takes
+            it out of the tensor.
     """
-    function = find_recipe(recipe)
-    known = dict(defaults(function))
-    for name in given:
-        if name not in known:
-            raise ValueError(f"{reference(function)} has no hyper-parameter {name!r}; it has {', '.join(known)}")
-    numbers: dict[str, float] = {}
-    structure: dict[str, Any] = {}
-    pairs: dict[str, tuple[str, ...]] = {}
-    for name, default in known.items():
-        value = given.get(name, default)
-        if value is inspect.Parameter.empty:
-            raise ValueError(f"{reference(function)}: hyper-parameter {name!r} has no default, give a value: {name}=...")
-        if name in given or not (is_number(value) or (isinstance(value, tuple) and value and all(map(is_number, value)))):
-            structure[name] = value
-        elif isinstance(value, tuple):
-            pairs[name] = tuple(_parts(name, value))
-            numbers.update({part: float(entry) for part, entry in _parts(name, value).items()})
-        else:
-            numbers[name] = float(value)
+    function = found(recipe)
+    values = settled(function, given)
+    numbers: dict[str, sp.Expr] = {}
+    for name, value in values.items():
+        kept = given.get(name, ())
+        for n, (part, entry) in enumerate(_entries(name, value).items()):
+            if name not in given or (isinstance(kept, (tuple, list)) and kept[n] == part):
+                numbers[part] = sp.Symbol(part, positive=True)
+            elif isinstance(entry, float) and entry != 0:
+                numbers[part] = exact(entry)
+    try:
+        return _trace(function, values, numbers, dimension)
+    except TraceError:
+        symbols = {part: number for part, number in numbers.items() if isinstance(number, sp.Symbol)}
+        if symbols == numbers:
+            raise
+        return _trace(function, values, symbols, dimension)  # code that branches on a given number wants it as a Python number
+
+
+def _trace(function: Recipe, values: Mapping[str, Any], numbers: Mapping[str, sp.Expr], dimension: int) -> Trace:
+    """The trace whose inputs are `numbers`; other hyper-parameters are constants."""
+    called = reference(function)
 
     def build(tensors: Mapping[str, torch.Tensor]) -> Rule:
-        tuples = {name: tuple(tensors[part] for part in parts) for name, parts in pairs.items()}
-        return function(**structure, **tuples, **{n: t for n, t in tensors.items() if n in known})
+        def entered(name: str, value: Any) -> Any:
+            if isinstance(value, tuple):
+                return tuple(tensors.get(part, entry) for part, entry in _parts(name, value).items())
+            return tensors.get(name, value)
 
-    tensors = {name: torch.tensor(value, dtype=torch.float64) for name, value in numbers.items()}
-    rule = build(tensors)
-    if not isinstance(rule, Rule):
-        raise TypeError(f"{reference(function)} must return a rule, got {rule!r}")
+        return function(**{name: entered(name, value) for name, value in values.items()})
+
+    entries = {part: entry for name, value in values.items() for part, entry in _entries(name, value).items()}
+    tensors = {part: torch.tensor(float(entries[part]), dtype=torch.float64) for part in numbers}
     generator = torch.Generator().manual_seed(0)
     weight, grad = (torch.randn(1, dimension, dtype=torch.float64, generator=generator) for _ in range(2))
-    state = rule.init(weight)
+    try:
+        function(**values)  # rules check intervals of Python numbers, and of no tensors
+        rule = build(tensors)
+        state = rule.init(weight) if isinstance(rule, Rule) else {}
+    except Exception as error:
+        raise TraceError(f"{called}: {_said(error)}") from error
+    if not isinstance(rule, Rule):
+        raise TypeError(f"{called} must return a rule, got {rule!r}")
 
     def step(*inputs: torch.Tensor) -> list[torch.Tensor]:
         count = len(tensors)
@@ -162,36 +237,68 @@ def trace(recipe: str | Recipe, dimension: int = 5, **given: Any) -> Trace:
 
     try:
         graph, lines = trace_function(step, *tensors.values(), weight, grad, *state.values())
-    except RuntimeError as error:
-        if "tracing tensor" not in str(error):
-            raise
-        raise TraceError(
-            f"{reference(function)}: the step takes a number out of a tensor (an `if` on a tensor, .item(), float()), "
-            "so that it cannot be traced; use torch.where"
-        ) from error
+    except Exception as error:
+        if "tracing tensor" in str(error):
+            why = (
+                "the step takes a number out of a tensor (an `if` on a tensor, .item(), float()), so that it cannot be traced; "
+                "use torch.where, or hold the hyper-parameter that it asks for at a number"
+            )
+        elif isinstance(error, KeyError) and error.args[0] in state:
+            owner = [type(r).__name__ for r in rules_of(rule) if error.args[0] in r.state_names][-1]
+            why = f"{owner} declares the state {error.args[0]!r} and does not return it"
+        else:
+            why = _said(error)
+        raise TraceError(f"{called}: {why}") from error
     return Trace(
-        name=reference(function),
+        name=called,
         recipe=function,
         graph=graph,
         inputs=(*(("hyper", n) for n in tensors), ("weight", "w"), ("grad", "g"), *(("state", n) for n in state)),
         outputs=("weight", *state),
-        symbols={n: sp.Symbol(n, positive=True) for n in tensors},
+        numbers=numbers,
         intervals=_intervals(rule, tensors),
-        structure=structure,
+        structure={
+            name: value for name, value in values.items() if not any(isinstance(numbers.get(n), sp.Symbol) for n in _entries(name, value))
+        },
         scalar_states=tuple(n for n, value in state.items() if value.numel() == 1),
         dimension=dimension,
         lines=lines,
     )
 
 
-def _intervals(rule: Rule, tensors: Mapping[str, torch.Tensor]) -> dict[str, str]:
-    """The interval of each hyper-parameter that reaches a rule's field as it is."""
-    found: dict[str, str] = {}
+def _entries(name: str, value: Any) -> dict[str, Any]:
+    """The numbers of a hyper-parameter by the names of their inputs."""
+    if are_numbers(value):
+        return _parts(name, value)
+    return {name: value} if is_number(value) else {}
+
+
+def _said(error: Exception) -> str:
+    """What a recipe's error says, in one line; with the place, where it is not a message of the recipe's own."""
+    text = " ".join(str(error).split())
+    if isinstance(error, ValueError):
+        return text
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if "torch" not in Path(f.filename).parts and f.filename != __file__]
+    place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {text}{place}"
+
+
+def rules_of(rule: Rule) -> Iterator[Rule]:
+    """`rule` and the rules that it is made of, the outer ones first."""
+    yield rule
     for field in fields(rule):
         value = getattr(rule, field.name)
         for inner in value if isinstance(value, tuple) else (value,):
             if isinstance(inner, Rule):
-                found.update(_intervals(inner, tensors))
-        if "interval" in field.metadata:
-            found.update({name: field.metadata["interval"] for name, tensor in tensors.items() if tensor is value})
+                yield from rules_of(inner)
+
+
+def _intervals(rule: Rule, tensors: Mapping[str, torch.Tensor]) -> dict[str, str]:
+    """The interval of each hyper-parameter that reaches a rule's field as it is."""
+    found: dict[str, str] = {}
+    for part in rules_of(rule):
+        for field in fields(part):
+            if "interval" in field.metadata:
+                value = getattr(part, field.name)
+                found.update({name: field.metadata["interval"] for name, tensor in tensors.items() if tensor is value})
     return found

@@ -4,8 +4,10 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from theory.__main__ import app
-from theory.report import Job, Row, paper, to_latex, to_markdown
+from spherenorm import chain
+from spherenorm import rules as r
+from theory.__main__ import _setting, app
+from theory.report import Job, Row, paper, recipe_jobs, to_latex, to_markdown
 
 runner = CliRunner()
 
@@ -40,11 +42,73 @@ def test_a_recipe_of_ones_own(tmp_path, monkeypatch):
     assert "not applicable" in result.output
 
 
+def test_given_numbers_print_as_they_were_given():
+    rows = recipe_jobs("sgdp", momentum=0.9)[0].run()
+    assert r"| law | `\|w'\|^2 = \|s\|^2 + \|w\|^2*(1 - 10*lr*wd_ratio*weight_decay)^2` |" in to_markdown(rows)
+    assert r"\left(1 - 10 \eta \rho \lambda\right)^{2}" in to_latex(rows)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("0.9", 0.9),
+        ("-1e-3", -1e-3),
+        ("true", True),
+        ("None", None),
+        ("unit", "unit"),
+        ("groups=8", "groups=8"),
+        ("(0.9, 0.99)", (0.9, 0.99)),
+        ("[0.9, beta2]", (0.9, "beta2")),
+        ("channel,layer", ("channel", "layer")),
+    ],
+)
+def test_settings(text, value):
+    assert _setting(f"name={text}") == ("name", value)
+
+
+def test_a_tuple_of_numbers():
+    result = runner.invoke(app, ["adam", "--set", "betas=(0.9, beta2)", "--set", "weight_decay=0"])
+    assert result.exit_code == 0, result.output
+    assert "sqrt(beta2*v" in result.output
+    assert "(9/10)^t" in result.output
+
+
+def test_a_clip_of_other_units(tmp_path, monkeypatch):
+    """Where a law does not apply, or has no number to check, it says so; the other rows are there."""
+    (tmp_path / "clipping.py").write_text(
+        "from spherenorm import chain\n"
+        "from spherenorm import rules as r\n"
+        "def clipped(lr=0.1, momentum=0.9, weight_decay=0.01, nu=1.0):\n"
+        "    return chain(r.UnitClip(nu), r.HeavyBall(momentum), r.DecoupledDecay(weight_decay), r.StepSize(lr))\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    result = runner.invoke(app, ["clipping:clipped"])
+    assert result.exit_code == 0, result.output
+    assert "not checked: clipping:clipped: not a number: c2 is Piecewise" in result.output
+    assert "ln: a unit does not move as if it were alone (UnitClip has the view channel, the weight layer)" in result.output
+    assert "proved by induction" in result.output
+
+
+def test_a_recipe_that_branches_on_a_given_number():
+    def branching(lr=0.1, momentum=0.9):
+        return chain(*([r.HeavyBall(momentum)] if momentum > 0 else []), r.StepSize(lr))
+
+    rows = [row for job in recipe_jobs(branching, momentum=0.9) for row in job.run()]
+    assert all(row.good for row in rows), rows
+    assert any("checked to" in row.status for row in rows)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["sgpd"], "did you mean sgd"),
         (["sgd", "--set", "momentum"], "--set takes NAME=VALUE"),
+        (["sgdp", "--set", "delta=[/x]"], "got '[/x]'"),
+        (["adam", "--set", "betas=0.9"], "betas takes 2 numbers"),
+        (["--set", "lr=0.1"], "--set holds a hyper-parameter of a recipe"),
+        ([":"], "no recipe is named ':'"),
+        (["sgdp", "--latex", "/nonexistent/x.tex"], "cannot write /nonexistent/x.tex: there is no folder /nonexistent"),
+        (["sgdp", "--markdown", "/"], "cannot write /: it is a folder"),
         (["sgd", "--set", "rate=1"], "no hyper-parameter 'rate'"),
         (["nowhere:recipe"], "no module 'nowhere'"),
     ],
@@ -52,8 +116,9 @@ def test_a_recipe_of_ones_own(tmp_path, monkeypatch):
 def test_mistakes(arguments, message):
     result = runner.invoke(app, arguments)
     assert result.exit_code == 2
-    assert message in result.output
-    assert "Traceback" not in result.output
+    assert message in result.stderr
+    assert not result.stdout
+    assert len(result.stderr.splitlines()) == 1
 
 
 def test_the_paper_has_every_statement():
@@ -62,12 +127,39 @@ def test_the_paper_has_every_statement():
 
 
 def test_a_failed_row_fails_the_command(monkeypatch):
-    monkeypatch.setattr("theory.__main__.paper", lambda: [Job("bad", lambda: [Row("s", "n", "f", "FAILS", good=False)])])
+    monkeypatch.setattr("theory.__main__.paper", lambda: [Job("s", "bad", lambda: [Row("s", "n", "f", "FAILS", good=False)])])
     assert runner.invoke(app, []).exit_code == 1
+
+
+def test_a_job_that_raises_is_a_row(monkeypatch):
+    def fails():
+        raise ArithmeticError("one\ntwo")
+
+    jobs = [Job("s", "before", lambda: [Row("s", "one", "f", "fine")]), Job("s", "bad", fails)]
+    monkeypatch.setattr("theory.__main__.paper", lambda: jobs)
+    result = runner.invoke(app, [])
+    assert result.exit_code == 1
+    assert "fine" in result.stdout
+    assert "FAILED: ArithmeticError: one two" in result.stdout
+
+
+def test_markup_is_text(monkeypatch):
+    monkeypatch.setattr("theory.__main__.paper", lambda: [Job("[s]", "[j]", lambda: [Row("[s]", "[n]", "[f]", "[/t]")])])
+    result = runner.invoke(app, [])
+    assert all(text in result.stdout for text in ("[s]", "[n]", "[f]", "[/t]")), result.output
+
+
+def test_narrow_tables_break_formulas_at_operators(monkeypatch):
+    monkeypatch.setattr("theory.__main__.console", Console(width=60))
+    row = Row("s", "n", "2*learning_rate*weight_decay*momentum*wd_ratio", "fine")
+    monkeypatch.setattr("theory.__main__.paper", lambda: [Job("s", "j", lambda: [row])])
+    output = runner.invoke(app, []).stdout
+    assert all(name in output for name in ("learning_rate*", "weight_decay*", "momentum*", "wd_ratio")), output
 
 
 def test_reports_escape():
     rows = [Row("a_b", "n", "|w|^2", "100 % & _")]
     assert r"a\_b" in to_latex(rows)
     assert r"100 \% \& \_" in to_latex(rows)
-    assert r"\|w\|^2" in to_markdown(rows)
+    assert r"`\|w\|^2`" in to_markdown(rows)
+    assert r"| equilibrium: \|w\|^4 |  | a\*b, \<i> |" in to_markdown([Row("s", "equilibrium: |w|^4", "", "a*b, <i>")])

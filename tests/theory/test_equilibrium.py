@@ -19,6 +19,16 @@ def test_plain_sgd_by_hand():
     assert sp.simplify(law.leading(law.fourth_power) - gamma**2 * lr / (2 * wd)) == 0
 
 
+@pytest.mark.parametrize(("name", "given"), [("adamp", {"betas": (0.9, "beta2")}), ("sgdp", {"momentum": 0.9})])
+def test_given_numbers_are_those_of_the_general_law(name, given):
+    """With bias correction too, whose (9/10)^t dies out in whatever form it is written."""
+    structure = {"eps": 0.0, "dampening": 0.0} if name == "sgdp" else {"eps": 0.0}
+    held, general = equilibrium(name, **structure, **given), equilibrium(name, **structure)
+    nine_tenths = {s: sp.Rational(9, 10) for s in general.fourth_power.free_symbols if s.name in ("momentum", "beta1")}
+    assert nine_tenths
+    assert sp.simplify(held.fourth_power - general.fourth_power.subs(nine_tenths)) == 0
+
+
 def test_a_fault_changes_the_equilibrium():
     faulty, sound = (equilibrium(f, dampening=0.0) for f in (faults.beta_squared, "sgd"))
     assert sp.simplify(faulty.squared_rotation - sound.squared_rotation) != 0

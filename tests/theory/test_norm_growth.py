@@ -51,6 +51,23 @@ def test_momentum_and_decay():
     assert norm_growth("adamg").constant
 
 
+def test_given_numbers_enter_exactly():
+    """1 - 0.9 in floating point is 0.09999999999999998."""
+    assert norm_growth("sgdp", momentum=0.9).kappa == 10 * lr * wd * rho
+    held = norm_growth("adam", betas=(0.9, "beta2"), eps=0.0)
+    assert [*held.step.traced.symbols] == ["lr", "beta2", "weight_decay"]
+    assert sp.Rational(9, 10) in held.step.states["m"].terms.values()
+
+
+def test_constants_of_a_recipe_are_short_decimals():
+    def recipe(lr=0.1, weight_decay=0.1):
+        return chain(r.ExponentialAverage(0.9), r.DecoupledDecay(weight_decay / (1 - 0.9)), r.StepSize(lr))
+
+    law = norm_growth(recipe)
+    assert law.kappa == 10 * lr * wd
+    assert law.step.weight["g"] == -lr / 10
+
+
 def test_coupled_decay_couples_the_norm_into_the_recursion():
     law = norm_growth("sgd", dampening=0.0)
     assert law.closed_form() is None

@@ -8,9 +8,11 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from spherenorm import chain
+from spherenorm import rules as r
 from spherenorm.registry import names
 from tests.theory import faults
-from theory import check, check_equilibrium, norm_growth
+from theory import NoEquilibriumError, check, check_equilibrium, norm_growth
 from theory.detection import count_false_positives, false_positive_rate
 from theory.numeric import TOLERANCE, predict, run
 from theory.tasks import TASKS, Task
@@ -77,6 +79,25 @@ def test_broken_assumptions_are_named(task, complaint, holds):
     assert result.spoiled
     assert result.passed is holds
     assert result.spoiled in str(result)
+
+
+def clipped(lr=0.1, momentum=0.9, weight_decay=0.01, nu=1.0, view="channel"):
+    return chain(r.UnitClip(nu, view), r.HeavyBall(momentum), r.DecoupledDecay(weight_decay), r.StepSize(lr))
+
+
+def test_a_rule_of_other_units_is_named():
+    """A clip per channel is no common factor of a layer-norm weight, whose one unit is the layer."""
+    result = check(clipped, steps=30)
+    assert not result.passed
+    assert {n for n, m in result.weights.items() if m.passed} == {"bn", "head"}
+    (complaint,) = result.complaints
+    assert complaint.startswith("ln: a unit does not move as if it were alone (UnitClip has the view channel, the weight layer): ")
+    assert check(clipped, steps=30, nu=1e3).passed
+
+
+def test_an_equilibrium_with_an_open_case_is_not_checked():
+    with pytest.raises(NoEquilibriumError, match=r"clipped: not a number: c2 is Piecewise\(\(nu/"):
+        check_equilibrium(clipped, lr=0.1, weight_decay=0.1)
 
 
 def test_a_law_for_other_hyper_parameters_is_noticed():

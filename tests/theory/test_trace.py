@@ -1,5 +1,8 @@
 """Tracing and interpreting: symbols, errors that name what they are about, and both readings against float64."""
 
+import inspect
+import math
+
 import numpy as np
 import pytest
 import sympy as sp
@@ -28,7 +31,12 @@ def test_hyper_parameters_become_symbols():
     [
         ("sgpd", {}, "did you mean"),
         ("sgd", {"rate": 1.0}, "no hyper-parameter 'rate'; it has lr"),
-        ("sgd", {"momentum": 1.5}, r"beta must be in \[0, 1\)"),
+        ("sgd", {"momentum": 1.5}, r"sgd: HeavyBall: beta must be in \[0, 1\)"),
+        ("adam", {"betas": 0.9}, r"adam: betas takes 2 numbers, such as \(0.9, 0.999\).* got 0.9"),
+        ("adam", {"betas": (0.9,)}, "betas takes 2 numbers"),
+        ("adam", {"betas": (0.9, "gamma")}, r"or \(beta1, beta2\) where one stays a symbol"),
+        (":", {}, "no recipe is named ':'; known: sgd, "),
+        ("sgd:", {}, "no recipe is named 'sgd:'; known: sgd, "),
     ],
 )
 def test_bad_input(name, given, message):
@@ -67,6 +75,48 @@ def test_a_branch_on_a_tensor_is_named():
         trace(lambda lr=0.1: chain(Branching(), r.StepSize(lr)))
 
 
+class Forgetful(Rule):
+    @property
+    def state_names(self):
+        return ("buf",)
+
+    def update(self, update, state):
+        return update, {}
+
+
+def broken(lr=0.1):
+    raise RuntimeError("broken")
+
+
+@pytest.mark.parametrize(
+    ("recipe", "message"),
+    [
+        (lambda lr=0.1: chain(Forgetful(), r.StepSize(lr)), "Forgetful declares the state 'buf' and does not return it"),
+        (broken, r"test_trace:broken: RuntimeError: broken \(test_trace\.py:\d+\)"),
+        (lambda lr=0.1: chain(r.RadialProjection(), r.StepSize(lr)), "needs a ScaleInvarianceTest before it"),
+        (lambda lr=0.1: chain(r.StepSize(lr / 0.0)), "ZeroDivisionError"),
+    ],
+)
+def test_faults_of_a_recipe_are_named(recipe, message):
+    with pytest.raises(TraceError, match=message):
+        trace(recipe)
+
+
+def test_a_module_that_cannot_be_imported(tmp_path, monkeypatch):
+    (tmp_path / "unfinished_recipes.py").write_text("def mine(:\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ValueError, match="'unfinished_recipes:mine' cannot be imported: SyntaxError"):
+        trace("unfinished_recipes:mine")
+
+
+def test_a_branch_on_a_given_number_is_taken():
+    def recipe(lr=0.1, momentum=0.9):
+        return chain(*([r.HeavyBall(momentum)] if momentum > 0.5 else []), r.StepSize(lr))
+
+    assert [*trace(recipe, momentum=0.9).symbols] == ["lr"]
+    assert norm_growth(recipe, momentum=0.9).step.states["m"]["m"] == sp.Rational(9, 10)
+
+
 def test_an_unknown_operation_is_named_with_its_line():
     with pytest.raises(TraceError, match=r"aten\.erfinv .*test_trace\.py:\d+: .*torch\.erfinv\(update\.direction\)"):
         norm_growth(lambda lr=0.1: chain(Unknown(), r.StepSize(lr)))
@@ -76,11 +126,24 @@ def test_an_unknown_operation_is_named_with_its_line():
 def test_numbers_trace_to_fused_operations_with_the_same_meaning(name):
     """A rule may use add(alpha=...) or lerp where a hyper-parameter is a number: same law as with symbols."""
     numbers = {"weight_decay": 0.25, **({"betas": (0.5, 0.75)} if "betas" in defaults(find_recipe(name)) else {"momentum": 0.5})}
-    held, general = one_step(name, **numbers), one_step(name)
-    values = {s: sp.nsimplify(v) for s, v in general.traced.values(**numbers).items() if s.name not in held.traced.symbols}
+    general = one_step(name)
+    free = {n: v for n, v in defaults(find_recipe(name)).items() if n not in numbers}
+    values = {s: sp.nsimplify(v) for s, v in general.traced.values(**numbers).items() if s.name not in free}
+    held = one_step(_with_constants(name, numbers))
     assert (held.inner(held.weight, held.weight) - general.inner(general.weight, general.weight).subs(values)).simplify() == 0
     if name != "adamp":
         assert any(n.target.overloadpacket.__name__ in ("lerp", "add") for n in held.traced.graph.graph.nodes if n.op == "call_function")
+
+
+def _with_constants(name, numbers):
+    """The recipe with `numbers` written into its code."""
+
+    def recipe(**free):
+        return find_recipe(name)(**free, **numbers)
+
+    signature = inspect.signature(find_recipe(name))
+    recipe.__signature__ = signature.replace(parameters=[p for n, p in signature.parameters.items() if n not in numbers])
+    return recipe
 
 
 class Transposed(Rule):
@@ -166,7 +229,22 @@ def test_space():
     assert str(w * sp.Integer(2) - g) == "2*w - g"
 
 
-@pytest.mark.parametrize(("number", "value"), [(0.1, sp.Rational(1, 10)), (2, 2), (3.0, 3), (5**0.5, sp.sqrt(5)), (float(sp.pi), sp.pi)])
+@pytest.mark.parametrize(
+    ("number", "value"),
+    [
+        (0.1, sp.Rational(1, 10)),
+        (2, 2),
+        (3.0, 3),
+        (5**0.5, sp.sqrt(5)),
+        (math.pi, sp.pi),
+        (1 - 0.9, sp.Rational(1, 10)),
+        (1 - 0.9999, sp.Rational(1, 10_000)),
+        (-1 / 3, -sp.Rational(1, 3)),
+        (1e-8, sp.Rational(1, 10**8)),
+        (1.5e-17, sp.Rational(15, 10**18)),
+        (0.123456789012, sp.Rational(123456789012, 10**12)),
+    ],
+)
 def test_literals_are_exact(number, value):
     assert exact(number) == value
 
