@@ -183,9 +183,7 @@ def adamg(
 
 
 def _torch_momentum(momentum: Scalar, dampening: Scalar = 0.0, nesterov: bool = False) -> list[Rule]:
-    """At momentum 0, torch.optim keeps no buffer and ignores the dampening; Nesterov's it allows only without dampening."""
-    if nesterov and not (is_zero(dampening) and not is_zero(momentum)):
-        raise ValueError(f"nesterov=True needs a momentum and no dampening, got momentum={momentum!r}, dampening={dampening!r}")
+    """At momentum 0, torch.optim keeps no buffer and ignores the dampening. (Nesterov's with dampening, which it refuses, is here.)"""
     if is_zero(momentum):
         return []
     return [r.HeavyBall(momentum, dampening, nesterov, undamped_start=True, buffer="momentum_buffer")]

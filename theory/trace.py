@@ -243,9 +243,6 @@ def _trace(function: Recipe, values: Mapping[str, Any], numbers: Mapping[str, sp
                 "the step takes a number out of a tensor (an `if` on a tensor, .item(), float()), so that it cannot be traced; "
                 "use torch.where, or hold the hyper-parameter that it asks for at a number"
             )
-        elif isinstance(error, KeyError) and error.args[0] in state:
-            owner = [type(r).__name__ for r in rules_of(rule) if error.args[0] in r.state_names][-1]
-            why = f"{owner} declares the state {error.args[0]!r} and does not return it"
         else:
             why = _said(error)
         raise TraceError(f"{called}: {why}") from error

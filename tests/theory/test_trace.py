@@ -91,7 +91,7 @@ def broken(lr=0.1):
 @pytest.mark.parametrize(
     ("recipe", "message"),
     [
-        (lambda lr=0.1: chain(Forgetful(), r.StepSize(lr)), "Forgetful declares the state 'buf' and does not return it"),
+        (lambda lr=0.1: chain(Forgetful(), r.StepSize(lr)), "Forgetful: update returns the state \\[\\], state_names says \\['buf'\\]"),
         (broken, r"test_trace:broken: RuntimeError: broken \(test_trace\.py:\d+\)"),
         (lambda lr=0.1: chain(r.RadialProjection(), r.StepSize(lr)), "needs a ScaleInvarianceTest before it"),
         (lambda lr=0.1: chain(r.StepSize(lr / 0.0)), "ZeroDivisionError"),
