@@ -11,7 +11,9 @@ import pytest
 from spherenorm_tiny import TinyStudy
 
 from experiments.engine import Engine
-from experiments.report import write_report
+from experiments.report import Section, sections, write_report
+from experiments.requests import read_requests
+from experiments.results import Results
 from experiments.store import Store
 from experiments.study import Plan, find_study
 
@@ -24,7 +26,7 @@ def page(tmp_path_factory):
     root = tmp_path_factory.mktemp("report")
     engine = Engine([TinyStudy(), *map(find_study, STUDIES)], Plan("smoke"), Store(root))
     engine.run(lambda *_: None)
-    claims = write_report([(study, engine.trials(study)[1]) for study in engine.studies], root / "report.html")
+    claims = write_report(sections(engine.store, read_requests(engine.store)), root / "report.html")
     return root / "report.html", claims
 
 
@@ -59,9 +61,9 @@ def test_the_page_holds_everything_and_loads_nothing(page):
     assert len(figures) == found.plots >= 9
     for _, content in figures:
         assert json.loads(content)["data"]
-    animation = json.loads(dict(figures)["f1-1"])
+    animation = json.loads(dict(figures)["figure-f1-1"])
     assert len(animation["frames"]) > 40
-    assert any(trace["type"] == "surface" for trace in json.loads(dict(figures)["f3-1"])["data"])
+    assert any(trace["type"] == "surface" for trace in json.loads(dict(figures)["figure-f3-1"])["data"])
 
 
 def test_what_a_study_says_is_escaped(page, tmp_path):
@@ -74,7 +76,7 @@ def test_what_a_study_says_is_escaped(page, tmp_path):
         def claims(self, results):
             return []
 
-    write_report([(Marked(), Engine([], Plan("smoke"), Store(tmp_path)).trials(TinyStudy())[1])], tmp_path / "page.html")
+    write_report([Section(Marked(), Plan("smoke"), Results([]))], tmp_path / "page.html")
     assert "&lt;b&gt;bold&lt;/b&gt; &amp; more" in (tmp_path / "page.html").read_text()
 
 
