@@ -1,12 +1,18 @@
 """`python -m experiments`."""
 
-import sys
+import os
+import signal
+from typing import Any
 
 if __name__ == "__main__":
-    try:
-        from experiments.cli import main  # importing torch takes seconds, and Ctrl-C may come in them
 
-        main()
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        sys.exit(130)
+    def stop(*_: Any) -> None:
+        os.write(2, b"interrupted, nothing ran\n")
+        os._exit(130)
+
+    # Importing torch takes seconds, and a KeyboardInterrupt raised in there need not come out as one.
+    signal.signal(signal.SIGINT, stop)
+    from experiments.cli import main
+
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    main()

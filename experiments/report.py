@@ -160,9 +160,15 @@ def _template() -> jinja2.Template:
     loader = jinja2.FileSystemLoader(os.path.join(os.path.dirname(__file__), "templates"))
     environment = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)
     environment.filters["code"] = _code
+    environment.filters["words"] = _words
     return environment.get_template("report.html.j2")
 
 
 def _code(text: str) -> Markup:
     """`this` as code."""
     return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", str(escape(text))))
+
+
+def _words(text: str) -> Markup:
+    """Broken at spaces only, where a browser would also break "1e-6" in two."""
+    return Markup(" ").join(Markup('<span class="word">{}</span>').format(word) for word in text.split(" "))
