@@ -295,18 +295,33 @@ def test_parse():
     }
 
 
-@pytest.mark.parametrize("jobs", ["1", "2"])
-def test_interrupted_by_ctrl_c_it_exits_130_and_resumes(tmp_path, jobs):
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="looks into /proc")
+def test_ctrl_c_while_it_still_imports_is_one_line(tmp_path):
+    command = [sys.executable, "-m", "experiments", "run", STUDY, "--out", str(tmp_path / "out")]
+    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    while "libtorch" not in Path(f"/proc/{process.pid}/maps").read_text():
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=60)
+    assert (process.returncode, stderr) == (130, "interrupted, nothing ran\n")
+
+
+@pytest.mark.parametrize(("jobs", "how"), [("1", signal.SIGINT), ("2", signal.SIGINT), ("2", signal.SIGTERM)])
+def test_interrupted_it_exits_130_and_resumes(tmp_path, jobs, how):
     command = [sys.executable, "-m", "experiments", "run", STUDY, "--tier", "smoke", "--out", str(tmp_path), "--jobs", jobs]
     process = subprocess.Popen([*command, "--set", "delay=0.15"], cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True)
     deadline = time.monotonic() + 60
     while not any((tmp_path / "runs").glob("*/status.json")) and time.monotonic() < deadline:
         time.sleep(0.05)
     time.sleep(0.3)
-    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the whole group
+    if how == signal.SIGINT:
+        os.killpg(process.pid, how)  # as a terminal does: to the whole group
+    else:
+        process.send_signal(how)
     _, stderr = process.communicate(timeout=60)
     assert process.returncode == 130, stderr
-    assert "go on with: python -m experiments resume" in stderr
+    assert stderr.startswith("interrupted; go on with: python -m experiments resume")
+    assert len(stderr.splitlines()) == 1
     folders = list(Store(tmp_path).folders())
     assert any(folder.summary() is None for folder in folders)
     result = invoke("resume", "--out", tmp_path, "--jobs", 1)
