@@ -12,7 +12,7 @@ import os
 import signal
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -28,9 +28,9 @@ from rich.table import Table as RichTable
 from experiments.backends import find_backend
 from experiments.engine import Engine
 from experiments.report import sections, write_report
-from experiments.requests import RequestWarning, lost_requests, read_requests
+from experiments.requests import RequestWarning, read_requests
 from experiments.runner import Outcome, steps_of
-from experiments.spec import Spec, load_recipe
+from experiments.spec import Spec, load_recipe, one_line
 from experiments.store import CorruptFileWarning, Store, StoreError
 from experiments.study import Plan, find_study, study_classes
 from experiments.task import task_classes
@@ -122,18 +122,18 @@ def resume(jobs: Jobs = CORES, backend: BackendName = "local", out: Out = Path("
         find_backend(backend)
         store = existing_store(out)
     engines = []
-    left = tell_lost(store)
-    requests = read_requests(store)
+    requests, unusable = read_requests(store)
+    left = tell_unusable(unusable)
     with store_errors(), interruptible(out):
         for request in requests:
             try:
                 engine = Engine([find_study(name) for name in request.studies], request.plan, store, backend, jobs)
                 engine.check()
                 engines.append(engine)
-            except (ImportError, TypeError, ValueError) as error:
+            except Exception as error:  # whatever a study or recipe of one's own may raise
                 left = True
-                studies = ", ".join(request.studies)
-                errors.print(f"[red]error[/red]: {studies} cannot go on here: {escape(str(error))}", soft_wrap=True, highlight=False)
+                text = f"{', '.join(request.studies)} cannot go on here: {one_line(error)}"
+                errors.print(f"[red]error[/red]: {escape(text)}", soft_wrap=True, highlight=False)
         failed = go(engines, as_json)
     if failed or left:
         raise typer.Exit(FAILED)
@@ -145,7 +145,7 @@ def status(out: Out = Path("runs"), as_json: AsJson = False) -> None:
     with usage_errors():
         store = existing_store(out)
     states: dict[str, int] = {}
-    problems = [{"run": f"plans/{name}", "error": LOST} for name in lost_requests(store)]
+    problems = [{"run": f"plans/{name}", "error": text} for name, text in read_requests(store)[1].items()]
     for folder in store.folders():
         found = folder.status()
         state = found.get("state", "never started")
@@ -174,8 +174,9 @@ def report(
     with usage_errors():
         wanted = {type(find_study(name)) for name in studies or ()}
         store = existing_store(out)
-    lost = tell_lost(store)
-    found = sections(store, read_requests(store), wanted)
+    requests, unusable = read_requests(store)
+    found = sections(store, requests, wanted)
+    left = tell_unusable(unusable)
     with usage_errors():
         if not found:
             raise ValueError(f"the store {out} holds no such study; `python -m experiments run` comes first")
@@ -192,7 +193,7 @@ def report(
         console.print(f"{'':17}{escape(claim['ours'])}", style="dim", highlight=False, soft_wrap=True)
     if not as_json:
         console.print(f"page: {path}", soft_wrap=True, highlight=False)
-    if lost:
+    if left:
         raise typer.Exit(FAILED)
 
 
@@ -253,21 +254,17 @@ def show_dry_run(engine: Engine, as_json: bool) -> None:
     console.print(table)
 
 
-LOST = "what was asked is lost; repeat its `run` command: what has finished is kept and not run again"
-
-
 def existing_store(out: Path) -> Store:
     if not ((out / "plans").is_dir() or (out / "runs").is_dir()):
         raise ValueError(f"there is no store at {out}; `python -m experiments run` comes first")
     return Store(out)
 
 
-def tell_lost(store: Store) -> bool:
-    """Name the requests that were corrupt; whether there are any."""
-    read_requests(store)  # sets aside those that were not yet
-    for name in (lost := lost_requests(store)):
-        errors.print(f"[red]error[/red]: {store.root}/plans/{name}: {LOST}", soft_wrap=True, highlight=False)
-    return bool(lost)
+def tell_unusable(requests: Mapping[str, str]) -> bool:
+    """Whether there are any."""
+    for name, text in requests.items():
+        errors.print(f"[red]error[/red]: plans/{name}: {escape(text)}", soft_wrap=True, highlight=False)
+    return bool(requests)
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from markupsafe import Markup, escape
 from experiments.claims import NO_RESULTS, Claim
 from experiments.requests import Request, RequestWarning
 from experiments.results import Results
-from experiments.spec import RecipeError
+from experiments.spec import RecipeError, one_line
 from experiments.store import Store, write_whole
 from experiments.study import TIERS, Plan, Study, find_study
 
@@ -72,8 +72,8 @@ def sections(store: Store, requests: Sequence[Request], wanted: Collection[type[
     for (name, _), asked in found.items():
         try:
             study = find_study(name)
-        except (ImportError, ValueError) as error:
-            warnings.warn(str(error), RequestWarning, stacklevel=2)
+        except Exception as error:  # whatever a study of one's own may raise
+            warnings.warn(f"study {name!r} is left out: {one_line(error)}", RequestWarning, stacklevel=2)
             continue
         if not wanted or type(study) in wanted:
             results = Results.gather(store, [request.trials.get(name, ()) for request in asked])

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from experiments.store import Store
 from experiments.study import Plan
 
-__all__ = ["Request", "RequestWarning", "lost_requests", "read_requests"]
+__all__ = ["Request", "RequestWarning", "read_requests"]
+
+REPEAT = "repeat its `run` command: what has finished is kept and not run again"
 
 
 class RequestWarning(UserWarning):
-    """A request of the store that cannot be used here."""
+    """A part of a request that cannot be shown here."""
 
 
 @dataclass(frozen=True)
@@ -43,22 +44,19 @@ class Request:
         store.write_json(f"plans/{name}.json", {**asked, "trials": self.trials})
 
 
-def read_requests(store: Store) -> list[Request]:
-    """Every request of the store, the one asked first first; one that cannot be read is left out with a warning."""
-    found = []
-    for path in sorted((store.root / "plans").glob("*.json"), key=lambda path: path.stat().st_mtime):
+def read_requests(store: Store) -> tuple[list[Request], dict[str, str]]:
+    """Every request of the store that can be read, the one asked first first; and of the others the file and what to do."""
+    folder = store.root / "plans"
+    found: list[Request] = []
+    unusable: dict[str, str] = {}
+    for path in sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime):
         content = store.read_json(f"plans/{path.name}")
-        if content is None:
-            continue  # it was set aside, with a warning
         try:
-            plan = Plan.from_json(content["plan"])
-            found.append(Request(content["studies"], plan, content.get("trials", {})))
+            if content is not None:  # else it was set aside just now
+                found.append(Request(content["studies"], Plan.from_json(content["plan"]), content.get("trials", {})))
         except (KeyError, TypeError, ValueError) as error:
-            warnings.warn(f"{path}: no request of this version ({error})", RequestWarning, stacklevel=2)
-    return found
-
-
-def lost_requests(store: Store) -> list[str]:
-    """Files of requests that were corrupt and that nobody has repeated since."""
-    aside = sorted((store.root / "plans").glob("*.json.corrupt-*"))
-    return [path.name for path in aside if not path.with_name(path.name.partition(".corrupt-")[0]).exists()]
+            unusable[path.name] = f"not of this version ({error}); {REPEAT}"
+    for path in sorted(folder.glob("*.json.corrupt-*")):
+        if not path.with_name(path.name.partition(".corrupt-")[0]).exists():  # or it was repeated since
+            unusable[path.name] = f"what was asked is lost; {REPEAT}"
+    return found, unusable

@@ -182,7 +182,7 @@ def test_an_arm_is_never_a_mixture(tmp_path, monkeypatch):
     run_tiny(tmp_path, "--optimizers", "spherenorm_edited:mine", "--seeds", "0:3")
     write(0.25)  # of another length: Python may take an edit within one second for the same file
     run_tiny(tmp_path, "--optimizers", "sgd,spherenorm_edited:mine", "--seeds", "0:2")
-    both = sections(Store(tmp_path), read_requests(Store(tmp_path)))[0].results
+    both = sections(Store(tmp_path), read_requests(Store(tmp_path))[0])[0].results
     own = both.arm("spherenorm_edited:mine as SGD")
     assert len(own) == 2
     assert len({item.folder.config()["rule"] for item in own}) == 1
@@ -221,10 +221,10 @@ def test_resume_goes_through_all_requests(tmp_path):
     run_tiny(tmp_path, "--optimizers", "spherenorm_tiny:raising", "--seeds", "1")
     for tier in ("smale", "smoke"):  # as another version might have written it, and a good one
         Request([STUDY], SimpleNamespace(to_json=lambda tier=tier: {**Plan("smoke").to_json(), "tier": tier})).save(Store(tmp_path))
-    with pytest.warns(UserWarning, match="no request of this version"):
-        result = invoke("resume", "--out", tmp_path, "--jobs", 1, "--json")
+    result = invoke("resume", "--out", tmp_path, "--jobs", 1, "--json")
     assert result.exit_code == 1
-    told = json.loads(result.output)
+    assert "not of this version (no tier is named 'smale'; did you mean small or smoke?); repeat its `run` command" in result.stderr
+    told = json.loads(result.stdout)
     assert told["studies"] == {"tiny": 6}
     assert list(told["failed"].values()) == ["RuntimeError: this recipe gave up"]
 
