@@ -26,6 +26,9 @@ Values = Mapping[int, float]
 NOISE = 1e-9
 """A difference of this size between two scores is rounding."""
 
+NO_RESULTS = "no results"
+"""Our number where no run has one."""
+
 MIN_SEEDS = 3
 PERFORMANCE_SEEDS = 10
 
@@ -143,7 +146,7 @@ def holds(text: str, good: bool, ours: str, *, source: str, paper: str = "", see
 
 def missing(text: str, source: str) -> Claim:
     """A claim whose runs are not there."""
-    return Claim(text, source, "inconclusive", "no results")
+    return Claim(text, source, "inconclusive", NO_RESULTS)
 
 
 def _verdict(low: float, high: float, relation: str, bound: float) -> Outcome:
@@ -158,7 +161,7 @@ def _verdict(low: float, high: float, relation: str, bound: float) -> Outcome:
 
 def _shown(numbers: Sequence[float], low: float, high: float, unit: str, what: str) -> str:
     if not numbers:
-        return "no results"
+        return NO_RESULTS
     mean = float(np.mean(numbers))
     times = "× " if what == "ratio" else ""
     sign = "+" if what == "difference" else ""

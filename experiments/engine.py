@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import statistics
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field, replace
 
 from experiments.backends import find_backend
+from experiments.requests import Request
 from experiments.results import Results, Trial
 from experiments.runner import CHECKPOINT_SECONDS, Outcome, check, execute, steps_of
 from experiments.spec import Spec
@@ -64,21 +64,27 @@ class Engine:
     def _asked(self, study: Study, results: Results) -> list[Trial]:
         return self.plan.apply(study.trials(self.plan, results), study.settings)
 
-    def missing(self, skip: set[str] = frozenset()) -> list[Spec]:  # type: ignore[assignment]
-        """What is still to be run, each once."""
-        found: dict[str, Spec] = {}
+    def ask(self, skip: Collection[str] = ()) -> list[Spec]:
+        """Note in the store what is asked for, as far as it is known now. What of it is still to be run, each once."""
+        asked: dict[str, list[tuple[str, str]]] = {}
+        missing: dict[str, Spec] = {}
         for study in self.studies:
             trials, results = self.trials(study)
-            done = {item.spec.id for item in results}
-            found |= {trial.spec.id: trial.spec for trial in trials if trial.spec.id not in done and trial.spec.id not in skip}
-        return list(found.values())
+            asked[_reference(study)] = [(trial.arm, trial.spec.id) for trial in trials]
+            done = {item.run for item in results if item.folder.whole()}
+            missing |= {trial.spec.id: trial.spec for trial in trials if trial.spec.id not in done and trial.spec.id not in skip}
+        Request(list(asked), self.plan, asked).save(self.store)
+        return list(missing.values())
 
     def check(self) -> None:
         """Raises ValueError or TypeError for what is wrong with the first round of runs, before anything runs."""
         find_backend(self.backend)
+        checked: list[Spec] = []
         for study in self.studies:
             for trial in self._asked(study, Results([])):
-                check(trial.spec)
+                if (spec := replace(trial.spec, seed=0)) not in checked:
+                    check(spec)
+                    checked.append(spec)
 
     def run(self, progress: Callable[[Outcome, Spec, int, int, float], None]) -> Report:
         """Run what is missing until nothing is, or until what is missing has failed.
@@ -87,9 +93,8 @@ class Engine:
             progress: called after each run with its outcome, its spec, how many of this round have ended and how many
                 there are, and the estimated seconds that the rest of the round will take.
         """
-        self.save_plan()
         report, backend = Report(), find_backend(self.backend)
-        while missing := self.missing(skip={outcome.id for outcome in report.failed}):
+        while missing := self.ask(skip={outcome.id for outcome in report.failed}):
             specs = {spec.id: spec for spec in missing}
             costs = self.estimate(missing)
             clock = _Clock(sum(costs.values()), self.jobs)
@@ -116,12 +121,6 @@ class Engine:
                 measured.setdefault(_kind(spec), []).append(status["seconds"] / steps_of(spec))
         guess = {kind: statistics.median(values) for kind, values in measured.items()}
         return {spec.id: steps_of(spec) * guess.get(_kind(spec), _first_guess(spec)) for spec in specs}
-
-    def save_plan(self) -> None:
-        """Note in the store what was asked for, so that `resume` and `report` know it."""
-        request = {"studies": [_reference(study) for study in self.studies], "plan": self.plan.to_json()}
-        name = hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()[:12]
-        self.store.write_json(f"plans/{name}.json", request)
 
 
 class _Clock:

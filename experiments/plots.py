@@ -54,13 +54,13 @@ def base(x: str, y: str, *, log_x: bool = False, log_y: bool = False) -> go.Figu
     figure = go.Figure()
     figure.update_layout(
         margin={"l": 60, "r": 15, "t": 15, "b": 45},
-        legend={"orientation": "h", "y": -0.22, "yanchor": "top", "x": 0},
+        legend={"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom", "x": 0},
         hovermode="closest",
         paper_bgcolor="rgba(0,0,0,0)",
         plot_bgcolor="rgba(0,0,0,0)",
     )
-    figure.update_xaxes(title=x, type="log" if log_x else "linear")
-    figure.update_yaxes(title=y, type="log" if log_y else "linear")
+    figure.update_xaxes(title=x, type="log" if log_x else "linear", exponentformat="power")
+    figure.update_yaxes(title=y, type="log" if log_y else "linear", exponentformat="power")
     return figure
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +32,11 @@ class Result:
     spec: Spec
     summary: dict[str, Any]
     folder: RunFolder
+
+    @property
+    def run(self) -> str:
+        """The name of its folder."""
+        return self.folder.path.name
 
     @property
     def diverged(self) -> bool:
@@ -66,6 +72,24 @@ class Results:
             if summary is not None:
                 items.append(Result(trial.arm, trial.spec, summary, folder))
         return cls(items, planned=len(trials))
+
+    @classmethod
+    def gather(cls, store: Store, requests: Iterable[Sequence[tuple[str, str]]]) -> Results:
+        """What the store holds of all these requests, each a list of arms and runs, as one.
+
+        Seeds and arms add up. Where a later request has an arm with other runs than an earlier one (another learning rate was
+        best, or the recipe was edited since), its own stand alone: an arm is never a mixture.
+        """
+        arms: dict[str, dict[str, Result | None]] = {}
+        for request in requests:
+            asked: dict[str, dict[str, Result | None]] = {}
+            for arm, run in request:
+                asked.setdefault(arm, {})[run] = _recorded(store, arm, run)
+            for arm, runs in asked.items():
+                known = arms.get(arm, {})
+                before, now = _but_for_the_seed(known), _but_for_the_seed(runs)
+                arms[arm] = {**known, **runs} if before <= now or now <= before else runs
+        return cls([item for runs in arms.values() for item in runs.values() if item is not None], sum(map(len, arms.values())))
 
     def __iter__(self) -> Iterator[Result]:
         return iter(self.items)
@@ -119,3 +143,15 @@ class Results:
         shortest = min((len(row) for row in rows), default=0)
         steps = np.array([step for step, _ in rows[0][:shortest]]) if rows else np.array([])
         return steps, np.array([[value for _, value in row[:shortest]] for row in rows], dtype=float)
+
+
+def _recorded(store: Store, arm: str, run: str) -> Result | None:
+    folder = store.run(run)
+    summary, config = folder.summary(), folder.config()
+    return None if summary is None or config is None else Result(arm, Spec.from_json(config), summary, folder)
+
+
+def _but_for_the_seed(runs: Mapping[str, Result | None]) -> set[str]:
+    """The different configurations, sources included, of an arm's results."""
+    configs = [item.folder.config() or {} for item in runs.values() if item is not None]
+    return {json.dumps({**config, "seed": None}, sort_keys=True) for config in configs}

@@ -6,6 +6,7 @@ step), so that a checkpoint holds all there is: model, optimizer and step.
 
 from __future__ import annotations
 
+import json
 import socket
 import time
 import traceback
@@ -17,7 +18,7 @@ import torch
 from torch.utils._pytree import tree_map
 
 from experiments.probes import PROBES
-from experiments.spec import SCHEDULES, Spec, nearest
+from experiments.spec import SCHEDULES, Spec, nearest, one_line
 from experiments.store import Busy, RunFolder, Store, StoreError
 from experiments.task import Measurement, PureTask, Task, find_task
 from experiments.training import steps_per_epoch, train
@@ -64,6 +65,10 @@ def execute(spec: Spec, root: Path | str, *, checkpoint_seconds: float = CHECKPO
     try:
         with folder.lock(wait):
             if (summary := folder.summary()) is not None:
+                if folder.config() is None:
+                    folder.write_config(spec.config)
+                if not folder.status():
+                    folder.write_status(_state(summary))
                 return Outcome(spec.id, _state(summary), cached=True)
             about = {"host": socket.gethostname(), "started": time.time()}
             folder.write_config(spec.config)
@@ -99,14 +104,15 @@ def check(spec: Spec) -> None:
     """Find what is wrong with a spec without running it.
 
     Raises:
-        ValueError, TypeError: an unknown task, option, recipe, hyper-parameter or probe, or a value outside its interval.
+        ValueError, TypeError: an unknown task, option, recipe, hyper-parameter or probe, or a value that does not fit.
     """
+    spec.rule()
     task = find_task(spec.task, spec.options)
     try:
-        spec.rule()
-    except (ValueError, TypeError) as error:
-        given = ", ".join(f"{name}={value}" for name, value in spec.hyper_parameters.items())
-        raise type(error)(f"{error} ({spec.recipe}: {given})") from error
+        task.check()
+    except Exception as error:  # whatever a task of one's own may raise
+        given = ", ".join(f"{name}={json.dumps(value)}" for name, value in spec.options.items())
+        raise ValueError(f"task {spec.task!r} with {given or 'its defaults'}: {one_line(error)}") from error
     for probe in spec.probes:
         if probe not in PROBES:
             raise ValueError(f"no probe is named {probe!r}; {nearest(probe, PROBES)}")

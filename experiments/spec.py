@@ -15,10 +15,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from typing import Any
 
-from spherenorm.registry import build, defaults, find_recipe
+from experiments.typed import fits, hints_of
+from spherenorm.registry import Recipe, build, defaults, find_recipe
 from spherenorm.rule import Rule
 
-__all__ = ["SCHEDULES", "Spec", "locate", "nearest", "source_digest"]
+__all__ = ["SCHEDULES", "RecipeError", "Spec", "load_recipe", "locate", "nearest", "one_line", "source_digest"]
 
 FORMAT = 1
 """Part of every hash; raise it when the runner changes what a run computes, and every run is computed anew."""
@@ -92,7 +93,7 @@ class Spec:
         Raises:
             ValueError, TypeError: an unknown recipe or hyper-parameter, or a value outside its interval.
         """
-        function = find_recipe(self.recipe)
+        function = load_recipe(self.recipe)
         known = defaults(function)
         for name in self.hyper_parameters:
             if name not in known:
@@ -100,7 +101,16 @@ class Spec:
         if self.schedule != "constant" and "lr" not in known:
             raise ValueError(f"recipe {self.recipe!r} has no lr for the schedule {self.schedule!r}; use schedule=constant")
         points = self.points
-        return build(function, {name: value[0] if name in points else value for name, value in self.hyper_parameters.items()})
+        hints = hints_of(function, known)
+        for name, value in self.hyper_parameters.items():
+            if not all(fits(single, hints[name]) for single in (value if name in points else [value])):
+                raise ValueError(f"{name}={json.dumps(value)} is no value for recipe {self.recipe!r}; one is {_shown(known[name])}")
+        first = {name: value[0] if name in points else value for name, value in self.hyper_parameters.items()}
+        try:
+            return build(function, first)
+        except Exception as error:  # whatever a recipe of one's own may raise
+            given = ", ".join(f"{name}={json.dumps(value)}" for name, value in first.items())
+            raise ValueError(f"recipe {self.recipe!r} with {given or 'its defaults'}: {one_line(error)}") from error
 
     def fingerprints(self) -> dict[str, Any]:
         """What the fields do not say: the sources behind the names, and the data."""
@@ -110,7 +120,7 @@ class Spec:
         rule = self.rule()
         return {
             "format": FORMAT,
-            "recipe_source": source_digest(find_recipe(self.recipe)),
+            "recipe_source": source_digest(load_recipe(self.recipe)),
             # The rule as built shows helper functions' doing, too: its repr is the whole composition with all its numbers.
             "rule": re.sub(r" at 0x[0-9a-f]+", "", repr(rule)),
             "rule_source": _digest(sorted({source_digest(cls) for cls in _rule_classes(rule)})),
@@ -149,6 +159,29 @@ def source_digest(thing: Any) -> str:
 @functools.lru_cache(maxsize=64)
 def _data_fingerprint(task: Any) -> str:
     return task.fingerprint()  # type: ignore[no-any-return]
+
+
+class RecipeError(ValueError):
+    """There is no such recipe, or its module cannot be imported."""
+
+
+def load_recipe(name: str) -> Recipe:
+    """The recipe called `name`; RecipeError, which names it, for whatever is wrong with it or its module."""
+    try:
+        return find_recipe(name)
+    except Exception as error:  # whatever a module of one's own may raise
+        text = str(error)
+        raise RecipeError(text if repr(name) in text else f"recipe {name!r}: {one_line(error)}") from error
+
+
+def one_line(error: BaseException) -> str:
+    """The first line of an error's message, with its kind where the message alone says little."""
+    text = str(error).strip().partition("\n")[0]
+    return text if isinstance(error, ValueError) and text else f"{type(error).__name__}: {text}"
+
+
+def _shown(value: Any) -> str:
+    return "of its own choice" if value is inspect.Parameter.empty else json.dumps(value, default=str)
 
 
 def nearest(name: str, known: Any) -> str:

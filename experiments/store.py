@@ -54,7 +54,11 @@ class Store:
 
     def folder(self, spec: Spec) -> RunFolder:
         """The folder of a run, which need not exist yet."""
-        return RunFolder(self.root / "runs" / spec.id)
+        return self.run(spec.id)
+
+    def run(self, name: str) -> RunFolder:
+        """The folder of the run of that name."""
+        return RunFolder(self.root / "runs" / name)
 
     def folders(self) -> Iterator[RunFolder]:
         """Every run in the store, by name."""
@@ -127,6 +131,10 @@ class RunFolder:
                 (self.path / "summary.json").unlink()  # of a result whose curves are gone: it is computed anew
                 return None
         return summary  # type: ignore[no-any-return]
+
+    def whole(self) -> bool:
+        """Whether a finished run still has what tells what it was and how it ended."""
+        return self.config() is not None and bool(self.status())
 
     def finish(self, summary: Mapping[str, Any], files: Iterable[str]) -> None:
         """Write the result; it vouches for `files` by their checksums."""
@@ -236,7 +244,7 @@ def _read_json(path: Path) -> Any:
 def _read_bytes(path: Path) -> bytes | None:
     try:
         return path.read_bytes()
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import json
 import pkgutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -17,9 +18,9 @@ from typing import Any, ClassVar
 from experiments.claims import Claim
 from experiments.plots import Picture
 from experiments.results import Results, Trial
-from experiments.spec import Spec, locate, nearest
+from experiments.spec import Spec, load_recipe, locate, nearest
 from experiments.task import Budget, Task, find_task
-from spherenorm.registry import defaults, find_recipe
+from spherenorm.registry import defaults
 
 __all__ = ["TIERS", "Plan", "Study", "Table", "find_study", "study_classes"]
 
@@ -48,6 +49,18 @@ class Plan:
         if self.tier not in TIERS:
             raise ValueError(f"no tier is named {self.tier!r}; {nearest(self.tier, TIERS)}")
 
+    @property
+    def setting(self) -> Plan:
+        """The plan without its choice of optimizers and seeds: results under one setting belong together."""
+        return replace(self, seeds=None, optimizers=None)
+
+    @property
+    def departures(self) -> list[str]:
+        """What of the setting is not the default, in words."""
+        words = [] if self.tier == Plan.tier else [self.tier]
+        words += [] if self.device == Plan.device else [self.device]
+        return words + [f"{name}={value if isinstance(value, str) else json.dumps(value)}" for name, value in sorted(self.settings.items())]
+
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
@@ -70,9 +83,10 @@ class Plan:
         chosen = list(trials) if self.optimizers is None else _with_optimizers(trials, self.optimizers)
         used: set[str] = set()
         result = [Trial(trial.arm, self._set(replace(trial.spec, device=self.device), used)) for trial in chosen]
+        result = _without_repetitions(result)
         for name in self.settings:
             if chosen and name not in used and name not in own:
-                known = {*_SETTABLE, *own}.union(*((*_options(t.spec), *defaults(find_recipe(t.spec.recipe))) for t in chosen))
+                known = {*_SETTABLE, *own}.union(*((*_options(t.spec), *defaults(load_recipe(t.spec.recipe))) for t in chosen))
                 raise ValueError(f"no run has a setting {name!r}; {nearest(name, sorted(known))}")
         return result
 
@@ -83,7 +97,7 @@ class Plan:
                 direct[name] = value
             elif name in _options(spec):
                 options[name] = value
-            elif name in defaults(find_recipe(spec.recipe)):
+            elif name in defaults(load_recipe(spec.recipe)):
                 hyper_parameters[name] = value
             else:
                 continue
@@ -106,16 +120,29 @@ def _with_optimizers(trials: Sequence[Trial], wanted: Sequence[str]) -> list[Tri
         own = [trial for trial in trials if trial.spec.recipe == name]
         mark = f"{name} as "
         if all(trial.arm.startswith(mark) for trial in own):  # what a later stage made of stand-ins, or nothing
-            known = set(defaults(find_recipe(name)))
+            known = set(defaults(load_recipe(name)))
             candidates = [trial for trial in trials if trial.spec.recipe != name and " as " not in trial.arm]
             recipes = list(dict.fromkeys(trial.spec.recipe for trial in candidates))
-            kin = max(recipes, key=lambda recipe: len(known & set(defaults(find_recipe(recipe)))), default=None)
+            kin = max(recipes, key=lambda recipe: len(known & set(defaults(load_recipe(recipe)))), default=None)
             for trial in candidates:
                 if trial.spec.recipe == kin:
                     kept = {key: value for key, value in trial.spec.hyper_parameters.items() if key in known}
                     chosen.append(Trial(mark + trial.arm, replace(trial.spec, recipe=name, hyper_parameters=kept)))
         chosen += own
     return chosen
+
+
+def _without_repetitions(trials: Sequence[Trial]) -> list[Trial]:
+    """A recipe that lacks the hyper-parameter in which two arms differ stands in for both by the same runs: one arm is enough."""
+    kept: list[Trial] = []
+    standing_in: list[Spec] = []
+    for trial in trials:
+        if trial.arm.startswith(f"{trial.spec.recipe} as "):
+            if trial.spec in standing_in:
+                continue
+            standing_in.append(trial.spec)
+        kept.append(trial)
+    return kept
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import inspect
+import json
 import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -16,8 +17,10 @@ from typing import Any, ClassVar, Literal, NamedTuple, get_args, get_origin, get
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map
 
 from experiments.spec import Spec, locate, nearest
+from experiments.typed import fits
 from spherenorm.functional import Sweep
 
 __all__ = ["Budget", "Measurement", "PureTask", "Split", "Splits", "Task", "find_task", "generator", "stream", "task_classes"]
@@ -53,6 +56,9 @@ class _Named:
         """A hash of the data."""
         raise NotImplementedError
 
+    def check(self) -> None:
+        """Raise whatever a run would for options that make no sense: `find_task` only knows their types."""
+
 
 class Task(_Named):
     """A torch module trained on batches. Subclasses are frozen dataclasses; a field is an option."""
@@ -79,6 +85,10 @@ class Task(_Named):
     def audit_inputs(self) -> tuple[Tensor, ...]:
         """A batch for the audit of which weights are scale-invariant."""
         return tuple(x[:64] for x in self.data().train[:-1])
+
+    def check(self) -> None:
+        with torch.random.fork_rng(devices=[]):
+            self.loss(self.model(), tuple(x[:8] for x in self.data().train))
 
     def fingerprint(self) -> str:
         digest = hashlib.sha256()
@@ -110,6 +120,11 @@ class PureTask(_Named):
     def summarize(self, start: dict[str, Tensor], swept: Sweep) -> tuple[dict[str, Any], dict[str, Any]]:
         """The summary (lists over points, JSON) and the arrays to keep (numpy), of a finished sweep."""
         raise NotImplementedError
+
+    def check(self) -> None:
+        batches = self.batches((0,))
+        batch = () if batches is None else (tree_map(lambda x: x[0], batches(0)),)
+        self.loss({name: value[0] for name, value in self.start((0,)).items()}, *batch)
 
     def fingerprint(self) -> str:
         return "none"
@@ -160,6 +175,8 @@ def find_task(name: str, options: Mapping[str, Any] | None = None) -> AnyTask:
         choices = get_args(hints[option]) if get_origin(hints[option]) is Literal else ()
         if choices and value not in choices:
             raise ValueError(f"task {name!r}: {option} is one of {', '.join(map(str, choices))}, got {value!r}")
+        if not fits(value, hints[option]):
+            raise ValueError(f"{option}={json.dumps(value)} is no value for task {name!r}; one is {json.dumps(getattr(cls, option, None))}")
     return cls(**given)
 
 

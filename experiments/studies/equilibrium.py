@@ -10,9 +10,9 @@ from typing import Any
 from experiments.claims import Claim, sample
 from experiments.plots import Picture, base, color_of, short
 from experiments.results import Result, Results, Trial
-from experiments.spec import Spec
+from experiments.spec import Spec, load_recipe
 from experiments.study import Plan, Study, Table
-from spherenorm.registry import defaults, find_recipe
+from spherenorm.registry import defaults
 
 __all__ = ["Equilibrium", "predicted"]
 
@@ -33,7 +33,7 @@ def predicted(recipe: str, hyper_parameters: Mapping[str, Any]) -> float:
     that it is sqrt(2 eta lambda'), lambda' being the decay that reaches an invariant weight: ratio lambda / (1 - beta) for
     SGDP and ratio lambda for AdamP.
     """
-    values = {**defaults(find_recipe(recipe)), **hyper_parameters}
+    values = {**defaults(load_recipe(recipe)), **hyper_parameters}
     values |= dict(zip(("beta1", "beta2"), values.get("betas", ()), strict=False))
     law = _law_of(recipe)
     return math.sqrt(float(law.subs({symbol: values[symbol.name] for symbol in law.free_symbols})))
@@ -44,7 +44,7 @@ def _law_of(recipe: str) -> Any:
     from theory.equilibrium import equilibrium
 
     # The closed form of a preconditioned recipe needs eps = 0, that of SGD its default without Nesterov's step.
-    given = {"eps": 0.0} if "betas" in defaults(find_recipe(recipe)) else {}
+    given = {"eps": 0.0} if "betas" in defaults(load_recipe(recipe)) else {}
     return equilibrium(recipe, **given).squared_rotation
 
 

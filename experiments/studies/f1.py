@@ -139,7 +139,7 @@ def _animation(items: list[Result]) -> Picture:
     figure.update_layout(
         updatemenus=[{**buttons, "buttons": [play, pause], "showactive": False}],
         sliders=[{**slider, "minorticklen": 0, "font": {"size": 9}}],
-        legend={"y": 1.0, "x": 1.0, "xanchor": "right", "yanchor": "top", "orientation": "v"},
+        legend={"yref": "paper", "y": 1.0, "x": 1.0, "xanchor": "right", "yanchor": "top", "orientation": "v"},
         margin={"t": 50},
     )
     figure.update_yaxes(scaleanchor="x", scaleratio=1)

@@ -188,9 +188,9 @@ def _sphere(items: list[Result]) -> Picture:
         shown = True if item.arm in ("GDM", "GDP") else "legendonly"
         style = {"mode": "lines", "line": {"color": color_of(item.spec.recipe), "width": 5, "dash": _dash(item.arm)}}
         figure.add_scatter3d(x=xs, y=ys, z=zs, name=item.arm, visible=shown, **style)
-    for name, angles, color in (("start", (-2.0, 2.0), "#222222"), ("optimum", (1.0, 1.0), "#00a000")):
+    for name, angles, color in (("start", (-2.0, 2.0), "#f2b705"), ("optimum", (1.0, 1.0), "#00a000")):
         point = 1.02 * toy.point(*angles)
-        marker = {"size": 6, "color": color}
+        marker = {"size": 7, "color": color, "line": {"color": "#222222", "width": 2}}
         figure.add_scatter3d(x=[point[0]], y=[point[1]], z=[point[2]], name=name, mode="markers", marker=marker)
     axis = {"showticklabels": False, "title": {"text": ""}, "showgrid": False, "zeroline": False}
     camera = {"eye": {"x": 0.1, "y": 0.45, "z": 1.55}, "up": {"x": 0, "y": 1, "z": 0}}

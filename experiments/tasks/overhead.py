@@ -14,6 +14,7 @@ from torch.nn.functional import cross_entropy
 from experiments.spec import Spec
 from experiments.task import Budget, Measurement, find_task
 from spherenorm.optim import torch_optimizer
+from spherenorm.registry import find_recipe
 
 __all__ = ["Overhead"]
 
@@ -38,6 +39,10 @@ class Overhead(Measurement):
 
     name = "overhead"
     tiers = {"smoke": Budget(4), "small": Budget(60), "full": Budget(300)}  # noqa: RUF012
+
+    def check(self) -> None:
+        find_recipe(self.baseline)
+        find_task("digits", {"width": self.width}).check()
 
     def measure(self, spec: Spec) -> dict[str, Any]:
         digits = find_task("digits", {"width": self.width})

@@ -121,3 +121,10 @@ def exploding(lr=0.1):
 def careful(lr=0.1, momentum=0.9, delta=0.1):
     """A recipe that no study lists."""
     return sn.chain(r.HeavyBall(momentum), r.ScaleInvarianceTest(delta), r.RadialProjection(), r.StepSize(lr))
+
+
+def picky(lr=0.1, size=1):
+    """Raises what no command line expects."""
+    if size != 1:
+        raise KeyError(f"no size {size}")
+    return sn.chain(r.StepSize(lr))

@@ -1,20 +1,29 @@
 """The command line: what it prints, what it exits with, and that it can be interrupted."""
 
+import importlib
 import json
+import linecache
 import os
 import re
 import signal
 import subprocess
 import sys
 import time
+import warnings
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from spherenorm_tiny import tiny_spec
 from typer.testing import CliRunner
 
-from experiments.__main__ import app, parse_seeds, parse_settings
+from experiments.cli import app, parse_seeds, parse_settings
+from experiments.engine import Engine
+from experiments.report import sections
+from experiments.requests import Request, read_requests
+from experiments.results import Results
 from experiments.store import Store
+from experiments.study import Plan, find_study
 
 ROOT = Path(__file__).parents[2]
 STUDY = "spherenorm_tiny:TinyStudy"
@@ -41,7 +50,7 @@ def test_run_status_report_resume(tmp_path):
     assert "0 runs now" in resumed.output
     written = invoke("report", "--out", tmp_path)
     assert written.exit_code == 0
-    assert "tiny: SGDP's norm is smaller" in written.output
+    assert "tiny (smoke): SGDP's norm is smaller" in written.output
     claims = json.loads(invoke("report", "--out", tmp_path, "--json").output)["claims"]
     assert claims[0]["outcome"] == "inconclusive"  # two seeds
 
@@ -85,15 +94,166 @@ def test_list():
         (("run", STUDY, "--set", "momentun=0.5"), "no run has a setting 'momentun'; did you mean momentum"),
         (("run", STUDY, "--set", "momentum"), "give key=value"),
         (("run", STUDY, "--set", "epochs=many"), "epochs must be an integer"),
-        (("run", STUDY, "--jobs", "0"), "--jobs"),
+        (("run", STUDY, "--set", "scale=x"), "scale=\"x\" is no value for task 'spherenorm_tiny:Tiny'; one is 1.0"),
+        (("run", "t1", "--tier", "smoke", "--set", "width=-3"), "task 'digits' with width=-3: "),
+        (("run", "t1", "--tier", "smoke", "--set", "width=1.5"), "width=1.5 is no value for task 'digits'; one is 16"),
+        (("run", "equilibrium", "--tier", "smoke", "--set", "width=-3"), "task 'mlp' with width=-3: "),
+        (("run", "h7", "--tier", "smoke", "--set", "baseline=sgpd"), "no recipe is named 'sgpd'"),
+        (("run", STUDY, "--set", "nesterov=maybe"), "nesterov=\"maybe\" is no value for recipe 'sgd'; one is false"),
+        (("run", STUDY, "--set", "lr=fast"), 'lr="fast" is no value for recipe'),
+        (("run", STUDY, "--optimizers", "adam", "--set", "betas=0.9"), "betas=0.9 is no value for recipe 'adam'; one is [0.9, 0.999]"),
+        (("run", STUDY, "--optimizers", "spherenorm_tiny:picky", "--set", "size=3"), "recipe 'spherenorm_tiny:picky' with "),
+        (("run", STUDY, "--optimizers", "spherenorm_tiny:picky", "--set", "size=3"), "KeyError: 'no size 3'"),
+        (("run", STUDY, "--optimizers", "spherenorm_broken:mine"), "recipe 'spherenorm_broken:mine': ZeroDivisionError: division by zero"),
+        (("run", STUDY, "--seeds", "9" * 23), "--seeds '99999999999999999999999': give"),
+        (("run", STUDY, "--seeds", "1," + "9" * 23), "give a count"),
+        (("run", STUDY, "--seeds", "0:123456789012"), "at most 10000"),
+        (("run", STUDY, "--jobs", "0"), "error: --jobs 0: give 1 or more"),
+        (("run", STUDY, "--epochs", "0"), "epochs must be an integer of at least 1, got 0"),
+        (("resume", "--jobs", "-1"), "error: --jobs -1: give 1 or more"),
         (("report",), "`python -m experiments run` comes first"),
+        (("resume",), "there is no store at"),
+        (("status",), "there is no store at"),
     ],
 )
 def test_a_wrong_command_says_what_would_be_right_and_runs_nothing(tmp_path, arguments, message):
     result = invoke(*arguments, "--out", tmp_path)
     assert result.exit_code == 2, result.output
     assert message in result.output
-    assert not (tmp_path / "runs").exists()
+    assert len(result.output.splitlines()) == 1, "one line"
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("command", ["resume", "status", "report"])
+def test_a_file_is_no_store(tmp_path, command):
+    (tmp_path / "file").write_text("")
+    result = invoke(command, "--out", tmp_path / "file")
+    assert (result.exit_code, len(result.output.splitlines())) == (2, 1)
+
+
+def claims_of(out):
+    return json.loads(invoke("report", "--out", out, "--json").output)["claims"]
+
+
+def arms_of(out, section="tiny"):
+    body = re.search(rf'<section id="{section}">.*?</section>', (out / "report.html").read_text(), re.DOTALL).group()
+    return re.findall(r"<tr><td[^>]*>(.*?)</td>", re.sub("</?span[^>]*>", "", body))
+
+
+def test_a_recipe_of_ones_own_joins_what_ran_before(tmp_path):
+    run_tiny(tmp_path)
+    result = run_tiny(tmp_path, "--optimizers", "sgd,spherenorm_tiny:careful", "--seeds", "0:3")
+    assert result.exit_code == 0, result.output
+    claims = claims_of(tmp_path)
+    assert arms_of(tmp_path) == ["SGD", "SGDP", "longer", "spherenorm_tiny:careful as SGDP"]
+    assert "smoke tier, seeds 0–2" in (tmp_path / "report.html").read_text()
+    assert [(claim["study"], claim["seeds"]) for claim in claims] == [("tiny (smoke)", 2)]
+
+
+def test_each_setting_has_its_own_section_and_the_defaults_come_first(tmp_path):
+    run_tiny(tmp_path, "--set", "lr=0.3", "--optimizers", "sgdp")
+    run_tiny(tmp_path)
+    run_tiny(tmp_path, "--set", "lr=0.3", "--optimizers", "sgd", "--set", "schedule=step")
+    assert [claim["study"] for claim in claims_of(tmp_path)] == ["tiny (smoke)"]  # the others lack an arm that it needs
+    page = (tmp_path / "report.html").read_text()
+    headings = re.findall(r"<small>(.*?)</small>", page)
+    seeds = "smoke tier, seeds 0–1"
+    assert headings == [seeds, f"{seeds}, lr=0.3", f"{seeds}, lr=0.3, schedule=step"]
+    assert arms_of(tmp_path, "tiny-2") == ["SGDP"]
+    assert arms_of(tmp_path, "tiny-3") == ["SGD"]
+    run_tiny(tmp_path, "--set", "lr=0.3", "--optimizers", "sgd")
+    assert [claim["study"] for claim in claims_of(tmp_path)] == ["tiny (smoke)", "tiny (smoke, lr=0.3)"]
+    assert arms_of(tmp_path, "tiny-2") == ["SGDP", "SGD"]
+
+
+def test_an_arm_is_never_a_mixture(tmp_path, monkeypatch):
+    module = tmp_path / "spherenorm_edited.py"
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def write(momentum):
+        module.write_text(
+            f"from spherenorm import chain, rules as r\ndef mine(lr=0.1): return chain(r.HeavyBall({momentum}), r.StepSize(lr))"
+        )
+        sys.modules.pop("spherenorm_edited", None)
+        linecache.clearcache()
+        importlib.invalidate_caches()
+
+    write(0.5)
+    run_tiny(tmp_path, "--optimizers", "spherenorm_edited:mine", "--seeds", "0:3")
+    write(0.25)  # of another length: Python may take an edit within one second for the same file
+    run_tiny(tmp_path, "--optimizers", "sgd,spherenorm_edited:mine", "--seeds", "0:2")
+    both = sections(Store(tmp_path), read_requests(Store(tmp_path))[0])[0].results
+    own = both.arm("spherenorm_edited:mine as SGD")
+    assert len(own) == 2
+    assert len({item.folder.config()["rule"] for item in own}) == 1
+    assert "0.25" in own.items[0].folder.config()["rule"]
+
+
+def test_arms_that_are_one_run_are_one_arm(tmp_path):
+    study = find_study("t1")
+    plan = Plan("smoke", optimizers=("spherenorm_tiny:careful",))
+    trials = plan.apply(study.trials(plan, Results([])))
+    assert len({trial.spec.id for trial in trials}) == len(trials) == 1
+    own = Plan("smoke", settings={"weight_decay": 0.0})
+    assert len({trial.arm for trial in own.apply(study.trials(own, Results([])))}) == 14  # the study's own arms keep their names
+
+
+def test_resume_and_report_do_without_a_recipe_that_is_not_here(tmp_path, monkeypatch):
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "spherenorm_away.py").write_text("from spherenorm_tiny import careful as early\n")
+    with monkeypatch.context() as there:
+        there.syspath_prepend(tmp_path / "there")
+        assert run_tiny(tmp_path / "out", "--optimizers", "spherenorm_away:early", "--seeds", "1").exit_code == 0
+    sys.modules.pop("spherenorm_away")
+    importlib.invalidate_caches()
+    later = Engine([find_study(STUDY)], Plan("smoke", seeds=(5,)), Store(tmp_path / "out"))
+    Request([STUDY], later.plan).save(later.store)
+    assert invoke("status", "--out", tmp_path / "out").exit_code == 0
+    resumed = invoke("resume", "--out", tmp_path / "out", "--jobs", 1)
+    assert resumed.exit_code == 1
+    assert "cannot go on here: recipe 'spherenorm_away:early': there is no module 'spherenorm_away'" in resumed.output
+    assert "3 runs now" in resumed.output
+    assert invoke("report", "--out", tmp_path / "out").exit_code == 0
+    assert "spherenorm_away:early as SGDP" in arms_of(tmp_path / "out")
+
+
+def test_resume_goes_through_all_requests(tmp_path):
+    run_tiny(tmp_path, "--optimizers", "spherenorm_tiny:raising", "--seeds", "1")
+    for tier in ("smale", "smoke"):  # as another version might have written it, and a good one
+        Request([STUDY], SimpleNamespace(to_json=lambda tier=tier: {**Plan("smoke").to_json(), "tier": tier})).save(Store(tmp_path))
+    result = invoke("resume", "--out", tmp_path, "--jobs", 1, "--json")
+    assert result.exit_code == 1
+    assert "not of this version (no tier is named 'smale'; did you mean small or smoke?); repeat its `run` command" in result.stderr
+    told = json.loads(result.stdout)
+    assert told["studies"] == {"tiny": 6}
+    assert list(told["failed"].values()) == ["RuntimeError: this recipe gave up"]
+
+
+def test_a_lost_request_is_named_until_it_is_repeated(tmp_path):
+    run_tiny(tmp_path)
+    (path,) = (tmp_path / "plans").iterdir()
+    path.write_text("{")
+    for command in ("resume", "report", "status"):
+        with warnings.catch_warnings(record=True):
+            result = invoke(command, "--out", tmp_path)
+        assert "repeat its `run` command" in result.output
+        assert result.exit_code == {"resume": 1, "report": 2, "status": 0}[command]
+    assert "0 runs now" in run_tiny(tmp_path).output
+    for command in ("resume", "report", "status"):
+        result = invoke(command, "--out", tmp_path)
+        assert result.exit_code == 0
+        assert "is lost" not in result.output
+
+
+@pytest.mark.parametrize("name", ["status.json", "config.json"])
+def test_a_run_whose_papers_are_lost_gets_them_again(tmp_path, name):
+    run_tiny(tmp_path)
+    before = [folder.config() for folder in Store(tmp_path).folders()]
+    for path in tmp_path.glob(f"runs/*/{name}"):
+        path.unlink()
+    assert "0 runs now, 6 results" in run_tiny(tmp_path).output
+    assert json.loads(invoke("status", "--out", tmp_path, "--json").output)["runs"] == {"finished": 6}
+    assert [folder.config() for folder in Store(tmp_path).folders()] == before
 
 
 def test_failed_runs_are_named_and_the_others_finish(tmp_path):
@@ -135,18 +295,33 @@ def test_parse():
     }
 
 
-@pytest.mark.parametrize("jobs", ["1", "2"])
-def test_interrupted_by_ctrl_c_it_exits_130_and_resumes(tmp_path, jobs):
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="looks into /proc")
+def test_ctrl_c_while_it_still_imports_is_one_line(tmp_path):
+    command = [sys.executable, "-m", "experiments", "run", STUDY, "--out", str(tmp_path / "out")]
+    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    while "libtorch" not in Path(f"/proc/{process.pid}/maps").read_text():
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=60)
+    assert (process.returncode, stderr) == (130, "interrupted, nothing ran\n")
+
+
+@pytest.mark.parametrize(("jobs", "how"), [("1", signal.SIGINT), ("2", signal.SIGINT), ("2", signal.SIGTERM)])
+def test_interrupted_it_exits_130_and_resumes(tmp_path, jobs, how):
     command = [sys.executable, "-m", "experiments", "run", STUDY, "--tier", "smoke", "--out", str(tmp_path), "--jobs", jobs]
     process = subprocess.Popen([*command, "--set", "delay=0.15"], cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True)
     deadline = time.monotonic() + 60
     while not any((tmp_path / "runs").glob("*/status.json")) and time.monotonic() < deadline:
         time.sleep(0.05)
     time.sleep(0.3)
-    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the whole group
+    if how == signal.SIGINT:
+        os.killpg(process.pid, how)  # as a terminal does: to the whole group
+    else:
+        process.send_signal(how)
     _, stderr = process.communicate(timeout=60)
     assert process.returncode == 130, stderr
-    assert "go on with: python -m experiments resume" in stderr
+    assert stderr.startswith("interrupted; go on with: python -m experiments resume")
+    assert len(stderr.splitlines()) == 1
     folders = list(Store(tmp_path).folders())
     assert any(folder.summary() is None for folder in folders)
     result = invoke("resume", "--out", tmp_path, "--jobs", 1)

@@ -11,12 +11,14 @@ import pytest
 from spherenorm_tiny import TinyStudy
 
 from experiments.engine import Engine
-from experiments.report import write_report
+from experiments.report import Section, sections, write_report
+from experiments.requests import read_requests
+from experiments.results import Results
 from experiments.store import Store
 from experiments.study import Plan, find_study
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-STUDIES = ("f1", "f2", "f3", "h6")
+STUDIES = ("f1", "f2", "f3", "h6", "t1")
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +26,7 @@ def page(tmp_path_factory):
     root = tmp_path_factory.mktemp("report")
     engine = Engine([TinyStudy(), *map(find_study, STUDIES)], Plan("smoke"), Store(root))
     engine.run(lambda *_: None)
-    claims = write_report([(study, engine.trials(study)[1]) for study in engine.studies], root / "report.html")
+    claims = write_report(sections(engine.store, read_requests(engine.store)[0]), root / "report.html")
     return root / "report.html", claims
 
 
@@ -50,7 +52,7 @@ def outline(path):
 def test_the_page_holds_everything_and_loads_nothing(page):
     path, claims = page
     found = outline(path)
-    assert found.sections == ["scorecard", "f1", "f2", "f3", "h6", "tiny"]
+    assert found.sections == ["scorecard", "f1", "f2", "f3", "t1", "h6", "tiny"]
     assert found.loaded == []
     text = path.read_text()
     assert "Plotly.newPlot" in text
@@ -59,9 +61,12 @@ def test_the_page_holds_everything_and_loads_nothing(page):
     assert len(figures) == found.plots >= 9
     for _, content in figures:
         assert json.loads(content)["data"]
-    animation = json.loads(dict(figures)["f1-1"])
+    animation = json.loads(dict(figures)["figure-f1-1"])
     assert len(animation["frames"]) > 40
-    assert any(trace["type"] == "surface" for trace in json.loads(dict(figures)["f3-1"])["data"])
+    for _, content in figures:
+        axes = [axis for name, axis in json.loads(content)["layout"].items() if re.match("[xy]axis", name) and axis.get("type") == "log"]
+        assert all(axis["exponentformat"] == "power" for axis in axes)
+    assert any(trace["type"] == "surface" for trace in json.loads(dict(figures)["figure-f3-1"])["data"])
 
 
 def test_what_a_study_says_is_escaped(page, tmp_path):
@@ -74,13 +79,13 @@ def test_what_a_study_says_is_escaped(page, tmp_path):
         def claims(self, results):
             return []
 
-    write_report([(Marked(), Engine([], Plan("smoke"), Store(tmp_path)).trials(TinyStudy())[1])], tmp_path / "page.html")
+    write_report([Section(Marked(), Plan("smoke"), Results([]))], tmp_path / "page.html")
     assert "&lt;b&gt;bold&lt;/b&gt; &amp; more" in (tmp_path / "page.html").read_text()
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="needs a Chromium")
-@pytest.mark.parametrize("width", [1280, 390])
-def test_a_browser_draws_every_figure_without_errors(page, tmp_path, width):
+@pytest.mark.parametrize(("width", "medium"), [(1280, "screen"), (390, "screen"), (740, "print")])
+def test_a_browser_draws_every_figure_without_errors(page, tmp_path, width, medium):
     path, _ = page
     # A browser window is at least 500 pixels wide; a frame may be as narrow as a phone. It reports to the page around it.
     probe = """<script>
@@ -91,10 +96,16 @@ def test_a_browser_draws_every_figure_without_errors(page, tmp_path, width):
         const drawn = plots.filter(plot => plot.querySelector(".main-svg"));
         const fits = drawn.filter(plot => plot.querySelector(".main-svg").getBoundingClientRect().right <= innerWidth);
         const overflow = root.scrollWidth - innerWidth;
-        parent.postMessage({ width: innerWidth, drawn: drawn.length, fits: fits.length, overflow, broken }, "*");
+        const meet = (a, b) => a && b && a.bottom > b.top && b.bottom > a.top && a.right > b.left && b.right > a.left;
+        const box = (plot, name) => { const found = plot.querySelector(name); return found && found.getBoundingClientRect(); };
+        const collisions = drawn.filter(plot => meet(box(plot, ".legend"), box(plot, ".xtitle"))).length;
+        const clipped = [...document.querySelectorAll(".scroll")].filter(table => table.scrollWidth > table.clientWidth).length;
+        const cut = [...document.querySelectorAll(".numbers td:first-child .word")].filter(word => word.getClientRects().length > 1).length;
+        parent.postMessage({ width: innerWidth, drawn: drawn.length, fits: fits.length, overflow, collisions, clipped, cut, broken }, "*");
       }, 4000));
     </script>"""
-    (tmp_path / "inner.html").write_text(path.read_text().replace("<body>", "<body>" + probe))
+    text = path.read_text().replace("@media print", "@media all" if medium == "print" else "@media print")
+    (tmp_path / "inner.html").write_text(text.replace("<body>", "<body>" + probe))
     watched = tmp_path / "watched.html"
     watched.write_text(f"""<body><iframe src="inner.html" width="{width}" height="900"></iframe><script>
       window.addEventListener("message", event => document.body.dataset.found = JSON.stringify(event.data));
@@ -106,7 +117,8 @@ def test_a_browser_draws_every_figure_without_errors(page, tmp_path, width):
     body = re.search(r"<body[^>]*>", result.stdout).group()
     found = json.loads(html.unescape(re.search(r'data-found="([^"]*)"', body).group(1)))
     plots = outline(path).plots
-    assert found == {"width": width, "drawn": plots, "fits": plots, "overflow": found["overflow"], "broken": ""}
-    assert found["overflow"] <= 0
+    expected = {"width": width, "drawn": plots, "fits": plots, "overflow": 0, "collisions": 0, "clipped": 0, "cut": 0, "broken": ""}
+    expected["clipped"] = found["clipped"] if width == 390 else 0  # on a telephone wide tables scroll
+    assert {**found, "overflow": max(found["overflow"], 0)} == expected
     complaints = [line for line in result.stderr.splitlines() if "CONSOLE" in line and ("rror" in line or "Uncaught" in line)]
     assert not complaints

@@ -58,6 +58,9 @@ def test_smoke(name, store):
     for picture in pictures:
         assert picture.figure.data, picture.caption
         json.loads(picture.figure.to_json())
+    for recipe in {item.spec.recipe for item in results}:  # as much as `--optimizers` may leave
+        part = results.where(lambda item, recipe=recipe: item.spec.recipe == recipe)
+        study.claims(part), study.tables(part), study.pictures(part)
 
 
 @pytest.mark.parametrize("name", STUDIES)
