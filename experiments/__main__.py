@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 from typing import Any
 
 if __name__ == "__main__":
@@ -13,6 +14,9 @@ if __name__ == "__main__":
     # Importing torch takes seconds, and a KeyboardInterrupt raised in there need not come out as one.
     signal.signal(signal.SIGINT, stop)
     from experiments.cli import main
+
+    if {"run", "resume"} & set(sys.argv):
+        import torch._dynamo  # noqa: F401  which a process's first torch optimizer would import, in the middle of a run
 
     signal.signal(signal.SIGINT, signal.default_int_handler)
     main()
