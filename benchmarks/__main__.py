@@ -20,7 +20,7 @@ from rich.table import Table
 from torch import Tensor
 
 from benchmarks.contenders import CONTENDERS, available, parameters
-from benchmarks.measure import interleaved, machine, peak_memory_of
+from benchmarks.measure import bandwidth, interleaved, machine, peak_memory_of
 from benchmarks.shapes import SETS
 from spherenorm import functional, optim
 
@@ -54,7 +54,7 @@ def main(
     console.print(*(f"{name}: {value}" for name, value in facts.items()), sep="\n", highlight=False)
     results: dict[str, Any] = {"machine": facts}
     if "step" in chosen:
-        results["step"] = {name: step_times(name, rounds, device, facts["bandwidth GB/s"]) for name in sets.split(",")}
+        results["step"] = {name: step_times(name, rounds, device) for name in sets.split(",")}
     if "first" in chosen:
         results["first"] = {name: first_steps(name, device) for name in sets.split(",")}
     if "scaling" in chosen:
@@ -67,10 +67,11 @@ def main(
         temporary.replace(out)
 
 
-def step_times(name: str, rounds: int, device: str, bandwidth: float) -> dict[str, dict[str, float]]:
+def step_times(name: str, rounds: int, device: str) -> dict[str, dict[str, float]]:
     """One step of each contender on a parameter set: how long it takes, and the memory it takes beyond weights, gradients, state."""
     weights = parameters(SETS[name](), device)
     count = sum(w.numel() for w in weights)
+    fastest = bandwidth(device, 16 * count)  # of as much memory as weights, gradients and two moments take
     optimizers, missing = available(weights, device)
     grads = [weight.grad for weight in weights]
 
@@ -85,14 +86,16 @@ def step_times(name: str, rounds: int, device: str, bandwidth: float) -> dict[st
         restore_gradients()
         peaks[each] = peak_memory_of(optimizer.step, device)
     fused, sgd = times["AdamW, torch fused"], times["SGD, torch fused"]
-    table = Table(title=f"{name}: one step of {count / 1e6:.1f} M weights in {len(weights)} tensors", box=box.SIMPLE_HEAD)
+    table = Table(
+        title=f"{name}: one step of {count / 1e6:.1f} M weights in {len(weights)} tensors; {fastest:.1f} GB/s", box=box.SIMPLE_HEAD
+    )
     table.add_column("optimizer", no_wrap=True)
     for column in ("ms", "/ AdamW\nfused", "/ SGD\nfused", "of byte\nbound", "peak\nMB"):
         table.add_column(column, justify="right")
     for contender in CONTENDERS:
         if contender.name in times:
             seconds = times[contender.name]
-            share = contender.bytes_per_weight * count / (bandwidth * 1e9) / seconds
+            share = contender.bytes_per_weight * count / (fastest * 1e9) / seconds
             ratios = f"{seconds / fused:.2f}", f"{seconds / sgd:.2f}"
             table.add_row(contender.name, f"{1e3 * seconds:.2f}", *ratios, f"{share:.0%}", f"{peaks[contender.name] / 1e6:.0f}")
     console.print(table)

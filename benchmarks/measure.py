@@ -62,11 +62,11 @@ def interleaved(
     return {name: statistics.median(each) for name, each in times.items()}
 
 
-def bandwidth(device: str) -> float:
-    """GB/s of reading and writing in place what no cache holds, as an optimizer's step does."""
-    x = torch.ones(2**27, device=device)
-    median = interleaved({"scale": lambda: x.mul_(1.0)}, 9, device)["scale"]
-    return 2 * x.numel() * x.element_size() / median / 1e9
+def bandwidth(device: str, held: int = 2**30) -> float:
+    """GB/s of reading and writing in place, as an optimizer does, what takes `held` bytes: caches may hold a part of it."""
+    x, y = (torch.ones(held // 8, device=device) for _ in range(2))
+    median = interleaved({"add": lambda: x.add_(y)}, 9, device)["add"]
+    return 3 * x.numel() * x.element_size() / median / 1e9
 
 
 def peak_memory_of(function: Callable[[], Any], device: str) -> int:
