@@ -10,6 +10,7 @@ import enum
 import operator
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from numbers import Integral, Real
 from typing import Any
 
 import torch
@@ -104,7 +105,8 @@ CONSTANT = {"aten.scalar_tensor.default": 0, "aten.full.default": 1, "aten.full_
 def flatten_numbers(hyper_parameters: Mapping[str, Any]) -> tuple[list[Scalar], Any]:
     """The numbers among hyper-parameters that may change from step to step, and the rest, which fixes the graph.
 
-    A 0 belongs to the rest, since rules leave its term out; not so a learning rate of 0, with which many schedules end.
+    A 0 belongs to the rest, since rules leave its term out; not so a learning rate of 0, with which many schedules end. So do
+    integers, which recipes count with.
     Tensors are left where they are, unread: reading one would wait for its device.
     """
     numbers: list[Scalar] = []
@@ -112,7 +114,8 @@ def flatten_numbers(hyper_parameters: Mapping[str, Any]) -> tuple[list[Scalar], 
     def take(value: Any, name: str) -> Any:
         if isinstance(value, tuple | list):
             return tuple(take(v, name) for v in value)
-        if isinstance(value, bool) or not isinstance(value, int | float | Tensor) or (is_zero(value) and name != "lr"):
+        changing = isinstance(value, Tensor) or (isinstance(value, Real) and not isinstance(value, Integral))
+        if not changing or (is_zero(value) and name != "lr"):
             return value
         numbers.append(value if isinstance(value, Tensor) else float(value))
         return _Number(len(numbers) - 1)

@@ -2,6 +2,7 @@
 
 import warnings
 
+import numpy as np
 import pytest
 import torch
 
@@ -266,6 +267,32 @@ def test_a_hyper_parameter_of_any_kind():
     w.grad = torch.ones(2, 2)
     sn.torch_optimizer(weighted)([w], lr=0.5, table={"factor": 0.5}).step()
     assert torch.equal(w, torch.full((2, 2), 0.75))
+
+
+@pytest.mark.parametrize("compile", [False, True])
+def test_an_integer_counts(compile):
+    def repeated(lr=0.1, times=3):
+        return sn.chain(*(r.StepSize(0.5) for _ in range(times)), r.StepSize(lr))
+
+    w = torch.ones(2, 2, requires_grad=True)
+    w.grad = torch.ones(2, 2)
+    sn.torch_optimizer(repeated)([w], lr=0.8, compile=compile).step()
+    torch.testing.assert_close(w.detach(), torch.full((2, 2), 0.9))
+
+
+def test_numbers_of_any_kind_are_traced_once(monkeypatch):
+    traced = []
+    original = stepper.trace
+    monkeypatch.setattr(stepper, "trace", lambda *args: traced.append(args) or original(*args))
+    w = torch.ones(2, 2, dtype=torch.float64, requires_grad=True)
+    w.grad = torch.ones_like(w)
+    optimizer = optim.SGD([w], lr=0.125, weight_decay=0.011)
+    for lr in (0.25, np.float64(0.25), np.float32(0.25), torch.tensor(0.25)):
+        optimizer.param_groups[0]["lr"] = lr
+        before = w.detach().clone()
+        optimizer.step()
+        torch.testing.assert_close(w.detach(), before - 0.25 * (1 + 0.011 * before), rtol=1e-12, atol=0)
+    assert len(traced) == 1
 
 
 def test_trace_false_runs_the_rule_at_every_step():
