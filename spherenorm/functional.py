@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,7 +67,7 @@ def sweep(
     schedule: Callable[[int], float] | None = None,
     record: Callable[[Params, Params], Any] | None = None,
     max_memory: int | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Callable[[int, int], None] | bool = False,
     **fixed: Any,
 ) -> Sweep:
     """Train K hyper-parameter points times S seeds at once: vmap of the pure step over both.
@@ -85,7 +86,8 @@ def sweep(
         record: `record(before, after)`, a pytree of tensors measured on one point's parameters at each step.
         max_memory: bytes that parameters, gradients, states and temporaries of the optimizer may take; as many points
             as fit are trained at a time. What the loss itself allocates, and the records, come on top.
-        progress: called with (done, total) training steps; show it as you like.
+        progress: True shows a bar (needs rich: `pip install 'spherenorm[experiments]'`); a function is called with (done,
+            total) training steps instead.
         **fixed: hyper-parameters that all points share.
 
     Raises:
@@ -123,23 +125,23 @@ def sweep(
     batched = vmap(vmap(one_step, in_dims=(None, 0, 0, 0), randomness="different"), in_dims=(0, 0, 0, None), randomness="different")
     size = count if max_memory is None else _points_that_fit(max_memory, params, initial(tree_map(lambda v: v[:1], points), dict(params)))
     chunks = []
-    for first in range(0, count, size):
-        chunk = tree_map(lambda v, first=first: v[first : first + size], points)
-        weights = {name: weight.expand(min(size, count - first), *weight.shape).clone() for name, weight in params.items()}
-        state, replay = initial(chunk, dict(params)), None
-        losses, records = [], []
-        with torch.no_grad():
-            for t in range(steps):
-                now = {**chunk, "lr": chunk["lr"] * schedule(t)} if schedule else chunk
-                arguments = (now, weights, state, (batches(t),) if batches else ())
-                if replay is None:
-                    replay = make_fx(batched)(*arguments)
-                weights, state, value, recorded = replay(*arguments)
-                losses.append(value)
-                records.append(recorded)
-                if progress is not None:
-                    progress(first * steps + (t + 1) * min(size, count - first), count * steps)
-        chunks.append((weights, torch.stack(losses), tree_map(lambda *x: torch.stack(x), *records)))
+    with _shown(progress) as report:
+        for first in range(0, count, size):
+            chunk = tree_map(lambda v, first=first: v[first : first + size], points)
+            weights = {name: weight.expand(min(size, count - first), *weight.shape).clone() for name, weight in params.items()}
+            state, replay = initial(chunk, dict(params)), None
+            losses, records = [], []
+            with torch.no_grad():
+                for t in range(steps):
+                    now = {**chunk, "lr": chunk["lr"] * schedule(t)} if schedule else chunk
+                    arguments = (now, weights, state, (batches(t),) if batches else ())
+                    if replay is None:
+                        replay = make_fx(batched)(*arguments)
+                    weights, state, value, recorded = replay(*arguments)
+                    losses.append(value)
+                    records.append(recorded)
+                    report(first * steps + (t + 1) * min(size, count - first), count * steps)
+            chunks.append((weights, torch.stack(losses), tree_map(lambda *x: torch.stack(x), *records)))
     assert all(weight.shape[1] == seeds for weight in chunks[0][0].values())
     final, losses_of, records_of = zip(*chunks, strict=True)
     return Sweep(
@@ -147,6 +149,23 @@ def sweep(
         torch.cat(losses_of, dim=1),
         tree_map(lambda *x: torch.cat(x, dim=1), *records_of) if record else None,
     )
+
+
+@contextmanager
+def _shown(progress: Callable[[int, int], None] | bool) -> Iterator[Callable[[int, int], object]]:
+    """What to call with (done, total)."""
+    if not isinstance(progress, bool):
+        yield progress
+    elif not progress:
+        yield lambda done, total: None
+    else:
+        try:
+            from rich.progress import Progress
+        except ImportError as error:
+            raise ImportError("progress=True needs rich: pip install 'spherenorm[experiments]'") from error
+        with Progress() as bar:
+            task = bar.add_task("sweep")
+            yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 def _points_that_fit(max_memory: int, params: Mapping[str, Tensor], state: Mapping[str, State]) -> int:

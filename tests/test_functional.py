@@ -1,4 +1,5 @@
 import math
+import sys
 
 import pytest
 import torch
@@ -134,6 +135,17 @@ def test_bad_sweeps(change, message):
     arguments = {"params": starts(1), "hyper_parameters": {"lr": [0.1]}, "steps": 1, "batches": lambda t: batch_of(t, 1)} | change
     with pytest.raises(ValueError, match=message):
         functional.sweep("sgd", loss, **arguments)
+
+
+def test_a_progress_bar(capsys):
+    functional.sweep("sgd", loss, starts(1), {"lr": [0.1, 0.2]}, steps=2, batches=lambda t: batch_of(t, 1), progress=True)
+    assert "100%" in capsys.readouterr().out
+
+
+def test_without_rich_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "rich.progress", None)
+    with pytest.raises(ImportError, match="progress=True needs rich: pip install"):
+        functional.sweep("sgd", loss, starts(1), {"lr": [0.1]}, steps=1, batches=lambda t: batch_of(t, 1), progress=True)
 
 
 def test_step_needs_matching_names():
