@@ -202,7 +202,7 @@ class Steps:
         if weight.ndim not in self._inductor:
 
             def pure(weight: Tensor, grad: Tensor, state: State, numbers: list[Tensor]) -> tuple[Tensor, State]:
-                rule = build(self.recipe, {name: fill(value, numbers) for name, value in self.structure})
+                rule = self.recipe(**{name: fill(value, numbers) for name, value in self.structure})
                 return rule.step(weight, grad, state)
 
             self._inductor[weight.ndim] = torch.compile(pure, fullgraph=True, dynamic=True)

@@ -10,7 +10,7 @@ import spherenorm as sn
 from spherenorm import optim
 from spherenorm import rules as r
 from spherenorm.compile import blocked, stepper
-from tests.compile.test_compiled import KERNEL_ROWS, SHAPES, assert_close
+from tests.compile.twins import KERNEL_ROWS, SHAPES, Twins, assert_close, random_weights
 from tests.conformance.table import ROWS, parameters, set_gradients
 from tests.gradients import FAMILIES, gradient
 
@@ -28,13 +28,6 @@ def no_fallback(monkeypatch):
     monkeypatch.setattr(stepper.Steps, "blocked", checked)
 
 
-def pair(row, start, dtype=torch.float64):
-    """Two optimizers over equal weights: by the rule's own code, and blocked."""
-    own = [w.detach().clone().to(dtype).requires_grad_() for w in start]
-    fast = [w.detach().clone().requires_grad_() for w in own]
-    return own, fast, row.cls(own, trace=False, **row.settings), row.cls(fast, **row.settings)
-
-
 @pytest.mark.parametrize("block", [7, blocked.BLOCK])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["float64", "float32"])
 @pytest.mark.parametrize("row", KERNEL_ROWS, ids=lambda row: row.id)
@@ -42,39 +35,27 @@ def test_blocks_step_as_the_rule(row, dtype, block, no_fallback, monkeypatch):
     monkeypatch.setattr(blocked, "BLOCK", block)
     shapes = [shape for shape in SHAPES if torch.Size(shape).numel() < 100 * block]
     for family in FAMILIES:
-        generator = torch.Generator().manual_seed(0)
-        start = [torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes]
-        own, fast, own_opt, fast_opt = pair(row, start, dtype)
+        twins = Twins(row, random_weights(shapes), dtype)
         for step in range(3):
-            for w, f in zip(own, fast, strict=True):
-                kind = family if w.ndim > 1 and w.numel() else "random"
-                w.grad = f.grad = gradient(kind, w.detach(), torch.Generator().manual_seed(step), step)
-            own_opt.step()
-            fast_opt.step()
-        for w, f in zip(own, fast, strict=True):
-            assert_close(f, w, dtype)
-            assert fast_opt.state[f].keys() == own_opt.state[w].keys()
-            for name, value in own_opt.state[w].items():
-                scale = value.abs().max().clamp(min=1) if value.numel() else 1
-                assert_close(fast_opt.state[f][name] / scale, value / scale, dtype)
+            twins.step(family, step)
+        twins.agree()
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("row", [row for row in ROWS if row.cls in (optim.AdamP, optim.SGDP, optim.RMSprop)][:4], ids=lambda row: row.id)
 def test_half_precision_is_computed_with_in_float32_and_rounded_once(row, dtype, no_fallback):
-    own, fast, own_opt, fast_opt = pair(row, [w for w in parameters() if w.ndim], dtype)
+    twins = Twins(row, [w for w in parameters() if w.ndim], dtype)
     for step in range(5):
-        set_gradients(own, step)
-        for w, f in zip(own, fast, strict=True):
+        set_gradients(twins.own, step)
+        for w, f in twins:
             f.grad = w.grad
             f.data.copy_(w)
-        own_opt.step()
-        fast_opt.step()
-        for w, f in zip(own, fast, strict=True):
+        twins.step_as_they_are()
+        for w, f in twins:
             # A float32 sum in another order may fall on the other side of a rounding boundary.
             torch.testing.assert_close(f, w, rtol=2**-7, atol=1e-5)
             assert (f == w).float().mean() > 0.9
-            assert all(value.dtype in (torch.float32, torch.float64) for value in fast_opt.state[f].values())
+            assert all(value.dtype in (torch.float32, torch.float64) for value in twins.fast_opt.state[f].values())
 
 
 def test_every_outcome_of_the_test_is_met():
@@ -108,7 +89,7 @@ def test_layouts(no_fallback):
         own_opt.step()
         fast_opt.step()
     assert fast.is_contiguous(memory_format=torch.channels_last)
-    assert_close(fast, own, torch.float64)
+    assert_close(fast, own)
 
 
 def test_weights_and_state_are_changed_in_place_and_autograd_notices(no_fallback):
@@ -143,7 +124,7 @@ def against_own_code(recipe, shape=(6, 5), family="row_tangential"):
         own.grad = fast.grad = gradient(family, own.detach(), torch.Generator().manual_seed(step), step)
         own_opt.step()
         fast_opt.step()
-        assert_close(fast, own, torch.float64)
+        assert_close(fast, own)
 
 
 class Exotic(sn.Rule):

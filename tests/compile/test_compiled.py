@@ -11,16 +11,9 @@ from spherenorm import optim
 from spherenorm import rules as r
 from spherenorm.compile import build, stepper
 from spherenorm.compile.build import BuildError, compiler
-from tests.conformance.table import ROWS, Row, parameters, set_gradients
+from tests.compile.twins import KERNEL_ROWS, SHAPES, Twins, assert_close, random_weights
+from tests.conformance.table import Row, parameters, set_gradients
 from tests.gradients import FAMILIES, gradient
-
-KERNEL_ROWS = [row for row in ROWS if row.cls not in (optim.SGDG, optim.AdamG)] + [
-    Row(optim.SGDG, {"alpha": 0.0}),
-    Row(optim.AdamG, {"alpha": 0.0, "nu": None}),
-    Row(optim.AdamP, {"views": ("layer",)}),
-    Row(optim.SGDP, {"momentum": 0.5, "views": ("channel",), "dampening": 0.5}),
-]
-SHAPES = ((6, 5), (4, 3, 3, 3), (70, 1001), (3, 70000), (5,), (5000,), (), (6, 1), (1, 6), (0, 4), (4, 0), (0,))
 
 
 def compilers():
@@ -50,31 +43,14 @@ def no_inductor(monkeypatch):
     monkeypatch.setattr(stepper.Steps, "by_inductor", refuse)
 
 
-def assert_close(ours, theirs, dtype):
-    # float64 as the oracles elsewhere; float32 to a few roundings of the largest entries.
-    rtol, atol = (1e-12, 1e-12) if dtype is torch.float64 else (2e-5, 2e-6)
-    torch.testing.assert_close(ours, theirs, rtol=rtol, atol=atol)
-
-
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["float64", "float32"])
 @pytest.mark.parametrize("row", KERNEL_ROWS, ids=lambda row: row.id)
 def test_kernels_step_as_the_rule(row, dtype, no_inductor):
     for family in FAMILIES:
-        generator = torch.Generator().manual_seed(0)
-        eager = [torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype).requires_grad_() for shape in SHAPES]
-        fast = [w.detach().clone().requires_grad_() for w in eager]
-        slow_opt, fast_opt = row.cls(eager, trace=False, **row.settings), row.cls(fast, compile=True, **row.settings)
+        twins = Twins(row, random_weights(SHAPES), dtype, compile=True)
         for step in range(3):
-            for w, f in zip(eager, fast, strict=True):
-                kind = family if w.ndim > 1 and w.numel() else "random"
-                w.grad = f.grad = gradient(kind, w.detach(), torch.Generator().manual_seed(step), step)
-            slow_opt.step()
-            fast_opt.step()
-        for w, f in zip(eager, fast, strict=True):
-            assert_close(f, w, dtype)
-            for name, value in slow_opt.state[w].items():
-                scale = value.abs().max().clamp(min=1) if value.numel() else 1
-                assert_close(fast_opt.state[f][name] / scale, value / scale, dtype)
+            twins.step(family, step)
+        twins.agree()
 
 
 @pytest.mark.parametrize("row", [Row(optim.SGDG), Row(optim.AdamP, {"views": ("dim=1",)})], ids=lambda row: row.id)
@@ -92,7 +68,7 @@ def test_what_the_generator_cannot_say_goes_to_inductor(row):
             opt.step()
     assert pointers == [f.data_ptr() for f in fast]
     for w, f in zip(eager, fast, strict=True):
-        assert_close(f, w, torch.float64)
+        assert_close(f, w)
 
 
 def test_bfloat16_is_computed_with_in_float32_and_rounded_once(no_inductor):
@@ -123,7 +99,7 @@ def test_channels_last_and_mixed_layouts(no_inductor):
         slow_opt.step()
         fast_opt.step()
     assert fast.is_contiguous(memory_format=torch.channels_last)
-    assert_close(fast, eager, torch.float64)
+    assert_close(fast, eager)
 
 
 def test_a_transposed_weight_still_steps():
@@ -133,7 +109,7 @@ def test_a_transposed_weight_still_steps():
         w.grad = torch.ones_like(w) + w.detach()
     optim.AdamP([fast], lr=0.1, compile=True).step()
     optim.AdamP([eager], lr=0.1, trace=False).step()
-    assert_close(fast, eager, torch.float64)
+    assert_close(fast, eager)
 
 
 def test_neither_values_nor_shapes_compile_again(no_inductor, monkeypatch):
@@ -220,7 +196,7 @@ def test_a_users_rule_compiles(no_inductor):
         fast.grad = eager.grad = torch.randn(4, 5, generator=torch.Generator().manual_seed(step))
         first.step()
         second.step()
-    assert_close(fast, eager, torch.float32)
+    assert_close(fast, eager)
 
 
 class Sign(sn.Rule):
@@ -248,7 +224,7 @@ def test_swapping_states_is_left_to_inductor():
         fast.grad = eager.grad = torch.full((2, 3), float(step), dtype=torch.float64)
         first.step()
         second.step()
-    assert_close(fast, eager, torch.float64)
+    assert_close(fast, eager)
 
 
 def test_without_a_compiler_the_reason_is_said(monkeypatch):
@@ -276,7 +252,7 @@ def test_without_a_compiler_steps_are_blocked(no_inductor, monkeypatch):
             with pytest.warns(UserWarning, match="compile=True: no C\\+\\+ compiler"):
                 fast_opt.step()
     for w, f in zip(eager, fast, strict=True):
-        assert_close(f, w, torch.float64)
+        assert_close(f, w)
     stepper._steps.cache_clear()
     stepper._on_cpu.cache_clear()
 

@@ -1,0 +1,61 @@
+"""Two optimizers on equal weights: one that steps by the rule's own code, and one that has to agree with it."""
+
+import torch
+
+from spherenorm import optim
+from tests.conformance.table import ROWS, Row
+from tests.gradients import FAMILIES, gradient
+
+KERNEL_ROWS = [row for row in ROWS if row.cls not in (optim.SGDG, optim.AdamG)] + [
+    Row(optim.SGDG, {"alpha": 0.0}),
+    Row(optim.AdamG, {"alpha": 0.0, "nu": None}),
+    Row(optim.AdamP, {"views": ("layer",)}),
+    Row(optim.SGDP, {"momentum": 0.5, "views": ("channel",), "dampening": 0.5}),
+]
+"""The recipes whose steps can be traced."""
+SHAPES = ((6, 5), (4, 3, 3, 3), (70, 1001), (3, 70000), (5,), (5000,), (), (6, 1), (1, 6), (0, 4), (4, 0), (0,))
+
+
+class Twins:
+    """Attributes: `own` weights step by the rule's own code under `own_opt`, `fast` ones under `fast_opt`, made with `options`."""
+
+    def __init__(self, row, start, dtype=torch.float64, **options):
+        self.own = [w.detach().clone().to(dtype).requires_grad_() for w in start]
+        self.fast = [w.detach().clone().requires_grad_() for w in self.own]
+        self.own_opt, self.fast_opt = row.cls(self.own, trace=False, **row.settings), row.cls(self.fast, **row.settings, **options)
+
+    def __iter__(self):
+        return zip(self.own, self.fast, strict=True)
+
+    def step(self, family=None, step=0):
+        self.set_gradients(family, step)
+        self.step_as_they_are()
+
+    def set_gradients(self, family=None, step=0):
+        """By default each weight has a family of its own, another one at each step."""
+        for i, (own, fast) in enumerate(self):
+            kind = (family or FAMILIES[(i + step) % 4]) if own.ndim > 1 and own.numel() else "random"
+            own.grad = fast.grad = gradient(kind, own.detach(), torch.Generator().manual_seed(step), step)
+
+    def step_as_they_are(self):
+        self.own_opt.step()
+        self.fast_opt.step()
+
+    def agree(self):
+        for own, fast in self:
+            assert_close(fast, own)
+            assert self.fast_opt.state[fast].keys() == self.own_opt.state[own].keys()
+            for name, value in self.own_opt.state[own].items():
+                scale = value.abs().max().clamp(min=1) if value.numel() else 1
+                assert_close(self.fast_opt.state[fast][name] / scale, value / scale)
+
+
+def random_weights(shapes):
+    generator = torch.Generator().manual_seed(0)
+    return [torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes]
+
+
+def assert_close(ours, theirs):
+    # float64 as the oracles elsewhere; float32 to a few roundings of the largest entries.
+    rtol, atol = (1e-12, 1e-12) if theirs.dtype is torch.float64 else (2e-5, 2e-6)
+    torch.testing.assert_close(ours, theirs, rtol=rtol, atol=atol)
