@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +12,7 @@ from torch.func import grad_and_value, vmap
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._pytree import tree_map
 
+from spherenorm.progress import shown
 from spherenorm.registry import Recipe, build, defaults, find_recipe, reference
 from spherenorm.rule import Rule, State
 
@@ -125,7 +125,7 @@ def sweep(
     batched = vmap(vmap(one_step, in_dims=(None, 0, 0, 0), randomness="different"), in_dims=(0, 0, 0, None), randomness="different")
     size = count if max_memory is None else _points_that_fit(max_memory, params, initial(tree_map(lambda v: v[:1], points), dict(params)))
     chunks = []
-    with _shown(progress) as report:
+    with shown(progress) as report:
         for first in range(0, count, size):
             chunk = tree_map(lambda v, first=first: v[first : first + size], points)
             weights = {name: weight.expand(min(size, count - first), *weight.shape).clone() for name, weight in params.items()}
@@ -149,23 +149,6 @@ def sweep(
         torch.cat(losses_of, dim=1),
         tree_map(lambda *x: torch.cat(x, dim=1), *records_of) if record else None,
     )
-
-
-@contextmanager
-def _shown(progress: Callable[[int, int], None] | bool) -> Iterator[Callable[[int, int], object]]:
-    """What to call with (done, total)."""
-    if not isinstance(progress, bool):
-        yield progress
-    elif not progress:
-        yield lambda done, total: None
-    else:
-        try:
-            from rich.progress import Progress
-        except ImportError as error:
-            raise ImportError("progress=True needs rich: pip install 'spherenorm[experiments]'") from error
-        with Progress() as bar:
-            task = bar.add_task("sweep")
-            yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 def _points_that_fit(max_memory: int, params: Mapping[str, Tensor], state: Mapping[str, State]) -> int:

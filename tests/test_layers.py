@@ -1,4 +1,4 @@
-"""experiments -> theory -> spherenorm: imports go one way, and the library neither prints nor plots nor reads files."""
+"""experiments -> theory -> spherenorm: imports go one way, and the library neither prints (but a bar it is asked for), plots nor reads."""
 
 import ast
 from pathlib import Path
@@ -7,6 +7,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 FORBIDDEN = {"spherenorm": {"theory", "experiments", "matplotlib", "rich", "typer", "sympy", "sklearn"}, "theory": {"experiments"}}
+ALLOWED = {"spherenorm/progress.py": {"rich"}}
 
 
 def imports(path):
@@ -22,7 +23,8 @@ def test_imports_go_one_way(package):
     files = list((ROOT / package).rglob("*.py"))
     assert files
     for path in files:
-        assert not FORBIDDEN[package] & set(imports(path)), path
+        allowed = ALLOWED.get(path.relative_to(ROOT).as_posix(), set())
+        assert not (FORBIDDEN[package] - allowed) & set(imports(path)), path
 
 
 def test_the_library_does_no_input_or_output():
