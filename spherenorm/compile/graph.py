@@ -7,8 +7,9 @@ shape (delta / sqrt(dim)) and hyper-parameters become arguments, so that all sha
 from __future__ import annotations
 
 import enum
+import math
 import operator
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from numbers import Integral, Real
 from typing import Any
@@ -90,6 +91,7 @@ ELEMENTWISE = {
     "aten.square.default": "square", "aten.sign.default": "sign", "aten.exp.default": "exp", "aten.log.default": "log",
     "aten.sin.default": "sin", "aten.cos.default": "cos", "aten.tanh.default": "tanh", "aten.sinc.default": "sinc",
     "aten.maximum.default": "max", "aten.minimum.default": "min", "aten.clamp_min.default": "max", "aten.clamp_max.default": "min",
+    "aten.clamp_min.Tensor": "max", "aten.clamp_max.Tensor": "min",
     "aten.lt.Tensor": "lt", "aten.lt.Scalar": "lt", "aten.le.Tensor": "le", "aten.le.Scalar": "le",
     "aten.gt.Tensor": "gt", "aten.gt.Scalar": "gt", "aten.ge.Tensor": "ge", "aten.ge.Scalar": "ge",
     "aten.eq.Tensor": "eq", "aten.eq.Scalar": "eq", "aten.ne.Tensor": "ne", "aten.ne.Scalar": "ne",
@@ -97,9 +99,46 @@ ELEMENTWISE = {
     "aten.logical_or.default": "or", "aten.bitwise_not.default": "not", "aten.logical_not.default": "not",
     "aten.where.self": "where", "aten.pow.Scalar": "pow", "aten.pow.Tensor_Tensor": "pow", "aten.pow.Tensor_Scalar": "pow",
 }  # fmt: skip
-BOOLEAN = {"lt", "le", "gt", "ge", "eq", "ne", "and", "or", "not"}
+COMPARISONS = {"lt", "le", "gt", "ge", "eq", "ne"}
+LOGIC = {"and", "or", "not"}
 TRANSPARENT = {"aten._to_copy.default", "aten.detach.default", "aten.alias.default", "aten.clone.default", "aten.lift_fresh_copy.default"}
 CONSTANT = {"aten.scalar_tensor.default": 0, "aten.full.default": 1, "aten.full_like.default": 1}
+
+
+def _euclidean_norm(x: Tensor, order: float = 2, dim: Any = None, keepdim: bool = False, **options: Any) -> Tensor:
+    if order != 2 or any(v is not None for v in options.values()):
+        raise UnsupportedGraphError(f"a norm of order {order} with {options}")
+    return _summed(x.square(), dim, keepdim).sqrt()
+
+
+def _mean(x: Tensor, dim: Any = None, keepdim: bool = False, **options: Any) -> Tensor:
+    if any(v is not None for v in options.values()):
+        raise UnsupportedGraphError(f"a mean with {options}")
+    total = _summed(x, dim, keepdim)
+    return total / (x.numel() / total.numel() if x.numel() else math.nan)
+
+
+def _summed(x: Tensor, dim: Any, keepdim: bool) -> Tensor:
+    return x.sum(list(range(x.ndim)) if dim is None else dim, keepdim=keepdim)
+
+
+def _clamp(x: Tensor, low: Any = None, high: Any = None) -> Tensor:
+    x = x if low is None else x.clamp_min(low)
+    return x if high is None else x.clamp_max(high)
+
+
+DERIVED: dict[str, Callable[..., Tensor]] = {
+    "aten.lerp.Scalar": lambda x, y, weight: x + weight * (y - x),
+    "aten.lerp.Tensor": lambda x, y, weight: x + weight * (y - x),
+    "aten.addcmul.default": lambda x, y, z, value=1: x + y * z if value == 1 else x + value * (y * z),
+    "aten.addcdiv.default": lambda x, y, z, value=1: x + y / z if value == 1 else x + value * (y / z),
+    "aten.clamp.default": _clamp,
+    "aten.clamp.Tensor": _clamp,
+    "aten.mean.default": _mean,
+    "aten.mean.dim": _mean,
+    "aten.linalg_vector_norm.default": _euclidean_norm,
+}
+"""Operations that are traced as others."""
 
 
 def flatten_numbers(hyper_parameters: Mapping[str, Any]) -> tuple[list[Scalar], Any]:
@@ -155,12 +194,11 @@ def trace(recipe: Recipe, structure: Any, count: int, shape: tuple[int, ...], dt
         probe = rule.init(torch.empty([2 + i for i in range(max(len(shape), 1))], dtype=dtype))
     for name, value in state.items():
         # Counters are kept in double, everything else in the type that is computed in.
-        expected = torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
-        if value.dtype is not expected and not (value.ndim == 0 and value.dtype is torch.float64):
+        if value.dtype is not _computed_in(dtype) and not (value.ndim == 0 and value.dtype is torch.float64):
             raise UnsupportedGraphError(f"a state {name} of dtype {value.dtype}")
         if value.ndim == 0 and shape and value.dtype is not torch.float64:
             raise UnsupportedGraphError(f"a counter {name} of dtype {value.dtype}")
-    recorder = _Recorder(count, len(shape))
+    recorder = _Recorder(count, shape, dtype)
     recorder.input(weight, "weight", Extent.FULL)
     recorder.input(grad, "grad", Extent.FULL)
     for place, number in enumerate(numbers):
@@ -173,8 +211,16 @@ def trace(recipe: Recipe, structure: Any, count: int, shape: tuple[int, ...], dt
             moved, new = rule.step(weight, grad, state)
         except (NotImplementedError, RuntimeError) as error:  # how a tensor without memory refuses to tell a value
             raise UnsupportedGraphError(str(error)) from error
-    recorder.graph.outputs = {"weight": recorder.value(moved), **{name: recorder.value(new[name]) for name in state}}
+    recorder.graph.outputs = {
+        "weight": recorder.output(moved, weight),
+        **{name: recorder.output(new[name], value) for name, value in state.items()},
+    }
     return recorder.graph
+
+
+def _computed_in(dtype: torch.dtype) -> torch.dtype:
+    """What a rule computes in for a weight of that type."""
+    return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
 
 
 def _state_extent(shape: torch.Size) -> Extent:
@@ -194,10 +240,12 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     (make_fx would do, but takes 0.7 ms for each operation, and here every new shape is traced.)
     """
 
-    def __init__(self, count: int, ndim: int) -> None:
+    def __init__(self, count: int, shape: tuple[int, ...], dtype: torch.dtype) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.graph, self.ndim, self.count = StepGraph(), ndim, count
+        self.graph, self.count, self.shape, self.ndim = StepGraph(), count, shape, len(shape)
+        self.stored, self.computed = dtype, _computed_in(dtype)
         self.known: dict[Any, int] = {}
+        self.reals: dict[int, int] = {}
         self.of: dict[int, tuple[int, Tensor]] = {}
 
     def input(self, tensor: Tensor, op: str, extent: Extent, detail: Any = None) -> None:
@@ -205,11 +253,32 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.of[id(tensor)] = self._node(op, (), extent, False, detail), tensor
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if str(func) in DERIVED:
+            with self:
+                return DERIVED[str(func)](*args, **(kwargs or {}))
         result = func(*args, **(kwargs or {}))
         if func._schema.is_mutable or not isinstance(result, Tensor):
             raise UnsupportedGraphError(f"{func} in the step")
-        self.of[id(result)] = self._translate(str(func), args, kwargs or {}), result  # held, so that no other gets its id
+        index = self._translate(str(func), args, kwargs or {}, result)
+        self._check(str(func), index, result)
+        self.of[id(result)] = index, result  # held, so that no other gets its id
         return result
+
+    def _check(self, name: str, index: int, result: Tensor) -> None:
+        """Whether the node stands for that very tensor: one of another shape would be broadcast along other dimensions, one
+        of another type rounded in between, and of that a graph knows nothing."""
+        node = self.graph.nodes[index]
+        if node.extent is not Extent.SCALAR and result.shape != (
+            self.shape if node.extent is Extent.FULL else (*self.shape[:1], *[1] * (self.ndim - 1))
+        ):
+            raise UnsupportedGraphError(f"{name} to the shape {tuple(result.shape)}")
+        types = {torch.bool} if node.boolean else {self.computed}
+        if not node.boolean and (node.extent is Extent.SCALAR or not self.shape):
+            types |= {torch.float64, torch.int64} if node.op == "number" else {torch.float64}
+        if not node.boolean and name in TRANSPARENT:
+            types |= {self.stored}
+        if result.dtype not in types:
+            raise UnsupportedGraphError(f"{name} to {result.dtype}")
 
     def _node(self, op: str, arguments: tuple[int, ...], extent: Extent, boolean: bool, detail: Any = None) -> int:
         key = (op, arguments, extent, detail)
@@ -218,41 +287,53 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.graph.nodes.append(Node(len(self.graph.nodes), op, arguments, extent, boolean, detail))
         return self.known[key]
 
-    def _literal(self, value: float) -> int:
-        self.graph.literals.append(float(value))
+    def _literal(self, value: float, dtype: torch.dtype = torch.float64) -> int:
+        self.graph.literals.append(torch.tensor(value, dtype=dtype).item())
         return self._node("number", (), Extent.SCALAR, False, self.count + len(self.graph.literals) - 1)
 
     def value(self, argument: Any) -> int:
         """The node of a tensor or a number."""
         if isinstance(argument, Tensor) and id(argument) in self.of:
-            return self.of[id(argument)][0]
+            index = self.of[id(argument)][0]
+            if (
+                argument.dtype is not self.computed
+                and argument.dtype is self.stored
+                and self.graph.nodes[index].op not in ("weight", "grad")
+            ):
+                raise UnsupportedGraphError(f"{argument.dtype} within the step")
+            return index
         if isinstance(argument, bool | int | float):
             return self._literal(argument)
         raise UnsupportedGraphError(f"an argument {argument!r}")
 
-    def _translate(self, name: str, arguments: Any, options: Mapping[str, Any]) -> int:
+    def output(self, tensor: Tensor, before: Tensor) -> int:
+        """The node of a result, which takes the place of the tensor `before`."""
+        if id(tensor) not in self.of or tensor.shape != before.shape or tensor.dtype is not before.dtype:
+            raise UnsupportedGraphError(f"a result of shape {tuple(tensor.shape)} and {tensor.dtype}")
+        return self.of[id(tensor)][0]
+
+    def _translate(self, name: str, arguments: Any, options: Mapping[str, Any], result: Tensor) -> int:
         if name in TRANSPARENT:
-            return self.value(arguments[0])
+            source = self.value(arguments[0])
+            return self._real(source) if result.dtype.is_floating_point else source
         if name in CONSTANT:
-            return self.value(arguments[CONSTANT[name]])
+            return self._literal(arguments[CONSTANT[name]], result.dtype)
         if name in ("aten.zeros_like.default", "aten.ones_like.default"):
             return self._literal(float("ones" in name))
         if name in ("aten.any.default", "aten.all.default"):
             source = self.value(arguments[0])
+            if not self.graph.nodes[source].boolean:
+                raise UnsupportedGraphError(f"{name} of numbers")
             if self.graph.nodes[source].extent is Extent.SCALAR:
                 return source
             return self._node(name.split(".")[1], (source,), Extent.SCALAR, True)
-        if name == "aten.sum.dim_IntList":
-            return self._sum(self.value(arguments[0]), arguments[1])
-        if name in ("aten.sum.default",):
-            return self._sum(self.value(arguments[0]), list(range(self.ndim)))
+        if name in ("aten.sum.default", "aten.sum.dim_IntList"):
+            if options.get("dtype") not in (None, self.computed):
+                raise UnsupportedGraphError(f"a sum in {options['dtype']}")
+            return self._sum(self.value(arguments[0]), range(self.ndim) if name == "aten.sum.default" else arguments[1])
         if name == "aten.pow.Tensor_Scalar" and arguments[1] in (2, 0.5, 1):
-            op = {2.0: "square", 0.5: "sqrt", 1.0: "identity"}[float(arguments[1])]
-            source = self.value(arguments[0])
-            return source if op == "identity" else self._node(op, (source,), self.graph.nodes[source].extent, False)
-        if name == "aten.addcmul.default" and options.get("value", 1) == 1:
-            base, *factors = (self.value(a) for a in arguments)
-            return self._elementwise("add", (base, self._elementwise("mul", tuple(factors))))
+            source = self._real(self.value(arguments[0]))
+            return source if arguments[1] == 1 else self._elementwise("square" if arguments[1] == 2 else "sqrt", (source,))
         alpha = options.get("alpha", 1)
         known = name in ELEMENTWISE and not options.get("rounding_mode")
         if not known or (alpha != 1 and ELEMENTWISE[name] not in ("add", "sub")):
@@ -263,14 +344,28 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return self._elementwise(ELEMENTWISE[name], tuple(sources))
 
     def _elementwise(self, op: str, sources: tuple[int, ...]) -> int:
+        kinds = [self.graph.nodes[s].boolean for s in sources]
+        if op in LOGIC and not all(kinds):
+            raise UnsupportedGraphError(f"{op} of numbers")
+        chosen = op == "where" and all(kinds[1:])
+        if op not in LOGIC and not chosen:
+            kept = 1 if op == "where" else 0
+            sources = (*sources[:kept], *(self._real(s) for s in sources[kept:]))
         extent = max(self.graph.nodes[s].extent for s in sources)
-        boolean = op in BOOLEAN or (op == "where" and all(self.graph.nodes[s].boolean for s in sources[1:]))
-        return self._node(op, sources, extent, boolean)
+        return self._node(op, sources, extent, op in LOGIC or op in COMPARISONS or chosen)
+
+    def _real(self, index: int) -> int:
+        """A truth value as the number 1 or 0."""
+        if not self.graph.nodes[index].boolean:
+            return index
+        if index not in self.reals:
+            self.reals[index] = self._elementwise("where", (index, self._literal(1.0), self._literal(0.0)))
+        return self.reals[index]
 
     def _sum(self, source: int, dims: Any) -> int:
         extent = self.graph.nodes[source].extent
-        reduced = {operator.index(d) % max(self.ndim, 1) for d in dims}
         rows = set(range(1, self.ndim))
+        reduced = {operator.index(d) % max(self.ndim, 1) for d in dims} or rows | {0}  # none stands for all
         if reduced == rows | {0} and extent is not Extent.SCALAR:
             return self._node("sum", (source,), Extent.SCALAR, False)
         if reduced == rows and rows and extent is Extent.FULL:

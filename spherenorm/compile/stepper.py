@@ -126,9 +126,7 @@ def step_eager(
         if blocked is not None:
             blocked(weight, _laid_out_as(weight, grad), state, numbers.vector(weight.device).numpy())
         else:
-            moved, new = rule.step(weight, grad, state)
-            weight.copy_(moved)
-            state.update(new)
+            _take(weight, grad, state, *rule.step(weight, grad, state))
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,7 +146,7 @@ class Steps:
         """False once the C++ compiler was missing or has failed."""
         self._kernels: dict[Any, Kernel | None] = {}
         self._blocked: dict[Any, BlockedStep | None] = {}
-        self._inductor: dict[int, Callable[..., Any]] = {}
+        self._inductor: dict[Any, Callable[..., Any]] = {}
 
     def blocked(self, weight: Tensor, state: State) -> BlockedStep | None:
         """The blocked step for a weight; None for what only the rule's own code can do."""
@@ -198,18 +196,19 @@ class Steps:
             raise BuildError(f"no Triton, with which one kernel would step all weights: {error}") from error
 
     def by_inductor(self, weight: Tensor, grad: Tensor, state: State, numbers: list[Tensor]) -> None:
-        """One weight's step under torch.compile; one compilation for each rank, whatever the sizes."""
-        if weight.ndim not in self._inductor:
+        """One weight's step under torch.compile; one compilation for each rank and dtype, whatever the sizes (but 0 and 1)."""
+        key = (weight.dtype, tuple(min(size, 2) for size in weight.shape))  # sizes of 0 and 1 are compiled apart anyway
+        if key not in self._inductor:
 
             def pure(weight: Tensor, grad: Tensor, state: State, numbers: list[Tensor]) -> tuple[Tensor, State]:
                 rule = self.recipe(**{name: fill(value, numbers) for name, value in self.structure})
                 return rule.step(weight, grad, state)
 
-            self._inductor[weight.ndim] = torch.compile(pure, fullgraph=True, dynamic=True)
-        moved, new = self._inductor[weight.ndim](weight.detach(), grad, state, numbers)
+            # A code object of its own: Dynamo gives one up after eight compilations, whichever function they were for.
+            pure.__code__ = pure.__code__.replace(co_name=f"step_of_{weight.ndim}_dimensions")
+            self._inductor[key] = torch.compile(pure, fullgraph=True, dynamic=True)
         # Copied outside: Inductor's C++ backend fails on a row projection fused in place.
-        weight.detach().copy_(moved)
-        state.update(new)
+        _take(weight.detach(), grad, state, *self._inductor[key](weight.detach(), grad, state, numbers))
 
 
 @functools.cache
@@ -249,6 +248,25 @@ def _fits(weight: Tensor, state: State) -> bool:
         if strides is not None and value.shape == weight.shape and value.stride() != strides:
             return False
     return True
+
+
+def _take(weight: Tensor, grad: Tensor, state: State, moved: Tensor, new: State) -> None:
+    """Take over what a rule's own code returned.
+
+    A rule may return the gradient, the weight or one tensor twice as its states; here each gets memory of its own, since
+    the weight is written to, and the gradient is the caller's, who may.
+    """
+    taken = {_memory(weight), _memory(grad)}
+    for name, value in new.items():
+        if _memory(value) in taken:
+            value = value.clone()  # noqa: PLW2901
+        taken.add(_memory(value))
+        state[name] = value
+    weight.copy_(moved)
+
+
+def _memory(x: Tensor) -> int:
+    return x.untyped_storage().data_ptr() if type(x) in (Tensor, torch.nn.Parameter) and x.numel() else id(x)
 
 
 def _laid_out_as(weight: Tensor, grad: Tensor) -> Tensor:

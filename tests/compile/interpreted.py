@@ -18,6 +18,7 @@ from spherenorm.compile import launch, stepper
 from spherenorm.compile.prelude import power, total_all, total_any, total_sum
 from tests.compile.test_compiled import Sign
 from tests.compile.twins import KERNEL_ROWS, Twins, assert_close, random_weights
+from tests.compile.words import TRACED, TRACED_ROWS, Word
 from tests.conformance.table import Row, parameters, set_gradients
 from tests.gradients import FAMILIES, gradient
 
@@ -214,6 +215,19 @@ def test_a_users_rule_compiles(ours):
     twins = compiled(Row(sn.torch_optimizer(mine)), ((4, 5), (2, 2000), (6,)))
     for step in range(4):
         twins.step(step=step)
+    twins.agree()
+
+
+@pytest.mark.parametrize("shapes", [((6, 6), (3, 4, 2), (5, 1)), ((6,), ())], ids=["rows", "vectors"])
+def test_what_users_write(shapes):
+    words = {**TRACED, **(TRACED_ROWS if len(shapes[0]) > 1 else {})}
+
+    def several(lr=0.1):
+        return sn.chain(Word(tuple(words.values())), r.StepSize(lr))
+
+    twins = compiled(Row(sn.torch_optimizer(several)), shapes)
+    for step in range(3):
+        twins.step("random", step)
     twins.agree()
 
 

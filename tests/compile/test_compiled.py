@@ -1,6 +1,8 @@
 """Compiled steps against the eager rule, for every row of the conformance table."""
 
 import copy
+import functools
+import itertools
 import warnings
 
 import pytest
@@ -69,6 +71,18 @@ def test_what_the_generator_cannot_say_goes_to_inductor(row):
     assert pointers == [f.data_ptr() for f in fast]
     for w, f in zip(eager, fast, strict=True):
         assert_close(f, w)
+
+
+def test_any_number_of_recipes_and_ranks_goes_to_inductor(monkeypatch):
+    """Dynamo gives a code object up after eight compilations."""
+    torch._dynamo.reset()
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))  # Inductor takes seconds for each
+    for decay, nesterov in itertools.product((0.0, 0.1), (False, True)):
+        row = Row(optim.SGDP, {"views": ("dim=1",), "momentum": 0.9, "nesterov": nesterov, "weight_decay": decay})
+        twins = Twins(row, random_weights([(5, 4), (5, 1), (5, 4, 3)]), compile=True)
+        for step in range(2):
+            twins.step("random", step)
+        twins.agree()
 
 
 def test_bfloat16_is_computed_with_in_float32_and_rounded_once(no_inductor):
