@@ -124,10 +124,11 @@ class RecipeOptimizer(Optimizer):
                 if self.state[weight].keys() != names:
                     self._complete_state(weight, rule)
             states = [self.state[weight] for weight in weights]
+            made = self._recipe(group), self._hyper_parameters(group), rule
             if group["compile"]:
-                step_compiled(self._recipe(group), self._hyper_parameters(group), weights, grads, states)
+                step_compiled(*made, weights, grads, states)
             else:
-                step_eager(self._recipe(group), self._hyper_parameters(group), weights, grads, states, group["trace"])
+                step_eager(*made, weights, grads, states, group["trace"])
         return loss
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
@@ -182,8 +183,12 @@ class RecipeOptimizer(Optimizer):
         return build(self._recipe(group), self._hyper_parameters(group))
 
     def _complete_state(self, weight: Tensor, rule: Rule) -> None:
-        """At a first step, and where a schedule has switched a rule on or off."""
-        self.state[weight] = {name: self.state[weight].get(name, fresh) for name, fresh in rule.init(weight).items()}
+        """At a first step, and where a schedule has switched a rule on or off.
+
+        Cloned, since states are written to, and a rule may begin with the weight itself, or with one tensor for several.
+        """
+        old = self.state[weight]
+        self.state[weight] = {name: old[name] if name in old else fresh.clone() for name, fresh in rule.init(weight).items()}
 
     def _check_dtypes(self, params: Any) -> None:
         first = sum(len(group["params"]) for group in self.param_groups)

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from spherenorm.compile.graph import INPUTS, Extent, Node, StepGraph
-from spherenorm.compile.schedule import REDUCTIONS, refuse_swaps, schedule
+from spherenorm.compile.schedule import REDUCTIONS, schedule
 
 __all__ = ["BlockedStep"]
 
@@ -30,7 +30,7 @@ BLOCK = 524288
 # Scalars are numpy's doubles, in which 1 / 0 is inf as it is in a tensor.
 SCALAR = {
     "neg": "-{0}", "abs": "abs({0})", "reciprocal": "1 / {0}", "sqrt": "np.sqrt({0})", "rsqrt": "1 / np.sqrt({0})",
-    "square": "{0} * {0}", "sign": "np.sign({0})", "exp": "np.exp({0})", "log": "np.log({0})", "sin": "np.sin({0})",
+    "square": "{0} * {0}", "sign": "np.float64({0} > 0) - ({0} < 0)", "exp": "np.exp({0})", "log": "np.log({0})", "sin": "np.sin({0})",
     "cos": "np.cos({0})", "tanh": "np.tanh({0})", "sinc": "np.sinc({0})", "not": "not {0}",
     "add": "{0} + {1}", "sub": "{0} - {1}", "rsub": "{1} - {0}", "mul": "{0} * {1}", "div": "{0} / {1}",
     "max": "np.maximum({0}, {1})", "min": "np.minimum({0}, {1})", "pow": "{0} ** {1}", "lt": "{0} < {1}", "le": "{0} <= {1}",
@@ -93,14 +93,9 @@ class Walk:
 
 
 class BlockedStep:
-    """The step of a graph whose first `numbers` arguments are hyper-parameters, for the shape and dtype of its trace.
-
-    Raises:
-        UnsupportedGraphError: a state takes over another input's old value, which may be overwritten by then.
-    """
+    """The step of a graph whose first `numbers` arguments are hyper-parameters, for the shape and dtype of its trace."""
 
     def __init__(self, graph: StepGraph, numbers: int, dtype: torch.dtype) -> None:
-        refuse_swaps(graph)
         self.graph, self.plan, self.numbers, self.stored = graph, schedule(graph), numbers, dtype
         self.work = torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
         self.names = [name for name, node in graph.inputs.items() if node.extent is not Extent.SCALAR]
@@ -215,8 +210,11 @@ class _Planner:
         for index in self.plan.nodes:
             self._simplify(index)
         sums = [n for i in self.plan.nodes if (n := self.nodes[i]).op in REDUCTIONS]
-        if any(self._is_scalar(self.same[a]) for n in (*sums, *(() if self.last else self.plan.targets)) for a in n.arguments):
-            # The sum of what is now one number would need to know of how many: do without simplification.
+        sums += () if self.last else self.plan.targets
+        if any(
+            self.nodes[self.same[a]].extent is not self.graph.nodes[a].extent for n in sums for a in self.graph.nodes[n.index].arguments
+        ):
+            # The sum of what is now one number, or one per row, would need to know of how many: do without simplification.
             self.nodes, self.same = list(self.graph.nodes), list(range(len(self.nodes)))
 
         self.sums, self.saved, self.outputs = [], [], {}
@@ -238,7 +236,7 @@ class _Planner:
         kept = {*self.outputs.values(), *(i for _, i in self.sums), *self.saved}
         loads, calls, buffers = self._placed(needed, calls, kept)
         lines = [*self._inputs(needed, loads), *map(self._line, calls), *self._results({(call.into, call.result) for call in calls})]
-        flat = all(self.nodes[i].extent is not Extent.ROW for i in needed)
+        flat = all(n.extent is not Extent.ROW for n in (*(self.nodes[i] for i in needed), *(self.graph.inputs[o] for o in self.outputs)))
         return Walk(flat, buffers, _function("walk", "S, block, buffers", lines))
 
     def _inputs(self, needed: Iterable[int], loads: Mapping[int, tuple[str, int | None]]) -> Iterator[str]:
@@ -248,13 +246,17 @@ class _Planner:
             elif i in self.plan.read_back:
                 yield f"v{i} = {self._sums_place(i)}"
         for i, (name, buffer) in loads.items():
-            yield f"v{i} = {self._place(name)}" if buffer is None else f"v{i} = buffers[{buffer}].copy_({self._place(name)})"
+            # What another tensor takes over is copied: its place may be written to before that is.
+            place = self._place(name) + (".clone()" if i in self.outputs.values() else "")
+            yield f"v{i} = {place}" if buffer is None else f"v{i} = buffers[{buffer}].copy_({place})"
 
     def _line(self, call: Call) -> str:
         arguments = [f"S[{a}]" if self._is_scalar(a) else f"v{a}" for a in call.arguments]
         for k, a in enumerate(call.arguments if call.op in TENSORS_ONLY else call.arguments[:1]):
             if self._is_scalar(a):
-                arguments[k] = f"torch.scalar_tensor(S[{a}], dtype={'torch.bool' if self.nodes[a].boolean else self.step.work})"
+                arguments[k] = (
+                    f"torch.scalar_tensor(S[{a}], dtype={'torch.bool' if self.nodes[a].boolean else self.step.work}, device='cpu')"
+                )
         return f"v{call.result} = " + TENSOR[call.op].format(*arguments, out=self._place(call.into))
 
     def _results(self, written: set[tuple[Any, int]]) -> Iterator[str]:

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 
 import torch
 
-from spherenorm.compile.graph import INPUTS, Extent, Node, StepGraph, UnsupportedGraphError
+from spherenorm.compile.graph import INPUTS, Extent, Node, StepGraph
+from spherenorm.compile.likeness import UnsupportedGraphError
 from spherenorm.compile.schedule import REDUCTIONS, Operands, Pass, Schedule, schedule
 
 __all__ = ["BLOCK", "COLUMNS", "TILES", "WALK", "Layout", "emit"]

@@ -11,21 +11,17 @@ import math
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from numbers import Integral, Real
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from spherenorm.registry import Recipe, build
-from spherenorm.rule import Scalar, is_zero
+from spherenorm.compile.likeness import UnsupportedGraphError, build_symbolic
+from spherenorm.registry import Recipe
 
-__all__ = ["INPUTS", "Extent", "Node", "StepGraph", "UnsupportedGraphError", "fill", "flatten_numbers", "trace"]
-
-
-class UnsupportedGraphError(Exception):
-    """The step holds an operation that this compiler has no word for."""
+__all__ = ["INPUTS", "Extent", "Node", "StepGraph", "trace"]
 
 
 class Extent(enum.IntEnum):
@@ -70,12 +66,13 @@ class StepGraph:
     """The nodes of one step; `outputs` are the indices of the new weight ("weight") and of the new states by name.
 
     `literals` are the numbers that the trace found besides the hyper-parameters; they follow those among the kernel's
-    arguments and may differ from shape to shape, while the nodes do not.
+    arguments and may differ from shape to shape, while the nodes do not. `states` are the shape and dtype of each state.
     """
 
     nodes: list[Node] = field(default_factory=list)
     outputs: dict[str, int] = field(default_factory=dict)
     literals: list[float] = field(default_factory=list)
+    states: dict[str, tuple[torch.Size, torch.dtype]] = field(default_factory=dict)
 
     @property
     def inputs(self) -> dict[str, Node]:
@@ -141,39 +138,6 @@ DERIVED: dict[str, Callable[..., Tensor]] = {
 """Operations that are traced as others."""
 
 
-def flatten_numbers(hyper_parameters: Mapping[str, Any]) -> tuple[list[Scalar], Any]:
-    """The numbers among hyper-parameters that may change from step to step, and the rest, which fixes the graph.
-
-    A 0 belongs to the rest, since rules leave its term out; not so a learning rate of 0, with which many schedules end. So do
-    integers, which recipes count with.
-    Tensors are left where they are, unread: reading one would wait for its device.
-    """
-    numbers: list[Scalar] = []
-
-    def take(value: Any, name: str) -> Any:
-        if isinstance(value, tuple | list):
-            return tuple(take(v, name) for v in value)
-        changing = isinstance(value, Tensor) or (isinstance(value, Real) and not isinstance(value, Integral))
-        if not changing or (is_zero(value) and name != "lr"):
-            return value
-        numbers.append(value if isinstance(value, Tensor) else float(value))
-        return _Number(len(numbers) - 1)
-
-    return numbers, tuple((name, take(value, name)) for name, value in hyper_parameters.items())
-
-
-@dataclass(frozen=True)
-class _Number:
-    place: int
-
-
-def fill(value: Any, numbers: list[Tensor]) -> Any:
-    """The hyper-parameter that `value` of a structure stands for."""
-    if isinstance(value, _Number):
-        return numbers[value.place]
-    return tuple(fill(v, numbers) for v in value) if isinstance(value, tuple) else value
-
-
 def trace(recipe: Recipe, structure: Any, count: int, shape: tuple[int, ...], dtype: torch.dtype) -> StepGraph:
     """The graph of one step of a weight of that shape.
 
@@ -188,11 +152,14 @@ def trace(recipe: Recipe, structure: Any, count: int, shape: tuple[int, ...], dt
     with torch.device("meta"):
         weight, grad = torch.empty(shape, dtype=dtype), torch.empty(shape, dtype=dtype)
         numbers = [torch.empty((), dtype=torch.float64) for _ in range(count)]
-        rule = build(recipe, {name: fill(value, numbers) for name, value in structure})
-        state = rule.init(weight)
+        # A rule may give one tensor twice, or the weight; here each is told from the others.
+        rule = build_symbolic(recipe, structure, numbers)
+        state = {name: value.clone() for name, value in rule.init(weight).items()}
         # Distinct lengths tell a state per unit from one per entry, whatever the weight's own shape.
         probe = rule.init(torch.empty([2 + i for i in range(max(len(shape), 1))], dtype=dtype))
     for name, value in state.items():
+        if name in ("weight", "grad"):
+            raise UnsupportedGraphError(f"a state called {name}")
         # Counters are kept in double, everything else in the type that is computed in.
         if value.dtype is not _computed_in(dtype) and not (value.ndim == 0 and value.dtype is torch.float64):
             raise UnsupportedGraphError(f"a state {name} of dtype {value.dtype}")
@@ -206,7 +173,7 @@ def trace(recipe: Recipe, structure: Any, count: int, shape: tuple[int, ...], dt
     for name, value in state.items():
         recorder.input(value, "state", _state_extent(probe[name].shape), name)
     with torch.no_grad(), torch.device("meta"), recorder:
-        rule = build(recipe, {name: fill(value, numbers) for name, value in structure})
+        rule = build_symbolic(recipe, structure, numbers)
         try:
             moved, new = rule.step(weight, grad, state)
         except (NotImplementedError, RuntimeError) as error:  # how a tensor without memory refuses to tell a value
@@ -215,6 +182,7 @@ def trace(recipe: Recipe, structure: Any, count: int, shape: tuple[int, ...], dt
         "weight": recorder.output(moved, weight),
         **{name: recorder.output(new[name], value) for name, value in state.items()},
     }
+    recorder.graph.states = {name: (value.shape, value.dtype) for name, value in state.items()}
     return recorder.graph
 
 
@@ -250,7 +218,14 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def input(self, tensor: Tensor, op: str, extent: Extent, detail: Any = None) -> None:
         """Give a tensor that the step starts from its node."""
-        self.of[id(tensor)] = self._node(op, (), extent, False, detail), tensor
+        index = self._node(op, (), extent, False, detail)
+        if tensor.shape != self._shape(extent):
+            raise UnsupportedGraphError(f"{op} {detail or ''} of shape {tuple(tensor.shape)}")
+        self.of[id(tensor)] = index, tensor
+
+    def _shape(self, extent: Extent) -> tuple[int, ...]:
+        row = (*self.shape[:1], *[1] * (self.ndim - 1))
+        return {Extent.FULL: self.shape, Extent.ROW: row, Extent.SCALAR: ()}[extent]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if str(func) in DERIVED:
@@ -268,9 +243,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Whether the node stands for that very tensor: one of another shape would be broadcast along other dimensions, one
         of another type rounded in between, and of that a graph knows nothing."""
         node = self.graph.nodes[index]
-        if node.extent is not Extent.SCALAR and result.shape != (
-            self.shape if node.extent is Extent.FULL else (*self.shape[:1], *[1] * (self.ndim - 1))
-        ):
+        if node.extent is not Extent.SCALAR and result.shape != self._shape(node.extent):
             raise UnsupportedGraphError(f"{name} to the shape {tuple(result.shape)}")
         types = {torch.bool} if node.boolean else {self.computed}
         if not node.boolean and (node.extent is Extent.SCALAR or not self.shape):
@@ -288,7 +261,8 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return self.known[key]
 
     def _literal(self, value: float, dtype: torch.dtype = torch.float64) -> int:
-        self.graph.literals.append(torch.tensor(value, dtype=dtype).item())
+        kept = {torch.float32: np.float32, torch.float64: np.float64}.get(dtype, int)(value)
+        self.graph.literals.append(float(kept))
         return self._node("number", (), Extent.SCALAR, False, self.count + len(self.graph.literals) - 1)
 
     def value(self, argument: Any) -> int:
@@ -336,7 +310,8 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return source if arguments[1] == 1 else self._elementwise("square" if arguments[1] == 2 else "sqrt", (source,))
         alpha = options.get("alpha", 1)
         known = name in ELEMENTWISE and not options.get("rounding_mode")
-        if not known or (alpha != 1 and ELEMENTWISE[name] not in ("add", "sub")):
+        # (rsub takes its alpha as a third argument)
+        if not known or (alpha != 1 and ELEMENTWISE[name] not in ("add", "sub")) or (len(arguments) > 2 and name != "aten.where.self"):
             raise UnsupportedGraphError(f"{name} in the step")
         sources = [self.value(a) for a in arguments]
         if alpha != 1:

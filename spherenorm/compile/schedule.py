@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from spherenorm.compile.graph import INPUTS, Extent, Node, StepGraph, UnsupportedGraphError
+from spherenorm.compile.graph import INPUTS, Extent, Node, StepGraph
+from spherenorm.compile.likeness import UnsupportedGraphError
 
 __all__ = ["REDUCTIONS", "Gate", "Operands", "Pass", "Schedule", "refuse_swaps", "schedule"]
 

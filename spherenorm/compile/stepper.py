@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -15,10 +16,11 @@ from torch import Tensor
 from spherenorm.compile import cpp, gpu
 from spherenorm.compile.blocked import BlockedStep
 from spherenorm.compile.build import BuildError, load_step
-from spherenorm.compile.graph import StepGraph, UnsupportedGraphError, fill, flatten_numbers, trace
+from spherenorm.compile.graph import StepGraph, trace
 from spherenorm.compile.launch import DEVICES, Array, launcher, upload
-from spherenorm.registry import Recipe, build
-from spherenorm.rule import Scalar, State
+from spherenorm.compile.likeness import Likeness, UnsupportedGraphError, build_symbolic, flatten_numbers
+from spherenorm.registry import Recipe, reference
+from spherenorm.rule import Rule, Scalar, State
 
 __all__ = ["step_compiled", "step_eager"]
 
@@ -26,23 +28,34 @@ TYPES = {torch.float32: ("float", "float"), torch.float64: ("double", "double"),
 """What a C++ kernel computes in, and what it stores weights in."""
 
 
+@torch.compiler.disable  # type: ignore[untyped-decorator]  # what runs here is made already
 def step_compiled(
-    recipe: Recipe, hyper_parameters: Mapping[str, Any], weights: Sequence[Tensor], grads: Sequence[Tensor], states: Sequence[State]
+    recipe: Recipe,
+    hyper_parameters: Mapping[str, Any],
+    rule: Rule,
+    weights: Sequence[Tensor],
+    grads: Sequence[Tensor],
+    states: Sequence[State],
 ) -> None:
-    """Step `weights` and `states` in place.
+    """Step `weights` and `states` in place by `rule`, which `recipe` made of `hyper_parameters`.
 
     A generated kernel, C++ on a CPU and Triton on a GPU, steps all weights of two or more dimensions together, and another
     all vectors. What the generators have no word for (see `Steps.kernel`) is compiled by Inductor, weight by weight.
     On a CPU without a C++ compiler, which Inductor would need too, steps are blocked ones.
-    Hyper-parameters are arguments of the compiled code: changing them, unless from or to 0, compiles nothing.
+    Hyper-parameters are arguments of the compiled code: changing them, unless from or to 0, compiles nothing. A rule that
+    may change unnoticed (see `Likeness`) steps by its own code.
     """
-    values, structure = flatten_numbers(hyper_parameters)
-    numbers = Numbers(values)
-    steps = _steps(recipe, structure, len(values))
+    try:
+        steps, numbers = _steps_of(recipe, hyper_parameters, rule)
+    except UnsupportedGraphError as error:
+        warnings.warn(f"compile=True: {error} may change from step to step, so the rule's own code runs", stacklevel=2)
+        for weight, grad, state in zip(weights, grads, states, strict=True):
+            _take(weight, grad, state, *rule.step(weight, grad, state))
+        return
     batches: dict[tuple[Program, torch.device], list[tuple[Kernel, Tensor, Tensor, State]]] = {}
     for weight, grad, state in zip(weights, grads, states, strict=True):
-        kernel = steps.kernel(weight, state)
-        blocked = steps.blocked(weight, state) if kernel is None and not steps.compiler else None
+        kernel = steps.kernel(weight, grad, state)
+        blocked = steps.blocked(weight, grad, state) if kernel is None and not steps.compiler else None
         if kernel is not None:
             batches.setdefault((kernel.program, weight.device), []).append((kernel, weight, grad, state))
         elif blocked is not None:
@@ -104,9 +117,11 @@ class OnCPU:
         self.step(len(tensors), tensors.ctypes.data, literals.ctypes.data, numbers.data_ptr(), torch.get_num_threads())
 
 
+@torch.compiler.disable  # type: ignore[untyped-decorator]
 def step_eager(
     recipe: Recipe,
     hyper_parameters: Mapping[str, Any],
+    rule: Rule,
     weights: Sequence[Tensor],
     grads: Sequence[Tensor],
     states: Sequence[State],
@@ -117,24 +132,40 @@ def step_eager(
     With `trace`, a block at a time where that can be (see `blocked`): on a CPU, if the step can be traced and rows lie one
     after another in memory. Everything else steps by the rule's own code.
     """
-    rule = build(recipe, hyper_parameters)
-    values, structure = flatten_numbers(hyper_parameters) if trace else ([], None)
-    numbers = Numbers(values)
-    steps = _steps(recipe, structure, len(values)) if trace and _is_hashable(structure) else None
+    steps = None
+    if trace:
+        with contextlib.suppress(UnsupportedGraphError):
+            steps, numbers = _steps_of(recipe, hyper_parameters, rule)
     for weight, grad, state in zip(weights, grads, states, strict=True):
-        blocked = steps.blocked(weight, state) if steps is not None else None
+        blocked = steps.blocked(weight, grad, state) if steps is not None else None
         if blocked is not None:
             blocked(weight, _laid_out_as(weight, grad), state, numbers.vector(weight.device).numpy())
         else:
             _take(weight, grad, state, *rule.step(weight, grad, state))
 
 
+def _steps_of(recipe: Recipe, hyper_parameters: Mapping[str, Any], rule: Rule) -> tuple[Steps, Numbers]:
+    """The compiled steps of `rule`, and its numbers.
+
+    Raises:
+        UnsupportedGraphError: the rule may change unnoticed.
+    """
+    values, structure = flatten_numbers(hyper_parameters)
+    steps = _steps(recipe, structure, len(values))
+    if not steps.likeness.of(rule):
+        steps.renew()
+        if not steps.likeness.of(rule):
+            raise UnsupportedGraphError(f"the rule that {reference(recipe)} makes")
+    return steps, Numbers(values)
+
+
 @dataclass(frozen=True, eq=False)
 class Kernel:
-    """The program for weights of one shape, and the literals that it takes for this shape."""
+    """The program for weights of one shape, the literals that it takes for this shape, and what states it works on."""
 
     program: Program
     literals: Array
+    states: Mapping[str, tuple[torch.Size, torch.dtype]]
 
 
 class Steps:
@@ -144,25 +175,31 @@ class Steps:
         self.recipe, self.structure, self.count = recipe, structure, count
         self.compiler = True
         """False once the C++ compiler was missing or has failed."""
+        self.renew()
+
+    def renew(self) -> None:
+        """Forget what was compiled: the recipe makes another rule than it did."""
+        self.likeness = Likeness(self.recipe, self.structure, self.count)
         self._kernels: dict[Any, Kernel | None] = {}
-        self._blocked: dict[Any, BlockedStep | None] = {}
+        self._blocked: dict[Any, tuple[BlockedStep | None, Mapping[str, Any]]] = {}
         self._inductor: dict[Any, Callable[..., Any]] = {}
 
-    def blocked(self, weight: Tensor, state: State) -> BlockedStep | None:
+    def blocked(self, weight: Tensor, grad: Tensor, state: State) -> BlockedStep | None:
         """The blocked step for a weight; None for what only the rule's own code can do."""
-        if weight.device.type != "cpu" or not _fits(weight, state):
+        if weight.device.type != "cpu" or not weight.numel():
             return None
         key = (weight.shape, weight.dtype)
         if key not in self._blocked:
             try:
                 graph = trace(self.recipe, self.structure, self.count, tuple(weight.shape), weight.dtype)
-                self._blocked[key] = BlockedStep(graph, self.count, weight.dtype)
+                self._blocked[key] = BlockedStep(graph, self.count, weight.dtype), graph.states
             except Exception:
                 # Whatever a rule does that a trace does not stand, a wrong recipe included: its own code will do or say it.
-                self._blocked[key] = None
-        return self._blocked[key]
+                self._blocked[key] = None, {}
+        step, states = self._blocked[key]
+        return step if step is not None and _fits(weight, grad, state, states) else None
 
-    def kernel(self, weight: Tensor, state: State) -> Kernel | None:
+    def kernel(self, weight: Tensor, grad: Tensor, state: State) -> Kernel | None:
         """The kernel for a weight; None for what only Inductor compiles: devices other than CPU and GPU, fp16 on a CPU,
         tensor subclasses, memory in which rows do not lie one after another, and steps with an operation unknown to the
         generator."""
@@ -170,7 +207,7 @@ class Steps:
         if key not in self._kernels:
             self._kernels[key] = self._make_kernel(tuple(weight.shape), weight.dtype, weight.device.type)
         kernel = self._kernels[key]
-        return kernel if kernel is not None and _fits(weight, state) else None
+        return kernel if kernel is not None and _fits(weight, grad, state, kernel.states) else None
 
     def _make_kernel(self, shape: tuple[int, ...], dtype: torch.dtype, device: str) -> Kernel | None:
         make = self._triton if device in DEVICES else self._cpp if device == "cpu" and dtype in TYPES else None
@@ -178,7 +215,7 @@ class Steps:
             return None
         try:
             graph = trace(self.recipe, self.structure, self.count, shape, dtype)
-            return Kernel(make(graph, dtype), np.array(graph.literals, dtype=np.float64))
+            return Kernel(make(graph, dtype), np.array(graph.literals, dtype=np.float64), graph.states)
         except UnsupportedGraphError:
             return None
         except BuildError as error:
@@ -201,8 +238,7 @@ class Steps:
         if key not in self._inductor:
 
             def pure(weight: Tensor, grad: Tensor, state: State, numbers: list[Tensor]) -> tuple[Tensor, State]:
-                rule = self.recipe(**{name: fill(value, numbers) for name, value in self.structure})
-                return rule.step(weight, grad, state)
+                return build_symbolic(self.recipe, self.structure, numbers).step(weight, grad, state)
 
             # A code object of its own: Dynamo gives one up after eight compilations, whichever function they were for.
             pure.__code__ = pure.__code__.replace(co_name=f"step_of_{weight.ndim}_dimensions")
@@ -218,36 +254,39 @@ def _on_cpu(layout: cpp.Layout, dtype: torch.dtype) -> OnCPU:
     return OnCPU(load_step(layout.source, (f"-DREAL={real}", f"-DSTORED={stored}")), layout.states)
 
 
-@functools.cache
+@functools.lru_cache(maxsize=256)
 def _steps(recipe: Recipe, structure: Any, count: int) -> Steps:
     return Steps(recipe, structure, count)
 
 
-def _is_hashable(x: Any) -> bool:
-    try:
-        hash(x)
-    except TypeError:
+def _fits(weight: Tensor, grad: Tensor, state: State, traced: Mapping[str, tuple[torch.Size, torch.dtype]]) -> bool:
+    """Whether all is as it was traced, and memory holds one index of dimension 0 after another without gaps (contiguous,
+    channels_last), states alike."""
+    if type(weight) not in (Tensor, torch.nn.Parameter) or grad.dtype is not weight.dtype:
         return False
-    return True
-
-
-def _fits(weight: Tensor, state: State) -> bool:
-    """Whether memory holds one index of dimension 0 after another without gaps (contiguous, channels_last), states alike."""
-    if type(weight) not in (Tensor, torch.nn.Parameter):
-        return False
-    device, strides = weight.get_device(), None
+    device, strides, inference = weight.get_device(), None, torch.is_inference_mode_enabled()
     if not weight.is_contiguous():
         if weight.ndim != 4 or not weight.is_contiguous(memory_format=torch.channels_last):
             return False
         strides = weight.stride()
-    for value in state.values():
-        if value.get_device() != device:
+    for name, value in state.items():
+        shape, dtype = traced[name]
+        if value.shape != shape or value.dtype is not dtype or value.get_device() != device:
+            return False
+        if value.is_inference() and not inference:
             return False
         if strides is None and not value.is_contiguous():
             return False
-        if strides is not None and value.shape == weight.shape and value.stride() != strides:
+        if strides is not None and shape == weight.shape and value.stride() != strides:
             return False
     return True
+
+
+def _laid_out_as(weight: Tensor, grad: Tensor) -> Tensor:
+    """The gradient in the memory order of the weight, and not lying across it."""
+    if grad.stride() == weight.stride() and not 0 < abs(grad.data_ptr() - weight.data_ptr()) < weight.nbytes:
+        return grad
+    return torch.empty_like(weight).copy_(grad)
 
 
 def _take(weight: Tensor, grad: Tensor, state: State, moved: Tensor, new: State) -> None:
@@ -267,10 +306,6 @@ def _take(weight: Tensor, grad: Tensor, state: State, moved: Tensor, new: State)
 
 def _memory(x: Tensor) -> int:
     return x.untyped_storage().data_ptr() if type(x) in (Tensor, torch.nn.Parameter) and x.numel() else id(x)
-
-
-def _laid_out_as(weight: Tensor, grad: Tensor) -> Tensor:
-    return grad if grad.stride() == weight.stride() else torch.empty_like(weight).copy_(grad)
 
 
 def _run(program: Program, batch: Sequence[tuple[Kernel, Tensor, Tensor, State]], numbers: Tensor) -> None:

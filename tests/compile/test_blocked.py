@@ -20,9 +20,9 @@ def no_fallback(monkeypatch):
     """Fail where the rule's own code would step."""
     original = stepper.Steps.blocked
 
-    def checked(*args):
-        step = original(*args)
-        assert step is not None, "fell back to the rule"
+    def checked(steps, weight, *rest):
+        step = original(steps, weight, *rest)
+        assert step is not None or not weight.numel(), "fell back to the rule"
         return step
 
     monkeypatch.setattr(stepper.Steps, "blocked", checked)
@@ -69,7 +69,7 @@ def test_every_outcome_of_the_test_is_met():
         for step in range(3):
             w.grad = gradient(family, w.detach(), torch.Generator().manual_seed(step), step)
             optimizer.step()
-        outcomes |= {fallen for _, fallen in steps._blocked[w.shape, w.dtype]._walks}
+        outcomes |= {fallen for _, fallen in steps._blocked[w.shape, w.dtype][0]._walks}
     assert {(True, False), (False, True), (False, False)} <= outcomes
 
 
@@ -309,3 +309,95 @@ def test_a_schedule_traces_nothing_again(monkeypatch):
         optimizer.step()
         scheduler.step()
     assert len(traced) <= 2
+
+
+@pytest.mark.parametrize("block", [3, blocked.BLOCK])
+@pytest.mark.parametrize("cls", [optim.AdamP, optim.SGD])
+def test_a_gradient_that_lies_across_its_weight(cls, block, monkeypatch):
+    monkeypatch.setattr(blocked, "BLOCK", block)
+    results = []
+    for trace in (True, False):
+        memory = torch.linspace(-1, 2, 13, dtype=torch.float64)
+        weight = torch.nn.Parameter(memory[1:].view(4, 3))
+        weight.grad = memory[:-1].view(4, 3)
+        cls([weight], lr=0.1, trace=trace).step()
+        results.append(weight.detach().clone())
+    assert_close(*results)
+
+
+def test_a_gradient_of_another_dtype():
+    for compile in (False, True):
+        weight = torch.ones(4, 3, requires_grad=True)
+        twin = weight.detach().clone().requires_grad_()
+        gradient = torch.linspace(-1, 1, 12).view(4, 3).bfloat16()
+        try:
+            weight.grad_dtype = torch.bfloat16
+            weight.grad = gradient
+        except (RuntimeError, AttributeError):
+            pytest.skip("this torch wants gradients of the weight's dtype")
+        twin.grad = gradient.float()
+        optim.AdamP([weight], compile=compile).step()
+        optim.AdamP([twin], trace=False).step()
+        assert_close(weight.detach(), twin.detach())
+
+
+def test_what_was_made_in_inference_mode_is_not_written_to():
+    weight = torch.ones(4, 3, requires_grad=True)
+    twin = weight.detach().clone().requires_grad_()
+    optimizers = optim.AdamP([weight]), optim.AdamP([twin], trace=False)
+    weight.grad, twin.grad = torch.ones(4, 3), torch.ones(4, 3)
+    with torch.inference_mode():
+        for optimizer in optimizers:
+            optimizer.step()
+    for optimizer in optimizers:
+        optimizer.step()
+    assert_close(weight.detach(), twin.detach())
+
+
+def test_another_default_device(no_fallback):
+    """Nothing of a step goes to a device that the weight is not on."""
+
+    class Limited(sn.Rule):
+        def update(self, update, state):
+            return sn.Update(update.weight, update.grad, update.direction.clamp_min(-0.5) + (update.direction > 0)), {}
+
+    def limited(lr=0.1):
+        return sn.chain(Limited(), r.StepSize(lr))
+
+    for cls in (sn.torch_optimizer(limited), optim.AdamP):
+        weight, twin = (torch.linspace(-1, 1, 12).view(4, 3).requires_grad_() for _ in range(2))
+        weight.grad = twin.grad = torch.linspace(1, -1, 12).view(4, 3)
+        first, second = cls([weight]), cls([twin], trace=False)
+        with torch.device("meta"):
+            first.step()
+        second.step()
+        assert_close(weight.detach(), twin.detach())
+
+
+def test_a_state_of_another_shape_is_refused_and_nothing_changes():
+    weight = torch.ones(4, 6, requires_grad=True)
+    optimizer = optim.SGD([weight], lr=0.1, momentum=0.9)
+    weight.grad = torch.ones(4, 6)
+    optimizer.step()
+    before = weight.detach().clone()
+    weight.data = weight.data.view(6, 4)
+    weight.grad = torch.ones(6, 4)
+    with pytest.raises(RuntimeError, match="must match the size"):
+        optimizer.step()
+    assert torch.equal(weight.detach().view(4, 6), before)
+
+
+def test_a_compiled_program_around_the_step():
+    """The step is made already: Dynamo goes around it."""
+    weight, twin = (torch.linspace(-1, 1, 12).view(4, 3).requires_grad_() for _ in range(2))
+    weight.grad, twin.grad = torch.ones(4, 3), torch.ones(4, 3)
+    optimizer, other = optim.AdamP([weight]), optim.AdamP([twin], trace=False)
+
+    @torch.compile(backend="eager")
+    def program():
+        optimizer.step()
+
+    for _ in range(2):
+        program()
+        other.step()
+    assert_close(weight.detach(), twin.detach())

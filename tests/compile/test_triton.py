@@ -12,7 +12,8 @@ import torch
 
 from spherenorm import optim
 from spherenorm.compile import gpu, launch, stepper
-from spherenorm.compile.graph import flatten_numbers, trace
+from spherenorm.compile.graph import trace
+from spherenorm.compile.likeness import flatten_numbers
 from spherenorm.registry import defaults
 from tests.gradients import FAMILIES, gradient
 

@@ -1,13 +1,17 @@
 """What a trace takes of what users write, it takes right; what it does not, it refuses."""
 
+from dataclasses import dataclass
+
 import pytest
 import torch
 
 import spherenorm as sn
 from spherenorm import rules as r
-from spherenorm.compile import stepper
-from spherenorm.compile.graph import UnsupportedGraphError, flatten_numbers, trace
-from tests.compile.twins import Twins, random_weights
+from spherenorm.compile import blocked, stepper
+from spherenorm.compile.graph import trace
+from spherenorm.compile.likeness import UnsupportedGraphError, flatten_numbers
+from spherenorm.rule import scalar_state
+from tests.compile.twins import Twins, assert_close, random_weights
 from tests.compile.words import REFUSED, TRACED, TRACED_ROWS, Word
 from tests.conformance.table import Row
 
@@ -50,7 +54,111 @@ def test_kernels_take_the_same(shapes, monkeypatch):
     agree(recipe_of(*words.values()), shapes, compile=True)
 
 
-@pytest.mark.parametrize("options", [{}, {"trace": False}, {"compile": True}], ids=["blocked", "own code", "compiled"])
+ALL = pytest.mark.parametrize("options", [{}, {"trace": False}, {"compile": True}], ids=["blocked", "own code", "compiled"])
+
+
+def against_the_pure_rule(rule, options, shape=(3, 4), steps=4):
+    """The optimizer against `rule.step` of fresh tensors."""
+
+    def recipe(lr=0.5):
+        return sn.chain(rule, r.StepSize(lr))
+
+    weight = torch.linspace(1, 2, torch.Size(shape).numel(), dtype=torch.float64).view(shape).requires_grad_()
+    optimizer = sn.torch_optimizer(recipe)([weight], **options)
+    pure, state = weight.detach().clone(), {name: value.clone() for name, value in recipe().init(weight.detach().clone()).items()}
+    for step in range(steps):
+        weight.grad = torch.full_like(weight, (-1.0) ** step) - step * weight.detach()
+        pure, state = recipe().step(pure, weight.grad.clone(), state)
+        optimizer.step()
+        weight.grad.zero_()  # as training loops do
+        assert_close(weight.detach(), pure)
+        for name, value in state.items():
+            assert_close(optimizer.state[weight][name], value)
+
+
+@dataclass(frozen=True)
+class Counted(sn.Rule):
+    """A direction and a state from (w, d, count, own state); the count is another state."""
+
+    step_: object
+    start: object = torch.zeros_like
+    name: str = "own"
+
+    @property
+    def state_names(self):
+        return ("n", self.name)
+
+    def init(self, weight):
+        return {"n": scalar_state(weight), self.name: self.start(weight)}
+
+    def update(self, update, state):
+        direction, own = self.step_(update.weight, update.direction, state["n"], state[self.name])
+        return sn.Update(update.weight, update.grad, direction), {"n": state["n"] + 1, self.name: own}
+
+
+@ALL
+@pytest.mark.parametrize(
+    "rule",
+    [
+        Counted(lambda w, d, n, s: (d + 0.5 * s, w)),
+        Counted(lambda w, d, n, s: (d + 0.5 * s, w + 0)),
+        Counted(lambda w, d, n, s: (d + 0.5 * s, d)),
+        Counted(lambda w, d, n, s: (d, torch.where(n >= 2, w, s))),
+        Counted(lambda w, d, n, s: (d + 0.5 * (w - s), s), start=lambda w: w),
+        Counted(lambda w, d, n, s: (d + 0.5 * s, 0.9 * s + d), name="grad"),
+        Counted(lambda w, d, n, s: (d + 0.5 * s, 0.9 * s + d), name="weight"),
+        Word((lambda w, d, m: (d - m, w), lambda w, d, m: (m, d), lambda w, d, m: (d, d))),
+    ],
+    ids=["the weight", "plus 0", "the gradient", "chosen", "the start", "called grad", "called weight", "several"],
+)
+def test_states_that_take_something_over(rule, options):
+    against_the_pure_rule(rule, options)
+
+
+@ALL
+def test_states_exchanged(options):
+    class Exchange(sn.Rule):
+        state_names = ("last", "before")
+
+        def update(self, update, state):
+            last, before = state["last"], state["before"]
+            return sn.Update(update.weight, update.grad, update.direction + before), {"last": before + update.direction, "before": last}
+
+    against_the_pure_rule(Exchange(), options)
+
+
+@ALL
+def test_one_tensor_for_two_states(options):
+    class Both(sn.Rule):
+        state_names = ("a", "b")
+
+        def init(self, weight):
+            both = torch.zeros_like(weight)
+            return {"a": both, "b": both}
+
+        def update(self, update, state):
+            return sn.Update(update.weight, update.grad, state["a"] - state["b"]), {"a": state["a"] + update.direction, "b": state["b"]}
+
+    against_the_pure_rule(Both(), options)
+
+
+@pytest.mark.parametrize("block", [7, blocked.BLOCK])
+def test_a_value_per_row(block, monkeypatch):
+    """Counted, set to a number, and summed where a decision leaves it of what was a value per entry."""
+    monkeypatch.setattr(blocked, "BLOCK", block)
+    start = lambda w: w.new_ones(len(w), 1)  # noqa: E731
+    for step in (
+        lambda w, d, n, s: (d, torch.zeros_like(s) + n),
+        lambda w, d, n, s: (d * s, s + 1),
+        lambda w, d, n, s: (d * torch.where(d.sum() > 0, d, s + d.square().sum(1, keepdim=True)).sum(), s),
+        lambda w, d, n, s: (d * torch.where(d.sum() > 0, d, s + 1).sum(1, keepdim=True), s),
+        lambda w, d, n, s: (d * (torch.where(d.sum() > 0, d, 0) + s).sum(), s),
+    ):
+        against_the_pure_rule(Counted(step, start=start), {})
+    against_the_pure_rule(Counted(lambda w, d, n, s: (d, s + 1), start=start), {}, shape=(3, 0))
+
+
+@ALL
 def test_states_have_memory_of_their_own(options):
     """A rule may return its arguments, and one tensor twice, as states; what happens to those later must not change them."""
 
