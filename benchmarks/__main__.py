@@ -20,27 +20,29 @@ from rich.table import Table
 from torch import Tensor
 
 from benchmarks.contenders import CONTENDERS, available, parameters
-from benchmarks.measure import bandwidth, interleaved, machine, peak_memory_of
+from benchmarks.measure import MALLOC, bandwidth, fix_malloc, interleaved, machine, peak_memory_of
 from benchmarks.shapes import SETS
 from spherenorm import functional, optim
 
 console = Console()
 app = typer.Typer(add_completion=False, pretty_exceptions_show_locals=False)
 SECTIONS = ("step", "first", "scaling", "sweep")
+MALLOC_HELP = "default: glibc's, whatever the environment says; resident: freed memory is kept, so that temporaries cost no page faults."
 
 
 @app.command()
 def main(
     sections: Annotated[str, typer.Option(help=f"Comma-separated, of {', '.join(SECTIONS)}.")] = ",".join(SECTIONS),
-    sets: Annotated[str, typer.Option(help=f"Parameter sets, of {', '.join(SETS)}.")] = "resnet18,resnet50",
+    sets: Annotated[str, typer.Option(help=f"Parameter sets, of {', '.join(SETS)}; or all.")] = "resnet18,resnet50",
     rounds: Annotated[int, typer.Option(min=1, help="Timed rounds; each runs every contender once.")] = 15,
     largest: Annotated[float, typer.Option(help="Most weights in the scaling section (up to 1e9, at 16 bytes each).")] = 3e7,
     device: Annotated[str, typer.Option()] = "cpu",
+    malloc: Annotated[str, typer.Option(help=MALLOC_HELP)] = "default",
     out: Annotated[Path | None, typer.Option(help="Write the numbers as JSON.")] = None,
 ) -> None:
     """Time the optimizers and print a table for each section."""
-    chosen = sections.split(",")
-    for what, given, known in (("--sections", chosen, SECTIONS), ("--sets", sets.split(","), tuple(SETS))):
+    chosen, names = sections.split(","), list(SETS) if sets == "all" else sets.split(",")
+    for what, given, known in (("--sections", chosen, SECTIONS), ("--sets", names, tuple(SETS)), ("--malloc", [malloc], tuple(MALLOC))):
         unknown = [name for name in given if name not in known]
         if unknown:
             raise typer.BadParameter(f"{unknown[0]!r} is not one of {', '.join(known)}", param_hint=what)
@@ -50,17 +52,18 @@ def main(
         raise typer.BadParameter(f"{largest:g} is not between 1e5 and 1e9", param_hint="--largest")
     if out is not None and (out.is_dir() or not os.access(out.resolve().parent, os.W_OK)):
         raise typer.BadParameter(f"{str(out)!r} cannot be written", param_hint="--out")
+    fix_malloc(malloc)
     facts = machine(device)
     console.print(*(f"{name}: {value}" for name, value in facts.items()), sep="\n", highlight=False)
     results: dict[str, Any] = {"machine": facts}
     if "step" in chosen:
-        results["step"] = {name: step_times(name, rounds, device) for name in sets.split(",")}
+        results["step"] = {name: step_times(name, rounds, device) for name in names}
     if "first" in chosen:
-        results["first"] = {name: first_steps(name, device) for name in sets.split(",")}
+        results["first"] = {name: first_steps(name, device) for name in names}
     if "scaling" in chosen:
         results["scaling"] = scaling(rounds, largest, device)
     if "sweep" in chosen:
-        results["sweep"] = sweep_throughput()
+        results["sweep"] = sweep_throughput(device)
     if out is not None:
         temporary = out.with_name(f".{out.name}.{os.getpid()}")
         temporary.write_text(json.dumps(results, indent=1))
@@ -144,7 +147,7 @@ def scaling(rounds: int, largest: float, device: str) -> list[dict[str, float]]:
     return rows
 
 
-def sweep_throughput(points: int = 1000, steps: int = 300, single_runs: int = 5) -> dict[str, float]:
+def sweep_throughput(device: str, points: int = 1000, steps: int = 300, single_runs: int = 5) -> dict[str, float]:
     """A learning-rate sweep of the 3-D Rosenbrock toy (paper, Appendix B) against a loop of torch.optim runs."""
 
     def loss(params: dict[str, Tensor]) -> Tensor:
@@ -153,8 +156,8 @@ def sweep_throughput(points: int = 1000, steps: int = 300, single_runs: int = 5)
         return 1e-4 * ((1 - angles[0]) ** 2 + 300 * (angles[1] - angles[0] ** 2) ** 2)
 
     psi, phi = -2 / 1.5, 2 / 1.5
-    start = torch.tensor([math.cos(phi) * math.sin(psi), math.sin(phi), math.cos(phi) * math.cos(psi)], dtype=torch.float64)
-    lrs = torch.logspace(-3, -1, points, dtype=torch.float64)
+    start = torch.tensor([math.cos(phi) * math.sin(psi), math.sin(phi), math.cos(phi) * math.cos(psi)], dtype=torch.float64, device=device)
+    lrs = torch.logspace(-3, -1, points, dtype=torch.float64, device=device)
 
     def decay(t: int) -> float:
         return 1 - t / steps
@@ -168,9 +171,10 @@ def sweep_throughput(points: int = 1000, steps: int = 300, single_runs: int = 5)
             loss({"w": w}).backward()  # type: ignore[no-untyped-call]
             optimizer.step()
             schedule.step()
+        w.sum().item()  # wait for the device
 
     begin = time.perf_counter()
-    functional.sweep("sgd", loss, {"w": start[None]}, {"lr": lrs}, steps=steps, momentum=0.9, schedule=decay)
+    functional.sweep("sgd", loss, {"w": start[None]}, {"lr": lrs}, steps=steps, momentum=0.9, schedule=decay).loss.sum().item()
     swept = time.perf_counter() - begin
     begin = time.perf_counter()
     for lr in lrs[:: points // single_runs][:single_runs].tolist():

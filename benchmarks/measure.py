@@ -6,6 +6,7 @@ import ctypes
 import os
 import platform
 import statistics
+import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -13,7 +14,29 @@ from typing import Any
 
 import torch
 
-__all__ = ["bandwidth", "interleaved", "machine", "peak_memory_of"]
+__all__ = ["MALLOC", "bandwidth", "fix_malloc", "interleaved", "machine", "peak_memory_of"]
+
+
+MALLOC: dict[str, dict[str, str]] = {
+    "default": {},
+    "resident": {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**62), "MALLOC_TOP_PAD_": str(2**26)},
+}
+"""Settings of malloc, as environment variables (glibc)."""
+
+
+def fix_malloc(name: str) -> None:
+    """Start the program again under these settings of malloc and no others, unless it runs under them already.
+
+    Optimizers that make temporaries are several times slower where malloc gives memory back and fetches it again.
+    """
+    found = _malloc()
+    if found != MALLOC[name]:
+        kept = {key: value for key, value in os.environ.items() if key not in found}
+        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], {**kept, **MALLOC[name]})
+
+
+def _malloc() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name.startswith("MALLOC_") or name in ("LD_PRELOAD", "GLIBC_TUNABLES")}
 
 
 def machine(device: str) -> dict[str, Any]:
@@ -30,7 +53,7 @@ def machine(device: str) -> dict[str, Any]:
         "device": torch.cuda.get_device_name(device) if device.startswith("cuda") else "cpu",
         "torch": torch.__version__,
         "python": platform.python_version(),
-        "malloc": {name: value for name, value in os.environ.items() if name.startswith("MALLOC_") or name == "LD_PRELOAD"} or "default",
+        "malloc": _malloc() or "default",
         "bandwidth GB/s": round(bandwidth(device), 1),
     }
 

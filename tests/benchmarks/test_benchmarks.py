@@ -2,11 +2,16 @@
 
 import json
 import math
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from benchmarks import __main__ as benchmarks
+from benchmarks.measure import MALLOC, peak_memory_of
 from benchmarks.shapes import SETS
 
 
@@ -17,6 +22,13 @@ from benchmarks.shapes import SETS
 )
 def test_parameter_sets(name, count):
     assert sum(math.prod(shape) for shape in SETS[name]()) == count
+
+
+@pytest.fixture(autouse=True)
+def _stay(monkeypatch, request):
+    """Starting again would start the tests again."""
+    if "malloc" not in request.node.name:
+        monkeypatch.setattr(benchmarks, "fix_malloc", lambda name: None)
 
 
 def test_the_command(tmp_path, monkeypatch):
@@ -30,6 +42,29 @@ def test_the_command(tmp_path, monkeypatch):
     assert {"AdamP, spherenorm compiled", "AdamP, spherenorm eager", "AdamP, released"} <= numbers["step"]["tiny"]["seconds"].keys()
     assert all(seconds > 0 for seconds in numbers["step"]["tiny"]["seconds"].values())
     assert [(row["weights"], row["tensors"]) for row in numbers["scaling"]] == [(10**5, 10), (10**6, 100), (10**6, 500), (10**6, 2000)]
+
+
+def test_first_steps_and_sweeps():
+    first = benchmarks.first_steps("resnet18", "cpu")
+    assert first["cold"]["recompilations"] == 0
+    assert first["cold"]["first step s"] > 0
+    assert first["warm"]["extra memory"] < 0.05
+    swept = benchmarks.sweep_throughput("cpu", points=4, steps=3, single_runs=2)
+    assert swept["ratio"] == swept["loop s"] / swept["sweep s"]
+
+
+def test_peak_memory_is_what_was_taken_in_between():
+    size = 2**26
+    assert 0.9 * size < peak_memory_of(lambda: bytearray(b"x" * 10) * (size // 10), "cpu") < 1.3 * size
+    assert peak_memory_of(lambda: None, "cpu") < 0.1 * size
+
+
+@pytest.mark.parametrize("malloc", ["default", "resident"])
+def test_malloc_is_fixed_whatever_the_environment_says(malloc):
+    code = f"from benchmarks.measure import _malloc, fix_malloc; fix_malloc({malloc!r}); print(_malloc())"
+    environment = {**os.environ, "MALLOC_ARENA_MAX": "1", "PYTHONPATH": str(Path(__file__).parents[2])}
+    result = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == str(MALLOC[malloc])
 
 
 def test_unknown_names():
