@@ -7,6 +7,7 @@ from torch.func import functional_call, grad, stack_module_state
 
 import spherenorm as sn
 from spherenorm import functional, metrics
+from tests.conformance.table import ROWS
 
 
 def loss(params, batch):
@@ -26,11 +27,11 @@ def batch_of(t, seeds):
     return {"x": torch.randn(seeds, 4, 5, generator=generator, dtype=torch.float64)}
 
 
-@pytest.mark.parametrize("name", ["sgd", "sgdp", "adamp", "sgdg"])
-def test_a_sweep_equals_a_loop_of_single_runs(name):
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.id)
+def test_a_sweep_equals_a_loop_of_single_runs(row):
     seeds, steps, lrs = 2, 6, [1e-3, 0.01, 0.1]
     result = functional.sweep(
-        name,
+        row.cls.recipe,
         loss,
         starts(seeds),
         {"lr": lrs},
@@ -38,7 +39,7 @@ def test_a_sweep_equals_a_loop_of_single_runs(name):
         batches=lambda t: batch_of(t, seeds),
         schedule=lambda t: 1 - t / steps,
         record=lambda before, after: {"norm": metrics.norm(after["w"]), "step": metrics.effective_step(before["w"], after["w"])},
-        **({"momentum": 0.8} if name != "adamp" else {}),
+        **{name: value for name, value in row.settings.items() if name != "lr"},
     )
     assert result.loss.shape == (steps, len(lrs), seeds)
     for k, lr in enumerate(lrs):
@@ -47,7 +48,7 @@ def test_a_sweep_equals_a_loop_of_single_runs(name):
             state = None
             for t in range(steps):
                 batch = {"x": batch_of(t, seeds)["x"][s]}
-                rule = sn.find_recipe(name)(lr=lr * (1 - t / steps), **({"momentum": 0.8} if name != "adamp" else {}))
+                rule = row.rule(lr=lr * (1 - t / steps))
                 state = state or functional.init(rule, params)
                 torch.testing.assert_close(result.loss[t, k, s], loss(params, batch), rtol=1e-10, atol=1e-12)
                 before = params

@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from spherenorm.compile.likeness import UnsupportedGraphError, build_symbolic
-from spherenorm.registry import Recipe
+from spherenorm.compile.likeness import UnsupportedGraphError, filled
+from spherenorm.registry import Recipe, build
 
 __all__ = ["INPUTS", "Extent", "Node", "StepGraph", "trace"]
 
@@ -153,7 +153,7 @@ def trace(recipe: Recipe, structure: Any, count: int, shape: tuple[int, ...], dt
         weight, grad = torch.empty(shape, dtype=dtype), torch.empty(shape, dtype=dtype)
         numbers = [torch.empty((), dtype=torch.float64) for _ in range(count)]
         # A rule may give one tensor twice, or the weight; here each is told from the others.
-        rule = build_symbolic(recipe, structure, numbers)
+        rule = build(recipe, filled(structure, numbers))
         state = {name: value.clone() for name, value in rule.init(weight).items()}
         # Distinct lengths tell a state per unit from one per entry, whatever the weight's own shape.
         probe = rule.init(torch.empty([2 + i for i in range(max(len(shape), 1))], dtype=dtype))
@@ -173,7 +173,7 @@ def trace(recipe: Recipe, structure: Any, count: int, shape: tuple[int, ...], dt
     for name, value in state.items():
         recorder.input(value, "state", _state_extent(probe[name].shape), name)
     with torch.no_grad(), torch.device("meta"), recorder:
-        rule = build_symbolic(recipe, structure, numbers)
+        rule = build(recipe, filled(structure, numbers))
         try:
             moved, new = rule.step(weight, grad, state)
         except (NotImplementedError, RuntimeError) as error:  # how a tensor without memory refuses to tell a value

@@ -16,7 +16,7 @@ from torch import Tensor
 from spherenorm.registry import Recipe, build
 from spherenorm.rule import Rule, Scalar, is_zero
 
-__all__ = ["Likeness", "UnsupportedGraphError", "build_symbolic", "flatten_numbers"]
+__all__ = ["Likeness", "UnsupportedGraphError", "filled", "flatten_numbers"]
 
 
 class UnsupportedGraphError(Exception):
@@ -68,16 +68,15 @@ class _Fixed:
     value: Any
 
 
-def fill(value: Any, numbers: list[Tensor]) -> Any:
-    """The hyper-parameter that `value` of a structure stands for."""
-    if isinstance(value, _Number):
-        return numbers[value.place]
-    return value.type(fill(v, numbers) for v in value.value) if value.type in (tuple, list) else value.value
+def filled(structure: Any, numbers: list[Tensor]) -> dict[str, Any]:
+    """The hyper-parameters of a structure with tensors for their numbers."""
 
+    def fill(value: Any) -> Any:
+        if isinstance(value, _Number):
+            return numbers[value.place]
+        return value.type(map(fill, value.value)) if value.type in (tuple, list) else value.value
 
-def build_symbolic(recipe: Recipe, structure: Any, numbers: list[Tensor]) -> Rule:
-    """The rule with tensors for its numbers."""
-    return build(recipe, {name: fill(value, numbers) for name, value in structure})
+    return {name: fill(value) for name, value in structure}
 
 
 class Likeness:
@@ -94,7 +93,7 @@ class Likeness:
     def __init__(self, recipe: Recipe, structure: Any, count: int) -> None:
         try:
             with torch.device("meta"):
-                self.rule = build_symbolic(recipe, structure, [torch.empty((), dtype=torch.float64) for _ in range(count)])
+                self.rule = build(recipe, filled(structure, [torch.empty((), dtype=torch.float64) for _ in range(count)]))
         except Exception as error:  # a recipe may read its numbers, or be wrong
             raise UnsupportedGraphError(str(error)) from error
         if not _is_plain(self.rule, _is_symbol) or (isinstance(recipe, FunctionType) and not _is_plain(recipe)):

@@ -18,7 +18,7 @@ from spherenorm.compile.blocked import BlockedStep
 from spherenorm.compile.build import BuildError, load_step
 from spherenorm.compile.graph import StepGraph, trace
 from spherenorm.compile.launch import DEVICES, Array, launcher, upload
-from spherenorm.compile.likeness import Likeness, UnsupportedGraphError, build_symbolic, flatten_numbers
+from spherenorm.compile.likeness import Likeness, UnsupportedGraphError, filled, flatten_numbers
 from spherenorm.registry import Recipe, reference
 from spherenorm.rule import Rule, Scalar, State
 
@@ -238,7 +238,7 @@ class Steps:
         if key not in self._inductor:
 
             def pure(weight: Tensor, grad: Tensor, state: State, numbers: list[Tensor]) -> tuple[Tensor, State]:
-                return build_symbolic(self.recipe, self.structure, numbers).step(weight, grad, state)
+                return self.recipe(**filled(self.structure, numbers)).step(weight, grad, state)
 
             # A code object of its own: Dynamo gives one up after eight compilations, whichever function they were for.
             pure.__code__ = pure.__code__.replace(co_name=f"step_of_{weight.ndim}_dimensions")
