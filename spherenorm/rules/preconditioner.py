@@ -9,7 +9,7 @@ from torch import Tensor
 
 from spherenorm.rule import Rule, Scalar, State, averaged, hyper, scalar_state
 from spherenorm.update import Update
-from spherenorm.views import ViewLike, as_view
+from spherenorm.views import ViewLike, as_view, root
 
 __all__ = ["AdaptiveMoments", "RootMeanSquare", "UnitMoments"]
 
@@ -54,11 +54,11 @@ class AdaptiveMoments(Rule):
         average = averaged(state["exp_avg"], entering, self.beta1)
         square = averaged(state["exp_avg_sq"], entering**2, self.beta2)
         numerator = averaged(average, entering, self.beta1) if self.nesterov else average
-        root = square.sqrt()
+        length = root(square)
         if self.bias_correction:
             numerator = numerator / (1 - self.beta1**step)
-            root = root / (1 - self.beta2**step) ** 0.5
-        return replace(update, direction=numerator / (root + self.eps)), {"step": step, "exp_avg": average, "exp_avg_sq": square}
+            length = length / (1 - self.beta2**step) ** 0.5
+        return replace(update, direction=numerator / (length + self.eps)), {"step": step, "exp_avg": average, "exp_avg_sq": square}
 
 
 @dataclass(frozen=True)
@@ -81,9 +81,9 @@ class RootMeanSquare(Rule):
         entering = update.direction
         square = averaged(state["square_avg"], entering**2, self.alpha)
         if not self.centered:
-            return replace(update, direction=entering / (square.sqrt() + self.eps)), {"square_avg": square}
+            return replace(update, direction=entering / (root(square) + self.eps)), {"square_avg": square}
         mean = averaged(state["grad_avg"], entering, self.alpha)
-        direction = entering / ((square - mean**2).sqrt() + self.eps)
+        direction = entering / (root(square - mean**2) + self.eps)
         return replace(update, direction=direction), {"square_avg": square, "grad_avg": mean}
 
 
@@ -118,5 +118,5 @@ class UnitMoments(Rule):
         entering, step = update.direction, state["step"] + 1
         average = averaged(state["exp_avg"], entering, self.beta1)
         square = averaged(state["exp_avg_sq"], as_view(self.view).inner(entering, entering), self.beta2)
-        scale = (1 - self.beta2**step) ** 0.5 / (1 - self.beta1**step) / (square + self.eps).sqrt()
+        scale = (1 - self.beta2**step) ** 0.5 / (1 - self.beta1**step) / root(square + self.eps)
         return replace(update, direction=scale * average), {"step": step, "exp_avg": average, "exp_avg_sq": square}
