@@ -21,6 +21,7 @@ from spherenorm import recipes
 from spherenorm.compile import step_compiled, step_eager
 from spherenorm.registry import Recipe, build, defaults, find_recipe, reference
 from spherenorm.rule import Rule
+from spherenorm.views import View
 
 __all__ = ["SGD", "SGDG", "SGDP", "SGDW", "Adam", "AdamG", "AdamP", "AdamW", "RMSprop", "RecipeOptimizer", "torch_optimizer"]
 
@@ -60,14 +61,15 @@ class RecipeOptimizer(Optimizer):
             _refuse_misspelled(hyper_parameters, self.recipe)
             raise TypeError(f"{type(self).__name__}: {error}; its hyper-parameters are {', '.join(defaults(self.recipe))}") from None
         bound.apply_defaults()
+        arguments = {name: _as_saved(value) for name, value in bound.arguments.items()}
         shared = {"maximize": maximize, "compile": compile, "trace": trace, "recipe": reference(self.recipe)}
-        super().__init__(params, {**bound.arguments, **shared})
+        super().__init__(params, {**arguments, **shared})
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group; see the class. Its `params` may be a tensor, tensors, or (name, tensor) pairs."""
         if not isinstance(param_group, dict):
             raise TypeError(f"param_group must be a dict, got {type(param_group).__name__}")
-        group = dict(param_group)
+        group = _Group(param_group)
         if "params" not in group:
             raise ValueError(f"a param_group needs params, got {sorted(group)}")
         if not isinstance(group["params"], Tensor | set):
@@ -87,6 +89,7 @@ class RecipeOptimizer(Optimizer):
         for name, default in group_defaults.items():
             if group.setdefault(name, default) is inspect.Parameter.empty:
                 raise ValueError(f"recipe {group['recipe']!r} needs {name}, and the param_group does not set it")
+            group[name] = _as_saved(group[name])
         for name in _SHARED:
             if not isinstance(group[name], bool):
                 raise TypeError(f"{name} must be True or False, got {group[name]!r}")
@@ -142,7 +145,7 @@ class RecipeOptimizer(Optimizer):
         state_dict = dict(state_dict)
         if not {"state", "param_groups"} <= state_dict.keys():
             raise ValueError(f"a state_dict has state and param_groups, this one has {sorted(state_dict)}")
-        saved_groups = [dict(group) for group in state_dict["param_groups"]]
+        saved_groups = [_Group(group) for group in state_dict["param_groups"]]
         if len(saved_groups) != len(self.param_groups):
             raise ValueError(f"the state_dict has {len(saved_groups)} param_groups, the optimizer {len(self.param_groups)}")
         restored: dict[Tensor, dict[str, Tensor]] = {}
@@ -239,6 +242,38 @@ def _as_number(value: Any) -> Any:
     if isinstance(value, tuple | list):
         return type(value)(_as_number(v) for v in value)
     return value.item() if isinstance(value, Tensor) and value.device.type == "cpu" and not value.ndim else value
+
+
+def _as_saved(value: Any) -> Any:
+    """Views by name: a state_dict that holds an object of another class does not load with `weights_only=True`."""
+    if type(value) in (tuple, list):
+        return type(value)(map(_as_saved, value))
+    return str(value) if isinstance(value, View) else value
+
+
+class _Group(dict[str, Any]):
+    """A param_group in which the momentum has two names: its recipe's, and that of the optimizer's class.
+
+    torch's CyclicLR and OneCycleLR set `momentum` or the first of `betas` in all groups, whichever the class has; a group of
+    another recipe takes either for its own.
+    """
+
+    def __missing__(self, name: str) -> Any:
+        if name == "betas" and "momentum" in self:
+            return (self["momentum"],)
+        if name == "momentum" and "betas" in self:
+            return self["betas"][0]
+        raise KeyError(f"{name}: a param_group of recipe {self.get('recipe')!r} has none")
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        if name == "betas" and name not in self and "momentum" in self:
+            name, value = "momentum", value[0]
+        elif name == "momentum" and name not in self and "betas" in self:
+            name, value = "betas", (value, *self["betas"][1:])
+        super().__setitem__(name, value)
+
+    def __reduce__(self) -> Any:
+        return _Group, (dict(self),)  # at once: entry by entry, the first of two names would take the other's value
 
 
 def _refuse_misspelled(group: Mapping[str, Any], recipe: Recipe) -> None:
