@@ -26,7 +26,7 @@ def test_adamp(family, nesterov, scale):
 @pytest.mark.parametrize("nesterov", [False, True])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_sgdp_with_the_projected_buffer(family, nesterov, scale):
-    settings = {"lr": 0.02 / max(scale, 1.0), "momentum": 0.9, "dampening": 0.2, "weight_decay": 0.05, "nesterov": nesterov}
+    settings = {"lr": 0.02 / scale, "momentum": 0.9, "dampening": 0.2, "weight_decay": 0.05 * scale, "nesterov": nesterov}
     difference = largest_difference(
         lambda p: optim.SGDP(p, project_buffer=not nesterov, **settings),
         lambda p: adamp.SGDP(p, eps=1e-16, **settings),
@@ -72,7 +72,7 @@ class PaperSGDP(torch.optim.Optimizer):
 
 @pytest.mark.parametrize("scale", SCALES)
 def test_sgdp_is_the_papers_algorithm_1(scale):
-    settings = {"lr": 0.02 / max(scale, 1.0), "momentum": 0.9}
+    settings = {"lr": 0.02 / scale, "momentum": 0.9}
     difference = largest_difference(
         lambda p: optim.SGDP(p, **settings), lambda p: PaperSGDP(p, **settings), family="row_tangential", scale=scale
     )
