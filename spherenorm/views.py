@@ -124,7 +124,8 @@ ViewLike = str | View
 def ratio(inner: Tensor, squared_norm: Tensor) -> Tensor:
     """<w, x> / <w, w>, 0 where w is.
 
-    Dividing by the exact <w, w> instead of a norm plus eps makes a projection exact at any scale of the weight.
+    Dividing by the exact <w, w> instead of a norm plus eps makes a projection exact at any scale of the weight, as long as
+    <w, w> neither overflows nor underflows.
     """
     return inner / torch.where(squared_norm > 0, squared_norm, 1)
 
