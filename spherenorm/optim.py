@@ -26,6 +26,8 @@ from spherenorm.views import View
 __all__ = ["SGD", "SGDG", "SGDP", "SGDW", "Adam", "AdamG", "AdamP", "AdamW", "RMSprop", "RecipeOptimizer", "torch_optimizer"]
 
 _SHARED = {"maximize": False, "compile": False, "trace": True}
+_OF_TORCH = {"amsgrad": (False,), "foreach": (None, False), "fused": (None, False), "capturable": (False,), "differentiable": (False,)}
+"""Arguments of torch.optim that are taken at values that ask for nothing."""
 _NOT_HYPER_PARAMETERS = ("params", "param_names", "recipe", *_SHARED)
 
 
@@ -41,7 +43,8 @@ class RecipeOptimizer(Optimizer):
         trace: without `compile`, the rule's own Python code runs once for each shape of weight, and what it did is repeated
             with reused buffers (equal to rounding); False runs it at every step, for breakpoints and prints in a rule, two
             to five times slower.
-        *args, **hyper_parameters: those of the recipe, in its order.
+        *args, **hyper_parameters: those of the recipe, in its order. amsgrad, foreach, fused, capturable and differentiable,
+            which torch.optim has, are taken at values that ask for nothing (False, or None where that is the default).
 
     The state of a parameter is its rule's, under the rule's names; in half precision it is kept in float32.
 
@@ -55,6 +58,9 @@ class RecipeOptimizer(Optimizer):
     def __init__(
         self, params: ParamsT, *args: Any, maximize: bool = False, compile: bool = False, trace: bool = True, **hyper_parameters: Any
     ) -> None:
+        for name in _OF_TORCH.keys() & hyper_parameters.keys() - defaults(self.recipe).keys():
+            if any(hyper_parameters[name] is nothing for nothing in _OF_TORCH[name]):
+                del hyper_parameters[name]
         try:
             bound = inspect.signature(self.recipe).bind(*args, **hyper_parameters)
         except TypeError as error:
@@ -140,7 +146,7 @@ class RecipeOptimizer(Optimizer):
         one does not have are left out.
 
         Raises:
-            ValueError: the state has other shapes, or belongs to another recipe. Nothing changes then.
+            ValueError: the state has other shapes, or belongs to another recipe or to amsgrad. Nothing changes then.
         """
         state_dict = dict(state_dict)
         if not {"state", "param_groups"} <= state_dict.keys():
@@ -152,6 +158,8 @@ class RecipeOptimizer(Optimizer):
         for saved_group, group in zip(saved_groups, self.param_groups, strict=True):
             if saved_group.setdefault("recipe", group["recipe"]) != group["recipe"]:
                 raise ValueError(f"the state_dict is of recipe {saved_group['recipe']!r}, the param_group of {group['recipe']!r}")
+            if saved_group.get("amsgrad") and "amsgrad" not in self._hyper_parameters(group):
+                raise ValueError(f"the state_dict was made with amsgrad=True, which recipe {group['recipe']!r} does not have")
             if len(saved_group["params"]) != len(group["params"]):
                 raise ValueError(
                     f"the state_dict's param_group has {len(saved_group['params'])} parameters, the optimizer's {len(group['params'])}"

@@ -200,7 +200,7 @@ def test_state_names_are_those_of_torch_and_of_the_release():
         "Adam": {"step", "exp_avg", "exp_avg_sq"},
         "AdamW": {"step", "exp_avg", "exp_avg_sq"},
         "AdamP": {"step", "exp_avg", "exp_avg_sq"},
-        "RMSprop": {"square_avg"},
+        "RMSprop": {"step", "square_avg"},
     }
     for name, keys in expected.items():
         w = weight()
@@ -210,22 +210,40 @@ def test_state_names_are_those_of_torch_and_of_the_release():
         assert optimizer.state[w].keys() == keys
 
 
-@pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW", "RMSprop"])
-def test_checkpoints_of_torch_load_and_continue(name):
-    settings = {"momentum": 0.9} if name in ("SGD", "RMSprop") else {}
+@pytest.mark.parametrize("to_ours", [True, False])
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        *[(name, {}) for name in ("SGD", "Adam", "AdamW", "RMSprop")],
+        ("SGD", {"momentum": 0.9}),
+        ("RMSprop", {"momentum": 0.9, "centered": True, "eps": 1e-3}),
+    ],
+    ids=str,
+)
+def test_checkpoints_of_torch_load_and_continue_and_ours_in_torch(name, settings, to_ours):
     weights, others = parameters(), parameters()
-    theirs = getattr(torch.optim, name)(weights, lr=0.01, **settings)
-    reference = getattr(torch.optim, name)(others, lr=0.01, **settings)
-    ours = getattr(optim, name)(weights, lr=0.5)
+    ours, theirs = getattr(optim, name), getattr(torch.optim, name)
+    first, second = (theirs, ours) if to_ours else (ours, theirs)
+    reference, optimizer = theirs(others, lr=0.01, **settings), first(weights, lr=0.01, **settings)
     for step in range(6):
+        if step == 3:
+            saved = optimizer.state_dict()
+            optimizer = second(weights, lr=0.5)
+            optimizer.load_state_dict(saved)
         set_gradients(weights, step)
         set_gradients(others, step)
-        if step == 3:
-            ours.load_state_dict(theirs.state_dict())
-        (theirs if step < 3 else ours).step()
+        optimizer.step()
         reference.step()
     for w, other in zip(weights, others, strict=True):
         torch.testing.assert_close(w, other, rtol=1e-12, atol=1e-13)
+
+
+def test_arguments_of_torch_are_taken_at_values_that_ask_for_nothing():
+    off = {"amsgrad": False, "foreach": None, "capturable": False, "differentiable": False, "fused": False}
+    assert optim.Adam([weight()], **off).defaults == optim.Adam([weight()]).defaults
+    for name, value in {"amsgrad": True, "foreach": True, "fused": True, "capturable": True, "differentiable": True}.items():
+        with pytest.raises(TypeError, match=f"unexpected keyword argument '{name}'"):
+            optim.Adam([weight()], **{name: value})
 
 
 def test_a_state_dict_that_does_not_fit_is_refused_before_anything_changes():
@@ -252,6 +270,7 @@ def test_a_state_dict_that_does_not_fit_is_refused_before_anything_changes():
             r"holds \['exp_avg', 'step'\], the recipe's state is \['exp_avg', 'exp_avg_sq', 'step'\]",
         ),
         ({"state": {}, "param_groups": [{"params": [0], "lr": -1.0}]}, "lr must be in"),
+        ({"state": {}, "param_groups": [{"params": [0], "amsgrad": True}]}, "made with amsgrad=True, which recipe 'adamp' does not have"),
         ({}, "a state_dict has state and param_groups"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -66,7 +66,7 @@ class RootMeanSquare(Rule):
     """Preconditioner of RMSprop: v_t = alpha v_{t-1} + (1 - alpha) d_t^2; direction = d_t / (sqrt(v_t) + eps).
 
     With `centered`, v_t is reduced by the square of the running mean of d (Graves 2013, Eq. 38 to 41).
-    Source: Tieleman and Hinton 2012, lecture 6.5; state names of torch.optim.RMSprop.
+    Source: Tieleman and Hinton 2012, lecture 6.5; state names of torch.optim.RMSprop, whose checkpoints count the steps.
     """
 
     alpha: Scalar = hyper("[0, 1)", 0.99)
@@ -75,16 +75,19 @@ class RootMeanSquare(Rule):
 
     @property
     def state_names(self) -> tuple[str, ...]:
-        return ("square_avg", "grad_avg") if self.centered else ("square_avg",)
+        return ("step", "square_avg", "grad_avg") if self.centered else ("step", "square_avg")
+
+    def init(self, weight: Tensor) -> State:
+        return {**super().init(weight), "step": scalar_state(weight)}
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
-        entering = update.direction
+        entering, step = update.direction, state["step"] + 1
         square = averaged(state["square_avg"], entering**2, self.alpha)
         if not self.centered:
-            return replace(update, direction=entering / (root(square) + self.eps)), {"square_avg": square}
+            return replace(update, direction=entering / (root(square) + self.eps)), {"step": step, "square_avg": square}
         mean = averaged(state["grad_avg"], entering, self.alpha)
         direction = entering / (root(square - mean**2) + self.eps)
-        return replace(update, direction=direction), {"square_avg": square, "grad_avg": mean}
+        return replace(update, direction=direction), {"step": step, "square_avg": square, "grad_avg": mean}
 
 
 @dataclass(frozen=True)
