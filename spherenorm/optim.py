@@ -20,7 +20,7 @@ from torch.optim.optimizer import Optimizer, ParamsT
 from spherenorm import recipes
 from spherenorm.compile import step_compiled, step_eager
 from spherenorm.registry import Recipe, build, defaults, find_recipe, reference
-from spherenorm.rule import Rule
+from spherenorm.rule import Rule, refuse_unless_real
 from spherenorm.views import View
 
 __all__ = ["SGD", "SGDG", "SGDP", "SGDW", "Adam", "AdamG", "AdamP", "AdamW", "RMSprop", "RecipeOptimizer", "torch_optimizer"]
@@ -200,11 +200,8 @@ class RecipeOptimizer(Optimizer):
         first = sum(len(group["params"]) for group in self.param_groups)
         for index, entry in enumerate([params] if isinstance(params, Tensor) else params, first):
             name, weight = entry if isinstance(entry, tuple) else (None, entry)
-            if isinstance(weight, Tensor) and not weight.is_floating_point():
-                kind = "complex" if weight.is_complex() else "integer"
-                raise TypeError(
-                    f"{_describe(index, weight, name)} is {kind} ({weight.dtype}); only real floating-point weights can be optimized"
-                )
+            if isinstance(weight, Tensor):
+                refuse_unless_real(weight, _describe(index, weight, name))
 
     def _check_shapes(self, params: Any, rule: Rule) -> None:
         """Let the rule refuse a weight now, not when others have been stepped."""
