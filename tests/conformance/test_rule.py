@@ -2,11 +2,14 @@
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from spherenorm import functional
+from spherenorm import functional, registry
 from tests.conformance.table import ROWS, parameters
-from tests.gradients import gradient
+from tests.conformance.table import SHAPES as TABLE_SHAPES
+from tests.gradients import FAMILIES, gradient
 
 
 @pytest.fixture(params=ROWS, ids=lambda row: row.id)
@@ -36,18 +39,49 @@ def close(a, b, tolerance=1e-13):
     torch.testing.assert_close(a[1], b[1], rtol=tolerance, atol=tolerance)
 
 
-def test_pure(row):
-    rule = row.rule()
-    for weight in map(torch.Tensor.detach, parameters()):
-        arguments = warm(rule, weight)
-        copies = (arguments[0].clone(), arguments[1].clone(), {k: v.clone() for k, v in arguments[2].items()})
-        first, second = rule.step(*arguments), rule.step(*arguments)
+HYPER_PARAMETERS = {
+    "lr": st.floats(0, 1),
+    "momentum": st.floats(0, 0.99),
+    "betas": st.tuples(st.floats(0, 0.99), st.floats(0, 0.999)),
+    "weight_decay": st.sampled_from([0.0, 0.1]),
+    "delta": st.floats(0.01, 1),
+    "wd_ratio": st.floats(0, 1),
+    "per": st.sampled_from(["tensor", "unit"]),
+    "nu": st.sampled_from([None, 0.1, 10.0]),
+    "alpha": st.floats(0.5, 0.99),
+    "eps": st.sampled_from([1e-8, 1e-3]),
+}
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.id)
+@settings(max_examples=20)
+@given(
+    data=st.data(),
+    shape=st.sampled_from([*TABLE_SHAPES, (0, 3), (1, 1), (2, 5)]),
+    dtype=st.sampled_from([torch.float32, torch.float64, torch.bfloat16]),
+    family=st.sampled_from(FAMILIES),
+    seed=st.integers(0, 2**31),
+)
+def test_pure(row, data, shape, dtype, family, seed):
+    """At any hyper-parameters: the arguments stay, the results are new, finite, of the arguments' types, and the same again."""
+    taken = registry.defaults(row.cls.recipe).keys()
+    rule = row.rule(**data.draw(st.fixed_dictionaries({}, optional={k: v for k, v in HYPER_PARAMETERS.items() if k in taken})))
+    generator = torch.Generator().manual_seed(seed)
+    weight = torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype)
+    state = rule.init(weight)
+    for step in range(3):
+        grad = gradient(family, weight, generator, step) if weight.numel() else weight.clone()
+        copies = weight.clone(), grad.clone(), {k: v.clone() for k, v in state.items()}
+        first, second = rule.step(weight, grad, state), rule.step(weight, grad, state)
         assert equal(first, second)
-        assert torch.equal(arguments[0], copies[0])
-        assert torch.equal(arguments[1], copies[1])
-        assert all(torch.equal(arguments[2][k], copies[2][k]) for k in copies[2])
-        assert first[0].data_ptr() != arguments[0].data_ptr()
+        assert equal((weight, {**state, "grad": grad}), (copies[0], {**copies[2], "grad": copies[1]}))
         assert first[1].keys() == rule.init(weight).keys() == set(rule.state_names)
+        held = {x.untyped_storage().data_ptr() for x in (weight, grad, *state.values()) if x.numel()}
+        for new, old in ((first[0], weight), *((first[1][k], state[k]) for k in state)):
+            assert (new.shape, new.dtype) == (old.shape, old.dtype)
+            assert new.isfinite().all()
+            assert not new.numel() or new.untyped_storage().data_ptr() not in held
+        weight, state = first
 
 
 def test_compiles_to_one_graph(row):
