@@ -24,7 +24,7 @@ def main(runs: str = "runs") -> None:
     results = Results.load(store, study.trials(Plan(), nothing))
     if len(results.items) < results.planned:
         raise SystemExit(f"{runs} holds {len(results.items)} of {results.planned} runs: python -m experiments run t1 --out {runs}")
-    parts = []
+    parts: list[str] = []
     for title, picture in zip(TITLES, study.pictures(results), strict=False):
         figure = picture.figure
         figure.update_layout(title=title, width=WIDTH, height=HEIGHT, template="plotly_white", margin={"t": 50})
