@@ -64,7 +64,7 @@ def detection(step: StepView) -> dict[str, Any]:
 
 def _statistic(step: StepView, name: str, view: str) -> list[float | None]:
     weight = step.before[name]
-    cosine = metrics.cosine(weight, step.grad[name], view) * math.sqrt(as_view(view).size(weight))
+    cosine = metrics.cosine(weight, step.grad[name], view).abs() * math.sqrt(as_view(view).size(weight))
     return [float(f"{x:.4g}") if math.isfinite(x) else None for x in cosine.tolist()]
 
 

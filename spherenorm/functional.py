@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_map
 
 from spherenorm.progress import shown
 from spherenorm.registry import Recipe, build, defaults, find_recipe, reference
-from spherenorm.rule import Rule, State
+from spherenorm.rule import Rule, State, refuse_unless_real
 
 __all__ = ["Sweep", "init", "step", "sweep"]
 
@@ -22,7 +22,13 @@ Params = dict[str, Tensor]
 
 
 def init(rule: Rule, params: Mapping[str, Tensor]) -> dict[str, State]:
-    """The state of every parameter, by its name."""
+    """The state of every parameter, by its name.
+
+    Raises:
+        TypeError: a parameter that is complex or integer.
+    """
+    for name, weight in params.items():
+        refuse_unless_real(weight, f"parameter {name!r}")
     return {name: rule.init(weight) for name, weight in params.items()}
 
 
@@ -33,8 +39,13 @@ def step(
 
     Args:
         params: as `torch.func.functional_call` takes them.
-        grads: as `torch.func.grad` returns them; raises ValueError if their names differ from the parameters'.
+        grads: as `torch.func.grad` returns them.
+
+    Raises:
+        ValueError: the names of `grads` differ from the parameters'; TypeError: a parameter that is complex or integer.
     """
+    for name, weight in params.items():
+        refuse_unless_real(weight, f"parameter {name!r}")
     if grads.keys() != params.keys():
         raise ValueError(f"grads and params differ in {sorted(grads.keys() ^ params.keys())}")
     stepped = {name: rule.step(weight, grads[name], state[name]) for name, weight in params.items()}

@@ -9,7 +9,7 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from spherenorm.views import ViewLike, as_view
+from spherenorm.views import ViewLike, as_view, root
 
 __all__ = ["EUCLIDEAN", "Euclidean", "Geometry", "Move", "Sphere"]
 
@@ -104,10 +104,7 @@ class Sphere:
         safe = torch.where(exists, squared, 1)
         tangent = direction - view.radial_coefficient(weight, direction) * weight
         tangent = torch.where(exists, tangent, 0)
-        squared_angle = view.inner(tangent, tangent) / safe
-        # The square root has no derivative at 0, where the angle is 0 for certain.
-        moves = squared_angle > 0
-        angle = torch.where(moves, torch.sqrt(torch.where(moves, squared_angle, 1)), 0)
+        angle = root(view.inner(tangent, tangent) / safe)
         return Geodesic(weight, tangent, safe, angle, self.view)
 
     def normalize(self, weight: Tensor) -> Tensor:

@@ -28,6 +28,6 @@ def angular_update(before: Tensor, after: Tensor, view: ViewLike = "channel") ->
 
 
 def cosine(weight: Tensor, grad: Tensor, view: ViewLike = "channel") -> Tensor:
-    """|<w, g>| / (|w| |g|) of each unit, as the scale-invariance test sees it; nan where either is 0."""
+    """cos(w, g) = <w, g> / (|w| |g|) of each unit, in [-1, 1]; nan where either is 0. The scale-invariance test looks at |cos|."""
     v = as_view(view)
-    return v.units(v.inner(weight, grad).abs() / (v.norm(weight) * v.norm(grad)))
+    return v.units(v.inner(weight, grad) / (v.norm(weight) * v.norm(grad)))

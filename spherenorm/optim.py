@@ -20,11 +20,14 @@ from torch.optim.optimizer import Optimizer, ParamsT
 from spherenorm import recipes
 from spherenorm.compile import step_compiled, step_eager
 from spherenorm.registry import Recipe, build, defaults, find_recipe, reference
-from spherenorm.rule import Rule
+from spherenorm.rule import Rule, refuse_unless_real
+from spherenorm.views import View
 
 __all__ = ["SGD", "SGDG", "SGDP", "SGDW", "Adam", "AdamG", "AdamP", "AdamW", "RMSprop", "RecipeOptimizer", "torch_optimizer"]
 
 _SHARED = {"maximize": False, "compile": False, "trace": True}
+_OF_TORCH = {"amsgrad": (False,), "foreach": (None, False), "fused": (None, False), "capturable": (False,), "differentiable": (False,)}
+"""Arguments of torch.optim that are taken at values that ask for nothing."""
 _NOT_HYPER_PARAMETERS = ("params", "param_names", "recipe", *_SHARED)
 
 
@@ -40,7 +43,8 @@ class RecipeOptimizer(Optimizer):
         trace: without `compile`, the rule's own Python code runs once for each shape of weight, and what it did is repeated
             with reused buffers (equal to rounding); False runs it at every step, for breakpoints and prints in a rule, two
             to five times slower.
-        *args, **hyper_parameters: those of the recipe, in its order.
+        *args, **hyper_parameters: those of the recipe, in its order. amsgrad, foreach, fused, capturable and differentiable,
+            which torch.optim has, are taken at values that ask for nothing (False, or None where that is the default).
 
     The state of a parameter is its rule's, under the rule's names; in half precision it is kept in float32.
 
@@ -54,20 +58,24 @@ class RecipeOptimizer(Optimizer):
     def __init__(
         self, params: ParamsT, *args: Any, maximize: bool = False, compile: bool = False, trace: bool = True, **hyper_parameters: Any
     ) -> None:
+        for name in _OF_TORCH.keys() & hyper_parameters.keys() - defaults(self.recipe).keys():
+            if any(hyper_parameters[name] is nothing for nothing in _OF_TORCH[name]):
+                del hyper_parameters[name]
         try:
             bound = inspect.signature(self.recipe).bind(*args, **hyper_parameters)
         except TypeError as error:
             _refuse_misspelled(hyper_parameters, self.recipe)
             raise TypeError(f"{type(self).__name__}: {error}; its hyper-parameters are {', '.join(defaults(self.recipe))}") from None
         bound.apply_defaults()
+        arguments = {name: _as_saved(value) for name, value in bound.arguments.items()}
         shared = {"maximize": maximize, "compile": compile, "trace": trace, "recipe": reference(self.recipe)}
-        super().__init__(params, {**bound.arguments, **shared})
+        super().__init__(params, {**arguments, **shared})
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group; see the class. Its `params` may be a tensor, tensors, or (name, tensor) pairs."""
         if not isinstance(param_group, dict):
             raise TypeError(f"param_group must be a dict, got {type(param_group).__name__}")
-        group = dict(param_group)
+        group = _Group(param_group)
         if "params" not in group:
             raise ValueError(f"a param_group needs params, got {sorted(group)}")
         if not isinstance(group["params"], Tensor | set):
@@ -87,6 +95,7 @@ class RecipeOptimizer(Optimizer):
         for name, default in group_defaults.items():
             if group.setdefault(name, default) is inspect.Parameter.empty:
                 raise ValueError(f"recipe {group['recipe']!r} needs {name}, and the param_group does not set it")
+            group[name] = _as_saved(group[name])
         for name in _SHARED:
             if not isinstance(group[name], bool):
                 raise TypeError(f"{name} must be True or False, got {group[name]!r}")
@@ -138,18 +147,20 @@ class RecipeOptimizer(Optimizer):
         one does not have are left out.
 
         Raises:
-            ValueError: the state has other shapes, or belongs to another recipe. Nothing changes then.
+            ValueError: the state has other shapes, or belongs to another recipe or to amsgrad. Nothing changes then.
         """
         state_dict = dict(state_dict)
         if not {"state", "param_groups"} <= state_dict.keys():
             raise ValueError(f"a state_dict has state and param_groups, this one has {sorted(state_dict)}")
-        saved_groups = [dict(group) for group in state_dict["param_groups"]]
+        saved_groups = [_Group(group) for group in state_dict["param_groups"]]
         if len(saved_groups) != len(self.param_groups):
             raise ValueError(f"the state_dict has {len(saved_groups)} param_groups, the optimizer {len(self.param_groups)}")
         restored: dict[Tensor, dict[str, Tensor]] = {}
         for saved_group, group in zip(saved_groups, self.param_groups, strict=True):
             if saved_group.setdefault("recipe", group["recipe"]) != group["recipe"]:
                 raise ValueError(f"the state_dict is of recipe {saved_group['recipe']!r}, the param_group of {group['recipe']!r}")
+            if saved_group.get("amsgrad") and "amsgrad" not in self._hyper_parameters(group):
+                raise ValueError(f"the state_dict was made with amsgrad=True, which recipe {group['recipe']!r} does not have")
             if len(saved_group["params"]) != len(group["params"]):
                 raise ValueError(
                     f"the state_dict's param_group has {len(saved_group['params'])} parameters, the optimizer's {len(group['params'])}"
@@ -194,11 +205,8 @@ class RecipeOptimizer(Optimizer):
         first = sum(len(group["params"]) for group in self.param_groups)
         for index, entry in enumerate([params] if isinstance(params, Tensor) else params, first):
             name, weight = entry if isinstance(entry, tuple) else (None, entry)
-            if isinstance(weight, Tensor) and not weight.is_floating_point():
-                kind = "complex" if weight.is_complex() else "integer"
-                raise TypeError(
-                    f"{_describe(index, weight, name)} is {kind} ({weight.dtype}); only real floating-point weights can be optimized"
-                )
+            if isinstance(weight, Tensor):
+                refuse_unless_real(weight, _describe(index, weight, name))
 
     def _check_shapes(self, params: Any, rule: Rule) -> None:
         """Let the rule refuse a weight now, not when others have been stepped."""
@@ -244,6 +252,38 @@ def _as_number(value: Any) -> Any:
     if isinstance(value, tuple | list):
         return type(value)(_as_number(v) for v in value)
     return value.item() if isinstance(value, Tensor) and value.device.type == "cpu" and not value.ndim else value
+
+
+def _as_saved(value: Any) -> Any:
+    """Views by name: a state_dict that holds an object of another class does not load with `weights_only=True`."""
+    if type(value) in (tuple, list):
+        return type(value)(map(_as_saved, value))
+    return str(value) if isinstance(value, View) else value
+
+
+class _Group(dict[str, Any]):
+    """A param_group in which the momentum has two names: its recipe's, and that of the optimizer's class.
+
+    torch's CyclicLR and OneCycleLR set `momentum` or the first of `betas` in all groups, whichever the class has; a group of
+    another recipe takes either for its own.
+    """
+
+    def __missing__(self, name: str) -> Any:
+        if name == "betas" and "momentum" in self:
+            return (self["momentum"],)
+        if name == "momentum" and "betas" in self:
+            return self["betas"][0]
+        raise KeyError(f"{name}: a param_group of recipe {self.get('recipe')!r} has none")
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        if name == "betas" and name not in self and "momentum" in self:
+            name, value = "momentum", value[0]
+        elif name == "momentum" and name not in self and "betas" in self:
+            name, value = "betas", (value, *self["betas"][1:])
+        super().__setitem__(name, value)
+
+    def __reduce__(self) -> Any:
+        return _Group, (dict(self),)  # at once: entry by entry, the first of two names would take the other's value
 
 
 def _refuse_misspelled(group: Mapping[str, Any], recipe: Recipe) -> None:

@@ -25,7 +25,11 @@ CHANNEL_THEN_LAYER = ("channel", "layer")
 
 @recipe
 def sgd(lr: Scalar = 1e-3, momentum: Scalar = 0.0, dampening: Scalar = 0.0, weight_decay: Scalar = 0.0, nesterov: bool = False) -> Chain:
-    """Stochastic gradient descent with momentum and L2 regularization, as torch.optim.SGD (paper, Section 2.4)."""
+    """Stochastic gradient descent with momentum and L2 regularization, as torch.optim.SGD (paper, Section 2.4).
+
+    `nesterov` goes with a momentum of 0 too, where there is nothing to look ahead with (a schedule may switch momentum on),
+    and with dampening; torch.optim.SGD refuses both.
+    """
     return chain(
         r.CoupledDecay(weight_decay),
         *_torch_momentum(momentum, dampening, nesterov),
@@ -183,7 +187,7 @@ def adamg(
 
 
 def _torch_momentum(momentum: Scalar, dampening: Scalar = 0.0, nesterov: bool = False) -> list[Rule]:
-    """At momentum 0, torch.optim keeps no buffer and ignores the dampening. (Nesterov's with dampening, which it refuses, is here.)"""
+    """At momentum 0, torch.optim keeps no buffer and ignores the dampening."""
     if is_zero(momentum):
         return []
     return [r.HeavyBall(momentum, dampening, nesterov, undamped_start=True, buffer="momentum_buffer")]

@@ -13,7 +13,7 @@ from torch import Tensor
 from spherenorm.geometry import EUCLIDEAN, Move
 from spherenorm.update import Scalar, Update
 
-__all__ = ["Rule", "Scalar", "State", "averaged", "hyper", "is_zero", "plus_scaled", "scalar_state"]
+__all__ = ["Rule", "Scalar", "State", "averaged", "hyper", "is_zero", "plus_scaled", "refuse_unless_real", "scalar_state"]
 
 State = dict[str, Tensor]
 
@@ -54,6 +54,13 @@ def plus_scaled(x: Tensor, scale: Scalar, y: Tensor) -> Tensor:
 def scalar_state(weight: Tensor) -> Tensor:
     """A zero counter for the state: 0-dim, float64 (where the device has it) so that powers such as beta^t keep double precision."""
     return torch.zeros((), dtype=torch.float32 if weight.device.type == "mps" else torch.float64, device=weight.device)
+
+
+def refuse_unless_real(weight: Tensor, what: str) -> None:
+    """Raise TypeError, calling the weight `what`, if it is complex or integer (whose steps would be truncated)."""
+    if not weight.is_floating_point():
+        kind = "complex" if weight.is_complex() else "integer"
+        raise TypeError(f"{what} is {kind} ({weight.dtype}); only real floating-point weights can be optimized")
 
 
 def _working(x: Tensor) -> Tensor:
@@ -129,7 +136,9 @@ class Rule:
 
         Raises:
             ValueError: the gradient has another shape; a rule does not return the state that it names.
+            TypeError: the weight is complex or integer.
         """
+        refuse_unless_real(weight, "weight")
         if grad.shape != weight.shape:
             raise ValueError(f"grad must be shaped as the weight, {tuple(weight.shape)}, got {tuple(grad.shape)}")
         working, grad = _working(weight), _working(grad)

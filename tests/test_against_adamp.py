@@ -26,7 +26,7 @@ def test_adamp(family, nesterov, scale):
 @pytest.mark.parametrize("nesterov", [False, True])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_sgdp_with_the_projected_buffer(family, nesterov, scale):
-    settings = {"lr": 0.02 / max(scale, 1.0), "momentum": 0.9, "dampening": 0.2, "weight_decay": 0.05, "nesterov": nesterov}
+    settings = {"lr": 0.02 / scale, "momentum": 0.9, "dampening": 0.2, "weight_decay": 0.05 * scale, "nesterov": nesterov}
     difference = largest_difference(
         lambda p: optim.SGDP(p, project_buffer=not nesterov, **settings),
         lambda p: adamp.SGDP(p, eps=1e-16, **settings),
@@ -72,7 +72,7 @@ class PaperSGDP(torch.optim.Optimizer):
 
 @pytest.mark.parametrize("scale", SCALES)
 def test_sgdp_is_the_papers_algorithm_1(scale):
-    settings = {"lr": 0.02 / max(scale, 1.0), "momentum": 0.9}
+    settings = {"lr": 0.02 / scale, "momentum": 0.9}
     difference = largest_difference(
         lambda p: optim.SGDP(p, **settings), lambda p: PaperSGDP(p, **settings), family="row_tangential", scale=scale
     )
@@ -85,22 +85,24 @@ def test_arguments_and_defaults_are_those_of_the_release():
         assert {name: ours.defaults[name] for name in theirs.defaults} == theirs.defaults
 
 
+@pytest.mark.parametrize("to_ours", [True, False])
 @pytest.mark.parametrize("name", ["AdamP", "SGDP"])
-def test_checkpoints_of_the_release_load_and_continue(name):
+def test_checkpoints_of_the_release_load_and_continue_and_ours_in_the_release(name, to_ours):
     settings = {"lr": 0.02, "nesterov": True, "eps": 1e-16} | ({"momentum": 0.9} if name == "SGDP" else {})
+    first, second = (getattr(module, name) for module in ((adamp, optim) if to_ours else (optim, adamp)))
 
     def switched(weights):
-        """The release for the first step, then ours from its checkpoint."""
+        """One for the first step, then the other from its checkpoint."""
 
         class Switched:
-            optimizer = getattr(adamp, name)(weights, **settings)
+            optimizer = first(weights, **settings)
 
             def step(self):
                 self.optimizer.step()
-                if isinstance(self.optimizer, getattr(adamp, name)):
-                    ours = getattr(optim, name)(weights, **settings)
-                    ours.load_state_dict(self.optimizer.state_dict())
-                    self.optimizer = ours
+                if isinstance(self.optimizer, first):
+                    saved = self.optimizer.state_dict()
+                    self.optimizer = second(weights, lr=0.5)
+                    self.optimizer.load_state_dict(saved)
 
         return Switched()
 

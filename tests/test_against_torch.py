@@ -24,7 +24,7 @@ RMSPROP_FLAGS = [
 @pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize("flags", SGD_FLAGS, ids=str)
 def test_sgd(flags, scale, maximize):
-    settings = {"lr": 0.02 / max(scale, 1.0), "maximize": maximize, **flags}
+    settings = {**flags, "lr": 0.02 / scale, "weight_decay": scale * flags["weight_decay"], "maximize": maximize}
     assert largest_difference(lambda p: optim.SGD(p, **settings), lambda p: torch.optim.SGD(p, **settings), scale=scale) < 1e-12
 
 
@@ -34,6 +34,8 @@ def test_sgd(flags, scale, maximize):
     "settings", [{}, {"weight_decay": 0.03, "betas": (0.8, 0.95), "eps": 1e-5, "lr": 0.02}, {"maximize": True}], ids=str
 )
 def test_adam_and_adamw(name, settings, scale):
+    coupled = {"weight_decay": scale * settings["weight_decay"]} if name == "Adam" and "weight_decay" in settings else {}
+    settings = settings | coupled
     difference = largest_difference(
         lambda p: getattr(optim, name)(p, **settings), lambda p: getattr(torch.optim, name)(p, **settings), scale=scale
     )
@@ -44,7 +46,7 @@ def test_adam_and_adamw(name, settings, scale):
 @pytest.mark.parametrize("flags", RMSPROP_FLAGS, ids=str)
 def test_rmsprop(flags, scale):
     # A centered second moment nearly cancels at the first steps, which eps = 1e-8 would amplify.
-    settings = {"lr": 1e-3, "eps": 1e-3 * scale if flags["centered"] else 1e-8, **flags}
+    settings = {**flags, "lr": 1e-3, "eps": 1e-3 * scale if flags["centered"] else 1e-8, "weight_decay": scale * flags["weight_decay"]}
     difference = largest_difference(lambda p: optim.RMSprop(p, **settings), lambda p: torch.optim.RMSprop(p, **settings), scale=scale)
     assert difference < 1e-12
 

@@ -156,6 +156,16 @@ def test_step_needs_matching_names():
         functional.step(rule, params, {"b": torch.ones(2)}, functional.init(rule, params))
 
 
+@pytest.mark.parametrize(("dtype", "kind"), [(torch.int64, "integer"), (torch.complex64, "complex"), (torch.bool, "integer")])
+def test_weights_that_are_not_real_are_refused_by_name(dtype, kind):
+    rule, params = sn.recipes.sgd(), {"a": torch.ones(2), "scale": torch.ones(2).to(dtype)}
+    for act in (lambda: functional.init(rule, params), lambda: functional.step(rule, params, params, {"a": {}, "scale": {}})):
+        with pytest.raises(TypeError, match=rf"parameter 'scale' is {kind} \({dtype}\); only real floating-point weights"):
+            act()
+    with pytest.raises(TypeError, match=f"weight is {kind}"):
+        rule.step(params["scale"], params["scale"], {})
+
+
 def test_metrics():
     before = torch.tensor([[3.0, 4.0], [1.0, 0.0]], dtype=torch.float64)
     after = torch.tensor([[6.0, 8.0], [0.0, 2.0]], dtype=torch.float64)
@@ -165,6 +175,8 @@ def test_metrics():
     torch.testing.assert_close(metrics.angular_update(before, after), torch.tensor([0.0, math.pi / 2], dtype=torch.float64))
     torch.testing.assert_close(metrics.angular_update(before, -before), torch.full((2,), math.pi, dtype=torch.float64))
     torch.testing.assert_close(metrics.cosine(before, after), torch.tensor([1.0, 0.0], dtype=torch.float64))
+    torch.testing.assert_close(metrics.cosine(before, -3 * after), torch.tensor([-1.0, 0.0], dtype=torch.float64))
+    assert metrics.cosine(before, 0 * after).isnan().all()
     small = torch.tensor([[1.0, 1e-9]], dtype=torch.float64)
     torch.testing.assert_close(
         metrics.angular_update(torch.tensor([[1.0, 0.0]], dtype=torch.float64), small), torch.tensor([1e-9], dtype=torch.float64)

@@ -75,31 +75,52 @@ def test_against_numpy(name, alpha, nu):
     np.testing.assert_allclose(buffer.squeeze(-1).numpy(), momentum, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", ["sgdg", "adamg"])
-def test_stays_on_the_sphere_with_a_tangent_momentum(name):
-    rule = find_recipe(name)(nu=None)
-    weight = Sphere().normalize(torch.randn(UNITS, ENTRIES, dtype=torch.float64))
+DTYPES = st.sampled_from([torch.float32, torch.float64])
+VIEWS = st.sampled_from(["channel", "layer", "dim=1", "groups=2"])
+
+
+@given(
+    name=st.sampled_from(["sgdg", "adamg"]),
+    dtype=DTYPES,
+    view=VIEWS,
+    lr=st.floats(0, 1),
+    beta=st.floats(0, 0.95),
+    nu=st.sampled_from([None, 0.1, 3.0]),
+    alpha=st.floats(0, 0.5),
+    seed=st.integers(0, 2**31),
+)
+def test_stays_on_the_sphere_with_a_tangent_momentum(name, dtype, view, lr, beta, nu, alpha, seed):
+    generator = torch.Generator().manual_seed(seed)
+
+    def draw():
+        return torch.randn(4, 3, 2, generator=generator, dtype=torch.float64).to(dtype)
+
+    v, steps, eps = as_view(view), 20, torch.finfo(dtype).eps
+    rule = find_recipe(name)(lr=lr, nu=nu, alpha=alpha, view=view, **({"momentum": beta} if name == "sgdg" else {"betas": (beta, 0.99)}))
+    weight = Sphere(view).normalize(draw())
     state = rule.init(weight)
-    for _ in range(300):
-        weight, state = rule.step(weight, torch.randn_like(weight), state)
+    for _ in range(steps):
+        weight, state = rule.step(weight, draw(), state)
     buffer = state["momentum" if name == "sgdg" else "exp_avg"]
-    assert (weight.norm(dim=1) - 1).abs().max() < 1e-13
-    assert ((weight * buffer).sum(1).abs() / buffer.norm(dim=1)).max() < 1e-12
+    # Each step rounds the angle that it turns by, which may be several turns.
+    assert (v.norm(weight) - 1).abs().max() < 100 * steps * eps
+    assert (v.inner(weight, buffer).abs() <= 100 * steps * eps * v.norm(buffer).clamp(min=1)).all()
 
 
 @given(
     seed=st.integers(0, 2**31),
+    dtype=DTYPES,
     radius=st.sampled_from([1e-6, 1.0, 1e6]),
     length=st.sampled_from([0.0, 1e-9, 0.1, 1.0, 3.0]),
-    view=st.sampled_from(["channel", "layer", "dim=1", "groups=2"]),
+    view=VIEWS,
 )
-def test_a_geodesic_keeps_radius_angles_and_lengths_and_can_be_walked_back(seed, radius, length, view):
+def test_a_geodesic_keeps_radius_angles_and_lengths_and_can_be_walked_back(seed, dtype, radius, length, view):
     generator = torch.Generator().manual_seed(seed)
 
     def draw():
-        return torch.randn(4, 3, 2, generator=generator, dtype=torch.float64)
+        return torch.randn(4, 3, 2, generator=generator, dtype=torch.float64).to(dtype)
 
-    sphere, v = Sphere(view), as_view(view)
+    sphere, v, rounding = Sphere(view), as_view(view), 1e4 * torch.finfo(dtype).eps
     weight = radius * sphere.normalize(draw())
 
     def tangent():
@@ -110,14 +131,17 @@ def test_a_geodesic_keeps_radius_angles_and_lengths_and_can_be_walked_back(seed,
     x, y = tangent(), tangent()
     move = sphere.move(weight, direction)
     a, b, back = move.transport(x), move.transport(y), move.transport(direction)
-    tolerance = {"rtol": 1e-12, "atol": 1e-12}
-    torch.testing.assert_close(v.norm(move.weight) / radius, torch.ones_like(v.norm(weight)), **tolerance)
-    torch.testing.assert_close(v.inner(a, b), v.inner(x, y), rtol=1e-11, atol=1e-11)
-    torch.testing.assert_close(v.inner(move.weight, a) / radius, torch.zeros_like(v.norm(weight)), rtol=0, atol=1e-11)
+
+    def close(found, expected):
+        torch.testing.assert_close(found, expected, rtol=rounding, atol=rounding)
+
+    close(v.norm(move.weight) / radius, torch.ones_like(v.norm(weight)))
+    close(v.inner(a, b), v.inner(x, y))
+    close(v.inner(move.weight / radius, a), torch.zeros_like(v.norm(weight)))
     # Along the transported direction, the other way, the path leads home.
     home = sphere.move(move.weight, -back)
-    torch.testing.assert_close(home.weight / radius, weight / radius, rtol=0, atol=1e-11)
-    torch.testing.assert_close(home.transport(a), x, rtol=0, atol=1e-11)
+    close(home.weight / radius, weight / radius)
+    close(home.transport(a), x)
 
 
 def test_the_move_is_the_exponential_map_of_the_tangent_part():

@@ -1,12 +1,15 @@
 """Param_groups, bad input and checkpoints of the optimizer classes."""
 
+import copy
 import inspect
+import io
 import pickle
 import sys
 import types
 
 import pytest
 import torch
+from torch.optim.lr_scheduler import CyclicLR, OneCycleLR
 
 import spherenorm as sn
 from spherenorm import optim
@@ -197,7 +200,7 @@ def test_state_names_are_those_of_torch_and_of_the_release():
         "Adam": {"step", "exp_avg", "exp_avg_sq"},
         "AdamW": {"step", "exp_avg", "exp_avg_sq"},
         "AdamP": {"step", "exp_avg", "exp_avg_sq"},
-        "RMSprop": {"square_avg"},
+        "RMSprop": {"step", "square_avg"},
     }
     for name, keys in expected.items():
         w = weight()
@@ -207,22 +210,40 @@ def test_state_names_are_those_of_torch_and_of_the_release():
         assert optimizer.state[w].keys() == keys
 
 
-@pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW", "RMSprop"])
-def test_checkpoints_of_torch_load_and_continue(name):
-    settings = {"momentum": 0.9} if name in ("SGD", "RMSprop") else {}
+@pytest.mark.parametrize("to_ours", [True, False])
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        *[(name, {}) for name in ("SGD", "Adam", "AdamW", "RMSprop")],
+        ("SGD", {"momentum": 0.9}),
+        ("RMSprop", {"momentum": 0.9, "centered": True, "eps": 1e-3}),
+    ],
+    ids=str,
+)
+def test_checkpoints_of_torch_load_and_continue_and_ours_in_torch(name, settings, to_ours):
     weights, others = parameters(), parameters()
-    theirs = getattr(torch.optim, name)(weights, lr=0.01, **settings)
-    reference = getattr(torch.optim, name)(others, lr=0.01, **settings)
-    ours = getattr(optim, name)(weights, lr=0.5)
+    ours, theirs = getattr(optim, name), getattr(torch.optim, name)
+    first, second = (theirs, ours) if to_ours else (ours, theirs)
+    reference, optimizer = theirs(others, lr=0.01, **settings), first(weights, lr=0.01, **settings)
     for step in range(6):
+        if step == 3:
+            saved = optimizer.state_dict()
+            optimizer = second(weights, lr=0.5)
+            optimizer.load_state_dict(saved)
         set_gradients(weights, step)
         set_gradients(others, step)
-        if step == 3:
-            ours.load_state_dict(theirs.state_dict())
-        (theirs if step < 3 else ours).step()
+        optimizer.step()
         reference.step()
     for w, other in zip(weights, others, strict=True):
         torch.testing.assert_close(w, other, rtol=1e-12, atol=1e-13)
+
+
+def test_arguments_of_torch_are_taken_at_values_that_ask_for_nothing():
+    off = {"amsgrad": False, "foreach": None, "capturable": False, "differentiable": False, "fused": False}
+    assert optim.Adam([weight()], **off).defaults == optim.Adam([weight()]).defaults
+    for name, value in {"amsgrad": True, "foreach": True, "fused": True, "capturable": True, "differentiable": True}.items():
+        with pytest.raises(TypeError, match=f"unexpected keyword argument '{name}'"):
+            optim.Adam([weight()], **{name: value})
 
 
 def test_a_state_dict_that_does_not_fit_is_refused_before_anything_changes():
@@ -249,6 +270,7 @@ def test_a_state_dict_that_does_not_fit_is_refused_before_anything_changes():
             r"holds \['exp_avg', 'step'\], the recipe's state is \['exp_avg', 'exp_avg_sq', 'step'\]",
         ),
         ({"state": {}, "param_groups": [{"params": [0], "lr": -1.0}]}, "lr must be in"),
+        ({"state": {}, "param_groups": [{"params": [0], "amsgrad": True}]}, "made with amsgrad=True, which recipe 'adamp' does not have"),
         ({}, "a state_dict has state and param_groups"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -318,6 +340,70 @@ def test_tensor_learning_rate():
         second.step()
     for w, other in zip(weights, others, strict=True):
         torch.testing.assert_close(w, other, rtol=1e-13, atol=0)
+
+
+@pytest.mark.parametrize("make", [lambda o: OneCycleLR(o, 0.1, total_steps=6), lambda o: CyclicLR(o, 0.01, 0.1, step_size_up=3)])
+@pytest.mark.parametrize(("name", "other"), [("AdamW", "sgdg"), ("SGD", "adamw")])
+def test_momentum_cycles_in_groups_of_another_recipe(make, name, other):
+    """CyclicLR and OneCycleLR ask every group for what the class has, `momentum` or `betas`; the group's recipe has the other."""
+
+    def pair():
+        optimizer = getattr(optim, name)([{"params": [weight()]}, {"params": [weight()], "recipe": other}])
+        return optimizer, make(optimizer)
+
+    (optimizer, scheduler), seen = pair(), []
+    for step in range(5):
+        own, theirs = ({"momentum", "betas"} & group.keys() for group in optimizer.param_groups)
+        assert (own, theirs) == (({"betas"}, {"momentum"}) if name == "AdamW" else ({"momentum"}, {"betas"}))
+        momenta = [group["momentum"] if "momentum" in group else group["betas"][0] for group in optimizer.param_groups]
+        assert momenta[0] == momenta[1] != (seen or [None])[-1]
+        assert all(group["betas"][1] == 0.999 for group in optimizer.param_groups if "betas" in group)
+        seen.append(momenta[0])
+        if step == 2:  # a resumed optimizer goes on alike
+            saved = [optimizer.state_dict(), scheduler.state_dict()]
+            optimizer, scheduler = pair()
+            optimizer.load_state_dict(saved[0])
+            scheduler.load_state_dict(saved[1])
+        optimizer.step()
+        scheduler.step()
+
+
+def test_a_group_without_momentum_says_so_to_a_cycling_scheduler():
+    optimizer = optim.AdamW([{"params": [weight()], "recipe": "tests.test_optim:plain"}])
+    with pytest.raises(KeyError, match=r"betas: a param_group of recipe 'tests.test_optim:plain' has none"):
+        OneCycleLR(optimizer, 0.1, total_steps=6)
+    OneCycleLR(optimizer, 0.1, total_steps=6, cycle_momentum=False)
+
+
+def plain(lr=0.1):
+    return sn.chain(r.StepSize(lr))
+
+
+def both(lr=0.1, betas=(0.9, 0.999), momentum=0.5):
+    return sn.chain(r.AdaptiveMoments(*betas), r.HeavyBall(momentum), r.StepSize(lr))
+
+
+def test_a_recipe_may_have_both_betas_and_momentum():
+    optimizer = sn.torch_optimizer(both)([weight()])
+    for group in (copy.deepcopy(optimizer).param_groups[0], pickle.loads(pickle.dumps(optimizer)).param_groups[0]):
+        assert (group["betas"], group["momentum"]) == ((0.9, 0.999), 0.5)
+
+
+def test_views_are_kept_by_name_so_that_checkpoints_load_with_weights_only():
+    optimizer = optim.AdamP(
+        [
+            {"params": [weight()]},
+            {"params": [weight()], "views": [sn.View(0, 3), "layer"]},
+            {"params": [weight()], "recipe": "sgdg", "view": sn.View(1)},
+        ],
+        views=(sn.View(1), sn.View(None)),
+    )
+    groups = optimizer.param_groups
+    assert (groups[0]["views"], groups[1]["views"], groups[2]["view"]) == (("dim=1", "layer"), ["groups=3", "layer"], "dim=1")
+    saved = io.BytesIO()
+    torch.save(optimizer.state_dict(), saved)
+    saved.seek(0)
+    assert torch.load(saved, weights_only=True)["param_groups"] == optimizer.state_dict()["param_groups"]
 
 
 def test_gradients_may_require_grad_and_weights_keep_their_identity():

@@ -14,20 +14,25 @@ Make = Callable[[list[Tensor]], torch.optim.Optimizer]
 
 
 def largest_difference(make_ours: Make, make_theirs: Make, *, family: str = "random", scale: float = 1.0, steps: int = 30) -> float:
-    """The largest |w_ours - w_theirs| / max|w_theirs| over all steps and weights; both see gradients computed at their own weights."""
+    """The largest max|w_ours - w_theirs| over all steps, relative to max|w_theirs - w_0|, over all weights.
+
+    Relative to the way they went, not to the weights, which short steps hardly change. Both see gradients computed at their
+    own weights. Settings should make the steps visible: lr / scale (and a weight decay times scale) where they grow with it.
+    """
     generator = torch.Generator().manual_seed(1)
     start = [torch.randn(shape, generator=generator, dtype=torch.float64) for shape in SHAPES]
     sides = []
     for make in (make_ours, make_theirs):
         weights = [w.clone().requires_grad_() for w in start]
         sides.append((weights, make(weights)))
-    worst = 0.0
+    worst, furthest = [0.0] * len(start), [0.0] * len(start)
     for step in range(steps):
         for weights, optimizer in sides:
             noise = torch.Generator().manual_seed(100 + step)
             for weight in weights:
                 weight.grad = scale * gradient(family, weight.detach(), noise, step)
             optimizer.step()
-        for ours, theirs in zip(sides[0][0], sides[1][0], strict=True):
-            worst = max(worst, ((ours - theirs).abs().max() / theirs.abs().max()).item())
-    return worst
+        for i, (ours, theirs) in enumerate(zip(sides[0][0], sides[1][0], strict=True)):
+            worst[i] = max(worst[i], (ours - theirs).abs().max().item())
+            furthest[i] = max(furthest[i], (theirs - start[i]).abs().max().item())
+    return max(difference / way for difference, way in zip(worst, furthest, strict=True))

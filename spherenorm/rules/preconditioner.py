@@ -9,7 +9,7 @@ from torch import Tensor
 
 from spherenorm.rule import Rule, Scalar, State, averaged, hyper, scalar_state
 from spherenorm.update import Update
-from spherenorm.views import ViewLike, as_view
+from spherenorm.views import ViewLike, as_view, root
 
 __all__ = ["AdaptiveMoments", "RootMeanSquare", "UnitMoments"]
 
@@ -54,11 +54,11 @@ class AdaptiveMoments(Rule):
         average = averaged(state["exp_avg"], entering, self.beta1)
         square = averaged(state["exp_avg_sq"], entering**2, self.beta2)
         numerator = averaged(average, entering, self.beta1) if self.nesterov else average
-        root = square.sqrt()
+        length = root(square)
         if self.bias_correction:
             numerator = numerator / (1 - self.beta1**step)
-            root = root / (1 - self.beta2**step) ** 0.5
-        return replace(update, direction=numerator / (root + self.eps)), {"step": step, "exp_avg": average, "exp_avg_sq": square}
+            length = length / (1 - self.beta2**step) ** 0.5
+        return replace(update, direction=numerator / (length + self.eps)), {"step": step, "exp_avg": average, "exp_avg_sq": square}
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class RootMeanSquare(Rule):
     """Preconditioner of RMSprop: v_t = alpha v_{t-1} + (1 - alpha) d_t^2; direction = d_t / (sqrt(v_t) + eps).
 
     With `centered`, v_t is reduced by the square of the running mean of d (Graves 2013, Eq. 38 to 41).
-    Source: Tieleman and Hinton 2012, lecture 6.5; state names of torch.optim.RMSprop.
+    Source: Tieleman and Hinton 2012, lecture 6.5; state names of torch.optim.RMSprop, whose checkpoints count the steps.
     """
 
     alpha: Scalar = hyper("[0, 1)", 0.99)
@@ -75,16 +75,19 @@ class RootMeanSquare(Rule):
 
     @property
     def state_names(self) -> tuple[str, ...]:
-        return ("square_avg", "grad_avg") if self.centered else ("square_avg",)
+        return ("step", "square_avg", "grad_avg") if self.centered else ("step", "square_avg")
+
+    def init(self, weight: Tensor) -> State:
+        return {**super().init(weight), "step": scalar_state(weight)}
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
-        entering = update.direction
+        entering, step = update.direction, state["step"] + 1
         square = averaged(state["square_avg"], entering**2, self.alpha)
         if not self.centered:
-            return replace(update, direction=entering / (square.sqrt() + self.eps)), {"square_avg": square}
+            return replace(update, direction=entering / (root(square) + self.eps)), {"step": step, "square_avg": square}
         mean = averaged(state["grad_avg"], entering, self.alpha)
-        direction = entering / ((square - mean**2).sqrt() + self.eps)
-        return replace(update, direction=direction), {"square_avg": square, "grad_avg": mean}
+        direction = entering / (root(square - mean**2) + self.eps)
+        return replace(update, direction=direction), {"step": step, "square_avg": square, "grad_avg": mean}
 
 
 @dataclass(frozen=True)
@@ -118,5 +121,5 @@ class UnitMoments(Rule):
         entering, step = update.direction, state["step"] + 1
         average = averaged(state["exp_avg"], entering, self.beta1)
         square = averaged(state["exp_avg_sq"], as_view(self.view).inner(entering, entering), self.beta2)
-        scale = (1 - self.beta2**step) ** 0.5 / (1 - self.beta1**step) / (square + self.eps).sqrt()
+        scale = (1 - self.beta2**step) ** 0.5 / (1 - self.beta1**step) / root(square + self.eps)
         return replace(update, direction=scale * average), {"step": step, "exp_avg": average, "exp_avg_sq": square}

@@ -72,7 +72,8 @@ class ScaleInvarianceTest(Rule):
 class RadialProjection(Rule):
     """Remove the radial part of the direction: q = d - (<w, d> / <w, w>) w for each unit (paper, Eq. 11).
 
-    <w, q> = 0 to rounding at any scale of the weight; a zero unit keeps its direction.
+    <w, q> = 0 to rounding at any scale of the weight at which |w|^2 neither overflows nor underflows; a zero unit keeps its
+    direction.
 
     Args:
         view: project all units of this view. None projects the units that a `ScaleInvarianceTest` earlier in the chain

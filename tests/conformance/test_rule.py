@@ -2,11 +2,14 @@
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from spherenorm import functional
+from spherenorm import functional, registry
 from tests.conformance.table import ROWS, parameters
-from tests.gradients import gradient
+from tests.conformance.table import SHAPES as TABLE_SHAPES
+from tests.gradients import FAMILIES, gradient
 
 
 @pytest.fixture(params=ROWS, ids=lambda row: row.id)
@@ -36,18 +39,49 @@ def close(a, b, tolerance=1e-13):
     torch.testing.assert_close(a[1], b[1], rtol=tolerance, atol=tolerance)
 
 
-def test_pure(row):
-    rule = row.rule()
-    for weight in map(torch.Tensor.detach, parameters()):
-        arguments = warm(rule, weight)
-        copies = (arguments[0].clone(), arguments[1].clone(), {k: v.clone() for k, v in arguments[2].items()})
-        first, second = rule.step(*arguments), rule.step(*arguments)
+HYPER_PARAMETERS = {
+    "lr": st.floats(0, 1),
+    "momentum": st.floats(0, 0.99),
+    "betas": st.tuples(st.floats(0, 0.99), st.floats(0, 0.999)),
+    "weight_decay": st.sampled_from([0.0, 0.1]),
+    "delta": st.floats(0.01, 1),
+    "wd_ratio": st.floats(0, 1),
+    "per": st.sampled_from(["tensor", "unit"]),
+    "nu": st.sampled_from([None, 0.1, 10.0]),
+    "alpha": st.floats(0.5, 0.99),
+    "eps": st.sampled_from([1e-8, 1e-3]),
+}
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.id)
+@settings(max_examples=20)
+@given(
+    data=st.data(),
+    shape=st.sampled_from([*TABLE_SHAPES, (0, 3), (1, 1), (2, 5)]),
+    dtype=st.sampled_from([torch.float32, torch.float64, torch.bfloat16]),
+    family=st.sampled_from(FAMILIES),
+    seed=st.integers(0, 2**31),
+)
+def test_pure(row, data, shape, dtype, family, seed):
+    """At any hyper-parameters: the arguments stay, the results are new, finite, of the arguments' types, and the same again."""
+    taken = registry.defaults(row.cls.recipe).keys()
+    rule = row.rule(**data.draw(st.fixed_dictionaries({}, optional={k: v for k, v in HYPER_PARAMETERS.items() if k in taken})))
+    generator = torch.Generator().manual_seed(seed)
+    weight = torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype)
+    state = rule.init(weight)
+    for step in range(3):
+        grad = gradient(family, weight, generator, step) if weight.numel() else weight.clone()
+        copies = weight.clone(), grad.clone(), {k: v.clone() for k, v in state.items()}
+        first, second = rule.step(weight, grad, state), rule.step(weight, grad, state)
         assert equal(first, second)
-        assert torch.equal(arguments[0], copies[0])
-        assert torch.equal(arguments[1], copies[1])
-        assert all(torch.equal(arguments[2][k], copies[2][k]) for k in copies[2])
-        assert first[0].data_ptr() != arguments[0].data_ptr()
+        assert equal((weight, {**state, "grad": grad}), (copies[0], {**copies[2], "grad": copies[1]}))
         assert first[1].keys() == rule.init(weight).keys() == set(rule.state_names)
+        held = {x.untyped_storage().data_ptr() for x in (weight, grad, *state.values()) if x.numel()}
+        for new, old in ((first[0], weight), *((first[1][k], state[k]) for k in state)):
+            assert (new.shape, new.dtype) == (old.shape, old.dtype)
+            assert new.isfinite().all()
+            assert not new.numel() or new.untyped_storage().data_ptr() not in held
+        weight, state = first
 
 
 def test_compiles_to_one_graph(row):
@@ -96,21 +130,28 @@ def test_vmap_over_weights_equals_a_loop(row):
         close((batched[0][i], {k: v[i] for k, v in batched[1].items()}), rule.step(weights[i], grads[i], rule.init(weights[i])))
 
 
-def test_the_derivative_through_steps_with_respect_to_the_learning_rate(row):
+@pytest.mark.parametrize("silent", ["nothing", "column", "row", "all"])
+def test_the_derivative_through_steps_with_respect_to_the_learning_rate(row, silent):
+    """Backward and forward, also where entries, units or the whole weight have no gradient: there the step is 0, not nan."""
+
     def final(lr, weight):
         rule = row.rule(lr=lr)
         state = rule.init(weight)
         for step in range(3):
             grad = gradient("row_tangential", start, torch.Generator().manual_seed(step), 0) + 0.1 * weight**2
+            grad = torch.where(mask, 0, grad)
             weight, state = rule.step(weight, grad, state)
         return (weight**3).sum()
 
     lr, h = torch.tensor(0.02, dtype=torch.float64), 1e-6
     start = matrices()[0]
+    mask = torch.zeros_like(start, dtype=torch.bool)
+    mask[{"nothing": (slice(0),), "column": (slice(None), 1), "row": (1,), "all": ()}[silent]] = True
     derivative = torch.func.grad(final)(lr, start)
+    _, forward = torch.func.jvp(lambda lr: final(lr, start), (lr,), (torch.ones_like(lr),))
     difference = (final(lr + h, start) - final(lr - h, start)) / (2 * h)
-    assert derivative.isfinite()
     torch.testing.assert_close(derivative, difference, rtol=1e-5, atol=1e-7)
+    torch.testing.assert_close(forward, derivative, rtol=1e-10, atol=1e-12)
 
 
 def test_functional_steps_are_the_optimizers(row):
