@@ -172,7 +172,7 @@ def stationary(step: OneStep) -> dict[sp.Symbol, sp.Expr]:
     for a, b in pairs:
         value = settled(space.inner(after[a], after[b]))
         # In terms of |s|^2 the first equations are linear, with a projection in the step too.
-        traded = in_terms_of(step, drive.map(settled), "s", value) if a == "w" else value
+        traded = in_terms_of(step, drive.map(settled), "s", *(after[x].map(settled) for x in (a, b))) if a == "w" else value
         simple = traded.free_symbols <= value.free_symbols | {S}
         equations.append((traded if simple else value) - space.gram(a, b))
     unknowns = [S, *(space.gram(a, b) for a, b in pairs[1:]), G]

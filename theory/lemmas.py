@@ -50,8 +50,8 @@ def _momentum(recipe: str | Recipe) -> tuple[OneStep, Vector, sp.Expr, sp.Expr]:
     step = one_step(recipe, **PLAIN)
     p = step.states["m"]
     assert isinstance(p, Vector)
-    squared = in_terms_of(step, p, "p", step.inner(step.weight, step.weight))
-    return step, p, squared, in_terms_of(step, p, "p", step.inner(step.weight, p))
+    squared = in_terms_of(step, p, "p", step.weight, step.weight)
+    return step, p, squared, in_terms_of(step, p, "p", step.weight, p)
 
 
 def lemma_2_2(recipe: str | Recipe = "sgd", unroll: int = 8) -> Proof:
@@ -104,7 +104,7 @@ def lemma_2_2_scheduled(recipe: str | Recipe = "sgd") -> Proof:
     # Two steps with rates e0, e1: the cross term of step 1 carries the rate of step 0.
     e0, e1, P0, P1 = sp.symbols("e0 e1 P0 P1", positive=True)
     X_1 = after.subs({lr: e0, X: 0, P: P0})
-    squared = in_terms_of(step, step.states["m"], "p", step.inner(step.weight, step.weight))
+    squared = in_terms_of(step, step.states["m"], "p", step.weight, step.weight)
     growth = squared.subs({lr: e1, X: X_1, P: P1}) - W
     corrected = e1**2 * P1 + 2 * e1 * e0 * beta * P0
     printed = e1**2 * P1 + 2 * e1**2 * beta * P0

@@ -33,7 +33,8 @@ class Trajectory:
 
     Attributes:
         squared_norm: |w_t|^2.
-        products: measured values of the law's symbols: |s|^2, <w,s>, and <m,s> for each buffer m; "apart" where `_apart` was asked for.
+        products: measured values of the law's symbols: |s|^2, <w,s>, <m,s> for each buffer m, and counters; "apart" where `_apart` was
+            asked for.
         radial: |<w_t, g_t>|.
         scale: |w_t| |g_t|.
     """
@@ -58,7 +59,8 @@ def run(law: NormGrowth, task: Task, steps: int, seed: int = 0, alone: Collectio
     generator = torch.Generator().manual_seed(seed)
     rule = _rule(law, hypers)
     values = law.step.traced.values(**hypers)
-    keep, keep_first = (1 - float(stage.kappa.subs(values)) for stage in (law, law.first or law))
+    counters = [sp.Symbol(letter, positive=True) for letter in law.step.counters]
+    keep, keep_first = (sp.lambdify(counters, 1 - stage.kappa.subs(values)) for stage in (law, law.first or law))
     weights = task.start(generator)
     states = {name: rule.init(w) for name, w in weights.items()}
     present, expected = next(iter(states.values())).keys(), law.step.traced.outputs[1:]
@@ -79,7 +81,8 @@ def run(law: NormGrowth, task: Task, steps: int, seed: int = 0, alone: Collectio
         for (name, w), grad in zip([*weights.items()], grads, strict=True):
             view = _view(task, name)
             new, state = rule.step(w, grad, states[name])
-            step = new - (keep if time else keep_first) * w
+            counts = {letter: states[name][key].item() for key, letter in letters.items() if letter in law.step.counters}
+            step = new - (keep if time else keep_first)(*(counts[str(counter)] for counter in counters)) * w
             note(name, "|w|^2", view.inner(w, w))
             note(name, "radial", view.inner(w, grad).abs())
             note(name, "scale", view.norm(w) * view.norm(grad))
@@ -87,6 +90,8 @@ def run(law: NormGrowth, task: Task, steps: int, seed: int = 0, alone: Collectio
             note(name, "<w,s>", view.inner(w, step))
             if name in alone:
                 note(name, "apart", _apart(rule, view, w, grad))
+            for letter, count in counts.items():
+                rows[name].setdefault(letter, []).append(np.array([count]))
             for key, letter in letters.items():
                 if letter in law.step.buffers:
                     note(name, f"<{letter},s>", view.inner(states[name][key], step))

@@ -58,6 +58,7 @@ class Trace:
         intervals: for each, the interval that the rule which takes it declares.
         structure: the hyper-parameters that are not numbers, or were given: they are constants of the graph.
         scalar_states: the states that hold one number per unit or one for all (a counter, a second moment per unit).
+        counters: those of them that hold one for all.
         dimension: how many entries the traced weight has; no law depends on it.
         lines: the source line that each node came from.
     """
@@ -71,6 +72,7 @@ class Trace:
     intervals: Mapping[str, str]
     structure: Mapping[str, Any]
     scalar_states: tuple[str, ...]
+    counters: tuple[str, ...]
     dimension: int
     lines: Mapping[Node, str]
 
@@ -110,7 +112,8 @@ def trace_function(function: Callable[..., Any], *tensors: torch.Tensor) -> tupl
         with recorder:
             return function(*arguments)
 
-    graph = make_fx(recorded)(*tensors)
+    # An in-place operation, of which views of its tensor see the result, becomes an ordinary one.
+    graph = make_fx(torch.func.functionalize(recorded))(*tensors)
     lines: dict[Node, str] = {}
     calls = iter(recorder.calls)
     for node in graph.graph.nodes:
@@ -258,6 +261,7 @@ def _trace(function: Recipe, values: Mapping[str, Any], numbers: Mapping[str, sp
             name: value for name, value in values.items() if not any(isinstance(numbers.get(n), sp.Symbol) for n in _entries(name, value))
         },
         scalar_states=tuple(n for n, value in state.items() if value.numel() == 1),
+        counters=tuple(n for n, value in state.items() if value.ndim == 0),
         dimension=dimension,
         lines=lines,
     )

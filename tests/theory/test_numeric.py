@@ -64,6 +64,23 @@ def test_variants():
     assert check("sgdp", steps=60, nesterov=True, **BUSY).passed
 
 
+def counted(lr=0.1, momentum=0.9, weight_decay=0.1):
+    return chain(r.CoupledDecay(weight_decay), r.ExponentialAverage(momentum, bias_correction=True), r.StepSize(lr))
+
+
+def accumulated(lr=0.1, momentum=0.9, weight_decay=0.1):
+    test = r.AccumulatedInvarianceTest()
+    return chain(r.HeavyBall(momentum), test, r.RadialProjection(), r.DecoupledDecay(weight_decay, 0.1), r.StepSize(lr))
+
+
+@pytest.mark.parametrize("recipe", [counted, accumulated])
+def test_laws_with_numbers_in_the_state_hold(recipe):
+    """The count of steps enters kappa, the cross term and the recursion; evidence against scale invariance stays 0."""
+    result = check(recipe, steps=60)
+    assert result.passed, result
+    assert not result.identity
+
+
 @pytest.mark.parametrize(
     ("task", "complaint", "holds"),
     [
