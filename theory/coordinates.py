@@ -172,7 +172,7 @@ def step_in_coordinates(traced: Trace, weight: list[Any], grad: list[Any], **val
         if kind == "state" and name in traced.scalar_states:
             return _array(values.get(letter[name], sp.Integer(0)))
         coordinates = {"weight": weight, "grad": grad}.get(kind) or values.get(letter.get(name, ""), [sp.Integer(0)] * len(weight))
-        return np.array([list(map(sp.sympify, coordinates))], dtype=object)
+        return np.array([*map(sp.sympify, coordinates)], dtype=object).reshape(traced.shape)
 
     new, *states = interpret(traced.graph, algebra, [value(*i) for i in traced.inputs], traced.lines)
     return new, dict(zip((letter[n] for n in traced.outputs[1:]), states, strict=True)), algebra

@@ -210,7 +210,7 @@ class Formal(Operations):
         return a
 
     def aten_expand(self, a: Any, *_: Any) -> Any:
-        return self.ones(a) if isinstance(a, sp.Expr) and self.shape not in ((), (1,), (1, 1)) else a
+        return self.ones(a) if isinstance(a, sp.Expr) and prod(self.shape) > 1 else a
 
     aten_view = aten__unsafe_view = aten_reshape = aten_t = aten_transpose = aten_unsqueeze = aten_squeeze = aten_permute
     aten_clone = aten_detach = aten_alias = aten__to_copy = aten_lift_fresh_copy = aten_permute

@@ -47,6 +47,35 @@ def test_bad_input(name, given, message):
         trace(name, **given)
 
 
+@pytest.mark.parametrize(
+    ("name", "given", "shape"),
+    [
+        ("sgdp", {"views": ("dim=1",)}, (5, 1)),
+        ("sgdp", {"views": ("channel", "dim=1")}, (1, 1, 5)),
+        ("adamp", {"views": ("groups=1", "layer")}, (1, 5)),
+        ("adamp", {"views": ("dim=1,groups=1",)}, (5, 1)),
+        ("sgdg", {"view": "dim=1"}, (5, 1)),
+    ],
+)
+def test_the_traced_weight_is_one_unit_of_the_views(name, given, shape):
+    law = norm_growth(name, **given)
+    assert law.step.traced.shape == shape
+    assert law.law == norm_growth(name).law
+
+
+@pytest.mark.parametrize(
+    ("views", "message"),
+    [
+        (("groups=2",), "sgdp: the view groups=2 makes 2 units of a weight or more.* under groups=1: give that view instead"),
+        (("dim=1,groups=4",), "under dim=1,groups=1: give"),
+        (("channel", "dim=7"), "no shape is one unit under all of the views channel, dim=7"),
+    ],
+)
+def test_views_of_several_units_are_refused(views, message):
+    with pytest.raises(TraceError, match=message):
+        norm_growth("sgdp", views=views)
+
+
 def test_a_recipe_without_a_default():
     def needy(lr):
         return chain(r.StepSize(lr))
@@ -287,6 +316,19 @@ def test_adamp_in_coordinates_is_orthogonal(dimension):
     new, _, _ = step_in_coordinates(traced, w, g)
     moved = [n - a for n, a in zip(new[0], w, strict=True)]
     assert sp.simplify(sum(a * b for a, b in zip(moved, w, strict=True))) == 0
+
+
+def test_coordinates_of_another_view_match_a_float64_step():
+    rng, recipe = np.random.default_rng(1), find_recipe("sgdg")
+    w, g = rng.normal(size=(2, 3, 1))
+    new, _, _ = step_in_coordinates(trace(recipe, dimension=3, view="dim=1"), _exact(w), _exact(g), **trace_values(recipe))
+    rule = recipe(view="dim=1")
+    weight, _ = rule.step(torch.tensor(w), torch.tensor(g), rule.init(torch.tensor(w)))
+    np.testing.assert_allclose(np.array(new, dtype=float), weight, rtol=1e-12, atol=1e-14)
+
+
+def trace_values(recipe):
+    return {str(s): v for s, v in trace(recipe).values().items()}
 
 
 def test_wrong_number_of_coordinates():
