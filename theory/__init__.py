@@ -15,7 +15,7 @@ from theory.normalized import equation_4
 from theory.numeric import Check, check
 from theory.one_step import OneStep, one_step
 from theory.proof import Proof
-from theory.random_walk import check_equilibrium
+from theory.random_walk import check_equilibrium, check_ratio
 from theory.trace import Trace, TraceError, trace
 
 __all__ = [
@@ -30,6 +30,7 @@ __all__ = [
     "beyond",
     "check",
     "check_equilibrium",
+    "check_ratio",
     "equation_4",
     "equilibrium",
     "false_positive_law",

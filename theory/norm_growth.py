@@ -94,7 +94,7 @@ class NormGrowth:
         return ("w, g not 0", *known, *algebra.assumptions, *origins, *cases, *intervals)
 
     @property
-    def _needed(self) -> set[sp.Symbol]:
+    def needed(self) -> set[sp.Symbol]:
         """The unknowns that the cross term hangs on, by way of their recursions too."""
         needed, waiting = set[sp.Symbol](), [self.cross]
         while waiting:
@@ -108,7 +108,7 @@ class NormGrowth:
         """(z, A, b) with z' = A z + b: the linear recursion of the cross terms, and of |w|^2 where they need it; None if there is none."""
         if self.open_because or self.constant:
             return None
-        needed = self._needed
+        needed = self.needed
         z = tuple(unknown for unknown in self.recursion if unknown in needed)
         after = {W: self.law.rhs, **self.recursion}
         if not z or any(after[unknown].has(W) for unknown in z):
@@ -263,7 +263,7 @@ def norm_growth(recipe: str | Recipe | Trace, *, scale_invariant: bool = True, *
     growth = _derive(one_step(traced, scale_invariant=scale_invariant))
     if growth.constant or not growth.step.states:
         return growth
-    first = _derive(one_step(traced, scale_invariant=scale_invariant, first=True), growth._needed)
+    first = _derive(one_step(traced, scale_invariant=scale_invariant, first=True), growth.needed)
     return replace(growth, first=first, open_because=growth.open_because or first.open_because)
 
 

@@ -12,9 +12,10 @@ from spherenorm import chain
 from spherenorm import rules as r
 from spherenorm.registry import names
 from tests.theory import faults
-from theory import NoEquilibriumError, check, check_equilibrium, norm_growth
+from theory import NoEquilibriumError, check, check_equilibrium, check_ratio, norm_growth
 from theory.detection import count_false_positives, false_positive_rate
 from theory.numeric import TOLERANCE, predict, run
+from theory.random_walk import Ratio
 from theory.tasks import TASKS, Task
 
 BUSY = {"lr": 0.05, "momentum": 0.9, "weight_decay": 0.01}
@@ -208,6 +209,32 @@ ADAM = {"lr": 0.01, "betas": (0.9, 0.99), "eps": 0.0}
 def test_equilibrium(name, source, hypers):
     settled = check_equilibrium(name, source, steps=300, warm_up=500, units=32, **hypers)
     assert settled.passed, settled
+
+
+PLAIN = {**NOISE, "weight_decay": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("name", "hypers", "predicted"),
+    [
+        ("sgd", PLAIN, 19),
+        ("sgd", {**PLAIN, "dampening": 0.5}, 19),
+        ("sgd", {**PLAIN, "nesterov": True}, 14.158),
+        ("sgdw", {**NOISE, "weight_decay": 0.01}, 18.822),
+        ("sgdp", NOISE, 1),
+        ("sgd", NOISE, None),
+    ],
+)
+def test_growth_ratios(name, hypers, predicted):
+    ratio = check_ratio(name, **hypers)
+    assert ratio.passed, ratio
+    assert predicted is None or ratio.predicted == pytest.approx(predicted, rel=1e-4)
+
+
+def test_a_wrong_growth_ratio_would_be_noticed():
+    measured = check_ratio("sgd", **PLAIN, nesterov=True).measured
+    assert not Ratio("sgd", 19.0, measured).passed
+    assert not Ratio("sgd", 14.158 * 1.01, measured).passed
 
 
 def test_a_wrong_equilibrium_would_be_noticed():
