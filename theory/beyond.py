@@ -219,7 +219,8 @@ def ratio_laws() -> Proof:
             "Nesterov grows by (lr |g| / (1 - beta))^2 per step": sp.simplify(squared * nesterov - lr**2 * G / (1 - b) ** 2),
         },
         remark=f"at beta = 0.9: 19 for heavy balls, {float(nesterov.subs(b, 0.9)):.2f} for Nesterov, whose steps are longer; none for "
-        "coupled decay, which enters the momentum: 1 + 2 (1 - k) beta (1 - k (1 - k) |w|^2 / |s|^2) / (1 - beta (1 - 2 k)), k = lr weight_decay",
+        "coupled decay, which enters the momentum: 1 + 2 (1 - k) beta (1 - k (1 - k) |w|^2 / |s|^2) / (1 - beta (1 - 2 k)), "
+        "k = lr weight_decay",
     )
 
 

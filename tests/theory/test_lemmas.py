@@ -1,5 +1,6 @@
 """The paper's statements are proved, and each proof can fail."""
 
+import numpy as np
 import pytest
 import sympy as sp
 
@@ -35,6 +36,29 @@ def test_corrected(prove):
     assert proof.counterexamples
     assert not proof.holds_as_printed
     assert proof.corrected
+
+
+def test_every_bound_of_corollary_2_3_is_there():
+    bounds = lemmas.corollary_2_3().nonnegative
+    for wanted in ("|r_1| <=", "r_2 <= beta/(1-beta)", "|r_3| <=", "|F_t", "so |F_t"):
+        assert any(name.startswith(wanted) for name in bounds), wanted
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_bounds_of_corollary_2_3_on_numbers(seed):
+    """The proved bounds, on sequences A_k that are large where the printed ones are tight."""
+    rng = np.random.default_rng(seed)
+    beta, T, late = rng.uniform(0.3, 0.95), int(rng.integers(1, 5)), int(rng.integers(1, 40))
+    t, limit = T + late, beta / (1 - beta)
+    A = np.where(np.arange(t + 1) <= T, rng.uniform(0.5, 1, t + 1), rng.uniform(0, 0.1, t + 1) ** 4)
+    G = np.array([sum(beta**i for i in range(1, t - k + 1)) for k in range(t + 1)])
+    r_1, r_2, r_3, head = G[: T + 1] - limit, (G * A)[T + 1 :].sum(), A[T + 1 :].sum(), A[: T + 1].sum()
+    eps = max(r_3, -r_1[T] * T * A[: T + 1].max())
+    off = abs((G * A).sum() / A.sum() - limit)
+    assert np.abs(r_1).max() <= eps / (T * A[: T + 1].max()) * (1 + 1e-12)
+    assert 0 <= r_2 <= limit * eps
+    assert off <= (2 * limit + (T + 1) / T) * eps / head
+    assert off <= (beta ** (late + 1) + beta * r_3 / head) / (1 - beta) * (1 + 1e-12)
 
 
 def test_lemma_2_2_is_unrolled_and_induced():
