@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -246,12 +247,17 @@ def check(
         hypers: hyper-parameters of the run; the rest have their defaults.
 
     Raises:
-        ValueError: no such task, recipe or hyper-parameter, or less than one step.
+        ValueError: no such task, recipe or hyper-parameter, a number of steps that is none, or a seed that is none.
     """
     if isinstance(task, str) and task not in TASKS:
-        raise ValueError(f"no task is named {task!r}; known: {', '.join(TASKS)}")
-    if steps < 1:
-        raise ValueError(f"steps must be at least 1, got {steps!r}")
+        near = difflib.get_close_matches(task, TASKS)
+        hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(TASKS)}"
+        raise ValueError(f"no task is named {task!r}; {hint}")
+    if not isinstance(task, (str, Task)):
+        raise TypeError(f"task must be a name or a Task, got {task!r}")
+    for name, value, least in (("steps", steps, 1), ("seed", seed, 0)):
+        if not isinstance(value, int) or value < least:
+            raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
     problem = TASKS[task] if isinstance(task, str) else task
     function = found(recipe)
     unknown = [name for name in hypers if name not in defaults(function)]

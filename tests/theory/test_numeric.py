@@ -182,7 +182,10 @@ def test_a_task_of_ones_own():
     ("arguments", "message"),
     [
         ({"task": "mnist"}, "no task is named 'mnist'; known: network"),
-        ({"steps": 0}, "steps must be at least 1, got 0"),
+        ({"task": "networ"}, "no task is named 'networ'; did you mean network"),
+        ({"steps": 0}, "steps must be a whole number of at least 1, got 0"),
+        ({"steps": 1.5}, "steps must be a whole number of at least 1, got 1.5"),
+        ({"seed": "x"}, "seed must be a whole number of at least 0, got 'x'"),
         ({"rate": 1.0}, "no hyper-parameter 'rate'; it has lr"),
     ],
 )
