@@ -8,6 +8,7 @@ or `python -m theory sgdp`. The paper's statements are in `theory.lemmas`, furth
 """
 
 from theory import beyond, lemmas
+from theory.coordinates import Coordinates, step_in_coordinates
 from theory.detection import false_positive_law, false_positive_rate
 from theory.equilibrium import Equilibrium, NoEquilibriumError, equilibrium
 from theory.norm_growth import NormGrowth, norm_growth
@@ -20,6 +21,7 @@ from theory.trace import Trace, TraceError, trace
 
 __all__ = [
     "Check",
+    "Coordinates",
     "Equilibrium",
     "NoEquilibriumError",
     "NormGrowth",
@@ -38,5 +40,6 @@ __all__ = [
     "lemmas",
     "norm_growth",
     "one_step",
+    "step_in_coordinates",
     "trace",
 ]
