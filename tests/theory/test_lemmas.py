@@ -6,7 +6,7 @@ import sympy as sp
 
 from tests.theory import faults
 from theory import Proof, beyond, equation_4, false_positive_law, lemmas
-from theory.normalized import FUNCTIONS, _formal
+from theory.normalized import FUNCTIONS, MATRIX, _formal, _in_coordinates
 
 AS_PRINTED = [equation_4, lemmas.effective_step, lemmas.lemma_2_1, lemmas.lemma_2_2, lemmas.equation_14]
 CORRECTED = [lemmas.lemma_2_2_scheduled, lemmas.corollary_2_3, lemmas.proposition_3_1, beyond.adam_can_shrink]
@@ -100,6 +100,26 @@ def test_equation_4_fails_without_normalization(name):
     assert _formal(FUNCTIONS[name]) == 0
     assert _formal(lambda w, x, c: (c[:, :1] * w * x).sum()) != 0
     assert _formal(lambda w, x, c: (c[:, :1] * w / (w * w).sum(1, keepdim=True) * x).sum()) != 0
+
+
+def centred(z, dim):
+    return z - z.mean(dim, keepdim=True)
+
+
+def with_eps(z, dim):
+    return centred(z, dim) / ((centred(z, dim) ** 2).mean(dim, keepdim=True) + 1).sqrt()
+
+
+def of_the_variance(z, dim):
+    return centred(z, dim) / (centred(z, dim) ** 2).mean(dim, keepdim=True)
+
+
+@pytest.mark.parametrize("fault", [centred, with_eps, of_the_variance], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("name", MATRIX)
+def test_equation_4_fails_for_a_faulty_normalization(name, fault, monkeypatch):
+    assert _in_coordinates(FUNCTIONS[name]) == 0
+    monkeypatch.setattr("theory.normalized.normalize", fault)
+    assert _in_coordinates(FUNCTIONS[name]) != 0
 
 
 def test_a_proof_needs_a_residual():
