@@ -11,7 +11,7 @@ from spherenorm.chain import Chain, chain
 from spherenorm.registry import Recipe
 from spherenorm.rule import Scalar
 from theory.coordinates import step_in_coordinates
-from theory.equilibrium import DIMENSION, GAMMA, equilibrium, stationary_buffers
+from theory.equilibrium import DIMENSION, GAMMA, equilibrium, late, stationary_buffers
 from theory.norm_growth import S, W, norm_growth
 from theory.one_step import one_step
 from theory.proof import Proof
@@ -186,12 +186,14 @@ def growth_ratio(recipe: str | Recipe | Trace, **given: Any) -> sp.Expr:
         return sp.Integer(0)
     if law.cross == 0:
         return sp.Integer(1)
-    # Summed over many steps each cross term is at rest; without a law in the norms alone, for random gradients on average.
-    rest, squared = sp.solve([law.recursion[u] - u for u in law.needed], [*law.needed], dict=True), S
-    settled = rest[0] if rest and law.system is not None else {}
-    if any(str(s).endswith(",s>") for value in settled.values() for s in value.free_symbols) or not settled:
-        settled, squared = stationary_buffers(law)
-    return upright(sp.cancel(1 + 2 * (1 - law.kappa) * law.cross.subs(settled) / squared))
+    keep, cross = (late(e, law.step) for e in (1 - law.kappa, law.cross))
+    # Summed over many steps each cross term is at rest, which settles it where the norms are all there is in the recursions.
+    rest, squared = {}, S
+    if not law.open_because:
+        (rest,) = sp.solve([late(law.recursion[u], law.step) - u for u in law.needed], [*law.needed], dict=True)
+    if not rest or any(str(s).endswith(",s>") for value in rest.values() for s in value.free_symbols):
+        rest, squared = stationary_buffers(law)
+    return upright(sp.cancel(1 + 2 * keep * cross.subs(rest) / squared))
 
 
 def ratio_laws() -> Proof:

@@ -13,7 +13,7 @@ from torch.nn import functional
 from spherenorm.registry import Recipe
 from spherenorm.views import as_view
 from theory.beyond import growth_ratio
-from theory.equilibrium import DIMENSION, GAMMA, Equilibrium, NoEquilibriumError, equilibrium
+from theory.equilibrium import DIMENSION, GAMMA, Equilibrium, NoEquilibriumError, equilibrium, late
 from theory.norm_growth import S, W, norm_growth
 from theory.tasks import TINY
 from theory.trace import are_numbers, is_number
@@ -151,7 +151,7 @@ def check_ratio(
     law = norm_growth(recipe, **{n: v for n, v in hypers.items() if not (is_number(v) or are_numbers(v)) or v == 0})
     traced = law.step.traced
     values = traced.values(**hypers)
-    keep = 1 - float(law.kappa.subs(values))
+    keep = 1 - float(late(law.kappa, law.step).subs(values))
     rule = traced.recipe(**{**traced.structure, **hypers})
     generator = torch.Generator().manual_seed(seed)
     view = as_view("channel")

@@ -11,7 +11,7 @@ from typing import Any
 from spherenorm.registry import Recipe, defaults, find_recipe, reference
 from theory import beyond, lemmas
 from theory.detection import count_false_positives, false_positive_law
-from theory.equilibrium import DIMENSION, NoEquilibriumError, equilibrium
+from theory.equilibrium import DIMENSION, NoEquilibriumError, equilibrium, late
 from theory.norm_growth import NormGrowth, norm_growth
 from theory.normalized import equation_4
 from theory.numeric import check
@@ -262,7 +262,8 @@ def _measured_rows(function: Recipe, hypers: dict[str, Any]) -> list[Row]:
         traced = trace(function, **held)
     except TraceError as error:
         return [Row(name, "equilibrium, measured", "", f"not checked in symbols: {error}")]
-    kappa, decay = norm_growth(traced).kappa, traced.symbols.get("weight_decay")
+    law = norm_growth(traced)
+    kappa, decay = late(law.kappa, law.step), traced.symbols.get("weight_decay")
     if decay is None or not kappa.has(decay):
         return [Row(name, "equilibrium, measured", "", "not applicable: no weight_decay in kappa to set a time scale by")]
     adaptive = "eps" in traced.intervals or held.get("eps") == 0

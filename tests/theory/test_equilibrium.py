@@ -1,8 +1,12 @@
 """Equilibria: closed forms, and recipes that have none."""
 
+from dataclasses import replace
+
 import pytest
 import sympy as sp
 
+from spherenorm import Rule, chain
+from spherenorm import rules as r
 from tests.theory import faults
 from theory import NoEquilibriumError, equilibrium
 from theory.beyond import growth_ratio
@@ -47,6 +51,19 @@ def test_a_fault_changes_the_equilibrium():
 def test_no_equilibrium(name, given, why):
     with pytest.raises(NoEquilibriumError, match=why):
         equilibrium(name, **given)
+
+
+def test_an_equilibrium_that_is_no_polynomial():
+    def turning(lr=0.1, momentum=0.9, weight_decay=0.1):
+        return chain(r.HeavyBall(momentum), UnitLength(), r.DecoupledDecay(weight_decay), r.StepSize(lr))
+
+    with pytest.raises(NoEquilibriumError, match="turning: no closed form, its equations are no polynomials"):
+        equilibrium(turning)
+
+
+class UnitLength(Rule):
+    def update(self, update, state):
+        return replace(update, direction=update.direction / update.direction.norm()), {}
 
 
 def test_projected_nesterov_has_a_quadratic():

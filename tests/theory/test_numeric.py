@@ -207,6 +207,7 @@ ADAM = {"lr": 0.01, "betas": (0.9, 0.99), "eps": 0.0}
         ("sgdp", "noise", {**NOISE, "nesterov": True}),
         ("adamw", "network", {**ADAM, "weight_decay": 1.0}),
         ("adamp", "noise", {**ADAM, "weight_decay": 10.0}),
+        (counted, "noise", {}),
     ],
 )
 def test_equilibrium(name, source, hypers):
@@ -226,6 +227,7 @@ PLAIN = {**NOISE, "weight_decay": 0.0}
         ("sgdw", {**NOISE, "weight_decay": 0.01}, 18.822),
         ("sgdp", NOISE, 1),
         ("sgd", NOISE, None),
+        (counted, {}, None),
     ],
 )
 def test_growth_ratios(name, hypers, predicted):
