@@ -88,7 +88,8 @@ class NormGrowth:
         meanings = {**{str(n): show(m) for n, m in algebra.definitions.items()}, **algebra.opaque}
         directions = {a: o for a, o in algebra.opaque.items() if a in self.drive.terms}
         origins = [f"{a} = {_spelled(o, meanings)}: the law holds for any vector {a}" for a, o in directions.items()]
-        cases = [f"{n} is {show(m)}" for n, m in algebra.definitions.items() if m.has(sp.Piecewise)]
+        shown = sp.Tuple(self.cross, *self.recursion.values(), *self.drive.terms.values()).free_symbols
+        cases = [f"{n} is {show(m)}" for n, m in algebra.definitions.items() if n in shown or m.has(sp.Piecewise)]
         symbols = self.step.traced.symbols
         intervals = [f"{n} in {i.replace('inf', '∞')}" for n, i in self.step.traced.intervals.items() if n in symbols]
         return ("w, g not 0", *known, *algebra.assumptions, *origins, *cases, *intervals)
@@ -287,7 +288,8 @@ def _derive(step: OneStep, needed: Collection[sp.Symbol] = ()) -> NormGrowth:
         after = _collected(in_terms_of(step, drive, "s", step.weight, step.states[buffer]), [unknown, W, S])
         if unknown in cross.free_symbols | {*needed} or after.free_symbols <= measured | {*buffers}:
             recursion[unknown] = after
-    loose = sp.Tuple(cross, *recursion.values()).free_symbols - measured - {*recursion}
+    known = {name for name, meaning in step.algebra.definitions.items() if meaning.free_symbols <= given}
+    loose = sp.Tuple(cross, *recursion.values()).free_symbols - measured - {*recursion} - known
     return replace(growth, recursion=recursion, open_because=_reason(step, loose))
 
 

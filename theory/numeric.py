@@ -151,7 +151,8 @@ def _follower(
     keep = 1 - law.kappa
     cross = sp.Symbol("<w,s>", real=True) if law.open_because else law.cross
     squared = W if law.constant else keep**2 * W + S + 2 * keep * cross
-    equations = [e.subs(values) for e in (squared, *(law.recursion[u] for u in unknowns))]
+    # What a law that is not open has by name is known: a root of counters.
+    equations = [e.subs(law.step.algebra.definitions).subs(values) for e in (squared, *(law.recursion[u] for u in unknowns))]
     inputs = sorted({s for e in equations for s in e.free_symbols} - {W, *unknowns}, key=str)
     compiled = sp.lambdify([W, *unknowns, *inputs], equations, "numpy")
     return lambda state, products: [np.broadcast_to(x, state[0].shape) for x in compiled(*state, *(products[str(s)] for s in inputs))]

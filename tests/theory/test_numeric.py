@@ -1,6 +1,7 @@
 """The laws against float64 trajectories; what breaks an assumption is named with its number."""
 
 import functools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,9 +9,10 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from spherenorm import chain
+from spherenorm import Rule, chain
 from spherenorm import rules as r
 from spherenorm.registry import names
+from spherenorm.rule import scalar_state
 from tests.theory import faults
 from theory import NoEquilibriumError, check, check_equilibrium, check_ratio, norm_growth
 from theory.detection import count_false_positives, false_positive_rate
@@ -74,9 +76,26 @@ def accumulated(lr=0.1, momentum=0.9, weight_decay=0.1):
     return chain(r.HeavyBall(momentum), test, r.RadialProjection(), r.DecoupledDecay(weight_decay, 0.1), r.StepSize(lr))
 
 
-@pytest.mark.parametrize("recipe", [counted, accumulated])
+class WarmUp(Rule):
+    """sqrt(1 - 0.9^t) d."""
+
+    state_names = ("step",)
+
+    def init(self, weight):
+        return {"step": scalar_state(weight)}
+
+    def update(self, update, state):
+        step = state["step"] + 1
+        return replace(update, direction=(1 - 0.9**step).sqrt() * update.direction), {"step": step}
+
+
+def warm(lr=0.1, momentum=0.9, weight_decay=0.1):
+    return chain(r.HeavyBall(momentum), WarmUp(), r.DecoupledDecay(weight_decay), r.StepSize(lr))
+
+
+@pytest.mark.parametrize("recipe", [counted, accumulated, warm])
 def test_laws_with_numbers_in_the_state_hold(recipe):
-    """The count of steps enters kappa, the cross term and the recursion; evidence against scale invariance stays 0."""
+    """The count of steps enters kappa, the cross term and the recursion, under a root too; evidence against scale invariance stays 0."""
     result = check(recipe, steps=60)
     assert result.passed, result
     assert not result.identity
