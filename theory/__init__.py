@@ -8,6 +8,7 @@ or `python -m theory sgdp`. The paper's statements are in `theory.lemmas`, furth
 """
 
 from theory import beyond, lemmas
+from theory.coordinates import Coordinates, step_in_coordinates
 from theory.detection import false_positive_law, false_positive_rate
 from theory.equilibrium import Equilibrium, NoEquilibriumError, equilibrium
 from theory.norm_growth import NormGrowth, norm_growth
@@ -15,11 +16,12 @@ from theory.normalized import equation_4
 from theory.numeric import Check, check
 from theory.one_step import OneStep, one_step
 from theory.proof import Proof
-from theory.random_walk import check_equilibrium
+from theory.random_walk import check_equilibrium, check_ratio
 from theory.trace import Trace, TraceError, trace
 
 __all__ = [
     "Check",
+    "Coordinates",
     "Equilibrium",
     "NoEquilibriumError",
     "NormGrowth",
@@ -30,6 +32,7 @@ __all__ = [
     "beyond",
     "check",
     "check_equilibrium",
+    "check_ratio",
     "equation_4",
     "equilibrium",
     "false_positive_law",
@@ -37,5 +40,6 @@ __all__ = [
     "lemmas",
     "norm_growth",
     "one_step",
+    "step_in_coordinates",
     "trace",
 ]

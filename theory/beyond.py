@@ -11,12 +11,12 @@ from spherenorm.chain import Chain, chain
 from spherenorm.registry import Recipe
 from spherenorm.rule import Scalar
 from theory.coordinates import step_in_coordinates
-from theory.equilibrium import DIMENSION, GAMMA, equilibrium, stationary_buffers
+from theory.equilibrium import DIMENSION, GAMMA, equilibrium, late, stationary_buffers
 from theory.norm_growth import S, W, norm_growth
 from theory.one_step import one_step
 from theory.proof import Proof
 from theory.symbols import Vector, tidy, upright
-from theory.trace import trace
+from theory.trace import Trace, trace
 
 __all__ = [
     "adam_can_shrink",
@@ -174,20 +174,26 @@ def projected_buffer() -> Proof:
     )
 
 
-def growth_ratio(recipe: str | Recipe, **given: Any) -> sp.Expr:
+def growth_ratio(recipe: str | Recipe | Trace, **given: Any) -> sp.Expr:
     """(|w'|^2 - (1 - kappa)^2 |w|^2) / |s|^2 for random gradients of constant size, after the buffers have settled.
 
     1 for a projected recipe, (1 + beta) / (1 - beta) for SGD with momentum (Corollary 2.3): by how much momentum multiplies the
-    growth that the steps themselves bring.
+    growth that the steps themselves bring. It is one number where the recursion of <w, s> holds no norm but |s|^2. Coupled decay has
+    none: it enters the momentum, and <w, s> holds a multiple of |w|^2; the ratio is then a function of |w|^2 / |s|^2, both means.
     """
     law = norm_growth(recipe, **given)
     if law.constant:
         return sp.Integer(0)
     if law.cross == 0:
         return sp.Integer(1)
-    settled, squared = stationary_buffers(law)
-    cross = law.cross.subs(settled)
-    return upright(sp.cancel(1 + 2 * (1 - law.kappa) * cross / squared))
+    keep, cross = (late(e, law.step) for e in (1 - law.kappa, law.cross))
+    # Summed over many steps each cross term is at rest, which settles it where the norms are all there is in the recursions.
+    rest, squared = {}, S
+    if not law.open_because:
+        (rest,) = sp.solve([late(law.recursion[u], law.step) - u for u in law.needed], [*law.needed], dict=True)
+    if not rest or any(str(s).endswith(",s>") for value in rest.values() for s in value.free_symbols):
+        rest, squared = stationary_buffers(law)
+    return upright(sp.cancel(1 + 2 * keep * cross.subs(rest) / squared))
 
 
 def ratio_laws() -> Proof:
@@ -200,8 +206,7 @@ def ratio_laws() -> Proof:
     _, squared = stationary_buffers(norm_growth(step.traced))
     G = sp.Symbol("|g|^2", positive=True)
     lag = b * (1 - k)
-    coupled, X = norm_growth("sgd", dampening=0.0), sp.Symbol("<w,m>", real=True)
-    at_rest = coupled.cross.subs(X, sp.solve(coupled.recursion[X] - X, X)[0])
+    coupled = 1 + 2 * (1 - k) * b * (1 - k * (1 - k) * W / S) / (1 - b * (1 - 2 * k))
     return Proof(
         "Ratio laws",
         "growth / sum |s|^2 for each kind of momentum, random gradients",
@@ -211,11 +216,13 @@ def ratio_laws() -> Proof:
             "exponential average": sp.simplify(growth_ratio(average_momentum) - heavy),
             "projected": growth_ratio("sgdp", **PLAIN) - 1,
             "decoupled decay": sp.simplify(growth_ratio("sgdw", dampening=0.0) - (1 + 2 * (1 - k) * b / (1 - lag))),
-            "coupled decay: <w, s> at rest": sp.simplify(at_rest - b * (S - k * (1 - k) * W) / (1 - b * (1 - 2 * k))),
+            "coupled decay: a function of |w|^2 / |s|^2": sp.simplify(growth_ratio("sgd", dampening=0.0) - coupled),
             "Nesterov": sp.simplify(nesterov - (1 + 2 * b**2 * (1 + b - b**2) / ((1 - b) * (1 + 2 * b - 2 * b**3)))),
             "Nesterov grows by (lr |g| / (1 - beta))^2 per step": sp.simplify(squared * nesterov - lr**2 * G / (1 - b) ** 2),
         },
-        remark=f"at beta = 0.9: 19 for heavy balls, {float(nesterov.subs(b, 0.9)):.2f} for Nesterov, whose steps are longer",
+        remark=f"at beta = 0.9: 19 for heavy balls, {float(nesterov.subs(b, 0.9)):.2f} for Nesterov, whose steps are longer; none for "
+        "coupled decay, which enters the momentum: 1 + 2 (1 - k) beta (1 - k (1 - k) |w|^2 / |s|^2) / (1 - beta (1 - 2 k)), "
+        "k = lr weight_decay",
     )
 
 

@@ -11,7 +11,7 @@ import sympy as sp
 
 from theory.interpreter import interpret
 from theory.one_step import letters
-from theory.scalars import Scalars
+from theory.operations import Operations
 from theory.trace import Trace
 
 __all__ = ["Array", "Coordinates", "step_in_coordinates"]
@@ -24,11 +24,8 @@ def _array(x: Any) -> Array:
 
 
 @dataclass
-class Coordinates(Scalars):
+class Coordinates(Operations):
     """The algebra of numpy arrays of sympy expressions, with the shapes of the tensors that were traced."""
-
-    shape: tuple[int, ...] = ()
-    entered: tuple[int, ...] = ()
 
     def _each(self, function: Callable[..., Any], *arrays: Any) -> Array:
         broadcast = np.broadcast_arrays(*map(_array, arrays))
@@ -39,18 +36,6 @@ class Coordinates(Scalars):
 
     def aten_add(self, a: Any, b: Any, alpha: Any = 1) -> Array:
         return self._each(lambda x, y: x + alpha * y, a, b)
-
-    def aten_sub(self, a: Any, b: Any, alpha: Any = 1) -> Array:
-        return self.aten_add(a, b, -alpha)
-
-    def aten_rsub(self, a: Any, b: Any, alpha: Any = 1) -> Array:
-        return self.aten_sub(b, a, alpha)
-
-    def aten_lerp(self, a: Any, b: Any, weight: Any) -> Array:
-        return self._each(lambda x, y, t: (1 - t) * x + t * y, a, b, weight)
-
-    def aten_addcmul(self, a: Any, b: Any, c: Any, value: Any = 1) -> Array:
-        return self.aten_add(a, self.aten_mul(b, c), value)
 
     def aten_mul(self, a: Any, b: Any) -> Array:
         return self._each(lambda x, y: x * y, a, b)
@@ -70,11 +55,26 @@ class Coordinates(Scalars):
     def aten_abs(self, a: Any) -> Array:
         return self._each(lambda x: sp.Abs(sp.factor(x)), a)
 
+    def aten_sign(self, a: Any) -> Array:
+        return self._each(sp.sign, a)
+
+    def aten_exp(self, a: Any) -> Array:
+        return self._each(sp.exp, a)
+
+    def aten_log(self, a: Any) -> Array:
+        return self._each(sp.log, a)
+
+    def aten_tanh(self, a: Any) -> Array:
+        return self._each(sp.tanh, a)
+
     def aten_reciprocal(self, a: Any) -> Array:
         return self._each(lambda x: 1 / x, a)
 
     def aten_cos(self, a: Any) -> Array:
         return self._each(sp.cos, a)
+
+    def aten_sin(self, a: Any) -> Array:
+        return self._each(sp.sin, a)
 
     def aten_sinc(self, a: Any) -> Array:
         return self._each(lambda x: sp.sin(sp.pi * x) / (sp.pi * x), a)
@@ -89,6 +89,11 @@ class Coordinates(Scalars):
 
     def aten_mm(self, a: Any, b: Any) -> Array:
         return _array(_array(a) @ _array(b))
+
+    aten_mv = aten_bmm = aten_dot = aten_vdot = aten_mm
+
+    def aten_select(self, a: Any, dim: Any, index: Any) -> Array:
+        return _array(np.take(_array(a), int(index), axis=int(dim)))
 
     def aten_permute(self, a: Any, dims: Any) -> Array:
         return np.transpose(_array(a), [int(d) for d in dims])
@@ -115,17 +120,14 @@ class Coordinates(Scalars):
     def aten_scalar_tensor(self, value: Any, *_: Any) -> Array:
         return _array(value)
 
-    def aten_ones_like(self, a: Any, *_: Any) -> Array:
-        return self._each(lambda _: sp.Integer(1), a)
+    def aten_full(self, size: Any, value: Any, *_: Any) -> Array:
+        return self.aten_full_like(np.empty(tuple(map(int, size))), value)
 
-    def aten_gt(self, a: Any, b: Any) -> Array:
-        return self._each(lambda x, y: self.compare(sp.Gt, x, y), a, b)
+    def aten_full_like(self, a: Any, value: Any, *_: Any) -> Array:
+        return self._each(lambda _: sp.sympify(value), a)
 
-    def aten_lt(self, a: Any, b: Any) -> Array:
-        return self._each(lambda x, y: self.compare(sp.Lt, x, y), a, b)
-
-    def aten_eq(self, a: Any, b: Any) -> Array:
-        return self._each(lambda x, y: self.compare(sp.Eq, x, y), a, b)
+    def _compare(self, relation: type[sp.Rel], a: Any, b: Any) -> Array:
+        return self._each(lambda x, y: self.compare(relation, x, y), a, b)
 
     def aten_all(self, a: Any, *_: Any) -> Array:
         return _array(sp.And(*_array(a).flat))
@@ -141,6 +143,8 @@ class Coordinates(Scalars):
 
     def aten_bitwise_not(self, a: Any) -> Array:
         return self._each(sp.Not, a)
+
+    aten_logical_and, aten_logical_or, aten_logical_not = aten_bitwise_and, aten_bitwise_or, aten_bitwise_not
 
     def aten_where(self, condition: Any, a: Any, b: Any) -> Array:
         return self._each(self.where, condition, a, b)
@@ -168,7 +172,7 @@ def step_in_coordinates(traced: Trace, weight: list[Any], grad: list[Any], **val
         if kind == "state" and name in traced.scalar_states:
             return _array(values.get(letter[name], sp.Integer(0)))
         coordinates = {"weight": weight, "grad": grad}.get(kind) or values.get(letter.get(name, ""), [sp.Integer(0)] * len(weight))
-        return np.array([list(map(sp.sympify, coordinates))], dtype=object)
+        return np.array([*map(sp.sympify, coordinates)], dtype=object).reshape(traced.shape)
 
     new, *states = interpret(traced.graph, algebra, [value(*i) for i in traced.inputs], traced.lines)
     return new, dict(zip((letter[n] for n in traced.outputs[1:]), states, strict=True)), algebra

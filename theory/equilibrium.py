@@ -15,7 +15,7 @@ from theory.symbols import Vector, upright
 from theory.text import show
 from theory.trace import Trace, trace
 
-__all__ = ["DIMENSION", "GAMMA", "Equilibrium", "NoEquilibriumError", "equilibrium", "stationary_buffers"]
+__all__ = ["DIMENSION", "GAMMA", "Equilibrium", "NoEquilibriumError", "equilibrium", "late", "stationary_buffers"]
 
 GAMMA = sp.Symbol("gamma", positive=True)
 """The gradient's norm at |w| = 1: of a scale-invariant function, |g| = gamma / |w|."""
@@ -107,7 +107,7 @@ def _equilibrium(traced: Trace) -> Equilibrium:
     point = stationary(step)
     w = Vector.atom("w")
     moved = step.weight - w
-    squared = _late(step.settled(moved, moved), step)
+    squared = late(step.settled(moved, moved), step)
     G = step.algebra.space.gram("g", "g")
     # At |w| = 1: |g| = gamma / |w| ties |w|^4 to |g|^2; a preconditioned step sees only d, with v = 1, which ties |w|^2 to d.
     fourth = (DIMENSION / point[G]) ** 2 if _second_moment(step) else GAMMA**2 / point[G]
@@ -153,17 +153,17 @@ def stationary(step: OneStep) -> dict[sp.Symbol, sp.Expr]:
     space.known.update({(b, "g"): sp.Integer(0) for b in buffers})
     G, moment = space.gram("g", "g"), _second_moment(step)
     if moment is not None:
-        if sp.simplify(_late(step.states[moment.name], step).subs(G, DIMENSION * moment) - moment) != 0:
+        if sp.simplify(late(step.states[moment.name], step).subs(G, DIMENSION * moment) - moment) != 0:
             raise NoEquilibriumError(f"{step.traced.name}: the second moment {moment} is not of gradients alone (coupled decay enters it)")
         for name, meaning in step.algebra.definitions.items():
-            step.algebra.definitions[name] = sp.cancel(_late(meaning, step).subs(G, DIMENSION * moment))
+            step.algebra.definitions[name] = sp.cancel(late(meaning, step).subs(G, DIMENSION * moment))
 
     kappa = norm_growth(step.traced).kappa
     if kappa == 0:
         raise NoEquilibriumError(f"{step.traced.name}: without decay the norm does not settle")
 
     def settled(expression: sp.Expr) -> sp.Expr:
-        return _late(step.algebra.expand(expression, everything=True), step)
+        return late(step.algebra.expand(expression, everything=True), step)
 
     drive = step.weight - Vector.atom("w") * (1 - kappa)
     after: dict[str, Any] = {"w": step.weight, **step.states}
@@ -172,7 +172,7 @@ def stationary(step: OneStep) -> dict[sp.Symbol, sp.Expr]:
     for a, b in pairs:
         value = settled(space.inner(after[a], after[b]))
         # In terms of |s|^2 the first equations are linear, with a projection in the step too.
-        traded = in_terms_of(step, drive.map(settled), "s", value) if a == "w" else value
+        traded = in_terms_of(step, drive.map(settled), "s", *(after[x].map(settled) for x in (a, b))) if a == "w" else value
         simple = traded.free_symbols <= value.free_symbols | {S}
         equations.append((traded if simple else value) - space.gram(a, b))
     unknowns = [S, *(space.gram(a, b) for a, b in pairs[1:]), G]
@@ -192,7 +192,7 @@ def stationary_buffers(law: NormGrowth) -> tuple[dict[sp.Symbol, sp.Expr], sp.Ex
     return solution, upright(sp.cancel(squared.subs(solution)))
 
 
-def _late(expression: sp.Expr, step: OneStep) -> sp.Expr:
+def late(expression: sp.Expr, step: OneStep) -> sp.Expr:
     """`expression` after many steps: powers beta^t, with t a counter of the state, are 0."""
     counters = {sp.Symbol(n, positive=True) for n, v in step.states.items() if not isinstance(v, Vector)}
     return expression.replace(lambda e: e.is_Pow and bool(e.exp.free_symbols & counters), lambda e: sp.Integer(0))
@@ -215,6 +215,13 @@ def _solve(step: OneStep, equations: list[sp.Expr], unknowns: list[sp.Symbol]) -
 
     A last quadratic (Nesterov momentum under a projection) has two roots: the one near 0 is the cross term that decay leaves.
     """
+    try:
+        return _eliminated(step, equations, unknowns)
+    except sp.PolynomialError as error:
+        raise NoEquilibriumError(f"{step.traced.name}: no closed form, its equations are no polynomials in the products") from error
+
+
+def _eliminated(step: OneStep, equations: list[sp.Expr], unknowns: list[sp.Symbol]) -> dict[sp.Symbol, sp.Expr]:
     solution: dict[sp.Symbol, sp.Expr] = {}
     equations, left = [e for e in map(_polynomial, equations) if e != 0], list(unknowns)
     while left and equations:

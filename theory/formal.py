@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import sympy as sp
 
-from theory.scalars import Scalars
+from theory.operations import Operations
 from theory.symbols import Space, Vector, tidy
 
 __all__ = ["Entries", "Formal", "Product"]
@@ -32,7 +32,7 @@ class Entries:
 
 
 @dataclass
-class Formal(Scalars):
+class Formal(Operations):
     """The algebra of formal vectors: linear operations stay vectors, a sum of an entrywise product is an inner product.
 
     An entrywise operation that is not linear gives a new atom, about which nothing is known: what is derived then holds
@@ -44,7 +44,6 @@ class Formal(Scalars):
         curved: give a vector that `where` has chosen, as a geometry does with its tangent vectors, an atom of its own, so that
             arcs stay short formulas: its products with the other atoms are known, its square has a name.
         composites: what these atoms stand for.
-        shape, entered: the shapes of the present operation's result and first argument.
     """
 
     space: Space = field(default_factory=lambda: Space({("1", "1"): Formal.dimension}))
@@ -52,8 +51,6 @@ class Formal(Scalars):
     opaque: dict[str, str] = field(default_factory=dict)
     curved: bool = False
     composites: dict[str, Vector] = field(default_factory=dict)
-    shape: tuple[int, ...] = ()
-    entered: tuple[int, ...] = ()
 
     dimension: ClassVar[sp.Symbol] = sp.Symbol("d", positive=True)
 
@@ -103,21 +100,6 @@ class Formal(Scalars):
     def aten_neg(self, a: Any) -> Any:
         return self.aten_mul(a, sp.Integer(-1))
 
-    def aten_sub(self, a: Any, b: Any, alpha: Any = ONE) -> Any:
-        return self.aten_add(a, b, -alpha)
-
-    def aten_rsub(self, a: Any, b: Any, alpha: Any = ONE) -> Any:
-        return self.aten_sub(b, a, alpha)
-
-    def aten_lerp(self, a: Any, b: Any, weight: Any) -> Any:
-        return self.aten_add(self.aten_mul(a, 1 - weight), self.aten_mul(b, weight))
-
-    def aten_addcmul(self, a: Any, b: Any, c: Any, value: Any = ONE) -> Any:
-        return self.aten_add(a, self.aten_mul(b, c), value)
-
-    def aten_addcdiv(self, a: Any, b: Any, c: Any, value: Any = ONE) -> Any:
-        return self.aten_add(a, self.aten_div(b, c), value)
-
     def aten_mul(self, a: Any, b: Any) -> Any:
         a, b = self.linear(a), self.linear(b)
         if isinstance(a, Vector) and isinstance(b, Vector):
@@ -136,6 +118,8 @@ class Formal(Scalars):
 
     def aten_div(self, a: Any, b: Any) -> Any:
         b = self.linear(b)
+        if isinstance(b, Vector) and {*b.terms} == {"1"}:
+            b = b["1"]
         if isinstance(b, Vector):
             return self.atom(f"({self.linear(a)}) / ({b})", "u")
         return self.aten_mul(a, self.aten_reciprocal(b))
@@ -159,17 +143,26 @@ class Formal(Scalars):
         a = self.linear(a)
         return self.atom(f"sqrt({a})") if isinstance(a, Vector) else self.square(self.root(a))
 
-    def aten_rsqrt(self, a: Any) -> Any:
-        return self.aten_reciprocal(self.aten_sqrt(a))
+    def _entrywise(self, function: Any, a: Any, letter: str = "e") -> Any:
+        """`function` of a number; of a vector, an atom for its function in every entry."""
+        a = self.linear(a)
+        return self.atom(f"{str(function).lower()}({a})", letter) if isinstance(a, Vector) else function(a)
 
     def aten_abs(self, a: Any) -> Any:
-        return self.atom(f"abs({a})") if isinstance(self.linear(a), Vector) else self.square(sp.Abs(a))
+        magnitude = self._entrywise(sp.Abs, a)
+        return magnitude if isinstance(magnitude, Vector) else self.square(magnitude)
 
     def aten_sign(self, a: Any) -> Any:
-        return self.atom(f"sign({a})", "u") if isinstance(self.linear(a), Vector) else sp.sign(a)
+        return self._entrywise(sp.sign, a, "u")
 
     def aten_exp(self, a: Any) -> Any:
-        return self.atom(f"exp({a})") if isinstance(a, Vector) else sp.exp(a)
+        return self._entrywise(sp.exp, a)
+
+    def aten_log(self, a: Any) -> Any:
+        return self._entrywise(sp.log, a, "u")
+
+    def aten_tanh(self, a: Any) -> Any:
+        return self._entrywise(sp.tanh, a, "u")
 
     def aten_cos(self, a: sp.Expr) -> sp.Expr:
         return sp.cos(self.angle(a))
@@ -190,25 +183,34 @@ class Formal(Scalars):
         if prod(self.shape) > 1:
             raise NotImplementedError("a sum over some of the entries")
         if isinstance(a, Product):
-            inner = self.space.inner(a.a, a.b)
-            return self.square(inner) if a.a == a.b else inner
+            return self.aten_dot(a.a, a.b)
         return self.space.inner(a, Vector.atom("1")) if isinstance(a, Vector) else a
 
     def aten_mean(self, a: Any, dims: Any = None, keepdim: bool = False) -> Any:
         total = self.aten_sum(a, dims, keepdim)
         return total / self.dimension if isinstance(a, (Vector, Product)) and total is not a else total
 
-    def aten_mm(self, a: Any, b: Any) -> Any:
-        both = isinstance(a, Vector) and isinstance(b, Vector)
-        if both and self.shape != (1, 1):
+    def aten_dot(self, a: Any, b: Any) -> Any:
+        a, b = self.linear(a), self.linear(b)
+        if not (isinstance(a, Vector) and isinstance(b, Vector)):
+            return self.aten_mul(a, b)
+        if prod(self.shape) > 1:
             raise NotImplementedError("an outer product is no combination of vectors")
-        return self.space.inner(a, b) if both else self.aten_mul(a, b)
+        inner = self.space.inner(a, b)
+        return self.square(inner) if a == b else inner
+
+    aten_mm = aten_mv = aten_bmm = aten_vdot = aten_dot
+
+    def aten_select(self, a: Any, *_: Any) -> Any:
+        if prod(self.shape) != prod(self.entered):
+            raise NotImplementedError("one entry of a vector")
+        return a  # the only index of a dimension of length 1
 
     def aten_permute(self, a: Any, *_: Any) -> Any:
         return a
 
     def aten_expand(self, a: Any, *_: Any) -> Any:
-        return self.ones(a) if isinstance(a, sp.Expr) and self.shape not in ((), (1,), (1, 1)) else a
+        return self.ones(a) if isinstance(a, sp.Expr) and prod(self.shape) > 1 else a
 
     aten_view = aten__unsafe_view = aten_reshape = aten_t = aten_transpose = aten_unsqueeze = aten_squeeze = aten_permute
     aten_clone = aten_detach = aten_alias = aten__to_copy = aten_lift_fresh_copy = aten_permute
@@ -224,11 +226,8 @@ class Formal(Scalars):
     def aten_full(self, size: Any, value: Any, *_: Any) -> Any:
         return value if all(n == 1 for n in size) else self.ones(value)
 
-    def aten_zeros_like(self, a: Any, *_: Any) -> Any:
-        return Vector() if isinstance(a, (Vector, Product)) else sp.Integer(0)
-
-    def aten_ones_like(self, a: Any, *_: Any) -> Any:
-        return self.ones(sp.Integer(1)) if isinstance(a, (Vector, Product)) else sp.Integer(1)
+    def aten_full_like(self, a: Any, value: Any, *_: Any) -> Any:
+        return self.ones(value) if isinstance(a, (Vector, Product)) else value
 
     # Decisions
 
@@ -238,24 +237,6 @@ class Formal(Scalars):
         if isinstance(self.linear(a), Vector) or isinstance(self.linear(b), Vector):
             raise NotImplementedError("a comparison of each entry")
         return self.compare(relation, a, b)
-
-    def aten_gt(self, a: Any, b: Any) -> Any:
-        return self._compare(sp.Gt, a, b)
-
-    def aten_lt(self, a: Any, b: Any) -> Any:
-        return self._compare(sp.Lt, a, b)
-
-    def aten_ge(self, a: Any, b: Any) -> Any:
-        return self._compare(sp.Ge, a, b)
-
-    def aten_le(self, a: Any, b: Any) -> Any:
-        return self._compare(sp.Le, a, b)
-
-    def aten_eq(self, a: Any, b: Any) -> Any:
-        return self._compare(sp.Eq, a, b)
-
-    def aten_ne(self, a: Any, b: Any) -> Any:
-        return self._compare(sp.Ne, a, b)
 
     def aten_all(self, a: Any, *_: Any) -> Any:
         if not isinstance(a, Entries):
@@ -290,14 +271,6 @@ class Formal(Scalars):
             return self.aten_add(self.aten_mul(a, switch), self.aten_mul(b, 1 - switch))
         return self.where(condition, a, b)
 
-    def aten_maximum(self, a: Any, b: Any) -> Any:
-        return self.aten_where(self._compare(sp.Ge, a, b), a, b)
-
-    def aten_minimum(self, a: Any, b: Any) -> Any:
-        return self.aten_where(self._compare(sp.Le, a, b), a, b)
-
     def aten_clamp(self, a: Any, low: Any = None, high: Any = None) -> Any:
-        a = a if low is None else self.aten_maximum(a, low)
-        return a if high is None else self.aten_minimum(a, high)
-
-    aten_clamp_min = aten_maximum
+        a = self.linear(a)
+        return self.atom(f"clamp({a}, {low}, {high})", "u") if isinstance(a, Vector) else super().aten_clamp(a, low, high)

@@ -39,7 +39,9 @@ def interpret(graph: GraphModule, algebra: Any, inputs: Sequence[Any], lines: Ma
         else:
             name = node.target.overloadpacket.__name__
             where = (lines or {}).get(node, "an unknown line")
-            operation = getattr(algebra, "aten_" + name, None)
+            # Tracing has made in-place operations ordinary ones, but for those inside of torch's own, as in cosine_similarity.
+            in_place = name.endswith("_")
+            operation = getattr(algebra, "aten_" + name.removesuffix("_"), None)
             if operation is None:
                 raise TraceError(f"aten.{name} has no meaning on {type(algebra).__name__.lower()} symbols yet; it came from {where}")
             arguments = [_value(values, a) for a in node.args]
@@ -48,6 +50,8 @@ def interpret(graph: GraphModule, algebra: Any, inputs: Sequence[Any], lines: Ma
                 algebra.entered = next((tuple(a.meta["val"].shape) for a in node.args if isinstance(a, Node)), ())
                 algebra.shape = tuple(node.meta["val"].shape)
                 values[node] = operation(*arguments, **options)
+                if in_place:
+                    values[node.args[0]] = values[node]
             except (TypeError, NotImplementedError, KeyError, AttributeError) as error:
                 shown = ", ".join(map(str, [*arguments, *(f"{k}={v}" for k, v in options.items())]))
                 raise TraceError(f"aten.{name}({shown}) has no meaning on symbols ({error}); it came from {where}") from error

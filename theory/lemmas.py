@@ -11,6 +11,7 @@ from typing import Any
 import sympy as sp
 
 from spherenorm.registry import Recipe
+from theory.bounds import corollary_2_3_bounds
 from theory.coordinates import step_in_coordinates
 from theory.norm_growth import NormGrowth, W, in_terms_of, norm_growth
 from theory.one_step import OneStep, one_step
@@ -50,8 +51,8 @@ def _momentum(recipe: str | Recipe) -> tuple[OneStep, Vector, sp.Expr, sp.Expr]:
     step = one_step(recipe, **PLAIN)
     p = step.states["m"]
     assert isinstance(p, Vector)
-    squared = in_terms_of(step, p, "p", step.inner(step.weight, step.weight))
-    return step, p, squared, in_terms_of(step, p, "p", step.inner(step.weight, p))
+    squared = in_terms_of(step, p, "p", step.weight, step.weight)
+    return step, p, squared, in_terms_of(step, p, "p", step.weight, p)
 
 
 def lemma_2_2(recipe: str | Recipe = "sgd", unroll: int = 8) -> Proof:
@@ -104,7 +105,7 @@ def lemma_2_2_scheduled(recipe: str | Recipe = "sgd") -> Proof:
     # Two steps with rates e0, e1: the cross term of step 1 carries the rate of step 0.
     e0, e1, P0, P1 = sp.symbols("e0 e1 P0 P1", positive=True)
     X_1 = after.subs({lr: e0, X: 0, P: P0})
-    squared = in_terms_of(step, step.states["m"], "p", step.inner(step.weight, step.weight))
+    squared = in_terms_of(step, step.states["m"], "p", step.weight, step.weight)
     growth = squared.subs({lr: e1, X: X_1, P: P1}) - W
     corrected = e1**2 * P1 + 2 * e1 * e0 * beta * P0
     printed = e1**2 * P1 + 2 * e1**2 * beta * P0
@@ -123,11 +124,12 @@ def lemma_2_2_scheduled(recipe: str | Recipe = "sgd") -> Proof:
 def corollary_2_3(recipe: str | Recipe = "sgd") -> Proof:
     """Corollary 2.3: (|w^GDM|^2 - |w_0|^2) / (|w^GD|^2 - |w_0|^2) -> 1 + 2 beta / (1 - beta), for summable P_k = A_k.
 
-    The limit holds. Two inequalities of its printed proof do not; the exact deficit, read off the recursion, replaces them:
+    The limit holds. Of the inequalities of its printed proof (`theory.bounds`) two do not, and with them the last; the exact
+    deficit, read off the recursion, replaces them:
 
         beta / (1 - beta) - F_t = Sum(beta^(t-k+1) A_k, k <= t) / ((1 - beta) Sum(A_k, k <= t)),
 
-    which is at most beta^(t-T+1) / (1 - beta) + beta / (1 - beta) * (tail after T) / M, and goes to 0.
+    which is at most beta^(t-T+1) / (1 - beta) + beta / (1 - beta) * (tail after T) / Sum(A_k, k <= T), and goes to 0.
     """
     step, _, squared, after = _momentum(recipe)
     X = step.inner(w, m)
@@ -161,10 +163,16 @@ def corollary_2_3(recipe: str | Recipe = "sgd") -> Proof:
     residuals["geometric P_k, t -> oo"] = sp.cancel(_geometric(r, beta, p_, q_).subs({p_: 0, q_: 0}) - (1 + 2 * limit))
     residuals["beta = 9/10 gives 19"] = (1 + 2 * limit).subs(beta, sp.Rational(9, 10)) - 19
 
-    # The printed bounds: |r_2| <= (1 - beta) eps / beta, and T max A_k for T + 1 terms.
+    # The printed bounds: |r_2| <= (1 - beta) eps / beta, T max A_k for T + 1 terms, and what follows from the two.
+    zeros, terms = corollary_2_3_bounds()
+    residuals |= zeros
+    nonnegative |= terms
     nine, late = sp.Rational(9, 10), 20
     r_2 = sum(nine**i for i in range(1, late))  # A_{T+1} = eps = 1, T' = 20
     r_1 = [nine ** (late + 2 - i) / (1 - nine) for i in (0, 1)]  # A_0 = A_1 = 1, T = 1, eps as small as Eq. (bound 2) allows
+    ends = {0: sp.Integer(1), 1: sp.Integer(1), 61: nine**61 / (1 - nine)}  # the same with T' = 60 and all of the tail, eps, at t = 61
+    missing = sum(nine ** (62 - i) * A for i, A in ends.items()) / (1 - nine) / sum(ends.values())
+    printed = (nine / (1 - nine) + (1 - nine) / nine + 1) * ends[61] / 2
     return Proof(
         "Corollary 2.3",
         "growth ratio -> 1 + 2 beta / (1 - beta), 19 at beta = 0.9",
@@ -173,9 +181,14 @@ def corollary_2_3(recipe: str | Recipe = "sgd") -> Proof:
         counterexamples={
             f"bound on r_2: beta = 9/10, T' = 20, all of the tail at T + 1: r_2 = {float(r_2):.2f} eps > eps / 9": r_2 > (1 - nine) / nine,
             "T max A_k for the T + 1 terms k = 0..T: T = 1, A_0 = A_1 = 1: their sum exceeds eps": sum(r_1) > r_1[1],
+            f"the last bound: beta = 9/10, T = 1, T' = 60, A_0 = A_1 = 1, A_61 = eps: {float(missing):.4f} > {float(printed):.4f}": (
+                missing > printed
+            ),
         },
-        verdict="the limit is proved; two bounds of the printed proof fail",
-        corrected="the limit stands, |r_2| <= beta eps / (1 - beta) and (T + 1) max A_k; the exact deficit is a sum of beta^(t-k+1) A_k",
+        verdict="the limit is proved; two bounds of the printed proof fail, and with them its last",
+        corrected="the limit stands: |r_2| <= beta eps / (1 - beta), (T + 1) max A_k, "
+        "|F_t - beta / (1 - beta)| <= (2 beta / (1 - beta) + (T + 1) / T) eps / Sum(A_k, k <= T); "
+        "the exact deficit is Sum(beta^(t-k+1) A_k) / ((1 - beta) Sum(A_k))",
         remark="the ratio is 0/0 at t = 0; constant P_k give the same limit",
     )
 

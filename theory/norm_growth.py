@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -12,7 +12,7 @@ import sympy as sp
 
 from spherenorm.registry import Recipe
 from theory.one_step import OneStep, one_step
-from theory.symbols import Vector, tidy, upright
+from theory.symbols import Space, Vector, tidy, upright
 from theory.text import latex, show
 from theory.trace import Trace, trace
 
@@ -88,21 +88,28 @@ class NormGrowth:
         meanings = {**{str(n): show(m) for n, m in algebra.definitions.items()}, **algebra.opaque}
         directions = {a: o for a, o in algebra.opaque.items() if a in self.drive.terms}
         origins = [f"{a} = {_spelled(o, meanings)}: the law holds for any vector {a}" for a, o in directions.items()]
-        cases = [f"{n} is {show(m)}" for n, m in algebra.definitions.items() if m.has(sp.Piecewise)]
+        shown = sp.Tuple(self.cross, *self.recursion.values(), *self.drive.terms.values()).free_symbols
+        cases = [f"{n} is {show(m)}" for n, m in algebra.definitions.items() if n in shown or m.has(sp.Piecewise)]
         symbols = self.step.traced.symbols
         intervals = [f"{n} in {i.replace('inf', '∞')}" for n, i in self.step.traced.intervals.items() if n in symbols]
         return ("w, g not 0", *known, *algebra.assumptions, *origins, *cases, *intervals)
+
+    @property
+    def needed(self) -> set[sp.Symbol]:
+        """The unknowns that the cross term hangs on, by way of their recursions too."""
+        needed, waiting = set[sp.Symbol](), [self.cross]
+        while waiting:
+            new = waiting.pop().free_symbols & {*self.recursion} - needed
+            needed |= new
+            waiting += [self.recursion[unknown] for unknown in new]
+        return needed
 
     @cached_property
     def system(self) -> tuple[tuple[sp.Symbol, ...], sp.Matrix, sp.Matrix] | None:
         """(z, A, b) with z' = A z + b: the linear recursion of the cross terms, and of |w|^2 where they need it; None if there is none."""
         if self.open_because or self.constant:
             return None
-        needed, waiting = set[sp.Symbol](), [self.cross]
-        while waiting:
-            new = waiting.pop().free_symbols & {*self.recursion} - needed
-            needed |= new
-            waiting += [self.recursion[unknown] for unknown in new]
+        needed = self.needed
         z = tuple(unknown for unknown in self.recursion if unknown in needed)
         after = {W: self.law.rhs, **self.recursion}
         if not z or any(after[unknown].has(W) for unknown in z):
@@ -257,36 +264,51 @@ def norm_growth(recipe: str | Recipe | Trace, *, scale_invariant: bool = True, *
     growth = _derive(one_step(traced, scale_invariant=scale_invariant))
     if growth.constant or not growth.step.states:
         return growth
-    return replace(growth, first=_derive(one_step(traced, scale_invariant=scale_invariant, first=True)))
+    first = _derive(one_step(traced, scale_invariant=scale_invariant, first=True), growth.needed)
+    return replace(growth, first=first, open_because=growth.open_because or first.open_because)
 
 
-def _derive(step: OneStep) -> NormGrowth:
-    """The law of one step on symbols."""
+def _derive(step: OneStep, needed: Collection[sp.Symbol] = ()) -> NormGrowth:
+    """The law of one step on symbols, with a recursion for each cross term that can be measured, or has to be followed."""
     traced = step.traced
-    hypers = {*traced.symbols.values(), *(sp.Symbol(n, positive=True) for n, v in step.states.items() if not isinstance(v, Vector))}
+    given = {*traced.symbols.values(), *(sp.Symbol(letter, positive=True) for letter in step.counters)}
     along = sp.expand(step.weight["w"])
-    keep = sp.Add(*(term for term in sp.Add.make_args(along) if term.free_symbols <= hypers))
+    keep = sp.Add(*(term for term in sp.Add.make_args(along) if term.free_symbols <= given))
     keep = sp.Integer(1) if keep == 0 else keep
     kappa = upright(1 - keep)
-    keep = 1 - kappa
-    drive = step.weight - Vector.atom("w") * keep
+    drive = step.weight - Vector.atom("w") * (1 - kappa)
     cross = upright(step.inner(Vector.atom("w"), drive))
     growth = NormGrowth(traced.name, step, kappa, drive, cross, {})
     if growth.constant:
         return growth
     recursion: dict[sp.Symbol, sp.Expr] = {}
     buffers = {sp.Symbol(f"<w,{m}>", real=True): m for m in step.buffers}
+    measured = given | {W, S} | {sp.Symbol(f"<{m},s>", real=True) for m in buffers.values()}
     for unknown, buffer in buffers.items():
-        after = _collected(in_terms_of(step, drive, "s", step.inner(step.weight, step.states[buffer])), [unknown, W, S])
-        foreign = after.free_symbols - hypers - {W, S, *buffers} - {sp.Symbol(f"<{m},s>", real=True) for m in buffers.values()}
-        if unknown in cross.free_symbols or not foreign:
+        after = _collected(in_terms_of(step, drive, "s", step.weight, step.states[buffer]), [unknown, W, S])
+        if unknown in cross.free_symbols | {*needed} or after.free_symbols <= measured | {*buffers}:
             recursion[unknown] = after
-    loose = cross.free_symbols - hypers - {W, *recursion}
-    reason = ""
-    if loose:
-        names = ", ".join(sorted(map(str, loose)))
-        reason = f"{names}: not linear in gradients orthogonal to their weights, so it has to be measured"
-    return replace(growth, recursion=recursion, open_because=reason)
+    known = {name for name, meaning in step.algebra.definitions.items() if meaning.free_symbols <= given}
+    loose = sp.Tuple(cross, *recursion.values()).free_symbols - measured - {*recursion} - known
+    return replace(growth, recursion=recursion, open_because=_reason(step, loose))
+
+
+def _reason(step: OneStep, loose: set[sp.Symbol]) -> str:
+    """Why the cross term has to be measured: what each of the symbols is that no recursion carries."""
+    kinds: dict[str, list[str]] = {}
+    for symbol in sorted(loose, key=str):
+        meaning = step.algebra.definitions.get(symbol)
+        atoms = [a for a in step.algebra.opaque if a in re.split(r"[<>|,]", symbol.name)]
+        if meaning is not None and meaning.has(sp.Piecewise):
+            kind = "decided anew at each step"
+        elif atoms:
+            kind = f"{', '.join(atoms)} not linear in gradients orthogonal to their weights"
+        else:
+            kind = "not carried by a recursion"
+        plain = meaning is None or meaning.has(sp.Piecewise)
+        kinds.setdefault(kind, []).append(str(symbol) if plain else f"{symbol} = {show(meaning)}")
+    reasons = [f"{', '.join(symbols)}: {kind}" for kind, symbols in kinds.items()]
+    return f"{'; '.join(reasons)}; so <w,s> has to be measured" if reasons else ""
 
 
 def _collected(expression: sp.Expr, unknowns: list[sp.Symbol]) -> sp.Expr:
@@ -294,22 +316,26 @@ def _collected(expression: sp.Expr, unknowns: list[sp.Symbol]) -> sp.Expr:
     return sp.collect(sp.expand(expression), unknowns, func=upright)
 
 
-def in_terms_of(step: OneStep, vector: Vector, letter: str, expression: sp.Expr) -> sp.Expr:
-    """`expression` with the Gram entries of the newest vector in `vector` traded for |letter|^2, and <m, letter> where needed.
+def in_terms_of(step: OneStep, vector: Vector, letter: str, a: Vector, b: Vector) -> sp.Expr:
+    """<a, b>, with the newest atom of `vector` traded for `vector` itself, of which |letter|^2 and each <m, letter> are new symbols.
 
-    The newest vector is the gradient, or what a preconditioner made of it: neither the weight nor a state.
+    The newest atom is the gradient, or what a preconditioner made of it: neither the weight nor a state. The trade is one of
+    vectors, so that it holds whatever the coefficients depend on.
     """
-    fresh = [a for a in vector.terms if a != "w" and a not in step.states]
+    fresh = [atom for atom in vector.terms if atom != "w" and atom not in step.states]
     if len(fresh) != 1:
-        return expression
+        return step.inner(a, b)
     (newest,) = fresh
-    square, traded = step.algebra.space.gram(newest, newest), expression
-    of_vector = step.inner(vector, vector)
-    traded = tidy(traded.subs(square, square + (sp.Symbol(f"|{letter}|^2", positive=True) - of_vector) / sp.diff(of_vector, square)))
-    for buffer in step.buffers:
-        mixed = step.algebra.space.gram(buffer, newest)
-        if traded.has(mixed):
-            product = step.inner(Vector.atom(buffer), vector)
-            name = sp.Symbol(f"<{buffer},{letter}>", real=True)
-            traded = tidy(traded.subs(mixed, mixed + (name - product) / sp.diff(product, mixed)))
-    return traded
+    other = Vector.atom(letter) - Vector({atom: c for atom, c in vector.terms.items() if atom != newest})
+    space = Space({**step.algebra.space.known, ("w", letter): step.inner(Vector.atom("w"), vector)})
+    for m in step.buffers:
+        product = step.inner(Vector.atom(m), vector)
+        unknown = bool(product.free_symbols & space.gram(m, newest).free_symbols)
+        space.known[m, letter] = sp.Symbol(f"<{m},{letter}>", real=True) if unknown else product
+
+    def traded(x: Vector) -> Vector:
+        share: sp.Expr = x[newest] / vector[newest]
+        kept = Vector({atom: c for atom, c in x.terms.items() if atom != newest})
+        return kept + other.__mul__(share)
+
+    return step.algebra.expand(space.inner(traded(a), traded(b)))

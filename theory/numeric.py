@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -33,7 +34,8 @@ class Trajectory:
 
     Attributes:
         squared_norm: |w_t|^2.
-        products: measured values of the law's symbols: |s|^2, <w,s>, and <m,s> for each buffer m; "apart" where `_apart` was asked for.
+        products: measured values of the law's symbols: |s|^2, <w,s>, <m,s> for each buffer m, and counters; "apart" where `_apart` was
+            asked for.
         radial: |<w_t, g_t>|.
         scale: |w_t| |g_t|.
     """
@@ -58,7 +60,8 @@ def run(law: NormGrowth, task: Task, steps: int, seed: int = 0, alone: Collectio
     generator = torch.Generator().manual_seed(seed)
     rule = _rule(law, hypers)
     values = law.step.traced.values(**hypers)
-    keep, keep_first = (1 - float(stage.kappa.subs(values)) for stage in (law, law.first or law))
+    counters = [sp.Symbol(letter, positive=True) for letter in law.step.counters]
+    keep, keep_first = (sp.lambdify(counters, 1 - stage.kappa.subs(values)) for stage in (law, law.first or law))
     weights = task.start(generator)
     states = {name: rule.init(w) for name, w in weights.items()}
     present, expected = next(iter(states.values())).keys(), law.step.traced.outputs[1:]
@@ -79,7 +82,8 @@ def run(law: NormGrowth, task: Task, steps: int, seed: int = 0, alone: Collectio
         for (name, w), grad in zip([*weights.items()], grads, strict=True):
             view = _view(task, name)
             new, state = rule.step(w, grad, states[name])
-            step = new - (keep if time else keep_first) * w
+            counts = {letter: states[name][key].item() for key, letter in letters.items() if letter in law.step.counters}
+            step = new - (keep if time else keep_first)(*(counts[str(counter)] for counter in counters)) * w
             note(name, "|w|^2", view.inner(w, w))
             note(name, "radial", view.inner(w, grad).abs())
             note(name, "scale", view.norm(w) * view.norm(grad))
@@ -87,6 +91,8 @@ def run(law: NormGrowth, task: Task, steps: int, seed: int = 0, alone: Collectio
             note(name, "<w,s>", view.inner(w, step))
             if name in alone:
                 note(name, "apart", _apart(rule, view, w, grad))
+            for letter, count in counts.items():
+                rows[name].setdefault(letter, []).append(np.array([count]))
             for key, letter in letters.items():
                 if letter in law.step.buffers:
                     note(name, f"<{letter},s>", view.inner(states[name][key], step))
@@ -145,7 +151,8 @@ def _follower(
     keep = 1 - law.kappa
     cross = sp.Symbol("<w,s>", real=True) if law.open_because else law.cross
     squared = W if law.constant else keep**2 * W + S + 2 * keep * cross
-    equations = [e.subs(values) for e in (squared, *(law.recursion[u] for u in unknowns))]
+    # What a law that is not open has by name is known: a root of counters.
+    equations = [e.subs(law.step.algebra.definitions).subs(values) for e in (squared, *(law.recursion[u] for u in unknowns))]
     inputs = sorted({s for e in equations for s in e.free_symbols} - {W, *unknowns}, key=str)
     compiled = sp.lambdify([W, *unknowns, *inputs], equations, "numpy")
     return lambda state, products: [np.broadcast_to(x, state[0].shape) for x in compiled(*state, *(products[str(s)] for s in inputs))]
@@ -241,12 +248,17 @@ def check(
         hypers: hyper-parameters of the run; the rest have their defaults.
 
     Raises:
-        ValueError: no such task, recipe or hyper-parameter, or less than one step.
+        ValueError: no such task, recipe or hyper-parameter, a number of steps that is none, or a seed that is none.
     """
     if isinstance(task, str) and task not in TASKS:
-        raise ValueError(f"no task is named {task!r}; known: {', '.join(TASKS)}")
-    if steps < 1:
-        raise ValueError(f"steps must be at least 1, got {steps!r}")
+        near = difflib.get_close_matches(task, TASKS)
+        hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(TASKS)}"
+        raise ValueError(f"no task is named {task!r}; {hint}")
+    if not isinstance(task, (str, Task)):
+        raise TypeError(f"task must be a name or a Task, got {task!r}")
+    for name, value, least in (("steps", steps, 1), ("seed", seed, 0)):
+        if not isinstance(value, int) or value < least:
+            raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
     problem = TASKS[task] if isinstance(task, str) else task
     function = found(recipe)
     unknown = [name for name in hypers if name not in defaults(function)]

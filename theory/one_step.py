@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,6 +50,11 @@ class OneStep:
         entrywise = {a for a in self.algebra.opaque if a.startswith("e")} | {"1"}
         return tuple(n for n, v in self.states.items() if isinstance(v, Vector) and not entrywise & {*v.terms})
 
+    @property
+    def counters(self) -> tuple[str, ...]:
+        """The states that are one number for the whole weight, such as the count of steps."""
+        return tuple(letter for name, letter in letters(self.traced).items() if name in self.traced.counters)
+
 
 def letters(traced: Trace) -> dict[str, str]:
     """The atom that stands for each state: its letter, unless two states or a hyper-parameter have it already."""
@@ -83,27 +88,38 @@ def one_step(
     traced = recipe if isinstance(recipe, Trace) else trace(recipe, **given)
     letter = letters(traced)
     curved = any("cos" in str(node.target) for node in traced.graph.graph.nodes)
-    algebra = Formal(mean_field=mean_field, curved=curved)
-    if scale_invariant:
-        algebra.space.known["w", "g"] = sp.Integer(0)
-    else:
-        algebra.general = sp.Symbol("<w,g>", real=True)
-    if tangent:
-        algebra.space.known.update({("w", m): sp.Integer(0) for m in letter.values()})
     scalars = {*traced.scalar_states}
     if mean_field:
         linear = {*one_step(traced, scale_invariant=scale_invariant).buffers}
         scalars |= {name for name, m in letter.items() if m not in linear}
 
-    def symbol(kind: str, name: str) -> Any:
-        if kind == "hyper":
-            return traced.numbers[name]
-        if kind != "state":
-            return Vector.atom(name)
-        if name in scalars:
-            return sp.Integer(0) if first else sp.Symbol(letter[name], positive=True)
-        return Vector() if first else Vector.atom(letter[name])
+    def outputs(zero: Collection[str]) -> tuple[Formal, list[Any]]:
+        """The step from a state of which the entries `zero` are 0."""
+        algebra = Formal(mean_field=mean_field, curved=curved)
+        if scale_invariant:
+            algebra.space.known["w", "g"] = sp.Integer(0)
+        else:
+            algebra.general = sp.Symbol("<w,g>", real=True)
+        if tangent:
+            algebra.space.known.update({("w", m): sp.Integer(0) for m in letter.values()})
 
-    outputs = interpret(traced.graph, algebra, [symbol(*i) for i in traced.inputs], traced.lines)
-    weight, *states = [algebra.linear(o) for o in outputs]
+        def symbol(kind: str, name: str) -> Any:
+            if kind == "hyper":
+                return traced.numbers[name]
+            if kind != "state":
+                return Vector.atom(name)
+            if name in scalars:
+                return sp.Integer(0) if name in zero else sp.Symbol(letter[name], positive=True)
+            return Vector() if name in zero else Vector.atom(letter[name])
+
+        return algebra, interpret(traced.graph, algebra, [symbol(*i) for i in traced.inputs], traced.lines)
+
+    algebra, values = outputs(letter if first else ())
+    # A number that starts at 0 and stays there, as the evidence against scale invariance does where <w, g> = 0, is 0.
+    after = dict(zip(traced.outputs, values, strict=True))
+    at_rest = {n: letter[n] for n in traced.scalar_states if sp.sympify(after[n]).subs(sp.Symbol(letter[n], positive=True), 0) == 0}
+    if at_rest and not first:
+        algebra, values = outputs(at_rest)
+        algebra.assumptions[:0] = [f"{name} = 0, as at the start" for name in at_rest.values()]
+    weight, *states = [algebra.linear(o) for o in values]
     return OneStep(weight, dict(zip((letter[n] for n in traced.outputs[1:]), states, strict=True)), algebra, traced)

@@ -11,12 +11,12 @@ from typing import Any
 from spherenorm.registry import Recipe, defaults, find_recipe, reference
 from theory import beyond, lemmas
 from theory.detection import count_false_positives, false_positive_law
-from theory.equilibrium import DIMENSION, NoEquilibriumError, equilibrium
+from theory.equilibrium import DIMENSION, NoEquilibriumError, equilibrium, late
 from theory.norm_growth import NormGrowth, norm_growth
 from theory.normalized import equation_4
 from theory.numeric import check
 from theory.proof import Proof
-from theory.random_walk import check_equilibrium
+from theory.random_walk import check_equilibrium, check_ratio
 from theory.tasks import TASKS
 from theory.text import show
 from theory.trace import TraceError, are_numbers, found, is_number, settled, trace
@@ -91,7 +91,7 @@ def paper() -> list[Job]:
         ("adamp", {**NOISE_ADAM, "weight_decay": 10.0}),
     ]
     jobs += [Job(RUNS, f"equilibrium of {n}", partial(_settled_rows, n, h, RUNS)) for n, h in noise]
-    return [*jobs, Job(RUNS, "false positives", _false_positive_rows)]
+    return [*jobs, Job(RUNS, "growth ratios", _ratio_rows), Job(RUNS, "false positives", _false_positive_rows)]
 
 
 def _proof_rows(section: str, prove: Callable[[], Proof]) -> list[Row]:
@@ -147,6 +147,22 @@ def _settled_rows(recipe: str | Recipe, hypers: dict[str, Any], section: str) ->
     )
     status = status if settled.passed else f"FAILS: {status}"
     return [Row(section, f"equilibrium of {settled.law.name}", held, status, good=settled.passed)]
+
+
+def _ratio_rows() -> list[Row]:
+    plain = {**NOISE, "weight_decay": 0.0}
+    cases: list[tuple[str, dict[str, Any]]] = [
+        ("sgd", plain),
+        ("sgd", {**plain, "nesterov": True}),
+        ("sgdw", NOISE),
+        ("sgd", NOISE),
+        ("sgdp", NOISE),
+    ]
+    rows = []
+    for recipe, hypers in cases:
+        ratio, held = check_ratio(recipe, **hypers), ", ".join(f"{n}={v}" for n, v in hypers.items())
+        rows.append(Row(RUNS, f"growth ratio of {recipe}", held, f"{'checked' if ratio.passed else 'FAILS'}: {ratio}", good=ratio.passed))
+    return rows
 
 
 def _false_positive_rows() -> list[Row]:
@@ -246,7 +262,8 @@ def _measured_rows(function: Recipe, hypers: dict[str, Any]) -> list[Row]:
         traced = trace(function, **held)
     except TraceError as error:
         return [Row(name, "equilibrium, measured", "", f"not checked in symbols: {error}")]
-    kappa, decay = norm_growth(traced).kappa, traced.symbols.get("weight_decay")
+    law = norm_growth(traced)
+    kappa, decay = late(law.kappa, law.step), traced.symbols.get("weight_decay")
     if decay is None or not kappa.has(decay):
         return [Row(name, "equilibrium, measured", "", "not applicable: no weight_decay in kappa to set a time scale by")]
     adaptive = "eps" in traced.intervals or held.get("eps") == 0

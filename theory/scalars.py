@@ -25,7 +25,7 @@ class Scalars:
     Attributes:
         definitions: what each name stands for, in the order of the definitions.
         assumptions: what was taken for granted on the way.
-        general: <w, g>, where it is not 0; a comparison that hangs on it, the scale-invariance test, is taken to fail.
+        general: <w, g>, where it is not 0; a comparison that would hold if it were, the scale-invariance test, is taken to fail.
         failed: these comparisons.
     """
 
@@ -90,7 +90,8 @@ class Scalars:
         result = relation(a, b)
         if result in (sp.true, sp.false):
             return result
-        if self.general is not None and self.general in result.free_symbols:
+        # A comparison that <w, g> = 0 would decide is a test for it.
+        if self.general is not None and self.general in result.free_symbols and result.subs(self.general, 0) == sp.true:
             self.assume(f"not {show(result)}, so that no projection acts")
             self.failed.append(result)
             return sp.false

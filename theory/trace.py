@@ -7,8 +7,9 @@ import linecache
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from spherenorm.registry import Recipe, defaults, find_recipe, names, reference
 from spherenorm.rule import Rule
+from spherenorm.views import View, as_view
 from theory.symbols import exact
 
 __all__ = ["Trace", "TraceError", "are_numbers", "found", "is_number", "rules_of", "settled", "trace", "trace_function"]
@@ -58,7 +60,8 @@ class Trace:
         intervals: for each, the interval that the rule which takes it declares.
         structure: the hyper-parameters that are not numbers, or were given: they are constants of the graph.
         scalar_states: the states that hold one number per unit or one for all (a counter, a second moment per unit).
-        dimension: how many entries the traced weight has; no law depends on it.
+        counters: those of them that hold one for all.
+        shape: of the traced weight, which is one unit; no law depends on it.
         lines: the source line that each node came from.
     """
 
@@ -71,8 +74,14 @@ class Trace:
     intervals: Mapping[str, str]
     structure: Mapping[str, Any]
     scalar_states: tuple[str, ...]
-    dimension: int
+    counters: tuple[str, ...]
+    shape: tuple[int, ...]
     lines: Mapping[Node, str]
+
+    @property
+    def dimension(self) -> int:
+        """How many entries the traced weight has."""
+        return prod(self.shape)
 
     @cached_property
     def symbols(self) -> Mapping[str, sp.Symbol]:
@@ -110,7 +119,8 @@ def trace_function(function: Callable[..., Any], *tensors: torch.Tensor) -> tupl
         with recorder:
             return function(*arguments)
 
-    graph = make_fx(recorded)(*tensors)
+    # An in-place operation, of which views of its tensor see the result, becomes an ordinary one.
+    graph = make_fx(torch.func.functionalize(recorded))(*tensors)
     lines: dict[Node, str] = {}
     calls = iter(recorder.calls)
     for node in graph.graph.nodes:
@@ -164,7 +174,7 @@ def settled(recipe: Recipe, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def trace(recipe: str | Recipe, dimension: int = 5, **given: Any) -> Trace:
-    """Trace one step of `recipe`, for a weight of shape (1, dimension): one unit under the channel and the layer view.
+    """Trace one step of `recipe`, for a weight that is one unit under each of its views: of shape (1, dimension) for channel and layer.
 
     Every numeric hyper-parameter becomes a 0-dim tensor input, hence a symbol; a tuple of numbers such as `betas` becomes
     one symbol per entry (beta1, beta2). A float that is given is an input too, so that 1 - momentum is computed exactly, by
@@ -182,8 +192,8 @@ def trace(recipe: str | Recipe, dimension: int = 5, **given: Any) -> Trace:
 
     Raises:
         ValueError: no such recipe, no such hyper-parameter, or one without a default or a given value.
-        TraceError: the recipe raises, forgets a state, or its step cannot be traced: it branches on a tensor's value, or takes
-            it out of the tensor.
+        TraceError: the recipe raises, forgets a state, has a view of several units whatever the weight, or its step cannot be
+            traced: it branches on a tensor's value, or takes it out of the tensor.
     """
     function = found(recipe)
     values = settled(function, given)
@@ -219,10 +229,11 @@ def _trace(function: Recipe, values: Mapping[str, Any], numbers: Mapping[str, sp
     entries = {part: entry for name, value in values.items() for part, entry in _entries(name, value).items()}
     tensors = {part: torch.tensor(float(entries[part]), dtype=torch.float64) for part in numbers}
     generator = torch.Generator().manual_seed(0)
-    weight, grad = (torch.randn(1, dimension, dtype=torch.float64, generator=generator) for _ in range(2))
     try:
         function(**values)  # rules check intervals of Python numbers, and of no tensors
         rule = build(tensors)
+        shape = _shape_of_one_unit(rule, dimension) if isinstance(rule, Rule) else ()
+        weight, grad = (torch.randn(shape, dtype=torch.float64, generator=generator) for _ in range(2))
         state = rule.init(weight) if isinstance(rule, Rule) else {}
     except Exception as error:
         raise TraceError(f"{called}: {_said(error)}") from error
@@ -258,7 +269,8 @@ def _trace(function: Recipe, values: Mapping[str, Any], numbers: Mapping[str, sp
             name: value for name, value in values.items() if not any(isinstance(numbers.get(n), sp.Symbol) for n in _entries(name, value))
         },
         scalar_states=tuple(n for n, value in state.items() if value.numel() == 1),
-        dimension=dimension,
+        counters=tuple(n for n, value in state.items() if value.ndim == 0),
+        shape=shape,
         lines=lines,
     )
 
@@ -288,6 +300,40 @@ def rules_of(rule: Rule) -> Iterator[Rule]:
         for inner in value if isinstance(value, tuple) else (value,):
             if isinstance(inner, Rule):
                 yield from rules_of(inner)
+
+
+def _views(rule: Rule) -> Iterator[View]:
+    """The views that `rule`, the rules that it is made of and their geometries have."""
+    for part in rules_of(rule):
+        for holder in (part, getattr(part, "geometry", None)):
+            yield from map(as_view, getattr(holder, "views", ()))
+            if getattr(holder, "view", None) is not None:
+                yield as_view(holder.view)  # type: ignore[union-attr]
+
+
+def _shape_of_one_unit(rule: Rule, dimension: int) -> tuple[int, ...]:
+    """A shape with `dimension` entries, all on one dimension, that is one unit under every view of `rule`."""
+    views = [*_views(rule)]
+    for view in views:
+        if view.groups not in (None, 1):
+            raise ValueError(
+                f"the view {view} makes {view.groups} units of a weight or more, and a law is about one; each moves as a weight "
+                f"under {replace(view, groups=1)}: give that view instead"
+            )
+    for n in range(2, 6):
+        for place in reversed(range(n)):
+            shape = (1,) * place + (dimension,) + (1,) * (n - 1 - place)
+            if all(_units(replace(view, groups=None), shape) == 1 for view in views):
+                return shape
+    raise ValueError(f"a law is about a weight of one unit, and no shape is one unit under all of the views {', '.join(map(str, views))}")
+
+
+def _units(view: View, shape: tuple[int, ...]) -> int:
+    """How many units a weight has, 0 where the view takes no weight of this shape."""
+    try:
+        return len(view.rows(torch.empty(shape)))
+    except ValueError:
+        return 0
 
 
 def _intervals(rule: Rule, tensors: Mapping[str, torch.Tensor]) -> dict[str, str]:

@@ -1,11 +1,16 @@
 """Equilibria: closed forms, and recipes that have none."""
 
+from dataclasses import replace
+
 import pytest
 import sympy as sp
 
+from spherenorm import Rule, chain
+from spherenorm import rules as r
 from tests.theory import faults
 from theory import NoEquilibriumError, equilibrium
 from theory.beyond import growth_ratio
+from theory.norm_growth import S, W
 
 lr, beta, wd, gamma = (sp.Symbol(n, positive=True) for n in ("lr", "momentum", "weight_decay", "gamma"))
 
@@ -48,6 +53,19 @@ def test_no_equilibrium(name, given, why):
         equilibrium(name, **given)
 
 
+def test_an_equilibrium_that_is_no_polynomial():
+    def turning(lr=0.1, momentum=0.9, weight_decay=0.1):
+        return chain(r.HeavyBall(momentum), UnitLength(), r.DecoupledDecay(weight_decay), r.StepSize(lr))
+
+    with pytest.raises(NoEquilibriumError, match="turning: no closed form, its equations are no polynomials"):
+        equilibrium(turning)
+
+
+class UnitLength(Rule):
+    def update(self, update, state):
+        return replace(update, direction=update.direction / update.direction.norm()), {}
+
+
 def test_projected_nesterov_has_a_quadratic():
     law = equilibrium("sgdp", nesterov=True, dampening=0.0)
     rho = sp.Symbol("wd_ratio", positive=True)
@@ -65,3 +83,9 @@ def test_text():
 def test_growth_ratio(name, value):
     plain = {} if name == "sgdg" else {"weight_decay": 0.0, "dampening": 0.0}
     assert growth_ratio(name, **plain).subs(beta, sp.Rational(9, 10)) == value
+
+
+def test_coupled_decay_has_no_one_growth_ratio():
+    coupled = growth_ratio("sgd", dampening=0.0)
+    assert {W, S} <= coupled.free_symbols
+    assert sp.simplify(coupled.subs(wd, 0) - (1 + beta) / (1 - beta)) == 0

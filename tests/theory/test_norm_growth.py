@@ -1,13 +1,17 @@
 """The derived laws: what they say of each recipe, and that a fault changes them."""
 
+import re
+from dataclasses import dataclass, replace
+
 import pytest
 import sympy as sp
+import torch
 
-from spherenorm import chain
+from spherenorm import Rule, chain
 from spherenorm import rules as r
 from spherenorm.registry import names
 from tests.theory import faults
-from theory import norm_growth, trace
+from theory import check, norm_growth, trace
 from theory.norm_growth import S, W
 
 lr, beta, wd, rho = (sp.Symbol(n, positive=True) for n in ("lr", "momentum", "weight_decay", "wd_ratio"))
@@ -131,6 +135,69 @@ def test_entrywise_directions_are_any_vector():
     assert law.open_because
     assert any("any vector" in a for a in law.assumptions)
     assert norm_growth("adamp").cross == 0
+
+
+@dataclass(frozen=True)
+class ByItsLength(Rule):
+    """The direction times a function of its squared length."""
+
+    function: object
+
+    def update(self, update, state):
+        squared = (update.direction * update.direction).sum(1, keepdim=True)
+        return replace(update, direction=update.direction * self.function(squared)), {}
+
+
+LENGTHS = {"1/|d|": torch.rsqrt, "|d|^2": lambda squared: squared, "exp(-|d|^2)": lambda squared: torch.exp(-squared)}
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+def test_lemma_2_2_holds_whatever_scales_the_gradients(length):
+    """|g|^2 enters s by more than its square, and is no matter: the buffer is s / -lr."""
+    law = norm_growth(lambda lr=0.1, momentum=0.9: chain(ByItsLength(LENGTHS[length]), r.HeavyBall(momentum), r.StepSize(lr)))
+    assert same(law.recursion[X], beta * X - S / lr)
+    assert set(law.induction().values()) == {0}
+    assert law.starts_alike
+
+
+@pytest.mark.parametrize(
+    ("length", "why"),
+    [("1/|d|", r"^r1 = sqrt\(2\*<g,m>\*momentum"), ("|d|^2", r"^<g,m>, \|g\|\^2, \|m\|\^2: "), ("exp(-|d|^2)", "^<g,m>, ")],
+)
+def test_a_length_that_no_recursion_carries_is_named(length, why):
+    def recipe(lr=0.1, momentum=0.9):
+        return chain(r.HeavyBall(momentum), ByItsLength(LENGTHS[length]), r.StepSize(lr))
+
+    law = norm_growth(recipe)
+    assert law.residual == 0
+    assert re.search(why, law.open_because), law.open_because
+    assert law.open_because.endswith("not carried by a recursion; so <w,s> has to be measured")
+    assert "nan" not in repr(law)
+    result = check(recipe, "toy-3d", steps=30)
+    assert result.passed
+    assert result.identity
+
+
+def test_reasons_by_kind():
+    assert re.match("<w,u>: u not linear in gradients orthogonal to their weights; so", norm_growth("adam").open_because)
+    clipped = norm_growth(lambda lr=0.1, momentum=0.9: chain(r.HeavyBall(momentum), r.UnitClip(1.0), r.StepSize(lr)))
+    assert clipped.open_because == "c2: decided anew at each step; so <w,s> has to be measured"
+
+
+def test_evidence_that_stays_zero_decides_the_test():
+    def accumulated(lr=0.1, momentum=0.9, weight_decay=0.01, wd_ratio=0.1):
+        return chain(
+            r.HeavyBall(momentum),
+            r.AccumulatedInvarianceTest(),
+            r.RadialProjection(),
+            r.DecoupledDecay(weight_decay / (1 - momentum), wd_ratio),
+            r.StepSize(lr),
+        )
+
+    law = norm_growth(accumulated)
+    assert same(law.law.rhs, norm_growth("sgdp").law.rhs)
+    assert "evidence_channel = 0, as at the start" in law.assumptions
+    assert norm_growth(accumulated, scale_invariant=False).open_because
 
 
 def test_a_first_step_of_another_kind_is_told():

@@ -1,6 +1,7 @@
 """The laws against float64 trajectories; what breaks an assumption is named with its number."""
 
 import functools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,13 +9,15 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from spherenorm import chain
+from spherenorm import Rule, chain
 from spherenorm import rules as r
 from spherenorm.registry import names
+from spherenorm.rule import scalar_state
 from tests.theory import faults
-from theory import NoEquilibriumError, check, check_equilibrium, norm_growth
+from theory import NoEquilibriumError, check, check_equilibrium, check_ratio, norm_growth
 from theory.detection import count_false_positives, false_positive_rate
 from theory.numeric import TOLERANCE, predict, run
+from theory.random_walk import Ratio
 from theory.tasks import TASKS, Task
 
 BUSY = {"lr": 0.05, "momentum": 0.9, "weight_decay": 0.01}
@@ -62,6 +65,40 @@ def test_variants():
     assert check("sgd", steps=60, nesterov=True, **BUSY).passed
     assert check("sgdp", steps=60, project_buffer=True, **BUSY).passed
     assert check("sgdp", steps=60, nesterov=True, **BUSY).passed
+
+
+def counted(lr=0.1, momentum=0.9, weight_decay=0.1):
+    return chain(r.CoupledDecay(weight_decay), r.ExponentialAverage(momentum, bias_correction=True), r.StepSize(lr))
+
+
+def accumulated(lr=0.1, momentum=0.9, weight_decay=0.1):
+    test = r.AccumulatedInvarianceTest()
+    return chain(r.HeavyBall(momentum), test, r.RadialProjection(), r.DecoupledDecay(weight_decay, 0.1), r.StepSize(lr))
+
+
+class WarmUp(Rule):
+    """sqrt(1 - 0.9^t) d."""
+
+    state_names = ("step",)
+
+    def init(self, weight):
+        return {"step": scalar_state(weight)}
+
+    def update(self, update, state):
+        step = state["step"] + 1
+        return replace(update, direction=(1 - 0.9**step).sqrt() * update.direction), {"step": step}
+
+
+def warm(lr=0.1, momentum=0.9, weight_decay=0.1):
+    return chain(r.HeavyBall(momentum), WarmUp(), r.DecoupledDecay(weight_decay), r.StepSize(lr))
+
+
+@pytest.mark.parametrize("recipe", [counted, accumulated, warm])
+def test_laws_with_numbers_in_the_state_hold(recipe):
+    """The count of steps enters kappa, the cross term and the recursion, under a root too; evidence against scale invariance stays 0."""
+    result = check(recipe, steps=60)
+    assert result.passed, result
+    assert not result.identity
 
 
 @pytest.mark.parametrize(
@@ -164,7 +201,10 @@ def test_a_task_of_ones_own():
     ("arguments", "message"),
     [
         ({"task": "mnist"}, "no task is named 'mnist'; known: network"),
-        ({"steps": 0}, "steps must be at least 1, got 0"),
+        ({"task": "networ"}, "no task is named 'networ'; did you mean network"),
+        ({"steps": 0}, "steps must be a whole number of at least 1, got 0"),
+        ({"steps": 1.5}, "steps must be a whole number of at least 1, got 1.5"),
+        ({"seed": "x"}, "seed must be a whole number of at least 0, got 'x'"),
         ({"rate": 1.0}, "no hyper-parameter 'rate'; it has lr"),
     ],
 )
@@ -186,11 +226,39 @@ ADAM = {"lr": 0.01, "betas": (0.9, 0.99), "eps": 0.0}
         ("sgdp", "noise", {**NOISE, "nesterov": True}),
         ("adamw", "network", {**ADAM, "weight_decay": 1.0}),
         ("adamp", "noise", {**ADAM, "weight_decay": 10.0}),
+        (counted, "noise", {}),
     ],
 )
 def test_equilibrium(name, source, hypers):
     settled = check_equilibrium(name, source, steps=300, warm_up=500, units=32, **hypers)
     assert settled.passed, settled
+
+
+PLAIN = {**NOISE, "weight_decay": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("name", "hypers", "predicted"),
+    [
+        ("sgd", PLAIN, 19),
+        ("sgd", {**PLAIN, "dampening": 0.5}, 19),
+        ("sgd", {**PLAIN, "nesterov": True}, 14.158),
+        ("sgdw", {**NOISE, "weight_decay": 0.01}, 18.822),
+        ("sgdp", NOISE, 1),
+        ("sgd", NOISE, None),
+        (counted, {}, None),
+    ],
+)
+def test_growth_ratios(name, hypers, predicted):
+    ratio = check_ratio(name, **hypers)
+    assert ratio.passed, ratio
+    assert predicted is None or ratio.predicted == pytest.approx(predicted, rel=1e-4)
+
+
+def test_a_wrong_growth_ratio_would_be_noticed():
+    measured = check_ratio("sgd", **PLAIN, nesterov=True).measured
+    assert not Ratio("sgd", 19.0, measured).passed
+    assert not Ratio("sgd", 14.158 * 1.01, measured).passed
 
 
 def test_a_wrong_equilibrium_would_be_noticed():

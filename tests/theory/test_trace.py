@@ -2,15 +2,18 @@
 
 import inspect
 import math
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 import sympy as sp
 import torch
+from torch.nn import functional
 
 from spherenorm import Rule, chain
 from spherenorm import rules as r
 from spherenorm.registry import defaults, find_recipe, names
+from tests.theory.gram import assert_matches_a_float64_step
 from theory import TraceError, norm_growth, one_step, trace
 from theory.coordinates import step_in_coordinates
 from theory.one_step import letters
@@ -42,6 +45,35 @@ def test_hyper_parameters_become_symbols():
 def test_bad_input(name, given, message):
     with pytest.raises(ValueError, match=message):
         trace(name, **given)
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "shape"),
+    [
+        ("sgdp", {"views": ("dim=1",)}, (5, 1)),
+        ("sgdp", {"views": ("channel", "dim=1")}, (1, 1, 5)),
+        ("adamp", {"views": ("groups=1", "layer")}, (1, 5)),
+        ("adamp", {"views": ("dim=1,groups=1",)}, (5, 1)),
+        ("sgdg", {"view": "dim=1"}, (5, 1)),
+    ],
+)
+def test_the_traced_weight_is_one_unit_of_the_views(name, given, shape):
+    law = norm_growth(name, **given)
+    assert law.step.traced.shape == shape
+    assert law.law == norm_growth(name).law
+
+
+@pytest.mark.parametrize(
+    ("views", "message"),
+    [
+        (("groups=2",), "sgdp: the view groups=2 makes 2 units of a weight or more.* under groups=1: give that view instead"),
+        (("dim=1,groups=4",), "under dim=1,groups=1: give"),
+        (("channel", "dim=7"), "no shape is one unit under all of the views channel, dim=7"),
+    ],
+)
+def test_views_of_several_units_are_refused(views, message):
+    with pytest.raises(TraceError, match=message):
+        norm_growth("sgdp", views=views)
 
 
 def test_a_recipe_without_a_default():
@@ -146,6 +178,81 @@ def _with_constants(name, numbers):
     return recipe
 
 
+@dataclass(frozen=True)
+class Scaled(Rule):
+    """The direction times what a function of weight and direction gives."""
+
+    function: object
+
+    def update(self, update, state):
+        return replace(update, direction=update.direction * self.function(update.weight, update.direction)), {}
+
+
+def scaled(function):
+    return lambda lr=0.1, momentum=0.9: chain(Scaled(function), r.HeavyBall(momentum), r.StepSize(lr))
+
+
+NUMBERS = {
+    "norm": lambda w, d: 1 / d.norm(),
+    "norm of rows": lambda w, d: 1 / d.norm(dim=1, keepdim=True),
+    "vector_norm": lambda w, d: torch.linalg.vector_norm(w) / torch.linalg.vector_norm(d),
+    "normalize": lambda w, d: functional.normalize(d, dim=1) @ d.T,
+    "cosine_similarity": lambda w, d: 2 + functional.cosine_similarity(w, w + d, dim=1),
+    "dot": lambda w, d: torch.dot(w.flatten(), (w + d).flatten()),
+    "vdot": lambda w, d: torch.vdot(d.flatten(), d.flatten()).rsqrt(),
+    "einsum": lambda w, d: torch.einsum("ij,ij->i", d, d)[:, None],
+    "a row": lambda w, d: (w @ w[0])[:, None],
+    "clamp": lambda w, d: d.norm().clamp(max=1.5),
+    "clamp_min": lambda w, d: d.norm().clamp_min(1.5),
+    "clamp_max": lambda w, d: d.norm().clamp_max(1.5),
+    "maximum": lambda w, d: torch.maximum(d.norm(), w.norm()),
+    "full_like": lambda w, d: torch.full_like(d, 0.5),
+    "zeros_like": lambda w, d: torch.zeros_like(d) + torch.ones(1, 1, dtype=d.dtype),
+    "log": lambda w, d: torch.log(d.norm()),
+    "tanh": lambda w, d: torch.tanh(d.norm()),
+    "exp": lambda w, d: torch.exp(-d.square().mean()),
+    "in place, by a view": lambda w, d: (c := d.clone(), c.view(-1).mul_(2.0)) and (c * c).sum(1, keepdim=True),
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_functions_of_the_norms_match_a_float64_step(name):
+    law = assert_matches_a_float64_step(scaled(NUMBERS[name]), {"lr": 0.3, "momentum": 0.6}, np.random.default_rng(7))
+    assert str(law.recursion[sp.Symbol("<w,m>", real=True)]) == "<w,m>*momentum - |s|^2/lr", "Lemma 2.2, whatever scales the direction"
+
+
+ENTRIES = {
+    "sign": lambda w, d: torch.sign(d),
+    "sin": lambda w, d: torch.sin(d),
+    "exp": lambda w, d: torch.exp(d),
+    "log": lambda w, d: torch.log(d.abs()),
+    "tanh": lambda w, d: torch.tanh(d),
+    "clamp": lambda w, d: d.clamp(-0.5, 0.5),
+    "minimum": lambda w, d: torch.minimum(d, w + d),
+    "ge": lambda w, d: torch.where(d >= 0.1, d, -w),
+    "le": lambda w, d: torch.where(d <= 0.1, d, w.new_full((), 3.0)),
+    "ne": lambda w, d: torch.where((d != 0) & torch.logical_not(d == 1), d, w),
+    "full": lambda w, d: d + torch.full((1, 3), 2.0, dtype=d.dtype),
+    "zeros_like": lambda w, d: torch.where(d > 0, torch.zeros_like(d), 1 / torch.rsqrt(d**2)),
+}
+
+
+@pytest.mark.parametrize("name", [*NUMBERS, *ENTRIES])
+def test_operations_in_coordinates_match_a_float64_step(name):
+    rng = np.random.default_rng(7)
+    recipe = scaled({**NUMBERS, **ENTRIES}[name])
+    w, g, m = rng.normal(size=(3, 3))
+    new, after, _ = step_in_coordinates(trace(recipe, dimension=3), _exact(w), _exact(g), m=_exact(m), lr=0.1, momentum=0.9)
+    weight, state = recipe().step(torch.tensor(w)[None], torch.tensor(g)[None], {"momentum": torch.tensor(m)[None]})
+    np.testing.assert_allclose(np.array(new, dtype=float), weight, rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(np.array(after["m"], dtype=float), state["momentum"], rtol=1e-12, atol=1e-14)
+
+
+def test_other_norms_are_refused():
+    with pytest.raises(TraceError, match=r"of all norms only the one with ord=2, got ord=1.*test_trace\.py"):
+        norm_growth(scaled(lambda w, d: d.norm(p=1)))
+
+
 class Transposed(Rule):
     """The radial part by way of the transposed weight, whose sum over its first dimension is a sum over all entries."""
 
@@ -209,6 +316,19 @@ def test_adamp_in_coordinates_is_orthogonal(dimension):
     new, _, _ = step_in_coordinates(traced, w, g)
     moved = [n - a for n, a in zip(new[0], w, strict=True)]
     assert sp.simplify(sum(a * b for a, b in zip(moved, w, strict=True))) == 0
+
+
+def test_coordinates_of_another_view_match_a_float64_step():
+    rng, recipe = np.random.default_rng(1), find_recipe("sgdg")
+    w, g = rng.normal(size=(2, 3, 1))
+    new, _, _ = step_in_coordinates(trace(recipe, dimension=3, view="dim=1"), _exact(w), _exact(g), **trace_values(recipe))
+    rule = recipe(view="dim=1")
+    weight, _ = rule.step(torch.tensor(w), torch.tensor(g), rule.init(torch.tensor(w)))
+    np.testing.assert_allclose(np.array(new, dtype=float), weight, rtol=1e-12, atol=1e-14)
+
+
+def trace_values(recipe):
+    return {str(s): v for s, v in trace(recipe).values().items()}
 
 
 def test_wrong_number_of_coordinates():
