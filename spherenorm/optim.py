@@ -112,6 +112,7 @@ class RecipeOptimizer(Optimizer):
     @overload
     def step(self, closure: Callable[[], float]) -> float: ...
 
+    @torch.compiler.disable  # type: ignore[untyped-decorator]  # what runs here is made already; Dynamo goes around it
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:
         """Step every parameter that has a gradient; `closure` reevaluates the model and returns the loss.

@@ -28,7 +28,6 @@ TYPES = {torch.float32: ("float", "float"), torch.float64: ("double", "double"),
 """What a C++ kernel computes in, and what it stores weights in."""
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]  # what runs here is made already
 def step_compiled(
     recipe: Recipe,
     hyper_parameters: Mapping[str, Any],
@@ -117,7 +116,6 @@ class OnCPU:
         self.step(len(tensors), tensors.ctypes.data, literals.ctypes.data, numbers.data_ptr(), torch.get_num_threads())
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]
 def step_eager(
     recipe: Recipe,
     hyper_parameters: Mapping[str, Any],
