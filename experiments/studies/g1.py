@@ -12,6 +12,7 @@ from experiments.claims import Claim, paired, performance
 from experiments.plots import Picture, best_of_k, sensitivity
 from experiments.results import Result, Results, Trial
 from experiments.search import points
+from experiments.spec import EUCLIDEAN_REST
 from experiments.study import Plan, Study, Table
 
 __all__ = ["G1"]
@@ -56,8 +57,8 @@ SPACES: dict[str, tuple[dict[str, Any], dict[str, tuple[float, float]]]] = {
 
 
 def euclidean(lr: float) -> dict[str, Any]:
-    """Cho and Lee's choice for what is not on the manifold, for SGDG and AdamG alike."""
-    return {"recipe": "sgd", "lr": lr, "momentum": 0.9, "nesterov": True}
+    """What is not on the manifold, for SGDG and AdamG alike, at this learning rate."""
+    return {**EUCLIDEAN_REST, "lr": lr}
 
 
 class G1(Study):
