@@ -221,7 +221,7 @@ def go(engines: Sequence[Engine], as_json: bool) -> bool:
 def show_tables(engine: Engine) -> None:
     """The studies' tables, without the paper's columns where the terminal is too narrow for them."""
     for study in engine.studies:
-        for table in study.tables(engine.trials(study)[1]):
+        for table in study.every_table(engine.trials(study)[1]):
             wide = sum(max(len(str(cell)) for cell in column) + 2 for column in zip(table.columns, *table.rows, strict=True))
             shown = [i for i, name in enumerate(table.columns) if wide < console.width or not name.startswith("paper")]
             text = RichTable(title=f"{study.name}: {table.title}", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))

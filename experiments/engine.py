@@ -12,9 +12,9 @@ from experiments.backends import find_backend
 from experiments.requests import Request
 from experiments.results import Results, Trial
 from experiments.runner import CHECKPOINT_SECONDS, Outcome, check, execute, steps_of
-from experiments.spec import Spec
+from experiments.spec import Spec, one_line
 from experiments.store import Store
-from experiments.study import Plan, Study
+from experiments.study import Plan, Study, StudyError
 from experiments.task import Task, find_task
 
 __all__ = ["Engine", "Report"]
@@ -62,7 +62,14 @@ class Engine:
         return trials, results
 
     def _asked(self, study: Study, results: Results) -> list[Trial]:
-        return self.plan.apply(study.trials(self.plan, results), study.settings)
+        try:
+            trials = study.trials(self.plan, results)
+            first = study.trials(self.plan, Results([])) if results and self.plan.optimizers is not None else trials
+        except ValueError:
+            raise
+        except Exception as error:  # whatever a study of one's own may raise
+            raise StudyError(f"study {_reference(study)!r} does not say what to run: {one_line(error)}") from error
+        return self.plan.apply(trials, study.settings, first)
 
     def ask(self, skip: Collection[str] = ()) -> list[Spec]:
         """Note in the store what is asked for, as far as it is known now. What of it is still to be run, each once."""

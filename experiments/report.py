@@ -106,7 +106,7 @@ def _shown(section: Section) -> dict[str, Any] | None:
     """What the page shows of a section; None, with a warning, for a study that needs a recipe that is not here."""
     study, results = section.study, section.results
     try:
-        claims, tables, pictures = section.claims(), study.tables(results), study.pictures(results)
+        claims, tables, pictures = section.claims(), study.every_table(results), study.every_picture(results)
     except RecipeError as error:
         warnings.warn(f"{section.label} is left out: {error}", RequestWarning, stacklevel=2)
         return None

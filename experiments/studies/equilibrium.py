@@ -58,6 +58,7 @@ class Equilibrium(Study):
     """
 
     name = "equilibrium"
+    compared = {}  # noqa: RUF012  (every arm has a row)
 
     def trials(self, plan: Plan, results: Results) -> list[Trial]:
         trials = []

@@ -45,6 +45,7 @@ class F1(Study):
     """
 
     name = "f1"
+    compared = {}  # noqa: RUF012  (every arm has a row)
 
     def trials(self, plan: Plan, results: Results) -> list[Trial]:
         return [trial(arm, self.budget(plan, "cosine").epochs) for arm in ARMS]

@@ -55,6 +55,7 @@ class F3(Study):
     """
 
     name = "f3"
+    compared = {}  # noqa: RUF012  (every arm has a row)
 
     def trials(self, plan: Plan, results: Results) -> list[Trial]:
         steps, count = self.budget(plan, "rosenbrock").epochs, RATES[plan.tier]

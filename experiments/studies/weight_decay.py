@@ -9,7 +9,7 @@ from typing import Any
 from experiments.claims import Claim, paired, performance
 from experiments.plots import Picture, color_of, curves, lines
 from experiments.results import Results, Trial
-from experiments.study import Plan, Study, Table
+from experiments.study import Plan, Study, Table, cell
 
 __all__ = ["WeightDecay"]
 
@@ -51,11 +51,10 @@ class WeightDecay(Study):
                     if runs:
                         numbers = (runs.mean("norm_last"), runs.mean("total_effective_step"), runs.mean("test"))
                         failed = str(len(runs.diverged)) if runs.diverged else ""
-                        rows.append(
-                            (label, schedule, f"{relative:g}", *(f"{x:.{d}f}" for x, d in zip(numbers, (3, 2, 2), strict=True)), failed)
-                        )
+                        shown = (cell(number, f".{digits}f") for number, digits in zip(numbers, (3, 2, 2), strict=True))
+                        rows.append((label, schedule, f"{relative:g}", *shown, failed))
         columns = ("optimizer", "schedule", "relative wd", "last norm", "path on sphere", "accuracy", "diverged")
-        return [Table("Every arm", columns, rows, "The paper shows curves only. Means over seeds.")]
+        return [Table("Every arm", columns, rows, "The paper shows curves only. Means over seeds.")] if rows else []
 
     def pictures(self, results: Results) -> list[Picture]:
         pictures = []

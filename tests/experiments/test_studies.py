@@ -95,6 +95,60 @@ def test_a_recipe_of_ones_own_goes_through_every_stage(store):
     assert len(results.arm(arms[1]).items[0].spec.points["lr"]) == 1
 
 
+@pytest.mark.parametrize("name", STUDIES)
+@pytest.mark.parametrize("recipe", ["spherenorm_tiny:careful", "rmsprop"])
+def test_a_recipe_that_stands_in_is_shown_in_every_study(name, recipe, store):
+    study, trials, results = run(name, store, optimizers=(recipe,))
+    assert len(results) == len(trials) > 0
+    assert {item.spec.recipe for item in results} == {recipe}
+    tables, pictures = study.every_table(results), study.every_picture(results)
+    shown = [cell for table in tables for row in table.rows for cell in row]
+    assert any(recipe in cell for cell in shown), tables
+    assert not any("nan" in cell for cell in shown), tables
+    assert all(len(row) == len(table.columns) for table in tables for row in table.rows)
+    if name != "f2":  # whose picture is of one step of heavy-ball momentum
+        assert any(recipe in (trace.name or "") for picture in pictures for trace in picture.figure.data)
+    assert all(picture.figure.data for picture in pictures)
+    study.claims(results)
+
+
+def test_a_recipe_that_stands_in_is_beside_the_one_in_whose_place_it_is(store):
+    study, _, results = run("h6", store, optimizers=("sgd", "sgdp", "spherenorm_tiny:careful"))
+    (beside,) = (table for table in study.every_table(results) if "stand in" in table.title)
+    assert len(beside.rows) == 5
+    row = dict(zip(beside.columns, beside.rows[0], strict=True))
+    assert row["arm"] == "spherenorm_tiny:careful as SGDP β=0.5"
+    assert row["last norm there"] == f"{results.arm('SGDP β=0.5').mean('norm_last'):.4g}"
+    assert row["last norm"] == f"{results.arm(row['arm']).mean('norm_last'):.4g}"
+    _, _, alone = run("h6", store, optimizers=("sgd", "sgdp"))
+    assert not any("stand in" in table.title for table in study.every_table(alone))
+
+
+@pytest.mark.parametrize("search", ["halton", "optuna"])
+@pytest.mark.parametrize("optimizers", [("spherenorm_tiny:careful",), ("sgdp", "spherenorm_tiny:careful")])
+def test_a_recipe_that_stands_in_is_tuned_by_its_own_scores_in_equal_trials(search, optimizers, store):
+    if search == "optuna":
+        pytest.importorskip("optuna")
+    own = "spherenorm_tiny:careful"
+    run("g1", store, optimizers=("sgdp",), settings={"search": search})  # what its kin has found is known from the start
+    study, _, results = run("g1", store, optimizers=optimizers, settings={"search": search})
+    for arm in [f"{own} as search: sgdp", *(["search: sgdp"] if "sgdp" in optimizers else [])]:
+        searched = results.arm(arm)
+        assert len(searched) == len({item.spec.hyper_parameters["lr"] for item in searched}) == 2
+        best = max(searched, key=lambda item: item.summary["validation"])
+        tuned = results.arm(arm.replace("search", "tuned"))
+        assert [item.spec.hyper_parameters["lr"] for item in tuned] == [best.spec.hyper_parameters["lr"]]
+    rows = {row[0]: row for table in study.tables(results) for row in table.rows if "equal trials" in table.title}
+    assert rows[f"{own} as sgdp"][3] == "2"
+
+
+def test_the_detector_shows_both_kinds_of_errors(store):
+    study, _, results = run("detector", store)
+    for picture, what, kinds in zip(study.pictures(results), ("False", "Missed"), (3, 2), strict=True):  # the transformer has none to miss
+        assert picture.caption.startswith(what)
+        assert len(picture.figure.data) == 2 * kinds
+
+
 def test_the_search_may_learn_and_keeps_its_budget(tmp_path):
     pytest.importorskip("optuna")
     _, trials, results = run("g1", Store(tmp_path), optimizers=("sgd", "sgdg"), settings={"search": "optuna", "epochs": 1})
