@@ -12,6 +12,7 @@ from experiments.results import Results
 from experiments.runner import execute
 from experiments.spec import Spec
 from experiments.store import Store
+from experiments.studies.equilibrium import _swept, predicted
 from experiments.study import Plan, find_study, study_classes
 from experiments.tasks.toys import Cosine, Rosenbrock
 
@@ -140,6 +141,33 @@ def test_a_recipe_that_stands_in_is_tuned_by_its_own_scores_in_equal_trials(sear
         assert [item.spec.hyper_parameters["lr"] for item in tuned] == [best.spec.hyper_parameters["lr"]]
     rows = {row[0]: row for table in study.tables(results) for row in table.rows if "equal trials" in table.title}
     assert rows[f"{own} as sgdp"][3] == "2"
+
+
+@pytest.mark.parametrize(
+    ("recipe", "has_law"), [("adam", False), ("sgdg", False), ("adamg", False), ("spherenorm_tiny:careful", False), ("sgdw", True)]
+)
+def test_equilibrium_says_which_recipes_have_no_law(recipe, has_law, store):
+    study, _, results = run("equilibrium", store, optimizers=(recipe,))
+    (table,) = study.tables(results)
+    for row in table.rows:
+        assert (row[3] == "no law", row[6] == "no law") == (not has_law, not has_law)
+        assert float(row[4]) > 0
+        assert float(row[7]) > 0
+    captions = [picture.caption.split(",")[0] for picture in study.pictures(results)]
+    assert captions[-1].startswith("The norm on its way")
+    assert len(captions) == (3 if has_law else 1)
+    assert all(claim.ours == "no results" for claim in study.claims(results))
+
+
+def test_the_norm_in_equilibrium_is_predicted_from_the_gradients(store):
+    """Where the weights stand at the end, |w|^4 is what the recursion's fixed point says of gradients like those there."""
+    _, _, results = run("equilibrium", store, optimizers=("sgd",))
+    (item,) = results
+    for index, (lr, decay) in enumerate(_swept(item)):
+        law = predicted("sgd", {"lr": lr, "weight_decay": decay, "momentum": 0.9})
+        # By hand, for a small eta lambda: |w|^4 = gamma^2 eta / (2 lambda (1 - beta)), step^2 = 2 eta lambda / (1 + beta).
+        assert law.norm(item, index) == pytest.approx((item.summary["gamma_squared"][index] * lr / (2 * decay) / 0.1) ** 0.25, rel=0.01)
+        assert law.step == pytest.approx((2 * lr * decay / 1.9) ** 0.5, rel=0.01)
 
 
 def test_the_detector_shows_both_kinds_of_errors(store):
