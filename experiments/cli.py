@@ -32,7 +32,7 @@ from experiments.requests import RequestWarning, read_requests
 from experiments.runner import Outcome, steps_of
 from experiments.spec import Spec, load_recipe, one_line
 from experiments.store import CorruptFileWarning, Store, StoreError
-from experiments.study import Plan, find_study, study_classes
+from experiments.study import Plan, StudyError, find_study, study_classes
 from experiments.task import task_classes
 from spherenorm.registry import defaults, find_recipe, names
 
@@ -101,12 +101,13 @@ def run(
         engine = Engine(chosen, plan, Store(out), backend, jobs)
         engine.check()
     if dry_run:
-        show_dry_run(engine, as_json)
+        with usage_errors():
+            show_dry_run(engine, as_json)
         return
     with store_errors(), interruptible(out):
         failed = go([engine], as_json)
     if not as_json and not failed:
-        show_tables(engine)
+        failed = show_tables(engine)
         console.print(f"pictures and claims: python -m experiments report{'' if out == Path('runs') else f' --out {out}'}", soft_wrap=True)
     if tensorboard and not failed:
         write_tensorboard(engine)
@@ -182,7 +183,7 @@ def report(
             raise ValueError(f"the store {out} holds no such study; `python -m experiments run` comes first")
     path = file or out / "report.html"
     with store_errors():
-        claims = write_report(found, path)
+        claims, problems = write_report(found, path)
     if as_json:
         print(json.dumps({"page": str(path), "claims": claims}, indent=1))
     for claim in () if as_json else claims:
@@ -193,19 +194,26 @@ def report(
         console.print(f"{'':17}{escape(claim['ours'])}", style="dim", highlight=False, soft_wrap=True)
     if not as_json:
         console.print(f"page: {path}", soft_wrap=True, highlight=False)
-    if left:
+    for problem in problems:
+        errors.print(f"[red]error[/red]: {escape(problem)}", soft_wrap=True, highlight=False)
+    if left or problems:
         raise typer.Exit(FAILED)
 
 
 def go(engines: Sequence[Engine], as_json: bool) -> bool:
-    """Run engines one after the other with their progress shown, and say how it went. Whether any run failed."""
+    """Run engines one after the other with their progress shown, and say how it went. Whether any run failed, or any study."""
     results: dict[str, set[str]] = {}
     outcomes: dict[str, Outcome] = {}
+    left = False
     for engine in engines:
-        with visible_progress(as_json) as progress:
-            outcomes |= engine.run(progress).outcomes
-        for study in engine.studies:
-            results.setdefault(study.name, set()).update(item.run for item in engine.trials(study)[1])
+        try:
+            with visible_progress(as_json) as progress:
+                outcomes |= engine.run(progress).outcomes
+            for study in engine.studies:
+                results.setdefault(study.name, set()).update(item.run for item in engine.trials(study)[1])
+        except StudyError as error:  # in a later round: what has ended is in the store
+            left = True
+            errors.print(f"[red]error[/red]: {escape(str(error))}", soft_wrap=True, highlight=False)
     total = {name: len(found) for name, found in results.items()}
     ran = sum(not outcome.cached for outcome in outcomes.values())
     diverged = sum(outcome.state == "diverged" for outcome in outcomes.values())
@@ -215,13 +223,19 @@ def go(engines: Sequence[Engine], as_json: bool) -> bool:
     else:
         shown = f"{ran} runs now, {sum(total.values())} results in {len(total)} studies"
         console.print(f"{shown}; {diverged} diverged, {len(failed)} failed", highlight=False)
-    return bool(failed)
+    return bool(failed) or left
 
 
-def show_tables(engine: Engine) -> None:
-    """The studies' tables, without the paper's columns where the terminal is too narrow for them."""
+def show_tables(engine: Engine) -> bool:
+    """The studies' tables, without the paper's columns where the terminal is too narrow for them. Whether any study raised."""
+    raised = False
     for study in engine.studies:
-        for table in study.every_table(engine.trials(study)[1]):
+        try:
+            tables = study.every_table(engine.trials(study)[1])
+        except Exception as error:  # the other studies' tables are still to be shown
+            raised, tables = True, []
+            errors.print(f"[red]error[/red]: {study.name}: no tables: {escape(one_line(error))}", soft_wrap=True, highlight=False)
+        for table in tables:
             wide = sum(max(len(str(cell)) for cell in column) + 2 for column in zip(table.columns, *table.rows, strict=True))
             shown = [i for i, name in enumerate(table.columns) if wide < console.width or not name.startswith("paper")]
             text = RichTable(title=f"{study.name}: {table.title}", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
@@ -230,6 +244,7 @@ def show_tables(engine: Engine) -> None:
             for row in table.rows:
                 text.add_row(*(escape(str(row[i])) for i in shown))
             console.print(text)
+    return raised
 
 
 def show_dry_run(engine: Engine, as_json: bool) -> None:

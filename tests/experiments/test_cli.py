@@ -1,5 +1,6 @@
 """The command line: what it prints, what it exits with, and that it can be interrupted."""
 
+import html
 import importlib
 import json
 import linecache
@@ -264,6 +265,39 @@ def test_failed_runs_are_named_and_the_others_finish(tmp_path):
     assert status["runs"]["failed"] == 2
     assert status["runs"]["finished"] >= 2
     assert "this recipe gave up" in status["problems"][0]["error"]
+
+
+def test_a_study_that_raises_leaves_the_others_their_sections(tmp_path):
+    broken = ("spherenorm_tiny:RaisesInTables", "spherenorm_tiny:RaisesInPart")
+    ran = invoke("run", *broken, STUDY, "--tier", "smoke", "--jobs", 1, "--out", tmp_path)
+    assert ran.exit_code == 1
+    assert "error: raises-in-tables: no tables: RuntimeError: no table today" in ran.output
+    assert "tiny: Norms" in ran.output
+    reported = invoke("report", "--out", tmp_path)
+    assert reported.exit_code == 1
+    told = [
+        "raises-in-tables (smoke): no tables: RuntimeError: no table today",
+        "raises-in-part (smoke): no claims: KeyError: 'no such claim'",
+        "raises-in-part (smoke): no pictures: no picture today",
+    ]
+    assert all(f"error: {line}" in reported.stderr for line in told)
+    page = html.unescape((tmp_path / "report.html").read_text())
+    assert all(f'<p class="problem">{line.partition(": ")[2]}</p>' in page for line in told)
+    assert arms_of(tmp_path) == ["SGD", "SGDP", "longer"]
+    assert arms_of(tmp_path, "raises-in-part") == ["SGD", "SGDP", "longer"]
+    assert invoke("report", STUDY, "--out", tmp_path).exit_code == 0
+
+
+def test_a_study_that_does_not_say_what_to_run_is_one_error(tmp_path):
+    message = "error: study 'spherenorm_tiny:RaisesInTrials' does not say what to run: KeyError: 'nothing to run'"
+    for more in ((), ("--dry-run",)):
+        at_once = invoke("run", "spherenorm_tiny:RaisesInTrials", "--tier", "smoke", "--out", tmp_path, *more)
+        assert (at_once.exit_code, at_once.output.splitlines()) == (2, [message])
+    later = invoke("run", "spherenorm_tiny:RaisesInTrials", "--tier", "smoke", "--set", "known=4", "--jobs", 1, "--out", tmp_path)
+    assert later.exit_code == 1
+    assert message in later.output
+    assert "Traceback" not in later.output
+    assert invoke("status", "--out", tmp_path).output.startswith("4 finished")
 
 
 def test_a_diverged_run_is_a_result_and_shown(tmp_path):

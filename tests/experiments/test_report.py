@@ -26,8 +26,9 @@ def page(tmp_path_factory):
     root = tmp_path_factory.mktemp("report")
     engine = Engine([TinyStudy(), *map(find_study, STUDIES)], Plan("smoke"), Store(root))
     engine.run(lambda *_: None)
-    claims = write_report(sections(engine.store, read_requests(engine.store)[0]), root / "report.html")
-    return root / "report.html", claims
+    page = write_report(sections(engine.store, read_requests(engine.store)[0]), root / "report.html")
+    assert not page.problems
+    return root / "report.html", page.claims
 
 
 class Outline(html.parser.HTMLParser):
