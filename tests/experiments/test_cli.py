@@ -146,7 +146,8 @@ def test_a_recipe_of_ones_own_joins_what_ran_before(tmp_path):
     result = run_tiny(tmp_path, "--optimizers", "sgd,spherenorm_tiny:careful", "--seeds", "0:3")
     assert result.exit_code == 0, result.output
     claims = claims_of(tmp_path)
-    assert arms_of(tmp_path) == ["SGD", "SGDP", "longer", "spherenorm_tiny:careful as SGDP"]
+    own = "spherenorm_tiny:careful as SGDP"
+    assert arms_of(tmp_path) == ["SGD", "SGDP", "longer", own, own]  # in the study's table, and beside the arm whose place it takes
     assert "smoke tier, seeds 0–2" in (tmp_path / "report.html").read_text()
     assert [(claim["study"], claim["seeds"]) for claim in claims] == [("tiny (smoke)", 2)]
 
