@@ -25,6 +25,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table as RichTable
 
+from experiments import tensorboard as event_files
 from experiments.backends import find_backend
 from experiments.engine import Engine
 from experiments.report import sections, write_report
@@ -97,6 +98,8 @@ def run(
             load_recipe(name)
         check_jobs(jobs)
         check_device(device)
+        if tensorboard:
+            event_files.check()
         plan = Plan(tier, None if seeds is None else parse_seeds(seeds), recipes, device, parse_settings(settings))
         engine = Engine(chosen, plan, Store(out), backend, jobs)
         engine.check()
@@ -380,10 +383,10 @@ def check_device(device: str) -> None:
 
 
 def write_tensorboard(engine: Engine) -> None:
-    from experiments.tensorboard import export
-
-    with usage_errors(), store_errors():
-        count = export([item for study in engine.studies for item in engine.trials(study)[1]], engine.store.root / "tensorboard")
+    with store_errors():
+        count = event_files.export(
+            [item for study in engine.studies for item in engine.trials(study)[1]], engine.store.root / "tensorboard"
+        )
     console.print(f"{count} runs in {engine.store.root / 'tensorboard'}", soft_wrap=True, highlight=False)
 
 
