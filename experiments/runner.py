@@ -18,11 +18,12 @@ import torch
 from torch.utils._pytree import tree_map
 
 from experiments.probes import PROBES
-from experiments.spec import SCHEDULES, Spec, nearest, one_line
+from experiments.spec import SCHEDULES, Spec, load_recipe, nearest, one_line
 from experiments.store import Busy, RunFolder, Store, StoreError
 from experiments.task import Measurement, PureTask, Task, find_task
 from experiments.training import steps_per_epoch, train
 from spherenorm.functional import sweep
+from spherenorm.registry import defaults
 
 __all__ = ["Outcome", "check", "execute", "steps_of"]
 
@@ -136,8 +137,8 @@ def _sweep(spec: Spec, task: PureTask, folder: RunFolder) -> None:
     pairs = ("betas",) if "betas" in spec.hyper_parameters else ()
     single = {name: value for name, value in spec.hyper_parameters.items() if name not in points and name not in pairs}
     single |= {name: tuple(spec.hyper_parameters[name]) for name in pairs}
-    if not points:
-        points = {"lr": [single.pop("lr")]}
+    if "lr" not in points and "lr" in (known := defaults(load_recipe(spec.recipe))):  # a schedule needs it at every point
+        points["lr"] = [single.pop("lr", known["lr"])] * max(map(len, points.values()), default=1)
     schedule = None if spec.schedule == "constant" else (lambda t: SCHEDULES[spec.schedule](t / spec.epochs))
     batches = task.batches((spec.seed,))
     start = {name: value.to(spec.device) for name, value in task.start((spec.seed,)).items()}

@@ -109,6 +109,9 @@ class Spec:
         for name, value in self.hyper_parameters.items():
             if not all(fits(single, hints[name]) for single in (value if name in points else [value])):
                 raise ValueError(f"{name}={json.dumps(value)} is no value for recipe {self.recipe!r}; one is {_shown(known[name])}")
+        if len({len(values) for values in points.values()}) > 1 or [] in points.values():
+            counts = ", ".join(f"{name} has {len(values)}" for name, values in points.items())
+            raise ValueError(f"the points of a sweep need one value of each swept hyper-parameter of {self.recipe!r}: {counts}")
         first = {name: value[0] if name in points else value for name, value in self.hyper_parameters.items()}
         try:
             return build(function, first)

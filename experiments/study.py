@@ -102,11 +102,23 @@ class Plan:
             elif name in _options(spec):
                 options[name] = value
             elif name in defaults(load_recipe(spec.recipe)):
-                hyper_parameters[name] = value
+                hyper_parameters |= _on_grid(spec.points, name, value)
             else:
                 continue
             used.add(name)
         return replace(spec, hyper_parameters=hyper_parameters, options=options, **direct)
+
+
+def _on_grid(points: Mapping[str, list[float]], name: str, value: Any) -> dict[str, Any]:
+    """A hyper-parameter's value beside the swept ones: one number for a swept one holds at each point, and points that are then
+    alike are one; of a list, a later round may have chosen some already."""
+    if name not in points or (isinstance(value, list) and set(points[name]) <= set(value)):
+        return {name: points.get(name, value)}
+    if isinstance(value, list):
+        return {name: value}
+    fixed = {**points, name: [value] * len(points[name])}
+    rows = dict.fromkeys(zip(*fixed.values(), strict=True))
+    return {swept: list(column) for swept, column in zip(fixed, zip(*rows, strict=True), strict=True)}
 
 
 _SETTABLE = ("epochs", "batch_size", "schedule")

@@ -203,6 +203,32 @@ def test_settings_reach_the_runs_that_know_them():
         Plan("smoke", settings={"momentun": 0.3}).apply(study.trials(Plan("smoke"), Results([])))
 
 
+def test_a_setting_of_a_swept_hyper_parameter_holds_at_every_point(tmp_path):
+    study, _, results = run("f3", Store(tmp_path), optimizers=("sgd", "adamp"), settings={"lr": 0.03})
+    points = {item.arm: item.spec.points for item in results}
+    assert points["GDM: search"] == points["GDM"] == {"lr": [0.03]}
+    decays = points["GDM + WD: search"]["weight_decay"]
+    assert points["GDM + WD: search"] == {"lr": [0.03] * 3, "weight_decay": decays}
+    assert len(set(decays)) == 3
+    assert {row[1] for table in study.tables(results) for row in table.rows} == {"0.03"}
+    study.pictures(results), study.claims(results)
+
+
+def test_swept_values_may_be_set_where_they_fit(tmp_path):
+    study, _, results = run("f3", Store(tmp_path), optimizers=("adamp",), settings={"lr": [0.01, 0.03]})
+    assert results.arm("AdamP: search").items[0].spec.points == {"lr": [0.01, 0.03]}
+    assert results.arm("AdamP").items[0].spec.points["lr"] in ([0.01], [0.03])
+    for settings, counts in (({"lr": [0.01, 0.03]}, "lr has 2, weight_decay has 15"), ({"lr": []}, "lr has 0")):
+        with pytest.raises(ValueError, match=f"the points of a sweep need one value .* of 'sgd': {counts}"):
+            run(study, Store(tmp_path), optimizers=("sgd",), settings=settings)
+
+
+def test_a_sweep_of_another_hyper_parameter_has_a_schedule_too(tmp_path):
+    for hyper_parameters in ({"momentum": [0.0, 0.9]}, {"momentum": [0.0, 0.9], "lr": 0.02}, {}):
+        outcome = execute(Spec("cosine", "sgd", hyper_parameters, epochs=5, schedule="linear", probes=()), tmp_path)
+        assert outcome.state == "finished", outcome.error
+
+
 def test_the_identity_of_a_run_is_everything_that_decides_it():
     ids = {
         tiny_spec().id,
