@@ -64,7 +64,7 @@ class Engine:
     def _asked(self, study: Study, results: Results) -> list[Trial]:
         try:
             trials = study.trials(self.plan, results)
-            first = study.trials(self.plan, Results([])) if results and self.plan.optimizers is not None else trials
+            first = study.trials(self.plan, Results([])) if results else trials
         except ValueError:
             raise
         except Exception as error:  # whatever a study of one's own may raise

@@ -19,7 +19,7 @@ from markupsafe import Markup, escape
 
 from experiments.claims import NO_RESULTS, Claim
 from experiments.requests import Request, RequestWarning
-from experiments.results import Results
+from experiments.results import Result, Results
 from experiments.spec import RecipeError, one_line
 from experiments.store import Store, write_whole
 from experiments.study import TIERS, Plan, Study, find_study
@@ -138,6 +138,7 @@ def _shown(section: Section) -> dict[str, Any] | None:
         "runs": len(results),
         "planned": results.planned,
         "diverged": [_where_diverged(item) for item in results.diverged],
+        "points_diverged": [_points_diverged(item) for item in results.finished if any(item.points_diverged)],
         "problems": problems,
         "claims": [asdict(claim) for claim in made["claims"]],
         "tables": made["tables"],
@@ -170,8 +171,12 @@ def _seeds(results: Results) -> str:
     return f"seed{'s' if len(seeds) > 1 else ''} {spans}" if seeds else "no runs yet"
 
 
-def _where_diverged(item: Any) -> str:
+def _where_diverged(item: Result) -> str:
     return f"{item.arm}, seed {item.spec.seed}: step {item.summary['diverged_at']}"
+
+
+def _points_diverged(item: Result) -> str:
+    return f"{item.arm}, seed {item.spec.seed}: {sum(item.points_diverged)} of {len(item.points_diverged)}"
 
 
 @functools.cache

@@ -60,6 +60,11 @@ class Result:
     def diverged(self) -> bool:
         return self.summary["diverged_at"] is not None
 
+    @property
+    def points_diverged(self) -> list[bool]:
+        """Of a sweep, for each point whether it diverged (the sweep did if every point did); empty for another run."""
+        return [step is not None for step in self.summary.get("points_diverged_at", ())]
+
     @functools.cached_property
     def metrics(self) -> list[dict[str, Any]]:
         return self.folder.metrics()

@@ -22,7 +22,7 @@ from spherenorm.rule import Rule
 
 __all__ = ["EUCLIDEAN_REST", "SCHEDULES", "RecipeError", "Spec", "load_recipe", "locate", "nearest", "one_line", "sphere_of"]
 
-FORMAT = 1
+FORMAT = 2
 """Part of every hash; raise it when what runs the rules changes what a run computes, and every run is computed anew."""
 
 EUCLIDEAN_REST = {"recipe": "sgd", "lr": 0.01, "momentum": 0.9, "nesterov": True}

@@ -82,11 +82,14 @@ class Plan:
         Raises:
             ValueError: a setting that no trial knows, or a wrong value.
         """
-        chosen = list(trials)
-        if self.optimizers is not None:
-            chosen = _with_optimizers(trials, self.optimizers, trials if first is None else first)
+        first = trials if first is None else first
+        chosen = list(trials) if self.optimizers is None else _with_optimizers(trials, self.optimizers, first)
+        early = {trial.arm for trial in first}
         used: set[str] = set()
-        result = [Trial(trial.arm, self._set(replace(trial.spec, device=self.device), used)) for trial in chosen]
+        result = []
+        for trial in chosen:
+            later = (place(trial) or trial.arm) not in early
+            result.append(Trial(trial.arm, self._set(replace(trial.spec, device=self.device), used, later)))
         result = _without_repetitions(result)
         for name in self.settings:
             if chosen and name not in used and name not in own:
@@ -94,7 +97,8 @@ class Plan:
                 raise ValueError(f"no run has a setting {name!r}; {nearest(name, sorted(known))}")
         return result
 
-    def _set(self, spec: Spec, used: set[str]) -> Spec:
+    def _set(self, spec: Spec, used: set[str], later: bool) -> Spec:
+        """The spec with the settings that it knows, which `used` collects; a later round has chosen among several values."""
         hyper_parameters, options, direct = dict(spec.hyper_parameters), dict(spec.options), {}
         for name, value in self.settings.items():
             if name in _SETTABLE:
@@ -102,7 +106,8 @@ class Plan:
             elif name in _options(spec):
                 options[name] = value
             elif name in defaults(load_recipe(spec.recipe)):
-                hyper_parameters |= _on_grid(spec.points, name, value)
+                chosen = later and isinstance(value, list) and set(spec.points.get(name, [None])) <= set(value)
+                hyper_parameters |= {} if chosen else _on_grid(spec.points, name, value)
             else:
                 continue
             used.add(name)
@@ -111,10 +116,8 @@ class Plan:
 
 def _on_grid(points: Mapping[str, list[float]], name: str, value: Any) -> dict[str, Any]:
     """A hyper-parameter's value beside the swept ones: one number for a swept one holds at each point, and points that are then
-    alike are one; of a list, a later round may have chosen some already."""
-    if name not in points or (isinstance(value, list) and set(points[name]) <= set(value)):
-        return {name: points.get(name, value)}
-    if isinstance(value, list):
+    alike are one."""
+    if name not in points or isinstance(value, list):
         return {name: value}
     fixed = {**points, name: [value] * len(points[name])}
     rows = dict.fromkeys(zip(*fixed.values(), strict=True))

@@ -77,6 +77,10 @@ class Training:
                 record |= PROBES[probe](view)
         return record
 
+    def survived(self) -> bool:
+        """Whether the norms of the weights are finite, of which no loss tells after the last step."""
+        return all(bool(torch.linalg.vector_norm(weight.detach()).isfinite()) for weight in self.model.parameters())
+
     def score(self, split: Split) -> float:
         self.model.eval()
         with torch.no_grad():
@@ -105,18 +109,22 @@ def train(spec: Spec, task: Task, folder: RunFolder, checkpoint_seconds: float) 
 
     while done < training.steps and diverged_at is None:
         record = training.step(done)
-        if record is None:
+        if record is not None and (done + 1) % training.steps_per_epoch == 0:
+            record["validation"] = training.score(training.data.validation)
+        if record is None or not _finite(record) or (done + 1 == training.steps and not training.survived()):
             diverged_at = done
             break
         done += 1
-        if done % training.steps_per_epoch == 0:
-            record["validation"] = training.score(training.data.validation)
         pending.append(record)
         if time.monotonic() - last_checkpoint >= checkpoint_seconds:
             checkpoint()
             last_checkpoint = time.monotonic()
     checkpoint()
     folder.finish(_summary(training, folder, start_norm, diverged_at), ["metrics.jsonl"])
+
+
+def _finite(record: dict[str, Any]) -> bool:
+    return all(math.isfinite(value) for value in record.values() if isinstance(value, float))
 
 
 def _resume(training: Training, folder: RunFolder) -> tuple[int, int | None]:

@@ -48,9 +48,10 @@ class Law:
     fourth_power: float
     scale: str
 
-    def norm(self, item: Result, index: int) -> float:
-        """The norm, as the fourth root of the mean of |w|^4."""
-        return float((self.fourth_power * item.summary[self.scale][index]) ** 0.25)
+    def norm(self, item: Result, index: int) -> float | None:
+        """The norm, as the fourth root of the mean of |w|^4; None of a point that diverged."""
+        scale = item.summary[self.scale][index]
+        return None if scale is None else float((self.fourth_power * scale) ** 0.25)
 
 
 def predicted(recipe: str, hyper_parameters: Mapping[str, Any]) -> Law | None:
@@ -112,8 +113,8 @@ class Equilibrium(Study):
                 shown: list[str] = []
                 for prediction, measured in ((_step, _measured_step), (_norm, _measured_norm)):
                     law, found = (runs.mean(functools.partial(number, index=index)) for number in (prediction, measured))
-                    off = "" if math.isnan(law) else cell(100 * (found / law - 1), "+.1f")
-                    shown += ["no law" if math.isnan(law) else f"{law:.4f}", cell(found, ".4f"), off]
+                    off = "" if math.isnan(law) or math.isnan(found) else cell(100 * (found / law - 1), "+.1f")
+                    shown += ["no law" if math.isnan(law) else f"{law:.4f}", "diverged" if math.isnan(found) else f"{found:.4f}", off]
                 rows.append((label, cell(lr, "g"), cell(decay, "g"), *shown, cell(100 * drift, "+.1f")))
         compared = ("predicted step", "measured", "off by %", "predicted norm", "measured", "off by %")
         columns = ("optimizer", "lr", "weight decay", *compared, "still drifting %")

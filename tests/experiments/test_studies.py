@@ -8,6 +8,7 @@ import torch
 from spherenorm_tiny import TinyStudy, tiny_spec
 
 from experiments.engine import Engine
+from experiments.report import Section, write_report
 from experiments.results import Results
 from experiments.runner import execute
 from experiments.spec import Spec
@@ -221,6 +222,36 @@ def test_swept_values_may_be_set_where_they_fit(tmp_path):
     for settings, counts in (({"lr": [0.01, 0.03]}, "lr has 2, weight_decay has 15"), ({"lr": []}, "lr has 0")):
         with pytest.raises(ValueError, match=f"the points of a sweep need one value .* of 'sgd': {counts}"):
             run(study, Store(tmp_path), optimizers=("sgd",), settings=settings)
+
+
+def test_points_that_diverge_are_crosses_in_the_search_and_noted(tmp_path):
+    study, _, results = run("f3", Store(tmp_path), optimizers=("sgdp",), settings={"lr": [0.01, 1e300]})
+    assert results.arm("GDP").items[0].spec.points["lr"] == [0.01]
+    (search,) = (picture for picture in study.pictures(results) if picture.caption.startswith("The search"))
+    (crosses,) = (trace for trace in search.figure.data if trace.name == "diverged")
+    assert list(crosses.x) == [1e300]
+    assert "Points that diverged: GDP: search (1)." in study.tables(results)[0].note
+    study, _, results = run("f3", Store(tmp_path), optimizers=("sgdp",), settings={"lr": 1e300})
+    assert results.arms == ["GDP: search"]
+    assert [len(picture.figure.data) for picture in study.pictures(results)] == [2]  # a line without points, and the cross
+    assert all(claim.outcome == "inconclusive" for claim in study.claims(results))
+
+
+@pytest.mark.parametrize("name", ["f1", "f2", "equilibrium"])
+def test_sweeps_of_which_all_points_diverge_are_shown(name, tmp_path):
+    study, _, results = run(name, Store(tmp_path), settings={"lr": 1e300}, **({"optimizers": ("sgd",)} if name == "equilibrium" else {}))
+    assert results.diverged
+    page = write_report([Section(study, Plan("smoke"), results)], tmp_path / "page.html")
+    assert not page.problems
+    assert "diverged" in (tmp_path / "page.html").read_text().partition('<section id="scorecard">')[2]
+
+
+def test_a_partly_diverged_sweep_is_in_the_table_with_what_survived(tmp_path):
+    study, _, results = run("equilibrium", Store(tmp_path), optimizers=("sgd",), settings={"lr": [0.1, 0.2, 0.1, 1e300]})
+    rows = study.tables(results)[0].rows
+    assert [row[4] == "diverged" for row in rows] == [row[7] == "diverged" for row in rows] == [False, False, False, True]
+    study.pictures(results)
+    assert study.claims(results)[0].ours == "no results"  # of a claim on the worst point
 
 
 def test_a_sweep_of_another_hyper_parameter_has_a_schedule_too(tmp_path):
