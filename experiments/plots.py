@@ -75,15 +75,15 @@ def curves(results: Results, key: str, y: str, caption: str, *, log_y: bool = Fa
     seen: dict[str, int] = {}
     for arm in results.arms:
         chosen = results.arm(arm)
-        values = chosen.curves(key)
+        times, values = chosen.curves(key)
         if not values.size:
             continue
         recipe = chosen.items[0].spec.recipe
         values = _smooth(values, smooth)
-        steps = np.unique(np.linspace(0, values.shape[1] - 1, min(points, values.shape[1])).astype(int))
+        kept = np.unique(np.linspace(0, values.shape[1] - 1, min(points, values.shape[1])).astype(int))
         dash = DASHES[seen.setdefault(recipe, 0) % len(DASHES)]
         seen[recipe] += 1
-        band(figure, steps + 1, values[:, steps], arm, color_of(recipe), dash)
+        band(figure, times[kept], values[:, kept], arm, color_of(recipe), dash)
     return Picture(figure, caption)
 
 

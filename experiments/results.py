@@ -156,19 +156,13 @@ class Results:
         values = list(self.values(key).values())
         return float(np.mean(values)) if values else float("nan")
 
-    def curves(self, key: str) -> np.ndarray:
-        """A metric against steps, shape (runs, steps), of the finished runs that have it at every step."""
-        rows = [[record.get(key) for record in item.metrics] for item in self.finished]
-        whole = [row for row in rows if row and None not in row]
-        shortest = min((len(row) for row in whole), default=0)
-        return np.array([row[:shortest] for row in whole], dtype=float)
-
-    def sparse_curves(self, key: str) -> tuple[np.ndarray, np.ndarray]:
-        """A metric that only some steps have (validation, once an epoch): its steps, and its values of shape (runs, times)."""
-        rows = [[(r["step"], r[key]) for r in item.metrics if key in r] for item in self.finished]
+    def curves(self, key: str) -> tuple[np.ndarray, np.ndarray]:
+        """A metric of the finished runs that have it, at every step or at some (validation, once an epoch): the steps, and the
+        values of shape (runs, steps)."""
+        rows = [[(r["step"], r[key]) for r in item.metrics if r.get(key) is not None] for item in self.finished]
         rows = [row for row in rows if row]
         shortest = min((len(row) for row in rows), default=0)
-        steps = np.array([step for step, _ in rows[0][:shortest]]) if rows else np.array([])
+        steps = np.array([step for step, _ in rows[0][:shortest]] if rows else [], dtype=int)
         return steps, np.array([[value for _, value in row[:shortest]] for row in rows], dtype=float)
 
 

@@ -77,7 +77,7 @@ class T2(Study):
             figure = base("step", "validation accuracy (%)")
             for label in _labels(results):
                 runs = results.arm(_arm(network, label))
-                steps, values = runs.sparse_curves("validation")
+                steps, values = runs.curves("validation")
                 if len(values):
                     band(figure, steps, values, label, color_of(runs.items[0].spec.recipe))
             if figure.data:

@@ -171,6 +171,18 @@ def test_the_norm_in_equilibrium_is_predicted_from_the_gradients(store):
         assert law.step == pytest.approx((2 * lr * decay / 1.9) ** 0.5, rel=0.01)
 
 
+def test_each_figure_of_appendix_f_has_norm_step_and_accuracy(store):
+    study, _, results = run("weight-decay", store)
+    captions = [picture.caption for picture in study.pictures(results)]
+    for figure in ("F.1", "F.2", "F.3", "F.4", "F.5", "F.6"):
+        shown = [caption.rpartition(": ")[2] for caption in captions if caption.startswith(f"Figure {figure}")]
+        assert shown == ["norm.", "effective step size.", "accuracy after each epoch."]
+    accuracy = next(picture for picture in study.pictures(results) if "accuracy after" in picture.caption).figure.data
+    assert accuracy[0].name == "SGD, step, wd × 0"
+    assert list(accuracy[0].x) == [results.items[0].summary["steps_per_epoch"]]  # one epoch in this tier
+    assert list(accuracy[0].y) == pytest.approx([results.items[0].summary["validation"]], abs=1e-3)
+
+
 def test_the_detector_shows_both_kinds_of_errors(store):
     study, _, results = run("detector", store)
     for picture, what, kinds in zip(study.pictures(results), ("False", "Missed"), (3, 2), strict=True):  # the transformer has none to miss
