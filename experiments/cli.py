@@ -251,16 +251,19 @@ def show_tables(engine: Engine) -> bool:
 
 
 def show_dry_run(engine: Engine, as_json: bool) -> None:
-    rows: list[dict[str, Any]] = []
+    asked: dict[str, dict[str, Spec]] = {}
+    done: set[str] = set()
     for study in engine.studies:
         trials, results = engine.trials(study)
-        ids, done = {t.spec.id: t.spec for t in trials}, {item.spec.id for item in results}
-        todo = [spec for name, spec in ids.items() if name not in done]
-        seconds = sum(engine.estimate(todo).values()) / engine.jobs
-        steps = sum(map(steps_of, todo))
-        rows.append(
-            {"study": study.name, "runs": len(ids), "cached": len(done), "to run": len(todo), "steps": steps, "seconds": round(seconds)}
-        )
+        asked[study.name] = {trial.spec.id: trial.spec for trial in trials}
+        done |= {item.spec.id for item in results}
+    every = {name: spec for specs in asked.values() for name, spec in specs.items()}
+    costs = engine.estimate([spec for name, spec in every.items() if name not in done])
+    rows: list[dict[str, Any]] = []
+    for heading, specs in {**asked, "total, shared runs once": every}.items():
+        todo = [spec for name, spec in specs.items() if name not in done]
+        cost = {"steps": sum(map(steps_of, todo)), "seconds": round(sum(costs[spec.id] for spec in todo) / engine.jobs)}
+        rows.append({"study": heading, "runs": len(specs), "cached": len(specs) - len(todo), "to run": len(todo), **cost})
     if as_json:
         print(json.dumps(rows, indent=1))
         return

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -63,6 +64,31 @@ def test_dry_run_runs_nothing_and_knows_what_is_there(tmp_path):
     run_tiny(tmp_path)
     rows = json.loads(run_tiny(tmp_path, "--dry-run", "--json").output)
     assert (rows[0]["runs"], rows[0]["cached"], rows[0]["to run"]) == (6, 6, 0)
+
+
+def test_dry_run_counts_shared_runs_once(tmp_path):
+    rows = json.loads(invoke("run", "c1", "detector", "--tier", "smoke", "--dry-run", "--json", "--out", tmp_path).output)
+    c1, detector, total = rows
+    assert (c1["study"], detector["study"], total["study"]) == ("c1", "detector", "total, shared runs once")
+    assert total["runs"] == c1["runs"] + detector["runs"] - 3  # the watched networks
+    assert total["to run"] == total["runs"]
+    assert c1["steps"] < total["steps"] < c1["steps"] + detector["steps"]
+
+
+def test_short_runs_do_not_tell_how_long_long_ones_take(tmp_path):
+    engine = Engine([], Plan("smoke"), Store(tmp_path))
+
+    def ended(spec, seconds):
+        engine.store.folder(spec).write_config(spec.config)
+        engine.store.folder(spec).write_status("finished", seconds=seconds)
+
+    long = tiny_spec(epochs=40)
+    guess = engine.estimate([long])[long.id]
+    ended(tiny_spec(epochs=1), 400.0)
+    ended(replace(tiny_spec(epochs=40, seed=1), batch_size=8), 400.0)
+    assert engine.estimate([long])[long.id] == guess
+    ended(tiny_spec(epochs=20), 30.0)
+    assert engine.estimate([long])[long.id] == pytest.approx(60.0)
 
 
 def test_status_tells_a_running_process_from_a_dead_one(tmp_path):
