@@ -185,7 +185,7 @@ def report(
         if not found:
             raise ValueError(f"the store {out} holds no such study; `python -m experiments run` comes first")
     path = file or out / "report.html"
-    with store_errors():
+    with store_errors() if file is None else usage_errors():
         claims, problems = write_report(found, path)
     if as_json:
         print(json.dumps({"page": str(path), "claims": claims}, indent=1))
@@ -326,7 +326,7 @@ def interruptible(root: Path) -> Iterator[None]:
 def usage_errors() -> Iterator[None]:
     try:
         yield
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, StoreError) as error:
         errors.print(f"[red]error[/red]: {escape(str(error))}", soft_wrap=True, highlight=False)
         raise typer.Exit(USAGE) from None
 

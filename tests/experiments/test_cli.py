@@ -343,6 +343,14 @@ def test_a_store_that_cannot_be_written_has_its_own_code(tmp_path):
     assert "cannot write" in result.output
 
 
+def test_a_page_that_cannot_be_written_where_the_command_says_is_the_commands_fault(tmp_path):
+    run_tiny(tmp_path)
+    (tmp_path / "file").write_text("")
+    result = invoke("report", "--out", tmp_path, "--file", tmp_path / "file" / "page.html")
+    assert result.exit_code == 2
+    assert (result.output.startswith("error: cannot write "), len(result.output.splitlines())) == (True, 1)
+
+
 def test_parse():
     assert parse_seeds("3") == (0, 1, 2)
     assert parse_seeds("2:5") == (2, 3, 4)

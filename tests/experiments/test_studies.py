@@ -20,12 +20,6 @@ from experiments.tasks.toys import Cosine, Rosenbrock
 STUDIES = ["c1", "detector", "equilibrium", "f1", "f2", "f3", "g1", "h6", "h7", "t1", "t2", "weight-decay"]
 
 
-@pytest.fixture(scope="session")
-def store(tmp_path_factory):
-    """One for all: what two studies share runs once."""
-    return Store(tmp_path_factory.mktemp("studies"))
-
-
 def run(name_or_study, store, **plan):
     study = find_study(name_or_study) if isinstance(name_or_study, str) else name_or_study
     engine = Engine([study], Plan("smoke", **plan), store)
