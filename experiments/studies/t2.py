@@ -110,8 +110,9 @@ class T2(Study):
 
 def _labels(results: Results) -> list[str]:
     """Our optimizers of which there are runs, and the recipes that stand in for one, as "<recipe> as <optimizer>"."""
+    listed = {item.arm.partition(": ")[2] for item in results if not place(item)}
     own = [f"{item.spec.recipe}{AS}{of.partition(': ')[2]}" for item in results if (of := place(item))]
-    return [*(label for label in OPTIMIZERS if any(label == arm.partition(": ")[2] for arm in results.arms)), *dict.fromkeys(own)]
+    return [*(label for label in OPTIMIZERS if label in listed), *dict.fromkeys(own)]
 
 
 def _arm(network: str, label: str) -> str:

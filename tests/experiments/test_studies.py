@@ -120,6 +120,14 @@ def test_a_recipe_that_stands_in_is_beside_the_one_in_whose_place_it_is(store):
     assert not any("stand in" in table.title for table in study.every_table(alone))
 
 
+def test_of_a_studys_own_optimizers_only_those_that_ran_have_columns(store):
+    own = "spherenorm_tiny:careful"
+    study, _, results = run("t2", store, optimizers=("sgd", own))
+    columns = [column for column in study.tables(results)[0].columns if not column.startswith("paper")]
+    assert columns == ["network", "SGD", f"{own} as SGDP"]
+    assert not any(cell == "–" for table in study.tables(results) for row in table.rows for cell in row)
+
+
 @pytest.mark.parametrize("search", ["halton", "optuna"])
 @pytest.mark.parametrize("optimizers", [("spherenorm_tiny:careful",), ("sgdp", "spherenorm_tiny:careful")])
 def test_a_recipe_that_stands_in_is_tuned_by_its_own_scores_in_equal_trials(search, optimizers, store):
