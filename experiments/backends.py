@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from experiments.extras import needed
 from experiments.runner import CHECKPOINT_SECONDS, Outcome, execute
 from experiments.spec import Spec, nearest
 
@@ -36,10 +37,7 @@ def ray(specs: Sequence[Spec], root: Path, jobs: int, checkpoint_seconds: float 
 
     The store must be on a disk that all of them see. A task whose worker dies is started again by Ray, up to three times.
     """
-    try:
-        import ray as ray_
-    except ModuleNotFoundError as error:
-        raise ValueError("the backend ray needs Ray: pip install -e '.[ray]'") from error
+    ray_ = needed("ray", "the backend ray")
     if not ray_.is_initialized():
         here = "RAY_ADDRESS" not in os.environ
         ray_.init(num_cpus=jobs if here else None, include_dashboard=False, log_to_driver=False)
@@ -55,11 +53,7 @@ def slurm(specs: Sequence[Spec], root: Path, jobs: int, checkpoint_seconds: floa
 
     submitit's folder of logs is `<root>/slurm`. A job that is preempted or times out is requeued and resumes.
     """
-    try:
-        import submitit
-    except ModuleNotFoundError as error:
-        raise ValueError("the backend slurm needs submitit: pip install -e '.[slurm]'") from error
-
+    submitit = needed("submitit", "the backend slurm")
     folder = Path(root).resolve()
 
     def run(_: Any, spec: Spec) -> Outcome:
@@ -79,10 +73,13 @@ def slurm(specs: Sequence[Spec], root: Path, jobs: int, checkpoint_seconds: floa
 
 
 BACKENDS: dict[str, Backend] = {"local": local, "ray": ray, "slurm": slurm}
+PACKAGES = {"ray": "ray", "slurm": "submitit"}
 
 
 def find_backend(name: str) -> Backend:
-    """The backend called `name`; ValueError if there is none."""
+    """The backend called `name`; ValueError if there is none, or if its package is missing."""
     if name not in BACKENDS:
         raise ValueError(f"no backend is named {name!r}; {nearest(name, BACKENDS)}")
+    if name in PACKAGES:
+        needed(PACKAGES[name], f"the backend {name}")
     return BACKENDS[name]

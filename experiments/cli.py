@@ -25,6 +25,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table as RichTable
 
+from experiments import tensorboard as event_files
 from experiments.backends import find_backend
 from experiments.engine import Engine
 from experiments.report import sections, write_report
@@ -32,7 +33,7 @@ from experiments.requests import RequestWarning, read_requests
 from experiments.runner import Outcome, steps_of
 from experiments.spec import Spec, load_recipe, one_line
 from experiments.store import CorruptFileWarning, Store, StoreError
-from experiments.study import Plan, find_study, study_classes
+from experiments.study import Plan, StudyError, find_study, study_classes
 from experiments.task import task_classes
 from spherenorm.registry import defaults, find_recipe, names
 
@@ -97,16 +98,19 @@ def run(
             load_recipe(name)
         check_jobs(jobs)
         check_device(device)
+        if tensorboard:
+            event_files.check()
         plan = Plan(tier, None if seeds is None else parse_seeds(seeds), recipes, device, parse_settings(settings))
         engine = Engine(chosen, plan, Store(out), backend, jobs)
         engine.check()
     if dry_run:
-        show_dry_run(engine, as_json)
+        with usage_errors():
+            show_dry_run(engine, as_json)
         return
     with store_errors(), interruptible(out):
         failed = go([engine], as_json)
     if not as_json and not failed:
-        show_tables(engine)
+        failed = show_tables(engine)
         console.print(f"pictures and claims: python -m experiments report{'' if out == Path('runs') else f' --out {out}'}", soft_wrap=True)
     if tensorboard and not failed:
         write_tensorboard(engine)
@@ -181,8 +185,8 @@ def report(
         if not found:
             raise ValueError(f"the store {out} holds no such study; `python -m experiments run` comes first")
     path = file or out / "report.html"
-    with store_errors():
-        claims = write_report(found, path)
+    with store_errors() if file is None else usage_errors():
+        claims, problems = write_report(found, path)
     if as_json:
         print(json.dumps({"page": str(path), "claims": claims}, indent=1))
     for claim in () if as_json else claims:
@@ -193,19 +197,26 @@ def report(
         console.print(f"{'':17}{escape(claim['ours'])}", style="dim", highlight=False, soft_wrap=True)
     if not as_json:
         console.print(f"page: {path}", soft_wrap=True, highlight=False)
-    if left:
+    for problem in problems:
+        errors.print(f"[red]error[/red]: {escape(problem)}", soft_wrap=True, highlight=False)
+    if left or problems:
         raise typer.Exit(FAILED)
 
 
 def go(engines: Sequence[Engine], as_json: bool) -> bool:
-    """Run engines one after the other with their progress shown, and say how it went. Whether any run failed."""
+    """Run engines one after the other with their progress shown, and say how it went. Whether any run failed, or any study."""
     results: dict[str, set[str]] = {}
     outcomes: dict[str, Outcome] = {}
+    left = False
     for engine in engines:
-        with visible_progress(as_json) as progress:
-            outcomes |= engine.run(progress).outcomes
-        for study in engine.studies:
-            results.setdefault(study.name, set()).update(item.run for item in engine.trials(study)[1])
+        try:
+            with visible_progress(as_json) as progress:
+                outcomes |= engine.run(progress).outcomes
+            for study in engine.studies:
+                results.setdefault(study.name, set()).update(item.run for item in engine.trials(study)[1])
+        except StudyError as error:  # in a later round: what has ended is in the store
+            left = True
+            errors.print(f"[red]error[/red]: {escape(str(error))}", soft_wrap=True, highlight=False)
     total = {name: len(found) for name, found in results.items()}
     ran = sum(not outcome.cached for outcome in outcomes.values())
     diverged = sum(outcome.state == "diverged" for outcome in outcomes.values())
@@ -215,13 +226,19 @@ def go(engines: Sequence[Engine], as_json: bool) -> bool:
     else:
         shown = f"{ran} runs now, {sum(total.values())} results in {len(total)} studies"
         console.print(f"{shown}; {diverged} diverged, {len(failed)} failed", highlight=False)
-    return bool(failed)
+    return bool(failed) or left
 
 
-def show_tables(engine: Engine) -> None:
-    """The studies' tables, without the paper's columns where the terminal is too narrow for them."""
+def show_tables(engine: Engine) -> bool:
+    """The studies' tables, without the paper's columns where the terminal is too narrow for them. Whether any study raised."""
+    raised = False
     for study in engine.studies:
-        for table in study.tables(engine.trials(study)[1]):
+        try:
+            tables = study.every_table(engine.trials(study)[1])
+        except Exception as error:  # the other studies' tables are still to be shown
+            raised, tables = True, []
+            errors.print(f"[red]error[/red]: {study.name}: no tables: {escape(one_line(error))}", soft_wrap=True, highlight=False)
+        for table in tables:
             wide = sum(max(len(str(cell)) for cell in column) + 2 for column in zip(table.columns, *table.rows, strict=True))
             shown = [i for i, name in enumerate(table.columns) if wide < console.width or not name.startswith("paper")]
             text = RichTable(title=f"{study.name}: {table.title}", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
@@ -230,19 +247,23 @@ def show_tables(engine: Engine) -> None:
             for row in table.rows:
                 text.add_row(*(escape(str(row[i])) for i in shown))
             console.print(text)
+    return raised
 
 
 def show_dry_run(engine: Engine, as_json: bool) -> None:
-    rows: list[dict[str, Any]] = []
+    asked: dict[str, dict[str, Spec]] = {}
+    done: set[str] = set()
     for study in engine.studies:
         trials, results = engine.trials(study)
-        ids, done = {t.spec.id: t.spec for t in trials}, {item.spec.id for item in results}
-        todo = [spec for name, spec in ids.items() if name not in done]
-        seconds = sum(engine.estimate(todo).values()) / engine.jobs
-        steps = sum(map(steps_of, todo))
-        rows.append(
-            {"study": study.name, "runs": len(ids), "cached": len(done), "to run": len(todo), "steps": steps, "seconds": round(seconds)}
-        )
+        asked[study.name] = {trial.spec.id: trial.spec for trial in trials}
+        done |= {item.spec.id for item in results}
+    every = {name: spec for specs in asked.values() for name, spec in specs.items()}
+    costs = engine.estimate([spec for name, spec in every.items() if name not in done])
+    rows: list[dict[str, Any]] = []
+    for heading, specs in {**asked, "total, shared runs once": every}.items():
+        todo = [spec for name, spec in specs.items() if name not in done]
+        cost = {"steps": sum(map(steps_of, todo)), "seconds": round(sum(costs[spec.id] for spec in todo) / engine.jobs)}
+        rows.append({"study": heading, "runs": len(specs), "cached": len(specs) - len(todo), "to run": len(todo), **cost})
     if as_json:
         print(json.dumps(rows, indent=1))
         return
@@ -305,7 +326,7 @@ def interruptible(root: Path) -> Iterator[None]:
 def usage_errors() -> Iterator[None]:
     try:
         yield
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, StoreError) as error:
         errors.print(f"[red]error[/red]: {escape(str(error))}", soft_wrap=True, highlight=False)
         raise typer.Exit(USAGE) from None
 
@@ -365,10 +386,10 @@ def check_device(device: str) -> None:
 
 
 def write_tensorboard(engine: Engine) -> None:
-    from experiments.tensorboard import export
-
-    with usage_errors(), store_errors():
-        count = export([item for study in engine.studies for item in engine.trials(study)[1]], engine.store.root / "tensorboard")
+    with store_errors():
+        count = event_files.export(
+            [item for study in engine.studies for item in engine.trials(study)[1]], engine.store.root / "tensorboard"
+        )
     console.print(f"{count} runs in {engine.store.root / 'tensorboard'}", soft_wrap=True, highlight=False)
 
 

@@ -12,9 +12,9 @@ from experiments.backends import find_backend
 from experiments.requests import Request
 from experiments.results import Results, Trial
 from experiments.runner import CHECKPOINT_SECONDS, Outcome, check, execute, steps_of
-from experiments.spec import Spec
+from experiments.spec import Spec, one_line
 from experiments.store import Store
-from experiments.study import Plan, Study
+from experiments.study import Plan, Study, StudyError
 from experiments.task import Task, find_task
 
 __all__ = ["Engine", "Report"]
@@ -62,7 +62,14 @@ class Engine:
         return trials, results
 
     def _asked(self, study: Study, results: Results) -> list[Trial]:
-        return self.plan.apply(study.trials(self.plan, results), study.settings)
+        try:
+            trials = study.trials(self.plan, results)
+            first = study.trials(self.plan, Results([])) if results else trials
+        except ValueError:
+            raise
+        except Exception as error:  # whatever a study of one's own may raise
+            raise StudyError(f"study {_reference(study)!r} does not say what to run: {one_line(error)}") from error
+        return self.plan.apply(trials, study.settings, first)
 
     def ask(self, skip: Collection[str] = ()) -> list[Spec]:
         """Note in the store what is asked for, as far as it is known now. What of it is still to be run, each once."""
@@ -111,16 +118,23 @@ class Engine:
         return report
 
     def estimate(self, specs: Sequence[Spec]) -> dict[str, float]:
-        """Seconds that each run will take on one core, from the runs of the same task that have ended, else a guess."""
-        measured: dict[tuple[str, str], list[float]] = {}
+        """Seconds that each run will take on one core, from runs of the same kind that have ended, else a guess.
+
+        Much shorter runs do not count: most of their time is their start (the smoke tier's say nothing of the small one's).
+        """
+        measured: dict[str, list[tuple[int, float]]] = {}
         for folder in self.store.folders():
             status = folder.status()
             config = folder.config() if "seconds" in status else None
             if config is not None:
                 spec = Spec.from_json(config)
-                measured.setdefault(_kind(spec), []).append(status["seconds"] / steps_of(spec))
-        guess = {kind: statistics.median(values) for kind, values in measured.items()}
-        return {spec.id: steps_of(spec) * guess.get(_kind(spec), _first_guess(spec)) for spec in specs}
+                measured.setdefault(_kind(spec), []).append((steps_of(spec), status["seconds"]))
+        estimates = {}
+        for spec in specs:
+            steps = steps_of(spec)
+            paces = [seconds / taken for taken, seconds in measured.get(_kind(spec), ()) if 2 * taken >= steps]
+            estimates[spec.id] = steps * (statistics.median(paces) if paces else _first_guess(spec))
+        return estimates
 
 
 class _Clock:
@@ -137,8 +151,9 @@ class _Clock:
         return max(0.0, self.cost - self.done) / self.jobs * pace
 
 
-def _kind(spec: Spec) -> tuple[str, str]:
-    return spec.task, json.dumps([dict(spec.options), sorted(spec.points)], sort_keys=True)
+def _kind(spec: Spec) -> str:
+    """Runs of one kind take about the same time per step."""
+    return json.dumps([spec.task, dict(spec.options), sorted(spec.points), spec.batch_size, spec.device], sort_keys=True)
 
 
 def _first_guess(spec: Spec) -> float:

@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 
 from experiments.results import Results
 
-__all__ = ["Picture", "bars", "best_of_k", "color_of", "curves", "lines", "profile", "sensitivity"]
+__all__ = ["Picture", "bars", "best_of_k", "color_of", "crosses", "curves", "lines", "profile", "sensitivity"]
 
 COLORS = {
     "sgd": "#4c78a8",
@@ -75,15 +75,15 @@ def curves(results: Results, key: str, y: str, caption: str, *, log_y: bool = Fa
     seen: dict[str, int] = {}
     for arm in results.arms:
         chosen = results.arm(arm)
-        values = chosen.curves(key)
+        times, values = chosen.curves(key)
         if not values.size:
             continue
         recipe = chosen.items[0].spec.recipe
         values = _smooth(values, smooth)
-        steps = np.unique(np.linspace(0, values.shape[1] - 1, min(points, values.shape[1])).astype(int))
+        kept = np.unique(np.linspace(0, values.shape[1] - 1, min(points, values.shape[1])).astype(int))
         dash = DASHES[seen.setdefault(recipe, 0) % len(DASHES)]
         seen[recipe] += 1
-        band(figure, steps + 1, values[:, steps], arm, color_of(recipe), dash)
+        band(figure, times[kept], values[:, kept], arm, color_of(recipe), dash)
     return Picture(figure, caption)
 
 
@@ -140,22 +140,28 @@ def sensitivity(results: Results, hyper_parameter: str, y: str, caption: str, ke
                 failed.append((value, recipe, item.summary["diverged_at"], color))
         xs = [value for value in sorted(by_value) if by_value[value]]
         if not xs:
-            continue
+            continue  # its crosses are drawn
         width = max(len(by_value[value]) for value in xs)
         rows = np.array([np.resize(sorted(by_value[value]), width) for value in xs]).T
         band(figure, xs, rows, recipe, color)
-    if failed:
-        figure.add_scatter(
-            x=[value for value, *_ in failed],
-            y=[1.0] * len(failed),
-            yaxis="y2",
-            mode="markers",
-            name="diverged",
-            marker={"symbol": "x", "size": 9, "color": [color for *_, color in failed]},
-            text=[f"{recipe} diverged at step {step}" for _, recipe, step, _ in failed],
-        )
-        figure.update_layout(yaxis2={"overlaying": "y", "range": [0, 1.04], "visible": False, "fixedrange": True})
+    crosses(figure, failed)
     return Picture(figure, caption)
+
+
+def crosses(figure: go.Figure, failed: Sequence[tuple[float, str, int, str]]) -> None:
+    """On top of the figure a cross for each run or point that diverged: where on the x axis, what, at which step, its color."""
+    if not failed:
+        return
+    figure.add_scatter(
+        x=short(value for value, *_ in failed),
+        y=[1.0] * len(failed),
+        yaxis="y2",
+        mode="markers",
+        name="diverged",
+        marker={"symbol": "x", "size": 9, "color": [color for *_, color in failed]},
+        text=[f"{what} diverged at step {step}" for _, what, step, _ in failed],
+    )
+    figure.update_layout(yaxis2={"overlaying": "y", "range": [0, 1.04], "visible": False, "fixedrange": True})
 
 
 def best_of_k(scores: Mapping[str, Sequence[float]], y: str, caption: str) -> Picture:

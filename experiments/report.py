@@ -8,10 +8,10 @@ import json
 import os
 import re
 import warnings
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jinja2
 import plotly.offline
@@ -19,12 +19,12 @@ from markupsafe import Markup, escape
 
 from experiments.claims import NO_RESULTS, Claim
 from experiments.requests import Request, RequestWarning
-from experiments.results import Results
+from experiments.results import Result, Results
 from experiments.spec import RecipeError, one_line
 from experiments.store import Store, write_whole
 from experiments.study import TIERS, Plan, Study, find_study
 
-__all__ = ["Section", "sections", "write_report"]
+__all__ = ["Page", "Section", "sections", "write_report"]
 
 
 @dataclass(frozen=True)
@@ -82,8 +82,15 @@ def sections(store: Store, requests: Sequence[Request], wanted: Collection[type[
     return sorted((section for section in made if section.results.planned), key=_order)
 
 
-def write_report(sections: Sequence[Section], path: Path) -> list[dict[str, Any]]:
-    """Write the page and return all claims with the labels of their sections."""
+class Page(NamedTuple):
+    """What a page says: all claims with the labels of their sections, and what could not be shown."""
+
+    claims: list[dict[str, Any]]
+    problems: list[str]
+
+
+def write_report(sections: Sequence[Section], path: Path) -> Page:
+    """Write the page."""
     shown = [entry for section in sections if (entry := _shown(section)) is not None]
     for number, entry in enumerate(shown):
         earlier = sum(other["name"] == entry["name"] for other in shown[:number])
@@ -99,17 +106,28 @@ def write_report(sections: Sequence[Section], path: Path) -> list[dict[str, Any]
         figure_json=_figure_json,
     )
     write_whole(path, page.encode())
-    return claims
+    return Page(claims, [f"{entry['label']}: {problem}" for entry in shown for problem in entry["problems"]])
 
 
 def _shown(section: Section) -> dict[str, Any] | None:
     """What the page shows of a section; None, with a warning, for a study that needs a recipe that is not here."""
     study, results = section.study, section.results
-    try:
-        claims, tables, pictures = section.claims(), study.tables(results), study.pictures(results)
-    except RecipeError as error:
-        warnings.warn(f"{section.label} is left out: {error}", RequestWarning, stacklevel=2)
-        return None
+    made: dict[str, list[Any]] = {}
+    problems = []
+    parts: dict[str, Callable[[], list[Any]]] = {
+        "claims": section.claims,
+        "tables": lambda: study.every_table(results),
+        "pictures": lambda: study.every_picture(results),
+    }
+    for name, part in parts.items():
+        try:
+            made[name] = part()
+        except RecipeError as error:
+            warnings.warn(f"{section.label} is left out: {error}", RequestWarning, stacklevel=2)
+            return None
+        except Exception as error:  # one study that raises does not take the others' sections with it
+            made[name] = []
+            problems.append(f"no {name}: {one_line(error)}")
     return {
         "name": study.name,
         "label": section.label,
@@ -120,9 +138,11 @@ def _shown(section: Section) -> dict[str, Any] | None:
         "runs": len(results),
         "planned": results.planned,
         "diverged": [_where_diverged(item) for item in results.diverged],
-        "claims": [asdict(claim) for claim in claims],
-        "tables": tables,
-        "pictures": pictures,
+        "points_diverged": [_points_diverged(item) for item in results.finished if any(item.points_diverged)],
+        "problems": problems,
+        "claims": [asdict(claim) for claim in made["claims"]],
+        "tables": made["tables"],
+        "pictures": made["pictures"],
     }
 
 
@@ -151,8 +171,12 @@ def _seeds(results: Results) -> str:
     return f"seed{'s' if len(seeds) > 1 else ''} {spans}" if seeds else "no runs yet"
 
 
-def _where_diverged(item: Any) -> str:
+def _where_diverged(item: Result) -> str:
     return f"{item.arm}, seed {item.spec.seed}: step {item.summary['diverged_at']}"
+
+
+def _points_diverged(item: Result) -> str:
+    return f"{item.arm}, seed {item.spec.seed}: {sum(item.points_diverged)} of {len(item.points_diverged)}"
 
 
 @functools.cache

@@ -5,15 +5,16 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from experiments.spec import Spec
+from experiments.spec import Spec, load_recipe
 from experiments.store import RunFolder, Store
+from spherenorm.registry import defaults
 
-__all__ = ["Result", "Results", "Trial"]
+__all__ = ["AS", "Key", "Result", "Results", "Trial", "place", "standing_in"]
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,23 @@ class Trial:
 
     arm: str
     spec: Spec
+
+
+AS = " as "
+"""In an arm's name between a recipe of the user's and the arm that it stands in for."""
+
+
+def place(item: Trial | Result) -> str | None:
+    """The arm that this one stands in for; None for an arm of the study's own."""
+    mark = item.spec.recipe + AS
+    return item.arm.removeprefix(mark) if item.arm.startswith(mark) else None
+
+
+def standing_in(trial: Trial, recipe: str) -> Trial:
+    """The trial with another recipe in the place, and with those of the settings that it knows."""
+    known = defaults(load_recipe(recipe))
+    kept = {name: value for name, value in trial.spec.hyper_parameters.items() if name in known}
+    return Trial(f"{recipe}{AS}{trial.arm}", replace(trial.spec, recipe=recipe, hyper_parameters=kept))
 
 
 @dataclass(frozen=True)
@@ -42,6 +60,11 @@ class Result:
     def diverged(self) -> bool:
         return self.summary["diverged_at"] is not None
 
+    @property
+    def points_diverged(self) -> list[bool]:
+        """Of a sweep, for each point whether it diverged (the sweep did if every point did); empty for another run."""
+        return [step is not None for step in self.summary.get("points_diverged_at", ())]
+
     @functools.cached_property
     def metrics(self) -> list[dict[str, Any]]:
         return self.folder.metrics()
@@ -53,6 +76,10 @@ class Result:
     @property
     def status(self) -> dict[str, Any]:
         return self.folder.status()
+
+
+Key = str | Callable[[Result], float | None]
+"""A number of a result: an entry of its summary, or a function of it."""
 
 
 class Results:
@@ -119,29 +146,23 @@ class Results:
     def diverged(self) -> Results:
         return self.where(lambda item: item.diverged)
 
-    def values(self, key: str | Callable[[Result], float | None]) -> dict[int, float]:
-        """By seed: an entry of the summary, or a function of the result. Diverged runs and missing entries are left out."""
+    def values(self, key: Key) -> dict[int, float]:
+        """The number by seed. Diverged runs and missing entries are left out."""
         read = key if callable(key) else (lambda item: item.summary.get(key))
         found = {item.spec.seed: read(item) for item in self.finished}
         return {seed: float(value) for seed, value in found.items() if value is not None}
 
-    def mean(self, key: str | Callable[[Result], float | None]) -> float:
+    def mean(self, key: Key) -> float:
         values = list(self.values(key).values())
         return float(np.mean(values)) if values else float("nan")
 
-    def curves(self, key: str) -> np.ndarray:
-        """A metric against steps, shape (runs, steps), of the finished runs that have it at every step."""
-        rows = [[record.get(key) for record in item.metrics] for item in self.finished]
-        whole = [row for row in rows if row and None not in row]
-        shortest = min((len(row) for row in whole), default=0)
-        return np.array([row[:shortest] for row in whole], dtype=float)
-
-    def sparse_curves(self, key: str) -> tuple[np.ndarray, np.ndarray]:
-        """A metric that only some steps have (validation, once an epoch): its steps, and its values of shape (runs, times)."""
-        rows = [[(r["step"], r[key]) for r in item.metrics if key in r] for item in self.finished]
+    def curves(self, key: str) -> tuple[np.ndarray, np.ndarray]:
+        """A metric of the finished runs that have it, at every step or at some (validation, once an epoch): the steps, and the
+        values of shape (runs, steps)."""
+        rows = [[(r["step"], r[key]) for r in item.metrics if r.get(key) is not None] for item in self.finished]
         rows = [row for row in rows if row]
         shortest = min((len(row) for row in rows), default=0)
-        steps = np.array([step for step, _ in rows[0][:shortest]]) if rows else np.array([])
+        steps = np.array([step for step, _ in rows[0][:shortest]] if rows else [], dtype=int)
         return steps, np.array([[value for _, value in row[:shortest]] for row in rows], dtype=float)
 
 

@@ -7,6 +7,7 @@ step), so that a checkpoint holds all there is: model, optimizer and step.
 from __future__ import annotations
 
 import json
+import math
 import socket
 import time
 import traceback
@@ -18,11 +19,12 @@ import torch
 from torch.utils._pytree import tree_map
 
 from experiments.probes import PROBES
-from experiments.spec import SCHEDULES, Spec, nearest, one_line
+from experiments.spec import SCHEDULES, Spec, load_recipe, nearest, one_line
 from experiments.store import Busy, RunFolder, Store, StoreError
 from experiments.task import Measurement, PureTask, Task, find_task
 from experiments.training import steps_per_epoch, train
-from spherenorm.functional import sweep
+from spherenorm.functional import Sweep, sweep
+from spherenorm.registry import defaults
 
 __all__ = ["Outcome", "check", "execute", "steps_of"]
 
@@ -136,8 +138,8 @@ def _sweep(spec: Spec, task: PureTask, folder: RunFolder) -> None:
     pairs = ("betas",) if "betas" in spec.hyper_parameters else ()
     single = {name: value for name, value in spec.hyper_parameters.items() if name not in points and name not in pairs}
     single |= {name: tuple(spec.hyper_parameters[name]) for name in pairs}
-    if not points:
-        points = {"lr": [single.pop("lr")]}
+    if "lr" not in points and "lr" in (known := defaults(load_recipe(spec.recipe))):  # a schedule needs it at every point
+        points["lr"] = [single.pop("lr", known["lr"])] * max(map(len, points.values()), default=1)
     schedule = None if spec.schedule == "constant" else (lambda t: SCHEDULES[spec.schedule](t / spec.epochs))
     batches = task.batches((spec.seed,))
     start = {name: value.to(spec.device) for name, value in task.start((spec.seed,)).items()}
@@ -154,4 +156,20 @@ def _sweep(spec: Spec, task: PureTask, folder: RunFolder) -> None:
     )
     summary, arrays = task.summarize(start, swept)
     folder.save_arrays(arrays)
-    folder.finish({"diverged_at": None, "steps": spec.epochs, **summary}, ["arrays.npz"])
+    ends = _ends(swept)
+    whole = {"diverged_at": max(ends, default=None) if None not in ends else None, "points_diverged_at": ends}  # type: ignore[type-var]
+    folder.finish({"steps": spec.epochs, **_without_nan(summary), **whole}, ["arrays.npz"])
+
+
+def _ends(swept: Sweep) -> list[int | None]:
+    """For each point the first step whose loss was not finite, or the last one if the weights then were not; None if it survived."""
+    bad = ~swept.loss.isfinite().flatten(2).all(dim=-1)
+    weights = [value.double().square().flatten(1).sum(-1).isfinite() for value in swept.params.values()]
+    lost = ~torch.stack(weights).all(dim=0)
+    first = bad.int().argmax(dim=0)
+    return [int(step) if any_ else len(bad) - 1 if gone else None for step, any_, gone in zip(first, bad.any(dim=0), lost, strict=True)]
+
+
+def _without_nan(content: Any) -> Any:
+    """JSON has no number for what is not finite."""
+    return tree_map(lambda x: None if isinstance(x, float) and not math.isfinite(x) else x, content)

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from scipy.stats import qmc
 
+from experiments.extras import needed
 from experiments.spec import nearest
 
 __all__ = ["METHODS", "points"]
@@ -64,10 +65,7 @@ def _grid(space: Space, count: int) -> list[dict[str, float]]:
 
 def _optuna(space: Space, count: int, told: Told) -> list[dict[str, float]]:
     """A seeded sampler that has seen everything told so far proposes the same points each time it is asked."""
-    try:
-        import optuna
-    except ModuleNotFoundError as error:
-        raise ValueError("the search method optuna needs Optuna: pip install -e '.[tune]'") from error
+    optuna = needed("optuna", "the search method optuna")
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     sampler = optuna.samplers.TPESampler(seed=len(told), n_startup_trials=4)
     study = optuna.create_study(direction="maximize", sampler=sampler)

@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
-import ast
 import functools
-import hashlib
 import importlib
 import inspect
 import json
 import math
 import re
-import textwrap
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from typing import Any
 
+from experiments.sources import digest, source_digest
 from experiments.typed import fits, hints_of
+from spherenorm.chain import Chain
+from spherenorm.geometry import Sphere
 from spherenorm.registry import Recipe, build, defaults, find_recipe
 from spherenorm.rule import Rule
 
-__all__ = ["SCHEDULES", "RecipeError", "Spec", "load_recipe", "locate", "nearest", "one_line", "source_digest"]
+__all__ = ["EUCLIDEAN_REST", "SCHEDULES", "RecipeError", "Spec", "load_recipe", "locate", "nearest", "one_line", "sphere_of"]
 
-FORMAT = 1
-"""Part of every hash; raise it when the runner changes what a run computes, and every run is computed anew."""
+FORMAT = 2
+"""Part of every hash; raise it when what runs the rules changes what a run computes, and every run is computed anew."""
+
+EUCLIDEAN_REST = {"recipe": "sgd", "lr": 0.01, "momentum": 0.9, "nesterov": True}
+"""Cho and Lee's choice for what is not on the sphere: biases, gains and the last layer."""
 
 SCHEDULES: dict[str, Callable[[float], float]] = {
     "constant": lambda progress: 1.0,
@@ -105,6 +109,9 @@ class Spec:
         for name, value in self.hyper_parameters.items():
             if not all(fits(single, hints[name]) for single in (value if name in points else [value])):
                 raise ValueError(f"{name}={json.dumps(value)} is no value for recipe {self.recipe!r}; one is {_shown(known[name])}")
+        if len({len(values) for values in points.values()}) > 1 or [] in points.values():
+            counts = ", ".join(f"{name} has {len(values)}" for name, values in points.items())
+            raise ValueError(f"the points of a sweep need one value of each swept hyper-parameter of {self.recipe!r}: {counts}")
         first = {name: value[0] if name in points else value for name, value in self.hyper_parameters.items()}
         try:
             return build(function, first)
@@ -112,19 +119,26 @@ class Spec:
             given = ", ".join(f"{name}={json.dumps(value)}" for name, value in first.items())
             raise ValueError(f"recipe {self.recipe!r} with {given or 'its defaults'}: {one_line(error)}") from error
 
+    def euclidean(self, rule: Rule) -> Mapping[str, Any] | None:
+        """Recipe and hyper-parameters of the weights that a rule on the sphere is not for; None for any other rule."""
+        return (self.rest or EUCLIDEAN_REST) if sphere_of(rule) else None
+
     def fingerprints(self) -> dict[str, Any]:
         """What the fields do not say: the sources behind the names, and the data."""
         from experiments.task import find_task
 
         task = find_task(self.task, self.options)
-        rule = self.rule()
+        rules, recipes = [self.rule()], [self.recipe]
+        if rest := self.euclidean(rules[0]):
+            recipes.append(rest["recipe"])
+            rules.append(build(load_recipe(rest["recipe"]), {name: value for name, value in rest.items() if name != "recipe"}))
+        parts = [part for name in recipes for part in _recipe_parts(name)]
         return {
             "format": FORMAT,
-            "recipe_source": source_digest(load_recipe(self.recipe)),
-            # The rule as built shows helper functions' doing, too: its repr is the whole composition with all its numbers.
-            "rule": re.sub(r" at 0x[0-9a-f]+", "", repr(rule)),
-            "rule_source": _digest(sorted({source_digest(cls) for cls in _rule_classes(rule)})),
-            "task_source": source_digest(inspect.getmodule(type(task))),
+            "recipe_source": source_digest(*parts, *_parts(rules)),
+            # As built, at the first point of a sweep: the repr is the whole composition with all its numbers.
+            "rule": re.sub(r" at 0x[0-9a-f]+", "", repr(rules[0])),
+            "task_source": source_digest(*_parts(task)),
             "data": _data_fingerprint(task),
         }
 
@@ -137,28 +151,17 @@ class Spec:
     def id(self) -> str:
         """The name of the run's folder: task, recipe, and 16 hexadecimal digits of the configuration's SHA-256."""
         readable = re.sub(r"[^\w-]+", "_", f"{self.task}-{self.recipe}")
-        return f"{readable}-{_digest(self.config)[:16]}"
-
-
-@functools.lru_cache(maxsize=1024)
-def source_digest(thing: Any) -> str:
-    """The SHA-256 of the source of a function, class or module without comments and docstrings, which decide nothing."""
-    try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(thing)))
-    except (OSError, TypeError) as error:
-        name = getattr(thing, "__name__", repr(thing))
-        raise ValueError(f"the source of {name} cannot be read, so its runs could not be told apart; put it in a file") from error
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            first = node.body[0] if node.body else None
-            if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
-                node.body = node.body[1:] or [ast.Pass()]
-    return _digest(ast.dump(tree))
+        return f"{readable}-{digest(self.config)[:16]}"
 
 
 @functools.lru_cache(maxsize=64)
 def _data_fingerprint(task: Any) -> str:
     return task.fingerprint()  # type: ignore[no-any-return]
+
+
+def sphere_of(rule: Rule) -> Sphere | None:
+    """The sphere that a rule keeps weights on."""
+    return rule.geometry if isinstance(rule, Chain) and isinstance(rule.geometry, Sphere) else None
 
 
 class RecipeError(ValueError):
@@ -206,14 +209,17 @@ def locate(what: str, name: str) -> Any:
     return getattr(module, attribute)
 
 
-def _rule_classes(rule: Any) -> set[type]:
-    """The classes of a rule and of everything it is composed of."""
-    if isinstance(rule, tuple | list):
-        return set().union(*map(_rule_classes, rule))
-    if not is_dataclass(rule) or isinstance(rule, type):
-        return set()
-    return {type(rule)}.union(*(_rule_classes(getattr(rule, f.name)) for f in fields(rule)))
+def _recipe_parts(name: str) -> list[Any]:
+    """A recipe, and the module that it is asked of, which may have it from another one."""
+    module, colon, _ = name.partition(":")
+    return [load_recipe(name), *([sys.modules[module]] if colon else [])]
 
 
-def _digest(content: Any) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+def _parts(whole: Any) -> list[Any]:
+    """The classes of a rule, or of a task, and of everything that it is composed of, and the functions among its parts."""
+    if isinstance(whole, tuple | list):
+        return [found for part in whole for found in _parts(part)]
+    if inspect.isfunction(whole):
+        return [whole]
+    inner = [getattr(whole, f.name) for f in fields(whole)] if is_dataclass(whole) else []
+    return [*([type(whole)] if isinstance(whole, Rule) or is_dataclass(whole) else []), *_parts(inner)]

@@ -10,19 +10,20 @@ from __future__ import annotations
 import importlib
 import inspect
 import json
+import math
 import pkgutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, ClassVar
 
 from experiments.claims import Claim
-from experiments.plots import Picture
-from experiments.results import Results, Trial
+from experiments.plots import Picture, curves
+from experiments.results import Key, Results, Trial, place, standing_in
 from experiments.spec import Spec, load_recipe, locate, nearest
 from experiments.task import Budget, Task, find_task
 from spherenorm.registry import defaults
 
-__all__ = ["TIERS", "Plan", "Study", "Table", "find_study", "study_classes"]
+__all__ = ["TIERS", "Plan", "Study", "StudyError", "Table", "cell", "find_study", "study_classes"]
 
 TIERS = ("smoke", "small", "full")
 
@@ -71,18 +72,24 @@ class Plan:
 
         return cls(**{**content, "seeds": as_tuple(content["seeds"]), "optimizers": as_tuple(content["optimizers"])})
 
-    def apply(self, trials: Sequence[Trial], own: Sequence[str] = ()) -> list[Trial]:
+    def apply(self, trials: Sequence[Trial], own: Sequence[str] = (), first: Sequence[Trial] | None = None) -> list[Trial]:
         """The study's trials as this plan wants them: its optimizers, device and settings.
 
         Args:
             own: settings that the study takes itself.
+            first: the trials of its first round, if these are of a later one.
 
         Raises:
             ValueError: a setting that no trial knows, or a wrong value.
         """
-        chosen = list(trials) if self.optimizers is None else _with_optimizers(trials, self.optimizers)
+        first = trials if first is None else first
+        chosen = list(trials) if self.optimizers is None else _with_optimizers(trials, self.optimizers, first)
+        early = {trial.arm for trial in first}
         used: set[str] = set()
-        result = [Trial(trial.arm, self._set(replace(trial.spec, device=self.device), used)) for trial in chosen]
+        result = []
+        for trial in chosen:
+            later = (place(trial) or trial.arm) not in early
+            result.append(Trial(trial.arm, self._set(replace(trial.spec, device=self.device), used, later)))
         result = _without_repetitions(result)
         for name in self.settings:
             if chosen and name not in used and name not in own:
@@ -90,7 +97,8 @@ class Plan:
                 raise ValueError(f"no run has a setting {name!r}; {nearest(name, sorted(known))}")
         return result
 
-    def _set(self, spec: Spec, used: set[str]) -> Spec:
+    def _set(self, spec: Spec, used: set[str], later: bool) -> Spec:
+        """The spec with the settings that it knows, which `used` collects; a later round has chosen among several values."""
         hyper_parameters, options, direct = dict(spec.hyper_parameters), dict(spec.options), {}
         for name, value in self.settings.items():
             if name in _SETTABLE:
@@ -98,11 +106,22 @@ class Plan:
             elif name in _options(spec):
                 options[name] = value
             elif name in defaults(load_recipe(spec.recipe)):
-                hyper_parameters[name] = value
+                chosen = later and isinstance(value, list) and set(spec.points.get(name, [None])) <= set(value)
+                hyper_parameters |= {} if chosen else _on_grid(spec.points, name, value)
             else:
                 continue
             used.add(name)
         return replace(spec, hyper_parameters=hyper_parameters, options=options, **direct)
+
+
+def _on_grid(points: Mapping[str, list[float]], name: str, value: Any) -> dict[str, Any]:
+    """A hyper-parameter's value beside the swept ones: one number for a swept one holds at each point, and points that are then
+    alike are one."""
+    if name not in points or isinstance(value, list):
+        return {name: value}
+    fixed = {**points, name: [value] * len(points[name])}
+    rows = dict.fromkeys(zip(*fixed.values(), strict=True))
+    return {swept: list(column) for swept, column in zip(fixed, zip(*rows, strict=True), strict=True)}
 
 
 _SETTABLE = ("epochs", "batch_size", "schedule")
@@ -112,36 +131,40 @@ def _options(spec: Spec) -> list[str]:
     return [f.name for f in fields(find_task(spec.task, spec.options))]  # type: ignore[arg-type]
 
 
-def _with_optimizers(trials: Sequence[Trial], wanted: Sequence[str]) -> list[Trial]:
+def _with_optimizers(trials: Sequence[Trial], wanted: Sequence[str], first: Sequence[Trial]) -> list[Trial]:
     """The trials of the wanted recipes. A recipe that the study lacks takes the place, and of the settings those it knows,
-    of the recipe with which it shares most hyper-parameters; its arms are called "<recipe> as <arm>"."""
+    of the recipe with which it shares most hyper-parameters; its arms are called "<recipe> as <arm>".
+
+    It takes places of the first round only: what a later one made of another's results, such as its best learning rate, is
+    no setting for this one. The study makes later rounds for it as for its own recipes.
+    """
     chosen = []
     for name in wanted:
         own = [trial for trial in trials if trial.spec.recipe == name]
-        mark = f"{name} as "
-        if all(trial.arm.startswith(mark) for trial in own):  # what a later stage made of stand-ins, or nothing
+        if all(place(trial) for trial in own):  # what a later round made of stand-ins, or nothing
             known = set(defaults(load_recipe(name)))
-            candidates = [trial for trial in trials if trial.spec.recipe != name and " as " not in trial.arm]
-            recipes = list(dict.fromkeys(trial.spec.recipe for trial in candidates))
+            recipes = list(dict.fromkeys(trial.spec.recipe for trial in first))
             kin = max(recipes, key=lambda recipe: len(known & set(defaults(load_recipe(recipe)))), default=None)
-            for trial in candidates:
-                if trial.spec.recipe == kin:
-                    kept = {key: value for key, value in trial.spec.hyper_parameters.items() if key in known}
-                    chosen.append(Trial(mark + trial.arm, replace(trial.spec, recipe=name, hyper_parameters=kept)))
+            chosen += [standing_in(trial, name) for trial in first if trial.spec.recipe == kin]
         chosen += own
     return chosen
 
 
 def _without_repetitions(trials: Sequence[Trial]) -> list[Trial]:
     """A recipe that lacks the hyper-parameter in which two arms differ stands in for both by the same runs: one arm is enough."""
-    kept: list[Trial] = []
-    standing_in: list[Spec] = []
+    arms: dict[str, list[Spec]] = {}
     for trial in trials:
-        if trial.arm.startswith(f"{trial.spec.recipe} as "):
-            if trial.spec in standing_in:
-                continue
-            standing_in.append(trial.spec)
-        kept.append(trial)
+        if place(trial) and trial.spec not in arms.setdefault(trial.arm, []):
+            arms[trial.arm].append(trial.spec)
+    runs = list(arms.values())
+    left = {arm: list(specs) for number, (arm, specs) in enumerate(arms.items()) if specs not in runs[:number]}
+    kept = []
+    for trial in trials:
+        if place(trial) is None:
+            kept.append(trial)
+        elif trial.spec in left.get(trial.arm, ()):
+            left[trial.arm].remove(trial.spec)  # once: a later round may ask for it again
+            kept.append(trial)
     return kept
 
 
@@ -161,6 +184,15 @@ class Table:
     note: str = ""
 
 
+def cell(value: float, form: str) -> str:
+    """A number in a table; a dash where there is none."""
+    return "–" if math.isnan(value) else format(value, form)
+
+
+class StudyError(ValueError):
+    """A study raised something that no command line can be blamed for."""
+
+
 class Study:
     """One table or figure. The class docstring's first line is its title; the rest says what is done and why."""
 
@@ -170,6 +202,8 @@ class Study:
     """What `--set` may set of the study itself; it reads them from `plan.settings`."""
     seeds: ClassVar[Mapping[str, int]] = {"smoke": 1, "small": 3, "full": 10}
     """How many seeds each tier takes."""
+    compared: ClassVar[Mapping[str, Key]] = {"last norm": "norm_last", "path on sphere": "total_effective_step", "score": "test"}
+    """What is shown of recipes that stand in for the study's own; nothing where `tables` has a row for every arm anyway."""
 
     def trials(self, plan: Plan, results: Results) -> list[Trial]:
         """What to run, given what is known; the same trials, and possibly more, when more is known."""
@@ -183,6 +217,22 @@ class Study:
 
     def claims(self, results: Results) -> list[Claim]:
         raise NotImplementedError
+
+    def every_table(self, results: Results) -> list[Table]:
+        """The study's tables, and one for the recipes that stand in for its own."""
+        return [*self.tables(results), *_beside(results, self.compared)]
+
+    def every_picture(self, results: Results) -> list[Picture]:
+        """The study's pictures, and those of the recipes that stand in for its own."""
+        own = {item.arm: place(item) for item in results}
+        shown = results.where(lambda item: bool(own[item.arm]) or item.arm in own.values())
+        pictures = [
+            curves(shown, "norm", "norm ‖w‖", "The norm of the scale-invariant channels: recipes that stand in, and those in whose place."),
+            curves(shown, "effective_step", "effective step ‖Δŵ‖", "The effective step sizes of the same runs.", log_y=True, smooth=18),
+            curves(shown, "loss", "loss", "The training loss of the same runs.", smooth=18),
+        ]
+        chosen = pictures if self.compared and any(own.values()) else []
+        return [*self.pictures(results), *(picture for picture in chosen if picture.figure.data)]
 
     @classmethod
     def title(cls) -> str:
@@ -207,6 +257,24 @@ class Study:
     def metric(task: str) -> str:
         found = find_task(task)
         return found.metric if isinstance(found, Task) else "loss"
+
+
+def _beside(results: Results, compared: Mapping[str, Key]) -> list[Table]:
+    """Every arm that stands in for another, number by number beside it; without columns and rows that are empty."""
+    own = {item.arm: of for item in results if (of := place(item))}
+    columns: dict[str, list[float]] = {}
+    for heading, key in compared.items():
+        columns[heading] = [results.arm(arm).mean(key) for arm in own]
+        columns[f"{heading} there"] = [results.arm(of).mean(key) for of in own.values()]
+    columns = {heading: numbers for heading, numbers in columns.items() if not all(map(math.isnan, numbers))}
+    rows = []
+    for index, arm in enumerate(own):
+        diverged = len(results.arm(arm).diverged)
+        numbers = [cell(column[index], ".4g") for column in columns.values()]
+        if diverged or any(number != "–" for number in numbers):
+            rows.append((arm + (f" ({diverged} diverged)" if diverged else ""), *numbers))
+    note = "Means over seeds, beside those of the arm whose place and settings it takes."
+    return [Table("Recipes that stand in for the study's own", ("arm", *columns), rows, note)] if rows else []
 
 
 def study_classes() -> dict[str, type[Study]]:

@@ -10,11 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from experiments.probes import PROBES, StepView
-from experiments.spec import SCHEDULES, Spec
+from experiments.spec import SCHEDULES, Spec, sphere_of
 from experiments.store import RunFolder
 from experiments.task import Split, Task, generator, stream
-from spherenorm import Sphere, metrics
-from spherenorm.chain import Chain
+from spherenorm import metrics
 from spherenorm.invariance import audit
 from spherenorm.optim import RecipeOptimizer, torch_optimizer
 from spherenorm.registry import find_recipe, reference
@@ -78,6 +77,10 @@ class Training:
                 record |= PROBES[probe](view)
         return record
 
+    def survived(self) -> bool:
+        """Whether the norms of the weights are finite, of which no loss tells after the last step."""
+        return all(bool(torch.linalg.vector_norm(weight.detach()).isfinite()) for weight in self.model.parameters())
+
     def score(self, split: Split) -> float:
         self.model.eval()
         with torch.no_grad():
@@ -106,18 +109,22 @@ def train(spec: Spec, task: Task, folder: RunFolder, checkpoint_seconds: float) 
 
     while done < training.steps and diverged_at is None:
         record = training.step(done)
-        if record is None:
+        if record is not None and (done + 1) % training.steps_per_epoch == 0:
+            record["validation"] = training.score(training.data.validation)
+        if record is None or not _finite(record) or (done + 1 == training.steps and not training.survived()):
             diverged_at = done
             break
         done += 1
-        if done % training.steps_per_epoch == 0:
-            record["validation"] = training.score(training.data.validation)
         pending.append(record)
         if time.monotonic() - last_checkpoint >= checkpoint_seconds:
             checkpoint()
             last_checkpoint = time.monotonic()
     checkpoint()
     folder.finish(_summary(training, folder, start_norm, diverged_at), ["metrics.jsonl"])
+
+
+def _finite(record: dict[str, Any]) -> bool:
+    return all(math.isfinite(value) for value in record.values() if isinstance(value, float))
 
 
 def _resume(training: Training, folder: RunFolder) -> tuple[int, int | None]:
@@ -163,24 +170,19 @@ def _invariant_share(model: nn.Module, views: dict[str, str | None]) -> float:
     return sum(sizes[name] for name, view in views.items() if view is not None) / sum(sizes.values())
 
 
-EUCLIDEAN_REST = {"recipe": "sgd", "lr": 0.01, "momentum": 0.9, "nesterov": True}
-"""Cho and Lee's choice for what is not on the sphere: biases, gains and the last layer."""
-
-
 def _optimizer(spec: Spec, model: nn.Module, on_sphere: list[Tensor]) -> RecipeOptimizer:
     """One group for most recipes; two for one on the sphere, whose weights then start with norm 1 (see `Spec.rest`)."""
     recipe, rule = find_recipe(spec.recipe), spec.rule()
     cls = torch_optimizer(recipe)
-    if not (isinstance(rule, Chain) and isinstance(rule.geometry, Sphere)):
+    sphere, euclidean = sphere_of(rule), spec.euclidean(rule)
+    if sphere is None or euclidean is None:
         return cls(model.parameters(), **spec.hyper_parameters)
     with torch.no_grad():
         for weight in on_sphere:
-            weight.copy_(rule.geometry.normalize(weight))
+            weight.copy_(sphere.normalize(weight))
     chosen = {id(weight) for weight in on_sphere}
     rest = [parameter for parameter in model.parameters() if id(parameter) not in chosen]
-    return cls(
-        [{"params": on_sphere, "recipe": reference(recipe), **spec.hyper_parameters}, {"params": rest, **(spec.rest or EUCLIDEAN_REST)}]
-    )
+    return cls([{"params": on_sphere, "recipe": reference(recipe), **spec.hyper_parameters}, {"params": rest, **euclidean}])
 
 
 def _grad(weight: Tensor) -> Tensor:

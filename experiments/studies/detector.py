@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import plotly.graph_objects as go
 
 from experiments.claims import Claim, paired, performance, sample
 from experiments.detection import accumulated, read, single_step
 from experiments.plots import Picture, base, short
 from experiments.results import Results, Trial
-from experiments.studies.c1 import COLORS, NETWORKS, watched
+from experiments.studies.c1 import COLORS, COMPARED, NETWORKS, watched
 from experiments.study import Plan, Study, Table
 from spherenorm import rules as r
 from spherenorm.chain import Chain, chain
@@ -51,6 +52,7 @@ class Detector(Study):
     """
 
     name = "detector"
+    compared = COMPARED
 
     def trials(self, plan: Plan, results: Results) -> list[Trial]:
         trials = watched(self, plan)
@@ -63,26 +65,20 @@ class Detector(Study):
         rows = []
         for network in NETWORKS:
             runs = results.arm(f"watched: {network}")
-            for memory in MEMORIES:
+            for memory in MEMORIES if runs else ():
                 label = "single step" if memory == 0 else f"accumulating, memory {memory}"
                 rates = (_mean(_errors(runs, memory, invariant, late)) for invariant in (False, True) for late in (False, True))
                 rows.append((network, label, *rates))
         columns = ("network", "test", "false positives", f"after {BURN_IN} steps", "missed", f"after {BURN_IN} steps")
-        return [Table(f"Percent of weights and steps in error, δ = {DELTA}", columns, rows)]
+        return [Table(f"Percent of weights and steps in error, δ = {DELTA}", columns, rows)] if rows else []
 
     def pictures(self, results: Results) -> list[Picture]:
-        figure = base("step", "share of scale-variant weights taken for invariant")
-        for network in NETWORKS:
-            variant = [s for item in results.arm(f"watched: {network}").finished for s in read(item) if s.view is None]
-            if not variant:
-                continue
-            for memory, dash in ((0.0, "dot"), (CHOSEN, "solid")):
-                wrong = np.mean([accumulated(s, DELTA, memory) for s in variant], axis=0)
-                blocks = [(i, wrong[i : i + 10].mean()) for i in range(0, len(wrong), 10)]
-                name = f"{network}, {'single step' if memory == 0 else 'accumulating'}"
-                line = {"color": COLORS[network], "dash": dash}
-                figure.add_scatter(x=[i + 5 for i, _ in blocks], y=short(rate for _, rate in blocks), name=name, line=line)
-        return [Picture(figure, "False positives over training, means over ten steps: the single-step test (dotted) keeps erring.")]
+        means = "means over ten steps: single step dotted, accumulating solid"
+        pictures = [
+            Picture(_over_time(results, False, "scale-variant weights taken for invariant"), f"False positives over training, {means}."),
+            Picture(_over_time(results, True, "scale-invariant weights not found"), f"Missed detections over training, {means}."),
+        ]
+        return [picture for picture in pictures if picture.figure.data]
 
     def claims(self, results: Results) -> list[Claim]:
         watched_transformer = results.arm("watched: transformer")
@@ -98,6 +94,20 @@ class Detector(Study):
         scores = (results.arm(arm).values("test") for arm in ("AdamP, accumulating", "AdamP"))
         claims.append(performance("AdamP scores higher with the accumulating test (transformer)", *scores, source="ours", unit="pp"))
         return claims
+
+
+def _over_time(results: Results, invariant: bool, what: str) -> go.Figure:
+    """The share of the weights of one kind that either test gets wrong, against steps."""
+    figure = base("step", f"share of {what}")
+    for network in NETWORKS:
+        chosen = [s for item in results.arm(f"watched: {network}").finished for s in read(item) if (s.view is not None) == invariant]
+        for memory, dash in ((0.0, "dot"), (CHOSEN, "solid")) if chosen else ():
+            wrong = np.mean([accumulated(s, DELTA, memory) != invariant for s in chosen], axis=0)
+            blocks = [(i, wrong[i : i + 10].mean()) for i in range(0, len(wrong), 10)]
+            name = f"{network}, {'single step' if memory == 0 else 'accumulating'}"
+            line = {"color": COLORS[network], "dash": dash}
+            figure.add_scatter(x=[i + 5 for i, _ in blocks], y=short(rate for _, rate in blocks), name=name, line=line)
+    return figure
 
 
 def _errors(runs: Results, memory: float, invariant: bool, late: bool) -> dict[int, float]:

@@ -45,6 +45,7 @@ class F1(Study):
     """
 
     name = "f1"
+    compared = {}  # noqa: RUF012  (every arm has a row)
 
     def trials(self, plan: Plan, results: Results) -> list[Trial]:
         return [trial(arm, self.budget(plan, "cosine").epochs) for arm in ARMS]
@@ -52,6 +53,9 @@ class F1(Study):
     def tables(self, results: Results) -> list[Table]:
         rows = []
         for item in results:
+            if item.diverged:
+                rows.append((item.arm, f"diverged at step {item.summary['diverged_at']}", *[""] * 4))
+                continue
             steps = [item.summary[f"steps_to_{level}"][0] for level in ("0.1", "0.01", "0.001")]
             paper = PAPER_MAX_NORM.get(item.arm)
             shown = (f"{item.summary['max_norm'][0]:.2f}", f"{paper:.2f}" if paper else "")
@@ -60,6 +64,7 @@ class F1(Study):
         return [Table("Norm and speed", columns, rows, "The gap is 1 - cos(w, w*); a number of steps is that after which it stays below.")]
 
     def pictures(self, results: Results) -> list[Picture]:
+        results = results.finished
         if not results:
             return []
         colors = {item.arm: _color(item) for item in results}
@@ -75,7 +80,7 @@ class F1(Study):
 
     def claims(self, results: Results) -> list[Claim]:
         def number(arm: str, key: str) -> Any:
-            items = results.arm(arm).items
+            items = results.arm(arm).finished.items
             return items[0].summary[key][0] if items else None
 
         claims = []
@@ -86,8 +91,9 @@ class F1(Study):
                 missing(text, "Appendix B") if norm is None else close(text, norm, paper, 0.03, source="Appendix B", detail=detail)
             )
         steps = {arm: number(arm, "steps_to_0.001") for arm in ARMS}
-        if all(arm in results.arms for arm in ARMS):
-            shown = ", ".join(f"{arm} {value}" for arm, value in steps.items()) + " steps to a gap of 0.001"
+        if all(arm in results.finished.arms for arm in ARMS):
+            words = (f"{arm} {'not reached' if value is None else value}" for arm, value in steps.items())
+            shown = ", ".join(words) + " (steps to a gap of 0.001)"
             reached = {arm: np.inf if value is None else value for arm, value in steps.items()}
             text = "The projected method converges fastest among those compared"
             best = min(reached, key=lambda arm: reached[arm])

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from experiments.claims import Claim, close, holds
-from experiments.plots import DASHES, Picture, color_of, lines, short
+from experiments.plots import DASHES, Picture, color_of, crosses, lines, short
 from experiments.results import Result, Results, Trial
 from experiments.spec import Spec
 from experiments.study import Plan, Study, Table
@@ -55,6 +56,7 @@ class F3(Study):
     """
 
     name = "f3"
+    compared = {}  # noqa: RUF012  (every arm has a row)
 
     def trials(self, plan: Plan, results: Results) -> list[Trial]:
         steps, count = self.budget(plan, "rosenbrock").epochs, RATES[plan.tier]
@@ -85,31 +87,26 @@ class F3(Study):
             norms = (f"{item.summary['max_norm'][0]:.2f}", f"{paper:.2f}" if paper else "", f"{item.summary['last_norm'][0]:.2f}")
             rows.append((item.arm, f"{found['lr']:.3g}", decay, *norms, f"{item.summary['final_gap'][0]:.2g}", *steps))
         columns = ("arm", "best lr", "best wd", "max norm", "paper max norm", "last norm", "final gap", "steps to 10", "to 1", "to 0.1")
-        return [
-            Table("The best of each search", columns, rows, "Steps after which the gap stays below; – where it does not within the budget.")
-        ]
+        failed = [f"{item.arm} ({sum(item.points_diverged)})" for item in results if any(item.points_diverged)]
+        note = "Steps after which the gap stays below; – where it does not within the budget."
+        note += f" Points that diverged: {', '.join(failed)}." if failed else ""
+        return [Table("The best of each search", columns, rows, note)]
 
     def pictures(self, results: Results) -> list[Picture]:
         items = list(_descents(results))
         if not items:
-            return []
+            return [_searched(results, {})] if results else []
         colors = {item.arm: color_of(item.spec.recipe) for item in items}
         dashes = {item.arm: _dash(item.arm) for item in items}
         keep = np.unique(np.geomspace(1, len(items[0].arrays["norm"]) - 1, 120).astype(int))
         norms = {item.arm: (keep, item.arrays["norm"][keep, 0]) for item in items}
         gaps = {item.arm: (keep, np.maximum(item.arrays["gap"][keep, 0], 1e-9)) for item in items}
         log: dict[str, Any] = {"log_x": True, "log_y": True, "dashes": dashes}
-        searched = {}
-        for item in results:
-            arm = item.arm.removesuffix(": search")
-            if item.arm != arm and not ARMS[arm if arm in ARMS else "GDM"].decays:
-                pairs = [(lr, gap) for lr, gap in zip(item.spec.points["lr"], item.summary["final_gap"], strict=True) if gap is not None]
-                searched[arm] = ([lr for lr, _ in pairs], [max(gap, 1e-9) for _, gap in pairs])
         return [
             _sphere(items),
             lines(norms, "step", "norm ‖w‖", "Norm against steps. With weight decay it surges first, and collapses later.", colors, **log),
             lines(gaps, "step", "gap", "Distance to the optimum, each optimizer at its best learning rate.", colors, **log),
-            lines(searched, "learning rate", "final gap", "The search: final gap against the learning rate.", colors, **log),
+            _searched(results, dashes),
         ]
 
     def claims(self, results: Results) -> list[Claim]:
@@ -161,6 +158,26 @@ def _peaks(results: Results, best: Result) -> str:
     peaks = {decay: norm for rate, decay, norm in rows if rate == lr and norm is not None}
     shown = ", ".join(f"{norm:.2f} (wd {decay:.2g})" for decay, norm in list(peaks.items())[::3])
     return f"the paper does not give its weight decay; at this learning rate the peak is {shown}"
+
+
+def _searched(results: Results, dashes: Mapping[str, str]) -> Picture:
+    """The searches over learning rates alone; points that diverged are crosses on top."""
+    series, colors = {}, {}
+    failed: list[tuple[float, str, int, str]] = []
+    for item in results:
+        arm = item.arm.removesuffix(": search")
+        if item.arm == arm or "weight_decay" in item.spec.points:
+            continue
+        colors[arm] = color_of(item.spec.recipe)
+        points = list(zip(item.spec.points["lr"], item.summary["final_gap"], item.summary["points_diverged_at"], strict=True))
+        known = [(lr, max(gap, 1e-9)) for lr, gap, _ in points if gap is not None]
+        series[arm] = ([lr for lr, _ in known], [gap for _, gap in known])
+        last = item.summary["steps"] - 1
+        failed += [(lr, arm, last if step is None else step, colors[arm]) for lr, gap, step in points if gap is None]
+    caption = "The search: final gap against the learning rate; crosses on top diverged."
+    picture = lines(series, "learning rate", "final gap", caption, colors, log_x=True, log_y=True, dashes=dashes)
+    crosses(picture.figure, failed)
+    return picture
 
 
 def _dash(arm: str) -> str:

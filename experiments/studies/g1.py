@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from experiments.claims import Claim, paired, performance
 from experiments.plots import Picture, best_of_k, sensitivity
-from experiments.results import Result, Results, Trial
+from experiments.results import Result, Results, Trial, place, standing_in
 from experiments.search import points
-from experiments.study import Plan, Study, Table
+from experiments.spec import EUCLIDEAN_REST
+from experiments.study import Plan, Study, Table, cell
 
 __all__ = ["G1"]
 
@@ -42,6 +42,9 @@ PAPER: dict[str, dict[tuple[float, float | None, float, float], str]] = {
 }
 """alpha, nu, learning rate of the Euclidean half, learning rate on the manifold; the paper's accuracy."""
 
+SEARCH, TUNED = "search: ", "tuned: "
+"""What the arms of the search are called, before the recipe."""
+
 MOMENTUM = {"momentum": 0.9, "nesterov": True}
 TRIALS = {"smoke": 2, "small": 8, "full": 32}
 SPACES: dict[str, tuple[dict[str, Any], dict[str, tuple[float, float]]]] = {
@@ -56,8 +59,8 @@ SPACES: dict[str, tuple[dict[str, Any], dict[str, tuple[float, float]]]] = {
 
 
 def euclidean(lr: float) -> dict[str, Any]:
-    """Cho and Lee's choice for what is not on the manifold, for SGDG and AdamG alike."""
-    return {"recipe": "sgd", "lr": lr, "momentum": 0.9, "nesterov": True}
+    """What is not on the manifold, for SGDG and AdamG alike, at this learning rate."""
+    return {**EUCLIDEAN_REST, "lr": lr}
 
 
 class G1(Study):
@@ -71,6 +74,7 @@ class G1(Study):
 
     name = "g1"
     settings = ("search",)
+    compared = {"score": lambda item: None if SEARCH in item.arm or TUNED in item.arm else item.summary["test"]}  # noqa: RUF012
     seeds = {"smoke": 1, "small": 3, "full": 10}  # noqa: RUF012
 
     def trials(self, plan: Plan, results: Results) -> list[Trial]:
@@ -79,15 +83,18 @@ class G1(Study):
             for (alpha, nu, lr_rest, lr), _ in rows.items():
                 setting: dict[str, Any] = {"lr": lr, "nu": nu, "alpha": alpha, **({"momentum": 0.9} if recipe == "sgdg" else {})}
                 trials += self.seeded(plan, _row(recipe, (alpha, nu, lr_rest, lr)), "digits", recipe, setting, rest=euclidean(lr_rest))
-        for recipe in SPACES:
-            trials += self._search(plan, recipe, results)
-            searched = results.arm(_searched(recipe))
+        # A recipe that stands in for one of these is searched by its own scores, and tuned, in as many trials.
+        own = {item.arm: item.spec.recipe for item in results if (of := place(item)) and of.startswith(SEARCH)}
+        for arm in (*(SEARCH + recipe for recipe in SPACES), *own):
+            searched = results.arm(arm)
+            asked = self._search(plan, arm.rpartition(SEARCH)[2], searched)
+            trials += [standing_in(trial, own[arm]) for trial in asked] if arm in own else asked
             if len(searched) >= TRIALS[plan.tier] and (best := _best(searched)) is not None:
-                template = self.seeded(plan, f"tuned: {recipe}", "digits", recipe, best.spec.hyper_parameters, rest=best.spec.rest)
-                trials += template
+                setting = {"hyper_parameters": best.spec.hyper_parameters, "rest": best.spec.rest}
+                trials += self.seeded(plan, arm.replace(SEARCH, TUNED), "digits", best.spec.recipe, **setting)
         return trials
 
-    def _search(self, plan: Plan, recipe: str, results: Results) -> list[Trial]:
+    def _search(self, plan: Plan, recipe: str, searched: Results) -> list[Trial]:
         """The search's trials so far, with the plan's first seed; one that learns proposes a quarter of them at a time."""
         fixed, space = SPACES[recipe]
         method, count = plan.settings.get("search", "halton"), TRIALS[plan.tier]
@@ -95,7 +102,7 @@ class G1(Study):
         if method != "optuna":
             found = points(space, count, method)
         else:
-            known = [({**item.spec.hyper_parameters, **_rest_of(item)}, _score(item)) for item in results.arm(_searched(recipe))]
+            known = [({**item.spec.hyper_parameters, **_rest_of(item)}, _score(item)) for item in searched]
             told = [({name: float(values[name]) for name in space}, score) for values, score in known]
             found = [dict(values) for values, _ in told]
             if len(found) < count:
@@ -103,7 +110,7 @@ class G1(Study):
         trials = []
         for point in found:
             rest = euclidean(point["rest"]) if "rest" in point else None
-            trials += self.seeded(first, _searched(recipe), "digits", recipe, {**fixed, "lr": point["lr"]}, rest=rest)
+            trials += self.seeded(first, SEARCH + recipe, "digits", recipe, {**fixed, "lr": point["lr"]}, rest=rest)
         return trials
 
     def tables(self, results: Results) -> list[Table]:
@@ -112,36 +119,38 @@ class G1(Study):
             shown = []
             for values, paper in rows.items():
                 runs = results.arm(_row(recipe, values))
+                if not runs:
+                    continue
                 alpha, nu, lr_rest, lr = values
-                accuracy = f"{runs.mean('test'):.2f}" + (f" ({len(runs.diverged)} diverged)" if runs.diverged else "")
+                accuracy = cell(runs.mean("test"), ".2f") + (f" ({len(runs.diverged)} diverged)" if runs.diverged else "")
                 shown.append((f"{alpha:g}", "none" if nu is None else f"{nu:g}", f"{lr_rest:g}", f"{lr:g}", accuracy, paper))
             columns = ("α", "ν", "lr Euclidean", "lr Grassmann", "accuracy", "paper accuracy")
-            tables.append(Table(f"{recipe.upper()} at the paper's values", columns, shown))
+            if shown:
+                tables.append(Table(f"{recipe.upper()} at the paper's values", columns, shown))
         rows_ = []
-        for recipe in SPACES:
-            tuned, tried = results.arm(f"tuned: {recipe}"), results.arm(_searched(recipe))
-            if tuned:
+        for arm in results.arms:
+            if TUNED in arm:
+                tuned, tried = results.arm(arm), results.arm(arm.replace(TUNED, SEARCH))
                 spec = tuned.items[0].spec
                 rest = f"{spec.rest['lr']:.3g}" if spec.rest else ""
                 failed = str(len(tried.diverged)) if tried.diverged else ""
-                numbers = (f"{tuned.mean('validation'):.2f}", f"{tuned.mean('test'):.2f}")
-                rows_.append((recipe, f"{spec.hyper_parameters['lr']:.3g}", rest, str(len(tried)), failed, *numbers))
+                numbers = (cell(tuned.mean("validation"), ".2f"), cell(tuned.mean("test"), ".2f"))
+                rows_.append((arm.replace(TUNED, ""), f"{spec.hyper_parameters['lr']:.3g}", rest, str(len(tried)), failed, *numbers))
         heads = ("optimizer", "best lr", "best lr Euclidean", "trials", "diverged", "validation", "test")
-        return [*tables, Table("Tuned with equal trials", heads, rows_, "Means over seeds.")]
+        return [*tables, *([Table("Tuned with equal trials", heads, rows_, "Means over seeds.")] if rows_ else [])]
 
     def pictures(self, results: Results) -> list[Picture]:
-        searched = results.where(lambda item: item.arm.startswith("search:"))
-        scores = {}
-        for recipe in SPACES:
-            values = [_score(item) for item in results.arm(_searched(recipe))]
-            if values:
-                scores[recipe] = [0.0 if np.isinf(value) else value for value in values]
-        return [
+        searched = results.where(lambda item: SEARCH in item.arm)
+        scores: dict[str, list[float]] = {}
+        for item in searched:
+            scores.setdefault(item.spec.recipe, []).append(0.0 if item.diverged else _score(item))
+        pictures = [
             sensitivity(
                 searched, "lr", "validation accuracy (%)", "The search: accuracy against the learning rate; crosses on top diverged."
             ),
             best_of_k(scores, "validation accuracy (%)", "Expected best of k trials: what tuning with a budget of k would have found."),
         ]
+        return [picture for picture in pictures if picture.figure.data]
 
     def claims(self, results: Results) -> list[Claim]:
         source, claims = "Table G.1", []
@@ -158,7 +167,7 @@ class G1(Study):
             text = f"adamg collapses at small learning rates ({label}): at least 5 pp below its best row"
             claims.append(paired(text, good, bad, ">", bound=5.0, source=source, paper="69.45 against 59.36 and 55.9", unit="pp"))
         for ours, theirs, paper in (("sgdp", "sgdg", "70.70 against 70.39"), ("adamp", "adamg", "70.82 against 69.45")):
-            scores = (results.arm(f"tuned: {recipe}").values("test") for recipe in (ours, theirs))
+            scores = (results.arm(TUNED + recipe).values("test") for recipe in (ours, theirs))
             claims.append(performance(f"Tuned {ours} scores higher than tuned {theirs}", *scores, source=source, paper=paper, unit="pp"))
         return claims
 
@@ -168,17 +177,13 @@ def _row(recipe: str, values: tuple[float, float | None, float, float]) -> str:
     return f"{recipe} α={alpha:g} ν={nu} lr={lr_rest:g}/{lr:g}"
 
 
-def _searched(recipe: str) -> str:
-    return f"search: {recipe}"
-
-
 def _rest_of(item: Result) -> Mapping[str, float]:
     return {"rest": item.spec.rest["lr"]} if item.spec.rest else {}
 
 
 def _score(item: Result) -> float:
     """On the validation set; a diverged trial is worse than any."""
-    return -np.inf if item.diverged else float(item.summary["validation"])
+    return -math.inf if item.diverged else float(item.summary["validation"])
 
 
 def _best(runs: Results) -> Result | None:

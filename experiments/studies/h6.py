@@ -7,7 +7,7 @@ from itertools import pairwise
 from experiments.claims import Claim, paired, performance, sample
 from experiments.plots import Picture, curves
 from experiments.results import Results, Trial
-from experiments.study import Plan, Study, Table
+from experiments.study import Plan, Study, Table, cell
 
 __all__ = ["H6"]
 
@@ -43,14 +43,17 @@ class H6(Study):
         rows = []
         for beta in MOMENTA:
             sgd, sgdp = (results.arm(f"{label} β={beta}") for label in ("SGD", "SGDP"))
+            if not (sgd or sgdp):
+                continue
             numbers = (sgd.mean("norm_last"), sgdp.mean("norm_last"), sgdp.mean("norm_last") - sgd.mean("norm_last"))
             paper = PAPER[beta]
             theirs = (paper[0], paper[2], f"{float(paper[2]) - float(paper[0]):.2f}")
-            scores = (f"{sgd.mean('test'):.2f}", f"{sgdp.mean('test'):.2f}", paper[1], paper[3])
-            rows.append((f"{beta:g}", *(f"{x:.3f}" for x in numbers), *theirs, *scores))
+            scores = (cell(sgd.mean("test"), ".2f"), cell(sgdp.mean("test"), ".2f"), paper[1], paper[3])
+            rows.append((f"{beta:g}", *(cell(x, ".3f") for x in numbers), *theirs, *scores))
         norms = ("norm SGD", "SGDP", "difference", "paper norm SGD", "paper SGDP", "paper difference")
         columns = ("momentum", *norms, "accuracy SGD", "SGDP", "paper SGD", "paper SGDP")
-        return [Table("Last norm and accuracy", columns, rows, "Means over seeds; no weight decay. Norms are means over channels.")]
+        note = "Means over seeds; no weight decay. Norms are means over channels."
+        return [Table("Last norm and accuracy", columns, rows, note)] if rows else []
 
     def pictures(self, results: Results) -> list[Picture]:
         pictures = []

@@ -46,6 +46,7 @@ class T1(Study):
     name = "t1"
     aliases = ("norm-growth",)
     seeds = {"smoke": 1, "small": 5, "full": 10}  # noqa: RUF012
+    compared = {}  # noqa: RUF012  (every arm has a row)
 
     def trials(self, plan: Plan, results: Results) -> list[Trial]:
         arms: list[tuple[str, str, str, dict[str, Any]]] = []

@@ -9,8 +9,8 @@ import numpy as np
 
 from experiments.claims import Claim, paired, performance
 from experiments.plots import Picture, band, base, color_of, profile
-from experiments.results import Results, Trial
-from experiments.study import Plan, Study, Table
+from experiments.results import AS, Results, Trial, place
+from experiments.study import Plan, Study, Table, cell
 
 __all__ = ["T2"]
 
@@ -49,19 +49,24 @@ class T2(Study):
         ]
 
     def tables(self, results: Results) -> list[Table]:
-        accuracy, norms = [], []
+        labels, accuracy, norms = _labels(results), [], []
         for network, (theirs, _, paper) in NETWORKS.items():
-            runs = [results.arm(f"{network}: {label}") for label in OPTIMIZERS]
+            runs = [results.arm(_arm(network, label)) for label in labels]
+            if not any(runs):
+                continue
             accuracy.append((network, *(_spread(run) for run in runs), *paper))
-            share = runs[0].mean("invariant_share")
-            shown = (f"{run.mean('norm_last') / run.mean('norm_start'):.2f}" for run in runs)
+            share = next(run for run in runs if run).mean("invariant_share")
+            shown = (cell(run.mean("norm_last") / run.mean("norm_start"), ".2f") for run in runs)
             norms.append((f"{network} (for {theirs})", f"{100 * share:.1f} %", *shown))
-        columns = ("network", *OPTIMIZERS, *(f"paper {label}" for label in OPTIMIZERS))
+        if not accuracy:
+            return []
+        columns = ("network", *labels, *(f"paper {label}" for label in OPTIMIZERS))
         note = "Test accuracy, mean ± standard deviation over seeds; the paper's columns are ImageNet top-1."
-        grown = ("network", "scale-invariant", *OPTIMIZERS)
+        grown = ("network", "scale-invariant", *labels)
         text = "Last norm over initial norm. The paper counts 95.5 % (ResNet-18) and 91.8 % (ResNet-50) of parameters as scale-invariant."
         tables = [Table("Accuracy", columns, accuracy, note), Table("Norm growth", grown, norms, text)]
-        speed = [(label, *_medians(results, label)) for label in OPTIMIZERS] if results else []
+        known = _steps_to_target(results)
+        speed = [(label, *_medians(results, label)) for label in known]
         heads = ("optimizer", *NETWORKS)
         note = "Median over seeds; the target is the median of the best baseline's last validation scores. Missed: in more than half."
         return [*tables, Table("Steps to the target", heads, speed, note)] if speed else tables
@@ -70,10 +75,11 @@ class T2(Study):
         pictures = []
         for network in NETWORKS:
             figure = base("step", "validation accuracy (%)")
-            for label, (recipe, _) in OPTIMIZERS.items():
-                steps, values = results.arm(f"{network}: {label}").sparse_curves("validation")
+            for label in _labels(results):
+                runs = results.arm(_arm(network, label))
+                steps, values = runs.curves("validation")
                 if len(values):
-                    band(figure, steps, values, label, color_of(recipe))
+                    band(figure, steps, values, label, color_of(runs.items[0].spec.recipe))
             if figure.data:
                 figure.update_yaxes(range=[85, 100])
                 pictures.append(Picture(figure, f"Validation accuracy after each epoch, {network}."))
@@ -83,7 +89,7 @@ class T2(Study):
                 "Performance profile over networks and seeds: the share of problems whose target (the median of the best baseline's last "
                 "validation scores) is reached within τ times the fastest optimizer's steps."
             )
-            pictures.append(profile({OPTIMIZERS[label][0]: steps for label, steps in table.items()}, caption))
+            pictures.append(profile({_recipe(label): steps for label, steps in table.items()}, caption))
         return pictures
 
     def claims(self, results: Results) -> list[Claim]:
@@ -102,6 +108,22 @@ class T2(Study):
         return claims
 
 
+def _labels(results: Results) -> list[str]:
+    """Our optimizers of which there are runs, and the recipes that stand in for one, as "<recipe> as <optimizer>"."""
+    listed = {item.arm.partition(": ")[2] for item in results if not place(item)}
+    own = [f"{item.spec.recipe}{AS}{of.partition(': ')[2]}" for item in results if (of := place(item))]
+    return [*(label for label in OPTIMIZERS if label in listed), *dict.fromkeys(own)]
+
+
+def _arm(network: str, label: str) -> str:
+    recipe, mark, optimizer = label.rpartition(AS)
+    return f"{recipe}{mark}{network}: {optimizer}"
+
+
+def _recipe(label: str) -> str:
+    return OPTIMIZERS[label][0] if label in OPTIMIZERS else label.rpartition(AS)[0]
+
+
 def _spread(runs: Results) -> str:
     values = list(runs.values("test").values())
     if not values:
@@ -118,16 +140,16 @@ def _medians(results: Results, label: str) -> list[str]:
 
 def _steps_to_target(results: Results, networks: Sequence[str] = tuple(NETWORKS)) -> dict[str, list[float]]:
     """For each optimizer its steps on each (network, seed), in one order; inf where the target was missed or the run diverged."""
-    table: dict[str, list[float]] = {label: [] for label in OPTIMIZERS}
+    table: dict[str, list[float]] = {label: [] for label in _labels(results)}
     for network in networks:
         finals = [list(results.arm(f"{network}: {label}").values("validation").values()) for label in ("SGD", "Adam", "AdamW")]
         medians = [float(np.median(values)) for values in finals if values]
         if not medians:
             continue
         target = max(medians)
-        seeds = sorted({item.spec.seed for item in results if item.arm.startswith(f"{network}: ")})
-        for label in OPTIMIZERS:
-            by_seed = {item.spec.seed: item for item in results.arm(f"{network}: {label}")}
+        by_label = {label: {item.spec.seed: item for item in results.arm(_arm(network, label))} for label in table}
+        seeds = sorted(set().union(*by_label.values()))
+        for label, by_seed in by_label.items():
             for seed in seeds:
                 records = by_seed[seed].metrics if seed in by_seed else []
                 reached = [record["step"] for record in records if record.get("validation", -np.inf) >= target]

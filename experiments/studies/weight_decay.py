@@ -9,7 +9,7 @@ from typing import Any
 from experiments.claims import Claim, paired, performance
 from experiments.plots import Picture, color_of, curves, lines
 from experiments.results import Results, Trial
-from experiments.study import Plan, Study, Table
+from experiments.study import Plan, Study, Table, cell
 
 __all__ = ["WeightDecay"]
 
@@ -51,11 +51,10 @@ class WeightDecay(Study):
                     if runs:
                         numbers = (runs.mean("norm_last"), runs.mean("total_effective_step"), runs.mean("test"))
                         failed = str(len(runs.diverged)) if runs.diverged else ""
-                        rows.append(
-                            (label, schedule, f"{relative:g}", *(f"{x:.{d}f}" for x, d in zip(numbers, (3, 2, 2), strict=True)), failed)
-                        )
+                        shown = (cell(number, f".{digits}f") for number, digits in zip(numbers, (3, 2, 2), strict=True))
+                        rows.append((label, schedule, f"{relative:g}", *shown, failed))
         columns = ("optimizer", "schedule", "relative wd", "last norm", "path on sphere", "accuracy", "diverged")
-        return [Table("Every arm", columns, rows, "The paper shows curves only. Means over seeds.")]
+        return [Table("Every arm", columns, rows, "The paper shows curves only. Means over seeds.")] if rows else []
 
     def pictures(self, results: Results) -> list[Picture]:
         pictures = []
@@ -66,14 +65,10 @@ class WeightDecay(Study):
             ("F.4", PAIRS[1], "cosine"),
         ):
             chosen = _arms(results, labels, (schedule,), LOW)
-            name = f"Figure {figure}: {' and '.join(labels)}, {schedule} schedule"
-            pictures.append(curves(chosen, "norm", "norm ‖w‖", f"{name}: norm."))
-            pictures.append(curves(chosen, "effective_step", "effective step ‖Δŵ‖", f"{name}: effective step size.", log_y=True, smooth=18))
+            pictures += _three(chosen, f"Figure {figure}: {' and '.join(labels)}, {schedule} schedule")
         for figure, labels in (("F.5", PAIRS[0]), ("F.6", PAIRS[1])):
             chosen = _arms(results, labels, ("cosine",), (1.0, *HIGH))
-            pictures.append(
-                curves(chosen, "norm", "norm ‖w‖", f"Figure {figure}: {' and '.join(labels)} at high weight decay: norm.", log_y=True)
-            )
+            pictures += _three(chosen, f"Figure {figure}: {' and '.join(labels)} at high weight decay", log_norm=True)
         pictures.append(_accuracy(results))
         return [picture for picture in pictures if picture.figure.data]
 
@@ -100,6 +95,15 @@ class WeightDecay(Study):
             text = f"High weight decay does not improve {base}'s accuracy: reference minus 10 times it"
             claims.append(performance(text, *scores, source="Appendix F.1", unit="pp"))
         return claims
+
+
+def _three(chosen: Results, name: str, *, log_norm: bool = False) -> list[Picture]:
+    """What each of the paper's figures shows."""
+    return [
+        curves(chosen, "norm", "norm ‖w‖", f"{name}: norm.", log_y=log_norm),
+        curves(chosen, "effective_step", "effective step ‖Δŵ‖", f"{name}: effective step size.", log_y=True, smooth=18),
+        curves(chosen, "validation", "validation accuracy (%)", f"{name}: accuracy after each epoch."),
+    ]
 
 
 def _arm(label: str, schedule: str, relative: float) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.func import grad, vmap
 from torch.nn.functional import cross_entropy
 
 from experiments.task import Budget, PureTask, find_task, generator
@@ -16,6 +17,12 @@ from spherenorm import metrics
 from spherenorm.functional import Sweep
 
 __all__ = ["Mlp"]
+
+UNSEEN, GRADIENT_BATCHES = 2**40, 64
+"""A seed that nobody asks for, and how many batches from there on measure the gradients in the end."""
+
+ROUNDING = 1e-12
+"""The gradient of a weight on a pixel that never changes is no more than this; Adam's eps keeps such a weight where it is."""
 
 LATE = 0.5
 """The share of the steps, at the end, over which stationary averages are taken."""
@@ -69,8 +76,20 @@ class Mlp(PureTask):
         norms = torch.cat([metrics.norm(after[name]) for name in after])
         return {"squared_step": moved.square().mean(), "fourth_power": norms.pow(4).mean(), "norm": norms.mean()}
 
+    def gradients(self, params: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """Of each point's weights, with a leading dimension: means over all units, and over batches that no run has seen, of
+        |g|^2 |w|^2, and of the squared number of a unit's weights that have a gradient at all (some pixels never change)."""
+        device = next(iter(params.values())).device
+        batches = tuple(x.to(device) for x in self.batches(range(UNSEEN, UNSEEN + GRADIENT_BATCHES))(0))
+        each = vmap(grad(self.loss), in_dims=(None, 0), randomness="same")  # the fixed last layer is drawn in the loss
+        grads = vmap(each, in_dims=(0, None), randomness="same")(params, batches)
+        sizes = [grads[name].square().sum(-1).mean(dim=1) * weight.square().sum(-1) for name, weight in params.items()]
+        counts = [(grads[name].abs() > ROUNDING).any(dim=1).sum(-1) for name in params]
+        return torch.cat(sizes, dim=-1).mean(-1), torch.cat(counts, dim=-1).double().square().mean(-1)
+
     def summarize(self, start: dict[str, Tensor], swept: Sweep) -> tuple[dict[str, Any], dict[str, Any]]:
         late = int(LATE * len(swept.loss))
+        gamma_squared, dimension_squared = self.gradients({name: value[:, 0] for name, value in swept.params.items()})
 
         def over_late(name: str) -> list[float]:
             return [float(x) for x in swept.records[name][late:, :, 0].mean(dim=0)]
@@ -81,6 +100,9 @@ class Mlp(PureTask):
         summary = {
             "effective_step_rms": [math.sqrt(x) for x in over_late("squared_step")],
             "norm_late": over_late("norm"),
+            "fourth_power_late": over_late("fourth_power"),
+            "gamma_squared": [float(x) for x in gamma_squared],
+            "dimension_squared": [float(x) for x in dimension_squared],
             "norm_drift": [float(x) for x in drift],
             "loss_late": [float(x) for x in swept.loss[late:, :, 0].mean(dim=0)],
         }

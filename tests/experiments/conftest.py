@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from experiments.store import Store
+
 HERE = str(Path(__file__).parent)
 ROOT = str(Path(__file__).parents[2])
 sys.path.insert(0, HERE)
@@ -17,6 +19,12 @@ os.environ["PYTHONPATH"] = os.pathsep.join([HERE, ROOT, *filter(None, [os.enviro
 @pytest.fixture(autouse=True, scope="session")
 def _one_thread():
     torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def store(tmp_path_factory):
+    """One for all studies: what two of them share, or two tests, runs once."""
+    return Store(tmp_path_factory.mktemp("studies"))
 
 
 @pytest.fixture(scope="session")

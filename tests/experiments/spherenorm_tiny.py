@@ -128,3 +128,43 @@ def picky(lr=0.1, size=1):
     if size != 1:
         raise KeyError(f"no size {size}")
     return sn.chain(r.StepSize(lr))
+
+
+class RaisesInTables(TinyStudy):
+    """A study that cannot show its tables
+
+    And says so.
+    """
+
+    name = "raises-in-tables"
+
+    def tables(self, results):
+        raise RuntimeError("no table today")
+
+
+class RaisesInPart(TinyStudy):
+    """A study that cannot show its claims and pictures
+
+    And says so.
+    """
+
+    name = "raises-in-part"
+
+    def claims(self, results):
+        return {}["no such claim"]
+
+    def pictures(self, results):
+        raise ValueError("no picture today")
+
+
+class RaisesInTrials(TinyStudy):
+    """A study that does not know what to run, from some round on."""
+
+    name = "raises-in-trials"
+
+    def trials(self, plan, results):
+        if len(results) >= plan.settings.get("known", 0):
+            raise KeyError("nothing to run")
+        return super().trials(plan, results)
+
+    settings = ("known",)

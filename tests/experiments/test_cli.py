@@ -1,5 +1,6 @@
 """The command line: what it prints, what it exits with, and that it can be interrupted."""
 
+import html
 import importlib
 import json
 import linecache
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import time
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -62,6 +64,31 @@ def test_dry_run_runs_nothing_and_knows_what_is_there(tmp_path):
     run_tiny(tmp_path)
     rows = json.loads(run_tiny(tmp_path, "--dry-run", "--json").output)
     assert (rows[0]["runs"], rows[0]["cached"], rows[0]["to run"]) == (6, 6, 0)
+
+
+def test_dry_run_counts_shared_runs_once(tmp_path):
+    rows = json.loads(invoke("run", "c1", "detector", "--tier", "smoke", "--dry-run", "--json", "--out", tmp_path).output)
+    c1, detector, total = rows
+    assert (c1["study"], detector["study"], total["study"]) == ("c1", "detector", "total, shared runs once")
+    assert total["runs"] == c1["runs"] + detector["runs"] - 3  # the watched networks
+    assert total["to run"] == total["runs"]
+    assert c1["steps"] < total["steps"] < c1["steps"] + detector["steps"]
+
+
+def test_short_runs_do_not_tell_how_long_long_ones_take(tmp_path):
+    engine = Engine([], Plan("smoke"), Store(tmp_path))
+
+    def ended(spec, seconds):
+        engine.store.folder(spec).write_config(spec.config)
+        engine.store.folder(spec).write_status("finished", seconds=seconds)
+
+    long = tiny_spec(epochs=40)
+    guess = engine.estimate([long])[long.id]
+    ended(tiny_spec(epochs=1), 400.0)
+    ended(replace(tiny_spec(epochs=40, seed=1), batch_size=8), 400.0)
+    assert engine.estimate([long])[long.id] == guess
+    ended(tiny_spec(epochs=20), 30.0)
+    assert engine.estimate([long])[long.id] == pytest.approx(60.0)
 
 
 def test_status_tells_a_running_process_from_a_dead_one(tmp_path):
@@ -145,7 +172,8 @@ def test_a_recipe_of_ones_own_joins_what_ran_before(tmp_path):
     result = run_tiny(tmp_path, "--optimizers", "sgd,spherenorm_tiny:careful", "--seeds", "0:3")
     assert result.exit_code == 0, result.output
     claims = claims_of(tmp_path)
-    assert arms_of(tmp_path) == ["SGD", "SGDP", "longer", "spherenorm_tiny:careful as SGDP"]
+    own = "spherenorm_tiny:careful as SGDP"
+    assert arms_of(tmp_path) == ["SGD", "SGDP", "longer", own, own]  # in the study's table, and beside the arm whose place it takes
     assert "smoke tier, seeds 0–2" in (tmp_path / "report.html").read_text()
     assert [(claim["study"], claim["seeds"]) for claim in claims] == [("tiny (smoke)", 2)]
 
@@ -266,6 +294,39 @@ def test_failed_runs_are_named_and_the_others_finish(tmp_path):
     assert "this recipe gave up" in status["problems"][0]["error"]
 
 
+def test_a_study_that_raises_leaves_the_others_their_sections(tmp_path):
+    broken = ("spherenorm_tiny:RaisesInTables", "spherenorm_tiny:RaisesInPart")
+    ran = invoke("run", *broken, STUDY, "--tier", "smoke", "--jobs", 1, "--out", tmp_path)
+    assert ran.exit_code == 1
+    assert "error: raises-in-tables: no tables: RuntimeError: no table today" in ran.output
+    assert "tiny: Norms" in ran.output
+    reported = invoke("report", "--out", tmp_path)
+    assert reported.exit_code == 1
+    told = [
+        "raises-in-tables (smoke): no tables: RuntimeError: no table today",
+        "raises-in-part (smoke): no claims: KeyError: 'no such claim'",
+        "raises-in-part (smoke): no pictures: no picture today",
+    ]
+    assert all(f"error: {line}" in reported.stderr for line in told)
+    page = html.unescape((tmp_path / "report.html").read_text())
+    assert all(f'<p class="problem">{line.partition(": ")[2]}</p>' in page for line in told)
+    assert arms_of(tmp_path) == ["SGD", "SGDP", "longer"]
+    assert arms_of(tmp_path, "raises-in-part") == ["SGD", "SGDP", "longer"]
+    assert invoke("report", STUDY, "--out", tmp_path).exit_code == 0
+
+
+def test_a_study_that_does_not_say_what_to_run_is_one_error(tmp_path):
+    message = "error: study 'spherenorm_tiny:RaisesInTrials' does not say what to run: KeyError: 'nothing to run'"
+    for more in ((), ("--dry-run",)):
+        at_once = invoke("run", "spherenorm_tiny:RaisesInTrials", "--tier", "smoke", "--out", tmp_path, *more)
+        assert (at_once.exit_code, at_once.output.splitlines()) == (2, [message])
+    later = invoke("run", "spherenorm_tiny:RaisesInTrials", "--tier", "smoke", "--set", "known=4", "--jobs", 1, "--out", tmp_path)
+    assert later.exit_code == 1
+    assert message in later.output
+    assert "Traceback" not in later.output
+    assert invoke("status", "--out", tmp_path).output.startswith("4 finished")
+
+
 def test_a_diverged_run_is_a_result_and_shown(tmp_path):
     result = run_tiny(tmp_path, "--optimizers", "sgdp,spherenorm_tiny:exploding")
     assert result.exit_code == 0
@@ -280,6 +341,14 @@ def test_a_store_that_cannot_be_written_has_its_own_code(tmp_path):
     result = run_tiny(tmp_path / "file")
     assert result.exit_code == 3
     assert "cannot write" in result.output
+
+
+def test_a_page_that_cannot_be_written_where_the_command_says_is_the_commands_fault(tmp_path):
+    run_tiny(tmp_path)
+    (tmp_path / "file").write_text("")
+    result = invoke("report", "--out", tmp_path, "--file", tmp_path / "file" / "page.html")
+    assert result.exit_code == 2
+    assert (result.output.startswith("error: cannot write "), len(result.output.splitlines())) == (True, 1)
 
 
 def test_parse():
@@ -338,6 +407,27 @@ def test_two_commands_on_one_store_run_everything_once(tmp_path):
     starts = [folder.status()["pid"] for folder in Store(tmp_path).folders()]
     assert len(starts) == 9
     assert not list(tmp_path.rglob("*.corrupt-*"))
+
+
+@pytest.mark.parametrize(
+    ("module", "extra", "arguments"),
+    [
+        ("ray", "ray", ("run", STUDY, "--backend", "ray")),
+        ("submitit", "slurm", ("run", STUDY, "--backend", "slurm")),
+        ("submitit", "slurm", ("resume", "--backend", "slurm")),
+        ("optuna", "tune", ("run", "g1", "--set", "search=optuna")),
+        ("torch.utils.tensorboard", "tensorboard", ("run", STUDY, "--tensorboard")),
+    ],
+)
+def test_a_missing_extra_is_named_before_anything_runs(tmp_path, monkeypatch, module, extra, arguments):
+    monkeypatch.setitem(sys.modules, module, None)  # as if it were not installed
+    (tmp_path / "runs").mkdir()
+    result = invoke(*arguments, "--out", tmp_path)
+    assert result.exit_code == 2, result.output
+    assert len(result.output.splitlines()) == 1
+    assert f"needs the extra {extra} (" in result.output
+    assert f"pip install -e '.[{extra}]'" in result.output
+    assert not list((tmp_path / "runs").iterdir())
 
 
 def test_tensorboard_files(tmp_path):

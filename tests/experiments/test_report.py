@@ -14,20 +14,21 @@ from experiments.engine import Engine
 from experiments.report import Section, sections, write_report
 from experiments.requests import read_requests
 from experiments.results import Results
-from experiments.store import Store
-from experiments.study import Plan, find_study
+from experiments.study import Plan, find_study, study_classes
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-STUDIES = ("f1", "f2", "f3", "h6", "t1")
+ORDER = ["f1", "f2", "f3", "t1", "t2", "c1", "weight-decay", "g1", "h6", "h7", "detector", "equilibrium", "tiny"]
 
 
 @pytest.fixture(scope="module")
-def page(tmp_path_factory):
-    root = tmp_path_factory.mktemp("report")
-    engine = Engine([TinyStudy(), *map(find_study, STUDIES)], Plan("smoke"), Store(root))
-    engine.run(lambda *_: None)
-    claims = write_report(sections(engine.store, read_requests(engine.store)[0]), root / "report.html")
-    return root / "report.html", claims
+def page(store, tmp_path_factory):
+    """Of every study."""
+    path = tmp_path_factory.mktemp("report") / "report.html"
+    Engine([TinyStudy(), *map(find_study, study_classes())], Plan("smoke"), store).run(lambda *_: None)
+    asked = [request for request in read_requests(store)[0] if request.plan == Plan("smoke")]
+    page = write_report(sections(store, asked), path)
+    assert not page.problems
+    return path, page.claims
 
 
 class Outline(html.parser.HTMLParser):
@@ -52,13 +53,13 @@ def outline(path):
 def test_the_page_holds_everything_and_loads_nothing(page):
     path, claims = page
     found = outline(path)
-    assert found.sections == ["scorecard", "f1", "f2", "f3", "t1", "h6", "tiny"]
+    assert found.sections == ["scorecard", *ORDER]
     assert found.loaded == []
     text = path.read_text()
     assert "Plotly.newPlot" in text
     assert text.count('<tr data-outcome="') == len(claims)
     figures = re.findall(r'<script type="application/json" id="([^"]+)">(.*?)</script>', text, re.DOTALL)
-    assert len(figures) == found.plots >= 9
+    assert len(figures) == found.plots >= 45
     for _, content in figures:
         assert json.loads(content)["data"]
     animation = json.loads(dict(figures)["figure-f1-1"])
@@ -84,8 +85,10 @@ def test_what_a_study_says_is_escaped(page, tmp_path):
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="needs a Chromium")
-@pytest.mark.parametrize(("width", "medium"), [(1280, "screen"), (390, "screen"), (740, "print")])
-def test_a_browser_draws_every_figure_without_errors(page, tmp_path, width, medium):
+@pytest.mark.parametrize(
+    ("width", "medium", "scheme"), [(1280, "screen", "light"), (1280, "screen", "dark"), (390, "screen", "light"), (740, "print", "light")]
+)
+def test_a_browser_draws_every_figure_without_errors(page, tmp_path, width, medium, scheme):
     path, _ = page
     # A browser window is at least 500 pixels wide; a frame may be as narrow as a phone. It reports to the page around it.
     probe = """<script>
@@ -101,7 +104,12 @@ def test_a_browser_draws_every_figure_without_errors(page, tmp_path, width, medi
         const collisions = drawn.filter(plot => meet(box(plot, ".legend"), box(plot, ".xtitle"))).length;
         const clipped = [...document.querySelectorAll(".scroll")].filter(table => table.scrollWidth > table.clientWidth).length;
         const cut = [...document.querySelectorAll(".numbers td:first-child .word")].filter(word => word.getClientRects().length > 1).length;
-        parent.postMessage({ width: innerWidth, drawn: drawn.length, fits: fits.length, overflow, collisions, clipped, cut, broken }, "*");
+        const bright = color => (([r, g, b]) => r + g + b)(color.match(/[0-9]+/g).map(Number)) > 382;
+        const words = [...document.querySelectorAll(".xtitle, .ytitle, .xtick text, .legendtext")];
+        const inks = [...new Set(words.map(word => bright(getComputedStyle(word).fill)))];
+        const light = { page: bright(getComputedStyle(document.body).backgroundColor), inks };
+        const seen = { light, fits: fits.length, overflow, collisions, clipped, cut, broken };
+        parent.postMessage({ width: innerWidth, drawn: drawn.length, ...seen }, "*");
       }, 4000));
     </script>"""
     text = path.read_text().replace("@media print", "@media all" if medium == "print" else "@media print")
@@ -111,6 +119,7 @@ def test_a_browser_draws_every_figure_without_errors(page, tmp_path, width, medi
       window.addEventListener("message", event => document.body.dataset.found = JSON.stringify(event.data));
     </script></body>""")
     flags = ["--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--use-angle=swiftshader", "--enable-unsafe-swiftshader"]
+    flags += [f"--blink-settings=preferredColorScheme={['dark', 'light'].index(scheme)}"]
     flags += [f"--user-data-dir={tmp_path / 'profile'}", "--window-size=1400,1000", "--virtual-time-budget=20000"]
     flags += ["--enable-logging=stderr", "--v=0", "--dump-dom"]
     result = subprocess.run([CHROMIUM, *flags, watched.as_uri()], capture_output=True, text=True, timeout=120, check=True)
@@ -118,6 +127,7 @@ def test_a_browser_draws_every_figure_without_errors(page, tmp_path, width, medi
     found = json.loads(html.unescape(re.search(r'data-found="([^"]*)"', body).group(1)))
     plots = outline(path).plots
     expected = {"width": width, "drawn": plots, "fits": plots, "overflow": 0, "collisions": 0, "clipped": 0, "cut": 0, "broken": ""}
+    expected["light"] = {"page": scheme == "light", "inks": [scheme == "dark"]}
     expected["clipped"] = found["clipped"] if width == 390 else 0  # on a telephone wide tables scroll
     assert {**found, "overflow": max(found["overflow"], 0)} == expected
     complaints = [line for line in result.stderr.splitlines() if "CONSOLE" in line and ("rror" in line or "Uncaught" in line)]

@@ -5,6 +5,7 @@ import os
 import random
 import signal
 import time
+from dataclasses import replace
 
 import pytest
 import torch
@@ -158,9 +159,12 @@ def test_a_loss_that_is_not_finite_ends_the_run_with_a_result(tmp_path):
     outcome = execute(spec, tmp_path)
     summary = Store(tmp_path).folder(spec).summary()
     assert outcome.state == "diverged"
-    assert 1 <= summary["diverged_at"] <= 3
+    assert summary["diverged_at"] == 0  # in float32 the first step's norm overflows, before any loss does
     assert summary["validation"] is None
     assert execute(spec, tmp_path).cached
+    unwatched = replace(spec, probes=())
+    assert execute(unwatched, tmp_path).state == "diverged"
+    assert 1 <= Store(tmp_path).folder(unwatched).summary()["diverged_at"] <= 3
 
 
 def test_two_processes_share_a_run_without_doing_it_twice(tmp_path, forkserver):
@@ -240,3 +244,35 @@ def test_wrong_specs_are_refused_with_the_right_name():
         check(tiny_spec("sgd", lr=[0.1, 0.2]))
     with pytest.raises(ValueError, match="epochs must be an integer of at least 1, got 0"):
         tiny_spec(epochs=0)
+
+
+@pytest.mark.parametrize("probes", [("norms",), ()])
+@pytest.mark.parametrize("steps", [1, 2])
+def test_a_run_that_explodes_in_its_last_step_has_diverged(tmp_path, probes, steps):
+    """Nothing computes a loss of these weights any more; of normalized weights it would even be finite."""
+    spec = Spec(TASK, "spherenorm_tiny:exploding", {"lr": 0.1}, epochs=1, batch_size=64 // steps, probes=probes)
+    assert steps_of(spec) == steps
+    assert execute(spec, tmp_path).state == "diverged"
+    folder = Store(tmp_path).folder(spec)
+    assert folder.summary()["diverged_at"] < steps
+    assert folder.summary()["test"] is None
+    assert "Infinity" not in folder.metrics_path.read_text() + (folder.path / "summary.json").read_text()
+
+
+@pytest.mark.parametrize("task", ["rosenbrock", "mlp"])
+def test_a_point_of_a_sweep_diverges_alone(tmp_path, task):
+    def summary(*rates):
+        spec = Spec(task, "sgd", {"lr": list(rates), "momentum": 0.9}, epochs=20, schedule="constant", probes=())
+        outcome = execute(spec, tmp_path)
+        text = (Store(tmp_path).folder(spec).path / "summary.json").read_text()
+        assert "NaN" not in text
+        assert "Infinity" not in text
+        return outcome.state, Store(tmp_path).folder(spec).summary()
+
+    state, both = summary(0.01, 1e300)
+    good, bad = both["points_diverged_at"]
+    assert (state, both["diverged_at"], good) == ("finished", None, None)
+    assert 0 <= bad < 20
+    state, alone = summary(1e300)
+    assert (state, alone["diverged_at"], alone["points_diverged_at"]) == ("diverged", bad, [bad])
+    assert summary(0.01)[1]["points_diverged_at"] == [None]

@@ -69,6 +69,17 @@ def test_every_weight_of_the_mlp_is_invariant_row_by_row():
     assert not torch.equal(task.batches((4,))(5)[0][0], images)
 
 
+def test_the_mlp_measures_gradients_that_do_not_depend_on_the_norm():
+    task = Mlp()
+    params = task.start((0,))
+    size, count = task.gradients(params)
+    again, _ = task.gradients({name: 3 * weight for name, weight in params.items()})
+    torch.testing.assert_close(size, again, rtol=1e-6, atol=0)
+    alive = len([x for x in task.batches((0,))(0)[0][0].T if x.std() > 0])
+    assert 24**2 < 2 * count.item() - 24**2 <= 64**2  # the second layer's units have 24 weights, the first one's up to 64
+    assert 2 * count.item() - 24**2 >= alive**2  # one batch shows some of the pixels that change
+
+
 def test_cutmix_pastes_and_mixes_in_the_same_proportion():
     torch.manual_seed(0)
     images = torch.arange(8.0)[:, None, None, None].expand(8, 1, 8, 8)
