@@ -15,6 +15,7 @@ from typing import Any
 
 import sympy as sp
 import torch
+from torch._ops import OpOverload
 from torch.fx import GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -119,15 +120,23 @@ def trace_function(function: Callable[..., Any], *tensors: torch.Tensor) -> tupl
         with recorder:
             return function(*arguments)
 
-    # An in-place operation, of which views of its tensor see the result, becomes an ordinary one.
-    graph = make_fx(torch.func.functionalize(recorded))(*tensors)
+    graph = make_fx(recorded)(*tensors)
+    if any(isinstance(node.target, OpOverload) and node.target._schema.is_mutable for node in graph.graph.nodes):
+        # An in-place operation, of which views of its tensor see the result, becomes an ordinary one. (Of the graph, not of
+        # the function: functionalization refuses functions with derivatives of their own.)
+        graph = make_fx(torch.func.functionalize(graph))(*tensors)
     lines: dict[Node, str] = {}
     calls = iter(recorder.calls)
     for node in graph.graph.nodes:
         if node.op == "call_function":
             # Constants are computed outside of the graph: skip their calls.
-            lines[node] = next((line for func, line in calls if func is node.target), "unknown line")
+            lines[node] = next((line for func, line in calls if _plain_name(func) == _plain_name(node.target)), "unknown line")
     return graph, lines
+
+
+def _plain_name(operation: Any) -> str:
+    """Without the mark of an in-place one."""
+    return operation._schema.name.removesuffix("_") if isinstance(operation, OpOverload) else str(operation)
 
 
 def found(recipe: str | Recipe) -> Recipe:
