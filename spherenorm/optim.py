@@ -112,14 +112,19 @@ class RecipeOptimizer(Optimizer):
     @overload
     def step(self, closure: Callable[[], float]) -> float: ...
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]  # what runs here is made already; Dynamo goes around it
-    @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:
         """Step every parameter that has a gradient; `closure` reevaluates the model and returns the loss.
 
         Raises:
             TypeError: a sparse gradient; ValueError: a hyper-parameter has left its interval. Neither changes anything.
         """
+        if torch.compiler.is_compiling():
+            # What runs here is made already, and Dynamo goes around it. (As a decorator this would import Dynamo with us.)
+            return torch.compiler.disable(self._step_now)(closure)  # type: ignore[no-any-return,no-untyped-call]
+        return self._step_now(closure)
+
+    @torch.no_grad()
+    def _step_now(self, closure: Callable[[], float] | None) -> float | None:
         loss = None
         if closure is not None:
             with torch.enable_grad():

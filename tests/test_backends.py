@@ -45,6 +45,7 @@ def _shard_worker(rank, world, file, name, queue):
             difference = (sharded.detach().full_tensor() - alone.detach()).abs().max().item()
             if rank == 0:
                 queue.put((name, shape, difference))
+        dist.barrier()  # who leaves first would take the connections of the others away
     finally:
         dist.destroy_process_group()
 

@@ -1,6 +1,8 @@
 """experiments -> theory -> spherenorm: imports go one way, and the library neither prints (but a bar it is asked for), plots nor reads."""
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -31,3 +33,11 @@ def test_the_library_does_no_input_or_output():
     for path in (ROOT / "spherenorm").rglob("*.py"):
         calls = {n.func.id for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)}
         assert not calls & {"print", "open", "input"}, path
+
+
+def test_importing_the_library_imports_no_compiler():
+    """Dynamo takes as long to import as torch itself."""
+    heavy = ["torch._dynamo", "torch._inductor", "triton", "sympy", "rich"]
+    code = f"import sys, spherenorm; print([name for name in {heavy} if name in sys.modules])"
+    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
