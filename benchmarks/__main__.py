@@ -173,19 +173,22 @@ def sweep_throughput(device: str, points: int = 1000, steps: int = 300, single_r
             schedule.step()
         w.sum().item()  # wait for the device
 
-    begin = time.perf_counter()
-    functional.sweep("sgd", loss, {"w": start[None]}, {"lr": lrs}, steps=steps, momentum=0.9, schedule=decay).loss.sum().item()
-    swept = time.perf_counter() - begin
+    def sweep(lrs: Tensor) -> float:
+        begin = time.perf_counter()
+        functional.sweep("sgd", loss, {"w": start[None]}, {"lr": lrs}, steps=steps, momentum=0.9, schedule=decay).loss.sum().item()
+        return time.perf_counter() - begin
+
+    first, swept = sweep(lrs[:1]), sweep(lrs)
     begin = time.perf_counter()
     for lr in lrs[:: points // single_runs][:single_runs].tolist():
         single(lr)
     looped = (time.perf_counter() - begin) / single_runs * points
     console.print(
-        f"sweep of {points} learning rates x {steps} steps: {swept:.2f} s with its tracing; a loop of torch.optim runs {looped:.0f} s "
-        f"(from {single_runs} of them): {looped / swept:.0f} times",
+        f"sweep of {points} learning rates x {steps} steps: {swept:.2f} s with its tracing (a process's first takes {first:.2f} s for one "
+        f"point: torch imports its compiler); a loop of torch.optim runs {looped:.0f} s (from {single_runs} of them): {looped / swept:.0f} times",
         highlight=False,
     )
-    return {"sweep s": swept, "loop s": looped, "ratio": looped / swept}
+    return {"first sweep s": first, "sweep s": swept, "loop s": looped, "ratio": looped / swept}
 
 
 if __name__ == "__main__":
