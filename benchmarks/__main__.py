@@ -185,7 +185,8 @@ def sweep_throughput(device: str, points: int = 1000, steps: int = 300, single_r
     looped = (time.perf_counter() - begin) / single_runs * points
     console.print(
         f"sweep of {points} learning rates x {steps} steps: {swept:.2f} s with its tracing (a process's first takes {first:.2f} s for one "
-        f"point: torch imports its compiler); a loop of torch.optim runs {looped:.0f} s (from {single_runs} of them): {looped / swept:.0f} times",
+        f"point: torch imports its compiler); a loop of torch.optim runs {looped:.0f} s (from {single_runs} of them): "
+        f"{looped / swept:.0f} times",
         highlight=False,
     )
     return {"first sweep s": first, "sweep s": swept, "loop s": looped, "ratio": looped / swept}
