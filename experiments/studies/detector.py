@@ -75,8 +75,10 @@ class Detector(Study):
     def pictures(self, results: Results) -> list[Picture]:
         means = "means over ten steps: single step dotted, accumulating solid"
         pictures = [
-            Picture(_over_time(results, False, "scale-variant weights taken for invariant"), f"False positives over training, {means}."),
-            Picture(_over_time(results, True, "scale-invariant weights not found"), f"Missed detections over training, {means}."),
+            Picture(
+                _over_time(results, False, "false positives"), f"False positives over training: of the scale-variant weights, {means}."
+            ),
+            Picture(_over_time(results, True, "missed"), f"Missed detections over training: of the scale-invariant weights, {means}."),
         ]
         return [picture for picture in pictures if picture.figure.data]
 
@@ -98,7 +100,8 @@ class Detector(Study):
 
 def _over_time(results: Results, invariant: bool, what: str) -> go.Figure:
     """The share of the weights of one kind that either test gets wrong, against steps."""
-    figure = base("step", f"share of {what}")
+    figure = base("step", f"{what} (share)")
+    figure.update_yaxes(rangemode="nonnegative")
     for network in NETWORKS:
         chosen = [s for item in results.arm(f"watched: {network}").finished for s in read(item) if (s.view is not None) == invariant]
         for memory, dash in ((0.0, "dot"), (CHOSEN, "solid")) if chosen else ():
