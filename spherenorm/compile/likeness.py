@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from numbers import Integral, Real
 from types import BuiltinFunctionType, CellType, CodeType, FunctionType, ModuleType
 from typing import Any
@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from spherenorm.registry import Recipe, build
+from spherenorm.registry import Recipe, build, reference
 from spherenorm.rule import Rule, Scalar, is_zero
 
 __all__ = ["Likeness", "UnsupportedGraphError", "filled", "flatten_numbers"]
@@ -42,7 +42,7 @@ def flatten_numbers(hyper_parameters: Mapping[str, Any]) -> tuple[list[Scalar], 
             numbers.append(value if isinstance(value, Tensor) else float(value))
             return _Number(len(numbers) - 1)
         if not _is_plain(value):
-            raise UnsupportedGraphError(f"a hyper-parameter {name}={value!r}")
+            raise UnsupportedGraphError(f"the hyper-parameter {name}={value!r} may change inside")
         return _Fixed(type(value), value)
 
     return numbers, tuple((name, take(value, name)) for name, value in hyper_parameters.items())
@@ -95,9 +95,9 @@ class Likeness:
             with torch.device("meta"):
                 self.rule = build(recipe, filled(structure, [torch.empty((), dtype=torch.float64) for _ in range(count)]))
         except Exception as error:  # a recipe may read its numbers, or be wrong
-            raise UnsupportedGraphError(str(error)) from error
+            raise UnsupportedGraphError(f"{reference(recipe)} does not take tensors for numbers: {error}") from error
         if not _is_plain(self.rule, _is_symbol) or (isinstance(recipe, FunctionType) and not _is_plain(recipe)):
-            raise UnsupportedGraphError(f"{recipe} or a field of {self.rule}")
+            raise UnsupportedGraphError(f"{reference(recipe)}, or its rule, holds what may change inside")
         self.recipe, self.sources = recipe, _sources(recipe, self.rule)
 
     def of(self, rule: Rule) -> bool:
@@ -124,8 +124,8 @@ def _parts(value: Any) -> Collection[Any] | None:
         return value
     if isinstance(value, FunctionType):  # a recipe may make it anew each time, of the same code
         return (*_contents(value), *(value.__defaults__ or ()))
-    if is_dataclass(value) and not isinstance(value, type):
-        return vars(value).values()
+    if is_dataclass(value) and not isinstance(value, type) and value.__dataclass_params__.frozen:  # type: ignore[attr-defined]
+        return vars(value).values() if hasattr(value, "__dict__") else [getattr(value, field.name) for field in fields(value)]
     return None
 
 

@@ -47,7 +47,7 @@ def step_compiled(
     try:
         steps, numbers = _steps_of(recipe, hyper_parameters, rule)
     except UnsupportedGraphError as error:
-        warnings.warn(f"compile=True: {error} may change from step to step, so the rule's own code runs", stacklevel=2)
+        warnings.warn(f"compile=True: {error}; the rule's own code runs", stacklevel=2)
         for weight, grad, state in zip(weights, grads, states, strict=True):
             _take(weight, grad, state, *rule.step(weight, grad, state))
         return
@@ -153,7 +153,7 @@ def _steps_of(recipe: Recipe, hyper_parameters: Mapping[str, Any], rule: Rule) -
     if not steps.likeness.of(rule):
         steps.renew()
         if not steps.likeness.of(rule):
-            raise UnsupportedGraphError(f"the rule that {reference(recipe)} makes")
+            raise UnsupportedGraphError(f"{reference(recipe)} makes another rule each time")
     return steps, Numbers(values)
 
 

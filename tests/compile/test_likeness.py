@@ -1,6 +1,7 @@
 """What a trace stands for: a rule that has become another one, in a notebook or by what its recipe reads, is traced anew."""
 
 import dataclasses
+import warnings
 
 import pytest
 import torch
@@ -117,8 +118,21 @@ class Box:
         self.value = value
 
 
-def test_what_may_change_inside_is_never_traced():
-    box, many = Box(1.0), [1.0]
+@dataclasses.dataclass
+class Settings:
+    value: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Slotted:
+    __slots__ = ("value",)
+    value: float
+
+
+@pytest.mark.parametrize("box", [Box(1.0), Settings(1.0)], ids=["an object", "a dataclass"])
+def test_what_may_change_inside_is_never_traced(box):
+    box.value = 1.0
+    many = [1.0]
 
     def of_a_field(lr=1.0):
         return sn.chain(Scaled(box), r.StepSize(lr))
@@ -134,8 +148,29 @@ def test_what_may_change_inside_is_never_traced():
         assert moved(of_a_field) == value
         assert moved(of_a_list) == value
         assert moved(of_an_argument, box=box) == value
-    with pytest.warns(UserWarning, match=r"compile=True: .*of_a_list.* may change from step to step"):
+    with pytest.warns(UserWarning, match=r"compile=True: .*of_a_list, or its rule, holds what may change inside; the rule's own code runs"):
         assert moved(of_a_list, compile=True) == 3
+
+
+def test_what_is_frozen_is_traced(options):
+    def of_an_argument(lr=1.0, box=None):
+        return sn.chain(Scaled(box), r.StepSize(lr))
+
+    for value in (1.0, 3.0, 1.0):
+        assert moved(of_an_argument, box=Slotted(value), **options) == value
+
+
+def test_a_recipe_that_makes_another_rule_each_time(options, monkeypatch):
+    count = iter(range(1, 1000))
+    monkeypatch.setitem(globals(), "number", lambda: float(next(count)))
+
+    def growing(lr=1.0):
+        return sn.chain(Scaled(number()), r.StepSize(lr))  # noqa: F821
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        results = [moved(growing, **options) for _ in range(3)]
+    assert results == sorted(set(results))
 
 
 def test_a_recipe_that_reads_its_numbers():
