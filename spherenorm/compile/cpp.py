@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from importlib import resources
 
 from spherenorm.compile.graph import INPUTS, Extent, Node, StepGraph
-from spherenorm.compile.schedule import Operands, Pass, Schedule, refuse_swaps, schedule
+from spherenorm.compile.likeness import UnsupportedGraphError
+from spherenorm.compile.schedule import Operands, Pass, Schedule, schedule
 
 __all__ = ["Layout", "emit"]
 
@@ -64,7 +65,7 @@ class _Kernel:
         self.graph, self.nodes, self.plan, self.numbers = graph, graph.nodes, plan, numbers
         self.operands = Operands(graph)
         self.pointer, self.old = self.operands.place, self.operands.old
-        refuse_swaps(graph)
+        _refuse_swaps(graph)
 
     def source(self) -> str:
         walks = [_Walk(self, number, each) for number, each in enumerate(self.plan.passes)]
@@ -308,3 +309,14 @@ class _Walk:
                 values[index] = self.kernel.expression(node, Extent.FULL)
                 pending.extend(node.arguments)
         return values
+
+
+def _refuse_swaps(graph: StepGraph) -> None:
+    """The kernel writes some results before it has read all old values.
+
+    Raises:
+        UnsupportedGraphError: a state takes over another input's old value, which may be overwritten by then.
+    """
+    for name, index in graph.outputs.items():
+        if graph.nodes[index].op in INPUTS - {"grad"} and graph.nodes[index] is not graph.inputs[name]:
+            raise UnsupportedGraphError(f"{name} takes over the old value of another input")

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from spherenorm.compile.graph import INPUTS, Extent, Node, StepGraph
+from spherenorm.compile.graph import Extent, Node, StepGraph
 from spherenorm.compile.likeness import UnsupportedGraphError
 
-__all__ = ["REDUCTIONS", "Gate", "Operands", "Pass", "Schedule", "refuse_swaps", "schedule"]
+__all__ = ["REDUCTIONS", "Gate", "Operands", "Pass", "Schedule", "schedule"]
 
 REDUCTIONS = {"sum", "any", "all"}
 Gate = tuple[int, bool]
@@ -85,17 +85,6 @@ def schedule(graph: StepGraph) -> Schedule:
         passes.append(Pass(targets, gate, tuple(sorted(computed)), frozenset(read_back), _levels(graph, computed, read_back)))
     scalars = frozenset(i for i in alive if nodes[i].extent is Extent.SCALAR and not _is_reduction(nodes[i]))
     return Schedule(tuple(passes), tuple(stage), scalars, saved)
-
-
-def refuse_swaps(graph: StepGraph) -> None:
-    """For who writes some results before all old values have been read.
-
-    Raises:
-        UnsupportedGraphError: a state takes over another input's old value, which may be overwritten by then.
-    """
-    for name, index in graph.outputs.items():
-        if graph.nodes[index].op in INPUTS - {"grad"} and graph.nodes[index] is not graph.inputs[name]:
-            raise UnsupportedGraphError(f"{name} takes over the old value of another input")
 
 
 class Operands:
