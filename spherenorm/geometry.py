@@ -9,9 +9,10 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from spherenorm.views import ViewLike, as_view, root
+from spherenorm.numerics import root
+from spherenorm.views import ViewLike, as_view
 
-__all__ = ["EUCLIDEAN", "Euclidean", "Geometry", "Move", "Sphere"]
+__all__ = ["EUCLIDEAN", "Euclidean", "Geometry", "Move", "Sphere", "check_shape"]
 
 
 class Move(Protocol):
@@ -111,6 +112,16 @@ class Sphere:
         """w / |w| for each unit: where training on the sphere starts. A zero unit stays zero."""
         norm = as_view(self.view).norm(weight)
         return weight / torch.where(norm > 0, norm, 1)
+
+
+def check_shape(geometry: Geometry, weight: Tensor) -> None:
+    """Refuse a weight that a geometry of the library has no units for.
+
+    Raises:
+        ValueError: the geometry's view does not fit the weight's shape.
+    """
+    if isinstance(geometry, Sphere):
+        as_view(geometry.view).size(weight)
 
 
 def _sinc(angle: Tensor) -> Tensor:

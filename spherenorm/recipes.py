@@ -9,11 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
+import torch
+from torch import Tensor
+
 from spherenorm import rules as r
 from spherenorm.chain import Chain, chain
 from spherenorm.geometry import Sphere
+from spherenorm.numerics import Scalar, is_zero
 from spherenorm.registry import recipe
-from spherenorm.rule import Rule, Scalar, is_zero
+from spherenorm.rule import Rule
 from spherenorm.views import ViewLike
 
 __all__ = ["adam", "adamg", "adamp", "adamw", "rmsprop", "sgd", "sgdg", "sgdp", "sgdw"]
@@ -190,6 +194,8 @@ def _torch_momentum(momentum: Scalar, dampening: Scalar = 0.0, nesterov: bool = 
     """At momentum 0, torch.optim keeps no buffer and ignores the dampening."""
     if is_zero(momentum):
         return []
+    if isinstance(momentum, Tensor) and not is_zero(dampening):
+        dampening = torch.where(momentum == 0, 0, dampening)
     return [r.HeavyBall(momentum, dampening, nesterov, undamped_start=True, buffer="momentum_buffer")]
 
 

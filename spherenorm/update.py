@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from spherenorm.views import View, ratio
+from spherenorm.numerics import Scalar, plus_scaled, ratio
+from spherenorm.views import View
 
 __all__ = ["Invariance", "Scalar", "Update"]
-
-Scalar = float | Tensor
-"""A hyper-parameter: a Python number, or a 0-dim tensor (batched under vmap, a symbol under a tracer)."""
 
 
 @dataclass(frozen=True)
@@ -47,17 +46,18 @@ class Invariance:
             flags.append(flag)
         return cls(tuple(views), tuple(flags), tuple(squared_norms))
 
-    def radial_coefficient(self, weight: Tensor, x: Tensor) -> Tensor | None:
-        """<w, x> / <w, w> in each unit that was found invariant, 0 elsewhere; broadcasts against the weight. None without views."""
+    def without_radial_part(self, weight: Tensor, x: Tensor) -> Tensor:
+        """x - (<w, x> / <w, w>) w in each unit that was found invariant, x itself elsewhere."""
         if not self.views:
-            return None
+            return x
         along = weight * x
         coefficient: Scalar = 0.0
         for view, flag, squared_norm in zip(self.views, self.flags, self.squared_norms, strict=True):
-            found = ratio(view.total(along), squared_norm)
-            coefficient = torch.where(flag, found, coefficient)
+            coefficient = torch.where(flag, ratio(view.total(along), squared_norm), coefficient)
         assert isinstance(coefficient, Tensor)
-        return coefficient
+        found = functools.reduce(torch.logical_or, self.flags)
+        # Chosen, not multiplied by 0: what is not invariant is left alone, whatever the weight.
+        return torch.where(found, plus_scaled(x, -coefficient, weight), x)
 
     def select(self, invariant: Scalar, other: Scalar, weight: Tensor) -> Scalar:
         """`invariant` where some view claims the entries of `weight`, `other` elsewhere; broadcasts against it."""

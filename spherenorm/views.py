@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
-__all__ = ["View", "ViewLike", "as_view", "ratio", "root"]
+from spherenorm.numerics import ratio, root
+
+__all__ = ["View", "ViewLike", "as_view"]
 
 
 @dataclass(frozen=True)
@@ -119,46 +120,6 @@ class View:
 
 
 ViewLike = str | View
-
-
-def ratio(inner: Tensor, squared_norm: Tensor) -> Tensor:
-    """<w, x> / <w, w>, 0 where w is.
-
-    Dividing by the exact <w, w> instead of a norm plus eps makes a projection exact at any scale of the weight, as long as
-    <w, w> neither overflows nor underflows.
-    """
-    return inner / torch.where(squared_norm > 0, squared_norm, 1)
-
-
-def root(x: Tensor) -> Tensor:
-    """sqrt(x), with the derivative 0 at 0, where torch has an infinite one, which makes nan of a chain rule's 0.
-
-    To torch that is one square root, in traces too; only a derivative shows the difference.
-    """
-    if torch.compiler.is_compiling():  # torch.compile refuses a Function with a forward derivative
-        return torch.where(x == 0, 0, torch.where(x == 0, 1, x).sqrt())
-    result: Tensor = _Root.apply(x)  # type: ignore[no-untyped-call]
-    return result
-
-
-class _Root(torch.autograd.Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(x: Tensor) -> Tensor:
-        return x.sqrt()
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
-        ctx.save_for_backward(output)
-        ctx.save_for_forward(output)
-
-    @staticmethod
-    def backward(ctx: Any, derivative: Tensor) -> Tensor:
-        (root,) = ctx.saved_tensors
-        return torch.where(root == 0, 0, derivative / (2 * torch.where(root == 0, 1, root)))
-
-    jvp = backward  # of an elementwise function, whose Jacobian is its own transpose
 
 
 _SPELLING = re.compile(r"(?:dim=(?P<dim>-?\d+))?(?:(?(dim),)groups=(?P<groups>\d+))?")

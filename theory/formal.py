@@ -24,6 +24,14 @@ class Product:
     b: Vector
 
 
+def _multiple(a: Vector, b: Vector) -> sp.Expr | None:
+    """The number c with a = c b, if there is one."""
+    if not b.terms or a.terms.keys() != b.terms.keys():
+        return None
+    factors = {sp.cancel(a[name] / b[name]) for name in b.terms}
+    return factors.pop() if len(factors) == 1 else None
+
+
 @dataclass(frozen=True)
 class Entries:
     """A statement about every entry of a vector, such as `m == 0`; `.all()` asks whether the vector is zero."""
@@ -80,10 +88,13 @@ class Formal(Operations):
         """`x` with an entrywise product made an atom (or, in the mean field, a scalar)."""
         if not isinstance(x, Product):
             return x
+        factor = _multiple(x.a, x.b)
+        if factor is not None:  # c b^2
+            square = self.square(self.space.inner(x.b, x.b) / self.dimension) if self.mean_field else self.atom(f"({x.b})^2")
+            return square if factor == 1 else self.aten_mul(square, factor)
         if self.mean_field:
-            mean = self.space.inner(x.a, x.b) / self.dimension
-            return self.square(mean) if x.a == x.b else mean
-        return self.atom(f"({x.a})^2") if x.a == x.b else self.atom(f"({x.a}) * ({x.b})", "u")
+            return self.space.inner(x.a, x.b) / self.dimension
+        return self.atom(f"({x.a}) * ({x.b})", "u")
 
     def ones(self, x: sp.Expr) -> Vector:
         return Vector({"1": x}) if x != 0 else Vector()

@@ -13,8 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from spherenorm.numerics import is_zero
 from spherenorm.registry import Recipe, build, reference
-from spherenorm.rule import Rule, Scalar, is_zero
+from spherenorm.rule import Rule, Scalar
 
 __all__ = ["Likeness", "UnsupportedGraphError", "filled", "flatten_numbers"]
 

@@ -8,7 +8,8 @@ from numbers import Real
 import torch
 from torch import Tensor
 
-from spherenorm.rule import Rule, Scalar, State, hyper, is_zero, plus_scaled
+from spherenorm.numerics import is_zero, plus_scaled
+from spherenorm.rule import Rule, Scalar, State, hyper
 from spherenorm.update import Update
 from spherenorm.views import ViewLike, as_view
 

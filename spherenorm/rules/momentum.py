@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from spherenorm.geometry import Move
-from spherenorm.rule import Rule, Scalar, State, averaged, hyper, is_zero, plus_scaled, scalar_state
+from spherenorm.numerics import averaged, is_zero, plus_scaled
+from spherenorm.rule import Rule, Scalar, State, apply, hyper, scalar_state
 from spherenorm.update import Update
 
 __all__ = ["ExponentialAverage", "FeedbackMomentum", "HeavyBall"]
@@ -71,11 +72,12 @@ class FeedbackMomentum(Rule):
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         momentum = plus_scaled((1 - self.dampening) * update.direction, self.beta, state[self.buffer])
-        update, inner = self.rule.update(replace(update, direction=momentum), state)
+        update, inner = apply(self.rule, replace(update, direction=momentum), state)
         return update, {self.buffer: update.direction, **inner}
 
     def transport(self, state: State, move: Move) -> State:
-        return {self.buffer: move.transport(state[self.buffer]), **self.rule.transport(state, move)}
+        inner = {name: state[name] for name in self.rule.state_names}
+        return {self.buffer: move.transport(state[self.buffer]), **self.rule.transport(inner, move)}
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from spherenorm.rule import Rule, Scalar, State, averaged, hyper, scalar_state
+from spherenorm.numerics import averaged, averaged_square, root
+from spherenorm.rule import Rule, Scalar, State, hyper, scalar_state
 from spherenorm.update import Update
-from spherenorm.views import ViewLike, as_view, root
+from spherenorm.views import ViewLike, as_view
 
 __all__ = ["AdaptiveMoments", "RootMeanSquare", "UnitMoments"]
 
@@ -52,7 +53,7 @@ class AdaptiveMoments(Rule):
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         entering, step = update.direction, state["step"] + 1
         average = averaged(state["exp_avg"], entering, self.beta1)
-        square = averaged(state["exp_avg_sq"], entering**2, self.beta2)
+        square = averaged_square(state["exp_avg_sq"], entering, self.beta2)
         numerator = averaged(average, entering, self.beta1) if self.nesterov else average
         length = root(square)
         if self.bias_correction:
@@ -82,7 +83,7 @@ class RootMeanSquare(Rule):
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         entering, step = update.direction, state["step"] + 1
-        square = averaged(state["square_avg"], entering**2, self.alpha)
+        square = averaged_square(state["square_avg"], entering, self.alpha)
         if not self.centered:
             return replace(update, direction=entering / (root(square) + self.eps)), {"step": step, "square_avg": square}
         mean = averaged(state["grad_avg"], entering, self.alpha)

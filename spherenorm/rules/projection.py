@@ -9,7 +9,8 @@ from typing import Literal
 
 from torch import Tensor
 
-from spherenorm.rule import Rule, Scalar, State, hyper, plus_scaled
+from spherenorm.numerics import plus_scaled
+from spherenorm.rule import Rule, Scalar, State, hyper
 from spherenorm.update import Invariance, Update
 from spherenorm.views import ViewLike, as_view
 
@@ -96,13 +97,11 @@ class RadialProjection(Rule):
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         weight, direction = update.weight, update.direction
-        coefficient: Tensor | None
         if self.view is not None:
-            coefficient = as_view(self.view).radial_coefficient(weight, direction)
+            radial = as_view(self.view).radial_coefficient(weight, direction)
+            projected = plus_scaled(direction, -radial, weight)
         elif update.invariance is not None:
-            coefficient = update.invariance.radial_coefficient(weight, direction)
+            projected = update.invariance.without_radial_part(weight, direction)
         else:
             raise ValueError("RadialProjection() needs a ScaleInvarianceTest before it in the chain, or a view")
-        if coefficient is None:
-            return update, {}
-        return replace(update, direction=plus_scaled(direction, -coefficient, weight)), {}
+        return replace(update, direction=projected), {}

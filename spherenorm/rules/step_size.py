@@ -18,7 +18,7 @@ class StepSize(Rule):
     differs under a learning-rate schedule.
     """
 
-    lr: Scalar = hyper("[0, inf)")
+    lr: Scalar = hyper("[0, inf)", through_zero=True)
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         return replace(update, direction=self.lr * update.direction), {}
