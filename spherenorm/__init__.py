@@ -2,6 +2,8 @@
 
 from spherenorm import functional, invariance, metrics, optim, recipes, rules
 from spherenorm.chain import chain
+from spherenorm.compile import BackendError
+from spherenorm.explanation import explain
 from spherenorm.geometry import Euclidean, Sphere
 from spherenorm.optim import torch_optimizer
 from spherenorm.registry import find_recipe, recipe
@@ -10,12 +12,14 @@ from spherenorm.update import Update
 from spherenorm.views import View
 
 __all__ = [
+    "BackendError",
     "Euclidean",
     "Rule",
     "Sphere",
     "Update",
     "View",
     "chain",
+    "explain",
     "find_recipe",
     "functional",
     "hyper",

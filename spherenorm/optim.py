@@ -18,14 +18,14 @@ from torch import Tensor
 from torch.optim.optimizer import Optimizer, ParamsT
 
 from spherenorm import recipes
-from spherenorm.compile import step_compiled, step_eager
+from spherenorm.compile import BACKENDS, Dispatcher, Group, Work
 from spherenorm.registry import Recipe, build, defaults, find_recipe, reference
 from spherenorm.rule import Rule, refuse_unless_real
 from spherenorm.views import View
 
 __all__ = ["SGD", "SGDG", "SGDP", "SGDW", "Adam", "AdamG", "AdamP", "AdamW", "RMSprop", "RecipeOptimizer", "torch_optimizer"]
 
-_SHARED = {"maximize": False, "compile": False, "trace": True}
+_SHARED = {"maximize": False, "backend": "auto"}
 _OF_TORCH = {"amsgrad": (False,), "foreach": (None, False), "fused": (None, False), "capturable": (False,), "differentiable": (False,)}
 """Arguments of torch.optim that are taken at values that ask for nothing."""
 _NOT_HYPER_PARAMETERS = ("params", "param_names", "recipe", *_SHARED)
@@ -38,11 +38,11 @@ class RecipeOptimizer(Optimizer):
         params: parameters, named parameters, or param_groups. A group may override any hyper-parameter, and may name
             another recipe under "recipe" (a registered name or `module:function`), whose own defaults then hold for it.
         maximize: ascend instead of descend.
-        compile: step by compiled code, in place: the same rule at the speed of a hand-written kernel (the first step
-            takes seconds; kernels are cached on disk). See `spherenorm.compile`.
-        trace: without `compile`, the rule's own Python code runs once for each shape of weight, and what it did is repeated
-            with reused buffers (equal to rounding); False runs it at every step, for breakpoints and prints in a rule, two
-            to five times slower.
+        backend: how a step runs; the numbers are those of the rule's own code on every path. "auto" records chains made
+            wholly of the library's rules and repeats them in reused buffers; a rule class of yours runs its own code.
+            "rule" always runs the rule's own code, for breakpoints and prints. "blocks" records your rules too, and
+            "compiled" makes one kernel of them (seconds at the first step; kernels are cached on disk), if they are pure
+            functions of their fields, the update and the state. `spherenorm.explain(optimizer)` tells what runs, and why.
         *args, **hyper_parameters: those of the recipe, in its order. amsgrad, foreach, fused, capturable and differentiable,
             which torch.optim has, are taken at values that ask for nothing (False, or None where that is the default).
 
@@ -50,13 +50,13 @@ class RecipeOptimizer(Optimizer):
 
     Raises:
         TypeError: an unknown hyper-parameter, or a parameter that is complex or integer.
-        ValueError: a hyper-parameter outside its interval. Neither changes anything.
+        ValueError: a hyper-parameter outside its interval, an unknown backend. Neither changes anything.
     """
 
     recipe: ClassVar[Recipe]
 
     def __init__(
-        self, params: ParamsT, *args: Any, maximize: bool = False, compile: bool = False, trace: bool = True, **hyper_parameters: Any
+        self, params: ParamsT, *args: Any, maximize: bool = False, backend: str = "auto", **hyper_parameters: Any
     ) -> None:
         for name in _OF_TORCH.keys() & hyper_parameters.keys() - defaults(self.recipe).keys():
             if any(hyper_parameters[name] is nothing for nothing in _OF_TORCH[name]):
@@ -68,7 +68,7 @@ class RecipeOptimizer(Optimizer):
             raise TypeError(f"{type(self).__name__}: {error}; its hyper-parameters are {', '.join(defaults(self.recipe))}") from None
         bound.apply_defaults()
         arguments = {name: _as_saved(value) for name, value in bound.arguments.items()}
-        shared = {"maximize": maximize, "compile": compile, "trace": trace, "recipe": reference(self.recipe)}
+        shared = {"maximize": maximize, "backend": backend, "recipe": reference(self.recipe)}
         super().__init__(params, {**arguments, **shared})
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
@@ -96,9 +96,10 @@ class RecipeOptimizer(Optimizer):
             if group.setdefault(name, default) is inspect.Parameter.empty:
                 raise ValueError(f"recipe {group['recipe']!r} needs {name}, and the param_group does not set it")
             group[name] = _as_saved(group[name])
-        for name in _SHARED:
-            if not isinstance(group[name], bool):
-                raise TypeError(f"{name} must be True or False, got {group[name]!r}")
+        if not isinstance(group["maximize"], bool):
+            raise TypeError(f"maximize must be True or False, got {group['maximize']!r}")
+        if group["backend"] not in BACKENDS:
+            raise ValueError(f"backend must be one of {', '.join(map(repr, BACKENDS))}, got {group['backend']!r}")
         _refuse_misspelled(group, recipe)
         self._rule({name: _as_number(value) for name, value in group.items()})
         self._check_dtypes(group["params"])
@@ -131,20 +132,23 @@ class RecipeOptimizer(Optimizer):
                 loss = closure()
         rules = [self._rule(group) for group in self.param_groups]
         self._check_gradients()
+        groups = []
         for rule, group in zip(rules, self.param_groups, strict=True):
-            weights = [weight for weight in group["params"] if weight.grad is not None]
-            grads = [-weight.grad if group["maximize"] else weight.grad for weight in weights]
-            names = set(rule.state_names)
-            for weight in weights:
-                if self.state[weight].keys() != names:
-                    self._complete_state(weight, rule)
-            states = [self.state[weight] for weight in weights]
-            made = self._recipe(group), self._hyper_parameters(group), rule
-            if group["compile"]:
-                step_compiled(*made, weights, grads, states)
-            else:
-                step_eager(*made, weights, grads, states, group["trace"])
+            works, names = [], set(rule.state_names)
+            for weight in group["params"]:
+                if weight.grad is not None:
+                    if self.state[weight].keys() != names:
+                        self._complete_state(weight, rule)
+                    grad = -weight.grad if group["maximize"] else weight.grad
+                    works.append(Work(weight, grad, self.state[weight]))
+            groups.append(Group(rule, group["backend"], works))
+        self._dispatcher.step(groups)
         return loss
+
+    @functools.cached_property
+    def _dispatcher(self) -> Dispatcher:
+        """What was recorded for this optimizer's rules; a copy starts anew."""
+        return Dispatcher()
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Load a `state_dict`, bit by bit: of this class, or of the optimizer it stands in for (torch.optim, `adamp`).
@@ -224,6 +228,8 @@ class RecipeOptimizer(Optimizer):
                     rule.init(torch.empty(weight.shape, dtype=weight.dtype, device="meta"))
                 except ValueError as error:
                     raise ValueError(f"{_describe(index, weight, name)}: {error}") from error
+                except (RuntimeError, NotImplementedError):
+                    pass  # the rule reads a value of the weight; the first step asks it again
 
     def _check_gradients(self) -> None:
         index = 0

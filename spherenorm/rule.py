@@ -220,7 +220,7 @@ def _fitted(value: Any, like: Tensor, what: str) -> Tensor:
         raise ValueError(f"{what} must have shape {tuple(like.shape)}, got {tuple(value.shape)}")
     if value.dtype == like.dtype:
         return value
-    if not torch.can_cast(value.dtype, like.dtype):
+    if value.is_complex() or (value.is_floating_point() and not like.is_floating_point()):
         raise ValueError(f"{what} must be {like.dtype}, got {value.dtype}")
     return value.to(like.dtype)
 

@@ -35,7 +35,8 @@ SCALAR = {
     "add": "{0} + {1}", "sub": "{0} - {1}", "rsub": "{1} - {0}", "mul": "{0} * {1}", "div": "{0} / {1}",
     "max": "np.maximum({0}, {1})", "min": "np.minimum({0}, {1})", "pow": "{0} ** {1}", "lt": "{0} < {1}", "le": "{0} <= {1}",
     "gt": "{0} > {1}", "ge": "{0} >= {1}", "eq": "{0} == {1}", "ne": "{0} != {1}", "and": "{0} and {1}", "or": "{0} or {1}",
-    "where": "{1} if {0} else {2}",
+    "where": "{1} if {0} else {2}", "cast": "{0}",
+    "lerp": "{0} + {2} * ({1} - {0}) if {2} < 0.5 else {1} - ({1} - {0}) * (1 - {2})",
 }  # fmt: skip
 UNARY = {"neg", "abs", "reciprocal", "sqrt", "rsqrt", "square", "sign", "exp", "log", "sin", "cos", "tanh", "sinc"}
 BINARY = {"add", "sub", "mul", "div", "pow", "lt", "le", "gt", "ge", "eq", "ne"}
@@ -47,13 +48,13 @@ TENSOR = {
     "where": "torch.where({0}, {1}, {2}, out={out})", "sum": "{0}.sum(1, keepdim=True)",
     # Not of a graph, but what several of its operations are at once.
     "add_scaled": "torch.add({0}, {1}, alpha={2}, out={out})", "sub_scaled": "torch.sub({0}, {1}, alpha={2}, out={out})",
-    "average": "torch.lerp({0}, {1}, {2}, out={out})",
+    "lerp": "torch.lerp({0}, {1}, {2}, out={out})",
     "add_product": "torch.addcmul({0}, {1}, {2}, out={out})", "sub_product": "torch.addcmul({0}, {1}, {2}, value=-1, out={out})",
     "add_scaled_product": "torch.addcmul({0}, {1}, {2}, value={3}, out={out})",
     "sub_scaled_product": "torch.addcmul({0}, {1}, {2}, value=-{3}, out={out})",
 }  # fmt: skip
-TENSORS_ONLY = {"max", "min", "where", "and", "or"}
-"""Operations none of whose arguments may be a number; of the others it is the first."""
+TENSORS = {"max": 2, "min": 2, "where": 3, "and": 2, "or": 2, "lerp": 2}
+"""How many of an operation's first arguments may be no number; of the others it is one."""
 REDUCE = {"sum": "float({0}.sum())", "any": "bool({0}.any())", "all": "bool({0}.all())"}
 START = {"sum": 0.0, "any": False, "all": True}
 COMBINE: dict[str, Callable[[Any, Any], Any]] = {"sum": operator.add, "any": operator.or_, "all": operator.and_}
@@ -126,7 +127,7 @@ class BlockedStep:
                     for parts in self._parts(self._walk(p, scalars), scalars, whole):
                         totals = [COMBINE[n.op](total, part) for n, total, part in zip(targets, totals, parts, strict=True)]
                 for n, total in zip(targets, totals, strict=True):
-                    scalars[n.index] = np.float64(total) if n.op == "sum" else total
+                    scalars[n.index] = rounded(total, n) if n.op == "sum" else total
         for name, index in self.counters:
             state[name].fill_(scalars[index])
 
@@ -163,15 +164,26 @@ class BlockedStep:
 
 def scalar_expression(node: Node) -> str:
     """A scalar by those it is computed from."""
-    return SCALAR[node.op].format(*(f"S[{a}]" for a in node.arguments))
+    value = SCALAR[node.op].format(*(f"S[{a}]" for a in node.arguments))
+    return f"np.float64(np.float32({value}))" if node.single else value
+
+
+def rounded(total: float, node: Node) -> np.float64:
+    """A sum as the rule's own code has it, which may be infinite in float32 only."""
+    return np.float64(np.float32(total) if node.single else total)
 
 
 def _function(name: str, arguments: str, lines: Iterable[str]) -> Callable[..., Any]:
     source = "\n    ".join([f"def {name}({arguments}):", *lines, "pass"])
-    made: dict[str, Any] = {"np": np, "torch": torch}
+    made: dict[str, Any] = {"np": np, "torch": torch, "single": _single}
     exec(_compiled(source), made)
     function: Callable[..., Any] = made[name]
     return function
+
+
+def _single(value: float) -> float:
+    """`value` as a float32 has it, infinite where torch would refuse to convert it."""
+    return float(np.float32(value))
 
 
 @functools.cache
@@ -251,12 +263,11 @@ class _Planner:
             yield f"v{i} = {place}" if buffer is None else f"v{i} = buffers[{buffer}].copy_({place})"
 
     def _line(self, call: Call) -> str:
-        arguments = [f"S[{a}]" if self._is_scalar(a) else f"v{a}" for a in call.arguments]
-        for k, a in enumerate(call.arguments if call.op in TENSORS_ONLY else call.arguments[:1]):
+        arguments = [self._scalar(a) if self._is_scalar(a) else f"v{a}" for a in call.arguments]
+        for k, a in enumerate(call.arguments[: TENSORS.get(call.op, 1)]):
             if self._is_scalar(a):
-                arguments[k] = (
-                    f"torch.scalar_tensor(S[{a}], dtype={'torch.bool' if self.nodes[a].boolean else self.step.work}, device='cpu')"
-                )
+                kind = "torch.bool" if self.nodes[a].boolean else self.step.work
+                arguments[k] = f"torch.scalar_tensor({self._scalar(a)}, dtype={kind}, device='cpu')"
         return f"v{call.result} = " + TENSOR[call.op].format(*arguments, out=self._place(call.into))
 
     def _results(self, written: set[tuple[Any, int]]) -> Iterator[str]:
@@ -264,7 +275,7 @@ class _Planner:
             yield f"{self._sums_place(i)}.copy_(v{i})"
         for name, i in self.outputs.items():
             if (name, i) not in written:
-                yield f"{self._place(name)}." + (f"fill_(S[{i}])" if self._is_scalar(i) else f"copy_(v{i})")
+                yield f"{self._place(name)}." + (f"fill_({self._scalar(i)})" if self._is_scalar(i) else f"copy_(v{i})")
         yield f"return [{', '.join(REDUCE[op].format(f'v{i}') for op, i in self.sums)}]"
 
     def _place(self, into: int | str | None) -> str:
@@ -273,21 +284,16 @@ class _Planner:
     def _sums_place(self, index: int) -> str:
         return f"block[{len(self.step.names) + self.step.plan.saved[index]}]"
 
+    def _scalar(self, index: int) -> str:
+        """A scalar as an argument of an operation on tensors."""
+        narrow = self.step.work is torch.float32 and not self.nodes[index].boolean
+        return f"single(S[{index}])" if narrow else f"S[{index}]"
+
     def _is_scalar(self, index: int) -> bool:
         return self.nodes[index].extent is Extent.SCALAR
 
-    def _literal(self, index: int) -> float | None:
-        """The number that a rule puts there, alike at every step."""
-        node, numbers = self.nodes[index], self.step.numbers
-        return self.graph.literals[node.detail - numbers] if node.op == "number" and node.detail >= numbers else None
-
-    def _complement(self, s: int, t: int) -> bool:
-        """Whether t is 1 - s by its definition."""
-        node = self.nodes[t]
-        return node.op == "rsub" and node.arguments[0] == s and self._literal(node.arguments[1]) == 1
-
     def _simplify(self, index: int) -> None:
-        """Leave out the side of a choice that was not taken, and what is a product with the 0 that a rule puts there."""
+        """Leave out the side of a choice that was not taken."""
         node = self.nodes[index]
         arguments = tuple(self.same[a] for a in node.arguments)
         if node.op in INPUTS or index in self.plan.read_back:
@@ -295,14 +301,8 @@ class _Planner:
         if node.op == "where" and arguments[0] in self.decisions:
             self.same[index] = arguments[1 if self.decisions[arguments[0]] else 2]
             return
-        zeros = [a for a in arguments if self._literal(a) == 0]
-        if zeros and node.op in ("mul", "neg"):
-            self.same[index] = zeros[0]
-        elif zeros and (node.op == "add" or (node.op == "sub" and arguments[1] in zeros)):
-            self.same[index] = arguments[1] if arguments[0] in zeros else arguments[0]
-        else:
-            extent = node.extent if node.op == "sum" else max(self.nodes[a].extent for a in arguments)
-            self.nodes[index] = replace(node, arguments=arguments, extent=extent)
+        extent = node.extent if node.op == "sum" else max(self.nodes[a].extent for a in arguments)
+        self.nodes[index] = replace(node, arguments=arguments, extent=extent)
 
     def _needed(self, roots: Iterable[int]) -> list[int]:
         """The values of this pass that `roots` ask for, in order."""
@@ -318,7 +318,10 @@ class _Planner:
         return sorted(found)
 
     def _fused(self, order: Sequence[int], kept: set[int]) -> list[Call]:
-        """Calls that make `order`; products that only one sum uses become part of it, (1 - s) x + s y is an average."""
+        """Calls that make `order`; products that only one sum uses become part of it.
+
+        Factors keep their order, which decides whether a large product overflows.
+        """
         uses = Counter(a for i in order for a in self.nodes[i].arguments)
         calls: dict[int, Call] = {}
 
@@ -339,26 +342,29 @@ class _Planner:
             if op == "add" and product(arguments[1], node.extent) is None:
                 arguments = arguments[::-1]
             factors = product(arguments[1], node.extent) if op in ("add", "sub") else None
-            past = product(arguments[0], node.extent) if op == "add" and factors is not None else None
-            if factors is not None and past is not None and self._complement(past[1], factors[1]):
-                del calls[arguments[0]], calls[arguments[1]]
-                op, arguments = "average", (past[0], *factors)
-            elif factors is not None and not self._is_scalar(arguments[0]):
+            if factors is not None and not self._is_scalar(arguments[0]):
                 del calls[arguments[1]]
-                x, scale = factors
-                op, arguments = f"{op}_product", (arguments[0], *factors)
-                if self._is_scalar(scale):
-                    inner = product(x, node.extent)
-                    op, arguments = op.replace("product", "scaled"), (arguments[0], x, scale)
-                    if inner is not None and not self._is_scalar(inner[1]):
-                        del calls[x]
-                        op, arguments = f"{op}_product", (arguments[0], *inner, scale)
+                op, arguments = self._sum_of_product(op, arguments[0], factors, calls, lambda x, n=node: product(x, n.extent))
             elif op == "add" and self._is_scalar(arguments[0]):
                 arguments = arguments[::-1]
             calls[index] = Call(op, arguments, index)
         # Each sum is taken at once, while its terms are in cache and before their buffer is needed again.
         place = {index: k for k, index in enumerate(calls)}
         return sorted(calls.values(), key=lambda call: place.get(call.arguments[0], -1) + 0.5 if call.op == "sum" else place[call.result])
+
+    def _sum_of_product(
+        self, op: str, x: int, factors: tuple[int, int], calls: dict[int, Call], product: Callable[[int], tuple[int, int] | None]
+    ) -> tuple[str, tuple[int, ...]]:
+        """The call for x + y z, x + s y or x + (s y) z with a scalar s, or a difference."""
+        y, z = factors
+        if self._is_scalar(z):
+            return f"{op}_scaled", (x, y, z)
+        for one, other in ((y, z), (z, y)):
+            inner = product(one)
+            if inner is not None and self._is_scalar(inner[1]) and not self._is_scalar(inner[0]):
+                del calls[one]
+                return f"{op}_scaled_product", (x, inner[0], other, inner[1])
+        return f"{op}_product", (x, y, z)
 
     def _placed(
         self, needed: Sequence[int], calls: Sequence[Call], kept: set[int]

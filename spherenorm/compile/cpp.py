@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from importlib import resources
 
 from spherenorm.compile.graph import INPUTS, Extent, Node, StepGraph
-from spherenorm.compile.likeness import UnsupportedGraphError
+from spherenorm.compile.guard import UnsupportedRuleError
 from spherenorm.compile.schedule import Operands, Pass, Schedule, schedule
 
 __all__ = ["Layout", "emit"]
@@ -27,6 +27,7 @@ EXPRESSIONS = {
     "max": "({0} > {1} || {0} != {0} ? {0} : {1})", "min": "({0} < {1} || {0} != {0} ? {0} : {1})",
     "pow": "num(std::pow({0}, {1}))", "lt": "{0} < {1}", "le": "{0} <= {1}", "gt": "{0} > {1}", "ge": "{0} >= {1}",
     "eq": "{0} == {1}", "ne": "{0} != {1}", "and": "({0} && {1})", "or": "({0} || {1})", "where": "({0} ? {1} : {2})",
+    "cast": "{0}", "lerp": "lerp({0}, {1}, {2})",
 }  # fmt: skip
 START = {"sum": "0", "any": "0", "all": "1"}
 COMBINE = {"sum": "{0} += {1};", "any": "{0} = {0} || {1};", "all": "{0} = {0} && {1};"}
@@ -51,7 +52,7 @@ def emit(graph: StepGraph, numbers: int) -> Layout:
     """The kernel of a graph whose first `numbers` arguments are hyper-parameters.
 
     Raises:
-        UnsupportedGraphError: a state takes over another input's old value, which may be overwritten by then.
+        UnsupportedRuleError: a state takes over another input's old value, which may be overwritten by then.
     """
     kernel = _Kernel(graph, schedule(graph), numbers)
     prelude, driver = ((resources.files(__package__) / name).read_text() for name in ("prelude.hpp", "driver.hpp"))
@@ -94,7 +95,8 @@ class _Kernel:
         if node.op == "where" and inside is Extent.FULL and self.nodes[node.arguments[0]].extent is not Extent.FULL and not node.boolean:
             return f"choose(m{node.arguments[0]}, {names[1]}, {names[2]})"
         kind = "real" if inside is Extent.FULL else "double"
-        return EXPRESSIONS[node.op].format(*names).replace("one", f"{kind}(1)").replace("num(", f"{kind}(")
+        value = EXPRESSIONS[node.op].format(*names).replace("one", f"{kind}(1)").replace("num(", f"{kind}(")
+        return f"rounded({value})" if node.single and inside is not Extent.FULL else value
 
     def converted(self, index: int, value: str) -> str:
         """What loops over entries use of a narrower value: its `real`, or its truth and the mask of `choose`."""
@@ -135,7 +137,8 @@ class _Kernel:
             for k, n in enumerate(each.targets):
                 combine = COMBINE[n.op].format("total", f"partial[c * REDUCTIONS + {k}]")
                 loop = f"for (int64_t c = 0; c < chunks; ++c) {combine}"
-                totals.append(f"if (stage == {p + 1}) {{ double total = {START[n.op]}; {loop} S[{n.index}] = total; }}")
+                total = "rounded(total)" if n.single else "total"
+                totals.append(f"if (stage == {p + 1}) {{ double total = {START[n.op]}; {loop} S[{n.index}] = {total}; }}")
         stage_cases = [f"case {stage}: scalars{stage}(P, L, H, S); break;" for stage in range(len(walks))]
         writes = [
             f"*reinterpret_cast<double*>(P[{self.pointer[name]}]) = S[{index}];"
@@ -287,6 +290,7 @@ class _Walk:
         out += ["for (int64_t j = j0; j < j1; ++j) {", *body, "}"]
         out += [COMBINE[op].format(beyond, block) for block, beyond, op, _ in accumulators]
         out.append("}")
+        out += [f"v{n.index} = rounded(v{n.index});" for n in row_sums.values() if n.single]
         return out + [f"part{k} += v{row_sums[n.arguments[0]].index};" for k, n in from_rows]
 
     def _values(self, loop: int, roots: list[int]) -> dict[int, str]:
@@ -315,8 +319,8 @@ def _refuse_swaps(graph: StepGraph) -> None:
     """The kernel writes some results before it has read all old values.
 
     Raises:
-        UnsupportedGraphError: a state takes over another input's old value, which may be overwritten by then.
+        UnsupportedRuleError: a state takes over another input's old value, which may be overwritten by then.
     """
     for name, index in graph.outputs.items():
         if graph.nodes[index].op in INPUTS - {"grad"} and graph.nodes[index] is not graph.inputs[name]:
-            raise UnsupportedGraphError(f"{name} takes over the old value of another input")
+            raise UnsupportedRuleError(f"{name} takes over the old value of another input")

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import torch
 
 from spherenorm.compile.graph import INPUTS, Extent, Node, StepGraph
-from spherenorm.compile.likeness import UnsupportedGraphError
+from spherenorm.compile.guard import UnsupportedRuleError
 from spherenorm.compile.schedule import REDUCTIONS, Operands, Pass, Schedule, schedule
 
 __all__ = ["BLOCK", "COLUMNS", "TILES", "WALK", "Layout", "emit"]
@@ -45,6 +45,7 @@ EXPRESSIONS = {
     "max": "tl.where(({0} > {1}) | ({0} != {0}), {0}, {1})", "min": "tl.where(({0} < {1}) | ({0} != {0}), {0}, {1})",
     "pow": "power({0}, {1}).to(kind)", "lt": "{0} < {1}", "le": "{0} <= {1}", "gt": "{0} > {1}", "ge": "{0} >= {1}",
     "eq": "{0} == {1}", "ne": "{0} != {1}", "and": "{0} & {1}", "or": "{0} | {1}", "where": "tl.where({0}, {1}, {2})",
+    "cast": "{0}", "lerp": "tl.where({2} < 0.5, {0} + {2} * ({1} - {0}), {1} - ({1} - {0}) * (1.0 - {2}))",
 }  # fmt: skip
 # In float32, Triton's own division and square root are approximate.
 ROUNDED = {
@@ -84,10 +85,10 @@ def emit(graph: StepGraph, numbers: int, dtype: torch.dtype) -> Layout:
     """The kernels of a graph whose first `numbers` arguments are hyper-parameters, for weights of that type.
 
     Raises:
-        UnsupportedGraphError: naming the operation or the type.
+        UnsupportedRuleError: naming the operation or the type.
     """
     if dtype not in TYPES:
-        raise UnsupportedGraphError(f"weights of {dtype}")
+        raise UnsupportedRuleError(f"weights of {dtype}")
     kernels = _Kernels(graph, schedule(graph), numbers, TYPES[dtype])
     return Layout(
         kernels.source(),
@@ -134,8 +135,9 @@ class _Kernels:
             names = [f"{name}.to({kind})" if self.nodes[a].boolean else name for name, a in zip(names, node.arguments, strict=True)]
         templates = EXPRESSIONS | ROUNDED if kind == "tl.float32" else EXPRESSIONS
         if node.op not in templates:
-            raise UnsupportedGraphError(f"{node.op} in a Triton kernel")
-        return templates[node.op].format(*names).replace("kind", kind)
+            raise UnsupportedRuleError(f"{node.op} in a Triton kernel")
+        value = templates[node.op].format(*names).replace("kind", kind)
+        return _rounded(f"({value})") if node.single and kind == "tl.float64" else value
 
     def kind(self, node: Node) -> str:
         return self.real if node.extent is Extent.FULL else "tl.float64"
@@ -174,7 +176,8 @@ class _Kernels:
             out += [f"partial += {self.at(f'{tiling}_first')} * {self.reductions}", f"count = {self.at(f'{tiling}_count')}"]
             if before.plan.gate is not None:
                 out.append(f"count = tl.where({before.wanted()}, count, 0)")
-            here = {n.index: f"total_{n.op}(partial + {k}, count, {self.reductions})" for k, n in before.reductions}
+            totals = {n: f"total_{n.op}(partial + {k}, count, {self.reductions})" for k, n in before.reductions}
+            here = {n.index: _rounded(total) if n.single else total for n, total in totals.items()}
         for node in self.nodes:
             if node.index in self.plan.scalars and self.plan.stage[node.index] == stage:
                 here[node.index] = self._scalar_value(node)
@@ -354,6 +357,7 @@ class _Pass:
             out += ["for j0 in range(0, cols, COLS):", *(f"    {line}" for line in body)]
         elif not looped:
             out += [*body, *(f"{name} = {value}" for name, _, value, _ in sums), *stores]
+        out += [f"v{n.index} = {_rounded(f'v{n.index}')}" for n in row_sums.values() if n.single and out]
         return out + [f"part{k} = tl.sum(v{row_sums[n.arguments[0]].index}, axis=0)" for k, n in from_rows]
 
     def _is_entry(self, index: int) -> bool:
@@ -405,6 +409,11 @@ class _Pass:
             out.append("tl.debug_barrier()")
         out += [f"tl.store(p{self.kernels.operands.place[name]} + r, {self._stored(name, index)}, mask=in_rows)" for name, index in rows]
         return out
+
+
+def _rounded(value: str) -> str:
+    """A float64 value as the rule's own float32 has it."""
+    return f"{value}.to(tl.float32).to(tl.float64)"
 
 
 def _function(lines: list[str]) -> list[str]:

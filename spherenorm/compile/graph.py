@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from spherenorm.compile.likeness import UnsupportedGraphError, filled
-from spherenorm.registry import Recipe, build
+from spherenorm.compile.guard import Guard, UnsupportedRuleError
+from spherenorm.rule import Rule
 
 __all__ = ["INPUTS", "Extent", "Node", "StepGraph", "trace"]
 
@@ -42,7 +42,9 @@ class Node:
         arguments: indices of the nodes it is computed from.
         extent: how many values it has.
         boolean: whether they are truth values.
-        detail: a state's name, a number's place among the arguments, an exponent.
+        single: whether a scalar or a row, which back ends keep in double, is rounded to float32,
+            as the rule's own code rounds it.
+        detail: a state's name, or a number's place among the arguments.
     """
 
     index: int
@@ -50,6 +52,7 @@ class Node:
     arguments: tuple[int, ...]
     extent: Extent
     boolean: bool = False
+    single: bool = False
     detail: Any = None
 
     @property
@@ -94,8 +97,10 @@ ELEMENTWISE = {
     "aten.eq.Tensor": "eq", "aten.eq.Scalar": "eq", "aten.ne.Tensor": "ne", "aten.ne.Scalar": "ne",
     "aten.bitwise_and.Tensor": "and", "aten.logical_and.default": "and", "aten.bitwise_or.Tensor": "or",
     "aten.logical_or.default": "or", "aten.bitwise_not.default": "not", "aten.logical_not.default": "not",
-    "aten.where.self": "where", "aten.pow.Scalar": "pow", "aten.pow.Tensor_Tensor": "pow", "aten.pow.Tensor_Scalar": "pow",
+    "aten.where.self": "where", "aten.lerp.Scalar": "lerp", "aten.lerp.Tensor": "lerp",
+    "aten.pow.Scalar": "pow", "aten.pow.Tensor_Tensor": "pow", "aten.pow.Tensor_Scalar": "pow",
 }  # fmt: skip
+TERNARY = {"aten.where.self", "aten.lerp.Scalar", "aten.lerp.Tensor"}
 COMPARISONS = {"lt", "le", "gt", "ge", "eq", "ne"}
 LOGIC = {"and", "or", "not"}
 TRANSPARENT = {"aten._to_copy.default", "aten.detach.default", "aten.alias.default", "aten.clone.default", "aten.lift_fresh_copy.default"}
@@ -104,13 +109,13 @@ CONSTANT = {"aten.scalar_tensor.default": 0, "aten.full.default": 1, "aten.full_
 
 def _euclidean_norm(x: Tensor, order: float = 2, dim: Any = None, keepdim: bool = False, **options: Any) -> Tensor:
     if order != 2 or any(v is not None for v in options.values()):
-        raise UnsupportedGraphError(f"a norm of order {order} with {options}")
+        raise UnsupportedRuleError(f"a norm of order {order} with {options}")
     return _summed(x.square(), dim, keepdim).sqrt()
 
 
 def _mean(x: Tensor, dim: Any = None, keepdim: bool = False, **options: Any) -> Tensor:
     if any(v is not None for v in options.values()):
-        raise UnsupportedGraphError(f"a mean with {options}")
+        raise UnsupportedRuleError(f"a mean with {options}")
     total = _summed(x, dim, keepdim)
     return total / (x.numel() / total.numel() if x.numel() else math.nan)
 
@@ -125,59 +130,75 @@ def _clamp(x: Tensor, low: Any = None, high: Any = None) -> Tensor:
 
 
 DERIVED: dict[str, Callable[..., Tensor]] = {
-    "aten.lerp.Scalar": lambda x, y, weight: x + weight * (y - x),
-    "aten.lerp.Tensor": lambda x, y, weight: x + weight * (y - x),
-    "aten.addcmul.default": lambda x, y, z, value=1: x + y * z if value == 1 else x + value * (y * z),
-    "aten.addcdiv.default": lambda x, y, z, value=1: x + y / z if value == 1 else x + value * (y / z),
+    "aten.addcmul.default": lambda x, y, z, value=1: x + y * z if value == 1 else x + value * y * z,
+    "aten.addcdiv.default": lambda x, y, z, value=1: x + y / z if value == 1 else x + value * y / z,
     "aten.clamp.default": _clamp,
     "aten.clamp.Tensor": _clamp,
     "aten.mean.default": _mean,
     "aten.mean.dim": _mean,
     "aten.linalg_vector_norm.default": _euclidean_norm,
 }
-"""Operations that are traced as others."""
+"""Operations that are traced as others, in torch's own order, which matters where a product overflows."""
 
 
-def trace(recipe: Recipe, structure: Any, count: int, shape: tuple[int, ...], dtype: torch.dtype) -> StepGraph:
+def trace(guard: Guard, shape: tuple[int, ...], dtype: torch.dtype) -> StepGraph:
     """The graph of one step of a weight of that shape.
 
     Args:
-        recipe: whose step.
-        structure: the second result of `flatten_numbers`; `count` numbers fill it.
+        guard: the rule, whose numbers become the arguments of the graph.
         shape, dtype: of the weight; nothing of that size is allocated.
 
     Raises:
-        UnsupportedGraphError: naming the operation.
+        UnsupportedRuleError: naming the rule and the operation.
     """
+    try:
+        return _trace(guard, shape, dtype)
+    except UnsupportedRuleError as error:
+        raise UnsupportedRuleError(f"{culprit(error, guard.rule)}: {error}") from error
+    except Exception as error:
+        if not guard.foreign:
+            raise
+        # A user's rule may do what a tensor without memory refuses, or be wrong: its own code runs or raises.
+        raise UnsupportedRuleError(f"{culprit(error, guard.rule)}: {error}") from error
+
+
+def culprit(error: BaseException, rule: Rule) -> str:
+    """The name of the innermost rule whose code raised `error`."""
+    name, frame = type(rule).__name__, error.__traceback__
+    while frame is not None:
+        owner = frame.tb_frame.f_locals.get("self")
+        name = type(owner).__name__ if isinstance(owner, Rule) else name
+        frame = frame.tb_next
+    return name
+
+
+def _trace(guard: Guard, shape: tuple[int, ...], dtype: torch.dtype) -> StepGraph:
     with torch.device("meta"):
         weight, grad = torch.empty(shape, dtype=dtype), torch.empty(shape, dtype=dtype)
-        numbers = [torch.empty((), dtype=torch.float64) for _ in range(count)]
+        numbers = [torch.empty((), dtype=kept) for kept in guard.dtypes]
+        rule = guard.with_numbers(numbers)
         # A rule may give one tensor twice, or the weight; here each is told from the others.
-        rule = build(recipe, filled(structure, numbers))
         state = {name: value.clone() for name, value in rule.init(weight).items()}
-        # Distinct lengths tell a state per unit from one per entry, whatever the weight's own shape.
-        probe = rule.init(torch.empty([2 + i for i in range(max(len(shape), 1))], dtype=dtype))
+        # (one dimension for a 0-dim weight, to tell its states from counters)
+        probe = torch.empty(_distinct(shape or (1,)), dtype=dtype)
+        extents = {n: _state_extent(v.shape, probe.shape) for n, v in rule.init(probe).items()}
     for name, value in state.items():
         if name in ("weight", "grad"):
-            raise UnsupportedGraphError(f"a state called {name}")
+            raise UnsupportedRuleError(f"a state called {name}")
         # Counters are kept in double, everything else in the type that is computed in.
         if value.dtype is not _computed_in(dtype) and not (value.ndim == 0 and value.dtype is torch.float64):
-            raise UnsupportedGraphError(f"a state {name} of dtype {value.dtype}")
+            raise UnsupportedRuleError(f"a state {name} of dtype {value.dtype}")
         if value.ndim == 0 and shape and value.dtype is not torch.float64:
-            raise UnsupportedGraphError(f"a counter {name} of dtype {value.dtype}")
-    recorder = _Recorder(count, shape, dtype)
+            raise UnsupportedRuleError(f"a counter {name} of dtype {value.dtype}")
+    recorder = _Recorder(len(numbers), shape, dtype)
     recorder.input(weight, "weight", Extent.FULL)
     recorder.input(grad, "grad", Extent.FULL)
     for place, number in enumerate(numbers):
         recorder.input(number, "number", Extent.SCALAR, place)
     for name, value in state.items():
-        recorder.input(value, "state", _state_extent(probe[name].shape), name)
+        recorder.input(value, "state", extents[name], name)
     with torch.no_grad(), torch.device("meta"), recorder:
-        rule = build(recipe, filled(structure, numbers))
-        try:
-            moved, new = rule.step(weight, grad, state)
-        except (NotImplementedError, RuntimeError) as error:  # how a tensor without memory refuses to tell a value
-            raise UnsupportedGraphError(str(error)) from error
+        moved, new = rule.step(weight, grad, state)
     recorder.graph.outputs = {
         "weight": recorder.output(moved, weight),
         **{name: recorder.output(new[name], value) for name, value in state.items()},
@@ -191,15 +212,26 @@ def _computed_in(dtype: torch.dtype) -> torch.dtype:
     return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
 
 
-def _state_extent(shape: torch.Size) -> Extent:
-    full = tuple(2 + i for i in range(len(shape)))
+def _distinct(shape: tuple[int, ...]) -> list[int]:
+    """Multiples of the lengths of `shape` that differ: they tell a state per unit from one per entry.
+
+    Being multiples, they have the groups of indices that a view asks of `shape`.
+    """
+    lengths: list[int] = []
+    for length in shape:
+        factors = range(2, len(shape) + 3)
+        lengths.append(next(n for f in factors if (n := max(length, 1) * f) not in lengths))
+    return lengths
+
+
+def _state_extent(shape: torch.Size, weight: torch.Size) -> Extent:
     if not shape:
         return Extent.SCALAR
-    if tuple(shape) == full:
+    if shape == weight:
         return Extent.FULL
-    if tuple(shape) == (2, *[1] * (len(shape) - 1)):
+    if tuple(shape) == (*weight[:1], *[1] * (len(weight) - 1)):
         return Extent.ROW
-    raise UnsupportedGraphError(f"a state of shape {tuple(shape)} for a weight of shape {full}")
+    raise UnsupportedRuleError(f"a state of shape {tuple(shape)} for a weight of shape {tuple(weight)}")
 
 
 class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -214,13 +246,15 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.stored, self.computed = dtype, _computed_in(dtype)
         self.known: dict[Any, int] = {}
         self.reals: dict[int, int] = {}
+        self.single = False
+        """Whether the present operation gives float32."""
         self.of: dict[int, tuple[int, Tensor]] = {}
 
     def input(self, tensor: Tensor, op: str, extent: Extent, detail: Any = None) -> None:
         """Give a tensor that the step starts from its node."""
         index = self._node(op, (), extent, False, detail)
         if tensor.shape != self._shape(extent):
-            raise UnsupportedGraphError(f"{op} {detail or ''} of shape {tuple(tensor.shape)}")
+            raise UnsupportedRuleError(f"{op} {detail or ''} of shape {tuple(tensor.shape)}")
         self.of[id(tensor)] = index, tensor
 
     def _shape(self, extent: Extent) -> tuple[int, ...]:
@@ -233,7 +267,8 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 return DERIVED[str(func)](*args, **(kwargs or {}))
         result = func(*args, **(kwargs or {}))
         if func._schema.is_mutable or not isinstance(result, Tensor):
-            raise UnsupportedGraphError(f"{func} in the step")
+            raise UnsupportedRuleError(f"{func} in the step")
+        self.single = result.dtype is torch.float32
         index = self._translate(str(func), args, kwargs or {}, result)
         self._check(str(func), index, result)
         self.of[id(result)] = index, result  # held, so that no other gets its id
@@ -244,20 +279,21 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         of another type rounded in between, and of that a graph knows nothing."""
         node = self.graph.nodes[index]
         if node.extent is not Extent.SCALAR and result.shape != self._shape(node.extent):
-            raise UnsupportedGraphError(f"{name} to the shape {tuple(result.shape)}")
+            raise UnsupportedRuleError(f"{name} to the shape {tuple(result.shape)}")
         types = {torch.bool} if node.boolean else {self.computed}
         if not node.boolean and (node.extent is Extent.SCALAR or not self.shape):
             types |= {torch.float64, torch.int64} if node.op == "number" else {torch.float64}
         if not node.boolean and name in TRANSPARENT:
             types |= {self.stored}
         if result.dtype not in types:
-            raise UnsupportedGraphError(f"{name} to {result.dtype}")
+            raise UnsupportedRuleError(f"{name} to {result.dtype}")
 
     def _node(self, op: str, arguments: tuple[int, ...], extent: Extent, boolean: bool, detail: Any = None) -> int:
-        key = (op, arguments, extent, detail)
+        single = self.single and not boolean and bool(arguments)
+        key = (op, arguments, extent, single, detail)
         if key not in self.known:
             self.known[key] = len(self.graph.nodes)
-            self.graph.nodes.append(Node(len(self.graph.nodes), op, arguments, extent, boolean, detail))
+            self.graph.nodes.append(Node(len(self.graph.nodes), op, arguments, extent, boolean, single, detail))
         return self.known[key]
 
     def _literal(self, value: float, dtype: torch.dtype = torch.float64) -> int:
@@ -274,22 +310,24 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 and argument.dtype is self.stored
                 and self.graph.nodes[index].op not in ("weight", "grad")
             ):
-                raise UnsupportedGraphError(f"{argument.dtype} within the step")
+                raise UnsupportedRuleError(f"{argument.dtype} within the step")
             return index
         if isinstance(argument, bool | int | float):
             return self._literal(argument)
-        raise UnsupportedGraphError(f"an argument {argument!r}")
+        raise UnsupportedRuleError(f"an argument {argument!r}")
 
     def output(self, tensor: Tensor, before: Tensor) -> int:
         """The node of a result, which takes the place of the tensor `before`."""
         if id(tensor) not in self.of or tensor.shape != before.shape or tensor.dtype is not before.dtype:
-            raise UnsupportedGraphError(f"a result of shape {tuple(tensor.shape)} and {tensor.dtype}")
+            raise UnsupportedRuleError(f"a result of shape {tuple(tensor.shape)} and {tensor.dtype}")
         return self.of[id(tensor)][0]
 
     def _translate(self, name: str, arguments: Any, options: Mapping[str, Any], result: Tensor) -> int:
         if name in TRANSPARENT:
-            source = self.value(arguments[0])
-            return self._real(source) if result.dtype.is_floating_point else source
+            source = self._real(self.value(arguments[0])) if result.dtype.is_floating_point else self.value(arguments[0])
+            node = self.graph.nodes[source]
+            rounds = self.single and node.extent is Extent.SCALAR and not node.single and not node.boolean
+            return self._elementwise("cast", (source,)) if rounds and node.arguments else source
         if name in CONSTANT:
             return self._literal(arguments[CONSTANT[name]], result.dtype)
         if name in ("aten.zeros_like.default", "aten.ones_like.default"):
@@ -297,13 +335,13 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if name in ("aten.any.default", "aten.all.default"):
             source = self.value(arguments[0])
             if not self.graph.nodes[source].boolean:
-                raise UnsupportedGraphError(f"{name} of numbers")
+                raise UnsupportedRuleError(f"{name} of numbers")
             if self.graph.nodes[source].extent is Extent.SCALAR:
                 return source
             return self._node(name.split(".")[1], (source,), Extent.SCALAR, True)
         if name in ("aten.sum.default", "aten.sum.dim_IntList"):
             if options.get("dtype") not in (None, self.computed):
-                raise UnsupportedGraphError(f"a sum in {options['dtype']}")
+                raise UnsupportedRuleError(f"a sum in {options['dtype']}")
             return self._sum(self.value(arguments[0]), range(self.ndim) if name == "aten.sum.default" else arguments[1])
         if name == "aten.pow.Tensor_Scalar" and arguments[1] in (2, 0.5, 1):
             source = self._real(self.value(arguments[0]))
@@ -311,8 +349,9 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         alpha = options.get("alpha", 1)
         known = name in ELEMENTWISE and not options.get("rounding_mode")
         # (rsub takes its alpha as a third argument)
-        if not known or (alpha != 1 and ELEMENTWISE[name] not in ("add", "sub")) or (len(arguments) > 2 and name != "aten.where.self"):
-            raise UnsupportedGraphError(f"{name} in the step")
+        ternary = name in TERNARY
+        if not known or (alpha != 1 and ELEMENTWISE[name] not in ("add", "sub")) or (len(arguments) > 2 and not ternary):
+            raise UnsupportedRuleError(f"{name} in the step")
         sources = [self.value(a) for a in arguments]
         if alpha != 1:
             sources[1] = self._elementwise("mul", (self.value(alpha), sources[1]))
@@ -321,7 +360,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _elementwise(self, op: str, sources: tuple[int, ...]) -> int:
         kinds = [self.graph.nodes[s].boolean for s in sources]
         if op in LOGIC and not all(kinds):
-            raise UnsupportedGraphError(f"{op} of numbers")
+            raise UnsupportedRuleError(f"{op} of numbers")
         chosen = op == "where" and all(kinds[1:])
         if op not in LOGIC and not chosen:
             kept = 1 if op == "where" else 0
@@ -345,4 +384,4 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return self._node("sum", (source,), Extent.SCALAR, False)
         if reduced == rows and rows and extent is Extent.FULL:
             return self._node("sum", (source,), Extent.ROW, False)
-        raise UnsupportedGraphError(f"a sum over dimensions {sorted(reduced)} of {self.ndim}")
+        raise UnsupportedRuleError(f"a sum over dimensions {sorted(reduced)} of {self.ndim}")

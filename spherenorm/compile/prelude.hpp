@@ -24,18 +24,26 @@ struct bfloat16 {
 };
 using real = REAL;
 using stored = STORED;
-using mask = std::conditional_t<sizeof(real) == 4, int32_t, int64_t>;
+template <class T> using Mask = std::conditional_t<sizeof(T) == 4, int32_t, int64_t>;
+using mask = Mask<real>;
 constexpr int64_t BLOCK = 2048;     // entries summed in `real` before the sum goes on in double
 constexpr int64_t CHUNK = 16384;    // entries that one thread takes at a time
 constexpr int64_t LARGE = 65536;    // entries below which a tensor is never shared between threads
 // A select that vectorizes when the decision is the same for the whole loop (gcc gives up on `?:` there); exact for nan too.
-static inline real choose(mask m, real a, real b) {
-  mask x, y;
+template <class T> static inline T choose(Mask<T> m, T a, T b) {
+  Mask<T> x, y;
   std::memcpy(&x, &a, sizeof x);
   std::memcpy(&y, &b, sizeof y);
   x = (x & m) | (y & ~m);
   std::memcpy(&a, &x, sizeof a);
   return a;
+}
+// What a float32 scalar of the rule holds, of a value that is kept in double here.
+static inline double rounded(double x) { return double(float(x)); }
+// As torch.lerp: exactly a at w = 0 and b at w = 1.
+template <class T> static inline T lerp(T a, T b, T w) {
+  const bool near = w < T(0.5);
+  return choose(-Mask<T>(near), a, b) + (near ? w : w - T(1)) * (b - a);
 }
 template <class T> static inline real load(const T& x) { return real(x); }
 template <class T> static inline void store(T& place, real x) { place = T(x); }

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from spherenorm.compile.graph import Extent, Node, StepGraph
-from spherenorm.compile.likeness import UnsupportedGraphError
+from spherenorm.compile.guard import UnsupportedRuleError
 
 __all__ = ["REDUCTIONS", "Gate", "Operands", "Pass", "Schedule", "schedule"]
 
@@ -96,7 +96,7 @@ class Operands:
         old: the node of each tensor's value before the step.
 
     Raises:
-        UnsupportedGraphError: a new value has another extent than the tensor (a state set to one number).
+        UnsupportedRuleError: a new value has another extent than the tensor (a state set to one number).
     """
 
     def __init__(self, graph: StepGraph) -> None:
@@ -105,7 +105,7 @@ class Operands:
         self.old = graph.inputs
         for name, index in graph.outputs.items():
             if graph.nodes[index].extent is not self.old[name].extent:
-                raise UnsupportedGraphError(f"the new {name} has one value for many")
+                raise UnsupportedRuleError(f"the new {name} has one value for many")
 
 
 def _is_reduction(node: Node) -> bool:
@@ -136,7 +136,7 @@ def _gates(graph: StepGraph, alive: set[int]) -> list[Gate | None]:
 
 
 def _gate_of_use(graph: StepGraph, node: Node, user: Node, gate: Gate | None) -> Gate | None:
-    if gate is None and user.op == "where" and graph.nodes[user.arguments[0]].extent is Extent.SCALAR:
+    if user.op == "where" and graph.nodes[user.arguments[0]].extent is Extent.SCALAR:
         condition, yes, no = user.arguments
         if node.index == yes and node.index not in (condition, no):
             return condition, True

@@ -1,0 +1,87 @@
+"""Compare a path with the rule's own code once, on small random tensors, before it steps a weight.
+
+A compiler may be wrong (torch 2.13's drops a factor), and a user's rule may take another branch on
+a number than on a tensor that stands for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from spherenorm.rule import Rule, State
+
+__all__ = ["difference", "small_shape"]
+
+SMALL = 2**16
+"""Entries up to which a weight's own shape is small enough to compare on."""
+TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-3, torch.bfloat16: 3e-2, torch.float16: 1e-2}
+"""Of a step, relative to its length: far above rounding, far below a wrong formula."""
+
+
+def small_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """A small shape with the same zeros, ones, equal lengths and order of lengths."""
+    lengths = sorted({length for length in shape if length > 1})
+    return tuple(length if length < 2 else 2 + lengths.index(length) for length in shape)
+
+
+def difference(
+    rule: Rule,
+    run: Callable[[Tensor, Tensor, State], None],
+    shape: tuple[int, ...],
+    dtype: torch.dtype,
+    device: torch.device,
+) -> str | None:
+    """Step random weights by `run` and by the rule's own code.
+
+    Args:
+        rule: the rule.
+        run: steps (weight, gradient, state) in place.
+        shape, dtype, device: of the weights.
+
+    Returns:
+        How far they are apart, or None if that is within rounding.
+    """
+    generator = torch.Generator().manual_seed(0)
+
+    def random(like: Tensor) -> Tensor:
+        # Second moments and counts are positive; a state of a half-precision weight is float32.
+        x = torch.rand(like.shape, generator=generator, dtype=torch.float64)
+        whole = like.ndim == 0 and bool(shape)
+        return (3 + (4 * x).round() if whole else x + 0.1).to(like.dtype).to(like.device)
+
+    for trial in range(2):
+        start = torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype).to(device)
+        grad = torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype).to(device)
+        before = {name: value.clone() for name, value in rule.init(start).items()}
+        if trial:
+            before = {name: random(value) for name, value in before.items()}
+        state = {name: value.clone() for name, value in before.items()}
+        weight = start.clone()
+        run(weight, grad.clone(), state)
+        moved, new = rule.step(start, grad, before)
+        for name, ours, theirs, old in (
+            ("the weight", weight, moved, start),
+            *((f"the state {n!r}", state[n], new[n], before[n]) for n in new),
+        ):
+            off = _apart(ours, theirs, old, dtype)
+            if off is not None:
+                return f"{name} is off by {off} after one step of random weights of shape {shape}"
+    return None
+
+
+def _apart(ours: Tensor, theirs: Tensor, old: Tensor, dtype: torch.dtype) -> str | None:
+    if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
+        return f"its kind, {tuple(ours.shape)} of {ours.dtype}"
+    if not ours.numel():
+        return None
+    same = (ours == theirs) | (ours.isnan() & theirs.isnan())
+    ours, theirs, old = (x.double().where(~same, 0) for x in (ours, theirs, old))
+    way, size = (theirs - old).abs().max(), torch.maximum(theirs.abs().max(), old.abs().max())
+    gap = (ours - theirs).abs().max()
+    eps = torch.finfo(dtype).eps
+    if gap <= TOLERANCE[dtype] * way + 32 * eps * size:
+        return None
+    return f"{gap.item():.1e}, on a way of {way.item():.1e}"
