@@ -1,0 +1,2461 @@
+"""Whatever changes between two steps, the default step is the rule's own.
+
+Each case is a story of one training. It yields what to start with; then it changes something and
+yields again, and each time three steps are taken. An optimizer and a plain loop live through it,
+and must agree after each yield. So that a case says something, a loop in which nothing changes
+must end elsewhere.
+
+One kind of change is not in the table: a function of the library, such as
+`spherenorm.rules.momentum.plus_scaled`, that is replaced in its module, or whose code is.
+"""
+
+import collections
+import contextlib
+import contextvars
+import copy
+import enum
+import functools
+import importlib
+import inspect
+import itertools
+import linecache
+import math
+import os
+import pickle
+import random
+import runpy
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import types
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import spherenorm as sn
+from spherenorm import rules as r
+from spherenorm.chain import Chain
+
+SHAPES = ((4, 3), (3,), (2, 2, 2, 2))
+STEPS = 3
+
+Story = Iterator[Any]
+
+
+@dataclass(frozen=True)
+class Start:
+    """What a training starts with; `make` turns a tensor into a parameter."""
+
+    recipe: Callable[..., sn.Rule]
+    hyper_parameters: Mapping[str, Any]
+    shapes: Sequence[tuple[int, ...]]
+    dtype: torch.dtype
+    make: Callable[[torch.Tensor], torch.nn.Parameter]
+
+    def weights(self) -> list[torch.nn.Parameter]:
+        drawn = [_normal(shape, seed) for seed, shape in enumerate(self.shapes)]
+        return [self.make(w.to(self.dtype)) for w in drawn]
+
+
+def start(recipe, shapes=SHAPES, dtype=torch.float64, make=torch.nn.Parameter, **hyper_parameters):
+    return Start(recipe, hyper_parameters, shapes, dtype, make)
+
+
+class ByHand:
+    """The reference: `recipe(**hyper_parameters).step(weight, grad, state)` at each step."""
+
+    def __init__(self, recipe, weights, **hyper_parameters):
+        chosen = {**_defaults(recipe), **hyper_parameters}
+        self.defaults = {"recipe": recipe, "maximize": False, **chosen}
+        self.param_groups = []
+        self.state = collections.defaultdict(dict)
+        self.add_param_group({"params": weights})
+
+    def add_param_group(self, group):
+        self.param_groups.append({**self.defaults, **group})
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            recipe = sn.find_recipe(group["recipe"])
+            rule = recipe(**{name: group[name] for name in _defaults(recipe)})
+            for weight in group["params"]:
+                if weight.grad is not None:
+                    self._move(rule, weight, -weight.grad if group["maximize"] else weight.grad)
+
+    def _move(self, rule, weight, grad):
+        state = self.state[weight]
+        if state.keys() != set(rule.state_names):
+            state = {name: state.get(name, new) for name, new in rule.init(weight).items()}
+        moved, new = rule.step(weight, grad, state)
+        self.state[weight] = {name: value.clone() for name, value in new.items()}
+        weight.copy_(moved)
+
+    def state_dict(self):
+        groups = [{k: v for k, v in g.items() if k != "params"} for g in self.param_groups]
+        states = dict(enumerate(map(self.state.get, _weights(self))))
+        return {"state": states, "param_groups": groups}
+
+    def load_state_dict(self, saved):
+        for group, old in zip(self.param_groups, saved["param_groups"], strict=True):
+            group.update(old)
+        self.state.update({w: dict(saved["state"][i]) for i, w in enumerate(_weights(self))})
+
+
+def by_optimizer(recipe, weights, **hyper_parameters):
+    return sn.torch_optimizer(recipe)(weights, **hyper_parameters)
+
+
+@functools.cache
+def _defaults(recipe):
+    return {name: each.default for name, each in inspect.signature(recipe).parameters.items()}
+
+
+def _weights(optimizer):
+    return [weight for group in optimizer.param_groups for weight in group["params"]]
+
+
+@dataclass
+class Training:
+    """One optimizer, and its weights after every three steps."""
+
+    optimizer: Any
+    passed: list[list[np.ndarray]] = field(default_factory=list)
+
+    def go_on(self) -> None:
+        for step in range(STEPS * len(self.passed), STEPS * (len(self.passed) + 1)):
+            for index, weight in enumerate(_weights(self.optimizer)):
+                gradient = _gradient(weight, 100 * step + index)
+                weight.grad = getattr(weight, "given", lambda g: g)(gradient)
+            self.optimizer.step()
+        self.passed.append([_array(weight) for weight in _weights(self.optimizer)])
+
+
+def _array(weight):
+    return weight.detach().double().numpy().copy()
+
+
+def _gradient(weight, seed):
+    """Random, by numpy, which no mode of torch reaches; at every other step rows are tangential."""
+    w = _array(weight)
+    g = _normal(w.shape, seed).numpy()
+    if seed // 100 % 2:
+        axes = tuple(range(1, w.ndim)) or None
+        g -= (w * g).sum(axes, keepdims=True) / (w * w).sum(axes, keepdims=True) * w
+    return torch.from_numpy(g).to(weight.dtype)
+
+
+def _normal(shape, seed):
+    return torch.from_numpy(np.asarray(np.random.RandomState(seed).standard_normal(shape)))
+
+
+def live_through(story, make, unchanged_for=0):
+    """The trainings of a story by optimizers that `make` makes.
+
+    With `unchanged_for`, the first of them goes on for so many parts as it began.
+    """
+
+    def begin(said):
+        return make(said.recipe, said.weights(), **said.hyper_parameters)
+
+    trainings = []
+    with pytest.MonkeyPatch.context() as patch, contextlib.closing(story(patch)) as told:
+        said = next(told)
+        trainings.append(Training(begin(said)))
+        for _ in range(unchanged_for):
+            trainings[0].go_on()
+        while not unchanged_for:
+            for training in trainings:
+                training.go_on()
+            try:
+                said = told.send(trainings[-1].optimizer)
+            except StopIteration:
+                break
+            if isinstance(said, Start):
+                trainings.append(Training(begin(said)))
+            elif said is not None:
+                trainings[-1].optimizer = said
+    return trainings
+
+
+@dataclass(frozen=True)
+class Case:
+    """A story; `tolerance` is that of its dtype, and in a `quiet` one nothing changes."""
+
+    story: Callable[[pytest.MonkeyPatch], Story]
+    tolerance: float = 1e-10
+    quiet: bool = False
+
+
+CASES: dict[str, Case] = {}
+
+
+def case(story=None, **options):
+    """Enter a story into the table, under the words of its name."""
+    if story is None:
+        return functools.partial(case, **options)
+    CASES[story.__name__.replace("_", " ")] = Case(story, **options)
+    return story
+
+
+@pytest.fixture(autouse=True)
+def _same_random_numbers():
+    """Random numbers of Python and numpy are as they were, after a case too."""
+    python, numpy = random.getstate(), np.random.get_state()
+    yield
+    random.setstate(python)
+    np.random.set_state(numpy)
+
+
+def _differ(a, b, by):
+    pairs = zip(a, b, strict=False)
+    return any(x.shape != y.shape or np.abs(x - y).max(initial=0) > by for x, y in pairs)
+
+
+def check(story, tolerance, quiet=False):
+    expected = live_through(story, ByHand)
+    for mine, hand in zip(live_through(story, by_optimizer), expected, strict=True):
+        for after, (weights, others) in enumerate(zip(mine.passed, hand.passed, strict=True)):
+            for w, v in zip(weights, others, strict=True):
+                np.testing.assert_allclose(w, v, tolerance, tolerance, err_msg=f"part {after}")
+    unchanged = live_through(story, ByHand, len(expected[0].passed))[0].passed
+    ends = [(each.passed[-1], unchanged[len(each.passed) - 1]) for each in expected]
+    seen = any(_differ(*both, by=1e4 * tolerance) for both in ends)
+    assert quiet or seen, "a step that takes no notice would not be found out"
+
+
+# A user's rule reads something that changes.
+
+FACTOR = 1.0
+NAME = "calm"
+SWITCH = False
+LIST = [1.0]
+DICT = {"factor": 1.0}
+MEMBERS = {"calm"}
+
+
+@dataclass(frozen=True)
+class Own(sn.Rule):
+    """`factor` times the direction; a field of any kind."""
+
+    thing: Any = None
+
+    def factor(self, update):
+        return 1.0
+
+    def update(self, update, state):
+        return replace(update, direction=self.factor(update) * update.direction), {}
+
+
+def heavy(*before, lr=0.1):
+    return sn.chain(*before, r.HeavyBall(0.5), r.StepSize(lr))
+
+
+def own(factor, thing=None, **options):
+    """A start with a rule class of its own, which calls `factor` with the rule and the update."""
+    cls = type("Scaled", (Own,), {"factor": factor})
+
+    def recipe(lr=0.1):
+        return heavy(cls(thing), lr=lr)
+
+    return start(recipe, **options)
+
+
+@case
+def a_global_number_that_a_rule_reads(patch):
+    yield own(lambda rule, update: FACTOR)
+    for value in (3.0, 1.0):
+        patch.setitem(globals(), "FACTOR", value)
+        yield
+
+
+@case
+def a_global_string(patch):
+    yield own(lambda rule, update: {"calm": 1.0, "wild": 3.0}[NAME])
+    for value in ("wild", "calm"):
+        patch.setitem(globals(), "NAME", value)
+        yield
+
+
+@case
+def a_global_bool(patch):
+    yield own(lambda rule, update: 3.0 if SWITCH else 1.0)
+    for value in (True, False):
+        patch.setitem(globals(), "SWITCH", value)
+        yield
+
+
+@case
+def an_item_of_a_global_list(patch):
+    yield own(lambda rule, update: LIST[0])
+    for value in ([3.0], [1.0]):
+        patch.setitem(globals(), "LIST", value)
+        yield
+        value[0] = 2.0
+        yield
+
+
+@case
+def the_length_of_a_list(patch):
+    log = []
+    yield own(lambda rule, update: 1.0 + len(log))
+    log.append("a line")
+    yield
+
+
+@case
+def an_item_of_a_global_dict(patch):
+    yield own(lambda rule, update: DICT["factor"])
+    for value in (3.0, 1.0):
+        patch.setitem(DICT, "factor", value)
+        yield
+
+
+@case
+def a_member_of_a_global_set(patch):
+    yield own(lambda rule, update: 1.0 if "calm" in MEMBERS else 3.0)
+    MEMBERS.discard("calm")
+    yield
+    MEMBERS.add("calm")
+    yield
+
+
+@case
+def a_dict_that_is_a_field(patch):
+    settings = {"factor": 1.0}
+    yield own(lambda rule, update: rule.thing["factor"], settings)
+    for settings["factor"] in (3.0, 1.0):
+        yield
+
+
+@case
+def a_mutable_object_in_a_frozen_field(patch):
+    box = SimpleNamespace(value=1.0)
+    yield own(lambda rule, update: rule.thing.thing.value, Own(box))
+    for box.value in (3.0, 1.0):
+        yield
+
+
+@case
+def a_numpy_array_that_is_edited(patch):
+    array = np.ones(2)
+    yield own(lambda rule, update: float(array[1]))
+    for array[1] in (3.0, 1.0):
+        yield
+
+
+@case
+def a_numpy_array_that_is_a_field(patch):
+    array = np.ones(())
+    yield own(lambda rule, update: float(rule.thing), array)
+    for value in (3.0, 1.0):
+        array[...] = value
+        yield
+
+
+@case
+def a_numpy_number(patch):
+    patch.setitem(globals(), "FACTOR", np.float64(1.0))
+    yield own(lambda rule, update: FACTOR)
+    for value in (np.float32(3.0), np.float64(1.0)):
+        patch.setitem(globals(), "FACTOR", value)
+        yield
+
+
+@case
+def a_tensor_that_is_filled(patch):
+    factor = torch.ones((), dtype=torch.float64)
+    yield own(lambda rule, update: factor)
+    for value in (3.0, 1.0):
+        factor.fill_(value)
+        yield
+
+
+@case
+def a_tensor_that_is_another_one(patch):
+    patch.setitem(globals(), "FACTOR", torch.ones((), dtype=torch.float64))
+    yield own(lambda rule, update: FACTOR)
+    for value in (3.0, 1.0):
+        patch.setitem(globals(), "FACTOR", torch.full((), value, dtype=torch.float64))
+        yield
+
+
+@case
+def a_tensor_of_three_numbers_that_is_a_field(patch):
+    factors = torch.ones(3, dtype=torch.float64)
+    yield own(lambda rule, update: rule.thing[1], factors)
+    for factors[1] in (3.0, 1.0):
+        yield
+
+
+@case
+def the_data_of_a_tensor(patch):
+    factor = torch.ones((), dtype=torch.float64)
+    yield own(lambda rule, update: rule.thing, factor)
+    for value in (3.0, 1.0):
+        factor.data = torch.full((), value, dtype=torch.float64)
+        yield
+
+
+@case
+def an_enum(patch):
+    class Mood(enum.Enum):
+        CALM = 1.0
+        WILD = 3.0
+
+    mood = Mood.CALM
+    yield own(lambda rule, update: mood.value)
+    for mood in (Mood.WILD, Mood.CALM):  # noqa: B007
+        yield
+
+
+@case
+def an_attribute_of_an_enum_member(patch):
+    class Mood(enum.Enum):
+        CALM = 1
+
+    Mood.CALM.factor = 1.0
+    yield own(lambda rule, update: rule.thing.factor, Mood.CALM)
+    for Mood.CALM.factor in (3.0, 1.0):
+        yield
+
+
+@case
+def an_attribute_of_an_object(patch):
+    box = SimpleNamespace(value=1.0)
+    yield own(lambda rule, update: box.value)
+    for box.value in (3.0, 1.0):
+        yield
+
+
+@case
+def an_attribute_of_an_attribute(patch):
+    outer = SimpleNamespace(inner=SimpleNamespace(value=1.0))
+    yield own(lambda rule, update: outer.inner.value)
+    outer.inner.value = 3.0
+    yield
+    outer.inner = SimpleNamespace(value=2.0)
+    yield
+
+
+@case
+def a_class_attribute(patch):
+    class Settings:
+        value = 1.0
+
+    yield own(lambda rule, update: Settings.value)
+    for Settings.value in (3.0, 1.0):
+        yield
+
+
+@case
+def an_attribute_of_a_module(patch):
+    module = types.ModuleType("settings_of_a_user")
+    module.value = 1.0
+    yield own(lambda rule, update: module.value)
+    for module.value in (3.0, 1.0):
+        yield
+
+
+@case
+def a_module_that_is_imported_within_a_rule(patch):
+    def settings(value):
+        module = types.ModuleType("settings_of_a_user")
+        module.value = value
+        return module
+
+    def factor(rule, update):
+        return importlib.import_module("settings_of_a_user").value
+
+    patch.setitem(sys.modules, "settings_of_a_user", settings(1.0))
+    yield own(factor)
+    patch.setitem(sys.modules, "settings_of_a_user", settings(3.0))
+    yield
+
+
+@case
+def the_environment(patch):
+    yield own(lambda rule, update: float(os.environ.get("FACTOR_OF_A_USER", "1")))
+    patch.setenv("FACTOR_OF_A_USER", "3")
+    yield
+    patch.delenv("FACTOR_OF_A_USER")
+    yield
+
+
+@case
+def a_file(patch):
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "factor"
+        file.write_text("1")
+        yield own(lambda rule, update: float(file.read_text()))
+        file.write_text("3")
+        yield
+
+
+@case
+def a_nonlocal_name(patch):
+    value = 1.0
+
+    def become(new):
+        nonlocal value
+        value = new
+
+    yield own(lambda rule, update: value)
+    for new in (3.0, 1.0):
+        become(new)
+        yield
+
+
+@case
+def a_closure_cell(patch):
+    cell = types.CellType(1.0)
+    value = 1.0
+    code = (lambda rule, update: value).__code__
+    yield own(types.FunctionType(code, globals(), closure=(cell,)))
+    for cell.cell_contents in (3.0, 1.0):
+        yield
+
+
+@case
+def a_default_argument_that_is_edited(patch):
+    def factor(rule, update, factors=[1.0]):  # noqa: B006
+        return factors[0]
+
+    yield own(factor)
+    for factor.__defaults__[0][0] in (3.0, 1.0):
+        yield
+
+
+@case
+def other_default_arguments(patch):
+    def factor(rule, update, value=1.0, *, more=0.0):
+        return value + more
+
+    yield own(factor)
+    factor.__defaults__ = (3.0,)
+    yield
+    factor.__kwdefaults__ = {"more": 2.0}
+    yield
+
+
+@case
+def an_attribute_of_a_function(patch):
+    def factor(rule, update):
+        return factor.value
+
+    factor.value = 1.0
+    yield own(factor)
+    for factor.value in (3.0, 1.0):
+        yield
+
+
+@case
+def a_partial_function_that_is_a_field(patch):
+    box = [1.0]
+    yield own(lambda rule, update: rule.thing(), functools.partial(box.__getitem__, 0))
+    for box[0] in (3.0, 1.0):
+        yield
+
+
+@case
+def the_keywords_of_a_partial_function(patch):
+    partial = functools.partial(dict, value=1.0)
+    yield own(lambda rule, update: rule.thing()["value"], partial)
+    for partial.keywords["value"] in (3.0, 1.0):
+        yield
+
+
+@case
+def a_cached_helper_that_is_cleared(patch):
+    value = 1.0
+
+    @functools.lru_cache
+    def helper():
+        return value
+
+    yield own(lambda rule, update: helper())
+    value = 3.0
+    helper.cache_clear()
+    yield
+
+
+@case
+def a_property(patch):
+    class Settings:
+        hidden = 1.0
+
+        @property
+        def value(self):
+            return self.hidden
+
+    settings = Settings()
+    yield own(lambda rule, update: settings.value)
+    for settings.hidden in (3.0, 1.0):
+        yield
+
+
+@case
+def a_descriptor(patch):
+    class Described:
+        value = 1.0
+
+        def __get__(self, owner, cls):
+            return self.value
+
+    class Mine(Own):
+        described = Described()
+
+        def factor(self, update):
+            return self.described
+
+    yield start(lambda lr=0.1: heavy(Mine(), lr=lr))
+    for Described.value in (3.0, 1.0):
+        yield
+
+
+@case
+def a_getattr_of_a_rule(patch):
+    values = {"scale": 1.0}
+
+    class Answering(Own):
+        def __getattr__(self, name):
+            if name in values:
+                return values[name]
+            raise AttributeError(name)
+
+        def factor(self, update):
+            return self.scale
+
+    yield start(lambda lr=0.1: sn.chain(Answering(), r.StepSize(lr)))
+    for values["scale"] in (3.0, 1.0):
+        yield
+
+
+@case
+def a_context_variable(patch):
+    variable = contextvars.ContextVar("variable", default=1.0)
+    yield own(lambda rule, update: variable.get())
+    token = variable.set(3.0)
+    yield
+    variable.reset(token)
+    yield
+
+
+@case
+def a_local_of_the_thread(patch):
+    local = threading.local()
+    local.value = 1.0
+    yield own(lambda rule, update: local.value)
+    for local.value in (3.0, 1.0):
+        yield
+
+
+@case
+def an_object_that_is_called(patch):
+    class Warmup:
+        value = 1.0
+
+        def __call__(self, update):
+            return self.value
+
+    warmup = Warmup()
+    yield own(lambda rule, update: rule.thing(update), warmup)
+    for warmup.value in (3.0, 1.0):
+        yield
+
+
+@case
+def an_object_that_multiplies(patch):
+    class Number:
+        value = 1.0
+
+        def __mul__(self, tensor):
+            return self.value * tensor
+
+    number = Number()
+    yield own(lambda rule, update: rule.thing, number)
+    for number.value in (3.0, 1.0):
+        yield
+
+
+@case
+def a_generator_that_is_a_field(patch):
+    def numbers():
+        for i in itertools.count():
+            yield 1.0 + i % 5
+
+    stream = numbers()
+    yield own(lambda rule, update: next(rule.thing), stream)
+    for _ in range(2):
+        next(stream)
+        yield
+
+
+@case
+def a_count(patch):
+    count = itertools.count(1)
+    yield own(lambda rule, update: 1 / next(count))
+    next(count)
+    yield
+
+
+@case
+def an_iterator_of_a_list(patch):
+    numbers = iter([1.0, 3.0, 2.0] * 100)
+    yield own(lambda rule, update: next(numbers))
+    next(numbers)
+    yield
+
+
+@case
+def random_numbers_of_python(patch):
+    random.seed(0)
+    yield own(lambda rule, update: random.random())
+    random.seed(1)
+    yield
+
+
+@case
+def random_numbers_of_numpy(patch):
+    np.random.seed(0)
+    yield own(lambda rule, update: np.random.random())
+    np.random.seed(1)
+    yield
+
+
+@case
+def a_random_generator_of_numpy(patch):
+    drawn = np.random.default_rng(0)
+    yield own(lambda rule, update: rule.thing.random(), drawn)
+    drawn.random()
+    yield
+
+
+@case
+def random_numbers_of_torch(patch):
+    torch.manual_seed(0)
+    yield own(lambda rule, update: torch.randn_like(update.direction))
+    torch.manual_seed(1)
+    yield
+
+
+@case
+def a_random_generator_of_torch(patch):
+    generator = torch.Generator().manual_seed(0)
+
+    def factor(rule, update):
+        return torch.rand((), generator=rule.thing, dtype=torch.float64)
+
+    yield own(factor, generator)
+    generator.manual_seed(1)
+    yield
+
+
+@case
+def the_time(patch):
+    now = 1.0
+    patch.setattr(time, "monotonic", lambda: now)
+    yield own(lambda rule, update: time.monotonic())
+    for now in (3.0, 1.0):  # noqa: B007
+        yield
+
+
+@case
+def a_weak_reference(patch):
+    class Settings:
+        value = 1.0
+
+    settings = Settings()
+    yield own(lambda rule, update: rule.thing().value, weakref.ref(settings))
+    for settings.value in (3.0, 1.0):
+        yield
+
+
+@case
+def a_weak_reference_that_is_lost(patch):
+    settings = {SimpleNamespace}
+    held = weakref.ref(settings)
+    yield own(lambda rule, update: 1.0 if rule.thing() is not None else 3.0, held)
+    del settings
+    yield
+
+
+@case
+def the_step_that_a_trainer_counts(patch):
+    trainer = SimpleNamespace(step=0)
+    yield own(lambda rule, update: 1 / (1 + trainer.step))
+    for trainer.step in range(1, 4):
+        yield
+
+
+@case
+def a_number_that_the_rule_itself_counts(patch):
+    counter = SimpleNamespace(value=0)
+
+    def factor(rule, update):
+        counter.value += 1
+        return 1 / counter.value
+
+    yield own(factor)
+    counter.value = 0
+    yield
+
+
+# A user's recipe makes chains of the library's rules, which change with what it reads.
+
+PACE = 1.0
+
+
+def paced(lr=0.1, momentum=0.5):
+    return sn.chain(r.HeavyBall(momentum), r.StepSize(PACE * lr))
+
+
+def decayed(lr=0.1, betas=(0.5, 0.9), weight_decay=0.1):
+    return sn.chain(r.AdaptiveMoments(*betas), r.DecoupledDecay(weight_decay), r.StepSize(lr))
+
+
+@case
+def a_global_number_that_a_recipe_reads(patch):
+    yield start(paced)
+    for value in (3.0, 0.0, 1.0):
+        patch.setitem(globals(), "PACE", value)
+        yield
+
+
+@case
+def a_closure_that_a_recipe_reads(patch):
+    pace = 1.0
+    yield start(lambda lr=0.1: heavy(lr=pace * lr))
+    for pace in (3.0, 1.0):  # noqa: B007
+        yield
+
+
+@case
+def a_list_that_a_recipe_reads(patch):
+    paces = [1.0]
+    yield start(lambda lr=0.1: heavy(lr=paces[0] * lr))
+    for paces[0] in (3.0, 1.0):
+        yield
+
+
+@case
+def a_dict_that_a_recipe_reads(patch):
+    paces = {"now": 1.0}
+    yield start(lambda lr=0.1: heavy(lr=paces["now"] * lr))
+    for paces["now"] in (3.0, 1.0):
+        yield
+
+
+@case
+def the_environment_that_a_recipe_reads(patch):
+    def recipe(lr=0.1):
+        nesterov = os.environ.get("NESTEROV_OF_A_USER") == "1"
+        return sn.chain(r.HeavyBall(0.5, nesterov=nesterov), r.StepSize(lr))
+
+    yield start(recipe)
+    for value in ("1", "0"):
+        patch.setenv("NESTEROV_OF_A_USER", value)
+        yield
+
+
+@case
+def the_epoch_of_a_trainer_that_a_recipe_reads(patch):
+    trainer = SimpleNamespace(epoch=0)
+    yield start(lambda lr=0.1: heavy(lr=lr / (1 + trainer.epoch)))
+    for trainer.epoch in range(1, 4):
+        yield
+
+
+@case
+def a_tensor_that_a_recipe_reads(patch):
+    pace = torch.ones((), dtype=torch.float64)
+    yield start(lambda lr=0.1: heavy(lr=pace * lr))
+    for value in (3.0, 1.0):
+        pace.fill_(value)
+        yield
+
+
+@case
+def a_tensor_that_a_recipe_hands_on(patch):
+    pace = torch.tensor(0.1, dtype=torch.float64)
+    yield start(lambda lr=0.1: heavy(lr=pace))
+    for value in (0.3, 0.1):
+        pace.fill_(value)
+        yield
+
+
+@case
+def a_tensor_by_which_a_recipe_decides(patch):
+    late = torch.zeros(())
+    yield start(lambda lr=0.1: heavy(*([r.CoupledDecay(0.5)] if late > 0 else [])))
+    for value in (1.0, 0.0):
+        late.fill_(value)
+        yield
+
+
+@case
+def a_flag_that_a_recipe_reads(patch):
+    nesterov = False
+    yield start(lambda lr=0.1: sn.chain(r.HeavyBall(0.5, nesterov=nesterov), r.StepSize(lr)))
+    for nesterov in (True, False):  # noqa: B007
+        yield
+
+
+@case
+def a_rule_that_joins_the_chain(patch):
+    more = []
+    yield start(lambda lr=0.1: heavy(*more, lr=lr))
+    more.append(r.CoupledDecay(0.5))
+    yield
+    more.clear()
+    yield
+
+
+@case
+def a_rule_of_another_class(patch):
+    cls = r.HeavyBall
+    yield start(lambda lr=0.1: sn.chain(cls(0.5), r.StepSize(lr)))
+    for cls in (r.ExponentialAverage, r.HeavyBall):  # noqa: B007
+        yield
+
+
+@case
+def another_order_of_the_rules(patch):
+    rules = [r.CoupledDecay(0.5), r.HeavyBall(0.5), r.StepSize(0.1)]
+    yield start(lambda lr=0.1: sn.chain(*rules))
+    for _ in range(2):
+        rules.reverse()
+        yield
+
+
+@case
+def a_rule_within_a_rule(patch):
+    inner = r.CoupledDecay(0.1)
+    yield start(lambda lr=0.1: sn.chain(r.FeedbackMomentum(inner, 0.5), r.StepSize(lr)))
+    for inner in (r.RadialProjection("layer"), r.CoupledDecay(0.5)):  # noqa: B007
+        yield
+
+
+@case
+def a_chain_that_moves_on_a_sphere_from_now_on(patch):
+    geometry = sn.Euclidean()
+
+    def recipe(lr=0.1):
+        return sn.chain(r.HeavyBall(0.5), r.StepSize(lr), geometry=geometry)
+
+    yield start(recipe)
+    for geometry in (sn.Sphere("layer"), sn.Sphere("channel"), sn.Euclidean()):  # noqa: B007
+        yield
+
+
+@case
+def a_view_that_a_recipe_reads(patch):
+    view = "layer"
+    yield start(lambda lr=0.1: heavy(r.RadialProjection(view)))
+    for view in (sn.View(0), "layer", sn.View(None)):  # noqa: B007
+        yield
+
+
+@case
+def tensor_or_unit(patch):
+    per = "tensor"
+
+    def recipe(lr=0.1):
+        return heavy(r.ScaleInvarianceTest(1.0, ("channel",), per), r.RadialProjection())
+
+    yield start(recipe)
+    for per in ("unit", "tensor"):  # noqa: B007
+        yield
+
+
+@case
+def a_decay_that_was_0(patch):
+    decay = 0.0
+    yield start(lambda lr=0.1: heavy(r.CoupledDecay(decay)))
+    for decay in (0.5, 0.0, 0.25):  # noqa: B007
+        yield
+
+
+@case
+def a_field_that_was_none(patch):
+    ratio = None
+
+    def recipe(lr=0.1):
+        test = r.ScaleInvarianceTest(0.5)
+        return sn.chain(test, r.DecoupledDecay(0.5, invariant_ratio=ratio), r.StepSize(lr))
+
+    yield start(recipe)
+    for ratio in (0.1, 0.0, None):  # noqa: B007
+        yield
+
+
+@case
+def the_name_of_a_state(patch):
+    name = "momentum"
+    yield start(lambda lr=0.1: sn.chain(r.HeavyBall(0.5, buffer=name), r.StepSize(lr)))
+    for name in ("another", "momentum"):  # noqa: B007
+        yield
+
+
+@case
+def one_list_of_views_that_is_edited(patch):
+    views = ["channel"]
+    rule = r.ScaleInvarianceTest(0.5, views, "unit")
+    object.__setattr__(rule, "views", views)  # it holds a tuple of its own
+    yield start(lambda lr=0.1: heavy(rule, r.RadialProjection()))
+    for views[0] in ("layer", "channel"):
+        yield
+
+
+@case
+def one_rule_whose_number_is_set(patch):
+    rule = heavy()
+    yield start(lambda lr=0.1: rule)
+    for value in (0.3, 0.0, 0.1):
+        object.__setattr__(rule.rules[-1], "lr", value)
+        yield
+
+
+@case
+def one_rule_whose_flag_is_set(patch):
+    rule = heavy()
+    yield start(lambda lr=0.1: rule)
+    for value in (True, False):
+        object.__setattr__(rule.rules[0], "nesterov", value)
+        yield
+
+
+@case
+def one_chain_whose_rules_are_set(patch):
+    rule = heavy()
+    yield start(lambda lr=0.1: rule)
+    object.__setattr__(rule, "rules", (r.HeavyBall(0.5), r.DecoupledDecay(0.5), r.StepSize(0.1)))
+    yield
+
+
+@case
+def one_chain_whose_geometry_is_set(patch):
+    rule = heavy()
+    yield start(lambda lr=0.1: rule)
+    for geometry in (sn.Sphere("layer"), sn.Euclidean()):
+        object.__setattr__(rule, "geometry", geometry)
+        yield
+
+
+@case
+def one_view_whose_dimension_is_set(patch):
+    view = sn.View(None)
+    yield start(lambda lr=0.1: heavy(r.RadialProjection(view)))
+    for dim in (0, None):
+        object.__setattr__(view, "dim", dim)
+        yield
+
+
+@case
+def one_rule_that_gets_a_method(patch):
+    rule = heavy()
+    yield start(lambda lr=0.1: rule)
+    half = r.StepSize(0.05)
+    object.__setattr__(rule.rules[-1], "update", half.update)
+    yield
+    object.__delattr__(rule.rules[-1], "update")
+    yield
+
+
+@case
+def one_chain_that_gets_a_method(patch):
+    rule = heavy()
+    yield start(lambda lr=0.1: rule)
+    object.__setattr__(rule, "move", sn.Sphere("layer").move)
+    yield
+
+
+@case
+def one_geometry_that_gets_a_method(patch):
+    sphere = sn.Sphere("layer")
+    rule = sn.chain(r.HeavyBall(0.5), r.StepSize(0.1), geometry=sphere)
+    yield start(lambda lr=0.1: rule)
+    object.__setattr__(sphere, "move", sn.Euclidean().move)
+    yield
+
+
+@case
+def one_rule_that_becomes_of_another_class(patch):
+    class Doubled(r.StepSize):
+        def update(self, update, state):
+            return replace(update, direction=2 * self.lr * update.direction), {}
+
+    rule = heavy()
+    yield start(lambda lr=0.1: rule)
+    for cls in (Doubled, r.StepSize):
+        object.__setattr__(rule.rules[-1], "__class__", cls)
+        yield
+
+
+@case
+def one_rule_that_gets_an_attribute(patch):
+    average = r.ExponentialAverage(0.5)
+    rule = sn.chain(average, r.StepSize(0.1), geometry=sn.Sphere("layer"))
+    yield start(lambda lr=0.1: rule)
+    object.__setattr__(average, "tangent_names", ())
+    yield
+    object.__delattr__(average, "tangent_names")
+    yield
+
+
+@case
+def one_rule_within_a_rule_whose_number_is_set(patch):
+    inner = r.CoupledDecay(0.1)
+    rule = sn.chain(r.FeedbackMomentum(inner, 0.5), r.StepSize(0.1))
+    yield start(lambda lr=0.1: rule)
+    for value in (0.5, 0.0, 0.1):
+        object.__setattr__(inner, "weight_decay", value)
+        yield
+
+
+@case
+def one_chain_whose_rules_are_a_list(patch):
+    rules = [r.HeavyBall(0.5), r.StepSize(0.1)]
+    rule = Chain(rules)
+    yield start(lambda lr=0.1: rule)
+    rules.insert(0, r.CoupledDecay(0.5))
+    yield
+    rules[0] = r.RadialProjection("layer")
+    yield
+
+
+@case
+def one_geometry_that_becomes_of_another_class(patch):
+    class Slow(sn.Sphere):
+        def move(self, weight, direction):
+            return super().move(weight, 0.5 * direction)
+
+    sphere = sn.Sphere("layer")
+    rule = sn.chain(r.HeavyBall(0.5), r.StepSize(0.1), geometry=sphere)
+    yield start(lambda lr=0.1: rule)
+    for cls in (Slow, sn.Sphere):
+        object.__setattr__(sphere, "__class__", cls)
+        yield
+
+
+@case
+def one_rule_whose_ratio_is_a_tensor_of_one_dimension(patch):
+    ratio = torch.full((1,), 0.1, dtype=torch.float64)
+    rules = r.ScaleInvarianceTest(0.5), r.DecoupledDecay(0.5, ratio), r.StepSize(0.1)
+    yield start(lambda lr=0.1: sn.chain(*rules))
+    for value in (0.5, 0.0):
+        ratio.fill_(value)
+        yield
+
+
+@case
+def a_rule_instead_of_a_chain(patch):
+    rules = [heavy(), r.StepSize(0.1)]
+    yield start(lambda lr=0.1: rules[0])
+    for _ in range(2):
+        rules.reverse()
+        yield
+
+
+@case
+def an_attribute_of_a_class_of_the_library(patch):
+    def recipe(lr=0.1):
+        return sn.chain(r.ExponentialAverage(0.5), r.StepSize(lr), geometry=sn.Sphere("layer"))
+
+    yield start(recipe)
+    with pytest.MonkeyPatch.context() as inner:
+        inner.setattr(r.ExponentialAverage, "tangent_names", ())
+        yield
+    yield
+
+
+@case
+def a_class_that_has_the_name_of_the_librarys(patch):
+    def update(self, update, state):
+        return replace(update, direction=3 * self.lr * update.direction), {}
+
+    names = {"__module__": r.StepSize.__module__, "__qualname__": "StepSize"}
+    cls = r.StepSize
+    yield start(lambda lr=0.1: sn.chain(r.HeavyBall(0.5), cls(lr)))
+    cls = type("StepSize", (r.StepSize,), {"update": update, **names})
+    yield
+    cls = r.StepSize
+    yield
+
+
+@case
+def a_method_of_a_rule_of_the_library(patch):
+    def update(self, update, state):
+        return replace(update, direction=3 * self.lr * update.direction), {}
+
+    yield start(paced)
+    with pytest.MonkeyPatch.context() as inner:
+        inner.setattr(r.StepSize, "update", update)
+        yield
+    yield
+
+
+@case
+def a_method_of_a_geometry_of_the_library(patch):
+    yield start(paced)
+    with pytest.MonkeyPatch.context() as inner:
+        inner.setattr(sn.Euclidean, "move", lambda self, w, d: sn.Sphere("layer").move(w, d))
+        yield
+    yield
+
+
+@case
+def a_subclass_of_a_rule_of_the_library(patch):
+    class Boosted(r.StepSize):
+        boost = 1.0
+
+        def update(self, update, state):
+            return replace(update, direction=self.boost * self.lr * update.direction), {}
+
+    rule = Boosted(0.1)
+    yield start(lambda lr=0.1: sn.chain(r.HeavyBall(0.5), rule))
+    object.__setattr__(rule, "boost", 3.0)
+    yield
+    object.__delattr__(rule, "boost")
+    Boosted.boost = 2.0
+    yield
+
+
+@case
+def a_subclass_of_a_chain(patch):
+    class Logged(Chain):
+        scale = 1.0
+
+        def move(self, weight, direction):
+            return super().move(weight, self.scale * direction)
+
+    yield start(lambda lr=0.1: Logged((r.HeavyBall(0.5), r.StepSize(lr))))
+    for Logged.scale in (3.0, 1.0):
+        yield
+
+
+@case
+def a_recipe_that_is_an_object(patch):
+    class Schedule:
+        __name__ = "schedule"
+        pace = 1.0
+
+        def __call__(self, lr=0.1):
+            return heavy(lr=self.pace * lr)
+
+    schedule = Schedule()
+    yield start(schedule)
+    for schedule.pace in (3.0, 1.0):
+        yield
+
+
+@case
+def a_recipe_that_is_a_method(patch):
+    class Trainer:
+        pace = 1.0
+
+        def recipe(self, lr=0.1):
+            return heavy(lr=self.pace * lr)
+
+    trainer = Trainer()
+    yield start(trainer.recipe)
+    for trainer.pace in (3.0, 1.0):
+        yield
+
+
+@case
+def a_recipe_that_is_cached_and_cleared(patch):
+    pace = 1.0
+
+    @functools.lru_cache
+    def recipe(lr=0.1):
+        return heavy(lr=pace * lr)
+
+    yield start(recipe)
+    pace = 3.0
+    recipe.cache_clear()
+    yield
+
+
+@case
+def the_code_of_a_recipe(patch):
+    def recipe(lr=0.1):
+        return heavy(lr=lr)
+
+    def edited(lr=0.1):
+        return heavy(lr=3 * lr)
+
+    yield start(recipe)
+    recipe.__code__ = edited.__code__
+    yield
+
+
+@case
+def a_helper_of_a_recipe(patch):
+    def helper(lr):
+        return lr
+
+    yield start(lambda lr=0.1: heavy(lr=helper(lr)))
+
+    def helper(lr):  # noqa: F811
+        return 3 * lr
+
+    yield
+
+
+@case
+def a_recipe_that_makes_another_chain_at_every_other_step(patch):
+    trainer = SimpleNamespace(epoch=0)
+
+    def recipe(lr=0.1):
+        if trainer.epoch % 2:
+            return sn.chain(r.ExponentialAverage(0.9, bias_correction=True), r.StepSize(lr))
+        return heavy(r.CoupledDecay(0.1 * trainer.epoch), lr=lr)
+
+    yield start(recipe)
+    for trainer.epoch in range(1, 5):
+        yield
+
+
+# The hyper-parameters of a group change.
+
+
+def of_a_group(name, *values, **options):
+    """A story in which a hyper-parameter takes the values in turn, and returns to the first."""
+
+    def story(patch):
+        first, *others = values
+        opt = yield start(**{name: first}, **options)
+        for value in (*others, first):
+            opt.param_groups[0][name] = value
+            yield
+
+    return story
+
+
+def enter(**stories):
+    for name, story in stories.items():
+        CASES[name.replace("_", " ")] = Case(story)
+
+
+def by_level(lr=0.1, level=1):
+    """A recipe to which equal levels are not the same."""
+    kinds = {bool: 1.0, int: 2.0, float: 3.0, str: 4.0, np.float64: 5.0, tuple: 6.0, list: 7.0}
+    return heavy(lr=lr * kinds[type(level)] * (2 if math.copysign(1, level or 0) < 0 else 1))
+
+
+def by_sign(lr=0.1, sign=0.0):
+    return heavy(lr=lr if math.copysign(1, sign) > 0 else 3 * lr)
+
+
+class Blind:
+    """Equal to everything."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def __eq__(self, other):
+        return True
+
+    def __hash__(self):
+        return 0
+
+
+def told(lr=0.1, settings=None):
+    return heavy(lr=lr * settings.value)
+
+
+def counted(lr=0.1, momentum=0.5, count=0):
+    return sn.chain(r.HeavyBall(momentum / (1 + count)), r.StepSize(lr / (1 + count)))
+
+
+def moody(lr=0.1, mood="calm"):
+    return heavy(*([r.CoupledDecay(0.5)] if mood == "wild" else []), lr=lr)
+
+
+def thresholded(lr=0.1, level=0.2):
+    return heavy(lr=3 * lr if level > 0.5 else lr)
+
+
+def looking(lr=0.1, views=("channel",)):
+    return heavy(r.ScaleInvarianceTest(0.5, views, "unit"), r.RadialProjection(), lr=lr)
+
+
+TINY = [(), (1,), (0, 3), (2, 1)]
+SGD = sn.recipes.sgd
+ADAM = sn.recipes.adam
+enter(
+    a_learning_rate=of_a_group("lr", 0.1, 0.3, 0.2, recipe=paced),
+    a_learning_rate_of_tiny_weights=of_a_group("lr", 0.1, 0.3, recipe=decayed, shapes=TINY),
+    equal_objects=of_a_group("settings", Blind(1.0), Blind(3.0), recipe=told),
+    a_learning_rate_to_0=of_a_group("lr", 0.1, 0.0, recipe=paced),
+    a_learning_rate_from_0=of_a_group("lr", 0.0, 0.1, recipe=SGD, momentum=0.5),
+    a_momentum_to_0=of_a_group("momentum", 0.5, 0.0, 0.9, recipe=SGD),
+    a_momentum_from_0=of_a_group("momentum", 0.0, 0.5, recipe=SGD),
+    a_momentum_of_a_whole_chain_to_0=of_a_group("momentum", 0.5, 0.0, recipe=paced),
+    a_decay_to_0=of_a_group("weight_decay", 0.5, 0.0, recipe=decayed),
+    a_decay_from_0=of_a_group("weight_decay", 0.0, 0.5, 0.25, recipe=SGD, momentum=0.5),
+    a_dampening_from_0=of_a_group("dampening", 0.0, 0.5, 1.0, recipe=SGD, momentum=0.5),
+    a_dampening_to_0=of_a_group("dampening", 0.5, 0.0, recipe=SGD, momentum=0.5),
+    a_pair_of_betas=of_a_group("betas", (0.5, 0.9), (0.9, 0.99), recipe=ADAM),
+    a_pair_of_betas_to_0=of_a_group("betas", (0.5, 0.9), (0.0, 0.9), (0.5, 0.0), recipe=ADAM),
+    a_flag=of_a_group("nesterov", False, True, recipe=SGD, momentum=0.5),
+    a_string=of_a_group("mood", "calm", "wild", recipe=moody),
+    a_tuple_of_views=of_a_group("views", ("layer",), ("channel",), recipe=looking),
+    ascent=of_a_group("maximize", False, True, recipe=paced),
+    a_count=of_a_group("count", *range(6), recipe=counted),
+    an_integer_that_is_a_float=of_a_group("level", 1, 1.0, recipe=by_level),
+    a_true_that_is_1=of_a_group("level", True, 1, recipe=by_level),
+    a_number_of_numpy=of_a_group("level", 1.0, np.float64(1.0), recipe=by_level),
+    a_0_that_is_minus_0=of_a_group("sign", 0.0, -0.0, recipe=by_sign),
+    a_learning_rate_that_is_an_integer=of_a_group("lr", 0.1, 1, recipe=SGD),
+    a_learning_rate_of_numpy=of_a_group("lr", 0.1, np.float32(0.3), np.float64(0.2), recipe=paced),
+    a_learning_rate_that_is_a_tensor=of_a_group("lr", 0.1, torch.tensor(0.3), recipe=paced),
+    a_momentum_that_is_a_tensor=of_a_group("momentum", 0.5, torch.tensor(0.0), recipe=paced),
+    a_number_by_which_a_recipe_decides=of_a_group("level", 0.2, 0.8, recipe=thresholded),
+)
+
+
+@case
+def the_recipe_of_a_group(patch):
+    opt = yield start(SGD, momentum=0.5, weight_decay=0.5)
+    for name in ("sgdw", "sgd"):
+        opt.param_groups[0]["recipe"] = name
+        yield
+
+
+@case
+def a_list_of_betas_that_is_edited(patch):
+    opt = yield start(ADAM, betas=[0.5, 0.9])
+    for opt.param_groups[0]["betas"][0] in (0.9, 0.0, 0.5):
+        yield
+
+
+@case
+def a_list_of_views_that_is_edited(patch):
+    opt = yield start(looking, views=["channel"])
+    for opt.param_groups[0]["views"][0] in ("layer", "channel"):
+        yield
+
+
+@case
+def a_learning_rate_that_is_filled(patch):
+    opt = yield start(ADAM, betas=(0.5, 0.9), lr=torch.tensor(0.1, dtype=torch.float64))
+    for value in (0.3, 0.0, 0.1):
+        opt.param_groups[0]["lr"].fill_(value)
+        yield
+
+
+@case
+def a_momentum_that_is_filled(patch):
+    opt = yield start(paced, momentum=torch.tensor(0.5, dtype=torch.float64))
+    for value in (0.9, 0.0, 0.5):
+        opt.param_groups[0]["momentum"].fill_(value)
+        yield
+
+
+@case
+def a_count_that_is_a_tensor(patch):
+    opt = yield start(counted, count=torch.tensor(0))
+    for _ in range(2):
+        opt.param_groups[0]["count"] += 1
+        yield
+
+
+@case
+def an_object_among_the_hyper_parameters(patch):
+    def recipe(lr=0.1, settings=None):
+        return heavy(lr=settings.pace * lr)
+
+    settings = SimpleNamespace(pace=1.0)
+    yield start(recipe, settings=settings)
+    for settings.pace in (3.0, 1.0):
+        yield
+
+
+@case
+def a_dict_among_the_hyper_parameters(patch):
+    def recipe(lr=0.1, settings={"decay": 0.0}):  # noqa: B006
+        return heavy(r.CoupledDecay(settings["decay"]), lr=lr)
+
+    yield start(recipe)
+    for recipe.__defaults__[1]["decay"] in (0.5, 0.0):
+        yield
+
+
+@case
+def a_number_that_has_an_attribute(patch):
+    class Number(float):
+        boost = 1.0
+
+    number = Number(0.1)
+    yield start(lambda lr: heavy(lr=lr * lr.boost), lr=number)
+    for number.boost in (3.0, 1.0):
+        yield
+
+
+@case
+def a_function_among_the_hyper_parameters(patch):
+    pace = 1.0
+    yield start(lambda lr=0.1, schedule=None: heavy(lr=schedule() * lr), schedule=lambda: pace)
+    for pace in (3.0, 1.0):  # noqa: B007
+        yield
+
+
+# The rule itself is edited, in scripts, notebooks and modules.
+
+CELL = """
+import dataclasses
+import spherenorm as sn
+from spherenorm import rules as r
+
+FACTOR = 1.0
+
+def inner(x):
+    return x
+
+def helper(x):
+    return inner(x)
+
+class Own(sn.Rule):
+    def update(self, update, state):
+        return dataclasses.replace(update, direction=helper(update.direction)), {}
+
+def recipe(lr=0.1):
+    return sn.chain(Own(), r.HeavyBall(0.5), r.StepSize(lr))
+
+def library(lr=0.1):
+    return sn.chain(r.HeavyBall(0.5), r.StepSize(helper(FACTOR * lr)))
+"""
+CLASS = CELL[CELL.index("class Own") : CELL.index("def recipe")]
+
+
+def notebook(source=CELL):
+    cells = {"__name__": "a_notebook"}
+    exec(source, cells)
+    return cells
+
+
+@case
+def a_class_that_a_notebook_defines_again(patch):
+    cells = notebook()
+    yield start(cells["recipe"])
+    for call in ("3 * helper(", "helper("):
+        exec(CLASS.replace("helper(", call), cells)
+        yield
+
+
+@case
+def a_helper_that_a_notebook_defines_again(patch):
+    cells = notebook()
+    yield start(cells["recipe"])
+    for factor in (3, 1):
+        exec(f"def helper(x): return {factor} * inner(x)", cells)
+        yield
+
+
+@case
+def a_helper_of_a_helper_in_a_notebook(patch):
+    cells = notebook()
+    yield start(cells["recipe"])
+    for factor in (3, 1):
+        exec(f"def inner(x): return {factor} * x", cells)
+        yield
+
+
+@case
+def a_helper_that_a_recipe_calls_in_a_notebook(patch):
+    cells = notebook()
+    yield start(cells["library"])
+    for factor in (3, 1):
+        exec(f"def inner(x): return {factor} * x", cells)
+        yield
+
+
+@case
+def a_number_that_a_recipe_reads_in_a_notebook(patch):
+    cells = notebook()
+    yield start(cells["library"])
+    for cells["FACTOR"] in (3.0, 1.0):
+        yield
+
+
+@case
+def a_name_that_hides_a_builtin(patch):
+    cells = notebook(CELL.replace("inner(x)\n", "x * abs(-1.0)\n", 2))
+    yield start(cells["recipe"])
+    cells["abs"] = lambda x: 3.0
+    yield
+    del cells["abs"]
+    yield
+
+
+@case
+def a_cell_whose_lines_are_kept(patch):
+    """As IPython does, so that tracebacks show them."""
+
+    def run(number, source):
+        name = f"<cell of a notebook {number}>"
+        kept = (len(source), None, source.splitlines(keepends=True), name)
+        patch.setitem(linecache.cache, name, kept)
+        exec(compile(source, name, "exec"), cells)
+
+    cells = {"__name__": "a_notebook"}
+    run(1, CELL)
+    yield start(cells["recipe"])
+    run(2, CLASS.replace("helper(", "3 * helper("))
+    yield
+
+
+@case
+def a_script(patch):
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "script.py"
+        file.write_text(CELL)
+        recipe = runpy.run_path(str(file), run_name="__main__")["recipe"]
+        yield start(recipe)
+        recipe.__globals__["helper"] = lambda x: 3 * x
+        yield
+
+
+def of_a_module(recipe):
+    """A story in which a module is edited and loaded again, while its old recipe trains on."""
+
+    def story(patch):
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "module_of_a_user.py"
+            patch.setattr(sys, "dont_write_bytecode", True)
+            patch.syspath_prepend(folder)
+            patch.setitem(sys.modules, "module_of_a_user", None)
+            del sys.modules["module_of_a_user"]
+            file.write_text(CELL)
+            importlib.invalidate_caches()
+            module = importlib.import_module("module_of_a_user")
+            yield start(getattr(module, recipe))
+            for factor in (3, 1):
+                file.write_text(CELL.replace("return inner(x)", f"return {factor} * inner(x)"))
+                importlib.reload(module)
+                yield
+
+    return story
+
+
+enter(
+    a_module_that_is_reloaded=of_a_module("recipe"),
+    a_module_that_is_reloaded_under_a_recipe=of_a_module("library"),
+)
+
+
+def tripled(self, update, state):
+    return replace(update, direction=3 * update.direction), {}
+
+
+@case
+def a_method_that_is_replaced(patch):
+    class Mine(Own):
+        update = Own.update
+
+    yield start(lambda lr=0.1: heavy(Mine()))
+    Mine.update = tripled
+    yield
+    Mine.update = Own.update
+    yield
+
+
+@case
+def the_code_of_a_method(patch):
+    class Mine(Own):
+        def update(self, update, state):
+            return update, {}
+
+    yield start(lambda lr=0.1: heavy(Mine()))
+    Mine.update.__code__ = tripled.__code__
+    yield
+
+
+@case
+def a_method_of_a_base_class(patch):
+    class Base(Own):
+        pass
+
+    class Mine(Base):
+        pass
+
+    yield start(lambda lr=0.1: heavy(Mine()))
+    Base.factor = lambda self, update: 3.0
+    yield
+    del Base.factor
+    yield
+
+
+@case
+def a_method_of_a_mixin(patch):
+    class Mixin:
+        def factor(self, update):
+            return 1.0
+
+    class Mine(Mixin, Own):
+        pass
+
+    yield start(lambda lr=0.1: heavy(Mine()))
+    Mixin.factor = lambda self, update: 3.0
+    yield
+
+
+@case
+def the_bases_of_a_class(patch):
+    class One(Own):
+        pass
+
+    class Three(Own):
+        def factor(self, update):
+            return 3.0
+
+    class Mine(One):
+        pass
+
+    yield start(lambda lr=0.1: heavy(Mine()))
+    for Mine.__bases__ in ((Three,), (One,)):
+        yield
+
+
+@case
+def a_constant_of_a_class(patch):
+    class Mine(Own):
+        scale = 1.0
+
+        def factor(self, update):
+            return self.scale
+
+    yield start(lambda lr=0.1: heavy(Mine()))
+    for Mine.scale in (3.0, 1.0):
+        yield
+
+
+@case
+def the_state_names_of_a_class(patch):
+    class Mine(sn.Rule):
+        state_names = ()
+
+        def update(self, update, state):
+            new = {name: state[name] + update.direction for name in self.state_names}
+            return replace(update, direction=update.direction + sum(new.values())), new
+
+    yield start(lambda lr=0.1: sn.chain(Mine(), r.StepSize(lr)))
+    for Mine.state_names in (("a",), ("a", "b"), ("b",), ()):
+        yield
+
+
+@case
+def the_tangents_of_a_class(patch):
+    class Mine(sn.Rule):
+        state_names = ("sum",)
+        tangent_names = ()
+
+        def update(self, update, state):
+            total = 0.5 * state["sum"] + update.direction
+            return replace(update, direction=total), {"sum": total}
+
+    yield start(lambda lr=0.1: sn.chain(Mine(), r.StepSize(lr), geometry=sn.Sphere("layer")))
+    for Mine.tangent_names in (("sum",), ()):
+        yield
+
+
+@case
+def the_move_of_a_rule_without_a_chain(patch):
+    class Mine(sn.Rule):
+        def update(self, update, state):
+            return replace(update, direction=0.1 * update.direction), {}
+
+    yield start(lambda lr=0.1: Mine())
+    Mine.move = lambda self, weight, direction: sn.Sphere("layer").move(weight, direction)
+    yield
+
+
+@case
+def a_field_of_one_rule_of_a_user(patch):
+    rule = Own(1.0)
+    patch.setattr(Own, "factor", lambda self, update: self.thing)
+    yield start(lambda lr=0.1: heavy(rule))
+    for value in (3.0, 1.0):
+        object.__setattr__(rule, "thing", value)
+        yield
+
+
+@case
+def another_object_that_is_equal(patch):
+    things = [Blind(1.0), Blind(3.0)]
+    patch.setattr(Own, "factor", lambda self, update: self.thing.value)
+    yield start(lambda lr=0.1: heavy(Own(things[0])))
+    for _ in range(2):
+        things.reverse()
+        yield
+
+
+# The geometry changes.
+
+
+@dataclass(frozen=True)
+class Stretched:
+    """w' = w - s d."""
+
+    box: Any
+
+    def move(self, weight, direction):
+        return sn.Euclidean().move(weight, self.box.value * direction)
+
+
+@case
+def a_geometry_with_a_mutable_radius(patch):
+    box = SimpleNamespace(value=1.0)
+    geometry = Stretched(box)
+    yield start(lambda lr=0.1: sn.chain(r.HeavyBall(0.5), r.StepSize(lr), geometry=geometry))
+    for box.value in (3.0, 1.0):
+        yield
+
+
+@case
+def a_method_of_a_geometry(patch):
+    class Flat:
+        def move(self, weight, direction):
+            return sn.Euclidean().move(weight, direction)
+
+    geometry = Flat()
+    yield start(lambda lr=0.1: sn.chain(r.HeavyBall(0.5), r.StepSize(lr), geometry=geometry))
+    Flat.move = sn.Sphere("layer").move.__func__
+    Flat.view = "layer"
+    yield
+
+
+@case
+def a_subclass_of_the_sphere(patch):
+    class Slow(sn.Sphere):
+        pace = 1.0
+
+        def move(self, weight, direction):
+            return super().move(weight, self.pace * direction)
+
+    yield start(lambda lr=0.1: sn.chain(r.HeavyBall(0.5), r.StepSize(lr), geometry=Slow("layer")))
+    for Slow.pace in (0.5, 1.0):
+        yield
+
+
+@case
+def a_subclass_of_a_view(patch):
+    class Weighted(sn.View):
+        weight = 1.0
+
+        def total(self, x):
+            return self.weight * super().total(x)
+
+    view = Weighted(None)
+    test = r.ScaleInvarianceTest(0.5, ("layer",))
+    yield start(lambda lr=0.1: heavy(test, r.UnitClip(0.5, view)))
+    for Weighted.weight in (3.0, 1.0):
+        yield
+
+
+@case
+def what_a_geometry_reads_of_the_step(patch):
+    trainer = SimpleNamespace(epoch=0)
+
+    class Fading:
+        def move(self, weight, direction):
+            return sn.Euclidean().move(weight, direction / (1 + trainer.epoch))
+
+    yield start(lambda lr=0.1: sn.chain(r.StepSize(lr), geometry=Fading()))
+    for trainer.epoch in range(1, 4):
+        yield
+
+
+# The weight, its gradient or its state changes.
+
+
+@case
+def an_attribute_of_a_weight(patch):
+    opt = yield own(lambda rule, update: getattr(update.weight, "scale", 1.0))
+    weights = opt.param_groups[0]["params"]
+    weights[0].scale = 3.0
+    yield
+    weights[2].scale = 2.0
+    del weights[0].scale
+    yield
+
+
+@case
+def attributes_of_two_weights_of_one_shape(patch):
+    opt = yield own(lambda rule, update: getattr(update.weight, "scale", 1.0), shapes=[(4, 3)] * 2)
+    for opt.param_groups[0]["params"][1].scale in (3.0, 1.0):
+        yield
+
+
+@case
+def a_dict_of_weights(patch):
+    scales = {}
+    opt = yield own(lambda rule, update: scales.get(update.weight, 1.0), shapes=[(4, 3)] * 2)
+    for value in (3.0, 1.0):
+        scales[opt.param_groups[0]["params"][1]] = value
+        yield
+
+
+@case
+def a_weight_that_needs_no_gradient(patch):
+    opt = yield own(lambda rule, update: 1.0 if update.weight.requires_grad else 3.0)
+    for needed in (False, True):
+        opt.param_groups[0]["params"][0].requires_grad_(needed)
+        yield
+
+
+@case(quiet=True)
+def a_gradient_that_the_weight_holds(patch):
+    yield own(lambda rule, update: 1.0 if update.weight.grad is not None else 3.0)
+
+
+@case
+def the_class_of_a_weight(patch):
+    class Mine(torch.nn.Parameter):
+        scale = 1.0
+
+    yield own(lambda rule, update: getattr(type(update.weight), "scale", 5.0), make=Mine)
+    for Mine.scale in (3.0, 1.0):
+        yield
+
+
+@case
+def a_weight_whose_class_changes_operations(patch):
+    class Mine(torch.nn.Parameter):
+        scale = 1.0
+
+        @classmethod
+        def __torch_function__(cls, func, types, args=(), kwargs=None):
+            out = super().__torch_function__(func, types, args, kwargs or {})
+            return out * cls.scale if func is torch.Tensor.sub else out
+
+    def make(tensor):
+        return torch.Tensor._make_subclass(Mine, tensor, True)
+
+    yield start(paced, make=make)
+    for Mine.scale in (1.5, 1.0):
+        yield
+
+
+@case(quiet=True)
+def the_device_that_a_rule_reads(patch):
+    yield own(lambda rule, update: 1.0 if update.weight.device.type == "cpu" else 3.0)
+
+
+@case(quiet=True)
+def the_memory_that_a_rule_asks_for(patch):
+    yield own(lambda rule, update: 3.0 if update.weight.is_meta else 1.0)
+
+
+@case(quiet=True)
+def the_mode_in_which_a_rule_runs(patch):
+    yield own(lambda rule, update: 1.0 + len(torch.overrides._get_current_function_mode_stack()))
+
+
+@case
+def a_layout_that_a_rule_reads(patch):
+    opt = yield own(lambda rule, update: 1.0 if update.weight.is_contiguous() else 3.0)
+    weight = opt.param_groups[0]["params"][0]
+    weight.data = weight.data.t().contiguous().t()
+    yield
+    weight.data = weight.data.contiguous()
+    yield
+
+
+@case
+def a_weight_in_other_memory(patch):
+    opt = yield start(decayed)
+    for weight in opt.param_groups[0]["params"]:
+        weight.data = 2 * weight.data
+    yield
+
+
+@case
+def a_transposed_weight(patch):
+    opt = yield start(decayed)
+    weight = opt.param_groups[0]["params"][0]
+    weight.data = (2 * weight.data).t().contiguous().t()
+    yield
+    weight.data = weight.data.contiguous()
+    yield
+
+
+@case
+def a_weight_with_its_channels_last(patch):
+    opt = yield start(decayed)
+    weight = opt.param_groups[0]["params"][2]
+    weight.data = (2 * weight.data).to(memory_format=torch.channels_last)
+    yield
+    weight.data = weight.data.contiguous()
+    yield
+
+
+@case
+def a_weight_with_gaps_in_memory(patch):
+    opt = yield start(decayed)
+    weight = opt.param_groups[0]["params"][0]
+    weight.data = (2 * weight.data).repeat(1, 2)[:, :3]
+    yield
+
+
+@case
+def two_weights_that_share_memory(patch):
+    opt = yield start(decayed, shapes=[(4, 3)] * 2)
+    one, other = opt.param_groups[0]["params"]
+    other.data = one.data
+    yield
+
+
+@case
+def a_weight_of_another_shape(patch):
+    opt = yield start(decayed)
+    weight = opt.param_groups[0]["params"][0]
+    weight.grad = None
+    weight.data = torch.ones(5, 2, dtype=torch.float64)
+    opt.state[weight].clear()
+    yield
+
+
+@case(tolerance=1e-5)
+def a_weight_of_another_dtype(patch):
+    opt = yield start(paced, dtype=torch.float32)
+    for dtype in (torch.float64, torch.float32):
+        for weight in opt.param_groups[0]["params"]:
+            weight.grad = None
+            weight.data = 2 * weight.data.to(dtype)
+        yield
+
+
+@case
+def a_dtype_that_a_rule_reads(patch):
+    opt = yield own(lambda rule, update: 1.0 if update.weight.dtype is torch.float64 else 3.0)
+    weight = opt.param_groups[0]["params"][0]
+    weight.grad = None
+    weight.data = weight.data.float().double() * 2
+    opt.state[weight] = {name: value.float() for name, value in opt.state[weight].items()}
+    yield
+
+
+@case
+def a_gradient_in_another_layout(patch):
+    opt = yield start(decayed)
+    for given in (lambda g: 2 * g.t().contiguous().t(), lambda g: g[:1].expand(4, 3)):
+        opt.param_groups[0]["params"][0].given = given
+        yield
+
+
+@case
+def a_gradient_that_is_missing_at_some_steps(patch):
+    opt = yield start(decayed)
+    weight = opt.param_groups[0]["params"][0]
+    weight.given = lambda g: None
+    yield
+    del weight.given
+    yield
+
+
+@case
+def a_gradient_in_the_weights_memory(patch):
+    opt = yield start(decayed)
+    weight = opt.param_groups[0]["params"][0]
+    weight.given = lambda g: weight.data
+    yield
+
+
+@case
+def a_state_that_is_zeroed(patch):
+    opt = yield start(paced)
+    for weight in opt.param_groups[0]["params"]:
+        opt.state[weight]["momentum"].zero_()
+    yield
+
+
+@case
+def a_state_that_is_another_tensor(patch):
+    opt = yield start(paced)
+    for weight in opt.param_groups[0]["params"]:
+        opt.state[weight]["momentum"] = torch.ones_like(weight.data)
+    yield
+
+
+@case(tolerance=1e-5)
+def a_state_of_another_dtype(patch):
+    opt = yield start(paced)
+    for weight in opt.param_groups[0]["params"]:
+        opt.state[weight]["momentum"] = torch.full_like(weight.data, 1.1, dtype=torch.float32)
+    yield
+
+
+@case
+def a_state_in_another_layout(patch):
+    opt = yield start(paced)
+    weight = opt.param_groups[0]["params"][0]
+    state = opt.state[weight]
+    state["momentum"] = 2 * state["momentum"].t().contiguous().t()
+    yield
+
+
+@case
+def a_state_that_is_gone(patch):
+    opt = yield start(decayed)
+    first, second, _ = opt.param_groups[0]["params"]
+    del opt.state[first], opt.state[second]["exp_avg"]
+    yield
+
+
+@case
+def states_that_change_places(patch):
+    opt = yield start(paced, shapes=[(4, 3)] * 2)
+    one, other = opt.param_groups[0]["params"]
+    opt.state[one], opt.state[other] = opt.state[other], opt.state[one]
+    yield
+
+
+@case
+def a_counter_that_is_set_back(patch):
+    opt = yield start(decayed)
+    for weight in opt.param_groups[0]["params"]:
+        opt.state[weight]["step"].zero_()
+    yield
+
+
+@case
+def a_state_that_two_weights_share(patch):
+    opt = yield start(paced, shapes=[(4, 3)] * 2)
+    one, other = opt.param_groups[0]["params"]
+    opt.state[other]["momentum"] = opt.state[one]["momentum"]
+    yield
+
+
+@case
+def a_state_in_the_weights_memory(patch):
+    opt = yield start(paced)
+    weight = opt.param_groups[0]["params"][0]
+    opt.state[weight]["momentum"] = weight.data
+    yield
+
+
+@case
+def two_states_that_are_one_tensor(patch):
+    opt = yield start(decayed)
+    weight = opt.param_groups[0]["params"][0]
+    opt.state[weight]["exp_avg"].abs_()
+    opt.state[weight]["exp_avg_sq"] = opt.state[weight]["exp_avg"]
+    yield
+
+
+# A mode of torch changes.
+
+
+class Function(TorchFunctionMode):
+    """Every product is three times as large."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        return 3 * out if func in (torch.mul, torch.Tensor.mul, torch.Tensor.__rmul__) else out
+
+
+class Dispatch(TorchDispatchMode):
+    """Every product is three times as large."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        return out + out + out if func is torch.ops.aten.mul.Tensor else out
+
+
+def within(recipe, context, **options):
+    """A story in which a context is entered, and left."""
+
+    def story(patch):
+        yield start(recipe, **options)
+        with context():
+            yield
+        yield
+
+    return story
+
+
+def read(factor):
+    return own(lambda rule, update: factor()).recipe
+
+
+@contextlib.contextmanager
+def set_by(function, value, before):
+    function(value)
+    try:
+        yield
+    finally:
+        function(before)
+
+
+def default_dtype():
+    return set_by(torch.set_default_dtype, torch.float64, torch.float32)
+
+
+def deterministic():
+    return set_by(torch.use_deterministic_algorithms, True, False)
+
+
+def determined():
+    return 3.0 if torch.are_deterministic_algorithms_enabled() else 1.0
+
+
+def threads():
+    return set_by(torch.set_num_threads, 3, torch.get_num_threads())
+
+
+def anomaly():
+    return torch.autograd.set_detect_anomaly(True)
+
+
+def inference_mode_is_on():
+    return 3.0 if torch.is_inference_mode_enabled() else 1.0
+
+
+def bytes_of_a_number():
+    return torch.tensor(0.0).element_size() / 4
+
+
+def autocast():
+    return torch.autocast("cpu", dtype=torch.bfloat16)
+
+
+def casts():
+    return 3.0 if torch.is_autocast_enabled("cpu") else 1.0
+
+
+enter(
+    the_default_dtype=within(read(bytes_of_a_number), default_dtype),
+    the_number_of_threads=within(read(torch.get_num_threads), threads),
+    determinism=within(read(determined), deterministic),
+    inference_mode=within(read(inference_mode_is_on), torch.inference_mode),
+    anomaly_mode=within(read(lambda: 1.0 + 2 * torch.is_anomaly_enabled()), anomaly),
+    autocast_that_a_rule_reads=within(read(casts), autocast),
+    a_mode_of_functions_around_a_users_rule=within(read(lambda: 1.5), Function),
+    a_mode_of_dispatch_around_a_users_rule=within(read(lambda: 1.5), Dispatch),
+    a_mode_of_functions_around_the_librarys_rules=within(decayed, Function),
+    a_mode_of_dispatch_around_the_librarys_rules=within(paced, Dispatch),
+)
+
+
+@case(tolerance=1e-5)
+def autocast_around_the_librarys_rules(patch):
+    yield start(sn.recipes.sgdg, [(8, 8), (4, 3)], torch.float32, lr=0.5, nu=None)
+    with autocast():
+        yield
+    yield
+
+
+@case
+def inference_mode_that_a_recipe_reads(patch):
+    yield start(lambda lr=0.1: heavy(lr=lr * inference_mode_is_on()))
+    with torch.inference_mode():
+        yield
+
+
+@case
+def a_function_of_torch_that_a_user_replaces(patch):
+    yield own(lambda rule, update: torch.sign(update.direction))
+    with pytest.MonkeyPatch.context() as inner:
+        inner.setattr(torch, "sign", torch.tanh)
+        yield
+    yield
+
+
+@case
+def a_method_of_tensors_that_a_user_replaces(patch):
+    yield own(lambda rule, update: update.direction.sign())
+    with pytest.MonkeyPatch.context() as inner:
+        inner.setattr(torch.Tensor, "sign", torch.Tensor.tanh)
+        yield
+    yield
+
+
+# There are several optimizers, groups or copies.
+
+
+@case
+def two_optimizers_of_one_users_rule(patch):
+    start_again = own(lambda rule, update: FACTOR)
+    yield start_again
+    patch.setitem(globals(), "FACTOR", 3.0)
+    yield start_again
+    patch.setitem(globals(), "FACTOR", 2.0)
+    yield
+
+
+@case
+def two_optimizers_of_one_recipe(patch):
+    paces = [1.0]
+    start_again = start(lambda lr=0.1: heavy(r.CoupledDecay(paces[0] - 1), lr=lr))
+    yield start_again
+    paces[0] = 3.0
+    yield start_again
+    paces[0] = 1.0
+    yield
+
+
+@case
+def two_optimizers_of_recipes_with_one_code(patch):
+    def of(nesterov):
+        return lambda lr=0.1: sn.chain(r.HeavyBall(0.5, nesterov=nesterov), r.StepSize(lr))
+
+    yield start(of(False))
+    yield start(of(True))
+    yield
+
+
+@case
+def two_optimizers_that_hold_one_rule(patch):
+    rule = heavy()
+    yield start(lambda lr=0.1: rule)
+    yield start(lambda lr=0.1: sn.chain(rule))
+    object.__setattr__(rule.rules[0], "nesterov", True)
+    yield
+
+
+@case
+def an_optimizer_that_is_copied(patch):
+    opt = yield start(paced)
+    again = yield copy.deepcopy(opt)
+    again.param_groups[0]["lr"] = 0.3
+    opt.param_groups[0]["lr"] = 0.7
+    patch.setitem(globals(), "PACE", 2.0)
+    yield
+
+
+@case
+def an_optimizer_that_is_pickled(patch):
+    opt = yield start(ADAM, betas=(0.5, 0.9), lr=0.1)
+    again = yield pickle.loads(pickle.dumps(opt))
+    again.param_groups[0]["betas"] = (0.9, 0.0)
+    yield
+
+
+@case
+def a_state_that_is_loaded(patch):
+    opt = yield start(decayed)
+    saved = copy.deepcopy(opt.state_dict())
+    opt.param_groups[0]["weight_decay"] = 0.0
+    yield
+    opt.load_state_dict(saved)
+    yield
+
+
+@case
+def hyper_parameters_that_are_loaded(patch):
+    opt = yield start(SGD, momentum=0.5)
+    saved = copy.deepcopy(opt.state_dict())
+    saved["param_groups"][0].update(lr=0.3, nesterov=True, dampening=0.1)
+    opt.load_state_dict(saved)
+    yield
+
+
+@case
+def a_group_that_is_added(patch):
+    opt = yield start(decayed)
+    late = start(decayed, shapes=[(4, 3), (2, 5)]).weights()
+    opt.add_param_group({"params": late, "lr": 0.3, "weight_decay": 0.0})
+    opt.param_groups[0]["lr"] = 0.2
+    yield
+    opt.param_groups[1]["weight_decay"] = 0.5
+    yield
+
+
+@case
+def a_group_of_another_recipe(patch):
+    opt = yield start(SGD, momentum=0.5)
+    late = start(SGD, shapes=[(4, 3)]).weights()
+    opt.add_param_group({"params": late, "recipe": "sgdw", "momentum": 0.5, "weight_decay": 0.5})
+    opt.param_groups[0]["weight_decay"] = 0.5
+    yield
+
+
+@case
+def groups_that_exchange_their_numbers(patch):
+    opt = yield start(decayed)
+    late = start(decayed, shapes=[(4, 3)]).weights()
+    opt.add_param_group({"params": late, "lr": 0.3, "betas": (0.9, 0.5)})
+    yield
+    one, other = opt.param_groups
+    one["betas"], other["betas"] = other["betas"], one["betas"]
+    yield
+
+
+@case
+def a_weight_that_leaves_its_group(patch):
+    opt = yield start(decayed)
+    opt.param_groups[0]["params"].reverse()
+    yield
+    opt.param_groups[0]["params"].pop()
+    opt.param_groups[0]["lr"] = 0.3
+    yield
+
+
+@case
+def a_group_that_a_recipe_tells_from_another(patch):
+    seen = {"fast": 1.0, "slow": 0.5}
+    opt = yield start(lambda lr=0.1, kind="slow": heavy(lr=lr * seen[kind]))
+    late = start(paced, shapes=[(4, 3)]).weights()
+    opt.add_param_group({"params": late, "kind": "fast"})
+    for seen["slow"], seen["fast"] in ((1.0, 0.5), (0.5, 1.0)):
+        yield
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_change_is_noticed(name):
+    check(CASES[name].story, CASES[name].tolerance, CASES[name].quiet)
+
+
+SCRIPT = (
+    CELL
+    + """
+import torch
+
+def train(step):
+    global FACTOR
+    weight = torch.ones(4, 3, dtype=torch.float64, requires_grad=True)
+    state, results = {}, []
+    opt = sn.torch_optimizer(used)([weight])
+    for FACTOR in (1.0, 1.0, 3.0, 3.0, 1.0):
+        weight.grad = torch.full_like(weight, 0.5)
+        if step == "optimizer":
+            opt.step()
+        else:
+            rule = used()
+            moved, state = rule.step(weight.detach(), weight.grad, state or rule.init(weight))
+            weight.data = moved
+        results.append(float(weight.detach()[0, 0]))
+    return results
+
+def inner(x):
+    return FACTOR * x
+
+for used in (recipe, library):
+    by_optimizer, by_hand = train("optimizer"), train("hand")
+    assert torch.allclose(torch.tensor(by_optimizer), torch.tensor(by_hand)), by_optimizer
+"""
+)
+
+
+def test_a_change_is_noticed_in_a_script_of_its_own(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    root = Path(sn.__file__).parents[1]
+    environment = {**os.environ, "PYTHONPATH": str(root)}
+    command = [sys.executable, script]
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
