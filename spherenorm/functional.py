@@ -12,6 +12,7 @@ from torch.func import grad_and_value, vmap
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._pytree import tree_map
 
+from spherenorm.compile.guard import Guard, UnsupportedRuleError
 from spherenorm.progress import shown
 from spherenorm.registry import Recipe, build, defaults, find_recipe, reference
 from spherenorm.rule import Rule, State, refuse_unless_real
@@ -83,7 +84,9 @@ def sweep(
 ) -> Sweep:
     """Train K hyper-parameter points times S seeds at once: vmap of the pure step over both.
 
-    The step is traced once and replayed. A point that explodes to inf or nan leaves the others alone.
+    The step of a chain of the library's rules is traced once and replayed, and traced again when the recipe makes another
+    chain; a rule class of yours runs its own code at every step. `loss` and `record` are traced along: they must be pure
+    functions of their arguments. A point that explodes to inf or nan leaves the others alone.
 
     Args:
         recipe: which recipe.
@@ -132,7 +135,11 @@ def sweep(
         new_weights, new_state = step(rule, weights, grads, state)
         return new_weights, new_state, value, record(weights, new_weights) if record else ()
 
-    initial = vmap(vmap(start, in_dims=(None, 0)), in_dims=(0, None))
+    initial = vmap(
+        vmap(start, in_dims=(None, 0), randomness="different"),
+        in_dims=(0, None),
+        randomness="different",
+    )
     batched = vmap(vmap(one_step, in_dims=(None, 0, 0, 0), randomness="different"), in_dims=(0, 0, 0, None), randomness="different")
     size = count if max_memory is None else _points_that_fit(max_memory, params, initial(tree_map(lambda v: v[:1], points), dict(params)))
     chunks = []
@@ -140,14 +147,17 @@ def sweep(
         for first in range(0, count, size):
             chunk = tree_map(lambda v, first=first: v[first : first + size], points)
             weights = {name: weight.expand(min(size, count - first), *weight.shape).clone() for name, weight in params.items()}
-            state, replay = initial(chunk, dict(params)), None
+            state, replay, recorded_for = initial(chunk, dict(params)), None, None
             losses, records = [], []
             with torch.no_grad():
                 for t in range(steps):
                     now = {**chunk, "lr": chunk["lr"] * schedule(t)} if schedule else chunk
                     arguments = (now, weights, state, (batches(t),) if batches else ())
-                    if replay is None:
-                        replay = make_fx(batched)(*arguments)
+                    first_point = tree_map(lambda v: float(v[0]), chunk)
+                    stands_for = _recordable(build(function, {**first_point, **fixed}))
+                    if replay is None or stands_for is None or stands_for != recorded_for:
+                        replay = batched if stands_for is None else make_fx(batched)(*arguments)
+                        recorded_for = stands_for
                     weights, state, value, recorded = replay(*arguments)
                     losses.append(value)
                     records.append(recorded)
@@ -160,6 +170,18 @@ def sweep(
         torch.cat(losses_of, dim=1),
         tree_map(lambda *x: torch.cat(x, dim=1), *records_of) if record else None,
     )
+
+
+def _recordable(rule: Rule) -> Any:
+    """What a recorded step stands for, to notice that the recipe makes another rule by now.
+
+    None for a rule that may read what changes unseen, whose step is not recorded.
+    """
+    try:
+        guard = Guard.of(rule)
+    except UnsupportedRuleError:
+        return None
+    return None if guard.foreign else (guard.key, [repr(float(n)) for n in guard.numbers])
 
 
 def _points_that_fit(max_memory: int, params: Mapping[str, Tensor], state: Mapping[str, State]) -> int:

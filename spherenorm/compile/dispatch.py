@@ -117,7 +117,11 @@ class Dispatcher:
                 path = choose(guard, numbers, work)
             except UnsupportedRuleError as error:
                 if group.backend == "compiled":
-                    raise BackendError(f'backend="compiled": {error}; {_kind(work.weight)}') from error
+                    raise BackendError(
+                        f'backend="compiled" cannot take the step of {guard.names} for a weight of '
+                        f"shape {tuple(work.weight.shape)}, {work.weight.dtype}, "
+                        f"on {work.weight.device}: {error}"
+                    ) from error
                 path = OwnCode(str(error))
             here = {value.data_ptr() for value in work.state.values() if value.numel()}
             if here & places:
@@ -134,7 +138,7 @@ class Dispatcher:
             guard = Guard.of(group.rule)
         except UnsupportedRuleError as error:
             if group.backend == "compiled":
-                raise BackendError(f'backend="compiled": {error}') from error
+                raise BackendError(f'backend="compiled" cannot record the rule: {error}') from error
             return OwnCode(str(error))
         if group.backend == "auto" and guard.foreign:
             return OwnCode(f"{guard.foreign[0]} is not the library's own")
@@ -301,7 +305,7 @@ class Record:
         off = self._differences[path.identity]
         if off is not None:
             raise UnsupportedRuleError(
-                f"{guard.names}: {path.name} gives other numbers than the rule's own code: {off}"
+                f"{path.name} would give other numbers than the rule's own code: {off}"
             )
         return path
 
@@ -338,7 +342,3 @@ def _modes() -> list[str]:
     """The modes that change what torch's functions do; a default device is none of these."""
     stack = [*_get_current_function_mode_stack(), *_get_current_dispatch_mode_stack()]
     return [type(mode).__name__ for mode in stack if not isinstance(mode, DeviceContext)]
-
-
-def _kind(weight: Tensor) -> str:
-    return f"the weight has shape {tuple(weight.shape)}, {weight.dtype}, on {weight.device}"

@@ -158,8 +158,9 @@ def trace(guard: Guard, shape: tuple[int, ...], dtype: torch.dtype) -> StepGraph
     except Exception as error:
         if not guard.foreign:
             raise
-        # A user's rule may do what a tensor without memory refuses, or be wrong: its own code runs or raises.
-        raise UnsupportedRuleError(f"{culprit(error, guard.rule)}: {error}") from error
+        # A user's rule may do what a tensor without memory refuses, or be wrong: its own code says so.
+        why = "its code reads a value of a tensor" if "meta tensor" in str(error) else str(error)
+        raise UnsupportedRuleError(f"{culprit(error, guard.rule)}: {why}") from error
 
 
 def culprit(error: BaseException, rule: Rule) -> str:

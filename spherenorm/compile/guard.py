@@ -77,8 +77,9 @@ class Guard:
 
     @property
     def names(self) -> str:
-        """The classes to blame: those that are not the library's, or the rule's own."""
-        return ", ".join(self.foreign) or type(self.rule).__name__
+        """The classes to name in an error: those that are not the library's, else the rules."""
+        rules = (self.rule, *self.rule.children())
+        return ", ".join(self.foreign or [type(rule).__name__ for rule in rules])
 
     @property
     def dtypes(self) -> list[torch.dtype]:
