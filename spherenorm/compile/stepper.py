@@ -299,7 +299,16 @@ def _take(weight: Tensor, grad: Tensor, state: State, moved: Tensor, new: State)
             value = value.clone()  # noqa: PLW2901
         taken.add(_memory(value))
         state[name] = value
-    weight.copy_(moved)
+    weight.copy_(_placed_as(weight, moved))
+
+
+def _placed_as(weight: Tensor, x: Tensor) -> Tensor:
+    """`x` in the shards of the weight, if that is a DTensor, whose `copy_` does not cut what has fewer entries than processes."""
+    placements = getattr(weight, "placements", None)
+    if placements is None or placements == x.placements:  # type: ignore[attr-defined]
+        return x
+    placed: Tensor = x.redistribute(placements=placements)  # type: ignore[attr-defined]
+    return placed
 
 
 def _memory(x: Tensor) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from numbers import Real
 
-import torch
 from torch import Tensor
 
 from spherenorm.rule import Rule, Scalar, State, hyper, is_zero, plus_scaled
@@ -88,6 +87,6 @@ class OrthogonalityRegularization(Rule):
             return update, {}
         view = as_view(self.view)
         rows = view.rows(update.weight)
-        gram = rows @ rows.T
-        gradient = 2 * (gram - torch.eye(len(rows), dtype=rows.dtype, device=rows.device)) @ rows
+        # Y (Y^T Y) - Y, transposed: an identity matrix would have to lie where the shards of the weight do.
+        gradient = 2 * (rows @ rows.T @ rows - rows)
         return replace(update, direction=update.direction + self.alpha * view.from_rows(gradient, update.weight)), {}
