@@ -63,7 +63,9 @@ class View:
     def units(self, per_unit: Tensor) -> Tensor:
         """One value per unit, shape (units,), of a result of `inner` or `total`."""
         values = _uncut(per_unit).flatten()
-        return values if self.groups is None else torch.unflatten(values, 0, (self.groups, -1))[:, 0]
+        if self.groups is None:
+            return values
+        return torch.unflatten(values, 0, (self.groups, -1))[:, 0]
 
     def rows(self, x: Tensor) -> Tensor:
         """`x` as a matrix with one unit per row, shape (units, entries of a unit)."""
@@ -162,13 +164,14 @@ class _Root(torch.autograd.Function):
 
 
 def _uncut(x: Tensor) -> Tensor:
-    """`x`, whole in every process if it is a DTensor, which refuses to reshape dimensions cut unevenly."""
+    """`x`, whole in each process if it is a DTensor, which cannot reshape what is cut unevenly."""
     mesh = getattr(x, "device_mesh", None)
     if mesh is None:
         return x
     from torch.distributed.tensor import Replicate
 
-    whole: Tensor = x.redistribute(placements=[Replicate()] * mesh.ndim)  # type: ignore[attr-defined]
+    everywhere = [Replicate()] * mesh.ndim
+    whole: Tensor = x.redistribute(placements=everywhere)  # type: ignore[attr-defined]
     return whole
 
 

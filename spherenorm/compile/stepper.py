@@ -295,6 +295,7 @@ def _take(weight: Tensor, grad: Tensor, state: State, moved: Tensor, new: State)
     """
     taken = {_memory(weight), _memory(grad)}
     for name, value in new.items():
+        value = _placed_as(state[name], value)  # noqa: PLW2901
         if _memory(value) in taken:
             value = value.clone()  # noqa: PLW2901
         taken.add(_memory(value))
@@ -302,12 +303,16 @@ def _take(weight: Tensor, grad: Tensor, state: State, moved: Tensor, new: State)
     weight.copy_(_placed_as(weight, moved))
 
 
-def _placed_as(weight: Tensor, x: Tensor) -> Tensor:
-    """`x` in the shards of the weight, if that is a DTensor, whose `copy_` does not cut what has fewer entries than processes."""
-    placements = getattr(weight, "placements", None)
-    if placements is None or placements == x.placements:  # type: ignore[attr-defined]
-        return x
-    placed: Tensor = x.redistribute(placements=placements)  # type: ignore[attr-defined]
+def _placed_as(before: Tensor, after: Tensor) -> Tensor:
+    """`after` in the shards of `before`, if that is a DTensor.
+
+    An operation may gather a dimension of fewer entries than processes, which `copy_` does not
+    cut again.
+    """
+    placements = getattr(before, "placements", None)
+    if placements is None or placements == getattr(after, "placements", None):
+        return after
+    placed: Tensor = after.redistribute(placements=placements)  # type: ignore[attr-defined]
     return placed
 
 

@@ -87,6 +87,6 @@ class OrthogonalityRegularization(Rule):
             return update, {}
         view = as_view(self.view)
         rows = view.rows(update.weight)
-        # Y (Y^T Y) - Y, transposed: an identity matrix would have to lie where the shards of the weight do.
+        # Multiplied out: an identity matrix would have to be sharded as the weight is.
         gradient = 2 * (rows @ rows.T @ rows - rows)
         return replace(update, direction=update.direction + self.alpha * view.from_rows(gradient, update.weight)), {}
