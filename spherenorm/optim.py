@@ -103,6 +103,7 @@ class RecipeOptimizer(Optimizer):
         _refuse_misspelled(group, recipe)
         self._rule({name: _as_number(value) for name, value in group.items()})
         self._check_dtypes(group["params"])
+        self._check_whole(group["params"])
         self._check_shapes(group["params"], self._rule(group))
         super().add_param_group(group)
         for name in self.defaults.keys() - group_defaults.keys() - {"recipe"}:
@@ -217,6 +218,17 @@ class RecipeOptimizer(Optimizer):
             name, weight = entry if isinstance(entry, tuple) else (None, entry)
             if isinstance(weight, Tensor):
                 refuse_unless_real(weight, _describe(index, weight, name))
+
+    def _check_whole(self, params: Any) -> None:
+        """Refuse what FullyShardedDataParallel has flattened: a vector does not tell its rows."""
+        first = sum(len(group["params"]) for group in self.param_groups)
+        for index, entry in enumerate([params] if isinstance(params, Tensor) else params, first):
+            name, weight = entry if isinstance(entry, tuple) else (None, entry)
+            if getattr(weight, "_fsdp_flattened", False):
+                raise ValueError(
+                    f"{_describe(index, weight, name)} was flattened by FullyShardedDataParallel"
+                    " and has no rows any more; use torch.distributed.fsdp.fully_shard"
+                )
 
     def _check_shapes(self, params: Any, rule: Rule) -> None:
         """Let the rule refuse a weight now, not when others have been stepped."""

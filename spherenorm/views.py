@@ -58,17 +58,19 @@ class View:
         per_index = x.sum(dim=others, keepdim=True) if others else x
         if self.groups is None:
             return per_index
-        per_group = torch.unflatten(per_index, dim, (self._groups(x), -1)).sum(dim + 1)
+        per_group = torch.unflatten(_uncut(per_index), dim, (self._groups(x), -1)).sum(dim + 1)
         return per_group.repeat_interleave(x.shape[dim] // self._groups(x), dim=dim)
 
     def units(self, per_unit: Tensor) -> Tensor:
         """One value per unit, shape (units,), of a result of `inner` or `total`."""
+        values = _uncut(per_unit).flatten()
         if self.groups is None:
-            return per_unit.flatten()
-        return torch.unflatten(per_unit.flatten(), 0, (self.groups, -1))[:, 0]
+            return values
+        return torch.unflatten(values, 0, (self.groups, -1))[:, 0]
 
     def rows(self, x: Tensor) -> Tensor:
         """`x` as a matrix with one unit per row, shape (units, entries of a unit)."""
+        x = _uncut(x)
         if self.dim is None or x.ndim == 0:
             return x.reshape(1, x.numel())
         units = x.shape[self._dim(x)] if self.groups is None else self._groups(x)
@@ -120,6 +122,18 @@ class View:
 
 
 ViewLike = str | View
+
+
+def _uncut(x: Tensor) -> Tensor:
+    """`x`, whole in each process if it is a DTensor, which cannot reshape what is cut unevenly."""
+    mesh = getattr(x, "device_mesh", None)
+    if mesh is None:
+        return x
+    from torch.distributed.tensor import Replicate
+
+    everywhere = [Replicate()] * mesh.ndim
+    whole: Tensor = x.redistribute(placements=everywhere)  # type: ignore[attr-defined]
+    return whole
 
 
 _SPELLING = re.compile(r"(?:dim=(?P<dim>-?\d+))?(?:(?(dim),)groups=(?P<groups>\d+))?")

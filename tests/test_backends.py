@@ -1,9 +1,7 @@
-"""The same step on other backends: Inductor, DTensor shards, and CUDA where there is one."""
+"""The same step on other backends: Inductor, and CUDA where there is one."""
 
 import pytest
 import torch
-import torch.distributed as dist
-import torch.multiprocessing as mp
 
 from spherenorm import find_recipe, optim
 from tests.gradients import gradient
@@ -23,42 +21,6 @@ def test_inductor_agrees_with_eager():
         eager, eager_state = rule.step(eager, grad, eager_state)
         fast, fast_state = compiled(fast, grad, fast_state)
     torch.testing.assert_close(fast, eager, rtol=1e-12, atol=1e-12)
-
-
-def _shard_worker(rank, world, file, name, queue):
-    from torch.distributed.tensor import Shard, distribute_tensor, init_device_mesh
-
-    dist.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=world)
-    try:
-        mesh = init_device_mesh("cpu", (world,))
-        for shape in ((6, 5), (5, 3, 2, 2), (7,)):
-            whole = torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-            alone = whole.clone().requires_grad_()
-            sharded = distribute_tensor(whole.clone(), mesh, [Shard(0)]).requires_grad_()
-            cls = optim.torch_optimizer(name)
-            first, second = cls([alone], lr=0.01), cls([sharded], lr=0.01)
-            for step in range(4):
-                alone.grad = gradient("alternating", alone.detach(), torch.Generator().manual_seed(step), step)
-                sharded.grad = distribute_tensor(alone.grad.clone(), mesh, [Shard(0)])
-                first.step()
-                second.step()
-            difference = (sharded.detach().full_tensor() - alone.detach()).abs().max().item()
-            if rank == 0:
-                queue.put((name, shape, difference))
-        dist.barrier()  # who leaves first would take the connections of the others away
-    finally:
-        dist.destroy_process_group()
-
-
-@pytest.mark.skipif(not dist.is_available(), reason="this torch has no torch.distributed")
-@pytest.mark.parametrize("name", ["sgdp", "adamp"])
-def test_sharded_weights_step_as_whole_ones(name, tmp_path):
-    context = mp.get_context("spawn")
-    queue = context.SimpleQueue()
-    mp.spawn(_shard_worker, args=(2, str(tmp_path / "rendezvous"), name, queue), nprocs=2)
-    for _ in range(3):
-        _, shape, difference = queue.get()
-        assert difference < 1e-13, shape
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")

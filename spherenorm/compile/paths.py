@@ -299,11 +299,25 @@ def take(weight: Tensor, grad: Tensor, state: State, moved: Tensor, new: State) 
     """
     taken = {memory(weight), memory(grad)}
     for name, value in new.items():
+        value = _placed_as(state[name], value)  # noqa: PLW2901
         if memory(value) in taken:
             value = value.clone()  # noqa: PLW2901
         taken.add(memory(value))
         state[name] = value
-    weight.copy_(moved)
+    weight.copy_(_placed_as(weight, moved))
+
+
+def _placed_as(before: Tensor, after: Tensor) -> Tensor:
+    """`after` in the shards of `before`, if that is a DTensor.
+
+    An operation may gather a dimension of fewer entries than processes, which `copy_` does not
+    cut again.
+    """
+    placements = getattr(before, "placements", None)
+    if placements is None or placements == getattr(after, "placements", None):
+        return after
+    placed: Tensor = after.redistribute(placements=placements)  # type: ignore[attr-defined]
+    return placed
 
 
 def memory(x: Tensor) -> int:

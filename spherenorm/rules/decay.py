@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from numbers import Real
 
-import torch
 from torch import Tensor
 
 from spherenorm.numerics import is_zero, plus_scaled
@@ -89,6 +88,6 @@ class OrthogonalityRegularization(Rule):
             return update, {}
         view = as_view(self.view)
         rows = view.rows(update.weight)
-        gram = rows @ rows.T
-        gradient = 2 * (gram - torch.eye(len(rows), dtype=rows.dtype, device=rows.device)) @ rows
+        # Multiplied out: an identity matrix would have to be sharded as the weight is.
+        gradient = 2 * (rows @ rows.T @ rows - rows)
         return replace(update, direction=update.direction + self.alpha * view.from_rows(gradient, update.weight)), {}

@@ -1,0 +1,247 @@
+"""Weights whose entries lie in several processes: they step as whole ones, or are refused."""
+
+import itertools
+import json
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+from spherenorm import find_recipe, optim
+from spherenorm.geometry import Sphere
+from tests.gradients import gradient
+
+pytestmark = pytest.mark.skipif(not dist.is_available(), reason="needs torch.distributed")
+
+STEPS = 4
+"""As many as gradient families alternate."""
+HEAVY = {"momentum": 0.9, "weight_decay": 0.1}
+NESTEROV_PER_UNIT = {**HEAVY, "nesterov": True, "per": "unit"}
+BY_ENTRY = [
+    ("sgd", HEAVY),
+    ("adamw", {}),
+    ("rmsprop", {"momentum": 0.9, "centered": True}),
+]
+BY_UNIT = [
+    ("sgdp", HEAVY),
+    ("sgdp", NESTEROV_PER_UNIT),
+    ("sgdp", {**HEAVY, "project_buffer": True}),
+    ("adamp", {"weight_decay": 0.1}),
+    ("adamp", {"weight_decay": 0.1, "nesterov": True, "per": "unit"}),
+]
+ON_SPHERE = [("sgdg", {}), ("adamg", {}), ("sgdg", {"alpha": 0.0}), ("adamg", {"view": "layer"})]
+MATRICES = [
+    # The shape, and for each dimension of the mesh the one of the weight that it cuts, or None.
+    ((4, 6), (None,)),
+    ((4, 5), (1,)),
+    ((1, 8), (0,)),
+    ((5, 3, 2, 2), (0,)),
+    ((4, 3, 3, 3), (1,)),
+    ((1, 3, 3, 3), (0,)),
+    ((4, 1, 3, 3), (1,)),
+    ((3, 4, 5), (2,)),
+    ((1, 8), (None, 0)),
+]
+OTHERS = [((8, 1), (0,)), ((8, 1), (1,)), ((1, 1), (0,)), ((7,), (0,)), ((1,), (0,)), ((), (None,))]
+CASES = [
+    *itertools.product(BY_ENTRY, [*MATRICES[:3], *OTHERS]),
+    *itertools.product(BY_UNIT, [*MATRICES, *OTHERS]),
+    *itertools.product(ON_SPHERE, MATRICES),
+    # A group may lie in both processes.
+    (("adamp", {"views": ["groups=3", "layer"]}), ((6, 5), (0,))),
+    (("adamp", {"views": ["groups=3", "layer"]}), ((6, 5), (1,))),
+    (("adamp", {"views": ["dim=1,groups=3", "layer"], "per": "unit"}), ((5, 6), (1,))),
+    (("sgdg", {"view": "groups=3"}), ((6, 5), (0,))),
+]
+MODEL_CASES = [
+    ("adamw", {}),
+    ("adamp", {"weight_decay": 0.1}),
+    ("sgdp", NESTEROV_PER_UNIT),
+    ("sgdg", {}),
+    ("adamg", {}),
+]
+
+
+def _placed(whole, cut, world):
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor, init_device_mesh
+
+    mesh = init_device_mesh("cpu", (1,) * (len(cut) - 1) + (world,))
+    placements = [Replicate() if dim is None else Shard(dim) for dim in cut]
+    return distribute_tensor(whole.clone(), mesh, placements)
+
+
+def _whole(x):
+    return x.full_tensor() if hasattr(x, "full_tensor") else x
+
+
+def _placements(tensors):
+    return {key: getattr(x, "placements", None) for key, x in tensors.items()}
+
+
+def _stepped_apart(world, name, options, shape, cut):
+    """How far a sharded weight and its state get from whole ones, and whether they stay placed."""
+    weight = torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    if name in ("sgdg", "adamg"):
+        weight = Sphere(options.get("view", "channel")).normalize(weight)
+    alone, sharded = weight.clone().requires_grad_(), _placed(weight, cut, world).requires_grad_()
+    cls = optim.torch_optimizer(name)
+    first, second = cls([alone], lr=0.01, **options), cls([sharded], lr=0.01, **options)
+    fresh = find_recipe(name)(lr=0.01, **options).init(sharded)
+    before = _placements({"weight": sharded, **fresh})
+    for step in range(STEPS):
+        generator = torch.Generator().manual_seed(step)
+        alone.grad = gradient("alternating", alone.detach(), generator, step)
+        sharded.grad = _placed(alone.grad, cut, world)
+        first.step()
+        second.step()
+    expected = {"weight": alone.detach(), **first.state[alone]}
+    found = {"weight": sharded.detach(), **second.state[sharded]}
+    apart = max((_whole(found[key]) - x).abs().max().item() for key, x in expected.items())
+    return apart, _placements(found) == before
+
+
+def _optimizer(name, options, model):
+    """By the recipe; one of the sphere takes only what has rows."""
+    cls = optim.torch_optimizer(name)
+    if name not in ("sgdg", "adamg"):
+        return cls(model.parameters(), lr=0.01, **options)
+    weights = {"params": [p for p in model.parameters() if p.ndim > 1]}
+    rest = {"params": [p for p in model.parameters() if p.ndim <= 1], "recipe": "sgd", "lr": 0.01}
+    return cls([weights, rest], lr=0.01, **options)
+
+
+def _model(seed, mesh=None):
+    from torch.distributed.fsdp import fully_shard
+
+    torch.manual_seed(seed)
+    model = torch.nn.Sequential(
+        # A bias before BatchNorm has nothing but rounding for a gradient, which Adam makes large.
+        torch.nn.Conv2d(3, 5, 3, bias=False),
+        torch.nn.BatchNorm2d(5),
+        torch.nn.Flatten(),
+        torch.nn.Linear(80, 7),
+        torch.nn.LayerNorm(7),
+        torch.nn.ReLU(),
+        torch.nn.Linear(7, 1),
+    ).double()
+    with torch.no_grad():
+        for weight in model.parameters():
+            if weight.ndim > 1:
+                weight.copy_(Sphere().normalize(weight))
+    return fully_shard(model, mesh=mesh) if mesh else model
+
+
+def _train(model, optimizer, steps):
+    for step in range(*steps):
+        generator = torch.Generator().manual_seed(step)
+        x = torch.randn(8, 3, 6, 6, generator=generator, dtype=torch.float64)
+        optimizer.zero_grad()
+        (model(x) - x.mean((1, 2, 3))[:, None]).square().mean().backward()
+        optimizer.step()
+
+
+def _apart(model, other):
+    pairs = zip(model.parameters(), other.parameters(), strict=True)
+    return max((_whole(p) - _whole(q)).abs().max().item() for p, q in pairs)
+
+
+def _models_apart(mesh, name, options):
+    """How far a sharded model gets from a whole one, and its copies from checkpoints from it."""
+    from torch.distributed.checkpoint import state_dict as checkpoint
+
+    alone, sharded = _model(0), _model(0, mesh)
+    first, second = _optimizer(name, options, alone), _optimizer(name, options, sharded)
+    _train(alone, first, (0, 3))
+    _train(sharded, second, (0, 3))
+    resumed = []
+    for full in (False, True):
+        how = {"options": checkpoint.StateDictOptions(full_state_dict=full)}
+        copy = _model(1, mesh)
+        third = _optimizer(name, options, copy)
+        saved = checkpoint.get_model_state_dict(sharded, **how)
+        saved_state = checkpoint.get_optimizer_state_dict(sharded, second, **how)
+        # The optimizer first: its missing state is made by a step at a learning rate of 0.
+        checkpoint.set_optimizer_state_dict(copy, third, saved_state, **how)
+        checkpoint.set_model_state_dict(copy, saved, **how)
+        resumed.append((copy, third))
+    for model, optimizer in [(alone, first), (sharded, second), *resumed]:
+        _train(model, optimizer, (3, 6))
+    return _apart(sharded, alone), *(_apart(model, sharded) for model, _ in resumed)
+
+
+def _refusals():
+    """What each optimizer says to the parameters of FullyShardedDataParallel."""
+    from torch.distributed.fsdp import FullyShardedDataParallel
+
+    said = []
+    for original in (False, True):
+        flat = FullyShardedDataParallel(
+            _model(0),
+            use_orig_params=original,
+            device_id=torch.device("cpu"),
+        )
+        for name in optim.__all__[:9]:
+            try:
+                getattr(optim, name)(flat.named_parameters(), lr=0.1)
+                said.append(f"{name} takes them")
+            except ValueError as error:
+                said.append(str(error))
+    return said
+
+
+def _or_error(function, *arguments):
+    try:
+        return function(*arguments)
+    except RuntimeError as error:  # DTensor raises in all processes alike
+        return str(error)
+
+
+def _work(rank, world, folder):
+    from torch.distributed.tensor import init_device_mesh
+
+    torch.set_num_threads(1)
+    meeting = f"file://{folder}/rendezvous"
+    dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=world)
+    try:
+        results = {"weights": [], "models": [], "refusals": _refusals()}
+        for recipe, sharding in CASES:
+            results["weights"].append(_or_error(_stepped_apart, world, *recipe, *sharding))
+        mesh = init_device_mesh("cpu", (world,))
+        for recipe in MODEL_CASES:
+            results["models"].append(_or_error(_models_apart, mesh, *recipe))
+        if rank == 0:
+            (folder / "results").write_text(json.dumps(results))
+        dist.barrier()  # who leaves first would take the connections of the others away
+    finally:
+        dist.destroy_process_group()
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sharded")
+    mp.spawn(_work, args=(2, folder), nprocs=2)
+    return json.loads((folder / "results").read_text())
+
+
+def test_sharded_weights_step_as_whole_ones_and_stay_in_their_shards(results):
+    assert not [
+        (case, found)
+        for case, found in zip(CASES, results["weights"], strict=True)
+        if isinstance(found, str) or found[0] >= 1e-13 or not found[1]
+    ]
+
+
+@pytest.mark.parametrize("index", range(len(MODEL_CASES)), ids=lambda i: MODEL_CASES[i][0])
+def test_a_fully_sharded_model_trains_as_a_whole_one_and_goes_on_from_a_checkpoint(results, index):
+    found = results["models"][index]
+    assert isinstance(found, list), found
+    apart, *resumed = found
+    assert apart < 1e-13
+    assert resumed == [0, 0]
+
+
+def test_flattened_parameters_are_refused_by_name(results):
+    for message in results["refusals"]:
+        assert message.startswith("parameter 0 (_fsdp_wrapped_module.")
+        assert "use torch.distributed.fsdp.fully_shard" in message
