@@ -7,9 +7,11 @@ Everything a torch optimizer does is here: param_groups, schedulers, state_dict,
 
 from __future__ import annotations
 
+import copyreg
 import difflib
 import functools
 import inspect
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, overload
 
@@ -31,7 +33,39 @@ _OF_TORCH = {"amsgrad": (False,), "foreach": (None, False), "fused": (None, Fals
 _NOT_HYPER_PARAMETERS = ("params", "param_names", "recipe", *_SHARED)
 
 
-class RecipeOptimizer(Optimizer):
+class _OptimizerType(type):
+    """Optimizer classes pickle, and are called as the variable of their module that holds them."""
+
+    made_of: tuple[Recipe, str | None, str]
+
+    def settle(cls) -> bool:
+        """Take the name of the variable that holds the class, unless it was made with one.
+
+        True if a variable of its name holds it.
+        """
+        variables = dict(getattr(sys.modules.get(cls.__module__), "__dict__", {}))
+        names = [name for name, value in variables.items() if value is cls]
+        nameless = "made_of" in vars(cls) and cls.made_of[1] is None
+        if nameless and names and cls.__qualname__ not in names:
+            cls.__name__ = cls.__qualname__ = min(names, key=lambda name: name.startswith("_"))
+        return cls.__qualname__ in names
+
+    def __repr__(cls) -> str:
+        cls.settle()
+        return super().__repr__()
+
+
+def _reduced(cls: _OptimizerType) -> Any:
+    """By the variable, as any class; one that `torch_optimizer` made and none holds, made anew."""
+    if cls.settle() or "made_of" not in vars(cls):
+        return cls.__qualname__
+    return _optimizer_class, cls.made_of
+
+
+copyreg.pickle(_OptimizerType, _reduced)
+
+
+class RecipeOptimizer(Optimizer, metaclass=_OptimizerType):
     """A torch optimizer that steps each weight by the rule of its param_group's recipe. Made by `torch_optimizer`.
 
     Args:
@@ -58,6 +92,7 @@ class RecipeOptimizer(Optimizer):
     def __init__(
         self, params: ParamsT, *args: Any, maximize: bool = False, compile: bool = False, trace: bool = True, **hyper_parameters: Any
     ) -> None:
+        type(self).settle()
         for name in _OF_TORCH.keys() & hyper_parameters.keys() - defaults(self.recipe).keys():
             if any(hyper_parameters[name] is nothing for nothing in _OF_TORCH[name]):
                 del hyper_parameters[name]
@@ -182,13 +217,6 @@ class RecipeOptimizer(Optimizer):
         # torch would have cast the state to the weight's dtype: a float32 momentum of a bfloat16 weight must stay whole.
         self.state.update(restored)
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        # The class is found again by its recipe, so that an optimizer class of any variable name pickles.
-        cls = type(self)
-        if "recipe" in vars(cls) and torch_optimizer(cls.recipe, cls.__name__) is cls:
-            return _unpickle, (cls.recipe, cls.__name__), self.__getstate__()
-        return super().__reduce_ex__(protocol)
-
     def _recipe(self, group: Mapping[str, Any]) -> Recipe:
         return self.recipe if group["recipe"] == reference(self.recipe) else find_recipe(group["recipe"])
 
@@ -301,33 +329,45 @@ def _refuse_misspelled(group: Mapping[str, Any], recipe: Recipe) -> None:
             raise ValueError(f"param_group entry {name!r}: did you mean {close[0]!r}?")
 
 
-def _unpickle(recipe: Recipe, name: str) -> RecipeOptimizer:
-    cls = torch_optimizer(recipe, name)
-    return cls.__new__(cls)
-
-
 def torch_optimizer(recipe: Recipe | str, name: str | None = None) -> type[RecipeOptimizer]:
     """The `torch.optim.Optimizer` class of a recipe; its arguments and their defaults are the recipe's.
 
     Args:
         recipe: a recipe, a registered name, or `module:function`.
-        name: the name of the class; by default the recipe's in CamelCase.
+        name: the name of the class; by default that of the variable of the calling module which
+            holds it when it is first used, or else the recipe's in CamelCase.
 
-    An optimizer pickles if its recipe can be imported.
+    The class belongs to the module that calls this. It pickles, and so do its optimizers, if the
+    variable or the recipe can be imported.
+
+        SGDPNesterov = sn.torch_optimizer(sgdp_nesterov)
+        print(SGDPNesterov)  # <class 'mymodule.SGDPNesterov'>
+
+    Raises:
+        ValueError: nothing of that name; see `find_recipe`.
     """
-    function = find_recipe(recipe)
-    return _optimizer_class(function, name or "".join(part.capitalize() for part in function.__name__.split("_")))
+    module = sys._getframe(1).f_globals.get("__name__", "__main__")
+    return _optimizer_class(find_recipe(recipe), name, module)
 
 
 @functools.cache
-def _optimizer_class(function: Recipe, name: str) -> type[RecipeOptimizer]:
+def _optimizer_class(function: Recipe, name: str | None, module: str) -> type[RecipeOptimizer]:
     doc = f"{inspect.getdoc(function) or ''}\n\nA torch.optim.Optimizer; see `RecipeOptimizer` for what all of them share."
-    cls = type(name, (RecipeOptimizer,), {"recipe": staticmethod(function), "__doc__": doc, "__module__": function.__module__})
+    cls: Any = _OptimizerType(
+        name or "".join(part.capitalize() for part in function.__name__.split("_")),
+        (RecipeOptimizer,),
+        {
+            "recipe": staticmethod(function),
+            "made_of": (function, name, module),
+            "__doc__": doc,
+            "__module__": module,
+        },
+    )
     hyper_parameters = inspect.signature(function).parameters.values()
     params = inspect.Parameter("params", inspect.Parameter.POSITIONAL_OR_KEYWORD)
     shared = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default) for name, default in _SHARED.items()]
-    cls.__signature__ = inspect.Signature([params, *hyper_parameters, *shared])  # type: ignore[attr-defined]
-    return cls
+    cls.__signature__ = inspect.Signature([params, *hyper_parameters, *shared])
+    return cls  # type: ignore[no-any-return]
 
 
 SGD = torch_optimizer(recipes.sgd, "SGD")
