@@ -7,11 +7,13 @@ Everything a torch optimizer does is here: param_groups, schedulers, state_dict,
 
 from __future__ import annotations
 
+import copy
 import copyreg
 import difflib
 import functools
 import inspect
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, overload
 
@@ -21,7 +23,7 @@ from torch.optim.optimizer import Optimizer, ParamsT
 
 from spherenorm import recipes
 from spherenorm.compile import step_compiled, step_eager
-from spherenorm.registry import Recipe, build, defaults, find_recipe, reference
+from spherenorm.registry import Recipe, build, defaults, find_recipe, reference, registered
 from spherenorm.rule import Rule, refuse_unless_real
 from spherenorm.views import View
 
@@ -31,6 +33,8 @@ _SHARED = {"maximize": False, "compile": False, "trace": True}
 _OF_TORCH = {"amsgrad": (False,), "foreach": (None, False), "fused": (None, False), "capturable": (False,), "differentiable": (False,)}
 """Arguments of torch.optim that are taken at values that ask for nothing."""
 _NOT_HYPER_PARAMETERS = ("params", "param_names", "recipe", *_SHARED)
+_HOW = ("compile", "trace")
+"""The arguments that choose how a step runs. They are no state: checkpoints do not hold them."""
 
 
 class _OptimizerType(type):
@@ -135,12 +139,13 @@ class RecipeOptimizer(Optimizer, metaclass=_OptimizerType):
             if not isinstance(group[name], bool):
                 raise TypeError(f"{name} must be True or False, got {group[name]!r}")
         _refuse_misspelled(group, recipe)
-        self._rule({name: _as_number(value) for name, value in group.items()})
+        rule = self._checked_rule(group)
         self._check_dtypes(group["params"])
-        self._check_shapes(group["params"], self._rule(group))
+        self._check_shapes(group["params"], rule)
         super().add_param_group(group)
         for name in self.defaults.keys() - group_defaults.keys() - {"recipe"}:
             del group[name]  # a hyper-parameter of this class that the group's own recipe does not have
+        group.how = {name: group.pop(name) for name in _HOW}
 
     @overload
     def step(self, closure: None = None) -> None: ...
@@ -182,40 +187,83 @@ class RecipeOptimizer(Optimizer, metaclass=_OptimizerType):
         return loss
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Load a `state_dict`, bit by bit: of this class, or of the optimizer it stands in for (torch.optim, `adamp`).
+        """Load a checkpoint, bit by bit: of this class, of another one whose recipe has the same
+        state, or of the optimizer that this one stands in for (torch.optim, `adamp`).
 
-        Hyper-parameters that the other optimizer does not have keep their present values; entries of its state that this
-        one does not have are left out.
+        Hyper-parameters that the saved optimizer does not have keep their present values, and so
+        does how a step runs. Those that only the saved recipe has are dropped, and so are entries
+        of another library's state that this one does not have.
+
+            adamp = sn.optim.AdamP(model.parameters())
+            adamp.load_state_dict(adamw.state_dict())  # a run that began with AdamW
+
+        Args:
+            state_dict: what `state_dict` returned; hooks may change it before it is checked.
 
         Raises:
-            ValueError: the state has other shapes, or belongs to another recipe or to amsgrad. Nothing changes then.
+            ValueError: the state has other names or shapes, or belongs to amsgrad; the groups are
+                others; a hyper-parameter is outside its interval. Nothing changes then.
         """
         state_dict = dict(state_dict)
+        for before in self._optimizer_load_state_dict_pre_hooks.values():
+            hooked = before(self, state_dict)
+            state_dict = state_dict if hooked is None else hooked
+        self.__setstate__(self._fitted(state_dict))
+        for after in self._optimizer_load_state_dict_post_hooks.values():
+            after(self)
+
+    def _fitted(self, state_dict: Mapping[str, Any]) -> dict[str, Any]:
+        """The state and the param_groups that a checkpoint gives this optimizer."""
         if not {"state", "param_groups"} <= state_dict.keys():
-            raise ValueError(f"a state_dict has state and param_groups, this one has {sorted(state_dict)}")
-        saved_groups = [_Group(group) for group in state_dict["param_groups"]]
-        if len(saved_groups) != len(self.param_groups):
-            raise ValueError(f"the state_dict has {len(saved_groups)} param_groups, the optimizer {len(self.param_groups)}")
-        restored: dict[Tensor, dict[str, Tensor]] = {}
-        for saved_group, group in zip(saved_groups, self.param_groups, strict=True):
-            if saved_group.setdefault("recipe", group["recipe"]) != group["recipe"]:
-                raise ValueError(f"the state_dict is of recipe {saved_group['recipe']!r}, the param_group of {group['recipe']!r}")
-            if saved_group.get("amsgrad") and "amsgrad" not in self._hyper_parameters(group):
-                raise ValueError(f"the state_dict was made with amsgrad=True, which recipe {group['recipe']!r} does not have")
-            if len(saved_group["params"]) != len(group["params"]):
-                raise ValueError(
-                    f"the state_dict's param_group has {len(saved_group['params'])} parameters, the optimizer's {len(group['params'])}"
-                )
-            for name, value in group.items():
-                saved_group.setdefault(name, value)
-            rule = self._rule(saved_group)
+            raise ValueError(f"a state_dict has state and param_groups, got {sorted(state_dict)}")
+        saved_groups, rest = state_dict["param_groups"], dict(state_dict["state"])
+        if (count := len(saved_groups)) != (own := len(self.param_groups)):
+            raise ValueError(f"the state_dict has {count} param_groups, the optimizer {own}")
+        state: defaultdict[Any, Any] = defaultdict(dict)
+        groups: list[_Group] = []
+        index = 0
+        for saved_group, present in zip(saved_groups, self.param_groups, strict=True):
+            group, rule = self._fitted_group(saved_group, present)
+            groups.append(group)
             for key, weight in zip(saved_group["params"], group["params"], strict=True):
-                saved = {name: value for name, value in state_dict["state"].get(key, {}).items() if value is not None}
-                if saved:
-                    restored[weight] = self._restore(weight, rule.init(weight), saved)
-        super().load_state_dict({**state_dict, "param_groups": saved_groups})
-        # torch would have cast the state to the weight's dtype: a float32 momentum of a bfloat16 weight must stay whole.
-        self.state.update(restored)
+                try:
+                    template = rule.init(weight)
+                    if key in rest:
+                        state[weight] = _restored(rest.pop(key), template)
+                except ValueError as error:
+                    raise ValueError(f"{_describe(index, weight)}: {error}") from error
+                index += 1
+        state.update(rest)  # as torch does with what belongs to no parameter
+        return {"state": state, "param_groups": groups}
+
+    def _fitted_group(
+        self,
+        saved: Mapping[str, Any],
+        present: dict[str, Any],
+    ) -> tuple[_Group, Rule]:
+        """`present` with the entries of a saved group, and its rule then."""
+        if (count := len(saved["params"])) != (own := len(present["params"])):
+            what = "the state_dict's param_group"
+            raise ValueError(f"{what} has {count} parameters, the optimizer's {own}")
+        called, recipe = present["recipe"], self._recipe(present)
+        if saved.get("amsgrad") and "amsgrad" not in defaults(recipe):
+            lacks = f"which recipe {called!r} does not have"
+            raise ValueError(f"the state_dict was made with amsgrad=True, {lacks}")
+        # A registered one only: a checkpoint's text neither imports nor calls anything else.
+        found = registered(str(saved.get("recipe")))
+        other = found[0] if len(found) == 1 and found[0] is not recipe else None
+        theirs = defaults(other) if other else {}
+        left_out = {"params", "recipe", *_HOW, *(theirs.keys() - present.keys())}
+        entries = {name: value for name, value in saved.items() if name not in left_out}
+        group = _Group({**present, **copy.deepcopy(entries)}, getattr(present, "how", None))
+        rule = self._checked_rule(group)
+        if other:
+            their_rule = build(other, {name: saved[name] for name in theirs if name in saved})
+            if set(their_rule.state_names) != set(rule.state_names):
+                states = f"{sorted(their_rule.state_names)} and {sorted(rule.state_names)}"
+                both = f"of recipe {reference(other)!r}, the param_group of {called!r}"
+                raise ValueError(f"the state_dict is {both}: their states are {states}")
+        return group, rule
 
     def _recipe(self, group: Mapping[str, Any]) -> Recipe:
         return self.recipe if group["recipe"] == reference(self.recipe) else find_recipe(group["recipe"])
@@ -226,6 +274,11 @@ class RecipeOptimizer(Optimizer, metaclass=_OptimizerType):
     def _rule(self, group: Mapping[str, Any]) -> Rule:
         """The group's rule at its present hyper-parameters."""
         return build(self._recipe(group), self._hyper_parameters(group))
+
+    def _checked_rule(self, group: Mapping[str, Any]) -> Rule:
+        """`_rule`, with the numbers that tensors hold checked too."""
+        self._rule({name: _as_number(value) for name, value in group.items()})
+        return self._rule(group)
 
     def _complete_state(self, weight: Tensor, rule: Rule) -> None:
         """At a first step, and where a schedule has switched a rule on or off.
@@ -261,20 +314,24 @@ class RecipeOptimizer(Optimizer, metaclass=_OptimizerType):
                     raise TypeError(f"{_describe(index, weight, name)} has a sparse gradient; pass sparse=False to its embedding")
                 index += 1
 
-    def _restore(self, weight: Tensor, template: dict[str, Tensor], saved: Mapping[str, Any]) -> dict[str, Tensor]:
-        """`saved` in the dtypes and on the device of `template`."""
-        index = [id(w) for group in self.param_groups for w in group["params"]].index(id(weight))
-        if not saved.keys() >= template.keys():
-            raise ValueError(f"{_describe(index, weight)}: the state_dict holds {sorted(saved)}, the recipe's state is {sorted(template)}")
-        state = {}
-        for name, fresh in template.items():
-            value = torch.as_tensor(saved[name])
-            if value.shape != fresh.shape:
-                raise ValueError(
-                    f"{_describe(index, weight)}: {name} has shape {tuple(value.shape)} in the state_dict, not {tuple(fresh.shape)}"
-                )
-            state[name] = torch.empty_like(fresh).copy_(value)
-        return state
+
+def _restored(saved: Mapping[str, Any], template: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """`saved` in the dtypes and on the device of `template`, empty if it is.
+
+    Torch would cast it to the weight's dtype: a float32 momentum of a bfloat16 weight stays whole.
+    """
+    saved = {name: value for name, value in saved.items() if value is not None}
+    if saved and not saved.keys() >= template.keys():
+        held = f"the state_dict holds {sorted(saved)}"
+        raise ValueError(f"{held}, the recipe's state is {sorted(template)}")
+    state = {}
+    for name, fresh in template.items() if saved else ():
+        value = torch.as_tensor(saved[name])
+        if value.shape != fresh.shape:
+            shapes = f"{tuple(value.shape)} in the state_dict, not {tuple(fresh.shape)}"
+            raise ValueError(f"{name} has shape {shapes}")
+        state[name] = torch.empty_like(fresh).copy_(value)
+    return state
 
 
 def _describe(index: int, weight: Tensor, name: str | None = None) -> str:
@@ -300,9 +357,18 @@ class _Group(dict[str, Any]):
 
     torch's CyclicLR and OneCycleLR set `momentum` or the first of `betas` in all groups, whichever the class has; a group of
     another recipe takes either for its own.
+
+    `how` has what chooses how a step runs. It is read and set as an entry (`group["compile"]`), but
+    is none: whoever saves all entries, or expects all of them in a checkpoint, does not see it.
     """
 
+    def __init__(self, entries: Mapping[str, Any], how: Mapping[str, Any] | None = None) -> None:
+        super().__init__(entries)
+        self.how = dict(how or {})
+
     def __missing__(self, name: str) -> Any:
+        if name in self.how:
+            return self.how[name]
         if name == "betas" and "momentum" in self:
             return (self["momentum"],)
         if name == "momentum" and "betas" in self:
@@ -310,6 +376,9 @@ class _Group(dict[str, Any]):
         raise KeyError(f"{name}: a param_group of recipe {self.get('recipe')!r} has none")
 
     def __setitem__(self, name: str, value: Any) -> None:
+        if name in self.how:
+            self.how[name] = value
+            return
         if name == "betas" and name not in self and "momentum" in self:
             name, value = "momentum", value[0]
         elif name == "momentum" and name not in self and "betas" in self:
@@ -317,7 +386,8 @@ class _Group(dict[str, Any]):
         super().__setitem__(name, value)
 
     def __reduce__(self) -> Any:
-        return _Group, (dict(self),)  # at once: entry by entry, the first of two names would take the other's value
+        # At once: entry by entry, the first of two names would take the other's value.
+        return _Group, (dict(self), self.how)
 
 
 def _refuse_misspelled(group: Mapping[str, Any], recipe: Recipe) -> None:

@@ -25,6 +25,7 @@ __all__ = [
     "names",
     "recipe",
     "reference",
+    "registered",
 ]
 
 Recipe = Callable[..., Rule]
@@ -76,10 +77,15 @@ def find_recipe(spec: str | Recipe) -> Recipe:
         return spec
     if not isinstance(spec, str):
         raise TypeError(f"a recipe is a function, a registered name or module:function, got {spec!r}")
-    found = _named(spec) or [f for f in _registered.values() if _location(f) == spec]
+    found = registered(spec)
     if len(found) > 1:
         raise ValueError(f"recipe {spec!r} may be {' or '.join(map(_location, found))}; say which")
     return found[0] if found else _imported(spec)
+
+
+def registered(spec: str) -> list[Recipe]:
+    """The registered recipes that a string may mean; nothing is imported for it."""
+    return _named(spec) or [f for f in _registered.values() if _location(f) == spec]
 
 
 def _imported(spec: str) -> Recipe:

@@ -25,8 +25,9 @@ Mine = sn.torch_optimizer(mine)
 
 @pytest.fixture
 def recipes(monkeypatch):
-    """A registry of its own."""
-    monkeypatch.setattr(registry, "_registered", dict(registry._registered))
+    """A registry of the library's recipes alone."""
+    library = dict(list(registry._registered.items())[:9])
+    monkeypatch.setattr(registry, "_registered", library)
 
 
 @pytest.fixture
