@@ -13,8 +13,9 @@ import difflib
 import functools
 import inspect
 import sys
+import warnings
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, ClassVar, overload
 
 import torch
@@ -30,8 +31,22 @@ from spherenorm.views import View
 __all__ = ["SGD", "SGDG", "SGDP", "SGDW", "Adam", "AdamG", "AdamP", "AdamW", "RMSprop", "RecipeOptimizer", "torch_optimizer"]
 
 _SHARED = {"maximize": False, "compile": False, "trace": True}
-_OF_TORCH = {"amsgrad": (False,), "foreach": (None, False), "fused": (None, False), "capturable": (False,), "differentiable": (False,)}
-"""Arguments of torch.optim that are taken at values that ask for nothing."""
+_OF_TORCH = {
+    "amsgrad": "this library does not have it",
+    "foreach": 'use backend="compiled", which steps all weights in one kernel',
+    "fused": 'use backend="compiled", which steps all weights in one kernel',
+    "capturable": "leave it out; a compiled step can be captured in a CUDA graph as it is",
+    "differentiable": "use spherenorm.functional, whose steps can be differentiated",
+}
+"""Arguments of torch.optim that are taken at False and None, and what to do instead otherwise."""
+_SPELLINGS = {
+    "lr": ("learning_rate", "step_size"),
+    "weight_decay": ("wd", "weight_decay_rate"),
+    "betas": ("beta1", "beta2", "momentum", "mom"),
+    "momentum": ("beta", "beta1", "betas", "mom"),
+    "eps": ("epsilon",),
+}
+"""What other libraries call a hyper-parameter."""
 _NOT_HYPER_PARAMETERS = ("params", "param_names", "recipe", *_SHARED)
 _HOW = ("compile", "trace")
 """The arguments that choose how a step runs. They are no state: checkpoints do not hold them."""
@@ -81,14 +96,21 @@ class RecipeOptimizer(Optimizer, metaclass=_OptimizerType):
         trace: without `compile`, the rule's own Python code runs once for each shape of weight, and what it did is repeated
             with reused buffers (equal to rounding); False runs it at every step, for breakpoints and prints in a rule, two
             to five times slower.
-        *args, **hyper_parameters: those of the recipe, in its order. amsgrad, foreach, fused, capturable and differentiable,
-            which torch.optim has, are taken at values that ask for nothing (False, or None where that is the default).
+        *args, **hyper_parameters: those of the recipe, in its order. amsgrad, foreach, fused,
+            capturable and differentiable, which torch.optim has, are taken at False and None only.
 
     The state of a parameter is its rule's, under the rule's names; in half precision it is kept in float32.
 
+        optimizer = sn.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        print(optimizer.param_groups[0]["lr"])  # 0.1
+
     Raises:
-        TypeError: an unknown hyper-parameter, or a parameter that is complex or integer.
+        TypeError: an unknown hyper-parameter, an argument of torch.optim that is none here, a
+            module for its parameters, or a parameter that is complex or integer.
         ValueError: a hyper-parameter outside its interval. Neither changes anything.
+
+    Warns:
+        UserWarning: a geometry does not suit weights of a group (see `Sphere.complaints`).
     """
 
     recipe: ClassVar[Recipe]
@@ -97,26 +119,40 @@ class RecipeOptimizer(Optimizer, metaclass=_OptimizerType):
         self, params: ParamsT, *args: Any, maximize: bool = False, compile: bool = False, trace: bool = True, **hyper_parameters: Any
     ) -> None:
         type(self).settle()
-        for name in _OF_TORCH.keys() & hyper_parameters.keys() - defaults(self.recipe).keys():
-            if any(hyper_parameters[name] is nothing for nothing in _OF_TORCH[name]):
-                del hyper_parameters[name]
+        _refuse_what_has_parameters(params)
+        known = defaults(self.recipe)
+        _refuse_torchs(hyper_parameters, known)
+        given = {n: v for n, v in hyper_parameters.items() if n in known or n not in _OF_TORCH}
         try:
-            bound = inspect.signature(self.recipe).bind(*args, **hyper_parameters)
+            bound = inspect.signature(self.recipe).bind(*args, **given)
         except TypeError as error:
-            _refuse_misspelled(hyper_parameters, self.recipe)
-            raise TypeError(f"{type(self).__name__}: {error}; its hyper-parameters are {', '.join(defaults(self.recipe))}") from None
+            meant = next(filter(None, (_meant(name, known) for name in given)), None)
+            all_of_them = f"its hyper-parameters are {', '.join(known)}"
+            hint = f"did you mean {meant!r}?" if meant else all_of_them
+            raise TypeError(f"{type(self).__name__}: {error}; {hint}") from None
         bound.apply_defaults()
         arguments = {name: _as_saved(value) for name, value in bound.arguments.items()}
         shared = {"maximize": maximize, "compile": compile, "trace": trace, "recipe": reference(self.recipe)}
         super().__init__(params, {**arguments, **shared})
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add a group; see the class. Its `params` may be a tensor, tensors, or (name, tensor) pairs."""
+        """Add a group; see the class, also for what it raises.
+
+            optimizer.add_param_group({"params": head.parameters(), "lr": 0.01})
+
+        Args:
+            param_group: `params`, which may be a tensor, tensors, or (name, tensor) pairs, and what
+                is other than the optimizer's: hyper-parameters, "recipe", how its steps run.
+
+        Raises:
+            ValueError: also an entry that is nearly a hyper-parameter. Nothing is added then.
+        """
         if not isinstance(param_group, dict):
             raise TypeError(f"param_group must be a dict, got {type(param_group).__name__}")
         group = _Group(param_group)
         if "params" not in group:
             raise ValueError(f"a param_group needs params, got {sorted(group)}")
+        _refuse_what_has_parameters(group["params"])
         if not isinstance(group["params"], Tensor | set):
             group["params"] = list(group["params"])
         recipe = find_recipe(group.get("recipe", self.recipe))
@@ -138,10 +174,14 @@ class RecipeOptimizer(Optimizer, metaclass=_OptimizerType):
         for name in _SHARED:
             if not isinstance(group[name], bool):
                 raise TypeError(f"{name} must be True or False, got {group[name]!r}")
-        _refuse_misspelled(group, recipe)
+        _refuse_torchs(group, defaults(recipe))
+        for name in group.keys() - set(_NOT_HYPER_PARAMETERS):
+            if meant := _meant(name, [*defaults(recipe), *_NOT_HYPER_PARAMETERS]):
+                raise ValueError(f"param_group entry {name!r}: did you mean {meant!r}?")
         rule = self._checked_rule(group)
         self._check_dtypes(group["params"])
         self._check_shapes(group["params"], rule)
+        self._warn_of_geometry(group["params"], rule)
         super().add_param_group(group)
         for name in self.defaults.keys() - group_defaults.keys() - {"recipe"}:
             del group[name]  # a hyper-parameter of this class that the group's own recipe does not have
@@ -288,12 +328,33 @@ class RecipeOptimizer(Optimizer, metaclass=_OptimizerType):
         old = self.state[weight]
         self.state[weight] = {name: old[name] if name in old else fresh.clone() for name, fresh in rule.init(weight).items()}
 
-    def _check_dtypes(self, params: Any) -> None:
+    def _entries(self, params: Any) -> Iterator[tuple[int, str | None, Tensor]]:
+        """Index, name if it has one, and weight, of each parameter that is to be added."""
         first = sum(len(group["params"]) for group in self.param_groups)
         for index, entry in enumerate([params] if isinstance(params, Tensor) else params, first):
             name, weight = entry if isinstance(entry, tuple) else (None, entry)
             if isinstance(weight, Tensor):
-                refuse_unless_real(weight, _describe(index, weight, name))
+                yield index, name, weight
+
+    def _check_dtypes(self, params: Any) -> None:
+        for index, name, weight in self._entries(params):
+            refuse_unless_real(weight, _describe(index, weight, name))
+
+    def _warn_of_geometry(self, params: Any, rule: Rule) -> None:
+        """Pass on what the geometry of a chain, if it is one that says so, has against weights."""
+        geometry: Any = getattr(rule, "geometry", None)
+        if not hasattr(geometry, "complaints"):
+            return
+        complained: dict[str, list[str]] = {}
+        for index, name, weight in self._entries(params):
+            for complaint in geometry.complaints(weight):
+                complained.setdefault(complaint, []).append(name or _describe(index, weight))
+        sentences = []
+        for complaint, those in complained.items():
+            more = f" and {len(those) - 5} more" if len(those) > 5 else ""
+            sentences.append(f"{', '.join(those[:5])}{more} {complaint}")
+        if sentences:
+            warnings.warn(f"{type(self).__name__}: {'. '.join(sentences)}", stacklevel=5)
 
     def _check_shapes(self, params: Any, rule: Rule) -> None:
         """Let the rule refuse a weight now, not when others have been stepped."""
@@ -390,13 +451,27 @@ class _Group(dict[str, Any]):
         return _Group, (dict(self), self.how)
 
 
-def _refuse_misspelled(group: Mapping[str, Any], recipe: Recipe) -> None:
-    """torch allows any extra entry in a group; one that nearly is a hyper-parameter is a mistake."""
-    known = [*defaults(recipe), *_NOT_HYPER_PARAMETERS]
-    for name in group:
-        close = difflib.get_close_matches(str(name), known, n=1, cutoff=0.85)
-        if close and name not in known:
-            raise ValueError(f"param_group entry {name!r}: did you mean {close[0]!r}?")
+def _meant(name: str, known: Collection[str]) -> str | None:
+    """The known name that an unknown one stands for, in another library or misspelled."""
+    if name in known:
+        return None
+    others = [ours for ours, theirs in _SPELLINGS.items() if name in theirs and ours in known]
+    close = difflib.get_close_matches(str(name), known, n=1, cutoff=0.85)
+    return next(iter([*others, *close]), None)
+
+
+def _refuse_torchs(arguments: Mapping[str, Any], known: Collection[str]) -> None:
+    for name, instead in _OF_TORCH.items():
+        if name not in known and arguments.get(name):
+            raise TypeError(f"{name}={arguments[name]!r} is an argument of torch.optim: {instead}")
+
+
+def _refuse_what_has_parameters(params: Any) -> None:
+    """A module, or its method that was not called."""
+    if callable(params) and not isinstance(params, torch.nn.ParameterList):
+        module = isinstance(params, torch.nn.Module)
+        got = f"a {type(params).__name__}" if module else f"{params!r}, which was not called"
+        raise TypeError(f"params must be parameters, such as model.parameters(), got {got}")
 
 
 def torch_optimizer(recipe: Recipe | str, name: str | None = None) -> type[RecipeOptimizer]:
