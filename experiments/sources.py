@@ -55,12 +55,20 @@ def source_digest(*things: Any) -> str:
     alone: set[str] = set()
     names: set[str] = set()
     for thing in dict.fromkeys(part for whole in things for part in (inspect.getmro(whole) if inspect.isclass(whole) else (whole,))):
-        module = thing.__name__ if inspect.ismodule(thing) else thing.__module__
+        module = _imported_as(thing.__name__ if inspect.ismodule(thing) else thing.__module__)
         if _counts(module):
             names.add(module)
         elif thing in things:  # in a file of ours with much else in it, or installed: its own lines
             alone.add(_own_lines(thing))
     return digest([sorted(alone), sorted(_closure(names).items())])
+
+
+def _imported_as(name: str) -> str:
+    """The module's own name where it runs as a script: a worker, which imports it, agrees."""
+    if name not in ("__main__", "__mp_main__") or (path := _file(name)) is None:
+        return name
+    spec = sys.modules[name].__spec__
+    return path.stem if spec is None else spec.name
 
 
 def _closure(names: set[str]) -> dict[str, str]:

@@ -8,7 +8,6 @@ import inspect
 import json
 import math
 import re
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from typing import Any
@@ -17,7 +16,7 @@ from experiments.sources import digest, source_digest
 from experiments.typed import fits, hints_of
 from spherenorm.chain import Chain
 from spherenorm.geometry import Sphere
-from spherenorm.registry import Recipe, build, defaults, find_recipe
+from spherenorm.registry import Recipe, build, defaults, find_recipe, load_module
 from spherenorm.rule import Rule
 
 __all__ = ["EUCLIDEAN_REST", "SCHEDULES", "RecipeError", "Spec", "load_recipe", "locate", "nearest", "one_line", "sphere_of"]
@@ -212,7 +211,7 @@ def locate(what: str, name: str) -> Any:
 def _recipe_parts(name: str) -> list[Any]:
     """A recipe, and the module that it is asked of, which may have it from another one."""
     module, colon, _ = name.partition(":")
-    return [load_recipe(name), *([sys.modules[module]] if colon else [])]
+    return [load_recipe(name), *([load_module(module)] if colon else [])]
 
 
 def _parts(whole: Any) -> list[Any]:

@@ -108,6 +108,31 @@ class Sphere:
         angle = root(view.inner(tangent, tangent) / safe)
         return Geodesic(weight, tangent, safe, angle, self.view)
 
+    def complaints(self, weight: Tensor) -> list[str]:
+        """Why a step on this sphere is not what is wanted for `weight`, and what to do: of weights
+        whose units have one entry, or another norm than 1 (to 1e-3, or the dtype's precision).
+
+            print(sn.Sphere().complaints(torch.ones(3)))  # ['cannot move, as ...']
+
+        Args:
+            weight: of any shape; a meta tensor, which has no values, gives no reason.
+
+        Raises:
+            ValueError: the weight has no such units.
+        """
+        view = as_view(self.view)
+        if view.size(weight) == 1:
+            why = "each of their units has one entry"
+            return [f"cannot move, as {why}: give them a Euclidean param_group"]
+        if not weight.numel() or weight.is_meta:
+            return []
+        working = weight.detach().to(torch.promote_types(weight.dtype, torch.float32))
+        off = (view.norm(working) - 1).abs().max()
+        if off <= max(1e-3, torch.finfo(weight.dtype).eps):
+            return []
+        start = f"spherenorm.Sphere({str(view)!r}).normalize(weight)"
+        return [f"have units of another norm than 1, so steps are other angles: start from {start}"]
+
     def normalize(self, weight: Tensor) -> Tensor:
         """w / |w| for each unit: where training on the sphere starts. A zero unit stays zero."""
         norm = as_view(self.view).norm(weight)

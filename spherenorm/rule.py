@@ -93,10 +93,12 @@ class Rule:
     tangent_names: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
+        cls: Any = type(self)
+        flags = _flags(cls)
         for f in fields(self):
             interval, value = f.metadata.get("interval"), getattr(self, f.name)
             what = f"{type(self).__name__}: {f.name} must be"
-            if f.name in _flags(type(self)) and not isinstance(value, bool):
+            if f.name in flags and not isinstance(value, bool):
                 raise TypeError(f"{what} True or False, got {value!r}")
             if interval is not None and isinstance(value, Tensor) and value.ndim:
                 shape = tuple(value.shape)
@@ -226,7 +228,7 @@ def _fitted(value: Any, like: Tensor, what: str) -> Tensor:
 
 
 @functools.cache
-def _flags(cls: type[Rule]) -> frozenset[str]:
+def _flags(cls: Any) -> frozenset[str]:
     """The fields of `cls` that are declared as truth values."""
     try:
         declared = typing.get_type_hints(cls)

@@ -171,3 +171,42 @@ def test_orthogonality_regularization_is_the_gradient_of_its_penalty():
     zero = torch.zeros_like(weight)
     update, _ = OrthogonalityRegularization(0.3).update(Update(weight.detach(), zero, zero), {})
     torch.testing.assert_close(update.direction, expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("view", ["channel", "layer", "dim=1", "groups=2"])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+def test_a_sphere_complains_of_weights_off_the_unit_sphere(view, dtype):
+    sphere = Sphere(view)
+    weight = sphere.normalize(torch.randn(4, 6, 3, dtype=torch.float64))
+    assert not sphere.complaints(weight.to(dtype))
+    for scale in (0, 0.98, 1.02, 1e3):
+        (complaint,) = sphere.complaints((scale * weight).to(dtype))
+        assert complaint.endswith(f"start from spherenorm.Sphere({view!r}).normalize(weight)")
+    if view != "layer":  # one unit is enough
+        weight[0, 0] *= 2
+        assert sphere.complaints(weight.to(dtype))
+    assert not sphere.complaints(torch.empty(4, 6, device="meta"))
+    assert not sphere.complaints(torch.empty(0, 6))
+
+
+@pytest.mark.parametrize(
+    ("view", "shape", "still"),
+    [
+        ("channel", (5,), True),
+        ("channel", (), True),
+        ("layer", (1, 1), True),
+        ("channel", (5, 1), True),
+        ("dim=1", (1, 5), True),
+        ("layer", (5,), False),
+        ("groups=2", (4,), False),
+        ("dim=1", (5, 1), False),
+    ],
+)
+def test_a_sphere_complains_of_weights_that_cannot_move(view, shape, still):
+    """As the moves themselves say."""
+    sphere = Sphere(view)
+    weight = sphere.normalize(torch.randn(shape, dtype=torch.float64))
+    moved = sphere.move(weight, torch.randn_like(weight)).weight
+    assert torch.allclose(moved, weight, rtol=0, atol=1e-12) == still
+    complaints = sphere.complaints(2 * weight if still else weight)
+    assert [text.split(",")[0] for text in complaints] == ["cannot move"] * still

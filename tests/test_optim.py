@@ -4,8 +4,10 @@ import copy
 import inspect
 import io
 import pickle
+import re
 import sys
 import types
+import warnings
 
 import pytest
 import torch
@@ -19,6 +21,10 @@ from tests.conformance.table import ROWS, parameters, set_gradients
 
 def weight(*shape):
     return torch.ones(shape or (3, 2), requires_grad=True)
+
+
+def linear():
+    return torch.nn.Linear(3, 2)
 
 
 def no_rule(lr=0.1):
@@ -64,6 +70,14 @@ class Frozen:
         (lambda: optim.RMSprop([weight()], alpha=1.5), "alpha must be in"),
         (lambda: optim.SGD([]), "empty parameter list"),
         (lambda: optim.SGD([{"params": [weight()], "weight_deccay": 0.1}]), "'weight_deccay': did you mean 'weight_decay'"),
+        (
+            lambda: optim.AdamP([{"params": [weight()], "learning_rate": 0.1}]),
+            "param_group entry 'learning_rate': did you mean 'lr'",
+        ),
+        (
+            lambda: optim.AdamP([{"params": [weight()], "beta1": 0.1}]),
+            "param_group entry 'beta1': did you mean 'betas'",
+        ),
         (lambda: optim.SGD([{"params": [weight()], "recipe": "sdgp"}]), "no recipe is named 'sdgp'; did you mean sgdp"),
     ],
 )
@@ -76,7 +90,19 @@ def test_bad_values_are_named(make, message):
     ("make", "message"),
     [
         (lambda: optim.AdamP([weight()], lr="0.1"), "lr must be a number or a tensor, got '0.1'"),
-        (lambda: optim.AdamP([weight()], learning_rate=0.1), "unexpected keyword argument 'learning_rate'"),
+        (lambda: optim.AdamP([weight()], learning_rate=0.1), "'learning_rate'; did you mean 'lr'?"),
+        (lambda: optim.AdamP([weight()], wd=0.1), "'wd'; did you mean 'weight_decay'?"),
+        (lambda: optim.AdamP([weight()], weight_decay_rate=0.1), "did you mean 'weight_decay'?"),
+        (lambda: optim.AdamP([weight()], lr=1, beta1=0.9), "'beta1'; did you mean 'betas'?"),
+        (lambda: optim.AdamP([weight()], beta2=0.9), "'beta2'; did you mean 'betas'?"),
+        (lambda: optim.AdamP([weight()], momentum=0.9), "'momentum'; did you mean 'betas'?"),
+        (lambda: optim.AdamP([weight()], epsilon=0.9), "'epsilon'; did you mean 'eps'?"),
+        (lambda: optim.SGDP([weight()], mom=0.9), "'mom'; did you mean 'momentum'?"),
+        (lambda: optim.SGDP([weight()], beta1=0.9), "'beta1'; did you mean 'momentum'?"),
+        (lambda: optim.AdamP(linear()), r"such as model.parameters\(\), got a Linear"),
+        (lambda: optim.AdamP(linear().parameters), r"model.parameters\(\), got .*not called"),
+        (lambda: optim.AdamP([{"params": linear()}]), r"model.parameters\(\), got a Linear"),
+        (lambda: optim.AdamP(torch.nn.Sequential(linear())), r"parameters\(\), got a Sequential"),
         (lambda: optim.SGD([weight(), torch.ones(2, 3, dtype=torch.complex64)]), r"parameter 1 of shape \(2, 3\) is complex"),
         (lambda: optim.SGD([("scale", torch.ones(4, dtype=torch.int64))]), r"parameter 0 \(scale\) of shape \(4,\) is integer"),
         (lambda: optim.SGD(weight()), "params argument"),
@@ -123,7 +149,7 @@ def test_a_refused_group_is_not_added():
 
 def test_a_group_may_name_another_recipe():
     """Conv weights on the sphere beside Nesterov SGD for the rest: each steps as its own recipe with its own defaults."""
-    conv, bias = torch.randn(4, 3), torch.randn(4)
+    conv, bias = sn.Sphere().normalize(torch.randn(4, 3)), torch.randn(4)
     weights = [conv.clone().requires_grad_(), bias.clone().requires_grad_()]
     optimizer = optim.SGD(
         [{"params": weights[:1], "recipe": "sgdg", "lr": 0.15}, {"params": weights[1:]}],
@@ -132,7 +158,8 @@ def test_a_group_may_name_another_recipe():
         nesterov=True,
         weight_decay=0.1,
     )
-    assert optimizer.param_groups[0].keys() == {"params", "recipe", "maximize", "compile", "trace", "lr", "momentum", "nu", "alpha", "view"}
+    own = ("lr", "momentum", "nu", "alpha", "view")
+    assert optimizer.param_groups[0].keys() == {"params", "recipe", "maximize", *own}
     assert optimizer.param_groups[0]["momentum"] == 0.9
     sphere, flat = sn.recipes.sgdg(lr=0.15), sn.recipes.sgd(lr=0.01, momentum=0.8, nesterov=True, weight_decay=0.1)
     sphere_state, flat_state = sphere.init(conv), flat.init(bias)
@@ -144,7 +171,8 @@ def test_a_group_may_name_another_recipe():
         optimizer.step()
     torch.testing.assert_close(weights[0].detach(), conv)
     torch.testing.assert_close(weights[1].detach(), bias)
-    fresh = optim.SGD([{"params": [torch.ones(4, 3)], "recipe": "sgdg"}, {"params": [torch.ones(4)]}])
+    unit = sn.Sphere().normalize(torch.ones(4, 3))
+    fresh = optim.SGD([{"params": [unit], "recipe": "sgdg"}, {"params": [torch.ones(4)]}])
     fresh.load_state_dict(optimizer.state_dict())
     assert fresh.param_groups[0]["lr"] == 0.15
     with pytest.raises(ValueError, match="the state_dict is of recipe 'sgdg', the param_group of 'sgd'"):
@@ -164,7 +192,7 @@ def test_a_users_recipe_becomes_an_optimizer_that_pickles(monkeypatch):
     HalfStep = sn.torch_optimizer("users_module:half_step")
     assert HalfStep.__name__ == "HalfStep"
     assert "Half of a gradient step." in HalfStep.__doc__
-    assert str(inspect.signature(HalfStep)) == "(params, lr=0.1, *, maximize=False, compile=False, trace=True)"
+    assert str(inspect.signature(HalfStep)) == "(params, lr=0.1, *, maximize=False, backend='auto')"
     w = weight()
     w.grad = torch.ones_like(w)
     optimizer = HalfStep([w], 0.4)
@@ -242,8 +270,12 @@ def test_arguments_of_torch_are_taken_at_values_that_ask_for_nothing():
     off = {"amsgrad": False, "foreach": None, "capturable": False, "differentiable": False, "fused": False}
     assert optim.Adam([weight()], **off).defaults == optim.Adam([weight()]).defaults
     for name, value in {"amsgrad": True, "foreach": True, "fused": True, "capturable": True, "differentiable": True}.items():
-        with pytest.raises(TypeError, match=f"unexpected keyword argument '{name}'"):
-            optim.Adam([weight()], **{name: value})
+        for make in (
+            lambda given: optim.Adam([weight()], **given),
+            lambda given: optim.Adam([{"params": [weight()], **given}]),
+        ):
+            with pytest.raises(TypeError, match=f"{name}=True is an argument of torch.optim: "):
+                make({name: value})
 
 
 def test_a_state_dict_that_does_not_fit_is_refused_before_anything_changes():
@@ -260,7 +292,11 @@ def test_a_state_dict_that_does_not_fit_is_refused_before_anything_changes():
         (other.state_dict(), r"parameter 0 of shape \(3, 2\): exp_avg has shape \(5, 5\) in the state_dict, not \(3, 2\)"),
         (optim.AdamP([weight(), weight()]).state_dict(), "has 2 parameters, the optimizer's 1"),
         (optim.AdamP([{"params": [weight()]}, {"params": [weight()]}]).state_dict(), "has 2 param_groups, the optimizer 1"),
-        (optim.SGD([weight()]).state_dict(), "of recipe 'sgd', the param_group of 'adamp'"),
+        (
+            optim.SGD([weight()]).state_dict(),
+            r"of recipe 'sgd', the param_group of 'adamp': "
+            r"their states are \[\] and \['exp_avg', 'exp_avg_sq', 'step'\]",
+        ),
         (
             {"state": {0: {"momentum_buffer": torch.ones(3, 2)}}, "param_groups": [{"params": [0], "lr": 0.1}]},
             "holds \\['momentum_buffer'\\]",
@@ -282,10 +318,17 @@ def test_a_state_dict_that_does_not_fit_is_refused_before_anything_changes():
     ("make", "error", "message"),
     [
         (lambda w: optim.SGD([w], momentum=2), ValueError, r"sgd\(momentum=2\): HeavyBall: beta must be in \[0, 1\), got 2"),
-        (lambda w: optim.SGD([w], momentun=0.9), ValueError, "'momentun': did you mean 'momentum'?"),
-        (lambda w: optim.Adam([w], amsgrad=True), TypeError, "Adam: .*'amsgrad'; its hyper-parameters are lr, betas, eps, weight_decay"),
+        (lambda w: optim.SGD([w], momentun=0.9), TypeError, "'momentun'; did you mean 'momentum'?"),
+        (lambda w: optim.Adam([w], amsgrad=True), TypeError, "this library does not have it"),
+        (lambda w: optim.Adam([w], fused=True), TypeError, 'use backend="compiled"'),
+        (lambda w: optim.Adam([w], foreach=True), TypeError, 'use backend="compiled"'),
+        (lambda w: optim.Adam([w], capturable=True), TypeError, "can be captured .* as it is"),
+        (lambda w: optim.Adam([w], differentiable=True), TypeError, "use spherenorm.functional"),
+        (lambda w: optim.Adam([w], zzz=1), TypeError, "Adam: .*'zzz'; its hyper-parameters are"),
         (lambda w: optim.AdamP([w], nesterov="no"), TypeError, "nesterov must be True or False, got 'no'"),
-        (lambda w: optim.AdamP([w], compile="x"), TypeError, "compile must be True or False, got 'x'"),
+        (lambda w: optim.AdamP([w], backend="x"), ValueError, "backend must be one of 'auto', 'rule', 'blocks', 'compiled', got 'x'"),
+        (lambda w: optim.AdamP([w], compile=True), TypeError, "'compile'; did you mean 'backend'"),
+        (lambda w: optim.AdamP([w], trace=False), TypeError, "'trace'; did you mean 'backend'"),
         (lambda w: optim.AdamP([w], maximize="no"), TypeError, "maximize must be True or False, got 'no'"),
         (lambda w: optim.AdamP([w], lr=torch.tensor(-1.0)), ValueError, r"lr must be in \[0, ∞\), got -1.0"),
         (lambda w: optim.AdamP([w], lr=torch.ones(2)), ValueError, r"lr must be a number or a 0-dim tensor, got shape \(2,\)"),
@@ -348,7 +391,9 @@ def test_momentum_cycles_in_groups_of_another_recipe(make, name, other):
     """CyclicLR and OneCycleLR ask every group for what the class has, `momentum` or `betas`; the group's recipe has the other."""
 
     def pair():
-        optimizer = getattr(optim, name)([{"params": [weight()]}, {"params": [weight()], "recipe": other}])
+        unit = sn.Sphere().normalize(weight().detach()).requires_grad_()
+        groups = [{"params": [weight()]}, {"params": [unit], "recipe": other}]
+        optimizer = getattr(optim, name)(groups)
         return optimizer, make(optimizer)
 
     (optimizer, scheduler), seen = pair(), []
@@ -394,7 +439,7 @@ def test_views_are_kept_by_name_so_that_checkpoints_load_with_weights_only():
         [
             {"params": [weight()]},
             {"params": [weight()], "views": [sn.View(0, 3), "layer"]},
-            {"params": [weight()], "recipe": "sgdg", "view": sn.View(1)},
+            {"params": [torch.eye(2)], "recipe": "sgdg", "view": sn.View(1)},
         ],
         views=(sn.View(1), sn.View(None)),
     )
@@ -420,5 +465,67 @@ def test_gradients_may_require_grad_and_weights_keep_their_identity():
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.id)
 def test_every_numeric_hyper_parameter_is_in_the_param_group(row):
-    group = row.cls([torch.ones(2, 2)], **row.settings).param_groups[0]
+    group = row.cls([torch.eye(2)], **row.settings).param_groups[0]
     assert set(inspect.signature(row.cls.recipe).parameters) <= group.keys()
+
+
+def test_a_list_of_parameters_is_taken_though_it_is_a_module():
+    parameters = torch.nn.ParameterList([weight(), weight()])
+    assert optim.SGD(parameters).param_groups[0]["params"] == list(parameters)
+
+
+def warned(make):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        make()
+    assert all(warning.filename == __file__ for warning in caught)
+    return [str(warning.message) for warning in caught]
+
+
+CANNOT_MOVE = "cannot move, as each of their units has one entry: give them a Euclidean param_group"
+
+
+@pytest.mark.parametrize("cls", [optim.SGDG, optim.AdamG])
+def test_weights_that_do_not_suit_the_sphere_are_named(cls):
+    layers = [linear(), *(torch.nn.BatchNorm1d(2) for _ in range(3))]
+    model = torch.nn.Sequential(*layers)
+    (message,) = warned(lambda: cls(model.named_parameters()))
+    still, start = sorted(message.removeprefix(f"{cls.__name__}: ").split(". "))
+    assert still == f"0.bias, 1.weight, 1.bias, 2.weight, 2.bias and 2 more {CANNOT_MOVE}"
+    assert re.fullmatch("0.weight have units of another norm than 1.*normalize.weight.", start)
+    (message,) = warned(lambda: cls([model[0].bias, torch.ones(())]))
+    both = "parameter 0 of shape (2,), parameter 1 of shape ()"
+    assert message == f"{cls.__name__}: {both} {CANNOT_MOVE}"
+
+
+def test_what_the_warning_asks_for_silences_it():
+    layer = linear()
+    with torch.no_grad():
+        layer.weight.copy_(sn.Sphere().normalize(layer.weight))
+    groups = [{"params": [layer.weight], "recipe": "sgdg"}, {"params": [layer.bias]}]
+    assert not warned(lambda: optim.SGD(groups))
+    layer.to(torch.bfloat16)
+    assert not warned(lambda: optim.SGDG([layer.weight]))
+    layer.weight.data.mul_(1.02)
+    assert len(warned(lambda: optim.SGDG([layer.weight]))) == 1
+
+
+def test_a_warning_that_is_an_error_changes_nothing():
+    optimizer = optim.SGD([weight()])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(UserWarning, match="another norm than 1"):
+            optimizer.add_param_group({"params": [weight()], "recipe": "sgdg"})
+    assert len(optimizer.param_groups) == 1
+
+
+def test_a_geometry_needs_no_complaints():
+    class Flat:
+        def move(self, weight, direction):
+            return sn.Euclidean().move(weight, direction)
+
+    w = weight(3)
+    w.grad = torch.ones_like(w)
+    cls = sn.torch_optimizer(lambda lr=0.5: sn.chain(r.StepSize(lr), geometry=Flat()), "Flat")
+    assert not warned(lambda: cls([w]).step())
+    assert torch.equal(w, torch.full((3,), 0.5))

@@ -1,7 +1,64 @@
+import copy
+import importlib
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
+import torch
 
 import spherenorm as sn
 from spherenorm import registry
+
+ROOT = Path(__file__).parent.parent
+MODULE = """
+import spherenorm as sn
+
+@sn.recipe
+def mine(lr={lr}):
+    return sn.chain(sn.rules.StepSize(lr))
+
+Mine = sn.torch_optimizer(mine)
+"""
+
+
+@pytest.fixture
+def recipes(monkeypatch):
+    """A registry of the library's recipes alone."""
+    library = dict(list(registry._registered.items())[:9])
+    monkeypatch.setattr(registry, "_registered", library)
+
+
+@pytest.fixture
+def write(recipes, monkeypatch, tmp_path):
+    """Write a module with a recipe `mine`, and import it."""
+    monkeypatch.syspath_prepend(tmp_path)
+    written = []
+
+    def write(name, lr):
+        (tmp_path / f"{name}.py").write_text(MODULE.format(lr=lr))
+        written.append(name)
+        importlib.invalidate_caches()
+        return importlib.import_module(name)
+
+    yield write
+    for name in written:
+        del sys.modules[name]
+
+
+def run(script, *arguments):
+    """Run a file as a script, in its own folder."""
+    ended = subprocess.run(
+        [sys.executable, script.name, *arguments],
+        cwd=script.parent,
+        env={"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout.split()
 
 
 def test_names():
@@ -25,9 +82,7 @@ def test_nothing_of_that_name(spec, message):
         sn.find_recipe(spec)
 
 
-def test_a_name_is_taken_once_but_may_be_redefined(monkeypatch):
-    monkeypatch.setattr(registry, "_registered", dict(registry._registered))
-
+def test_a_function_that_is_defined_again_replaces_the_one_before(recipes):
     def define():
         @sn.recipe
         def mine(lr=0.1):
@@ -36,14 +91,98 @@ def test_a_name_is_taken_once_but_may_be_redefined(monkeypatch):
         return mine
 
     define()
+    count = len(registry.names())
     again = define()  # a notebook cell run again
     assert sn.find_recipe("mine") is again
+    assert sn.find_recipe(registry.reference(again)) is again
+    assert len(registry.names()) == count
 
-    def sgd():
-        return sn.chain()
 
-    with pytest.raises(ValueError, match=r"'sgd' is taken by spherenorm\.recipes:sgd"):
-        sn.recipe(sgd)
+def test_a_reloaded_module_replaces_its_recipe(write, tmp_path):
+    module = write("users_one", 0.1)
+    old = module.mine
+    (tmp_path / "users_one.py").write_text(MODULE.format(lr="0.25 + 0.0"))
+    importlib.reload(module)
+    assert sn.find_recipe("mine") is module.mine is not old
+    assert registry.defaults(sn.find_recipe("users_one:mine")) == {"lr": 0.25}
+
+
+def test_two_modules_may_have_a_recipe_of_one_name(write):
+    one = write("users_one", 0.1).mine
+    assert sn.find_recipe("mine") is one
+    assert registry.names()[9:] == ["mine"]
+    two = write("users_two", 0.2).mine
+    assert registry.names()[9:] == ["users_one:mine", "users_two:mine"]
+    for found in (one, two):
+        assert sn.find_recipe(registry.reference(found)) is found
+    assert [sn.find_recipe(name) for name in registry.names()[9:]] == [one, two]
+    with pytest.raises(ValueError, match="recipe 'mine' may be users_one:mine or users_two:mine"):
+        sn.find_recipe("mine")
+
+
+def test_the_librarys_names_always_mean_the_librarys_recipes(recipes):
+    def sgd(lr=0.1):
+        return sn.chain(sn.rules.StepSize(lr))
+
+    library = sn.find_recipe("sgd")
+    assert sn.recipe(sgd) is sgd
+    assert sn.find_recipe("sgd") is library is sn.recipes.sgd
+    assert (registry.reference(library), registry.names()[0]) == ("sgd", "sgd")
+    assert registry.reference(sgd) == registry.names()[-1] != "sgd"
+    assert sn.find_recipe(registry.reference(sgd)) is sgd
+
+
+def test_an_optimizer_goes_on_when_another_module_takes_its_recipes_name(write):
+    def step(optimizer):
+        for group in optimizer.param_groups:
+            for weight in group["params"]:
+                weight.grad = torch.ones_like(weight)
+        optimizer.step()
+
+    one = write("users_one", 0.1)
+    weights = [torch.ones(2, requires_grad=True) for _ in range(3)]
+    own = one.Mine(weights[:1])
+    beside = sn.optim.SGD([{"params": weights[1:2], "recipe": "mine"}, {"params": weights[2:]}])
+    write("users_two", 0.2)
+    for optimizer in (own, beside):
+        twins = [copy.deepcopy(optimizer), pickle.loads(pickle.dumps(optimizer))]
+        for each in (optimizer, *twins):
+            each.load_state_dict(optimizer.state_dict())
+            step(each)
+            assert torch.equal(each.param_groups[0]["params"][0], torch.full((2,), 0.9))
+
+
+@pytest.mark.parametrize("also_imported", [False, True])
+def test_the_module_that_runs_is_not_a_second_one_under_its_own_name(tmp_path, also_imported):
+    script = tmp_path / "f.py"
+    script.write_text(
+        MODULE.format(lr=0.1)
+        + f"""
+if __name__ == "__main__":
+    if {also_imported}:
+        import f
+    found, named = sn.find_recipe("f:mine"), sn.find_recipe("mine")
+    print(found is named, found is (f.mine if {also_imported} else mine), found.__module__)
+    from spherenorm.registry import names, reference
+    print(sn.find_recipe(reference(mine)) is mine, names()[9:] == ["mine"])
+"""
+    )
+    assert run(script) == ["True", "True", "f" if also_imported else "__main__", "True", "True"]
+
+
+def test_a_run_is_the_same_from_the_script_that_has_the_recipe_and_from_elsewhere(tmp_path):
+    (tmp_path / "f.py").write_text(
+        MODULE.format(lr=0.1)
+        + """
+from experiments.spec import Spec
+
+if __name__ == "__main__":
+    print(Spec("rosenbrock", "f:mine").id)
+"""
+    )
+    elsewhere = "from experiments.spec import Spec; print(Spec('rosenbrock', 'f:mine').id)"
+    (tmp_path / "other.py").write_text(elsewhere)
+    assert run(tmp_path / "f.py") == run(tmp_path / "other.py")
 
 
 def test_hyper_parameters_need_names():

@@ -9,6 +9,13 @@ steps anything, and `dispatch` chooses for each weight. The rule stays the one d
 optimizer.
 """
 
-from spherenorm.compile.dispatch import BACKENDS, BackendError, Dispatcher, Group, Work
+from spherenorm.compile.dispatch import (
+    BACKENDS,
+    BackendError,
+    Dispatcher,
+    Group,
+    Work,
+    require_backend,
+)
 
-__all__ = ["BACKENDS", "BackendError", "Dispatcher", "Group", "Work"]
+__all__ = ["BACKENDS", "BackendError", "Dispatcher", "Group", "Work", "require_backend"]

@@ -170,7 +170,8 @@ def scalar_expression(node: Node) -> str:
 
 def rounded(total: float, node: Node) -> np.float64:
     """A sum as the rule's own code has it, which may be infinite in float32 only."""
-    return np.float64(np.float32(total) if node.single else total)
+    value: np.float64 = np.float64(np.float32(total) if node.single else total)
+    return value
 
 
 def _function(name: str, arguments: str, lines: Iterable[str]) -> Callable[..., Any]:
@@ -336,6 +337,7 @@ class _Planner:
             node = self.nodes[index]
             if node.op in INPUTS or node.extent is Extent.SCALAR:
                 continue
+            factors_of = functools.partial(product, extent=node.extent)
             op, arguments = node.op, node.arguments
             if op == "rsub" or (op in ("add", "mul") and self._is_scalar(arguments[0])):
                 op, arguments = op.replace("rsub", "sub"), arguments[::-1]
@@ -344,7 +346,7 @@ class _Planner:
             factors = product(arguments[1], node.extent) if op in ("add", "sub") else None
             if factors is not None and not self._is_scalar(arguments[0]):
                 del calls[arguments[1]]
-                op, arguments = self._sum_of_product(op, arguments[0], factors, calls, lambda x, n=node: product(x, n.extent))
+                op, arguments = self._sum_of_product(op, arguments[0], factors, calls, factors_of)
             elif op == "add" and self._is_scalar(arguments[0]):
                 arguments = arguments[::-1]
             calls[index] = Call(op, arguments, index)

@@ -30,7 +30,7 @@ from spherenorm.compile.paths import (
 )
 from spherenorm.rule import Rule, State
 
-__all__ = ["BACKENDS", "BackendError", "Dispatcher", "Group", "Work"]
+__all__ = ["BACKENDS", "BackendError", "Dispatcher", "Group", "Work", "require_backend"]
 
 BACKENDS = ("auto", "rule", "blocks", "compiled")
 RECORDS = 32
@@ -43,6 +43,18 @@ in one changes nothing."""
 
 class BackendError(RuntimeError):
     """`backend="compiled"` cannot step a weight as its rule does; the message says why."""
+
+
+def require_backend(backend: str) -> str:
+    """The name of a backend.
+
+    Raises:
+        ValueError: there is none of that name.
+    """
+    if backend not in BACKENDS:
+        known = ", ".join(map(repr, BACKENDS))
+        raise ValueError(f"backend must be one of {known}, got {backend!r}")
+    return backend
 
 
 @dataclass(frozen=True, eq=False)
@@ -256,7 +268,8 @@ class Record:
                 self._graphs[key] = trace(guard, shape, dtype)
             except UnsupportedRuleError as error:
                 self._graphs[key] = error
-        return _or_raised(self._graphs[key])
+        graph: StepGraph = _or_raised(self._graphs[key])
+        return graph
 
     def _made(
         self,
@@ -278,7 +291,8 @@ class Record:
                 self._paths[key] = error
             except BuildError as error:
                 raise UnsupportedRuleError(str(error)) from error
-        return _or_raised(self._paths[key])
+        path: Path = _or_raised(self._paths[key])
+        return path
 
     def _checked(
         self, make: Callable[[tuple[int, ...]], Any], guard: Guard, numbers: Numbers, weight: Tensor
@@ -340,5 +354,5 @@ def _tree(rule: Rule) -> Iterator[Rule]:
 
 def _modes() -> list[str]:
     """The modes that change what torch's functions do; a default device is none of these."""
-    stack = [*_get_current_function_mode_stack(), *_get_current_dispatch_mode_stack()]
+    stack = [*_get_current_function_mode_stack(), *_get_current_dispatch_mode_stack()]  # type: ignore
     return [type(mode).__name__ for mode in stack if not isinstance(mode, DeviceContext)]

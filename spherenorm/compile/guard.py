@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 import enum
-import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from numbers import Real
@@ -124,7 +123,7 @@ class _Reader:
     def _object(self, value: Any, what: str) -> Key:
         cls = type(value)
         code = _code(cls)
-        if _ORIGINAL.get(cls) != code or not _field_names(cls) >= _held(value).keys():
+        if _ORIGINAL.get(cls) != code or not _held(value).keys() <= {f.name for f in fields(cls)}:
             self.foreign.append(cls.__name__)
         parts = tuple(
             (name, self.read(part, f"{what}.{name}", through_zero, declared))
@@ -176,13 +175,13 @@ def _has_fields(value: Any) -> bool:
     """Tell rules, and frozen dataclasses such as geometries and views."""
     if isinstance(value, type):
         return False
-    frozen = is_dataclass(value) and value.__dataclass_params__.frozen  # type: ignore[attr-defined]
+    frozen: bool = is_dataclass(value) and type(value).__dataclass_params__.frozen  # type: ignore
     return isinstance(value, Rule) or frozen
 
 
 def _attributes(value: Any) -> Iterator[tuple[str, Any, bool, bool]]:
     """(name, value, may be an argument at 0, is declared a number) of each attribute."""
-    declared = {f.name: f.metadata for f in fields(value)}
+    declared: dict[str, Any] = {f.name: f.metadata for f in fields(value)}
     for name in dict.fromkeys([*declared, *_held(value)]):
         metadata = declared.get(name, {})
         yield name, getattr(value, name), metadata.get("through_zero", False), "interval" in metadata
@@ -192,11 +191,6 @@ def _held(value: Any) -> dict[str, Any]:
     """The attributes of an instance; one with slots has no others than its fields."""
     held: dict[str, Any] = getattr(value, "__dict__", {})
     return held
-
-
-@functools.cache
-def _field_names(cls: type) -> frozenset[str]:
-    return frozenset(f.name for f in fields(cls))
 
 
 def _code(cls: type) -> Key:

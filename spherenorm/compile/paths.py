@@ -242,7 +242,8 @@ def _inductor(graph: Any, inputs: Any) -> Callable[..., Any]:
         aten.add.Tensor: scaled(torch.add),
         aten.sub.Tensor: scaled(torch.sub),
     }
-    return compile_fx(graph, inputs, decompositions=table)  # type: ignore[no-any-return]
+    run: Any = compile_fx(graph, inputs, decompositions=table)
+    return run  # type: ignore[no-any-return]
 
 
 def misfit(weight: Tensor, grad: Tensor, state: State, recorded: Mapping[str, Any]) -> str | None:

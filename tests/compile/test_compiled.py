@@ -14,7 +14,7 @@ from spherenorm import rules as r
 from spherenorm.compile import build, stepper
 from spherenorm.compile.build import BuildError, compiler
 from tests.compile.twins import KERNEL_ROWS, SHAPES, Twins, assert_close, random_weights
-from tests.conformance.table import ROWS, Row, parameters, set_gradients
+from tests.conformance.table import ANY_WEIGHTS, ROWS, Row, parameters, set_gradients
 from tests.gradients import FAMILIES, gradient
 
 
@@ -25,7 +25,7 @@ def compilers():
         return None
 
 
-pytestmark = pytest.mark.skipif(compilers() is None, reason="no C++ compiler")
+pytestmark = [ANY_WEIGHTS, pytest.mark.skipif(compilers() is None, reason="no C++ compiler")]
 
 
 @pytest.fixture(autouse=True, scope="module")

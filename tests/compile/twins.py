@@ -1,5 +1,7 @@
 """Two optimizers on equal weights: one that steps by the rule's own code, and one that has to agree with it."""
 
+import warnings
+
 import torch
 
 from spherenorm import optim
@@ -22,7 +24,10 @@ class Twins:
     def __init__(self, row, start, dtype=torch.float64, **options):
         self.own = [w.detach().clone().to(dtype).requires_grad_() for w in start]
         self.fast = [w.detach().clone().requires_grad_() for w in self.own]
-        self.own_opt, self.fast_opt = row.cls(self.own, trace=False, **row.settings), row.cls(self.fast, **row.settings, **options)
+        with warnings.catch_warnings():  # of weights that do not suit a sphere
+            warnings.simplefilter("ignore", UserWarning)
+            self.own_opt = row.cls(self.own, trace=False, **row.settings)
+            self.fast_opt = row.cls(self.fast, **row.settings, **options)
 
     def __iter__(self):
         return zip(self.own, self.fast, strict=True)

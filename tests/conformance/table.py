@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -44,6 +45,9 @@ ROWS = [
     Row(optim.SGDG),
     Row(optim.AdamG),
 ]
+
+ANY_WEIGHTS = pytest.mark.filterwarnings("ignore:.*(cannot move|another norm than 1)")
+"""For tests of all rows on any weights, also on those that an optimizer on the sphere warns of."""
 
 SHAPES = ((4, 3), (3, 2, 2, 2), (5,), ())
 """A matrix, a convolution, a bias and a scalar."""

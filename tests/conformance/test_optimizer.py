@@ -7,7 +7,9 @@ import pickle
 import pytest
 import torch
 
-from tests.conformance.table import ROWS, parameters, set_gradients, train
+from tests.conformance.table import ANY_WEIGHTS, ROWS, parameters, set_gradients, train
+
+pytestmark = ANY_WEIGHTS
 
 
 @pytest.fixture(params=ROWS, ids=lambda row: row.id)

@@ -7,9 +7,11 @@ from hypothesis import strategies as st
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from spherenorm import functional, registry
-from tests.conformance.table import ROWS, parameters
+from tests.conformance.table import ANY_WEIGHTS, ROWS, parameters
 from tests.conformance.table import SHAPES as TABLE_SHAPES
 from tests.gradients import FAMILIES, gradient
+
+pytestmark = ANY_WEIGHTS
 
 
 @pytest.fixture(params=ROWS, ids=lambda row: row.id)

@@ -276,3 +276,10 @@ def test_a_point_of_a_sweep_diverges_alone(tmp_path, task):
     state, alone = summary(1e300)
     assert (state, alone["diverged_at"], alone["points_diverged_at"]) == ("diverged", bad, [bad])
     assert summary(0.01)[1]["points_diverged_at"] == [None]
+
+
+@pytest.mark.filterwarnings("error")
+def test_what_trains_on_the_sphere_puts_its_weights_there_first():
+    Training(tiny_spec("sgdg", lr=0.1), find_task(TASK))
+    overhead = Spec("overhead", "sgdg", {"lr": 0.1}, {"baseline": "sgd", "width": 4, "batch": 8})
+    find_task("overhead", overhead.options).measure(overhead)
