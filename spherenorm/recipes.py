@@ -195,7 +195,8 @@ def _torch_momentum(momentum: Scalar, dampening: Scalar = 0.0, nesterov: bool = 
     if is_zero(momentum):
         return []
     if isinstance(momentum, Tensor) and not is_zero(dampening):
-        dampening = torch.where(momentum == 0, 0, dampening)
+        # (of two Python numbers, or one and a truth value, torch would make a float32)
+        dampening = torch.where(momentum == 0, momentum, dampening + 0 * momentum)
     return [r.HeavyBall(momentum, dampening, nesterov, undamped_start=True, buffer="momentum_buffer")]
 
 

@@ -65,3 +65,34 @@ def test_momentum_is_transported_by_any_rule_that_holds_it():
         moved, state = chain.step(w, grad, chain.init(w))
         torch.testing.assert_close(moved, torch.tensor([[0.0, 1.0]], dtype=torch.float64), rtol=0, atol=1e-15)
         torch.testing.assert_close(state[name], scale * expected, rtol=0, atol=1e-15)
+
+
+def test_an_inner_geometry_is_not_lost():
+    inner = sn.chain(r.HeavyBall(0.9), geometry=sn.Sphere("channel"))
+    with pytest.raises(ValueError, match="inner chain has geometry=Sphere.*give it to the outermost"):
+        sn.chain(inner, r.StepSize(0.1))
+    with pytest.raises(ValueError, match="inner chain has geometry"):
+        sn.chain(r.FeedbackMomentum(inner, 0.5, buffer="other"), r.StepSize(0.1))
+    with pytest.raises(ValueError, match="inner chain has geometry"):
+        sn.chain(inner, r.StepSize(0.1), geometry=sn.Sphere("layer"))
+    same = sn.chain(inner, r.StepSize(0.1), geometry=sn.Sphere("channel"))
+    flat = sn.chain(r.HeavyBall(0.9), r.StepSize(0.1), geometry=sn.Sphere("channel"))
+    weight, grad = torch.randn(3, 4), torch.randn(3, 4)
+    assert torch.equal(same.step(weight, grad, same.init(weight))[0], flat.step(weight, grad, flat.init(weight))[0])
+
+
+def test_a_geometry_without_such_units_is_refused_before_anything_moves():
+    rule = sn.chain(r.StepSize(0.1), geometry=sn.Sphere("groups=3"))
+    with pytest.raises(ValueError, match=r"view groups=3 needs dimension 0 divisible by 3, got shape \(4, 2\)"):
+        rule.init(torch.ones(4, 2))
+    cls = sn.torch_optimizer(lambda lr=0.1: rule, "Grouped")
+    with pytest.raises(ValueError, match=r"parameter 1 of shape \(4, 2\): view groups=3"):
+        cls([torch.ones(6, 2), torch.ones(4, 2)])
+
+
+def test_children_are_the_rules_among_the_fields():
+    feedback = r.FeedbackMomentum(sn.chain(r.StepSize(0.5)), 0.9)
+    outer = sn.chain(feedback, r.StepSize(0.1))
+    assert list(outer.children()) == [feedback, r.StepSize(0.1)]
+    assert list(feedback.children()) == [sn.chain(r.StepSize(0.5))]
+    assert list(r.StepSize(0.1).children()) == []

@@ -1,5 +1,6 @@
 import math
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
@@ -7,6 +8,7 @@ from torch.func import functional_call, grad, stack_module_state
 
 import spherenorm as sn
 from spherenorm import functional, metrics
+from spherenorm import rules as r
 from tests.conformance.table import ROWS
 
 
@@ -181,3 +183,68 @@ def test_metrics():
     torch.testing.assert_close(
         metrics.angular_update(torch.tensor([[1.0, 0.0]], dtype=torch.float64), small), torch.tensor([1e-9], dtype=torch.float64)
     )
+
+
+def pull(params):
+    return sum((w - 0.5).square().sum() for w in params.values())
+
+
+def test_a_sweep_with_a_random_init():
+    class Shaken(sn.Rule):
+        state_names = ("noise",)
+
+        def init(self, weight):
+            return {"noise": torch.randn_like(weight)}
+
+        def update(self, update, state):
+            return replace(update, direction=update.direction + state["noise"]), state
+
+    def shaken(lr=0.1):
+        return sn.chain(Shaken(), r.StepSize(lr))
+
+    start = {"w": torch.zeros(3, 4, dtype=torch.float64)}
+    result = functional.sweep(shaken, pull, start, {"lr": [0.1, 0.2]}, steps=2)
+    ends = result.params["w"].flatten(0, 1)
+    assert len({tuple(end.tolist()) for end in ends}) == 6  # noise of its own for each
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.5])
+@pytest.mark.parametrize("dampening", [0.0, 0.7, 1.0])
+@pytest.mark.parametrize("name", ["sgd", "sgdw", "sgdp"])
+def test_a_point_of_a_sweep_is_its_single_run(name, dampening, momentum):
+    """A momentum of 0 too, where torch ignores the dampening."""
+    start = torch.randn(1, 3, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    points = {"lr": [0.1, 0.1], "momentum": [momentum, 0.9]}
+    found = functional.sweep(name, pull, {"w": start}, points, steps=4, dampening=dampening).params["w"]
+    weight = start[0].clone().requires_grad_()
+    optimizer = sn.torch_optimizer(name)([weight], lr=0.1, momentum=momentum, dampening=dampening)
+    for _ in range(4):
+        weight.grad = 2 * (weight.detach() - 0.5)
+        optimizer.step()
+    torch.testing.assert_close(found[0, 0], weight.detach(), rtol=1e-12, atol=1e-12)
+
+
+def test_a_sweep_notices_what_a_recipe_or_a_rule_reads():
+    """A recorded step stands for one rule; a rule of a user is not recorded."""
+    factor = 1.0
+
+    class Scaled(sn.Rule):
+        def update(self, update, state):
+            return replace(update, direction=factor * update.direction), state
+
+    def in_the_recipe(lr=0.1):
+        return sn.chain(r.StepSize(lr * factor))
+
+    def in_the_rule(lr=0.1):
+        return sn.chain(Scaled(), r.StepSize(lr))
+
+    def batches(t):
+        nonlocal factor
+        factor = (1.0, 1.0, 3.0, 3.0, 2.0)[t]
+        return {"ones": torch.ones(1, 4)}
+
+    for recipe in (in_the_recipe, in_the_rule):
+        result = functional.sweep(
+            recipe, lambda p, b: (p["w"] * b["ones"]).sum(), {"w": torch.zeros(1, 4)}, {"lr": [1.0, 2.0]}, steps=5, batches=batches
+        )
+        torch.testing.assert_close(result.params["w"][:, 0, 0], torch.tensor([-10.0, -20.0]))

@@ -15,10 +15,10 @@ from spherenorm.rule import Rule, State
 
 __all__ = ["difference", "small_shape"]
 
-SMALL = 2**16
-"""Entries up to which a weight's own shape is small enough to compare on."""
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-3, torch.bfloat16: 3e-2, torch.float16: 1e-2}
 """Of a step, relative to its length: far above rounding, far below a wrong formula."""
+ROUNDINGS = {torch.float64: 32, torch.float32: 32, torch.bfloat16: 2, torch.float16: 2}
+"""Of the result, on top; half precision is rounded once."""
 
 
 def small_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -66,22 +66,25 @@ def difference(
             ("the weight", weight, moved, start),
             *((f"the state {n!r}", state[n], new[n], before[n]) for n in new),
         ):
-            off = _apart(ours, theirs, old, dtype)
+            off = _apart(ours, theirs, old)
             if off is not None:
                 return f"{name} is off by {off} after one step of random weights of shape {shape}"
     return None
 
 
-def _apart(ours: Tensor, theirs: Tensor, old: Tensor, dtype: torch.dtype) -> str | None:
-    if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
-        return f"its kind, {tuple(ours.shape)} of {ours.dtype}"
+def _apart(ours: Tensor, theirs: Tensor, old: Tensor) -> str | None:
+    dtype = ours.dtype
+    if ours.shape != theirs.shape or dtype != theirs.dtype:
+        return f"its kind, {tuple(ours.shape)} of {dtype}"
+    if dtype not in TOLERANCE:
+        return None if torch.equal(ours, theirs) else "whole numbers"
     if not ours.numel():
         return None
     same = (ours == theirs) | (ours.isnan() & theirs.isnan())
     ours, theirs, old = (x.double().where(~same, 0) for x in (ours, theirs, old))
     way, size = (theirs - old).abs().max(), torch.maximum(theirs.abs().max(), old.abs().max())
     gap = (ours - theirs).abs().max()
-    eps = torch.finfo(dtype).eps
-    if gap <= TOLERANCE[dtype] * way + 32 * eps * size:
+    rounding = ROUNDINGS[dtype] * torch.finfo(dtype).eps * size
+    if gap <= TOLERANCE[dtype] * way + rounding:
         return None
     return f"{gap.item():.1e}, on a way of {way.item():.1e}"

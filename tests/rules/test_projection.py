@@ -172,7 +172,7 @@ def test_false_positives_of_the_layer_view_follow_the_beta_law():
 
 
 def test_a_declared_view_finds_what_the_default_views_miss():
-    """A transposed convolution has its units on dim 1 (design, fact 8)."""
+    """A transposed convolution has its units on dim 1."""
     weight = torch.randn(3, 4, 2, 2, dtype=torch.float64)
     grad = torch.stack([without_radial_part(weight[:, j], torch.randn(3, 2, 2, dtype=torch.float64)) for j in range(4)], dim=1)
     assert not decide(weight, grad)["channel"]
