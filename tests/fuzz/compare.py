@@ -1,0 +1,105 @@
+"""What counts as a difference: a distance from the rule's own code that rounding of the inputs does not explain.
+
+Where a path is farther from the reference than a few roundings of the tensor's largest entry, the reference runs again on
+weights, gradients, states and numbers that are each moved by one rounding error, up or down at random, before every step.
+An entry may lie `CONSTANT` times as far from the reference as the farthest of these runs does. A nan or inf must be in its
+place unless these runs disagree about it.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tests.fuzz.cases import STEPS, Case
+from tests.fuzz.reference import Moment, Trajectory, reference
+
+CONSTANT = 16
+ROUNDINGS = 8
+RUNS = (8, 56)
+"""More runs settle what the first ones leave open: a decision at its threshold falls the other way in few of them."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The first entry that differs."""
+
+    step: int
+    place: str
+    ours: float
+    reference: float
+    allowed: float
+
+    def __str__(self) -> str:
+        return f"step {self.step}, {self.place}: {self.ours!r}, reference {self.reference!r}, allowed {self.allowed:.2g}"
+
+
+def judge(case: Case, moments: list[Moment], wanted: Trajectory) -> tuple[str, Difference | None]:
+    """("equal" or "explained", None), or ("different", the first difference)."""
+    found = first_difference(moments, wanted, [])
+    if found is None:
+        return "equal", None
+    runs: list[Trajectory] = []
+    for more in RUNS:
+        first = len(runs)
+        runs += [reference(case, wanted.gradients, _nudge(first + i, case)) for i in range(more)]
+        found = first_difference(moments, wanted, runs)
+        if found is None:
+            return "explained", None
+    return "different", found
+
+
+def first_difference(moments: list[Moment], wanted: Trajectory, runs: list[Trajectory]) -> Difference | None:
+    for step in range(STEPS):
+        for place, (weight, state) in wanted.moments[step].items():
+            if place not in moments[step]:
+                continue
+            ours, our_state = moments[step][place]
+            pairs = [("weight", ours, weight, [run.moments[step][place][0] for run in runs])]
+            if our_state is not None:
+                if our_state.keys() != state.keys():
+                    return Difference(step, f"{place} has states {sorted(our_state)}, not {sorted(state)}", 0.0, 0.0, 0.0)
+                pairs += [(n, our_state[n], state[n], [run.moments[step][place][1][n] for run in runs]) for n in state]
+            for name, one, other, nudged in pairs:
+                if one.shape != other.shape or one.dtype != other.dtype:
+                    what = f"{name} {place} is {one.dtype} {tuple(one.shape)}, not {other.dtype} {tuple(other.shape)}"
+                    return Difference(step, what, 0.0, 0.0, 0.0)
+                wrong, allowed = _wrong(one, other, nudged)
+                if wrong.any():
+                    at = tuple(wrong.nonzero()[0].tolist())
+                    return Difference(step, f"{name} {place} {at}", one[at].item(), other[at].item(), allowed[at].item())
+    return None
+
+
+def _wrong(one: Tensor, other: Tensor, nudged: list[Tensor]) -> tuple[Tensor, Tensor]:
+    """Which entries of `one` are too far from `other`, and how far each may be."""
+    eps = torch.finfo(other.dtype).eps
+    a, b, runs = one.double(), other.double(), [run.double() for run in nudged]
+    finite = b.isfinite()
+    scale = b[finite].abs().max() if finite.any() else 0.0
+    spread = functools.reduce(torch.maximum, [(run - b).abs() for run in runs], torch.zeros_like(b))
+    allowed = CONSTANT * spread + ROUNDINGS * (eps * scale + torch.finfo(other.dtype).smallest_normal * eps)
+    unlike = ~_alike(a, b) | (finite & ~((a - b).abs() <= allowed))
+    open_ = functools.reduce(torch.logical_or, [~_alike(run, b) for run in runs], torch.zeros_like(finite))
+    return unlike & ~open_, allowed
+
+
+def _alike(a: Tensor, b: Tensor) -> Tensor:
+    """Both finite, both nan, or the same infinity."""
+    return (a.isfinite() & b.isfinite()) | (a.isnan() & b.isnan()) | (a.isinf() & (a == b))
+
+
+def _nudge(run: int, case: Case):
+    generator = torch.Generator().manual_seed(1000003 * case.number + run)
+
+    def nudge(x: Tensor) -> Tensor:
+        """x (1 + eps), x or x (1 - eps), entry by entry; a subnormal number moves by the smallest one."""
+        info = torch.finfo(x.dtype)
+        sign = torch.randint(-1, 2, x.shape, generator=generator).to(x.dtype)
+        by = sign * (x.abs() * info.eps + info.smallest_normal * info.eps)
+        return torch.where((x == 0) | ~x.isfinite(), x, x + by)
+
+    return nudge
