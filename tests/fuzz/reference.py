@@ -45,7 +45,11 @@ def reference(case: Case, given: Gradients | None = None, nudge: Callable[[Tenso
                 gradients[-1][place] = group.weights[place[1]].gradient(weight, step) if first is None else first
             grad = gradients[-1][place]
             if grad is not None and group.since <= step:
-                numbers = {name: _nudged_number(value, nudge) for name, value in group.numbers[step].items()}
+                numbers = dict(group.numbers[step])
+                for name, interval in case.structure.numbers:
+                    # Of these, a rule takes 1 - beta in double precision; the others multiply entries in the entries'.
+                    precision = torch.float64 if "1" in interval or weight.dtype is torch.float64 else torch.float32
+                    numbers[name] = _nudged_number(numbers[name], precision, nudge)
                 rule = case.structure.recipe(**numbers)
                 state = states.get(place, {})
                 if state.keys() != set(rule.state_names):  # at a first step, and when a rule is switched on
@@ -59,8 +63,9 @@ def reference(case: Case, given: Gradients | None = None, nudge: Callable[[Tenso
     return Trajectory(moments, gradients)
 
 
-def _nudged_number(value: float | Tensor, nudge: Callable[[Tensor], Tensor]) -> float | Tensor:
+def _nudged_number(value: float | Tensor, precision: torch.dtype, nudge: Callable[[Tensor], Tensor]) -> float | Tensor:
     """0 and 1 are exact, and may be ends of an interval."""
     if isinstance(value, int) or value in (0, 1):
         return value
-    return nudge(value) if isinstance(value, Tensor) else nudge(torch.tensor(value, dtype=torch.float64)).item()
+    one = torch.ones((), dtype=precision)
+    return value * nudge(one).item()
