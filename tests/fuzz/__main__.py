@@ -26,7 +26,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("--cases", type=int, default=5000, help="over all paths together")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--paths", default=DEFAULT, help="of auto, rule, blocks, compiled, sweep, dtensor")
+    parser.add_argument(
+        "--paths", default=DEFAULT, help="of auto, rule, blocks, compiled, sweep, dtensor"
+    )
     parser.add_argument("--only", type=int, help="one case of each path, with its description")
     arguments = parser.parse_args()
     paths = arguments.paths.split(",")
@@ -45,9 +47,16 @@ def main() -> int:
                 counts.update(outcome.counts())
                 found += [outcome] if outcome.kind == "different" else []
             seconds = time.perf_counter() - start
-            lines.append(f"{path:10}{sum(counts[c] for c in ('compared', 'refused')):8}" + "".join(f"{counts[c]:12}" for c in COLUMNS)
-                         + f"{seconds:10.0f}")
-    print(f"{'path':10}{'cases':>8}" + "".join(f"{c:>12}" for c in COLUMNS) + f"{'seconds':>10}", *lines, sep="\n")
+            lines.append(
+                f"{path:10}{sum(counts[c] for c in ('compared', 'refused')):8}"
+                + "".join(f"{counts[c]:12}" for c in COLUMNS)
+                + f"{seconds:10.0f}"
+            )
+    print(
+        f"{'path':10}{'cases':>8}" + "".join(f"{c:>12}" for c in COLUMNS) + f"{'seconds':>10}",
+        *lines,
+        sep="\n",
+    )
     for outcome in found:
         print(outcome.line(arguments.seed))
     return bool(found)

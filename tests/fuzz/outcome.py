@@ -28,7 +28,13 @@ class Outcome:
 
     def counts(self) -> list[str]:
         """The columns of the table that count it."""
-        return ["refused"] if self.kind == "refused" else ["compared"] if self.kind == "equal" else ["compared", self.kind]
+        return (
+            ["refused"]
+            if self.kind == "refused"
+            else ["compared"]
+            if self.kind == "equal"
+            else ["compared", self.kind]
+        )
 
     def line(self, seed: int) -> str:
         return f"python -m tests.fuzz --seed {seed} --paths {self.path} --only {self.number}  # {self.detail}"
@@ -39,7 +45,10 @@ def outcomes(path: str, seed: int, numbers: Iterable[int]) -> Iterator[Outcome]:
         from tests.fuzz import shards
 
         return shards.outcomes(seed, list(numbers))
-    return (outcome(path, draw_case(path, seed, number), lambda *of: paths.run(path, *of)) for number in numbers)
+    return (
+        outcome(path, draw_case(path, seed, number), lambda *of: paths.run(path, *of))
+        for number in numbers
+    )
 
 
 def outcome(path: str, case: Case, run: Callable[[Case, Gradients], list[Moment]]) -> Outcome:
@@ -48,7 +57,12 @@ def outcome(path: str, case: Case, run: Callable[[Case, Gradients], list[Moment]
     try:
         wanted = reference(case)
     except Exception as error:
-        return Outcome(path, case.number, "different", f"the rule's own code raises {type(error).__name__}: {_short(error)}")
+        return Outcome(
+            path,
+            case.number,
+            "different",
+            f"the rule's own code raises {type(error).__name__}: {_short(error)}",
+        )
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -56,7 +70,9 @@ def outcome(path: str, case: Case, run: Callable[[Case, Gradients], list[Moment]
     except paths.Refused as error:
         return Outcome(path, case.number, "refused", _short(error))
     except Exception as error:
-        return Outcome(path, case.number, "different", f"raises {type(error).__name__}: {_short(error)}")
+        return Outcome(
+            path, case.number, "different", f"raises {type(error).__name__}: {_short(error)}"
+        )
     kind, difference = judge(case, moments, wanted)
     return Outcome(path, case.number, kind, str(difference or ""))
 

@@ -63,7 +63,10 @@ def by_optimizer(
     cls = sn.torch_optimizer(case.structure.recipe)
 
     def group_of(g: int, step: int) -> dict[str, Any]:
-        return {"params": [weights[p] for p in weights if p[0] == g], **case.groups[g].numbers[step]}
+        return {
+            "params": [weights[p] for p in weights if p[0] == g],
+            **case.groups[g].numbers[step],
+        }
 
     def make(present: list[int], step: int) -> optim.RecipeOptimizer:
         return cls([group_of(g, step) for g in present], maximize=case.maximize, **arguments)
@@ -92,7 +95,13 @@ def by_optimizer(
         optimizer.step()
         moments.append(
             {
-                p: (_snapshot(whole(weight)), {n: _snapshot(whole(value)) for n, value in optimizer.state.get(weight, {}).items()})
+                p: (
+                    _snapshot(whole(weight)),
+                    {
+                        n: _snapshot(whole(value))
+                        for n, value in optimizer.state.get(weight, {}).items()
+                    },
+                )
                 for p, weight in weights.items()
             }
         )
@@ -111,10 +120,15 @@ def by_sweep(case: Case, gradients: Gradients) -> list[Moment]:
     sweep = functional.sweep(
         case.structure.recipe,
         lambda weights, batch: sum((weights[name] * batch[name]).sum() for name in weights),
-        {name: torch.stack([first.weights[i].first() for _, i in pair]) for name, pair in names.items()},
+        {
+            name: torch.stack([first.weights[i].first() for _, i in pair])
+            for name, pair in names.items()
+        },
         {n: [point[n] for point in points] for n in swept},
         steps=STEPS,
-        batches=lambda t: {name: torch.stack([gradients[t][p] for p in pair]) for name, pair in names.items()},
+        batches=lambda t: {
+            name: torch.stack([gradients[t][p] for p in pair]) for name, pair in names.items()
+        },
         schedule=(lambda t: case.factors[t]) if set(case.factors) != {1.0} else None,
         record=lambda before, after: after,
         **{n: v for n, v in points[0].items() if n not in swept},

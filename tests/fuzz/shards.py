@@ -29,7 +29,10 @@ def outcomes(seed: int, numbers: Sequence[int]) -> Iterator[fuzz.Outcome]:
         results = context.Queue()
         with tempfile.TemporaryDirectory() as folder:
             arguments = (f"{folder}/rendezvous", seed, numbers[done:], results)
-            workers = [context.Process(target=_work, args=(rank, *arguments), daemon=True) for rank in range(WORLD)]
+            workers = [
+                context.Process(target=_work, args=(rank, *arguments), daemon=True)
+                for rank in range(WORLD)
+            ]
             for worker in workers:
                 worker.start()
             try:
@@ -47,14 +50,28 @@ def outcomes(seed: int, numbers: Sequence[int]) -> Iterator[fuzz.Outcome]:
 
 
 def _work(rank: int, file: str, seed: int, numbers: Sequence[int], results: Any) -> None:
-    from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor, init_device_mesh
+    from torch.distributed.tensor import (
+        DTensor,
+        Replicate,
+        Shard,
+        distribute_tensor,
+        init_device_mesh,
+    )
 
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=WORLD, timeout=timedelta(seconds=PATIENCE))
+    dist.init_process_group(
+        "gloo",
+        init_method=f"file://{file}",
+        rank=rank,
+        world_size=WORLD,
+        timeout=timedelta(seconds=PATIENCE),
+    )
     mesh = init_device_mesh("cpu", (WORLD,))
 
     def place(x: Tensor, weight: Weight) -> Tensor:
-        return distribute_tensor(x.contiguous(), mesh, [Replicate() if weight.shard is None else Shard(weight.shard)])
+        return distribute_tensor(
+            x.contiguous(), mesh, [Replicate() if weight.shard is None else Shard(weight.shard)]
+        )
 
     def whole(x: Tensor) -> Tensor:
         return x.detach().full_tensor() if isinstance(x, DTensor) else x
@@ -63,7 +80,9 @@ def _work(rank: int, file: str, seed: int, numbers: Sequence[int], results: Any)
         result = fuzz.outcome(
             "dtensor",
             draw_case("dtensor", seed, number),
-            lambda case, gradients: paths.by_optimizer(case, gradients, paths.options("auto"), place, whole),
+            lambda case, gradients: paths.by_optimizer(
+                case, gradients, paths.options("auto"), place, whole
+            ),
         )
         if rank == 0:
             results.put(result)
