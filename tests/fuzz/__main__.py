@@ -1,6 +1,9 @@
-"""Compare every path with the rule's own code on random cases: `python -m tests.fuzz --cases 5000 --seed 0`.
+"""Compare every path with the rule's own code on random cases.
 
-The cases are dealt to the paths in equal numbers. A line for each difference reproduces it; the exit code is 1 if there is one.
+    python -m tests.fuzz --cases 5000 --seed 0
+
+The paths share the cases out in equal numbers. The output is a table and, for each difference, a
+line that reproduces it; the exit code is 1 if there is any.
 """
 
 from __future__ import annotations

@@ -161,9 +161,13 @@ class _Writer:
     def chain(self) -> str:
         """Rules in any order, with a step size, mostly last, in any geometry."""
         kinds = [
-            *(functools.partial(self.rule, cls) for cls in _FREE if self.limits.every_rule or cls is not r.OrthogonalityRegularization),
-            self.test, self.test, self.decay, self.feedback, lambda: "r.RadialProjection()", lambda: self.rule(r.RadialProjection),
-        ]  # fmt: skip
+            *(functools.partial(self.rule, cls) for cls in _FREE),
+            *(self.test, self.test, self.decay, self.feedback),
+            lambda: "r.RadialProjection()",
+            lambda: self.rule(r.RadialProjection),
+        ]
+        if self.limits.every_rule:
+            kinds.append(lambda: self.rule(r.OrthogonalityRegularization))
         rules = [self.draw.choice(kinds)() for _ in range(self.draw.randint(2, 5))]
         last = len(rules) if self.draw.random() < 0.7 else self.draw.randint(0, len(rules))
         rules.insert(last, self.rule(r.StepSize))
@@ -220,8 +224,8 @@ class _Writer:
 
 
 _FREE = (
-    r.HeavyBall, r.HeavyBall, r.ExponentialAverage, r.AdaptiveMoments, r.RootMeanSquare, r.UnitMoments, r.CoupledDecay,
-    r.OrthogonalityRegularization, r.UnitClip,
+    r.HeavyBall, r.HeavyBall, r.ExponentialAverage, r.AdaptiveMoments, r.RootMeanSquare,
+    r.UnitMoments, r.CoupledDecay, r.UnitClip,
 )  # fmt: skip
 
 
@@ -313,7 +317,7 @@ class Weight:
 
     Attributes:
         start: "random", "zero rows", "unit", or a scale.
-        kinds: the kinds of gradients: a family of `tests.gradients` and a scale, or one of `SPECIAL`.
+        kinds: what gradients are: a family of `tests.gradients` and a scale, or one of `SPECIAL`.
         shard: the dimension that DTensor shards, or None.
     """
 
@@ -429,7 +433,7 @@ def _draw_kind(draw: random.Random, odd: float) -> str:
 
 @dataclass(frozen=True)
 class Group:
-    """A param_group: its weights, its numbers at each step, and the step before which it is added."""
+    """A param_group: its weights, its numbers at each step, and the step that first has it."""
 
     weights: tuple[Weight, ...]
     numbers: tuple[dict[str, Any], ...]
@@ -443,7 +447,8 @@ class Case:
     Attributes:
         changes: what is done to the optimizer before a step: "state_dict" or "deepcopy".
         block: entries of a block of the default step.
-        factors: of a sweep, whose points are the groups, over equal weights and gradients: the schedule of the learning rate.
+        factors: the schedule of the learning rates of a sweep. Its points are the groups, which
+            have equal weights and gradients. Empty for other paths.
     """
 
     seed: int
@@ -526,7 +531,7 @@ def draw_case(path: str, seed: int, number: int) -> Case:
 def _draw_sweep(
     draw: random.Random, limits: Limits, structure: Structure, seed: int, number: int
 ) -> Case:
-    """Two points times two seeds: the weights of a seed are next to each other, half of the numbers are swept."""
+    """Two points, the groups, times two seeds, which are adjacent weights."""
     one, two = (
         _Numbers(draw, limits, structure, frozenset()).over_time(False)[0] for _ in range(2)
     )

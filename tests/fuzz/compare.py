@@ -1,12 +1,12 @@
-"""What counts as a difference: a distance from the rule's own code that rounding of the inputs does not explain.
+"""A path differs where it is farther from the rule's own code than rounding of the inputs explains.
 
-Where a path is farther from the reference than a few roundings of the tensor's largest entry, the reference runs again on
-weights, gradients, states and numbers that are each moved by one rounding error, up or down at random, before every step.
-An entry may lie `CONSTANT` times as far from the reference as the farthest of these runs does. A nan or inf must be in its
-place unless these runs disagree about it.
+A few roundings of a tensor's largest entry are always allowed. Beyond them, the reference runs
+again with weights, gradients, states and numbers each moved by one rounding error before every
+step, up or down at random. An entry may lie `CONSTANT` times as far from the reference as the
+farthest of these runs. A nan or inf must be in its place unless these runs disagree about it.
 
-A difference that is left is said to be one "of operations" if runs explain it in which the result of every operation is moved
-too: the path rounds where the rule's own code does not, or the other way round, and what follows cancels.
+A difference that remains is marked "rounding of operations" if it is explained by runs that also
+move the result of every operation: the path fuses or splits operations before a cancellation.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.fuzz.reference import Moment, Trajectory, reference
 CONSTANT = 16
 ROUNDINGS = 8
 RUNS = (8, 24)
-"""More runs settle what the first ones leave open: a decision at its threshold falls the other way in few of them."""
+"""Few runs decide most cases; more of them catch decisions that rarely fall the other way."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,10 @@ class Difference:
 
     def __str__(self) -> str:
         kind = " (rounding of operations)" if self.of_operations else ""
-        return f"step {self.step}, {self.place}: {self.ours!r}, reference {self.reference!r}, allowed {self.allowed:.2g}{kind}"
+        return (
+            f"step {self.step}, {self.place}: {self.ours!r}, reference {self.reference!r}, "
+            f"allowed {self.allowed:.2g}{kind}"
+        )
 
 
 def judge(case: Case, moments: list[Moment], wanted: Trajectory) -> tuple[str, Difference | None]:
@@ -89,7 +92,8 @@ def first_difference(
                 ]
             for name, one, other, nudged in pairs:
                 if one.shape != other.shape or one.dtype != other.dtype:
-                    what = f"{name} {place} is {one.dtype} {tuple(one.shape)}, not {other.dtype} {tuple(other.shape)}"
+                    kinds = [f"{x.dtype} {tuple(x.shape)}" for x in (one, other)]
+                    what = f"{name} {place} is {kinds[0]}, not {kinds[1]}"
                     return Difference(step, what, 0.0, 0.0, 0.0)
                 wrong, allowed = _wrong(one, other, nudged)
                 if wrong.any():
@@ -130,7 +134,7 @@ def _nudge(run: int, case: Case) -> Callable[[Tensor], Tensor]:
     generator = torch.Generator().manual_seed(1000003 * case.number + run)
 
     def nudge(x: Tensor) -> Tensor:
-        """x (1 + eps), x or x (1 - eps), entry by entry; a subnormal number moves by the smallest one."""
+        """x (1 + eps), x or x (1 - eps), entry by entry; a subnormal moves by the smallest one."""
         info = torch.finfo(x.dtype)
         sign = torch.randint(-1, 2, x.shape, generator=generator).to(x.dtype)
         by = sign * (x.abs() * info.eps + info.smallest_normal * info.eps)

@@ -1,4 +1,4 @@
-"""One case on one path: what came of it."""
+"""The outcome of one case on one path."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ class Outcome:
         )
 
     def line(self, seed: int) -> str:
-        return f"python -m tests.fuzz --seed {seed} --paths {self.path} --only {self.number}  # {self.detail}"
+        command = f"python -m tests.fuzz --seed {seed} --paths {self.path} --only {self.number}"
+        return f"{command}  # {self.detail}"
 
 
 def outcomes(path: str, seed: int, numbers: Iterable[int]) -> Iterator[Outcome]:

@@ -113,7 +113,7 @@ def _snapshot(x: Tensor) -> Tensor:
 
 
 def by_sweep(case: Case, gradients: Gradients) -> list[Moment]:
-    """All points and seeds at once; a sweep shows no states. The gradient of sum <w, b> is the batch b."""
+    """All points and seeds at once, without states. The gradient of sum <w, b> is the batch b."""
     first, points = case.groups[0], [group.numbers[0] for group in case.groups]
     names = {f"weight{i}": [(0, i), (0, i + 1)] for i in range(0, len(first.weights), 2)}
     swept = {n for n in points[0] if n == "lr" or points[0][n] != points[1][n]}

@@ -44,12 +44,12 @@ def reference(
     moments: list[Moment] = []
     gradients: Gradients = given or [_Drawn(case, step, weights) for step in range(STEPS)]
     for step, grads in enumerate(gradients):
-        for place in weights:
+        for place, weight in weights.items():
             grad, group = grads[place], case.groups[place[0]]
             if grad is not None and group.since <= step:
-                moved = _step(case, group.numbers[step], weights[place], grad, states[place], nudge)
+                moved = _step(case, group.numbers[step], weight, grad, states[place], nudge)
                 weights[place], states[place] = moved
-        moments.append({p: (weights[p].clone(), dict(states[p])) for p in weights})
+        moments.append({p: (weight.clone(), dict(states[p])) for p, weight in weights.items()})
     return Trajectory(moments, gradients)
 
 

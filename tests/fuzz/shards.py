@@ -1,4 +1,4 @@
-"""The path of sharded weights: two processes, started once for many cases, and again after one that hangs."""
+"""Sharded weights: two processes take many cases, two new ones go on after one that hangs."""
 
 from __future__ import annotations
 

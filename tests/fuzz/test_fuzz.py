@@ -1,4 +1,4 @@
-"""A few hundred random cases, and faults that they must find; thousands by `python -m tests.fuzz`."""
+"""A few hundred random cases, and planted faults; `python -m tests.fuzz` runs thousands."""
 
 import pytest
 import torch.distributed as dist
