@@ -396,7 +396,7 @@ def _draw_weight(draw: random.Random, limits: Limits, structure: Structure) -> W
         shape,
         draw.choice(limits.dtypes),
         draw.choice(limits.layouts),
-        draw.choice(("random",) * 6 + ("zero rows", "unit", "1e-20", "1e-3", "1e10")),
+        draw.choice(("random",) * 4 + ("zero rows", "unit", "1e-20", "1e-3", "1e10")),
         kinds,
         draw.choice(
             ("contiguous", "contiguous", "transposed", "channels_last", "sliced", "expanded")
@@ -424,7 +424,7 @@ def _draw_shape(draw: random.Random) -> tuple[int, ...]:
 def _draw_kind(draw: random.Random, odd: float) -> str:
     if draw.random() < odd:
         return draw.choice(SPECIAL)
-    scale = draw.choice(SCALES) if draw.random() < odd + 0.05 else 1.0
+    scale = draw.choice(SCALES) if draw.random() < odd + 0.15 else 1.0
     return f"{draw.choice(gradients.FAMILIES)}*{scale:g}"
 
 
