@@ -1,0 +1,95 @@
+"""Faults to plant in a path, each of which the fuzz has to find."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from unittest import mock
+
+from spherenorm import rule
+from spherenorm import rules as r
+from spherenorm.rules import momentum, preconditioner
+from spherenorm.update import Invariance
+
+
+def derived_average(past, entering, beta):
+    """At a decay of 0 this keeps a rounding error of the past."""
+    return past + (1 - beta) * (entering - past)
+
+
+def _fields(cls, **of):
+    """A plain update with other numbers than its own."""
+    usual = cls.update
+    return lambda self, update, state: usual(
+        replace(self, **{name: make(self) for name, make in of.items()}), update, state
+    )
+
+
+def _averages(function):
+    return lambda: [
+        mock.patch.object(module, "averaged", function) for module in (momentum, preconditioner)
+    ]
+
+
+def _transposed(self, update, state, usual=r.HeavyBall.update):
+    """Reads its state along the other dimension, where that has the same shape."""
+    past = state[self.buffer]
+    square = past.ndim == 2 and past.shape[0] == past.shape[1]
+    return usual(self, update, {**state, self.buffer: past.T if square else past})
+
+
+def _late(cls):
+    """Counts one step more in its bias correction than it returns."""
+    usual = cls.update
+
+    def update(self, update, state):
+        new, states = usual(
+            self, update, {**state, "step": state["step"] + 1} if "step" in state else state
+        )
+        return new, {**states, "step": states["step"] - 1} if "step" in states else states
+
+    return update
+
+
+def _no_thin_rows(self, weight, x, usual=Invariance.radial_coefficient):
+    """Leaves rows of one entry as they are."""
+    return None if weight.ndim and weight[:1].numel() == 1 else usual(self, weight, x)
+
+
+def _eps_inside(self, update, state, usual=r.AdaptiveMoments.update):
+    """sqrt(v + eps^2) in place of sqrt(v) + eps."""
+    with mock.patch.object(preconditioner, "root", lambda x: (x + self.eps**2).sqrt()):
+        return usual(replace(self, eps=0.0), update, state)
+
+
+def _twice(self, update, state, usual=r.DecoupledDecay.update):
+    return usual(self, usual(self, update, state)[0], state)
+
+
+def _update(cls: type[rule.Rule], function: Callable[..., object]):
+    return lambda: [mock.patch.object(cls, "update", function)]
+
+
+FAULTS = {
+    "the derived average": _averages(derived_average),
+    "dampening dropped": _update(r.HeavyBall, _fields(r.HeavyBall, dampening=lambda self: 0.0)),
+    "a state transposed": _update(r.HeavyBall, _transposed),
+    "the bias correction off by one": _update(r.AdaptiveMoments, _late(r.AdaptiveMoments)),
+    "beta2 for beta1": _update(
+        r.AdaptiveMoments, _fields(r.AdaptiveMoments, beta1=lambda self: self.beta2)
+    ),
+    "rows of one entry not projected": lambda: [
+        mock.patch.object(Invariance, "radial_coefficient", _no_thin_rows)
+    ],
+    "decay twice": _update(r.DecoupledDecay, _twice),
+    "eps inside the root": _update(r.AdaptiveMoments, _eps_inside),
+}
+
+
+@contextlib.contextmanager
+def planted(name: str) -> Iterator[None]:
+    with contextlib.ExitStack() as stack:
+        for patch in FAULTS[name]():
+            stack.enter_context(patch)
+        yield

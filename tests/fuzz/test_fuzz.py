@@ -1,0 +1,44 @@
+"""A few hundred random cases, and planted faults; `python -m tests.fuzz` runs thousands."""
+
+import pytest
+import torch.distributed as dist
+
+from tests.fuzz.cases import draw_case
+from tests.fuzz.faults import FAULTS, planted
+from tests.fuzz.outcome import outcome, outcomes
+from tests.fuzz.paths import run
+
+CASES = {"auto": 150, "rule": 60, "sweep": 24, "compiled": 40, "dtensor": 12}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _kernels_of_our_own(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SPHERENORM_CACHE", str(tmp_path_factory.mktemp("kernels")))
+        yield
+
+
+@pytest.mark.parametrize("path", CASES)
+def test_a_path_steps_as_the_rule_does(path):
+    if path == "dtensor" and not dist.is_available():
+        pytest.skip("this torch has no torch.distributed")
+    different = [
+        found.line(seed=0)
+        for found in outcomes(path, 0, range(CASES[path]))
+        if found.kind == "different"
+    ]
+    assert not different, "\n".join(different)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_planted_fault_is_found(fault):
+    def faulty(case, gradients):
+        with planted(fault):
+            return run("rule", case, gradients)
+
+    for number in range(500):
+        case = draw_case("rule", 0, number)
+        found = outcome("rule", case, faulty)
+        if found.kind == "different" and not found.detail.startswith("the rule's own code"):
+            return
+    pytest.fail(f"{number + 1} cases do not find it")
