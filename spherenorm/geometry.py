@@ -9,7 +9,7 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from spherenorm.numerics import root
+from spherenorm.numerics import plus_scaled, root
 from spherenorm.views import ViewLike, as_view
 
 __all__ = ["EUCLIDEAN", "Euclidean", "Geometry", "Move", "Sphere", "check_shape"]
@@ -103,7 +103,7 @@ class Sphere:
         squared = view.inner(weight, weight)
         exists = squared > 0
         safe = torch.where(exists, squared, 1)
-        tangent = direction - view.radial_coefficient(weight, direction) * weight
+        tangent = plus_scaled(direction, -view.radial_coefficient(weight, direction), weight)
         tangent = torch.where(exists, tangent, 0)
         angle = root(view.inner(tangent, tangent) / safe)
         return Geodesic(weight, tangent, safe, angle, self.view)

@@ -11,6 +11,7 @@ __all__ = [
     "Scalar",
     "averaged",
     "averaged_square",
+    "cast_like",
     "is_zero",
     "plus_scaled",
     "ratio",
@@ -35,6 +36,14 @@ def working(x: Tensor) -> Tensor:
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
+def cast_like(value: Scalar, x: Tensor) -> Scalar:
+    """A tensor among hyper-parameters and counters in the dtype of `x`.
+
+    A 0-dim float32 weight would otherwise be promoted by it, where a longer one is not.
+    """
+    return value.to(x.dtype) if isinstance(value, Tensor) else value
+
+
 def averaged(past: Tensor, entering: Tensor, beta: Scalar) -> Tensor:
     """beta past + (1 - beta) entering, exactly `entering` at beta = 0."""
     if isinstance(beta, Tensor):
@@ -49,14 +58,15 @@ def averaged_square(past: Tensor, entering: Tensor, beta: Scalar) -> Tensor:
     that a float32 gradient of 1e20 gives 1e37 and not infinity.
     """
     if isinstance(beta, Tensor):
-        return torch.addcmul(beta * past, (1 - beta) * entering, entering)
+        past = cast_like(beta, past) * past
+        return torch.addcmul(past, cast_like(1 - beta, entering) * entering, entering)
     return torch.addcmul(beta * past, entering, entering, value=1 - beta)
 
 
 def plus_scaled(x: Tensor, scale: Scalar, y: Tensor) -> Tensor:
     """x + scale y, in one walk through memory."""
     if isinstance(scale, Tensor):
-        return torch.addcmul(x, scale, y)
+        return torch.addcmul(x, scale.to(x.dtype), y)
     return torch.add(x, y, alpha=scale)
 
 

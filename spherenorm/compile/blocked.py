@@ -35,7 +35,7 @@ SCALAR = {
     "add": "{0} + {1}", "sub": "{0} - {1}", "rsub": "{1} - {0}", "mul": "{0} * {1}", "div": "{0} / {1}",
     "max": "np.maximum({0}, {1})", "min": "np.minimum({0}, {1})", "pow": "{0} ** {1}", "lt": "{0} < {1}", "le": "{0} <= {1}",
     "gt": "{0} > {1}", "ge": "{0} >= {1}", "eq": "{0} == {1}", "ne": "{0} != {1}", "and": "{0} and {1}", "or": "{0} or {1}",
-    "where": "{1} if {0} else {2}", "cast": "{0}",
+    "where": "{1} if {0} else {2}", "cast": "{0}", "addcmul": "{0} + {1} * {2}",
     "lerp": "{0} + {2} * ({1} - {0}) if {2} < 0.5 else {1} - ({1} - {0}) * (1 - {2})",
 }  # fmt: skip
 UNARY = {"neg", "abs", "reciprocal", "sqrt", "rsqrt", "square", "sign", "exp", "log", "sin", "cos", "tanh", "sinc"}
@@ -46,14 +46,16 @@ TENSOR = {
     "not": "torch.logical_not({0})", "and": "torch.logical_and({0}, {1})", "or": "torch.logical_or({0}, {1})",
     "max": "torch.maximum({0}, {1}, out={out})", "min": "torch.minimum({0}, {1}, out={out})",
     "where": "torch.where({0}, {1}, {2}, out={out})", "sum": "{0}.sum(1, keepdim=True)",
+    "addcmul": "torch.addcmul({0}, {1}, {2}, out={out})",
     # Not of a graph, but what several of its operations are at once.
-    "add_scaled": "torch.add({0}, {1}, alpha={2}, out={out})", "sub_scaled": "torch.sub({0}, {1}, alpha={2}, out={out})",
+    "add_scaled": "torch.add({0}, {1}, alpha={2}, out={out})",
+    "addcmul_scaled": "torch.addcmul({0}, {1}, {2}, value={3}, out={out})",
+    # torch does not round the product, which is the same unless that overflows.
+    "add_product": "torch.add({0}, {1}, alpha={2}, out={out}) if -1 <= {2} <= 1 else torch.add({0}, {1} * {2}, out={out})",
+    "sub_product": "torch.sub({0}, {1}, alpha={2}, out={out}) if -1 <= {2} <= 1 else torch.sub({0}, {1} * {2}, out={out})",
     "lerp": "torch.lerp({0}, {1}, {2}, out={out})",
-    "add_product": "torch.addcmul({0}, {1}, {2}, out={out})", "sub_product": "torch.addcmul({0}, {1}, {2}, value=-1, out={out})",
-    "add_scaled_product": "torch.addcmul({0}, {1}, {2}, value={3}, out={out})",
-    "sub_scaled_product": "torch.addcmul({0}, {1}, {2}, value=-{3}, out={out})",
 }  # fmt: skip
-TENSORS = {"max": 2, "min": 2, "where": 3, "and": 2, "or": 2, "lerp": 2}
+TENSORS = {"max": 2, "min": 2, "where": 3, "and": 2, "or": 2, "lerp": 2, "addcmul": 3, "addcmul_scaled": 3}
 """How many of an operation's first arguments may be no number; of the others it is one."""
 REDUCE = {"sum": "float({0}.sum())", "any": "bool({0}.any())", "all": "bool({0}.all())"}
 START = {"sum": 0.0, "any": False, "all": True}
@@ -319,54 +321,51 @@ class _Planner:
         return sorted(found)
 
     def _fused(self, order: Sequence[int], kept: set[int]) -> list[Call]:
-        """Calls that make `order`; products that only one sum uses become part of it.
-
-        Factors keep their order, which decides whether a large product overflows.
-        """
+        """Calls that make `order`; a product that only one sum uses becomes part of it."""
         uses = Counter(a for i in order for a in self.nodes[i].arguments)
         calls: dict[int, Call] = {}
 
-        def product(index: int, extent: Extent) -> tuple[int, int] | None:
-            """The factors of a value that only one call uses."""
+        def taken(index: int, extent: Extent) -> tuple[int, int] | None:
+            """(x, s) of a product s x with a number s that only one call uses, which takes it over."""
             call = calls.get(index)
-            if call is None or uses[index] != 1 or index in kept or self.nodes[index].extent is not extent:
+            if call is None or call.op != "mul" or uses[index] != 1 or index in kept:
                 return None
-            return {"mul": call.arguments, "square": call.arguments * 2}.get(call.op)  # type: ignore[return-value]
+            x, scale = call.arguments
+            if self.nodes[index].extent is not extent or not self._is_scalar(scale):
+                return None
+            del calls[index]
+            return x, scale
 
         for index in order:
             node = self.nodes[index]
             if node.op in INPUTS or node.extent is Extent.SCALAR:
                 continue
-            factors_of = functools.partial(product, extent=node.extent)
-            op, arguments = node.op, node.arguments
-            if op == "rsub" or (op in ("add", "mul") and self._is_scalar(arguments[0])):
-                op, arguments = op.replace("rsub", "sub"), arguments[::-1]
-            if op == "add" and product(arguments[1], node.extent) is None:
-                arguments = arguments[::-1]
-            factors = product(arguments[1], node.extent) if op in ("add", "sub") else None
-            if factors is not None and not self._is_scalar(arguments[0]):
-                del calls[arguments[1]]
-                op, arguments = self._sum_of_product(op, arguments[0], factors, calls, factors_of)
-            elif op == "add" and self._is_scalar(arguments[0]):
-                arguments = arguments[::-1]
+            op, arguments = self._in_order(node)
+            if op in ("add", "sub") and not self._is_scalar(arguments[0]):
+                product = taken(arguments[1], node.extent)
+                if product is None and op == "add" and (product := taken(arguments[0], node.extent)):
+                    arguments = arguments[::-1]
+                if product is not None:
+                    op, arguments = f"{op}_product", (arguments[0], *product)
+            elif op == "addcmul" and self._is_scalar(arguments[2]):
+                op = "add_scaled"
+            elif op == "addcmul":
+                x, y, z = arguments
+                if (product := taken(y, node.extent)) is not None:
+                    op, arguments = "addcmul_scaled", (x, product[0], z, product[1])
             calls[index] = Call(op, arguments, index)
         # Each sum is taken at once, while its terms are in cache and before their buffer is needed again.
         place = {index: k for k, index in enumerate(calls)}
         return sorted(calls.values(), key=lambda call: place.get(call.arguments[0], -1) + 0.5 if call.op == "sum" else place[call.result])
 
-    def _sum_of_product(
-        self, op: str, x: int, factors: tuple[int, int], calls: dict[int, Call], product: Callable[[int], tuple[int, int] | None]
-    ) -> tuple[str, tuple[int, ...]]:
-        """The call for x + y z, x + s y or x + (s y) z with a scalar s, or a difference."""
-        y, z = factors
-        if self._is_scalar(z):
-            return f"{op}_scaled", (x, y, z)
-        for one, other in ((y, z), (z, y)):
-            inner = product(one)
-            if inner is not None and self._is_scalar(inner[1]) and not self._is_scalar(inner[0]):
-                del calls[one]
-                return f"{op}_scaled_product", (x, inner[0], other, inner[1])
-        return f"{op}_product", (x, y, z)
+    def _in_order(self, node: Node) -> tuple[str, tuple[int, ...]]:
+        """An operation with numbers after tensors, where it may have them so."""
+        op, arguments = node.op, node.arguments
+        if op == "rsub" or (op in ("add", "mul") and self._is_scalar(arguments[0])):
+            return op.replace("rsub", "sub"), arguments[::-1]
+        if op == "addcmul" and self._is_scalar(arguments[1]):
+            return op, (arguments[0], arguments[2], arguments[1])
+        return op, arguments
 
     def _placed(
         self, needed: Sequence[int], calls: Sequence[Call], kept: set[int]

@@ -15,7 +15,9 @@ from pathlib import Path
 
 __all__ = ["BuildError", "cache_folder", "compiler", "load_step"]
 
-FLAGS = ("-std=c++17", "-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-fopenmp", "-shared", "-fPIC")
+FLAGS = (
+    "-std=c++17", "-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off", "-fopenmp", "-shared", "-fPIC",
+)  # fmt: skip
 
 
 class BuildError(Exception):

@@ -27,12 +27,12 @@ EXPRESSIONS = {
     "max": "({0} > {1} || {0} != {0} ? {0} : {1})", "min": "({0} < {1} || {0} != {0} ? {0} : {1})",
     "pow": "num(std::pow({0}, {1}))", "lt": "{0} < {1}", "le": "{0} <= {1}", "gt": "{0} > {1}", "ge": "{0} >= {1}",
     "eq": "{0} == {1}", "ne": "{0} != {1}", "and": "({0} && {1})", "or": "({0} || {1})", "where": "({0} ? {1} : {2})",
-    "cast": "{0}", "lerp": "lerp({0}, {1}, {2})",
+    "cast": "{0}", "lerp": "lerp({0}, {1}, {2})", "addcmul": "fused({1}, {2}, {0})",
 }  # fmt: skip
 START = {"sum": "0", "any": "0", "all": "1"}
 COMBINE = {"sum": "{0} += {1};", "any": "{0} = {0} || {1};", "all": "{0} = {0} && {1};"}
 OPENMP = {"sum": "+", "any": "||", "all": "&&"}
-CHEAP = {"add", "sub", "rsub", "mul", "neg", "square", "where"}
+CHEAP = {"add", "addcmul", "sub", "rsub", "mul", "neg", "square", "where"}
 
 
 @dataclass(frozen=True)

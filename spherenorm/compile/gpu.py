@@ -45,7 +45,7 @@ EXPRESSIONS = {
     "max": "tl.where(({0} > {1}) | ({0} != {0}), {0}, {1})", "min": "tl.where(({0} < {1}) | ({0} != {0}), {0}, {1})",
     "pow": "power({0}, {1}).to(kind)", "lt": "{0} < {1}", "le": "{0} <= {1}", "gt": "{0} > {1}", "ge": "{0} >= {1}",
     "eq": "{0} == {1}", "ne": "{0} != {1}", "and": "{0} & {1}", "or": "{0} | {1}", "where": "tl.where({0}, {1}, {2})",
-    "cast": "{0}", "lerp": "tl.where({2} < 0.5, {0} + {2} * ({1} - {0}), {1} - ({1} - {0}) * (1.0 - {2}))",
+    "cast": "{0}", "addcmul": "{0} + {1} * {2}", "lerp": "tl.where({2} < 0.5, {0} + {2} * ({1} - {0}), {1} - ({1} - {0}) * (1.0 - {2}))",
 }  # fmt: skip
 # In float32, Triton's own division and square root are approximate.
 ROUNDED = {

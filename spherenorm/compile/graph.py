@@ -130,7 +130,6 @@ def _clamp(x: Tensor, low: Any = None, high: Any = None) -> Tensor:
 
 
 DERIVED: dict[str, Callable[..., Tensor]] = {
-    "aten.addcmul.default": lambda x, y, z, value=1: x + y * z if value == 1 else x + value * y * z,
     "aten.addcdiv.default": lambda x, y, z, value=1: x + y / z if value == 1 else x + value * y / z,
     "aten.clamp.default": _clamp,
     "aten.clamp.Tensor": _clamp,
@@ -180,9 +179,7 @@ def _trace(guard: Guard, shape: tuple[int, ...], dtype: torch.dtype) -> StepGrap
         rule = guard.with_numbers(numbers)
         # A rule may give one tensor twice, or the weight; here each is told from the others.
         state = {name: value.clone() for name, value in rule.init(weight).items()}
-        # (one dimension for a 0-dim weight, to tell its states from counters)
-        probe = torch.empty(_distinct(shape or (1,)), dtype=dtype)
-        extents = {n: _state_extent(v.shape, probe.shape) for n, v in rule.init(probe).items()}
+        extents = _state_extents(rule, shape, dtype)
     for name, value in state.items():
         if name in ("weight", "grad"):
             raise UnsupportedRuleError(f"a state called {name}")
@@ -223,6 +220,18 @@ def _distinct(shape: tuple[int, ...]) -> list[int]:
         factors = range(2, len(shape) + 3)
         lengths.append(next(n for f in factors if (n := max(length, 1) * f) not in lengths))
     return lengths
+
+
+def _state_extents(rule: Rule, shape: tuple[int, ...], dtype: torch.dtype) -> dict[str, Extent]:
+    # A 0-dim weight is asked for as one of one dimension, to tell its states from counters.
+    probe = torch.empty(_distinct(shape or (1,)), dtype=dtype)
+    try:
+        states = rule.init(probe)
+    except ValueError as error:
+        if shape:
+            raise
+        raise UnsupportedRuleError("a view that no vector has, on a 0-dim weight") from error
+    return {name: _state_extent(value.shape, probe.shape) for name, value in states.items()}
 
 
 def _state_extent(shape: torch.Size, weight: torch.Size) -> Extent:
@@ -282,7 +291,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if node.extent is not Extent.SCALAR and result.shape != self._shape(node.extent):
             raise UnsupportedRuleError(f"{name} to the shape {tuple(result.shape)}")
         types = {torch.bool} if node.boolean else {self.computed}
-        if not node.boolean and (node.extent is Extent.SCALAR or not self.shape):
+        if not node.boolean and node.extent is Extent.SCALAR:
             types |= {torch.float64, torch.int64} if node.op == "number" else {torch.float64}
         if not node.boolean and name in TRANSPARENT:
             types |= {self.stored}
@@ -347,16 +356,24 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if name == "aten.pow.Tensor_Scalar" and arguments[1] in (2, 0.5, 1):
             source = self._real(self.value(arguments[0]))
             return source if arguments[1] == 1 else self._elementwise("square" if arguments[1] == 2 else "sqrt", (source,))
+        if name == "aten.addcmul.default":
+            return self._fused(arguments, options.get("value", 1))
+        if name in ("aten.add.Tensor", "aten.sub.Tensor") and options.get("alpha", 1) != 1:
+            sign = 1 if name == "aten.add.Tensor" else -1
+            return self._fused((*arguments, sign * options["alpha"]), 1)
         alpha = options.get("alpha", 1)
         known = name in ELEMENTWISE and not options.get("rounding_mode")
         # (rsub takes its alpha as a third argument)
-        ternary = name in TERNARY
-        if not known or (alpha != 1 and ELEMENTWISE[name] not in ("add", "sub")) or (len(arguments) > 2 and not ternary):
+        if not known or alpha != 1 or (len(arguments) > 2 and name not in TERNARY):
             raise UnsupportedRuleError(f"{name} in the step")
-        sources = [self.value(a) for a in arguments]
-        if alpha != 1:
-            sources[1] = self._elementwise("mul", (self.value(alpha), sources[1]))
-        return self._elementwise(ELEMENTWISE[name], tuple(sources))
+        return self._elementwise(ELEMENTWISE[name], tuple(self.value(a) for a in arguments))
+
+    def _fused(self, arguments: Any, value: Any) -> int:
+        """x + (value y) z, whose last product torch adds without rounding it in between."""
+        x, y, z = (self._real(self.value(a)) for a in arguments)
+        if value != 1:
+            y = self._elementwise("mul", (y, self.value(value)))
+        return self._elementwise("addcmul", (x, y, z))
 
     def _elementwise(self, op: str, sources: tuple[int, ...]) -> int:
         kinds = [self.graph.nodes[s].boolean for s in sources]

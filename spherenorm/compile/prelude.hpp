@@ -40,10 +40,18 @@ template <class T> static inline T choose(Mask<T> m, T a, T b) {
 }
 // What a float32 scalar of the rule holds, of a value that is kept in double here.
 static inline double rounded(double x) { return double(float(x)); }
+// a b + c, of which torch does not round the product where the machine can do so at once.
+template <class T> static inline T fused(T a, T b, T c) {
+#if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
+  return std::fma(a, b, c);
+#else
+  return a * b + c;
+#endif
+}
 // As torch.lerp: exactly a at w = 0 and b at w = 1.
 template <class T> static inline T lerp(T a, T b, T w) {
   const bool near = w < T(0.5);
-  return choose(-Mask<T>(near), a, b) + (near ? w : w - T(1)) * (b - a);
+  return fused<T>(near ? w : w - T(1), b - a, choose(-Mask<T>(near), a, b));
 }
 template <class T> static inline real load(const T& x) { return real(x); }
 template <class T> static inline void store(T& place, real x) { place = T(x); }

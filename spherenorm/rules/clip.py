@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from spherenorm.numerics import cast_like
 from spherenorm.rule import Rule, Scalar, State, hyper
 from spherenorm.update import Update
 from spherenorm.views import ViewLike, as_view
@@ -32,7 +33,8 @@ class UnitClip(Rule):
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         view = as_view(self.view)
         squared = view.inner(update.direction, update.direction)
-        too_long = squared > self.nu**2
+        nu = cast_like(self.nu, squared)
+        too_long = squared > nu**2
         # The inner `where` keeps the root away from 0, where it has no derivative.
-        scale = torch.where(too_long, self.nu / torch.sqrt(torch.where(too_long, squared, 1)), 1)
+        scale = torch.where(too_long, nu / torch.sqrt(torch.where(too_long, squared, 1)), 1)
         return replace(update, direction=scale * update.direction), {}

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from spherenorm.geometry import Move
-from spherenorm.numerics import averaged, is_zero, plus_scaled
+from spherenorm.numerics import averaged, cast_like, is_zero, plus_scaled
 from spherenorm.rule import Rule, Scalar, State, apply, hyper, scalar_state
 from spherenorm.update import Update
 
@@ -42,7 +42,7 @@ class HeavyBall(Rule):
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         past, entering = state[self.buffer], update.direction
         if not is_zero(self.dampening):
-            entering = (1 - self.dampening) * entering
+            entering = cast_like(1 - self.dampening, entering) * entering
             if self.undamped_start:
                 entering = torch.where((past == 0).all(), update.direction, entering)
         momentum = plus_scaled(entering, self.beta, past)
@@ -71,7 +71,8 @@ class FeedbackMomentum(Rule):
         return (self.buffer, *self.rule.state_names)
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
-        momentum = plus_scaled((1 - self.dampening) * update.direction, self.beta, state[self.buffer])
+        entering = cast_like(1 - self.dampening, update.direction) * update.direction
+        momentum = plus_scaled(entering, self.beta, state[self.buffer])
         update, inner = apply(self.rule, replace(update, direction=momentum), state)
         return update, {self.buffer: update.direction, **inner}
 
@@ -105,4 +106,5 @@ class ExponentialAverage(Rule):
         if not self.bias_correction:
             return replace(update, direction=average), {"exp_avg": average}
         step = state["step"] + 1
-        return replace(update, direction=average / (1 - self.beta**step)), {"step": step, "exp_avg": average}
+        corrected = average / cast_like(1 - self.beta**step, average)
+        return replace(update, direction=corrected), {"step": step, "exp_avg": average}

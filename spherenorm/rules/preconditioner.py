@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from spherenorm.numerics import averaged, averaged_square, root
+from spherenorm.numerics import averaged, averaged_square, cast_like, root
 from spherenorm.rule import Rule, Scalar, State, hyper, scalar_state
 from spherenorm.update import Update
 from spherenorm.views import ViewLike, as_view
@@ -57,9 +57,10 @@ class AdaptiveMoments(Rule):
         numerator = averaged(average, entering, self.beta1) if self.nesterov else average
         length = root(square)
         if self.bias_correction:
-            numerator = numerator / (1 - self.beta1**step)
-            length = length / (1 - self.beta2**step) ** 0.5
-        return replace(update, direction=numerator / (length + self.eps)), {"step": step, "exp_avg": average, "exp_avg_sq": square}
+            numerator = numerator / cast_like(1 - self.beta1**step, numerator)
+            length = length / cast_like((1 - self.beta2**step) ** 0.5, length)
+        direction = numerator / (length + cast_like(self.eps, length))
+        return replace(update, direction=direction), {"step": step, "exp_avg": average, "exp_avg_sq": square}
 
 
 @dataclass(frozen=True)
@@ -85,9 +86,11 @@ class RootMeanSquare(Rule):
         entering, step = update.direction, state["step"] + 1
         square = averaged_square(state["square_avg"], entering, self.alpha)
         if not self.centered:
-            return replace(update, direction=entering / (root(square) + self.eps)), {"step": step, "square_avg": square}
+            direction = entering / (root(square) + cast_like(self.eps, square))
+            return replace(update, direction=direction), {"step": step, "square_avg": square}
         mean = averaged(state["grad_avg"], entering, self.alpha)
-        direction = entering / (root(square - mean**2) + self.eps)
+        variance = torch.addcmul(square, mean, mean, value=-1)
+        direction = entering / (root(variance) + cast_like(self.eps, variance))
         return replace(update, direction=direction), {"step": step, "square_avg": square, "grad_avg": mean}
 
 
@@ -122,5 +125,6 @@ class UnitMoments(Rule):
         entering, step = update.direction, state["step"] + 1
         average = averaged(state["exp_avg"], entering, self.beta1)
         square = averaged(state["exp_avg_sq"], as_view(self.view).inner(entering, entering), self.beta2)
-        scale = (1 - self.beta2**step) ** 0.5 / (1 - self.beta1**step) / root(square + self.eps)
+        correction = (1 - self.beta2**step) ** 0.5 / (1 - self.beta1**step)
+        scale = cast_like(correction, square) / root(square + cast_like(self.eps, square))
         return replace(update, direction=scale * average), {"step": step, "exp_avg": average, "exp_avg_sq": square}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from spherenorm.numerics import cast_like
 from spherenorm.rule import Rule, Scalar, State, hyper
 from spherenorm.update import Update
 
@@ -21,4 +22,5 @@ class StepSize(Rule):
     lr: Scalar = hyper("[0, inf)", through_zero=True)
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
-        return replace(update, direction=self.lr * update.direction), {}
+        direction = cast_like(self.lr, update.direction) * update.direction
+        return replace(update, direction=direction), {}
