@@ -132,7 +132,9 @@ def test_a_group_may_name_another_recipe():
         nesterov=True,
         weight_decay=0.1,
     )
-    assert optimizer.param_groups[0].keys() == {"params", "recipe", "maximize", "compile", "trace", "lr", "momentum", "nu", "alpha", "view"}
+    hyper_parameters = {"lr", "momentum", "nu", "alpha", "view"}
+    shared = {"params", "recipe", "maximize", "backend"}
+    assert optimizer.param_groups[0].keys() == hyper_parameters | shared
     assert optimizer.param_groups[0]["momentum"] == 0.9
     sphere, flat = sn.recipes.sgdg(lr=0.15), sn.recipes.sgd(lr=0.01, momentum=0.8, nesterov=True, weight_decay=0.1)
     sphere_state, flat_state = sphere.init(conv), flat.init(bias)
@@ -164,7 +166,7 @@ def test_a_users_recipe_becomes_an_optimizer_that_pickles(monkeypatch):
     HalfStep = sn.torch_optimizer("users_module:half_step")
     assert HalfStep.__name__ == "HalfStep"
     assert "Half of a gradient step." in HalfStep.__doc__
-    assert str(inspect.signature(HalfStep)) == "(params, lr=0.1, *, maximize=False, compile=False, trace=True)"
+    assert str(inspect.signature(HalfStep)) == "(params, lr=0.1, *, maximize=False, backend='auto')"
     w = weight()
     w.grad = torch.ones_like(w)
     optimizer = HalfStep([w], 0.4)
@@ -285,7 +287,11 @@ def test_a_state_dict_that_does_not_fit_is_refused_before_anything_changes():
         (lambda w: optim.SGD([w], momentun=0.9), ValueError, "'momentun': did you mean 'momentum'?"),
         (lambda w: optim.Adam([w], amsgrad=True), TypeError, "Adam: .*'amsgrad'; its hyper-parameters are lr, betas, eps, weight_decay"),
         (lambda w: optim.AdamP([w], nesterov="no"), TypeError, "nesterov must be True or False, got 'no'"),
-        (lambda w: optim.AdamP([w], compile="x"), TypeError, "compile must be True or False, got 'x'"),
+        (
+            lambda w: optim.AdamP([w], backend="x"),
+            ValueError,
+            "backend must be one of 'auto', 'rule', 'blocks', 'compiled', got 'x'",
+        ),
         (lambda w: optim.AdamP([w], maximize="no"), TypeError, "maximize must be True or False, got 'no'"),
         (lambda w: optim.AdamP([w], lr=torch.tensor(-1.0)), ValueError, r"lr must be in \[0, ∞\), got -1.0"),
         (lambda w: optim.AdamP([w], lr=torch.ones(2)), ValueError, r"lr must be a number or a 0-dim tensor, got shape \(2,\)"),

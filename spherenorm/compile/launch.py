@@ -143,7 +143,7 @@ def _plan(shapes: bytes, literals: bytes, device: torch.device) -> Plan:
     """
     if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
         raise RuntimeError(
-            "compile=True: these weights have not been stepped together before; step them once before capturing a CUDA graph"
+            "these weights have not been stepped together before; step them once before capturing a CUDA graph"
         )
     rows, cols = np.frombuffer(shapes, dtype=np.int64).reshape(-1, 2).T
     per_tile = np.select([cols <= width for _, width in TILES], [height for height, _ in TILES], WALK[0])
