@@ -19,7 +19,7 @@ from spherenorm.compile.blocked import BlockedStep
 from spherenorm.compile.build import load_step
 from spherenorm.compile.graph import StepGraph
 from spherenorm.compile.guard import Guard, UnsupportedRuleError
-from spherenorm.compile.launch import Array, launcher, upload
+from spherenorm.compile.launch import DEVICES, Array, launcher, upload
 from spherenorm.numerics import Scalar
 from spherenorm.rule import State
 
@@ -159,7 +159,7 @@ class Kernel:
             BuildError: there is no C++ compiler, or it refuses the kernel.
         """
         literals, count = np.array(graph.literals, dtype=np.float64), len(guard.numbers)
-        if device != "cpu":
+        if device in DEVICES:
             try:
                 program: Program = launcher(gpu.emit(graph, count, dtype))
             except ImportError as error:
