@@ -7,6 +7,7 @@ a number than on a tensor that stands for it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -44,17 +45,19 @@ def difference(
     Returns:
         How far they are apart, or None if that is within rounding.
     """
-    generator = torch.Generator().manual_seed(0)
+    # Drawn on a CPU, whatever the default device is.
+    generator = torch.Generator("cpu").manual_seed(0)
+    drawn: dict[str, Any] = {"generator": generator, "dtype": torch.float64, "device": "cpu"}
 
     def random(like: Tensor) -> Tensor:
         # Second moments and counts are positive; a state of a half-precision weight is float32.
-        x = torch.rand(like.shape, generator=generator, dtype=torch.float64)
+        x = torch.rand(like.shape, **drawn)
         whole = like.ndim == 0 and bool(shape)
         return (3 + (4 * x).round() if whole else x + 0.1).to(like.dtype).to(like.device)
 
     for trial in range(2):
-        start = torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype).to(device)
-        grad = torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype).to(device)
+        start = torch.randn(shape, **drawn).to(dtype).to(device)
+        grad = torch.randn(shape, **drawn).to(dtype).to(device)
         before = {name: value.clone() for name, value in rule.init(start).items()}
         if trial:
             before = {name: random(value) for name, value in before.items()}
