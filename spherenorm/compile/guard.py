@@ -7,7 +7,6 @@ recipe that made the rule is never recorded; it runs at every step.
 
 from __future__ import annotations
 
-import copy
 import enum
 import functools
 from collections.abc import Iterator, Sequence
@@ -165,7 +164,9 @@ def _replaced(value: Any, numbers: Iterator[Tensor], through_zero: bool = False,
         return {_replaced(k, numbers): _replaced(v, numbers) for k, v in value.items()}
     if not _has_fields(value):
         return value
-    other = copy.copy(value)  # without __post_init__: what it derives from numbers is replaced too
+    # Without __post_init__: what that derives from numbers is an attribute, and replaced too. (A copy
+    # of a frozen class with slots would raise.)
+    other = object.__new__(type(value))
     for name, part, *kind in _attributes(value):
         object.__setattr__(other, name, _replaced(part, numbers, *kind))
     return other
