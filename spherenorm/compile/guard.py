@@ -122,6 +122,7 @@ class _Reader:
     def _object(self, value: Any, what: str) -> Key:
         cls = type(value)
         code = _code(cls)
+        what = cls.__name__ if isinstance(value, Rule) else what  # wherever in a chain it is
         if _ORIGINAL.get(cls) != code or not _field_names(cls) >= _held(value).keys():
             self.foreign.append(cls.__name__)
         parts = tuple(
@@ -213,8 +214,31 @@ def _code(cls: type) -> Key:
 def _member(member: Any) -> Any:
     function: Any = member.fget if isinstance(member, property) else getattr(member, "__func__", member)
     if isinstance(function, FunctionType):
-        return function.__code__, *map(id, _contents(function))
-    return (type(member), member) if isinstance(member, _EXACT) else id(member)
+        within = (*_contents(function), *(function.__defaults__ or ()))
+        named = (function.__kwdefaults__ or {}).items()
+        return (function.__code__, *map(_same, within), *((name, _same(v)) for name, v in named))
+    return _same(member)
+
+
+def _same(value: Any) -> Any:
+    if type(value) in _EXACT:
+        return (type(value), repr(value) if type(value) is float else value)
+    return _Held(value)
+
+
+class _Held:
+    """Equal to what holds the same object, whose place in memory no other takes meanwhile."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is _Held and other.value is self.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
 
 
 def _contents(function: FunctionType) -> list[Any]:
