@@ -16,7 +16,7 @@ from spherenorm.compile.build import BuildError
 from spherenorm.compile.check import difference, small_shape
 from spherenorm.compile.graph import StepGraph, trace
 from spherenorm.compile.guard import Guard, UnsupportedRuleError
-from spherenorm.compile.launch import DEVICES
+from spherenorm.compile.launch import DEVICES, refuse_capture
 from spherenorm.compile.paths import (
     Blocks,
     Inductor,
@@ -280,6 +280,7 @@ class Record:
         self, make: Callable[[tuple[int, ...]], Any], guard: Guard, numbers: Numbers, weight: Tensor
     ) -> Any:
         shape, dtype, device = tuple(weight.shape), weight.dtype, weight.device
+        refuse_capture(device)
         path = make(shape)
         if path.identity not in self._differences:
             small = _legal(guard.rule, small_shape(shape), shape)
