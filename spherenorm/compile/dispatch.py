@@ -78,7 +78,8 @@ class Dispatcher:
             BackendError: a group with `backend="compiled"` holds a weight that cannot be stepped so.
             ValueError: a rule writes into what it was given, or returns what does not fit.
         """
-        plans = [(group, *self._plan(group)) for group in groups]
+        places: set[int] = set()
+        plans = [(group, *self._plan(group, places)) for group in groups]
         for results in self._own_results(plans):
             for work, moved, new in results:
                 take(work.weight, work.grad, work.state, moved, new)
@@ -99,17 +100,20 @@ class Dispatcher:
         Raises:
             BackendError: as `step`.
         """
-        return self._plan(Group(rule, backend, [work]))[1][0]
+        return self._plan(Group(rule, backend, [work]), set())[1][0]
 
-    def _plan(self, group: Group) -> tuple[Numbers, Sequence[Path]]:
-        """The numbers of a group's rule, and the path of each of its weights."""
+    def _plan(self, group: Group, places: set[int]) -> tuple[Numbers, Sequence[Path]]:
+        """The numbers of a group's rule, and the path of each of its weights.
+
+        Args:
+            places: where the states of other weights lie, to which those of these are added.
+        """
         found = self._record(group)
         if isinstance(found, OwnCode):
             return Numbers(()), [found] * len(group.works)
         guard, record = found
         numbers = Numbers(guard.numbers)
         paths: list[Path] = []
-        places: set[int] = set()
         for work in group.works:
             path: Path
             try:

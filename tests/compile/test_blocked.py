@@ -24,8 +24,8 @@ def no_fallback(monkeypatch):
     """Fail where the rule's own code would step."""
     original = dispatch.Dispatcher._plan
 
-    def checked(dispatcher, group):
-        numbers, paths = original(dispatcher, group)
+    def checked(dispatcher, group, places):
+        numbers, paths = original(dispatcher, group, places)
         for work, path in zip(group.works, paths, strict=True):
             blocks = isinstance(path, Blocks) or not work.weight.numel()
             assert blocks or group.backend == "rule", f"fell back to the rule: {path.reason}"
@@ -427,3 +427,21 @@ def test_a_compiled_program_around_the_step():
         program()
         other.step()
     assert_close(weight.detach(), twin.detach())
+
+
+@pytest.mark.parametrize("apart", [False, True], ids=["one group", "two groups"])
+def test_weights_that_share_a_state_step_as_by_the_rules_own_code(apart):
+    """Each from the old state; none sees what the other has made of it."""
+    results = []
+    for backend in ("rule", "auto"):
+        weights = [torch.ones(3, 2, requires_grad=True) for _ in range(2)]
+        groups = [{"params": [w]} for w in weights] if apart else weights
+        optimizer = optim.SGD(groups, lr=0.1, momentum=0.9, backend=backend)
+        for w in weights:
+            w.grad = torch.ones(3, 2)
+        optimizer.step()
+        first, second = (optimizer.state[w] for w in weights)
+        second.update(first)
+        optimizer.step()
+        results.append([w.detach().clone() for w in weights])
+    assert_close(torch.stack(results[1]), torch.stack(results[0]))
