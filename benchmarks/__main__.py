@@ -134,7 +134,8 @@ def scaling(rounds: int, largest: float, device: str) -> list[dict[str, float]]:
     rows = []
     for size, tensors in cases:
         weights: list[Tensor] = parameters([(max(1, size // tensors // 100), 100)] * tensors, device)
-        adamp, adamw = optim.AdamP(weights, lr=1e-8, compile=True), torch.optim.AdamW(weights, lr=1e-8, fused=True)
+        adamp = optim.AdamP(weights, lr=1e-8, backend="compiled")
+        adamw = torch.optim.AdamW(weights, lr=1e-8, fused=True)
         adamp.step()
         for weight in weights:  # both on the same moments, so that 1e9 weights take 16 GB
             moments = {name: adamp.state[weight][name] for name in ("exp_avg", "exp_avg_sq")}

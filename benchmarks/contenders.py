@@ -50,16 +50,24 @@ CONTENDERS = [
     Contender("AdamW, torch fused", _of("torch.optim", "AdamW", fused=True), 28),
     Contender("AdamW, torch foreach", _of("torch.optim", "AdamW", foreach=True), 28),
     Contender("AdamW, torch loop", _of("torch.optim", "AdamW", foreach=False), 28),
-    Contender("AdamW, spherenorm compiled", _ours(optim.AdamW, compile=True), 28),
+    Contender("AdamW, spherenorm compiled", _ours(optim.AdamW, backend="compiled"), 28),
     Contender("AdamW, spherenorm eager", _ours(optim.AdamW), 28),
-    Contender("AdamP, spherenorm compiled", _ours(optim.AdamP, weight_decay=0.01, compile=True), 36),
+    Contender(
+        "AdamP, spherenorm compiled",
+        _ours(optim.AdamP, weight_decay=0.01, backend="compiled"),
+        36,
+    ),
     Contender("AdamP, spherenorm eager", _ours(optim.AdamP, weight_decay=0.01), 36),
     Contender("AdamP, released", _of("adamp", "AdamP", weight_decay=0.01), 36),
     Contender("AdamP, timm", _of("timm.optim", "AdamP", weight_decay=0.01), 36),
     Contender("AdamP, pytorch_optimizer", _of("pytorch_optimizer", "AdamP", weight_decay=0.01), 36),
     Contender("AdamW, heavyball", _of("heavyball", "AdamW"), 28),
     Contender("SGD, torch fused", _of("torch.optim", "SGD", momentum=0.9, fused=True), 20),
-    Contender("SGDP, spherenorm compiled", _ours(optim.SGDP, momentum=0.9, weight_decay=0.01, compile=True), 28),
+    Contender(
+        "SGDP, spherenorm compiled",
+        _ours(optim.SGDP, momentum=0.9, weight_decay=0.01, backend="compiled"),
+        28,
+    ),
     Contender("SGDP, released", _of("adamp", "SGDP", momentum=0.9, weight_decay=0.01), 28),
 ]
 

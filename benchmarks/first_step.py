@@ -17,7 +17,7 @@ from spherenorm.compile.build import cache_folder
 
 def main(name: str, device: str) -> dict[str, float]:
     weights = parameters(SETS[name](), device)
-    optimizer = optim.AdamP(weights, lr=1e-8, weight_decay=0.01, compile=True)
+    optimizer = optim.AdamP(weights, lr=1e-8, weight_decay=0.01, backend="compiled")
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 20)
     start = time.perf_counter()
     optimizer.step()

@@ -117,9 +117,7 @@ class RecipeOptimizer(Optimizer, metaclass=_OptimizerType):
 
     recipe: ClassVar[Recipe]
 
-    def __init__(
-        self, params: ParamsT, *args: Any, maximize: bool = False, backend: str = "auto", **hyper_parameters: Any
-    ) -> None:
+    def __init__(self, params: ParamsT, *args: Any, maximize: bool = False, backend: str = "auto", **hyper_parameters: Any) -> None:
         type(self).settle()
         _refuse_what_has_parameters(params)
         known = defaults(self.recipe)

@@ -69,7 +69,7 @@ def test_momentum_is_transported_by_any_rule_that_holds_it():
 
 def test_an_inner_geometry_is_not_lost():
     inner = sn.chain(r.HeavyBall(0.9), geometry=sn.Sphere("channel"))
-    with pytest.raises(ValueError, match="inner chain has geometry=Sphere.*give it to the outermost"):
+    with pytest.raises(ValueError, match=r"inner chain has geometry=Sphere.*give it to the outermost"):
         sn.chain(inner, r.StepSize(0.1))
     with pytest.raises(ValueError, match="inner chain has geometry"):
         sn.chain(r.FeedbackMomentum(inner, 0.5, buffer="other"), r.StepSize(0.1))

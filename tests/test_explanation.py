@@ -1,6 +1,7 @@
 """`explain`: the path of each weight, and why; what it says is what the step then does."""
 
 import copy
+from dataclasses import replace
 
 import pytest
 import torch
@@ -66,7 +67,8 @@ def test_reasons_for_the_rules_own_code(case):
 def test_what_cannot_be_compiled_is_a_line_and_no_error():
     class Branches(sn.Rule):
         def update(self, update, state):
-            return (update if torch.randint(2, ()) else update), state
+            factor = 2.0 if update.direction.sum() > 0 else 3.0
+            return replace(update, direction=factor * update.direction), state
 
     cls = sn.torch_optimizer(lambda lr=0.1: sn.chain(Branches(), r.StepSize(lr)), "Branching")
     (line,) = sn.explain(cls([torch.ones(4, 3)], backend="compiled"))

@@ -117,7 +117,7 @@ def test_a_rule_that_writes_into_its_arguments_is_refused_and_undone(what, backe
     weight.grad = torch.ones(3, 2)
     cls = sn.torch_optimizer(lambda lr=0.1: sn.chain(Returns(writes), r.StepSize(lr)), "Writes")
     optimizer = cls([weight], backend=backend)
-    with pytest.raises(ValueError, match="Returns.*: the rule writes into"):
+    with pytest.raises(ValueError, match=r"Returns.*: the rule writes into"):
         optimizer.step()
     assert torch.equal(weight, torch.full((3, 2), 2.0))
     assert torch.equal(weight.grad, torch.ones(3, 2))

@@ -16,7 +16,7 @@ from spherenorm.compile.build import BuildError
 from spherenorm.compile.check import difference, small_shape
 from spherenorm.compile.graph import StepGraph, trace
 from spherenorm.compile.guard import Guard, UnsupportedRuleError
-from spherenorm.compile.launch import DEVICES
+from spherenorm.compile.launch import DEVICES, refuse_capture
 from spherenorm.compile.paths import (
     Blocks,
     Inductor,
@@ -90,7 +90,8 @@ class Dispatcher:
             BackendError: a group with `backend="compiled"` holds a weight that cannot be stepped so.
             ValueError: a rule writes into what it was given, or returns what does not fit.
         """
-        plans = [(group, *self._plan(group)) for group in groups]
+        places: set[int] = set()
+        plans = [(group, *self._plan(group, places)) for group in groups]
         for results in self._own_results(plans):
             for work, moved, new in results:
                 take(work.weight, work.grad, work.state, moved, new)
@@ -111,17 +112,20 @@ class Dispatcher:
         Raises:
             BackendError: as `step`.
         """
-        return self._plan(Group(rule, backend, [work]))[1][0]
+        return self._plan(Group(rule, backend, [work]), set())[1][0]
 
-    def _plan(self, group: Group) -> tuple[Numbers, Sequence[Path]]:
-        """The numbers of a group's rule, and the path of each of its weights."""
+    def _plan(self, group: Group, places: set[int]) -> tuple[Numbers, Sequence[Path]]:
+        """The numbers of a group's rule, and the path of each of its weights.
+
+        Args:
+            places: where the states of other weights lie, to which those of these are added.
+        """
         found = self._record(group)
         if isinstance(found, OwnCode):
             return Numbers(()), [found] * len(group.works)
         guard, record = found
         numbers = Numbers(guard.numbers)
         paths: list[Path] = []
-        places: set[int] = set()
         for work in group.works:
             path: Path
             try:
@@ -137,7 +141,10 @@ class Dispatcher:
                 path = OwnCode(str(error))
             here = {value.data_ptr() for value in work.state.values() if value.numel()}
             if here & places:
-                path = OwnCode("a state shares its memory with another weight's")
+                reason = "a state shares its memory with another weight's"
+                if group.backend == "compiled":
+                    raise BackendError(f'backend="compiled" cannot step {guard.names}: {reason}')
+                path = OwnCode(reason)
             places |= here
             paths.append(path)
         return numbers, paths
@@ -165,9 +172,7 @@ class Dispatcher:
             self._records[guard.key] = Record()
         return guard, self._records[guard.key]
 
-    def _own_results(
-        self, plans: Sequence[tuple[Group, Numbers, Sequence[Path]]]
-    ) -> Iterator[list[tuple[Work, Tensor, State]]]:
+    def _own_results(self, plans: Sequence[tuple[Group, Numbers, Sequence[Path]]]) -> Iterator[list[tuple[Work, Tensor, State]]]:
         """The results of rules' own code, in order, and at once unless they take much memory."""
         results, size = [], 0
         for group, _, paths in plans:
@@ -294,10 +299,9 @@ class Record:
         path: Path = _or_raised(self._paths[key])
         return path
 
-    def _checked(
-        self, make: Callable[[tuple[int, ...]], Any], guard: Guard, numbers: Numbers, weight: Tensor
-    ) -> Any:
+    def _checked(self, make: Callable[[tuple[int, ...]], Any], guard: Guard, numbers: Numbers, weight: Tensor) -> Any:
         shape, dtype, device = tuple(weight.shape), weight.dtype, weight.device
+        refuse_capture(device)
         path = make(shape)
         if path.identity not in self._differences:
             small = _legal(guard.rule, small_shape(shape), shape)
@@ -312,15 +316,11 @@ class Record:
                     raise
                 # Dynamo has dozens of errors, and a rule may raise its own.
                 first = str(error).strip().partition("\n")[0]
-                raise UnsupportedRuleError(
-                    f"{path.reason}; nor can torch.compile take the step ({first})"
-                ) from error
+                raise UnsupportedRuleError(f"{path.reason}; nor can torch.compile take the step ({first})") from error
             self._differences[path.identity] = off
         off = self._differences[path.identity]
         if off is not None:
-            raise UnsupportedRuleError(
-                f"{path.name} would give other numbers than the rule's own code: {off}"
-            )
+            raise UnsupportedRuleError(f"{path.name} would give other numbers than the rule's own code: {off}")
         return path
 
 

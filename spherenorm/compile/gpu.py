@@ -150,7 +150,9 @@ class _Kernels:
 
     def scalar(self, index: int) -> str:
         """A scalar that an earlier launch has computed."""
-        return f"tl.load(S + {index})" + (" != 0" if self.nodes[index].boolean else "")
+        # (by way of an integer, since the interpreter cannot join a float's comparison with a row's)
+        truth = ".to(tl.int32) != 0" if self.nodes[index].boolean else ""
+        return f"tl.load(S + {index}){truth}"
 
     def of_tensor(self) -> list[str]:
         """The parts of what the kernels are given that concern the tensor at hand."""

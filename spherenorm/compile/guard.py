@@ -7,7 +7,6 @@ recipe that made the rule is never recorded; it runs at every step.
 
 from __future__ import annotations
 
-import copy
 import enum
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass
@@ -123,11 +122,11 @@ class _Reader:
     def _object(self, value: Any, what: str) -> Key:
         cls = type(value)
         code = _code(cls)
+        what = cls.__name__ if isinstance(value, Rule) else what  # wherever in a chain it is
         if _ORIGINAL.get(cls) != code or not _held(value).keys() <= {f.name for f in fields(cls)}:
             self.foreign.append(cls.__name__)
         parts = tuple(
-            (name, self.read(part, f"{what}.{name}", through_zero, declared))
-            for name, part, through_zero, declared in _attributes(value)
+            (name, self.read(part, f"{what}.{name}", through_zero, declared)) for name, part, through_zero, declared in _attributes(value)
         )
         return (cls, code, *parts)
 
@@ -165,7 +164,9 @@ def _replaced(value: Any, numbers: Iterator[Tensor], through_zero: bool = False,
         return {_replaced(k, numbers): _replaced(v, numbers) for k, v in value.items()}
     if not _has_fields(value):
         return value
-    other = copy.copy(value)  # without __post_init__: what it derives from numbers is replaced too
+    # Without __post_init__: what that derives from numbers is an attribute, and replaced too. (A copy
+    # of a frozen class with slots would raise.)
+    other = object.__new__(type(value))
     for name, part, *kind in _attributes(value):
         object.__setattr__(other, name, _replaced(part, numbers, *kind))
     return other
@@ -207,8 +208,31 @@ def _code(cls: type) -> Key:
 def _member(member: Any) -> Any:
     function: Any = member.fget if isinstance(member, property) else getattr(member, "__func__", member)
     if isinstance(function, FunctionType):
-        return function.__code__, *map(id, _contents(function))
-    return (type(member), member) if isinstance(member, _EXACT) else id(member)
+        within = (*_contents(function), *(function.__defaults__ or ()))
+        named = (function.__kwdefaults__ or {}).items()
+        return (function.__code__, *map(_same, within), *((name, _same(v)) for name, v in named))
+    return _same(member)
+
+
+def _same(value: Any) -> Any:
+    if type(value) in _EXACT:
+        return (type(value), repr(value) if type(value) is float else value)
+    return _Held(value)
+
+
+class _Held:
+    """Equal to what holds the same object, whose place in memory no other takes meanwhile."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is _Held and other.value is self.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
 
 
 def _contents(function: FunctionType) -> list[Any]:

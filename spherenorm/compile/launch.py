@@ -24,7 +24,7 @@ from torch import Tensor
 from spherenorm.compile.build import cache_folder
 from spherenorm.compile.gpu import BLOCK, TILES, WALK, Layout
 
-__all__ = ["DEVICES", "Launcher", "launcher", "upload"]
+__all__ = ["DEVICES", "Launcher", "launcher", "refuse_capture", "upload"]
 
 DEVICES = {"cuda"}
 """The types of device whose weights these kernels step. Tests add "cpu", under Triton's interpreter."""
@@ -134,17 +134,21 @@ def _uploaded(data: bytes, dtype: str, device: torch.device, stream: int) -> Ten
     return values.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else values
 
 
+def refuse_capture(device: torch.device) -> None:
+    """Raise RuntimeError while a CUDA graph is captured: what comes next waits for the device."""
+    if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+        said = "these weights are new here; step them once before capturing a CUDA graph"
+        raise RuntimeError(said)
+
+
 @functools.cache
 def _plan(shapes: bytes, literals: bytes, device: torch.device) -> Plan:
     """The plan of a batch; `shapes` are int64, rows and columns of each weight.
 
-    Made once for each set of shapes, and kept, since a CUDA graph goes on reading it. The one place that waits for the
-    device: a first step loads kernels anyway.
+    Made once for each set of shapes, and kept, since a CUDA graph goes on reading it. It waits for
+    the device, as a first step does anyway.
     """
-    if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
-        raise RuntimeError(
-            "compile=True: these weights have not been stepped together before; step them once before capturing a CUDA graph"
-        )
+    refuse_capture(device)
     rows, cols = np.frombuffer(shapes, dtype=np.int64).reshape(-1, 2).T
     per_tile = np.select([cols <= width for _, width in TILES], [height for height, _ in TILES], WALK[0])
     flat = _tiling(rows * cols, np.full_like(rows, BLOCK))

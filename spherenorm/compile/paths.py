@@ -19,7 +19,7 @@ from spherenorm.compile.blocked import BlockedStep
 from spherenorm.compile.build import load_step
 from spherenorm.compile.graph import StepGraph
 from spherenorm.compile.guard import Guard, UnsupportedRuleError
-from spherenorm.compile.launch import Array, launcher, upload
+from spherenorm.compile.launch import DEVICES, Array, launcher, upload
 from spherenorm.numerics import Scalar
 from spherenorm.rule import State
 
@@ -55,11 +55,7 @@ class Numbers:
     def vector(self, device: torch.device) -> Tensor:
         """All of them as one tensor, which nobody may write to."""
         if device not in self._vectors:
-            here = {
-                i: v
-                for i, v in enumerate(self.values)
-                if isinstance(v, Tensor) and v.device.type == device.type
-            }
+            here = {i: v for i, v in enumerate(self.values) if isinstance(v, Tensor) and v.device.type == device.type}
             read = [0.0 if i in here else float(v) for i, v in enumerate(self.values)]
             vector = upload(np.array(read), device)
             if here:
@@ -159,7 +155,7 @@ class Kernel:
             BuildError: there is no C++ compiler, or it refuses the kernel.
         """
         literals, count = np.array(graph.literals, dtype=np.float64), len(guard.numbers)
-        if device != "cpu":
+        if device in DEVICES:
             try:
                 program: Program = launcher(gpu.emit(graph, count, dtype))
             except ImportError as error:
@@ -177,9 +173,7 @@ class Kernel:
         run_kernels(self.program, [(self, weight, grad, state)], numbers.vector(weight.device))
 
 
-def run_kernels(
-    program: Program, batch: Sequence[tuple[Kernel, Tensor, Tensor, State]], numbers: Tensor
-) -> None:
+def run_kernels(program: Program, batch: Sequence[tuple[Kernel, Tensor, Tensor, State]], numbers: Tensor) -> None:
     """Step all weights of a batch by their one program."""
     held, description = [], []
     for _, weight, grad, state in batch:

@@ -1,4 +1,7 @@
-"""Blocked steps (what an optimizer does by default on a CPU) against the rule's own code, for every row of the conformance table."""
+"""Blocked steps against the rule's own code, for every row of the conformance table.
+
+They are what the library's recipes do by default on a CPU, and a user's rule under "blocks".
+"""
 
 import warnings
 
@@ -9,7 +12,8 @@ import torch
 import spherenorm as sn
 from spherenorm import optim
 from spherenorm import rules as r
-from spherenorm.compile import blocked, stepper
+from spherenorm.compile import Work, blocked, dispatch
+from spherenorm.compile.paths import Blocks
 from tests.compile.twins import KERNEL_ROWS, SHAPES, Twins, assert_close, random_weights
 from tests.conformance.table import ROWS, parameters, set_gradients
 from tests.gradients import FAMILIES, gradient
@@ -18,14 +22,29 @@ from tests.gradients import FAMILIES, gradient
 @pytest.fixture
 def no_fallback(monkeypatch):
     """Fail where the rule's own code would step."""
-    original = stepper.Steps.blocked
+    original = dispatch.Dispatcher._plan
 
-    def checked(steps, weight, *rest):
-        step = original(steps, weight, *rest)
-        assert step is not None or not weight.numel(), "fell back to the rule"
-        return step
+    def checked(dispatcher, group, places):
+        numbers, paths = original(dispatcher, group, places)
+        for work, path in zip(group.works, paths, strict=True):
+            blocks = isinstance(path, Blocks) or not work.weight.numel()
+            assert blocks or group.backend == "rule", f"fell back to the rule: {path.reason}"
+        return numbers, paths
 
-    monkeypatch.setattr(stepper.Steps, "blocked", checked)
+    monkeypatch.setattr(dispatch.Dispatcher, "_plan", checked)
+
+
+def count_traces(monkeypatch):
+    """A list to which the shape of each trace is added."""
+    traced = []
+    original = dispatch.trace
+
+    def counted(guard, shape, dtype):
+        traced.append(shape)
+        return original(guard, shape, dtype)
+
+    monkeypatch.setattr(dispatch, "trace", counted)
+    return traced
 
 
 @pytest.mark.parametrize("block", [7, blocked.BLOCK])
@@ -64,25 +83,22 @@ def test_every_outcome_of_the_test_is_met():
     for family in FAMILIES:
         w = torch.randn(6, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
         optimizer = optim.AdamP([w], delta=0.1)
-        steps = stepper._steps(*_key(optimizer))
-        steps._blocked.clear()
         for step in range(3):
             w.grad = gradient(family, w.detach(), torch.Generator().manual_seed(step), step)
             optimizer.step()
-        outcomes |= {fallen for _, fallen in steps._blocked[w.shape, w.dtype][0]._walks}
-    assert {(True, False), (False, True), (False, False)} <= outcomes
-
-
-def _key(optimizer):
-    numbers, structure = stepper.flatten_numbers(optimizer._hyper_parameters(optimizer.param_groups[0]))
-    return optimizer.recipe, structure, len(numbers)
+        work = Work(w, w.grad, optimizer.state[w])
+        path = optimizer._dispatcher.path(optimizer._rule(optimizer.param_groups[0]), "auto", work)
+        outcomes |= {fallen for _, fallen in path.step._walks}
+    # A unit is found, the whole weight is, either is.
+    assert {(True, False, True), (False, True, True), (False, False, False)} <= outcomes
 
 
 def test_layouts(no_fallback):
     plain = torch.randn(8, 3, 4, 4, dtype=torch.float64)
     fast = plain.to(memory_format=torch.channels_last).requires_grad_()
     own = plain.clone().requires_grad_()
-    own_opt, fast_opt = optim.AdamP([own], lr=0.1, trace=False), optim.AdamP([fast], lr=0.1)
+    own_opt = optim.AdamP([own], lr=0.1, backend="rule")
+    fast_opt = optim.AdamP([fast], lr=0.1)
     for step in range(3):
         own.grad = gradient("row_tangential", own.detach(), torch.Generator().manual_seed(step), step)
         fast.grad = own.grad.to(memory_format=torch.channels_last) if step else own.grad.clone()
@@ -119,7 +135,7 @@ def test_a_nan_stays_in_its_tensor(no_fallback):
 def against_own_code(recipe, shape=(6, 5), family="row_tangential"):
     cls = sn.torch_optimizer(recipe)
     own, fast = (torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_() for _ in range(2))
-    own_opt, fast_opt = cls([own], trace=False), cls([fast])
+    own_opt, fast_opt = cls([own], backend="rule"), cls([fast], backend="blocks")
     for step in range(4):
         own.grad = fast.grad = gradient(family, own.detach(), torch.Generator().manual_seed(step), step)
         own_opt.step()
@@ -234,10 +250,15 @@ class ByCumulation(sn.Rule):
 
 @pytest.mark.parametrize("rule", [Branching, Swapping, ByCumulation])
 def test_what_cannot_be_traced_steps_by_its_own_code(rule):
+    """And a swap of states can."""
+
     def recipe(lr=0.1):
         return sn.chain(rule(), r.StepSize(lr))
 
     against_own_code(recipe)
+    (line,) = sn.explain(sn.torch_optimizer(recipe)([torch.ones(6, 5)], backend="blocks"))
+    assert line.path == ("blocks" if rule is Swapping else "rule")
+    assert rule is Swapping or line.reason.startswith(rule.__name__)
 
 
 def test_a_hyper_parameter_of_any_kind():
@@ -250,33 +271,38 @@ def test_a_hyper_parameter_of_any_kind():
     assert torch.equal(w, torch.full((2, 2), 0.75))
 
 
-@pytest.mark.parametrize("compile", [False, True])
-def test_an_integer_counts(compile):
+@pytest.mark.parametrize("backend", ["auto", "compiled"])
+def test_an_integer_counts(backend):
     def repeated(lr=0.1, times=3):
         return sn.chain(*(r.StepSize(0.5) for _ in range(times)), r.StepSize(lr))
 
     w = torch.ones(2, 2, requires_grad=True)
     w.grad = torch.ones(2, 2)
-    sn.torch_optimizer(repeated)([w], lr=0.8, compile=compile).step()
+    sn.torch_optimizer(repeated)([w], lr=0.8, backend=backend).step()
     torch.testing.assert_close(w.detach(), torch.full((2, 2), 0.9))
 
 
 def test_numbers_of_any_kind_are_traced_once(monkeypatch):
-    traced = []
-    original = stepper.trace
-    monkeypatch.setattr(stepper, "trace", lambda *args: traced.append(args) or original(*args))
+    """A tensor, which rounds otherwise than a Python number, once more.
+
+    NumPy's float32, which rounds otherwise as well, is left to the rule's own code.
+    """
+    traced = count_traces(monkeypatch)
     w = torch.ones(2, 2, dtype=torch.float64, requires_grad=True)
     w.grad = torch.ones_like(w)
     optimizer = optim.SGD([w], lr=0.125, weight_decay=0.011)
-    for lr in (0.25, np.float64(0.25), np.float32(0.25), torch.tensor(0.25)):
+    of_tensors = [torch.tensor(0.25), torch.tensor(0.5)]
+    numbers = [(0.25, 1), (0.5, 1), (np.float64(0.25), 1), (np.float32(0.25), 1)]
+    for lr, traces in [*numbers, *((lr, 2) for lr in of_tensors)]:
         optimizer.param_groups[0]["lr"] = lr
         before = w.detach().clone()
         optimizer.step()
-        torch.testing.assert_close(w.detach(), before - 0.25 * (1 + 0.011 * before), rtol=1e-12, atol=0)
-    assert len(traced) == 1
+        expected = before - float(lr) * (1 + 0.011 * before)
+        torch.testing.assert_close(w.detach(), expected, rtol=1e-12, atol=0)
+        assert len(traced) == traces
 
 
-def test_trace_false_runs_the_rule_at_every_step():
+def test_a_recorded_rule_runs_no_more():
     calls = []
 
     class Counting(sn.Rule):
@@ -289,18 +315,17 @@ def test_trace_false_runs_the_rule_at_every_step():
 
     w = torch.ones(2, 2, requires_grad=True)
     w.grad = torch.ones(2, 2)
-    for trace, expected in ((False, 3), (True, 1)):
-        calls.clear()
-        optimizer = sn.torch_optimizer(counting)([w], trace=trace)
+    for backend, expected in (("rule", 1), ("auto", 1), ("blocks", 0)):
+        optimizer = sn.torch_optimizer(counting)([w], backend=backend)
+        optimizer.step()
         for _ in range(3):
+            calls.clear()
             optimizer.step()
-        assert len(calls) == expected
+            assert len(calls) == expected
 
 
 def test_a_schedule_traces_nothing_again(monkeypatch):
-    traced = []
-    original = stepper.trace
-    monkeypatch.setattr(stepper, "trace", lambda *args: traced.append(args) or original(*args))
+    traced = count_traces(monkeypatch)
     weights = [torch.randn(shape).requires_grad_() for shape in ((17, 5), (17, 5), (4,))]
     optimizer = optim.AdamP(weights, lr=0.1, weight_decay=0.013)
     scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=6)
@@ -308,7 +333,8 @@ def test_a_schedule_traces_nothing_again(monkeypatch):
         set_gradients(weights, step)
         optimizer.step()
         scheduler.step()
-    assert len(traced) <= 2
+        # Each shape, and the small one on which its path was compared.
+        assert sorted(traced) == [(2,), (3, 2), (4,), (17, 5)]
 
 
 @pytest.mark.parametrize("block", [3, blocked.BLOCK])
@@ -316,17 +342,17 @@ def test_a_schedule_traces_nothing_again(monkeypatch):
 def test_a_gradient_that_lies_across_its_weight(cls, block, monkeypatch):
     monkeypatch.setattr(blocked, "BLOCK", block)
     results = []
-    for trace in (True, False):
+    for backend in ("auto", "rule"):
         memory = torch.linspace(-1, 2, 13, dtype=torch.float64)
         weight = torch.nn.Parameter(memory[1:].view(4, 3))
         weight.grad = memory[:-1].view(4, 3)
-        cls([weight], lr=0.1, trace=trace).step()
+        cls([weight], lr=0.1, backend=backend).step()
         results.append(weight.detach().clone())
     assert_close(*results)
 
 
 def test_a_gradient_of_another_dtype():
-    for compile in (False, True):
+    for backend in ("auto", "compiled"):
         weight = torch.ones(4, 3, requires_grad=True)
         twin = weight.detach().clone().requires_grad_()
         gradient = torch.linspace(-1, 1, 12).view(4, 3).bfloat16()
@@ -336,15 +362,15 @@ def test_a_gradient_of_another_dtype():
         except (RuntimeError, AttributeError):
             pytest.skip("this torch wants gradients of the weight's dtype")
         twin.grad = gradient.float()
-        optim.AdamP([weight], compile=compile).step()
-        optim.AdamP([twin], trace=False).step()
+        optim.AdamP([weight], backend=backend).step()
+        optim.AdamP([twin], backend="rule").step()
         assert_close(weight.detach(), twin.detach())
 
 
 def test_what_was_made_in_inference_mode_is_not_written_to():
     weight = torch.ones(4, 3, requires_grad=True)
     twin = weight.detach().clone().requires_grad_()
-    optimizers = optim.AdamP([weight]), optim.AdamP([twin], trace=False)
+    optimizers = optim.AdamP([weight]), optim.AdamP([twin], backend="rule")
     weight.grad, twin.grad = torch.ones(4, 3), torch.ones(4, 3)
     with torch.inference_mode():
         for optimizer in optimizers:
@@ -367,7 +393,7 @@ def test_another_default_device(no_fallback):
     for cls in (sn.torch_optimizer(limited), optim.AdamP):
         weight, twin = (torch.linspace(-1, 1, 12).view(4, 3).requires_grad_() for _ in range(2))
         weight.grad = twin.grad = torch.linspace(1, -1, 12).view(4, 3)
-        first, second = cls([weight]), cls([twin], trace=False)
+        first, second = cls([weight], backend="blocks"), cls([twin], backend="rule")
         with torch.device("meta"):
             first.step()
         second.step()
@@ -391,7 +417,7 @@ def test_a_compiled_program_around_the_step():
     """The step is made already: Dynamo goes around it."""
     weight, twin = (torch.linspace(-1, 1, 12).view(4, 3).requires_grad_() for _ in range(2))
     weight.grad, twin.grad = torch.ones(4, 3), torch.ones(4, 3)
-    optimizer, other = optim.AdamP([weight]), optim.AdamP([twin], trace=False)
+    optimizer, other = optim.AdamP([weight]), optim.AdamP([twin], backend="rule")
 
     @torch.compile(backend="eager")
     def program():
@@ -401,3 +427,21 @@ def test_a_compiled_program_around_the_step():
         program()
         other.step()
     assert_close(weight.detach(), twin.detach())
+
+
+@pytest.mark.parametrize("apart", [False, True], ids=["one group", "two groups"])
+def test_weights_that_share_a_state_step_as_by_the_rules_own_code(apart):
+    """Each from the old state; none sees what the other has made of it."""
+    results = []
+    for backend in ("rule", "auto"):
+        weights = [torch.ones(3, 2, requires_grad=True) for _ in range(2)]
+        groups = [{"params": [w]} for w in weights] if apart else weights
+        optimizer = optim.SGD(groups, lr=0.1, momentum=0.9, backend=backend)
+        for w in weights:
+            w.grad = torch.ones(3, 2)
+        optimizer.step()
+        first, second = (optimizer.state[w] for w in weights)
+        second.update(first)
+        optimizer.step()
+        results.append([w.detach().clone() for w in weights])
+    assert_close(torch.stack(results[1]), torch.stack(results[0]))

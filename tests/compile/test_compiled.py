@@ -1,7 +1,7 @@
-"""Compiled steps against the eager rule, for every row of the conformance table."""
+"""Compiled steps against the rule's own code, for every row of the conformance table."""
 
 import copy
-import functools
+import dataclasses
 import itertools
 import warnings
 
@@ -11,7 +11,7 @@ import torch
 import spherenorm as sn
 from spherenorm import optim
 from spherenorm import rules as r
-from spherenorm.compile import build, stepper
+from spherenorm.compile import build, dispatch, paths
 from spherenorm.compile.build import BuildError, compiler
 from tests.compile.twins import KERNEL_ROWS, SHAPES, Twins, assert_close, random_weights
 from tests.conformance.table import ANY_WEIGHTS, ROWS, Row, parameters, set_gradients
@@ -39,17 +39,17 @@ def _own_cache(tmp_path_factory):
 def no_inductor(monkeypatch):
     """Fail instead of falling back."""
 
-    def refuse(*_):
-        raise AssertionError("fell back to Inductor")
+    def refuse(self, guard, reason, *_):
+        raise AssertionError(f"fell back to Inductor: {reason}")
 
-    monkeypatch.setattr(stepper.Steps, "by_inductor", refuse)
+    monkeypatch.setattr(dispatch.Inductor, "__init__", refuse)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["float64", "float32"])
 @pytest.mark.parametrize("row", KERNEL_ROWS, ids=lambda row: row.id)
 def test_kernels_step_as_the_rule(row, dtype, no_inductor):
     for family in FAMILIES:
-        twins = Twins(row, random_weights(SHAPES), dtype, compile=True)
+        twins = Twins(row, random_weights(SHAPES), dtype, backend="compiled")
         for step in range(3):
             twins.step(family, step)
         twins.agree()
@@ -63,7 +63,8 @@ def test_what_the_generator_cannot_say_goes_to_inductor(row, dtype):
     torch._dynamo.reset()
     eager = [torch.randn(shape, dtype=dtype).requires_grad_() for shape in ((6, 5), (4, 3))]
     fast = [w.detach().clone().requires_grad_() for w in eager]
-    slow_opt, fast_opt = row.cls(eager, trace=False, **row.settings), row.cls(fast, compile=True, **row.settings)
+    slow_opt = row.cls(eager, backend="rule", **row.settings)
+    fast_opt = row.cls(fast, backend="compiled", **row.settings)
     pointers = [f.data_ptr() for f in fast]
     for step in range(4):
         for w, f in zip(eager, fast, strict=True):
@@ -72,6 +73,7 @@ def test_what_the_generator_cannot_say_goes_to_inductor(row, dtype):
             opt.param_groups[0]["lr"] = 0.1 / (step + 1)
             opt.step()
     assert pointers == [f.data_ptr() for f in fast]
+    assert {line.path for line in sn.explain(fast_opt)} == {"Inductor"}
     for w, f in zip(eager, fast, strict=True):
         assert_close(f, w)
 
@@ -79,10 +81,11 @@ def test_what_the_generator_cannot_say_goes_to_inductor(row, dtype):
 def test_any_number_of_recipes_and_ranks_goes_to_inductor(monkeypatch):
     """Dynamo gives a code object up after eight compilations."""
     torch._dynamo.reset()
-    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))  # Inductor takes seconds for each
+    # Inductor takes seconds for each.
+    monkeypatch.setattr(paths, "_inductor", lambda graph, inputs: graph)
     for decay, nesterov in itertools.product((0.0, 0.1), (False, True)):
         row = Row(optim.SGDP, {"views": ("dim=1",), "momentum": 0.9, "nesterov": nesterov, "weight_decay": decay})
-        twins = Twins(row, random_weights([(5, 4), (5, 1), (5, 4, 3)]), compile=True)
+        twins = Twins(row, random_weights([(5, 4), (5, 1), (5, 4, 3)]), backend="compiled")
         for step in range(2):
             twins.step("random", step)
         twins.agree()
@@ -91,7 +94,8 @@ def test_any_number_of_recipes_and_ranks_goes_to_inductor(monkeypatch):
 def test_bfloat16_is_computed_with_in_float32_and_rounded_once(no_inductor):
     eager = [w for w in parameters(torch.bfloat16) if w.ndim]
     fast = [w.detach().clone().requires_grad_() for w in eager]
-    slow_opt, fast_opt = optim.AdamP(eager, lr=0.1, trace=False), optim.AdamP(fast, lr=0.1, compile=True)
+    slow_opt = optim.AdamP(eager, lr=0.1, backend="rule")
+    fast_opt = optim.AdamP(fast, lr=0.1, backend="compiled")
     for _ in range(5):
         for w, f in zip(eager, fast, strict=True):
             f.data.copy_(w)
@@ -109,7 +113,8 @@ def test_channels_last_and_mixed_layouts(no_inductor):
     plain = torch.randn(8, 3, 4, 4, dtype=torch.float64)
     fast = plain.to(memory_format=torch.channels_last).requires_grad_()
     eager = plain.clone().requires_grad_()
-    slow_opt, fast_opt = optim.AdamP([eager], lr=0.1, trace=False), optim.AdamP([fast], lr=0.1, compile=True)
+    slow_opt = optim.AdamP([eager], lr=0.1, backend="rule")
+    fast_opt = optim.AdamP([fast], lr=0.1, backend="compiled")
     for step in range(3):
         eager.grad = gradient("row_tangential", eager.detach(), torch.Generator().manual_seed(step), step)
         fast.grad = eager.grad.to(memory_format=torch.channels_last) if step else eager.grad.clone()
@@ -124,8 +129,8 @@ def test_a_transposed_weight_still_steps():
     fast, eager = plain.T.requires_grad_(), plain.T.contiguous().requires_grad_()
     for w in (fast, eager):
         w.grad = torch.ones_like(w) + w.detach()
-    optim.AdamP([fast], lr=0.1, compile=True).step()
-    optim.AdamP([eager], lr=0.1, trace=False).step()
+    optim.AdamP([fast], lr=0.1, backend="compiled").step()
+    optim.AdamP([eager], lr=0.1, backend="rule").step()
     assert_close(fast, eager)
 
 
@@ -135,7 +140,7 @@ def test_neither_values_nor_shapes_compile_again(no_inductor, monkeypatch):
     monkeypatch.setattr(build.subprocess, "run", lambda *a, **k: made.append(a) or original(*a, **k))
     build.load_step.cache_clear()
     weights = [torch.randn(shape).requires_grad_() for shape in ((7, 5), (11, 3, 2, 2), (4,))]
-    optimizer = optim.AdamP(weights, lr=0.1, weight_decay=0.01, compile=True)
+    optimizer = optim.AdamP(weights, lr=0.1, weight_decay=0.01, backend="compiled")
     scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=6)
     for step in range(6):
         set_gradients(weights, step)
@@ -154,7 +159,7 @@ def test_neither_values_nor_shapes_compile_again(no_inductor, monkeypatch):
 
 def test_weights_and_state_are_changed_in_place(no_inductor):
     weights = parameters()
-    optimizer = optim.AdamP(weights, compile=True)
+    optimizer = optim.AdamP(weights, backend="compiled")
     set_gradients(weights, 0)
     optimizer.step()
     pointers = [w.data_ptr() for w in weights] + [v.data_ptr() for w in weights for v in optimizer.state[w].values()]
@@ -172,7 +177,7 @@ def test_the_result_does_not_depend_on_the_number_of_threads(no_inductor):
         try:
             w = start.clone().requires_grad_()
             w.grad = grad.clone()
-            optimizer = optim.AdamP([w], lr=0.1, compile=True)
+            optimizer = optim.AdamP([w], lr=0.1, backend="compiled")
             optimizer.step()
             optimizer.step()
         finally:
@@ -184,14 +189,14 @@ def test_the_result_does_not_depend_on_the_number_of_threads(no_inductor):
 
 def test_a_compiled_optimizer_copies_saves_and_resumes(no_inductor):
     weights = parameters()
-    optimizer = optim.SGDP(weights, lr=0.05, momentum=0.9, compile=True)
+    optimizer = optim.SGDP(weights, lr=0.05, momentum=0.9, backend="compiled")
     for step in range(3):
         set_gradients(weights, step)
         optimizer.step()
     twin = copy.deepcopy(optimizer)
     others = twin.param_groups[0]["params"]
     fresh = [w.detach().clone().requires_grad_() for w in weights]
-    resumed = optim.SGDP(fresh, lr=0.05, compile=True)
+    resumed = optim.SGDP(fresh, lr=0.05, backend="compiled")
     resumed.load_state_dict(optimizer.state_dict())
     for each, params in ((optimizer, weights), (twin, others), (resumed, fresh)):
         for step in range(3, 6):
@@ -208,7 +213,7 @@ def test_a_users_rule_compiles(no_inductor):
 
     cls = sn.torch_optimizer(signed)
     fast, eager = (torch.randn(4, 5, generator=torch.Generator().manual_seed(0)).requires_grad_() for _ in range(2))
-    first, second = cls([fast], compile=True), cls([eager], trace=False)
+    first, second = cls([fast], backend="compiled"), cls([eager], backend="rule")
     for step in range(3):
         fast.grad = eager.grad = torch.randn(4, 5, generator=torch.Generator().manual_seed(step))
         first.step()
@@ -236,7 +241,7 @@ def test_swapping_states_is_left_to_inductor():
     torch._dynamo.reset()
     cls = sn.torch_optimizer(late)
     fast, eager = (torch.ones(2, 3, dtype=torch.float64).requires_grad_() for _ in range(2))
-    first, second = cls([fast], compile=True), cls([eager], trace=False)
+    first, second = cls([fast], backend="compiled"), cls([eager], backend="rule")
     for step in range(4):
         fast.grad = eager.grad = torch.full((2, 3), float(step), dtype=torch.float64)
         first.step()
@@ -251,27 +256,25 @@ def test_without_a_compiler_the_reason_is_said(monkeypatch):
         compiler()
 
 
-def test_without_a_compiler_steps_are_blocked(no_inductor, monkeypatch):
-    monkeypatch.setattr(stepper, "load_step", refuse_to_build)
-    stepper._steps.cache_clear()
-    stepper._on_cpu.cache_clear()
-    row = Row(optim.AdamP, {"lr": 0.1})
-    eager, fast = parameters(), parameters()
-    slow_opt, fast_opt = row.cls(eager, trace=False, **row.settings), row.cls(fast, compile=True, **row.settings)
-    for step in range(3):
-        set_gradients(eager, step)
-        for w, f in zip(eager, fast, strict=True):
-            f.grad = w.grad
-        slow_opt.step()
-        if step:
-            fast_opt.step()
-        else:
-            with pytest.warns(UserWarning, match="compile=True: no C\\+\\+ compiler"):
-                fast_opt.step()
-    for w, f in zip(eager, fast, strict=True):
-        assert_close(f, w)
-    stepper._steps.cache_clear()
-    stepper._on_cpu.cache_clear()
+def test_without_a_compiler_compiled_is_refused_and_the_others_step(no_inductor, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(paths, "load_step", refuse_to_build)
+        weights = parameters()
+        before = [w.detach().clone() for w in weights]
+        optimizer = optim.AdamP(weights, lr=0.1, backend="compiled")
+        set_gradients(weights, 0)
+        said = r'backend="compiled": no C\+\+ compiler: set CXX'
+        with pytest.raises(sn.BackendError, match=said):
+            optimizer.step()
+        assert all(map(torch.equal, weights, before))
+        assert {line.path for line in sn.explain(optimizer)} == {"error"}
+        twins = Twins(Row(optim.AdamP, {"lr": 0.1}), random_weights([(4, 3), (5,)]), backend="auto")
+        for step in range(3):
+            twins.step(step=step)
+        twins.agree()
+        assert {line.path for line in sn.explain(twins.fast_opt)} == {"blocks"}
+    optimizer.step()  # there is one now
+    assert not any(map(torch.equal, weights, before))
 
 
 def refuse_to_build(*_):
@@ -289,7 +292,7 @@ def test_autograd_notices_the_step(no_inductor):
     w = torch.ones(2, 3, requires_grad=True)
     loss = (w**2).sum()
     w.grad = torch.ones(2, 3)
-    optim.SGD([w], lr=0.1, compile=True).step()
+    optim.SGD([w], lr=0.1, backend="compiled").step()
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         loss.backward()
 
@@ -299,6 +302,114 @@ def test_a_nan_stays_in_its_tensor(no_inductor):
     weights[0].grad, weights[1].grad = torch.full((3, 4), float("nan")), torch.ones(3, 4)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        optim.AdamP(weights, compile=True).step()
+        optim.AdamP(weights, backend="compiled").step()
     assert weights[0].isnan().all()
     assert weights[1].isfinite().all()
+
+
+@dataclasses.dataclass(frozen=True)
+class Branching(sn.Rule):
+    """A Python branch on a value, which nothing can record."""
+
+    def update(self, update, state):
+        if float(update.direction.sum()) > 0:
+            return update, {}
+        return dataclasses.replace(update, direction=-update.direction), {}
+
+
+@dataclasses.dataclass(frozen=True)
+class Shuffled(sn.Rule):
+    """A generator of its own."""
+
+    generator: torch.Generator
+
+    def update(self, update, state):
+        order = torch.randperm(len(update.direction), generator=self.generator)
+        return dataclasses.replace(update, direction=update.direction[order]), {}
+
+
+def branching(lr=0.1, momentum=0.9):
+    return sn.chain(r.HeavyBall(momentum), Branching(), r.StepSize(lr))
+
+
+def shuffled(lr=0.1, generator=None):
+    return sn.chain(Shuffled(generator), r.StepSize(lr))
+
+
+@pytest.mark.parametrize(
+    ("recipe", "settings", "name"),
+    [(branching, {}, "Branching"), (shuffled, {"generator": torch.Generator()}, "Shuffled")],
+    ids=["a branch", "a generator"],
+)
+def test_what_nothing_compiles_is_refused_by_name(recipe, settings, name):
+    torch._dynamo.reset()
+    cls = sn.torch_optimizer(recipe)
+    weight = torch.ones(4, 3, dtype=torch.float64, requires_grad=True)
+    weight.grad = torch.ones_like(weight)
+    optimizer = cls([weight], backend="compiled", **settings)
+    for _ in range(2):
+        with pytest.raises(sn.BackendError, match=f'backend="compiled": .*{name}'):
+            optimizer.step()
+        assert torch.equal(weight.detach(), torch.ones(4, 3, dtype=torch.float64))
+    (line,) = sn.explain(optimizer)
+    assert line.path == "error"
+    assert name in line.reason
+    assert next(iter(sn.explain(cls([weight], **settings)))).path == "rule"
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["before", "after"])
+@pytest.mark.parametrize("backend", ["rule", "auto", "blocks", "compiled"])
+def test_no_group_steps_unless_all_can(backend, first):
+    """A group before or after the failing one has not moved, nor has its state."""
+    torch._dynamo.reset()
+    weights = [torch.ones(shape, requires_grad=True) for shape in ((4, 3), (5,), (4, 3))]
+    other = {"recipe": f"{__name__}:branching", "lr": 0.1, "backend": "compiled"}
+    groups = [{"params": weights[:2], "backend": backend}, {"params": weights[2:], **other}]
+    optimizer = optim.SGD(groups if first else groups[::-1], lr=0.1, momentum=0.9)
+    for w in weights:
+        w.grad = torch.ones_like(w)
+    with pytest.raises(sn.BackendError, match="Branching"):
+        optimizer.step()
+    for w in weights:
+        assert torch.equal(w.detach(), torch.ones_like(w))
+        assert not any(value.any() for value in optimizer.state[w].values())
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        Row(optim.AdamP, {"lr": 0.1, "views": ("groups=2", "layer")}),
+        Row(optim.SGDP, {"lr": 0.1, "momentum": 0.9, "views": ("dim=1,groups=3",)}),
+        Row(optim.SGDG, {"lr": 0.1, "view": "groups=2"}),
+        Row(optim.AdamG, {"lr": 0.1, "view": "groups=4"}),
+    ],
+    ids=lambda row: row.id,
+)
+def test_views_of_groups(row):
+    """A small weight on which the step is compared has the groups of the weight."""
+    torch._dynamo.reset()
+    twins = Twins(row, random_weights([(8, 6)]), backend="compiled")
+    for step in range(3):
+        twins.step("random" if row.cls in (optim.SGDG, optim.AdamG) else None, step)
+    twins.agree()
+    assert {line.path for line in sn.explain(twins.fast_opt)} == {"Inductor"}
+
+
+class Mixing(sn.Rule):
+    def update(self, update, state):
+        d = update.direction
+        return dataclasses.replace(update, direction=0.1 * d @ d.T @ d + d), {}
+
+
+def mixed(lr=0.01, momentum=0.9, weight_decay=0.1):
+    return sn.chain(r.CoupledDecay(weight_decay), Mixing(), r.HeavyBall(momentum), r.StepSize(lr))
+
+
+def test_a_momentum_after_a_matrix_product():
+    """torch 2.13's Inductor would drop the momentum's factor."""
+    torch._dynamo.reset()
+    twins = Twins(Row(sn.torch_optimizer(mixed)), random_weights([(6, 5)]), backend="compiled")
+    for step in range(5):
+        twins.step("random", step)
+        twins.agree()
+    assert {line.path for line in sn.explain(twins.fast_opt)} == {"Inductor"}

@@ -214,7 +214,7 @@ def test_a_wrong_path_is_not_taken(backend, kind, fault, monkeypatch):
     weight = start.clone().requires_grad_()
     optimizer = optim.AdamW([weight], lr=0.1, backend=backend)
     if backend == "compiled":
-        with pytest.raises((sn.BackendError, AssertionError), match="no way out|other numbers than"):
+        with pytest.raises((sn.BackendError, AssertionError), match=r"no way out|other numbers than"):
             by_optimizer(optimizer, weight, grads)
         assert torch.equal(weight.detach(), start)
         return
@@ -250,7 +250,7 @@ def test_a_branch_on_the_kind_of_a_number_is_noticed():
             by_hand(tells(), start, grads),
         )
     weight = start.clone().requires_grad_()
-    with pytest.raises(sn.BackendError, match="Tells .*would give other numbers"):
+    with pytest.raises(sn.BackendError, match=r"Tells .*would give other numbers"):
         by_optimizer(optimizer_of(tells, weight, backend="compiled"), weight, grads)
 
 
@@ -343,7 +343,8 @@ def test_a_value_that_is_read_is_the_present_one(backend):
     try:
         result = by_optimizer(optimizer_of(reading, weight, backend=backend), weight, grads)
     except sn.BackendError as error:
-        assert "Reads" in str(error)
+        if "Reads" not in str(error):
+            raise
         return
     torch.testing.assert_close(result, by_hand(reading(), start, grads), rtol=1e-12, atol=1e-12)
 

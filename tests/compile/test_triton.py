@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from spherenorm import optim
-from spherenorm.compile import gpu, launch, stepper
+from spherenorm.compile import dispatch, gpu, launch
 from spherenorm.compile.graph import trace
-from spherenorm.compile.likeness import flatten_numbers
-from spherenorm.registry import defaults
+from spherenorm.compile.guard import Guard, UnsupportedRuleError
+from spherenorm.compile.paths import Kernel
 from tests.gradients import FAMILIES, gradient
 
 on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
@@ -37,8 +37,8 @@ def test_under_the_interpreter(part):
 
 
 def layout_of(cls, shape, dtype=torch.float32, **settings):
-    numbers, structure = flatten_numbers({**defaults(cls.recipe), **settings})
-    return gpu.emit(trace(cls.recipe, structure, len(numbers), shape, dtype), len(numbers), dtype)
+    guard = Guard.of(cls.recipe(**settings))
+    return gpu.emit(trace(guard, shape, dtype), len(guard.numbers), dtype)
 
 
 def compiled(layout):
@@ -87,18 +87,18 @@ def test_kernels_compile_for_a_gpu(cls, settings, shape, dtype, tmp_path):
 
 def test_one_kernel_for_all_shapes_and_none_for_what_has_no_word():
     assert layout_of(optim.AdamP, (6, 5)) == layout_of(optim.AdamP, (64, 3, 7, 7))
-    numbers, structure = flatten_numbers(defaults(optim.SGDG.recipe))
-    steps = stepper.Steps(optim.SGDG.recipe, structure, len(numbers))
-    assert steps._make_kernel((6, 5), torch.float32, "cuda") is None
+    with pytest.raises(UnsupportedRuleError, match="OrthogonalityRegularization: "):
+        layout_of(optim.SGDG, (6, 5))
 
 
 def test_without_triton_the_reason_is_said(monkeypatch):
     monkeypatch.setitem(sys.modules, "triton", None)
-    numbers, structure = flatten_numbers(defaults(optim.AdamW.recipe))
-    steps = stepper.Steps(optim.AdamW.recipe, structure, len(numbers))
     launch.launcher.cache_clear()
-    with pytest.warns(UserWarning, match="no Triton"):
-        assert steps._make_kernel((6, 5), torch.float32, "cuda") is None
+    guard = Guard.of(optim.AdamW.recipe())
+    graph = trace(guard, (6, 5), torch.float32)
+    said = "Triton, which makes kernels for cuda, is missing"
+    with pytest.raises(UnsupportedRuleError, match=said):
+        Kernel.of(guard, graph, torch.float32, "cuda")
 
 
 def test_what_was_uploaded_is_not_uploaded_again():
@@ -109,6 +109,14 @@ def test_what_was_uploaded_is_not_uploaded_again():
     assert first.tolist() == [[1, 2], [3, 4]]
 
 
+def test_what_waits_for_the_device_is_refused_within_a_capture(monkeypatch):
+    launch.refuse_capture(torch.device("cpu"))
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    launch.refuse_capture(torch.device("cpu"))
+    with pytest.raises(RuntimeError, match="step them once before capturing a CUDA graph"):
+        launch.refuse_capture(torch.device("cuda"))
+
+
 CLASSES = [(optim.AdamP, {"weight_decay": 0.01}), (optim.SGDP, {"momentum": 0.9}), (optim.AdamW, {})]
 
 
@@ -116,7 +124,8 @@ def twins_on_gpu(cls, settings, dtype):
     shapes = ((64, 3, 7, 7), (300, 9), (70, 1001), (3, 70000), (2048,), (), (0, 4))
     eager = [torch.randn(shape, dtype=dtype, device="cuda").requires_grad_() for shape in shapes]
     fast = [w.detach().clone().requires_grad_() for w in eager]
-    return eager, fast, cls(eager, **settings), cls(fast, compile=True, **settings)
+    slow_opt = cls(eager, backend="rule", **settings)
+    return eager, fast, slow_opt, cls(fast, backend="compiled", **settings)
 
 
 def set_gradients_on_gpu(eager, fast, step):
@@ -140,7 +149,7 @@ def assert_twins_on_gpu(eager, fast, dtype):
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["float64", "float32"])
 @pytest.mark.parametrize(("cls", "settings"), CLASSES)
 def test_a_gpu_steps_as_the_rule_and_the_host_does_not_wait(cls, settings, dtype, monkeypatch):
-    monkeypatch.setattr(stepper.Steps, "by_inductor", None)
+    monkeypatch.setattr(dispatch.Inductor, "__init__", None)
     eager, fast, slow_opt, fast_opt = twins_on_gpu(cls, settings, dtype)
     for step in range(5):
         set_gradients_on_gpu(eager, fast, step)
@@ -159,7 +168,7 @@ def test_a_gpu_steps_as_the_rule_and_the_host_does_not_wait(cls, settings, dtype
 @on_gpu
 @pytest.mark.parametrize(("cls", "settings"), CLASSES)
 def test_a_captured_step_follows_the_learning_rate(cls, settings, monkeypatch):
-    monkeypatch.setattr(stepper.Steps, "by_inductor", None)
+    monkeypatch.setattr(dispatch.Inductor, "__init__", None)
     eager, fast, slow_opt, fast_opt = twins_on_gpu(cls, settings, torch.float64)
     rate = torch.tensor(1e-3, dtype=torch.float64, device="cuda")
     fast_opt.param_groups[0]["lr"] = rate
@@ -187,6 +196,6 @@ def test_a_captured_step_follows_the_learning_rate(cls, settings, monkeypatch):
 def test_capturing_shapes_that_were_never_stepped_is_refused():
     weight = torch.randn(17, 13, device="cuda").requires_grad_()
     weight.grad = torch.randn_like(weight)
-    optimizer = optim.AdamW([weight], compile=True)
+    optimizer = optim.AdamW([weight], backend="compiled")
     with pytest.raises(RuntimeError, match="step them once before capturing"), torch.cuda.graph(torch.cuda.CUDAGraph()):
         optimizer.step()

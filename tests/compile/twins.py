@@ -19,14 +19,18 @@ SHAPES = ((6, 5), (4, 3, 3, 3), (70, 1001), (3, 70000), (5,), (5000,), (), (6, 1
 
 
 class Twins:
-    """Attributes: `own` weights step by the rule's own code under `own_opt`, `fast` ones under `fast_opt`, made with `options`."""
+    """Equal weights: `own` step by the rule's own code under `own_opt`, `fast` under `fast_opt`.
+
+    `fast_opt` is made with `options`; a rule class of a test is recorded on blocks by default.
+    """
 
     def __init__(self, row, start, dtype=torch.float64, **options):
+        options = {"backend": "blocks", **options}
         self.own = [w.detach().clone().to(dtype).requires_grad_() for w in start]
         self.fast = [w.detach().clone().requires_grad_() for w in self.own]
         with warnings.catch_warnings():  # of weights that do not suit a sphere
             warnings.simplefilter("ignore", UserWarning)
-            self.own_opt = row.cls(self.own, trace=False, **row.settings)
+            self.own_opt = row.cls(self.own, backend="rule", **row.settings)
             self.fast_opt = row.cls(self.fast, **row.settings, **options)
 
     def __iter__(self):

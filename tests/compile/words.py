@@ -26,6 +26,8 @@ TRACED = {
     "clamp": lambda w, d, m: (d.clamp(-0.5, 0.5), m.clamp(min=0.1) + d.clamp(max=d.abs().mean())),
     "norms": lambda w, d, m: (d / (1e-3 + d.norm()), m + torch.linalg.vector_norm(d) * d),
     "means": lambda w, d, m: (d - d.mean(), m + d / (1 + d.square().mean().sqrt())),
+    "a product with 0": lambda w, d, m: (w + d * 0, 0 * m + d),
+    "a choice times 0": lambda w, d, m: (torch.where(d.sum() > 0, d, w) * 0, m + 0.0 * d.sum()),
 }
 """Of any shape."""
 

@@ -201,7 +201,7 @@ def test_layout_does_not_matter(row, layout):
 def test_lower_precision(row, dtype):
     """Half precision is computed with in float32: a step is the float32 step, rounded once; the state stays float32."""
     weights = parameters(dtype)
-    optimizer = row.cls(weights, trace=False, **row.settings)
+    optimizer = row.cls(weights, backend="rule", **row.settings)
     single = [w.detach().float() for w in weights]
     states = [row.rule().init(w) for w in single]
     for step in range(3):

@@ -159,7 +159,7 @@ def test_the_derivative_through_steps_with_respect_to_the_learning_rate(row, sil
 def test_functional_steps_are_the_optimizers(row):
     weights = parameters()
     params = {str(i): w.detach().clone() for i, w in enumerate(weights)}
-    optimizer, rule = row.cls(weights, trace=False, **row.settings), row.rule()
+    optimizer, rule = row.cls(weights, backend="rule", **row.settings), row.rule()
     state = functional.init(rule, params)
     for step in range(3):
         grads = {}

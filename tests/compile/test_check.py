@@ -1,0 +1,66 @@
+"""The comparison of a path with the rule's own code, before it steps anything."""
+
+import pytest
+import torch
+
+from spherenorm import recipes
+from spherenorm.compile.check import difference, small_shape
+
+CPU = torch.device("cpu")
+DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
+WHOLE = {name: getattr(recipes, name)(lr=0.1) for name in ("adamp", "sgdp", "sgdg", "adamg")}
+
+
+def off_by(rule, shape, dtype, entry, factor):
+    """The verdict on a step one of whose results is scaled."""
+
+    def run(weight, grad, state):
+        moved, new = rule.step(weight, grad, state)
+        weight.copy_(moved if entry != "weight" else weight + factor * (moved - weight))
+        state.update({n: value * (factor if n == entry else 1) for n, value in new.items()})
+
+    return difference(rule, run, shape, dtype, CPU)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("name", WHOLE)
+@pytest.mark.parametrize("shape", [(3, 2), (2,), (), (0, 3), (3, 2, 2, 2)], ids=str)
+def test_the_same_step_is_the_same(name, shape, dtype):
+    assert off_by(WHOLE[name], shape, dtype, None, 1) is None
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("entry", ["exp_avg", "exp_avg_sq", "step"])
+def test_a_state_that_is_off_by_a_tenth_is_found(entry, dtype):
+    """In half precision too, whose states are float32."""
+    said = off_by(WHOLE["adamp"], (3, 2), dtype, entry, 1.1)
+    assert said.startswith(f"the state '{entry}' is off by ")
+
+
+@pytest.mark.parametrize("dtype", DTYPES[:2], ids=str)
+@pytest.mark.parametrize("name", WHOLE)
+def test_a_weight_that_is_off_by_a_tenth_of_its_way_is_found(name, dtype):
+    said = off_by(WHOLE[name], (3, 2), dtype, "weight", 1.1)
+    assert said.startswith("the weight is off by ")
+
+
+@pytest.mark.parametrize("dtype", DTYPES[:2], ids=str)
+@pytest.mark.parametrize("shape", [(2,), (5, 1)], ids=str)
+def test_what_cancels_out_may_differ_by_roundings(shape, dtype):
+    """A unit of one entry has no tangential part but roundings of its gradient."""
+    rule = WHOLE["sgdg"]
+
+    def run(weight, grad, state):
+        moved, new = rule.step(weight, grad, state)
+        weight.copy_(moved)
+        noise = 0.5 * torch.finfo(dtype).eps
+        state.update({n: value + noise for n, value in new.items()})
+
+    assert difference(rule, run, shape, dtype, CPU) is None
+
+
+def test_small_shapes_keep_what_matters():
+    """Zeros, ones, and which lengths are equal or longer."""
+    assert small_shape((64, 3, 7, 7)) == (4, 2, 3, 3)
+    assert small_shape((0, 1, 5, 1)) == (0, 1, 2, 1)
+    assert small_shape(()) == ()
