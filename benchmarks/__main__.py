@@ -32,20 +32,35 @@ MALLOC_HELP = "default: glibc's, whatever the environment says; resident: freed 
 
 @app.command()
 def main(
-    sections: Annotated[str, typer.Option(help=f"Comma-separated, of {', '.join(SECTIONS)}.")] = ",".join(SECTIONS),
-    sets: Annotated[str, typer.Option(help=f"Parameter sets, of {', '.join(SETS)}; or all.")] = "resnet18,resnet50",
-    rounds: Annotated[int, typer.Option(min=1, help="Timed rounds; each runs every contender once.")] = 15,
-    largest: Annotated[float, typer.Option(help="Most weights in the scaling section (up to 1e9, at 16 bytes each).")] = 3e7,
+    sections: Annotated[
+        str, typer.Option(help=f"Comma-separated, of {', '.join(SECTIONS)}.")
+    ] = ",".join(SECTIONS),
+    sets: Annotated[
+        str, typer.Option(help=f"Parameter sets, of {', '.join(SETS)}; or all.")
+    ] = "resnet18,resnet50",
+    rounds: Annotated[
+        int, typer.Option(min=1, help="Timed rounds; each runs every contender once.")
+    ] = 15,
+    largest: Annotated[
+        float,
+        typer.Option(help="Most weights in the scaling section (up to 1e9, at 16 bytes each)."),
+    ] = 3e7,
     device: Annotated[str, typer.Option()] = "cpu",
     malloc: Annotated[str, typer.Option(help=MALLOC_HELP)] = "default",
     out: Annotated[Path | None, typer.Option(help="Write the numbers as JSON.")] = None,
 ) -> None:
     """Time the optimizers and print a table for each section."""
     chosen, names = sections.split(","), list(SETS) if sets == "all" else sets.split(",")
-    for what, given, known in (("--sections", chosen, SECTIONS), ("--sets", names, tuple(SETS)), ("--malloc", [malloc], tuple(MALLOC))):
+    for what, given, known in (
+        ("--sections", chosen, SECTIONS),
+        ("--sets", names, tuple(SETS)),
+        ("--malloc", [malloc], tuple(MALLOC)),
+    ):
         unknown = [name for name in given if name not in known]
         if unknown:
-            raise typer.BadParameter(f"{unknown[0]!r} is not one of {', '.join(known)}", param_hint=what)
+            raise typer.BadParameter(
+                f"{unknown[0]!r} is not one of {', '.join(known)}", param_hint=what
+            )
     if device != "cpu" and not (device.startswith("cuda") and torch.cuda.is_available()):
         raise typer.BadParameter(f"{device!r} is not on this machine", param_hint="--device")
     if not 1e5 <= largest <= 1e9:
@@ -74,7 +89,9 @@ def step_times(name: str, rounds: int, device: str) -> dict[str, dict[str, float
     """One step of each contender on a parameter set: how long it takes, and the memory it takes beyond weights, gradients, state."""
     weights = parameters(SETS[name](), device)
     count = sum(w.numel() for w in weights)
-    fastest = bandwidth(device, 16 * count)  # of as much memory as weights, gradients and two moments take
+    fastest = bandwidth(
+        device, 16 * count
+    )  # of as much memory as weights, gradients and two moments take
     optimizers, missing = available(weights, device)
     grads = [weight.grad for weight in weights]
 
@@ -83,14 +100,20 @@ def step_times(name: str, rounds: int, device: str) -> dict[str, dict[str, float
         for weight, grad in zip(weights, grads, strict=True):
             weight.grad = grad
 
-    times = interleaved({each: optimizer.step for each, optimizer in optimizers.items()}, rounds, device, restore_gradients)
+    times = interleaved(
+        {each: optimizer.step for each, optimizer in optimizers.items()},
+        rounds,
+        device,
+        restore_gradients,
+    )
     peaks: dict[str, float] = {}
     for each, optimizer in optimizers.items():
         restore_gradients()
         peaks[each] = peak_memory_of(optimizer.step, device)
     fused, sgd = times["AdamW, torch fused"], times["SGD, torch fused"]
     table = Table(
-        title=f"{name}: one step of {count / 1e6:.1f} M weights in {len(weights)} tensors; {fastest:.1f} GB/s", box=box.SIMPLE_HEAD
+        title=f"{name}: one step of {count / 1e6:.1f} M weights in {len(weights)} tensors; {fastest:.1f} GB/s",
+        box=box.SIMPLE_HEAD,
     )
     table.add_column("optimizer", no_wrap=True)
     for column in ("ms", "/ AdamW\nfused", "/ SGD\nfused", "of byte\nbound", "peak\nMB"):
@@ -100,7 +123,13 @@ def step_times(name: str, rounds: int, device: str) -> dict[str, dict[str, float
             seconds = times[contender.name]
             share = contender.bytes_per_weight * count / (fastest * 1e9) / seconds
             ratios = f"{seconds / fused:.2f}", f"{seconds / sgd:.2f}"
-            table.add_row(contender.name, f"{1e3 * seconds:.2f}", *ratios, f"{share:.0%}", f"{peaks[contender.name] / 1e6:.0f}")
+            table.add_row(
+                contender.name,
+                f"{1e3 * seconds:.2f}",
+                *ratios,
+                f"{share:.0%}",
+                f"{peaks[contender.name] / 1e6:.0f}",
+            )
     console.print(table)
     for line in missing:
         console.print(f"  not here: {line}", highlight=False, soft_wrap=True)
@@ -110,10 +139,18 @@ def step_times(name: str, rounds: int, device: str) -> dict[str, dict[str, float
 def first_steps(name: str, device: str) -> dict[str, Any]:
     """Compiled AdamP in fresh processes, with an empty and with a filled cache."""
     with tempfile.TemporaryDirectory() as cache:
-        environment = {**os.environ, "SPHERENORM_CACHE": cache, "TORCHINDUCTOR_CACHE_DIR": f"{cache}/inductor"}
+        environment = {
+            **os.environ,
+            "SPHERENORM_CACHE": cache,
+            "TORCHINDUCTOR_CACHE_DIR": f"{cache}/inductor",
+        }
         command = [sys.executable, "-m", "benchmarks.first_step", name, device]
         cold, warm = (
-            json.loads(subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.splitlines()[-1])
+            json.loads(
+                subprocess.run(
+                    command, env=environment, capture_output=True, text=True, check=True
+                ).stdout.splitlines()[-1]
+            )
             for _ in range(2)
         )
     console.print(
@@ -133,7 +170,9 @@ def scaling(rounds: int, largest: float, device: str) -> list[dict[str, float]]:
     cases = [(size, 10) for size in sizes] + [(10**6, tensors) for tensors in (100, 500, 2000)]
     rows = []
     for size, tensors in cases:
-        weights: list[Tensor] = parameters([(max(1, size // tensors // 100), 100)] * tensors, device)
+        weights: list[Tensor] = parameters(
+            [(max(1, size // tensors // 100), 100)] * tensors, device
+        )
         adamp = optim.AdamP(weights, lr=1e-8, backend="compiled")
         adamw = torch.optim.AdamW(weights, lr=1e-8, fused=True)
         adamp.step()
@@ -142,13 +181,21 @@ def scaling(rounds: int, largest: float, device: str) -> list[dict[str, float]]:
             adamw.state[weight] = {"step": torch.zeros((), device=device), **moments}
         times = interleaved({"AdamP": adamp.step, "AdamW": adamw.step}, rounds, device)
         ratio = times["AdamP"] / times["AdamW"]
-        table.add_row(f"{size:.0e}", str(tensors), f"{1e3 * times['AdamP']:.3f}", f"{1e3 * times['AdamW']:.3f}", f"{ratio:.2f}")
+        table.add_row(
+            f"{size:.0e}",
+            str(tensors),
+            f"{1e3 * times['AdamP']:.3f}",
+            f"{1e3 * times['AdamW']:.3f}",
+            f"{ratio:.2f}",
+        )
         rows.append({"weights": size, "tensors": tensors, **times, "ratio": ratio})
     console.print(table)
     return rows
 
 
-def sweep_throughput(device: str, points: int = 1000, steps: int = 300, single_runs: int = 5) -> dict[str, float]:
+def sweep_throughput(
+    device: str, points: int = 1000, steps: int = 300, single_runs: int = 5
+) -> dict[str, float]:
     """A learning-rate sweep of the 3-D Rosenbrock toy (paper, Appendix B) against a loop of torch.optim runs."""
 
     def loss(params: dict[str, Tensor]) -> Tensor:
@@ -157,7 +204,11 @@ def sweep_throughput(device: str, points: int = 1000, steps: int = 300, single_r
         return 1e-4 * ((1 - angles[0]) ** 2 + 300 * (angles[1] - angles[0] ** 2) ** 2)
 
     psi, phi = -2 / 1.5, 2 / 1.5
-    start = torch.tensor([math.cos(phi) * math.sin(psi), math.sin(phi), math.cos(phi) * math.cos(psi)], dtype=torch.float64, device=device)
+    start = torch.tensor(
+        [math.cos(phi) * math.sin(psi), math.sin(phi), math.cos(phi) * math.cos(psi)],
+        dtype=torch.float64,
+        device=device,
+    )
     lrs = torch.logspace(-3, -1, points, dtype=torch.float64, device=device)
 
     def decay(t: int) -> float:
@@ -176,7 +227,9 @@ def sweep_throughput(device: str, points: int = 1000, steps: int = 300, single_r
 
     def sweep(lrs: Tensor) -> float:
         begin = time.perf_counter()
-        functional.sweep("sgd", loss, {"w": start[None]}, {"lr": lrs}, steps=steps, momentum=0.9, schedule=decay).loss.sum().item()
+        functional.sweep(
+            "sgd", loss, {"w": start[None]}, {"lr": lrs}, steps=steps, momentum=0.9, schedule=decay
+        ).loss.sum().item()
         return time.perf_counter() - begin
 
     first, swept = sweep(lrs[:1]), sweep(lrs)

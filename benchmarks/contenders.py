@@ -36,13 +36,17 @@ class Contender:
 
 def _of(module: str, name: str, **settings: Any) -> Callable[[list[Tensor]], torch.optim.Optimizer]:
     def make(params: list[Tensor]) -> torch.optim.Optimizer:
-        optimizer: torch.optim.Optimizer = getattr(importlib.import_module(module), name)(params, lr=LR, **settings)
+        optimizer: torch.optim.Optimizer = getattr(importlib.import_module(module), name)(
+            params, lr=LR, **settings
+        )
         return optimizer
 
     return make
 
 
-def _ours(cls: type[optim.RecipeOptimizer], **settings: Any) -> Callable[[list[Tensor]], torch.optim.Optimizer]:
+def _ours(
+    cls: type[optim.RecipeOptimizer], **settings: Any
+) -> Callable[[list[Tensor]], torch.optim.Optimizer]:
     return lambda params: cls(params, lr=LR, **settings)
 
 
@@ -80,19 +84,25 @@ def parameters(shapes: Sequence[tuple[int, ...]], device: str) -> list[Tensor]:
         weight, grad = (0.05 * torch.randn(shape, generator=generator) for _ in range(2))
         if weight.ndim > 1:
             dims = tuple(range(1, weight.ndim))
-            grad = grad - weight * (weight * grad).sum(dims, keepdim=True) / (weight * weight).sum(dims, keepdim=True)
+            grad = grad - weight * (weight * grad).sum(dims, keepdim=True) / (weight * weight).sum(
+                dims, keepdim=True
+            )
         weight = weight.to(device).requires_grad_()
         weight.grad = grad.to(device)
         weights.append(weight)
     return weights
 
 
-def available(weights: list[Tensor], device: str) -> tuple[dict[str, torch.optim.Optimizer], list[str]]:
+def available(
+    weights: list[Tensor], device: str
+) -> tuple[dict[str, torch.optim.Optimizer], list[str]]:
     """Each contender's optimizer of the shared weights, and a line for each that is not to be had here."""
     made, missing = {}, []
     for contender in CONTENDERS:
         try:
             made[contender.name] = contender.make(weights)
         except Exception as error:  # another package's failure must not end the comparison
-            missing.append(f"{contender.name}: {type(error).__name__}: {str(error).splitlines()[0][:100]}")
+            missing.append(
+                f"{contender.name}: {type(error).__name__}: {str(error).splitlines()[0][:100]}"
+            )
     return made, missing

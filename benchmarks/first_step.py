@@ -32,8 +32,17 @@ def main(name: str, device: str) -> dict[str, float]:
         schedule.step()
         optimizer.step()
     extra = peak_memory_of(optimizer.step, device)
-    held = sum(t.numel() * t.element_size() for w in weights for t in (w, w.grad, *optimizer.state[w].values()) if t is not None)
-    return {"first step s": first, "recompilations": kernels() - after_two, "extra memory": extra / held}
+    held = sum(
+        t.numel() * t.element_size()
+        for w in weights
+        for t in (w, w.grad, *optimizer.state[w].values())
+        if t is not None
+    )
+    return {
+        "first step s": first,
+        "recompilations": kernels() - after_two,
+        "extra memory": extra / held,
+    }
 
 
 if __name__ == "__main__":

@@ -19,7 +19,11 @@ __all__ = ["MALLOC", "bandwidth", "fix_malloc", "interleaved", "machine", "peak_
 
 MALLOC: dict[str, dict[str, str]] = {
     "default": {},
-    "resident": {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**62), "MALLOC_TOP_PAD_": str(2**26)},
+    "resident": {
+        "MALLOC_MMAP_MAX_": "0",
+        "MALLOC_TRIM_THRESHOLD_": str(2**62),
+        "MALLOC_TOP_PAD_": str(2**26),
+    },
 }
 """Settings of malloc, as environment variables (glibc)."""
 
@@ -36,13 +40,21 @@ def fix_malloc(name: str) -> None:
 
 
 def _malloc() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if name.startswith("MALLOC_") or name in ("LD_PRELOAD", "GLIBC_TUNABLES")}
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name.startswith("MALLOC_") or name in ("LD_PRELOAD", "GLIBC_TUNABLES")
+    }
 
 
 def machine(device: str) -> dict[str, Any]:
     """What the numbers depend on."""
     try:
-        cpu = next(line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name"))
+        cpu = next(
+            line.split(":")[1].strip()
+            for line in Path("/proc/cpuinfo").read_text().splitlines()
+            if line.startswith("model name")
+        )
     except (OSError, StopIteration):
         cpu = platform.processor()
     return {
@@ -59,7 +71,10 @@ def machine(device: str) -> dict[str, Any]:
 
 
 def interleaved(
-    functions: Mapping[str, Callable[[], Any]], rounds: int, device: str, prepare: Callable[[], Any] = lambda: None
+    functions: Mapping[str, Callable[[], Any]],
+    rounds: int,
+    device: str,
+    prepare: Callable[[], Any] = lambda: None,
 ) -> dict[str, float]:
     """The median seconds of each function; every round runs each once, so that all see the same machine.
 
@@ -107,7 +122,11 @@ def peak_memory_of(function: Callable[[], Any], device: str) -> int:
 
 
 def _status(field: str) -> int:
-    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(field))
+    line = next(
+        line
+        for line in Path("/proc/self/status").read_text().splitlines()
+        if line.startswith(field)
+    )
     return int(line.split()[1]) * 1024
 
 

@@ -20,7 +20,9 @@ __all__ = ["BACKENDS", "find_backend"]
 Backend = Callable[[Sequence[Spec], Path, int, float], Iterator[Outcome]]
 
 
-def local(specs: Sequence[Spec], root: Path, jobs: int, checkpoint_seconds: float = CHECKPOINT_SECONDS) -> Iterator[Outcome]:
+def local(
+    specs: Sequence[Spec], root: Path, jobs: int, checkpoint_seconds: float = CHECKPOINT_SECONDS
+) -> Iterator[Outcome]:
     """This process, or `jobs` processes of joblib's, each with one torch thread."""
     if jobs == 1 or len(specs) == 1:
         for spec in specs:
@@ -28,11 +30,20 @@ def local(specs: Sequence[Spec], root: Path, jobs: int, checkpoint_seconds: floa
         return
     from joblib import Parallel, delayed
 
-    pool = Parallel(n_jobs=min(jobs, len(specs)), return_as="generator_unordered", pre_dispatch="2*n_jobs", inner_max_num_threads=1)
-    yield from pool(delayed(execute)(spec, root, checkpoint_seconds=checkpoint_seconds) for spec in specs)
+    pool = Parallel(
+        n_jobs=min(jobs, len(specs)),
+        return_as="generator_unordered",
+        pre_dispatch="2*n_jobs",
+        inner_max_num_threads=1,
+    )
+    yield from pool(
+        delayed(execute)(spec, root, checkpoint_seconds=checkpoint_seconds) for spec in specs
+    )
 
 
-def ray(specs: Sequence[Spec], root: Path, jobs: int, checkpoint_seconds: float = CHECKPOINT_SECONDS) -> Iterator[Outcome]:
+def ray(
+    specs: Sequence[Spec], root: Path, jobs: int, checkpoint_seconds: float = CHECKPOINT_SECONDS
+) -> Iterator[Outcome]:
     """Ray tasks: on the cluster that Ray finds (RAY_ADDRESS), else one started here with `jobs` workers.
 
     The store must be on a disk that all of them see. A task whose worker dies is started again by Ray, up to three times.
@@ -42,13 +53,18 @@ def ray(specs: Sequence[Spec], root: Path, jobs: int, checkpoint_seconds: float 
         here = "RAY_ADDRESS" not in os.environ
         ray_.init(num_cpus=jobs if here else None, include_dashboard=False, log_to_driver=False)
     remote: Any = ray_.remote(num_cpus=1, max_retries=3)(execute)
-    waiting = [remote.remote(spec, Path(root).resolve(), checkpoint_seconds=checkpoint_seconds, wait=60.0) for spec in specs]
+    waiting = [
+        remote.remote(spec, Path(root).resolve(), checkpoint_seconds=checkpoint_seconds, wait=60.0)
+        for spec in specs
+    ]
     while waiting:
         ready, waiting = ray_.wait(waiting, num_returns=1)
         yield from ray_.get(ready)
 
 
-def slurm(specs: Sequence[Spec], root: Path, jobs: int, checkpoint_seconds: float = CHECKPOINT_SECONDS) -> Iterator[Outcome]:
+def slurm(
+    specs: Sequence[Spec], root: Path, jobs: int, checkpoint_seconds: float = CHECKPOINT_SECONDS
+) -> Iterator[Outcome]:
     """A Slurm job array through submitit, `jobs` of it at a time; without Slurm, submitit's local processes.
 
     submitit's folder of logs is `<root>/slurm`. A job that is preempted or times out is requeued and resumes.

@@ -70,7 +70,14 @@ def interval(values: Sequence[float], level: float = 0.95) -> tuple[float, float
     if np.ptp(sample_) == 0:
         return float(sample_[0]), float(sample_[0])
     method = "BCa" if len(sample_) >= 5 else "percentile"
-    found = stats.bootstrap((sample_,), np.mean, confidence_level=level, method=method, rng=np.random.default_rng(0), n_resamples=2000)
+    found = stats.bootstrap(
+        (sample_,),
+        np.mean,
+        confidence_level=level,
+        method=method,
+        rng=np.random.default_rng(0),
+        n_resamples=2000,
+    )
     return float(found.confidence_interval.low), float(found.confidence_interval.high)
 
 
@@ -90,7 +97,9 @@ def sample(
     numbers = [0.0 if abs(value) < NOISE else value for value in values.values()]
     low, high = interval(numbers)
     outcome = _verdict(low, high, relation, bound) if len(numbers) >= MIN_SEEDS else "inconclusive"
-    return Claim(text, source, outcome, _shown(numbers, low, high, unit, what), paper, len(numbers), detail)
+    return Claim(
+        text, source, outcome, _shown(numbers, low, high, unit, what), paper, len(numbers), detail
+    )
 
 
 def paired(
@@ -112,13 +121,32 @@ def paired(
     values = {seed: combine(a[seed], b[seed]) for seed in seeds}
     neutral = 0.0 if how == "difference" else 1.0
     lost = len(a.keys() ^ b.keys())
-    detail = "; ".join(part for part in (detail, f"{lost} seeds without a finished pair" if lost else "") if part)
+    detail = "; ".join(
+        part for part in (detail, f"{lost} seeds without a finished pair" if lost else "") if part
+    )
     return sample(
-        text, values, relation, neutral if bound is None else bound, source=source, paper=paper, unit=unit, detail=detail, what=how
+        text,
+        values,
+        relation,
+        neutral if bound is None else bound,
+        source=source,
+        paper=paper,
+        unit=unit,
+        detail=detail,
+        what=how,
     )
 
 
-def performance(text: str, ours: Values, baseline: Values, *, source: str, paper: str = "", unit: str = "", detail: str = "") -> Claim:
+def performance(
+    text: str,
+    ours: Values,
+    baseline: Values,
+    *,
+    source: str,
+    paper: str = "",
+    unit: str = "",
+    detail: str = "",
+) -> Claim:
     """A higher score than the baseline's, as paired differences. See the module: few seeds can refute but never confirm."""
     claim = paired(text, ours, baseline, ">", source=source, paper=paper, unit=unit, detail=detail)
     outcome = claim.outcome
@@ -131,17 +159,39 @@ def performance(text: str, ours: Values, baseline: Values, *, source: str, paper
     return Claim(text, source, outcome, claim.ours, paper, claim.seeds, detail, "performance")
 
 
-def close(text: str, ours: float, paper: float, tolerance: float, *, source: str, detail: str = "", digits: int = 4) -> Claim:
+def close(
+    text: str,
+    ours: float,
+    paper: float,
+    tolerance: float,
+    *,
+    source: str,
+    detail: str = "",
+    digits: int = 4,
+) -> Claim:
     """A number without randomness, within a relative tolerance of the paper's."""
     off = ours / paper - 1
     good = math.isfinite(off) and abs(off) <= tolerance
     shown = f"{ours:.{digits}g} ({100 * off:+.1f} %, allowed ±{100 * tolerance:g} %)"
-    return Claim(text, source, "reproduced" if good else "not reproduced", shown, f"{paper:g}", 0, detail)
+    return Claim(
+        text, source, "reproduced" if good else "not reproduced", shown, f"{paper:g}", 0, detail
+    )
 
 
-def holds(text: str, good: bool, ours: str, *, source: str, paper: str = "", seeds: int = 0, detail: str = "") -> Claim:
+def holds(
+    text: str,
+    good: bool,
+    ours: str,
+    *,
+    source: str,
+    paper: str = "",
+    seeds: int = 0,
+    detail: str = "",
+) -> Claim:
     """A statement without randomness that is true or not."""
-    return Claim(text, source, "reproduced" if good else "not reproduced", ours, paper, seeds, detail)
+    return Claim(
+        text, source, "reproduced" if good else "not reproduced", ours, paper, seeds, detail
+    )
 
 
 def missing(text: str, source: str) -> Claim:

@@ -39,13 +39,17 @@ from spherenorm.registry import defaults, find_recipe, names
 
 FAILED, USAGE, STORE, INTERRUPTED = 1, 2, 3, 130
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_show_locals=False, help=__doc__)
+app = typer.Typer(
+    no_args_is_help=True, add_completion=False, pretty_exceptions_show_locals=False, help=__doc__
+)
 console = Console()
 errors = Console(stderr=True)
 
 Out = Annotated[Path, typer.Option("--out", help="The store: finished runs, and the report.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document instead of text.")]
-Jobs = Annotated[int, typer.Option("--jobs", help="How many runs at a time.", show_default="one per core")]
+Jobs = Annotated[
+    int, typer.Option("--jobs", help="How many runs at a time.", show_default="one per core")
+]
 BackendName = Annotated[str, typer.Option("--backend", help="local (processes), ray, or slurm.")]
 MOST_SEEDS = 10_000
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
@@ -55,12 +59,18 @@ CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (o
 def list_(as_json: AsJson = False) -> None:
     """The studies, tasks and recipes."""
     studies = {name: cls.title() for name, cls in study_classes().items()}
-    tasks = {name: (inspect.getdoc(cls) or "").splitlines()[0] for name, cls in task_classes().items()}
+    tasks = {
+        name: (inspect.getdoc(cls) or "").splitlines()[0] for name, cls in task_classes().items()
+    }
     recipes = {name: f"({', '.join(defaults(find_recipe(name)))})" for name in names()}
     if as_json:
         print(json.dumps({"studies": studies, "tasks": tasks, "recipes": recipes}, indent=1))
         return
-    for heading, entries in (("studies", studies), ("tasks", tasks), ("recipes (your own: module:function)", recipes)):
+    for heading, entries in (
+        ("studies", studies),
+        ("tasks", tasks),
+        ("recipes (your own: module:function)", recipes),
+    ):
         console.print(f"[bold]{heading}[/bold]")
         for name, text in entries.items():
             console.print(f"  [cyan]{name}[/cyan] {escape(text)}", soft_wrap=True, highlight=False)
@@ -68,21 +78,45 @@ def list_(as_json: AsJson = False) -> None:
 
 @app.command()
 def run(
-    studies: Annotated[list[str] | None, typer.Argument(help="Which studies; all of them by default.")] = None,
-    optimizers: Annotated[str | None, typer.Option(help="Comma-separated: recipe names, or module:function for your own.")] = None,
-    seeds: Annotated[str | None, typer.Option(help="How many (3), a range (0:10) or a list (1,4,7); the study's own by default.")] = None,
-    tier: Annotated[str, typer.Option(help="smoke (seconds), small (minutes on two cores), full (a GPU).")] = "small",
+    studies: Annotated[
+        list[str] | None, typer.Argument(help="Which studies; all of them by default.")
+    ] = None,
+    optimizers: Annotated[
+        str | None,
+        typer.Option(help="Comma-separated: recipe names, or module:function for your own."),
+    ] = None,
+    seeds: Annotated[
+        str | None,
+        typer.Option(
+            help="How many (3), a range (0:10) or a list (1,4,7); the study's own by default."
+        ),
+    ] = None,
+    tier: Annotated[
+        str, typer.Option(help="smoke (seconds), small (minutes on two cores), full (a GPU).")
+    ] = "small",
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, ...")] = "cpu",
     jobs: Jobs = CORES,
     backend: BackendName = "local",
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", help="key=value, of a hyper-parameter, a task's option, epochs, batch_size or schedule; may be repeated."),
+        typer.Option(
+            "--set",
+            help="key=value, of a hyper-parameter, a task's option, epochs, batch_size or schedule; may be repeated.",
+        ),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="What would run, what is there already, how long it would take.")] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run", help="What would run, what is there already, how long it would take."
+        ),
+    ] = False,
     epochs: Annotated[int | None, typer.Option(help="Short for --set epochs=N.")] = None,
-    listed: Annotated[bool, typer.Option("--list", help="Show the studies, tasks and recipes, and run nothing.")] = False,
-    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also write event files (extra: tensorboard).")] = False,
+    listed: Annotated[
+        bool, typer.Option("--list", help="Show the studies, tasks and recipes, and run nothing.")
+    ] = False,
+    tensorboard: Annotated[
+        bool, typer.Option("--tensorboard", help="Also write event files (extra: tensorboard).")
+    ] = False,
     out: Out = Path("runs"),
     as_json: AsJson = False,
 ) -> None:
@@ -100,7 +134,13 @@ def run(
         check_device(device)
         if tensorboard:
             event_files.check()
-        plan = Plan(tier, None if seeds is None else parse_seeds(seeds), recipes, device, parse_settings(settings))
+        plan = Plan(
+            tier,
+            None if seeds is None else parse_seeds(seeds),
+            recipes,
+            device,
+            parse_settings(settings),
+        )
         engine = Engine(chosen, plan, Store(out), backend, jobs)
         engine.check()
     if dry_run:
@@ -111,7 +151,10 @@ def run(
         failed = go([engine], as_json)
     if not as_json and not failed:
         failed = show_tables(engine)
-        console.print(f"pictures and claims: python -m experiments report{'' if out == Path('runs') else f' --out {out}'}", soft_wrap=True)
+        console.print(
+            f"pictures and claims: python -m experiments report{'' if out == Path('runs') else f' --out {out}'}",
+            soft_wrap=True,
+        )
     if tensorboard and not failed:
         write_tensorboard(engine)
     if failed:
@@ -119,7 +162,12 @@ def run(
 
 
 @app.command()
-def resume(jobs: Jobs = CORES, backend: BackendName = "local", out: Out = Path("runs"), as_json: AsJson = False) -> None:
+def resume(
+    jobs: Jobs = CORES,
+    backend: BackendName = "local",
+    out: Out = Path("runs"),
+    as_json: AsJson = False,
+) -> None:
     """Finish everything that was ever asked of the store."""
     with usage_errors():
         check_jobs(jobs)
@@ -131,7 +179,13 @@ def resume(jobs: Jobs = CORES, backend: BackendName = "local", out: Out = Path("
     with store_errors(), interruptible(out):
         for request in requests:
             try:
-                engine = Engine([find_study(name) for name in request.studies], request.plan, store, backend, jobs)
+                engine = Engine(
+                    [find_study(name) for name in request.studies],
+                    request.plan,
+                    store,
+                    backend,
+                    jobs,
+                )
                 engine.check()
                 engines.append(engine)
             except Exception as error:  # whatever a study or recipe of one's own may raise
@@ -149,7 +203,9 @@ def status(out: Out = Path("runs"), as_json: AsJson = False) -> None:
     with usage_errors():
         store = existing_store(out)
     states: dict[str, int] = {}
-    problems = [{"run": f"plans/{name}", "error": text} for name, text in read_requests(store)[1].items()]
+    problems = [
+        {"run": f"plans/{name}", "error": text} for name, text in read_requests(store)[1].items()
+    ]
     for folder in store.folders():
         found = folder.status()
         state = found.get("state", "never started")
@@ -158,20 +214,35 @@ def status(out: Out = Path("runs"), as_json: AsJson = False) -> None:
         states[state] = states.get(state, 0) + 1
         if state == "failed":
             problems.append({"run": folder.path.name, "error": found.get("error", "")})
-        problems += [{"run": folder.path.name, "error": f"set aside: {path.name}"} for path in sorted(folder.path.glob("*.corrupt-*"))]
+        problems += [
+            {"run": folder.path.name, "error": f"set aside: {path.name}"}
+            for path in sorted(folder.path.glob("*.corrupt-*"))
+        ]
     if as_json:
         print(json.dumps({"runs": states, "problems": problems}, indent=1))
         return
-    console.print(", ".join(f"{count} {state}" for state, count in sorted(states.items())) or f"no runs in {out}", highlight=False)
+    console.print(
+        ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
+        or f"no runs in {out}",
+        highlight=False,
+    )
     for problem in problems:
-        console.print(f"[red]{problem['run']}[/red]: {escape(problem['error'])}", soft_wrap=True, highlight=False)
+        console.print(
+            f"[red]{problem['run']}[/red]: {escape(problem['error'])}",
+            soft_wrap=True,
+            highlight=False,
+        )
 
 
 @app.command()
 def report(
-    studies: Annotated[list[str] | None, typer.Argument(help="Which studies; all that were run by default.")] = None,
+    studies: Annotated[
+        list[str] | None, typer.Argument(help="Which studies; all that were run by default.")
+    ] = None,
     out: Out = Path("runs"),
-    file: Annotated[Path | None, typer.Option(help="The page; report.html in the store by default.")] = None,
+    file: Annotated[
+        Path | None, typer.Option(help="The page; report.html in the store by default.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Write one self-contained page: the scorecard of all claims, and every study's tables and pictures."""
@@ -183,7 +254,9 @@ def report(
     left = tell_unusable(unusable)
     with usage_errors():
         if not found:
-            raise ValueError(f"the store {out} holds no such study; `python -m experiments run` comes first")
+            raise ValueError(
+                f"the store {out} holds no such study; `python -m experiments run` comes first"
+            )
     path = file or out / "report.html"
     with store_errors() if file is None else usage_errors():
         claims, problems = write_report(found, path)
@@ -192,9 +265,13 @@ def report(
     for claim in () if as_json else claims:
         color = {"reproduced": "green", "not reproduced": "red"}.get(claim["outcome"], "yellow")
         console.print(
-            f"[{color}]{claim['outcome']:>15}[/{color}]  {claim['study']}: {escape(claim['text'])}", highlight=False, soft_wrap=True
+            f"[{color}]{claim['outcome']:>15}[/{color}]  {claim['study']}: {escape(claim['text'])}",
+            highlight=False,
+            soft_wrap=True,
         )
-        console.print(f"{'':17}{escape(claim['ours'])}", style="dim", highlight=False, soft_wrap=True)
+        console.print(
+            f"{'':17}{escape(claim['ours'])}", style="dim", highlight=False, soft_wrap=True
+        )
     if not as_json:
         console.print(f"page: {path}", soft_wrap=True, highlight=False)
     for problem in problems:
@@ -213,16 +290,24 @@ def go(engines: Sequence[Engine], as_json: bool) -> bool:
             with visible_progress(as_json) as progress:
                 outcomes |= engine.run(progress).outcomes
             for study in engine.studies:
-                results.setdefault(study.name, set()).update(item.run for item in engine.trials(study)[1])
+                results.setdefault(study.name, set()).update(
+                    item.run for item in engine.trials(study)[1]
+                )
         except StudyError as error:  # in a later round: what has ended is in the store
             left = True
             errors.print(f"[red]error[/red]: {escape(str(error))}", soft_wrap=True, highlight=False)
     total = {name: len(found) for name, found in results.items()}
     ran = sum(not outcome.cached for outcome in outcomes.values())
     diverged = sum(outcome.state == "diverged" for outcome in outcomes.values())
-    failed = {outcome.id: outcome.error for outcome in outcomes.values() if outcome.state == "failed"}
+    failed = {
+        outcome.id: outcome.error for outcome in outcomes.values() if outcome.state == "failed"
+    }
     if as_json:
-        print(json.dumps({"studies": total, "ran": ran, "diverged": diverged, "failed": failed}, indent=1))
+        print(
+            json.dumps(
+                {"studies": total, "ran": ran, "diverged": diverged, "failed": failed}, indent=1
+            )
+        )
     else:
         shown = f"{ran} runs now, {sum(total.values())} results in {len(total)} studies"
         console.print(f"{shown}; {diverged} diverged, {len(failed)} failed", highlight=False)
@@ -237,13 +322,28 @@ def show_tables(engine: Engine) -> bool:
             tables = study.every_table(engine.trials(study)[1])
         except Exception as error:  # the other studies' tables are still to be shown
             raised, tables = True, []
-            errors.print(f"[red]error[/red]: {study.name}: no tables: {escape(one_line(error))}", soft_wrap=True, highlight=False)
+            errors.print(
+                f"[red]error[/red]: {study.name}: no tables: {escape(one_line(error))}",
+                soft_wrap=True,
+                highlight=False,
+            )
         for table in tables:
-            wide = sum(max(len(str(cell)) for cell in column) + 2 for column in zip(table.columns, *table.rows, strict=True))
-            shown = [i for i, name in enumerate(table.columns) if wide < console.width or not name.startswith("paper")]
-            text = RichTable(title=f"{study.name}: {table.title}", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+            wide = sum(
+                max(len(str(cell)) for cell in column) + 2
+                for column in zip(table.columns, *table.rows, strict=True)
+            )
+            shown = [
+                i
+                for i, name in enumerate(table.columns)
+                if wide < console.width or not name.startswith("paper")
+            ]
+            text = RichTable(
+                title=f"{study.name}: {table.title}", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0)
+            )
             for i in shown:
-                text.add_column(escape(table.columns[i]), justify="right" if i else "left", overflow="fold")
+                text.add_column(
+                    escape(table.columns[i]), justify="right" if i else "left", overflow="fold"
+                )
             for row in table.rows:
                 text.add_row(*(escape(str(row[i])) for i in shown))
             console.print(text)
@@ -262,8 +362,19 @@ def show_dry_run(engine: Engine, as_json: bool) -> None:
     rows: list[dict[str, Any]] = []
     for heading, specs in {**asked, "total, shared runs once": every}.items():
         todo = [spec for name, spec in specs.items() if name not in done]
-        cost = {"steps": sum(map(steps_of, todo)), "seconds": round(sum(costs[spec.id] for spec in todo) / engine.jobs)}
-        rows.append({"study": heading, "runs": len(specs), "cached": len(specs) - len(todo), "to run": len(todo), **cost})
+        cost = {
+            "steps": sum(map(steps_of, todo)),
+            "seconds": round(sum(costs[spec.id] for spec in todo) / engine.jobs),
+        }
+        rows.append(
+            {
+                "study": heading,
+                "runs": len(specs),
+                "cached": len(specs) - len(todo),
+                "to run": len(todo),
+                **cost,
+            }
+        )
     if as_json:
         print(json.dumps(rows, indent=1))
         return
@@ -284,7 +395,9 @@ def existing_store(out: Path) -> Store:
 def tell_unusable(requests: Mapping[str, str]) -> bool:
     """Whether there are any."""
     for name, text in requests.items():
-        errors.print(f"[red]error[/red]: plans/{name}: {escape(text)}", soft_wrap=True, highlight=False)
+        errors.print(
+            f"[red]error[/red]: plans/{name}: {escape(text)}", soft_wrap=True, highlight=False
+        )
     return bool(requests)
 
 
@@ -294,20 +407,42 @@ def visible_progress(quiet: bool) -> Iterator[Any]:
     if quiet:
         yield lambda *_: None
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[left]} left"))
-    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[left]} left"),
+    )
+    with Progress(
+        *columns, console=console, disable=not console.is_terminal, transient=True
+    ) as bar:
         task = bar.add_task("runs", left="?")
         last = time.monotonic()
 
-        def progress(outcome: Outcome, spec: Spec, ended: int, count: int, seconds_left: float) -> None:
+        def progress(
+            outcome: Outcome, spec: Spec, ended: int, count: int, seconds_left: float
+        ) -> None:
             nonlocal last
             left = duration(seconds_left)
-            bar.update(task, completed=ended, total=count, left=left, description=f"{spec.task} {spec.recipe}")
+            bar.update(
+                task,
+                completed=ended,
+                total=count,
+                left=left,
+                description=f"{spec.task} {spec.recipe}",
+            )
             if outcome.state == "failed":
-                errors.print(f"[red]failed[/red] {outcome.id}: {escape(outcome.error)}", soft_wrap=True, highlight=False)
+                errors.print(
+                    f"[red]failed[/red] {outcome.id}: {escape(outcome.error)}",
+                    soft_wrap=True,
+                    highlight=False,
+                )
             if not console.is_terminal and (time.monotonic() - last > 10 or ended == count):
                 last = time.monotonic()
-                print(f"{ended}/{count} runs, {spec.task} {spec.recipe} seed {spec.seed} {outcome.state}, about {left} left", flush=True)
+                print(
+                    f"{ended}/{count} runs, {spec.task} {spec.recipe} seed {spec.seed} {outcome.state}, about {left} left",
+                    flush=True,
+                )
 
         yield progress
 
@@ -317,7 +452,11 @@ def interruptible(root: Path) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        on = f"; go on with: python -m experiments resume --out {root}" if (root / "plans").is_dir() else ", nothing ran"
+        on = (
+            f"; go on with: python -m experiments resume --out {root}"
+            if (root / "plans").is_dir()
+            else ", nothing ran"
+        )
         errors.print(f"interrupted{on}", soft_wrap=True, highlight=False)
         raise typer.Exit(INTERRUPTED) from None
 
@@ -336,7 +475,11 @@ def store_errors() -> Iterator[None]:
     try:
         yield
     except StoreError as error:
-        errors.print(f"[red]error[/red]: {escape(str(error))}; what was finished is kept", soft_wrap=True, highlight=False)
+        errors.print(
+            f"[red]error[/red]: {escape(str(error))}; what was finished is kept",
+            soft_wrap=True,
+            highlight=False,
+        )
         raise typer.Exit(STORE) from None
 
 
@@ -355,7 +498,9 @@ def parse_seeds(text: str) -> tuple[int, ...]:
         if not 0 < len(seeds) <= MOST_SEEDS or min(seeds) < 0 or max(seeds) >= 2**63:
             raise ValueError
     except (ValueError, OverflowError):
-        raise ValueError(f"--seeds {text!r}: give a count (3), a range (0:10) or a list (1,4,7), at most {MOST_SEEDS}") from None
+        raise ValueError(
+            f"--seeds {text!r}: give a count (3), a range (0:10) or a list (1,4,7), at most {MOST_SEEDS}"
+        ) from None
     return tuple(dict.fromkeys(seeds))
 
 
@@ -382,23 +527,32 @@ def check_device(device: str) -> None:
     try:
         torch.zeros(1, device=device)
     except (RuntimeError, AssertionError) as error:
-        raise ValueError(f"--device {device!r} cannot be used: {str(error).splitlines()[0]}") from None
+        raise ValueError(
+            f"--device {device!r} cannot be used: {str(error).splitlines()[0]}"
+        ) from None
 
 
 def write_tensorboard(engine: Engine) -> None:
     with store_errors():
         count = event_files.export(
-            [item for study in engine.studies for item in engine.trials(study)[1]], engine.store.root / "tensorboard"
+            [item for study in engine.studies for item in engine.trials(study)[1]],
+            engine.store.root / "tensorboard",
         )
-    console.print(f"{count} runs in {engine.store.root / 'tensorboard'}", soft_wrap=True, highlight=False)
+    console.print(
+        f"{count} runs in {engine.store.root / 'tensorboard'}", soft_wrap=True, highlight=False
+    )
 
 
 def show_warning(message: Any, category: Any, *_: Any, **__: Any) -> None:
     if issubclass(category, CorruptFileWarning | RequestWarning):
-        errors.print(f"[yellow]warning[/yellow]: {escape(str(message))}", soft_wrap=True, highlight=False)
+        errors.print(
+            f"[yellow]warning[/yellow]: {escape(str(message))}", soft_wrap=True, highlight=False
+        )
 
 
 def main() -> None:
     warnings.showwarning = show_warning
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends as Ctrl-C does: noted in the store, workers gone
+    signal.signal(
+        signal.SIGTERM, signal.default_int_handler
+    )  # ends as Ctrl-C does: noted in the store, workers gone
     app()

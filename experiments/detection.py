@@ -43,7 +43,11 @@ def _read(folder: Path, digest: str) -> list[Statistics]:
     records = [record["statistic"] for record in run.metrics()]
     views = (run.summary() or {"views": {}})["views"]
     return [
-        Statistics(name, view, *(np.array([record[name][part] for record in records], dtype=float) for part in (0, 1)))
+        Statistics(
+            name,
+            view,
+            *(np.array([record[name][part] for record in records], dtype=float) for part in (0, 1)),
+        )
         for name, view in views.items()
     ]
 

@@ -68,7 +68,9 @@ class Engine:
         except ValueError:
             raise
         except Exception as error:  # whatever a study of one's own may raise
-            raise StudyError(f"study {_reference(study)!r} does not say what to run: {one_line(error)}") from error
+            raise StudyError(
+                f"study {_reference(study)!r} does not say what to run: {one_line(error)}"
+            ) from error
         return self.plan.apply(trials, study.settings, first)
 
     def ask(self, skip: Collection[str] = ()) -> list[Spec]:
@@ -79,7 +81,11 @@ class Engine:
             trials, results = self.trials(study)
             asked[_reference(study)] = [(trial.arm, trial.spec.id) for trial in trials]
             done = {item.run for item in results if item.folder.whole()}
-            missing |= {trial.spec.id: trial.spec for trial in trials if trial.spec.id not in done and trial.spec.id not in skip}
+            missing |= {
+                trial.spec.id: trial.spec
+                for trial in trials
+                if trial.spec.id not in done and trial.spec.id not in skip
+            }
         Request(list(asked), self.plan, asked).save(self.store)
         return list(missing.values())
 
@@ -106,14 +112,25 @@ class Engine:
             costs = self.estimate(missing)
             clock = _Clock(sum(costs.values()), self.jobs)
             busy = []
-            for ended, outcome in enumerate(backend(missing, self.store.root, self.jobs, self.checkpoint_seconds), 1):
+            for ended, outcome in enumerate(
+                backend(missing, self.store.root, self.jobs, self.checkpoint_seconds), 1
+            ):
                 report.outcomes[outcome.id] = outcome
                 if outcome.state == "busy":
                     busy.append(outcome.id)
-                progress(outcome, specs[outcome.id], ended, len(missing), clock.left_after(costs[outcome.id]))
+                progress(
+                    outcome,
+                    specs[outcome.id],
+                    ended,
+                    len(missing),
+                    clock.left_after(costs[outcome.id]),
+                )
             for name in busy:  # another process had them; wait for it, or take over if it died
                 report.outcomes[name] = execute(
-                    specs[name], self.store.root, checkpoint_seconds=self.checkpoint_seconds, wait=-1 if self.backend == "local" else 3600
+                    specs[name],
+                    self.store.root,
+                    checkpoint_seconds=self.checkpoint_seconds,
+                    wait=-1 if self.backend == "local" else 3600,
                 )
         return report
 
@@ -132,7 +149,11 @@ class Engine:
         estimates = {}
         for spec in specs:
             steps = steps_of(spec)
-            paces = [seconds / taken for taken, seconds in measured.get(_kind(spec), ()) if 2 * taken >= steps]
+            paces = [
+                seconds / taken
+                for taken, seconds in measured.get(_kind(spec), ())
+                if 2 * taken >= steps
+            ]
             estimates[spec.id] = steps * (statistics.median(paces) if paces else _first_guess(spec))
         return estimates
 
@@ -153,13 +174,22 @@ class _Clock:
 
 def _kind(spec: Spec) -> str:
     """Runs of one kind take about the same time per step."""
-    return json.dumps([spec.task, dict(spec.options), sorted(spec.points), spec.batch_size, spec.device], sort_keys=True)
+    return json.dumps(
+        [spec.task, dict(spec.options), sorted(spec.points), spec.batch_size, spec.device],
+        sort_keys=True,
+    )
 
 
 def _first_guess(spec: Spec) -> float:
-    return GUESSED_SECONDS_PER_STEP * (0.2 if not isinstance(find_task(spec.task, spec.options), Task) else 1)
+    return GUESSED_SECONDS_PER_STEP * (
+        0.2 if not isinstance(find_task(spec.task, spec.options), Task) else 1
+    )
 
 
 def _reference(study: Study) -> str:
     cls = type(study)
-    return cls.name if cls.__module__.startswith("experiments.studies.") else f"{cls.__module__}:{cls.__name__}"
+    return (
+        cls.name
+        if cls.__module__.startswith("experiments.studies.")
+        else f"{cls.__module__}:{cls.__name__}"
+    )

@@ -7,7 +7,12 @@ from typing import Any
 
 __all__ = ["needed"]
 
-EXTRAS = {"ray": "ray", "submitit": "slurm", "optuna": "tune", "torch.utils.tensorboard": "tensorboard"}
+EXTRAS = {
+    "ray": "ray",
+    "submitit": "slurm",
+    "optuna": "tune",
+    "torch.utils.tensorboard": "tensorboard",
+}
 """The extra of `pyproject.toml` that installs a module."""
 
 
@@ -17,4 +22,6 @@ def needed(module: str, what: str) -> Any:
         return importlib.import_module(module)
     except ImportError as error:
         extra = EXTRAS[module]
-        raise ValueError(f"{what} needs the extra {extra} ({error}): pip install -e '.[{extra}]'") from error
+        raise ValueError(
+            f"{what} needs the extra {extra} ({error}): pip install -e '.[{extra}]'"
+        ) from error

@@ -11,7 +11,17 @@ import plotly.graph_objects as go
 
 from experiments.results import Results
 
-__all__ = ["Picture", "bars", "best_of_k", "color_of", "crosses", "curves", "lines", "profile", "sensitivity"]
+__all__ = [
+    "Picture",
+    "bars",
+    "best_of_k",
+    "color_of",
+    "crosses",
+    "curves",
+    "lines",
+    "profile",
+    "sensitivity",
+]
 
 COLORS = {
     "sgd": "#4c78a8",
@@ -64,7 +74,16 @@ def base(x: str, y: str, *, log_x: bool = False, log_y: bool = False) -> go.Figu
     return figure
 
 
-def curves(results: Results, key: str, y: str, caption: str, *, log_y: bool = False, smooth: int = 1, points: int = 160) -> Picture:
+def curves(
+    results: Results,
+    key: str,
+    y: str,
+    caption: str,
+    *,
+    log_y: bool = False,
+    smooth: int = 1,
+    points: int = 160,
+) -> Picture:
     """A metric against steps: for each arm the mean over seeds, and a band from the lowest to the highest seed.
 
     Args:
@@ -80,14 +99,18 @@ def curves(results: Results, key: str, y: str, caption: str, *, log_y: bool = Fa
             continue
         recipe = chosen.items[0].spec.recipe
         values = _smooth(values, smooth)
-        kept = np.unique(np.linspace(0, values.shape[1] - 1, min(points, values.shape[1])).astype(int))
+        kept = np.unique(
+            np.linspace(0, values.shape[1] - 1, min(points, values.shape[1])).astype(int)
+        )
         dash = DASHES[seen.setdefault(recipe, 0) % len(DASHES)]
         seen[recipe] += 1
         band(figure, times[kept], values[:, kept], arm, color_of(recipe), dash)
     return Picture(figure, caption)
 
 
-def band(figure: go.Figure, x: Any, values: np.ndarray, name: str, color: str, dash: str = "solid") -> None:
+def band(
+    figure: go.Figure, x: Any, values: np.ndarray, name: str, color: str, dash: str = "solid"
+) -> None:
     """A line for the mean over rows, and a band from their lowest to their highest."""
     x = np.asarray(x)
     if len(values) > 1:
@@ -101,7 +124,13 @@ def band(figure: go.Figure, x: Any, values: np.ndarray, name: str, color: str, d
             showlegend=False,
             legendgroup=name,
         )
-    figure.add_scatter(x=short(x), y=short(values.mean(0)), name=name, legendgroup=name, line={"color": color, "dash": dash, "width": 2})
+    figure.add_scatter(
+        x=short(x),
+        y=short(values.mean(0)),
+        name=name,
+        legendgroup=name,
+        line={"color": color, "dash": dash, "width": 2},
+    )
 
 
 def lines(
@@ -124,7 +153,9 @@ def lines(
     return Picture(figure, caption)
 
 
-def sensitivity(results: Results, hyper_parameter: str, y: str, caption: str, key: str = "validation") -> Picture:
+def sensitivity(
+    results: Results, hyper_parameter: str, y: str, caption: str, key: str = "validation"
+) -> Picture:
     """Score against a hyper-parameter: for each recipe the mean with a band over seeds; crosses on top count runs that diverged."""
     figure = base(hyper_parameter, y, log_x=True)
     failed: list[tuple[float, str, int, str]] = []
@@ -161,7 +192,9 @@ def crosses(figure: go.Figure, failed: Sequence[tuple[float, str, int, str]]) ->
         marker={"symbol": "x", "size": 9, "color": [color for *_, color in failed]},
         text=[f"{what} diverged at step {step}" for _, what, step, _ in failed],
     )
-    figure.update_layout(yaxis2={"overlaying": "y", "range": [0, 1.04], "visible": False, "fixedrange": True})
+    figure.update_layout(
+        yaxis2={"overlaying": "y", "range": [0, 1.04], "visible": False, "fixedrange": True}
+    )
 
 
 def best_of_k(scores: Mapping[str, Sequence[float]], y: str, caption: str) -> Picture:
@@ -176,7 +209,13 @@ def best_of_k(scores: Mapping[str, Sequence[float]], y: str, caption: str) -> Pi
         ks = np.arange(1, n + 1)
         # P(best of k is among the j smallest), without replacement.
         expected = [_expected_best(ordered, int(k)) for k in ks]
-        figure.add_scatter(x=ks.tolist(), y=short(expected), name=recipe, mode="lines+markers", line={"color": color_of(recipe)})
+        figure.add_scatter(
+            x=ks.tolist(),
+            y=short(expected),
+            name=recipe,
+            mode="lines+markers",
+            line={"color": color_of(recipe)},
+        )
     return Picture(figure, caption)
 
 
@@ -205,15 +244,32 @@ def profile(steps_to_target: Mapping[str, Sequence[float]], caption: str) -> Pic
         x = np.concatenate([[1.0], np.repeat(jumps, 2), [limit]])
         share = np.arange(len(jumps) + 1) / len(row)
         y = np.repeat(share, 2)
-        figure.add_scatter(x=short(x), y=short(y), name=name, mode="lines", line={"color": color_of(name), "width": 2})
+        figure.add_scatter(
+            x=short(x),
+            y=short(y),
+            name=name,
+            mode="lines",
+            line={"color": color_of(name), "width": 2},
+        )
     return Picture(figure, caption)
 
 
-def bars(groups: Mapping[str, Mapping[str, float]], x: str, y: str, caption: str, colors: Mapping[str, str]) -> Picture:
+def bars(
+    groups: Mapping[str, Mapping[str, float]],
+    x: str,
+    y: str,
+    caption: str,
+    colors: Mapping[str, str],
+) -> Picture:
     """Grouped bars: for each name a value for each category."""
     figure = base(x, y)
     for name, values in groups.items():
-        figure.add_bar(x=list(values), y=short(list(values.values())), name=name, marker={"color": colors.get(name)})
+        figure.add_bar(
+            x=list(values),
+            y=short(list(values.values())),
+            name=name,
+            marker={"color": colors.get(name)},
+        )
     figure.update_layout(barmode="group")
     return Picture(figure, caption)
 

@@ -43,7 +43,10 @@ def norms(step: StepView) -> dict[str, float]:
     if not invariant:
         return {}
     norm = _units(metrics.norm(step.after[name], view) for name, view in invariant)
-    moved = _units(metrics.effective_step(step.before[name], step.after[name], view) for name, view in invariant)
+    moved = _units(
+        metrics.effective_step(step.before[name], step.after[name], view)
+        for name, view in invariant
+    )
     angle = 2 * torch.asin((moved / 2).clamp(max=1))
     squared = norm.square()
     return {
@@ -59,12 +62,19 @@ def norms(step: StepView) -> dict[str, float]:
 def detection(step: StepView) -> dict[str, Any]:
     """For each weight of two or more dimensions the test statistic sqrt(dim) |cos(w, g)| of every unit, channels first and
     then the layer: the scale-invariance test asks whether it is below delta. None where there is no gradient."""
-    return {"statistic": {name: [_statistic(step, name, "channel"), _statistic(step, name, "layer")] for name in step.views}}
+    return {
+        "statistic": {
+            name: [_statistic(step, name, "channel"), _statistic(step, name, "layer")]
+            for name in step.views
+        }
+    }
 
 
 def _statistic(step: StepView, name: str, view: str) -> list[float | None]:
     weight = step.before[name]
-    cosine = metrics.cosine(weight, step.grad[name], view).abs() * math.sqrt(as_view(view).size(weight))
+    cosine = metrics.cosine(weight, step.grad[name], view).abs() * math.sqrt(
+        as_view(view).size(weight)
+    )
     return [float(f"{x:.4g}") if math.isfinite(x) else None for x in cosine.tolist()]
 
 

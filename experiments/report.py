@@ -55,10 +55,16 @@ class Section:
 
     def claims(self) -> list[Claim]:
         """The study's claims; of a part of the study those that it has something to say to."""
-        return [claim for claim in self.study.claims(self.results) if self.whole or claim.ours != NO_RESULTS]
+        return [
+            claim
+            for claim in self.study.claims(self.results)
+            if self.whole or claim.ours != NO_RESULTS
+        ]
 
 
-def sections(store: Store, requests: Sequence[Request], wanted: Collection[type[Study]] = ()) -> list[Section]:
+def sections(
+    store: Store, requests: Sequence[Request], wanted: Collection[type[Study]] = ()
+) -> list[Section]:
     """One section for each study and setting that was ever asked for, in the paper's order, the defaults first.
 
     Args:
@@ -67,13 +73,17 @@ def sections(store: Store, requests: Sequence[Request], wanted: Collection[type[
     found: dict[tuple[str, str], list[Request]] = {}
     for request in requests:
         for name in request.studies:
-            found.setdefault((name, json.dumps(request.plan.setting.to_json(), sort_keys=True)), []).append(request)
+            found.setdefault(
+                (name, json.dumps(request.plan.setting.to_json(), sort_keys=True)), []
+            ).append(request)
     made = []
     for (name, _), asked in found.items():
         try:
             study = find_study(name)
         except Exception as error:  # whatever a study of one's own may raise
-            warnings.warn(f"study {name!r} is left out: {one_line(error)}", RequestWarning, stacklevel=2)
+            warnings.warn(
+                f"study {name!r} is left out: {one_line(error)}", RequestWarning, stacklevel=2
+            )
             continue
         if not wanted or type(study) in wanted:
             results = Results.gather(store, [request.trials.get(name, ()) for request in asked])
@@ -95,18 +105,26 @@ def write_report(sections: Sequence[Section], path: Path) -> Page:
     for number, entry in enumerate(shown):
         earlier = sum(other["name"] == entry["name"] for other in shown[:number])
         entry["anchor"] = f"{entry['name']}-{earlier + 1}" if earlier else entry["name"]
-    claims = [{"study": entry["label"], "anchor": entry["anchor"], **claim} for entry in shown for claim in entry["claims"]]
+    claims = [
+        {"study": entry["label"], "anchor": entry["anchor"], **claim}
+        for entry in shown
+        for claim in entry["claims"]
+    ]
     outcomes = ("reproduced", "not reproduced", "inconclusive")
     page = _template().render(
         sections=shown,
         claims=claims,
-        counts={outcome: sum(claim["outcome"] == outcome for claim in claims) for outcome in outcomes},
+        counts={
+            outcome: sum(claim["outcome"] == outcome for claim in claims) for outcome in outcomes
+        },
         plotly=Markup(plotly.offline.get_plotlyjs().replace("</script", "<\\/script")),
         date=datetime.date.today().isoformat(),
         figure_json=_figure_json,
     )
     write_whole(path, page.encode())
-    return Page(claims, [f"{entry['label']}: {problem}" for entry in shown for problem in entry["problems"]])
+    return Page(
+        claims, [f"{entry['label']}: {problem}" for entry in shown for problem in entry["problems"]]
+    )
 
 
 def _shown(section: Section) -> dict[str, Any] | None:
@@ -125,7 +143,9 @@ def _shown(section: Section) -> dict[str, Any] | None:
         except RecipeError as error:
             warnings.warn(f"{section.label} is left out: {error}", RequestWarning, stacklevel=2)
             return None
-        except Exception as error:  # one study that raises does not take the others' sections with it
+        except (
+            Exception
+        ) as error:  # one study that raises does not take the others' sections with it
             made[name] = []
             problems.append(f"no {name}: {one_line(error)}")
     return {
@@ -138,7 +158,9 @@ def _shown(section: Section) -> dict[str, Any] | None:
         "runs": len(results),
         "planned": results.planned,
         "diverged": [_where_diverged(item) for item in results.diverged],
-        "points_diverged": [_points_diverged(item) for item in results.finished if any(item.points_diverged)],
+        "points_diverged": [
+            _points_diverged(item) for item in results.finished if any(item.points_diverged)
+        ],
         "problems": problems,
         "claims": [asdict(claim) for claim in made["claims"]],
         "tables": made["tables"],
@@ -148,7 +170,12 @@ def _shown(section: Section) -> dict[str, Any] | None:
 
 def _order(section: Section) -> tuple[Any, ...]:
     plan = section.plan
-    return order_of(section.study.name), bool(plan.settings), -TIERS.index(plan.tier), plan.departures
+    return (
+        order_of(section.study.name),
+        bool(plan.settings),
+        -TIERS.index(plan.tier),
+        plan.departures,
+    )
 
 
 def order_of(name: str) -> tuple[int, str]:
@@ -182,7 +209,13 @@ def _points_diverged(item: Result) -> str:
 @functools.cache
 def _template() -> jinja2.Template:
     loader = jinja2.FileSystemLoader(os.path.join(os.path.dirname(__file__), "templates"))
-    environment = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)
+    environment = jinja2.Environment(
+        loader=loader,
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
     environment.filters["code"] = _code
     environment.filters["words"] = _words
     return environment.get_template("report.html.j2")
@@ -195,4 +228,6 @@ def _code(text: str) -> Markup:
 
 def _words(text: str) -> Markup:
     """Broken at spaces only, where a browser would also break "1e-6" in two."""
-    return Markup(" ").join(Markup('<span class="word">{}</span>').format(word) for word in text.split(" "))
+    return Markup(" ").join(
+        Markup('<span class="word">{}</span>').format(word) for word in text.split(" ")
+    )

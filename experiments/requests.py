@@ -53,10 +53,18 @@ def read_requests(store: Store) -> tuple[list[Request], dict[str, str]]:
         content = store.read_json(f"plans/{path.name}")
         try:
             if content is not None:  # else it was set aside just now
-                found.append(Request(content["studies"], Plan.from_json(content["plan"]), content.get("trials", {})))
+                found.append(
+                    Request(
+                        content["studies"],
+                        Plan.from_json(content["plan"]),
+                        content.get("trials", {}),
+                    )
+                )
         except (KeyError, TypeError, ValueError) as error:
             unusable[path.name] = f"not of this version ({error}); {REPEAT}"
     for path in sorted(folder.glob("*.json.corrupt-*")):
-        if not path.with_name(path.name.partition(".corrupt-")[0]).exists():  # or it was repeated since
+        if not path.with_name(
+            path.name.partition(".corrupt-")[0]
+        ).exists():  # or it was repeated since
             unusable[path.name] = f"what was asked is lost; {REPEAT}"
     return found, unusable

@@ -39,7 +39,9 @@ def standing_in(trial: Trial, recipe: str) -> Trial:
     """The trial with another recipe in the place, and with those of the settings that it knows."""
     known = defaults(load_recipe(recipe))
     kept = {name: value for name, value in trial.spec.hyper_parameters.items() if name in known}
-    return Trial(f"{recipe}{AS}{trial.arm}", replace(trial.spec, recipe=recipe, hyper_parameters=kept))
+    return Trial(
+        f"{recipe}{AS}{trial.arm}", replace(trial.spec, recipe=recipe, hyper_parameters=kept)
+    )
 
 
 @dataclass(frozen=True)
@@ -116,7 +118,10 @@ class Results:
                 known = arms.get(arm, {})
                 before, now = _but_for_the_seed(known), _but_for_the_seed(runs)
                 arms[arm] = {**known, **runs} if before <= now or now <= before else runs
-        return cls([item for runs in arms.values() for item in runs.values() if item is not None], sum(map(len, arms.values())))
+        return cls(
+            [item for runs in arms.values() for item in runs.values() if item is not None],
+            sum(map(len, arms.values())),
+        )
 
     def __iter__(self) -> Iterator[Result]:
         return iter(self.items)
@@ -159,17 +164,26 @@ class Results:
     def curves(self, key: str) -> tuple[np.ndarray, np.ndarray]:
         """A metric of the finished runs that have it, at every step or at some (validation, once an epoch): the steps, and the
         values of shape (runs, steps)."""
-        rows = [[(r["step"], r[key]) for r in item.metrics if r.get(key) is not None] for item in self.finished]
+        rows = [
+            [(r["step"], r[key]) for r in item.metrics if r.get(key) is not None]
+            for item in self.finished
+        ]
         rows = [row for row in rows if row]
         shortest = min((len(row) for row in rows), default=0)
         steps = np.array([step for step, _ in rows[0][:shortest]] if rows else [], dtype=int)
-        return steps, np.array([[value for _, value in row[:shortest]] for row in rows], dtype=float)
+        return steps, np.array(
+            [[value for _, value in row[:shortest]] for row in rows], dtype=float
+        )
 
 
 def _recorded(store: Store, arm: str, run: str) -> Result | None:
     folder = store.run(run)
     summary, config = folder.summary(), folder.config()
-    return None if summary is None or config is None else Result(arm, Spec.from_json(config), summary, folder)
+    return (
+        None
+        if summary is None or config is None
+        else Result(arm, Spec.from_json(config), summary, folder)
+    )
 
 
 def _but_for_the_seed(runs: Mapping[str, Result | None]) -> set[str]:

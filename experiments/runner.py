@@ -50,7 +50,13 @@ class Outcome:
     error: str = ""
 
 
-def execute(spec: Spec, root: Path | str, *, checkpoint_seconds: float = CHECKPOINT_SECONDS, wait: float = 0.0) -> Outcome:
+def execute(
+    spec: Spec,
+    root: Path | str,
+    *,
+    checkpoint_seconds: float = CHECKPOINT_SECONDS,
+    wait: float = 0.0,
+) -> Outcome:
     """Bring one run to its end, from its checkpoint if it has one.
 
     Args:
@@ -61,7 +67,9 @@ def execute(spec: Spec, root: Path | str, *, checkpoint_seconds: float = CHECKPO
     A recipe or task that raises fails its own run only. Raises StoreError when the store cannot be written, and
     KeyboardInterrupt after noting it.
     """
-    torch.set_num_threads(1)  # one process per core; and the number of threads decides the order of sums
+    torch.set_num_threads(
+        1
+    )  # one process per core; and the number of threads decides the order of sums
     started = time.perf_counter()
     folder = Store(root).folder(spec)
     try:
@@ -79,7 +87,9 @@ def execute(spec: Spec, root: Path | str, *, checkpoint_seconds: float = CHECKPO
                 task = find_task(spec.task, spec.options)
                 with torch.random.fork_rng():
                     if isinstance(task, Measurement):
-                        folder.finish({"diverged_at": None, "steps": spec.epochs, **task.measure(spec)}, [])
+                        folder.finish(
+                            {"diverged_at": None, "steps": spec.epochs, **task.measure(spec)}, []
+                        )
                     elif isinstance(task, PureTask):
                         _sweep(spec, task, folder)
                     else:
@@ -114,12 +124,16 @@ def check(spec: Spec) -> None:
         task.check()
     except Exception as error:  # whatever a task of one's own may raise
         given = ", ".join(f"{name}={json.dumps(value)}" for name, value in spec.options.items())
-        raise ValueError(f"task {spec.task!r} with {given or 'its defaults'}: {one_line(error)}") from error
+        raise ValueError(
+            f"task {spec.task!r} with {given or 'its defaults'}: {one_line(error)}"
+        ) from error
     for probe in spec.probes:
         if probe not in PROBES:
             raise ValueError(f"no probe is named {probe!r}; {nearest(probe, PROBES)}")
     if spec.points and isinstance(task, Task):
-        raise ValueError(f"task {spec.task!r} trains one point at a time; {next(iter(spec.points))} must be a number, not a list")
+        raise ValueError(
+            f"task {spec.task!r} trains one point at a time; {next(iter(spec.points))} must be a number, not a list"
+        )
 
 
 def steps_of(spec: Spec) -> int:
@@ -136,20 +150,35 @@ def _sweep(spec: Spec, task: PureTask, folder: RunFolder) -> None:
     """A whole grid at once. It takes seconds, so it has no checkpoint."""
     points = spec.points
     pairs = ("betas",) if "betas" in spec.hyper_parameters else ()
-    single = {name: value for name, value in spec.hyper_parameters.items() if name not in points and name not in pairs}
+    single = {
+        name: value
+        for name, value in spec.hyper_parameters.items()
+        if name not in points and name not in pairs
+    }
     single |= {name: tuple(spec.hyper_parameters[name]) for name in pairs}
-    if "lr" not in points and "lr" in (known := defaults(load_recipe(spec.recipe))):  # a schedule needs it at every point
+    if "lr" not in points and "lr" in (
+        known := defaults(load_recipe(spec.recipe))
+    ):  # a schedule needs it at every point
         points["lr"] = [single.pop("lr", known["lr"])] * max(map(len, points.values()), default=1)
-    schedule = None if spec.schedule == "constant" else (lambda t: SCHEDULES[spec.schedule](t / spec.epochs))
+    schedule = (
+        None
+        if spec.schedule == "constant"
+        else (lambda t: SCHEDULES[spec.schedule](t / spec.epochs))
+    )
     batches = task.batches((spec.seed,))
     start = {name: value.to(spec.device) for name, value in task.start((spec.seed,)).items()}
     swept = sweep(
         spec.recipe,
         task.loss,
         start,
-        {name: torch.tensor(values, dtype=torch.float64, device=spec.device) for name, values in points.items()},
+        {
+            name: torch.tensor(values, dtype=torch.float64, device=spec.device)
+            for name, values in points.items()
+        },
         steps=spec.epochs,
-        batches=None if batches is None else (lambda t: tree_map(lambda x: x.to(spec.device), batches(t))),
+        batches=None
+        if batches is None
+        else (lambda t: tree_map(lambda x: x.to(spec.device), batches(t))),
         schedule=schedule,
         record=task.record,
         **single,
@@ -157,17 +186,27 @@ def _sweep(spec: Spec, task: PureTask, folder: RunFolder) -> None:
     summary, arrays = task.summarize(start, swept)
     folder.save_arrays(arrays)
     ends = _ends(swept)
-    whole = {"diverged_at": max(ends, default=None) if None not in ends else None, "points_diverged_at": ends}  # type: ignore[type-var]
+    whole = {
+        "diverged_at": max((end for end in ends if end is not None), default=None)
+        if None not in ends
+        else None,
+        "points_diverged_at": ends,
+    }
     folder.finish({"steps": spec.epochs, **_without_nan(summary), **whole}, ["arrays.npz"])
 
 
 def _ends(swept: Sweep) -> list[int | None]:
     """For each point the first step whose loss was not finite, or the last one if the weights then were not; None if it survived."""
     bad = ~swept.loss.isfinite().flatten(2).all(dim=-1)
-    weights = [value.double().square().flatten(1).sum(-1).isfinite() for value in swept.params.values()]
+    weights = [
+        value.double().square().flatten(1).sum(-1).isfinite() for value in swept.params.values()
+    ]
     lost = ~torch.stack(weights).all(dim=0)
     first = bad.int().argmax(dim=0)
-    return [int(step) if any_ else len(bad) - 1 if gone else None for step, any_, gone in zip(first, bad.any(dim=0), lost, strict=True)]
+    return [
+        int(step) if any_ else len(bad) - 1 if gone else None
+        for step, any_, gone in zip(first, bad.any(dim=0), lost, strict=True)
+    ]
 
 
 def _without_nan(content: Any) -> Any:

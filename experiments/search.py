@@ -23,7 +23,9 @@ Told = Sequence[tuple[Mapping[str, float], float]]
 METHODS = ("grid", "halton", "optuna")
 
 
-def points(space: Space, count: int, method: str = "halton", told: Told = ()) -> list[dict[str, float]]:
+def points(
+    space: Space, count: int, method: str = "halton", told: Told = ()
+) -> list[dict[str, float]]:
     """`count` points of the space, the same on every call.
 
     Args:
@@ -38,13 +40,18 @@ def points(space: Space, count: int, method: str = "halton", told: Told = ()) ->
     """
     for name, (low, high) in space.items():
         if not 0 < low < high:
-            raise ValueError(f"the range of {name} must be positive and rising, got ({low}, {high})")
+            raise ValueError(
+                f"the range of {name} must be positive and rising, got ({low}, {high})"
+            )
     if method == "grid":
         return _grid(space, count)
     if method == "halton":
         # Unscrambled, its first point is the corner 0; the second one on fills the middle first.
         unit = qmc.Halton(len(space), scramble=False).random(count + 1)[1:]
-        return [{name: _at(space[name], float(u)) for name, u in zip(space, row, strict=True)} for row in unit]
+        return [
+            {name: _at(space[name], float(u)) for name, u in zip(space, row, strict=True)}
+            for row in unit
+        ]
     if method == "optuna":
         return _optuna(space, count, told)
     raise ValueError(f"no search method is named {method!r}; {nearest(method, METHODS)}")
@@ -58,7 +65,9 @@ def _at(bounds: tuple[float, float], share: float) -> float:
 def _grid(space: Space, count: int) -> list[dict[str, float]]:
     side = round(count ** (1 / len(space)))
     if side ** len(space) != count or side < 2:
-        raise ValueError(f"a grid of {count} points does not fill {len(space)} dimensions; give a power, such as {2 ** len(space)}")
+        raise ValueError(
+            f"a grid of {count} points does not fill {len(space)} dimensions; give a power, such as {2 ** len(space)}"
+        )
     axes = [np.geomspace(*bounds, side).tolist() for bounds in space.values()]
     return [dict(zip(space, row, strict=True)) for row in itertools.product(*axes)]
 
@@ -69,8 +78,15 @@ def _optuna(space: Space, count: int, told: Told) -> list[dict[str, float]]:
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     sampler = optuna.samplers.TPESampler(seed=len(told), n_startup_trials=4)
     study = optuna.create_study(direction="maximize", sampler=sampler)
-    distributions = {name: optuna.distributions.FloatDistribution(*bounds, log=True) for name, bounds in space.items()}
+    distributions = {
+        name: optuna.distributions.FloatDistribution(*bounds, log=True)
+        for name, bounds in space.items()
+    }
     for params, score in told:
         value = score if math.isfinite(score) else -1e9
-        study.add_trial(optuna.trial.create_trial(params=dict(params), distributions=dict(distributions), value=value))
+        study.add_trial(
+            optuna.trial.create_trial(
+                params=dict(params), distributions=dict(distributions), value=value
+            )
+        )
     return [dict(study.ask(dict(distributions)).params) for _ in range(count)]

@@ -54,7 +54,11 @@ def source_digest(*things: Any) -> str:
     """
     alone: set[str] = set()
     names: set[str] = set()
-    for thing in dict.fromkeys(part for whole in things for part in (inspect.getmro(whole) if inspect.isclass(whole) else (whole,))):
+    for thing in dict.fromkeys(
+        part
+        for whole in things
+        for part in (inspect.getmro(whole) if inspect.isclass(whole) else (whole,))
+    ):
         module = _imported_as(thing.__name__ if inspect.ismodule(thing) else thing.__module__)
         if _counts(module):
             names.add(module)
@@ -81,7 +85,11 @@ def _closure(names: set[str]) -> dict[str, str]:
             continue
         try:
             found[name], imported = _read(name, path, path.stat().st_mtime_ns)
-        except (OSError, SyntaxError, ImportError):  # no file after all, no Python, an import from outside of the package
+        except (
+            OSError,
+            SyntaxError,
+            ImportError,
+        ):  # no file after all, no Python, an import from outside of the package
             if name in names:
                 raise _unreadable(name) from None
             continue
@@ -97,7 +105,9 @@ def _counts(name: str) -> bool:
     if top in OURS:
         return any(name == counted or name.startswith(f"{counted}.") for counted in COUNTED)
     paths = [path for path in (_file(top), _file(name)) if path is not None]
-    return top not in sys.stdlib_module_names and not any(path.is_relative_to(root) for path in paths for root in INSTALLED)
+    return top not in sys.stdlib_module_names and not any(
+        path.is_relative_to(root) for path in paths for root in INSTALLED
+    )
 
 
 def _file(name: str) -> Path | None:
@@ -127,8 +137,15 @@ def _read(name: str, path: Path, _: int) -> tuple[str, frozenset[str]]:
         if isinstance(node, ast.Import):
             imported |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            base = importlib.util.resolve_name("." * node.level + (node.module or ""), package) if node.level else str(node.module)
-            imported |= {base, *(f"{base}.{alias.name}" for alias in node.names)}  # a name in it, or a module of it
+            base = (
+                importlib.util.resolve_name("." * node.level + (node.module or ""), package)
+                if node.level
+                else str(node.module)
+            )
+            imported |= {
+                base,
+                *(f"{base}.{alias.name}" for alias in node.names),
+            }  # a name in it, or a module of it
     return _code(tree), frozenset(imported)
 
 
@@ -143,10 +160,16 @@ def _code(tree: ast.AST) -> str:
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             first = node.body[0] if node.body else None
-            if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
+            if (
+                isinstance(first, ast.Expr)
+                and isinstance(first.value, ast.Constant)
+                and isinstance(first.value.value, str)
+            ):
                 node.body = node.body[1:] or [ast.Pass()]
     return digest(ast.dump(tree))
 
 
 def _unreadable(name: str) -> ValueError:
-    return ValueError(f"the source of {name} cannot be read, so its runs could not be told apart; put it in a file")
+    return ValueError(
+        f"the source of {name} cannot be read, so its runs could not be told apart; put it in a file"
+    )

@@ -19,7 +19,17 @@ from spherenorm.geometry import Sphere
 from spherenorm.registry import Recipe, build, defaults, find_recipe, load_module
 from spherenorm.rule import Rule
 
-__all__ = ["EUCLIDEAN_REST", "SCHEDULES", "RecipeError", "Spec", "load_recipe", "locate", "nearest", "one_line", "sphere_of"]
+__all__ = [
+    "EUCLIDEAN_REST",
+    "SCHEDULES",
+    "RecipeError",
+    "Spec",
+    "load_recipe",
+    "locate",
+    "nearest",
+    "one_line",
+    "sphere_of",
+]
 
 FORMAT = 2
 """Part of every hash; raise it when what runs the rules changes what a run computes, and every run is computed anew."""
@@ -68,7 +78,9 @@ class Spec:
 
     def __post_init__(self) -> None:
         if self.schedule not in SCHEDULES:
-            raise ValueError(f"no schedule is named {self.schedule!r}; {nearest(self.schedule, SCHEDULES)}")
+            raise ValueError(
+                f"no schedule is named {self.schedule!r}; {nearest(self.schedule, SCHEDULES)}"
+            )
         for name, least in (("seed", 0), ("epochs", 1), ("batch_size", 1)):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
@@ -88,7 +100,11 @@ class Spec:
     @property
     def points(self) -> dict[str, list[float]]:
         """The swept hyper-parameters: those that are lists (betas, a pair of numbers, is one value)."""
-        return {name: list(value) for name, value in self.hyper_parameters.items() if isinstance(value, list) and name != "betas"}
+        return {
+            name: list(value)
+            for name, value in self.hyper_parameters.items()
+            if isinstance(value, list) and name != "betas"
+        }
 
     def rule(self) -> Rule:
         """The recipe's rule, at the first point of a sweep.
@@ -100,23 +116,38 @@ class Spec:
         known = defaults(function)
         for name in self.hyper_parameters:
             if name not in known:
-                raise ValueError(f"recipe {self.recipe!r} has no hyper-parameter {name!r}; {nearest(name, known)}")
+                raise ValueError(
+                    f"recipe {self.recipe!r} has no hyper-parameter {name!r}; {nearest(name, known)}"
+                )
         if self.schedule != "constant" and "lr" not in known:
-            raise ValueError(f"recipe {self.recipe!r} has no lr for the schedule {self.schedule!r}; use schedule=constant")
+            raise ValueError(
+                f"recipe {self.recipe!r} has no lr for the schedule {self.schedule!r}; use schedule=constant"
+            )
         points = self.points
         hints = hints_of(function, known)
         for name, value in self.hyper_parameters.items():
-            if not all(fits(single, hints[name]) for single in (value if name in points else [value])):
-                raise ValueError(f"{name}={json.dumps(value)} is no value for recipe {self.recipe!r}; one is {_shown(known[name])}")
+            if not all(
+                fits(single, hints[name]) for single in (value if name in points else [value])
+            ):
+                raise ValueError(
+                    f"{name}={json.dumps(value)} is no value for recipe {self.recipe!r}; one is {_shown(known[name])}"
+                )
         if len({len(values) for values in points.values()}) > 1 or [] in points.values():
             counts = ", ".join(f"{name} has {len(values)}" for name, values in points.items())
-            raise ValueError(f"the points of a sweep need one value of each swept hyper-parameter of {self.recipe!r}: {counts}")
-        first = {name: value[0] if name in points else value for name, value in self.hyper_parameters.items()}
+            raise ValueError(
+                f"the points of a sweep need one value of each swept hyper-parameter of {self.recipe!r}: {counts}"
+            )
+        first = {
+            name: value[0] if name in points else value
+            for name, value in self.hyper_parameters.items()
+        }
         try:
             return build(function, first)
         except Exception as error:  # whatever a recipe of one's own may raise
             given = ", ".join(f"{name}={json.dumps(value)}" for name, value in first.items())
-            raise ValueError(f"recipe {self.recipe!r} with {given or 'its defaults'}: {one_line(error)}") from error
+            raise ValueError(
+                f"recipe {self.recipe!r} with {given or 'its defaults'}: {one_line(error)}"
+            ) from error
 
     def euclidean(self, rule: Rule) -> Mapping[str, Any] | None:
         """Recipe and hyper-parameters of the weights that a rule on the sphere is not for; None for any other rule."""
@@ -130,7 +161,12 @@ class Spec:
         rules, recipes = [self.rule()], [self.recipe]
         if rest := self.euclidean(rules[0]):
             recipes.append(rest["recipe"])
-            rules.append(build(load_recipe(rest["recipe"]), {name: value for name, value in rest.items() if name != "recipe"}))
+            rules.append(
+                build(
+                    load_recipe(rest["recipe"]),
+                    {name: value for name, value in rest.items() if name != "recipe"},
+                )
+            )
         parts = [part for name in recipes for part in _recipe_parts(name)]
         return {
             "format": FORMAT,
@@ -173,7 +209,9 @@ def load_recipe(name: str) -> Recipe:
         return find_recipe(name)
     except Exception as error:  # whatever a module of one's own may raise
         text = str(error)
-        raise RecipeError(text if repr(name) in text else f"recipe {name!r}: {one_line(error)}") from error
+        raise RecipeError(
+            text if repr(name) in text else f"recipe {name!r}: {one_line(error)}"
+        ) from error
 
 
 def one_line(error: BaseException) -> str:
@@ -183,7 +221,9 @@ def one_line(error: BaseException) -> str:
 
 
 def _shown(value: Any) -> str:
-    return "of its own choice" if value is inspect.Parameter.empty else json.dumps(value, default=str)
+    return (
+        "of its own choice" if value is inspect.Parameter.empty else json.dumps(value, default=str)
+    )
 
 
 def nearest(name: str, known: Any) -> str:
@@ -202,9 +242,13 @@ def locate(what: str, name: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name is not None and not module_name.startswith(error.name):
             raise  # the module exists, something that it imports does not
-        raise ValueError(f"{what} {name!r}: there is no module {module_name!r} on the import path") from None
+        raise ValueError(
+            f"{what} {name!r}: there is no module {module_name!r} on the import path"
+        ) from None
     if not hasattr(module, attribute):
-        raise ValueError(f"{what} {name!r}: module {module_name!r} has no {attribute!r}; {nearest(attribute, vars(module))}")
+        raise ValueError(
+            f"{what} {name!r}: module {module_name!r} has no {attribute!r}; {nearest(attribute, vars(module))}"
+        )
     return getattr(module, attribute)
 
 
@@ -221,4 +265,7 @@ def _parts(whole: Any) -> list[Any]:
     if inspect.isfunction(whole):
         return [whole]
     inner = [getattr(whole, f.name) for f in fields(whole)] if is_dataclass(whole) else []
-    return [*([type(whole)] if isinstance(whole, Rule) or is_dataclass(whole) else []), *_parts(inner)]
+    return [
+        *([type(whole)] if isinstance(whole, Rule) or is_dataclass(whole) else []),
+        *_parts(inner),
+    ]

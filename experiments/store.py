@@ -116,7 +116,10 @@ class RunFolder:
         return _read_json(self.path / "status.json") or {}
 
     def write_status(self, state: str, **more: Any) -> None:
-        _write_json(self.path / "status.json", {"state": state, "updated": time.time(), "pid": os.getpid(), **more})
+        _write_json(
+            self.path / "status.json",
+            {"state": state, "updated": time.time(), "pid": os.getpid(), **more},
+        )
 
     def summary(self) -> dict[str, Any] | None:
         """The result of a finished run, if everything that it vouches for is intact."""
@@ -128,7 +131,9 @@ class RunFolder:
             if content is None or _sha256(content) != expected:
                 if content is not None:
                     _set_aside(self.path / name, "does not match the summary's checksum")
-                (self.path / "summary.json").unlink()  # of a result whose curves are gone: it is computed anew
+                (
+                    self.path / "summary.json"
+                ).unlink()  # of a result whose curves are gone: it is computed anew
                 return None
         return summary  # type: ignore[no-any-return]
 
@@ -220,7 +225,14 @@ def write_whole(path: Path, content: bytes) -> None:
 
 def _write_json(path: Path, content: Any) -> None:
     body = json.dumps(content, indent=1, sort_keys=True)
-    write_whole(path, json.dumps({"content": json.loads(body), "sha256": _sha256(body.encode())}, indent=1, sort_keys=True).encode())
+    write_whole(
+        path,
+        json.dumps(
+            {"content": json.loads(body), "sha256": _sha256(body.encode())},
+            indent=1,
+            sort_keys=True,
+        ).encode(),
+    )
 
 
 def _read_json(path: Path) -> Any:

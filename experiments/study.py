@@ -60,7 +60,10 @@ class Plan:
         """What of the setting is not the default, in words."""
         words = [] if self.tier == Plan.tier else [self.tier]
         words += [] if self.device == Plan.device else [self.device]
-        return words + [f"{name}={value if isinstance(value, str) else json.dumps(value)}" for name, value in sorted(self.settings.items())]
+        return words + [
+            f"{name}={value if isinstance(value, str) else json.dumps(value)}"
+            for name, value in sorted(self.settings.items())
+        ]
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -70,9 +73,17 @@ class Plan:
         def as_tuple(value: Any) -> Any:
             return None if value is None else tuple(value)
 
-        return cls(**{**content, "seeds": as_tuple(content["seeds"]), "optimizers": as_tuple(content["optimizers"])})
+        return cls(
+            **{
+                **content,
+                "seeds": as_tuple(content["seeds"]),
+                "optimizers": as_tuple(content["optimizers"]),
+            }
+        )
 
-    def apply(self, trials: Sequence[Trial], own: Sequence[str] = (), first: Sequence[Trial] | None = None) -> list[Trial]:
+    def apply(
+        self, trials: Sequence[Trial], own: Sequence[str] = (), first: Sequence[Trial] | None = None
+    ) -> list[Trial]:
         """The study's trials as this plan wants them: its optimizers, device and settings.
 
         Args:
@@ -83,17 +94,25 @@ class Plan:
             ValueError: a setting that no trial knows, or a wrong value.
         """
         first = trials if first is None else first
-        chosen = list(trials) if self.optimizers is None else _with_optimizers(trials, self.optimizers, first)
+        chosen = (
+            list(trials)
+            if self.optimizers is None
+            else _with_optimizers(trials, self.optimizers, first)
+        )
         early = {trial.arm for trial in first}
         used: set[str] = set()
         result = []
         for trial in chosen:
             later = (place(trial) or trial.arm) not in early
-            result.append(Trial(trial.arm, self._set(replace(trial.spec, device=self.device), used, later)))
+            result.append(
+                Trial(trial.arm, self._set(replace(trial.spec, device=self.device), used, later))
+            )
         result = _without_repetitions(result)
         for name in self.settings:
             if chosen and name not in used and name not in own:
-                known = {*_SETTABLE, *own}.union(*((*_options(t.spec), *defaults(load_recipe(t.spec.recipe))) for t in chosen))
+                known = {*_SETTABLE, *own}.union(
+                    *((*_options(t.spec), *defaults(load_recipe(t.spec.recipe))) for t in chosen)
+                )
                 raise ValueError(f"no run has a setting {name!r}; {nearest(name, sorted(known))}")
         return result
 
@@ -106,7 +125,11 @@ class Plan:
             elif name in _options(spec):
                 options[name] = value
             elif name in defaults(load_recipe(spec.recipe)):
-                chosen = later and isinstance(value, list) and set(spec.points.get(name, [None])) <= set(value)
+                chosen = (
+                    later
+                    and isinstance(value, list)
+                    and set(spec.points.get(name, [None])) <= set(value)
+                )
                 hyper_parameters |= {} if chosen else _on_grid(spec.points, name, value)
             else:
                 continue
@@ -121,7 +144,9 @@ def _on_grid(points: Mapping[str, list[float]], name: str, value: Any) -> dict[s
         return {name: value}
     fixed = {**points, name: [value] * len(points[name])}
     rows = dict.fromkeys(zip(*fixed.values(), strict=True))
-    return {swept: list(column) for swept, column in zip(fixed, zip(*rows, strict=True), strict=True)}
+    return {
+        swept: list(column) for swept, column in zip(fixed, zip(*rows, strict=True), strict=True)
+    }
 
 
 _SETTABLE = ("epochs", "batch_size", "schedule")
@@ -131,7 +156,9 @@ def _options(spec: Spec) -> list[str]:
     return [f.name for f in fields(find_task(spec.task, spec.options))]  # type: ignore[arg-type]
 
 
-def _with_optimizers(trials: Sequence[Trial], wanted: Sequence[str], first: Sequence[Trial]) -> list[Trial]:
+def _with_optimizers(
+    trials: Sequence[Trial], wanted: Sequence[str], first: Sequence[Trial]
+) -> list[Trial]:
     """The trials of the wanted recipes. A recipe that the study lacks takes the place, and of the settings those it knows,
     of the recipe with which it shares most hyper-parameters; its arms are called "<recipe> as <arm>".
 
@@ -144,7 +171,11 @@ def _with_optimizers(trials: Sequence[Trial], wanted: Sequence[str], first: Sequ
         if all(place(trial) for trial in own):  # what a later round made of stand-ins, or nothing
             known = set(defaults(load_recipe(name)))
             recipes = list(dict.fromkeys(trial.spec.recipe for trial in first))
-            kin = max(recipes, key=lambda recipe: len(known & set(defaults(load_recipe(recipe)))), default=None)
+            kin = max(
+                recipes,
+                key=lambda recipe: len(known & set(defaults(load_recipe(recipe)))),
+                default=None,
+            )
             chosen += [standing_in(trial, name) for trial in first if trial.spec.recipe == kin]
         chosen += own
     return chosen
@@ -157,7 +188,11 @@ def _without_repetitions(trials: Sequence[Trial]) -> list[Trial]:
         if place(trial) and trial.spec not in arms.setdefault(trial.arm, []):
             arms[trial.arm].append(trial.spec)
     runs = list(arms.values())
-    left = {arm: list(specs) for number, (arm, specs) in enumerate(arms.items()) if specs not in runs[:number]}
+    left = {
+        arm: list(specs)
+        for number, (arm, specs) in enumerate(arms.items())
+        if specs not in runs[:number]
+    }
     kept = []
     for trial in trials:
         if place(trial) is None:
@@ -202,7 +237,11 @@ class Study:
     """What `--set` may set of the study itself; it reads them from `plan.settings`."""
     seeds: ClassVar[Mapping[str, int]] = {"smoke": 1, "small": 3, "full": 10}
     """How many seeds each tier takes."""
-    compared: ClassVar[Mapping[str, Key]] = {"last norm": "norm_last", "path on sphere": "total_effective_step", "score": "test"}
+    compared: ClassVar[Mapping[str, Key]] = {
+        "last norm": "norm_last",
+        "path on sphere": "total_effective_step",
+        "score": "test",
+    }
     """What is shown of recipes that stand in for the study's own; nothing where `tables` has a row for every arm anyway."""
 
     def trials(self, plan: Plan, results: Results) -> list[Trial]:
@@ -227,8 +266,20 @@ class Study:
         own = {item.arm: place(item) for item in results}
         shown = results.where(lambda item: bool(own[item.arm]) or item.arm in own.values())
         pictures = [
-            curves(shown, "norm", "norm ‖w‖", "The norm of the scale-invariant channels: recipes that stand in, and those in whose place."),
-            curves(shown, "effective_step", "effective step ‖Δŵ‖", "The effective step sizes of the same runs.", log_y=True, smooth=18),
+            curves(
+                shown,
+                "norm",
+                "norm ‖w‖",
+                "The norm of the scale-invariant channels: recipes that stand in, and those in whose place.",
+            ),
+            curves(
+                shown,
+                "effective_step",
+                "effective step ‖Δŵ‖",
+                "The effective step sizes of the same runs.",
+                log_y=True,
+                smooth=18,
+            ),
             curves(shown, "loss", "loss", "The training loss of the same runs.", smooth=18),
         ]
         chosen = pictures if self.compared and any(own.values()) else []
@@ -242,12 +293,22 @@ class Study:
     def about(cls) -> str:
         return "\n".join((inspect.getdoc(cls) or "").splitlines()[1:]).strip()
 
-    def seeded(self, plan: Plan, arm: str, task: str, recipe: str, hyper_parameters: Mapping[str, Any], **more: Any) -> list[Trial]:
+    def seeded(
+        self,
+        plan: Plan,
+        arm: str,
+        task: str,
+        recipe: str,
+        hyper_parameters: Mapping[str, Any],
+        **more: Any,
+    ) -> list[Trial]:
         """One trial per seed, with the task's budget for the tier; `more` overrides fields of `Spec`."""
         seeds = plan.seeds if plan.seeds is not None else tuple(range(self.seeds[plan.tier]))
         budget = self.budget(plan, task)
         common = {"epochs": budget.epochs, "batch_size": budget.batch_size, **more}
-        return [Trial(arm, Spec(task, recipe, hyper_parameters, seed=seed, **common)) for seed in seeds]
+        return [
+            Trial(arm, Spec(task, recipe, hyper_parameters, seed=seed, **common)) for seed in seeds
+        ]
 
     @staticmethod
     def budget(plan: Plan, task: str) -> Budget:
@@ -266,7 +327,11 @@ def _beside(results: Results, compared: Mapping[str, Key]) -> list[Table]:
     for heading, key in compared.items():
         columns[heading] = [results.arm(arm).mean(key) for arm in own]
         columns[f"{heading} there"] = [results.arm(of).mean(key) for of in own.values()]
-    columns = {heading: numbers for heading, numbers in columns.items() if not all(map(math.isnan, numbers))}
+    columns = {
+        heading: numbers
+        for heading, numbers in columns.items()
+        if not all(map(math.isnan, numbers))
+    }
     rows = []
     for index, arm in enumerate(own):
         diverged = len(results.arm(arm).diverged)
@@ -274,7 +339,11 @@ def _beside(results: Results, compared: Mapping[str, Key]) -> list[Table]:
         if diverged or any(number != "–" for number in numbers):
             rows.append((arm + (f" ({diverged} diverged)" if diverged else ""), *numbers))
     note = "Means over seeds, beside those of the arm whose place and settings it takes."
-    return [Table("Recipes that stand in for the study's own", ("arm", *columns), rows, note)] if rows else []
+    return (
+        [Table("Recipes that stand in for the study's own", ("arm", *columns), rows, note)]
+        if rows
+        else []
+    )
 
 
 def study_classes() -> dict[str, type[Study]]:
@@ -285,7 +354,12 @@ def study_classes() -> dict[str, type[Study]]:
     for module_info in pkgutil.iter_modules(studies.__path__):
         module = importlib.import_module(f"{studies.__name__}.{module_info.name}")
         for cls in vars(module).values():
-            if inspect.isclass(cls) and issubclass(cls, Study) and cls.__module__ == module.__name__ and hasattr(cls, "name"):
+            if (
+                inspect.isclass(cls)
+                and issubclass(cls, Study)
+                and cls.__module__ == module.__name__
+                and hasattr(cls, "name")
+            ):
                 found[cls.name] = cls
     return dict(sorted(found.items()))
 

@@ -23,7 +23,18 @@ from experiments.spec import Spec, locate, nearest
 from experiments.typed import fits
 from spherenorm.functional import Sweep
 
-__all__ = ["Budget", "Measurement", "PureTask", "Split", "Splits", "Task", "find_task", "generator", "stream", "task_classes"]
+__all__ = [
+    "Budget",
+    "Measurement",
+    "PureTask",
+    "Split",
+    "Splits",
+    "Task",
+    "find_task",
+    "generator",
+    "stream",
+    "task_classes",
+]
 
 Split = tuple[Tensor, ...]
 """Tensors with one common leading length, inputs first, targets last."""
@@ -94,7 +105,10 @@ class Task(_Named):
         digest = hashlib.sha256()
         for split in self.data():
             for tensor in split:
-                digest.update(str((tensor.dtype, tuple(tensor.shape))).encode() + tensor.contiguous().numpy().tobytes())
+                digest.update(
+                    str((tensor.dtype, tuple(tensor.shape))).encode()
+                    + tensor.contiguous().numpy().tobytes()
+                )
         return digest.hexdigest()
 
 
@@ -117,7 +131,9 @@ class PureTask(_Named):
         """What to measure at each step of one point; see `spherenorm.functional.sweep`."""
         return dict(after)
 
-    def summarize(self, start: dict[str, Tensor], swept: Sweep) -> tuple[dict[str, Any], dict[str, Any]]:
+    def summarize(
+        self, start: dict[str, Tensor], swept: Sweep
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
         """The summary (lists over points, JSON) and the arrays to keep (numpy), of a finished sweep."""
         raise NotImplementedError
 
@@ -166,23 +182,33 @@ def find_task(name: str, options: Mapping[str, Any] | None = None) -> AnyTask:
     """
     cls = locate("task", name) if ":" in name else task_classes().get(name)
     if cls is None:
-        raise ValueError(f"no task is named {name!r}; {nearest(name, task_classes())} (your own: module:Class)")
+        raise ValueError(
+            f"no task is named {name!r}; {nearest(name, task_classes())} (your own: module:Class)"
+        )
     given, hints = dict(options or {}), get_type_hints(cls)
     known = [f.name for f in fields(cls)]  # type: ignore[arg-type]
     for option, value in given.items():
         if option not in known:
-            raise ValueError(f"task {name!r} has no option {option!r}; {nearest(option, known) if known else 'it has none'}")
+            raise ValueError(
+                f"task {name!r} has no option {option!r}; {nearest(option, known) if known else 'it has none'}"
+            )
         choices = get_args(hints[option]) if get_origin(hints[option]) is Literal else ()
         if choices and value not in choices:
-            raise ValueError(f"task {name!r}: {option} is one of {', '.join(map(str, choices))}, got {value!r}")
+            raise ValueError(
+                f"task {name!r}: {option} is one of {', '.join(map(str, choices))}, got {value!r}"
+            )
         if not fits(value, hints[option]):
-            raise ValueError(f"{option}={json.dumps(value)} is no value for task {name!r}; one is {json.dumps(getattr(cls, option, None))}")
+            raise ValueError(
+                f"{option}={json.dumps(value)} is no value for task {name!r}; one is {json.dumps(getattr(cls, option, None))}"
+            )
     return cls(**given)
 
 
 def stream(seed: int, name: str, index: int = 0) -> int:
     """A seed for one of the separate streams of a run (init, data, noise), and for its `index`-th use."""
-    return int.from_bytes(hashlib.sha256(f"{seed}/{name}/{index}".encode()).digest()[:8], "little") & (2**63 - 1)
+    return int.from_bytes(
+        hashlib.sha256(f"{seed}/{name}/{index}".encode()).digest()[:8], "little"
+    ) & (2**63 - 1)
 
 
 def generator(seed: int, name: str, index: int = 0) -> torch.Generator:

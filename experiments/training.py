@@ -33,11 +33,19 @@ class Training:
         self.spec, self.task = spec, task
         torch.manual_seed(stream(spec.seed, "init"))
         self.model = task.model().to(spec.device)
-        self.data = type(task.data())(*(tuple(x.to(spec.device) for x in split) for split in task.data()))
+        self.data = type(task.data())(
+            *(tuple(x.to(spec.device) for x in split) for split in task.data())
+        )
         findings = audit(self.model, *(x.to(spec.device) for x in task.audit_inputs()))
         self.views = {finding.name: finding.view for finding in findings}
-        self.weights = {name: weight for name, weight in self.model.named_parameters() if name in self.views}
-        self.optimizer = _optimizer(spec, self.model, [self.weights[name] for name, view in self.views.items() if view == "channel"])
+        self.weights = {
+            name: weight for name, weight in self.model.named_parameters() if name in self.views
+        }
+        self.optimizer = _optimizer(
+            spec,
+            self.model,
+            [self.weights[name] for name, view in self.views.items() if view == "channel"],
+        )
         self.base_lr = [group.get("lr") for group in self.optimizer.param_groups]
         self.steps_per_epoch = steps_per_epoch(spec, task)
         self.steps = spec.epochs * self.steps_per_epoch
@@ -56,7 +64,9 @@ class Training:
         # Not torch.manual_seed: without a GPU that formats a stack trace each time, a tenth of a small step.
         torch.default_generator.manual_seed(stream(self.spec.seed, "noise", step))
         if self.spec.device != "cpu":
-            torch.get_device_module(self.spec.device).manual_seed(stream(self.spec.seed, "noise", step))
+            torch.get_device_module(self.spec.device).manual_seed(
+                stream(self.spec.seed, "noise", step)
+            )
         loss = self.task.loss(self.model, batch)
         if not math.isfinite(loss.item()):
             return None
@@ -66,7 +76,11 @@ class Training:
         for group, lr in zip(self.optimizer.param_groups, self.base_lr, strict=True):
             if lr is not None:
                 group["lr"] = lr * factor
-        before = {name: weight.detach().clone() for name, weight in self.weights.items()} if self.spec.probes else {}
+        before = (
+            {name: weight.detach().clone() for name, weight in self.weights.items()}
+            if self.spec.probes
+            else {}
+        )
         self.optimizer.step()
         record: dict[str, Any] = {"step": step + 1, "loss": loss.item()}
         if self.spec.probes:
@@ -79,7 +93,10 @@ class Training:
 
     def survived(self) -> bool:
         """Whether the norms of the weights are finite, of which no loss tells after the last step."""
-        return all(bool(torch.linalg.vector_norm(weight.detach()).isfinite()) for weight in self.model.parameters())
+        return all(
+            bool(torch.linalg.vector_norm(weight.detach()).isfinite())
+            for weight in self.model.parameters()
+        )
 
     def score(self, split: Split) -> float:
         self.model.eval()
@@ -88,7 +105,11 @@ class Training:
 
     def start_norm(self) -> float | None:
         """The norm of the scale-invariant units before the first step."""
-        norms = [metrics.norm(self.weights[name].detach(), view) for name, view in self.views.items() if view is not None]
+        norms = [
+            metrics.norm(self.weights[name].detach(), view)
+            for name, view in self.views.items()
+            if view is not None
+        ]
         return float(torch.cat(norms).mean()) if norms else None
 
 
@@ -105,13 +126,19 @@ def train(spec: Spec, task: Task, folder: RunFolder, checkpoint_seconds: float) 
         pending.clear()
         length, digest = folder.metrics_mark()
         state = {"model": training.model.state_dict(), "optimizer": training.optimizer.state_dict()}
-        folder.save_checkpoint({**state, "done": done, "diverged_at": diverged_at, "length": length, "digest": digest})
+        folder.save_checkpoint(
+            {**state, "done": done, "diverged_at": diverged_at, "length": length, "digest": digest}
+        )
 
     while done < training.steps and diverged_at is None:
         record = training.step(done)
         if record is not None and (done + 1) % training.steps_per_epoch == 0:
             record["validation"] = training.score(training.data.validation)
-        if record is None or not _finite(record) or (done + 1 == training.steps and not training.survived()):
+        if (
+            record is None
+            or not _finite(record)
+            or (done + 1 == training.steps and not training.survived())
+        ):
             diverged_at = done
             break
         done += 1
@@ -138,7 +165,9 @@ def _resume(training: Training, folder: RunFolder) -> tuple[int, int | None]:
     return state["done"], state["diverged_at"]
 
 
-def _summary(training: Training, folder: RunFolder, start_norm: float | None, diverged_at: int | None) -> dict[str, Any]:
+def _summary(
+    training: Training, folder: RunFolder, start_norm: float | None, diverged_at: int | None
+) -> dict[str, Any]:
     records = folder.metrics()
     summary: dict[str, Any] = {
         "diverged_at": diverged_at,
@@ -151,7 +180,10 @@ def _summary(training: Training, folder: RunFolder, start_norm: float | None, di
         "test": None,
     }
     if diverged_at is None:
-        summary |= {"validation": training.score(training.data.validation), "test": training.score(training.data.test)}
+        summary |= {
+            "validation": training.score(training.data.validation),
+            "test": training.score(training.data.test),
+        }
     if records and "norm" in records[-1]:
         first = records[min(training.steps_per_epoch, len(records)) - 1]
         summary |= {
@@ -167,7 +199,9 @@ def _summary(training: Training, folder: RunFolder, start_norm: float | None, di
 def _invariant_share(model: nn.Module, views: dict[str, str | None]) -> float:
     """The share of the model's parameters that is scale-invariant (the paper: 95.5 % of ResNet-18)."""
     sizes = {name: parameter.numel() for name, parameter in model.named_parameters()}
-    return sum(sizes[name] for name, view in views.items() if view is not None) / sum(sizes.values())
+    return sum(sizes[name] for name, view in views.items() if view is not None) / sum(
+        sizes.values()
+    )
 
 
 def _optimizer(spec: Spec, model: nn.Module, on_sphere: list[Tensor]) -> RecipeOptimizer:
@@ -182,7 +216,12 @@ def _optimizer(spec: Spec, model: nn.Module, on_sphere: list[Tensor]) -> RecipeO
             weight.copy_(sphere.normalize(weight))
     chosen = {id(weight) for weight in on_sphere}
     rest = [parameter for parameter in model.parameters() if id(parameter) not in chosen]
-    return cls([{"params": on_sphere, "recipe": reference(recipe), **spec.hyper_parameters}, {"params": rest, **euclidean}])
+    return cls(
+        [
+            {"params": on_sphere, "recipe": reference(recipe), **spec.hyper_parameters},
+            {"params": rest, **euclidean},
+        ]
+    )
 
 
 def _grad(weight: Tensor) -> Tensor:

@@ -18,11 +18,17 @@ def fits(value: Any, hint: Any) -> bool:
     if origin is Literal:
         return value in arguments
     if origin is tuple and Ellipsis not in arguments:
-        return isinstance(value, list | tuple) and len(value) == len(arguments) and all(map(fits, value, arguments))
+        return (
+            isinstance(value, list | tuple)
+            and len(value) == len(arguments)
+            and all(map(fits, value, arguments))
+        )
     if inspect.isclass(origin) and issubclass(origin, Sequence):
         return isinstance(value, list | tuple) and all(fits(item, arguments[0]) for item in value)
     if hint in (int, float):
-        return isinstance(value, int if hint is int else int | float) and not isinstance(value, bool)
+        return isinstance(value, int if hint is int else int | float) and not isinstance(
+            value, bool
+        )
     try:
         return isinstance(value, hint)
     except TypeError:

@@ -23,7 +23,9 @@ class Chain(Rule):
 
     def __post_init__(self) -> None:
         if not isinstance(self.geometry, Geometry):
-            raise TypeError(f'chain: geometry must be a Geometry such as Sphere("channel"), got {self.geometry!r}')
+            raise TypeError(
+                f'chain: geometry must be a Geometry such as Sphere("channel"), got {self.geometry!r}'
+            )
         owner: dict[str, Rule] = {}
         for rule in self.rules:
             if not isinstance(rule, Rule):

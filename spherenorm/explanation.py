@@ -68,7 +68,10 @@ class Explanation:
             for line, count in self.counts.items()
         ]
         widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
-        lines = [[cell.ljust(width) for cell, width in zip(row, widths, strict=True)] for row in [head, *rows]]
+        lines = [
+            [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
+            for row in [head, *rows]
+        ]
         return "\n".join("  ".join(cells).rstrip() for cells in lines)
 
     __repr__ = __str__

@@ -34,7 +34,10 @@ def init(rule: Rule, params: Mapping[str, Tensor]) -> dict[str, State]:
 
 
 def step(
-    rule: Rule, params: Mapping[str, Tensor], grads: Mapping[str, Tensor], state: Mapping[str, State]
+    rule: Rule,
+    params: Mapping[str, Tensor],
+    grads: Mapping[str, Tensor],
+    state: Mapping[str, State],
 ) -> tuple[Params, dict[str, State]]:
     """One step of every parameter; the new parameters and states, the arguments left alone.
 
@@ -50,7 +53,9 @@ def step(
     if grads.keys() != params.keys():
         raise ValueError(f"grads and params differ in {sorted(grads.keys() ^ params.keys())}")
     stepped = {name: rule.step(weight, grads[name], state[name]) for name, weight in params.items()}
-    return {name: weight for name, (weight, _) in stepped.items()}, {name: s for name, (_, s) in stepped.items()}
+    return {name: weight for name, (weight, _) in stepped.items()}, {
+        name: s for name, (_, s) in stepped.items()
+    }
 
 
 @dataclass(frozen=True)
@@ -112,15 +117,26 @@ def sweep(
     known = defaults(function)
     for name in [*hyper_parameters, *fixed]:
         if name not in known:
-            raise ValueError(f"recipe {reference(function)!r} has no hyper-parameter {name!r}; it has {', '.join(known)}")
+            raise ValueError(
+                f"recipe {reference(function)!r} has no hyper-parameter {name!r}; it has {', '.join(known)}"
+            )
         if name in hyper_parameters and name in fixed:
-            raise ValueError(f"{name} is both among the hyper_parameters and fixed to {fixed[name]!r}")
+            raise ValueError(
+                f"{name} is both among the hyper_parameters and fixed to {fixed[name]!r}"
+            )
     if schedule is not None and "lr" not in hyper_parameters:
         raise ValueError("a schedule needs lr among the hyper_parameters")
     points = {name: _as_points(value) for name, value in hyper_parameters.items()}
-    leaves = [(name, t) for name, value in points.items() for t in (value if isinstance(value, tuple) else (value,))]
+    leaves = [
+        (name, t)
+        for name, value in points.items()
+        for t in (value if isinstance(value, tuple) else (value,))
+    ]
     count = _common_length("hyper_parameters", leaves)
-    for extreme in (torch.amin, torch.amax):  # intervals are convex, and nan is the extreme of what holds it
+    for extreme in (
+        torch.amin,
+        torch.amax,
+    ):  # intervals are convex, and nan is the extreme of what holds it
         build(function, {**tree_map(lambda v, extreme=extreme: float(extreme(v)), points), **fixed})
     seeds = _common_length("params", list(params.items()))
     if steps < 1:
@@ -129,7 +145,9 @@ def sweep(
     def start(point: dict[str, Any], weights: Params) -> dict[str, State]:
         return init(build(function, {**point, **fixed}), weights)
 
-    def one_step(point: dict[str, Any], weights: Params, state: dict[str, State], batch: Any) -> Any:
+    def one_step(
+        point: dict[str, Any], weights: Params, state: dict[str, State], batch: Any
+    ) -> Any:
         rule = build(function, {**point, **fixed})
         grads, value = grad_and_value(loss)(weights, *batch)
         new_weights, new_state = step(rule, weights, grads, state)
@@ -140,13 +158,26 @@ def sweep(
         in_dims=(0, None),
         randomness="different",
     )
-    batched = vmap(vmap(one_step, in_dims=(None, 0, 0, 0), randomness="different"), in_dims=(0, 0, 0, None), randomness="different")
-    size = count if max_memory is None else _points_that_fit(max_memory, params, initial(tree_map(lambda v: v[:1], points), dict(params)))
+    batched = vmap(
+        vmap(one_step, in_dims=(None, 0, 0, 0), randomness="different"),
+        in_dims=(0, 0, 0, None),
+        randomness="different",
+    )
+    size = (
+        count
+        if max_memory is None
+        else _points_that_fit(
+            max_memory, params, initial(tree_map(lambda v: v[:1], points), dict(params))
+        )
+    )
     chunks = []
     with shown(progress) as report:
         for first in range(0, count, size):
             chunk = tree_map(lambda v, first=first: v[first : first + size], points)
-            weights = {name: weight.expand(min(size, count - first), *weight.shape).clone() for name, weight in params.items()}
+            weights = {
+                name: weight.expand(min(size, count - first), *weight.shape).clone()
+                for name, weight in params.items()
+            }
             state, replay, recorded_for = initial(chunk, dict(params)), None, None
             losses, records = [], []
             with torch.no_grad():
@@ -162,7 +193,9 @@ def sweep(
                     losses.append(value)
                     records.append(recorded)
                     report(first * steps + (t + 1) * min(size, count - first), count * steps)
-            chunks.append((weights, torch.stack(losses), tree_map(lambda *x: torch.stack(x), *records)))
+            chunks.append(
+                (weights, torch.stack(losses), tree_map(lambda *x: torch.stack(x), *records))
+            )
     assert all(weight.shape[1] == seeds for weight in chunks[0][0].values())
     final, losses_of, records_of = zip(*chunks, strict=True)
     return Sweep(
@@ -184,13 +217,17 @@ def _recordable(rule: Rule) -> Any:
     return None if guard.foreign else (guard.key, [repr(float(n)) for n in guard.numbers])
 
 
-def _points_that_fit(max_memory: int, params: Mapping[str, Tensor], state: Mapping[str, State]) -> int:
+def _points_that_fit(
+    max_memory: int, params: Mapping[str, Tensor], state: Mapping[str, State]
+) -> int:
     """Old and new parameters and states, gradients, and as much again for the optimizer's temporaries."""
     weights = sum(t.numel() * t.element_size() for t in params.values())
     states = sum(t.numel() * t.element_size() for each in state.values() for t in each.values())
     point = 2 * (2 * weights + 2 * states + weights)
     if max_memory < point:
-        raise ValueError(f"max_memory={max_memory} does not hold one point, which takes {point} bytes")
+        raise ValueError(
+            f"max_memory={max_memory} does not hold one point, which takes {point} bytes"
+        )
     return max_memory // point
 
 

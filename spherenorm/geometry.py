@@ -71,7 +71,9 @@ class Geodesic:
 
     def transport(self, vector: Tensor) -> Tensor:
         along = as_view(self.view).inner(self.direction, vector) / self.squared_radius
-        return vector + along * (_sinc(self.angle) * self.start - 0.5 * _sinc(self.angle / 2) ** 2 * self.direction)
+        return vector + along * (
+            _sinc(self.angle) * self.start - 0.5 * _sinc(self.angle / 2) ** 2 * self.direction
+        )
 
 
 @dataclass(frozen=True)

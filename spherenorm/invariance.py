@@ -55,7 +55,9 @@ def audit(
         ValueError: an output that is 0 or not finite, which tells nothing.
     """
     double = copy.deepcopy(model).double()
-    arguments = tuple(x.double() if isinstance(x, Tensor) and x.is_floating_point() else x for x in inputs)
+    arguments = tuple(
+        x.double() if isinstance(x, Tensor) and x.is_floating_point() else x for x in inputs
+    )
     buffers = dict(double.named_buffers())
     generator = torch.Generator().manual_seed(seed)
 
@@ -70,7 +72,9 @@ def audit(
     reference = output({})
     scale = reference.abs().max()
     if not (torch.isfinite(scale) and scale > 0):
-        raise ValueError(f"the model's output on this batch has maximum {scale.item()}; the audit needs a finite, nonzero one")
+        raise ValueError(
+            f"the model's output on this batch has maximum {scale.item()}; the audit needs a finite, nonzero one"
+        )
     findings = []
     for name, weight in double.named_parameters():
         if weight.ndim < 2 or not weight.requires_grad:
@@ -78,7 +82,9 @@ def audit(
         deviation = {}
         for view in map(as_view, views):
             sums = view.units(view.total(weight.detach()))
-            factors = 2 ** (2 * torch.rand(len(sums), generator=generator, dtype=torch.float64) - 1).to(weight.device)
+            factors = 2 ** (
+                2 * torch.rand(len(sums), generator=generator, dtype=torch.float64) - 1
+            ).to(weight.device)
             scaled = view.from_rows(view.rows(weight.detach()) * factors[:, None], weight)
             deviation[str(view)] = ((output({name: scaled}) - reference).abs().max() / scale).item()
         found = next((view for view, change in deviation.items() if change <= tolerance), None)

@@ -28,7 +28,19 @@ from spherenorm.registry import Recipe, build, defaults, find_recipe, reference,
 from spherenorm.rule import Rule, refuse_unless_real
 from spherenorm.views import View
 
-__all__ = ["SGD", "SGDG", "SGDP", "SGDW", "Adam", "AdamG", "AdamP", "AdamW", "RMSprop", "RecipeOptimizer", "torch_optimizer"]
+__all__ = [
+    "SGD",
+    "SGDG",
+    "SGDP",
+    "SGDW",
+    "Adam",
+    "AdamG",
+    "AdamP",
+    "AdamW",
+    "RMSprop",
+    "RecipeOptimizer",
+    "torch_optimizer",
+]
 
 _SHARED = {"maximize": False, "backend": "auto"}
 _OF_TORCH = {
@@ -117,7 +129,14 @@ class RecipeOptimizer(Optimizer, metaclass=_OptimizerType):
 
     recipe: ClassVar[Recipe]
 
-    def __init__(self, params: ParamsT, *args: Any, maximize: bool = False, backend: str = "auto", **hyper_parameters: Any) -> None:
+    def __init__(
+        self,
+        params: ParamsT,
+        *args: Any,
+        maximize: bool = False,
+        backend: str = "auto",
+        **hyper_parameters: Any,
+    ) -> None:
         type(self).settle()
         _refuse_what_has_parameters(params)
         known = defaults(self.recipe)
@@ -159,7 +178,9 @@ class RecipeOptimizer(Optimizer, metaclass=_OptimizerType):
         recipe = find_recipe(group.get("recipe", self.recipe))
         group["recipe"] = reference(recipe)
         if recipe is not self.recipe and find_recipe(group["recipe"]) is not recipe:
-            raise ValueError(f"recipe {group['recipe']!r} of a param_group must be importable by that name")
+            raise ValueError(
+                f"recipe {group['recipe']!r} of a param_group must be importable by that name"
+            )
         group_defaults = (
             self.defaults
             if recipe is self.recipe
@@ -170,7 +191,9 @@ class RecipeOptimizer(Optimizer, metaclass=_OptimizerType):
         )
         for name, default in group_defaults.items():
             if group.setdefault(name, default) is inspect.Parameter.empty:
-                raise ValueError(f"recipe {group['recipe']!r} needs {name}, and the param_group does not set it")
+                raise ValueError(
+                    f"recipe {group['recipe']!r} needs {name}, and the param_group does not set it"
+                )
             group[name] = _as_saved(group[name])
         if not isinstance(group["maximize"], bool):
             raise TypeError(f"maximize must be True or False, got {group['maximize']!r}")
@@ -186,7 +209,9 @@ class RecipeOptimizer(Optimizer, metaclass=_OptimizerType):
         self._warn_of_geometry(group["params"], rule)
         super().add_param_group(group)
         for name in self.defaults.keys() - group_defaults.keys() - {"recipe"}:
-            del group[name]  # a hyper-parameter of this class that the group's own recipe does not have
+            del group[
+                name
+            ]  # a hyper-parameter of this class that the group's own recipe does not have
         group.how = {name: group.pop(name) for name in _HOW}
 
     @overload
@@ -312,7 +337,11 @@ class RecipeOptimizer(Optimizer, metaclass=_OptimizerType):
         return group, rule
 
     def _recipe(self, group: Mapping[str, Any]) -> Recipe:
-        return self.recipe if group["recipe"] == reference(self.recipe) else find_recipe(group["recipe"])
+        return (
+            self.recipe
+            if group["recipe"] == reference(self.recipe)
+            else find_recipe(group["recipe"])
+        )
 
     def _hyper_parameters(self, group: Mapping[str, Any]) -> dict[str, Any]:
         return {name: group[name] for name in defaults(self._recipe(group))}
@@ -332,7 +361,10 @@ class RecipeOptimizer(Optimizer, metaclass=_OptimizerType):
         Cloned, since states are written to, and a rule may begin with the weight itself, or with one tensor for several.
         """
         old = self.state[weight]
-        self.state[weight] = {name: old[name] if name in old else fresh.clone() for name, fresh in rule.init(weight).items()}
+        self.state[weight] = {
+            name: old[name] if name in old else fresh.clone()
+            for name, fresh in rule.init(weight).items()
+        }
 
     def _entries(self, params: Any) -> Iterator[tuple[int, str | None, Tensor]]:
         """Index, name if it has one, and weight, of each parameter that is to be added."""
@@ -384,9 +416,15 @@ class RecipeOptimizer(Optimizer, metaclass=_OptimizerType):
     def _check_gradients(self) -> None:
         index = 0
         for group in self.param_groups:
-            for weight, name in zip(group["params"], group.get("param_names", [None] * len(group["params"])), strict=True):
+            for weight, name in zip(
+                group["params"],
+                group.get("param_names", [None] * len(group["params"])),
+                strict=True,
+            ):
                 if weight.grad is not None and weight.grad.is_sparse:
-                    raise TypeError(f"{_describe(index, weight, name)} has a sparse gradient; pass sparse=False to its embedding")
+                    raise TypeError(
+                        f"{_describe(index, weight, name)} has a sparse gradient; pass sparse=False to its embedding"
+                    )
                 index += 1
 
 
@@ -417,7 +455,11 @@ def _as_number(value: Any) -> Any:
     """The number that a tensor on the CPU holds, so that its interval can be checked."""
     if isinstance(value, tuple | list):
         return type(value)(_as_number(v) for v in value)
-    return value.item() if isinstance(value, Tensor) and value.device.type == "cpu" and not value.ndim else value
+    return (
+        value.item()
+        if isinstance(value, Tensor) and value.device.type == "cpu" and not value.ndim
+        else value
+    )
 
 
 def _as_saved(value: Any) -> Any:
@@ -524,7 +566,10 @@ def _optimizer_class(function: Recipe, name: str | None, module: str) -> type[Re
     )
     hyper_parameters = inspect.signature(function).parameters.values()
     params = inspect.Parameter("params", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    shared = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default) for name, default in _SHARED.items()]
+    shared = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default)
+        for name, default in _SHARED.items()
+    ]
     cls.__signature__ = inspect.Signature([params, *hyper_parameters, *shared])
     return cls  # type: ignore[no-any-return]
 

@@ -19,7 +19,9 @@ def shown(progress: Callable[[int, int], None] | bool) -> Iterator[Callable[[int
         try:
             from rich.progress import Progress
         except ImportError as error:
-            raise ImportError("progress=True needs rich: pip install 'spherenorm[experiments]'") from error
+            raise ImportError(
+                "progress=True needs rich: pip install 'spherenorm[experiments]'"
+            ) from error
         with Progress() as bar:
             task = bar.add_task("sweep")
             yield lambda done, total: bar.update(task, completed=done, total=total)

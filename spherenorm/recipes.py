@@ -28,7 +28,13 @@ CHANNEL_THEN_LAYER = ("channel", "layer")
 
 
 @recipe
-def sgd(lr: Scalar = 1e-3, momentum: Scalar = 0.0, dampening: Scalar = 0.0, weight_decay: Scalar = 0.0, nesterov: bool = False) -> Chain:
+def sgd(
+    lr: Scalar = 1e-3,
+    momentum: Scalar = 0.0,
+    dampening: Scalar = 0.0,
+    weight_decay: Scalar = 0.0,
+    nesterov: bool = False,
+) -> Chain:
     """Stochastic gradient descent with momentum and L2 regularization, as torch.optim.SGD (paper, Section 2.4).
 
     `nesterov` goes with a momentum of 0 too, where there is nothing to look ahead with (a schedule may switch momentum on),
@@ -42,7 +48,13 @@ def sgd(lr: Scalar = 1e-3, momentum: Scalar = 0.0, dampening: Scalar = 0.0, weig
 
 
 @recipe
-def sgdw(lr: Scalar = 1e-3, momentum: Scalar = 0.0, dampening: Scalar = 0.0, weight_decay: Scalar = 0.0, nesterov: bool = False) -> Chain:
+def sgdw(
+    lr: Scalar = 1e-3,
+    momentum: Scalar = 0.0,
+    dampening: Scalar = 0.0,
+    weight_decay: Scalar = 0.0,
+    nesterov: bool = False,
+) -> Chain:
     """SGD with decoupled weight decay: w loses lr * weight_decay * w per step (Loshchilov and Hutter 2019, Algorithm 1).
 
     The decay is multiplied by the learning rate, as in torch.optim.AdamW; their printed SGDW multiplies it by the schedule only.
@@ -93,7 +105,12 @@ def sgdp(
 
 
 @recipe
-def adam(lr: Scalar = 1e-3, betas: tuple[Scalar, Scalar] = (0.9, 0.999), eps: Scalar = 1e-8, weight_decay: Scalar = 0.0) -> Chain:
+def adam(
+    lr: Scalar = 1e-3,
+    betas: tuple[Scalar, Scalar] = (0.9, 0.999),
+    eps: Scalar = 1e-8,
+    weight_decay: Scalar = 0.0,
+) -> Chain:
     """Adam with L2 regularization, as torch.optim.Adam (Kingma and Ba 2015, Algorithm 1)."""
     return chain(
         r.CoupledDecay(weight_decay),
@@ -103,7 +120,12 @@ def adam(lr: Scalar = 1e-3, betas: tuple[Scalar, Scalar] = (0.9, 0.999), eps: Sc
 
 
 @recipe
-def adamw(lr: Scalar = 1e-3, betas: tuple[Scalar, Scalar] = (0.9, 0.999), eps: Scalar = 1e-8, weight_decay: Scalar = 1e-2) -> Chain:
+def adamw(
+    lr: Scalar = 1e-3,
+    betas: tuple[Scalar, Scalar] = (0.9, 0.999),
+    eps: Scalar = 1e-8,
+    weight_decay: Scalar = 1e-2,
+) -> Chain:
     """Adam with decoupled weight decay, as torch.optim.AdamW (Loshchilov and Hutter 2019, Algorithm 2)."""
     return chain(
         r.AdaptiveMoments(*betas, eps=eps),
@@ -153,7 +175,13 @@ def rmsprop(
 
 
 @recipe
-def sgdg(lr: Scalar = 0.2, momentum: Scalar = 0.9, nu: Scalar | None = 0.1, alpha: Scalar = 0.1, view: ViewLike = "channel") -> Chain:
+def sgdg(
+    lr: Scalar = 0.2,
+    momentum: Scalar = 0.9,
+    nu: Scalar | None = 0.1,
+    alpha: Scalar = 0.1,
+    view: ViewLike = "channel",
+) -> Chain:
     """SGD with momentum on the Grassmann manifold G(1, n), one point per unit (Cho and Lee 2017, SGD-G).
 
     The learning rate sits inside the momentum. Weights should start on the unit sphere (`Sphere(view).normalize`); biases,
@@ -190,14 +218,18 @@ def adamg(
     )
 
 
-def _torch_momentum(momentum: Scalar, dampening: Scalar = 0.0, nesterov: bool = False) -> list[Rule]:
+def _torch_momentum(
+    momentum: Scalar, dampening: Scalar = 0.0, nesterov: bool = False
+) -> list[Rule]:
     """At momentum 0, torch.optim keeps no buffer and ignores the dampening."""
     if is_zero(momentum):
         return []
     if isinstance(momentum, Tensor) and not is_zero(dampening):
         # (of two Python numbers, or one and a truth value, torch would make a float32)
         dampening = torch.where(momentum == 0, momentum, dampening + 0 * momentum)
-    return [r.HeavyBall(momentum, dampening, nesterov, undamped_start=True, buffer="momentum_buffer")]
+    return [
+        r.HeavyBall(momentum, dampening, nesterov, undamped_start=True, buffer="momentum_buffer")
+    ]
 
 
 def _riemannian_gradient(nu: Scalar | None, alpha: Scalar, view: ViewLike) -> list[Rule]:

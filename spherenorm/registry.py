@@ -76,7 +76,9 @@ def find_recipe(spec: str | Recipe) -> Recipe:
     if callable(spec):
         return spec
     if not isinstance(spec, str):
-        raise TypeError(f"a recipe is a function, a registered name or module:function, got {spec!r}")
+        raise TypeError(
+            f"a recipe is a function, a registered name or module:function, got {spec!r}"
+        )
     found = registered(spec)
     if len(found) > 1:
         raise ValueError(f"recipe {spec!r} may be {' or '.join(map(_location, found))}; say which")
@@ -91,13 +93,17 @@ def registered(spec: str) -> list[Recipe]:
 def _imported(spec: str) -> Recipe:
     module_name, colon, function_name = spec.partition(":")
     if not (colon and module_name):
-        raise ValueError(f"no recipe is named {spec!r}; {_nearest(spec, names())} (your own: module:function)")
+        raise ValueError(
+            f"no recipe is named {spec!r}; {_nearest(spec, names())} (your own: module:function)"
+        )
     try:
         module = load_module(module_name)
     except ModuleNotFoundError as error:
         if error.name is not None and not module_name.startswith(error.name):
             raise  # the module exists, something that it imports does not
-        raise ValueError(f"recipe {spec!r}: there is no module {module_name!r} on the import path") from None
+        raise ValueError(
+            f"recipe {spec!r}: there is no module {module_name!r} on the import path"
+        ) from None
     try:
         found = operator.attrgetter(function_name)(module)
     except AttributeError:
@@ -133,12 +139,20 @@ def build(function: Recipe, hyper_parameters: Mapping[str, Any]) -> Rule:
     try:
         for name, default in defaults(function).items():
             value = hyper_parameters.get(name, default)
-            if name == "betas" and isinstance(default, tuple) and (not isinstance(value, tuple | list) or len(value) != len(default)):
+            if (
+                name == "betas"
+                and isinstance(default, tuple)
+                and (not isinstance(value, tuple | list) or len(value) != len(default))
+            ):
                 raise ValueError(f"betas must be {len(default)} numbers, got {value!r}")
         rule = function(**hyper_parameters)
     except (TypeError, ValueError) as error:
         known = defaults(function)
-        chosen = ", ".join(f"{name}={value!r}" for name, value in hyper_parameters.items() if repr(value) != repr(known.get(name)))
+        chosen = ", ".join(
+            f"{name}={value!r}"
+            for name, value in hyper_parameters.items()
+            if repr(value) != repr(known.get(name))
+        )
         raise type(error)(f"{reference(function)}({chosen}): {error}") from error
     if not isinstance(rule, Rule):
         raise TypeError(f"recipe {reference(function)!r} must return a rule, it returned {rule!r}")
@@ -156,15 +170,22 @@ def reference(function: Recipe) -> str:
 
 def defaults(function: Recipe) -> Mapping[str, Any]:
     """Hyper-parameter names and defaults, in order; `inspect.Parameter.empty` marks one without a default."""
-    return MappingProxyType({name: parameter.default for name, parameter in _parameters(function).items()})
+    return MappingProxyType(
+        {name: parameter.default for name, parameter in _parameters(function).items()}
+    )
 
 
 @functools.cache  # reading a signature takes longer than stepping a small weight
 def _parameters(function: Recipe) -> Mapping[str, inspect.Parameter]:
     parameters = inspect.signature(function).parameters
     for parameter in parameters.values():
-        if parameter.kind not in (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY):
-            raise TypeError(f"recipe {_location(function)}: hyper-parameters need names, got {parameter}")
+        if parameter.kind not in (
+            inspect.Parameter.POSITIONAL_OR_KEYWORD,
+            inspect.Parameter.KEYWORD_ONLY,
+        ):
+            raise TypeError(
+                f"recipe {_location(function)}: hyper-parameters need names, got {parameter}"
+            )
     return parameters
 
 

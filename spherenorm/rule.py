@@ -69,7 +69,9 @@ def refuse_unless_real(weight: Tensor, what: str) -> None:
     """
     if not weight.is_floating_point():
         kind = "complex" if weight.is_complex() else "integer"
-        raise TypeError(f"{what} is {kind} ({weight.dtype}); only real floating-point weights can be optimized")
+        raise TypeError(
+            f"{what} is {kind} ({weight.dtype}); only real floating-point weights can be optimized"
+        )
 
 
 @dataclass(frozen=True)
@@ -127,7 +129,10 @@ class Rule:
             ValueError: the rule cannot step a weight of this shape (its view has no such units).
         """
         like = working(weight)
-        return {name: torch.zeros_like(like, memory_format=torch.preserve_format) for name in self.state_names}
+        return {
+            name: torch.zeros_like(like, memory_format=torch.preserve_format)
+            for name in self.state_names
+        }
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         """The update after this rule, and the new values of this rule's part of the state."""
@@ -159,7 +164,9 @@ class Rule:
         """
         refuse_unless_real(weight, "weight")
         if grad.shape != weight.shape:
-            raise ValueError(f"grad must be shaped as the weight, {tuple(weight.shape)}, got {tuple(grad.shape)}")
+            raise ValueError(
+                f"grad must be shaped as the weight, {tuple(weight.shape)}, got {tuple(grad.shape)}"
+            )
         start = working(weight)
         grad = grad.to(start.dtype)
         update, new = apply(self, Update(start, grad, direction=grad), state)
@@ -190,9 +197,13 @@ def apply(rule: Rule, update: Update, state: State) -> tuple[Update, State]:
         raise TypeError(f"{name}: update must return (update, state), it returned {result!r}")
     after, new = result
     if new.keys() != own.keys():
-        raise ValueError(f"{name}: update returns the state {sorted(new)}, state_names says {sorted(names)}")
+        raise ValueError(
+            f"{name}: update returns the state {sorted(new)}, state_names says {sorted(names)}"
+        )
     if after.weight is not update.weight or after.grad is not update.grad:
-        raise ValueError(f"{name}: update returns another weight or gradient; a rule may only change the direction")
+        raise ValueError(
+            f"{name}: update returns another weight or gradient; a rule may only change the direction"
+        )
     direction = _fitted(after.direction, update.weight, f"{name}: the direction")
     if direction is not after.direction:
         after = replace(after, direction=direction)

@@ -31,7 +31,12 @@ class Invariance:
 
     @classmethod
     def decided(
-        cls, views: Sequence[View], passes: Sequence[Tensor], no_evidence: Sequence[Tensor], squared_norms: Sequence[Tensor], per: str
+        cls,
+        views: Sequence[View],
+        passes: Sequence[Tensor],
+        no_evidence: Sequence[Tensor],
+        squared_norms: Sequence[Tensor],
+        per: str,
     ) -> Invariance:
         """What a test says: for each view, which units pass and which have nothing to say.
 
@@ -52,7 +57,9 @@ class Invariance:
             return x
         along = weight * x
         coefficient: Scalar = 0.0
-        for view, flag, squared_norm in zip(self.views, self.flags, self.squared_norms, strict=True):
+        for view, flag, squared_norm in zip(
+            self.views, self.flags, self.squared_norms, strict=True
+        ):
             coefficient = torch.where(flag, ratio(view.total(along), squared_norm), coefficient)
         assert isinstance(coefficient, Tensor)
         found = functools.reduce(torch.logical_or, self.flags)

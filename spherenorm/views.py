@@ -40,7 +40,9 @@ class View:
 
     def __post_init__(self) -> None:
         if self.groups is not None and (self.dim is None or self.groups < 1):
-            raise ValueError(f"groups must be a positive count beside a dim, got dim={self.dim!r}, groups={self.groups!r}")
+            raise ValueError(
+                f"groups must be a positive count beside a dim, got dim={self.dim!r}, groups={self.groups!r}"
+            )
 
     def inner(self, a: Tensor, b: Tensor) -> Tensor:
         """<a, b> of each unit; `a`, `b` have the weight's shape, the result broadcasts against it."""
@@ -103,14 +105,18 @@ class View:
     def _dim(self, x: Tensor) -> int:
         assert self.dim is not None
         if not -x.ndim <= self.dim < x.ndim:
-            raise ValueError(f"view {self} needs a weight with dimension {self.dim}, got shape {tuple(x.shape)}")
+            raise ValueError(
+                f"view {self} needs a weight with dimension {self.dim}, got shape {tuple(x.shape)}"
+            )
         return self.dim % x.ndim
 
     def _groups(self, x: Tensor) -> int:
         assert self.groups is not None
         length = x.shape[self._dim(x)]
         if length % self.groups:
-            raise ValueError(f"view {self} needs dimension {self.dim} divisible by {self.groups}, got shape {tuple(x.shape)}")
+            raise ValueError(
+                f"view {self} needs dimension {self.dim} divisible by {self.groups}, got shape {tuple(x.shape)}"
+            )
         return self.groups
 
     def __str__(self) -> str:
@@ -152,5 +158,7 @@ def as_view(view: ViewLike) -> View:
         return View(None)
     match = _SPELLING.fullmatch(view) if isinstance(view, str) and view else None
     if match is None:
-        raise ValueError(f'a view is "channel", "layer", "dim=1", "groups=8", "dim=1,groups=8" or a View, got {view!r}')
+        raise ValueError(
+            f'a view is "channel", "layer", "dim=1", "groups=8", "dim=1,groups=8" or a View, got {view!r}'
+        )
     return View(int(match["dim"] or 0), int(match["groups"]) if match["groups"] else None)

@@ -35,8 +35,16 @@ def gradient(family: str, weight: Tensor, generator: torch.Generator, step: int)
         return torch.stack([without_radial_part(w, row) for w, row in zip(weight, x, strict=True)])
     if family == "layer_tangential":
         return without_radial_part(
-            weight, x + torch.linspace(-1, 1, len(weight), dtype=weight.dtype).reshape(-1, *[1] * (weight.ndim - 1)) * weight
+            weight,
+            x
+            + torch.linspace(-1, 1, len(weight), dtype=weight.dtype).reshape(
+                -1, *[1] * (weight.ndim - 1)
+            )
+            * weight,
         )
     assert family == "mixed"
-    rows = [without_radial_part(w, row) if i % 2 else row + w for i, (w, row) in enumerate(zip(weight, x, strict=True))]
+    rows = [
+        without_radial_part(w, row) if i % 2 else row + w
+        for i, (w, row) in enumerate(zip(weight, x, strict=True))
+    ]
     return torch.stack(rows)

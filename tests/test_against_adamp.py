@@ -18,7 +18,13 @@ SCALES = (1e-6, 1.0, 1e6)
 def test_adamp(family, nesterov, scale):
     settings = {"lr": 0.02, "weight_decay": 0.05, "nesterov": nesterov, "eps": 1e-16}
     assert (
-        largest_difference(lambda p: optim.AdamP(p, **settings), lambda p: adamp.AdamP(p, **settings), family=family, scale=scale) < 1e-12
+        largest_difference(
+            lambda p: optim.AdamP(p, **settings),
+            lambda p: adamp.AdamP(p, **settings),
+            family=family,
+            scale=scale,
+        )
+        < 1e-12
     )
 
 
@@ -26,7 +32,13 @@ def test_adamp(family, nesterov, scale):
 @pytest.mark.parametrize("nesterov", [False, True])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_sgdp_with_the_projected_buffer(family, nesterov, scale):
-    settings = {"lr": 0.02 / scale, "momentum": 0.9, "dampening": 0.2, "weight_decay": 0.05 * scale, "nesterov": nesterov}
+    settings = {
+        "lr": 0.02 / scale,
+        "momentum": 0.9,
+        "dampening": 0.2,
+        "weight_decay": 0.05 * scale,
+        "nesterov": nesterov,
+    }
     difference = largest_difference(
         lambda p: optim.SGDP(p, project_buffer=not nesterov, **settings),
         lambda p: adamp.SGDP(p, eps=1e-16, **settings),
@@ -40,14 +52,20 @@ def test_sgdp_with_the_projected_buffer(family, nesterov, scale):
 def test_at_the_default_eps_the_release_is_off_by_its_own_projection(name):
     settings = {"lr": 0.02, "nesterov": True} | ({"momentum": 0.9} if name == "SGDP" else {})
     difference = largest_difference(
-        lambda p: getattr(optim, name)(p, **settings), lambda p: getattr(adamp, name)(p, **settings), family="row_tangential"
+        lambda p: getattr(optim, name)(p, **settings),
+        lambda p: getattr(adamp, name)(p, **settings),
+        family="row_tangential",
     )
     assert 1e-12 < difference < 1e-6
 
 
 def test_the_paper_remembers_the_unprojected_momentum():
     settings = {"lr": 0.02, "momentum": 0.9}
-    difference = largest_difference(lambda p: optim.SGDP(p, **settings), lambda p: adamp.SGDP(p, **settings), family="row_tangential")
+    difference = largest_difference(
+        lambda p: optim.SGDP(p, **settings),
+        lambda p: adamp.SGDP(p, **settings),
+        family="row_tangential",
+    )
     assert difference > 1e-3
 
 
@@ -61,7 +79,9 @@ class PaperSGDP(torch.optim.Optimizer):
     def step(self):
         for group in self.param_groups:
             for w in group["params"]:
-                p = self.state[w]["p"] = group["momentum"] * self.state[w].get("p", torch.zeros_like(w)) + w.grad
+                p = self.state[w]["p"] = (
+                    group["momentum"] * self.state[w].get("p", torch.zeros_like(w)) + w.grad
+                )
                 q = p
                 if w.ndim > 1:
                     unit = w.reshape(len(w), -1) / w.reshape(len(w), -1).norm(dim=1, keepdim=True)
@@ -74,22 +94,32 @@ class PaperSGDP(torch.optim.Optimizer):
 def test_sgdp_is_the_papers_algorithm_1(scale):
     settings = {"lr": 0.02 / scale, "momentum": 0.9}
     difference = largest_difference(
-        lambda p: optim.SGDP(p, **settings), lambda p: PaperSGDP(p, **settings), family="row_tangential", scale=scale
+        lambda p: optim.SGDP(p, **settings),
+        lambda p: PaperSGDP(p, **settings),
+        family="row_tangential",
+        scale=scale,
     )
     assert difference < 1e-12
 
 
 def test_arguments_and_defaults_are_those_of_the_release():
     weight = [torch.zeros(2, 2)]
-    for ours, theirs in ((optim.AdamP(weight), adamp.AdamP(weight)), (optim.SGDP(weight, lr=0.1), adamp.SGDP(weight, lr=0.1))):
+    for ours, theirs in (
+        (optim.AdamP(weight), adamp.AdamP(weight)),
+        (optim.SGDP(weight, lr=0.1), adamp.SGDP(weight, lr=0.1)),
+    ):
         assert {name: ours.defaults[name] for name in theirs.defaults} == theirs.defaults
 
 
 @pytest.mark.parametrize("to_ours", [True, False])
 @pytest.mark.parametrize("name", ["AdamP", "SGDP"])
 def test_checkpoints_of_the_release_load_and_continue_and_ours_in_the_release(name, to_ours):
-    settings = {"lr": 0.02, "nesterov": True, "eps": 1e-16} | ({"momentum": 0.9} if name == "SGDP" else {})
-    first, second = (getattr(module, name) for module in ((adamp, optim) if to_ours else (optim, adamp)))
+    settings = {"lr": 0.02, "nesterov": True, "eps": 1e-16} | (
+        {"momentum": 0.9} if name == "SGDP" else {}
+    )
+    first, second = (
+        getattr(module, name) for module in ((adamp, optim) if to_ours else (optim, adamp))
+    )
 
     def switched(weights):
         """One for the first step, then the other from its checkpoint."""
@@ -106,7 +136,12 @@ def test_checkpoints_of_the_release_load_and_continue_and_ours_in_the_release(na
 
         return Switched()
 
-    assert largest_difference(switched, lambda p: getattr(adamp, name)(p, **settings), family="alternating") < 1e-12
+    assert (
+        largest_difference(
+            switched, lambda p: getattr(adamp, name)(p, **settings), family="alternating"
+        )
+        < 1e-12
+    )
 
 
 def test_a_zero_gradient_decays_as_a_variant_weight_here_and_tenfold_less_in_the_release():
@@ -115,5 +150,9 @@ def test_a_zero_gradient_decays_as_a_variant_weight_here_and_tenfold_less_in_the
     ours.grad, theirs.grad = torch.zeros_like(ours), torch.zeros_like(theirs)
     optim.AdamP([ours], lr=0.1, weight_decay=0.5).step()
     adamp.AdamP([theirs], lr=0.1, weight_decay=0.5).step()
-    torch.testing.assert_close(ours.detach(), torch.full_like(ours, 1 - 0.1 * 0.5), rtol=1e-15, atol=0)
-    torch.testing.assert_close(theirs.detach(), torch.full_like(theirs, 1 - 0.1 * 0.5 * 0.1), rtol=1e-15, atol=0)
+    torch.testing.assert_close(
+        ours.detach(), torch.full_like(ours, 1 - 0.1 * 0.5), rtol=1e-15, atol=0
+    )
+    torch.testing.assert_close(
+        theirs.detach(), torch.full_like(theirs, 1 - 0.1 * 0.5 * 0.1), rtol=1e-15, atol=0
+    )

@@ -11,7 +11,9 @@ from tests.trajectories import largest_difference
 SCALES = (1e-6, 1.0, 1e6)
 SGD_FLAGS = [
     {"momentum": momentum, "dampening": dampening, "weight_decay": decay, "nesterov": nesterov}
-    for momentum, dampening, decay, nesterov in product((0.0, 0.9), (0.0, 0.3), (0.0, 0.02), (False, True))
+    for momentum, dampening, decay, nesterov in product(
+        (0.0, 0.9), (0.0, 0.3), (0.0, 0.02), (False, True)
+    )
     if not nesterov or (momentum > 0 and dampening == 0)
 ]
 RMSPROP_FLAGS = [
@@ -24,20 +26,40 @@ RMSPROP_FLAGS = [
 @pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize("flags", SGD_FLAGS, ids=str)
 def test_sgd(flags, scale, maximize):
-    settings = {**flags, "lr": 0.02 / scale, "weight_decay": scale * flags["weight_decay"], "maximize": maximize}
-    assert largest_difference(lambda p: optim.SGD(p, **settings), lambda p: torch.optim.SGD(p, **settings), scale=scale) < 1e-12
+    settings = {
+        **flags,
+        "lr": 0.02 / scale,
+        "weight_decay": scale * flags["weight_decay"],
+        "maximize": maximize,
+    }
+    assert (
+        largest_difference(
+            lambda p: optim.SGD(p, **settings),
+            lambda p: torch.optim.SGD(p, **settings),
+            scale=scale,
+        )
+        < 1e-12
+    )
 
 
 @pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize("name", ["Adam", "AdamW"])
 @pytest.mark.parametrize(
-    "settings", [{}, {"weight_decay": 0.03, "betas": (0.8, 0.95), "eps": 1e-5, "lr": 0.02}, {"maximize": True}], ids=str
+    "settings",
+    [{}, {"weight_decay": 0.03, "betas": (0.8, 0.95), "eps": 1e-5, "lr": 0.02}, {"maximize": True}],
+    ids=str,
 )
 def test_adam_and_adamw(name, settings, scale):
-    coupled = {"weight_decay": scale * settings["weight_decay"]} if name == "Adam" and "weight_decay" in settings else {}
+    coupled = (
+        {"weight_decay": scale * settings["weight_decay"]}
+        if name == "Adam" and "weight_decay" in settings
+        else {}
+    )
     settings = settings | coupled
     difference = largest_difference(
-        lambda p: getattr(optim, name)(p, **settings), lambda p: getattr(torch.optim, name)(p, **settings), scale=scale
+        lambda p: getattr(optim, name)(p, **settings),
+        lambda p: getattr(torch.optim, name)(p, **settings),
+        scale=scale,
     )
     assert difference < 1e-12
 
@@ -46,14 +68,25 @@ def test_adam_and_adamw(name, settings, scale):
 @pytest.mark.parametrize("flags", RMSPROP_FLAGS, ids=str)
 def test_rmsprop(flags, scale):
     # A centered second moment nearly cancels at the first steps, which eps = 1e-8 would amplify.
-    settings = {**flags, "lr": 1e-3, "eps": 1e-3 * scale if flags["centered"] else 1e-8, "weight_decay": scale * flags["weight_decay"]}
-    difference = largest_difference(lambda p: optim.RMSprop(p, **settings), lambda p: torch.optim.RMSprop(p, **settings), scale=scale)
+    settings = {
+        **flags,
+        "lr": 1e-3,
+        "eps": 1e-3 * scale if flags["centered"] else 1e-8,
+        "weight_decay": scale * flags["weight_decay"],
+    }
+    difference = largest_difference(
+        lambda p: optim.RMSprop(p, **settings),
+        lambda p: torch.optim.RMSprop(p, **settings),
+        scale=scale,
+    )
     assert difference < 1e-12
 
 
 @pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW", "RMSprop"])
 def test_arguments_and_defaults_are_those_of_torch(name):
-    ours, theirs = (getattr(module, name)([torch.zeros(2, 2)]).defaults for module in (optim, torch.optim))
+    ours, theirs = (
+        getattr(module, name)([torch.zeros(2, 2)]).defaults for module in (optim, torch.optim)
+    )
     shared = ours.keys() - {"recipe", "backend"}
     assert shared <= theirs.keys()
     assert {key: ours[key] for key in shared} == {key: theirs[key] for key in shared}

@@ -40,7 +40,9 @@ def test_cuda_agrees_with_cpu(name):
 @pytest.mark.parametrize("backend", ["rule", "auto", "compiled"])
 @pytest.mark.parametrize("name", ["sgdp", "adamw", "adamp"])
 def test_a_cuda_step_does_not_wait_for_the_host(name, backend):
-    weights = [torch.randn(shape, device="cuda").requires_grad_() for shape in ((6, 5), (4, 3, 2, 2), (7,))]
+    weights = [
+        torch.randn(shape, device="cuda").requires_grad_() for shape in ((6, 5), (4, 3, 2, 2), (7,))
+    ]
     optimizer = optim.torch_optimizer(name)(weights, lr=0.01, backend=backend)
     for weight in weights:
         weight.grad = torch.randn_like(weight)

@@ -21,7 +21,9 @@ def test_a_rule_must_declare_its_state():
         def init(self, weight):
             return {"memory": torch.zeros_like(weight)}
 
-    with pytest.raises(TypeError, match=r"Undeclared: init returns \['memory'\], state_names says \[\]"):
+    with pytest.raises(
+        TypeError, match=r"Undeclared: init returns \['memory'\], state_names says \[\]"
+    ):
         sn.chain(Undeclared()).init(torch.ones(2))
 
 
@@ -51,25 +53,37 @@ def test_exponential_average_alone():
 def test_unit_clip():
     direction = torch.tensor([[3.0, 4.0], [0.3, 0.4], [0.0, 0.0]], dtype=torch.float64)
     moved, _ = sn.chain(r.UnitClip(1.0)).step(torch.zeros(3, 2, dtype=torch.float64), direction, {})
-    torch.testing.assert_close(-moved, torch.tensor([[0.6, 0.8], [0.3, 0.4], [0.0, 0.0]], dtype=torch.float64))
+    torch.testing.assert_close(
+        -moved, torch.tensor([[0.6, 0.8], [0.3, 0.4], [0.0, 0.0]], dtype=torch.float64)
+    )
 
 
 def test_momentum_is_transported_by_any_rule_that_holds_it():
     """After a quarter turn, a momentum along the path has turned by the same quarter."""
     w = torch.tensor([[1.0, 0.0]], dtype=torch.float64)
     grad = torch.tensor([[0.0, -torch.pi / 2]], dtype=torch.float64)
-    expected = torch.tensor([[torch.pi / 2, 0.0]], dtype=torch.float64)  # minus the velocity, at (0, 1)
+    expected = torch.tensor(
+        [[torch.pi / 2, 0.0]], dtype=torch.float64
+    )  # minus the velocity, at (0, 1)
     inner = r.FeedbackMomentum(r.RadialProjection("channel"), 0.5, buffer="fed")
-    for rule, name, scale in ((r.HeavyBall(0.5), "momentum", 1.0), (inner, "fed", 1.0), (r.ExponentialAverage(0.5), "exp_avg", 0.5)):
+    for rule, name, scale in (
+        (r.HeavyBall(0.5), "momentum", 1.0),
+        (inner, "fed", 1.0),
+        (r.ExponentialAverage(0.5), "exp_avg", 0.5),
+    ):
         chain = sn.chain(rule, r.StepSize(1 / scale), geometry=sn.Sphere())
         moved, state = chain.step(w, grad, chain.init(w))
-        torch.testing.assert_close(moved, torch.tensor([[0.0, 1.0]], dtype=torch.float64), rtol=0, atol=1e-15)
+        torch.testing.assert_close(
+            moved, torch.tensor([[0.0, 1.0]], dtype=torch.float64), rtol=0, atol=1e-15
+        )
         torch.testing.assert_close(state[name], scale * expected, rtol=0, atol=1e-15)
 
 
 def test_an_inner_geometry_is_not_lost():
     inner = sn.chain(r.HeavyBall(0.9), geometry=sn.Sphere("channel"))
-    with pytest.raises(ValueError, match=r"inner chain has geometry=Sphere.*give it to the outermost"):
+    with pytest.raises(
+        ValueError, match=r"inner chain has geometry=Sphere.*give it to the outermost"
+    ):
         sn.chain(inner, r.StepSize(0.1))
     with pytest.raises(ValueError, match="inner chain has geometry"):
         sn.chain(r.FeedbackMomentum(inner, 0.5, buffer="other"), r.StepSize(0.1))
@@ -78,12 +92,16 @@ def test_an_inner_geometry_is_not_lost():
     same = sn.chain(inner, r.StepSize(0.1), geometry=sn.Sphere("channel"))
     flat = sn.chain(r.HeavyBall(0.9), r.StepSize(0.1), geometry=sn.Sphere("channel"))
     weight, grad = torch.randn(3, 4), torch.randn(3, 4)
-    assert torch.equal(same.step(weight, grad, same.init(weight))[0], flat.step(weight, grad, flat.init(weight))[0])
+    assert torch.equal(
+        same.step(weight, grad, same.init(weight))[0], flat.step(weight, grad, flat.init(weight))[0]
+    )
 
 
 def test_a_geometry_without_such_units_is_refused_before_anything_moves():
     rule = sn.chain(r.StepSize(0.1), geometry=sn.Sphere("groups=3"))
-    with pytest.raises(ValueError, match=r"view groups=3 needs dimension 0 divisible by 3, got shape \(4, 2\)"):
+    with pytest.raises(
+        ValueError, match=r"view groups=3 needs dimension 0 divisible by 3, got shape \(4, 2\)"
+    ):
         rule.init(torch.ones(4, 2))
     cls = sn.torch_optimizer(lambda lr=0.1: rule, "Grouped")
     with pytest.raises(ValueError, match=r"parameter 1 of shape \(4, 2\): view groups=3"):

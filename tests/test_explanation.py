@@ -30,7 +30,9 @@ def weights():
 
 def test_each_group_shape_and_reason():
     params = weights()
-    optimizer = optim.AdamP([{"params": params[:5]}, {"params": params[5:], "backend": "rule"}], lr=0.1)
+    optimizer = optim.AdamP(
+        [{"params": params[:5]}, {"params": params[5:], "backend": "rule"}], lr=0.1
+    )
     lines = sn.explain(optimizer)
     assert [(line.group, line.shape, line.path) for line in lines] == [
         (0, (6, 5), "blocks"),
@@ -41,15 +43,32 @@ def test_each_group_shape_and_reason():
     ]
     assert [lines.counts[line] for line in lines] == [2, 1, 1, 1, 1]
     text = str(lines).splitlines()
-    assert text[0].split() == ["group", "recipe", "backend", "weights", "dtype", "device", "path", "why"]
+    assert text[0].split() == [
+        "group",
+        "recipe",
+        "backend",
+        "weights",
+        "dtype",
+        "device",
+        "path",
+        "why",
+    ]
     assert "2 x (6, 5)" in text[1]
     assert 'backend="rule"' in text[5]
 
 
 REASONS = {
-    "a user's class": (lambda w: sn.torch_optimizer(of_a_user, "Own")([w]), (4, 3), "Plain is not the library's own"),
+    "a user's class": (
+        lambda w: sn.torch_optimizer(of_a_user, "Own")([w]),
+        (4, 3),
+        "Plain is not the library's own",
+    ),
     "orthogonality": (lambda w: optim.SGDG([w]), (4, 3), "OrthogonalityRegularization: aten."),
-    "another view": (lambda w: optim.AdamP([w], views=("dim=1",)), (4, 3), "ScaleInvarianceTest: a sum over dimensions"),
+    "another view": (
+        lambda w: optim.AdamP([w], views=("dim=1",)),
+        (4, 3),
+        "ScaleInvarianceTest: a sum over dimensions",
+    ),
     "nothing to step": (lambda w: optim.AdamP([w]), (0, 3), "the weight is empty"),
 }
 

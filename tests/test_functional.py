@@ -40,7 +40,10 @@ def test_a_sweep_equals_a_loop_of_single_runs(row):
         steps=steps,
         batches=lambda t: batch_of(t, seeds),
         schedule=lambda t: 1 - t / steps,
-        record=lambda before, after: {"norm": metrics.norm(after["w"]), "step": metrics.effective_step(before["w"], after["w"])},
+        record=lambda before, after: {
+            "norm": metrics.norm(after["w"]),
+            "step": metrics.effective_step(before["w"], after["w"]),
+        },
         **{name: value for name, value in row.settings.items() if name != "lr"},
     )
     assert result.loss.shape == (steps, len(lrs), seeds)
@@ -52,12 +55,22 @@ def test_a_sweep_equals_a_loop_of_single_runs(row):
                 batch = {"x": batch_of(t, seeds)["x"][s]}
                 rule = row.rule(lr=lr * (1 - t / steps))
                 state = state or functional.init(rule, params)
-                torch.testing.assert_close(result.loss[t, k, s], loss(params, batch), rtol=1e-10, atol=1e-12)
+                torch.testing.assert_close(
+                    result.loss[t, k, s], loss(params, batch), rtol=1e-10, atol=1e-12
+                )
                 before = params
                 params, state = functional.step(rule, params, grad(loss)(params, batch), state)
-                torch.testing.assert_close(result.records["norm"][t, k, s], metrics.norm(params["w"]), rtol=1e-10, atol=1e-12)
                 torch.testing.assert_close(
-                    result.records["step"][t, k, s], metrics.effective_step(before["w"], params["w"]), rtol=1e-9, atol=1e-12
+                    result.records["norm"][t, k, s],
+                    metrics.norm(params["w"]),
+                    rtol=1e-10,
+                    atol=1e-12,
+                )
+                torch.testing.assert_close(
+                    result.records["step"][t, k, s],
+                    metrics.effective_step(before["w"], params["w"]),
+                    rtol=1e-9,
+                    atol=1e-12,
                 )
             for key, value in params.items():
                 torch.testing.assert_close(result.params[key][k, s], value, rtol=1e-10, atol=1e-12)
@@ -65,16 +78,40 @@ def test_a_sweep_equals_a_loop_of_single_runs(row):
 
 def test_pairs_sweep_as_pairs():
     betas = ([0.5, 0.9], [0.9, 0.99])
-    result = functional.sweep("adam", loss, starts(1), {"betas": betas, "lr": [0.1, 0.1]}, steps=3, batches=lambda t: batch_of(t, 1))
+    result = functional.sweep(
+        "adam",
+        loss,
+        starts(1),
+        {"betas": betas, "lr": [0.1, 0.1]},
+        steps=3,
+        batches=lambda t: batch_of(t, 1),
+    )
     for k, pair in enumerate(zip(*betas, strict=True)):
-        alone = functional.sweep("adam", loss, starts(1), {"lr": [0.1]}, steps=3, batches=lambda t: batch_of(t, 1), betas=pair)
+        alone = functional.sweep(
+            "adam",
+            loss,
+            starts(1),
+            {"lr": [0.1]},
+            steps=3,
+            batches=lambda t: batch_of(t, 1),
+            betas=pair,
+        )
         torch.testing.assert_close(result.loss[:, k], alone.loss[:, 0], rtol=1e-12, atol=0)
 
 
 def test_chunks_of_a_memory_budget_change_nothing():
-    arguments = {"steps": 4, "batches": lambda t: batch_of(t, 2), "record": lambda before, after: metrics.norm(after["w"])}
-    whole = functional.sweep("adamp", loss, starts(2), {"lr": [0.1, 0.2, 0.3, 0.4, 0.5]}, **arguments)
-    weights, states = 2 * (12 + 3) * 8, 2 * (2 * (12 + 3) * 8 + 2 * 8)  # two seeds; two moments and a counter for w and for b
+    arguments = {
+        "steps": 4,
+        "batches": lambda t: batch_of(t, 2),
+        "record": lambda before, after: metrics.norm(after["w"]),
+    }
+    whole = functional.sweep(
+        "adamp", loss, starts(2), {"lr": [0.1, 0.2, 0.3, 0.4, 0.5]}, **arguments
+    )
+    weights, states = (
+        2 * (12 + 3) * 8,
+        2 * (2 * (12 + 3) * 8 + 2 * 8),
+    )  # two seeds; two moments and a counter for w and for b
     point = 2 * (3 * weights + 2 * states)
     seen = []
     chunked = functional.sweep(
@@ -89,14 +126,22 @@ def test_chunks_of_a_memory_budget_change_nothing():
     torch.testing.assert_close(chunked.loss, whole.loss, rtol=1e-13, atol=0)
     torch.testing.assert_close(chunked.records, whole.records, rtol=1e-13, atol=0)
     torch.testing.assert_close(chunked.params, whole.params, rtol=1e-13, atol=0)
-    assert seen == [(d, 20) for d in (2, 4, 6, 8, 10, 12, 14, 16, 17, 18, 19, 20)]  # two points, two, one
-    with pytest.raises(ValueError, match=f"max_memory=99 does not hold one point, which takes {point} bytes"):
+    assert seen == [
+        (d, 20) for d in (2, 4, 6, 8, 10, 12, 14, 16, 17, 18, 19, 20)
+    ]  # two points, two, one
+    with pytest.raises(
+        ValueError, match=f"max_memory=99 does not hold one point, which takes {point} bytes"
+    ):
         functional.sweep("adamp", loss, starts(2), {"lr": [0.1]}, max_memory=99, **arguments)
 
 
 def test_an_exploding_point_leaves_its_neighbours_alone():
-    both = functional.sweep("sgd", loss, starts(1), {"lr": [0.01, 1e200]}, steps=4, batches=lambda t: batch_of(t, 1))
-    alone = functional.sweep("sgd", loss, starts(1), {"lr": [0.01]}, steps=4, batches=lambda t: batch_of(t, 1))
+    both = functional.sweep(
+        "sgd", loss, starts(1), {"lr": [0.01, 1e200]}, steps=4, batches=lambda t: batch_of(t, 1)
+    )
+    alone = functional.sweep(
+        "sgd", loss, starts(1), {"lr": [0.01]}, steps=4, batches=lambda t: batch_of(t, 1)
+    )
     assert not both.loss[:, 1].isfinite().all()
     torch.testing.assert_close(both.loss[:, 0], alone.loss[:, 0], rtol=1e-12, atol=0)
 
@@ -110,7 +155,12 @@ def test_a_sweep_of_modules():
         return functional_call(modules[0], weights, (batch,)).square().mean()
 
     result = functional.sweep(
-        "sgd", module_loss, {k: v.detach() for k, v in params.items()}, {"lr": [0.0, 0.1]}, steps=2, batches=lambda t: x
+        "sgd",
+        module_loss,
+        {k: v.detach() for k, v in params.items()},
+        {"lr": [0.0, 0.1]},
+        steps=2,
+        batches=lambda t: x,
     )
     for s, module in enumerate(modules):
         torch.testing.assert_close(result.loss[0, 0, s], module(x[s]).square().mean().detach())
@@ -121,34 +171,70 @@ def test_a_sweep_of_modules():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"hyper_parameters": {"learning_rate": [0.1]}}, "'sgd' has no hyper-parameter 'learning_rate'; it has lr, momentum"),
-        ({"hyper_parameters": {"lr": [0.1], "momentum": [0.1, 0.2]}}, "hyper_parameters need one common leading length"),
-        ({"params": {"w": torch.zeros(2, 3, 4), "b": torch.zeros(3, 3)}}, "params need one common leading length"),
+        (
+            {"hyper_parameters": {"learning_rate": [0.1]}},
+            "'sgd' has no hyper-parameter 'learning_rate'; it has lr, momentum",
+        ),
+        (
+            {"hyper_parameters": {"lr": [0.1], "momentum": [0.1, 0.2]}},
+            "hyper_parameters need one common leading length",
+        ),
+        (
+            {"params": {"w": torch.zeros(2, 3, 4), "b": torch.zeros(3, 3)}},
+            "params need one common leading length",
+        ),
         ({"hyper_parameters": {"lr": 0.1}}, "hyper_parameters need one common leading length"),
         ({"hyper_parameters": {}}, "hyper_parameters need one common leading length"),
         ({"steps": 0}, "steps must be at least 1, got 0"),
-        ({"hyper_parameters": {"lr": []}}, "need one common leading length, at least 1, got {'lr': 0}"),
+        (
+            {"hyper_parameters": {"lr": []}},
+            "need one common leading length, at least 1, got {'lr': 0}",
+        ),
         ({"hyper_parameters": {"lr": [0.1, -0.1]}}, r"lr must be in \[0, ∞\), got -0.1"),
         ({"hyper_parameters": {"lr": [0.1, float("nan")]}}, "lr must be in .* got nan"),
         ({"lr": 0.3}, "lr is both among the hyper_parameters and fixed to 0.3"),
-        ({"hyper_parameters": {"momentum": [0.1]}, "schedule": lambda t: 1.0}, "a schedule needs lr"),
+        (
+            {"hyper_parameters": {"momentum": [0.1]}, "schedule": lambda t: 1.0},
+            "a schedule needs lr",
+        ),
     ],
 )
 def test_bad_sweeps(change, message):
-    arguments = {"params": starts(1), "hyper_parameters": {"lr": [0.1]}, "steps": 1, "batches": lambda t: batch_of(t, 1)} | change
+    arguments = {
+        "params": starts(1),
+        "hyper_parameters": {"lr": [0.1]},
+        "steps": 1,
+        "batches": lambda t: batch_of(t, 1),
+    } | change
     with pytest.raises(ValueError, match=message):
         functional.sweep("sgd", loss, **arguments)
 
 
 def test_a_progress_bar(capsys):
-    functional.sweep("sgd", loss, starts(1), {"lr": [0.1, 0.2]}, steps=2, batches=lambda t: batch_of(t, 1), progress=True)
+    functional.sweep(
+        "sgd",
+        loss,
+        starts(1),
+        {"lr": [0.1, 0.2]},
+        steps=2,
+        batches=lambda t: batch_of(t, 1),
+        progress=True,
+    )
     assert "100%" in capsys.readouterr().out
 
 
 def test_without_rich_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "rich.progress", None)
     with pytest.raises(ImportError, match="progress=True needs rich: pip install"):
-        functional.sweep("sgd", loss, starts(1), {"lr": [0.1]}, steps=1, batches=lambda t: batch_of(t, 1), progress=True)
+        functional.sweep(
+            "sgd",
+            loss,
+            starts(1),
+            {"lr": [0.1]},
+            steps=1,
+            batches=lambda t: batch_of(t, 1),
+            progress=True,
+        )
 
 
 def test_step_needs_matching_names():
@@ -158,11 +244,20 @@ def test_step_needs_matching_names():
         functional.step(rule, params, {"b": torch.ones(2)}, functional.init(rule, params))
 
 
-@pytest.mark.parametrize(("dtype", "kind"), [(torch.int64, "integer"), (torch.complex64, "complex"), (torch.bool, "integer")])
+@pytest.mark.parametrize(
+    ("dtype", "kind"),
+    [(torch.int64, "integer"), (torch.complex64, "complex"), (torch.bool, "integer")],
+)
 def test_weights_that_are_not_real_are_refused_by_name(dtype, kind):
     rule, params = sn.recipes.sgd(), {"a": torch.ones(2), "scale": torch.ones(2).to(dtype)}
-    for act in (lambda: functional.init(rule, params), lambda: functional.step(rule, params, params, {"a": {}, "scale": {}})):
-        with pytest.raises(TypeError, match=rf"parameter 'scale' is {kind} \({dtype}\); only real floating-point weights"):
+    for act in (
+        lambda: functional.init(rule, params),
+        lambda: functional.step(rule, params, params, {"a": {}, "scale": {}}),
+    ):
+        with pytest.raises(
+            TypeError,
+            match=rf"parameter 'scale' is {kind} \({dtype}\); only real floating-point weights",
+        ):
             act()
     with pytest.raises(TypeError, match=f"weight is {kind}"):
         rule.step(params["scale"], params["scale"], {})
@@ -172,16 +267,30 @@ def test_metrics():
     before = torch.tensor([[3.0, 4.0], [1.0, 0.0]], dtype=torch.float64)
     after = torch.tensor([[6.0, 8.0], [0.0, 2.0]], dtype=torch.float64)
     torch.testing.assert_close(metrics.norm(before), torch.tensor([5.0, 1.0], dtype=torch.float64))
-    torch.testing.assert_close(metrics.norm(before, "layer"), torch.tensor([math.sqrt(26)], dtype=torch.float64))
-    torch.testing.assert_close(metrics.effective_step(before, after), torch.tensor([0.0, math.sqrt(2)], dtype=torch.float64))
-    torch.testing.assert_close(metrics.angular_update(before, after), torch.tensor([0.0, math.pi / 2], dtype=torch.float64))
-    torch.testing.assert_close(metrics.angular_update(before, -before), torch.full((2,), math.pi, dtype=torch.float64))
-    torch.testing.assert_close(metrics.cosine(before, after), torch.tensor([1.0, 0.0], dtype=torch.float64))
-    torch.testing.assert_close(metrics.cosine(before, -3 * after), torch.tensor([-1.0, 0.0], dtype=torch.float64))
+    torch.testing.assert_close(
+        metrics.norm(before, "layer"), torch.tensor([math.sqrt(26)], dtype=torch.float64)
+    )
+    torch.testing.assert_close(
+        metrics.effective_step(before, after),
+        torch.tensor([0.0, math.sqrt(2)], dtype=torch.float64),
+    )
+    torch.testing.assert_close(
+        metrics.angular_update(before, after), torch.tensor([0.0, math.pi / 2], dtype=torch.float64)
+    )
+    torch.testing.assert_close(
+        metrics.angular_update(before, -before), torch.full((2,), math.pi, dtype=torch.float64)
+    )
+    torch.testing.assert_close(
+        metrics.cosine(before, after), torch.tensor([1.0, 0.0], dtype=torch.float64)
+    )
+    torch.testing.assert_close(
+        metrics.cosine(before, -3 * after), torch.tensor([-1.0, 0.0], dtype=torch.float64)
+    )
     assert metrics.cosine(before, 0 * after).isnan().all()
     small = torch.tensor([[1.0, 1e-9]], dtype=torch.float64)
     torch.testing.assert_close(
-        metrics.angular_update(torch.tensor([[1.0, 0.0]], dtype=torch.float64), small), torch.tensor([1e-9], dtype=torch.float64)
+        metrics.angular_update(torch.tensor([[1.0, 0.0]], dtype=torch.float64), small),
+        torch.tensor([1e-9], dtype=torch.float64),
     )
 
 
@@ -215,7 +324,9 @@ def test_a_point_of_a_sweep_is_its_single_run(name, dampening, momentum):
     """A momentum of 0 too, where torch ignores the dampening."""
     start = torch.randn(1, 3, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     points = {"lr": [0.1, 0.1], "momentum": [momentum, 0.9]}
-    found = functional.sweep(name, pull, {"w": start}, points, steps=4, dampening=dampening).params["w"]
+    found = functional.sweep(name, pull, {"w": start}, points, steps=4, dampening=dampening).params[
+        "w"
+    ]
     weight = start[0].clone().requires_grad_()
     optimizer = sn.torch_optimizer(name)([weight], lr=0.1, momentum=momentum, dampening=dampening)
     for _ in range(4):
@@ -245,6 +356,11 @@ def test_a_sweep_notices_what_a_recipe_or_a_rule_reads():
 
     for recipe in (in_the_recipe, in_the_rule):
         result = functional.sweep(
-            recipe, lambda p, b: (p["w"] * b["ones"]).sum(), {"w": torch.zeros(1, 4)}, {"lr": [1.0, 2.0]}, steps=5, batches=batches
+            recipe,
+            lambda p, b: (p["w"] * b["ones"]).sum(),
+            {"w": torch.zeros(1, 4)},
+            {"lr": [1.0, 2.0]},
+            steps=5,
+            batches=batches,
         )
         torch.testing.assert_close(result.params["w"][:, 0, 0], torch.tensor([-10.0, -20.0]))

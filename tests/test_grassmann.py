@@ -31,7 +31,10 @@ def numpy_sgdg(Y, gradients, lr, beta, alpha, nu):
         m = beta * m - lr * regularized_gradient(Y, G, alpha, nu)
         length = np.linalg.norm(m, axis=1, keepdims=True)
         u = m / length
-        Y, m = Y * np.cos(length) + u * np.sin(length), length * (u * np.cos(length) - Y * np.sin(length))
+        Y, m = (
+            Y * np.cos(length) + u * np.sin(length),
+            length * (u * np.cos(length) - Y * np.sin(length)),
+        )
     return Y, m
 
 
@@ -96,7 +99,13 @@ def test_stays_on_the_sphere_with_a_tangent_momentum(name, dtype, view, lr, beta
         return torch.randn(4, 3, 2, generator=generator, dtype=torch.float64).to(dtype)
 
     v, steps, eps = as_view(view), 20, torch.finfo(dtype).eps
-    rule = find_recipe(name)(lr=lr, nu=nu, alpha=alpha, view=view, **({"momentum": beta} if name == "sgdg" else {"betas": (beta, 0.99)}))
+    rule = find_recipe(name)(
+        lr=lr,
+        nu=nu,
+        alpha=alpha,
+        view=view,
+        **({"momentum": beta} if name == "sgdg" else {"betas": (beta, 0.99)}),
+    )
     weight = Sphere(view).normalize(draw())
     state = rule.init(weight)
     for _ in range(steps):
@@ -114,7 +123,9 @@ def test_stays_on_the_sphere_with_a_tangent_momentum(name, dtype, view, lr, beta
     length=st.sampled_from([0.0, 1e-9, 0.1, 1.0, 3.0]),
     view=VIEWS,
 )
-def test_a_geodesic_keeps_radius_angles_and_lengths_and_can_be_walked_back(seed, dtype, radius, length, view):
+def test_a_geodesic_keeps_radius_angles_and_lengths_and_can_be_walked_back(
+    seed, dtype, radius, length, view
+):
     generator = torch.Generator().manual_seed(seed)
 
     def draw():
@@ -146,17 +157,28 @@ def test_a_geodesic_keeps_radius_angles_and_lengths_and_can_be_walked_back(seed,
 
 def test_the_move_is_the_exponential_map_of_the_tangent_part():
     weight = torch.tensor([[1.0, 0.0, 0.0]], dtype=torch.float64)
-    quarter = torch.tensor([[5.0, -math.pi / 2, 0.0]], dtype=torch.float64)  # the radial 5 does not move it
+    quarter = torch.tensor(
+        [[5.0, -math.pi / 2, 0.0]], dtype=torch.float64
+    )  # the radial 5 does not move it
     torch.testing.assert_close(
-        Sphere().move(weight, quarter).weight, torch.tensor([[0.0, 1.0, 0.0]], dtype=torch.float64), rtol=0, atol=1e-15
+        Sphere().move(weight, quarter).weight,
+        torch.tensor([[0.0, 1.0, 0.0]], dtype=torch.float64),
+        rtol=0,
+        atol=1e-15,
     )
-    torch.testing.assert_close(Sphere().move(2 * weight, quarter).weight.norm(), torch.tensor(2.0, dtype=torch.float64))
+    torch.testing.assert_close(
+        Sphere().move(2 * weight, quarter).weight.norm(), torch.tensor(2.0, dtype=torch.float64)
+    )
 
 
 def test_a_zero_unit_stays_and_disturbs_no_other():
     weight = torch.zeros(2, 3, dtype=torch.float64)
     weight[1] = 1
-    moved = Sphere().move(weight, torch.ones(2, 3, dtype=torch.float64) * torch.tensor([[1.0], [0.0]])).weight
+    moved = (
+        Sphere()
+        .move(weight, torch.ones(2, 3, dtype=torch.float64) * torch.tensor([[1.0], [0.0]]))
+        .weight
+    )
     assert torch.equal(moved, weight)
 
 

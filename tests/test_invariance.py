@@ -11,10 +11,15 @@ def views(model, *inputs, **kwargs):
 
 def test_each_normalization_has_its_view():
     x = torch.randn(16, 3, 8, 8)
-    batch = nn.Sequential(nn.Conv2d(3, 6, 3), nn.BatchNorm2d(6), nn.ReLU(), nn.Flatten(), nn.Linear(216, 4))
+    batch = nn.Sequential(
+        nn.Conv2d(3, 6, 3), nn.BatchNorm2d(6), nn.ReLU(), nn.Flatten(), nn.Linear(216, 4)
+    )
     assert views(batch, x) == {"0.weight": "channel", "4.weight": None}
     layer = nn.Sequential(nn.Linear(5, 7), nn.LayerNorm(7), nn.Linear(7, 2))
-    assert views(layer, torch.randn(9, 5)) == {"0.weight": None, "2.weight": None}  # a bias before LayerNorm spoils it
+    assert views(layer, torch.randn(9, 5)) == {
+        "0.weight": None,
+        "2.weight": None,
+    }  # a bias before LayerNorm spoils it
     layer[0].bias = None
     assert views(layer, torch.randn(9, 5)) == {"0.weight": "layer", "2.weight": None}
     transposed = nn.Sequential(nn.ConvTranspose2d(3, 4, 2), nn.BatchNorm2d(4))
@@ -33,7 +38,10 @@ def test_in_eval_mode_batch_statistics_are_constants():
 
 def test_the_model_and_the_random_state_are_left_alone():
     model = nn.Sequential(nn.Linear(5, 3), nn.BatchNorm1d(3), nn.Dropout(0.5))
-    before, random_state = {k: v.clone() for k, v in model.state_dict().items()}, torch.get_rng_state()
+    before, random_state = (
+        {k: v.clone() for k, v in model.state_dict().items()},
+        torch.get_rng_state(),
+    )
     assert views(model, torch.ones(4, 5) * torch.arange(4.0)[:, None]) == {"0.weight": "channel"}
     assert all(torch.equal(value, model.state_dict()[key]) for key, value in before.items())
     assert torch.equal(random_state, torch.get_rng_state())

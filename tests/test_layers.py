@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-FORBIDDEN = {"spherenorm": {"theory", "experiments", "matplotlib", "rich", "typer", "sympy", "sklearn"}, "theory": {"experiments"}}
+FORBIDDEN = {
+    "spherenorm": {"theory", "experiments", "matplotlib", "rich", "typer", "sympy", "sklearn"},
+    "theory": {"experiments"},
+}
 ALLOWED = {"spherenorm/progress.py": {"rich"}}
 
 
@@ -31,7 +34,11 @@ def test_imports_go_one_way(package):
 
 def test_the_library_does_no_input_or_output():
     for path in (ROOT / "spherenorm").rglob("*.py"):
-        calls = {n.func.id for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)}
+        calls = {
+            n.func.id
+            for n in ast.walk(ast.parse(path.read_text()))
+            if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)
+        }
         assert not calls & {"print", "open", "input"}, path
 
 
@@ -39,5 +46,7 @@ def test_importing_the_library_imports_no_compiler():
     """Dynamo takes as long to import as torch itself."""
     heavy = ["torch._dynamo", "torch._inductor", "triton", "sympy", "rich"]
     code = f"import sys, spherenorm; print([name for name in {heavy} if name in sys.modules])"
-    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    result = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     assert result.stdout.strip() == "[]"

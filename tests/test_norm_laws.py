@@ -31,7 +31,12 @@ def walk(name, steps=200, shape=(3, 5), seed=0, layer=False, decay=0.0, **settin
     return (after**2).sum(units) - (before**2).sum(units), ((after - before) ** 2).sum(units)
 
 
-@given(lr=st.floats(0, 0.3), shape=st.sampled_from(SHAPES), layer=st.booleans(), seed=st.integers(0, 2**31))
+@given(
+    lr=st.floats(0, 0.3),
+    shape=st.sampled_from(SHAPES),
+    layer=st.booleans(),
+    seed=st.integers(0, 2**31),
+)
 def test_without_momentum_the_norm_grows_by_the_squared_step(lr, shape, layer, seed):
     """Lemma 2.1."""
     growth, squared_step = walk("sgd", 5, shape, seed, layer, lr=lr)
@@ -54,16 +59,37 @@ def test_without_momentum_the_norm_grows_by_the_squared_step(lr, shape, layer, s
     seed=st.integers(0, 2**31),
 )
 def test_projected_the_norm_grows_by_the_squared_step_alone(
-    name, lr, momentum, beta2, nesterov, project_buffer, delta, per, weight_decay, wd_ratio, shape, layer, seed
+    name,
+    lr,
+    momentum,
+    beta2,
+    nesterov,
+    project_buffer,
+    delta,
+    per,
+    weight_decay,
+    wd_ratio,
+    shape,
+    layer,
+    seed,
 ):
     """Eq. 14, beside the decay of an invariant weight: whatever the momentum, and in both views of the test."""
-    settings = {"lr": lr, "weight_decay": weight_decay, "wd_ratio": wd_ratio, "nesterov": nesterov, "delta": delta, "per": per}
+    settings = {
+        "lr": lr,
+        "weight_decay": weight_decay,
+        "wd_ratio": wd_ratio,
+        "nesterov": nesterov,
+        "delta": delta,
+        "per": per,
+    }
     if name == "sgdp":
         settings |= {"momentum": momentum, "project_buffer": project_buffer and not nesterov}
     else:
         settings |= {"betas": (momentum, beta2)}
     if layer and per == "unit":
-        settings["views"] = ("layer",)  # else a channel passes by chance now and then, and takes the layer's turn
+        settings["views"] = (
+            "layer",
+        )  # else a channel passes by chance now and then, and takes the layer's turn
     decay = lr * weight_decay * wd_ratio / (1 - momentum if name == "sgdp" else 1)
     growth, squared_step = walk(name, 5, shape, seed, layer, decay, **settings)
     torch.testing.assert_close(growth, squared_step, rtol=1e-9, atol=1e-13)

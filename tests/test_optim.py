@@ -39,14 +39,22 @@ class Frozen:
         self.before = self._snapshot()
 
     def _snapshot(self):
-        groups = [{k: v for k, v in g.items() if k != "params"} for g in self.optimizer.param_groups]
+        groups = [
+            {k: v for k, v in g.items() if k != "params"} for g in self.optimizer.param_groups
+        ]
         weights = [w for g in self.optimizer.param_groups for w in g["params"]]
-        tensors = [w.detach().clone() for w in weights] + [v.clone() for w in weights for v in self.optimizer.state.get(w, {}).values()]
+        tensors = [w.detach().clone() for w in weights] + [
+            v.clone() for w in weights for v in self.optimizer.state.get(w, {}).values()
+        ]
         return str(groups), tensors
 
     def unchanged(self):
         (groups, tensors), (now_groups, now_tensors) = self.before, self._snapshot()
-        return groups == now_groups and len(tensors) == len(now_tensors) and all(map(torch.equal, tensors, now_tensors))
+        return (
+            groups == now_groups
+            and len(tensors) == len(now_tensors)
+            and all(map(torch.equal, tensors, now_tensors))
+        )
 
 
 @pytest.mark.parametrize(
@@ -63,13 +71,19 @@ class Frozen:
         (lambda: optim.AdamP([weight()], per="row"), 'per must be "tensor" or "unit"'),
         (lambda: optim.AdamP([weight()], views=("chanel",)), "got 'chanel'"),
         (lambda: optim.SGDP([weight()], momentum=1.0), r"beta must be in \[0, 1\), got 1.0"),
-        (lambda: optim.SGDP([weight()], momentum=0.9, nesterov=True, project_buffer=True), "goes with nesterov=False"),
+        (
+            lambda: optim.SGDP([weight()], momentum=0.9, nesterov=True, project_buffer=True),
+            "goes with nesterov=False",
+        ),
         (lambda: optim.SGD([weight()], weight_decay=-1e-4), "weight_decay must be in"),
         (lambda: optim.SGDG([weight()], nu=0.0), "nu must be in"),
         (lambda: optim.SGDG([weight()], view="rows"), "got 'rows'"),
         (lambda: optim.RMSprop([weight()], alpha=1.5), "alpha must be in"),
         (lambda: optim.SGD([]), "empty parameter list"),
-        (lambda: optim.SGD([{"params": [weight()], "weight_deccay": 0.1}]), "'weight_deccay': did you mean 'weight_decay'"),
+        (
+            lambda: optim.SGD([{"params": [weight()], "weight_deccay": 0.1}]),
+            "'weight_deccay': did you mean 'weight_decay'",
+        ),
         (
             lambda: optim.AdamP([{"params": [weight()], "learning_rate": 0.1}]),
             "param_group entry 'learning_rate': did you mean 'lr'",
@@ -78,7 +92,10 @@ class Frozen:
             lambda: optim.AdamP([{"params": [weight()], "beta1": 0.1}]),
             "param_group entry 'beta1': did you mean 'betas'",
         ),
-        (lambda: optim.SGD([{"params": [weight()], "recipe": "sdgp"}]), "no recipe is named 'sdgp'; did you mean sgdp"),
+        (
+            lambda: optim.SGD([{"params": [weight()], "recipe": "sdgp"}]),
+            "no recipe is named 'sdgp'; did you mean sgdp",
+        ),
     ],
 )
 def test_bad_values_are_named(make, message):
@@ -103,10 +120,19 @@ def test_bad_values_are_named(make, message):
         (lambda: optim.AdamP(linear().parameters), r"model.parameters\(\), got .*not called"),
         (lambda: optim.AdamP([{"params": linear()}]), r"model.parameters\(\), got a Linear"),
         (lambda: optim.AdamP(torch.nn.Sequential(linear())), r"parameters\(\), got a Sequential"),
-        (lambda: optim.SGD([weight(), torch.ones(2, 3, dtype=torch.complex64)]), r"parameter 1 of shape \(2, 3\) is complex"),
-        (lambda: optim.SGD([("scale", torch.ones(4, dtype=torch.int64))]), r"parameter 0 \(scale\) of shape \(4,\) is integer"),
+        (
+            lambda: optim.SGD([weight(), torch.ones(2, 3, dtype=torch.complex64)]),
+            r"parameter 1 of shape \(2, 3\) is complex",
+        ),
+        (
+            lambda: optim.SGD([("scale", torch.ones(4, dtype=torch.int64))]),
+            r"parameter 0 \(scale\) of shape \(4,\) is integer",
+        ),
         (lambda: optim.SGD(weight()), "params argument"),
-        (lambda: sn.torch_optimizer(no_rule)([weight()]), "recipe 'tests.test_optim:no_rule' must return a rule, it returned 3"),
+        (
+            lambda: sn.torch_optimizer(no_rule)([weight()]),
+            "recipe 'tests.test_optim:no_rule' must return a rule, it returned 3",
+        ),
     ],
 )
 def test_bad_types_are_named(make, message):
@@ -161,7 +187,10 @@ def test_a_group_may_name_another_recipe():
     own = ("lr", "momentum", "nu", "alpha", "view")
     assert optimizer.param_groups[0].keys() == {"params", "recipe", "maximize", *own}
     assert optimizer.param_groups[0]["momentum"] == 0.9
-    sphere, flat = sn.recipes.sgdg(lr=0.15), sn.recipes.sgd(lr=0.01, momentum=0.8, nesterov=True, weight_decay=0.1)
+    sphere, flat = (
+        sn.recipes.sgdg(lr=0.15),
+        sn.recipes.sgd(lr=0.01, momentum=0.8, nesterov=True, weight_decay=0.1),
+    )
     sphere_state, flat_state = sphere.init(conv), flat.init(bias)
     for _ in range(3):
         for w in weights:
@@ -175,8 +204,12 @@ def test_a_group_may_name_another_recipe():
     fresh = optim.SGD([{"params": [unit], "recipe": "sgdg"}, {"params": [torch.ones(4)]}])
     fresh.load_state_dict(optimizer.state_dict())
     assert fresh.param_groups[0]["lr"] == 0.15
-    with pytest.raises(ValueError, match="the state_dict is of recipe 'sgdg', the param_group of 'sgd'"):
-        optim.SGD([{"params": [torch.ones(4, 3)]}, {"params": [torch.ones(4)]}]).load_state_dict(optimizer.state_dict())
+    with pytest.raises(
+        ValueError, match="the state_dict is of recipe 'sgdg', the param_group of 'sgd'"
+    ):
+        optim.SGD([{"params": [torch.ones(4, 3)]}, {"params": [torch.ones(4)]}]).load_state_dict(
+            optimizer.state_dict()
+        )
 
 
 def test_a_users_recipe_becomes_an_optimizer_that_pickles(monkeypatch):
@@ -233,7 +266,9 @@ def test_state_names_are_those_of_torch_and_of_the_release():
     for name, keys in expected.items():
         w = weight()
         w.grad = torch.ones_like(w)
-        optimizer = getattr(optim, name)([w], **({"momentum": 0.9} if name in ("SGD", "SGDP") else {}))
+        optimizer = getattr(optim, name)(
+            [w], **({"momentum": 0.9} if name in ("SGD", "SGDP") else {})
+        )
         optimizer.step()
         assert optimizer.state[w].keys() == keys
 
@@ -267,9 +302,21 @@ def test_checkpoints_of_torch_load_and_continue_and_ours_in_torch(name, settings
 
 
 def test_arguments_of_torch_are_taken_at_values_that_ask_for_nothing():
-    off = {"amsgrad": False, "foreach": None, "capturable": False, "differentiable": False, "fused": False}
+    off = {
+        "amsgrad": False,
+        "foreach": None,
+        "capturable": False,
+        "differentiable": False,
+        "fused": False,
+    }
     assert optim.Adam([weight()], **off).defaults == optim.Adam([weight()]).defaults
-    for name, value in {"amsgrad": True, "foreach": True, "fused": True, "capturable": True, "differentiable": True}.items():
+    for name, value in {
+        "amsgrad": True,
+        "foreach": True,
+        "fused": True,
+        "capturable": True,
+        "differentiable": True,
+    }.items():
         for make in (
             lambda given: optim.Adam([weight()], **given),
             lambda given: optim.Adam([{"params": [weight()], **given}]),
@@ -289,24 +336,39 @@ def test_a_state_dict_that_does_not_fit_is_refused_before_anything_changes():
     other = optim.AdamP([wide])
     other.step()
     for state_dict, message in (
-        (other.state_dict(), r"parameter 0 of shape \(3, 2\): exp_avg has shape \(5, 5\) in the state_dict, not \(3, 2\)"),
+        (
+            other.state_dict(),
+            r"parameter 0 of shape \(3, 2\): exp_avg has shape \(5, 5\) in the state_dict, not \(3, 2\)",
+        ),
         (optim.AdamP([weight(), weight()]).state_dict(), "has 2 parameters, the optimizer's 1"),
-        (optim.AdamP([{"params": [weight()]}, {"params": [weight()]}]).state_dict(), "has 2 param_groups, the optimizer 1"),
+        (
+            optim.AdamP([{"params": [weight()]}, {"params": [weight()]}]).state_dict(),
+            "has 2 param_groups, the optimizer 1",
+        ),
         (
             optim.SGD([weight()]).state_dict(),
             r"of recipe 'sgd', the param_group of 'adamp': "
             r"their states are \[\] and \['exp_avg', 'exp_avg_sq', 'step'\]",
         ),
         (
-            {"state": {0: {"momentum_buffer": torch.ones(3, 2)}}, "param_groups": [{"params": [0], "lr": 0.1}]},
+            {
+                "state": {0: {"momentum_buffer": torch.ones(3, 2)}},
+                "param_groups": [{"params": [0], "lr": 0.1}],
+            },
             "holds \\['momentum_buffer'\\]",
         ),
         (
-            {"state": {0: {"step": torch.tensor(500.0), "exp_avg": torch.ones(3, 2)}}, "param_groups": [{"params": [0]}]},
+            {
+                "state": {0: {"step": torch.tensor(500.0), "exp_avg": torch.ones(3, 2)}},
+                "param_groups": [{"params": [0]}],
+            },
             r"holds \['exp_avg', 'step'\], the recipe's state is \['exp_avg', 'exp_avg_sq', 'step'\]",
         ),
         ({"state": {}, "param_groups": [{"params": [0], "lr": -1.0}]}, "lr must be in"),
-        ({"state": {}, "param_groups": [{"params": [0], "amsgrad": True}]}, "made with amsgrad=True, which recipe 'adamp' does not have"),
+        (
+            {"state": {}, "param_groups": [{"params": [0], "amsgrad": True}]},
+            "made with amsgrad=True, which recipe 'adamp' does not have",
+        ),
         ({}, "a state_dict has state and param_groups"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -317,7 +379,11 @@ def test_a_state_dict_that_does_not_fit_is_refused_before_anything_changes():
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
-        (lambda w: optim.SGD([w], momentum=2), ValueError, r"sgd\(momentum=2\): HeavyBall: beta must be in \[0, 1\), got 2"),
+        (
+            lambda w: optim.SGD([w], momentum=2),
+            ValueError,
+            r"sgd\(momentum=2\): HeavyBall: beta must be in \[0, 1\), got 2",
+        ),
         (lambda w: optim.SGD([w], momentun=0.9), TypeError, "'momentun'; did you mean 'momentum'?"),
         (lambda w: optim.Adam([w], amsgrad=True), TypeError, "this library does not have it"),
         (lambda w: optim.Adam([w], fused=True), TypeError, 'use backend="compiled"'),
@@ -325,7 +391,11 @@ def test_a_state_dict_that_does_not_fit_is_refused_before_anything_changes():
         (lambda w: optim.Adam([w], capturable=True), TypeError, "can be captured .* as it is"),
         (lambda w: optim.Adam([w], differentiable=True), TypeError, "use spherenorm.functional"),
         (lambda w: optim.Adam([w], zzz=1), TypeError, "Adam: .*'zzz'; its hyper-parameters are"),
-        (lambda w: optim.AdamP([w], nesterov="no"), TypeError, "nesterov must be True or False, got 'no'"),
+        (
+            lambda w: optim.AdamP([w], nesterov="no"),
+            TypeError,
+            "nesterov must be True or False, got 'no'",
+        ),
         (lambda w: optim.AdamP([w], compile=True), TypeError, "'compile'; did you mean 'backend'"),
         (lambda w: optim.AdamP([w], trace=False), TypeError, "'trace'; did you mean 'backend'"),
         (
@@ -333,19 +403,59 @@ def test_a_state_dict_that_does_not_fit_is_refused_before_anything_changes():
             ValueError,
             "backend must be one of 'auto', 'rule', 'blocks', 'compiled', got 'x'",
         ),
-        (lambda w: optim.AdamP([w], maximize="no"), TypeError, "maximize must be True or False, got 'no'"),
-        (lambda w: optim.AdamP([w], lr=torch.tensor(-1.0)), ValueError, r"lr must be in \[0, ∞\), got -1.0"),
-        (lambda w: optim.AdamP([w], lr=torch.ones(2)), ValueError, r"lr must be a number or a 0-dim tensor, got shape \(2,\)"),
-        (lambda w: optim.AdamP([w], views="channel"), TypeError, "views must be a sequence of views, got 'channel'"),
-        (lambda w: optim.AdamP([w], wd_ratio="x"), ValueError, r"invariant_ratio must be in \[0, ∞\), got 'x'"),
+        (
+            lambda w: optim.AdamP([w], maximize="no"),
+            TypeError,
+            "maximize must be True or False, got 'no'",
+        ),
+        (
+            lambda w: optim.AdamP([w], lr=torch.tensor(-1.0)),
+            ValueError,
+            r"lr must be in \[0, ∞\), got -1.0",
+        ),
+        (
+            lambda w: optim.AdamP([w], lr=torch.ones(2)),
+            ValueError,
+            r"lr must be a number or a 0-dim tensor, got shape \(2,\)",
+        ),
+        (
+            lambda w: optim.AdamP([w], views="channel"),
+            TypeError,
+            "views must be a sequence of views, got 'channel'",
+        ),
+        (
+            lambda w: optim.AdamP([w], wd_ratio="x"),
+            ValueError,
+            r"invariant_ratio must be in \[0, ∞\), got 'x'",
+        ),
         (lambda w: optim.AdamP([w], betas=0.9), ValueError, "betas must be 2 numbers, got 0.9"),
-        (lambda w: optim.AdamP([w], views=("groups=2",)), ValueError, r"parameter 0 of shape \(3, 2\): .*divisible by 2"),
-        (lambda w: optim.SGDG([w], view="dim=5"), ValueError, r"parameter 0 of shape \(3, 2\): .*with dimension 5"),
+        (
+            lambda w: optim.AdamP([w], views=("groups=2",)),
+            ValueError,
+            r"parameter 0 of shape \(3, 2\): .*divisible by 2",
+        ),
+        (
+            lambda w: optim.SGDG([w], view="dim=5"),
+            ValueError,
+            r"parameter 0 of shape \(3, 2\): .*with dimension 5",
+        ),
         (lambda w: optim.SGD([{"lr": 0.1}]), ValueError, "a param_group needs params"),
-        (lambda w: optim.SGD([{"params": [w], "recipe": 3}]), TypeError, "a recipe is a function, .* got 3"),
+        (
+            lambda w: optim.SGD([{"params": [w], "recipe": 3}]),
+            TypeError,
+            "a recipe is a function, .* got 3",
+        ),
         (lambda w: sn.find_recipe(":f"), ValueError, "no recipe is named ':f'"),
-        (lambda w: sn.chain(geometry="sphere"), TypeError, "geometry must be a Geometry .* got 'sphere'"),
-        (lambda w: sn.recipes.sgd().step(w, torch.ones(2), {}), ValueError, r"grad must be shaped as the weight, \(3, 2\), got \(2,\)"),
+        (
+            lambda w: sn.chain(geometry="sphere"),
+            TypeError,
+            "geometry must be a Geometry .* got 'sphere'",
+        ),
+        (
+            lambda w: sn.recipes.sgd().step(w, torch.ones(2), {}),
+            ValueError,
+            r"grad must be shaped as the weight, \(3, 2\), got \(2,\)",
+        ),
     ],
 )
 def test_bad_input_is_named(make, error, message):
@@ -363,7 +473,9 @@ def test_a_rule_must_return_the_state_that_it_names():
     w = weight()
     w.grad = torch.ones_like(w)
     optimizer = sn.torch_optimizer(lambda lr=0.1: sn.chain(Forgetful()), "Forgetful")([w])
-    with pytest.raises(ValueError, match=r"Forgetful: update returns the state \[\], state_names says \['buffer'\]"):
+    with pytest.raises(
+        ValueError, match=r"Forgetful: update returns the state \[\], state_names says \['buffer'\]"
+    ):
         optimizer.step()
 
 
@@ -379,7 +491,10 @@ def test_a_schedule_may_switch_momentum_on():
 
 def test_tensor_learning_rate():
     weights, others = parameters(), parameters()
-    first, second = optim.AdamP(weights, lr=torch.tensor(0.01, dtype=torch.float64)), optim.AdamP(others, lr=0.01)
+    first, second = (
+        optim.AdamP(weights, lr=torch.tensor(0.01, dtype=torch.float64)),
+        optim.AdamP(others, lr=0.01),
+    )
     for step in range(3):
         set_gradients(weights, step)
         set_gradients(others, step)
@@ -389,7 +504,10 @@ def test_tensor_learning_rate():
         torch.testing.assert_close(w, other, rtol=1e-13, atol=0)
 
 
-@pytest.mark.parametrize("make", [lambda o: OneCycleLR(o, 0.1, total_steps=6), lambda o: CyclicLR(o, 0.01, 0.1, step_size_up=3)])
+@pytest.mark.parametrize(
+    "make",
+    [lambda o: OneCycleLR(o, 0.1, total_steps=6), lambda o: CyclicLR(o, 0.01, 0.1, step_size_up=3)],
+)
 @pytest.mark.parametrize(("name", "other"), [("AdamW", "sgdg"), ("SGD", "adamw")])
 def test_momentum_cycles_in_groups_of_another_recipe(make, name, other):
     """CyclicLR and OneCycleLR ask every group for what the class has, `momentum` or `betas`; the group's recipe has the other."""
@@ -403,10 +521,17 @@ def test_momentum_cycles_in_groups_of_another_recipe(make, name, other):
     (optimizer, scheduler), seen = pair(), []
     for step in range(5):
         own, theirs = ({"momentum", "betas"} & group.keys() for group in optimizer.param_groups)
-        assert (own, theirs) == (({"betas"}, {"momentum"}) if name == "AdamW" else ({"momentum"}, {"betas"}))
-        momenta = [group["momentum"] if "momentum" in group else group["betas"][0] for group in optimizer.param_groups]
+        assert (own, theirs) == (
+            ({"betas"}, {"momentum"}) if name == "AdamW" else ({"momentum"}, {"betas"})
+        )
+        momenta = [
+            group["momentum"] if "momentum" in group else group["betas"][0]
+            for group in optimizer.param_groups
+        ]
         assert momenta[0] == momenta[1] != (seen or [None])[-1]
-        assert all(group["betas"][1] == 0.999 for group in optimizer.param_groups if "betas" in group)
+        assert all(
+            group["betas"][1] == 0.999 for group in optimizer.param_groups if "betas" in group
+        )
         seen.append(momenta[0])
         if step == 2:  # a resumed optimizer goes on alike
             saved = [optimizer.state_dict(), scheduler.state_dict()]
@@ -419,7 +544,9 @@ def test_momentum_cycles_in_groups_of_another_recipe(make, name, other):
 
 def test_a_group_without_momentum_says_so_to_a_cycling_scheduler():
     optimizer = optim.AdamW([{"params": [weight()], "recipe": "tests.test_optim:plain"}])
-    with pytest.raises(KeyError, match=r"betas: a param_group of recipe 'tests.test_optim:plain' has none"):
+    with pytest.raises(
+        KeyError, match=r"betas: a param_group of recipe 'tests.test_optim:plain' has none"
+    ):
         OneCycleLR(optimizer, 0.1, total_steps=6)
     OneCycleLR(optimizer, 0.1, total_steps=6, cycle_momentum=False)
 
@@ -434,7 +561,10 @@ def both(lr=0.1, betas=(0.9, 0.999), momentum=0.5):
 
 def test_a_recipe_may_have_both_betas_and_momentum():
     optimizer = sn.torch_optimizer(both)([weight()])
-    for group in (copy.deepcopy(optimizer).param_groups[0], pickle.loads(pickle.dumps(optimizer)).param_groups[0]):
+    for group in (
+        copy.deepcopy(optimizer).param_groups[0],
+        pickle.loads(pickle.dumps(optimizer)).param_groups[0],
+    ):
         assert (group["betas"], group["momentum"]) == ((0.9, 0.999), 0.5)
 
 
@@ -448,11 +578,18 @@ def test_views_are_kept_by_name_so_that_checkpoints_load_with_weights_only():
         views=(sn.View(1), sn.View(None)),
     )
     groups = optimizer.param_groups
-    assert (groups[0]["views"], groups[1]["views"], groups[2]["view"]) == (("dim=1", "layer"), ["groups=3", "layer"], "dim=1")
+    assert (groups[0]["views"], groups[1]["views"], groups[2]["view"]) == (
+        ("dim=1", "layer"),
+        ["groups=3", "layer"],
+        "dim=1",
+    )
     saved = io.BytesIO()
     torch.save(optimizer.state_dict(), saved)
     saved.seek(0)
-    assert torch.load(saved, weights_only=True)["param_groups"] == optimizer.state_dict()["param_groups"]
+    assert (
+        torch.load(saved, weights_only=True)["param_groups"]
+        == optimizer.state_dict()["param_groups"]
+    )
 
 
 def test_gradients_may_require_grad_and_weights_keep_their_identity():

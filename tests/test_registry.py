@@ -62,7 +62,17 @@ def run(script, *arguments):
 
 
 def test_names():
-    assert registry.names()[:9] == ["sgd", "sgdw", "sgdp", "adam", "adamw", "adamp", "rmsprop", "sgdg", "adamg"]
+    assert registry.names()[:9] == [
+        "sgd",
+        "sgdw",
+        "sgdp",
+        "adam",
+        "adamw",
+        "adamp",
+        "rmsprop",
+        "sgdg",
+        "adamg",
+    ]
     assert sn.find_recipe("adamp") is sn.recipes.adamp
     assert sn.find_recipe("spherenorm.recipes:adamp") is sn.recipes.adamp
     assert registry.reference(sn.recipes.adamp) == "adamp"

@@ -96,7 +96,9 @@ def test_an_optimizer_moves_nothing_then(case, backend):
             return self.make(update, state) if update.weight.ndim == 2 else (update, state)
 
     OnMatrices.__name__ = "Returns"
-    weights = [torch.ones(shape, dtype=torch.float64, requires_grad=True) for shape in ((4,), (3, 2))]
+    weights = [
+        torch.ones(shape, dtype=torch.float64, requires_grad=True) for shape in ((4,), (3, 2))
+    ]
     cls = sn.torch_optimizer(lambda lr=0.1: sn.chain(OnMatrices(make), r.StepSize(lr)), "Wrong")
     optimizer = cls([{"params": weights[:1]}, {"params": weights[1:]}], backend=backend)
     for weight in weights:
@@ -129,7 +131,9 @@ def test_a_rule_may_write_into_what_it_made():
 
     weight = torch.zeros(3, 2, requires_grad=True)
     weight.grad = torch.ones(3, 2)
-    sn.torch_optimizer(lambda lr=0.1: sn.chain(Returns(fresh), r.StepSize(lr)), "Fresh")([weight]).step()
+    sn.torch_optimizer(lambda lr=0.1: sn.chain(Returns(fresh), r.StepSize(lr)), "Fresh")(
+        [weight]
+    ).step()
     torch.testing.assert_close(weight.detach(), torch.full((3, 2), -0.3))
 
 
@@ -177,7 +181,9 @@ def test_a_direction_keeps_its_dtype(rule, shape):
     weight, state = stepped(sn.chain(rule, Next()), shape, torch.float32, steps=2)
     assert seen == [torch.float32] * 2
     assert weight.dtype is torch.float32
-    assert all(v.dtype is (torch.float64 if n == "step" else torch.float32) for n, v in state.items())
+    assert all(
+        v.dtype is (torch.float64 if n == "step" else torch.float32) for n, v in state.items()
+    )
 
 
 def test_a_counter_in_integers_is_not_cut_off():
@@ -240,5 +246,7 @@ def test_an_init_may_read_the_weight():
     for backend in ("auto", "blocks", "rule"):
         weight = torch.full((2, 2), 2.0, requires_grad=True)
         weight.grad = torch.ones(2, 2)
-        sn.torch_optimizer(lambda lr=0.1: sn.chain(Scaled(), r.StepSize(lr)), "Scaled")([weight], backend=backend).step()
+        sn.torch_optimizer(lambda lr=0.1: sn.chain(Scaled(), r.StepSize(lr)), "Scaled")(
+            [weight], backend=backend
+        ).step()
         torch.testing.assert_close(weight.detach(), torch.full((2, 2), 1.6))

@@ -10,7 +10,9 @@ from spherenorm.views import View, as_view
 SHAPES = [(), (4,), (4, 3), (4, 6, 2), (4, 3, 2, 2), (0, 3), (4, 0)]
 
 
-@pytest.mark.parametrize("view", ["channel", "layer", "dim=1", "dim=-1", "groups=2", "dim=1,groups=3"])
+@pytest.mark.parametrize(
+    "view", ["channel", "layer", "dim=1", "dim=-1", "groups=2", "dim=1,groups=3"]
+)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_reductions_agree_with_rows(view, shape):
     v = as_view(view)
@@ -36,7 +38,9 @@ def test_names_round_trip(name):
     assert str(as_view(name)) == name
 
 
-@pytest.mark.parametrize("name", ["chanel", "", "dim=", "groups=0", "groups=-1", "dim=x", ",groups=2", 3, None])
+@pytest.mark.parametrize(
+    "name", ["chanel", "", "dim=", "groups=0", "groups=-1", "dim=x", ",groups=2", 3, None]
+)
 def test_bad_names(name):
     with pytest.raises(ValueError, match=r"a view is|groups must be"):
         as_view(name)
@@ -53,11 +57,20 @@ def test_a_root_is_one_square_root_whose_derivatives_at_0_are_0():
     x = torch.tensor([0.0, 1e-300, 2.0, math.inf, math.nan], dtype=torch.float64)
     assert torch.equal(root(x)[:4], x.sqrt()[:4])
     assert root(x)[4].isnan()
-    assert [node.target for node in make_fx(root)(x).graph.nodes if node.op == "call_function"] == [torch.ops.aten.sqrt.default]
+    assert [node.target for node in make_fx(root)(x).graph.nodes if node.op == "call_function"] == [
+        torch.ops.aten.sqrt.default
+    ]
     x = torch.tensor([0.0, 0.5, 2.0], dtype=torch.float64)
     expected = torch.tensor([0.0, 0.5**0.5, 0.5 / 2**0.5], dtype=torch.float64)
     for f in (root, torch.vmap(root)):
-        for derived in (torch.func.grad(lambda x, f=f: f(x).sum()), lambda x, f=f: torch.func.jvp(f, (x,), (torch.ones_like(x),))[1]):
+        for derived in (
+            torch.func.grad(lambda x, f=f: f(x).sum()),
+            lambda x, f=f: torch.func.jvp(f, (x,), (torch.ones_like(x),))[1],
+        ):
             torch.testing.assert_close(derived(x), expected)
-            torch.testing.assert_close(torch.compile(derived, fullgraph=True, backend="aot_eager")(x), expected)
-    torch.testing.assert_close(torch.func.hessian(lambda x: root(x).sum())(x), torch.diag(-0.25 * (expected * 2) ** 3))
+            torch.testing.assert_close(
+                torch.compile(derived, fullgraph=True, backend="aot_eager")(x), expected
+            )
+    torch.testing.assert_close(
+        torch.func.hessian(lambda x: root(x).sum())(x), torch.diag(-0.25 * (expected * 2) ** 3)
+    )

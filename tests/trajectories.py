@@ -13,7 +13,14 @@ SHAPES = ((6, 5), (4, 3, 3, 3), (7,))
 Make = Callable[[list[Tensor]], torch.optim.Optimizer]
 
 
-def largest_difference(make_ours: Make, make_theirs: Make, *, family: str = "random", scale: float = 1.0, steps: int = 30) -> float:
+def largest_difference(
+    make_ours: Make,
+    make_theirs: Make,
+    *,
+    family: str = "random",
+    scale: float = 1.0,
+    steps: int = 30,
+) -> float:
     """The largest max|w_ours - w_theirs| over all steps, relative to max|w_theirs - w_0|, over all weights.
 
     Relative to the way they went, not to the weights, which short steps hardly change. Both see gradients computed at their

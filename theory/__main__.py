@@ -16,7 +16,14 @@ import typer
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.markup import escape
 from rich.measure import Measurement
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
 from rich.table import Table
 from rich.text import Text
 
@@ -32,7 +39,10 @@ errors = Console(stderr=True)
 @app.command()
 def main(
     recipes: Annotated[
-        list[str] | None, typer.Argument(help="Names or module:function; none: the paper's statements.", show_default=False)
+        list[str] | None,
+        typer.Argument(
+            help="Names or module:function; none: the paper's statements.", show_default=False
+        ),
     ] = None,
     hold: Annotated[list[str] | None, typer.Option("--set", help=SET, show_default=False)] = None,
     latex: Annotated[Path | None, typer.Option(help="Write the report as LaTeX.")] = None,
@@ -41,11 +51,17 @@ def main(
     """How does the norm of a scale-invariant weight grow under a recipe? Derived from its code, proved and checked."""
     torch.set_num_threads(1)  # small tensors: more threads only wait
     sys.path.insert(0, str(Path.cwd()))
-    reports = [(path, render) for path, render in ((latex, to_latex), (markdown, to_markdown)) if path is not None]
+    reports = [
+        (path, render)
+        for path, render in ((latex, to_latex), (markdown, to_markdown))
+        if path is not None
+    ]
     try:
         given = dict(_setting(text) for text in hold or [])
         if given and not recipes:
-            raise ValueError("--set holds a hyper-parameter of a recipe: name one, as in `python -m theory sgdp --set momentum=0.9`")
+            raise ValueError(
+                "--set holds a hyper-parameter of a recipe: name one, as in `python -m theory sgdp --set momentum=0.9`"
+            )
         for path, _ in reports:
             _check_output(path)
         jobs = [job for recipe in recipes or [] for job in recipe_jobs(recipe, **given)] or paper()
@@ -110,7 +126,13 @@ def _literal(node: ast.expr) -> Any:
 
 
 def _run(jobs: list[Job]) -> list[Row]:
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
     rows: list[Row] = []
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task("", total=len(jobs))
@@ -138,7 +160,10 @@ class _Cell:
         yield Text("\n".join(_Wrapper(options.max_width).wrap(self.text)), self.style)
 
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
-        return Measurement(max(map(len, _Wrapper(1, break_long_words=False).wrap(self.text)), default=0), len(self.text))
+        return Measurement(
+            max(map(len, _Wrapper(1, break_long_words=False).wrap(self.text)), default=0),
+            len(self.text),
+        )
 
 
 def _table(section: str, rows: list[Row]) -> Table:
@@ -147,7 +172,9 @@ def _table(section: str, rows: list[Row]) -> Table:
     table.add_column("formula", ratio=4)
     table.add_column("status", ratio=5)
     for row in rows:
-        table.add_row(_Cell(row.name), _Cell(row.formula), _Cell(row.status, "green" if row.good else "red"))
+        table.add_row(
+            _Cell(row.name), _Cell(row.formula), _Cell(row.status, "green" if row.good else "red")
+        )
     return table
 
 

@@ -30,7 +30,9 @@ __all__ = [
     "sphere_keeps_the_norm",
 ]
 
-lr, beta, wd, rho = (sp.Symbol(n, positive=True) for n in ("lr", "momentum", "weight_decay", "wd_ratio"))
+lr, beta, wd, rho = (
+    sp.Symbol(n, positive=True) for n in ("lr", "momentum", "weight_decay", "wd_ratio")
+)
 beta1 = sp.Symbol("beta1", positive=True)
 PLAIN: dict[str, Any] = {"weight_decay": 0.0, "dampening": 0.0}
 w = Vector.atom("w")
@@ -104,8 +106,12 @@ def nesterov_never_shrinks(recipe: str | Recipe = "sgd") -> Proof:
         "|w'|^2 = |w|^2 + |s|^2 - 2 lr beta^2 <w, m>, with <w, m> <= -(lr sqrt(beta) / 2) |m|^2 <= 0: the norm never shrinks",
         {
             "cross term": tidy(step.inner(w, drive) + lr * beta**2 * step.inner(w, m)),
-            "V' = beta V - a sum of squares": tidy(value(step.weight, p) - beta * value(w, m) + lr * loss),
-            "1 + beta - sqrt(beta) is a sum of squares": sp.expand((u - sp.Rational(1, 2)) ** 2 + sp.Rational(3, 4) - (1 + u**2 - u)),
+            "V' = beta V - a sum of squares": tidy(
+                value(step.weight, p) - beta * value(w, m) + lr * loss
+            ),
+            "1 + beta - sqrt(beta) is a sum of squares": sp.expand(
+                (u - sp.Rational(1, 2)) ** 2 + sp.Rational(3, 4) - (1 + u**2 - u)
+            ),
         },
         remark="the paper says its observations apply to Nesterov momentum; this is the proof",
     )
@@ -122,9 +128,16 @@ def adam_can_shrink(recipe: str | Recipe = "adam") -> Proof:
         '"our observations are also applicable to ... Adam" (Section 2.4)',
         {
             "<w, g> = 0": sum(a * b for a, b in zip(weight, grad, strict=True)),
-            "w = (1, 2), g = (-2, 1): |w'|^2 - |w|^2 = 2 lr^2 - 2 lr": sp.expand(change - 2 * lr**2 + 2 * lr),
+            "w = (1, 2), g = (-2, 1): |w'|^2 - |w|^2 = 2 lr^2 - 2 lr": sp.expand(
+                change - 2 * lr**2 + 2 * lr
+            ),
         },
-        counterexamples={"the norm shrinks in a first step of Adam with lr = 1/10": change.subs(lr, sp.Rational(1, 10)) < 0},
+        counterexamples={
+            "the norm shrinks in a first step of Adam with lr = 1/10": change.subs(
+                lr, sp.Rational(1, 10)
+            )
+            < 0
+        },
         corrected="|w'|^2 = |w|^2 + |s|^2 + 2 <w, s>, <w, s> of either sign; <w, s> = 0 for AdamP, monotone without decay",
         verdict="a tendency, no law: the sign of Adam's cross term is open",
     )
@@ -138,9 +151,14 @@ def sphere_keeps_the_norm(*recipes: str | Recipe) -> Proof:
         residuals[f"{law.name}: |w'|^2 - |w|^2"] = tidy(law.norm_after - W)
         step = one_step(law.step.traced, tangent=True)
         for m in step.buffers:
-            residuals[f"{law.name}: <w', m'> where <w, m> = 0"] = step.inner(step.weight, step.states[m])
+            residuals[f"{law.name}: <w', m'> where <w, m> = 0"] = step.inner(
+                step.weight, step.states[m]
+            )
     return Proof(
-        "Sphere geometry", "|w'| = |w|, and <w, m> = 0 stays", residuals, remark="exponential map and parallel transport, clip or not"
+        "Sphere geometry",
+        "|w'| = |w|, and <w, m> = 0 stays",
+        residuals,
+        remark="exponential map and parallel transport, clip or not",
     )
 
 
@@ -153,7 +171,9 @@ def projected_buffer() -> Proof:
     paper, release = norm_growth("sgdp"), norm_growth("sgdp", project_buffer=True)
     X = sp.Symbol("<w,m>", real=True)
     keep = 1 - paper.kappa
-    settled_paper, settled_release = (equilibrium("sgdp", dampening=0.0, **b) for b in ({}, {"project_buffer": True}))
+    settled_paper, settled_release = (
+        equilibrium("sgdp", dampening=0.0, **b) for b in ({}, {"project_buffer": True})
+    )
     rotation = settled_paper.squared_rotation - settled_release.squared_rotation
     ratio = sp.cancel(settled_paper.fourth_power / settled_release.fourth_power)
     first_order = sp.diff(ratio, lr).subs(lr, 0) * lr
@@ -164,7 +184,9 @@ def projected_buffer() -> Proof:
         "SGDP with a projected buffer (the release) against Algorithm 1",
         {
             "same norm law": sp.simplify(paper.law.rhs - release.law.rhs),
-            "paper: <w', m'> = beta (1 - kappa) <w, m> - |s|^2 / lr": tidy(paper.recursion[X] - (keep * beta * X - S / lr)),
+            "paper: <w', m'> = beta (1 - kappa) <w, m> - |s|^2 / lr": tidy(
+                paper.recursion[X] - (keep * beta * X - S / lr)
+            ),
             "release: <w', m'> = -|s|^2 / lr": tidy(release.recursion[X] + S / lr),
             "same rotation in equilibrium": sp.simplify(rotation),
             "same equilibrium norm for small lr": sp.simplify(ratio.subs(lr, 0) - 1),
@@ -190,8 +212,12 @@ def growth_ratio(recipe: str | Recipe | Trace, **given: Any) -> sp.Expr:
     # Summed over many steps each cross term is at rest, which settles it where the norms are all there is in the recursions.
     rest, squared = {}, S
     if not law.open_because:
-        (rest,) = sp.solve([late(law.recursion[u], law.step) - u for u in law.needed], [*law.needed], dict=True)
-    if not rest or any(str(s).endswith(",s>") for value in rest.values() for s in value.free_symbols):
+        (rest,) = sp.solve(
+            [late(law.recursion[u], law.step) - u for u in law.needed], [*law.needed], dict=True
+        )
+    if not rest or any(
+        str(s).endswith(",s>") for value in rest.values() for s in value.free_symbols
+    ):
         rest, squared = stationary_buffers(law)
     return upright(sp.cancel(1 + 2 * keep * cross.subs(rest) / squared))
 
@@ -215,10 +241,18 @@ def ratio_laws() -> Proof:
             "dampened": sp.simplify(growth_ratio("sgd", weight_decay=0.0) - heavy),
             "exponential average": sp.simplify(growth_ratio(average_momentum) - heavy),
             "projected": growth_ratio("sgdp", **PLAIN) - 1,
-            "decoupled decay": sp.simplify(growth_ratio("sgdw", dampening=0.0) - (1 + 2 * (1 - k) * b / (1 - lag))),
-            "coupled decay: a function of |w|^2 / |s|^2": sp.simplify(growth_ratio("sgd", dampening=0.0) - coupled),
-            "Nesterov": sp.simplify(nesterov - (1 + 2 * b**2 * (1 + b - b**2) / ((1 - b) * (1 + 2 * b - 2 * b**3)))),
-            "Nesterov grows by (lr |g| / (1 - beta))^2 per step": sp.simplify(squared * nesterov - lr**2 * G / (1 - b) ** 2),
+            "decoupled decay": sp.simplify(
+                growth_ratio("sgdw", dampening=0.0) - (1 + 2 * (1 - k) * b / (1 - lag))
+            ),
+            "coupled decay: a function of |w|^2 / |s|^2": sp.simplify(
+                growth_ratio("sgd", dampening=0.0) - coupled
+            ),
+            "Nesterov": sp.simplify(
+                nesterov - (1 + 2 * b**2 * (1 + b - b**2) / ((1 - b) * (1 + 2 * b - 2 * b**3)))
+            ),
+            "Nesterov grows by (lr |g| / (1 - beta))^2 per step": sp.simplify(
+                squared * nesterov - lr**2 * G / (1 - b) ** 2
+            ),
         },
         remark=f"at beta = 0.9: 19 for heavy balls, {float(nesterov.subs(b, 0.9)):.2f} for Nesterov, whose steps are longer; none for "
         "coupled decay, which enters the momentum: 1 + 2 (1 - k) beta (1 - k (1 - k) |w|^2 / |s|^2) / (1 - beta (1 - 2 k)), "
@@ -249,7 +283,9 @@ def equilibria_of_the_literature() -> Proof:
             "AdamW: |w|^2 = lr d / (2 wd) (Kosson, for small lr)": sp.simplify(
                 adamw.leading(adamw.fourth_power) - (lr * DIMENSION / 2 / wd) ** 2
             ),
-            "AdamW: rotation (Kosson, for small lr)": sp.simplify(adamw.leading(adamw.squared_rotation) - kosson),
+            "AdamW: rotation (Kosson, for small lr)": sp.simplify(
+                adamw.leading(adamw.squared_rotation) - kosson
+            ),
         },
         remark="SGDM agrees to all orders; AdamW's squared rotation is Kosson's times 1 / (1 - lr wd beta1 / (1 + beta1))",
     )
@@ -264,13 +300,19 @@ def matched_decay() -> Proof:
     adamw, adamp = equilibrium("adamw", eps=0.0), equilibrium("adamp", eps=0.0)
     sgdm, sgdp = equilibrium("sgd", dampening=0.0), equilibrium("sgdp", dampening=0.0)
     matched = (1 - beta1) / (1 + beta1)
-    faster = (adamp.squared_rotation / adamw.leading(adamw.squared_rotation)).subs({rho: sp.Rational(1, 10), beta1: sp.Rational(9, 10)})
+    faster = (adamp.squared_rotation / adamw.leading(adamw.squared_rotation)).subs(
+        {rho: sp.Rational(1, 10), beta1: sp.Rational(9, 10)}
+    )
     return Proof(
         "Matched decay",
         "AdamP turns as AdamW does, and SGDP as SGDM, for wd_ratio = (1 - beta) / (1 + beta)",
         {
-            "AdamP: rotation sqrt(2 lr wd ratio), exactly": sp.simplify(adamp.squared_rotation - 2 * lr * wd * rho),
-            "SGDP: rotation sqrt(2 lr wd ratio / (1 - beta)), exactly": sp.simplify(sgdp.squared_rotation - 2 * lr * wd * rho / (1 - beta)),
+            "AdamP: rotation sqrt(2 lr wd ratio), exactly": sp.simplify(
+                adamp.squared_rotation - 2 * lr * wd * rho
+            ),
+            "SGDP: rotation sqrt(2 lr wd ratio / (1 - beta)), exactly": sp.simplify(
+                sgdp.squared_rotation - 2 * lr * wd * rho / (1 - beta)
+            ),
             "AdamW = AdamP at the matched ratio (small lr)": sp.simplify(
                 adamw.leading(adamw.squared_rotation) - adamp.squared_rotation.subs(rho, matched)
             ),

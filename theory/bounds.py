@@ -27,7 +27,9 @@ def corollary_2_3_bounds() -> tuple[dict[str, sp.Expr], dict[str, sp.Expr]]:
     """
     beta, lower = 1 / (1 + x), 1 / (1 + y)
     limit, deficit = beta / (1 - beta), power / (1 - beta)
-    chosen = T * largest * (deficit + slack)  # eps, by the choice of T': the deficit at k = T is at most eps / (T max A_k)
+    chosen = (
+        T * largest * (deficit + slack)
+    )  # eps, by the choice of T': the deficit at k = T is at most eps / (T max A_k)
     whole = (2 * limit + (T + 1) / T) * eps  # of |beta/(1-beta) r_3| + |Sum(r_1 A_k)| + |r_2|
     half = 1 / (2 + z)  # beta <= 1/2
     residuals = {
@@ -42,9 +44,11 @@ def corollary_2_3_bounds() -> tuple[dict[str, sp.Expr], dict[str, sp.Expr]]:
         "|r_1| A_k <= eps / T": chosen / T - deficit * lower * largest / (1 + a),
         "r_2 >= 0": limit * (1 - lower),
         "r_2 <= beta/(1-beta) eps": deficit,
-        "r_2 <= (1-beta)/beta eps, as printed, for beta <= 1/2": (1 - half) / half - half / (1 - half),
+        "r_2 <= (1-beta)/beta eps, as printed, for beta <= 1/2": (1 - half) / half
+        - half / (1 - half),
         "|r_3| <= eps, as printed": (r_3 + rest + slack) - r_3,
-        "|F_t - beta/(1-beta)| <= (2 beta/(1-beta) + (T+1)/T) eps / Sum(A_k, k <= T)": whole / M - (whole - slack) / (M + r_3),
+        "|F_t - beta/(1-beta)| <= (2 beta/(1-beta) + (T+1)/T) eps / Sum(A_k, k <= T)": whole / M
+        - (whole - slack) / (M + r_3),
         "beta^(t-k+1) <= beta^(t-T+1) for k <= T": power * (1 - lower),
         "beta^(t-k+1) <= beta for k <= t": beta * (1 - lower),
         "so |F_t - beta/(1-beta)| <= (beta^(t-T+1) + beta r_3 / Sum(A_k, k <= T)) / (1-beta)": (

@@ -144,13 +144,19 @@ class Coordinates(Operations):
     def aten_bitwise_not(self, a: Any) -> Array:
         return self._each(sp.Not, a)
 
-    aten_logical_and, aten_logical_or, aten_logical_not = aten_bitwise_and, aten_bitwise_or, aten_bitwise_not
+    aten_logical_and, aten_logical_or, aten_logical_not = (
+        aten_bitwise_and,
+        aten_bitwise_or,
+        aten_bitwise_not,
+    )
 
     def aten_where(self, condition: Any, a: Any, b: Any) -> Array:
         return self._each(self.where, condition, a, b)
 
 
-def step_in_coordinates(traced: Trace, weight: list[Any], grad: list[Any], **values: Any) -> tuple[Array, dict[str, Array], Coordinates]:
+def step_in_coordinates(
+    traced: Trace, weight: list[Any], grad: list[Any], **values: Any
+) -> tuple[Array, dict[str, Array], Coordinates]:
     """One step of a recipe on explicit coordinates.
 
     Args:
@@ -163,7 +169,9 @@ def step_in_coordinates(traced: Trace, weight: list[Any], grad: list[Any], **val
         The new weight, the new states, and the algebra with the assumptions made.
     """
     if len(weight) != traced.dimension:
-        raise ValueError(f"the recipe was traced for dimension {traced.dimension}, the weight has {len(weight)} coordinates")
+        raise ValueError(
+            f"the recipe was traced for dimension {traced.dimension}, the weight has {len(weight)} coordinates"
+        )
     algebra, letter = Coordinates(), letters(traced)
 
     def value(kind: str, name: str) -> Any:
@@ -171,8 +179,12 @@ def step_in_coordinates(traced: Trace, weight: list[Any], grad: list[Any], **val
             return _array(values.get(name, traced.numbers[name]))
         if kind == "state" and name in traced.scalar_states:
             return _array(values.get(letter[name], sp.Integer(0)))
-        coordinates = {"weight": weight, "grad": grad}.get(kind) or values.get(letter.get(name, ""), [sp.Integer(0)] * len(weight))
+        coordinates = {"weight": weight, "grad": grad}.get(kind) or values.get(
+            letter.get(name, ""), [sp.Integer(0)] * len(weight)
+        )
         return np.array([*map(sp.sympify, coordinates)], dtype=object).reshape(traced.shape)
 
-    new, *states = interpret(traced.graph, algebra, [value(*i) for i in traced.inputs], traced.lines)
+    new, *states = interpret(
+        traced.graph, algebra, [value(*i) for i in traced.inputs], traced.lines
+    )
     return new, dict(zip((letter[n] for n in traced.outputs[1:]), states, strict=True)), algebra

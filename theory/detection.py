@@ -16,7 +16,13 @@ from theory.one_step import one_step
 from theory.proof import Proof
 from theory.trace import trace
 
-__all__ = ["Counted", "count_false_positives", "detection_threshold", "false_positive_law", "false_positive_rate"]
+__all__ = [
+    "Counted",
+    "count_false_positives",
+    "detection_threshold",
+    "false_positive_law",
+    "false_positive_rate",
+]
 
 
 def _projected(delta: Scalar = 0.1) -> Chain:
@@ -32,7 +38,9 @@ def detection_threshold(dimension: int) -> sp.Expr:
     return sp.cancel(bound**2 / (space.gram("w", "w") * space.gram("g", "g")))
 
 
-def false_positive_rate(delta: float = 0.1, dimension: int | None = None, channels: int = 1) -> float:
+def false_positive_rate(
+    delta: float = 0.1, dimension: int | None = None, channels: int = 1
+) -> float:
     """P(every channel of a weight passes the test) for isotropic random gradients.
 
     The cosine of a fixed and a random direction in R^d has cos^2 ~ Beta(1/2, (d-1)/2), so one unit passes with probability
@@ -49,7 +57,9 @@ def false_positive_rate(delta: float = 0.1, dimension: int | None = None, channe
     if not delta > 0:
         raise ValueError(f"delta must be positive, got {delta!r}")
     if channels < 1 or (dimension is not None and dimension < 2):
-        raise ValueError(f"need channels >= 1 and dimension >= 2, got channels={channels!r}, dimension={dimension!r}")
+        raise ValueError(
+            f"need channels >= 1 and dimension >= 2, got channels={channels!r}, dimension={dimension!r}"
+        )
     if dimension is None:
         one = erf(delta / sqrt(2))
     else:
@@ -63,17 +73,26 @@ def false_positive_law() -> Proof:
     d = sp.Symbol("d", positive=True)
     c = sp.Symbol("c", real=True)
     # The density of c = cos in R^d, from the area of the zone of a sphere.
-    density = sp.gamma(d / 2) / (sp.sqrt(sp.pi) * sp.gamma((d - 1) / 2)) * (1 - c**2) ** ((d - 3) / 2)
-    residuals = {f"threshold of the code, d = {n}": sp.cancel(detection_threshold(n) - delta**2 / n) for n in (2, 3, 7)}
+    density = (
+        sp.gamma(d / 2) / (sp.sqrt(sp.pi) * sp.gamma((d - 1) / 2)) * (1 - c**2) ** ((d - 3) / 2)
+    )
+    residuals = {
+        f"threshold of the code, d = {n}": sp.cancel(detection_threshold(n) - delta**2 / n)
+        for n in (2, 3, 7)
+    }
     for n in (3, 5):
-        residuals[f"density integrates to 1, d = {n}"] = sp.integrate(sp.expand(density.subs(d, n)), (c, -1, 1)) - 1
-        zone = 2 * sp.integrate(sp.expand(density.subs(d, n)), (c, 0, x))
-        beta = sp.diff(zone, x) - 2 * x * (x**2) ** sp.Rational(-1, 2) * (1 - x**2) ** sp.Rational(n - 3, 2) / sp.beta(
-            sp.Rational(1, 2), sp.Rational(n - 1, 2)
+        residuals[f"density integrates to 1, d = {n}"] = (
+            sp.integrate(sp.expand(density.subs(d, n)), (c, -1, 1)) - 1
         )
+        zone = 2 * sp.integrate(sp.expand(density.subs(d, n)), (c, 0, x))
+        beta = sp.diff(zone, x) - 2 * x * (x**2) ** sp.Rational(-1, 2) * (1 - x**2) ** sp.Rational(
+            n - 3, 2
+        ) / sp.beta(sp.Rational(1, 2), sp.Rational(n - 1, 2))
         residuals[f"cos^2 is Beta(1/2, (d-1)/2), d = {n}"] = sp.simplify(beta.rewrite(sp.gamma))
     kernel = sp.exp((d - 3) / 2 * sp.log(1 - x**2 / d))
-    residuals["kernel -> exp(-x^2 / 2), x = sqrt(d) cos"] = sp.simplify(sp.limit(kernel, d, sp.oo) - sp.exp(-(x**2) / 2))
+    residuals["kernel -> exp(-x^2 / 2), x = sqrt(d) cos"] = sp.simplify(
+        sp.limit(kernel, d, sp.oo) - sp.exp(-(x**2) / 2)
+    )
     # Dominated convergence: log(1 - y) <= -y bounds the kernel by exp(-x^2 / 4) from d = 6 on, so its integral converges too, and
     # the density's constant, which makes the integral 1, is the reciprocal.
     e = sp.Symbol("e", nonnegative=True)
@@ -81,7 +100,9 @@ def false_positive_law() -> Proof:
     whole = sp.integrate(sp.exp(-(x**2) / 2), (x, -sp.oo, sp.oo))
     residuals["twice the constant -> sqrt(2 / pi)"] = sp.simplify(2 / whole - sp.sqrt(2 / sp.pi))
     normal = sp.integrate(sp.sqrt(2 / sp.pi) * sp.exp(-(x**2) / 2), (x, 0, delta))
-    residuals["so the rate is erf(delta / sqrt 2)"] = sp.simplify(normal - sp.erf(delta / sp.sqrt(2)))
+    residuals["so the rate is erf(delta / sqrt 2)"] = sp.simplify(
+        normal - sp.erf(delta / sp.sqrt(2))
+    )
     return Proof(
         "False positives",
         "P(pass) = I_{delta^2/d}(1/2, (d-1)/2) -> erf(delta/sqrt 2); to the power c for c channels",
@@ -119,12 +140,18 @@ class Counted:
 
 
 def count_false_positives(
-    delta: float = 0.1, dimension: int = 64, channels: int = 1, view: str = "channel", trials: int = 20_000, seed: int = 0
+    delta: float = 0.1,
+    dimension: int = 64,
+    channels: int = 1,
+    view: str = "channel",
+    trials: int = 20_000,
+    seed: int = 0,
 ) -> Counted:
     """Count how often the test flags a (channels, dimension) weight for a Gaussian gradient, in one view."""
     generator = torch.Generator().manual_seed(seed)
     weight, grads = (
-        torch.randn(*shape, dtype=torch.float64, generator=generator) for shape in ((channels, dimension), (trials, channels, dimension))
+        torch.randn(*shape, dtype=torch.float64, generator=generator)
+        for shape in ((channels, dimension), (trials, channels, dimension))
     )
     test = r.ScaleInvarianceTest(delta, views=(view,))
 

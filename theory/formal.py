@@ -90,7 +90,11 @@ class Formal(Operations):
             return x
         factor = _multiple(x.a, x.b)
         if factor is not None:  # c b^2
-            square = self.square(self.space.inner(x.b, x.b) / self.dimension) if self.mean_field else self.atom(f"({x.b})^2")
+            square = (
+                self.square(self.space.inner(x.b, x.b) / self.dimension)
+                if self.mean_field
+                else self.atom(f"({x.b})^2")
+            )
             return square if factor == 1 else self.aten_mul(square, factor)
         if self.mean_field:
             return self.space.inner(x.a, x.b) / self.dimension
@@ -104,7 +108,9 @@ class Formal(Operations):
     def aten_add(self, a: Any, b: Any, alpha: Any = ONE) -> Any:
         a, b = self.linear(a), self.linear(b if alpha == 1 else self.aten_mul(b, alpha))
         if isinstance(a, Vector) or isinstance(b, Vector):
-            return (a if isinstance(a, Vector) else self.ones(a)) + (b if isinstance(b, Vector) else self.ones(b))
+            return (a if isinstance(a, Vector) else self.ones(a)) + (
+                b if isinstance(b, Vector) else self.ones(b)
+            )
         total = a + b
         return self.square(total) if self.is_nonnegative(a, b) else total
 
@@ -157,7 +163,11 @@ class Formal(Operations):
     def _entrywise(self, function: Any, a: Any, letter: str = "e") -> Any:
         """`function` of a number; of a vector, an atom for its function in every entry."""
         a = self.linear(a)
-        return self.atom(f"{str(function).lower()}({a})", letter) if isinstance(a, Vector) else function(a)
+        return (
+            self.atom(f"{str(function).lower()}({a})", letter)
+            if isinstance(a, Vector)
+            else function(a)
+        )
 
     def aten_abs(self, a: Any) -> Any:
         magnitude = self._entrywise(sp.Abs, a)
@@ -199,7 +209,9 @@ class Formal(Operations):
 
     def aten_mean(self, a: Any, dims: Any = None, keepdim: bool = False) -> Any:
         total = self.aten_sum(a, dims, keepdim)
-        return total / self.dimension if isinstance(a, (Vector, Product)) and total is not a else total
+        return (
+            total / self.dimension if isinstance(a, (Vector, Product)) and total is not a else total
+        )
 
     def aten_dot(self, a: Any, b: Any) -> Any:
         a, b = self.linear(a), self.linear(b)
@@ -223,7 +235,9 @@ class Formal(Operations):
     def aten_expand(self, a: Any, *_: Any) -> Any:
         return self.ones(a) if isinstance(a, sp.Expr) and prod(self.shape) > 1 else a
 
-    aten_view = aten__unsafe_view = aten_reshape = aten_t = aten_transpose = aten_unsqueeze = aten_squeeze = aten_permute
+    aten_view = aten__unsafe_view = aten_reshape = aten_t = aten_transpose = aten_unsqueeze = (
+        aten_squeeze
+    ) = aten_permute
     aten_clone = aten_detach = aten_alias = aten__to_copy = aten_lift_fresh_copy = aten_permute
 
     def aten_eye(self, n: sp.Expr, *_: Any) -> sp.Expr:
@@ -268,7 +282,11 @@ class Formal(Operations):
     def aten_bitwise_not(self, a: Any) -> Any:
         return sp.Not(a)
 
-    aten_logical_and, aten_logical_or, aten_logical_not = aten_bitwise_and, aten_bitwise_or, aten_bitwise_not
+    aten_logical_and, aten_logical_or, aten_logical_not = (
+        aten_bitwise_and,
+        aten_bitwise_or,
+        aten_bitwise_not,
+    )
 
     def aten_where(self, condition: Any, a: Any, b: Any) -> Any:
         a, b = self.linear(a), self.linear(b)
@@ -284,4 +302,8 @@ class Formal(Operations):
 
     def aten_clamp(self, a: Any, low: Any = None, high: Any = None) -> Any:
         a = self.linear(a)
-        return self.atom(f"clamp({a}, {low}, {high})", "u") if isinstance(a, Vector) else super().aten_clamp(a, low, high)
+        return (
+            self.atom(f"clamp({a}, {low}, {high})", "u")
+            if isinstance(a, Vector)
+            else super().aten_clamp(a, low, high)
+        )

@@ -19,7 +19,15 @@ from theory.proof import Proof
 from theory.symbols import Vector, tidy
 from theory.trace import trace
 
-__all__ = ["corollary_2_3", "effective_step", "equation_14", "lemma_2_1", "lemma_2_2", "lemma_2_2_scheduled", "proposition_3_1"]
+__all__ = [
+    "corollary_2_3",
+    "effective_step",
+    "equation_14",
+    "lemma_2_1",
+    "lemma_2_2",
+    "lemma_2_2_scheduled",
+    "proposition_3_1",
+]
 
 PLAIN: dict[str, Any] = {"weight_decay": 0.0, "dampening": 0.0}
 """The paper's momentum has neither decay nor dampening."""
@@ -83,7 +91,11 @@ def lemma_2_2(recipe: str | Recipe = "sgd", unroll: int = 8) -> Proof:
     for time, P_t in enumerate(history):
         values = {X: X_t, P: P_t}
         grown = squared.subs({W: norm}).subs(values)
-        printed = norm + lr**2 * P_t + 2 * lr**2 * sum(beta ** (time - i) * history[i] for i in range(time))
+        printed = (
+            norm
+            + lr**2 * P_t
+            + 2 * lr**2 * sum(beta ** (time - i) * history[i] for i in range(time))
+        )
         residuals[f"unrolled, t = {time}"] = sp.expand(grown - printed)
         if residuals[f"unrolled, t = {time}"] != 0:
             break
@@ -110,12 +122,18 @@ def lemma_2_2_scheduled(recipe: str | Recipe = "sgd") -> Proof:
     corrected = e1**2 * P1 + 2 * e1 * e0 * beta * P0
     printed = e1**2 * P1 + 2 * e1**2 * beta * P0
     residuals["t = 1: |w_2|^2 - |w_1|^2"] = sp.expand(growth - corrected)
-    gap = (printed - corrected).subs({e0: 1, e1: sp.Rational(1, 10), P0: 1, P1: 1, beta: sp.Rational(9, 10)})
+    gap = (printed - corrected).subs(
+        {e0: 1, e1: sp.Rational(1, 10), P0: 1, P1: 1, beta: sp.Rational(9, 10)}
+    )
     return Proof(
         "Lemma 2.2 under a schedule",
         "Lemma 2.2 with lr_t for lr",
         residuals,
-        counterexamples={f"rates 1, 1/10, beta = 9/10, |p_0| = |p_1| = 1: printed minus true growth is {gap}": sp.Ne(gap, 0)},
+        counterexamples={
+            f"rates 1, 1/10, beta = 9/10, |p_0| = |p_1| = 1: printed minus true growth is {gap}": sp.Ne(
+                gap, 0
+            )
+        },
         corrected="|w_{t+1}|^2 = |w_t|^2 + lr_t^2 |p_t|^2 + 2 lr_t Sum(lr_k beta^(t-k) |p_k|^2, k < t)",
         remark="after a decay of the rate by r the old terms weigh 1/r times as much: the norm keeps growing by past, larger steps",
     )
@@ -134,7 +152,10 @@ def corollary_2_3(recipe: str | Recipe = "sgd") -> Proof:
     step, _, squared, after = _momentum(recipe)
     X = step.inner(w, m)
     a, b, c, d = sp.diff(after, X), sp.diff(after, P), sp.diff(squared, X), sp.diff(squared, P)
-    n, T = sp.Symbol("n", integer=True, nonnegative=True), sp.Symbol("T", integer=True, positive=True)
+    n, T = (
+        sp.Symbol("n", integer=True, nonnegative=True),
+        sp.Symbol("T", integer=True, positive=True),
+    )
     b_ = beta.subs(BETA_BELOW_1)
     limit = beta / (1 - beta)
 
@@ -144,23 +165,41 @@ def corollary_2_3(recipe: str | Recipe = "sgd") -> Proof:
     deficit = b_ ** (n + 1) / (1 - b_)
     residuals = {
         "P_k enters its own step by lr^2": tidy(d - lr**2),
-        "and the l-th step after it by 2 lr^2 beta^l": sp.simplify(c * b * a ** (l - 1) - 2 * lr**2 * beta**l),
+        "and the l-th step after it by 2 lr^2 beta^l": sp.simplify(
+            c * b * a ** (l - 1) - 2 * lr**2 * beta**l
+        ),
         "G(0) = 0": closed.subs(n, 0),
         "G(n) - G(n-1) = beta^n": sp.simplify(closed - closed.subs(n, n - 1) - b_**n),
-        "deficit of G is beta^(n+1) / (1 - beta)": sp.simplify(limit.subs(BETA_BELOW_1) - closed - deficit),
-        "deficit at k <= T over that at k = T is beta^(T-k)": sp.simplify(deficit.subs(n, T + k) / deficit.subs(n, T) - b_**k),
-        "1 - beta^(n+1) exceeds 1 - beta^n by (1 - beta) beta^n": sp.simplify((1 - b_ ** (n + 1)) - (1 - b_**n) - (1 - b_) * b_**n),
+        "deficit of G is beta^(n+1) / (1 - beta)": sp.simplify(
+            limit.subs(BETA_BELOW_1) - closed - deficit
+        ),
+        "deficit at k <= T over that at k = T is beta^(T-k)": sp.simplify(
+            deficit.subs(n, T + k) / deficit.subs(n, T) - b_**k
+        ),
+        "1 - beta^(n+1) exceeds 1 - beta^n by (1 - beta) beta^n": sp.simplify(
+            (1 - b_ ** (n + 1)) - (1 - b_**n) - (1 - b_) * b_**n
+        ),
         "beta^n -> 0": sp.limit(b_**n, n, sp.oo),
     }
-    nonnegative = {"1 - beta": sp.simplify(1 - b_), "each power": b_**l, "the deficit": sp.simplify(deficit)}
+    nonnegative = {
+        "1 - beta": sp.simplify(1 - b_),
+        "each power": b_**l,
+        "the deficit": sp.simplify(deficit),
+    }
     entered = lr**2 * (1 + 2 * closed)
 
     # Exactly, for P_k = r^k: the deficit is (beta^(T+1) - beta r^T) / ((1 - beta)(beta - r)) over (1 - r^T) / (1 - r).
     r, p_, q_ = sp.Symbol("r", positive=True), sp.Symbol("p"), sp.Symbol("q")
     for size in (1, 2, 5):
-        direct = sum(entered.subs(n, size - 1 - i) * r**i for i in range(size)) / (lr**2 * sum(r**i for i in range(size)))
-        residuals[f"geometric P_k, t = {size}"] = sp.cancel(sp.expand_power_base(direct) - _geometric(r, b_, b_**size, r**size))
-    residuals["geometric P_k, t -> oo"] = sp.cancel(_geometric(r, beta, p_, q_).subs({p_: 0, q_: 0}) - (1 + 2 * limit))
+        direct = sum(entered.subs(n, size - 1 - i) * r**i for i in range(size)) / (
+            lr**2 * sum(r**i for i in range(size))
+        )
+        residuals[f"geometric P_k, t = {size}"] = sp.cancel(
+            sp.expand_power_base(direct) - _geometric(r, b_, b_**size, r**size)
+        )
+    residuals["geometric P_k, t -> oo"] = sp.cancel(
+        _geometric(r, beta, p_, q_).subs({p_: 0, q_: 0}) - (1 + 2 * limit)
+    )
     residuals["beta = 9/10 gives 19"] = (1 + 2 * limit).subs(beta, sp.Rational(9, 10)) - 19
 
     # The printed bounds: |r_2| <= (1 - beta) eps / beta, T max A_k for T + 1 terms, and what follows from the two.
@@ -169,8 +208,14 @@ def corollary_2_3(recipe: str | Recipe = "sgd") -> Proof:
     nonnegative |= terms
     nine, late = sp.Rational(9, 10), 20
     r_2 = sum(nine**i for i in range(1, late))  # A_{T+1} = eps = 1, T' = 20
-    r_1 = [nine ** (late + 2 - i) / (1 - nine) for i in (0, 1)]  # A_0 = A_1 = 1, T = 1, eps as small as Eq. (bound 2) allows
-    ends = {0: sp.Integer(1), 1: sp.Integer(1), 61: nine**61 / (1 - nine)}  # the same with T' = 60 and all of the tail, eps, at t = 61
+    r_1 = [
+        nine ** (late + 2 - i) / (1 - nine) for i in (0, 1)
+    ]  # A_0 = A_1 = 1, T = 1, eps as small as Eq. (bound 2) allows
+    ends = {
+        0: sp.Integer(1),
+        1: sp.Integer(1),
+        61: nine**61 / (1 - nine),
+    }  # the same with T' = 60 and all of the tail, eps, at t = 61
     missing = sum(nine ** (62 - i) * A for i, A in ends.items()) / (1 - nine) / sum(ends.values())
     printed = (nine / (1 - nine) + (1 - nine) / nine + 1) * ends[61] / 2
     return Proof(
@@ -179,8 +224,12 @@ def corollary_2_3(recipe: str | Recipe = "sgd") -> Proof:
         residuals,
         nonnegative,
         counterexamples={
-            f"bound on r_2: beta = 9/10, T' = 20, all of the tail at T + 1: r_2 = {float(r_2):.2f} eps > eps / 9": r_2 > (1 - nine) / nine,
-            "T max A_k for the T + 1 terms k = 0..T: T = 1, A_0 = A_1 = 1: their sum exceeds eps": sum(r_1) > r_1[1],
+            f"bound on r_2: beta = 9/10, T' = 20, all of the tail at T + 1: r_2 = {float(r_2):.2f} eps > eps / 9": r_2
+            > (1 - nine) / nine,
+            "T max A_k for the T + 1 terms k = 0..T: T = 1, A_0 = A_1 = 1: their sum exceeds eps": sum(
+                r_1
+            )
+            > r_1[1],
             f"the last bound: beta = 9/10, T = 1, T' = 60, A_0 = A_1 = 1, A_61 = eps: {float(missing):.4f} > {float(printed):.4f}": (
                 missing > printed
             ),
@@ -214,7 +263,9 @@ def equation_14(recipe: str | Recipe = "sgdp") -> Proof:
             "<w, q> = 0": step.inner(w, q),
             "|w'|^2": tidy(step.inner(step.weight, step.weight) - W - lr**2 * step.inner(q, q)),
             "|p|^2 - |q|^2 = <w, p>^2 / |w|^2": tidy(lost - X**2 / M),
-            "p - q is radial": tidy(sum(abs(c) for a, c in (p - q).terms.items() if a != "w") + sp.Integer(0)),
+            "p - q is radial": tidy(
+                sum(abs(c) for a, c in (p - q).terms.items() if a != "w") + sp.Integer(0)
+            ),
         },
         {"<w, p>^2 / |w|^2": X**2 / M},
         remark="compares one step from one w and p; equality only for <w, p> = 0",
@@ -242,7 +293,9 @@ def proposition_3_1(plain: str | Recipe = "sgd", projected: str | Recipe = "sgdp
         traced = trace(of, dimension=2, **PLAIN)
         half = sp.Rational(1, 2)
         numbers = dict.fromkeys(traced.symbols, half) | {"lr": sp.Integer(1)}
-        new, _, _ = step_in_coordinates(traced, [1, 0], list(grad), m=[2 * c for c in momentum], **numbers)
+        new, _, _ = step_in_coordinates(
+            traced, [1, 0], list(grad), m=[2 * c for c in momentum], **numbers
+        )
         return [sp.sympify(c) for c in new[0]]
 
     beyond = turn(plain, (-1, 0), (0, 1)), turn(projected, (-1, 0), (0, 1))
@@ -251,11 +304,15 @@ def proposition_3_1(plain: str | Recipe = "sgd", projected: str | Recipe = "sgdp
         "Prop. 3.1",
         "the projected step lies on the geodesic through w_t and the original step",
         {
-            "w^p - w^o is lr <w,p>/|w|^2 w: in the span": sp.Add(*(sp.Abs(c) for c in off.terms.values())),
+            "w^p - w^o is lr <w,p>/|w|^2 w: in the span": sp.Add(
+                *(sp.Abs(c) for c in off.terms.values())
+            ),
             "both turn by the same tangential vector": tidy(turned_o - turned_p),
             "<w, w^p> = |w|^2": tidy(kept.inner(w, pr) - W),
             "<w, w^o> = |w|^2 - lr <w, p>": tidy(kept.inner(w, o) - W + lr * wp),
-            "w^p is beyond w^o iff <w, p> < 0: signed area": tidy(area - lr**2 * kept.inner(q, q) * wp),
+            "w^p is beyond w^o iff <w, p> < 0: signed area": tidy(
+                area - lr**2 * kept.inner(q, q) * wp
+            ),
         },
         counterexamples={
             f"shortest arc: w = (1, 0), p = (-1, 1), lr = 1: w^o = {beyond[0]}, w^p = {beyond[1]} lies beyond it": sp.Lt(
@@ -278,7 +335,9 @@ def effective_step(recipe: str | Recipe = "sgd") -> Proof:
     """
     step = one_step(recipe, momentum=0.0, **PLAIN)
     squared = step.inner(step.weight, step.weight)
-    rho = sp.Symbol("rho", positive=True)  # |w'| / |w| = sqrt(1 + lr^2 |g|^2 / |w|^2) for an orthogonal step
+    rho = sp.Symbol(
+        "rho", positive=True
+    )  # |w'| / |w| = sqrt(1 + lr^2 |g|^2 / |w|^2) for an orthogonal step
     turned = step.inner(w, step.weight)
     moved = step.inner(step.weight - w, step.weight - w)
     by = {step.inner(g, g): (rho**2 - 1) * W / lr**2}
@@ -290,8 +349,12 @@ def effective_step(recipe: str | Recipe = "sgd") -> Proof:
         "|effective step| ~ |w' - w| / |w'|",
         {
             "|w'|^2 = rho^2 |w|^2": tidy(squared.subs(by) - rho**2 * W),
-            "exact minus approximate is (1 - |w|/|w'|)^2": tidy(effective - approximate - (1 - 1 / rho) ** 2),
-            "relative error of the square is x / 4 + O(x^2), x = lr^2 |g|^2 / |w|^2": sp.simplify(relative - x / 4),
+            "exact minus approximate is (1 - |w|/|w'|)^2": tidy(
+                effective - approximate - (1 - 1 / rho) ** 2
+            ),
+            "relative error of the square is x / 4 + O(x^2), x = lr^2 |g|^2 / |w|^2": sp.simplify(
+                relative - x / 4
+            ),
         },
         remark="an underestimate; needs <w, p> = O(lr) (true by Lemma 2.2): a radial step p = w moves no direction at all",
     )

@@ -84,14 +84,29 @@ class NormGrowth:
     def assumptions(self) -> tuple[str, ...]:
         """What the derivation used."""
         algebra = self.step.algebra
-        known = [f"<{a},{b}> = {value}" for (a, b), value in algebra.space.known.items() if a != "1"]
+        known = [
+            f"<{a},{b}> = {value}" for (a, b), value in algebra.space.known.items() if a != "1"
+        ]
         meanings = {**{str(n): show(m) for n, m in algebra.definitions.items()}, **algebra.opaque}
         directions = {a: o for a, o in algebra.opaque.items() if a in self.drive.terms}
-        origins = [f"{a} = {_spelled(o, meanings)}: the law holds for any vector {a}" for a, o in directions.items()]
-        shown = sp.Tuple(self.cross, *self.recursion.values(), *self.drive.terms.values()).free_symbols
-        cases = [f"{n} is {show(m)}" for n, m in algebra.definitions.items() if n in shown or m.has(sp.Piecewise)]
+        origins = [
+            f"{a} = {_spelled(o, meanings)}: the law holds for any vector {a}"
+            for a, o in directions.items()
+        ]
+        shown = sp.Tuple(
+            self.cross, *self.recursion.values(), *self.drive.terms.values()
+        ).free_symbols
+        cases = [
+            f"{n} is {show(m)}"
+            for n, m in algebra.definitions.items()
+            if n in shown or m.has(sp.Piecewise)
+        ]
         symbols = self.step.traced.symbols
-        intervals = [f"{n} in {i.replace('inf', '∞')}" for n, i in self.step.traced.intervals.items() if n in symbols]
+        intervals = [
+            f"{n} in {i.replace('inf', '∞')}"
+            for n, i in self.step.traced.intervals.items()
+            if n in symbols
+        ]
         return ("w, g not 0", *known, *algebra.assumptions, *origins, *cases, *intervals)
 
     @property
@@ -115,7 +130,12 @@ class NormGrowth:
         if not z or any(after[unknown].has(W) for unknown in z):
             z = (W, *z)
         matrix = sp.Matrix([[upright(sp.diff(after[x], y)) for y in z] for x in z])
-        rest = sp.Matrix([upright(after[x] - sum(matrix[i, n] * y for n, y in enumerate(z))) for i, x in enumerate(z)])
+        rest = sp.Matrix(
+            [
+                upright(after[x] - sum(matrix[i, n] * y for n, y in enumerate(z)))
+                for i, x in enumerate(z)
+            ]
+        )
         if matrix.free_symbols - self._constants or rest.free_symbols & {*z}:
             return None
         return z, matrix, rest
@@ -127,7 +147,10 @@ class NormGrowth:
             return True
         past = {f"<{a},{b}>" for m in self.step.buffers for a, b in ((m, "s"), ("w", m))}
         zero = {s: 0 for s in sp.Add(*self.recursion.values()).free_symbols if s.name in past}
-        pairs = [(self.kappa, self.first.kappa), *((e, self.first.recursion.get(u, sp.nan)) for u, e in self.recursion.items())]
+        pairs = [
+            (self.kappa, self.first.kappa),
+            *((e, self.first.recursion.get(u, sp.nan)) for u, e in self.recursion.items()),
+        ]
         return all(tidy(generic.subs(zero) - first) == 0 for generic, first in pairs)
 
     @property
@@ -146,7 +169,11 @@ class NormGrowth:
         if self.system is None or len(self.system[0]) > 1 or not self.starts_alike:
             return None
         start, summand = self._solution(self.system[1][0, 0], varying)
-        return sp.Eq(sp.IndexedBase(self.system[0][0])[t], start + sp.Sum(summand, (k, 0, t - 1)), evaluate=False)
+        return sp.Eq(
+            sp.IndexedBase(self.system[0][0])[t],
+            start + sp.Sum(summand, (k, 0, t - 1)),
+            evaluate=False,
+        )
 
     def induction(self, varying: tuple[str, ...] = ()) -> dict[str, sp.Expr]:
         """Residuals of the proof of `closed_form` by induction over t, for symbolic t; all 0 if it holds.
@@ -163,10 +190,16 @@ class NormGrowth:
         if self._moving(matrix[0, 0], varying):
             varying = (*varying, "a")
         start, summand = self._solution(factor, varying)
-        a, b = _at(t, factor, self._moving(factor, varying)), _at(t, rest[0], self._moving(rest[0], varying))
+        a, b = (
+            _at(t, factor, self._moving(factor, varying)),
+            _at(t, rest[0], self._moving(rest[0], varying)),
+        )
         ahead, start_ahead = summand.subs(t, t + 1), start.subs(t, t + 1)
         # The factor of step t is split off the products over j <= t, so that both sides hold the same product.
-        last = {p: p.subs(t, t - 1) * p.function.subs(j, t) for p in (ahead + start_ahead).atoms(sp.Product)}
+        last = {
+            p: p.subs(t, t - 1) * p.function.subs(j, t)
+            for p in (ahead + start_ahead).atoms(sp.Product)
+        }
         begin = sp.IndexedBase(unknown)[0] if unknown == W else sp.Integer(0)
         return {
             "t = 0": sp.simplify(start.subs(t, 0).doit() - begin),
@@ -177,7 +210,11 @@ class NormGrowth:
 
     def _moving(self, expression: sp.Expr, varying: tuple[str, ...]) -> list[sp.Symbol]:
         """The symbols of `expression` that change from step to step."""
-        return [s for s in expression.free_symbols if s.name in varying or (s not in self._constants and s.name != "a")]
+        return [
+            s
+            for s in expression.free_symbols
+            if s.name in varying or (s not in self._constants and s.name != "a")
+        ]
 
     def _solution(self, factor: sp.Expr, varying: tuple[str, ...]) -> tuple[sp.Expr, sp.Expr]:
         """The start value's share and the summand of step k in the solution of z' = factor z + b at step t."""
@@ -186,9 +223,15 @@ class NormGrowth:
         moving = self._moving(factor, varying)
 
         def carried(low: sp.Expr) -> sp.Expr:
-            return sp.Product(_at(j, factor, moving), (j, low, t - 1)) if moving else factor ** (t - low)
+            return (
+                sp.Product(_at(j, factor, moving), (j, low, t - 1))
+                if moving
+                else factor ** (t - low)
+            )
 
-        start = sp.IndexedBase(unknown)[0] * carried(sp.Integer(0)) if unknown == W else sp.Integer(0)
+        start = (
+            sp.IndexedBase(unknown)[0] * carried(sp.Integer(0)) if unknown == W else sp.Integer(0)
+        )
         return start, carried(k + 1) * _at(k, rest[0], self._moving(rest[0], varying))
 
     @property
@@ -212,11 +255,15 @@ class NormGrowth:
             z, matrix, rest = self.system
             begin = 0 if self.starts_alike else 1
             power = "A^t z[0]" if begin == 0 else "A^(t-1) z[1]"
-            lines.append(f"  closed      z[t] = {power} + Sum(A^(t-1-k) b[k], (k, {begin}, t - 1)) with z = {show(z)}")
+            lines.append(
+                f"  closed      z[t] = {power} + Sum(A^(t-1-k) b[k], (k, {begin}, t - 1)) with z = {show(z)}"
+            )
             lines.append(f"              A = {show(matrix.tolist())}, b = {show([*rest])}")
         if self.first is not None and not self.starts_alike:
             lines.append(f"  first step  w' = {self.first.kept} + s,  s = {self.first.drive}")
-            lines += [f"              {_primed(u)} = {show(e)}" for u, e in self.first.recursion.items()]
+            lines += [
+                f"              {_primed(u)} = {show(e)}" for u, e in self.first.recursion.items()
+            ]
         lines += [f"  open        {self.open_because}"] if self.open_because else []
         return "\n".join([*lines, *(f"  assumes     {a}" for a in self.assumptions)])
 
@@ -248,7 +295,9 @@ def _at(step: sp.Expr, expression: sp.Expr, moving: list[sp.Symbol]) -> sp.Expr:
     return expression.subs({s: sp.IndexedBase(s)[step] for s in moving})
 
 
-def norm_growth(recipe: str | Recipe | Trace, *, scale_invariant: bool = True, **given: Any) -> NormGrowth:
+def norm_growth(
+    recipe: str | Recipe | Trace, *, scale_invariant: bool = True, **given: Any
+) -> NormGrowth:
     """Derive how the norm of a weight grows under one step of `recipe`.
 
     Args:
@@ -271,7 +320,10 @@ def norm_growth(recipe: str | Recipe | Trace, *, scale_invariant: bool = True, *
 def _derive(step: OneStep, needed: Collection[sp.Symbol] = ()) -> NormGrowth:
     """The law of one step on symbols, with a recursion for each cross term that can be measured, or has to be followed."""
     traced = step.traced
-    given = {*traced.symbols.values(), *(sp.Symbol(letter, positive=True) for letter in step.counters)}
+    given = {
+        *traced.symbols.values(),
+        *(sp.Symbol(letter, positive=True) for letter in step.counters),
+    }
     along = sp.expand(step.weight["w"])
     keep = sp.Add(*(term for term in sp.Add.make_args(along) if term.free_symbols <= given))
     keep = sp.Integer(1) if keep == 0 else keep
@@ -285,10 +337,14 @@ def _derive(step: OneStep, needed: Collection[sp.Symbol] = ()) -> NormGrowth:
     buffers = {sp.Symbol(f"<w,{m}>", real=True): m for m in step.buffers}
     measured = given | {W, S} | {sp.Symbol(f"<{m},s>", real=True) for m in buffers.values()}
     for unknown, buffer in buffers.items():
-        after = _collected(in_terms_of(step, drive, "s", step.weight, step.states[buffer]), [unknown, W, S])
+        after = _collected(
+            in_terms_of(step, drive, "s", step.weight, step.states[buffer]), [unknown, W, S]
+        )
         if unknown in cross.free_symbols | {*needed} or after.free_symbols <= measured | {*buffers}:
             recursion[unknown] = after
-    known = {name for name, meaning in step.algebra.definitions.items() if meaning.free_symbols <= given}
+    known = {
+        name for name, meaning in step.algebra.definitions.items() if meaning.free_symbols <= given
+    }
     loose = sp.Tuple(cross, *recursion.values()).free_symbols - measured - {*recursion} - known
     return replace(growth, recursion=recursion, open_because=_reason(step, loose))
 
@@ -326,7 +382,9 @@ def in_terms_of(step: OneStep, vector: Vector, letter: str, a: Vector, b: Vector
     if len(fresh) != 1:
         return step.inner(a, b)
     (newest,) = fresh
-    other = Vector.atom(letter) - Vector({atom: c for atom, c in vector.terms.items() if atom != newest})
+    other = Vector.atom(letter) - Vector(
+        {atom: c for atom, c in vector.terms.items() if atom != newest}
+    )
     space = Space({**step.algebra.space.known, ("w", letter): step.inner(Vector.atom("w"), vector)})
     for m in step.buffers:
         product = step.inner(Vector.atom(m), vector)

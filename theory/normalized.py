@@ -35,7 +35,9 @@ FUNCTIONS: dict[str, Function] = {
     "batch normalization": lambda w, x, c: (c * normalize(x @ w.T, 0).T).sum(),
     "layer normalization": lambda w, x, c: (c * normalize(w @ x.T, 1)).sum(),
     "l2-normalized linear": lambda w, x, c: (c[:, :1] * _unit(w) * x).sum(),
-    "weight normalization": lambda w, x, c: (c[:, :1] * w / (w * w).sum(1, keepdim=True).sqrt() * x).sum(),
+    "weight normalization": lambda w, x, c: (
+        c[:, :1] * w / (w * w).sum(1, keepdim=True).sqrt() * x
+    ).sum(),
     "cosine loss": lambda w, x, c: 1 - (_unit(w) * _unit(x)).sum(),
 }
 """Functions of a weight w of shape (1, n), data x and a vector c: <c, normalized output>, so that c stands for any loss that follows."""
@@ -70,16 +72,26 @@ def _chain_rule() -> sp.Expr:
 
 def _formal(function: Function) -> sp.Expr:
     """<w, grad> for a vector of data, in every dimension."""
-    w, x, c = torch.randn(1, 4, dtype=torch.float64), torch.randn(1, 4, dtype=torch.float64), torch.ones(1, 1, dtype=torch.float64)
+    w, x, c = (
+        torch.randn(1, 4, dtype=torch.float64),
+        torch.randn(1, 4, dtype=torch.float64),
+        torch.ones(1, 1, dtype=torch.float64),
+    )
     graph, lines = trace_function(torch.func.grad(function), w, x, c)
     algebra = Formal()
-    (gradient,) = interpret(graph, algebra, [Vector.atom("w"), Vector.atom("x"), sp.Symbol("c", real=True)], lines)
+    (gradient,) = interpret(
+        graph, algebra, [Vector.atom("w"), Vector.atom("x"), sp.Symbol("c", real=True)], lines
+    )
     return tidy(algebra.expand(algebra.space.inner(Vector.atom("w"), gradient)))
 
 
 def _in_coordinates(function: Function) -> sp.Expr:
     """<w, grad> for a matrix of data."""
-    w, x, c = torch.randn(1, 2, dtype=torch.float64), torch.randn(3, 2, dtype=torch.float64), torch.randn(1, 3, dtype=torch.float64)
+    w, x, c = (
+        torch.randn(1, 2, dtype=torch.float64),
+        torch.randn(3, 2, dtype=torch.float64),
+        torch.randn(1, 3, dtype=torch.float64),
+    )
     graph, lines = trace_function(torch.func.grad(function), w, x, c)
     weight: Array = np.array([sp.symbols("w1 w2", positive=True)], dtype=object)
     data: Array = np.array([[1, 2], [-1, 1], [3, -2]], dtype=object) * sp.Integer(1)

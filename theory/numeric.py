@@ -48,20 +48,34 @@ class Trajectory:
     @property
     def cosine(self) -> float:
         """The greatest |<w, g>| of the run, relative to its greatest |w| |g| (a gradient of rounding errors has any direction)."""
-        return float((self.radial.max(axis=0) / np.where(self.scale.max(axis=0) > 0, self.scale.max(axis=0), 1)).max())
+        return float(
+            (
+                self.radial.max(axis=0)
+                / np.where(self.scale.max(axis=0) > 0, self.scale.max(axis=0), 1)
+            ).max()
+        )
 
 
 def _rule(law: NormGrowth, hypers: Mapping[str, Any]) -> Rule:
     return law.step.traced.recipe(**{**law.step.traced.structure, **hypers})
 
 
-def run(law: NormGrowth, task: Task, steps: int, seed: int = 0, alone: Collection[str] = (), **hypers: Any) -> dict[str, Trajectory]:
+def run(
+    law: NormGrowth,
+    task: Task,
+    steps: int,
+    seed: int = 0,
+    alone: Collection[str] = (),
+    **hypers: Any,
+) -> dict[str, Trajectory]:
     """Train on `task` by the recipe's own step, and measure each weight's units; of the weights in `alone`, see `_apart` too."""
     generator = torch.Generator().manual_seed(seed)
     rule = _rule(law, hypers)
     values = law.step.traced.values(**hypers)
     counters = [sp.Symbol(letter, positive=True) for letter in law.step.counters]
-    keep, keep_first = (sp.lambdify(counters, 1 - stage.kappa.subs(values)) for stage in (law, law.first or law))
+    keep, keep_first = (
+        sp.lambdify(counters, 1 - stage.kappa.subs(values)) for stage in (law, law.first or law)
+    )
     weights = task.start(generator)
     states = {name: rule.init(w) for name, w in weights.items()}
     present, expected = next(iter(states.values())).keys(), law.step.traced.outputs[1:]
@@ -82,8 +96,16 @@ def run(law: NormGrowth, task: Task, steps: int, seed: int = 0, alone: Collectio
         for (name, w), grad in zip([*weights.items()], grads, strict=True):
             view = _view(task, name)
             new, state = rule.step(w, grad, states[name])
-            counts = {letter: states[name][key].item() for key, letter in letters.items() if letter in law.step.counters}
-            step = new - (keep if time else keep_first)(*(counts[str(counter)] for counter in counters)) * w
+            counts = {
+                letter: states[name][key].item()
+                for key, letter in letters.items()
+                if letter in law.step.counters
+            }
+            step = (
+                new
+                - (keep if time else keep_first)(*(counts[str(counter)] for counter in counters))
+                * w
+            )
             note(name, "|w|^2", view.inner(w, w))
             note(name, "radial", view.inner(w, grad).abs())
             note(name, "scale", view.norm(w) * view.norm(grad))
@@ -99,8 +121,12 @@ def run(law: NormGrowth, task: Task, steps: int, seed: int = 0, alone: Collectio
             weights[name], states[name] = new, state
     for name, w in weights.items():
         note(name, "|w|^2", _view(task, name).inner(w, w))
-    arrays = {name: {what: np.stack(values) for what, values in row.items()} for name, row in rows.items()}
-    return {name: Trajectory(a.pop("|w|^2"), a, a["radial"], a["scale"]) for name, a in arrays.items()}
+    arrays = {
+        name: {what: np.stack(values) for what, values in row.items()} for name, row in rows.items()
+    }
+    return {
+        name: Trajectory(a.pop("|w|^2"), a, a["radial"], a["scale"]) for name, a in arrays.items()
+    }
 
 
 def _apart(rule: Rule, view: View, weight: torch.Tensor, grad: torch.Tensor) -> torch.Tensor:
@@ -122,7 +148,11 @@ def _view(task: Task, name: str) -> View:
 def _other_views(rule: Rule, view: View) -> tuple[str, ...]:
     """The rules that have a view, and another one than `view`."""
     views = ((type(part).__name__, getattr(part, "view", None)) for part in rules_of(rule))
-    return tuple(f"{name} has the view {other}, the weight {view}" for name, other in views if other is not None and as_view(other) != view)
+    return tuple(
+        f"{name} has the view {other}, the weight {view}"
+        for name, other in views
+        if other is not None and as_view(other) != view
+    )
 
 
 def predict(law: NormGrowth, measured: Trajectory, **hypers: Any) -> Array:
@@ -152,10 +182,16 @@ def _follower(
     cross = sp.Symbol("<w,s>", real=True) if law.open_because else law.cross
     squared = W if law.constant else keep**2 * W + S + 2 * keep * cross
     # What a law that is not open has by name is known: a root of counters.
-    equations = [e.subs(law.step.algebra.definitions).subs(values) for e in (squared, *(law.recursion[u] for u in unknowns))]
+    equations = [
+        e.subs(law.step.algebra.definitions).subs(values)
+        for e in (squared, *(law.recursion[u] for u in unknowns))
+    ]
     inputs = sorted({s for e in equations for s in e.free_symbols} - {W, *unknowns}, key=str)
     compiled = sp.lambdify([W, *unknowns, *inputs], equations, "numpy")
-    return lambda state, products: [np.broadcast_to(x, state[0].shape) for x in compiled(*state, *(products[str(s)] for s in inputs))]
+    return lambda state, products: [
+        np.broadcast_to(x, state[0].shape)
+        for x in compiled(*state, *(products[str(s)] for s in inputs))
+    ]
 
 
 @dataclass(frozen=True)
@@ -184,10 +220,14 @@ class Measured:
         if self.cosine > NOT_ORTHOGONAL:
             said.append(f"<w, g> = 0 fails: |cos(w, g)| up to {self.cosine:.1e}")
         if self.zero_gradients:
-            said.append(f"the gradient of a unit is exactly 0 in {self.zero_gradients} steps: no evidence of scale invariance there")
+            said.append(
+                f"the gradient of a unit is exactly 0 in {self.zero_gradients} steps: no evidence of scale invariance there"
+            )
         if self.apart > NOT_ORTHOGONAL:
             why = f" ({', '.join(self.other_views)})" if self.other_views else ""
-            said.append(f"a unit does not move as if it were alone{why}: its step is off by up to {self.apart:.1e}")
+            said.append(
+                f"a unit does not move as if it were alone{why}: its step is off by up to {self.apart:.1e}"
+            )
         return said
 
 
@@ -221,13 +261,23 @@ class Check:
     @property
     def complaints(self) -> list[str]:
         """The assumptions that failed, with numbers."""
-        return [*self.differences, *(f"{name}: {c}" for name, m in self.weights.items() for c in m.complaints)]
+        return [
+            *self.differences,
+            *(f"{name}: {c}" for name, m in self.weights.items() for c in m.complaints),
+        ]
 
     def __str__(self) -> str:
-        verdict = f"holds to {self.residual:.1e}" if self.passed else f"DOES NOT HOLD: residual {self.residual:.1e} > {TOLERANCE:.0e}"
+        verdict = (
+            f"holds to {self.residual:.1e}"
+            if self.passed
+            else f"DOES NOT HOLD: residual {self.residual:.1e} > {TOLERANCE:.0e}"
+        )
         kind = " (cross term measured)" if self.identity else ""
         lines = [f"law of {self.recipe} on {self.task}{kind}: {verdict}"]
-        lines += [f"  {name}: residual {m.residual:.1e}, |w|^2 grew {m.growth:.3g}-fold at most" for name, m in self.weights.items()]
+        lines += [
+            f"  {name}: residual {m.residual:.1e}, |w|^2 grew {m.growth:.3g}-fold at most"
+            for name, m in self.weights.items()
+        ]
         lines += [f"  assumption broken on purpose: {self.spoiled}"] if self.spoiled else []
         return "\n".join([*lines, *(f"  {c}" for c in self.complaints)])
 
@@ -235,7 +285,13 @@ class Check:
 
 
 def check(
-    recipe: str | Recipe, task: str | Task = "network", *, steps: int = 200, seed: int = 0, law: NormGrowth | None = None, **hypers: Any
+    recipe: str | Recipe,
+    task: str | Task = "network",
+    *,
+    steps: int = 200,
+    seed: int = 0,
+    law: NormGrowth | None = None,
+    **hypers: Any,
 ) -> Check:
     """Train with `recipe` on a small problem in float64, and compare |w_t|^2 at every step with what its law predicts.
 
@@ -263,10 +319,16 @@ def check(
     function = found(recipe)
     unknown = [name for name in hypers if name not in defaults(function)]
     if unknown:
-        raise ValueError(f"the recipe has no hyper-parameter {unknown[0]!r}; it has {', '.join(defaults(function))}")
+        raise ValueError(
+            f"the recipe has no hyper-parameter {unknown[0]!r}; it has {', '.join(defaults(function))}"
+        )
     used = {**defaults(function), **hypers}
     # At the Python number 0 a recipe may leave a rule out: 0 belongs to the structure.
-    structure = {n: v for n, v in used.items() if v == 0 or (n in hypers and not (is_number(v) or are_numbers(v)))}
+    structure = {
+        n: v
+        for n, v in used.items()
+        if v == 0 or (n in hypers and not (is_number(v) or are_numbers(v)))
+    }
     differences: list[str] = []
     if law is None:
         law = norm_growth(function, **structure)
@@ -286,11 +348,20 @@ def check(
             zero_gradients=int((measured.scale == 0).any(axis=1).sum()),
             growth=float((measured.squared_norm[-1] / measured.squared_norm[0]).max()),
         )
-    unexplained = [name for name, m in weights.items() if not (m.passed or differences or m.complaints)]
+    unexplained = [
+        name for name, m in weights.items() if not (m.passed or differences or m.complaints)
+    ]
     if unexplained:
-        again, rule = run(law, problem, steps, seed, alone=unexplained, **hypers), _rule(law, hypers)
+        again, rule = (
+            run(law, problem, steps, seed, alone=unexplained, **hypers),
+            _rule(law, hypers),
+        )
         for name in unexplained:
             others = _other_views(rule, _view(problem, name))
-            weights[name] = replace(weights[name], apart=float(again[name].products["apart"].max()), other_views=others)
+            weights[name] = replace(
+                weights[name], apart=float(again[name].products["apart"].max()), other_views=others
+            )
     label = task if isinstance(task, str) else "task"
-    return Check(law.name, label, weights, bool(law.open_because), tuple(differences), problem.spoiled)
+    return Check(
+        law.name, label, weights, bool(law.open_because), tuple(differences), problem.spoiled
+    )

@@ -16,7 +16,14 @@ from theory.trace import Trace, trace
 
 __all__ = ["OneStep", "one_step"]
 
-LETTERS = {"momentum": "m", "momentum_buffer": "m", "exp_avg": "m", "exp_avg_sq": "v", "square_avg": "v", "step": "t"}
+LETTERS = {
+    "momentum": "m",
+    "momentum_buffer": "m",
+    "exp_avg": "m",
+    "exp_avg_sq": "v",
+    "square_avg": "v",
+    "step": "t",
+}
 """The paper's letters for the states of the library's rules; a state of another name keeps it."""
 
 
@@ -48,12 +55,18 @@ class OneStep:
     def buffers(self) -> tuple[str, ...]:
         """The states that are combinations of earlier gradients (or of what a preconditioner made of them): momenta."""
         entrywise = {a for a in self.algebra.opaque if a.startswith("e")} | {"1"}
-        return tuple(n for n, v in self.states.items() if isinstance(v, Vector) and not entrywise & {*v.terms})
+        return tuple(
+            n
+            for n, v in self.states.items()
+            if isinstance(v, Vector) and not entrywise & {*v.terms}
+        )
 
     @property
     def counters(self) -> tuple[str, ...]:
         """The states that are one number for the whole weight, such as the count of steps."""
-        return tuple(letter for name, letter in letters(self.traced).items() if name in self.traced.counters)
+        return tuple(
+            letter for name, letter in letters(self.traced).items() if name in self.traced.counters
+        )
 
 
 def letters(traced: Trace) -> dict[str, str]:
@@ -61,7 +74,10 @@ def letters(traced: Trace) -> dict[str, str]:
     states = traced.outputs[1:]
     wanted = {name: LETTERS.get(name, name) for name in states}
     taken = {"w", "g", "s", "u", "1", *traced.numbers}
-    chosen = {n: letter if [*wanted.values()].count(letter) == 1 and letter not in taken else n for n, letter in wanted.items()}
+    chosen = {
+        n: letter if [*wanted.values()].count(letter) == 1 and letter not in taken else n
+        for n, letter in wanted.items()
+    }
     return {n: f"{n}_state" if letter in taken else letter for n, letter in chosen.items()}
 
 
@@ -112,14 +128,25 @@ def one_step(
                 return sp.Integer(0) if name in zero else sp.Symbol(letter[name], positive=True)
             return Vector() if name in zero else Vector.atom(letter[name])
 
-        return algebra, interpret(traced.graph, algebra, [symbol(*i) for i in traced.inputs], traced.lines)
+        return algebra, interpret(
+            traced.graph, algebra, [symbol(*i) for i in traced.inputs], traced.lines
+        )
 
     algebra, values = outputs(letter if first else ())
     # A number that starts at 0 and stays there, as the evidence against scale invariance does where <w, g> = 0, is 0.
     after = dict(zip(traced.outputs, values, strict=True))
-    at_rest = {n: letter[n] for n in traced.scalar_states if sp.sympify(after[n]).subs(sp.Symbol(letter[n], positive=True), 0) == 0}
+    at_rest = {
+        n: letter[n]
+        for n in traced.scalar_states
+        if sp.sympify(after[n]).subs(sp.Symbol(letter[n], positive=True), 0) == 0
+    }
     if at_rest and not first:
         algebra, values = outputs(at_rest)
         algebra.assumptions[:0] = [f"{name} = 0, as at the start" for name in at_rest.values()]
     weight, *states = [algebra.linear(o) for o in values]
-    return OneStep(weight, dict(zip((letter[n] for n in traced.outputs[1:]), states, strict=True)), algebra, traced)
+    return OneStep(
+        weight,
+        dict(zip((letter[n] for n in traced.outputs[1:]), states, strict=True)),
+        algebra,
+        traced,
+    )

@@ -48,7 +48,9 @@ class Operations(Scalars):
     def aten_rsqrt(self, a: Any) -> Any:
         return self.aten_reciprocal(self.aten_sqrt(a))
 
-    def aten_linalg_vector_norm(self, a: Any, order: Any = 2, dims: Any = None, keepdim: bool = False) -> Any:
+    def aten_linalg_vector_norm(
+        self, a: Any, order: Any = 2, dims: Any = None, keepdim: bool = False
+    ) -> Any:
         if order != 2:
             raise NotImplementedError(f"of all norms only the one with ord=2, got ord={order}")
         return self.aten_sqrt(self.aten_sum(self.aten_mul(a, a), dims, keepdim))

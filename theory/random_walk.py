@@ -43,7 +43,9 @@ class Settled:
     @property
     def error(self) -> float:
         """The greater relative difference of the two."""
-        return max(abs(measured / predicted - 1) for predicted, measured in (self.norm, self.rotation))
+        return max(
+            abs(measured / predicted - 1) for predicted, measured in (self.norm, self.rotation)
+        )
 
     @property
     def passed(self) -> bool:
@@ -92,7 +94,11 @@ def check_equilibrium(
     values = traced.values(**hypers)
     generator = torch.Generator().manual_seed(seed)
     weight = torch.randn(units, dimension, dtype=torch.float64, generator=generator)
-    fourth = float(law.fourth_power.subs(values).subs({DIMENSION: dimension, GAMMA: _scale(source, weight, generator)}))
+    fourth = float(
+        law.fourth_power.subs(values).subs(
+            {DIMENSION: dimension, GAMMA: _scale(source, weight, generator)}
+        )
+    )
     view = as_view("channel")
     weight = weight / view.norm(weight) * (0.5 * fourth**0.5) ** 0.5
     rule = traced.recipe(**{**structure, **hypers})
@@ -111,7 +117,12 @@ def check_equilibrium(
     gamma = float(np.mean(scales)) ** 0.5
     squared = float(law.fourth_power.subs(values).subs({DIMENSION: dimension, GAMMA: gamma})) ** 0.5
     turn = float(law.squared_rotation.subs(values))
-    return Settled(law, source, (squared**0.5, float(np.mean(norms)) ** 0.5), (turn**0.5, float(np.mean(turns)) ** 0.5))
+    return Settled(
+        law,
+        source,
+        (squared**0.5, float(np.mean(norms)) ** 0.5),
+        (turn**0.5, float(np.mean(turns)) ** 0.5),
+    )
 
 
 @dataclass(frozen=True)
@@ -137,7 +148,14 @@ class Ratio:
 
 
 def check_ratio(
-    recipe: str | Recipe, *, steps: int = 600, warm_up: int = 600, units: int = 16, dimension: int = 256, seed: int = 0, **hypers: Any
+    recipe: str | Recipe,
+    *,
+    steps: int = 600,
+    warm_up: int = 600,
+    units: int = 16,
+    dimension: int = 256,
+    seed: int = 0,
+    **hypers: Any,
 ) -> Ratio:
     """Run `recipe` under random gradients of length 1, orthogonal to their weights, and compare its growth with `beyond.growth_ratio`.
 
@@ -148,7 +166,10 @@ def check_ratio(
         steps, warm_up, units, dimension, seed: as for `check_equilibrium`.
         hypers: hyper-parameters; with coupled decay the ratio hangs on the means of |w|^2 and |s|^2, which are then measured.
     """
-    law = norm_growth(recipe, **{n: v for n, v in hypers.items() if not (is_number(v) or are_numbers(v)) or v == 0})
+    law = norm_growth(
+        recipe,
+        **{n: v for n, v in hypers.items() if not (is_number(v) or are_numbers(v)) or v == 0},
+    )
     traced = law.step.traced
     values = traced.values(**hypers)
     keep = 1 - float(late(law.kappa, law.step).subs(values))
@@ -184,7 +205,9 @@ def _loss(source: str, weight: Tensor, generator: torch.Generator) -> Tensor:
 
     if source == "noise":
         return (noise(*weight.shape) * functional.normalize(weight, dim=1, eps=TINY)).sum()
-    hidden = functional.batch_norm(noise(32, weight.shape[1]) @ weight.T, None, None, training=True, eps=TINY).relu()
+    hidden = functional.batch_norm(
+        noise(32, weight.shape[1]) @ weight.T, None, None, training=True, eps=TINY
+    ).relu()
     return (noise(*hidden.shape) * hidden).sum()
 
 

@@ -44,7 +44,9 @@ class Scalars:
         for symbol, known in self.definitions.items():
             if known == meaning:
                 return symbol
-        symbol = sp.Symbol(f"{letter}{1 + sum(s.name.startswith(letter) for s in self.definitions)}", **facts)
+        symbol = sp.Symbol(
+            f"{letter}{1 + sum(s.name.startswith(letter) for s in self.definitions)}", **facts
+        )
         self.definitions[symbol] = meaning
         return symbol
 
@@ -70,7 +72,10 @@ class Scalars:
         return all(bool(e.is_nonnegative) or e in self._nonnegative for e in expressions)
 
     def root(self, x: sp.Expr) -> sp.Expr:
-        monomial = all(base.is_Symbol or base.is_number for base, _ in (f.as_base_exp() for f in sp.Mul.make_args(x)))
+        monomial = all(
+            base.is_Symbol or base.is_number
+            for base, _ in (f.as_base_exp() for f in sp.Mul.make_args(x))
+        )
         return sp.sqrt(x) if monomial else self.name("r", sp.sqrt(x), positive=True)
 
     def angle(self, x: sp.Expr) -> sp.Expr:
@@ -91,7 +96,11 @@ class Scalars:
         if result in (sp.true, sp.false):
             return result
         # A comparison that <w, g> = 0 would decide is a test for it.
-        if self.general is not None and self.general in result.free_symbols and result.subs(self.general, 0) == sp.true:
+        if (
+            self.general is not None
+            and self.general in result.free_symbols
+            and result.subs(self.general, 0) == sp.true
+        ):
             self.assume(f"not {show(result)}, so that no projection acts")
             self.failed.append(result)
             return sp.false
@@ -106,4 +115,8 @@ class Scalars:
         if condition == sp.false:
             return b
         positive = bool(self.is_nonnegative(a, b))
-        return self.name("c", sp.Piecewise((a, condition), (b, True)), **({"positive": True} if positive else {"real": True}))
+        return self.name(
+            "c",
+            sp.Piecewise((a, condition), (b, True)),
+            **({"positive": True} if positive else {"real": True}),
+        )

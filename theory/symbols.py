@@ -40,7 +40,11 @@ def tidy(expression: sp.Expr) -> sp.Expr:
 
     Sines and cosines of one angle are polynomials modulo sin^2 + cos^2 = 1, those of half an angle are rewritten.
     """
-    halves = {f: (1 - sp.cos(2 * f.args[0])) / 2 for f in expression.atoms(sp.sin) if (2 * f.args[0]).is_Symbol}
+    halves = {
+        f: (1 - sp.cos(2 * f.args[0])) / 2
+        for f in expression.atoms(sp.sin)
+        if (2 * f.args[0]).is_Symbol
+    }
     for sine, square in halves.items():
         expression = sp.expand(expression).subs(sine**2, square)
     functions = sorted(expression.atoms(sp.sin, sp.cos), key=str)
@@ -53,7 +57,9 @@ def tidy(expression: sp.Expr) -> sp.Expr:
         if sine is not None and cosine is not None:
             numerator = sp.rem(numerator, sine**2 + cosine**2 - 1, sine)
             denominator = sp.rem(denominator, sine**2 + cosine**2 - 1, sine)
-    return sp.factor_terms(sp.cancel(numerator / denominator)).subs({dummy: f for f, dummy in plain.items()})
+    return sp.factor_terms(sp.cancel(numerator / denominator)).subs(
+        {dummy: f for f, dummy in plain.items()}
+    )
 
 
 def upright(expression: sp.Expr) -> sp.Expr:
@@ -62,7 +68,11 @@ def upright(expression: sp.Expr) -> sp.Expr:
     for factor in sp.Mul.make_args(sp.factor(expression)):
         base, power = factor.as_base_exp()
         constant = base.as_coeff_Add()[0] if base.is_Add else sp.Integer(1)
-        if base.is_Add and power.is_integer and (constant < 0 or (constant == 0 and base.could_extract_minus_sign())):
+        if (
+            base.is_Add
+            and power.is_integer
+            and (constant < 0 or (constant == 0 and base.could_extract_minus_sign()))
+        ):
             base, sign = sp.Add(*(-term for term in base.args)), sign * (-1) ** power
         factors.append(base**power)
     return sign * sp.Mul(*factors)
@@ -79,7 +89,10 @@ class Vector:
         return Vector({name: sp.Integer(1)})
 
     def __add__(self, other: Vector) -> Vector:
-        sums = {a: self[a] + other[a] for a in (*self.terms, *(b for b in other.terms if b not in self.terms))}
+        sums = {
+            a: self[a] + other[a]
+            for a in (*self.terms, *(b for b in other.terms if b not in self.terms))
+        }
         return Vector({a: c for a, c in sums.items() if c != 0})
 
     def __mul__(self, scalar: sp.Expr) -> Vector:
@@ -100,7 +113,9 @@ class Vector:
         return Vector({a: c for a, c in mapped.items() if c != 0})
 
     def __str__(self) -> str:
-        return show(sp.Add(*(upright(c) * (1 if a == "1" else sp.Symbol(a)) for a, c in self.terms.items())))
+        return show(
+            sp.Add(*(upright(c) * (1 if a == "1" else sp.Symbol(a)) for a, c in self.terms.items()))
+        )
 
 
 @dataclass
@@ -126,4 +141,6 @@ class Space:
 
     def inner(self, a: Vector, b: Vector) -> sp.Expr:
         """<a, b> by bilinearity."""
-        return sp.Add(*(ca * cb * self.gram(i, j) for i, ca in a.terms.items() for j, cb in b.terms.items()))
+        return sp.Add(
+            *(ca * cb * self.gram(i, j) for i, ca in a.terms.items() for j, cb in b.terms.items())
+        )

@@ -46,7 +46,9 @@ def _network_start(generator: torch.Generator) -> Weights:
     }
 
 
-def _network(eps: float = TINY, decay: float = 0.0, batch: int = 16) -> Callable[[Weights, torch.Generator], Tensor]:
+def _network(
+    eps: float = TINY, decay: float = 0.0, batch: int = 16
+) -> Callable[[Weights, torch.Generator], Tensor]:
     """Linear, BatchNorm, ReLU, linear, LayerNorm, ReLU, l2-normalized linear head; cross-entropy on random clusters."""
 
     def loss(weights: Weights, generator: torch.Generator) -> Tensor:
@@ -94,9 +96,21 @@ TASKS: dict[str, Task] = {
     "network": Task(_network_start, NETWORK_VIEWS, _network()),
     "toy-2d": Task(_at(1.0, 0.1), {"w": "channel"}, _cosine),
     "toy-3d": Task(_at(0.3, 0.5, -0.7), {"w": "channel"}, _rosenbrock),
-    "network-eps": Task(_network_start, NETWORK_VIEWS, _network(eps=1e-5), "the normalization layers have eps = 1e-5"),
-    "l2-in-loss": Task(_network_start, NETWORK_VIEWS, _network(decay=1e-2), "coupled decay: (0.01 / 2) |w|^2 is part of the loss"),
-    "one-sample": Task(_network_start, NETWORK_VIEWS, _network(batch=1), "batch statistics over one sample"),
+    "network-eps": Task(
+        _network_start,
+        NETWORK_VIEWS,
+        _network(eps=1e-5),
+        "the normalization layers have eps = 1e-5",
+    ),
+    "l2-in-loss": Task(
+        _network_start,
+        NETWORK_VIEWS,
+        _network(decay=1e-2),
+        "coupled decay: (0.01 / 2) |w|^2 is part of the loss",
+    ),
+    "one-sample": Task(
+        _network_start, NETWORK_VIEWS, _network(batch=1), "batch statistics over one sample"
+    ),
     "regression": Task(
         lambda generator: {"w": _normal(3, 6, generator=generator)},
         {"w": "channel"},

@@ -55,4 +55,6 @@ def _symbol(name: str) -> str:
 
 def _vector(name: str) -> str:
     plain = name.rstrip("'")
-    return (plain if len(plain) == 1 else rf"\mathrm{{{plain}}}".replace("_", r"\_")) + name[len(plain) :]
+    return (plain if len(plain) == 1 else rf"\mathrm{{{plain}}}".replace("_", r"\_")) + name[
+        len(plain) :
+    ]

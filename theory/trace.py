@@ -25,7 +25,17 @@ from spherenorm.rule import Rule
 from spherenorm.views import View, as_view
 from theory.symbols import exact
 
-__all__ = ["Trace", "TraceError", "are_numbers", "found", "is_number", "rules_of", "settled", "trace", "trace_function"]
+__all__ = [
+    "Trace",
+    "TraceError",
+    "are_numbers",
+    "found",
+    "is_number",
+    "rules_of",
+    "settled",
+    "trace",
+    "trace_function",
+]
 
 
 class TraceError(ValueError):
@@ -41,10 +51,14 @@ class _Lines(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         frame = sys._getframe(1)
-        while frame.f_back is not None and ("torch" in Path(frame.f_code.co_filename).parts or frame.f_code.co_filename == __file__):
+        while frame.f_back is not None and (
+            "torch" in Path(frame.f_code.co_filename).parts or frame.f_code.co_filename == __file__
+        ):
             frame = frame.f_back
         name, number = frame.f_code.co_filename, frame.f_lineno
-        self.calls.append((func, f"{Path(name).name}:{number}: {linecache.getline(name, number).strip()}"))
+        self.calls.append(
+            (func, f"{Path(name).name}:{number}: {linecache.getline(name, number).strip()}")
+        )
         return func(*args, **(kwargs or {}))
 
 
@@ -87,7 +101,9 @@ class Trace:
     @cached_property
     def symbols(self) -> Mapping[str, sp.Symbol]:
         """The hyper-parameters that are symbols."""
-        return {name: number for name, number in self.numbers.items() if isinstance(number, sp.Symbol)}
+        return {
+            name: number for name, number in self.numbers.items() if isinstance(number, sp.Symbol)
+        }
 
     def values(self, **given: Any) -> dict[sp.Symbol, float]:
         """Numbers for the symbols: the recipe's defaults, or those of `given` (a tuple such as betas for one per entry)."""
@@ -112,7 +128,9 @@ def are_numbers(value: object) -> bool:
     return isinstance(value, tuple) and bool(value) and all(map(is_number, value))
 
 
-def trace_function(function: Callable[..., Any], *tensors: torch.Tensor) -> tuple[GraphModule, dict[Node, str]]:
+def trace_function(
+    function: Callable[..., Any], *tensors: torch.Tensor
+) -> tuple[GraphModule, dict[Node, str]]:
     """The aten graph of `function` at `tensors`, and the source line of each node."""
     recorder = _Lines()
 
@@ -121,7 +139,10 @@ def trace_function(function: Callable[..., Any], *tensors: torch.Tensor) -> tupl
             return function(*arguments)
 
     graph = make_fx(recorded)(*tensors)
-    if any(isinstance(node.target, OpOverload) and node.target._schema.is_mutable for node in graph.graph.nodes):
+    if any(
+        isinstance(node.target, OpOverload) and node.target._schema.is_mutable
+        for node in graph.graph.nodes
+    ):
         # An in-place operation, of which views of its tensor see the result, becomes an ordinary one. (Of the graph, not of
         # the function: functionalization refuses functions with derivatives of their own.)
         graph = make_fx(torch.func.functionalize(graph))(*tensors)
@@ -130,13 +151,20 @@ def trace_function(function: Callable[..., Any], *tensors: torch.Tensor) -> tupl
     for node in graph.graph.nodes:
         if node.op == "call_function":
             # Constants are computed outside of the graph: skip their calls.
-            lines[node] = next((line for func, line in calls if _plain_name(func) == _plain_name(node.target)), "unknown line")
+            lines[node] = next(
+                (line for func, line in calls if _plain_name(func) == _plain_name(node.target)),
+                "unknown line",
+            )
     return graph, lines
 
 
 def _plain_name(operation: Any) -> str:
     """Without the mark of an in-place one."""
-    return operation._schema.name.removesuffix("_") if isinstance(operation, OpOverload) else str(operation)
+    return (
+        operation._schema.name.removesuffix("_")
+        if isinstance(operation, OpOverload)
+        else str(operation)
+    )
 
 
 def found(recipe: str | Recipe) -> Recipe:
@@ -146,7 +174,9 @@ def found(recipe: str | Recipe) -> Recipe:
         ValueError: no such recipe, or its module cannot be imported.
     """
     if isinstance(recipe, str) and ":" in recipe and not all(recipe.split(":", 1)):
-        raise ValueError(f"no recipe is named {recipe!r}; known: {', '.join(names())} (your own: module:function)")
+        raise ValueError(
+            f"no recipe is named {recipe!r}; known: {', '.join(names())} (your own: module:function)"
+        )
     try:
         return find_recipe(recipe)
     except ValueError:
@@ -170,7 +200,9 @@ def settled(recipe: Recipe, given: Mapping[str, Any]) -> dict[str, Any]:
         if are_numbers(default):
             parts = dict(zip(_parts(hyper, default), default, strict=True))
             entries = values[hyper] if isinstance(values[hyper], tuple) else ()
-            if len(entries) != len(parts) or not all(is_number(e) or e == part for e, part in zip(entries, parts, strict=True)):
+            if len(entries) != len(parts) or not all(
+                is_number(e) or e == part for e, part in zip(entries, parts, strict=True)
+            ):
                 raise ValueError(
                     f"{name}: {hyper} takes {len(parts)} numbers, such as {default}, or ({', '.join(parts)}) where one stays a symbol; "
                     f"got {value!r}"
@@ -178,7 +210,9 @@ def settled(recipe: Recipe, given: Mapping[str, Any]) -> dict[str, Any]:
             values[hyper] = tuple(parts[e] if isinstance(e, str) else e for e in entries)
     missing = [hyper for hyper, value in values.items() if value is inspect.Parameter.empty]
     if missing:
-        raise ValueError(f"{name}: hyper-parameter {missing[0]!r} has no default, give a value: {missing[0]}=...")
+        raise ValueError(
+            f"{name}: hyper-parameter {missing[0]!r} has no default, give a value: {missing[0]}=..."
+        )
     return values
 
 
@@ -217,32 +251,46 @@ def trace(recipe: str | Recipe, dimension: int = 5, **given: Any) -> Trace:
     try:
         return _trace(function, values, numbers, dimension)
     except TraceError:
-        symbols = {part: number for part, number in numbers.items() if isinstance(number, sp.Symbol)}
+        symbols = {
+            part: number for part, number in numbers.items() if isinstance(number, sp.Symbol)
+        }
         if symbols == numbers:
             raise
-        return _trace(function, values, symbols, dimension)  # code that branches on a given number wants it as a Python number
+        return _trace(
+            function, values, symbols, dimension
+        )  # code that branches on a given number wants it as a Python number
 
 
-def _trace(function: Recipe, values: Mapping[str, Any], numbers: Mapping[str, sp.Expr], dimension: int) -> Trace:
+def _trace(
+    function: Recipe, values: Mapping[str, Any], numbers: Mapping[str, sp.Expr], dimension: int
+) -> Trace:
     """The trace whose inputs are `numbers`; other hyper-parameters are constants."""
     called = reference(function)
 
     def build(tensors: Mapping[str, torch.Tensor]) -> Rule:
         def entered(name: str, value: Any) -> Any:
             if isinstance(value, tuple):
-                return tuple(tensors.get(part, entry) for part, entry in _parts(name, value).items())
+                return tuple(
+                    tensors.get(part, entry) for part, entry in _parts(name, value).items()
+                )
             return tensors.get(name, value)
 
         return function(**{name: entered(name, value) for name, value in values.items()})
 
-    entries = {part: entry for name, value in values.items() for part, entry in _entries(name, value).items()}
+    entries = {
+        part: entry
+        for name, value in values.items()
+        for part, entry in _entries(name, value).items()
+    }
     tensors = {part: torch.tensor(float(entries[part]), dtype=torch.float64) for part in numbers}
     generator = torch.Generator().manual_seed(0)
     try:
         function(**values)  # rules check intervals of Python numbers, and of no tensors
         rule = build(tensors)
         shape = _shape_of_one_unit(rule, dimension) if isinstance(rule, Rule) else ()
-        weight, grad = (torch.randn(shape, dtype=torch.float64, generator=generator) for _ in range(2))
+        weight, grad = (
+            torch.randn(shape, dtype=torch.float64, generator=generator) for _ in range(2)
+        )
         state = rule.init(weight) if isinstance(rule, Rule) else {}
     except Exception as error:
         raise TraceError(f"{called}: {_said(error)}") from error
@@ -252,7 +300,9 @@ def _trace(function: Recipe, values: Mapping[str, Any], numbers: Mapping[str, sp
     def step(*inputs: torch.Tensor) -> list[torch.Tensor]:
         count = len(tensors)
         w, g, *states = inputs[count:]
-        new_weight, new_state = build(dict(zip(tensors, inputs, strict=False))).step(w, g, dict(zip(state, states, strict=True)))
+        new_weight, new_state = build(dict(zip(tensors, inputs, strict=False))).step(
+            w, g, dict(zip(state, states, strict=True))
+        )
         return [new_weight, *(new_state[name] for name in state)]
 
     try:
@@ -270,12 +320,19 @@ def _trace(function: Recipe, values: Mapping[str, Any], numbers: Mapping[str, sp
         name=called,
         recipe=function,
         graph=graph,
-        inputs=(*(("hyper", n) for n in tensors), ("weight", "w"), ("grad", "g"), *(("state", n) for n in state)),
+        inputs=(
+            *(("hyper", n) for n in tensors),
+            ("weight", "w"),
+            ("grad", "g"),
+            *(("state", n) for n in state),
+        ),
         outputs=("weight", *state),
         numbers=numbers,
         intervals=_intervals(rule, tensors),
         structure={
-            name: value for name, value in values.items() if not any(isinstance(numbers.get(n), sp.Symbol) for n in _entries(name, value))
+            name: value
+            for name, value in values.items()
+            if not any(isinstance(numbers.get(n), sp.Symbol) for n in _entries(name, value))
         },
         scalar_states=tuple(n for n, value in state.items() if value.numel() == 1),
         counters=tuple(n for n, value in state.items() if value.ndim == 0),
@@ -296,7 +353,11 @@ def _said(error: Exception) -> str:
     text = " ".join(str(error).split())
     if isinstance(error, ValueError):
         return text
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if "torch" not in Path(f.filename).parts and f.filename != __file__]
+    frames = [
+        f
+        for f in traceback.extract_tb(error.__traceback__)
+        if "torch" not in Path(f.filename).parts and f.filename != __file__
+    ]
     place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
     return f"{type(error).__name__}: {text}{place}"
 
@@ -334,7 +395,9 @@ def _shape_of_one_unit(rule: Rule, dimension: int) -> tuple[int, ...]:
             shape = (1,) * place + (dimension,) + (1,) * (n - 1 - place)
             if all(_units(replace(view, groups=None), shape) == 1 for view in views):
                 return shape
-    raise ValueError(f"a law is about a weight of one unit, and no shape is one unit under all of the views {', '.join(map(str, views))}")
+    raise ValueError(
+        f"a law is about a weight of one unit, and no shape is one unit under all of the views {', '.join(map(str, views))}"
+    )
 
 
 def _units(view: View, shape: tuple[int, ...]) -> int:
@@ -352,5 +415,11 @@ def _intervals(rule: Rule, tensors: Mapping[str, torch.Tensor]) -> dict[str, str
         for field in fields(part):
             if "interval" in field.metadata:
                 value = getattr(part, field.name)
-                found.update({name: field.metadata["interval"] for name, tensor in tensors.items() if tensor is value})
+                found.update(
+                    {
+                        name: field.metadata["interval"]
+                        for name, tensor in tensors.items()
+                        if tensor is value
+                    }
+                )
     return found

@@ -56,9 +56,14 @@ class Detector(Study):
 
     def trials(self, plan: Plan, results: Results) -> list[Trial]:
         trials = watched(self, plan)
-        for arm, recipe in (("AdamP", "adamp"), ("AdamP, accumulating", f"{__name__}:adamp_accumulating")):
+        for arm, recipe in (
+            ("AdamP", "adamp"),
+            ("AdamP, accumulating", f"{__name__}:adamp_accumulating"),
+        ):
             options = {"variant": "transformer"}
-            trials += self.seeded(plan, arm, "digits", recipe, {"lr": 0.003}, options=options, probes=())
+            trials += self.seeded(
+                plan, arm, "digits", recipe, {"lr": 0.003}, options=options, probes=()
+            )
         return trials
 
     def tables(self, results: Results) -> list[Table]:
@@ -67,26 +72,49 @@ class Detector(Study):
             runs = results.arm(f"watched: {network}")
             for memory in MEMORIES if runs else ():
                 label = "single step" if memory == 0 else f"accumulating, memory {memory}"
-                rates = (_mean(_errors(runs, memory, invariant, late)) for invariant in (False, True) for late in (False, True))
+                rates = (
+                    _mean(_errors(runs, memory, invariant, late))
+                    for invariant in (False, True)
+                    for late in (False, True)
+                )
                 rows.append((network, label, *rates))
-        columns = ("network", "test", "false positives", f"after {BURN_IN} steps", "missed", f"after {BURN_IN} steps")
-        return [Table(f"Percent of weights and steps in error, δ = {DELTA}", columns, rows)] if rows else []
+        columns = (
+            "network",
+            "test",
+            "false positives",
+            f"after {BURN_IN} steps",
+            "missed",
+            f"after {BURN_IN} steps",
+        )
+        return (
+            [Table(f"Percent of weights and steps in error, δ = {DELTA}", columns, rows)]
+            if rows
+            else []
+        )
 
     def pictures(self, results: Results) -> list[Picture]:
         means = "means over ten steps: single step dotted, accumulating solid"
         pictures = [
             Picture(
-                _over_time(results, False, "false positives"), f"False positives over training: of the scale-variant weights, {means}."
+                _over_time(results, False, "false positives"),
+                f"False positives over training: of the scale-variant weights, {means}.",
             ),
-            Picture(_over_time(results, True, "missed"), f"Missed detections over training: of the scale-invariant weights, {means}."),
+            Picture(
+                _over_time(results, True, "missed"),
+                f"Missed detections over training: of the scale-invariant weights, {means}.",
+            ),
         ]
         return [picture for picture in pictures if picture.figure.data]
 
     def claims(self, results: Results) -> list[Claim]:
         watched_transformer = results.arm("watched: transformer")
-        single, remembered = (_errors(watched_transformer, memory, False, True) for memory in (0.0, CHOSEN))
+        single, remembered = (
+            _errors(watched_transformer, memory, False, True) for memory in (0.0, CHOSEN)
+        )
         text = f"After {BURN_IN} steps the accumulating test has fewer false positives than the single-step test (transformer)"
-        claims = [paired(text, remembered, single, "<", source="ours", unit="pp of weights and steps")]
+        claims = [
+            paired(text, remembered, single, "<", source="ours", unit="pp of weights and steps")
+        ]
         text = f"After {BURN_IN} steps the accumulating test has less than 0.5 % false positives (transformer)"
         claims.append(sample(text, remembered, "<", 0.5, source="ours", unit="%"))
         for network in ("plain", "residual"):
@@ -94,7 +122,14 @@ class Detector(Study):
             text = f"The accumulating test misses less than 0.1 % of the scale-invariant weights and steps ({network})"
             claims.append(sample(text, missed, "<", 0.1, source="ours", unit="%"))
         scores = (results.arm(arm).values("test") for arm in ("AdamP, accumulating", "AdamP"))
-        claims.append(performance("AdamP scores higher with the accumulating test (transformer)", *scores, source="ours", unit="pp"))
+        claims.append(
+            performance(
+                "AdamP scores higher with the accumulating test (transformer)",
+                *scores,
+                source="ours",
+                unit="pp",
+            )
+        )
         return claims
 
 
@@ -103,13 +138,23 @@ def _over_time(results: Results, invariant: bool, what: str) -> go.Figure:
     figure = base("step", f"{what} (share)")
     figure.update_yaxes(rangemode="nonnegative")
     for network in NETWORKS:
-        chosen = [s for item in results.arm(f"watched: {network}").finished for s in read(item) if (s.view is not None) == invariant]
+        chosen = [
+            s
+            for item in results.arm(f"watched: {network}").finished
+            for s in read(item)
+            if (s.view is not None) == invariant
+        ]
         for memory, dash in ((0.0, "dot"), (CHOSEN, "solid")) if chosen else ():
             wrong = np.mean([accumulated(s, DELTA, memory) != invariant for s in chosen], axis=0)
             blocks = [(i, wrong[i : i + 10].mean()) for i in range(0, len(wrong), 10)]
             name = f"{network}, {'single step' if memory == 0 else 'accumulating'}"
             line = {"color": COLORS[network], "dash": dash}
-            figure.add_scatter(x=[i + 5 for i, _ in blocks], y=short(rate for _, rate in blocks), name=name, line=line)
+            figure.add_scatter(
+                x=[i + 5 for i, _ in blocks],
+                y=short(rate for _, rate in blocks),
+                name=name,
+                line=line,
+            )
     return figure
 
 
@@ -118,10 +163,14 @@ def _errors(runs: Results, memory: float, invariant: bool, late: bool) -> dict[i
     wrong = {}
     for item in runs.finished:
         chosen = [s for s in read(item) if (s.view is not None) == invariant]
-        verdicts = [single_step(s, DELTA) if memory == 0 else accumulated(s, DELTA, memory) for s in chosen]
+        verdicts = [
+            single_step(s, DELTA) if memory == 0 else accumulated(s, DELTA, memory) for s in chosen
+        ]
         if verdicts:
             first = min(BURN_IN, len(verdicts[0]) // 2) if late else 0
-            wrong[item.spec.seed] = 100 * float(np.mean([(verdict[first:] != invariant).mean() for verdict in verdicts]))
+            wrong[item.spec.seed] = 100 * float(
+                np.mean([(verdict[first:] != invariant).mean() for verdict in verdicts])
+            )
     return wrong
 
 

@@ -22,8 +22,16 @@ __all__ = ["Equilibrium", "Law", "predicted"]
 POINTS: dict[str, tuple[str, dict[str, Any], tuple[tuple[float, float], ...]]] = {
     "SGD": ("sgd", {"momentum": 0.9}, ((0.1, 3e-2), (0.2, 3e-2), (0.1, 1e-1), (0.2, 1e-1))),
     "SGDP": ("sgdp", {"momentum": 0.9}, ((0.1, 3e-2), (0.2, 3e-2), (0.1, 1e-1), (0.2, 1e-1))),
-    "AdamW": ("adamw", {"betas": [0.9, 0.99]}, ((0.01, 1.0), (0.02, 1.0), (0.01, 3.0), (0.02, 3.0))),
-    "AdamP": ("adamp", {"betas": [0.9, 0.99]}, ((0.01, 10.0), (0.02, 10.0), (0.01, 30.0), (0.02, 30.0))),
+    "AdamW": (
+        "adamw",
+        {"betas": [0.9, 0.99]},
+        ((0.01, 1.0), (0.02, 1.0), (0.01, 3.0), (0.02, 3.0)),
+    ),
+    "AdamP": (
+        "adamp",
+        {"betas": [0.9, 0.99]},
+        ((0.01, 10.0), (0.02, 10.0), (0.01, 30.0), (0.02, 30.0)),
+    ),
 }
 """Recipe, fixed hyper-parameters, and pairs of learning rate and weight decay."""
 
@@ -63,8 +71,13 @@ def predicted(recipe: str, hyper_parameters: Mapping[str, Any]) -> Law | None:
     values = {**defaults(load_recipe(recipe)), **hyper_parameters}
     values |= dict(zip(("beta1", "beta2"), values.get("betas", ()), strict=False))
     rotation, fourth = found.squared_rotation, found.fourth_power.subs({GAMMA: 1, DIMENSION: 1})
-    numbers = [formula.subs({symbol: values.get(symbol.name, symbol) for symbol in formula.free_symbols}) for formula in (rotation, fourth)]
-    if any(number.free_symbols or not number.is_positive for number in numbers):  # a case left open, or no decay
+    numbers = [
+        formula.subs({symbol: values.get(symbol.name, symbol) for symbol in formula.free_symbols})
+        for formula in (rotation, fourth)
+    ]
+    if any(
+        number.free_symbols or not number.is_positive for number in numbers
+    ):  # a case left open, or no decay
         return None
     scale = "gamma_squared" if found.fourth_power.has(GAMMA) else "dimension_squared"
     return Law(math.sqrt(float(numbers[0])), float(numbers[1]), scale)
@@ -78,7 +91,9 @@ def _equilibrium_of(recipe: str) -> Any:
     given = {"eps": 0.0} if "betas" in defaults(load_recipe(recipe)) else {}
     try:
         return equilibrium(recipe, **given)
-    except Exception:  # NoEquilibriumError, or whatever the trace of a recipe of one's own may raise
+    except (
+        Exception
+    ):  # NoEquilibriumError, or whatever the trace of a recipe of one's own may raise
         return None
 
 
@@ -99,9 +114,19 @@ class Equilibrium(Study):
         trials = []
         seeds = plan.seeds if plan.seeds is not None else tuple(range(self.seeds[plan.tier]))
         for label, (recipe, fixed, points) in POINTS.items():
-            setting = {**fixed, "lr": [lr for lr, _ in points], "weight_decay": [decay for _, decay in points]}
-            common: dict[str, Any] = {"epochs": self.budget(plan, "mlp").epochs, "schedule": "constant", "probes": ()}
-            trials += [Trial(label, Spec("mlp", recipe, setting, seed=seed, **common)) for seed in seeds]
+            setting = {
+                **fixed,
+                "lr": [lr for lr, _ in points],
+                "weight_decay": [decay for _, decay in points],
+            }
+            common: dict[str, Any] = {
+                "epochs": self.budget(plan, "mlp").epochs,
+                "schedule": "constant",
+                "probes": (),
+            }
+            trials += [
+                Trial(label, Spec("mlp", recipe, setting, seed=seed, **common)) for seed in seeds
+            ]
         return trials
 
     def tables(self, results: Results) -> list[Table]:
@@ -112,18 +137,40 @@ class Equilibrium(Study):
                 drift = runs.mean(_at(index, "norm_drift"))
                 shown: list[str] = []
                 for prediction, measured in ((_step, _measured_step), (_norm, _measured_norm)):
-                    law, found = (runs.mean(functools.partial(number, index=index)) for number in (prediction, measured))
-                    off = "" if math.isnan(law) or math.isnan(found) else cell(100 * (found / law - 1), "+.1f")
-                    shown += ["no law" if math.isnan(law) else f"{law:.4f}", "diverged" if math.isnan(found) else f"{found:.4f}", off]
-                rows.append((label, cell(lr, "g"), cell(decay, "g"), *shown, cell(100 * drift, "+.1f")))
-        compared = ("predicted step", "measured", "off by %", "predicted norm", "measured", "off by %")
+                    law, found = (
+                        runs.mean(functools.partial(number, index=index))
+                        for number in (prediction, measured)
+                    )
+                    off = (
+                        ""
+                        if math.isnan(law) or math.isnan(found)
+                        else cell(100 * (found / law - 1), "+.1f")
+                    )
+                    shown += [
+                        "no law" if math.isnan(law) else f"{law:.4f}",
+                        "diverged" if math.isnan(found) else f"{found:.4f}",
+                        off,
+                    ]
+                rows.append(
+                    (label, cell(lr, "g"), cell(decay, "g"), *shown, cell(100 * drift, "+.1f"))
+                )
+        compared = (
+            "predicted step",
+            "measured",
+            "off by %",
+            "predicted norm",
+            "measured",
+            "off by %",
+        )
         columns = ("optimizer", "lr", "weight decay", *compared, "still drifting %")
         note = (
             "Step: root mean square. Norm: fourth root of the mean of ‖w‖⁴; its law needs how large gradients are at ‖w‖ = 1 (SGD, SGDP) "
             "or how many weights a unit has (AdamW, AdamP), both measured at the end. Drift: the norm over the last quarter of the "
             "steps against the quarter before. No law: the theory has none for the recipe, or none with these settings."
         )
-        return [Table("Effective step and norm in equilibrium", columns, rows, note)] if rows else []
+        return (
+            [Table("Effective step and norm in equilibrium", columns, rows, note)] if rows else []
+        )
 
     def pictures(self, results: Results) -> list[Picture]:
         time = base("step", "norm ‖w‖")
@@ -133,21 +180,43 @@ class Equilibrium(Study):
             for i in range(norm.shape[1]):
                 line = {"color": color_of(first.spec.recipe), "width": 1.5}
                 steps = list(range(0, every * len(norm), every))
-                time.add_scatter(x=steps, y=short(norm[:, i]), name=label, legendgroup=label, showlegend=i == 0, line=line)
+                time.add_scatter(
+                    x=steps,
+                    y=short(norm[:, i]),
+                    name=label,
+                    legendgroup=label,
+                    showlegend=i == 0,
+                    line=line,
+                )
         pictures = [
-            Picture(_against(results, "effective step", _step, _measured_step), "The effective step, a point per learning rate and decay."),
-            Picture(_against(results, "norm", _norm, _measured_norm), "The norm at the same points."),
-            Picture(time, "The norm on its way to equilibrium (first seed, every learning rate and weight decay)."),
+            Picture(
+                _against(results, "effective step", _step, _measured_step),
+                "The effective step, a point per learning rate and decay.",
+            ),
+            Picture(
+                _against(results, "norm", _norm, _measured_norm), "The norm at the same points."
+            ),
+            Picture(
+                time,
+                "The norm on its way to equilibrium (first seed, every learning rate and weight decay).",
+            ),
         ]
         return [picture for picture in pictures if picture.figure.data]
 
     def claims(self, results: Results) -> list[Claim]:
         claims = []
-        for what, prediction, measured in (("effective step", _step, _measured_step), ("norm", _norm, _measured_norm)):
+        for what, prediction, measured in (
+            ("effective step", _step, _measured_step),
+            ("norm", _norm, _measured_norm),
+        ):
             for label in POINTS:
-                off = results.arm(label).values(functools.partial(_worst, prediction=prediction, measured=measured))
+                off = results.arm(label).values(
+                    functools.partial(_worst, prediction=prediction, measured=measured)
+                )
                 text = f"{label}: the measured {what} in equilibrium is within 15 % of the prediction, at the worst of four points"
-                claims.append(sample(text, off, "<", 15.0, source="ours; Kosson et al. 2023", unit="% off"))
+                claims.append(
+                    sample(text, off, "<", 15.0, source="ours; Kosson et al. 2023", unit="% off")
+                )
         return claims
 
 
@@ -159,7 +228,9 @@ def _swept(item: Result) -> list[tuple[float, float]]:
     """Learning rate and weight decay of each point; nan for what the recipe does not have."""
     points = item.spec.points
     count = max(map(len, points.values()), default=1)
-    return list(zip(*(points.get(name, [math.nan] * count) for name in ("lr", "weight_decay")), strict=True))
+    return list(
+        zip(*(points.get(name, [math.nan] * count) for name in ("lr", "weight_decay")), strict=True)
+    )
 
 
 def _law(item: Result, index: int) -> Law | None:
@@ -192,7 +263,11 @@ def _worst(item: Result, prediction: Number, measured: Number) -> float | None:
     """By how many percent the prediction is off where it is off most; None if a point has no law or did not survive."""
     pairs = [(prediction(item, index), measured(item, index)) for index in range(len(_swept(item)))]
     whole = [(law, found) for law, found in pairs if law is not None and found is not None]
-    return max(100 * abs(found / law - 1) for law, found in whole) if len(whole) == len(pairs) else None
+    return (
+        max(100 * abs(found / law - 1) for law, found in whole)
+        if len(whole) == len(pairs)
+        else None
+    )
 
 
 def _against(results: Results, what: str, prediction: Number, measured: Number) -> go.Figure:
@@ -213,5 +288,7 @@ def _against(results: Results, what: str, prediction: Number, measured: Number) 
             figure.add_scatter(x=xs, y=ys, name=label, mode="markers", marker=marker)
     if ends:
         diagonal = [min(ends), max(ends)]
-        figure.add_scatter(x=diagonal, y=diagonal, name="prediction", line={"color": "#888", "dash": "dash"})
+        figure.add_scatter(
+            x=diagonal, y=diagonal, name="prediction", line={"color": "#888", "dash": "dash"}
+        )
     return figure

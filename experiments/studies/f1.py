@@ -33,7 +33,19 @@ def trial(arm: str, steps: int, device: str = "cpu") -> Trial:
     """One descent; without randomness, so it has one seed."""
     recipe, momentum = ARMS[arm]
     setting = {"lr": [LR], "momentum": momentum}
-    return Trial(arm, Spec("cosine", recipe, setting, epochs=steps, batch_size=1, schedule="constant", probes=(), device=device))
+    return Trial(
+        arm,
+        Spec(
+            "cosine",
+            recipe,
+            setting,
+            epochs=steps,
+            batch_size=1,
+            schedule="constant",
+            probes=(),
+            device=device,
+        ),
+    )
 
 
 class F1(Study):
@@ -54,14 +66,29 @@ class F1(Study):
         rows = []
         for item in results:
             if item.diverged:
-                rows.append((item.arm, f"diverged at step {item.summary['diverged_at']}", *[""] * 4))
+                rows.append(
+                    (item.arm, f"diverged at step {item.summary['diverged_at']}", *[""] * 4)
+                )
                 continue
             steps = [item.summary[f"steps_to_{level}"][0] for level in ("0.1", "0.01", "0.001")]
             paper = PAPER_MAX_NORM.get(item.arm)
             shown = (f"{item.summary['max_norm'][0]:.2f}", f"{paper:.2f}" if paper else "")
-            rows.append((item.arm, *shown, *("not reached" if step is None else str(step) for step in steps)))
+            rows.append(
+                (
+                    item.arm,
+                    *shown,
+                    *("not reached" if step is None else str(step) for step in steps),
+                )
+            )
         columns = ("arm", "max norm", "paper max norm", "steps to gap 0.1", "0.01", "0.001")
-        return [Table("Norm and speed", columns, rows, "The gap is 1 - cos(w, w*); a number of steps is that after which it stays below.")]
+        return [
+            Table(
+                "Norm and speed",
+                columns,
+                rows,
+                "The gap is 1 - cos(w, w*); a number of steps is that after which it stays below.",
+            )
+        ]
 
     def pictures(self, results: Results) -> list[Picture]:
         results = results.finished
@@ -71,11 +98,30 @@ class F1(Study):
         dashes = {item.arm: DASHES[0 if "0.99" not in item.arm else 1] for item in results}
         shown = {item.arm: item.arrays["norm"][:700, 0] for item in results}
         norms = {arm: (range(len(norm)), norm) for arm, norm in shown.items()}
-        gaps = {item.arm: (range(700), np.maximum(item.arrays["gap"][:700, 0], 1e-12)) for item in results}
+        gaps = {
+            item.arm: (range(700), np.maximum(item.arrays["gap"][:700, 0], 1e-12))
+            for item in results
+        }
         return [
             _animation([item for item in results if "0.99" not in item.arm]),
-            lines(norms, "step", "norm ‖w‖", "The norm against steps.", colors, log_y=True, dashes=dashes),
-            lines(gaps, "step", "gap 1 - cos(w, w*)", "The distance to the optimum against steps.", colors, log_y=True, dashes=dashes),
+            lines(
+                norms,
+                "step",
+                "norm ‖w‖",
+                "The norm against steps.",
+                colors,
+                log_y=True,
+                dashes=dashes,
+            ),
+            lines(
+                gaps,
+                "step",
+                "gap 1 - cos(w, w*)",
+                "The distance to the optimum against steps.",
+                colors,
+                log_y=True,
+                dashes=dashes,
+            ),
         ]
 
     def claims(self, results: Results) -> list[Claim]:
@@ -85,21 +131,35 @@ class F1(Study):
 
         claims = []
         for arm, paper in PAPER_MAX_NORM.items():
-            text, norm = f"The largest norm under gradient descent with momentum {arm.split()[1]}", number(arm, "max_norm")
-            detail = "the learning rate was set so that this holds" if arm == "GDM 0.9" else "same learning rate"
+            text, norm = (
+                f"The largest norm under gradient descent with momentum {arm.split()[1]}",
+                number(arm, "max_norm"),
+            )
+            detail = (
+                "the learning rate was set so that this holds"
+                if arm == "GDM 0.9"
+                else "same learning rate"
+            )
             claims.append(
-                missing(text, "Appendix B") if norm is None else close(text, norm, paper, 0.03, source="Appendix B", detail=detail)
+                missing(text, "Appendix B")
+                if norm is None
+                else close(text, norm, paper, 0.03, source="Appendix B", detail=detail)
             )
         steps = {arm: number(arm, "steps_to_0.001") for arm in ARMS}
         if all(arm in results.finished.arms for arm in ARMS):
-            words = (f"{arm} {'not reached' if value is None else value}" for arm, value in steps.items())
+            words = (
+                f"{arm} {'not reached' if value is None else value}" for arm, value in steps.items()
+            )
             shown = ", ".join(words) + " (steps to a gap of 0.001)"
             reached = {arm: np.inf if value is None else value for arm, value in steps.items()}
             text = "The projected method converges fastest among those compared"
             best = min(reached, key=lambda arm: reached[arm])
             claims.append(holds(text, best.startswith("GDP"), shown, source="Appendix B"))
             text = "Momentum 0.99 is slower than 0.9 without the projection, and faster with it"
-            good = reached["GDM 0.99"] > reached["GDM 0.9"] and reached["GDP 0.99"] < reached["GDP 0.9"]
+            good = (
+                reached["GDM 0.99"] > reached["GDM 0.9"]
+                and reached["GDP 0.99"] < reached["GDP 0.9"]
+            )
             claims.append(holds(text, good, shown, source="Section 2.4"))
         return claims
 
@@ -114,7 +174,12 @@ def _animation(items: list[Result]) -> Picture:
     times = np.unique(np.linspace(0, last, FRAMES).astype(int))
     figure = base("w₁", "w₂")
     angle = np.linspace(0, 2 * np.pi, 90)
-    figure.add_scatter(x=short(np.cos(angle)), y=short(np.sin(angle)), name="‖w‖ = 1", line={"color": "#999", "dash": "dot", "width": 1})
+    figure.add_scatter(
+        x=short(np.cos(angle)),
+        y=short(np.sin(angle)),
+        name="‖w‖ = 1",
+        line={"color": "#999", "dash": "dot", "width": 1},
+    )
 
     def traces(time: int) -> list[go.Scatter]:
         drawn = []
@@ -123,18 +188,36 @@ def _animation(items: list[Result]) -> Picture:
             color = _color(item)
             sizes = [0] * (len(path) - 1) + [11]
             marker = {"size": sizes, "color": color, "opacity": 1, "line": {"width": 0}}
-            style = {"name": item.arm, "mode": "lines+markers", "line": {"color": color, "width": 2}, "marker": marker}
+            style = {
+                "name": item.arm,
+                "mode": "lines+markers",
+                "line": {"color": color, "width": 2},
+                "marker": marker,
+            }
             drawn.append(go.Scatter(x=short(path[:, 0]), y=short(path[:, 1]), **style))
         return drawn
 
     figure.add_traces(traces(last))
     indices = list(range(1, 1 + len(items)))
-    figure.frames = [go.Frame(name=str(time), data=traces(int(time)), traces=indices) for time in times]
+    figure.frames = [
+        go.Frame(name=str(time), data=traces(int(time)), traces=indices) for time in times
+    ]
     frame = {"frame": {"duration": 60, "redraw": False}, "transition": {"duration": 0}}
     play = {"label": "▶ play", "method": "animate", "args": [None, {**frame, "fromcurrent": False}]}
     pause = {"label": "❚❚", "method": "animate", "args": [[None], {"mode": "immediate", **frame}]}
-    steps = [{"label": str(t), "method": "animate", "args": [[str(t)], {"mode": "immediate", **frame}]} for t in times]
-    buttons = {"type": "buttons", "direction": "left", "x": 0, "y": 1.13, "xanchor": "left", "yanchor": "top", "pad": {"t": 0}}
+    steps = [
+        {"label": str(t), "method": "animate", "args": [[str(t)], {"mode": "immediate", **frame}]}
+        for t in times
+    ]
+    buttons = {
+        "type": "buttons",
+        "direction": "left",
+        "x": 0,
+        "y": 1.13,
+        "xanchor": "left",
+        "yanchor": "top",
+        "pad": {"t": 0},
+    }
     slider = {
         "active": len(times) - 1,
         "currentvalue": {"prefix": "step ", "font": {"size": 12}},
@@ -145,11 +228,19 @@ def _animation(items: list[Result]) -> Picture:
     figure.update_layout(
         updatemenus=[{**buttons, "buttons": [play, pause], "showactive": False}],
         sliders=[{**slider, "minorticklen": 0, "font": {"size": 9}}],
-        legend={"yref": "paper", "y": 1.0, "x": 1.0, "xanchor": "right", "yanchor": "top", "orientation": "v"},
+        legend={
+            "yref": "paper",
+            "y": 1.0,
+            "x": 1.0,
+            "xanchor": "right",
+            "yanchor": "top",
+            "orientation": "v",
+        },
         margin={"t": 50},
     )
     figure.update_yaxes(scaleanchor="x", scaleratio=1)
     caption = (
-        "The weight itself: from the top to the direction straight down. GDM swings far out and then crawls; GDP stays near the circle."
+        "The weight itself: from the top to the direction straight down. GDM swings far out and "
+        "then crawls; GDP stays near the circle."
     )
     return Picture(figure, caption, height=560, wide=True)

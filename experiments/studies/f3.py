@@ -41,7 +41,15 @@ ARMS = {
     "AdamG": Arm("adamg", {"betas": [0.9, 0.99], "nu": 0.1, "alpha": 0.0}),
     "AdamG, no clip": Arm("adamg", {"betas": [0.9, 0.99], "nu": None, "alpha": 0.0}),
 }
-PAPER_MAX_NORM = {"GDM": 3.2, "GDM + WD": 2.53, "GDP": 1.12, "SGDG": 1.0, "SGDG, no clip": 1.0, "AdamG": 1.0, "AdamG, no clip": 1.0}
+PAPER_MAX_NORM = {
+    "GDM": 3.2,
+    "GDM + WD": 2.53,
+    "GDP": 1.12,
+    "SGDG": 1.0,
+    "SGDG, no clip": 1.0,
+    "AdamG": 1.0,
+    "AdamG, no clip": 1.0,
+}
 RATES = {"smoke": 5, "small": 40, "full": 200}
 """How many learning rates are searched, from 0.001 to 0.1 as the paper says."""
 
@@ -65,16 +73,34 @@ class F3(Study):
         for name, arm in ARMS.items():
             points = {"lr": rates.tolist()}
             if arm.decays:
-                grid = np.meshgrid(rates, arm.decays[:: 6 if plan.tier == "smoke" else 1], indexing="ij")
+                grid = np.meshgrid(
+                    rates, arm.decays[:: 6 if plan.tier == "smoke" else 1], indexing="ij"
+                )
                 points = {"lr": grid[0].ravel().tolist(), "weight_decay": grid[1].ravel().tolist()}
-            common: dict[str, Any] = {"epochs": steps, "batch_size": 1, "schedule": "linear", "probes": ()}
-            trials.append(Trial(f"{name}: search", Spec("rosenbrock", arm.recipe, {**arm.setting, **points}, **common)))
+            common: dict[str, Any] = {
+                "epochs": steps,
+                "batch_size": 1,
+                "schedule": "linear",
+                "probes": (),
+            }
+            trials.append(
+                Trial(
+                    f"{name}: search",
+                    Spec("rosenbrock", arm.recipe, {**arm.setting, **points}, **common),
+                )
+            )
         for item in results:
             if item.arm.endswith(": search") and (best := _best(item)) is not None:
                 hyper_parameters = {
-                    key: [value[best]] if key in item.spec.points else value for key, value in item.spec.hyper_parameters.items()
+                    key: [value[best]] if key in item.spec.points else value
+                    for key, value in item.spec.hyper_parameters.items()
                 }
-                trials.append(Trial(item.arm.removesuffix(": search"), replace(item.spec, hyper_parameters=hyper_parameters)))
+                trials.append(
+                    Trial(
+                        item.arm.removesuffix(": search"),
+                        replace(item.spec, hyper_parameters=hyper_parameters),
+                    )
+                )
         return trials
 
     def tables(self, results: Results) -> list[Table]:
@@ -83,11 +109,42 @@ class F3(Study):
             paper = PAPER_MAX_NORM.get(item.arm)
             found = {key: item.spec.hyper_parameters[key][0] for key in item.spec.points}
             decay = f"{found['weight_decay']:.3g}" if "weight_decay" in found else ""
-            steps = ["–" if (n := item.summary[f"steps_to_{level}"][0]) is None else str(n) for level in ("10", "1", "0.1")]
-            norms = (f"{item.summary['max_norm'][0]:.2f}", f"{paper:.2f}" if paper else "", f"{item.summary['last_norm'][0]:.2f}")
-            rows.append((item.arm, f"{found['lr']:.3g}", decay, *norms, f"{item.summary['final_gap'][0]:.2g}", *steps))
-        columns = ("arm", "best lr", "best wd", "max norm", "paper max norm", "last norm", "final gap", "steps to 10", "to 1", "to 0.1")
-        failed = [f"{item.arm} ({sum(item.points_diverged)})" for item in results if any(item.points_diverged)]
+            steps = [
+                "–" if (n := item.summary[f"steps_to_{level}"][0]) is None else str(n)
+                for level in ("10", "1", "0.1")
+            ]
+            norms = (
+                f"{item.summary['max_norm'][0]:.2f}",
+                f"{paper:.2f}" if paper else "",
+                f"{item.summary['last_norm'][0]:.2f}",
+            )
+            rows.append(
+                (
+                    item.arm,
+                    f"{found['lr']:.3g}",
+                    decay,
+                    *norms,
+                    f"{item.summary['final_gap'][0]:.2g}",
+                    *steps,
+                )
+            )
+        columns = (
+            "arm",
+            "best lr",
+            "best wd",
+            "max norm",
+            "paper max norm",
+            "last norm",
+            "final gap",
+            "steps to 10",
+            "to 1",
+            "to 0.1",
+        )
+        failed = [
+            f"{item.arm} ({sum(item.points_diverged)})"
+            for item in results
+            if any(item.points_diverged)
+        ]
         note = "Steps after which the gap stays below; – where it does not within the budget."
         note += f" Points that diverged: {', '.join(failed)}." if failed else ""
         return [Table("The best of each search", columns, rows, note)]
@@ -104,8 +161,22 @@ class F3(Study):
         log: dict[str, Any] = {"log_x": True, "log_y": True, "dashes": dashes}
         return [
             _sphere(items),
-            lines(norms, "step", "norm ‖w‖", "Norm against steps. With weight decay it surges first, and collapses later.", colors, **log),
-            lines(gaps, "step", "gap", "Distance to the optimum, each optimizer at its best learning rate.", colors, **log),
+            lines(
+                norms,
+                "step",
+                "norm ‖w‖",
+                "Norm against steps. With weight decay it surges first, and collapses later.",
+                colors,
+                **log,
+            ),
+            lines(
+                gaps,
+                "step",
+                "gap",
+                "Distance to the optimum, each optimizer at its best learning rate.",
+                colors,
+                **log,
+            ),
             _searched(results, dashes),
         ]
 
@@ -117,26 +188,62 @@ class F3(Study):
             if arm in best:
                 detail = _peaks(results, best[arm]) if "WD" in arm else ""
                 claims.append(
-                    close(f"The largest norm under {arm}", best[arm].summary["max_norm"][0], paper, 0.05, source=source, detail=detail)
+                    close(
+                        f"The largest norm under {arm}",
+                        best[arm].summary["max_norm"][0],
+                        paper,
+                        0.05,
+                        source=source,
+                        detail=detail,
+                    )
                 )
         if {"GDM", "GDM + WD", "GDP"} <= best.keys():
             peaks = {arm: best[arm].summary["max_norm"][0] for arm in ("GDM", "GDM + WD", "GDP")}
             shown = " > ".join(f"{arm} {value:.2f}" for arm, value in peaks.items())
             good = peaks["GDM"] > peaks["GDM + WD"] > peaks["GDP"]
-            claims.append(holds("Largest norms: GDM > GDM + WD > GDP", good, shown, source=source, paper="3.2 > 2.53 > 1.12"))
+            claims.append(
+                holds(
+                    "Largest norms: GDM > GDM + WD > GDP",
+                    good,
+                    shown,
+                    source=source,
+                    paper="3.2 > 2.53 > 1.12",
+                )
+            )
         for slow, fast, text, where in (
             ("GDM", "GDP", "GDP gets closer to the optimum than GDM", source),
             ("Adam", "AdamP", "AdamP gets closer to the optimum than Adam", "Appendix H.1"),
-            ("SGDG", "SGDG, no clip", "Without its clipping SGDG gets closer to the optimum", "Appendix G, Figure G.1"),
-            ("AdamG", "AdamG, no clip", "Without its clipping AdamG gets closer to the optimum", "Appendix G, Figure G.2"),
+            (
+                "SGDG",
+                "SGDG, no clip",
+                "Without its clipping SGDG gets closer to the optimum",
+                "Appendix G, Figure G.1",
+            ),
+            (
+                "AdamG",
+                "AdamG, no clip",
+                "Without its clipping AdamG gets closer to the optimum",
+                "Appendix G, Figure G.2",
+            ),
         ):
             if {slow, fast} <= best.keys():
                 a, b = (best[arm].summary["final_gap"][0] for arm in (slow, fast))
-                claims.append(holds(text, b < a, f"final gap {b:.2g} ({fast}) against {a:.2g} ({slow})", source=where))
+                claims.append(
+                    holds(
+                        text,
+                        b < a,
+                        f"final gap {b:.2g} ({fast}) against {a:.2g} ({slow})",
+                        source=where,
+                    )
+                )
         if {"SGDG, no clip", "GDP"} <= best.keys():
             a, b = (best[arm].summary["final_gap"][0] for arm in ("SGDG, no clip", "GDP"))
-            text = "Without clipping SGDG converges as quickly as GDP: final gaps within a factor of 2"
-            claims.append(holds(text, 0.5 <= a / b <= 2, f"{a:.2g} against {b:.2g}", source="Appendix G"))
+            text = (
+                "Without clipping SGDG converges as quickly as GDP: final gaps within a factor of 2"
+            )
+            claims.append(
+                holds(text, 0.5 <= a / b <= 2, f"{a:.2g} against {b:.2g}", source="Appendix G")
+            )
         return claims
 
 
@@ -154,7 +261,12 @@ def _peaks(results: Results, best: Result) -> str:
     """The largest norms that other weight decays give at the best learning rate: the paper does not name its own."""
     search = results.arm(f"{best.arm}: search").items[0]
     lr = best.spec.hyper_parameters["lr"][0]
-    rows = zip(search.spec.points["lr"], search.spec.points["weight_decay"], search.summary["max_norm"], strict=True)
+    rows = zip(
+        search.spec.points["lr"],
+        search.spec.points["weight_decay"],
+        search.summary["max_norm"],
+        strict=True,
+    )
     peaks = {decay: norm for rate, decay, norm in rows if rate == lr and norm is not None}
     shown = ", ".join(f"{norm:.2f} (wd {decay:.2g})" for decay, norm in list(peaks.items())[::3])
     return f"the paper does not give its weight decay; at this learning rate the peak is {shown}"
@@ -169,13 +281,26 @@ def _searched(results: Results, dashes: Mapping[str, str]) -> Picture:
         if item.arm == arm or "weight_decay" in item.spec.points:
             continue
         colors[arm] = color_of(item.spec.recipe)
-        points = list(zip(item.spec.points["lr"], item.summary["final_gap"], item.summary["points_diverged_at"], strict=True))
+        points = list(
+            zip(
+                item.spec.points["lr"],
+                item.summary["final_gap"],
+                item.summary["points_diverged_at"],
+                strict=True,
+            )
+        )
         known = [(lr, max(gap, 1e-9)) for lr, gap, _ in points if gap is not None]
         series[arm] = ([lr for lr, _ in known], [gap for _, gap in known])
         last = item.summary["steps"] - 1
-        failed += [(lr, arm, last if step is None else step, colors[arm]) for lr, gap, step in points if gap is None]
+        failed += [
+            (lr, arm, last if step is None else step, colors[arm])
+            for lr, gap, step in points
+            if gap is None
+        ]
     caption = "The search: final gap against the learning rate; crosses on top diverged."
-    picture = lines(series, "learning rate", "final gap", caption, colors, log_x=True, log_y=True, dashes=dashes)
+    picture = lines(
+        series, "learning rate", "final gap", caption, colors, log_x=True, log_y=True, dashes=dashes
+    )
     crosses(picture.figure, failed)
     return picture
 
@@ -189,26 +314,51 @@ def _sphere(items: list[Result]) -> Picture:
     import plotly.graph_objects as go
 
     toy = Rosenbrock()
-    psi, phi = np.meshgrid(np.linspace(-np.pi / 2, np.pi / 2, 72), np.linspace(-np.pi / 2, np.pi / 2, 72))
+    psi, phi = np.meshgrid(
+        np.linspace(-np.pi / 2, np.pi / 2, 72), np.linspace(-np.pi / 2, np.pi / 2, 72)
+    )
     x, y, z = np.cos(phi) * np.sin(psi), np.sin(phi), np.cos(phi) * np.cos(psi)
     a, b = toy.c * psi, toy.c * phi
     loss = np.log10(1e-2 + (1 - a) ** 2 + 300 * (b - a**2) ** 2)
     figure = go.Figure()
-    surface = {"colorscale": "Blues", "reversescale": True, "opacity": 0.9, "hoverinfo": "skip", "name": "log₁₀ loss"}
+    surface = {
+        "colorscale": "Blues",
+        "reversescale": True,
+        "opacity": 0.9,
+        "hoverinfo": "skip",
+        "name": "log₁₀ loss",
+    }
     bar = {"title": {"text": "log₁₀ loss"}, "len": 0.6, "thickness": 10, "x": 1.0}
-    figure.add_surface(x=x.round(4), y=y.round(4), z=z.round(4), surfacecolor=loss.round(3), colorbar=bar, **surface)
+    figure.add_surface(
+        x=x.round(4),
+        y=y.round(4),
+        z=z.round(4),
+        surfacecolor=loss.round(3),
+        colorbar=bar,
+        **surface,
+    )
     for item in items:
         w = item.arrays["w"][:, 0]
-        keep = np.unique(np.concatenate([np.arange(60), np.geomspace(60, len(w) - 1, 140).astype(int)]))
+        keep = np.unique(
+            np.concatenate([np.arange(60), np.geomspace(60, len(w) - 1, 140).astype(int)])
+        )
         on_sphere = 1.012 * w[keep] / np.linalg.norm(w[keep], axis=-1, keepdims=True)
         xs, ys, zs = (short(column) for column in on_sphere.T)
         shown = True if item.arm in ("GDM", "GDP") else "legendonly"
-        style = {"mode": "lines", "line": {"color": color_of(item.spec.recipe), "width": 5, "dash": _dash(item.arm)}}
+        style = {
+            "mode": "lines",
+            "line": {"color": color_of(item.spec.recipe), "width": 5, "dash": _dash(item.arm)},
+        }
         figure.add_scatter3d(x=xs, y=ys, z=zs, name=item.arm, visible=shown, **style)
-    for name, angles, color in (("start", (-2.0, 2.0), "#f2b705"), ("optimum", (1.0, 1.0), "#00a000")):
+    for name, angles, color in (
+        ("start", (-2.0, 2.0), "#f2b705"),
+        ("optimum", (1.0, 1.0), "#00a000"),
+    ):
         point = 1.02 * toy.point(*angles)
         marker = {"size": 7, "color": color, "line": {"color": "#222222", "width": 2}}
-        figure.add_scatter3d(x=[point[0]], y=[point[1]], z=[point[2]], name=name, mode="markers", marker=marker)
+        figure.add_scatter3d(
+            x=[point[0]], y=[point[1]], z=[point[2]], name=name, mode="markers", marker=marker
+        )
     axis = {"showticklabels": False, "title": {"text": ""}, "showgrid": False, "zeroline": False}
     camera = {"eye": {"x": 0.1, "y": 0.45, "z": 1.55}, "up": {"x": 0, "y": 1, "z": 0}}
     figure.update_layout(
@@ -218,6 +368,7 @@ def _sphere(items: list[Result]) -> Picture:
         paper_bgcolor="rgba(0,0,0,0)",
     )
     caption = (
-        "The sphere to turn: the loss and the directions w / ‖w‖ at each optimizer's best learning rate. Pick optimizers in the legend."
+        "The sphere to turn: the loss and the directions w / ‖w‖ at each optimizer's best learning "
+        "rate. Pick optimizers in the legend."
     )
     return Picture(figure, caption, height=600, wide=True)

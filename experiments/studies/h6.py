@@ -36,7 +36,13 @@ class H6(Study):
             trial
             for beta in MOMENTA
             for label, recipe in (("SGD", "sgd"), ("SGDP", "sgdp"))
-            for trial in self.seeded(plan, f"{label} β={beta}", "digits", recipe, {"lr": 0.1, "momentum": beta, "nesterov": True})
+            for trial in self.seeded(
+                plan,
+                f"{label} β={beta}",
+                "digits",
+                recipe,
+                {"lr": 0.1, "momentum": beta, "nesterov": True},
+            )
         ]
 
     def tables(self, results: Results) -> list[Table]:
@@ -45,12 +51,28 @@ class H6(Study):
             sgd, sgdp = (results.arm(f"{label} β={beta}") for label in ("SGD", "SGDP"))
             if not (sgd or sgdp):
                 continue
-            numbers = (sgd.mean("norm_last"), sgdp.mean("norm_last"), sgdp.mean("norm_last") - sgd.mean("norm_last"))
+            numbers = (
+                sgd.mean("norm_last"),
+                sgdp.mean("norm_last"),
+                sgdp.mean("norm_last") - sgd.mean("norm_last"),
+            )
             paper = PAPER[beta]
             theirs = (paper[0], paper[2], f"{float(paper[2]) - float(paper[0]):.2f}")
-            scores = (cell(sgd.mean("test"), ".2f"), cell(sgdp.mean("test"), ".2f"), paper[1], paper[3])
+            scores = (
+                cell(sgd.mean("test"), ".2f"),
+                cell(sgdp.mean("test"), ".2f"),
+                paper[1],
+                paper[3],
+            )
             rows.append((f"{beta:g}", *(cell(x, ".3f") for x in numbers), *theirs, *scores))
-        norms = ("norm SGD", "SGDP", "difference", "paper norm SGD", "paper SGDP", "paper difference")
+        norms = (
+            "norm SGD",
+            "SGDP",
+            "difference",
+            "paper norm SGD",
+            "paper SGDP",
+            "paper difference",
+        )
         columns = ("momentum", *norms, "accuracy SGD", "SGDP", "paper SGD", "paper SGDP")
         note = "Means over seeds; no weight decay. Norms are means over channels."
         return [Table("Last norm and accuracy", columns, rows, note)] if rows else []
@@ -59,7 +81,9 @@ class H6(Study):
         pictures = []
         for label in ("SGD", "SGDP"):
             chosen = results.where(lambda item, label=label: item.arm.split()[0] == label)  # type: ignore[misc]
-            pictures.append(curves(chosen, "norm", "norm ‖w‖", f"Norm of {label} for each momentum."))
+            pictures.append(
+                curves(chosen, "norm", "norm ‖w‖", f"Norm of {label} for each momentum.")
+            )
         return [picture for picture in pictures if picture.figure.data]
 
     def claims(self, results: Results) -> list[Claim]:
@@ -91,11 +115,21 @@ class H6(Study):
         ]
         steps = [gap(beta) for beta in MOMENTA]
         shared = sorted(set.intersection(*(set(step) for step in steps)))
-        rising = {seed: float(sum(b[seed] > a[seed] for a, b in pairwise(steps))) for seed in shared}
+        rising = {
+            seed: float(sum(b[seed] > a[seed] for a, b in pairwise(steps))) for seed in shared
+        }
         text = "The gap grows with every step of the momentum: of four steps more than three rise"
         claims.append(sample(text, rising, ">", 3.0, source=source, paper="4", unit="steps"))
         for beta in (0.5, 0.9, 0.975):
             scores = (results.arm(f"{label} β={beta}").values("test") for label in ("SGDP", "SGD"))
             paper = f"{float(PAPER[beta][3]) - float(PAPER[beta][1]):+.2f}"
-            claims.append(performance(f"SGDP scores higher than SGD at momentum {beta}", *scores, source=source, paper=paper, unit="pp"))
+            claims.append(
+                performance(
+                    f"SGDP scores higher than SGD at momentum {beta}",
+                    *scores,
+                    source=source,
+                    paper=paper,
+                    unit="pp",
+                )
+            )
         return claims

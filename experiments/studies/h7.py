@@ -34,7 +34,11 @@ class H7(Study):
 
     name = "h7"
     seeds = {"smoke": 1, "small": 5, "full": 10}  # noqa: RUF012
-    compared = {**Study.compared, "step (ms)": "recipe_ms", "% more time than the baseline": _more_time}  # noqa: RUF012
+    compared = {  # noqa: RUF012
+        **Study.compared,
+        "step (ms)": "recipe_ms",
+        "% more time than the baseline": _more_time,
+    }
 
     def trials(self, plan: Plan, results: Results) -> list[Trial]:
         epochs = self.budget(plan, "digits").epochs
@@ -45,8 +49,14 @@ class H7(Study):
             trials += self.seeded(plan, ours, "digits", recipe, setting)
             trials += self.seeded(plan, f"{ours}, 92 %", "digits", recipe, setting, epochs=fewer)
             for size, options in SIZES.items():
-                chosen = {"options": {**options, "baseline": base_recipe}, "schedule": "constant", "probes": ()}
-                trials += self.seeded(plan, f"time: {ours}, {size}", "overhead", recipe, setting, **chosen)
+                chosen = {
+                    "options": {**options, "baseline": base_recipe},
+                    "schedule": "constant",
+                    "probes": (),
+                }
+                trials += self.seeded(
+                    plan, f"time: {ours}, {size}", "overhead", recipe, setting, **chosen
+                )
         return trials
 
     def tables(self, results: Results) -> list[Table]:
@@ -59,13 +69,44 @@ class H7(Study):
                 runs = results.arm(f"time: {ours}, {size}")
                 if not runs.finished:
                     continue
-                parts = (f"{runs.mean(key):.2f}" for key in ("gradient_ms", "baseline_ms", "recipe_ms"))
-                times.append((f"{ours} against {baseline}, {size}", *parts, f"{100 * (runs.mean('ratio') - 1):+.1f} %", "+8 %"))
-        heads = ("optimizer", "baseline", "92 % of the epochs", "all", "paper baseline", "paper 92 %", "paper all")
-        columns = ("optimizers", "forward and backward", "baseline's step", "ours", "more time", "paper more time")
+                parts = (
+                    f"{runs.mean(key):.2f}" for key in ("gradient_ms", "baseline_ms", "recipe_ms")
+                )
+                times.append(
+                    (
+                        f"{ours} against {baseline}, {size}",
+                        *parts,
+                        f"{100 * (runs.mean('ratio') - 1):+.1f} %",
+                        "+8 %",
+                    )
+                )
+        heads = (
+            "optimizer",
+            "baseline",
+            "92 % of the epochs",
+            "all",
+            "paper baseline",
+            "paper 92 %",
+            "paper all",
+        )
+        columns = (
+            "optimizers",
+            "forward and backward",
+            "baseline's step",
+            "ours",
+            "more time",
+            "paper more time",
+        )
         tables = [
-            Table("Accuracy for the same computation", heads, rows, "The paper's columns: ResNet-18 on ImageNet."),
-            Table("Milliseconds", columns, times, "Medians over steps, means over seeds, one thread."),
+            Table(
+                "Accuracy for the same computation",
+                heads,
+                rows,
+                "The paper's columns: ResNet-18 on ImageNet.",
+            ),
+            Table(
+                "Milliseconds", columns, times, "Medians over steps, means over seeds, one thread."
+            ),
         ]
         return [table for table in tables if table.rows]
 
@@ -74,9 +115,23 @@ class H7(Study):
         for ours, (baseline, *_) in PAIRS.items():
             for size in SIZES:
                 text = f"{ours} takes less than 8 % more time than {baseline} ({size})"
-                extra = {seed: 100 * (ratio - 1) for seed, ratio in results.arm(f"time: {ours}, {size}").values("ratio").items()}
+                extra = {
+                    seed: 100 * (ratio - 1)
+                    for seed, ratio in results.arm(f"time: {ours}, {size}").values("ratio").items()
+                }
                 detail = "eager mode on a shared CPU; the paper: ResNets on GPUs"
-                claims.append(sample(text, extra, "<", 8.0, source="Section 3.3, Appendix H.4", paper="+8 %", unit="%", detail=detail))
+                claims.append(
+                    sample(
+                        text,
+                        extra,
+                        "<",
+                        8.0,
+                        source="Section 3.3, Appendix H.4",
+                        paper="+8 %",
+                        unit="%",
+                        detail=detail,
+                    )
+                )
         for ours, (baseline, *_) in PAIRS.items():
             scores = (results.arm(arm).values("test") for arm in (f"{ours}, 92 %", baseline))
             paper = f"{float(PAPER[ours][1]) - float(PAPER[ours][0]):+.2f}"

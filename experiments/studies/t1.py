@@ -50,12 +50,32 @@ class T1(Study):
 
     def trials(self, plan: Plan, results: Results) -> list[Trial]:
         arms: list[tuple[str, str, str, dict[str, Any]]] = []
-        for label, recipe, decays in (("SGD", "sgd", ("0", "1e-6", "1e-5", "1e-4")), ("SGDP", "sgdp", ("0", "1e-6", "1e-5"))):
-            arms += [(f"{label} (wd {wd})", "digits", recipe, {**SGD, "weight_decay": DECAY_SCALE * float(wd)}) for wd in decays]
-        arms += [(label, "digits", label.lower(), DIGITS_ADAM) for label in ("Adam", "AdamW", "AdamP")]
+        for label, recipe, decays in (
+            ("SGD", "sgd", ("0", "1e-6", "1e-5", "1e-4")),
+            ("SGDP", "sgdp", ("0", "1e-6", "1e-5")),
+        ):
+            arms += [
+                (
+                    f"{label} (wd {wd})",
+                    "digits",
+                    recipe,
+                    {**SGD, "weight_decay": DECAY_SCALE * float(wd)},
+                )
+                for wd in decays
+            ]
+        arms += [
+            (label, "digits", label.lower(), DIGITS_ADAM) for label in ("Adam", "AdamW", "AdamP")
+        ]
         arms += [(label, "digits", label.lower(), {}) for label in ("SGDG", "AdamG")]
-        arms += [("tagging: AdamW", "tagging", "adamw", TAGGING_ADAM), ("tagging: AdamP", "tagging", "adamp", TAGGING_ADAM)]
-        return [trial for arm, task, recipe, setting in arms for trial in self.seeded(plan, arm, task, recipe, setting)]
+        arms += [
+            ("tagging: AdamW", "tagging", "adamw", TAGGING_ADAM),
+            ("tagging: AdamP", "tagging", "adamp", TAGGING_ADAM),
+        ]
+        return [
+            trial
+            for arm, task, recipe, setting in arms
+            for trial in self.seeded(plan, arm, task, recipe, setting)
+        ]
 
     def tables(self, results: Results) -> list[Table]:
         rows = []
@@ -72,7 +92,9 @@ class T1(Study):
                 f"{runs.mean('total_effective_step'):.2f}",
             )
             failed = f" ({len(runs.diverged)} diverged)" if runs.diverged else ""
-            rows.append((arm + failed, *ours[:3], paper[0], paper[1], change, ours[3], paper[2], ours[4]))
+            rows.append(
+                (arm + failed, *ours[:3], paper[0], paper[1], change, ours[3], paper[2], ours[4])
+            )
         columns = (
             "arm",
             "norm¹",
@@ -93,36 +115,94 @@ class T1(Study):
         return [Table("Norms and scores", columns, rows, note)]
 
     def pictures(self, results: Results) -> list[Picture]:
-        digits = results.where(lambda item: item.spec.task == "digits" and item.spec.hyper_parameters.get("weight_decay", 0) == 0)
-        decayed = results.where(lambda item: item.spec.task == "digits" and item.spec.recipe in ("sgd", "sgdp"))
+        digits = results.where(
+            lambda item: (
+                item.spec.task == "digits"
+                and item.spec.hyper_parameters.get("weight_decay", 0) == 0
+            )
+        )
+        decayed = results.where(
+            lambda item: item.spec.task == "digits" and item.spec.recipe in ("sgd", "sgdp")
+        )
         tagging = results.where(lambda item: item.spec.task == "tagging")
         pictures = [
-            curves(digits, "norm", "norm ‖w‖", "Digits without weight decay: norm of the scale-invariant channels."),
-            curves(digits, "effective_step", "effective step ‖Δŵ‖", "The effective step sizes of the same runs.", log_y=True, smooth=18),
-            curves(decayed, "norm", "norm ‖w‖", "Digits: weight decay bends the norm of SGD; SGDP hardly needs it."),
+            curves(
+                digits,
+                "norm",
+                "norm ‖w‖",
+                "Digits without weight decay: norm of the scale-invariant channels.",
+            ),
+            curves(
+                digits,
+                "effective_step",
+                "effective step ‖Δŵ‖",
+                "The effective step sizes of the same runs.",
+                log_y=True,
+                smooth=18,
+            ),
+            curves(
+                decayed,
+                "norm",
+                "norm ‖w‖",
+                "Digits: weight decay bends the norm of SGD; SGDP hardly needs it.",
+            ),
             curves(tagging, "norm", "norm ‖w‖", "Tagging: the norm under AdamW and AdamP."),
         ]
         return [picture for picture in pictures if picture.figure.data]
 
     def claims(self, results: Results) -> list[Claim]:
         def growth(arm: str) -> dict[int, float]:
-            return results.arm(arm).values(lambda item: item.summary["norm_last"] / item.summary["norm_start"] - 1)
+            return results.arm(arm).values(
+                lambda item: item.summary["norm_last"] / item.summary["norm_start"] - 1
+            )
 
         def spread(label: str) -> dict[int, float]:
             """Largest over smallest last norm among the weight decays up to the paper's 1e-5, the largest that both have."""
-            arms = [results.arm(f"{label} (wd {wd})").values("norm_last") for wd in ("0", "1e-6", "1e-5")]
+            arms = [
+                results.arm(f"{label} (wd {wd})").values("norm_last")
+                for wd in ("0", "1e-6", "1e-5")
+            ]
             shared = set.intersection(*(set(arm) for arm in arms))
-            return {seed: max(arm[seed] for arm in arms) / min(arm[seed] for arm in arms) for seed in sorted(shared)}
+            return {
+                seed: max(arm[seed] for arm in arms) / min(arm[seed] for arm in arms)
+                for seed in sorted(shared)
+            }
 
         source = "Table 1, Section 2.4"
         claims = []
         for task, a, b, paper in (
-            ("digits", "SGD (wd 0)", "SGDP (wd 0)", "(2.10 - 1.25) / (4.34 - 1.35) = 0.28 after the first epoch"),
-            ("digits", "AdamW", "AdamP", "(3.02 - 1.29) / (10.41 - 1.70) = 0.20 after the first epoch"),
-            ("tagging", "tagging: AdamW", "tagging: AdamP", "+0.32 / +4.21 = 0.08 after the first epoch"),
+            (
+                "digits",
+                "SGD (wd 0)",
+                "SGDP (wd 0)",
+                "(2.10 - 1.25) / (4.34 - 1.35) = 0.28 after the first epoch",
+            ),
+            (
+                "digits",
+                "AdamW",
+                "AdamP",
+                "(3.02 - 1.29) / (10.41 - 1.70) = 0.20 after the first epoch",
+            ),
+            (
+                "tagging",
+                "tagging: AdamW",
+                "tagging: AdamP",
+                "+0.32 / +4.21 = 0.08 after the first epoch",
+            ),
         ):
             text = f"{b} grows its norm less than half as much as {a} ({task}; growth over the initial norm, ratio)"
-            claims.append(paired(text, growth(b), growth(a), "<", how="ratio", bound=0.5, source=source, paper=paper))
+            claims.append(
+                paired(
+                    text,
+                    growth(b),
+                    growth(a),
+                    "<",
+                    how="ratio",
+                    bound=0.5,
+                    source=source,
+                    paper=paper,
+                )
+            )
         for arm in ("SGDG", "AdamG"):
             drift = {seed: abs(value) for seed, value in growth(arm).items()}
             text = f"{arm} keeps the norm: |last / initial - 1| in float32"
@@ -130,7 +210,16 @@ class T1(Study):
         path = "total_effective_step"
         for a, b in (("SGD (wd 0)", "SGDP (wd 0)"), ("AdamW", "AdamP")):
             text = f"{b} keeps larger effective steps than {a}: ratio of the paths travelled on the sphere"
-            claims.append(paired(text, results.arm(b).values(path), results.arm(a).values(path), ">", how="ratio", source="Section 2.4"))
+            claims.append(
+                paired(
+                    text,
+                    results.arm(b).values(path),
+                    results.arm(a).values(path),
+                    ">",
+                    how="ratio",
+                    source="Section 2.4",
+                )
+            )
         claims.append(
             paired(
                 "SGDP's last norm depends less on weight decay than SGD's: largest over smallest for wd 0 to 1e-5, SGDP relative to SGD",
@@ -150,7 +239,11 @@ class T1(Study):
             ("tagging: AdamW", "tagging: AdamP", "+0.33"),
         ):
             scores = (results.arm(arm).values("test") for arm in (b, a))
-            claims.append(performance(f"{b} scores higher than {a}", *scores, source=source, paper=paper, unit="pp"))
+            claims.append(
+                performance(
+                    f"{b} scores higher than {a}", *scores, source=source, paper=paper, unit="pp"
+                )
+            )
         return claims
 
 

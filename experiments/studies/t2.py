@@ -23,10 +23,22 @@ OPTIMIZERS: dict[str, tuple[str, dict[str, Any]]] = {
     "AdamP": ("adamp", {"lr": 0.01, "weight_decay": 1e-4}),
 }
 NETWORKS: dict[str, tuple[str, dict[str, Any], tuple[str, ...]]] = {
-    "depthwise": ("MobileNetV2", {"variant": "depthwise", "label_smoothing": 0.1}, ("71.55", "72.09", "69.32", "71.21", "72.45")),
+    "depthwise": (
+        "MobileNetV2",
+        {"variant": "depthwise", "label_smoothing": 0.1},
+        ("71.55", "72.09", "69.32", "71.21", "72.45"),
+    ),
     "plain": ("ResNet-18", {"variant": "plain"}, ("70.47", "70.70", "68.05", "70.39", "70.82")),
-    "residual": ("ResNet-50", {"variant": "residual"}, ("76.57", "76.66", "71.87", "76.54", "76.92")),
-    "residual + CutMix": ("ResNet-50 + CutMix", {"variant": "residual", "cutmix": True}, ("77.69", "77.77", "76.35", "78.04", "78.22")),
+    "residual": (
+        "ResNet-50",
+        {"variant": "residual"},
+        ("76.57", "76.66", "71.87", "76.54", "76.92"),
+    ),
+    "residual + CutMix": (
+        "ResNet-50 + CutMix",
+        {"variant": "residual", "cutmix": True},
+        ("77.69", "77.77", "76.35", "78.04", "78.22"),
+    ),
 }
 """The paper's network, the task's options, the paper's accuracy of each optimizer."""
 
@@ -45,7 +57,9 @@ class T2(Study):
             trial
             for network, (_, options, _) in NETWORKS.items()
             for label, (recipe, setting) in OPTIMIZERS.items()
-            for trial in self.seeded(plan, f"{network}: {label}", "digits", recipe, setting, options=options)
+            for trial in self.seeded(
+                plan, f"{network}: {label}", "digits", recipe, setting, options=options
+            )
         ]
 
     def tables(self, results: Results) -> list[Table]:
@@ -64,7 +78,10 @@ class T2(Study):
         note = "Test accuracy, mean ± standard deviation over seeds; the paper's columns are ImageNet top-1."
         grown = ("network", "scale-invariant", *labels)
         text = "Last norm over initial norm. The paper counts 95.5 % (ResNet-18) and 91.8 % (ResNet-50) of parameters as scale-invariant."
-        tables = [Table("Accuracy", columns, accuracy, note), Table("Norm growth", grown, norms, text)]
+        tables = [
+            Table("Accuracy", columns, accuracy, note),
+            Table("Norm growth", grown, norms, text),
+        ]
         known = _steps_to_target(results)
         speed = [(label, *_medians(results, label)) for label in known]
         heads = ("optimizer", *NETWORKS)
@@ -82,27 +99,36 @@ class T2(Study):
                     band(figure, steps, values, label, color_of(runs.items[0].spec.recipe))
             if figure.data:
                 figure.update_yaxes(range=[85, 100])
-                pictures.append(Picture(figure, f"Validation accuracy after each epoch, {network}."))
+                pictures.append(
+                    Picture(figure, f"Validation accuracy after each epoch, {network}.")
+                )
         table = _steps_to_target(results)
         if table:
             caption = (
                 "Performance profile over networks and seeds: the share of problems whose target (the median of the best baseline's last "
                 "validation scores) is reached within τ times the fastest optimizer's steps."
             )
-            pictures.append(profile({_recipe(label): steps for label, steps in table.items()}, caption))
+            pictures.append(
+                profile({_recipe(label): steps for label, steps in table.items()}, caption)
+            )
         return pictures
 
     def claims(self, results: Results) -> list[Claim]:
         claims = []
         for ours, baseline in (("SGDP", "SGD"), ("AdamP", "AdamW")):
             for network, (_, _, paper) in NETWORKS.items():
-                scores = [results.arm(f"{network}: {label}").values("test") for label in (ours, baseline)]
+                scores = [
+                    results.arm(f"{network}: {label}").values("test") for label in (ours, baseline)
+                ]
                 index = list(OPTIMIZERS).index
                 theirs = f"{float(paper[index(ours)]) - float(paper[index(baseline)]):+.2f}"
                 text = f"{ours} scores higher than {baseline} ({network})"
                 claims.append(performance(text, *scores, source="Table 2", paper=theirs, unit="pp"))
         for network in NETWORKS:
-            paths = [results.arm(f"{network}: {label}").values("total_effective_step") for label in ("AdamP", "AdamW")]
+            paths = [
+                results.arm(f"{network}: {label}").values("total_effective_step")
+                for label in ("AdamP", "AdamW")
+            ]
             text = f"AdamP keeps larger effective steps than AdamW: ratio of the paths travelled on the sphere ({network})"
             claims.append(paired(text, paths[0], paths[1], ">", how="ratio", source="Section 2.4"))
         return claims
@@ -111,7 +137,9 @@ class T2(Study):
 def _labels(results: Results) -> list[str]:
     """Our optimizers of which there are runs, and the recipes that stand in for one, as "<recipe> as <optimizer>"."""
     listed = {item.arm.partition(": ")[2] for item in results if not place(item)}
-    own = [f"{item.spec.recipe}{AS}{of.partition(': ')[2]}" for item in results if (of := place(item))]
+    own = [
+        f"{item.spec.recipe}{AS}{of.partition(': ')[2]}" for item in results if (of := place(item))
+    ]
     return [*(label for label in OPTIMIZERS if label in listed), *dict.fromkeys(own)]
 
 
@@ -129,7 +157,9 @@ def _spread(runs: Results) -> str:
     if not values:
         return "–"
     deviation = f" ± {np.std(values, ddof=1):.2f}" if len(values) > 1 else ""
-    return f"{np.mean(values):.2f}{deviation}" + (f" ({len(runs.diverged)} diverged)" if runs.diverged else "")
+    return f"{np.mean(values):.2f}{deviation}" + (
+        f" ({len(runs.diverged)} diverged)" if runs.diverged else ""
+    )
 
 
 def _medians(results: Results, label: str) -> list[str]:
@@ -138,20 +168,32 @@ def _medians(results: Results, label: str) -> list[str]:
     return [f"{value:.0f}" if np.isfinite(value) else "missed" for value in medians]
 
 
-def _steps_to_target(results: Results, networks: Sequence[str] = tuple(NETWORKS)) -> dict[str, list[float]]:
+def _steps_to_target(
+    results: Results, networks: Sequence[str] = tuple(NETWORKS)
+) -> dict[str, list[float]]:
     """For each optimizer its steps on each (network, seed), in one order; inf where the target was missed or the run diverged."""
     table: dict[str, list[float]] = {label: [] for label in _labels(results)}
     for network in networks:
-        finals = [list(results.arm(f"{network}: {label}").values("validation").values()) for label in ("SGD", "Adam", "AdamW")]
+        finals = [
+            list(results.arm(f"{network}: {label}").values("validation").values())
+            for label in ("SGD", "Adam", "AdamW")
+        ]
         medians = [float(np.median(values)) for values in finals if values]
         if not medians:
             continue
         target = max(medians)
-        by_label = {label: {item.spec.seed: item for item in results.arm(_arm(network, label))} for label in table}
+        by_label = {
+            label: {item.spec.seed: item for item in results.arm(_arm(network, label))}
+            for label in table
+        }
         seeds = sorted(set().union(*by_label.values()))
         for label, by_seed in by_label.items():
             for seed in seeds:
                 records = by_seed[seed].metrics if seed in by_seed else []
-                reached = [record["step"] for record in records if record.get("validation", -np.inf) >= target]
+                reached = [
+                    record["step"]
+                    for record in records
+                    if record.get("validation", -np.inf) >= target
+                ]
                 table[label].append(float(reached[0]) if reached else np.inf)
     return {label: steps for label, steps in table.items() if steps}

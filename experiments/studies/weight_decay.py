@@ -14,8 +14,16 @@ from experiments.study import Plan, Study, Table, cell
 __all__ = ["WeightDecay"]
 
 SETTINGS: dict[str, dict[str, Any]] = {
-    "SGD": {"recipe": "sgd", "reference": 1e-2, "setting": {"lr": 0.1, "momentum": 0.9, "nesterov": True}},
-    "SGDP": {"recipe": "sgdp", "reference": 1e-2, "setting": {"lr": 0.1, "momentum": 0.9, "nesterov": True}},
+    "SGD": {
+        "recipe": "sgd",
+        "reference": 1e-2,
+        "setting": {"lr": 0.1, "momentum": 0.9, "nesterov": True},
+    },
+    "SGDP": {
+        "recipe": "sgdp",
+        "reference": 1e-2,
+        "setting": {"lr": 0.1, "momentum": 0.9, "nesterov": True},
+    },
     "AdamW": {"recipe": "adamw", "reference": 1e-1, "setting": {"lr": 0.01}},
     "AdamP": {"recipe": "adamp", "reference": 1e-1, "setting": {"lr": 0.01}},
 }
@@ -37,9 +45,18 @@ class WeightDecay(Study):
     def trials(self, plan: Plan, results: Results) -> list[Trial]:
         trials = []
         for label, chosen in SETTINGS.items():
-            for schedule, relative in [(s, x) for s in ("step", "cosine") for x in (*LOW, *(HIGH if s == "cosine" else ()))]:
+            for schedule, relative in [
+                (s, x) for s in ("step", "cosine") for x in (*LOW, *(HIGH if s == "cosine" else ()))
+            ]:
                 setting = {**chosen["setting"], "weight_decay": relative * chosen["reference"]}
-                trials += self.seeded(plan, _arm(label, schedule, relative), "digits", chosen["recipe"], setting, schedule=schedule)
+                trials += self.seeded(
+                    plan,
+                    _arm(label, schedule, relative),
+                    "digits",
+                    chosen["recipe"],
+                    setting,
+                    schedule=schedule,
+                )
         return trials
 
     def tables(self, results: Results) -> list[Table]:
@@ -49,12 +66,31 @@ class WeightDecay(Study):
                 for relative in (*LOW, *HIGH):
                     runs = results.arm(_arm(label, schedule, relative))
                     if runs:
-                        numbers = (runs.mean("norm_last"), runs.mean("total_effective_step"), runs.mean("test"))
+                        numbers = (
+                            runs.mean("norm_last"),
+                            runs.mean("total_effective_step"),
+                            runs.mean("test"),
+                        )
                         failed = str(len(runs.diverged)) if runs.diverged else ""
-                        shown = (cell(number, f".{digits}f") for number, digits in zip(numbers, (3, 2, 2), strict=True))
+                        shown = (
+                            cell(number, f".{digits}f")
+                            for number, digits in zip(numbers, (3, 2, 2), strict=True)
+                        )
                         rows.append((label, schedule, f"{relative:g}", *shown, failed))
-        columns = ("optimizer", "schedule", "relative wd", "last norm", "path on sphere", "accuracy", "diverged")
-        return [Table("Every arm", columns, rows, "The paper shows curves only. Means over seeds.")] if rows else []
+        columns = (
+            "optimizer",
+            "schedule",
+            "relative wd",
+            "last norm",
+            "path on sphere",
+            "accuracy",
+            "diverged",
+        )
+        return (
+            [Table("Every arm", columns, rows, "The paper shows curves only. Means over seeds.")]
+            if rows
+            else []
+        )
 
     def pictures(self, results: Results) -> list[Picture]:
         pictures = []
@@ -65,10 +101,16 @@ class WeightDecay(Study):
             ("F.4", PAIRS[1], "cosine"),
         ):
             chosen = _arms(results, labels, (schedule,), LOW)
-            pictures += _three(chosen, f"Figure {figure}: {' and '.join(labels)}, {schedule} schedule")
+            pictures += _three(
+                chosen, f"Figure {figure}: {' and '.join(labels)}, {schedule} schedule"
+            )
         for figure, labels in (("F.5", PAIRS[0]), ("F.6", PAIRS[1])):
             chosen = _arms(results, labels, ("cosine",), (1.0, *HIGH))
-            pictures += _three(chosen, f"Figure {figure}: {' and '.join(labels)} at high weight decay", log_norm=True)
+            pictures += _three(
+                chosen,
+                f"Figure {figure}: {' and '.join(labels)} at high weight decay",
+                log_norm=True,
+            )
         pictures.append(_accuracy(results))
         return [picture for picture in pictures if picture.figure.data]
 
@@ -78,7 +120,9 @@ class WeightDecay(Study):
             for schedule in ("step", "cosine"):
                 growth = [_growth(results, label, schedule) for label in (ours, base)]
                 text = f"Without weight decay {ours} grows its norm less than half as much as {base} ({schedule} schedule)"
-                claims.append(paired(text, growth[0], growth[1], "<", how="ratio", bound=0.5, source=source))
+                claims.append(
+                    paired(text, growth[0], growth[1], "<", how="ratio", bound=0.5, source=source)
+                )
         for base, ours in PAIRS:
             spread = [_spread(results, label, "norm_last", ratio=True) for label in (ours, base)]
             text = f"{ours}'s last norm depends less on weight decay than {base}'s: largest over smallest, 0 to 10 times the reference"
@@ -88,11 +132,19 @@ class WeightDecay(Study):
             text = f"{ours}'s accuracy depends less on weight decay than {base}'s: range over 0 to 10 times the reference"
             claims.append(paired(text, spread[0], spread[1], "<", source=source, unit="pp"))
         for base, _ in PAIRS:
-            high, usual = (results.arm(_arm(base, "cosine", relative)).values("norm_last") for relative in (10.0, 1.0))
+            high, usual = (
+                results.arm(_arm(base, "cosine", relative)).values("norm_last")
+                for relative in (10.0, 1.0)
+            )
             text = f"High weight decay shrinks {base}'s norm further (10 times the reference against once)"
             claims.append(paired(text, high, usual, "<", how="ratio", source="Appendix F.1"))
-            scores = [results.arm(_arm(base, "cosine", relative)).values("test") for relative in (1.0, 10.0)]
-            text = f"High weight decay does not improve {base}'s accuracy: reference minus 10 times it"
+            scores = [
+                results.arm(_arm(base, "cosine", relative)).values("test")
+                for relative in (1.0, 10.0)
+            ]
+            text = (
+                f"High weight decay does not improve {base}'s accuracy: reference minus 10 times it"
+            )
             claims.append(performance(text, *scores, source="Appendix F.1", unit="pp"))
         return claims
 
@@ -101,8 +153,17 @@ def _three(chosen: Results, name: str, *, log_norm: bool = False) -> list[Pictur
     """What each of the paper's figures shows."""
     return [
         curves(chosen, "norm", "norm ‖w‖", f"{name}: norm.", log_y=log_norm),
-        curves(chosen, "effective_step", "effective step ‖Δŵ‖", f"{name}: effective step size.", log_y=True, smooth=18),
-        curves(chosen, "validation", "validation accuracy (%)", f"{name}: accuracy after each epoch."),
+        curves(
+            chosen,
+            "effective_step",
+            "effective step ‖Δŵ‖",
+            f"{name}: effective step size.",
+            log_y=True,
+            smooth=18,
+        ),
+        curves(
+            chosen, "validation", "validation accuracy (%)", f"{name}: accuracy after each epoch."
+        ),
     ]
 
 
@@ -110,20 +171,32 @@ def _arm(label: str, schedule: str, relative: float) -> str:
     return f"{label}, {schedule}, wd × {relative:g}"
 
 
-def _arms(results: Results, labels: tuple[str, ...], schedules: tuple[str, ...], decays: tuple[float, ...]) -> Results:
-    wanted = {_arm(label, schedule, relative) for label in labels for schedule in schedules for relative in decays}
+def _arms(
+    results: Results, labels: tuple[str, ...], schedules: tuple[str, ...], decays: tuple[float, ...]
+) -> Results:
+    wanted = {
+        _arm(label, schedule, relative)
+        for label in labels
+        for schedule in schedules
+        for relative in decays
+    }
     return results.where(lambda item: item.arm in wanted)
 
 
 def _growth(results: Results, label: str, schedule: str) -> dict[int, float]:
-    return results.arm(_arm(label, schedule, 0.0)).values(lambda item: item.summary["norm_last"] / item.summary["norm_start"] - 1)
+    return results.arm(_arm(label, schedule, 0.0)).values(
+        lambda item: item.summary["norm_last"] / item.summary["norm_start"] - 1
+    )
 
 
 def _spread(results: Results, label: str, key: str, *, ratio: bool) -> dict[int, float]:
     """Over the weight decays under the cosine schedule: largest over, or minus, smallest, for seeds that finished them all."""
     arms = [results.arm(_arm(label, "cosine", relative)).values(key) for relative in (*LOW, *HIGH)]
     shared: set[int] = set.intersection(*(set(arm) for arm in arms))
-    ends = {seed: (max(arm[seed] for arm in arms), min(arm[seed] for arm in arms)) for seed in sorted(shared)}
+    ends = {
+        seed: (max(arm[seed] for arm in arms), min(arm[seed] for arm in arms))
+        for seed in sorted(shared)
+    }
     return {seed: high / low if ratio else high - low for seed, (high, low) in ends.items()}
 
 
@@ -134,6 +207,16 @@ def _accuracy(results: Results) -> Picture:
         known = [(x, mean) for x, mean in means if not math.isnan(mean)]
         # A logarithmic axis has no 0; it stands at a hundredth of the reference.
         series[label] = ([max(x, 0.01) for x, _ in known], [mean for _, mean in known])
-    colors: Mapping[str, str] = {label: color_of(chosen["recipe"]) for label, chosen in SETTINGS.items()}
+    colors: Mapping[str, str] = {
+        label: color_of(chosen["recipe"]) for label, chosen in SETTINGS.items()
+    }
     caption = "Test accuracy against weight decay relative to the reference (none is drawn at 0.01), cosine schedule."
-    return lines(series, "relative weight decay", "accuracy (%)", caption, colors, log_x=True, mode="lines+markers")
+    return lines(
+        series,
+        "relative weight decay",
+        "accuracy (%)",
+        caption,
+        colors,
+        log_x=True,
+        mode="lines+markers",
+    )

@@ -64,10 +64,16 @@ def _digits() -> Splits:
         from sklearn.datasets import load_digits
         from sklearn.model_selection import train_test_split
     except ModuleNotFoundError as error:
-        raise ModuleNotFoundError("the digits need scikit-learn: pip install -e '.[experiments]'") from error
+        raise ModuleNotFoundError(
+            "the digits need scikit-learn: pip install -e '.[experiments]'"
+        ) from error
     images, labels = load_digits(return_X_y=True)
-    rest_x, test_x, rest_y, test_y = train_test_split(images, labels, test_size=0.2, stratify=labels, random_state=0)
-    train_x, valid_x, train_y, valid_y = train_test_split(rest_x, rest_y, test_size=287, stratify=rest_y, random_state=0)
+    rest_x, test_x, rest_y, test_y = train_test_split(
+        images, labels, test_size=0.2, stratify=labels, random_state=0
+    )
+    train_x, valid_x, train_y, valid_y = train_test_split(
+        rest_x, rest_y, test_size=287, stratify=rest_y, random_state=0
+    )
     mean, std = train_x.mean(), train_x.std()
 
     def split(x: Any, y: Any) -> Split:
@@ -89,7 +95,9 @@ def _cutmix(images: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     return mixed, (1 - pasted) * targets + pasted * targets[partner]
 
 
-def _conv(inputs: int, outputs: int, size: int = 3, stride: int = 1, groups: int = 1) -> nn.Sequential:
+def _conv(
+    inputs: int, outputs: int, size: int = 3, stride: int = 1, groups: int = 1
+) -> nn.Sequential:
     conv = nn.Conv2d(inputs, outputs, size, stride, padding=size // 2, groups=groups, bias=False)
     return nn.Sequential(conv, nn.BatchNorm2d(outputs))
 
@@ -119,24 +127,42 @@ class _Residual(nn.Module):
 
 def _residual(width: int) -> nn.Module:
     def block(inputs: int, outputs: int, stride: int) -> nn.Module:
-        body = nn.Sequential(_conv(inputs, outputs, stride=stride), nn.ReLU(), _conv(outputs, outputs))
+        body = nn.Sequential(
+            _conv(inputs, outputs, stride=stride), nn.ReLU(), _conv(outputs, outputs)
+        )
         same = inputs == outputs and stride == 1
-        return _Residual(body, nn.Identity() if same else _conv(inputs, outputs, 1, stride), nn.ReLU())
+        return _Residual(
+            body, nn.Identity() if same else _conv(inputs, outputs, 1, stride), nn.ReLU()
+        )
 
     stem = nn.Sequential(_conv(1, width), nn.ReLU())
-    return nn.Sequential(stem, block(width, width, 1), block(width, 2 * width, 2), *_head(2 * width))
+    return nn.Sequential(
+        stem, block(width, width, 1), block(width, 2 * width, 2), *_head(2 * width)
+    )
 
 
 def _depthwise(width: int) -> nn.Module:
     def block(inputs: int, outputs: int, stride: int, expand: int = 3) -> nn.Module:
         hidden = expand * inputs
         body = nn.Sequential(
-            *(_conv(inputs, hidden, 1), nn.ReLU6(), _conv(hidden, hidden, 3, stride, groups=hidden), nn.ReLU6(), _conv(hidden, outputs, 1))
+            *(
+                _conv(inputs, hidden, 1),
+                nn.ReLU6(),
+                _conv(hidden, hidden, 3, stride, groups=hidden),
+                nn.ReLU6(),
+                _conv(hidden, outputs, 1),
+            )
         )
-        return _Residual(body, nn.Identity(), nn.Identity()) if inputs == outputs and stride == 1 else body
+        return (
+            _Residual(body, nn.Identity(), nn.Identity())
+            if inputs == outputs and stride == 1
+            else body
+        )
 
     stem = nn.Sequential(_conv(1, width), nn.ReLU6())
-    return nn.Sequential(stem, block(width, width, 1), block(width, 2 * width, 2), *_head(2 * width))
+    return nn.Sequential(
+        stem, block(width, width, 1), block(width, 2 * width, 2), *_head(2 * width)
+    )
 
 
 class _Transformer(nn.Module):
@@ -147,7 +173,15 @@ class _Transformer(nn.Module):
         dim = 2 * width
         self.embed = nn.Conv2d(1, dim, 2, 2)
         self.position = nn.Parameter(0.02 * torch.randn(16, dim))
-        layer = functools.partial(nn.TransformerEncoderLayer, dim, 4, 2 * dim, dropout=0.0, batch_first=True, norm_first=True)
+        layer = functools.partial(
+            nn.TransformerEncoderLayer,
+            dim,
+            4,
+            2 * dim,
+            dropout=0.0,
+            batch_first=True,
+            norm_first=True,
+        )
         self.layers = nn.Sequential(layer(), layer())
         self.norm = nn.LayerNorm(dim)
         self.head = nn.Linear(dim, 10)

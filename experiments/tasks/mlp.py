@@ -45,7 +45,15 @@ class Mlp(PureTask):
 
     def start(self, seeds: Sequence[int]) -> dict[str, Tensor]:
         def weights(inputs: int, layer: str) -> Tensor:
-            drawn = [torch.randn(self.width, inputs, generator=generator(seed, f"init {layer}"), dtype=torch.float64) for seed in seeds]
+            drawn = [
+                torch.randn(
+                    self.width,
+                    inputs,
+                    generator=generator(seed, f"init {layer}"),
+                    dtype=torch.float64,
+                )
+                for seed in seeds
+            ]
             return torch.stack(drawn) / math.sqrt(inputs)
 
         return {"first": weights(64, "first"), "second": weights(self.width, "second")}
@@ -66,7 +74,16 @@ class Mlp(PureTask):
                 random = generator(seed, "data", step)
                 chosen = torch.randint(len(images), (self.batch,), generator=random)
                 noisy = torch.rand(self.batch, generator=random) < self.noise
-                drawn.append((images[chosen], torch.where(noisy, torch.randint(10, (self.batch,), generator=random), labels[chosen])))
+                drawn.append(
+                    (
+                        images[chosen],
+                        torch.where(
+                            noisy,
+                            torch.randint(10, (self.batch,), generator=random),
+                            labels[chosen],
+                        ),
+                    )
+                )
             return torch.stack([x for x, _ in drawn]), torch.stack([y for _, y in drawn])
 
         return batch
@@ -74,22 +91,39 @@ class Mlp(PureTask):
     def record(self, before: dict[str, Tensor], after: dict[str, Tensor]) -> dict[str, Tensor]:
         moved = torch.cat([metrics.effective_step(before[name], after[name]) for name in before])
         norms = torch.cat([metrics.norm(after[name]) for name in after])
-        return {"squared_step": moved.square().mean(), "fourth_power": norms.pow(4).mean(), "norm": norms.mean()}
+        return {
+            "squared_step": moved.square().mean(),
+            "fourth_power": norms.pow(4).mean(),
+            "norm": norms.mean(),
+        }
 
     def gradients(self, params: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
         """Of each point's weights, with a leading dimension: means over all units, and over batches that no run has seen, of
         |g|^2 |w|^2, and of the squared number of a unit's weights that have a gradient at all (some pixels never change)."""
         device = next(iter(params.values())).device
-        batches = tuple(x.to(device) for x in self.batches(range(UNSEEN, UNSEEN + GRADIENT_BATCHES))(0))
-        each = vmap(grad(self.loss), in_dims=(None, 0), randomness="same")  # the fixed last layer is drawn in the loss
+        batches = tuple(
+            x.to(device) for x in self.batches(range(UNSEEN, UNSEEN + GRADIENT_BATCHES))(0)
+        )
+        each = vmap(
+            grad(self.loss), in_dims=(None, 0), randomness="same"
+        )  # the fixed last layer is drawn in the loss
         grads = vmap(each, in_dims=(0, None), randomness="same")(params, batches)
-        sizes = [grads[name].square().sum(-1).mean(dim=1) * weight.square().sum(-1) for name, weight in params.items()]
+        sizes = [
+            grads[name].square().sum(-1).mean(dim=1) * weight.square().sum(-1)
+            for name, weight in params.items()
+        ]
         counts = [(grads[name].abs() > ROUNDING).any(dim=1).sum(-1) for name in params]
-        return torch.cat(sizes, dim=-1).mean(-1), torch.cat(counts, dim=-1).double().square().mean(-1)
+        return torch.cat(sizes, dim=-1).mean(-1), torch.cat(counts, dim=-1).double().square().mean(
+            -1
+        )
 
-    def summarize(self, start: dict[str, Tensor], swept: Sweep) -> tuple[dict[str, Any], dict[str, Any]]:
+    def summarize(
+        self, start: dict[str, Tensor], swept: Sweep
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
         late = int(LATE * len(swept.loss))
-        gamma_squared, dimension_squared = self.gradients({name: value[:, 0] for name, value in swept.params.items()})
+        gamma_squared, dimension_squared = self.gradients(
+            {name: value[:, 0] for name, value in swept.params.items()}
+        )
 
         def over_late(name: str) -> list[float]:
             return [float(x) for x in swept.records[name][late:, :, 0].mean(dim=0)]
@@ -108,7 +142,11 @@ class Mlp(PureTask):
         }
         every = max(1, len(norm) // 200)
         squared = swept.records["squared_step"][:, :, 0]
-        return summary, {"norm": norm[::every].numpy(), "squared_step": squared[::every].numpy(), "every": torch.tensor(every).numpy()}
+        return summary, {
+            "norm": norm[::every].numpy(),
+            "squared_step": squared[::every].numpy(),
+            "every": torch.tensor(every).numpy(),
+        }
 
     def fingerprint(self) -> str:
         return find_task("digits").fingerprint()
@@ -120,4 +158,6 @@ def _normalize(x: Tensor) -> Tensor:
 
 
 def _last_layer(width: int) -> Tensor:
-    return torch.randn(width, 10, generator=torch.Generator().manual_seed(11), dtype=torch.float64) / math.sqrt(width)
+    return torch.randn(
+        width, 10, generator=torch.Generator().manual_seed(11), dtype=torch.float64
+    ) / math.sqrt(width)

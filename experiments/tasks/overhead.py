@@ -65,9 +65,13 @@ class Overhead(Measurement):
             times[name].append(1e3 * (time.perf_counter() - began))
 
         for _ in range(spec.epochs + WARM_UP):
-            for model, optimizer, name in zip(models, optimizers, ("recipe", "baseline"), strict=True):
+            for model, optimizer, name in zip(
+                models, optimizers, ("recipe", "baseline"), strict=True
+            ):
 
-                def gradient(model: nn.Module = model, optimizer: torch.optim.Optimizer = optimizer) -> None:
+                def gradient(
+                    model: nn.Module = model, optimizer: torch.optim.Optimizer = optimizer
+                ) -> None:
                     optimizer.zero_grad()
                     cross_entropy(model(images), labels).backward()  # type: ignore[no-untyped-call]
 

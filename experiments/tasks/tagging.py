@@ -20,7 +20,18 @@ __all__ = ["Tagging"]
 
 RATE, SAMPLES, FRAMES = 8000, 2048, 8
 HARMONICS, BASES = 4, 32
-TAGS = ("low", "middle", "high", "bright", "hollow", "pure", "plucked", "swelling", "vibrato", "noisy")
+TAGS = (
+    "low",
+    "middle",
+    "high",
+    "bright",
+    "hollow",
+    "pure",
+    "plucked",
+    "swelling",
+    "vibrato",
+    "noisy",
+)
 
 
 @dataclass(frozen=True)
@@ -38,9 +49,20 @@ class Tagging(Task):
 
     def model(self) -> nn.Module:
         layers: list[nn.Module] = []
-        for inputs, outputs in ((HARMONICS, self.width), (self.width, 2 * self.width), (2 * self.width, 2 * self.width)):
-            layers += [nn.Conv2d(inputs, outputs, 3, padding=1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU(), nn.MaxPool2d(2)]
-        return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(2 * self.width, len(TAGS)))
+        for inputs, outputs in (
+            (HARMONICS, self.width),
+            (self.width, 2 * self.width),
+            (2 * self.width, 2 * self.width),
+        ):
+            layers += [
+                nn.Conv2d(inputs, outputs, 3, padding=1, bias=False),
+                nn.BatchNorm2d(outputs),
+                nn.ReLU(),
+                nn.MaxPool2d(2),
+            ]
+        return nn.Sequential(
+            *layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(2 * self.width, len(TAGS))
+        )
 
     def loss(self, model: nn.Module, batch: Split) -> Tensor:
         spectra, tags = batch
@@ -50,7 +72,9 @@ class Tagging(Task):
         from sklearn.metrics import roc_auc_score
 
         spectra, tags = split
-        return 100 * float(roc_auc_score(tags.cpu().numpy(), model(spectra).cpu().numpy(), average="macro"))
+        return 100 * float(
+            roc_auc_score(tags.cpu().numpy(), model(spectra).cpu().numpy(), average="macro")
+        )
 
 
 @functools.cache
@@ -84,19 +108,40 @@ def _synthesize(count: int, random: torch.Generator) -> tuple[Tensor, Tensor]:
         audible = (h * pitch < RATE / 2).float()
         wave += falling * present * audible * torch.sin(h * phase + uniform(0, 2 * math.pi))
     rise = time / time[-1]
-    shape = torch.where(envelope == 1, torch.exp(-8 * rise), torch.where(envelope == 2, rise, torch.ones(())))
+    shape = torch.where(
+        envelope == 1, torch.exp(-8 * rise), torch.where(envelope == 2, rise, torch.ones(()))
+    )
     wave = wave * shape * uniform(0.3, 1.0)
     wave = wave + (0.05 + 0.3 * noisy) * torch.randn(count, SAMPLES, generator=random)
     octave = torch.log2(pitch / 110)
     thirds = [(octave < 1).float(), ((octave >= 1) & (octave < 2)).float(), (octave >= 2).float()]
-    tags = torch.cat([*thirds, bright, hollow, pure, (envelope == 1).float(), (envelope == 2).float(), vibrato, noisy], dim=1)
+    tags = torch.cat(
+        [
+            *thirds,
+            bright,
+            hollow,
+            pure,
+            (envelope == 1).float(),
+            (envelope == 2).float(),
+            vibrato,
+            noisy,
+        ],
+        dim=1,
+    )
     return _harmonic_spectra(wave), tags
 
 
 def _harmonic_spectra(wave: Tensor) -> Tensor:
     """log(1 + magnitude) at h f for the harmonics h = 1 .. 4 of base frequencies f from 100 to 1000 Hz."""
     window = 512
-    spectrum = torch.stft(wave, window, SAMPLES // FRAMES, window=torch.hann_window(window), return_complex=True).abs()[..., :FRAMES]
+    spectrum = torch.stft(
+        wave, window, SAMPLES // FRAMES, window=torch.hann_window(window), return_complex=True
+    ).abs()[..., :FRAMES]
     base = 100 * 10 ** (torch.arange(BASES) / (BASES - 1))
-    bins = (torch.arange(1, HARMONICS + 1)[:, None] * base * window / RATE).round().long().clamp(max=window // 2)
+    bins = (
+        (torch.arange(1, HARMONICS + 1)[:, None] * base * window / RATE)
+        .round()
+        .long()
+        .clamp(max=window // 2)
+    )
     return torch.log1p(spectrum[:, bins])

@@ -48,10 +48,14 @@ class _Vector(PureTask):
     def record(self, before: dict[str, Tensor], after: dict[str, Tensor]) -> dict[str, Tensor]:
         return {"w": after["w"][0], "after": self.loss(after)}
 
-    def summarize(self, start: dict[str, Tensor], swept: Sweep) -> tuple[dict[str, Any], dict[str, Any]]:
+    def summarize(
+        self, start: dict[str, Tensor], swept: Sweep
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
         w = swept.records["w"][:, :, 0]
         w = torch.cat([start["w"][None, :1, 0].expand(1, w.shape[1], -1), w])
-        gap = (torch.cat([swept.loss[:1, :, 0], swept.records["after"][:, :, 0]]) - self.optimum) / self.scale
+        gap = (
+            torch.cat([swept.loss[:1, :, 0], swept.records["after"][:, :, 0]]) - self.optimum
+        ) / self.scale
         norm = w.norm(dim=-1)
         finite = torch.isfinite(gap).all(dim=0) & torch.isfinite(norm).all(dim=0)
 
@@ -122,11 +126,15 @@ class Rosenbrock(_Vector):
     def point(self, c_psi: float, c_phi: float) -> np.ndarray:
         """The point of the unit sphere with these scaled angles."""
         psi, phi = c_psi / self.c, c_phi / self.c
-        return np.array([math.cos(phi) * math.sin(psi), math.sin(phi), math.cos(phi) * math.cos(psi)])
+        return np.array(
+            [math.cos(phi) * math.sin(psi), math.sin(phi), math.cos(phi) * math.cos(psi)]
+        )
 
     def angles(self, w: Any) -> tuple[Any, Any]:
         """(c psi, c phi) of vectors of shape (..., 3)."""
-        return self.c * np.arctan2(w[..., 0], w[..., 2]), self.c * np.arcsin(w[..., 1] / np.linalg.norm(w, axis=-1))
+        return self.c * np.arctan2(w[..., 0], w[..., 2]), self.c * np.arcsin(
+            w[..., 1] / np.linalg.norm(w, axis=-1)
+        )
 
     def value(self, w: Tensor) -> Tensor:
         psi = self.c * torch.atan2(w[0], w[2])

@@ -38,7 +38,21 @@ SCALAR = {
     "where": "{1} if {0} else {2}", "cast": "{0}", "addcmul": "{0} + {1} * {2}",
     "lerp": "{0} + {2} * ({1} - {0}) if {2} < 0.5 else {1} - ({1} - {0}) * (1 - {2})",
 }  # fmt: skip
-UNARY = {"neg", "abs", "reciprocal", "sqrt", "rsqrt", "square", "sign", "exp", "log", "sin", "cos", "tanh", "sinc"}
+UNARY = {
+    "neg",
+    "abs",
+    "reciprocal",
+    "sqrt",
+    "rsqrt",
+    "square",
+    "sign",
+    "exp",
+    "log",
+    "sin",
+    "cos",
+    "tanh",
+    "sinc",
+}
 BINARY = {"add", "sub", "mul", "div", "pow", "lt", "le", "gt", "ge", "eq", "ne"}
 TENSOR = {
     **{op: f"torch.{op}({{0}}, out={{out}})" for op in UNARY},
@@ -55,11 +69,24 @@ TENSOR = {
     "sub_product": "torch.sub({0}, {1}, alpha={2}, out={out}) if -1 <= {2} <= 1 else torch.sub({0}, {1} * {2}, out={out})",
     "lerp": "torch.lerp({0}, {1}, {2}, out={out})",
 }  # fmt: skip
-TENSORS = {"max": 2, "min": 2, "where": 3, "and": 2, "or": 2, "lerp": 2, "addcmul": 3, "addcmul_scaled": 3}
+TENSORS = {
+    "max": 2,
+    "min": 2,
+    "where": 3,
+    "and": 2,
+    "or": 2,
+    "lerp": 2,
+    "addcmul": 3,
+    "addcmul_scaled": 3,
+}
 """How many of an operation's first arguments may be no number; of the others it is one."""
 REDUCE = {"sum": "float({0}.sum())", "any": "bool({0}.any())", "all": "bool({0}.all())"}
 START = {"sum": 0.0, "any": False, "all": True}
-COMBINE: dict[str, Callable[[Any, Any], Any]] = {"sum": operator.add, "any": operator.or_, "all": operator.and_}
+COMBINE: dict[str, Callable[[Any, Any], Any]] = {
+    "sum": operator.add,
+    "any": operator.or_,
+    "all": operator.and_,
+}
 
 
 @dataclass(frozen=True)
@@ -101,18 +128,32 @@ class BlockedStep:
     def __init__(self, graph: StepGraph, numbers: int, dtype: torch.dtype) -> None:
         self.graph, self.plan, self.numbers, self.stored = graph, schedule(graph), numbers, dtype
         self.work = torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
-        self.names = [name for name, node in graph.inputs.items() if node.extent is not Extent.SCALAR]
+        self.names = [
+            name for name, node in graph.inputs.items() if node.extent is not Extent.SCALAR
+        ]
         """What a block is made of: these inputs, then the row sums that one pass leaves to the next."""
-        self.counters = [(name, index) for name, index in graph.outputs.items() if name not in self.names]
+        self.counters = [
+            (name, index) for name, index in graph.outputs.items() if name not in self.names
+        ]
         self.literals = np.array(graph.literals)
         choices = [n for n in graph.nodes if n.op == "where" and n.extent is not Extent.SCALAR]
-        decisions = sorted({n.arguments[0] for n in choices if graph.nodes[n.arguments[0]].extent is Extent.SCALAR})
+        decisions = sorted(
+            {n.arguments[0] for n in choices if graph.nodes[n.arguments[0]].extent is Extent.SCALAR}
+        )
         stages = range(len(self.plan.passes))
         self.decisions = [[c for c in decisions if self.plan.stage[c] <= p] for p in stages]
-        self.scalars = [_function("scalars", "S, H, L, state", self._scalars(stage)) for stage in stages]
+        self.scalars = [
+            _function("scalars", "S, H, L, state", self._scalars(stage)) for stage in stages
+        ]
         self._walks: dict[tuple[int, tuple[bool, ...]], Walk] = {}
 
-    def __call__(self, weight: Tensor, grad: Tensor, state: Mapping[str, Tensor], numbers: np.ndarray[Any, Any]) -> None:
+    def __call__(
+        self,
+        weight: Tensor,
+        grad: Tensor,
+        state: Mapping[str, Tensor],
+        numbers: np.ndarray[Any, Any],
+    ) -> None:
         """Step `weight` and `state` in place. Rows of all of them lie one after another in memory, in the same order."""
         rows = weight.shape[0] if weight.ndim > 1 else 1
         given = {"weight": weight, "grad": grad, **state}
@@ -125,15 +166,22 @@ class BlockedStep:
                 self.scalars[p](scalars, numbers, self.literals, state)
                 targets = each.targets if p < last else ()
                 totals = [START[n.op] for n in targets]
-                if weight.numel() and (each.gate is None or bool(scalars[each.gate[0]]) is each.gate[1]):
+                if weight.numel() and (
+                    each.gate is None or bool(scalars[each.gate[0]]) is each.gate[1]
+                ):
                     for parts in self._parts(self._walk(p, scalars), scalars, whole):
-                        totals = [COMBINE[n.op](total, part) for n, total, part in zip(targets, totals, parts, strict=True)]
+                        totals = [
+                            COMBINE[n.op](total, part)
+                            for n, total, part in zip(targets, totals, parts, strict=True)
+                        ]
                 for n, total in zip(targets, totals, strict=True):
                     scalars[n.index] = rounded(total, n) if n.op == "sum" else total
         for name, index in self.counters:
             state[name].fill_(scalars[index])
 
-    def _parts(self, walk: Walk, scalars: Sequence[Any], whole: Sequence[Tensor]) -> Iterator[Sequence[Any]]:
+    def _parts(
+        self, walk: Walk, scalars: Sequence[Any], whole: Sequence[Tensor]
+    ) -> Iterator[Sequence[Any]]:
         """Take `walk` on one block after another."""
         buffers: list[Tensor] = []
         for block in _blocks(whole, walk.flat):
@@ -147,7 +195,9 @@ class BlockedStep:
         """The walk of pass `p`, planned when its decisions first fall so."""
         fallen = tuple([bool(scalars[c]) for c in self.decisions[p]])
         if (p, fallen) not in self._walks:
-            self._walks[p, fallen] = _Planner(self, p, dict(zip(self.decisions[p], fallen, strict=True))).walk()
+            self._walks[p, fallen] = _Planner(
+                self, p, dict(zip(self.decisions[p], fallen, strict=True))
+            ).walk()
         return self._walks[p, fallen]
 
     def _scalars(self, stage: int) -> Iterator[str]:
@@ -156,7 +206,11 @@ class BlockedStep:
             if node.index not in self.plan.scalars or self.plan.stage[node.index] != stage:
                 continue
             if node.op == "number":
-                value = f"H[{node.detail}]" if node.detail < self.numbers else f"L[{node.detail - self.numbers}]"
+                value = (
+                    f"H[{node.detail}]"
+                    if node.detail < self.numbers
+                    else f"L[{node.detail - self.numbers}]"
+                )
             elif node.op == "state":
                 value = f"np.float64(state[{node.detail!r}].item())"
             else:
@@ -209,7 +263,13 @@ def _blocks(whole: Sequence[Tensor], flat: bool) -> Iterable[Sequence[Tensor]]:
         return [whole]
     if flat:
         # What has one value per row has no part in a flat pass.
-        whole, size = [x.view(-1) if x.shape == whole[0].shape else x.new_empty(rows * cols, device="meta") for x in whole], BLOCK
+        whole, size = (
+            [
+                x.view(-1) if x.shape == whole[0].shape else x.new_empty(rows * cols, device="meta")
+                for x in whole
+            ],
+            BLOCK,
+        )
     return zip(*(torch.split(x, size) for x in whole), strict=True)
 
 
@@ -217,7 +277,12 @@ class _Planner:
     """Makes the `Walk` of pass `p`, given how the decisions before it have fallen."""
 
     def __init__(self, step: BlockedStep, p: int, decisions: Mapping[int, bool]) -> None:
-        self.step, self.graph, self.plan, self.decisions = step, step.graph, step.plan.passes[p], decisions
+        self.step, self.graph, self.plan, self.decisions = (
+            step,
+            step.graph,
+            step.plan.passes[p],
+            decisions,
+        )
         self.last = p == len(step.plan.passes) - 1
         self.nodes = list(self.graph.nodes)
         self.same = list(range(len(self.nodes)))
@@ -227,18 +292,30 @@ class _Planner:
         sums = [n for i in self.plan.nodes if (n := self.nodes[i]).op in REDUCTIONS]
         sums += () if self.last else self.plan.targets
         if any(
-            self.nodes[self.same[a]].extent is not self.graph.nodes[a].extent for n in sums for a in self.graph.nodes[n.index].arguments
+            self.nodes[self.same[a]].extent is not self.graph.nodes[a].extent
+            for n in sums
+            for a in self.graph.nodes[n.index].arguments
         ):
             # The sum of what is now one number, or one per row, would need to know of how many: do without simplification.
             self.nodes, self.same = list(self.graph.nodes), list(range(len(self.nodes)))
 
         self.sums, self.saved, self.outputs = [], [], {}
         if self.last:
-            wanted = {name: self.same[index] for name, index in self.graph.outputs.items() if name in step.names}
-            self.outputs = {name: index for name, index in wanted.items() if index != self.graph.inputs[name].index}
+            wanted = {
+                name: self.same[index]
+                for name, index in self.graph.outputs.items()
+                if name in step.names
+            }
+            self.outputs = {
+                name: index
+                for name, index in wanted.items()
+                if index != self.graph.inputs[name].index
+            }
         else:
             self.sums = [(n.op, self.same[n.arguments[0]]) for n in self.plan.targets]
-            self.saved = [i for i in step.plan.saved if i in self.plan.nodes and i not in self.plan.read_back]
+            self.saved = [
+                i for i in step.plan.saved if i in self.plan.nodes and i not in self.plan.read_back
+            ]
 
     def walk(self) -> Walk:
         """The walk, ready to be taken."""
@@ -247,14 +324,28 @@ class _Planner:
         calls = self._fused([i for i in needed if i not in self.plan.read_back], kept)
         # A sum over all rows goes on from the sums over each.
         by_row = {call.arguments[0]: call.result for call in calls if call.op == "sum"}
-        self.sums = [(op, by_row.get(index, index) if op == "sum" else index) for op, index in self.sums]
+        self.sums = [
+            (op, by_row.get(index, index) if op == "sum" else index) for op, index in self.sums
+        ]
         kept = {*self.outputs.values(), *(i for _, i in self.sums), *self.saved}
         loads, calls, buffers = self._placed(needed, calls, kept)
-        lines = [*self._inputs(needed, loads), *map(self._line, calls), *self._results({(call.into, call.result) for call in calls})]
-        flat = all(n.extent is not Extent.ROW for n in (*(self.nodes[i] for i in needed), *(self.graph.inputs[o] for o in self.outputs)))
+        lines = [
+            *self._inputs(needed, loads),
+            *map(self._line, calls),
+            *self._results({(call.into, call.result) for call in calls}),
+        ]
+        flat = all(
+            n.extent is not Extent.ROW
+            for n in (
+                *(self.nodes[i] for i in needed),
+                *(self.graph.inputs[o] for o in self.outputs),
+            )
+        )
         return Walk(flat, buffers, _function("walk", "S, block, buffers", lines))
 
-    def _inputs(self, needed: Iterable[int], loads: Mapping[int, tuple[str, int | None]]) -> Iterator[str]:
+    def _inputs(
+        self, needed: Iterable[int], loads: Mapping[int, tuple[str, int | None]]
+    ) -> Iterator[str]:
         for i in needed:
             if self._is_scalar(i):  # the decisions have made it one
                 yield f"S[{i}] = {scalar_expression(self.nodes[i])}"
@@ -263,7 +354,9 @@ class _Planner:
         for i, (name, buffer) in loads.items():
             # What another tensor takes over is copied: its place may be written to before that is.
             place = self._place(name) + (".clone()" if i in self.outputs.values() else "")
-            yield f"v{i} = {place}" if buffer is None else f"v{i} = buffers[{buffer}].copy_({place})"
+            yield (
+                f"v{i} = {place}" if buffer is None else f"v{i} = buffers[{buffer}].copy_({place})"
+            )
 
     def _line(self, call: Call) -> str:
         arguments = [self._scalar(a) if self._is_scalar(a) else f"v{a}" for a in call.arguments]
@@ -278,11 +371,19 @@ class _Planner:
             yield f"{self._sums_place(i)}.copy_(v{i})"
         for name, i in self.outputs.items():
             if (name, i) not in written:
-                yield f"{self._place(name)}." + (f"fill_({self._scalar(i)})" if self._is_scalar(i) else f"copy_(v{i})")
+                yield f"{self._place(name)}." + (
+                    f"fill_({self._scalar(i)})" if self._is_scalar(i) else f"copy_(v{i})"
+                )
         yield f"return [{', '.join(REDUCE[op].format(f'v{i}') for op, i in self.sums)}]"
 
     def _place(self, into: int | str | None) -> str:
-        return f"block[{self.step.names.index(into)}]" if isinstance(into, str) else "None" if into is None else f"buffers[{into}]"
+        return (
+            f"block[{self.step.names.index(into)}]"
+            if isinstance(into, str)
+            else "None"
+            if into is None
+            else f"buffers[{into}]"
+        )
 
     def _sums_place(self, index: int) -> str:
         return f"block[{len(self.step.names) + self.step.plan.saved[index]}]"
@@ -343,7 +444,11 @@ class _Planner:
             op, arguments = self._in_order(node)
             if op in ("add", "sub") and not self._is_scalar(arguments[0]):
                 product = taken(arguments[1], node.extent)
-                if product is None and op == "add" and (product := taken(arguments[0], node.extent)):
+                if (
+                    product is None
+                    and op == "add"
+                    and (product := taken(arguments[0], node.extent))
+                ):
                     arguments = arguments[::-1]
                 if product is not None:
                     op, arguments = f"{op}_product", (arguments[0], *product)
@@ -356,7 +461,12 @@ class _Planner:
             calls[index] = Call(op, arguments, index)
         # Each sum is taken at once, while its terms are in cache and before their buffer is needed again.
         place = {index: k for k, index in enumerate(calls)}
-        return sorted(calls.values(), key=lambda call: place.get(call.arguments[0], -1) + 0.5 if call.op == "sum" else place[call.result])
+        return sorted(
+            calls.values(),
+            key=lambda call: (
+                place.get(call.arguments[0], -1) + 0.5 if call.op == "sum" else place[call.result]
+            ),
+        )
 
     def _in_order(self, node: Node) -> tuple[str, tuple[int, ...]]:
         """An operation with numbers after tensors, where it may have them so."""
@@ -374,7 +484,9 @@ class _Planner:
 
         Returns the inputs as {value: (name, buffer that it is converted in, if it is)}, the calls, and how many buffers.
         """
-        last_read = {a: k for k, call in enumerate(calls) for a in call.arguments} | dict.fromkeys(kept, len(calls))
+        last_read = {a: k for k, call in enumerate(calls) for a in call.arguments} | dict.fromkeys(
+            kept, len(calls)
+        )
         held: dict[int, int] = {}
         free: list[int] = []
         count = 0
@@ -388,16 +500,26 @@ class _Planner:
             return held[index]
 
         converted = {"weight", "grad"} if self.step.stored is not self.step.work else set()
-        inputs = [(name, node.index) for name, node in self.graph.inputs.items() if node.index in needed]
-        loads = {index: (name, take(index) if name in converted else None) for name, index in inputs}
+        inputs = [
+            (name, node.index) for name, node in self.graph.inputs.items() if node.index in needed
+        ]
+        loads = {
+            index: (name, take(index) if name in converted else None) for name, index in inputs
+        }
         placed = []
         for k, call in enumerate(calls):
             free += [held.pop(a) for a in set(call.arguments) if a in held and last_read[a] == k]
             node = self.nodes[call.result]
             into: int | str | None = None
             if node.extent is Extent.FULL and not node.boolean:
-                names = [name for name, index in self.outputs.items() if index == call.result and name not in converted]
-                over = [name for name in names if last_read.get(self.graph.inputs[name].index, -1) <= k]
+                names = [
+                    name
+                    for name, index in self.outputs.items()
+                    if index == call.result and name not in converted
+                ]
+                over = [
+                    name for name in names if last_read.get(self.graph.inputs[name].index, -1) <= k
+                ]
                 into = over[0] if over else take(call.result)
             placed.append(replace(call, into=into))
         return loads, placed, count

@@ -40,7 +40,11 @@ def compiler() -> str:
 def cache_folder() -> Path:
     """Where kernels are kept between processes: $SPHERENORM_CACHE, else `spherenorm` in the user's cache folder."""
     chosen = os.environ.get("SPHERENORM_CACHE")
-    return Path(chosen) if chosen else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "spherenorm"
+    return (
+        Path(chosen)
+        if chosen
+        else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "spherenorm"
+    )
 
 
 @functools.cache
@@ -59,12 +63,23 @@ def load_step(source: str, defines: tuple[str, ...]) -> Callable[..., None]:
         with tempfile.TemporaryDirectory(dir=folder) as scratch:
             written, made = Path(scratch) / "step.cpp", Path(scratch) / "step.so"
             written.write_text(source)
-            result = subprocess.run([*command, str(written), "-o", str(made)], capture_output=True, text=True, check=False)
+            result = subprocess.run(
+                [*command, str(written), "-o", str(made)],
+                capture_output=True,
+                text=True,
+                check=False,
+            )
             if result.returncode:
                 raise BuildError(f"{command[0]} refused the kernel:\n{result.stderr[:2000]}")
             made.replace(library)
     function = ctypes.CDLL(str(library)).step
-    function.argtypes = [ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int]
+    function.argtypes = [
+        ctypes.c_int64,
+        ctypes.c_void_p,
+        ctypes.c_void_p,
+        ctypes.c_void_p,
+        ctypes.c_int,
+    ]
     function.restype = None
     return function
 
@@ -76,4 +91,8 @@ def _machine() -> str:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         lines = []
-    return next((line for line in lines if line.startswith("flags")), "") + platform.machine() + compiler()
+    return (
+        next((line for line in lines if line.startswith("flags")), "")
+        + platform.machine()
+        + compiler()
+    )

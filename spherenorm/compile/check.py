@@ -79,7 +79,9 @@ def difference(
     return None
 
 
-def _apart(ours: Tensor, theirs: Tensor, old: Tensor, dtype: torch.dtype, cancelled: float) -> str | None:
+def _apart(
+    ours: Tensor, theirs: Tensor, old: Tensor, dtype: torch.dtype, cancelled: float
+) -> str | None:
     """How far `ours` and `theirs` are apart, if that is more than rounding explains.
 
     Args:

@@ -55,7 +55,9 @@ def emit(graph: StepGraph, numbers: int) -> Layout:
         UnsupportedRuleError: a state takes over another input's old value, which may be overwritten by then.
     """
     kernel = _Kernel(graph, schedule(graph), numbers)
-    prelude, driver = ((resources.files(__package__) / name).read_text() for name in ("prelude.hpp", "driver.hpp"))
+    prelude, driver = (
+        (resources.files(__package__) / name).read_text() for name in ("prelude.hpp", "driver.hpp")
+    )
     return Layout(f"{prelude}\n{kernel.source()}\n{driver}", kernel.operands.states)
 
 
@@ -81,7 +83,9 @@ class _Kernel:
         }
         enum = f"enum {{ {', '.join(f'{name} = {size}' for name, size in sizes.items())} }};"
         scalars = [self._scalars(stage) for stage in range(len(walks))]
-        return "\n".join([enum, *scalars, *(walk.source() for walk in walks), self._dispatch(walks)])
+        return "\n".join(
+            [enum, *scalars, *(walk.source() for walk in walks), self._dispatch(walks)]
+        )
 
     def name(self, index: int, inside: Extent) -> str:
         """What a value is called among values of extent `inside`; loops over entries convert narrower ones beforehand."""
@@ -92,17 +96,29 @@ class _Kernel:
 
     def expression(self, node: Node, inside: Extent) -> str:
         names = [self.name(a, inside) for a in node.arguments]
-        if node.op == "where" and inside is Extent.FULL and self.nodes[node.arguments[0]].extent is not Extent.FULL and not node.boolean:
+        if (
+            node.op == "where"
+            and inside is Extent.FULL
+            and self.nodes[node.arguments[0]].extent is not Extent.FULL
+            and not node.boolean
+        ):
             return f"choose(m{node.arguments[0]}, {names[1]}, {names[2]})"
         kind = "real" if inside is Extent.FULL else "double"
-        value = EXPRESSIONS[node.op].format(*names).replace("one", f"{kind}(1)").replace("num(", f"{kind}(")
+        value = (
+            EXPRESSIONS[node.op]
+            .format(*names)
+            .replace("one", f"{kind}(1)")
+            .replace("num(", f"{kind}(")
+        )
         return f"rounded({value})" if node.single and inside is not Extent.FULL else value
 
     def converted(self, index: int, value: str) -> str:
         """What loops over entries use of a narrower value: its `real`, or its truth and the mask of `choose`."""
         if not self.nodes[index].boolean:
             return f"const real t{index} = {value};"
-        return f"const bool t{index} = {value}; const mask m{index} = -mask(t{index}); (void)m{index};"
+        return (
+            f"const bool t{index} = {value}; const mask m{index} = -mask(t{index}); (void)m{index};"
+        )
 
     def _scalars(self, stage: int) -> str:
         """What is known once `stage` passes are over, in double."""
@@ -112,10 +128,18 @@ class _Kernel:
         ]
         known = self.plan.scalars
         for node in self.nodes:
-            if node.extent is not Extent.SCALAR or self.plan.stage[node.index] != stage or node.index not in known:
+            if (
+                node.extent is not Extent.SCALAR
+                or self.plan.stage[node.index] != stage
+                or node.index not in known
+            ):
                 continue
             if node.op == "number":
-                value = f"H[{node.detail}]" if node.detail < self.numbers else f"L[{node.detail - self.numbers}]"
+                value = (
+                    f"H[{node.detail}]"
+                    if node.detail < self.numbers
+                    else f"L[{node.detail - self.numbers}]"
+                )
             elif node.op == "state":
                 value = f"*reinterpret_cast<const double*>(P[{self.pointer[node.detail]}])"
             else:
@@ -138,8 +162,12 @@ class _Kernel:
                 combine = COMBINE[n.op].format("total", f"partial[c * REDUCTIONS + {k}]")
                 loop = f"for (int64_t c = 0; c < chunks; ++c) {combine}"
                 total = "rounded(total)" if n.single else "total"
-                totals.append(f"if (stage == {p + 1}) {{ double total = {START[n.op]}; {loop} S[{n.index}] = {total}; }}")
-        stage_cases = [f"case {stage}: scalars{stage}(P, L, H, S); break;" for stage in range(len(walks))]
+                totals.append(
+                    f"if (stage == {p + 1}) {{ double total = {START[n.op]}; {loop} S[{n.index}] = {total}; }}"
+                )
+        stage_cases = [
+            f"case {stage}: scalars{stage}(P, L, H, S); break;" for stage in range(len(walks))
+        ]
         writes = [
             f"*reinterpret_cast<double*>(P[{self.pointer[name]}]) = S[{index}];"
             for name, index in self.graph.outputs.items()
@@ -148,11 +176,29 @@ class _Kernel:
         return "\n".join(
             [
                 f"static const bool flat[PASSES] = {{{flat}}};",
-                *("static bool wanted(int pass, const double* S) { (void)pass; (void)S;", *gates, "return true; }"),
-                *("static void run(int pass, const Walk& walk) { switch (pass) {", *walk_cases, "} }"),
+                *(
+                    "static bool wanted(int pass, const double* S) { (void)pass; (void)S;",
+                    *gates,
+                    "return true; }",
+                ),
+                *(
+                    "static void run(int pass, const Walk& walk) { switch (pass) {",
+                    *walk_cases,
+                    "} }",
+                ),
                 "static void advance(int stage, const int64_t* P, const double* L, const double* H, double* S, const double* partial,",
-                *("int64_t chunks) { (void)partial; (void)chunks;", *totals, "switch (stage) {", *stage_cases, "} }"),
-                *("static void finish(const int64_t* P, const double* S) { (void)P; (void)S;", *writes, "}"),
+                *(
+                    "int64_t chunks) { (void)partial; (void)chunks;",
+                    *totals,
+                    "switch (stage) {",
+                    *stage_cases,
+                    "} }",
+                ),
+                *(
+                    "static void finish(const int64_t* P, const double* S) { (void)P; (void)S;",
+                    *writes,
+                    "}",
+                ),
             ]
         )
 
@@ -174,7 +220,11 @@ class _Walk:
         self.loops = 1 + max((self.level[n.index] for n in self.full), default=-1)
         self.flat = not self.rows
         self.stores = self._stores() if self.last else []
-        self.written = {index: name for name, index, loop in self.stores if loop == self.level[index] and name != "weight"}
+        self.written = {
+            index: name
+            for name, index, loop in self.stores
+            if loop == self.level[index] and name != "weight"
+        }
         self.scratch = self._scratch()
 
     def _stores(self) -> list[tuple[str, int, int]]:
@@ -188,7 +238,9 @@ class _Walk:
         return stores
 
     def _scratch(self) -> dict[int, int]:
-        needed = {a for n in self.full for a in n.arguments if self.level.get(a, 0) < self.level[n.index]}
+        needed = {
+            a for n in self.full for a in n.arguments if self.level.get(a, 0) < self.level[n.index]
+        }
         needed |= {index for _, index, loop in self.stores if loop > self.level[index]}
         entries = {n.index for n in self.full if n.op not in INPUTS}
         kept = [i for i in sorted(needed & entries) if i not in self.written and not self._cheap(i)]
@@ -196,29 +248,47 @@ class _Walk:
 
     def _cheap(self, index: int) -> bool:
         """Whether a value takes at most four simple operations on inputs that only the last loop overwrites."""
-        overwritten = {self.kernel.old[name].index for name, _, loop in self.stores if loop < self.loops - 1}
+        overwritten = {
+            self.kernel.old[name].index for name, _, loop in self.stores if loop < self.loops - 1
+        }
         pending, operations = [index], 0
         while pending:
             node = self.nodes[pending.pop()]
             if node.extent is Extent.FULL:
                 operations += node.op not in INPUTS
-                if operations > 4 or node.index in overwritten or not (node.op in INPUTS or node.op in CHEAP):
+                if (
+                    operations > 4
+                    or node.index in overwritten
+                    or not (node.op in INPUTS or node.op in CHEAP)
+                ):
                     return False
                 pending.extend(node.arguments)
         return True
 
     def source(self) -> str:
-        out = [f"static void pass{self.number}(const Walk& walk) {{", "const double* const S = walk.S; (void)S;"]
-        outside = sorted({a for n in self.full for a in n.arguments if self.nodes[a].extent is Extent.SCALAR})
+        out = [
+            f"static void pass{self.number}(const Walk& walk) {{",
+            "const double* const S = walk.S; (void)S;",
+        ]
+        outside = sorted(
+            {a for n in self.full for a in n.arguments if self.nodes[a].extent is Extent.SCALAR}
+        )
         out += [self.kernel.converted(a, f"S[{a}]") for a in outside]
         out += [f"double part{k} = {START[n.op]};" for k, n in self.reductions]
         out.append("for (int64_t r = walk.first; r < walk.end; ++r) {")
-        out.append("const int64_t offset = r * walk.cols, length = std::min(walk.cols, walk.numel - offset); (void)length;")
+        out.append(
+            "const int64_t offset = r * walk.cols, length = std::min(walk.cols, walk.numel - offset); (void)length;"
+        )
         for name, place in self.kernel.pointer.items():
             if self.kernel.old[name].extent is Extent.FULL:
                 kind = "stored" if name in ("weight", "grad") else "real"
-                out.append(f"{kind}* __restrict const p{place} = reinterpret_cast<{kind}*>(walk.P[{place}]) + offset; (void)p{place};")
-        out += [f"real* __restrict const k{index} = walk.scratch + {place} * walk.cols;" for index, place in self.scratch.items()]
+                out.append(
+                    f"{kind}* __restrict const p{place} = reinterpret_cast<{kind}*>(walk.P[{place}]) + offset; (void)p{place};"
+                )
+        out += [
+            f"real* __restrict const k{index} = walk.scratch + {place} * walk.cols;"
+            for index, place in self.scratch.items()
+        ]
         for loop in range(self.loops + 1):
             out += self._row_values(loop)
             if loop < self.loops:
@@ -235,9 +305,13 @@ class _Walk:
                 continue
             kind = "bool" if n.boolean else "double"
             if n.index in self.plan.read_back:
-                out.append(f"const double v{n.index} = walk.saved[{self.kernel.plan.saved[n.index]} * walk.rows + r];")
+                out.append(
+                    f"const double v{n.index} = walk.saved[{self.kernel.plan.saved[n.index]} * walk.rows + r];"
+                )
             elif n.op == "state":
-                out.append(f"const double v{n.index} = reinterpret_cast<const real*>(walk.P[{self.kernel.pointer[n.detail]}])[r];")
+                out.append(
+                    f"const double v{n.index} = reinterpret_cast<const real*>(walk.P[{self.kernel.pointer[n.detail]}])[r];"
+                )
             elif n.op != "sum":
                 out.append(f"const {kind} v{n.index} = {self.kernel.expression(n, Extent.ROW)};")
             if any(n.index in f.arguments for f in self.full):
@@ -252,41 +326,75 @@ class _Walk:
         ]
         saved = self.kernel.plan.saved
         out += [
-            f"walk.saved[{place} * walk.rows + r] = v{i};" for i, place in saved.items() if i in self.level and i not in self.plan.read_back
+            f"walk.saved[{place} * walk.rows + r] = v{i};"
+            for i, place in saved.items()
+            if i in self.level and i not in self.plan.read_back
         ]
         if self.last:
             for name, index in self.kernel.graph.outputs.items():
                 if name != "weight" and self.nodes[index].extent is Extent.ROW:
-                    out.append(f"reinterpret_cast<real*>(walk.P[{self.kernel.pointer[name]}])[r] = v{index};")
+                    out.append(
+                        f"reinterpret_cast<real*>(walk.P[{self.kernel.pointer[name]}])[r] = v{index};"
+                    )
         return out
 
     def _loop(self, loop: int) -> list[str]:
         """The entries of level `loop`, the sums over them, and the writes that are due."""
         here = [n.index for n in self.full if self.level[n.index] == loop and n.op not in INPUTS]
-        row_sums = {n.arguments[0]: n for n in self.rows if n.op == "sum" and n.index not in self.plan.read_back}
+        row_sums = {
+            n.arguments[0]: n
+            for n in self.rows
+            if n.op == "sum" and n.index not in self.plan.read_back
+        }
         row_sums = {source: n for source, n in row_sums.items() if self.level[source] == loop}
-        totals = [(k, n) for k, n in self.reductions if n.arguments[0] in self.level and self.level[n.arguments[0]] == loop]
+        totals = [
+            (k, n)
+            for k, n in self.reductions
+            if n.arguments[0] in self.level and self.level[n.arguments[0]] == loop
+        ]
         totals = [(k, n) for k, n in totals if self.nodes[n.arguments[0]].extent is Extent.FULL]
         from_rows = [(k, n) for k, n in totals if n.op == "sum" and n.arguments[0] in row_sums]
         stores = [(name, index) for name, index, at in self.stores if at == loop]
-        values = self._values(loop, [*here, *row_sums, *(n.arguments[0] for _, n in totals), *(index for _, index in stores)])
+        values = self._values(
+            loop,
+            [
+                *here,
+                *row_sums,
+                *(n.arguments[0] for _, n in totals),
+                *(index for _, index in stores),
+            ],
+        )
         if not values:
             return []
         body = []
         for index in sorted(values):
-            body.append(f"const {'bool' if self.nodes[index].boolean else 'real'} v{index} = {values[index]};")
+            body.append(
+                f"const {'bool' if self.nodes[index].boolean else 'real'} v{index} = {values[index]};"
+            )
             if index in self.scratch and self.level[index] == loop:
                 body.append(f"k{index}[j] = v{index};")
         # (accumulator within a block, accumulator beyond it, operation, what is accumulated)
-        accumulators = [(f"a{n.index}", f"v{n.index}", "sum", source) for source, n in row_sums.items()]
-        accumulators += [(f"b{k}", f"part{k}", n.op, n.arguments[0]) for k, n in totals if (k, n) not in from_rows]
+        accumulators = [
+            (f"a{n.index}", f"v{n.index}", "sum", source) for source, n in row_sums.items()
+        ]
+        accumulators += [
+            (f"b{k}", f"part{k}", n.op, n.arguments[0])
+            for k, n in totals
+            if (k, n) not in from_rows
+        ]
         body += [COMBINE[op].format(block, f"v{source}") for block, _, op, source in accumulators]
         body += [f"store(p{self.kernel.pointer[name]}[j], v{index});" for name, index in stores]
         out = [f"double v{n.index} = 0;" for n in row_sums.values()]
         out.append("for (int64_t j0 = 0; j0 < length; j0 += BLOCK) {")
         out.append("const int64_t j1 = std::min(j0 + BLOCK, length);")
-        out += [f"{'real' if op == 'sum' else 'int'} {block} = {START[op]};" for block, _, op, _ in accumulators]
-        out.append("#pragma omp simd" + "".join(f" reduction({OPENMP[op]}:{block})" for block, _, op, _ in accumulators))
+        out += [
+            f"{'real' if op == 'sum' else 'int'} {block} = {START[op]};"
+            for block, _, op, _ in accumulators
+        ]
+        out.append(
+            "#pragma omp simd"
+            + "".join(f" reduction({OPENMP[op]}:{block})" for block, _, op, _ in accumulators)
+        )
         out += ["for (int64_t j = j0; j < j1; ++j) {", *body, "}"]
         out += [COMBINE[op].format(beyond, block) for block, beyond, op, _ in accumulators]
         out.append("}")
@@ -322,5 +430,8 @@ def _refuse_swaps(graph: StepGraph) -> None:
         UnsupportedRuleError: a state takes over another input's old value, which may be overwritten by then.
     """
     for name, index in graph.outputs.items():
-        if graph.nodes[index].op in INPUTS - {"grad"} and graph.nodes[index] is not graph.inputs[name]:
+        if (
+            graph.nodes[index].op in INPUTS - {"grad"}
+            and graph.nodes[index] is not graph.inputs[name]
+        ):
             raise UnsupportedRuleError(f"{name} takes over the old value of another input")

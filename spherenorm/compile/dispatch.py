@@ -172,7 +172,9 @@ class Dispatcher:
             self._records[guard.key] = Record()
         return guard, self._records[guard.key]
 
-    def _own_results(self, plans: Sequence[tuple[Group, Numbers, Sequence[Path]]]) -> Iterator[list[tuple[Work, Tensor, State]]]:
+    def _own_results(
+        self, plans: Sequence[tuple[Group, Numbers, Sequence[Path]]]
+    ) -> Iterator[list[tuple[Work, Tensor, State]]]:
         """The results of rules' own code, in order, and at once unless they take much memory."""
         results, size = [], 0
         for group, _, paths in plans:
@@ -204,7 +206,9 @@ class Dispatcher:
             for what, backup in backups.items():
                 given[what].copy_(backup)
             names = ", ".join(t.__name__ for t in types)
-            raise ValueError(f"{names}: the rule writes into {written[0]}; return new tensors instead")
+            raise ValueError(
+                f"{names}: the rule writes into {written[0]}; return new tensors instead"
+            )
         self._proven.add(kind)
         return moved, new
 
@@ -299,7 +303,9 @@ class Record:
         path: Path = _or_raised(self._paths[key])
         return path
 
-    def _checked(self, make: Callable[[tuple[int, ...]], Any], guard: Guard, numbers: Numbers, weight: Tensor) -> Any:
+    def _checked(
+        self, make: Callable[[tuple[int, ...]], Any], guard: Guard, numbers: Numbers, weight: Tensor
+    ) -> Any:
         shape, dtype, device = tuple(weight.shape), weight.dtype, weight.device
         refuse_capture(device)
         path = make(shape)
@@ -316,11 +322,15 @@ class Record:
                     raise
                 # Dynamo has dozens of errors, and a rule may raise its own.
                 first = str(error).strip().partition("\n")[0]
-                raise UnsupportedRuleError(f"{path.reason}; nor can torch.compile take the step ({first})") from error
+                raise UnsupportedRuleError(
+                    f"{path.reason}; nor can torch.compile take the step ({first})"
+                ) from error
             self._differences[path.identity] = off
         off = self._differences[path.identity]
         if off is not None:
-            raise UnsupportedRuleError(f"{path.name} would give other numbers than the rule's own code: {off}")
+            raise UnsupportedRuleError(
+                f"{path.name} would give other numbers than the rule's own code: {off}"
+            )
         return path
 
 

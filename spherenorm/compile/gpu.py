@@ -22,7 +22,12 @@ from spherenorm.compile.schedule import REDUCTIONS, Operands, Pass, Schedule, sc
 
 __all__ = ["BLOCK", "COLUMNS", "TILES", "WALK", "Layout", "emit"]
 
-TYPES = {torch.float32: "tl.float32", torch.float64: "tl.float64", torch.bfloat16: "tl.bfloat16", torch.float16: "tl.float16"}
+TYPES = {
+    torch.float32: "tl.float32",
+    torch.float64: "tl.float64",
+    torch.bfloat16: "tl.bfloat16",
+    torch.float16: "tl.float16",
+}
 """What weights and gradients are kept in; half precision is computed with in float32."""
 BLOCK = 1024
 """The entries of a tile of a pass without values per row: 4 for each thread, so that registers let several programs share
@@ -104,7 +109,13 @@ class _Kernels:
     """What the kernels share: names of values, where things lie, and the scalars."""
 
     def __init__(self, graph: StepGraph, plan: Schedule, numbers: int, stored: str) -> None:
-        self.graph, self.nodes, self.plan, self.numbers, self.stored = graph, graph.nodes, plan, numbers, stored
+        self.graph, self.nodes, self.plan, self.numbers, self.stored = (
+            graph,
+            graph.nodes,
+            plan,
+            numbers,
+            stored,
+        )
         self.real = "tl.float64" if stored == "tl.float64" else "tl.float32"
         self.operands = Operands(graph)
         self.reductions = max([1, *(len(each.targets) for each in plan.passes[:-1])])
@@ -132,7 +143,10 @@ class _Kernels:
         kind = self.kind(node)
         names = [self.name(a, node.extent) for a in node.arguments]
         if node.op not in LOGIC:
-            names = [f"{name}.to({kind})" if self.nodes[a].boolean else name for name, a in zip(names, node.arguments, strict=True)]
+            names = [
+                f"{name}.to({kind})" if self.nodes[a].boolean else name
+                for name, a in zip(names, node.arguments, strict=True)
+            ]
         templates = EXPRESSIONS | ROUNDED if kind == "tl.float32" else EXPRESSIONS
         if node.op not in templates:
             raise UnsupportedRuleError(f"{node.op} in a Triton kernel")
@@ -175,10 +189,16 @@ class _Kernels:
         if stage > 0:
             before = self.passes[stage - 1]
             tiling = "flat" if before.flat else "tile"
-            out += [f"partial += {self.at(f'{tiling}_first')} * {self.reductions}", f"count = {self.at(f'{tiling}_count')}"]
+            out += [
+                f"partial += {self.at(f'{tiling}_first')} * {self.reductions}",
+                f"count = {self.at(f'{tiling}_count')}",
+            ]
             if before.plan.gate is not None:
                 out.append(f"count = tl.where({before.wanted()}, count, 0)")
-            totals = {n: f"total_{n.op}(partial + {k}, count, {self.reductions})" for k, n in before.reductions}
+            totals = {
+                n: f"total_{n.op}(partial + {k}, count, {self.reductions})"
+                for k, n in before.reductions
+            }
             here = {n.index: _rounded(total) if n.single else total for n, total in totals.items()}
         for node in self.nodes:
             if node.index in self.plan.scalars and self.plan.stage[node.index] == stage:
@@ -186,21 +206,38 @@ class _Kernels:
         writes = {}
         if stage == len(self.passes) - 1:
             outputs = self.graph.outputs.items()
-            writes = {name: i for name, i in outputs if name != "weight" and self.nodes[i].extent is Extent.SCALAR}
-        asked = {a for index in here if self.nodes[index].op not in REDUCTIONS for a in self.nodes[index].arguments} | set(writes.values())
+            writes = {
+                name: i
+                for name, i in outputs
+                if name != "weight" and self.nodes[i].extent is Extent.SCALAR
+            }
+        asked = {
+            a
+            for index in here
+            if self.nodes[index].op not in REDUCTIONS
+            for a in self.nodes[index].arguments
+        } | set(writes.values())
         out += [f"s{index} = {self.scalar(index)}" for index in sorted(asked - here.keys())]
         for index, value in here.items():
-            out += [f"s{index} = {value}", f"tl.store(S + {index}, s{index}{'.to(tl.float64)' if self.nodes[index].boolean else ''})"]
+            out += [
+                f"s{index} = {value}",
+                f"tl.store(S + {index}, s{index}{'.to(tl.float64)' if self.nodes[index].boolean else ''})",
+            ]
         if writes:
             # Every warp has read the old values before one of them writes the new.
             out.append("tl.debug_barrier()")
-        out += [f"tl.store({self.pointer(name, 'tl.float64')}, s{index})" for name, index in writes.items()]
+        out += [
+            f"tl.store({self.pointer(name, 'tl.float64')}, s{index})"
+            for name, index in writes.items()
+        ]
         return _function(out)
 
     def _scalar_value(self, node: Node) -> str:
         if node.op == "number":
             return (
-                f"tl.load(numbers + {node.detail})" if node.detail < self.numbers else f"tl.load(literals + {node.detail - self.numbers})"
+                f"tl.load(numbers + {node.detail})"
+                if node.detail < self.numbers
+                else f"tl.load(literals + {node.detail - self.numbers})"
             )
         if node.op == "state":
             return f"tl.load({self.pointer(node.detail, 'tl.float64')})"
@@ -230,7 +267,14 @@ class _Pass:
         tiles: list[str] = []
         if self.flat:
             calls = [f"tile{self.number}({arguments})"]
-            tiles = _function(["@triton.jit", f"def tile{self.number}({arguments}):", *self._run(), *self._body(looped=False)])
+            tiles = _function(
+                [
+                    "@triton.jit",
+                    f"def tile{self.number}({arguments}):",
+                    *self._run(),
+                    *self._body(looped=False),
+                ]
+            )
         else:
             shape = "ROWS: tl.constexpr, COLS: tl.constexpr"
             for name, looped in (("tile", False), ("walk", True)):
@@ -238,7 +282,10 @@ class _Pass:
                 tiles += _function([*head, *self._rows(looped), *self._body(looped)])
             calls = [f"cols = {self.kernels.at('cols')}"]
             for i, (rows, cols) in enumerate(TILES):
-                calls += [f"{'el' if i else ''}if cols <= {cols}:", f"    tile{self.number}({arguments}, {rows}, {cols})"]
+                calls += [
+                    f"{'el' if i else ''}if cols <= {cols}:",
+                    f"    tile{self.number}({arguments}, {rows}, {cols})",
+                ]
             calls += ["else:", f"    walk{self.number}({arguments}, {WALK[0]}, {WALK[1]})"]
         out = [
             "@triton.jit",
@@ -257,7 +304,11 @@ class _Pass:
     def _run(self) -> list[str]:
         """Places are counted from a program's first entry, in 32 bits: cheaper to keep for every entry than addresses."""
         rows, cols = self.kernels.at("rows"), self.kernels.at("cols")
-        return [f"first = block * {BLOCK}", f"at = tl.arange(0, {BLOCK})", f"inside = at < {rows} * {cols} - first"]
+        return [
+            f"first = block * {BLOCK}",
+            f"at = tl.arange(0, {BLOCK})",
+            f"inside = at < {rows} * {cols} - first",
+        ]
 
     def _rows(self, looped: bool) -> list[str]:
         cols = self.kernels.at("cols")
@@ -272,17 +323,30 @@ class _Pass:
 
     @staticmethod
     def _columns(columns: str) -> list[str]:
-        return [f"j = {columns}", "at = start + j[None, :]", "inside = in_rows[:, None] & (j < cols)[None, :]"]
+        return [
+            f"j = {columns}",
+            "at = start + j[None, :]",
+            "inside = in_rows[:, None] & (j < cols)[None, :]",
+        ]
 
     def _body(self, looped: bool) -> list[str]:
         operands = self.kernels.operands
-        outside = sorted({a for n in [*self.full, *self.rows] for a in n.arguments if self.nodes[a].extent is Extent.SCALAR})
+        outside = sorted(
+            {
+                a
+                for n in [*self.full, *self.rows]
+                for a in n.arguments
+                if self.nodes[a].extent is Extent.SCALAR
+            }
+        )
         out = []
         for a in outside:
             out.append(f"s{a} = {self.kernels.scalar(a)}")
             if any(a in n.arguments for n in self.full):
                 out.append(self._converted(a, f"s{a}"))
-        touched = {n.name for n in [*self.full, *self.rows] if n.op in INPUTS} | {name for name, _ in self._writes()}
+        touched = {n.name for n in [*self.full, *self.rows] if n.op in INPUTS} | {
+            name for name, _ in self._writes()
+        }
         for name in sorted(touched, key=operands.place.__getitem__):
             kind = self.kernels.stored if name in ("weight", "grad") else self.kernels.real
             shift = " + first" if operands.old[name].extent is Extent.FULL else ""
@@ -296,7 +360,11 @@ class _Pass:
 
     def _writes(self) -> list[tuple[str, int]]:
         """(output, node) of what the pass writes per row and per entry."""
-        return [(name, i) for name, i in self.kernels.graph.outputs.items() if self.last and i in self.plan.level and i != self._old(name)]
+        return [
+            (name, i)
+            for name, i in self.kernels.graph.outputs.items()
+            if self.last and i in self.plan.level and i != self._old(name)
+        ]
 
     def _old(self, name: str) -> int:
         return self.kernels.operands.old[name].index
@@ -316,7 +384,9 @@ class _Pass:
                 out.append(f"v{n.index} = tl.load({self._saved(n.index)}, mask=in_rows, other=0.0)")
             elif n.op == "state":
                 place = self.kernels.operands.place[n.detail]
-                out.append(f"v{n.index} = tl.load(p{place} + r, mask=in_rows, other=0.0).to(tl.float64)")
+                out.append(
+                    f"v{n.index} = tl.load(p{place} + r, mask=in_rows, other=0.0).to(tl.float64)"
+                )
             elif n.op != "sum":
                 out.append(f"v{n.index} = {self.kernels.expression(n)}")
             if any(n.index in f.arguments for f in self.full):
@@ -334,33 +404,68 @@ class _Pass:
         Args:
             known: the entries that this tile has computed already; those of another loop are gone.
         """
-        row_sums = {n.arguments[0]: n for n in self.rows if n.op == "sum" and n.index not in self.plan.read_back}
+        row_sums = {
+            n.arguments[0]: n
+            for n in self.rows
+            if n.op == "sum" and n.index not in self.plan.read_back
+        }
         row_sums = {source: n for source, n in row_sums.items() if self.plan.level[source] == loop}
-        totals = [(k, n) for k, n in self.reductions if self._is_entry(n.arguments[0]) and self.plan.level[n.arguments[0]] == loop]
+        totals = [
+            (k, n)
+            for k, n in self.reductions
+            if self._is_entry(n.arguments[0]) and self.plan.level[n.arguments[0]] == loop
+        ]
         from_rows = [(k, n) for k, n in totals if n.op == "sum" and n.arguments[0] in row_sums]
         totals = [each for each in totals if each not in from_rows]
-        writes = [(name, index) for name, index in self._writes() if self._is_entry(index) and loop == self.loops - 1]
-        body = self._values([*row_sums, *(n.arguments[0] for _, n in totals), *(index for _, index in writes)], set() if looped else known)
+        writes = [
+            (name, index)
+            for name, index in self._writes()
+            if self._is_entry(index) and loop == self.loops - 1
+        ]
+        body = self._values(
+            [*row_sums, *(n.arguments[0] for _, n in totals), *(index for _, index in writes)],
+            set() if looped else known,
+        )
         # (sum, how it is combined, what a tile adds, what it starts from)
         sums = [
-            (f"v{n.index}", "sum", self._reduced("sum", source, ", axis=1"), "tl.zeros([ROWS], tl.float64)")
+            (
+                f"v{n.index}",
+                "sum",
+                self._reduced("sum", source, ", axis=1"),
+                "tl.zeros([ROWS], tl.float64)",
+            )
             for source, n in row_sums.items()
         ]
         start = {"sum": "0.0", "any": "0.0", "all": "1.0"}
-        sums += [(f"part{k}", n.op, self._reduced(n.op, n.arguments[0], ""), f"tl.full([], {start[n.op]}, tl.float64)") for k, n in totals]
+        sums += [
+            (
+                f"part{k}",
+                n.op,
+                self._reduced(n.op, n.arguments[0], ""),
+                f"tl.full([], {start[n.op]}, tl.float64)",
+            )
+            for k, n in totals
+        ]
         stores = [
-            f"tl.store(p{self.kernels.operands.place[name]} + at, {self._stored(name, index)}, mask=inside)" for name, index in writes
+            f"tl.store(p{self.kernels.operands.place[name]} + at, {self._stored(name, index)}, mask=inside)"
+            for name, index in writes
         ]
         out: list[str] = []
         if looped and (sums or stores):
             body = [*self._columns("j0 + tl.arange(0, COLS)"), *body]
-            body += [f"{name} = {COMBINE[op].format(name, value)}" for name, op, value, _ in sums] + stores
+            body += [
+                f"{name} = {COMBINE[op].format(name, value)}" for name, op, value, _ in sums
+            ] + stores
             out += [f"{name} = {beginning}" for name, _, _, beginning in sums]
             out += ["for j0 in range(0, cols, COLS):", *(f"    {line}" for line in body)]
         elif not looped:
             out += [*body, *(f"{name} = {value}" for name, _, value, _ in sums), *stores]
-        out += [f"v{n.index} = {_rounded(f'v{n.index}')}" for n in row_sums.values() if n.single and out]
-        return out + [f"part{k} = tl.sum(v{row_sums[n.arguments[0]].index}, axis=0)" for k, n in from_rows]
+        out += [
+            f"v{n.index} = {_rounded(f'v{n.index}')}" for n in row_sums.values() if n.single and out
+        ]
+        return out + [
+            f"part{k} = tl.sum(v{row_sums[n.arguments[0]].index}, axis=0)" for k, n in from_rows
+        ]
 
     def _is_entry(self, index: int) -> bool:
         return self.nodes[index].extent is Extent.FULL
@@ -390,7 +495,9 @@ class _Pass:
             node = self.nodes[index]
             if node.op in INPUTS:
                 place = self.kernels.operands.place[node.name]
-                out.append(f"v{index} = tl.load(p{place} + at, mask=inside, other=0.0).to({self.kernels.real})")
+                out.append(
+                    f"v{index} = tl.load(p{place} + at, mask=inside, other=0.0).to({self.kernels.real})"
+                )
             else:
                 out.append(f"v{index} = {self.kernels.expression(node)}")
         return out
@@ -409,7 +516,10 @@ class _Pass:
         if rows:
             # Several threads may have read the same row; all of them have before one writes it.
             out.append("tl.debug_barrier()")
-        out += [f"tl.store(p{self.kernels.operands.place[name]} + r, {self._stored(name, index)}, mask=in_rows)" for name, index in rows]
+        out += [
+            f"tl.store(p{self.kernels.operands.place[name]} + r, {self._stored(name, index)}, mask=in_rows)"
+            for name, index in rows
+        ]
         return out
 
 

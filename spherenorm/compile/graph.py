@@ -103,11 +103,19 @@ ELEMENTWISE = {
 TERNARY = {"aten.where.self", "aten.lerp.Scalar", "aten.lerp.Tensor"}
 COMPARISONS = {"lt", "le", "gt", "ge", "eq", "ne"}
 LOGIC = {"and", "or", "not"}
-TRANSPARENT = {"aten._to_copy.default", "aten.detach.default", "aten.alias.default", "aten.clone.default", "aten.lift_fresh_copy.default"}
+TRANSPARENT = {
+    "aten._to_copy.default",
+    "aten.detach.default",
+    "aten.alias.default",
+    "aten.clone.default",
+    "aten.lift_fresh_copy.default",
+}
 CONSTANT = {"aten.scalar_tensor.default": 0, "aten.full.default": 1, "aten.full_like.default": 1}
 
 
-def _euclidean_norm(x: Tensor, order: float = 2, dim: Any = None, keepdim: bool = False, **options: Any) -> Tensor:
+def _euclidean_norm(
+    x: Tensor, order: float = 2, dim: Any = None, keepdim: bool = False, **options: Any
+) -> Tensor:
     if order != 2 or any(v is not None for v in options.values()):
         raise UnsupportedRuleError(f"a norm of order {order} with {options}")
     return _summed(x.square(), dim, keepdim).sqrt()
@@ -184,7 +192,9 @@ def _trace(guard: Guard, shape: tuple[int, ...], dtype: torch.dtype) -> StepGrap
         if name in ("weight", "grad"):
             raise UnsupportedRuleError(f"a state called {name}")
         # Counters are kept in double, everything else in the type that is computed in.
-        if value.dtype is not _computed_in(dtype) and not (value.ndim == 0 and value.dtype is torch.float64):
+        if value.dtype is not _computed_in(dtype) and not (
+            value.ndim == 0 and value.dtype is torch.float64
+        ):
             raise UnsupportedRuleError(f"a state {name} of dtype {value.dtype}")
         if value.ndim == 0 and shape and value.dtype is not torch.float64:
             raise UnsupportedRuleError(f"a counter {name} of dtype {value.dtype}")
@@ -241,7 +251,9 @@ def _state_extent(shape: torch.Size, weight: torch.Size) -> Extent:
         return Extent.FULL
     if tuple(shape) == (*weight[:1], *[1] * (len(weight) - 1)):
         return Extent.ROW
-    raise UnsupportedRuleError(f"a state of shape {tuple(shape)} for a weight of shape {tuple(weight)}")
+    raise UnsupportedRuleError(
+        f"a state of shape {tuple(shape)} for a weight of shape {tuple(weight)}"
+    )
 
 
 class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -298,18 +310,24 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if result.dtype not in types:
             raise UnsupportedRuleError(f"{name} to {result.dtype}")
 
-    def _node(self, op: str, arguments: tuple[int, ...], extent: Extent, boolean: bool, detail: Any = None) -> int:
+    def _node(
+        self, op: str, arguments: tuple[int, ...], extent: Extent, boolean: bool, detail: Any = None
+    ) -> int:
         single = self.single and not boolean and bool(arguments)
         key = (op, arguments, extent, single, detail)
         if key not in self.known:
             self.known[key] = len(self.graph.nodes)
-            self.graph.nodes.append(Node(len(self.graph.nodes), op, arguments, extent, boolean, single, detail))
+            self.graph.nodes.append(
+                Node(len(self.graph.nodes), op, arguments, extent, boolean, single, detail)
+            )
         return self.known[key]
 
     def _literal(self, value: float, dtype: torch.dtype = torch.float64) -> int:
         kept = {torch.float32: np.float32, torch.float64: np.float64}.get(dtype, int)(value)
         self.graph.literals.append(float(kept))
-        return self._node("number", (), Extent.SCALAR, False, self.count + len(self.graph.literals) - 1)
+        return self._node(
+            "number", (), Extent.SCALAR, False, self.count + len(self.graph.literals) - 1
+        )
 
     def value(self, argument: Any) -> int:
         """The node of a tensor or a number."""
@@ -328,15 +346,32 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def output(self, tensor: Tensor, before: Tensor) -> int:
         """The node of a result, which takes the place of the tensor `before`."""
-        if id(tensor) not in self.of or tensor.shape != before.shape or tensor.dtype is not before.dtype:
-            raise UnsupportedRuleError(f"a result of shape {tuple(tensor.shape)} and {tensor.dtype}")
+        if (
+            id(tensor) not in self.of
+            or tensor.shape != before.shape
+            or tensor.dtype is not before.dtype
+        ):
+            raise UnsupportedRuleError(
+                f"a result of shape {tuple(tensor.shape)} and {tensor.dtype}"
+            )
         return self.of[id(tensor)][0]
 
-    def _translate(self, name: str, arguments: Any, options: Mapping[str, Any], result: Tensor) -> int:
+    def _translate(
+        self, name: str, arguments: Any, options: Mapping[str, Any], result: Tensor
+    ) -> int:
         if name in TRANSPARENT:
-            source = self._real(self.value(arguments[0])) if result.dtype.is_floating_point else self.value(arguments[0])
+            source = (
+                self._real(self.value(arguments[0]))
+                if result.dtype.is_floating_point
+                else self.value(arguments[0])
+            )
             node = self.graph.nodes[source]
-            rounds = self.single and node.extent is Extent.SCALAR and not node.single and not node.boolean
+            rounds = (
+                self.single
+                and node.extent is Extent.SCALAR
+                and not node.single
+                and not node.boolean
+            )
             return self._elementwise("cast", (source,)) if rounds and node.arguments else source
         if name in CONSTANT:
             return self._literal(arguments[CONSTANT[name]], result.dtype)
@@ -352,10 +387,17 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if name in ("aten.sum.default", "aten.sum.dim_IntList"):
             if options.get("dtype") not in (None, self.computed):
                 raise UnsupportedRuleError(f"a sum in {options['dtype']}")
-            return self._sum(self.value(arguments[0]), range(self.ndim) if name == "aten.sum.default" else arguments[1])
+            return self._sum(
+                self.value(arguments[0]),
+                range(self.ndim) if name == "aten.sum.default" else arguments[1],
+            )
         if name == "aten.pow.Tensor_Scalar" and arguments[1] in (2, 0.5, 1):
             source = self._real(self.value(arguments[0]))
-            return source if arguments[1] == 1 else self._elementwise("square" if arguments[1] == 2 else "sqrt", (source,))
+            return (
+                source
+                if arguments[1] == 1
+                else self._elementwise("square" if arguments[1] == 2 else "sqrt", (source,))
+            )
         if name == "aten.addcmul.default":
             return self._fused(arguments, options.get("value", 1))
         if name in ("aten.add.Tensor", "aten.sub.Tensor") and options.get("alpha", 1) != 1:
@@ -391,13 +433,17 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if not self.graph.nodes[index].boolean:
             return index
         if index not in self.reals:
-            self.reals[index] = self._elementwise("where", (index, self._literal(1.0), self._literal(0.0)))
+            self.reals[index] = self._elementwise(
+                "where", (index, self._literal(1.0), self._literal(0.0))
+            )
         return self.reals[index]
 
     def _sum(self, source: int, dims: Any) -> int:
         extent = self.graph.nodes[source].extent
         rows = set(range(1, self.ndim))
-        reduced = {operator.index(d) % max(self.ndim, 1) for d in dims} or rows | {0}  # none stands for all
+        reduced = {operator.index(d) % max(self.ndim, 1) for d in dims} or rows | {
+            0
+        }  # none stands for all
         if reduced == rows | {0} and extent is not Extent.SCALAR:
             return self._node("sum", (source,), Extent.SCALAR, False)
         if reduced == rows and rows and extent is Extent.FULL:

@@ -42,7 +42,16 @@ class UnsupportedRuleError(Exception):
 Key = tuple[Any, ...]
 _EXACT = (bool, int, float, str, bytes, NoneType, torch.dtype, torch.device)
 """The types of values that are equal only to what does the same."""
-_PLAIN = (*_EXACT, enum.Enum, type, np.generic, Real, BuiltinFunctionType, MethodDescriptorType, ModuleType)
+_PLAIN = (
+    *_EXACT,
+    enum.Enum,
+    type,
+    np.generic,
+    Real,
+    BuiltinFunctionType,
+    MethodDescriptorType,
+    ModuleType,
+)
 """What a rule may hold besides; a module, a builtin or a type stands for itself."""
 
 
@@ -97,7 +106,9 @@ class _Reader:
         self.numbers: list[Scalar] = []
         self.foreign: list[str] = []
 
-    def read(self, value: Any, what: str, through_zero: bool = False, declared: bool = False) -> Key:
+    def read(
+        self, value: Any, what: str, through_zero: bool = False, declared: bool = False
+    ) -> Key:
         if _is_number(value, through_zero, declared):
             self.numbers.append(value if isinstance(value, Tensor) else float(value))
             return ("number", value.dtype if isinstance(value, Tensor) else float)
@@ -126,7 +137,8 @@ class _Reader:
         if _ORIGINAL.get(cls) != code or not _held(value).keys() <= {f.name for f in fields(cls)}:
             self.foreign.append(cls.__name__)
         parts = tuple(
-            (name, self.read(part, f"{what}.{name}", through_zero, declared)) for name, part, through_zero, declared in _attributes(value)
+            (name, self.read(part, f"{what}.{name}", through_zero, declared))
+            for name, part, through_zero, declared in _attributes(value)
         )
         return (cls, code, *parts)
 
@@ -155,7 +167,9 @@ def _constant(reader: _Reader, value: Any, what: str) -> Key:
     return key
 
 
-def _replaced(value: Any, numbers: Iterator[Tensor], through_zero: bool = False, declared: bool = False) -> Any:
+def _replaced(
+    value: Any, numbers: Iterator[Tensor], through_zero: bool = False, declared: bool = False
+) -> Any:
     if _is_number(value, through_zero, declared):
         return next(numbers)
     if type(value) in (tuple, list):
@@ -185,7 +199,12 @@ def _attributes(value: Any) -> Iterator[tuple[str, Any, bool, bool]]:
     declared: dict[str, Any] = {f.name: f.metadata for f in fields(value)}
     for name in dict.fromkeys([*declared, *_held(value)]):
         metadata = declared.get(name, {})
-        yield name, getattr(value, name), metadata.get("through_zero", False), "interval" in metadata
+        yield (
+            name,
+            getattr(value, name),
+            metadata.get("through_zero", False),
+            "interval" in metadata,
+        )
 
 
 def _held(value: Any) -> dict[str, Any]:
@@ -206,7 +225,9 @@ def _code(cls: type) -> Key:
 
 
 def _member(member: Any) -> Any:
-    function: Any = member.fget if isinstance(member, property) else getattr(member, "__func__", member)
+    function: Any = (
+        member.fget if isinstance(member, property) else getattr(member, "__func__", member)
+    )
     if isinstance(function, FunctionType):
         within = (*_contents(function), *(function.__defaults__ or ()))
         named = (function.__kwdefaults__ or {}).items()

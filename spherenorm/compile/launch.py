@@ -87,10 +87,28 @@ class Launcher:
         partial = _workspace(max(map(len, plan.items.values())) * layout.reductions, device)
         with torch.cuda.device(numbers.get_device()):  # -1, no device, under the interpreter
             for number, is_flat in enumerate(layout.flat):
-                self._launch(f"advance{number}", count, pointers, plan.shape, plan.literals, numbers, scalars, partial)
+                self._launch(
+                    f"advance{number}",
+                    count,
+                    pointers,
+                    plan.shape,
+                    plan.literals,
+                    numbers,
+                    scalars,
+                    partial,
+                )
                 items = plan.items[is_flat]
                 if len(items):
-                    self._launch(f"pass{number}", len(items), items, pointers, plan.shape, scalars, saved, partial)
+                    self._launch(
+                        f"pass{number}",
+                        len(items),
+                        items,
+                        pointers,
+                        plan.shape,
+                        scalars,
+                        saved,
+                        partial,
+                    )
 
     def _launch(self, name: str, programs: int, *arguments: Tensor) -> None:
         warps = WARPS[name.rstrip("0123456789")]
@@ -115,14 +133,23 @@ def upload(values: Array, device: torch.device) -> Tensor:
     """
     capturing, stream = False, 0
     if device.type == "cuda":
-        capturing, stream = torch.cuda.is_current_stream_capturing(), torch.cuda.current_stream(device).stream_id
-    uploaded = _launched(values, device) if capturing else _uploaded(values.tobytes(), values.dtype.str, device, stream)
+        capturing, stream = (
+            torch.cuda.is_current_stream_capturing(),
+            torch.cuda.current_stream(device).stream_id,
+        )
+    uploaded = (
+        _launched(values, device)
+        if capturing
+        else _uploaded(values.tobytes(), values.dtype.str, device, stream)
+    )
     return uploaded.view(values.shape)
 
 
 def _launched(values: Array, device: torch.device) -> Tensor:
     """For a CUDA graph: a replay would read host memory as it is by then, but keeps the arguments of launches."""
-    copy = torch.zeros(values.size, dtype=torch.int64 if values.dtype == np.int64 else torch.float64, device=device)
+    copy = torch.zeros(
+        values.size, dtype=torch.int64 if values.dtype == np.int64 else torch.float64, device=device
+    )
     if values.size:
         torch._foreach_add_(list(copy.unbind()), values.ravel().tolist())
     return copy
@@ -150,21 +177,28 @@ def _plan(shapes: bytes, literals: bytes, device: torch.device) -> Plan:
     """
     refuse_capture(device)
     rows, cols = np.frombuffer(shapes, dtype=np.int64).reshape(-1, 2).T
-    per_tile = np.select([cols <= width for _, width in TILES], [height for height, _ in TILES], WALK[0])
+    per_tile = np.select(
+        [cols <= width for _, width in TILES], [height for height, _ in TILES], WALK[0]
+    )
     flat = _tiling(rows * cols, np.full_like(rows, BLOCK))
     tiles = _tiling(np.where(cols > 0, rows, 0), per_tile)
     columns = [rows, cols, np.cumsum(rows) - rows, flat.first, flat.count, tiles.first, tiles.count]
     return Plan(
         torch.from_numpy(np.stack(columns, axis=1)).to(device),
         torch.from_numpy(np.frombuffer(bytearray(literals), dtype=np.float64)).to(device),
-        {True: torch.from_numpy(flat.items).to(device), False: torch.from_numpy(tiles.items).to(device)},
+        {
+            True: torch.from_numpy(flat.items).to(device),
+            False: torch.from_numpy(tiles.items).to(device),
+        },
         int(rows.sum()),
     )
 
 
 def _tiling(length: Array, per_program: Array) -> Tiling:
     count = -(-length // per_program)
-    return Tiling(np.repeat(np.arange(len(count), dtype=np.int32), count), np.cumsum(count) - count, count)
+    return Tiling(
+        np.repeat(np.arange(len(count), dtype=np.int32), count), np.cumsum(count) - count, count
+    )
 
 
 @functools.cache

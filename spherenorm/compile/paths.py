@@ -55,7 +55,11 @@ class Numbers:
     def vector(self, device: torch.device) -> Tensor:
         """All of them as one tensor, which nobody may write to."""
         if device not in self._vectors:
-            here = {i: v for i, v in enumerate(self.values) if isinstance(v, Tensor) and v.device.type == device.type}
+            here = {
+                i: v
+                for i, v in enumerate(self.values)
+                if isinstance(v, Tensor) and v.device.type == device.type
+            }
             read = [0.0 if i in here else float(v) for i, v in enumerate(self.values)]
             vector = upload(np.array(read), device)
             if here:
@@ -159,7 +163,9 @@ class Kernel:
             try:
                 program: Program = launcher(gpu.emit(graph, count, dtype))
             except ImportError as error:
-                raise UnsupportedRuleError(f"Triton, which makes kernels for {device}, is missing") from error
+                raise UnsupportedRuleError(
+                    f"Triton, which makes kernels for {device}, is missing"
+                ) from error
             return cls(program, literals, "Triton kernels")
         if dtype not in CPP_TYPES:
             raise UnsupportedRuleError(f"C++ kernels take no {dtype}")
@@ -173,7 +179,9 @@ class Kernel:
         run_kernels(self.program, [(self, weight, grad, state)], numbers.vector(weight.device))
 
 
-def run_kernels(program: Program, batch: Sequence[tuple[Kernel, Tensor, Tensor, State]], numbers: Tensor) -> None:
+def run_kernels(
+    program: Program, batch: Sequence[tuple[Kernel, Tensor, Tensor, State]], numbers: Tensor
+) -> None:
     """Step all weights of a batch by their one program."""
     held, description = [], []
     for _, weight, grad, state in batch:
@@ -270,7 +278,9 @@ def misfit(weight: Tensor, grad: Tensor, state: State, recorded: Mapping[str, An
         if value.get_device() != device or (value.is_inference() and not inference):
             return f"the state {name!r} is on another device, or an inference tensor"
         alike = value.is_contiguous() if strides is None else value.stride() == strides
-        if not alike and not (strides is not None and shape != weight.shape and value.is_contiguous()):
+        if not alike and not (
+            strides is not None and shape != weight.shape and value.is_contiguous()
+        ):
             return f"the state {name!r} is laid out otherwise than the weight"
         if value.data_ptr() in places and value.numel():
             return f"the state {name!r} shares its memory"

@@ -69,21 +69,37 @@ def schedule(graph: StepGraph) -> Schedule:
     left: set[int] = set()
     for p in range(last + 1):
         if p < last:
-            targets = tuple(n for n in nodes if _is_reduction(n) and n.index in alive and stage[n.index] == p + 1)
+            targets = tuple(
+                n
+                for n in nodes
+                if _is_reduction(n) and n.index in alive and stage[n.index] == p + 1
+            )
             roots = [a for n in targets for a in n.arguments]
             shared = {gates[n.index] for n in targets}
             gate = shared.pop() if len(shared) == 1 else None
             gate = gate if gate is not None and stage[gate[0]] <= p else None
         else:
-            targets = tuple(nodes[i] for i in graph.outputs.values() if nodes[i].extent is not Extent.SCALAR)
+            targets = tuple(
+                nodes[i] for i in graph.outputs.values() if nodes[i].extent is not Extent.SCALAR
+            )
             roots, gate = [n.index for n in targets], None
         computed, read_back = _closure(graph, roots, left)
         for index in sorted(read_back):
             saved.setdefault(index, len(saved))
         if gate is None:
             left |= {i for i in computed if nodes[i].op == "sum" and nodes[i].extent is Extent.ROW}
-        passes.append(Pass(targets, gate, tuple(sorted(computed)), frozenset(read_back), _levels(graph, computed, read_back)))
-    scalars = frozenset(i for i in alive if nodes[i].extent is Extent.SCALAR and not _is_reduction(nodes[i]))
+        passes.append(
+            Pass(
+                targets,
+                gate,
+                tuple(sorted(computed)),
+                frozenset(read_back),
+                _levels(graph, computed, read_back),
+            )
+        )
+    scalars = frozenset(
+        i for i in alive if nodes[i].extent is Extent.SCALAR and not _is_reduction(nodes[i])
+    )
     return Schedule(tuple(passes), tuple(stage), scalars, saved)
 
 
@@ -152,7 +168,9 @@ def _stages(graph: StepGraph, gates: list[Gate | None]) -> list[int]:
         if _is_reduction(node):
             gate = gates[node.index]
             # A sum that a decision may make needless waits for that decision.
-            known = 1 + max(known, stage[gate[0]] if gate is not None and gate[0] < node.index else 0)
+            known = 1 + max(
+                known, stage[gate[0]] if gate is not None and gate[0] < node.index else 0
+            )
         stage.append(known)
     return stage
 
@@ -178,5 +196,7 @@ def _levels(graph: StepGraph, computed: set[int], read_back: set[int]) -> dict[i
         if index in read_back:
             level[index] = 0
         else:
-            level[index] = max((level.get(a, 0) for a in node.arguments), default=0) + (node.op == "sum")
+            level[index] = max((level.get(a, 0) for a in node.arguments), default=0) + (
+                node.op == "sum"
+            )
     return level

@@ -27,7 +27,9 @@ class CoupledDecay(Rule):
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         if is_zero(self.weight_decay):
             return update, {}
-        return replace(update, direction=plus_scaled(update.direction, self.weight_decay, update.weight)), {}
+        return replace(
+            update, direction=plus_scaled(update.direction, self.weight_decay, update.weight)
+        ), {}
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,11 @@ class DecoupledDecay(Rule):
     def __post_init__(self) -> None:
         super().__post_init__()
         ratio = self.invariant_ratio
-        if ratio is not None and not isinstance(ratio, Tensor) and not (isinstance(ratio, Real) and 0 <= ratio < float("inf")):
+        if (
+            ratio is not None
+            and not isinstance(ratio, Tensor)
+            and not (isinstance(ratio, Real) and 0 <= ratio < float("inf"))
+        ):
             raise ValueError(f"DecoupledDecay: invariant_ratio must be in [0, ∞), got {ratio!r}")
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
@@ -57,7 +63,9 @@ class DecoupledDecay(Rule):
         decay: Scalar = self.weight_decay
         if self.invariant_ratio is not None:
             if update.invariance is None:
-                raise ValueError("DecoupledDecay(invariant_ratio=...) needs a ScaleInvarianceTest before it in the chain")
+                raise ValueError(
+                    "DecoupledDecay(invariant_ratio=...) needs a ScaleInvarianceTest before it in the chain"
+                )
             decay = update.invariance.select(decay * self.invariant_ratio, decay, update.weight)
         return replace(update, direction=plus_scaled(update.direction, decay, update.weight)), {}
 
@@ -90,4 +98,7 @@ class OrthogonalityRegularization(Rule):
         rows = view.rows(update.weight)
         # Multiplied out: an identity matrix would have to be sharded as the weight is.
         gradient = 2 * (rows @ rows.T @ rows - rows)
-        return replace(update, direction=update.direction + self.alpha * view.from_rows(gradient, update.weight)), {}
+        return replace(
+            update,
+            direction=update.direction + self.alpha * view.from_rows(gradient, update.weight),
+        ), {}

@@ -45,7 +45,9 @@ class AccumulatedInvarianceTest(Rule):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        ScaleInvarianceTest(views=self.views, per=self.per)  # which refuses what is wrong with either
+        ScaleInvarianceTest(
+            views=self.views, per=self.per
+        )  # which refuses what is wrong with either
         # As names, which a compiler can read: they are part of the state's.
         object.__setattr__(self, "views", tuple(str(as_view(view)) for view in self.views))
 
@@ -55,12 +57,18 @@ class AccumulatedInvarianceTest(Rule):
 
     def init(self, weight: Tensor) -> State:
         zeros = super().init(weight)  # in the working precision
-        return {name: torch.zeros_like(as_view(view).total(zeros[name])) for view in self.views for name in _names(view)}
+        return {
+            name: torch.zeros_like(as_view(view).total(zeros[name]))
+            for view in self.views
+            for name in _names(view)
+        }
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         weight, grad = update.weight, update.grad
         if weight.ndim < 2:
-            return replace(update, invariance=Invariance()), {name: state[name] for name in self.state_names}
+            return replace(update, invariance=Invariance()), {
+                name: state[name] for name in self.state_names
+            }
         squared_weight, squared_grad, product = weight * weight, grad * grad, weight * grad
         views = tuple(as_view(view) for view in self.views)
         squared_norms = [view.total(squared_weight) for view in views]
@@ -72,14 +80,21 @@ class AccumulatedInvarianceTest(Rule):
             other = view.total(squared_grad)
             exists = (squared_norm > 0) & (other > 0)
             # Of the roots, not the squares: a product of squared norms would underflow much earlier.
-            cosine = view.total(product) / torch.where(exists, squared_norm.sqrt() * other.sqrt(), 1)
+            cosine = view.total(product) / torch.where(
+                exists, squared_norm.sqrt() * other.sqrt(), 1
+            )
             statistic = max(view.size(weight), 1) * cosine**2
-            evidence = torch.where(exists, self.memory * evidence + (1 - self.memory) * statistic, evidence)
+            evidence = torch.where(
+                exists, self.memory * evidence + (1 - self.memory) * statistic, evidence
+            )
             count = torch.where(exists, self.memory * count + (1 - self.memory), count)
             new[of_evidence], new[of_count] = evidence, count
             passes.append(evidence < self.delta**2 * count)
             no_evidence.append(count == 0)
-        return replace(update, invariance=Invariance.decided(views, passes, no_evidence, squared_norms, self.per)), new
+        return replace(
+            update,
+            invariance=Invariance.decided(views, passes, no_evidence, squared_norms, self.per),
+        ), new
 
 
 def _names(view: ViewLike) -> tuple[str, str]:

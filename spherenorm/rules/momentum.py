@@ -46,7 +46,9 @@ class HeavyBall(Rule):
             if self.undamped_start:
                 entering = torch.where((past == 0).all(), update.direction, entering)
         momentum = plus_scaled(entering, self.beta, past)
-        direction = plus_scaled(update.direction, self.beta, momentum) if self.nesterov else momentum
+        direction = (
+            plus_scaled(update.direction, self.beta, momentum) if self.nesterov else momentum
+        )
         return replace(update, direction=direction), {self.buffer: momentum}
 
     def transport(self, state: State, move: Move) -> State:

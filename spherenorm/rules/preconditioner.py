@@ -60,7 +60,11 @@ class AdaptiveMoments(Rule):
             numerator = numerator / cast_like(1 - self.beta1**step, numerator)
             length = length / cast_like((1 - self.beta2**step) ** 0.5, length)
         direction = numerator / (length + cast_like(self.eps, length))
-        return replace(update, direction=direction), {"step": step, "exp_avg": average, "exp_avg_sq": square}
+        return replace(update, direction=direction), {
+            "step": step,
+            "exp_avg": average,
+            "exp_avg_sq": square,
+        }
 
 
 @dataclass(frozen=True)
@@ -91,7 +95,11 @@ class RootMeanSquare(Rule):
         mean = averaged(state["grad_avg"], entering, self.alpha)
         variance = torch.addcmul(square, mean, mean, value=-1)
         direction = entering / (root(variance) + cast_like(self.eps, variance))
-        return replace(update, direction=direction), {"step": step, "square_avg": square, "grad_avg": mean}
+        return replace(update, direction=direction), {
+            "step": step,
+            "square_avg": square,
+            "grad_avg": mean,
+        }
 
 
 @dataclass(frozen=True)
@@ -124,7 +132,13 @@ class UnitMoments(Rule):
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         entering, step = update.direction, state["step"] + 1
         average = averaged(state["exp_avg"], entering, self.beta1)
-        square = averaged(state["exp_avg_sq"], as_view(self.view).inner(entering, entering), self.beta2)
+        square = averaged(
+            state["exp_avg_sq"], as_view(self.view).inner(entering, entering), self.beta2
+        )
         correction = (1 - self.beta2**step) ** 0.5 / (1 - self.beta1**step)
         scale = cast_like(correction, square) / root(square + cast_like(self.eps, square))
-        return replace(update, direction=scale * average), {"step": step, "exp_avg": average, "exp_avg_sq": square}
+        return replace(update, direction=scale * average), {
+            "step": step,
+            "exp_avg": average,
+            "exp_avg_sq": square,
+        }

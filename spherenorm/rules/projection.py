@@ -42,12 +42,16 @@ class ScaleInvarianceTest(Rule):
     def __post_init__(self) -> None:
         super().__post_init__()
         if isinstance(self.views, str):
-            raise TypeError(f"ScaleInvarianceTest: views must be a sequence of views, got {self.views!r}")
+            raise TypeError(
+                f"ScaleInvarianceTest: views must be a sequence of views, got {self.views!r}"
+            )
         object.__setattr__(self, "views", tuple(self.views))
         for view in self.views:
             as_view(view)
         if self.per not in ("tensor", "unit"):
-            raise ValueError(f'ScaleInvarianceTest: per must be "tensor" or "unit", got {self.per!r}')
+            raise ValueError(
+                f'ScaleInvarianceTest: per must be "tensor" or "unit", got {self.per!r}'
+            )
 
     def init(self, weight: Tensor) -> State:
         for view in self.views if weight.ndim >= 2 else ():
@@ -63,10 +67,17 @@ class ScaleInvarianceTest(Rule):
         squared_norms = [view.total(squared_weight) for view in views]
         passes, no_evidence = [], []
         for view, squared_norm in zip(views, squared_norms, strict=True):
-            bound = self.delta / math.sqrt(max(view.size(weight), 1)) * (squared_norm.sqrt() * view.total(squared_grad).sqrt())
+            bound = (
+                self.delta
+                / math.sqrt(max(view.size(weight), 1))
+                * (squared_norm.sqrt() * view.total(squared_grad).sqrt())
+            )
             passes.append(view.total(product).abs() < bound)
             no_evidence.append(bound == 0)
-        return replace(update, invariance=Invariance.decided(views, passes, no_evidence, squared_norms, self.per)), {}
+        return replace(
+            update,
+            invariance=Invariance.decided(views, passes, no_evidence, squared_norms, self.per),
+        ), {}
 
 
 @dataclass(frozen=True)
@@ -103,5 +114,7 @@ class RadialProjection(Rule):
         elif update.invariance is not None:
             projected = update.invariance.without_radial_part(weight, direction)
         else:
-            raise ValueError("RadialProjection() needs a ScaleInvarianceTest before it in the chain, or a view")
+            raise ValueError(
+                "RadialProjection() needs a ScaleInvarianceTest before it in the chain, or a view"
+            )
         return replace(update, direction=projected), {}

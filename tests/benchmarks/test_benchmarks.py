@@ -18,7 +18,12 @@ from benchmarks.shapes import SETS
 @pytest.mark.parametrize(
     # Parameters as published with torchvision's and OpenAI's models.
     ("name", "count"),
-    [("resnet18", 11_689_512), ("resnet50", 25_557_032), ("vit-b", 86_567_656), ("gpt2-124m", 124_439_808)],
+    [
+        ("resnet18", 11_689_512),
+        ("resnet50", 25_557_032),
+        ("vit-b", 86_567_656),
+        ("gpt2-124m", 124_439_808),
+    ],
 )
 def test_parameter_sets(name, count):
     assert sum(math.prod(shape) for shape in SETS[name]()) == count
@@ -35,13 +40,31 @@ def test_the_command(tmp_path, monkeypatch):
     monkeypatch.setitem(benchmarks.SETS, "tiny", lambda: [(6, 5), (6,)])
     monkeypatch.setattr(benchmarks, "machine", lambda device: {"bandwidth GB/s": 10.0})
     out = tmp_path / "numbers.json"
-    arguments = ["--sections", "step,scaling", "--sets", "tiny", "--rounds", "1", "--largest", "1e5", "--out", str(out)]
+    arguments = [
+        "--sections",
+        "step,scaling",
+        "--sets",
+        "tiny",
+        "--rounds",
+        "1",
+        "--largest",
+        "1e5",
+        "--out",
+        str(out),
+    ]
     result = CliRunner().invoke(benchmarks.app, arguments)
     assert result.exit_code == 0, result.output
     numbers = json.loads(out.read_text())
-    assert {"AdamP, spherenorm compiled", "AdamP, spherenorm eager", "AdamP, released"} <= numbers["step"]["tiny"]["seconds"].keys()
+    assert {"AdamP, spherenorm compiled", "AdamP, spherenorm eager", "AdamP, released"} <= numbers[
+        "step"
+    ]["tiny"]["seconds"].keys()
     assert all(seconds > 0 for seconds in numbers["step"]["tiny"]["seconds"].values())
-    assert [(row["weights"], row["tensors"]) for row in numbers["scaling"]] == [(10**5, 10), (10**6, 100), (10**6, 500), (10**6, 2000)]
+    assert [(row["weights"], row["tensors"]) for row in numbers["scaling"]] == [
+        (10**5, 10),
+        (10**6, 100),
+        (10**6, 500),
+        (10**6, 2000),
+    ]
 
 
 def test_first_steps_and_sweeps():
@@ -55,15 +78,23 @@ def test_first_steps_and_sweeps():
 
 def test_peak_memory_is_what_was_taken_in_between():
     size = 2**26
-    assert 0.9 * size < peak_memory_of(lambda: bytearray(b"x" * 10) * (size // 10), "cpu") < 1.3 * size
+    assert (
+        0.9 * size < peak_memory_of(lambda: bytearray(b"x" * 10) * (size // 10), "cpu") < 1.3 * size
+    )
     assert peak_memory_of(lambda: None, "cpu") < 0.1 * size
 
 
 @pytest.mark.parametrize("malloc", ["default", "resident"])
 def test_malloc_is_fixed_whatever_the_environment_says(malloc):
     code = f"from benchmarks.measure import _malloc, fix_malloc; fix_malloc({malloc!r}); print(_malloc())"
-    environment = {**os.environ, "MALLOC_ARENA_MAX": "1", "PYTHONPATH": str(Path(__file__).parents[2])}
-    result = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    environment = {
+        **os.environ,
+        "MALLOC_ARENA_MAX": "1",
+        "PYTHONPATH": str(Path(__file__).parents[2]),
+    }
+    result = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
     assert result.stdout.strip() == str(MALLOC[malloc])
 
 

@@ -38,7 +38,11 @@ def _kernels_and_nothing_else(monkeypatch, tmp_path_factory):
 
     monkeypatch.setenv("SPHERENORM_CACHE", str(tmp_path_factory.getbasetemp() / "kernels"))
     monkeypatch.setattr(dispatch.Inductor, "__init__", refuse)
-    monkeypatch.setattr(launch, "_workspace", lambda size, device: torch.full((size,), float("nan"), dtype=torch.float64))
+    monkeypatch.setattr(
+        launch,
+        "_workspace",
+        lambda size, device: torch.full((size,), float("nan"), dtype=torch.float64),
+    )
 
 
 def compiled(row, shapes, dtype=torch.float64):
@@ -56,7 +60,9 @@ def test_kernels_step_as_the_rule(row, dtype):
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_all_weights_on_one_side_of_every_decision(family):
-    twins = compiled(Row(optim.AdamP, {"lr": 0.1, "weight_decay": 0.1}), ((3, 4), (2, 30), (7, 3, 3)))
+    twins = compiled(
+        Row(optim.AdamP, {"lr": 0.1, "weight_decay": 0.1}), ((3, 4), (2, 30), (7, 3, 3))
+    )
     for step in range(2):
         twins.step(family, step)
     twins.agree()
@@ -64,11 +70,15 @@ def test_all_weights_on_one_side_of_every_decision(family):
 
 def test_each_weight_is_judged_by_the_threshold_of_its_own_size():
     """A cosine of 0.2 lies below delta / sqrt(4) and above delta / sqrt(400), for delta 1."""
-    twins = compiled(Row(optim.SGDP, {"lr": 0.1, "delta": 1.0}), ((3, 400), (3, 4), (5, 400), (2, 4)))
+    twins = compiled(
+        Row(optim.SGDP, {"lr": 0.1, "delta": 1.0}), ((3, 400), (3, 4), (5, 400), (2, 4))
+    )
     for step in range(2):
         for w, f in twins:
             unit = w.detach() / w.detach().norm(dim=1, keepdim=True)
-            tangent = gradient("row_tangential", w.detach(), torch.Generator().manual_seed(step), step)
+            tangent = gradient(
+                "row_tangential", w.detach(), torch.Generator().manual_seed(step), step
+            )
             tangent = tangent / tangent.norm(dim=1, keepdim=True)
             w.grad = f.grad = 0.2 * unit + (1 - 0.2**2) ** 0.5 * tangent
         twins.step_as_they_are()
@@ -95,11 +105,17 @@ class ReadsNothing(TorchDispatchMode):
     """Fails where the host asks for a value: on a GPU it would have to wait for it."""
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        assert func not in (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.item.default, torch.ops.aten.nonzero.default)
+        assert func not in (
+            torch.ops.aten._local_scalar_dense.default,
+            torch.ops.aten.item.default,
+            torch.ops.aten.nonzero.default,
+        )
         return func(*args, **(kwargs or {}))
 
 
-@pytest.mark.parametrize("cls", [optim.AdamP, optim.SGDP, optim.AdamW], ids=["AdamP", "SGDP", "AdamW"])
+@pytest.mark.parametrize(
+    "cls", [optim.AdamP, optim.SGDP, optim.AdamW], ids=["AdamP", "SGDP", "AdamW"]
+)
 def test_the_host_reads_no_value(cls):
     """Not even of hyper-parameters that are tensors; changing them in place takes effect.
 
@@ -121,7 +137,9 @@ def test_the_host_reads_no_value(cls):
 def test_a_captured_upload_holds_every_bit():
     """It goes by arguments of launches, which float64 in between would round."""
     pointers = np.array([[2**53 + 1, 2**62 + 3], [0, -1]])
-    assert torch.equal(launch._launched(pointers, torch.device("cpu")), torch.from_numpy(pointers).flatten())
+    assert torch.equal(
+        launch._launched(pointers, torch.device("cpu")), torch.from_numpy(pointers).flatten()
+    )
     numbers = np.array([0.1, 1e-300, -3.0])
     assert torch.equal(launch._launched(numbers, torch.device("cpu")), torch.from_numpy(numbers))
 
@@ -129,7 +147,11 @@ def test_a_captured_upload_holds_every_bit():
 def launches(monkeypatch):
     made = []
     original = launch.Launcher._launch
-    monkeypatch.setattr(launch.Launcher, "_launch", lambda self, name, *a: made.append(name) or original(self, name, *a))
+    monkeypatch.setattr(
+        launch.Launcher,
+        "_launch",
+        lambda self, name, *a: made.append(name) or original(self, name, *a),
+    )
     return made
 
 
@@ -138,7 +160,9 @@ def launches(monkeypatch):
     [(optim.AdamP, 6), (optim.SGDP, 6), (optim.AdamW, 2), (optim.SGD, 2)],
     ids=["AdamP", "SGDP", "AdamW", "SGD"],
 )
-def test_the_number_of_launches_does_not_depend_on_the_number_of_weights(cls, of_matrices, monkeypatch):
+def test_the_number_of_launches_does_not_depend_on_the_number_of_weights(
+    cls, of_matrices, monkeypatch
+):
     counts = []
     for copies in (1, 15):
         weights = [torch.randn(shape).requires_grad_() for shape in ((3, 4), (2, 20)) * copies]
@@ -174,7 +198,9 @@ def test_neither_values_nor_shapes_make_new_kernels():
         if step == 0:
             kernels = sorted(launch.cache_folder().iterdir())
     optimizer.param_groups[0]["lr"] = 0.0
-    optimizer.add_param_group({"params": [torch.ones(9, 8, requires_grad=True)], "weight_decay": 0.02})
+    optimizer.add_param_group(
+        {"params": [torch.ones(9, 8, requires_grad=True)], "weight_decay": 0.02}
+    )
     set_gradients(weights, 9)
     optimizer.param_groups[1]["params"][0].grad = torch.ones(9, 8)
     optimizer.step()
@@ -183,11 +209,16 @@ def test_neither_values_nor_shapes_make_new_kernels():
 
 def test_channels_last_and_mixed_layouts():
     plain = torch.randn(8, 3, 4, 4, dtype=torch.float64)
-    fast, eager = plain.to(memory_format=torch.channels_last).requires_grad_(), plain.clone().requires_grad_()
+    fast, eager = (
+        plain.to(memory_format=torch.channels_last).requires_grad_(),
+        plain.clone().requires_grad_(),
+    )
     slow_opt = optim.AdamP([eager], lr=0.1, backend="rule")
     fast_opt = optim.AdamP([fast], lr=0.1, backend="compiled")
     for step in range(2):
-        eager.grad = gradient("row_tangential", eager.detach(), torch.Generator().manual_seed(step), step)
+        eager.grad = gradient(
+            "row_tangential", eager.detach(), torch.Generator().manual_seed(step), step
+        )
         fast.grad = eager.grad.to(memory_format=torch.channels_last) if step else eager.grad.clone()
         slow_opt.step()
         fast_opt.step()
@@ -201,7 +232,10 @@ class LaterStep(sn.Rule):
     state_names = ("last", "before")
 
     def update(self, update, state):
-        return sn.Update(update.weight, update.grad, state["before"]), {"last": update.direction, "before": state["last"]}
+        return sn.Update(update.weight, update.grad, state["before"]), {
+            "last": update.direction,
+            "before": state["last"],
+        }
 
 
 class Normalized(sn.Rule):
@@ -214,7 +248,9 @@ class Normalized(sn.Rule):
         return sn.Update(update.weight, update.grad, size / rows + size / whole), {}
 
 
-@pytest.mark.parametrize("ours", [LaterStep(), Sign(), Normalized()], ids=["states that swap", "sign", "sums"])
+@pytest.mark.parametrize(
+    "ours", [LaterStep(), Sign(), Normalized()], ids=["states that swap", "sign", "sums"]
+)
 def test_a_users_rule_compiles(ours):
     def mine(lr=0.1):
         return sn.chain(ours, r.RadialProjection("channel"), r.StepSize(lr))
@@ -225,7 +261,9 @@ def test_a_users_rule_compiles(ours):
     twins.agree()
 
 
-@pytest.mark.parametrize("shapes", [((6, 6), (3, 4, 2), (5, 1)), ((6,), ())], ids=["rows", "vectors"])
+@pytest.mark.parametrize(
+    "shapes", [((6, 6), (3, 4, 2), (5, 1)), ((6,), ())], ids=["rows", "vectors"]
+)
 def test_what_users_write(shapes):
     words = {**TRACED, **(TRACED_ROWS if len(shapes[0]) > 1 else {})}
 
@@ -256,13 +294,29 @@ def powers(x, y, result, COUNT: tl.constexpr):
 
 
 def test_power():
-    decays = [(beta, t) for beta in (0.5, 0.9, 0.99, 0.999, 0.9999) for t in (1.0, 2.0, 3.0, 10.0, 1e3, 1e4)]
-    corners = [(0.0, 0.0), (0.0, 3.0), (-2.0, 3.0), (-2.0, 2.0), (-2.0, 0.5), (2.5, -1.5), (0.0, -1.0), (1.0, 1e300), (-1.0, 0.0)]
+    decays = [
+        (beta, t)
+        for beta in (0.5, 0.9, 0.99, 0.999, 0.9999)
+        for t in (1.0, 2.0, 3.0, 10.0, 1e3, 1e4)
+    ]
+    corners = [
+        (0.0, 0.0),
+        (0.0, 3.0),
+        (-2.0, 3.0),
+        (-2.0, 2.0),
+        (-2.0, 0.5),
+        (2.5, -1.5),
+        (0.0, -1.0),
+        (1.0, 1e300),
+        (-1.0, 0.0),
+    ]
     cases = torch.tensor([*decays, *corners], dtype=torch.float64)
     cases = torch.cat([cases, torch.ones(64 - len(cases), 2, dtype=torch.float64)])
     result = torch.empty(64, dtype=torch.float64)
     powers[(1,)](cases[:, 0].contiguous(), cases[:, 1].contiguous(), result, COUNT=64)
-    torch.testing.assert_close(result, cases[:, 0] ** cases[:, 1], rtol=1e-13, atol=1e-300, equal_nan=True)
+    torch.testing.assert_close(
+        result, cases[:, 0] ** cases[:, 1], rtol=1e-13, atol=1e-300, equal_nan=True
+    )
 
 
 @triton.jit

@@ -61,7 +61,11 @@ def test_blocks_step_as_the_rule(row, dtype, block, no_fallback, monkeypatch):
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("row", [row for row in ROWS if row.cls in (optim.AdamP, optim.SGDP, optim.RMSprop)][:4], ids=lambda row: row.id)
+@pytest.mark.parametrize(
+    "row",
+    [row for row in ROWS if row.cls in (optim.AdamP, optim.SGDP, optim.RMSprop)][:4],
+    ids=lambda row: row.id,
+)
 def test_half_precision_is_computed_with_in_float32_and_rounded_once(row, dtype, no_fallback):
     twins = Twins(row, [w for w in parameters() if w.ndim], dtype)
     for step in range(5):
@@ -74,14 +78,19 @@ def test_half_precision_is_computed_with_in_float32_and_rounded_once(row, dtype,
             # A float32 sum in another order may fall on the other side of a rounding boundary.
             torch.testing.assert_close(f, w, rtol=2**-7, atol=1e-5)
             assert (f == w).float().mean() > 0.9
-            assert all(value.dtype in (torch.float32, torch.float64) for value in twins.fast_opt.state[f].values())
+            assert all(
+                value.dtype in (torch.float32, torch.float64)
+                for value in twins.fast_opt.state[f].values()
+            )
 
 
 def test_every_outcome_of_the_test_is_met():
     """Else the comparison above would leave a branch out."""
     outcomes = set()
     for family in FAMILIES:
-        w = torch.randn(6, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
+        w = torch.randn(
+            6, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
+        ).requires_grad_()
         optimizer = optim.AdamP([w], delta=0.1)
         for step in range(3):
             w.grad = gradient(family, w.detach(), torch.Generator().manual_seed(step), step)
@@ -100,7 +109,9 @@ def test_layouts(no_fallback):
     own_opt = optim.AdamP([own], lr=0.1, backend="rule")
     fast_opt = optim.AdamP([fast], lr=0.1)
     for step in range(3):
-        own.grad = gradient("row_tangential", own.detach(), torch.Generator().manual_seed(step), step)
+        own.grad = gradient(
+            "row_tangential", own.detach(), torch.Generator().manual_seed(step), step
+        )
         fast.grad = own.grad.to(memory_format=torch.channels_last) if step else own.grad.clone()
         own_opt.step()
         fast_opt.step()
@@ -114,12 +125,16 @@ def test_weights_and_state_are_changed_in_place_and_autograd_notices(no_fallback
     loss = sum((w**2).sum() for w in weights)
     set_gradients(weights, 0)
     optimizer.step()
-    places = [w.data_ptr() for w in weights] + [v.data_ptr() for w in weights for v in optimizer.state[w].values()]
+    places = [w.data_ptr() for w in weights] + [
+        v.data_ptr() for w in weights for v in optimizer.state[w].values()
+    ]
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         loss.backward()
     set_gradients(weights, 1)
     optimizer.step()
-    assert places == [w.data_ptr() for w in weights] + [v.data_ptr() for w in weights for v in optimizer.state[w].values()]
+    assert places == [w.data_ptr() for w in weights] + [
+        v.data_ptr() for w in weights for v in optimizer.state[w].values()
+    ]
 
 
 def test_a_nan_stays_in_its_tensor(no_fallback):
@@ -134,10 +149,17 @@ def test_a_nan_stays_in_its_tensor(no_fallback):
 
 def against_own_code(recipe, shape=(6, 5), family="row_tangential"):
     cls = sn.torch_optimizer(recipe)
-    own, fast = (torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_() for _ in range(2))
+    own, fast = (
+        torch.randn(
+            shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
+        ).requires_grad_()
+        for _ in range(2)
+    )
     own_opt, fast_opt = cls([own], backend="rule"), cls([fast], backend="blocks")
     for step in range(4):
-        own.grad = fast.grad = gradient(family, own.detach(), torch.Generator().manual_seed(step), step)
+        own.grad = fast.grad = gradient(
+            family, own.detach(), torch.Generator().manual_seed(step), step
+        )
         own_opt.step()
         fast_opt.step()
         assert_close(fast, own)
@@ -155,9 +177,15 @@ class Exotic(sn.Rule):
 
 
 def everything(x, y):
-    x = torch.maximum(x.abs().reciprocal().clamp_max(3.0), x.tanh()) + (1.0 - x.sign()) * torch.rsqrt(1 + x.square())
-    x = torch.where((x > 0.5) & ~(x >= 2) | (y <= -1), x.cos(), torch.exp(-x)) - torch.log(x.abs() + 1)
-    x = torch.where(x != y, 2.0**x, x) / (2.0 - x.sinc()) + torch.minimum(x.sin(), y) * torch.sqrt(x.abs())
+    x = torch.maximum(x.abs().reciprocal().clamp_max(3.0), x.tanh()) + (
+        1.0 - x.sign()
+    ) * torch.rsqrt(1 + x.square())
+    x = torch.where((x > 0.5) & ~(x >= 2) | (y <= -1), x.cos(), torch.exp(-x)) - torch.log(
+        x.abs() + 1
+    )
+    x = torch.where(x != y, 2.0**x, x) / (2.0 - x.sinc()) + torch.minimum(x.sin(), y) * torch.sqrt(
+        x.abs()
+    )
     return torch.rsub(x, y) - 0.3 * torch.where(x == y, x, x**3)
 
 
@@ -182,7 +210,9 @@ class Combined(sn.Rule):
         d, w = update.direction, update.weight
         mean = self.first * state["mean"] + (1 - self.second) * d
         product = d * w
-        direction = (mean + product) - self.second * (w * mean) - (d - product).tanh() * (1 - self.first)
+        direction = (
+            (mean + product) - self.second * (w * mean) - (d - product).tanh() * (1 - self.first)
+        )
         along = d * mean
         return sn.Update(w, update.grad, direction + along), {"mean": mean, "along": along}
 
@@ -217,7 +247,9 @@ class LateReader(sn.Rule):
 
     def update(self, update, state):
         mean = 0.5 * state["mean"] + update.direction
-        return sn.Update(update.weight, update.grad, mean - state["mean"].tanh() * mean.sin()), {"mean": mean}
+        return sn.Update(update.weight, update.grad, mean - state["mean"].tanh() * mean.sin()), {
+            "mean": mean
+        }
 
 
 def test_an_old_state_is_read_before_it_is_overwritten(no_fallback):
@@ -240,7 +272,10 @@ class Swapping(sn.Rule):
     state_names = ("last", "before")
 
     def update(self, update, state):
-        return sn.Update(update.weight, update.grad, state["before"]), {"last": update.direction, "before": state["last"]}
+        return sn.Update(update.weight, update.grad, state["before"]), {
+            "last": update.direction,
+            "before": state["last"],
+        }
 
 
 class ByCumulation(sn.Rule):
@@ -385,7 +420,11 @@ def test_another_default_device(no_fallback):
 
     class Limited(sn.Rule):
         def update(self, update, state):
-            return sn.Update(update.weight, update.grad, update.direction.clamp_min(-0.5) + (update.direction > 0)), {}
+            return sn.Update(
+                update.weight,
+                update.grad,
+                update.direction.clamp_min(-0.5) + (update.direction > 0),
+            ), {}
 
     def limited(lr=0.1):
         return sn.chain(Limited(), r.StepSize(lr))

@@ -57,7 +57,9 @@ def test_kernels_step_as_the_rule(row, dtype, no_inductor):
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["float64", "float32"])
 @pytest.mark.parametrize(
-    "row", [*(row for row in ROWS if row not in KERNEL_ROWS), Row(optim.AdamP, {"views": ("dim=1",)})], ids=lambda row: row.id
+    "row",
+    [*(row for row in ROWS if row not in KERNEL_ROWS), Row(optim.AdamP, {"views": ("dim=1",)})],
+    ids=lambda row: row.id,
 )
 def test_what_the_generator_cannot_say_goes_to_inductor(row, dtype):
     torch._dynamo.reset()
@@ -68,7 +70,9 @@ def test_what_the_generator_cannot_say_goes_to_inductor(row, dtype):
     pointers = [f.data_ptr() for f in fast]
     for step in range(4):
         for w, f in zip(eager, fast, strict=True):
-            w.grad = f.grad = gradient("alternating", w.detach(), torch.Generator().manual_seed(step), step)
+            w.grad = f.grad = gradient(
+                "alternating", w.detach(), torch.Generator().manual_seed(step), step
+            )
         for opt in (slow_opt, fast_opt):
             opt.param_groups[0]["lr"] = 0.1 / (step + 1)
             opt.step()
@@ -84,7 +88,10 @@ def test_any_number_of_recipes_and_ranks_goes_to_inductor(monkeypatch):
     # Inductor takes seconds for each.
     monkeypatch.setattr(paths, "_inductor", lambda graph, inputs: graph)
     for decay, nesterov in itertools.product((0.0, 0.1), (False, True)):
-        row = Row(optim.SGDP, {"views": ("dim=1",), "momentum": 0.9, "nesterov": nesterov, "weight_decay": decay})
+        row = Row(
+            optim.SGDP,
+            {"views": ("dim=1",), "momentum": 0.9, "nesterov": nesterov, "weight_decay": decay},
+        )
         twins = Twins(row, random_weights([(5, 4), (5, 1), (5, 4, 3)]), backend="compiled")
         for step in range(2):
             twins.step("random", step)
@@ -116,7 +123,9 @@ def test_channels_last_and_mixed_layouts(no_inductor):
     slow_opt = optim.AdamP([eager], lr=0.1, backend="rule")
     fast_opt = optim.AdamP([fast], lr=0.1, backend="compiled")
     for step in range(3):
-        eager.grad = gradient("row_tangential", eager.detach(), torch.Generator().manual_seed(step), step)
+        eager.grad = gradient(
+            "row_tangential", eager.detach(), torch.Generator().manual_seed(step), step
+        )
         fast.grad = eager.grad.to(memory_format=torch.channels_last) if step else eager.grad.clone()
         slow_opt.step()
         fast_opt.step()
@@ -137,7 +146,9 @@ def test_a_transposed_weight_still_steps():
 def test_neither_values_nor_shapes_compile_again(no_inductor, monkeypatch):
     made = []
     original = build.subprocess.run
-    monkeypatch.setattr(build.subprocess, "run", lambda *a, **k: made.append(a) or original(*a, **k))
+    monkeypatch.setattr(
+        build.subprocess, "run", lambda *a, **k: made.append(a) or original(*a, **k)
+    )
     build.load_step.cache_clear()
     weights = [torch.randn(shape).requires_grad_() for shape in ((7, 5), (11, 3, 2, 2), (4,))]
     optimizer = optim.AdamP(weights, lr=0.1, weight_decay=0.01, backend="compiled")
@@ -149,11 +160,15 @@ def test_neither_values_nor_shapes_compile_again(no_inductor, monkeypatch):
         if step == 0:
             first = len(made)
     optimizer.param_groups[0]["lr"] = 0.0
-    optimizer.add_param_group({"params": [torch.randn(9, 8, requires_grad=True)], "weight_decay": 0.02})
+    optimizer.add_param_group(
+        {"params": [torch.randn(9, 8, requires_grad=True)], "weight_decay": 0.02}
+    )
     set_gradients(weights, 9)
     optimizer.param_groups[1]["params"][0].grad = torch.ones(9, 8)
     optimizer.step()
-    assert first <= 2  # one for weights of rows, one for vectors; fewer where another test has made them
+    assert (
+        first <= 2
+    )  # one for weights of rows, one for vectors; fewer where another test has made them
     assert len(made) == first
 
 
@@ -162,10 +177,14 @@ def test_weights_and_state_are_changed_in_place(no_inductor):
     optimizer = optim.AdamP(weights, backend="compiled")
     set_gradients(weights, 0)
     optimizer.step()
-    pointers = [w.data_ptr() for w in weights] + [v.data_ptr() for w in weights for v in optimizer.state[w].values()]
+    pointers = [w.data_ptr() for w in weights] + [
+        v.data_ptr() for w in weights for v in optimizer.state[w].values()
+    ]
     set_gradients(weights, 1)
     optimizer.step()
-    assert pointers == [w.data_ptr() for w in weights] + [v.data_ptr() for w in weights for v in optimizer.state[w].values()]
+    assert pointers == [w.data_ptr() for w in weights] + [
+        v.data_ptr() for w in weights for v in optimizer.state[w].values()
+    ]
 
 
 def test_the_result_does_not_depend_on_the_number_of_threads(no_inductor):
@@ -209,10 +228,15 @@ def test_a_compiled_optimizer_copies_saves_and_resumes(no_inductor):
 
 def test_a_users_rule_compiles(no_inductor):
     def signed(lr=0.1, beta=0.9):
-        return sn.chain(r.ExponentialAverage(beta), Sign(), r.RadialProjection("channel"), r.StepSize(lr))
+        return sn.chain(
+            r.ExponentialAverage(beta), Sign(), r.RadialProjection("channel"), r.StepSize(lr)
+        )
 
     cls = sn.torch_optimizer(signed)
-    fast, eager = (torch.randn(4, 5, generator=torch.Generator().manual_seed(0)).requires_grad_() for _ in range(2))
+    fast, eager = (
+        torch.randn(4, 5, generator=torch.Generator().manual_seed(0)).requires_grad_()
+        for _ in range(2)
+    )
     first, second = cls([fast], backend="compiled"), cls([eager], backend="rule")
     for step in range(3):
         fast.grad = eager.grad = torch.randn(4, 5, generator=torch.Generator().manual_seed(step))
@@ -233,7 +257,10 @@ def test_swapping_states_is_left_to_inductor():
         state_names = ("last", "before")
 
         def update(self, update, state):
-            return sn.Update(update.weight, update.grad, state["before"]), {"last": update.direction, "before": state["last"]}
+            return sn.Update(update.weight, update.grad, state["before"]), {
+                "last": update.direction,
+                "before": state["last"],
+            }
 
     def late(lr=0.1):
         return sn.chain(TwoSteps(), r.StepSize(lr))

@@ -51,7 +51,11 @@ def randn(*shape, seed=0, dtype=torch.float64):
     "make",
     [
         lambda x, d, **o: (optim.RMSprop([x], alpha=d, **o), torch.optim.RMSprop, {"alpha": d}),
-        lambda x, d, **o: (optim.AdamW([x], betas=(0.9, d), **o), torch.optim.AdamW, {"betas": (0.9, d)}),
+        lambda x, d, **o: (
+            optim.AdamW([x], betas=(0.9, d), **o),
+            torch.optim.AdamW,
+            {"betas": (0.9, d)},
+        ),
         lambda x, d, **o: (optim.Adam([x], betas=(d, d), **o), torch.optim.Adam, {"betas": (d, d)}),
     ],
     ids=["RMSprop", "AdamW", "Adam"],
@@ -62,7 +66,9 @@ def test_a_decay_of_nothing_keeps_nothing(make, decay, dtype, backend):
     optimizer, cls, settings = make(ours, decay, backend=backend)
     lr = 0.01
     optimizer.param_groups[0]["lr"] = lr
-    reference = cls([theirs], lr=lr, weight_decay=optimizer.param_groups[0]["weight_decay"], **settings)
+    reference = cls(
+        [theirs], lr=lr, weight_decay=optimizer.param_groups[0]["weight_decay"], **settings
+    )
     for step, scale in enumerate((1e6, 1e-3, 1e6, 1e-6, 1e-9, 1.0)):
         ours.grad = scale * randn(4, 3, seed=step, dtype=dtype)
         theirs.grad = ours.grad.clone()
@@ -77,7 +83,10 @@ def test_a_large_gradient_overflows_no_earlier_than_in_torch(backend):
     """torch multiplies by 1 - beta2 before it squares: 1e20 gives 1e37, which float32 holds."""
     for scale in (1e18, 1e20, 1e30):
         ours, theirs = (torch.ones(4, 3, requires_grad=True) for _ in range(2))
-        optimizer, reference = optim.Adam([ours], lr=0.1, backend=backend), torch.optim.Adam([theirs], lr=0.1)
+        optimizer, reference = (
+            optim.Adam([ours], lr=0.1, backend=backend),
+            torch.optim.Adam([theirs], lr=0.1),
+        )
         for step in range(3):
             ours.grad = scale * randn(4, 3, seed=step).float()
             theirs.grad = ours.grad.clone()
@@ -97,7 +106,9 @@ def test_sums_overflow_where_the_rules_own_sums_do(backend):
         result = by_optimizer(cls([weight], lr=0.1, backend=backend, **settings), weight, grads)
         expected = by_hand(cls.recipe(lr=0.1, **settings), start, grads)
         assert torch.equal(result.isfinite(), expected.isfinite())
-        torch.testing.assert_close(result, expected, rtol=1e-4, atol=1e-4 * float(expected.abs().max()))
+        torch.testing.assert_close(
+            result, expected, rtol=1e-4, atol=1e-4 * float(expected.abs().max())
+        )
 
 
 @dataclass(frozen=True)
@@ -115,7 +126,13 @@ def test_what_is_not_finite_spreads_alike(backend, bad):
     def vanishing(lr=0.1):
         return sn.chain(Vanishing(), r.StepSize(lr))
 
-    recipes = [vanishing, optim.AdamP.recipe, optim.SGDP.recipe, optim.SGDW.recipe, optim.RMSprop.recipe]
+    recipes = [
+        vanishing,
+        optim.AdamP.recipe,
+        optim.SGDP.recipe,
+        optim.SGDW.recipe,
+        optim.RMSprop.recipe,
+    ]
     for recipe in recipes:
         for place in ("weight", "grad"):
             start, grads = randn(4, 3), [randn(4, 3, seed=step) for step in range(4)]
@@ -144,7 +161,9 @@ class FixedMomentum(Rule):
 
     def update(self, update, state):
         momentum = torch.add(update.direction, state["m"], alpha=0.9)
-        return replace(update, direction=torch.sub(momentum, update.weight, alpha=0.3)), {"m": momentum}
+        return replace(update, direction=torch.sub(momentum, update.weight, alpha=0.3)), {
+            "m": momentum
+        }
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
@@ -165,13 +184,18 @@ def test_products_of_matrices_compile_to_the_same_numbers(rules, dtype):
     def products(lr=0.1):
         return sn.chain(Products(), *rules, r.StepSize(lr))
 
-    start, grads = randn(6, 4, dtype=dtype), [randn(6, 4, seed=step, dtype=dtype) for step in range(5)]
+    start, grads = (
+        randn(6, 4, dtype=dtype),
+        [randn(6, 4, seed=step, dtype=dtype) for step in range(5)],
+    )
     weight = start.clone().requires_grad_()
     optimizer = optimizer_of(products, weight, backend="compiled")
     result = by_optimizer(optimizer, weight, grads)
     assert [line.path for line in sn.explain(optimizer)] == ["Inductor"]
     tolerance = 1e-12 if dtype is torch.float64 else 1e-5
-    torch.testing.assert_close(result, by_hand(products(), start, grads), rtol=tolerance, atol=tolerance)
+    torch.testing.assert_close(
+        result, by_hand(products(), start, grads), rtol=tolerance, atol=tolerance
+    )
 
 
 def test_a_compiler_that_drops_a_factor_is_noticed(monkeypatch):
@@ -189,12 +213,16 @@ def test_a_compiler_that_drops_a_factor_is_noticed(monkeypatch):
     weight.grad = randn(6, 4, seed=1)
     before = weight.detach().clone()
     optimizer = optimizer_of(products, weight, backend="compiled")
-    with pytest.raises(sn.BackendError, match=r"Products, .*Inductor would give other numbers than"):
+    with pytest.raises(
+        sn.BackendError, match=r"Products, .*Inductor would give other numbers than"
+    ):
         optimizer.step()
     assert torch.equal(weight, before)
 
 
-@pytest.mark.parametrize(("backend", "kind"), [("auto", "blocks"), ("blocks", "blocks"), ("compiled", "C++ kernel")])
+@pytest.mark.parametrize(
+    ("backend", "kind"), [("auto", "blocks"), ("blocks", "blocks"), ("compiled", "C++ kernel")]
+)
 @pytest.mark.parametrize("fault", ["weight", "state"])
 def test_a_wrong_path_is_not_taken(backend, kind, fault, monkeypatch):
     """Whatever a back end does wrong: here one that adds a little to what it steps."""
@@ -214,11 +242,15 @@ def test_a_wrong_path_is_not_taken(backend, kind, fault, monkeypatch):
     weight = start.clone().requires_grad_()
     optimizer = optim.AdamW([weight], lr=0.1, backend=backend)
     if backend == "compiled":
-        with pytest.raises((sn.BackendError, AssertionError), match=r"no way out|other numbers than"):
+        with pytest.raises(
+            (sn.BackendError, AssertionError), match=r"no way out|other numbers than"
+        ):
             by_optimizer(optimizer, weight, grads)
         assert torch.equal(weight.detach(), start)
         return
-    assert torch.equal(by_optimizer(optimizer, weight, grads), by_hand(optim.AdamW.recipe(lr=0.1), start, grads))
+    assert torch.equal(
+        by_optimizer(optimizer, weight, grads), by_hand(optim.AdamW.recipe(lr=0.1), start, grads)
+    )
     (line,) = sn.explain(optimizer)
     assert line.path == "rule"
     assert "blocks would give other numbers than the rule's own code: the" in line.reason
@@ -280,7 +312,9 @@ class Branches(Rule):
 class Draws(Rule):
     def update(self, update, state):
         generator = torch.Generator().manual_seed(0)
-        noise = torch.randn(update.direction.shape, generator=generator, dtype=update.direction.dtype)
+        noise = torch.randn(
+            update.direction.shape, generator=generator, dtype=update.direction.dtype
+        )
         return replace(update, direction=update.direction + noise), {}
 
 
@@ -322,7 +356,9 @@ def test_what_cannot_be_compiled_is_named_and_steps_otherwise(case):
         optimizer = optimizer_of(recipe, other, weight, backend=backend)
         other.grad = torch.zeros(5, dtype=torch.float64)
         if backend == "compiled":
-            with pytest.raises(sn.BackendError, match=f'backend="compiled" cannot take the step of {message}'):
+            with pytest.raises(
+                sn.BackendError, match=f'backend="compiled" cannot take the step of {message}'
+            ):
                 by_optimizer(optimizer, weight, grads)
             assert torch.equal(weight.detach(), start)
             continue
@@ -359,8 +395,14 @@ def test_no_group_moves_before_all_can():
     weights = [randn(4, 3).requires_grad_(), randn(3, 2).requires_grad_()]
     before = [weight.detach().clone() for weight in weights]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("spherenorm.registry._registered", {**sn.registry._registered, "branching": branching})
-        optimizer = optim.SGD([{"params": weights[:1]}, {"params": weights[1:], "recipe": branching}], lr=0.1, backend="compiled")
+        patch.setattr(
+            "spherenorm.registry._registered", {**sn.registry._registered, "branching": branching}
+        )
+        optimizer = optim.SGD(
+            [{"params": weights[:1]}, {"params": weights[1:], "recipe": branching}],
+            lr=0.1,
+            backend="compiled",
+        )
         for weight in weights:
             weight.grad = torch.ones_like(weight)
         with pytest.raises(sn.BackendError, match="Branches"):
@@ -386,7 +428,10 @@ def test_a_rule_that_changes_at_every_step_is_not_recorded_at_every_step(monkeyp
     torch.testing.assert_close(weight.detach(), expected, rtol=1e-12, atol=1e-12)
     assert len(recorded) <= 2 * dispatch.RECORDS
     (line,) = sn.explain(optimizer)
-    assert (line.path, line.reason) == ("rule", "32 other rules were recorded; a field keeps changing")
+    assert (line.path, line.reason) == (
+        "rule",
+        "32 other rules were recorded; a field keeps changing",
+    )
 
 
 def test_a_number_changes_without_a_new_record(monkeypatch):
@@ -408,7 +453,11 @@ def test_a_number_changes_without_a_new_record(monkeypatch):
 def test_a_user_rule_costs_no_record_by_default(monkeypatch):
     monkeypatch.setattr(dispatch, "trace", _refuse)
     weight = randn(4, 3).requires_grad_()
-    by_optimizer(optimizer_of(lambda lr=0.1: sn.chain(Products(), r.StepSize(lr)), weight), weight, [randn(4, 3)])
+    by_optimizer(
+        optimizer_of(lambda lr=0.1: sn.chain(Products(), r.StepSize(lr)), weight),
+        weight,
+        [randn(4, 3)],
+    )
 
 
 def test_half_of_a_step_is_held_back_only_as_far_as_memory_allows(monkeypatch):
@@ -421,24 +470,33 @@ def test_half_of_a_step_is_held_back_only_as_far_as_memory_allows(monkeypatch):
         weight.grad = torch.ones_like(weight)
     optimizer.step()
     for weight, old in zip(weights, start, strict=True):
-        torch.testing.assert_close(weight.detach(), by_hand(optim.AdamW.recipe(lr=0.1), old, [torch.ones_like(old)]))
+        torch.testing.assert_close(
+            weight.detach(), by_hand(optim.AdamW.recipe(lr=0.1), old, [torch.ones_like(old)])
+        )
 
 
 # The comparison that every recorded or compiled step passes once.
 
 
-@pytest.mark.parametrize("shape", [(512, 2048), (2048, 512), (7, 7), (64, 3, 3, 3), (1, 9), (0, 4), (9,), ()])
+@pytest.mark.parametrize(
+    "shape", [(512, 2048), (2048, 512), (7, 7), (64, 3, 3, 3), (1, 9), (0, 4), (9,), ()]
+)
 def test_a_small_shape_is_of_the_same_kind(shape):
     small = check.small_shape(shape)
     assert len(small) == len(shape)
     assert math.prod(small) <= 5**4
     for a, b in ((i, j) for i in range(len(shape)) for j in range(len(shape))):
-        assert (shape[a] < shape[b], shape[a] == shape[b]) == (small[a] < small[b], small[a] == small[b])
+        assert (shape[a] < shape[b], shape[a] == shape[b]) == (
+            small[a] < small[b],
+            small[a] == small[b],
+        )
     assert [n for n in shape if n < 2] == [n for n in small if n < 2]
 
 
 @pytest.mark.parametrize("dtype", check.TOLERANCE, ids=str)
-@pytest.mark.parametrize("cls", [optim.SGD, optim.AdamW, optim.AdamP, optim.SGDP, optim.RMSprop, optim.SGDG])
+@pytest.mark.parametrize(
+    "cls", [optim.SGD, optim.AdamW, optim.AdamP, optim.SGDP, optim.RMSprop, optim.SGDG]
+)
 def test_the_comparison_finds_a_small_fault_and_no_rounding(cls, dtype):
     rule = cls.recipe(lr=0.1)
 
@@ -464,5 +522,11 @@ def test_a_guard_divides_a_rule_into_numbers_and_the_rest():
     assert guard.key == other.key
     assert guard.with_numbers(other.numbers) == optim.AdamP.recipe(lr=0.0, betas=(0.7, 0.9))
     assert guard.foreign == ()
-    for changed in ({"weight_decay": 0.1}, {"nesterov": True}, {"per": "unit"}, {"views": ("layer",)}, {"betas": (0.0, 0.9)}):
+    for changed in (
+        {"weight_decay": 0.1},
+        {"nesterov": True},
+        {"per": "unit"},
+        {"views": ("layer",)},
+        {"betas": (0.0, 0.9)},
+    ):
         assert Guard.of(optim.AdamP.recipe(**changed)).key != guard.key

@@ -33,11 +33,17 @@ SUMS = (
 
 def random_rule(draw, ndim):
     """The source of a step whose states are a, b (as the weight), c (per row) and n (a counter)."""
-    values = {"full": ["w", "d", "a", "b"], "row": ["c"] if ndim > 1 else [], "one": ["n.to(w.dtype)"]}
+    values = {
+        "full": ["w", "d", "a", "b"],
+        "row": ["c"] if ndim > 1 else [],
+        "one": ["n.to(w.dtype)"],
+    }
     wider = {"full": ("full", "row", "one"), "row": ("row", "one"), "one": ("one",)}
     lines = []
     for i in range(draw.randint(4, 18)):
-        kind = draw.choice(("full", "full", "full", "row", "one") if ndim > 1 else ("full", "full", "one"))
+        kind = draw.choice(
+            ("full", "full", "full", "row", "one") if ndim > 1 else ("full", "full", "one")
+        )
 
         def one_of(*kinds):
             return draw.choice([value for each in kinds for value in values[each][-6:]])
@@ -48,12 +54,19 @@ def random_rule(draw, ndim):
             x=one_of(kind), y=one_of(kind), z=one_of(*wider[kind]), f=one_of("full"), g=one_of("full"), s=one_of("one"), dims=dims,
             k=draw.choice(("0.5", "1", "-0.7", "0.0", "3", "hp", "hq", "(1 - hp)")),
         )  # fmt: skip
-        if (form in ELEMENTWISE and "{f}" in form) or kind == "full" or form in SUMS or values[kind]:
+        if (
+            (form in ELEMENTWISE and "{f}" in form)
+            or kind == "full"
+            or form in SUMS
+            or values[kind]
+        ):
             lines.append(f"{kind}{i} = {expression}")
             values[kind].append(f"{kind}{i}")
     results = [draw.choice(values["full"]) for _ in range(3)]
     row = draw.choice(values["row"]) if ndim > 1 else "c"
-    body = "\n    ".join([*lines, f"return {results[0]} * 1.0, ({results[1]}, {results[2]}, {row}, n + 1)"])
+    body = "\n    ".join(
+        [*lines, f"return {results[0]} * 1.0, ({results[1]}, {results[2]}, {row}, n + 1)"]
+    )
     return f"from torch import where\nimport torch\n\ndef step(w, d, a, b, c, n, hp, hq):\n    {body}\n"
 
 
@@ -66,11 +79,20 @@ class Drawn(sn.Rule):
 
     def init(self, weight):
         rows = weight.new_zeros((len(weight), *[1] * (weight.ndim - 1)))
-        return {"a": torch.zeros_like(weight), "b": torch.ones_like(weight), "c": rows, "n": scalar_state(weight)}
+        return {
+            "a": torch.zeros_like(weight),
+            "b": torch.ones_like(weight),
+            "c": rows,
+            "n": scalar_state(weight),
+        }
 
     def update(self, update, state):
-        direction, new = self.compute(update.weight, update.direction, *state.values(), self.hp, self.hq)
-        return sn.Update(update.weight, update.grad, direction), dict(zip(self.state_names, new, strict=True))
+        direction, new = self.compute(
+            update.weight, update.direction, *state.values(), self.hp, self.hq
+        )
+        return sn.Update(update.weight, update.grad, direction), dict(
+            zip(self.state_names, new, strict=True)
+        )
 
 
 @pytest.mark.parametrize("ndim", [1, 2, 3])

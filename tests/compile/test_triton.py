@@ -29,9 +29,20 @@ def _own_cache(monkeypatch, tmp_path):
 @pytest.mark.parametrize("part", ["float64", "not float64"])
 def test_under_the_interpreter(part):
     pytest.importorskip("triton")
-    command = [sys.executable, "-m", "pytest", str(Path(__file__).with_name("interpreted.py")), "-k", part, "-p", "no:cacheprovider"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        str(Path(__file__).with_name("interpreted.py")),
+        "-k",
+        part,
+        "-p",
+        "no:cacheprovider",
+    ]
     # Not a worker of the run that starts it.
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")} | {"TRITON_INTERPRET": "1"}
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith("PYTEST")
+    } | {"TRITON_INTERPRET": "1"}
     result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout[-10000:] + result.stderr[-2000:]
 
@@ -51,7 +62,10 @@ def compiled(layout):
     for number in range(len(layout.flat)):
         for kind, warps in launch.WARPS.items():
             kernel = getattr(module, f"{kind}{number}")
-            signature = {name: {"items": "*i32", "pointers": "*i64", "shape": "*i64"}.get(name, "*fp64") for name in kernel.arg_names}
+            signature = {
+                name: {"items": "*i32", "pointers": "*i64", "shape": "*i64"}.get(name, "*fp64")
+                for name in kernel.arg_names
+            }
             aligned = {(i,): [["tt.divisibility", 16]] for i in range(len(signature))}
             source = ASTSource(kernel, signature=signature, constexprs={}, attrs=aligned)
             options = {"num_warps": warps, "enable_fp_fusion": True}
@@ -70,7 +84,10 @@ def spilled(ptx, path):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
 @pytest.mark.parametrize("shape", [(6, 5), (5,)], ids=["rows", "vector"])
-@pytest.mark.parametrize(("cls", "settings"), [(optim.AdamP, {"weight_decay": 0.01}), (optim.AdamW, {}), (optim.SGDP, {"momentum": 0.9})])
+@pytest.mark.parametrize(
+    ("cls", "settings"),
+    [(optim.AdamP, {"weight_decay": 0.01}), (optim.AdamW, {}), (optim.SGDP, {"momentum": 0.9})],
+)
 def test_kernels_compile_for_a_gpu(cls, settings, shape, dtype, tmp_path):
     pytest.importorskip("triton")
     layout = layout_of(cls, shape, dtype, **settings)
@@ -117,7 +134,11 @@ def test_what_waits_for_the_device_is_refused_within_a_capture(monkeypatch):
         launch.refuse_capture(torch.device("cuda"))
 
 
-CLASSES = [(optim.AdamP, {"weight_decay": 0.01}), (optim.SGDP, {"momentum": 0.9}), (optim.AdamW, {})]
+CLASSES = [
+    (optim.AdamP, {"weight_decay": 0.01}),
+    (optim.SGDP, {"momentum": 0.9}),
+    (optim.AdamW, {}),
+]
 
 
 def twins_on_gpu(cls, settings, dtype):
@@ -131,7 +152,9 @@ def twins_on_gpu(cls, settings, dtype):
 def set_gradients_on_gpu(eager, fast, step):
     for i, (w, f) in enumerate(zip(eager, fast, strict=True)):
         kind = FAMILIES[(i + step) % 4] if w.ndim > 1 and w.numel() else "random"
-        new = gradient(kind, w.detach().cpu(), torch.Generator().manual_seed(step), step).to(w.device)
+        new = gradient(kind, w.detach().cpu(), torch.Generator().manual_seed(step), step).to(
+            w.device
+        )
         if f.grad is None:
             w.grad, f.grad = new, new.clone()
         else:
@@ -197,5 +220,8 @@ def test_capturing_shapes_that_were_never_stepped_is_refused():
     weight = torch.randn(17, 13, device="cuda").requires_grad_()
     weight.grad = torch.randn_like(weight)
     optimizer = optim.AdamW([weight], backend="compiled")
-    with pytest.raises(RuntimeError, match="step them once before capturing"), torch.cuda.graph(torch.cuda.CUDAGraph()):
+    with (
+        pytest.raises(RuntimeError, match="step them once before capturing"),
+        torch.cuda.graph(torch.cuda.CUDAGraph()),
+    ):
         optimizer.step()

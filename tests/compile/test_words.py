@@ -82,9 +82,16 @@ def against_the_pure_rule(rule, options, shape=(3, 4), steps=4):
     def recipe(lr=0.5):
         return sn.chain(rule, r.StepSize(lr))
 
-    weight = torch.linspace(1, 2, torch.Size(shape).numel(), dtype=torch.float64).view(shape).requires_grad_()
+    weight = (
+        torch.linspace(1, 2, torch.Size(shape).numel(), dtype=torch.float64)
+        .view(shape)
+        .requires_grad_()
+    )
     optimizer = sn.torch_optimizer(recipe)([weight], **options)
-    pure, state = weight.detach().clone(), {name: value.clone() for name, value in recipe().init(weight.detach().clone()).items()}
+    pure, state = (
+        weight.detach().clone(),
+        {name: value.clone() for name, value in recipe().init(weight.detach().clone()).items()},
+    )
     for step in range(steps):
         weight.grad = torch.full_like(weight, (-1.0) ** step) - step * weight.detach()
         pure, state = recipe().step(pure, weight.grad.clone(), state)
@@ -112,7 +119,10 @@ class Counted(sn.Rule):
 
     def update(self, update, state):
         direction, own = self.step_(update.weight, update.direction, state["n"], state[self.name])
-        return sn.Update(update.weight, update.grad, direction), {"n": state["n"] + 1, self.name: own}
+        return sn.Update(update.weight, update.grad, direction), {
+            "n": state["n"] + 1,
+            self.name: own,
+        }
 
 
 @ALL
@@ -128,7 +138,16 @@ class Counted(sn.Rule):
         Counted(lambda w, d, n, s: (d + 0.5 * s, 0.9 * s + d), name="weight"),
         Word((lambda w, d, m: (d - m, w), lambda w, d, m: (m, d), lambda w, d, m: (d, d))),
     ],
-    ids=["the weight", "plus 0", "the gradient", "chosen", "the start", "called grad", "called weight", "several"],
+    ids=[
+        "the weight",
+        "plus 0",
+        "the gradient",
+        "chosen",
+        "the start",
+        "called grad",
+        "called weight",
+        "several",
+    ],
 )
 def test_states_that_take_something_over(rule, options):
     against_the_pure_rule(rule, options)
@@ -141,7 +160,10 @@ def test_states_exchanged(options):
 
         def update(self, update, state):
             last, before = state["last"], state["before"]
-            return sn.Update(update.weight, update.grad, update.direction + before), {"last": before + update.direction, "before": last}
+            return sn.Update(update.weight, update.grad, update.direction + before), {
+                "last": before + update.direction,
+                "before": last,
+            }
 
     against_the_pure_rule(Exchange(), options)
 
@@ -156,7 +178,10 @@ def test_one_tensor_for_two_states(options):
             return {"a": both, "b": both}
 
         def update(self, update, state):
-            return sn.Update(update.weight, update.grad, state["a"] - state["b"]), {"a": state["a"] + update.direction, "b": state["b"]}
+            return sn.Update(update.weight, update.grad, state["a"] - state["b"]), {
+                "a": state["a"] + update.direction,
+                "b": state["b"],
+            }
 
     against_the_pure_rule(Both(), options)
 
@@ -169,7 +194,10 @@ def test_a_value_per_row(block, monkeypatch):
     for step in (
         lambda w, d, n, s: (d, torch.zeros_like(s) + n),
         lambda w, d, n, s: (d * s, s + 1),
-        lambda w, d, n, s: (d * torch.where(d.sum() > 0, d, s + d.square().sum(1, keepdim=True)).sum(), s),
+        lambda w, d, n, s: (
+            d * torch.where(d.sum() > 0, d, s + d.square().sum(1, keepdim=True)).sum(),
+            s,
+        ),
         lambda w, d, n, s: (d * torch.where(d.sum() > 0, d, s + 1).sum(1, keepdim=True), s),
         lambda w, d, n, s: (d * (torch.where(d.sum() > 0, d, 0) + s).sum(), s),
     ):
@@ -183,7 +211,10 @@ def test_states_have_memory_of_their_own(options):
     """A rule may return its arguments, and one tensor twice, as states; what happens to those later must not change them."""
 
     def remember(lr=0.1):
-        return sn.chain(Word((lambda w, d, m: (d, w), lambda w, d, m: (d, d), lambda w, d, m: (m, d))), r.StepSize(lr))
+        return sn.chain(
+            Word((lambda w, d, m: (d, w), lambda w, d, m: (d, d), lambda w, d, m: (m, d))),
+            r.StepSize(lr),
+        )
 
     for shape in ((3, 2), (3,), ()):
         weight = torch.full(shape, 2.0, requires_grad=True)
@@ -193,7 +224,9 @@ def test_states_have_memory_of_their_own(options):
         state = optimizer.state[weight]
         weight.grad.zero_()
         state["m1"].add_(1)
-        assert [float(state[name].sum()) for name in ("m0", "m1", "m2")] == [value * weight.numel() for value in (2, 2, 1)]
+        assert [float(state[name].sum()) for name in ("m0", "m1", "m2")] == [
+            value * weight.numel() for value in (2, 2, 1)
+        ]
 
 
 @pytest.mark.parametrize("options", [{"backend": b} for b in ("blocks", "compiled")], ids=str)
@@ -222,7 +255,12 @@ def test_a_result_of_another_shape_is_refused():
 
 
 def test_half_precision_within_a_step_is_refused():
-    for rounded in (lambda w, d, m: ((3 * d).bfloat16().float(), m + d), lambda w, d, m: (d, m.bfloat16() + d)):
+    for rounded in (
+        lambda w, d, m: ((3 * d).bfloat16().float(), m + d),
+        lambda w, d, m: (d, m.bfloat16() + d),
+    ):
         with pytest.raises(UnsupportedRuleError, match=r"torch\.bfloat16 within the step"):
             traced(recipe_of(rounded), (6, 6), torch.bfloat16)
-    assert traced(recipe_of(lambda w, d, m: (d.bfloat16() + m, m + d)), (6, 6), torch.bfloat16).outputs  # as it was
+    assert traced(
+        recipe_of(lambda w, d, m: (d.bfloat16() + m, m + d)), (6, 6), torch.bfloat16
+    ).outputs  # as it was

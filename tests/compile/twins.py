@@ -15,7 +15,20 @@ KERNEL_ROWS = [row for row in ROWS if row.cls not in (optim.SGDG, optim.AdamG)] 
     Row(optim.SGDP, {"momentum": 0.5, "views": ("channel",), "dampening": 0.5}),
 ]
 """The recipes whose steps can be traced."""
-SHAPES = ((6, 5), (4, 3, 3, 3), (70, 1001), (3, 70000), (5,), (5000,), (), (6, 1), (1, 6), (0, 4), (4, 0), (0,))
+SHAPES = (
+    (6, 5),
+    (4, 3, 3, 3),
+    (70, 1001),
+    (3, 70000),
+    (5,),
+    (5000,),
+    (),
+    (6, 1),
+    (1, 6),
+    (0, 4),
+    (4, 0),
+    (0,),
+)
 
 
 class Twins:
@@ -43,8 +56,12 @@ class Twins:
     def set_gradients(self, family=None, step=0):
         """By default each weight has a family of its own, another one at each step."""
         for i, (own, fast) in enumerate(self):
-            kind = (family or FAMILIES[(i + step) % 4]) if own.ndim > 1 and own.numel() else "random"
-            own.grad = fast.grad = gradient(kind, own.detach(), torch.Generator().manual_seed(step), step)
+            kind = (
+                (family or FAMILIES[(i + step) % 4]) if own.ndim > 1 and own.numel() else "random"
+            )
+            own.grad = fast.grad = gradient(
+                kind, own.detach(), torch.Generator().manual_seed(step), step
+            )
 
     def step_as_they_are(self):
         self.own_opt.step()

@@ -12,17 +12,35 @@ TRACED = {
     "a constant direction": lambda w, d, m: (torch.ones_like(d), m + d),
     "a choice of a number": lambda w, d, m: (torch.where(d > 0, d, 0), torch.where(m > d, 0.5, d)),
     "a truth value times a number": lambda w, d, m: ((d > 0) * d, m + (d > 0)),
-    "truth values as numbers": lambda w, d, m: (d * (real(d > 0, d) + real(m > 0, d)), real(d > 0, d) - real(m > 0, d)),
+    "truth values as numbers": lambda w, d, m: (
+        d * (real(d > 0, d) + real(m > 0, d)),
+        real(d > 0, d) - real(m > 0, d),
+    ),
     "a truth value as the direction": lambda w, d, m: (real(d > 0, d), -real(m > 0, d)),
-    "one minus a truth value": lambda w, d, m: ((1 - real(d > 0, d)) * d, m + d / (1 + real(m > 0, d))),
+    "one minus a truth value": lambda w, d, m: (
+        (1 - real(d > 0, d)) * d,
+        m + d / (1 + real(m > 0, d)),
+    ),
     "a count": lambda w, d, m: (d * real(d > 0, d).sum(), m + d),
-    "comparison of truth values": lambda w, d, m: (torch.where((d > 0) == (m > 0), d, -d), ((d > 0) < (m > 0)) * d),
-    "choice of truth values": lambda w, d, m: (torch.where(d > 0, m > 0, d > 1) * d, torch.where(d > 0, real(m > 0, d), d)),
-    "decisions over all entries": lambda w, d, m: (torch.where((d > 1).any(), d, -d), torch.where((d > -9).all(), m + d, m)),
+    "comparison of truth values": lambda w, d, m: (
+        torch.where((d > 0) == (m > 0), d, -d),
+        ((d > 0) < (m > 0)) * d,
+    ),
+    "choice of truth values": lambda w, d, m: (
+        torch.where(d > 0, m > 0, d > 1) * d,
+        torch.where(d > 0, real(m > 0, d), d),
+    ),
+    "decisions over all entries": lambda w, d, m: (
+        torch.where((d > 1).any(), d, -d),
+        torch.where((d > -9).all(), m + d, m),
+    ),
     "scaled additions": lambda w, d, m: (torch.add(d, m, alpha=2), torch.sub(m, d, alpha=3)),
     "lerp": lambda w, d, m: (m.lerp(d, 0.1), torch.lerp(m, d, torch.exp(-d.square()))),
     "addcmul": lambda w, d, m: (torch.addcmul(d, m, d, value=0.5), torch.addcmul(m, d, d)),
-    "addcdiv": lambda w, d, m: (torch.addcdiv(d, m, d.abs() + 1, value=-0.5), torch.addcdiv(m, d, 1 + d * d)),
+    "addcdiv": lambda w, d, m: (
+        torch.addcdiv(d, m, d.abs() + 1, value=-0.5),
+        torch.addcdiv(m, d, 1 + d * d),
+    ),
     "clamp": lambda w, d, m: (d.clamp(-0.5, 0.5), m.clamp(min=0.1) + d.clamp(max=d.abs().mean())),
     "norms": lambda w, d, m: (d / (1e-3 + d.norm()), m + torch.linalg.vector_norm(d) * d),
     "means": lambda w, d, m: (d - d.mean(), m + d / (1 + d.square().mean().sqrt())),
@@ -38,15 +56,33 @@ TRACED_ROWS = {
 """Of two dimensions or more."""
 
 REFUSED = {
-    "a sum whose dimension is lost": (lambda w, d, m: (d * d.square().sum(1), m + d), r"sum\.dim_IntList to the shape \(6,\)"),
+    "a sum whose dimension is lost": (
+        lambda w, d, m: (d * d.square().sum(1), m + d),
+        r"sum\.dim_IntList to the shape \(6,\)",
+    ),
     "a sum over columns": (lambda w, d, m: (d * d.sum(0), m + d), "a sum over dimensions"),
-    "rounding to integers": (lambda w, d, m: (d.to(torch.int64).to(d.dtype), m + d), "to torch.int64"),
+    "rounding to integers": (
+        lambda w, d, m: (d.to(torch.int64).to(d.dtype), m + d),
+        "to torch.int64",
+    ),
     "rounding to float32": (lambda w, d, m: (d.float().to(d.dtype), m + d), "to torch.float32"),
     "rounding to half": (lambda w, d, m: (d.bfloat16().to(d.dtype), m + d), "to torch.bfloat16"),
-    "a sum in float32": (lambda w, d, m: (d * d.sum(dtype=torch.float32), m + d), "a sum in torch.float32"),
-    "a float32 constant": (lambda w, d, m: (d * torch.where(d.sum() > 0, 0.1, 1.0), m + d), "to torch.float32"),
-    "bits of integers": (lambda w, d, m: ((torch.full((), 6) & torch.full((), 3)) * d, m + d), "and of numbers"),
-    "a sum of truth values as such": (lambda w, d, m: (d * ((d > 0) + (m > 0)), m + d), "to torch.bool"),
+    "a sum in float32": (
+        lambda w, d, m: (d * d.sum(dtype=torch.float32), m + d),
+        "a sum in torch.float32",
+    ),
+    "a float32 constant": (
+        lambda w, d, m: (d * torch.where(d.sum() > 0, 0.1, 1.0), m + d),
+        "to torch.float32",
+    ),
+    "bits of integers": (
+        lambda w, d, m: ((torch.full((), 6) & torch.full((), 3)) * d, m + d),
+        "and of numbers",
+    ),
+    "a sum of truth values as such": (
+        lambda w, d, m: (d * ((d > 0) + (m > 0)), m + d),
+        "to torch.bool",
+    ),
     "not of numbers": (lambda w, d, m: (torch.logical_not(d) * d, m + d), "not of numbers"),
     "another norm": (lambda w, d, m: (d / d.norm(p=1), m + d), "a norm of order 1"),
     "a value read": (lambda w, d, m: (d * d.sum().item(), m + d), "meta"),
@@ -78,6 +114,11 @@ class Word(sn.Rule):
         return tuple(f"m{i}" for i in range(len(self.steps)))
 
     def update(self, update, state):
-        results = [step(update.weight, update.direction, state[name]) for step, name in zip(self.steps, self.state_names, strict=True)]
+        results = [
+            step(update.weight, update.direction, state[name])
+            for step, name in zip(self.steps, self.state_names, strict=True)
+        ]
         direction = sum(d for d, _ in results)
-        return sn.Update(update.weight, update.grad, direction), {n: m for n, (_, m) in zip(self.state_names, results, strict=True)}
+        return sn.Update(update.weight, update.grad, direction), {
+            n: m for n, (_, m) in zip(self.state_names, results, strict=True)
+        }

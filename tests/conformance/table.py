@@ -23,7 +23,9 @@ class Row:
 
     @property
     def id(self) -> str:
-        return self.cls.__name__ + "".join(f"-{key}={value}" for key, value in self.settings.items())
+        return self.cls.__name__ + "".join(
+            f"-{key}={value}" for key, value in self.settings.items()
+        )
 
     def rule(self, **replaced: Any) -> Rule:
         return self.cls.recipe(**{**self.settings, **replaced})
@@ -55,14 +57,19 @@ SHAPES = ((4, 3), (3, 2, 2, 2), (5,), ())
 
 def parameters(dtype: torch.dtype = torch.float64, seed: int = 0) -> list[Tensor]:
     generator = torch.Generator().manual_seed(seed)
-    return [torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype).requires_grad_() for shape in SHAPES]
+    return [
+        torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype).requires_grad_()
+        for shape in SHAPES
+    ]
 
 
 def set_gradients(weights: list[Tensor], step: int) -> None:
     """The gradients of step `step`: families that take the scale-invariance test through all its branches."""
     generator = torch.Generator().manual_seed(step)
     for weight in weights:
-        weight.grad = gradient("alternating", weight.detach().double(), generator, step).to(weight.dtype)
+        weight.grad = gradient("alternating", weight.detach().double(), generator, step).to(
+            weight.dtype
+        )
 
 
 def train(optimizer: torch.optim.Optimizer, steps: range) -> None:

@@ -31,7 +31,9 @@ def test_resume_from_a_saved_state_dict_is_bit_exact(row):
     optimizer = make(row, weights)
     train(optimizer, range(5))
     saved = io.BytesIO()
-    torch.save({"optimizer": optimizer.state_dict(), "weights": [w.detach() for w in weights]}, saved)
+    torch.save(
+        {"optimizer": optimizer.state_dict(), "weights": [w.detach() for w in weights]}, saved
+    )
     train(optimizer, range(5, 10))
 
     saved.seek(0)
@@ -58,7 +60,11 @@ def test_state_dict_round_trip(row):
             assert value.dtype == second["state"][key][name].dtype
 
 
-@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda o: pickle.loads(pickle.dumps(o))], ids=["deepcopy", "pickle"])
+@pytest.mark.parametrize(
+    "duplicate",
+    [copy.deepcopy, lambda o: pickle.loads(pickle.dumps(o))],
+    ids=["deepcopy", "pickle"],
+)
 def test_a_duplicate_continues_alike_and_apart(row, duplicate):
     weights = parameters()
     optimizer = make(row, weights)
@@ -68,14 +74,18 @@ def test_a_duplicate_continues_alike_and_apart(row, duplicate):
     others = twin.param_groups[0]["params"]
     assert_same(weights, others)
     train(optimizer, range(3, 6))
-    assert not all(torch.equal(weight, other) for weight, other in zip(weights, others, strict=True))
+    assert not all(
+        torch.equal(weight, other) for weight, other in zip(weights, others, strict=True)
+    )
     train(twin, range(3, 6))
     assert_same(weights, others)
 
 
 def test_param_groups_step_as_optimizers_of_their_own(row):
     weights, separate = parameters(), parameters()
-    optimizer = row.cls([{"params": weights[:1], "lr": 0.002}, {"params": weights[1:]}], **row.settings)
+    optimizer = row.cls(
+        [{"params": weights[:1], "lr": 0.002}, {"params": weights[1:]}], **row.settings
+    )
     train(optimizer, range(4))
     train(row.cls(separate[:1], **{**row.settings, "lr": 0.002}), range(0))  # constructs
     apart = [row.cls(separate[:1], **{**row.settings, "lr": 0.002}), make(row, separate[1:])]
@@ -113,7 +123,9 @@ def test_without_a_gradient_nothing_moves(row):
     assert not torch.equal(weights[1], before[1])
 
 
-@pytest.mark.parametrize("kind", ["StepLR", "OneCycleLR", "CyclicLR", "CosineAnnealingLR", "LambdaLR"])
+@pytest.mark.parametrize(
+    "kind", ["StepLR", "OneCycleLR", "CyclicLR", "CosineAnnealingLR", "LambdaLR"]
+)
 def test_schedulers_reach_the_rule(row, kind):
     """After each scheduler step, the optimizer steps as a fresh rule with the scheduled values does."""
     momentum = "momentum" in row.settings or "betas" in row.cls([torch.zeros(1)]).defaults
@@ -122,8 +134,12 @@ def test_schedulers_reach_the_rule(row, kind):
     optimizer = make(row, weights)
     make_scheduler = {
         "StepLR": lambda: torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5),
-        "OneCycleLR": lambda: torch.optim.lr_scheduler.OneCycleLR(optimizer, lr, total_steps=6, cycle_momentum=momentum),
-        "CyclicLR": lambda: torch.optim.lr_scheduler.CyclicLR(optimizer, lr / 10, lr, step_size_up=4, cycle_momentum=momentum),
+        "OneCycleLR": lambda: torch.optim.lr_scheduler.OneCycleLR(
+            optimizer, lr, total_steps=6, cycle_momentum=momentum
+        ),
+        "CyclicLR": lambda: torch.optim.lr_scheduler.CyclicLR(
+            optimizer, lr / 10, lr, step_size_up=4, cycle_momentum=momentum
+        ),
         "CosineAnnealingLR": lambda: torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 5),
         "LambdaLR": lambda: torch.optim.lr_scheduler.LambdaLR(optimizer, lambda t: 1 / (t + 1)),
     }[kind]
@@ -133,7 +149,11 @@ def test_schedulers_reach_the_rule(row, kind):
     seen = set()
     for step in range(4):
         set_gradients(weights, step)
-        scheduled = {name: optimizer.param_groups[0][name] for name in ("lr", "momentum", "betas") if name in optimizer.param_groups[0]}
+        scheduled = {
+            name: optimizer.param_groups[0][name]
+            for name in ("lr", "momentum", "betas")
+            if name in optimizer.param_groups[0]
+        }
         seen.add(str(scheduled))
         for i, weight in enumerate(weights):
             expected[i], states[i] = row.rule(**scheduled).step(expected[i], weight.grad, states[i])
@@ -157,7 +177,10 @@ def test_closure(row):
 
     loss = optimizer.step(closure)
     assert torch.equal(loss, sum((w**3).sum() for w in before))
-    assert all(w.grad is not None and torch.equal(w.grad, 3 * b**2) for w, b in zip(weights, before, strict=True))
+    assert all(
+        w.grad is not None and torch.equal(w.grad, 3 * b**2)
+        for w, b in zip(weights, before, strict=True)
+    )
 
 
 def test_maximize_is_descent_on_the_negative(row):
@@ -208,7 +231,9 @@ def test_lower_precision(row, dtype):
         set_gradients(weights, step)
         for i, weight in enumerate(weights):
             # From the same rounded weight at each step.
-            moved, states[i] = row.rule().step(weight.detach().float(), weight.grad.float(), states[i])
+            moved, states[i] = row.rule().step(
+                weight.detach().float(), weight.grad.float(), states[i]
+            )
             single[i] = moved.to(dtype)
         optimizer.step()
         assert_same(weights, single)

@@ -28,12 +28,20 @@ def matrices():
 def warm(rule, weight):
     state = rule.init(weight)
     for step in range(3):
-        weight, state = rule.step(weight, gradient("alternating", weight, torch.Generator().manual_seed(step), step), state)
+        weight, state = rule.step(
+            weight,
+            gradient("alternating", weight, torch.Generator().manual_seed(step), step),
+            state,
+        )
     return weight, gradient("row_tangential", weight, torch.Generator().manual_seed(9), 0), state
 
 
 def equal(a, b):
-    return torch.equal(a[0], b[0]) and a[1].keys() == b[1].keys() and all(torch.equal(a[1][k], b[1][k]) for k in a[1])
+    return (
+        torch.equal(a[0], b[0])
+        and a[1].keys() == b[1].keys()
+        and all(torch.equal(a[1][k], b[1][k]) for k in a[1])
+    )
 
 
 def close(a, b, tolerance=1e-13):
@@ -67,7 +75,13 @@ HYPER_PARAMETERS = {
 def test_pure(row, data, shape, dtype, family, seed):
     """At any hyper-parameters: the arguments stay, the results are new, finite, of the arguments' types, and the same again."""
     taken = registry.defaults(row.cls.recipe).keys()
-    rule = row.rule(**data.draw(st.fixed_dictionaries({}, optional={k: v for k, v in HYPER_PARAMETERS.items() if k in taken})))
+    rule = row.rule(
+        **data.draw(
+            st.fixed_dictionaries(
+                {}, optional={k: v for k, v in HYPER_PARAMETERS.items() if k in taken}
+            )
+        )
+    )
     generator = torch.Generator().manual_seed(seed)
     weight = torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype)
     state = rule.init(weight)
@@ -76,9 +90,13 @@ def test_pure(row, data, shape, dtype, family, seed):
         copies = weight.clone(), grad.clone(), {k: v.clone() for k, v in state.items()}
         first, second = rule.step(weight, grad, state), rule.step(weight, grad, state)
         assert equal(first, second)
-        assert equal((weight, {**state, "grad": grad}), (copies[0], {**copies[2], "grad": copies[1]}))
+        assert equal(
+            (weight, {**state, "grad": grad}), (copies[0], {**copies[2], "grad": copies[1]})
+        )
         assert first[1].keys() == rule.init(weight).keys() == set(rule.state_names)
-        held = {x.untyped_storage().data_ptr() for x in (weight, grad, *state.values()) if x.numel()}
+        held = {
+            x.untyped_storage().data_ptr() for x in (weight, grad, *state.values()) if x.numel()
+        }
         for new, old in ((first[0], weight), *((first[1][k], state[k]) for k in state)):
             assert (new.shape, new.dtype) == (old.shape, old.dtype)
             assert new.isfinite().all()
@@ -114,7 +132,10 @@ def test_vmap_over_the_learning_rate_equals_a_loop(row):
         arguments = warm(row.rule(), weight)
         batched = torch.vmap(lambda lr, a=arguments: row.rule(lr=lr).step(*a))(lrs)
         for i, lr in enumerate(lrs.tolist()):
-            close((batched[0][i], {k: v[i] for k, v in batched[1].items()}), row.rule(lr=lr).step(*arguments))
+            close(
+                (batched[0][i], {k: v[i] for k, v in batched[1].items()}),
+                row.rule(lr=lr).step(*arguments),
+            )
 
 
 def test_vmap_over_weights_equals_a_loop(row):
@@ -129,7 +150,10 @@ def test_vmap_over_weights_equals_a_loop(row):
     states = torch.vmap(rule.init)(weights)
     batched = torch.vmap(rule.step)(weights, grads, states)
     for i in range(3):
-        close((batched[0][i], {k: v[i] for k, v in batched[1].items()}), rule.step(weights[i], grads[i], rule.init(weights[i])))
+        close(
+            (batched[0][i], {k: v[i] for k, v in batched[1].items()}),
+            rule.step(weights[i], grads[i], rule.init(weights[i])),
+        )
 
 
 @pytest.mark.parametrize("silent", ["nothing", "column", "row", "all"])
@@ -140,7 +164,10 @@ def test_the_derivative_through_steps_with_respect_to_the_learning_rate(row, sil
         rule = row.rule(lr=lr)
         state = rule.init(weight)
         for step in range(3):
-            grad = gradient("row_tangential", start, torch.Generator().manual_seed(step), 0) + 0.1 * weight**2
+            grad = (
+                gradient("row_tangential", start, torch.Generator().manual_seed(step), 0)
+                + 0.1 * weight**2
+            )
             grad = torch.where(mask, 0, grad)
             weight, state = rule.step(weight, grad, state)
         return (weight**3).sum()
@@ -148,7 +175,9 @@ def test_the_derivative_through_steps_with_respect_to_the_learning_rate(row, sil
     lr, h = torch.tensor(0.02, dtype=torch.float64), 1e-6
     start = matrices()[0]
     mask = torch.zeros_like(start, dtype=torch.bool)
-    mask[{"nothing": (slice(0),), "column": (slice(None), 1), "row": (1,), "all": ()}[silent]] = True
+    mask[{"nothing": (slice(0),), "column": (slice(None), 1), "row": (1,), "all": ()}[silent]] = (
+        True
+    )
     derivative = torch.func.grad(final)(lr, start)
     _, forward = torch.func.jvp(lambda lr: final(lr, start), (lr,), (torch.ones_like(lr),))
     difference = (final(lr + h, start) - final(lr - h, start)) / (2 * h)
@@ -164,7 +193,9 @@ def test_functional_steps_are_the_optimizers(row):
     for step in range(3):
         grads = {}
         for i, weight in enumerate(weights):
-            grads[str(i)] = weight.grad = gradient("alternating", weight.detach(), torch.Generator().manual_seed(step), step)
+            grads[str(i)] = weight.grad = gradient(
+                "alternating", weight.detach(), torch.Generator().manual_seed(step), step
+            )
         optimizer.step()
         params, state = functional.step(rule, params, grads, state)
     for i, weight in enumerate(weights):

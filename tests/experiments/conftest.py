@@ -13,7 +13,9 @@ from experiments.store import Store
 HERE = str(Path(__file__).parent)
 ROOT = str(Path(__file__).parents[2])
 sys.path.insert(0, HERE)
-os.environ["PYTHONPATH"] = os.pathsep.join([HERE, ROOT, *filter(None, [os.environ.get("PYTHONPATH")])])
+os.environ["PYTHONPATH"] = os.pathsep.join(
+    [HERE, ROOT, *filter(None, [os.environ.get("PYTHONPATH")])]
+)
 
 
 @pytest.fixture(autouse=True, scope="session")

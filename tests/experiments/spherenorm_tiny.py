@@ -34,7 +34,13 @@ class Tiny(Task):
         return Splits((x[:64], y[:64]), (x[64:80], y[64:80]), (x[80:], y[80:]))
 
     def model(self):
-        return nn.Sequential(nn.Linear(6, 8, bias=False), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.2), nn.Linear(8, 1))
+        return nn.Sequential(
+            nn.Linear(6, 8, bias=False),
+            nn.BatchNorm1d(8),
+            nn.ReLU(),
+            nn.Dropout(0.2),
+            nn.Linear(8, 1),
+        )
 
     def loss(self, model, batch):
         time.sleep(self.delay)
@@ -55,7 +61,11 @@ class TinyStudy(Study):
 
     def trials(self, plan, results):
         setting = {"lr": 0.1, "momentum": 0.9}
-        first = [t for name in ("sgd", "sgdp") for t in self.seeded(plan, name.upper(), TASK, name, setting)]
+        first = [
+            t
+            for name in ("sgd", "sgdp")
+            for t in self.seeded(plan, name.upper(), TASK, name, setting)
+        ]
         if len(results) < len(first):
             return first
         better = max(("SGD", "SGDP"), key=lambda arm: results.arm(arm).mean("validation"))
@@ -65,7 +75,13 @@ class TinyStudy(Study):
         return Tiny.tiers[plan.tier]
 
     def tables(self, results):
-        return [Table("Norms", ("arm", "norm", "paper norm"), [(a, f"{results.arm(a).mean('norm_last'):.3f}", "1") for a in results.arms])]
+        return [
+            Table(
+                "Norms",
+                ("arm", "norm", "paper norm"),
+                [(a, f"{results.arm(a).mean('norm_last'):.3f}", "1") for a in results.arms],
+            )
+        ]
 
     def pictures(self, results):
         return [curves(results, "norm", "norm", "norms")]
@@ -80,7 +96,15 @@ SETTING = {"lr": 0.1, "momentum": 0.9}
 
 
 def tiny_spec(recipe="sgdp", seed=0, epochs=3, delay=0.0, **hyper_parameters):
-    return Spec(TASK, recipe, hyper_parameters or SETTING, {"delay": delay}, seed=seed, epochs=epochs, batch_size=16)
+    return Spec(
+        TASK,
+        recipe,
+        hyper_parameters or SETTING,
+        {"delay": delay},
+        seed=seed,
+        epochs=epochs,
+        batch_size=16,
+    )
 
 
 @dataclass(frozen=True)
@@ -120,7 +144,9 @@ def exploding(lr=0.1):
 
 def careful(lr=0.1, momentum=0.9, delta=0.1):
     """A recipe that no study lists."""
-    return sn.chain(r.HeavyBall(momentum), r.ScaleInvarianceTest(delta), r.RadialProjection(), r.StepSize(lr))
+    return sn.chain(
+        r.HeavyBall(momentum), r.ScaleInvarianceTest(delta), r.RadialProjection(), r.StepSize(lr)
+    )
 
 
 def picky(lr=0.1, size=1):

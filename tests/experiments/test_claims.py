@@ -7,7 +7,15 @@ import numpy as np
 import pytest
 from scipy.stats import bootstrap
 
-from experiments.claims import PERFORMANCE_SEEDS, close, holds, interval, paired, performance, sample
+from experiments.claims import (
+    PERFORMANCE_SEEDS,
+    close,
+    holds,
+    interval,
+    paired,
+    performance,
+    sample,
+)
 from experiments.plots import best_of_k, profile
 from experiments.search import points
 
@@ -50,7 +58,10 @@ def test_few_seeds_never_confirm_a_better_score_but_may_refute_it():
     assert (claim.outcome, claim.kind) == ("inconclusive", "performance")
     assert "5 seeds" in claim.detail
     assert performance("", up, base, source="").outcome == "reproduced"
-    assert performance("", {s: base[s] for s in few}, {s: up[s] for s in few}, source="").outcome == "not reproduced"
+    assert (
+        performance("", {s: base[s] for s in few}, {s: up[s] for s in few}, source="").outcome
+        == "not reproduced"
+    )
     tie = performance("", {s: base[s] for s in few}, {s: base[s] for s in few}, source="")
     assert tie.outcome == "inconclusive"
     rounded = paired("", {0: 0.1 + 0.2, 1: 2.0, 2: 3.0}, {0: 0.3, 1: 1.0, 2: 2.0}, "<", source="")
@@ -60,7 +71,9 @@ def test_few_seeds_never_confirm_a_better_score_but_may_refute_it():
 
 def test_the_interval_is_scipys_and_covers_the_mean_as_often_as_it_says():
     values = np.random.default_rng(3).normal(size=12)
-    expected = bootstrap((values,), np.mean, method="BCa", rng=np.random.default_rng(0), n_resamples=2000).confidence_interval
+    expected = bootstrap(
+        (values,), np.mean, method="BCa", rng=np.random.default_rng(0), n_resamples=2000
+    ).confidence_interval
     assert interval(values) == (expected.low, expected.high)
     covered = 0
     for seed in range(100):
@@ -88,7 +101,9 @@ def test_best_of_k_is_the_mean_over_all_choices_of_k_trials():
 
 
 def test_a_performance_profile_counts_the_problems_solved_within_a_factor():
-    figure = profile({"sgd": [10.0, 20.0, math.inf, math.inf], "adam": [20.0, 10.0, 5.0, math.inf]}, "").figure
+    figure = profile(
+        {"sgd": [10.0, 20.0, math.inf, math.inf], "adam": [20.0, 10.0, 5.0, math.inf]}, ""
+    ).figure
     share = {trace.name: dict(zip(trace.x, trace.y, strict=True)) for trace in figure.data}
     assert share["sgd"][1.0] == 0.25  # fastest on the first problem
     assert share["sgd"][2.0] == 0.5
@@ -104,8 +119,12 @@ def test_search_points_fill_the_ranges_evenly_and_are_the_same_each_time():
     for name, (low, high) in space.items():
         shares = [math.log(point[name] / low) / math.log(high / low) for point in halton]
         assert all(0 < share < 1 for share in shares)
-        assert all(sum(i / 4 <= share < (i + 1) / 4 for share in shares) in (3, 4, 5) for i in range(4))
-    assert [point["lr"] for point in points({"lr": (1e-3, 1e-1)}, 3, "grid")] == pytest.approx([1e-3, 1e-2, 1e-1])
+        assert all(
+            sum(i / 4 <= share < (i + 1) / 4 for share in shares) in (3, 4, 5) for i in range(4)
+        )
+    assert [point["lr"] for point in points({"lr": (1e-3, 1e-1)}, 3, "grid")] == pytest.approx(
+        [1e-3, 1e-2, 1e-1]
+    )
     assert len(points(space, 9, "grid")) == 9
 
 
@@ -128,4 +147,6 @@ def test_optuna_learns_from_what_it_is_told():
     told = [(point, -abs(math.log10(point["lr"]) + 2)) for point in points(space, 12)]
     proposed = points(space, 4, "optuna", told)
     assert proposed == points(space, 4, "optuna", told)
-    assert np.mean([abs(math.log10(point["lr"]) + 2) for point in proposed]) < np.mean([-score for _, score in told])
+    assert np.mean([abs(math.log10(point["lr"]) + 2) for point in proposed]) < np.mean(
+        [-score for _, score in told]
+    )

@@ -32,7 +32,9 @@ STUDY = "spherenorm_tiny:TinyStudy"
 
 
 def invoke(*arguments):
-    return CliRunner().invoke(app, [str(a) for a in arguments], env={"COLUMNS": "220", "NO_COLOR": "1"})
+    return CliRunner().invoke(
+        app, [str(a) for a in arguments], env={"COLUMNS": "220", "NO_COLOR": "1"}
+    )
 
 
 def run_tiny(out, *more):
@@ -46,7 +48,10 @@ def test_run_status_report_resume(tmp_path):
     assert "2/2 runs" in first.output  # the second round
     again = run_tiny(tmp_path)
     assert "0 runs now" in again.output
-    assert json.loads(invoke("status", "--out", tmp_path, "--json").output) == {"runs": {"finished": 6}, "problems": []}
+    assert json.loads(invoke("status", "--out", tmp_path, "--json").output) == {
+        "runs": {"finished": 6},
+        "problems": [],
+    }
     resumed = invoke("resume", "--out", tmp_path, "--jobs", 1)
     assert resumed.exit_code == 0
     assert "0 runs now" in resumed.output
@@ -67,9 +72,17 @@ def test_dry_run_runs_nothing_and_knows_what_is_there(tmp_path):
 
 
 def test_dry_run_counts_shared_runs_once(tmp_path):
-    rows = json.loads(invoke("run", "c1", "detector", "--tier", "smoke", "--dry-run", "--json", "--out", tmp_path).output)
+    rows = json.loads(
+        invoke(
+            "run", "c1", "detector", "--tier", "smoke", "--dry-run", "--json", "--out", tmp_path
+        ).output
+    )
     c1, detector, total = rows
-    assert (c1["study"], detector["study"], total["study"]) == ("c1", "detector", "total, shared runs once")
+    assert (c1["study"], detector["study"], total["study"]) == (
+        "c1",
+        "detector",
+        "total, shared runs once",
+    )
     assert total["runs"] == c1["runs"] + detector["runs"] - 3  # the watched networks
     assert total["to run"] == total["runs"]
     assert c1["steps"] < total["steps"] < c1["steps"] + detector["steps"]
@@ -95,7 +108,10 @@ def test_status_tells_a_running_process_from_a_dead_one(tmp_path):
     for name in ("a", "b"):
         Store(tmp_path).folder(tiny_spec(seed=ord(name))).write_status("running")
     with Store(tmp_path).folder(tiny_spec(seed=ord("a"))).lock():
-        assert json.loads(invoke("status", "--out", tmp_path, "--json").output)["runs"] == {"running": 1, "killed": 1}
+        assert json.loads(invoke("status", "--out", tmp_path, "--json").output)["runs"] == {
+            "running": 1,
+            "killed": 1,
+        }
 
 
 def test_list():
@@ -118,20 +134,47 @@ def test_list():
         (("run", STUDY, "--device", "abacus"), "'abacus' cannot be used"),
         (("run", STUDY, "--backend", "lokal"), "did you mean local"),
         (("run", STUDY, "--set", "momentum=1.5"), "momentum"),
-        (("run", STUDY, "--set", "momentun=0.5"), "no run has a setting 'momentun'; did you mean momentum"),
+        (
+            ("run", STUDY, "--set", "momentun=0.5"),
+            "no run has a setting 'momentun'; did you mean momentum",
+        ),
         (("run", STUDY, "--set", "momentum"), "give key=value"),
         (("run", STUDY, "--set", "epochs=many"), "epochs must be an integer"),
-        (("run", STUDY, "--set", "scale=x"), "scale=\"x\" is no value for task 'spherenorm_tiny:Tiny'; one is 1.0"),
+        (
+            ("run", STUDY, "--set", "scale=x"),
+            "scale=\"x\" is no value for task 'spherenorm_tiny:Tiny'; one is 1.0",
+        ),
         (("run", "t1", "--tier", "smoke", "--set", "width=-3"), "task 'digits' with width=-3: "),
-        (("run", "t1", "--tier", "smoke", "--set", "width=1.5"), "width=1.5 is no value for task 'digits'; one is 16"),
-        (("run", "equilibrium", "--tier", "smoke", "--set", "width=-3"), "task 'mlp' with width=-3: "),
+        (
+            ("run", "t1", "--tier", "smoke", "--set", "width=1.5"),
+            "width=1.5 is no value for task 'digits'; one is 16",
+        ),
+        (
+            ("run", "equilibrium", "--tier", "smoke", "--set", "width=-3"),
+            "task 'mlp' with width=-3: ",
+        ),
         (("run", "h7", "--tier", "smoke", "--set", "baseline=sgpd"), "no recipe is named 'sgpd'"),
-        (("run", STUDY, "--set", "nesterov=maybe"), "nesterov=\"maybe\" is no value for recipe 'sgd'; one is false"),
+        (
+            ("run", STUDY, "--set", "nesterov=maybe"),
+            "nesterov=\"maybe\" is no value for recipe 'sgd'; one is false",
+        ),
         (("run", STUDY, "--set", "lr=fast"), 'lr="fast" is no value for recipe'),
-        (("run", STUDY, "--optimizers", "adam", "--set", "betas=0.9"), "betas=0.9 is no value for recipe 'adam'; one is [0.9, 0.999]"),
-        (("run", STUDY, "--optimizers", "spherenorm_tiny:picky", "--set", "size=3"), "recipe 'spherenorm_tiny:picky' with "),
-        (("run", STUDY, "--optimizers", "spherenorm_tiny:picky", "--set", "size=3"), "KeyError: 'no size 3'"),
-        (("run", STUDY, "--optimizers", "spherenorm_broken:mine"), "recipe 'spherenorm_broken:mine': ZeroDivisionError: division by zero"),
+        (
+            ("run", STUDY, "--optimizers", "adam", "--set", "betas=0.9"),
+            "betas=0.9 is no value for recipe 'adam'; one is [0.9, 0.999]",
+        ),
+        (
+            ("run", STUDY, "--optimizers", "spherenorm_tiny:picky", "--set", "size=3"),
+            "recipe 'spherenorm_tiny:picky' with ",
+        ),
+        (
+            ("run", STUDY, "--optimizers", "spherenorm_tiny:picky", "--set", "size=3"),
+            "KeyError: 'no size 3'",
+        ),
+        (
+            ("run", STUDY, "--optimizers", "spherenorm_broken:mine"),
+            "recipe 'spherenorm_broken:mine': ZeroDivisionError: division by zero",
+        ),
         (("run", STUDY, "--seeds", "9" * 23), "--seeds '99999999999999999999999': give"),
         (("run", STUDY, "--seeds", "1," + "9" * 23), "give a count"),
         (("run", STUDY, "--seeds", "0:123456789012"), "at most 10000"),
@@ -163,7 +206,9 @@ def claims_of(out):
 
 
 def arms_of(out, section="tiny"):
-    body = re.search(rf'<section id="{section}">.*?</section>', (out / "report.html").read_text(), re.DOTALL).group()
+    body = re.search(
+        rf'<section id="{section}">.*?</section>', (out / "report.html").read_text(), re.DOTALL
+    ).group()
     return re.findall(r"<tr><td[^>]*>(.*?)</td>", re.sub("</?span[^>]*>", "", body))
 
 
@@ -173,7 +218,13 @@ def test_a_recipe_of_ones_own_joins_what_ran_before(tmp_path):
     assert result.exit_code == 0, result.output
     claims = claims_of(tmp_path)
     own = "spherenorm_tiny:careful as SGDP"
-    assert arms_of(tmp_path) == ["SGD", "SGDP", "longer", own, own]  # in the study's table, and beside the arm whose place it takes
+    assert arms_of(tmp_path) == [
+        "SGD",
+        "SGDP",
+        "longer",
+        own,
+        own,
+    ]  # in the study's table, and beside the arm whose place it takes
     assert "smoke tier, seeds 0–2" in (tmp_path / "report.html").read_text()
     assert [(claim["study"], claim["seeds"]) for claim in claims] == [("tiny (smoke)", 2)]
 
@@ -182,7 +233,9 @@ def test_each_setting_has_its_own_section_and_the_defaults_come_first(tmp_path):
     run_tiny(tmp_path, "--set", "lr=0.3", "--optimizers", "sgdp")
     run_tiny(tmp_path)
     run_tiny(tmp_path, "--set", "lr=0.3", "--optimizers", "sgd", "--set", "schedule=step")
-    assert [claim["study"] for claim in claims_of(tmp_path)] == ["tiny (smoke)"]  # the others lack an arm that it needs
+    assert [claim["study"] for claim in claims_of(tmp_path)] == [
+        "tiny (smoke)"
+    ]  # the others lack an arm that it needs
     page = (tmp_path / "report.html").read_text()
     headings = re.findall(r"<small>(.*?)</small>", page)
     seeds = "smoke tier, seeds 0–1"
@@ -190,7 +243,10 @@ def test_each_setting_has_its_own_section_and_the_defaults_come_first(tmp_path):
     assert arms_of(tmp_path, "tiny-2") == ["SGDP"]
     assert arms_of(tmp_path, "tiny-3") == ["SGD"]
     run_tiny(tmp_path, "--set", "lr=0.3", "--optimizers", "sgd")
-    assert [claim["study"] for claim in claims_of(tmp_path)] == ["tiny (smoke)", "tiny (smoke, lr=0.3)"]
+    assert [claim["study"] for claim in claims_of(tmp_path)] == [
+        "tiny (smoke)",
+        "tiny (smoke, lr=0.3)",
+    ]
     assert arms_of(tmp_path, "tiny-2") == ["SGDP", "SGD"]
 
 
@@ -223,15 +279,24 @@ def test_arms_that_are_one_run_are_one_arm(tmp_path):
     trials = plan.apply(study.trials(plan, Results([])))
     assert len({trial.spec.id for trial in trials}) == len(trials) == 1
     own = Plan("smoke", settings={"weight_decay": 0.0})
-    assert len({trial.arm for trial in own.apply(study.trials(own, Results([])))}) == 14  # the study's own arms keep their names
+    assert (
+        len({trial.arm for trial in own.apply(study.trials(own, Results([])))}) == 14
+    )  # the study's own arms keep their names
 
 
 def test_resume_and_report_do_without_a_recipe_that_is_not_here(tmp_path, monkeypatch):
     (tmp_path / "there").mkdir()
-    (tmp_path / "there" / "spherenorm_away.py").write_text("from spherenorm_tiny import careful as early\n")
+    (tmp_path / "there" / "spherenorm_away.py").write_text(
+        "from spherenorm_tiny import careful as early\n"
+    )
     with monkeypatch.context() as there:
         there.syspath_prepend(tmp_path / "there")
-        assert run_tiny(tmp_path / "out", "--optimizers", "spherenorm_away:early", "--seeds", "1").exit_code == 0
+        assert (
+            run_tiny(
+                tmp_path / "out", "--optimizers", "spherenorm_away:early", "--seeds", "1"
+            ).exit_code
+            == 0
+        )
     sys.modules.pop("spherenorm_away")
     importlib.invalidate_caches()
     later = Engine([find_study(STUDY)], Plan("smoke", seeds=(5,)), Store(tmp_path / "out"))
@@ -239,7 +304,10 @@ def test_resume_and_report_do_without_a_recipe_that_is_not_here(tmp_path, monkey
     assert invoke("status", "--out", tmp_path / "out").exit_code == 0
     resumed = invoke("resume", "--out", tmp_path / "out", "--jobs", 1)
     assert resumed.exit_code == 1
-    assert "cannot go on here: recipe 'spherenorm_away:early': there is no module 'spherenorm_away'" in resumed.output
+    assert (
+        "cannot go on here: recipe 'spherenorm_away:early': there is no module 'spherenorm_away'"
+        in resumed.output
+    )
     assert "3 runs now" in resumed.output
     assert invoke("report", "--out", tmp_path / "out").exit_code == 0
     assert "spherenorm_away:early as SGDP" in arms_of(tmp_path / "out")
@@ -248,10 +316,16 @@ def test_resume_and_report_do_without_a_recipe_that_is_not_here(tmp_path, monkey
 def test_resume_goes_through_all_requests(tmp_path):
     run_tiny(tmp_path, "--optimizers", "spherenorm_tiny:raising", "--seeds", "1")
     for tier in ("smale", "smoke"):  # as another version might have written it, and a good one
-        Request([STUDY], SimpleNamespace(to_json=lambda tier=tier: {**Plan("smoke").to_json(), "tier": tier})).save(Store(tmp_path))
+        Request(
+            [STUDY],
+            SimpleNamespace(to_json=lambda tier=tier: {**Plan("smoke").to_json(), "tier": tier}),
+        ).save(Store(tmp_path))
     result = invoke("resume", "--out", tmp_path, "--jobs", 1, "--json")
     assert result.exit_code == 1
-    assert "not of this version (no tier is named 'smale'; did you mean small or smoke?); repeat its `run` command" in result.stderr
+    assert (
+        "not of this version (no tier is named 'smale'; did you mean small or smoke?); repeat its `run` command"
+        in result.stderr
+    )
     told = json.loads(result.stdout)
     assert told["studies"] == {"tiny": 6}
     assert list(told["failed"].values()) == ["RuntimeError: this recipe gave up"]
@@ -280,7 +354,9 @@ def test_a_run_whose_papers_are_lost_gets_them_again(tmp_path, name):
     for path in tmp_path.glob(f"runs/*/{name}"):
         path.unlink()
     assert "0 runs now, 6 results" in run_tiny(tmp_path).output
-    assert json.loads(invoke("status", "--out", tmp_path, "--json").output)["runs"] == {"finished": 6}
+    assert json.loads(invoke("status", "--out", tmp_path, "--json").output)["runs"] == {
+        "finished": 6
+    }
     assert [folder.config() for folder in Store(tmp_path).folders()] == before
 
 
@@ -318,9 +394,22 @@ def test_a_study_that_raises_leaves_the_others_their_sections(tmp_path):
 def test_a_study_that_does_not_say_what_to_run_is_one_error(tmp_path):
     message = "error: study 'spherenorm_tiny:RaisesInTrials' does not say what to run: KeyError: 'nothing to run'"
     for more in ((), ("--dry-run",)):
-        at_once = invoke("run", "spherenorm_tiny:RaisesInTrials", "--tier", "smoke", "--out", tmp_path, *more)
+        at_once = invoke(
+            "run", "spherenorm_tiny:RaisesInTrials", "--tier", "smoke", "--out", tmp_path, *more
+        )
         assert (at_once.exit_code, at_once.output.splitlines()) == (2, [message])
-    later = invoke("run", "spherenorm_tiny:RaisesInTrials", "--tier", "smoke", "--set", "known=4", "--jobs", 1, "--out", tmp_path)
+    later = invoke(
+        "run",
+        "spherenorm_tiny:RaisesInTrials",
+        "--tier",
+        "smoke",
+        "--set",
+        "known=4",
+        "--jobs",
+        1,
+        "--out",
+        tmp_path,
+    )
     assert later.exit_code == 1
     assert message in later.output
     assert "Traceback" not in later.output
@@ -333,7 +422,9 @@ def test_a_diverged_run_is_a_result_and_shown(tmp_path):
     assert re.search("[24] diverged, 0 failed", result.output)
     invoke("report", "--out", tmp_path)
     page = (tmp_path / "report.html").read_text()
-    assert re.search(r"[24] of them diverged\s+\(spherenorm_tiny:exploding as SGDP?, seed 0: step", page)
+    assert re.search(
+        r"[24] of them diverged\s+\(spherenorm_tiny:exploding as SGDP?, seed 0: step", page
+    )
 
 
 def test_a_store_that_cannot_be_written_has_its_own_code(tmp_path):
@@ -348,14 +439,19 @@ def test_a_page_that_cannot_be_written_where_the_command_says_is_the_commands_fa
     (tmp_path / "file").write_text("")
     result = invoke("report", "--out", tmp_path, "--file", tmp_path / "file" / "page.html")
     assert result.exit_code == 2
-    assert (result.output.startswith("error: cannot write "), len(result.output.splitlines())) == (True, 1)
+    assert (result.output.startswith("error: cannot write "), len(result.output.splitlines())) == (
+        True,
+        1,
+    )
 
 
 def test_parse():
     assert parse_seeds("3") == (0, 1, 2)
     assert parse_seeds("2:5") == (2, 3, 4)
     assert parse_seeds("1,4,1") == (1, 4)
-    assert parse_settings(["lr=0.1", "nesterov=true", "betas=[0.9, 0.99]", "schedule=step", "nu=null"]) == {
+    assert parse_settings(
+        ["lr=0.1", "nesterov=true", "betas=[0.9, 0.99]", "schedule=step", "nu=null"]
+    ) == {
         "lr": 0.1,
         "nesterov": True,
         "betas": [0.9, 0.99],
@@ -375,10 +471,30 @@ def test_ctrl_c_while_it_still_imports_is_one_line(tmp_path):
     assert (process.returncode, stderr) == (130, "interrupted, nothing ran\n")
 
 
-@pytest.mark.parametrize(("jobs", "how"), [("1", signal.SIGINT), ("2", signal.SIGINT), ("2", signal.SIGTERM)])
+@pytest.mark.parametrize(
+    ("jobs", "how"), [("1", signal.SIGINT), ("2", signal.SIGINT), ("2", signal.SIGTERM)]
+)
 def test_interrupted_it_exits_130_and_resumes(tmp_path, jobs, how):
-    command = [sys.executable, "-m", "experiments", "run", STUDY, "--tier", "smoke", "--out", str(tmp_path), "--jobs", jobs]
-    process = subprocess.Popen([*command, "--set", "delay=0.15"], cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    command = [
+        sys.executable,
+        "-m",
+        "experiments",
+        "run",
+        STUDY,
+        "--tier",
+        "smoke",
+        "--out",
+        str(tmp_path),
+        "--jobs",
+        jobs,
+    ]
+    process = subprocess.Popen(
+        [*command, "--set", "delay=0.15"],
+        cwd=ROOT,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
     deadline = time.monotonic() + 60
     while not any((tmp_path / "runs").glob("*/status.json")) and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -399,8 +515,26 @@ def test_interrupted_it_exits_130_and_resumes(tmp_path, jobs, how):
 
 
 def test_two_commands_on_one_store_run_everything_once(tmp_path):
-    command = [sys.executable, "-m", "experiments", "run", STUDY, "--tier", "small", "--out", str(tmp_path), "--jobs", "1", "--json"]
-    both = [subprocess.Popen([*command, "--set", "delay=0.01"], cwd=ROOT, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    command = [
+        sys.executable,
+        "-m",
+        "experiments",
+        "run",
+        STUDY,
+        "--tier",
+        "small",
+        "--out",
+        str(tmp_path),
+        "--jobs",
+        "1",
+        "--json",
+    ]
+    both = [
+        subprocess.Popen(
+            [*command, "--set", "delay=0.01"], cwd=ROOT, stdout=subprocess.PIPE, text=True
+        )
+        for _ in range(2)
+    ]
     outputs = [process.communicate(timeout=120)[0] for process in both]
     assert [process.returncode for process in both] == [0, 0]
     assert all(json.loads(output)["studies"] == {"tiny": 9} for output in outputs)
@@ -419,7 +553,9 @@ def test_two_commands_on_one_store_run_everything_once(tmp_path):
         ("torch.utils.tensorboard", "tensorboard", ("run", STUDY, "--tensorboard")),
     ],
 )
-def test_a_missing_extra_is_named_before_anything_runs(tmp_path, monkeypatch, module, extra, arguments):
+def test_a_missing_extra_is_named_before_anything_runs(
+    tmp_path, monkeypatch, module, extra, arguments
+):
     monkeypatch.setitem(sys.modules, module, None)  # as if it were not installed
     (tmp_path / "runs").mkdir()
     result = invoke(*arguments, "--out", tmp_path)

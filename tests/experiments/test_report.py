@@ -16,15 +16,33 @@ from experiments.requests import read_requests
 from experiments.results import Results
 from experiments.study import Plan, find_study, study_classes
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-ORDER = ["f1", "f2", "f3", "t1", "t2", "c1", "weight-decay", "g1", "h6", "h7", "detector", "equilibrium", "tiny"]
+CHROMIUM = (
+    shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+)
+ORDER = [
+    "f1",
+    "f2",
+    "f3",
+    "t1",
+    "t2",
+    "c1",
+    "weight-decay",
+    "g1",
+    "h6",
+    "h7",
+    "detector",
+    "equilibrium",
+    "tiny",
+]
 
 
 @pytest.fixture(scope="module")
 def page(store, tmp_path_factory):
     """Of every study."""
     path = tmp_path_factory.mktemp("report") / "report.html"
-    Engine([TinyStudy(), *map(find_study, study_classes())], Plan("smoke"), store).run(lambda *_: None)
+    Engine([TinyStudy(), *map(find_study, study_classes())], Plan("smoke"), store).run(
+        lambda *_: None
+    )
     asked = [request for request in read_requests(store)[0] if request.plan == Plan("smoke")]
     page = write_report(sections(store, asked), path)
     assert not page.problems
@@ -58,16 +76,24 @@ def test_the_page_holds_everything_and_loads_nothing(page):
     text = path.read_text()
     assert "Plotly.newPlot" in text
     assert text.count('<tr data-outcome="') == len(claims)
-    figures = re.findall(r'<script type="application/json" id="([^"]+)">(.*?)</script>', text, re.DOTALL)
+    figures = re.findall(
+        r'<script type="application/json" id="([^"]+)">(.*?)</script>', text, re.DOTALL
+    )
     assert len(figures) == found.plots >= 45
     for _, content in figures:
         assert json.loads(content)["data"]
     animation = json.loads(dict(figures)["figure-f1-1"])
     assert len(animation["frames"]) > 40
     for _, content in figures:
-        axes = [axis for name, axis in json.loads(content)["layout"].items() if re.match("[xy]axis", name) and axis.get("type") == "log"]
+        axes = [
+            axis
+            for name, axis in json.loads(content)["layout"].items()
+            if re.match("[xy]axis", name) and axis.get("type") == "log"
+        ]
         assert all(axis["exponentformat"] == "power" for axis in axes)
-    assert any(trace["type"] == "surface" for trace in json.loads(dict(figures)["figure-f3-1"])["data"])
+    assert any(
+        trace["type"] == "surface" for trace in json.loads(dict(figures)["figure-f3-1"])["data"]
+    )
 
 
 def test_what_a_study_says_is_escaped(page, tmp_path):
@@ -86,7 +112,13 @@ def test_what_a_study_says_is_escaped(page, tmp_path):
 
 @pytest.mark.skipif(CHROMIUM is None, reason="needs a Chromium")
 @pytest.mark.parametrize(
-    ("width", "medium", "scheme"), [(1280, "screen", "light"), (1280, "screen", "dark"), (390, "screen", "light"), (740, "print", "light")]
+    ("width", "medium", "scheme"),
+    [
+        (1280, "screen", "light"),
+        (1280, "screen", "dark"),
+        (390, "screen", "light"),
+        (740, "print", "light"),
+    ],
 )
 def test_a_browser_draws_every_figure_without_errors(page, tmp_path, width, medium, scheme):
     path, _ = page
@@ -112,23 +144,56 @@ def test_a_browser_draws_every_figure_without_errors(page, tmp_path, width, medi
         parent.postMessage({ width: innerWidth, drawn: drawn.length, ...seen }, "*");
       }, 4000));
     </script>"""
-    text = path.read_text().replace("@media print", "@media all" if medium == "print" else "@media print")
+    text = path.read_text().replace(
+        "@media print", "@media all" if medium == "print" else "@media print"
+    )
     (tmp_path / "inner.html").write_text(text.replace("<body>", "<body>" + probe))
     watched = tmp_path / "watched.html"
     watched.write_text(f"""<body><iframe src="inner.html" width="{width}" height="900"></iframe><script>
       window.addEventListener("message", event => document.body.dataset.found = JSON.stringify(event.data));
     </script></body>""")
-    flags = ["--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--use-angle=swiftshader", "--enable-unsafe-swiftshader"]
+    flags = [
+        "--headless=new",
+        "--no-sandbox",
+        "--disable-dev-shm-usage",
+        "--use-angle=swiftshader",
+        "--enable-unsafe-swiftshader",
+    ]
     flags += [f"--blink-settings=preferredColorScheme={['dark', 'light'].index(scheme)}"]
-    flags += [f"--user-data-dir={tmp_path / 'profile'}", "--window-size=1400,1000", "--virtual-time-budget=20000"]
+    flags += [
+        f"--user-data-dir={tmp_path / 'profile'}",
+        "--window-size=1400,1000",
+        "--virtual-time-budget=20000",
+    ]
     flags += ["--enable-logging=stderr", "--v=0", "--dump-dom"]
-    result = subprocess.run([CHROMIUM, *flags, watched.as_uri()], capture_output=True, text=True, timeout=120, check=True)
+    result = subprocess.run(
+        [CHROMIUM, *flags, watched.as_uri()],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
     body = re.search(r"<body[^>]*>", result.stdout).group()
     found = json.loads(html.unescape(re.search(r'data-found="([^"]*)"', body).group(1)))
     plots = outline(path).plots
-    expected = {"width": width, "drawn": plots, "fits": plots, "overflow": 0, "collisions": 0, "clipped": 0, "cut": 0, "broken": ""}
+    expected = {
+        "width": width,
+        "drawn": plots,
+        "fits": plots,
+        "overflow": 0,
+        "collisions": 0,
+        "clipped": 0,
+        "cut": 0,
+        "broken": "",
+    }
     expected["light"] = {"page": scheme == "light", "inks": [scheme == "dark"]}
-    expected["clipped"] = found["clipped"] if width == 390 else 0  # on a telephone wide tables scroll
+    expected["clipped"] = (
+        found["clipped"] if width == 390 else 0
+    )  # on a telephone wide tables scroll
     assert {**found, "overflow": max(found["overflow"], 0)} == expected
-    complaints = [line for line in result.stderr.splitlines() if "CONSOLE" in line and ("rror" in line or "Uncaught" in line)]
+    complaints = [
+        line
+        for line in result.stderr.splitlines()
+        if "CONSOLE" in line and ("rror" in line or "Uncaught" in line)
+    ]
     assert not complaints

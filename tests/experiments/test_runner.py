@@ -21,7 +21,11 @@ from experiments.training import Training
 
 def result_of(spec, root):
     folder = Store(root).folder(spec)
-    return (folder.path / "summary.json").read_bytes(), (folder.path / "metrics.jsonl").read_bytes(), folder.load_checkpoint()
+    return (
+        (folder.path / "summary.json").read_bytes(),
+        (folder.path / "metrics.jsonl").read_bytes(),
+        folder.load_checkpoint(),
+    )
 
 
 def assert_identical(a, b):
@@ -36,13 +40,17 @@ def assert_identical(a, b):
 
 
 @pytest.mark.parametrize("recipe", ["sgdp", "adamp"])
-def test_killed_at_random_moments_a_run_ends_as_if_nothing_had_happened(tmp_path, forkserver, recipe):
+def test_killed_at_random_moments_a_run_ends_as_if_nothing_had_happened(
+    tmp_path, forkserver, recipe
+):
     hyper_parameters = {"lr": 0.05}
     spec = tiny_spec(recipe, epochs=15, delay=0.004, **hyper_parameters)
     execute(spec, tmp_path / "whole")
     draw, resumed_from = random.Random(recipe), []
     for _ in range(40):
-        child = forkserver.Process(target=execute, args=(spec, tmp_path / "killed"), kwargs={"checkpoint_seconds": 0.0})
+        child = forkserver.Process(
+            target=execute, args=(spec, tmp_path / "killed"), kwargs={"checkpoint_seconds": 0.0}
+        )
         child.start()
         time.sleep(draw.uniform(0.05, 0.35))
         os.kill(child.pid, signal.SIGKILL)
@@ -86,12 +94,16 @@ def stop_after(spec, root, steps, calls):
 
 
 @pytest.mark.parametrize("name", ["checkpoint.pt", "metrics.jsonl", "status.json", "config.json"])
-def test_a_corrupt_file_of_an_unfinished_run_is_set_aside_and_the_result_is_the_same(tmp_path, name):
+def test_a_corrupt_file_of_an_unfinished_run_is_set_aside_and_the_result_is_the_same(
+    tmp_path, name
+):
     spec = tiny_spec(epochs=3)
     stop_after(spec, tmp_path, 7, [])
     flip_a_byte(Store(tmp_path).folder(spec).path / name)
     folder = Store(tmp_path).folder(spec)
-    read = {"status.json": folder.status, "config.json": folder.config}.get(name, lambda: execute(spec, tmp_path))
+    read = {"status.json": folder.status, "config.json": folder.config}.get(
+        name, lambda: execute(spec, tmp_path)
+    )
     with pytest.warns(CorruptFileWarning, match=name):
         read()
     execute(spec, tmp_path)
@@ -159,7 +171,9 @@ def test_a_loss_that_is_not_finite_ends_the_run_with_a_result(tmp_path):
     outcome = execute(spec, tmp_path)
     summary = Store(tmp_path).folder(spec).summary()
     assert outcome.state == "diverged"
-    assert summary["diverged_at"] == 0  # in float32 the first step's norm overflows, before any loss does
+    assert (
+        summary["diverged_at"] == 0
+    )  # in float32 the first step's norm overflows, before any loss does
     assert summary["validation"] is None
     assert execute(spec, tmp_path).cached
     unwatched = replace(spec, probes=())
@@ -210,8 +224,12 @@ def test_the_runner_trains_as_a_plain_loop_does(tmp_path):
     spec = tiny_spec("sgd", lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.01)
     execute(spec, tmp_path)
     training = Training(spec, find_task(TASK))
-    opt = torch.optim.SGD(training.model.parameters(), lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.01)
-    schedule = torch.optim.lr_scheduler.LambdaLR(opt, lambda step: SCHEDULES["cosine"](step / training.steps))
+    opt = torch.optim.SGD(
+        training.model.parameters(), lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.01
+    )
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        opt, lambda step: SCHEDULES["cosine"](step / training.steps)
+    )
     training.model.train()
     for step in range(training.steps):
         torch.manual_seed(stream(0, "noise", step))
@@ -250,19 +268,36 @@ def test_wrong_specs_are_refused_with_the_right_name():
 @pytest.mark.parametrize("steps", [1, 2])
 def test_a_run_that_explodes_in_its_last_step_has_diverged(tmp_path, probes, steps):
     """Nothing computes a loss of these weights any more; of normalized weights it would even be finite."""
-    spec = Spec(TASK, "spherenorm_tiny:exploding", {"lr": 0.1}, epochs=1, batch_size=64 // steps, probes=probes)
+    spec = Spec(
+        TASK,
+        "spherenorm_tiny:exploding",
+        {"lr": 0.1},
+        epochs=1,
+        batch_size=64 // steps,
+        probes=probes,
+    )
     assert steps_of(spec) == steps
     assert execute(spec, tmp_path).state == "diverged"
     folder = Store(tmp_path).folder(spec)
     assert folder.summary()["diverged_at"] < steps
     assert folder.summary()["test"] is None
-    assert "Infinity" not in folder.metrics_path.read_text() + (folder.path / "summary.json").read_text()
+    assert (
+        "Infinity"
+        not in folder.metrics_path.read_text() + (folder.path / "summary.json").read_text()
+    )
 
 
 @pytest.mark.parametrize("task", ["rosenbrock", "mlp"])
 def test_a_point_of_a_sweep_diverges_alone(tmp_path, task):
     def summary(*rates):
-        spec = Spec(task, "sgd", {"lr": list(rates), "momentum": 0.9}, epochs=20, schedule="constant", probes=())
+        spec = Spec(
+            task,
+            "sgd",
+            {"lr": list(rates), "momentum": 0.9},
+            epochs=20,
+            schedule="constant",
+            probes=(),
+        )
         outcome = execute(spec, tmp_path)
         text = (Store(tmp_path).folder(spec).path / "summary.json").read_text()
         assert "NaN" not in text

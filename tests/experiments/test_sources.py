@@ -87,8 +87,12 @@ def identity(tmp_path, monkeypatch):
         pytest.param("mine_recipe", "K = 0.5", "K = 0.25", id="constant"),
         pytest.param("mine_recipe", "K * lr", "K * lr + 0", id="helper"),
         pytest.param("mine_rules", "    pass", "    extra = 1", id="rule"),
-        pytest.param("mine_base", "update.direction)), {}", "-update.direction)), {}", id="base class"),
-        pytest.param("mine_package/scales", "* x", "* x * 2", id="helper of a helper, imported in a function"),
+        pytest.param(
+            "mine_base", "update.direction)), {}", "-update.direction)), {}", id="base class"
+        ),
+        pytest.param(
+            "mine_package/scales", "* x", "* x * 2", id="helper of a helper, imported in a function"
+        ),
         pytest.param("mine_package/numbers", "1.0", "2.0", id="constant of a helper's package"),
         pytest.param("mine_task", "super().data()", "(super().data())[:]", id="task"),
         pytest.param("mine_data", "return x", "return x[:]", id="task's helper"),
@@ -118,11 +122,20 @@ def test_of_the_library_what_rules_are_made_of_counts():
         return set(sources._closure(set(names)))
 
     used = modules("spherenorm.rules.projection", "spherenorm.chain")
-    assert {"spherenorm.rules.projection", "spherenorm.rule", "spherenorm.views", "spherenorm.geometry"} <= used
+    assert {
+        "spherenorm.rules.projection",
+        "spherenorm.rule",
+        "spherenorm.views",
+        "spherenorm.geometry",
+    } <= used
     assert not used & {"spherenorm.rules.clip", "spherenorm.optim", "spherenorm"}
     own = modules("spherenorm_tiny")
     assert "spherenorm.rules.momentum" in own
-    assert not {name for name in own if name.startswith(("torch", "experiments.", "spherenorm.compile", "dataclasses"))}
+    assert not {
+        name
+        for name in own
+        if name.startswith(("torch", "experiments.", "spherenorm.compile", "dataclasses"))
+    }
     assert modules("experiments.tasks.digits") == {"experiments.tasks.digits"}
 
 
@@ -137,5 +150,7 @@ def test_the_rest_of_a_recipe_on_the_sphere_counts():
     on_sphere, plain = tiny_spec("sgdg", lr=0.1), tiny_spec("sgd", lr=0.1)
     assert on_sphere.euclidean(on_sphere.rule())["recipe"] == "sgd"
     assert plain.euclidean(plain.rule()) is None
-    own = Spec(on_sphere.task, "sgdg", {"lr": 0.1}, rest={"recipe": "spherenorm_tiny:careful", "lr": 0.1})
+    own = Spec(
+        on_sphere.task, "sgdg", {"lr": 0.1}, rest={"recipe": "spherenorm_tiny:careful", "lr": 0.1}
+    )
     assert own.fingerprints()["recipe_source"] != on_sphere.fingerprints()["recipe_source"]

@@ -17,7 +17,20 @@ from experiments.studies.equilibrium import _swept, predicted
 from experiments.study import Plan, find_study, study_classes
 from experiments.tasks.toys import Cosine, Rosenbrock
 
-STUDIES = ["c1", "detector", "equilibrium", "f1", "f2", "f3", "g1", "h6", "h7", "t1", "t2", "weight-decay"]
+STUDIES = [
+    "c1",
+    "detector",
+    "equilibrium",
+    "f1",
+    "f2",
+    "f3",
+    "g1",
+    "h6",
+    "h7",
+    "t1",
+    "t2",
+    "weight-decay",
+]
 
 
 def run(name_or_study, store, **plan):
@@ -46,7 +59,9 @@ def test_smoke(name, store):
         if claim.seeds == 1 or claim.kind == "performance":
             assert claim.outcome != "reproduced", claim.text
     ours_alone = name in ("f2", "detector", "equilibrium", "weight-decay")
-    assert ours_alone or any(column.startswith("paper") for table in tables for column in table.columns)
+    assert ours_alone or any(
+        column.startswith("paper") for table in tables for column in table.columns
+    )
     for table in tables:
         assert table.rows
         assert all(len(row) == len(table.columns) for row in table.rows), table.title
@@ -76,7 +91,9 @@ def test_a_later_stage_depends_on_an_earlier_one(tmp_path):
 
 
 def test_a_recipe_of_ones_own_takes_the_setting_of_its_kin(tmp_path):
-    _, trials, results = run(TinyStudy(), Store(tmp_path), optimizers=("sgd", "spherenorm_tiny:careful"))
+    _, trials, results = run(
+        TinyStudy(), Store(tmp_path), optimizers=("sgd", "spherenorm_tiny:careful")
+    )
     assert {trial.spec.recipe for trial in trials} == {"sgd", "spherenorm_tiny:careful"}
     own = results.where(lambda item: item.spec.recipe == "spherenorm_tiny:careful").items
     assert own[0].spec.hyper_parameters == {"lr": 0.1, "momentum": 0.9}
@@ -103,7 +120,9 @@ def test_a_recipe_that_stands_in_is_shown_in_every_study(name, recipe, store):
     assert not any("nan" in cell for cell in shown), tables
     assert all(len(row) == len(table.columns) for table in tables for row in table.rows)
     if name != "f2":  # whose picture is of one step of heavy-ball momentum
-        assert any(recipe in (trace.name or "") for picture in pictures for trace in picture.figure.data)
+        assert any(
+            recipe in (trace.name or "") for picture in pictures for trace in picture.figure.data
+        )
     assert all(picture.figure.data for picture in pictures)
     study.claims(results)
 
@@ -123,31 +142,55 @@ def test_a_recipe_that_stands_in_is_beside_the_one_in_whose_place_it_is(store):
 def test_of_a_studys_own_optimizers_only_those_that_ran_have_columns(store):
     own = "spherenorm_tiny:careful"
     study, _, results = run("t2", store, optimizers=("sgd", own))
-    columns = [column for column in study.tables(results)[0].columns if not column.startswith("paper")]
+    columns = [
+        column for column in study.tables(results)[0].columns if not column.startswith("paper")
+    ]
     assert columns == ["network", "SGD", f"{own} as SGDP"]
-    assert not any(cell == "–" for table in study.tables(results) for row in table.rows for cell in row)
+    assert not any(
+        cell == "–" for table in study.tables(results) for row in table.rows for cell in row
+    )
 
 
 @pytest.mark.parametrize("search", ["halton", "optuna"])
-@pytest.mark.parametrize("optimizers", [("spherenorm_tiny:careful",), ("sgdp", "spherenorm_tiny:careful")])
-def test_a_recipe_that_stands_in_is_tuned_by_its_own_scores_in_equal_trials(search, optimizers, store):
+@pytest.mark.parametrize(
+    "optimizers", [("spherenorm_tiny:careful",), ("sgdp", "spherenorm_tiny:careful")]
+)
+def test_a_recipe_that_stands_in_is_tuned_by_its_own_scores_in_equal_trials(
+    search, optimizers, store
+):
     if search == "optuna":
         pytest.importorskip("optuna")
     own = "spherenorm_tiny:careful"
-    run("g1", store, optimizers=("sgdp",), settings={"search": search})  # what its kin has found is known from the start
+    run(
+        "g1", store, optimizers=("sgdp",), settings={"search": search}
+    )  # what its kin has found is known from the start
     study, _, results = run("g1", store, optimizers=optimizers, settings={"search": search})
     for arm in [f"{own} as search: sgdp", *(["search: sgdp"] if "sgdp" in optimizers else [])]:
         searched = results.arm(arm)
         assert len(searched) == len({item.spec.hyper_parameters["lr"] for item in searched}) == 2
         best = max(searched, key=lambda item: item.summary["validation"])
         tuned = results.arm(arm.replace("search", "tuned"))
-        assert [item.spec.hyper_parameters["lr"] for item in tuned] == [best.spec.hyper_parameters["lr"]]
-    rows = {row[0]: row for table in study.tables(results) for row in table.rows if "equal trials" in table.title}
+        assert [item.spec.hyper_parameters["lr"] for item in tuned] == [
+            best.spec.hyper_parameters["lr"]
+        ]
+    rows = {
+        row[0]: row
+        for table in study.tables(results)
+        for row in table.rows
+        if "equal trials" in table.title
+    }
     assert rows[f"{own} as sgdp"][3] == "2"
 
 
 @pytest.mark.parametrize(
-    ("recipe", "has_law"), [("adam", False), ("sgdg", False), ("adamg", False), ("spherenorm_tiny:careful", False), ("sgdw", True)]
+    ("recipe", "has_law"),
+    [
+        ("adam", False),
+        ("sgdg", False),
+        ("adamg", False),
+        ("spherenorm_tiny:careful", False),
+        ("sgdw", True),
+    ],
 )
 def test_equilibrium_says_which_recipes_have_no_law(recipe, has_law, store):
     study, _, results = run("equilibrium", store, optimizers=(recipe,))
@@ -169,7 +212,9 @@ def test_the_norm_in_equilibrium_is_predicted_from_the_gradients(store):
     for index, (lr, decay) in enumerate(_swept(item)):
         law = predicted("sgd", {"lr": lr, "weight_decay": decay, "momentum": 0.9})
         # By hand, for a small eta lambda: |w|^4 = gamma^2 eta / (2 lambda (1 - beta)), step^2 = 2 eta lambda / (1 + beta).
-        assert law.norm(item, index) == pytest.approx((item.summary["gamma_squared"][index] * lr / (2 * decay) / 0.1) ** 0.25, rel=0.01)
+        assert law.norm(item, index) == pytest.approx(
+            (item.summary["gamma_squared"][index] * lr / (2 * decay) / 0.1) ** 0.25, rel=0.01
+        )
         assert law.step == pytest.approx((2 * lr * decay / 1.9) ** 0.5, rel=0.01)
 
 
@@ -177,38 +222,58 @@ def test_each_figure_of_appendix_f_has_norm_step_and_accuracy(store):
     study, _, results = run("weight-decay", store)
     captions = [picture.caption for picture in study.pictures(results)]
     for figure in ("F.1", "F.2", "F.3", "F.4", "F.5", "F.6"):
-        shown = [caption.rpartition(": ")[2] for caption in captions if caption.startswith(f"Figure {figure}")]
+        shown = [
+            caption.rpartition(": ")[2]
+            for caption in captions
+            if caption.startswith(f"Figure {figure}")
+        ]
         assert shown == ["norm.", "effective step size.", "accuracy after each epoch."]
-    accuracy = next(picture for picture in study.pictures(results) if "accuracy after" in picture.caption).figure.data
+    accuracy = next(
+        picture for picture in study.pictures(results) if "accuracy after" in picture.caption
+    ).figure.data
     assert accuracy[0].name == "SGD, step, wd × 0"
-    assert list(accuracy[0].x) == [results.items[0].summary["steps_per_epoch"]]  # one epoch in this tier
+    assert list(accuracy[0].x) == [
+        results.items[0].summary["steps_per_epoch"]
+    ]  # one epoch in this tier
     assert list(accuracy[0].y) == pytest.approx([results.items[0].summary["validation"]], abs=1e-3)
 
 
 def test_the_detector_shows_both_kinds_of_errors(store):
     study, _, results = run("detector", store)
-    for picture, what, kinds in zip(study.pictures(results), ("False", "Missed"), (3, 2), strict=True):  # the transformer has none to miss
+    for picture, what, kinds in zip(
+        study.pictures(results), ("False", "Missed"), (3, 2), strict=True
+    ):  # the transformer has none to miss
         assert picture.caption.startswith(what)
         assert len(picture.figure.data) == 2 * kinds
 
 
 def test_the_search_may_learn_and_keeps_its_budget(tmp_path):
     pytest.importorskip("optuna")
-    _, trials, results = run("g1", Store(tmp_path), optimizers=("sgd", "sgdg"), settings={"search": "optuna", "epochs": 1})
+    _, trials, results = run(
+        "g1",
+        Store(tmp_path),
+        optimizers=("sgd", "sgdg"),
+        settings={"search": "optuna", "epochs": 1},
+    )
     for recipe, dimensions in (("sgd", 1), ("sgdg", 2)):
         searched = results.arm(f"search: {recipe}")
         assert len(searched) == 2  # the smoke tier's trials
         assert len({trial.spec.id for trial in trials if trial.arm == f"search: {recipe}"}) == 2
         assert all((item.spec.rest is not None) == (dimensions == 2) for item in searched)
         best = max(searched, key=lambda item: item.summary["validation"])
-        assert results.arm(f"tuned: {recipe}").items[0].spec.hyper_parameters == best.spec.hyper_parameters
+        assert (
+            results.arm(f"tuned: {recipe}").items[0].spec.hyper_parameters
+            == best.spec.hyper_parameters
+        )
     with pytest.raises(ValueError, match="no search method is named 'optna'; did you mean optuna"):
         run("g1", Store(tmp_path), settings={"search": "optna"})
 
 
 def test_settings_reach_the_runs_that_know_them():
     study = TinyStudy()
-    trials = Plan("smoke", settings={"lr": 0.3, "epochs": 1, "delta": 0.2, "scale": 2.0}).apply(study.trials(Plan("smoke"), Results([])))
+    trials = Plan("smoke", settings={"lr": 0.3, "epochs": 1, "delta": 0.2, "scale": 2.0}).apply(
+        study.trials(Plan("smoke"), Results([]))
+    )
     by_recipe = {trial.spec.recipe: trial.spec for trial in trials}
     assert by_recipe["sgd"].hyper_parameters == {"lr": 0.3, "momentum": 0.9}
     assert by_recipe["sgdp"].hyper_parameters == {"lr": 0.3, "momentum": 0.9, "delta": 0.2}
@@ -219,7 +284,9 @@ def test_settings_reach_the_runs_that_know_them():
 
 
 def test_a_setting_of_a_swept_hyper_parameter_holds_at_every_point(tmp_path):
-    study, _, results = run("f3", Store(tmp_path), optimizers=("sgd", "adamp"), settings={"lr": 0.03})
+    study, _, results = run(
+        "f3", Store(tmp_path), optimizers=("sgd", "adamp"), settings={"lr": 0.03}
+    )
     points = {item.arm: item.spec.points for item in results}
     assert points["GDM: search"] == points["GDM"] == {"lr": [0.03]}
     decays = points["GDM + WD: search"]["weight_decay"]
@@ -230,47 +297,76 @@ def test_a_setting_of_a_swept_hyper_parameter_holds_at_every_point(tmp_path):
 
 
 def test_swept_values_may_be_set_where_they_fit(tmp_path):
-    study, _, results = run("f3", Store(tmp_path), optimizers=("adamp",), settings={"lr": [0.01, 0.03]})
+    study, _, results = run(
+        "f3", Store(tmp_path), optimizers=("adamp",), settings={"lr": [0.01, 0.03]}
+    )
     assert results.arm("AdamP: search").items[0].spec.points == {"lr": [0.01, 0.03]}
     assert results.arm("AdamP").items[0].spec.points["lr"] in ([0.01], [0.03])
-    for settings, counts in (({"lr": [0.01, 0.03]}, "lr has 2, weight_decay has 15"), ({"lr": []}, "lr has 0")):
-        with pytest.raises(ValueError, match=f"the points of a sweep need one value .* of 'sgd': {counts}"):
+    for settings, counts in (
+        ({"lr": [0.01, 0.03]}, "lr has 2, weight_decay has 15"),
+        ({"lr": []}, "lr has 0"),
+    ):
+        with pytest.raises(
+            ValueError, match=f"the points of a sweep need one value .* of 'sgd': {counts}"
+        ):
             run(study, Store(tmp_path), optimizers=("sgd",), settings=settings)
 
 
 def test_points_that_diverge_are_crosses_in_the_search_and_noted(tmp_path):
-    study, _, results = run("f3", Store(tmp_path), optimizers=("sgdp",), settings={"lr": [0.01, 1e300]})
+    study, _, results = run(
+        "f3", Store(tmp_path), optimizers=("sgdp",), settings={"lr": [0.01, 1e300]}
+    )
     assert results.arm("GDP").items[0].spec.points["lr"] == [0.01]
-    (search,) = (picture for picture in study.pictures(results) if picture.caption.startswith("The search"))
+    (search,) = (
+        picture for picture in study.pictures(results) if picture.caption.startswith("The search")
+    )
     (crosses,) = (trace for trace in search.figure.data if trace.name == "diverged")
     assert list(crosses.x) == [1e300]
     assert "Points that diverged: GDP: search (1)." in study.tables(results)[0].note
     study, _, results = run("f3", Store(tmp_path), optimizers=("sgdp",), settings={"lr": 1e300})
     assert results.arms == ["GDP: search"]
-    assert [len(picture.figure.data) for picture in study.pictures(results)] == [2]  # a line without points, and the cross
+    assert [len(picture.figure.data) for picture in study.pictures(results)] == [
+        2
+    ]  # a line without points, and the cross
     assert all(claim.outcome == "inconclusive" for claim in study.claims(results))
 
 
 @pytest.mark.parametrize("name", ["f1", "f2", "equilibrium"])
 def test_sweeps_of_which_all_points_diverge_are_shown(name, tmp_path):
-    study, _, results = run(name, Store(tmp_path), settings={"lr": 1e300}, **({"optimizers": ("sgd",)} if name == "equilibrium" else {}))
+    study, _, results = run(
+        name,
+        Store(tmp_path),
+        settings={"lr": 1e300},
+        **({"optimizers": ("sgd",)} if name == "equilibrium" else {}),
+    )
     assert results.diverged
     page = write_report([Section(study, Plan("smoke"), results)], tmp_path / "page.html")
     assert not page.problems
-    assert "diverged" in (tmp_path / "page.html").read_text().partition('<section id="scorecard">')[2]
+    assert (
+        "diverged" in (tmp_path / "page.html").read_text().partition('<section id="scorecard">')[2]
+    )
 
 
 def test_a_partly_diverged_sweep_is_in_the_table_with_what_survived(tmp_path):
-    study, _, results = run("equilibrium", Store(tmp_path), optimizers=("sgd",), settings={"lr": [0.1, 0.2, 0.1, 1e300]})
+    study, _, results = run(
+        "equilibrium", Store(tmp_path), optimizers=("sgd",), settings={"lr": [0.1, 0.2, 0.1, 1e300]}
+    )
     rows = study.tables(results)[0].rows
-    assert [row[4] == "diverged" for row in rows] == [row[7] == "diverged" for row in rows] == [False, False, False, True]
+    assert (
+        [row[4] == "diverged" for row in rows]
+        == [row[7] == "diverged" for row in rows]
+        == [False, False, False, True]
+    )
     study.pictures(results)
     assert study.claims(results)[0].ours == "no results"  # of a claim on the worst point
 
 
 def test_a_sweep_of_another_hyper_parameter_has_a_schedule_too(tmp_path):
     for hyper_parameters in ({"momentum": [0.0, 0.9]}, {"momentum": [0.0, 0.9], "lr": 0.02}, {}):
-        outcome = execute(Spec("cosine", "sgd", hyper_parameters, epochs=5, schedule="linear", probes=()), tmp_path)
+        outcome = execute(
+            Spec("cosine", "sgd", hyper_parameters, epochs=5, schedule="linear", probes=()),
+            tmp_path,
+        )
         assert outcome.state == "finished", outcome.error
 
 
@@ -281,7 +377,14 @@ def test_the_identity_of_a_run_is_everything_that_decides_it():
         tiny_spec(epochs=4).id,
         tiny_spec("sgd").id,
         tiny_spec(lr=0.2).id,
-        Spec("spherenorm_tiny:Tiny", "sgdp", {"lr": 0.1, "momentum": 0.9}, {"scale": 2.0}, epochs=3, batch_size=16).id,
+        Spec(
+            "spherenorm_tiny:Tiny",
+            "sgdp",
+            {"lr": 0.1, "momentum": 0.9},
+            {"scale": 2.0},
+            epochs=3,
+            batch_size=16,
+        ).id,
     }
     assert len(ids) == 6
 
@@ -291,7 +394,9 @@ def test_the_toy_is_the_rosenbrock_function_on_the_sphere():
     for c_psi, c_phi in ((-2.0, 2.0), (1.0, 1.0), (0.3, -0.4)):
         point = 2.5 * toy.point(c_psi, c_phi)
         expected = (1 - c_psi) ** 2 + 300 * (c_phi - c_psi**2) ** 2
-        assert toy.value(torch.tensor(point)).item() / toy.scale == pytest.approx(expected, abs=1e-9)
+        assert toy.value(torch.tensor(point)).item() / toy.scale == pytest.approx(
+            expected, abs=1e-9
+        )
         assert np.linalg.norm(toy.point(c_psi, c_phi)) == pytest.approx(1)
         assert toy.angles(point) == pytest.approx((c_psi, c_phi))
 
@@ -299,7 +404,14 @@ def test_the_toy_is_the_rosenbrock_function_on_the_sphere():
 def test_a_toy_descends_as_torch_does(tmp_path):
     """The sweep's trajectory against torch.optim.SGD on the same loss."""
 
-    spec = Spec("cosine", "sgd", {"lr": [0.02, 0.1], "momentum": 0.9}, epochs=50, schedule="linear", probes=())
+    spec = Spec(
+        "cosine",
+        "sgd",
+        {"lr": [0.02, 0.1], "momentum": 0.9},
+        epochs=50,
+        schedule="linear",
+        probes=(),
+    )
     assert execute(spec, tmp_path).state == "finished"
     arrays = Store(tmp_path).folder(spec).arrays()
     w = torch.tensor([0.001, 1.0], dtype=torch.float64, requires_grad=True)

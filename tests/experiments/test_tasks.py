@@ -33,7 +33,9 @@ def test_splits_do_not_overlap_and_their_fingerprint_is_theirs(name):
 def test_digits_are_stratified_and_standardized():
     train, validation, test = find_task("digits").data()
     assert [len(y) for _, y in (train, validation, test)] == [1150, 287, 360]
-    shares = np.array([torch.bincount(y, minlength=10).numpy() / len(y) for _, y in (train, validation, test)])
+    shares = np.array(
+        [torch.bincount(y, minlength=10).numpy() / len(y) for _, y in (train, validation, test)]
+    )
     assert np.ptp(shares, axis=0).max() < 0.01
     assert train[0].mean().abs() < 1e-5
     assert abs(train[0].std() - 1) < 1e-5
@@ -63,7 +65,12 @@ def test_every_weight_of_the_mlp_is_invariant_row_by_row():
     reference = task.loss(params, (images, labels))
     for name, weight in params.items():
         factors = torch.rand(len(weight), 1, dtype=torch.float64) + 0.5
-        torch.testing.assert_close(task.loss({**params, name: factors * weight}, (images, labels)), reference, rtol=1e-9, atol=0)
+        torch.testing.assert_close(
+            task.loss({**params, name: factors * weight}, (images, labels)),
+            reference,
+            rtol=1e-9,
+            atol=0,
+        )
     again = task.batches((3,))(5)
     assert torch.equal(again[0][0], images)
     assert not torch.equal(task.batches((4,))(5)[0][0], images)
@@ -76,7 +83,9 @@ def test_the_mlp_measures_gradients_that_do_not_depend_on_the_norm():
     again, _ = task.gradients({name: 3 * weight for name, weight in params.items()})
     torch.testing.assert_close(size, again, rtol=1e-6, atol=0)
     alive = len([x for x in task.batches((0,))(0)[0][0].T if x.std() > 0])
-    assert 24**2 < 2 * count.item() - 24**2 <= 64**2  # the second layer's units have 24 weights, the first one's up to 64
+    assert (
+        24**2 < 2 * count.item() - 24**2 <= 64**2
+    )  # the second layer's units have 24 weights, the first one's up to 64
     assert 2 * count.item() - 24**2 >= alive**2  # one batch shows some of the pixels that change
 
 
@@ -113,8 +122,19 @@ def test_a_task_can_be_learned(name, least, tmp_path):
 
 
 def test_the_overhead_is_measured_in_turns():
-    spec = Spec("overhead", "sgdp", {"lr": 0.1, "momentum": 0.9}, {"baseline": "sgd"}, epochs=3, schedule="constant", probes=())
+    spec = Spec(
+        "overhead",
+        "sgdp",
+        {"lr": 0.1, "momentum": 0.9},
+        {"baseline": "sgd"},
+        epochs=3,
+        schedule="constant",
+        probes=(),
+    )
     measured = find_task("overhead", {"baseline": "sgd"}).measure(spec)
     assert measured["gradient_ms"] > 0
-    total = measured["gradient_ms"] + measured["recipe_ms"], measured["gradient_ms"] + measured["baseline_ms"]
+    total = (
+        measured["gradient_ms"] + measured["recipe_ms"],
+        measured["gradient_ms"] + measured["baseline_ms"],
+    )
     assert measured["ratio"] == total[0] / total[1]

@@ -37,7 +37,10 @@ def weight():
 @pytest.mark.parametrize("seed", range(20))
 def test_without_memory_it_is_the_single_step_test(weight, per, seed):
     generator = torch.Generator().manual_seed(100 + seed)
-    single, remembering = r.ScaleInvarianceTest(0.5, per=per), r.AccumulatedInvarianceTest(0.5, memory=0.0, per=per)
+    single, remembering = (
+        r.ScaleInvarianceTest(0.5, per=per),
+        r.AccumulatedInvarianceTest(0.5, memory=0.0, per=per),
+    )
     state = remembering.init(weight)
     for _ in range(5):
         cosines = (0.4 * torch.randn(3, generator=generator)).clamp(-0.9, 0.9).tolist()
@@ -54,7 +57,10 @@ def test_the_evidence_is_the_weighted_mean_of_squared_cosines(weight):
         history.append([4 * c**2 for c in cosines])
         found, state = flags_of(rule, weight, with_cosines(weight, cosines, generator), state)
         weights = [0.8 ** (len(history) - 1 - t) for t in range(len(history))]
-        mean = [sum(w * row[unit] for w, row in zip(weights, history, strict=True)) / sum(weights) for unit in range(3)]
+        mean = [
+            sum(w * row[unit] for w, row in zip(weights, history, strict=True)) / sum(weights)
+            for unit in range(3)
+        ]
         evidence = state["evidence_channel"] / state["evidence_count_channel"]
         assert evidence.flatten().tolist() == pytest.approx(mean, rel=1e-12)
         assert found[0].tolist() == [m < 0.25 for m in mean]
@@ -63,7 +69,9 @@ def test_the_evidence_is_the_weighted_mean_of_squared_cosines(weight):
 def test_a_unit_without_a_direction_adds_no_evidence(weight):
     rule = r.AccumulatedInvarianceTest(0.5, memory=0.5)
     generator = torch.Generator().manual_seed(42)
-    _, state = flags_of(rule, weight, with_cosines(weight, [0.8, 0.1, 0.1], generator), rule.init(weight))
+    _, state = flags_of(
+        rule, weight, with_cosines(weight, [0.8, 0.1, 0.1], generator), rule.init(weight)
+    )
     found, after = flags_of(rule, weight, torch.zeros_like(weight), state)
     assert all(torch.equal(after[name], state[name]) for name in state)
     nothing, _ = flags_of(rule, weight, torch.zeros_like(weight), rule.init(weight))
@@ -88,11 +96,18 @@ def test_random_gradients_pass_the_single_step_and_not_the_remembered_test():
 
 
 def adamp_remembering(lr=0.01, memory=0.9):
-    return sn.chain(r.AdaptiveMoments(0.9, 0.999), r.AccumulatedInvarianceTest(0.1, memory), r.RadialProjection(), r.StepSize(lr))
+    return sn.chain(
+        r.AdaptiveMoments(0.9, 0.999),
+        r.AccumulatedInvarianceTest(0.1, memory),
+        r.RadialProjection(),
+        r.StepSize(lr),
+    )
 
 
 def test_in_a_network_with_batch_norm_it_finds_the_invariant_weights_at_every_step():
-    model = nn.Sequential(nn.Linear(6, 8, bias=False), nn.BatchNorm1d(8, affine=False), nn.ReLU(), nn.Linear(8, 1)).double()
+    model = nn.Sequential(
+        nn.Linear(6, 8, bias=False), nn.BatchNorm1d(8, affine=False), nn.ReLU(), nn.Linear(8, 1)
+    ).double()
     optimizer = sn.torch_optimizer(adamp_remembering)(model.parameters())
     x, y = torch.randn(32, 6, dtype=torch.float64), torch.randn(32, 1, dtype=torch.float64)
     for _ in range(10):
@@ -112,7 +127,9 @@ def test_in_a_network_with_batch_norm_it_finds_the_invariant_weights_at_every_st
 def test_it_sweeps():
     swept = sn.functional.sweep(
         adamp_remembering,
-        lambda params: (params["w"] / params["w"].norm() * torch.arange(6.0, dtype=torch.float64).reshape(2, 3)).sum(),
+        lambda params: (
+            params["w"] / params["w"].norm() * torch.arange(6.0, dtype=torch.float64).reshape(2, 3)
+        ).sum(),
         {"w": torch.randn(1, 2, 3, dtype=torch.float64)},
         {"lr": [0.01, 0.1], "memory": [0.0, 0.9]},
         steps=5,
@@ -122,7 +139,8 @@ def test_it_sweeps():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"), [({"memory": 1.0}, "memory"), ({"delta": 0.0}, "delta"), ({"views": "channel"}, "views")]
+    ("arguments", "message"),
+    [({"memory": 1.0}, "memory"), ({"delta": 0.0}, "delta"), ({"views": "channel"}, "views")],
 )
 def test_wrong_values_are_refused(arguments, message):
     with pytest.raises((ValueError, TypeError), match=message):
@@ -130,7 +148,10 @@ def test_wrong_values_are_refused(arguments, message):
 
 
 def test_it_compiles_into_one_graph(weight):
-    rule, generator = r.AccumulatedInvarianceTest(0.1, views=(sn.View(0), "layer")), torch.Generator().manual_seed(44)
+    rule, generator = (
+        r.AccumulatedInvarianceTest(0.1, views=(sn.View(0), "layer")),
+        torch.Generator().manual_seed(44),
+    )
     chained = sn.chain(rule, r.RadialProjection(), r.StepSize(0.1))
     compiled = torch.compile(chained.step, backend="eager", fullgraph=True)
     state, other = chained.init(weight), weight
@@ -140,4 +161,9 @@ def test_it_compiles_into_one_graph(weight):
         weight, state = chained.step(weight, grad, state)
         other, again = compiled(other, grad, again)
         assert torch.equal(weight, other)
-    assert set(state) == {"evidence_channel", "evidence_count_channel", "evidence_layer", "evidence_count_layer"}
+    assert set(state) == {
+        "evidence_channel",
+        "evidence_count_channel",
+        "evidence_layer",
+        "evidence_count_layer",
+    }

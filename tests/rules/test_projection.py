@@ -35,7 +35,10 @@ def project(weight, direction, view):
 def decide(weight, grad, **kwargs):
     """The annotation of one test: whether any entry is claimed, by view."""
     update, _ = rules.ScaleInvarianceTest(**kwargs).update(Update(weight, grad, grad), {})
-    return {str(v): flag for v, flag in zip(update.invariance.views, update.invariance.flags, strict=True)}
+    return {
+        str(v): flag
+        for v, flag in zip(update.invariance.views, update.invariance.flags, strict=True)
+    }
 
 
 @given(
@@ -46,17 +49,27 @@ def decide(weight, grad, **kwargs):
     magnitude=st.floats(-1, 1),
     seed=st.integers(0, 2**31),
 )
-def test_projection_is_orthogonal_and_idempotent_at_any_scale(shape, layout, view, dtype, magnitude, seed):
+def test_projection_is_orthogonal_and_idempotent_at_any_scale(
+    shape, layout, view, dtype, magnitude, seed
+):
     generator = torch.Generator().manual_seed(seed)
-    weight, direction = (lay_out(torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype), layout) for _ in range(2))
-    weight = weight * 10.0 ** (magnitude * (17 if dtype is torch.float32 else 150))  # as far as |w|^2 is a normal number
+    weight, direction = (
+        lay_out(torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype), layout)
+        for _ in range(2)
+    )
+    weight = weight * 10.0 ** (
+        magnitude * (17 if dtype is torch.float32 else 150)
+    )  # as far as |w|^2 is a normal number
     q, rounding = project(weight, direction, view), 50 * torch.finfo(dtype).eps
     v = as_view(view)
     # Of unit vectors: |w| |d| |cos| of the projection would be lost among the smallest numbers.
     unit = weight / torch.where(v.norm(weight) > 0, v.norm(weight), 1)
     assert (v.inner(unit, q).abs() <= rounding * v.norm(direction)).all()
     torch.testing.assert_close(
-        project(weight, q, view), q, rtol=0, atol=rounding * max(1.0, direction.abs().max().item() if direction.numel() else 1.0)
+        project(weight, q, view),
+        q,
+        rtol=0,
+        atol=rounding * max(1.0, direction.abs().max().item() if direction.numel() else 1.0),
     )
     assert q.shape == weight.shape
     assert q.dtype is dtype
@@ -65,7 +78,9 @@ def test_projection_is_orthogonal_and_idempotent_at_any_scale(shape, layout, vie
 @given(view=st.sampled_from(["channel", "layer", "dim=1", "groups=2"]), seed=st.integers(0, 2**31))
 def test_projection_is_the_orthogonal_projector_of_each_unit(view, seed):
     generator = torch.Generator().manual_seed(seed)
-    weight, direction = (torch.randn(4, 3, 2, generator=generator, dtype=torch.float64) for _ in range(2))
+    weight, direction = (
+        torch.randn(4, 3, 2, generator=generator, dtype=torch.float64) for _ in range(2)
+    )
     v = as_view(view)
     rows, q = v.rows(direction), v.rows(project(weight, direction, view))
     for w, d, got in zip(v.rows(weight), rows, q, strict=True):
@@ -74,7 +89,13 @@ def test_projection_is_the_orthogonal_projector_of_each_unit(view, seed):
 
 
 @pytest.mark.parametrize(
-    ("family", "view"), [("row_tangential", "channel"), ("layer_tangential", "layer"), ("random", None), ("mixed", None)]
+    ("family", "view"),
+    [
+        ("row_tangential", "channel"),
+        ("layer_tangential", "layer"),
+        ("random", None),
+        ("mixed", None),
+    ],
 )
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
 @pytest.mark.parametrize("weight_scale", [1e-20, 1.0, 1e20])
@@ -94,7 +115,12 @@ def test_per_unit_as_equation_12_reads():
     assert not decide(weight, grad, per="unit")["layer"].any()
     rule = chain(rules.ScaleInvarianceTest(per="unit"), rules.RadialProjection())
     moved, _ = rule.step(weight, grad, {})
-    expected = torch.stack([without_radial_part(w, g) if i % 2 else g for i, (w, g) in enumerate(zip(weight, grad, strict=True))])
+    expected = torch.stack(
+        [
+            without_radial_part(w, g) if i % 2 else g
+            for i, (w, g) in enumerate(zip(weight, grad, strict=True))
+        ]
+    )
     torch.testing.assert_close(moved, weight - expected, rtol=1e-12, atol=1e-12)
 
 
@@ -107,7 +133,10 @@ def test_no_evidence_is_not_invariance(shape, zero):
 
 
 def test_a_dead_unit_does_not_hide_that_the_others_are_invariant():
-    weight, grad = torch.tensor([[1.0, 1.0], [1.0, 0.0], [2.0, 1.0]]), torch.tensor([[1.0, -1.0], [0.0, 0.0], [-1.0, 2.0]])
+    weight, grad = (
+        torch.tensor([[1.0, 1.0], [1.0, 0.0], [2.0, 1.0]]),
+        torch.tensor([[1.0, -1.0], [0.0, 0.0], [-1.0, 2.0]]),
+    )
     assert decide(weight, grad)["channel"]
 
 
@@ -139,15 +168,27 @@ def test_steps_stay_finite(name, case):
     decay=st.sampled_from([0.0, 0.1]),
     seed=st.integers(0, 2**31),
 )
-def test_adamp_turns_a_scaled_weight_in_the_same_direction(shape, family, dtype, c, betas, delta, per, nesterov, decay, seed):
+def test_adamp_turns_a_scaled_weight_in_the_same_direction(
+    shape, family, dtype, c, betas, delta, per, nesterov, decay, seed
+):
     """f(cw) = f(w) has gradient g/c at cw; Adam's ratio removes the 1/c (eps = 0), so the step of cw is the step of w.
 
     In each branch of the test, which knows no scale either; decay takes its share of cw.
     """
     generator = torch.Generator().manual_seed(seed)
     weight = torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype)
-    rule = find_recipe("adamp")(lr=0.1, betas=betas, eps=0.0, weight_decay=decay, delta=delta, per=per, nesterov=nesterov)
-    plain = find_recipe("adamp")(lr=0.1, betas=betas, eps=0.0, weight_decay=c * decay, delta=delta, per=per, nesterov=nesterov)
+    rule = find_recipe("adamp")(
+        lr=0.1, betas=betas, eps=0.0, weight_decay=decay, delta=delta, per=per, nesterov=nesterov
+    )
+    plain = find_recipe("adamp")(
+        lr=0.1,
+        betas=betas,
+        eps=0.0,
+        weight_decay=c * decay,
+        delta=delta,
+        per=per,
+        nesterov=nesterov,
+    )
     states = [rule.init(weight), rule.init(weight)]
     for step in range(3):
         grad = gradient(family, weight, generator, step)
@@ -155,7 +196,9 @@ def test_adamp_turns_a_scaled_weight_in_the_same_direction(shape, family, dtype,
         moved, states[0] = plain.step(weight, grad, states[0])
         moved_scaled, states[1] = rule.step(c * weight, grad / c, states[1])
         rounding = 1e3 * torch.finfo(dtype).eps * max(1.0, c)
-        torch.testing.assert_close(moved_scaled - c * weight, moved - weight, rtol=rounding, atol=rounding)
+        torch.testing.assert_close(
+            moved_scaled - c * weight, moved - weight, rtol=rounding, atol=rounding
+        )
 
 
 def test_false_positives_of_the_layer_view_follow_the_beta_law():
@@ -174,7 +217,13 @@ def test_false_positives_of_the_layer_view_follow_the_beta_law():
 def test_a_declared_view_finds_what_the_default_views_miss():
     """A transposed convolution has its units on dim 1."""
     weight = torch.randn(3, 4, 2, 2, dtype=torch.float64)
-    grad = torch.stack([without_radial_part(weight[:, j], torch.randn(3, 2, 2, dtype=torch.float64)) for j in range(4)], dim=1)
+    grad = torch.stack(
+        [
+            without_radial_part(weight[:, j], torch.randn(3, 2, 2, dtype=torch.float64))
+            for j in range(4)
+        ],
+        dim=1,
+    )
     assert not decide(weight, grad)["channel"]
     assert decide(weight, grad, views=("dim=1",))["dim=1"]
 
@@ -192,7 +241,9 @@ def test_the_threshold_is_delta_over_the_root_of_the_units_dimension(view, share
     """Every unit's cosine is `share` of delta / sqrt(dim(unit)): the only thing that decides."""
     delta, v = 0.3, as_view(view)
     generator = torch.Generator().manual_seed(0)
-    weight, tangent = (torch.randn(4, 6, 2, generator=generator, dtype=torch.float64) for _ in range(2))
+    weight, tangent = (
+        torch.randn(4, 6, 2, generator=generator, dtype=torch.float64) for _ in range(2)
+    )
     unit = weight / v.norm(weight)
     tangent = tangent - v.radial_coefficient(weight, tangent) * weight
     tangent = tangent / v.norm(tangent)

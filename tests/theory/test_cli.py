@@ -20,7 +20,9 @@ def wide(monkeypatch):
 
 def test_a_recipe_and_its_files(tmp_path):
     tex, md = tmp_path / "laws.tex", tmp_path / "laws.md"
-    result = runner.invoke(app, ["sgdw", "--set", "dampening=0", "--latex", str(tex), "--markdown", str(md)])
+    result = runner.invoke(
+        app, ["sgdw", "--set", "dampening=0", "--latex", str(tex), "--markdown", str(md)]
+    )
     assert result.exit_code == 0, result.output
     for text in ("sgdw", "proved by induction", "checked to", "equilibrium: |w|^4"):
         assert text in result.output
@@ -44,7 +46,10 @@ def test_a_recipe_of_ones_own(tmp_path, monkeypatch):
 
 def test_given_numbers_print_as_they_were_given():
     rows = recipe_jobs("sgdp", momentum=0.9)[0].run()
-    assert r"| law | `\|w'\|^2 = \|s\|^2 + \|w\|^2*(1 - 10*lr*wd_ratio*weight_decay)^2` |" in to_markdown(rows)
+    assert (
+        r"| law | `\|w'\|^2 = \|s\|^2 + \|w\|^2*(1 - 10*lr*wd_ratio*weight_decay)^2` |"
+        in to_markdown(rows)
+    )
     assert r"\left(1 - 10 \eta \rho \lambda\right)^{2}" in to_latex(rows)
 
 
@@ -85,7 +90,10 @@ def test_a_clip_of_other_units(tmp_path, monkeypatch):
     result = runner.invoke(app, ["clipping:clipped"])
     assert result.exit_code == 0, result.output
     assert "not checked: clipping:clipped: not a number: c2 is Piecewise" in result.output
-    assert "ln: a unit does not move as if it were alone (UnitClip has the view channel, the weight layer)" in result.output
+    assert (
+        "ln: a unit does not move as if it were alone (UnitClip has the view channel, the weight layer)"
+        in result.output
+    )
     assert "proved by induction" in result.output
 
 
@@ -107,7 +115,10 @@ def test_a_recipe_that_branches_on_a_given_number():
         (["adam", "--set", "betas=0.9"], "betas takes 2 numbers"),
         (["--set", "lr=0.1"], "--set holds a hyper-parameter of a recipe"),
         ([":"], "no recipe is named ':'"),
-        (["sgdp", "--latex", "/nonexistent/x.tex"], "cannot write /nonexistent/x.tex: there is no folder /nonexistent"),
+        (
+            ["sgdp", "--latex", "/nonexistent/x.tex"],
+            "cannot write /nonexistent/x.tex: there is no folder /nonexistent",
+        ),
         (["sgdp", "--markdown", "/"], "cannot write /: it is a folder"),
         (["sgd", "--set", "rate=1"], "no hyper-parameter 'rate'"),
         (["nowhere:recipe"], "no module 'nowhere'"),
@@ -123,11 +134,22 @@ def test_mistakes(arguments, message):
 
 def test_the_paper_has_every_statement():
     names = {job.name for job in paper()}
-    assert {"equation_4", "lemma_2_1", "lemma_2_2", "corollary_2_3", "equation_14", "proposition_3_1", "false positives"} <= names
+    assert {
+        "equation_4",
+        "lemma_2_1",
+        "lemma_2_2",
+        "corollary_2_3",
+        "equation_14",
+        "proposition_3_1",
+        "false positives",
+    } <= names
 
 
 def test_a_failed_row_fails_the_command(monkeypatch):
-    monkeypatch.setattr("theory.__main__.paper", lambda: [Job("s", "bad", lambda: [Row("s", "n", "f", "FAILS", good=False)])])
+    monkeypatch.setattr(
+        "theory.__main__.paper",
+        lambda: [Job("s", "bad", lambda: [Row("s", "n", "f", "FAILS", good=False)])],
+    )
     assert runner.invoke(app, []).exit_code == 1
 
 
@@ -144,7 +166,10 @@ def test_a_job_that_raises_is_a_row(monkeypatch):
 
 
 def test_markup_is_text(monkeypatch):
-    monkeypatch.setattr("theory.__main__.paper", lambda: [Job("[s]", "[j]", lambda: [Row("[s]", "[n]", "[f]", "[/t]")])])
+    monkeypatch.setattr(
+        "theory.__main__.paper",
+        lambda: [Job("[s]", "[j]", lambda: [Row("[s]", "[n]", "[f]", "[/t]")])],
+    )
     result = runner.invoke(app, [])
     assert all(text in result.stdout for text in ("[s]", "[n]", "[f]", "[/t]")), result.output
 
@@ -154,7 +179,9 @@ def test_narrow_tables_break_formulas_at_operators(monkeypatch):
     row = Row("s", "n", "2*learning_rate*weight_decay*momentum*wd_ratio", "fine")
     monkeypatch.setattr("theory.__main__.paper", lambda: [Job("s", "j", lambda: [row])])
     output = runner.invoke(app, []).stdout
-    assert all(name in output for name in ("learning_rate*", "weight_decay*", "momentum*", "wd_ratio")), output
+    assert all(
+        name in output for name in ("learning_rate*", "weight_decay*", "momentum*", "wd_ratio")
+    ), output
 
 
 def test_reports_escape():
@@ -162,4 +189,6 @@ def test_reports_escape():
     assert r"a\_b" in to_latex(rows)
     assert r"100 \% \& \_" in to_latex(rows)
     assert r"`\|w\|^2`" in to_markdown(rows)
-    assert r"| equilibrium: \|w\|^4 |  | a\*b, \<i> |" in to_markdown([Row("s", "equilibrium: |w|^4", "", "a*b, <i>")])
+    assert r"| equilibrium: \|w\|^4 |  | a\*b, \<i> |" in to_markdown(
+        [Row("s", "equilibrium: |w|^4", "", "a*b, <i>")]
+    )

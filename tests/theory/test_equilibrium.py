@@ -12,7 +12,9 @@ from theory import NoEquilibriumError, equilibrium
 from theory.beyond import growth_ratio
 from theory.norm_growth import S, W
 
-lr, beta, wd, gamma = (sp.Symbol(n, positive=True) for n in ("lr", "momentum", "weight_decay", "gamma"))
+lr, beta, wd, gamma = (
+    sp.Symbol(n, positive=True) for n in ("lr", "momentum", "weight_decay", "gamma")
+)
 
 
 def test_plain_sgd_by_hand():
@@ -24,12 +26,18 @@ def test_plain_sgd_by_hand():
     assert sp.simplify(law.leading(law.fourth_power) - gamma**2 * lr / (2 * wd)) == 0
 
 
-@pytest.mark.parametrize(("name", "given"), [("adamp", {"betas": (0.9, "beta2")}), ("sgdp", {"momentum": 0.9})])
+@pytest.mark.parametrize(
+    ("name", "given"), [("adamp", {"betas": (0.9, "beta2")}), ("sgdp", {"momentum": 0.9})]
+)
 def test_given_numbers_are_those_of_the_general_law(name, given):
     """With bias correction too, whose (9/10)^t dies out in whatever form it is written."""
     structure = {"eps": 0.0, "dampening": 0.0} if name == "sgdp" else {"eps": 0.0}
     held, general = equilibrium(name, **structure, **given), equilibrium(name, **structure)
-    nine_tenths = {s: sp.Rational(9, 10) for s in general.fourth_power.free_symbols if s.name in ("momentum", "beta1")}
+    nine_tenths = {
+        s: sp.Rational(9, 10)
+        for s in general.fourth_power.free_symbols
+        if s.name in ("momentum", "beta1")
+    }
     assert nine_tenths
     assert sp.simplify(held.fourth_power - general.fourth_power.subs(nine_tenths)) == 0
 
@@ -55,9 +63,13 @@ def test_no_equilibrium(name, given, why):
 
 def test_an_equilibrium_that_is_no_polynomial():
     def turning(lr=0.1, momentum=0.9, weight_decay=0.1):
-        return chain(r.HeavyBall(momentum), UnitLength(), r.DecoupledDecay(weight_decay), r.StepSize(lr))
+        return chain(
+            r.HeavyBall(momentum), UnitLength(), r.DecoupledDecay(weight_decay), r.StepSize(lr)
+        )
 
-    with pytest.raises(NoEquilibriumError, match="turning: no closed form, its equations are no polynomials"):
+    with pytest.raises(
+        NoEquilibriumError, match="turning: no closed form, its equations are no polynomials"
+    ):
         equilibrium(turning)
 
 

@@ -8,8 +8,19 @@ from tests.theory import faults
 from theory import Proof, beyond, equation_4, false_positive_law, lemmas
 from theory.normalized import FUNCTIONS, MATRIX, _formal, _in_coordinates
 
-AS_PRINTED = [equation_4, lemmas.effective_step, lemmas.lemma_2_1, lemmas.lemma_2_2, lemmas.equation_14]
-CORRECTED = [lemmas.lemma_2_2_scheduled, lemmas.corollary_2_3, lemmas.proposition_3_1, beyond.adam_can_shrink]
+AS_PRINTED = [
+    equation_4,
+    lemmas.effective_step,
+    lemmas.lemma_2_1,
+    lemmas.lemma_2_2,
+    lemmas.equation_14,
+]
+CORRECTED = [
+    lemmas.lemma_2_2_scheduled,
+    lemmas.corollary_2_3,
+    lemmas.proposition_3_1,
+    beyond.adam_can_shrink,
+]
 BEYOND = [
     beyond.momentum_by_any_name,
     beyond.nesterov_never_shrinks,
@@ -52,7 +63,12 @@ def test_bounds_of_corollary_2_3_on_numbers(seed):
     t, limit = T + late, beta / (1 - beta)
     A = np.where(np.arange(t + 1) <= T, rng.uniform(0.5, 1, t + 1), rng.uniform(0, 0.1, t + 1) ** 4)
     G = np.array([sum(beta**i for i in range(1, t - k + 1)) for k in range(t + 1)])
-    r_1, r_2, r_3, head = G[: T + 1] - limit, (G * A)[T + 1 :].sum(), A[T + 1 :].sum(), A[: T + 1].sum()
+    r_1, r_2, r_3, head = (
+        G[: T + 1] - limit,
+        (G * A)[T + 1 :].sum(),
+        A[T + 1 :].sum(),
+        A[: T + 1].sum(),
+    )
     eps = max(r_3, -r_1[T] * T * A[: T + 1].max())
     off = abs((G * A).sum() / A.sum() - limit)
     assert np.abs(r_1).max() <= eps / (T * A[: T + 1].max()) * (1 + 1e-12)
@@ -90,7 +106,11 @@ def test_fails_on_a_fault(prove, fault):
     assert "NOT proved" in proof.status
 
 
-@pytest.mark.parametrize("fault", [faults.no_projection, faults.projected_gradient, faults.wrong_sign], ids=lambda f: f.__name__)
+@pytest.mark.parametrize(
+    "fault",
+    [faults.no_projection, faults.projected_gradient, faults.wrong_sign],
+    ids=lambda f: f.__name__,
+)
 def test_proposition_3_1_fails_on_a_fault(fault):
     assert not lemmas.proposition_3_1(projected=fault).proved
 

@@ -14,7 +14,9 @@ from tests.theory import faults
 from theory import check, norm_growth, trace
 from theory.norm_growth import S, W
 
-lr, beta, wd, rho = (sp.Symbol(n, positive=True) for n in ("lr", "momentum", "weight_decay", "wd_ratio"))
+lr, beta, wd, rho = (
+    sp.Symbol(n, positive=True) for n in ("lr", "momentum", "weight_decay", "wd_ratio")
+)
 X = sp.Symbol("<w,m>", real=True)
 PLAIN = {"weight_decay": 0.0, "dampening": 0.0}
 
@@ -31,7 +33,9 @@ def test_every_recipe_has_a_law(name):
     assert r"\|w'\|^2" in law.latex()
 
 
-@pytest.mark.parametrize("structure", [{}, {"scale_invariant": False}], ids=["orthogonal", "general"])
+@pytest.mark.parametrize(
+    "structure", [{}, {"scale_invariant": False}], ids=["orthogonal", "general"]
+)
 @pytest.mark.parametrize("name", ["sgd", "sgdp", "adamp"])
 def test_laws_hold_without_scale_invariance_too(name, structure):
     assert norm_growth(name, **structure).residual == 0
@@ -65,7 +69,9 @@ def test_given_numbers_enter_exactly():
 
 def test_constants_of_a_recipe_are_short_decimals():
     def recipe(lr=0.1, weight_decay=0.1):
-        return chain(r.ExponentialAverage(0.9), r.DecoupledDecay(weight_decay / (1 - 0.9)), r.StepSize(lr))
+        return chain(
+            r.ExponentialAverage(0.9), r.DecoupledDecay(weight_decay / (1 - 0.9)), r.StepSize(lr)
+        )
 
     law = norm_growth(recipe)
     assert law.kappa == 10 * lr * wd
@@ -97,7 +103,9 @@ def test_order_of_the_chain_matters_under_a_schedule():
 
 
 @pytest.mark.parametrize("varying", [(), ("lr",), ("lr", "weight_decay", "momentum")])
-@pytest.mark.parametrize(("name", "given"), [("sgd", PLAIN), ("sgdw", {}), ("sgdp", {}), ("adamp", {})])
+@pytest.mark.parametrize(
+    ("name", "given"), [("sgd", PLAIN), ("sgdw", {}), ("sgdp", {}), ("adamp", {})]
+)
 def test_closed_forms_are_proved_by_induction(name, given, varying):
     assert set(norm_growth(name, **given).induction(varying).values()) == {0}
 
@@ -109,7 +117,12 @@ def test_closed_form_agrees_with_iteration():
     squared = [sp.Rational(n * n + 1, 3) for n in range(5)]
     value = sp.Integer(0)
     for step, square in enumerate(squared):
-        total = closed.rhs.subs(t, step).doit().subs({sp.IndexedBase(S)[i]: s for i, s in enumerate(squared)}).subs(numbers)
+        total = (
+            closed.rhs.subs(t, step)
+            .doit()
+            .subs({sp.IndexedBase(S)[i]: s for i, s in enumerate(squared)})
+            .subs(numbers)
+        )
         assert sp.simplify(total - value) == 0
         value = law.recursion[X].subs({X: value, S: square}).subs(numbers)
 
@@ -121,7 +134,12 @@ def test_no_closed_form_to_prove():
 
 @pytest.mark.parametrize(
     ("fault", "twin"),
-    [(faults.no_projection, "sgdp"), (faults.wrong_sign, "sgdp"), (faults.projected_gradient, "sgdp"), (faults.beta_squared, "sgd")],
+    [
+        (faults.no_projection, "sgdp"),
+        (faults.wrong_sign, "sgdp"),
+        (faults.projected_gradient, "sgdp"),
+        (faults.beta_squared, "sgd"),
+    ],
     ids=lambda f: getattr(f, "__name__", f),
 )
 def test_a_fault_changes_the_law(fault, twin):
@@ -148,13 +166,21 @@ class ByItsLength(Rule):
         return replace(update, direction=update.direction * self.function(squared)), {}
 
 
-LENGTHS = {"1/|d|": torch.rsqrt, "|d|^2": lambda squared: squared, "exp(-|d|^2)": lambda squared: torch.exp(-squared)}
+LENGTHS = {
+    "1/|d|": torch.rsqrt,
+    "|d|^2": lambda squared: squared,
+    "exp(-|d|^2)": lambda squared: torch.exp(-squared),
+}
 
 
 @pytest.mark.parametrize("length", LENGTHS)
 def test_lemma_2_2_holds_whatever_scales_the_gradients(length):
     """|g|^2 enters s by more than its square, and is no matter: the buffer is s / -lr."""
-    law = norm_growth(lambda lr=0.1, momentum=0.9: chain(ByItsLength(LENGTHS[length]), r.HeavyBall(momentum), r.StepSize(lr)))
+    law = norm_growth(
+        lambda lr=0.1, momentum=0.9: chain(
+            ByItsLength(LENGTHS[length]), r.HeavyBall(momentum), r.StepSize(lr)
+        )
+    )
     assert same(law.recursion[X], beta * X - S / lr)
     assert set(law.induction().values()) == {0}
     assert law.starts_alike
@@ -162,7 +188,11 @@ def test_lemma_2_2_holds_whatever_scales_the_gradients(length):
 
 @pytest.mark.parametrize(
     ("length", "why"),
-    [("1/|d|", r"^r1 = sqrt\(2\*<g,m>\*momentum"), ("|d|^2", r"^<g,m>, \|g\|\^2, \|m\|\^2: "), ("exp(-|d|^2)", "^<g,m>, ")],
+    [
+        ("1/|d|", r"^r1 = sqrt\(2\*<g,m>\*momentum"),
+        ("|d|^2", r"^<g,m>, \|g\|\^2, \|m\|\^2: "),
+        ("exp(-|d|^2)", "^<g,m>, "),
+    ],
 )
 def test_a_length_that_no_recursion_carries_is_named(length, why):
     def recipe(lr=0.1, momentum=0.9):
@@ -179,8 +209,13 @@ def test_a_length_that_no_recursion_carries_is_named(length, why):
 
 
 def test_reasons_by_kind():
-    assert re.match("<w,u>: u not linear in gradients orthogonal to their weights; so", norm_growth("adam").open_because)
-    clipped = norm_growth(lambda lr=0.1, momentum=0.9: chain(r.HeavyBall(momentum), r.UnitClip(1.0), r.StepSize(lr)))
+    assert re.match(
+        "<w,u>: u not linear in gradients orthogonal to their weights; so",
+        norm_growth("adam").open_because,
+    )
+    clipped = norm_growth(
+        lambda lr=0.1, momentum=0.9: chain(r.HeavyBall(momentum), r.UnitClip(1.0), r.StepSize(lr))
+    )
     assert clipped.open_because == "c2: decided anew at each step; so <w,s> has to be measured"
 
 
@@ -215,4 +250,6 @@ def test_release_buffer_forgets():
 
 
 def test_dimension_does_not_matter():
-    assert str(norm_growth(trace("sgdp", dimension=3))) == str(norm_growth(trace("sgdp", dimension=8)))
+    assert str(norm_growth(trace("sgdp", dimension=3))) == str(
+        norm_growth(trace("sgdp", dimension=8))
+    )

@@ -68,12 +68,22 @@ def test_variants():
 
 
 def counted(lr=0.1, momentum=0.9, weight_decay=0.1):
-    return chain(r.CoupledDecay(weight_decay), r.ExponentialAverage(momentum, bias_correction=True), r.StepSize(lr))
+    return chain(
+        r.CoupledDecay(weight_decay),
+        r.ExponentialAverage(momentum, bias_correction=True),
+        r.StepSize(lr),
+    )
 
 
 def accumulated(lr=0.1, momentum=0.9, weight_decay=0.1):
     test = r.AccumulatedInvarianceTest()
-    return chain(r.HeavyBall(momentum), test, r.RadialProjection(), r.DecoupledDecay(weight_decay, 0.1), r.StepSize(lr))
+    return chain(
+        r.HeavyBall(momentum),
+        test,
+        r.RadialProjection(),
+        r.DecoupledDecay(weight_decay, 0.1),
+        r.StepSize(lr),
+    )
 
 
 class WarmUp(Rule):
@@ -119,7 +129,9 @@ def test_broken_assumptions_are_named(task, complaint, holds):
 
 
 def clipped(lr=0.1, momentum=0.9, weight_decay=0.01, nu=1.0, view="channel"):
-    return chain(r.UnitClip(nu, view), r.HeavyBall(momentum), r.DecoupledDecay(weight_decay), r.StepSize(lr))
+    return chain(
+        r.UnitClip(nu, view), r.HeavyBall(momentum), r.DecoupledDecay(weight_decay), r.StepSize(lr)
+    )
 
 
 def test_a_rule_of_other_units_is_named():
@@ -128,7 +140,9 @@ def test_a_rule_of_other_units_is_named():
     assert not result.passed
     assert {n for n, m in result.weights.items() if m.passed} == {"bn", "head"}
     (complaint,) = result.complaints
-    assert complaint.startswith("ln: a unit does not move as if it were alone (UnitClip has the view channel, the weight layer): ")
+    assert complaint.startswith(
+        "ln: a unit does not move as if it were alone (UnitClip has the view channel, the weight layer): "
+    )
     assert check(clipped, steps=30, nu=1e3).passed
 
 
@@ -143,7 +157,11 @@ def test_a_law_for_other_hyper_parameters_is_noticed():
     assert result.differences == ("the law was derived for weight_decay = 0.0, the run has 0.01",)
 
 
-@pytest.mark.parametrize("fault", [faults.no_projection, faults.wrong_sign, faults.projected_gradient], ids=lambda f: f.__name__)
+@pytest.mark.parametrize(
+    "fault",
+    [faults.no_projection, faults.wrong_sign, faults.projected_gradient],
+    ids=lambda f: f.__name__,
+)
 def test_a_faulty_run_does_not_follow_the_sound_law(fault):
     """The step of a faulty recipe, held against the law of SGDP without decay."""
     sound = law_of("sgdp", weight_decay=0.0)
@@ -153,7 +171,11 @@ def test_a_faulty_run_does_not_follow_the_sound_law(fault):
 
 def test_beta_squared_does_not_follow_lemma_2_2():
     measured = run(norm_growth(faults.beta_squared), TASKS["network"], 60)["bn"]
-    off = np.abs(predict(law_of("sgd", weight_decay=0.0), measured, lr=0.1, momentum=0.9) / measured.squared_norm - 1)
+    off = np.abs(
+        predict(law_of("sgd", weight_decay=0.0), measured, lr=0.1, momentum=0.9)
+        / measured.squared_norm
+        - 1
+    )
     assert off.max() > 1e-3
 
 
@@ -167,19 +189,57 @@ hypers = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=20, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(hypers=hypers, name=st.sampled_from(["sgd", "sgdw", "sgdp"]), nesterov=st.booleans(), seed=st.integers(0, 99))
+@settings(
+    max_examples=20,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(
+    hypers=hypers,
+    name=st.sampled_from(["sgd", "sgdw", "sgdp"]),
+    nesterov=st.booleans(),
+    seed=st.integers(0, 99),
+)
 def test_any_hyper_parameters(hypers, name, nesterov, seed):
     if hypers["momentum"] == 0.0:
-        hypers["momentum"] = 0.1  # at the Python number 0 a recipe leaves its momentum out, and is another one
-    result = check(name, "toy-3d", steps=40, seed=seed, law=law_of(name, nesterov=nesterov), **hypers, nesterov=nesterov)
+        hypers["momentum"] = (
+            0.1  # at the Python number 0 a recipe leaves its momentum out, and is another one
+        )
+    result = check(
+        name,
+        "toy-3d",
+        steps=40,
+        seed=seed,
+        law=law_of(name, nesterov=nesterov),
+        **hypers,
+        nesterov=nesterov,
+    )
     assert result.residual <= TOLERANCE, (result, hypers)
 
 
-@settings(max_examples=10, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(lr=st.floats(1e-4, 0.1), beta1=st.floats(0.0, 0.99), beta2=st.floats(0.5, 0.999), wd=st.floats(0.0, 0.5))
+@settings(
+    max_examples=10,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(
+    lr=st.floats(1e-4, 0.1),
+    beta1=st.floats(0.0, 0.99),
+    beta2=st.floats(0.5, 0.999),
+    wd=st.floats(0.0, 0.5),
+)
 def test_any_hyper_parameters_of_adamp(lr, beta1, beta2, wd):
-    result = check("adamp", "network", steps=30, law=law_of("adamp"), lr=lr, betas=(beta1, beta2), weight_decay=wd)
+    result = check(
+        "adamp",
+        "network",
+        steps=30,
+        law=law_of("adamp"),
+        lr=lr,
+        betas=(beta1, beta2),
+        weight_decay=wd,
+    )
     assert result.residual <= TOLERANCE, result
 
 
@@ -193,7 +253,9 @@ def test_a_task_of_ones_own():
     def start(generator):
         return {"w": torch.randn(2, 5, dtype=torch.float64, generator=generator)}
 
-    task = Task(start, {"w": "layer"}, lambda weights, generator: (weights["w"] / weights["w"].norm()).sum())
+    task = Task(
+        start, {"w": "layer"}, lambda weights, generator: (weights["w"] / weights["w"].norm()).sum()
+    )
     assert check("sgdp", task, steps=30).passed
 
 

@@ -48,8 +48,22 @@ def random_recipe(rng):
         "nu": rng.uniform(0.1, 3.0),
         "alpha": rng.uniform(0.0, 0.3),
     }
-    flags = {name: bool(rng.integers(2)) for name in ("coupled", "clip", "inside", "decoupled", "tested", "nesterov", "undamped", "late")}
-    momentum = rng.choice(["none", "heavy", "average", "corrected", "feedback", "unit", "both", "adam", "rms"])
+    flags = {
+        name: bool(rng.integers(2))
+        for name in (
+            "coupled",
+            "clip",
+            "inside",
+            "decoupled",
+            "tested",
+            "nesterov",
+            "undamped",
+            "late",
+        )
+    }
+    momentum = rng.choice(
+        ["none", "heavy", "average", "corrected", "feedback", "unit", "both", "adam", "rms"]
+    )
     projection = rng.choice(["none", "view", "test"])
     sphere = rng.random() < 0.25
     orthogonal = rng.random() < 0.25
@@ -84,7 +98,9 @@ def random_recipe(rng):
         if projection != "none":
             rules.append(r.RadialProjection("layer" if projection == "view" else None))
         if flags["decoupled"]:
-            rules.append(r.DecoupledDecay(wd, ratio if projection == "test" or flags["tested"] else None))
+            rules.append(
+                r.DecoupledDecay(wd, ratio if projection == "test" or flags["tested"] else None)
+            )
         if not flags["inside"]:
             rules.append(r.StepSize(lr))
         return chain(*rules, geometry=Sphere("channel")) if sphere else chain(*rules)
@@ -97,5 +113,9 @@ def test_derived_step_matches_a_float64_step(seed):
     rng = np.random.default_rng(seed)
     recipe, hypers, atoms = random_recipe(rng)
     assert_matches_a_float64_step(
-        recipe, hypers, rng, scale_invariant=seed % 3 > 0, atoms=lambda: {name: value.numpy().ravel() for name, value in atoms.items()}
+        recipe,
+        hypers,
+        rng,
+        scale_invariant=seed % 3 > 0,
+        atoms=lambda: {name: value.numpy().ravel() for name, value in atoms.items()},
     )

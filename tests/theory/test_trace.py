@@ -66,7 +66,10 @@ def test_the_traced_weight_is_one_unit_of_the_views(name, given, shape):
 @pytest.mark.parametrize(
     ("views", "message"),
     [
-        (("groups=2",), "sgdp: the view groups=2 makes 2 units of a weight or more.* under groups=1: give that view instead"),
+        (
+            ("groups=2",),
+            "sgdp: the view groups=2 makes 2 units of a weight or more.* under groups=1: give that view instead",
+        ),
         (("dim=1,groups=4",), "under dim=1,groups=1: give"),
         (("channel", "dim=7"), "no shape is one unit under all of the views channel, dim=7"),
     ],
@@ -123,9 +126,15 @@ def broken(lr=0.1):
 @pytest.mark.parametrize(
     ("recipe", "message"),
     [
-        (lambda lr=0.1: chain(Forgetful(), r.StepSize(lr)), "Forgetful: update returns the state \\[\\], state_names says \\['buf'\\]"),
+        (
+            lambda lr=0.1: chain(Forgetful(), r.StepSize(lr)),
+            "Forgetful: update returns the state \\[\\], state_names says \\['buf'\\]",
+        ),
         (broken, r"test_trace:broken: RuntimeError: broken \(test_trace\.py:\d+\)"),
-        (lambda lr=0.1: chain(r.RadialProjection(), r.StepSize(lr)), "needs a ScaleInvarianceTest before it"),
+        (
+            lambda lr=0.1: chain(r.RadialProjection(), r.StepSize(lr)),
+            "needs a ScaleInvarianceTest before it",
+        ),
         (lambda lr=0.1: chain(r.StepSize(lr / 0.0)), "ZeroDivisionError"),
     ],
 )
@@ -137,7 +146,9 @@ def test_faults_of_a_recipe_are_named(recipe, message):
 def test_a_module_that_cannot_be_imported(tmp_path, monkeypatch):
     (tmp_path / "unfinished_recipes.py").write_text("def mine(:\n")
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(ValueError, match="'unfinished_recipes:mine' cannot be imported: SyntaxError"):
+    with pytest.raises(
+        ValueError, match="'unfinished_recipes:mine' cannot be imported: SyntaxError"
+    ):
         trace("unfinished_recipes:mine")
 
 
@@ -150,21 +161,37 @@ def test_a_branch_on_a_given_number_is_taken():
 
 
 def test_an_unknown_operation_is_named_with_its_line():
-    with pytest.raises(TraceError, match=r"aten\.erfinv .*test_trace\.py:\d+: .*torch\.erfinv\(update\.direction\)"):
+    with pytest.raises(
+        TraceError, match=r"aten\.erfinv .*test_trace\.py:\d+: .*torch\.erfinv\(update\.direction\)"
+    ):
         norm_growth(lambda lr=0.1: chain(Unknown(), r.StepSize(lr)))
 
 
 @pytest.mark.parametrize("name", ["sgd", "sgdp", "adamw", "adamp"])
 def test_numbers_trace_to_fused_operations_with_the_same_meaning(name):
     """A rule may use add(alpha=...) or lerp where a hyper-parameter is a number: same law as with symbols."""
-    numbers = {"weight_decay": 0.25, **({"betas": (0.5, 0.75)} if "betas" in defaults(find_recipe(name)) else {"momentum": 0.5})}
+    numbers = {
+        "weight_decay": 0.25,
+        **({"betas": (0.5, 0.75)} if "betas" in defaults(find_recipe(name)) else {"momentum": 0.5}),
+    }
     general = one_step(name)
     free = {n: v for n, v in defaults(find_recipe(name)).items() if n not in numbers}
-    values = {s: sp.nsimplify(v) for s, v in general.traced.values(**numbers).items() if s.name not in free}
+    values = {
+        s: sp.nsimplify(v)
+        for s, v in general.traced.values(**numbers).items()
+        if s.name not in free
+    }
     held = one_step(_with_constants(name, numbers))
-    assert (held.inner(held.weight, held.weight) - general.inner(general.weight, general.weight).subs(values)).simplify() == 0
+    assert (
+        held.inner(held.weight, held.weight)
+        - general.inner(general.weight, general.weight).subs(values)
+    ).simplify() == 0
     if name != "adamp":
-        assert any(n.target.overloadpacket.__name__ in ("lerp", "add") for n in held.traced.graph.graph.nodes if n.op == "call_function")
+        assert any(
+            n.target.overloadpacket.__name__ in ("lerp", "add")
+            for n in held.traced.graph.graph.nodes
+            if n.op == "call_function"
+        )
 
 
 def _with_constants(name, numbers):
@@ -174,7 +201,9 @@ def _with_constants(name, numbers):
         return find_recipe(name)(**free, **numbers)
 
     signature = inspect.signature(find_recipe(name))
-    recipe.__signature__ = signature.replace(parameters=[p for n, p in signature.parameters.items() if n not in numbers])
+    recipe.__signature__ = signature.replace(
+        parameters=[p for n, p in signature.parameters.items() if n not in numbers]
+    )
     return recipe
 
 
@@ -185,11 +214,15 @@ class Scaled(Rule):
     function: object
 
     def update(self, update, state):
-        return replace(update, direction=update.direction * self.function(update.weight, update.direction)), {}
+        return replace(
+            update, direction=update.direction * self.function(update.weight, update.direction)
+        ), {}
 
 
 def scaled(function):
-    return lambda lr=0.1, momentum=0.9: chain(Scaled(function), r.HeavyBall(momentum), r.StepSize(lr))
+    return lambda lr=0.1, momentum=0.9: chain(
+        Scaled(function), r.HeavyBall(momentum), r.StepSize(lr)
+    )
 
 
 NUMBERS = {
@@ -211,14 +244,20 @@ NUMBERS = {
     "log": lambda w, d: torch.log(d.norm()),
     "tanh": lambda w, d: torch.tanh(d.norm()),
     "exp": lambda w, d: torch.exp(-d.square().mean()),
-    "in place, by a view": lambda w, d: (c := d.clone(), c.view(-1).mul_(2.0)) and (c * c).sum(1, keepdim=True),
+    "in place, by a view": lambda w, d: (
+        (c := d.clone(), c.view(-1).mul_(2.0)) and (c * c).sum(1, keepdim=True)
+    ),
 }
 
 
 @pytest.mark.parametrize("name", NUMBERS)
 def test_functions_of_the_norms_match_a_float64_step(name):
-    law = assert_matches_a_float64_step(scaled(NUMBERS[name]), {"lr": 0.3, "momentum": 0.6}, np.random.default_rng(7))
-    assert str(law.recursion[sp.Symbol("<w,m>", real=True)]) == "<w,m>*momentum - |s|^2/lr", "Lemma 2.2, whatever scales the direction"
+    law = assert_matches_a_float64_step(
+        scaled(NUMBERS[name]), {"lr": 0.3, "momentum": 0.6}, np.random.default_rng(7)
+    )
+    assert str(law.recursion[sp.Symbol("<w,m>", real=True)]) == "<w,m>*momentum - |s|^2/lr", (
+        "Lemma 2.2, whatever scales the direction"
+    )
 
 
 ENTRIES = {
@@ -242,14 +281,22 @@ def test_operations_in_coordinates_match_a_float64_step(name):
     rng = np.random.default_rng(7)
     recipe = scaled({**NUMBERS, **ENTRIES}[name])
     w, g, m = rng.normal(size=(3, 3))
-    new, after, _ = step_in_coordinates(trace(recipe, dimension=3), _exact(w), _exact(g), m=_exact(m), lr=0.1, momentum=0.9)
-    weight, state = recipe().step(torch.tensor(w)[None], torch.tensor(g)[None], {"momentum": torch.tensor(m)[None]})
+    new, after, _ = step_in_coordinates(
+        trace(recipe, dimension=3), _exact(w), _exact(g), m=_exact(m), lr=0.1, momentum=0.9
+    )
+    weight, state = recipe().step(
+        torch.tensor(w)[None], torch.tensor(g)[None], {"momentum": torch.tensor(m)[None]}
+    )
     np.testing.assert_allclose(np.array(new, dtype=float), weight, rtol=1e-12, atol=1e-14)
-    np.testing.assert_allclose(np.array(after["m"], dtype=float), state["momentum"], rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(
+        np.array(after["m"], dtype=float), state["momentum"], rtol=1e-12, atol=1e-14
+    )
 
 
 def test_other_norms_are_refused():
-    with pytest.raises(TraceError, match=r"of all norms only the one with ord=2, got ord=1.*test_trace\.py"):
+    with pytest.raises(
+        TraceError, match=r"of all norms only the one with ord=2, got ord=1.*test_trace\.py"
+    ):
         norm_growth(scaled(lambda w, d: d.norm(p=1)))
 
 
@@ -259,7 +306,9 @@ class Transposed(Rule):
     def update(self, update, state):
         column = update.weight.T
         inner = (column * update.direction.T).sum(0) / (column * column).sum(0)
-        return type(update)(update.weight, update.grad, update.direction - inner * update.weight), {}
+        return type(update)(
+            update.weight, update.grad, update.direction - inner * update.weight
+        ), {}
 
 
 class Outer(Rule):
@@ -269,7 +318,9 @@ class Outer(Rule):
 
 
 def test_shapes_are_followed():
-    law = norm_growth(lambda lr=0.1, momentum=0.9: chain(r.HeavyBall(momentum), Transposed(), r.StepSize(lr)))
+    law = norm_growth(
+        lambda lr=0.1, momentum=0.9: chain(r.HeavyBall(momentum), Transposed(), r.StepSize(lr))
+    )
     assert law.cross == 0
     with pytest.raises(TraceError, match="outer product"):
         norm_growth(lambda lr=0.1: chain(Outer(), r.StepSize(lr)))
@@ -292,7 +343,10 @@ def test_coordinates_match_a_float64_step(name, invariant):
     if invariant:
         g -= w * (g @ w) / (w @ w)
     rule = recipe()
-    state = {n: torch.tensor(rng.random(v.shape)) + 0.5 if v.ndim else v + 3 for n, v in rule.init(torch.tensor(w)[None]).items()}
+    state = {
+        n: torch.tensor(rng.random(v.shape)) + 0.5 if v.ndim else v + 3
+        for n, v in rule.init(torch.tensor(w)[None]).items()
+    }
     letter = letters(traced)
     given = {letter[n]: _exact(v) if v.numel() > 1 else float(v) for n, v in state.items()}
     values = {str(s): v for s, v in traced.values().items()}
@@ -300,7 +354,9 @@ def test_coordinates_match_a_float64_step(name, invariant):
     weight, states = rule.step(torch.tensor(w)[None], torch.tensor(g)[None], state)
     np.testing.assert_allclose(np.array(new, dtype=float), weight, rtol=1e-12, atol=1e-14)
     for n, v in states.items():
-        np.testing.assert_allclose(np.array(after[letter[n]], dtype=float), v, rtol=1e-12, atol=1e-14)
+        np.testing.assert_allclose(
+            np.array(after[letter[n]], dtype=float), v, rtol=1e-12, atol=1e-14
+        )
 
 
 def _exact(x):
@@ -321,7 +377,9 @@ def test_adamp_in_coordinates_is_orthogonal(dimension):
 def test_coordinates_of_another_view_match_a_float64_step():
     rng, recipe = np.random.default_rng(1), find_recipe("sgdg")
     w, g = rng.normal(size=(2, 3, 1))
-    new, _, _ = step_in_coordinates(trace(recipe, dimension=3, view="dim=1"), _exact(w), _exact(g), **trace_values(recipe))
+    new, _, _ = step_in_coordinates(
+        trace(recipe, dimension=3, view="dim=1"), _exact(w), _exact(g), **trace_values(recipe)
+    )
     rule = recipe(view="dim=1")
     weight, _ = rule.step(torch.tensor(w), torch.tensor(g), rule.init(torch.tensor(w)))
     np.testing.assert_allclose(np.array(new, dtype=float), weight, rtol=1e-12, atol=1e-14)
@@ -337,7 +395,9 @@ def test_wrong_number_of_coordinates():
 
 
 def test_defaults_reach_the_symbols():
-    assert {str(s) for s in trace("sgd").values()} == {n for n, v in defaults(find_recipe("sgd")).items() if not isinstance(v, bool)}
+    assert {str(s) for s in trace("sgd").values()} == {
+        n for n, v in defaults(find_recipe("sgd")).items() if not isinstance(v, bool)
+    }
 
 
 def test_space():
