@@ -9,8 +9,8 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from spherenorm.numerics import plus_scaled, root
-from spherenorm.views import ViewLike, as_view
+from spherenorm.numerics import root
+from spherenorm.views import ViewLike, as_view, uncut
 
 __all__ = ["EUCLIDEAN", "Euclidean", "Geometry", "Move", "Sphere", "check_shape"]
 
@@ -105,14 +105,17 @@ class Sphere:
         squared = view.inner(weight, weight)
         exists = squared > 0
         safe = torch.where(exists, squared, 1)
-        tangent = plus_scaled(direction, -view.radial_coefficient(weight, direction), weight)
+        radial = view.radial_coefficient(weight, direction)
+        tangent = torch.addcmul(direction, -radial, weight)
         tangent = torch.where(exists, tangent, 0)
         angle = root(view.inner(tangent, tangent) / safe)
         return Geodesic(weight, tangent, safe, angle, self.view)
 
     def complaints(self, weight: Tensor) -> list[str]:
-        """Why a step on this sphere is not what is wanted for `weight`, and what to do: of weights
-        whose units have one entry, or another norm than 1 (to 1e-3, or the dtype's precision).
+        """Reasons why steps on this sphere are not what is wanted for `weight`, and what to do.
+
+        A unit of one entry cannot move; a unit of another norm than 1 (to 1e-3, or the dtype's
+        precision) turns by other angles.
 
             print(sn.Sphere().complaints(torch.ones(3)))  # ['cannot move, as ...']
 
@@ -128,7 +131,8 @@ class Sphere:
             return [f"cannot move, as {why}: give them a Euclidean param_group"]
         if not weight.numel() or weight.is_meta:
             return []
-        working = weight.detach().to(torch.promote_types(weight.dtype, torch.float32))
+        # Whole, since a process may hold nothing of a sharded weight, of which there is no maximum.
+        working = uncut(weight.detach()).to(torch.promote_types(weight.dtype, torch.float32))
         off = (view.norm(working) - 1).abs().max()
         if off <= max(1e-3, torch.finfo(weight.dtype).eps):
             return []

@@ -64,10 +64,11 @@ def averaged_square(past: Tensor, entering: Tensor, beta: Scalar) -> Tensor:
 
 
 def plus_scaled(x: Tensor, scale: Scalar, y: Tensor) -> Tensor:
-    """x + scale y, in one walk through memory."""
+    """x + scale y, and x itself at scale = 0, even where y is infinite."""
     if isinstance(scale, Tensor):
-        return torch.addcmul(x, scale.to(x.dtype), y)
-    return torch.add(x, y, alpha=scale)
+        scale = scale.to(x.dtype)
+        return torch.where(scale == 0, x, torch.addcmul(x, scale, y))
+    return x if scale == 0 else torch.add(x, y, alpha=scale)
 
 
 def ratio(inner: Tensor, squared_norm: Tensor) -> Tensor:

@@ -397,11 +397,7 @@ class RecipeOptimizer(Optimizer, metaclass=_OptimizerType):
     def _check_whole(self, params: Any) -> None:
         """Refuse what FullyShardedDataParallel has flattened: a vector does not tell its rows."""
         for index, name, weight in self._entries(params):
-            if getattr(weight, "_fsdp_flattened", False):
-                raise ValueError(
-                    f"{_describe(index, weight, name)} was flattened by FullyShardedDataParallel"
-                    " and has no rows any more; use torch.distributed.fsdp.fully_shard"
-                )
+            _refuse_flattened(index, weight, name)
 
     def _check_shapes(self, params: Any, rule: Rule) -> None:
         """Let the rule refuse a weight now, not when others have been stepped."""
@@ -414,6 +410,7 @@ class RecipeOptimizer(Optimizer, metaclass=_OptimizerType):
                 pass  # the rule reads a value of the weight; the first step asks it again
 
     def _check_gradients(self) -> None:
+        """Refuse what no rule can step, before anything changes."""
         index = 0
         for group in self.param_groups:
             for weight, name in zip(
@@ -421,11 +418,20 @@ class RecipeOptimizer(Optimizer, metaclass=_OptimizerType):
                 group.get("param_names", [None] * len(group["params"])),
                 strict=True,
             ):
+                _refuse_flattened(index, weight, name)  # after it came to this optimizer
                 if weight.grad is not None and weight.grad.is_sparse:
                     raise TypeError(
                         f"{_describe(index, weight, name)} has a sparse gradient; pass sparse=False to its embedding"
                     )
                 index += 1
+
+
+def _refuse_flattened(index: int, weight: Tensor, name: str | None) -> None:
+    if getattr(weight, "_fsdp_flattened", False):
+        raise ValueError(
+            f"{_describe(index, weight, name)} was flattened by FullyShardedDataParallel"
+            " and has no rows any more; use torch.distributed.fsdp.fully_shard"
+        )
 
 
 def _restored(saved: Mapping[str, Any], template: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from spherenorm.numerics import Scalar, plus_scaled, ratio
+from spherenorm.numerics import Scalar, ratio
 from spherenorm.views import View
 
 __all__ = ["Invariance", "Scalar", "Update"]
@@ -64,7 +64,7 @@ class Invariance:
         assert isinstance(coefficient, Tensor)
         found = functools.reduce(torch.logical_or, self.flags)
         # Chosen, not multiplied by 0: what is not invariant is left alone, whatever the weight.
-        return torch.where(found, plus_scaled(x, -coefficient, weight), x)
+        return torch.where(found, torch.addcmul(x, -coefficient, weight), x)
 
     def select(self, invariant: Scalar, other: Scalar, weight: Tensor) -> Scalar:
         """`invariant` where some view claims the entries of `weight`, `other` elsewhere; broadcasts against it."""

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from spherenorm.numerics import ratio, root
 
-__all__ = ["View", "ViewLike", "as_view"]
+__all__ = ["View", "ViewLike", "as_view", "uncut"]
 
 
 @dataclass(frozen=True)
@@ -60,19 +60,19 @@ class View:
         per_index = x.sum(dim=others, keepdim=True) if others else x
         if self.groups is None:
             return per_index
-        per_group = torch.unflatten(_uncut(per_index), dim, (self._groups(x), -1)).sum(dim + 1)
+        per_group = torch.unflatten(uncut(per_index), dim, (self._groups(x), -1)).sum(dim + 1)
         return per_group.repeat_interleave(x.shape[dim] // self._groups(x), dim=dim)
 
     def units(self, per_unit: Tensor) -> Tensor:
         """One value per unit, shape (units,), of a result of `inner` or `total`."""
-        values = _uncut(per_unit).flatten()
+        values = uncut(per_unit).flatten()
         if self.groups is None:
             return values
         return torch.unflatten(values, 0, (self.groups, -1))[:, 0]
 
     def rows(self, x: Tensor) -> Tensor:
         """`x` as a matrix with one unit per row, shape (units, entries of a unit)."""
-        x = _uncut(x)
+        x = uncut(x)
         if self.dim is None or x.ndim == 0:
             return x.reshape(1, x.numel())
         units = x.shape[self._dim(x)] if self.groups is None else self._groups(x)
@@ -130,7 +130,7 @@ class View:
 ViewLike = str | View
 
 
-def _uncut(x: Tensor) -> Tensor:
+def uncut(x: Tensor) -> Tensor:
     """`x`, whole in each process if it is a DTensor, which cannot reshape what is cut unevenly."""
     mesh = getattr(x, "device_mesh", None)
     if mesh is None:

@@ -98,7 +98,5 @@ class OrthogonalityRegularization(Rule):
         rows = view.rows(update.weight)
         # Multiplied out: an identity matrix would have to be sharded as the weight is.
         gradient = 2 * (rows @ rows.T @ rows - rows)
-        return replace(
-            update,
-            direction=update.direction + self.alpha * view.from_rows(gradient, update.weight),
-        ), {}
+        gradient = view.from_rows(gradient, update.weight)
+        return replace(update, direction=plus_scaled(update.direction, self.alpha, gradient)), {}

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+import torch
 from torch import Tensor
 
-from spherenorm.numerics import plus_scaled
 from spherenorm.rule import Rule, Scalar, State, hyper
 from spherenorm.update import Invariance, Update
 from spherenorm.views import ViewLike, as_view
@@ -110,7 +110,7 @@ class RadialProjection(Rule):
         weight, direction = update.weight, update.direction
         if self.view is not None:
             radial = as_view(self.view).radial_coefficient(weight, direction)
-            projected = plus_scaled(direction, -radial, weight)
+            projected = torch.addcmul(direction, -radial, weight)
         elif update.invariance is not None:
             projected = update.invariance.without_radial_part(weight, direction)
         else:
