@@ -18,7 +18,6 @@ ROOT = Path(__file__).parent.parent
 PICKLES = pytest.mark.parametrize("by", [pickle, cloudpickle], ids=["pickle", "cloudpickle"])
 
 
-@sn.recipe
 def halved_step(lr=0.1):
     return sn.chain(sn.rules.StepSize(lr), sn.rules.StepSize(0.5))
 
@@ -117,7 +116,7 @@ if __name__ == "__main__":
 def test_classes_of_a_script_go_to_a_spawned_process_and_back(tmp_path):
     (tmp_path / "users_module.py").write_text(
         "import spherenorm as sn\n"
-        + inspect.getsource(halved_step).replace("halved_step", "recipe").replace("@sn.recipe", "")
+        + inspect.getsource(halved_step).replace("halved_step", "recipe")
         + "OPTIMIZER = sn.torch_optimizer(recipe)\n"
         + inspect.getsource(Subclass).replace("Subclass(optim", "Own(sn.optim")
     )

@@ -229,6 +229,7 @@ def _inductor(graph: Any, inputs: Any) -> Callable[..., Any]:
     torch 2.13's Inductor drops the alpha of torch.add(a @ b, c, alpha=k) when it fuses the sum into
     the product: a momentum after a matrix product was 10 to 20 % off from the second step on.
     """
+    import torch._functorch.config
     from torch._inductor.compile_fx import compile_fx
     from torch._inductor.decomposition import select_decomp_table
 
@@ -244,7 +245,9 @@ def _inductor(graph: Any, inputs: Any) -> Callable[..., Any]:
         aten.add.Tensor: scaled(torch.add),
         aten.sub.Tensor: scaled(torch.sub),
     }
-    run: Any = compile_fx(graph, inputs, decompositions=table)
+    # AOTAutograd's cache on disk does not tell graphs apart by how they are decomposed.
+    with torch._functorch.config.patch(enable_autograd_cache=False):
+        run: Any = compile_fx(graph, inputs, decompositions=table)
     return run  # type: ignore[no-any-return]
 
 

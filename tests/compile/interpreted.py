@@ -168,7 +168,8 @@ def test_the_number_of_launches_does_not_depend_on_the_number_of_weights(
         weights = [torch.randn(shape).requires_grad_() for shape in ((3, 4), (2, 20)) * copies]
         for weight in weights:
             weight.grad = torch.randn_like(weight)
-        optimizer = cls(weights, backend="compiled")
+        momentum = {"momentum": 0.9} if cls in (optim.SGDP, optim.SGD) else {}
+        optimizer = cls(weights, backend="compiled", **momentum)
         optimizer.step()  # which compares, too
         with monkeypatch.context() as patch:
             made = launches(patch)

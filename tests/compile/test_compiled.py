@@ -290,7 +290,7 @@ def test_without_a_compiler_compiled_is_refused_and_the_others_step(no_inductor,
         before = [w.detach().clone() for w in weights]
         optimizer = optim.AdamP(weights, lr=0.1, backend="compiled")
         set_gradients(weights, 0)
-        said = r'backend="compiled": no C\+\+ compiler: set CXX'
+        said = r'backend="compiled" cannot .*: no C\+\+ compiler: set CXX'
         with pytest.raises(sn.BackendError, match=said):
             optimizer.step()
         assert all(map(torch.equal, weights, before))
@@ -375,7 +375,7 @@ def test_what_nothing_compiles_is_refused_by_name(recipe, settings, name):
     weight.grad = torch.ones_like(weight)
     optimizer = cls([weight], backend="compiled", **settings)
     for _ in range(2):
-        with pytest.raises(sn.BackendError, match=f'backend="compiled": .*{name}'):
+        with pytest.raises(sn.BackendError, match=f'backend="compiled" cannot .*{name}'):
             optimizer.step()
         assert torch.equal(weight.detach(), torch.ones(4, 3, dtype=torch.float64))
     (line,) = sn.explain(optimizer)

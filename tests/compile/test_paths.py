@@ -100,7 +100,7 @@ def test_a_large_gradient_overflows_no_earlier_than_in_torch(backend):
 def test_sums_overflow_where_the_rules_own_sums_do(backend):
     """Squares of 1e19 are finite in float32, a sum of them is not; a back end sums in double."""
     start = randn(2, 4096).float()
-    grads = [1e19 * randn(2, 4096, seed=step).float() for step in range(3)]
+    grads = [1e19 * randn(2, 4096, seed=step).float() for step in (1, 2, 3)]
     for cls, settings in ((optim.SGDP, {"momentum": 0.9}), (optim.SGDG, {"alpha": 0.0})):
         weight = start.clone().requires_grad_()
         result = by_optimizer(cls([weight], lr=0.1, backend=backend, **settings), weight, grads)

@@ -85,8 +85,11 @@ REFUSED = {
     ),
     "not of numbers": (lambda w, d, m: (torch.logical_not(d) * d, m + d), "not of numbers"),
     "another norm": (lambda w, d, m: (d / d.norm(p=1), m + d), "a norm of order 1"),
-    "a value read": (lambda w, d, m: (d * d.sum().item(), m + d), "meta"),
-    "a branch on a value": (lambda w, d, m: (d if d.sum() > 0 else -d, m + d), "meta"),
+    "a value read": (lambda w, d, m: (d * d.sum().item(), m + d), "its code reads a value"),
+    "a branch on a value": (
+        lambda w, d, m: (d if d.sum() > 0 else -d, m + d),
+        "its code reads a value",
+    ),
     "a transpose": (lambda w, d, m: (d.T.contiguous(), m + d), "permute"),
     "random numbers": (lambda w, d, m: (torch.rand_like(d), m + d), "rand_like"),
     "a constant tensor": (lambda w, d, m: (torch.tensor(2.0, dtype=d.dtype) * d, m), "an argument"),

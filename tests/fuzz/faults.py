@@ -52,9 +52,9 @@ def _late(cls):
     return update
 
 
-def _no_thin_rows(self, weight, x, usual=Invariance.radial_coefficient):
+def _no_thin_rows(self, weight, x, usual=Invariance.without_radial_part):
     """Leaves rows of one entry as they are."""
-    return None if weight.ndim and weight[:1].numel() == 1 else usual(self, weight, x)
+    return x if weight.ndim and weight[:1].numel() == 1 else usual(self, weight, x)
 
 
 def _eps_inside(self, update, state, usual=r.AdaptiveMoments.update):
@@ -80,7 +80,7 @@ FAULTS = {
         r.AdaptiveMoments, _fields(r.AdaptiveMoments, beta1=lambda self: self.beta2)
     ),
     "rows of one entry not projected": lambda: [
-        mock.patch.object(Invariance, "radial_coefficient", _no_thin_rows)
+        mock.patch.object(Invariance, "without_radial_part", _no_thin_rows)
     ],
     "decay twice": _update(r.DecoupledDecay, _twice),
     "eps inside the root": _update(r.AdaptiveMoments, _eps_inside),
