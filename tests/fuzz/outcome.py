@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
+import spherenorm as sn
 from tests.fuzz import paths
 from tests.fuzz.cases import Case, draw_case
 from tests.fuzz.compare import judge
@@ -68,7 +69,7 @@ def outcome(path: str, case: Case, run: Callable[[Case, Gradients], list[Moment]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             moments = run(case, wanted.gradients)
-    except paths.Refused as error:
+    except sn.BackendError as error:
         return Outcome(path, case.number, "refused", _short(error))
     except Exception as error:
         return Outcome(

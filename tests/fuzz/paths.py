@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import importlib
-import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -21,26 +20,11 @@ from tests.fuzz.reference import Gradients, Moment
 PATHS = ("auto", "rule", "blocks", "compiled", "sweep", "dtensor")
 
 
-class _NeverError(Exception):
-    """Stands in for an error that this version does not have."""
-
-
-Refused = getattr(spherenorm.compile, "BackendError", _NeverError)
-"""What a path raises that cannot take a case and says so."""
-
-
-def options(path: str) -> dict[str, Any]:
-    """The arguments that choose a path."""
-    if "backend" in inspect.signature(optim.RecipeOptimizer.__init__).parameters:
-        return {"backend": path}
-    return {"compile": path == "compiled", "trace": path != "rule"}
-
-
 def run(path: str, case: Case, gradients: Gradients) -> list[Moment]:
     if path == "sweep":
         return by_sweep(case, gradients)
     with _blocks_of(case.block):
-        return by_optimizer(case, gradients, options(path))
+        return by_optimizer(case, gradients, {"backend": path})
 
 
 def by_optimizer(

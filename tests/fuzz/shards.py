@@ -81,7 +81,7 @@ def _work(rank: int, file: str, seed: int, numbers: Sequence[int], results: Any)
             "dtensor",
             draw_case("dtensor", seed, number),
             lambda case, gradients: paths.by_optimizer(
-                case, gradients, paths.options("auto"), place, whole
+                case, gradients, {"backend": "auto"}, place, whole
             ),
         )
         if rank == 0:
