@@ -206,7 +206,7 @@ def sweep(
 
 
 def _recordable(rule: Rule) -> Any:
-    """What a recorded step stands for, to notice that the recipe makes another rule by now.
+    """The key and the numbers that a recorded step stands for, to notice another rule.
 
     None for a rule that may read what changes unseen, whose step is not recorded.
     """

@@ -59,7 +59,7 @@ _SPELLINGS = {
     "eps": ("epsilon",),
     "backend": ("compile", "trace"),
 }
-"""What other libraries call a hyper-parameter."""
+"""The names of hyper-parameters in other libraries."""
 _NOT_HYPER_PARAMETERS = ("params", "param_names", "recipe", *_SHARED)
 _HOW = ("backend",)
 """The arguments that choose how a step runs. They are no state: checkpoints do not hold them."""
@@ -253,7 +253,7 @@ class RecipeOptimizer(Optimizer, metaclass=_OptimizerType):
 
     @functools.cached_property
     def _dispatcher(self) -> Dispatcher:
-        """What was recorded for this optimizer's rules; a copy starts anew."""
+        """The records of this optimizer's rules; a copy starts anew."""
         return Dispatcher()
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:

@@ -58,7 +58,7 @@ def recipe(function: _F) -> _F:
 
 
 def names() -> list[str]:
-    """What finds each registered recipe, in order: its name, `module:function` if it is shared."""
+    """The names that find the registered recipes, in order; `module:function` for shared names."""
     return [f.__name__ if _named(f.__name__) == [f] else _location(f) for f in _registered.values()]
 
 

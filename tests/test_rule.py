@@ -1,4 +1,4 @@
-"""What a rule is given, and what it may return."""
+"""A rule gets its part of the state, and its result is checked."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def _placements(tensors):
 
 
 def _stepped_apart(world, name, options, shape, cut):
-    """How far a sharded weight and its state get from whole ones, and whether they stay placed."""
+    """The distance of a sharded weight and its state from whole ones; they stay placed."""
     weight = torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     if name in ("sgdg", "adamg"):
         weight = Sphere(options.get("view", "channel")).normalize(weight)
@@ -147,7 +147,7 @@ def _apart(model, other):
 
 
 def _models_apart(mesh, name, options):
-    """How far a sharded model gets from a whole one, and its copies from checkpoints from it."""
+    """The distance of a sharded model from a whole one, and of its restored copies from it."""
     from torch.distributed.checkpoint import state_dict as checkpoint
 
     alone, sharded = _model(0), _model(0, mesh)
@@ -171,7 +171,7 @@ def _models_apart(mesh, name, options):
 
 
 def _refusals():
-    """What each optimizer says to the parameters of FullyShardedDataParallel."""
+    """The answer of each optimizer to the parameters of FullyShardedDataParallel."""
     from torch.distributed.fsdp import FullyShardedDataParallel
 
     said = []

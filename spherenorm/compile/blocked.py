@@ -79,7 +79,7 @@ TENSORS = {
     "addcmul": 3,
     "addcmul_scaled": 3,
 }
-"""How many of an operation's first arguments may be no number; of the others it is one."""
+"""The number of first arguments that must be tensors; one for every other operation."""
 REDUCE = {"sum": "float({0}.sum())", "any": "bool({0}.any())", "all": "bool({0}.all())"}
 START = {"sum": 0.0, "any": False, "all": True}
 COMBINE: dict[str, Callable[[Any, Any], Any]] = {

@@ -43,7 +43,7 @@ def difference(
         shape, dtype, device: of the weights.
 
     Returns:
-        How far they are apart, or None if that is within rounding.
+        Their distance in words, or None if rounding explains it.
     """
     # Drawn on a CPU, whatever the default device is.
     generator = torch.Generator("cpu").manual_seed(0)
@@ -82,7 +82,7 @@ def difference(
 def _apart(
     ours: Tensor, theirs: Tensor, old: Tensor, dtype: torch.dtype, cancelled: float
 ) -> str | None:
-    """How far `ours` and `theirs` are apart, if that is more than rounding explains.
+    """The distance of `ours` from `theirs` in words, if rounding does not explain it.
 
     Args:
         dtype: what they are rounded to.

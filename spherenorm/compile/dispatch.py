@@ -214,7 +214,7 @@ class Dispatcher:
 
 
 class Record:
-    """What was recorded of one rule, its numbers aside, for each kind of weight."""
+    """The paths of one rule, its numbers aside, for each kind of weight."""
 
     def __init__(self) -> None:
         self._graphs: dict[Any, StepGraph | UnsupportedRuleError] = {}

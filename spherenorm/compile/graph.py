@@ -269,7 +269,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.known: dict[Any, int] = {}
         self.reals: dict[int, int] = {}
         self.single = False
-        """Whether the present operation gives float32."""
+        """True while the present operation gives float32."""
         self.of: dict[int, tuple[int, Tensor]] = {}
 
     def input(self, tensor: Tensor, op: str, extent: Extent, detail: Any = None) -> None:

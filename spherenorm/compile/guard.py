@@ -52,7 +52,7 @@ _PLAIN = (
     MethodDescriptorType,
     ModuleType,
 )
-"""What a rule may hold besides; a module, a builtin or a type stands for itself."""
+"""Other values that a rule may hold: a module, a builtin or a type stands for itself."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +90,7 @@ class Guard:
 
     @property
     def dtypes(self) -> list[torch.dtype]:
-        """What each number is kept in; a Python number is a double."""
+        """The dtype of each number; a Python number is a double."""
         return [n.dtype if isinstance(n, Tensor) else torch.float64 for n in self.numbers]
 
     def with_numbers(self, numbers: Sequence[Tensor]) -> Rule:

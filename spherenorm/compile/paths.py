@@ -42,7 +42,7 @@ CPP_TYPES = {
     torch.float64: ("double", "double"),
     torch.bfloat16: ("float", "bfloat16"),
 }
-"""What a C++ kernel computes in, and what it stores weights in."""
+"""The types in which a C++ kernel computes, and in which it stores weights."""
 
 
 class Numbers:
@@ -329,6 +329,6 @@ def _placed_as(before: Tensor, after: Tensor) -> Tensor:
 
 
 def memory(x: Tensor) -> int:
-    """What tells whether two tensors share memory."""
+    """A number that two tensors have in common if they share memory."""
     plain = type(x) in (Tensor, torch.nn.Parameter) and x.numel()
     return x.untyped_storage().data_ptr() if plain else id(x)

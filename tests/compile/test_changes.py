@@ -1,4 +1,4 @@
-"""Whatever changes between two steps, the default step is the rule's own.
+"""The default step is the rule's own, whatever changes between two steps.
 
 Each case is a story of one training. It yields what to start with; then it changes something and
 yields again, and each time three steps are taken. An optimizer and a plain loop live through it,
@@ -55,7 +55,7 @@ Story = Iterator[Any]
 
 @dataclass(frozen=True)
 class Start:
-    """What a training starts with; `make` turns a tensor into a parameter."""
+    """The start of a training; `make` turns a tensor into a parameter."""
 
     recipe: Callable[..., sn.Rule]
     hyper_parameters: Mapping[str, Any]

@@ -1,4 +1,4 @@
-"""What a record stands for: a rule that has become another one is never stepped by the old record.
+"""A rule that has become another one is never stepped by the old record.
 
 In a notebook a class changes, and so does what a recipe reads; each training here lives through it.
 """
@@ -42,7 +42,7 @@ class Training:
         self.optimizer = cls([self.weight], backend=backend, **hyper_parameters)
 
     def moved(self, **hyper_parameters):
-        """How far a step from 0 by a gradient of 1 goes."""
+        """The length of a step from 0 by a gradient of 1."""
         self.optimizer.param_groups[0].update(hyper_parameters)
         self.weight.data.zero_()
         self.weight.grad = torch.ones(2, 2)

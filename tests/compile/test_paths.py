@@ -225,7 +225,7 @@ def test_a_compiler_that_drops_a_factor_is_noticed(monkeypatch):
 )
 @pytest.mark.parametrize("fault", ["weight", "state"])
 def test_a_wrong_path_is_not_taken(backend, kind, fault, monkeypatch):
-    """Whatever a back end does wrong: here one that adds a little to what it steps."""
+    """A back end that is wrong is noticed: here one that adds a little to what it steps."""
 
     def spoil(original):
         def call(self, weight, grad, state, numbers):

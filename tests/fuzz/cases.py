@@ -246,7 +246,7 @@ def draw_structure(seed: int, index: int, limits: Limits) -> Structure:
 
 
 def _is_legal(structure: Structure, shape: tuple[int, ...]) -> bool:
-    """Whether the rules go together and have units in a weight of this shape."""
+    """True if the rules go together and have units in a weight of this shape."""
     try:
         rule, weight = structure.recipe(), torch.ones(shape, dtype=torch.float64)
         rule.step(weight, weight, rule.init(weight))
