@@ -130,7 +130,7 @@ class Dispatcher:
             path: Path
             try:
                 choose = record.compiled if group.backend == "compiled" else record.blocks
-                path = choose(guard, numbers, work)
+                path = choose(guard, work)
             except UnsupportedRuleError as error:
                 if group.backend == "compiled":
                     raise BackendError(
@@ -222,7 +222,7 @@ class Record:
         self._differences: dict[Any, str | None] = {}
         """For each thing that steps weights, how it differs from the rule's own code; None if not."""
 
-    def blocks(self, guard: Guard, numbers: Numbers, work: Work) -> Path:
+    def blocks(self, guard: Guard, work: Work) -> Path:
         """The blocked step of a weight.
 
         Raises:
@@ -239,9 +239,9 @@ class Record:
         def make(shape: tuple[int, ...]) -> Blocks:
             return Blocks.of(guard, self._graph(guard, shape, weight.dtype), weight.dtype)
 
-        return self._made("blocks", make, guard, numbers, weight)
+        return self._made("blocks", make, guard, weight)
 
-    def compiled(self, guard: Guard, numbers: Numbers, work: Work) -> Path:
+    def compiled(self, guard: Guard, work: Work) -> Path:
         """The kernel of a weight, or what Inductor compiles where the generators have no word.
 
         Raises:
@@ -259,7 +259,7 @@ class Record:
             if weight.device.type not in {"cpu", *DEVICES}:
                 raise UnsupportedRuleError(f"no kernels are generated for {weight.device.type}")
             _refuse_misfit(work, self._graph(guard, tuple(weight.shape), weight.dtype))
-            return self._made("kernel", make_kernel, guard, numbers, weight)
+            return self._made("kernel", make_kernel, guard, weight)
         except UnsupportedRuleError as error:
             if isinstance(error.__cause__, BuildError):
                 raise
@@ -268,7 +268,7 @@ class Record:
         def make_inductor(shape: tuple[int, ...]) -> Inductor:
             return Inductor(guard, reason, weight.device, weight.ndim)
 
-        return self._made("Inductor", make_inductor, guard, numbers, weight)
+        return self._made("Inductor", make_inductor, guard, weight)
 
     def _graph(self, guard: Guard, shape: tuple[int, ...], dtype: torch.dtype) -> StepGraph:
         key = shape, dtype
@@ -285,7 +285,6 @@ class Record:
         kind: str,
         make: Callable[[tuple[int, ...]], Any],
         guard: Guard,
-        numbers: Numbers,
         weight: Tensor,
     ) -> Path:
         """The path for the weight's shape, once it has been compared with the rule's own code."""
@@ -295,7 +294,7 @@ class Record:
         key = kind, pattern, weight.dtype, weight.device
         if key not in self._paths:
             try:
-                self._paths[key] = self._checked(make, guard, numbers, weight)
+                self._paths[key] = self._checked(make, guard, weight)
             except UnsupportedRuleError as error:
                 self._paths[key] = error
             except BuildError as error:
@@ -303,9 +302,7 @@ class Record:
         path: Path = _or_raised(self._paths[key])
         return path
 
-    def _checked(
-        self, make: Callable[[tuple[int, ...]], Any], guard: Guard, numbers: Numbers, weight: Tensor
-    ) -> Any:
+    def _checked(self, make: Callable[[tuple[int, ...]], Any], guard: Guard, weight: Tensor) -> Any:
         shape, dtype, device = tuple(weight.shape), weight.dtype, weight.device
         refuse_capture(device)
         path = make(shape)
@@ -314,9 +311,11 @@ class Record:
             probe = path if isinstance(path, Inductor) else make(small)
             if probe.identity != path.identity:
                 probe, small = path, shape
+            visible = guard.with_visible_steps()
+            numbers = Numbers(visible.numbers)
             run = lambda w, g, s: probe(w, g, s, numbers)  # noqa: E731
             try:
-                off = difference(guard.rule, run, small, dtype, device)
+                off = difference(visible.rule, run, small, dtype, device)
             except Exception as error:
                 if not isinstance(path, Inductor):
                     raise

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from numbers import Real
 from types import (
     BuiltinFunctionType,
@@ -62,12 +62,14 @@ class Guard:
     Attributes:
         rule: the rule.
         numbers: the numbers among its fields, in order, unread if they are tensors.
+        steps: for each, whether it is a step size, which schedules take to 0 and back.
         key: everything else, hashable; rules of equal keys differ in their numbers only.
         foreign: the names of what is not the library's own, which may read what changes unseen.
     """
 
     rule: Rule
     numbers: tuple[Scalar, ...]
+    steps: tuple[bool, ...]
     key: Key
     foreign: tuple[str, ...]
 
@@ -80,7 +82,8 @@ class Guard:
         """
         reader = _Reader()
         key = reader.read(rule, type(rule).__name__)
-        return cls(rule, tuple(reader.numbers), key, tuple(dict.fromkeys(reader.foreign)))
+        foreign = tuple(dict.fromkeys(reader.foreign))
+        return cls(rule, tuple(reader.numbers), tuple(reader.steps), key, foreign)
 
     @property
     def names(self) -> str:
@@ -93,7 +96,15 @@ class Guard:
         """The dtype of each number; a Python number is a double."""
         return [n.dtype if isinstance(n, Tensor) else torch.float64 for n in self.numbers]
 
-    def with_numbers(self, numbers: Sequence[Tensor]) -> Rule:
+    def with_visible_steps(self) -> Guard:
+        """The same rule with step sizes of 1/2: what a step size of 0 hides can then be compared."""
+        numbers = [
+            n if not step else torch.full_like(n, 0.5) if isinstance(n, Tensor) else 0.5
+            for n, step in zip(self.numbers, self.steps, strict=True)
+        ]
+        return replace(self, rule=self.with_numbers(numbers), numbers=tuple(numbers))
+
+    def with_numbers(self, numbers: Sequence[Scalar]) -> Rule:
         """The rule with other numbers in the place of its own."""
         rule: Rule = _replaced(self.rule, iter(numbers))
         return rule
@@ -104,6 +115,7 @@ class _Reader:
 
     def __init__(self) -> None:
         self.numbers: list[Scalar] = []
+        self.steps: list[bool] = []
         self.foreign: list[str] = []
 
     def read(
@@ -111,6 +123,7 @@ class _Reader:
     ) -> Key:
         if _is_number(value, through_zero, declared):
             self.numbers.append(value if isinstance(value, Tensor) else float(value))
+            self.steps.append(through_zero)
             return ("number", value.dtype if isinstance(value, Tensor) else float)
         if type(value) in _EXACT:
             return (type(value), repr(value) if type(value) is float else value)  # 0.0 is not -0.0
@@ -168,7 +181,7 @@ def _constant(reader: _Reader, value: Any, what: str) -> Key:
 
 
 def _replaced(
-    value: Any, numbers: Iterator[Tensor], through_zero: bool = False, declared: bool = False
+    value: Any, numbers: Iterator[Scalar], through_zero: bool = False, declared: bool = False
 ) -> Any:
     if _is_number(value, through_zero, declared):
         return next(numbers)

@@ -530,3 +530,21 @@ def test_a_guard_divides_a_rule_into_numbers_and_the_rest():
         {"betas": (0.0, 0.9)},
     ):
         assert Guard.of(optim.AdamP.recipe(**changed)).key != guard.key
+
+
+@pytest.mark.parametrize("lr", [0.0, 1e-12])
+@pytest.mark.parametrize("number", [float, torch.tensor], ids=["number", "tensor"])
+def test_a_step_size_of_nothing_hides_no_fault(lr, number, monkeypatch):
+    """A schedule may begin at 0: the comparison takes visible steps."""
+    original = paths.Blocks.__call__
+
+    def spoilt(self, weight, grad, state, numbers):
+        before = weight.detach().clone()
+        original(self, weight, grad, state, numbers)
+        weight.add_(weight - before, alpha=0.01)
+
+    monkeypatch.setattr(paths.Blocks, "__call__", spoilt)
+    for dtype in (torch.float64, torch.float32):
+        weight = randn(4, 3, dtype=dtype).requires_grad_()
+        (line,) = sn.explain(optim.AdamW([weight], lr=number(lr)))
+        assert "blocks would give other numbers than the rule's own code" in line.reason
