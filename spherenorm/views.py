@@ -60,6 +60,8 @@ class View:
         per_index = x.sum(dim=others, keepdim=True) if others else x
         if self.groups is None:
             return per_index
+        if not x.shape[dim]:
+            return per_index  # of which DTensor cannot make groups
         per_group = torch.unflatten(uncut(per_index), dim, (self._groups(x), -1)).sum(dim + 1)
         return per_group.repeat_interleave(x.shape[dim] // self._groups(x), dim=dim)
 

@@ -92,7 +92,7 @@ class OrthogonalityRegularization(Rule):
         return super().init(weight)
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
-        if is_zero(self.alpha) or update.weight.ndim < 2:
+        if is_zero(self.alpha) or update.weight.ndim < 2 or not update.weight.numel():
             return update, {}
         view = as_view(self.view)
         rows = view.rows(update.weight)

@@ -2,7 +2,7 @@
 
 A few roundings of a tensor's largest entry are always allowed. Beyond them, the reference runs
 again with weights, gradients, states and numbers each moved by one rounding error before every
-step, up or down at random. An entry may lie `CONSTANT` times as far from the reference as the
+step, up or down at random, entry by entry or a tensor at a time. An entry may lie `CONSTANT` times as far from the reference as the
 farthest of these runs. A nan or inf must be in its place unless these runs disagree about it.
 
 A difference that remains is marked "rounding of operations" if it is explained by runs that also
@@ -134,9 +134,14 @@ def _nudge(run: int, case: Case) -> Callable[[Tensor], Tensor]:
     generator = torch.Generator().manual_seed(1000003 * case.number + run)
 
     def nudge(x: Tensor) -> Tensor:
-        """x (1 + eps), x or x (1 - eps), entry by entry; a subnormal moves by the smallest one."""
+        """x (1 + eps), x or x (1 - eps); a subnormal moves by the smallest one.
+
+        Entry by entry, or in every other run all entries of a tensor alike: signs that differ
+        average out in a sum, of which they are not the worst rounding.
+        """
         info = torch.finfo(x.dtype)
-        sign = torch.randint(-1, 2, x.shape, generator=generator).to(x.dtype)
+        shape = x.shape if run % 2 else ()
+        sign = torch.randint(-1, 2, shape, generator=generator).to(x.dtype)
         by = sign * (x.abs() * info.eps + info.smallest_normal * info.eps)
         return torch.where((x == 0) | ~x.isfinite(), x, x + by)
 
