@@ -2,8 +2,8 @@
 
     python -m tests.fuzz --cases 5000 --seed 0
 
-The paths share the cases out in equal numbers. The output is a table and, for each difference, a
-line that reproduces it; the exit code is 1 if there is any.
+The paths share the cases out in equal numbers. The output is a table; each difference is a
+line on stderr that reproduces it; the exit code is 1 if there is any.
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ def main() -> int:
             counts = Counter()
             for outcome in watched(path, outcomes(path, arguments.seed, numbers), len(numbers)):
                 counts.update(outcome.counts())
-                found += [outcome] if outcome.kind == "different" else []
+                if outcome.kind == "different":
+                    found.append(outcome)
+                    print(outcome.line(arguments.seed), file=sys.stderr)
             seconds = time.perf_counter() - start
             lines.append(
                 f"{path:10}{sum(counts[c] for c in ('compared', 'refused')):8}"
@@ -60,8 +62,6 @@ def main() -> int:
         *lines,
         sep="\n",
     )
-    for outcome in found:
-        print(outcome.line(arguments.seed))
     return bool(found)
 
 
