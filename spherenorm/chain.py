@@ -11,7 +11,7 @@ from spherenorm.geometry import EUCLIDEAN, Geometry, Move, check_shape
 from spherenorm.rule import Rule, State, apply
 from spherenorm.update import Update
 
-__all__ = ["Chain", "chain"]
+__all__ = ["Chain", "chain", "refuse_lost_geometry"]
 
 
 @dataclass(frozen=True)
@@ -35,12 +35,7 @@ class Chain(Rule):
                     both = f"{type(owner[name]).__name__} and {type(rule).__name__}"
                     raise ValueError(f"two rules of a chain claim the state {name!r}: {both}")
                 owner[name] = rule
-        for inner in _chains_within(self):
-            if inner.geometry not in (EUCLIDEAN, self.geometry):
-                raise ValueError(
-                    f"chain: an inner chain has geometry={inner.geometry!r}, which would be lost; "
-                    "give it to the outermost chain, which moves the weight"
-                )
+        refuse_lost_geometry(self)
 
     @property
     def state_names(self) -> tuple[str, ...]:
@@ -92,6 +87,21 @@ def chain(*rules: Rule, geometry: Geometry = EUCLIDEAN) -> Chain:
         ('momentum',)
     """
     return Chain(rules, geometry)
+
+
+def refuse_lost_geometry(rule: Rule) -> None:
+    """Refuse a chain within `rule` that has a geometry of its own.
+
+    Raises:
+        ValueError: the weight would not move in it.
+    """
+    own = rule.geometry if isinstance(rule, Chain) else EUCLIDEAN
+    for inner in _chains_within(rule):
+        if inner.geometry not in (EUCLIDEAN, own):
+            raise ValueError(
+                f"{type(rule).__name__}: an inner chain has geometry={inner.geometry!r}, which "
+                "would be lost; give it to the outermost chain, which moves the weight"
+            )
 
 
 def _chains_within(rule: Rule) -> Iterator[Chain]:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from spherenorm.compile import BackendError, Work
 from spherenorm.optim import RecipeOptimizer
+from spherenorm.rule import init_apart
 
 __all__ = ["Explanation", "Line", "explain"]
 
@@ -115,7 +116,7 @@ def explain(optimizer: RecipeOptimizer) -> Explanation:
 def _path(optimizer: RecipeOptimizer, group: dict[str, object], weight: Tensor) -> tuple[str, str]:
     rule = optimizer._rule(group)
     old = optimizer.state.get(weight, {})
-    state = dict(old) if old.keys() == set(rule.state_names) else rule.init(weight)
+    state = dict(old) if old.keys() == set(rule.state_names) else init_apart(rule, weight)
     grad = weight.detach().clone() if weight.grad is None else weight.grad
     try:
         found = optimizer._dispatcher.path(rule, str(group["backend"]), Work(weight, grad, state))

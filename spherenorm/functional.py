@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.func import grad_and_value, vmap
 from torch.fx.experimental.proxy_tensor import make_fx
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
 from spherenorm.compile.guard import Guard, UnsupportedRuleError
 from spherenorm.progress import shown
@@ -184,8 +184,7 @@ def sweep(
                 for t in range(steps):
                     now = {**chunk, "lr": chunk["lr"] * schedule(t)} if schedule else chunk
                     arguments = (now, weights, state, (batches(t),) if batches else ())
-                    first_point = tree_map(lambda v: float(v[0]), chunk)
-                    stands_for = _recordable(build(function, {**first_point, **fixed}))
+                    stands_for = _recordable(function, chunk, fixed)
                     if replay is None or stands_for is None or stands_for != recorded_for:
                         replay = batched if stands_for is None else make_fx(batched)(*arguments)
                         recorded_for = stands_for
@@ -205,16 +204,29 @@ def sweep(
     )
 
 
-def _recordable(rule: Rule) -> Any:
-    """The key and the numbers that a recorded step stands for, to notice another rule.
+PROBED = 64
+"""Points of a sweep whose rules are compared from step to step."""
+
+
+def _recordable(function: Recipe, points: dict[str, Any], fixed: Mapping[str, Any]) -> Any:
+    """The keys and the numbers that a recorded step stands for, to notice other rules.
 
     None for a rule that may read what changes unseen, whose step is not recorded.
     """
-    try:
-        guard = Guard.of(rule)
-    except UnsupportedRuleError:
-        return None
-    return None if guard.foreign else (guard.key, [repr(float(n)) for n in guard.numbers])
+    count = len(next(iter(tree_leaves(points))))
+    found = []
+    for i in sorted({round(k * (count - 1) / max(PROBED - 1, 1)) for k in range(PROBED)}):
+        point = tree_map(lambda v, i=i: float(v[i]), points)
+        try:
+            guard = Guard.of(build(function, {**point, **fixed}))
+        except UnsupportedRuleError:
+            return None
+        if guard.foreign:
+            return None
+        found.append((guard.key, [repr(float(n)) for n in guard.numbers]))
+        if function.__module__ == "spherenorm.recipes":
+            break  # which reads nothing but its arguments
+    return found
 
 
 def _points_that_fit(

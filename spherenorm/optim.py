@@ -25,7 +25,7 @@ from torch.optim.optimizer import Optimizer, ParamsT
 from spherenorm import recipes
 from spherenorm.compile import Dispatcher, Group, Work, require_backend
 from spherenorm.registry import Recipe, build, defaults, find_recipe, reference, registered
-from spherenorm.rule import Rule, refuse_unless_real
+from spherenorm.rule import Rule, init_apart, refuse_unless_real
 from spherenorm.views import View
 
 __all__ = [
@@ -177,10 +177,16 @@ class RecipeOptimizer(Optimizer, metaclass=_OptimizerType):
             group["params"] = list(group["params"])
         recipe = find_recipe(group.get("recipe", self.recipe))
         group["recipe"] = reference(recipe)
-        if recipe is not self.recipe and find_recipe(group["recipe"]) is not recipe:
-            raise ValueError(
-                f"recipe {group['recipe']!r} of a param_group must be importable by that name"
-            )
+        if recipe is not self.recipe:
+            if group["recipe"] == reference(self.recipe):
+                raise ValueError(
+                    f"recipe {group['recipe']!r} of a param_group is another function than the "
+                    "optimizer's recipe of that name; give one of them another name"
+                )
+            if find_recipe(group["recipe"]) is not recipe:
+                raise ValueError(
+                    f"recipe {group['recipe']!r} of a param_group must be importable by that name"
+                )
         group_defaults = (
             self.defaults
             if recipe is self.recipe
@@ -239,16 +245,19 @@ class RecipeOptimizer(Optimizer, metaclass=_OptimizerType):
         rules = [self._rule(group) for group in self.param_groups]
         self._check_gradients()
         groups = []
+        completed: dict[Tensor, dict[str, Tensor]] = {}  # kept if the step succeeds
         for rule, group in zip(rules, self.param_groups, strict=True):
             works, names = [], set(rule.state_names)
             for weight in group["params"]:
                 if weight.grad is not None:
-                    if self.state[weight].keys() != names:
-                        self._complete_state(weight, rule)
+                    state = self.state.get(weight, {})
+                    if state.keys() != names:
+                        state = completed[weight] = _completed(state, rule.init(weight))
                     grad = -weight.grad if group["maximize"] else weight.grad
-                    works.append(Work(weight, grad, self.state[weight]))
+                    works.append(Work(weight, grad, state))
             groups.append(Group(rule, require_backend(group["backend"]), works))
         self._dispatcher.step(groups)
+        self.state.update(completed)
         return loss
 
     @functools.cached_property
@@ -297,7 +306,7 @@ class RecipeOptimizer(Optimizer, metaclass=_OptimizerType):
             groups.append(group)
             for key, weight in zip(saved_group["params"], group["params"], strict=True):
                 try:
-                    template = rule.init(weight)
+                    template = init_apart(rule, weight)
                     if key in rest:
                         state[weight] = _restored(rest.pop(key), template)
                 except ValueError as error:
@@ -355,17 +364,6 @@ class RecipeOptimizer(Optimizer, metaclass=_OptimizerType):
         self._rule({name: _as_number(value) for name, value in group.items()})
         return self._rule(group)
 
-    def _complete_state(self, weight: Tensor, rule: Rule) -> None:
-        """At a first step, and where a schedule has switched a rule on or off.
-
-        Cloned, since states are written to, and a rule may begin with the weight itself, or with one tensor for several.
-        """
-        old = self.state[weight]
-        self.state[weight] = {
-            name: old[name] if name in old else fresh.clone()
-            for name, fresh in rule.init(weight).items()
-        }
-
     def _entries(self, params: Any) -> Iterator[tuple[int, str | None, Tensor]]:
         """Index, name if it has one, and weight, of each parameter that is to be added."""
         first = sum(len(group["params"]) for group in self.param_groups)
@@ -419,11 +417,34 @@ class RecipeOptimizer(Optimizer, metaclass=_OptimizerType):
                 strict=True,
             ):
                 _refuse_flattened(index, weight, name)  # after it came to this optimizer
-                if weight.grad is not None and weight.grad.is_sparse:
-                    raise TypeError(
-                        f"{_describe(index, weight, name)} has a sparse gradient; pass sparse=False to its embedding"
-                    )
+                if weight.grad is not None and not _can_step(weight):
+                    what = _describe(index, weight, name)
+                    if weight.grad.is_sparse:
+                        raise TypeError(
+                            f"{what} has a sparse gradient; pass sparse=False to its embedding"
+                        )
+                    if weight.is_inference() and not torch.is_inference_mode_enabled():
+                        raise ValueError(f"{what} is an inference tensor, which cannot be changed")
+                    raise ValueError(f"{what} is expanded: several entries share one place")
                 index += 1
+
+
+def _completed(old: Mapping[str, Tensor], fresh: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """A state at a first step, and where a schedule has switched a rule on or off.
+
+    Cloned, since states are written to, and a rule may begin with the weight itself, or with one
+    tensor for several.
+    """
+    return {name: old[name] if name in old else value.clone() for name, value in fresh.items()}
+
+
+def _can_step(weight: Tensor) -> bool:
+    """True if the weight can be written to, by a dense gradient."""
+    assert weight.grad is not None
+    frozen = weight.is_inference() and not torch.is_inference_mode_enabled()
+    strides = zip(weight.stride(), weight.shape, strict=True) if 0 in weight.stride() else ()
+    expanded = weight.numel() and any(s == 0 and length > 1 for s, length in strides)
+    return not (weight.grad.is_sparse or frozen or expanded)
 
 
 def _refuse_flattened(index: int, weight: Tensor, name: str | None) -> None:
@@ -507,6 +528,10 @@ class _Group(dict[str, Any]):
         elif name == "momentum" and name not in self and "betas" in self:
             name, value = "betas", (value, *self["betas"][1:])
         super().__setitem__(name, value)
+
+    def update(self, *entries: Any, **more: Any) -> None:
+        for name, value in dict(*entries, **more).items():
+            self[name] = value
 
     def __reduce__(self) -> Any:
         # At once: entry by entry, the first of two names would take the other's value.

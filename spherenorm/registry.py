@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType, ModuleType
 from typing import Any, TypeVar
 
+from spherenorm.chain import Chain, refuse_lost_geometry
 from spherenorm.rule import Rule
 
 __all__ = [
@@ -146,6 +147,8 @@ def build(function: Recipe, hyper_parameters: Mapping[str, Any]) -> Rule:
             ):
                 raise ValueError(f"betas must be {len(default)} numbers, got {value!r}")
         rule = function(**hyper_parameters)
+        if isinstance(rule, Rule) and not isinstance(rule, Chain):
+            refuse_lost_geometry(rule)
     except (TypeError, ValueError) as error:
         known = defaults(function)
         chosen = ", ".join(

@@ -23,6 +23,7 @@ __all__ = [
     "State",
     "apply",
     "hyper",
+    "init_apart",
     "refuse_unless_real",
     "scalar_state",
 ]
@@ -117,9 +118,11 @@ class Rule:
 
     def children(self) -> Iterator[Rule]:
         """The rules among the fields, in order."""
-        for f in fields(self):
-            value = getattr(self, f.name)
-            parts = value if isinstance(value, tuple) else (value,)
+        names = dict.fromkeys([*(f.name for f in fields(self)), *getattr(self, "__dict__", ())])
+        for name in names:
+            value = getattr(self, name)
+            value = tuple(value.values()) if isinstance(value, dict) else value
+            parts = value if isinstance(value, tuple | list) else (value,)
             yield from (part for part in parts if isinstance(part, Rule))
 
     def init(self, weight: Tensor) -> State:
@@ -175,6 +178,13 @@ class Rule:
         for name, value in self.transport(new, move).items():
             new[name] = _fitted(value, state[name], f"{type(self).__name__}: the moved {name!r}")
         return moved.to(weight.dtype), new
+
+
+def init_apart(rule: Rule, weight: Tensor) -> State:
+    """`rule.init(weight)`, drawn apart: the caller's random numbers stay as they were."""
+    devices = [weight.device] if weight.device.type == "cuda" else []
+    with torch.random.fork_rng(devices):
+        return rule.init(weight)
 
 
 def apply(rule: Rule, update: Update, state: State) -> tuple[Update, State]:

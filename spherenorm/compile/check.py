@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from spherenorm.rule import Rule, State
+from spherenorm.rule import Rule, State, init_apart
 
 __all__ = ["difference", "small_shape"]
 
@@ -59,15 +59,19 @@ def difference(
     for trial in range(2):
         start = torch.randn(shape, **drawn).to(dtype).to(device)
         grad = torch.randn(shape, **drawn).to(dtype).to(device)
-        before = {name: value.clone() for name, value in rule.init(start).items()}
+        before = {name: value.clone() for name, value in init_apart(rule, start).items()}
         if trial:
             before = {name: random(value) for name, value in before.items()}
         state = {name: value.clone() for name, value in before.items()}
         weight = start.clone()
         run(weight, grad.clone(), state)
+        given = [start, grad, *before.values()]
+        versions = [x._version for x in given]
         moved, new = rule.step(start, grad, before)
-        given = [x.double().nan_to_num(0, 0, 0) for x in (start, grad, *before.values())]
-        inputs = max((x.abs().max().item() for x in given if x.numel()), default=0.0)
+        if versions != [x._version for x in given]:
+            return "the rule writes into its arguments; return new tensors instead"
+        sizes = [x.double().nan_to_num(0, 0, 0).abs() for x in given if x.numel()]
+        inputs = max((x.max().item() for x in sizes), default=0.0)
         for name, ours, theirs, old in (
             ("the weight", weight, moved, start),
             *((f"the state {n!r}", state[n], new[n], before[n]) for n in new),
@@ -96,7 +100,10 @@ def _apart(
     if not ours.numel():
         return None
     same = (ours == theirs) | (ours.isnan() & theirs.isnan())
-    ours, theirs, old = (x.double().where(~same, 0) for x in (ours, theirs, old))
+    if not (same | (ours.isfinite() & theirs.isfinite())).all():
+        return "an infinity or a nan"
+    ours, theirs, old = (x.double().where(theirs.isfinite(), 0) for x in (ours, theirs, old))
+    old = old.nan_to_num(0, 0, 0)
     way, size = (theirs - old).abs().max(), torch.maximum(theirs.abs().max(), old.abs().max())
     gap = (ours - theirs).abs().max()
     rounding = ROUNDINGS[dtype] * torch.finfo(dtype).eps * size + cancelled

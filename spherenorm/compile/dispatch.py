@@ -24,6 +24,7 @@ from spherenorm.compile.paths import (
     Numbers,
     OwnCode,
     Path,
+    memory,
     misfit,
     run_kernels,
     take,
@@ -92,7 +93,7 @@ class Dispatcher:
         """
         places: set[int] = set()
         plans = [(group, *self._plan(group, places)) for group in groups]
-        for results in self._own_results(plans):
+        for results in self._results(plans):
             for work, moved, new in results:
                 take(work.weight, work.grad, work.state, moved, new)
         for group, numbers, paths in plans:
@@ -101,7 +102,7 @@ class Dispatcher:
                 if isinstance(path, Kernel):
                     key = path.program, work.weight.device
                     batches.setdefault(key, []).append((path, work.weight, work.grad, work.state))
-                elif isinstance(path, Blocks | Inductor):
+                elif isinstance(path, Blocks):
                     path(work.weight, work.grad, work.state, numbers)
             for (program, device), batch in batches.items():
                 run_kernels(program, batch, numbers.vector(device))
@@ -139,9 +140,12 @@ class Dispatcher:
                         f"on {work.weight.device}: {error}"
                     ) from error
                 path = OwnCode(str(error))
-            here = {value.data_ptr() for value in work.state.values() if value.numel()}
+            # (Blocks step weights that share memory one after another; a kernel steps all at once.)
+            weights = (work.weight,) if group.backend == "compiled" else ()
+            held = (*weights, *work.state.values())
+            here = {x.data_ptr() for x in held if x.numel() and not isinstance(path, OwnCode)}
             if here & places:
-                reason = "a state shares its memory with another weight's"
+                reason = "it, or a state, shares its memory with another weight's"
                 if group.backend == "compiled":
                     raise BackendError(f'backend="compiled" cannot step {guard.names}: {reason}')
                 path = OwnCode(reason)
@@ -172,23 +176,34 @@ class Dispatcher:
             self._records[guard.key] = Record()
         return guard, self._records[guard.key]
 
-    def _own_results(
+    def _results(
         self, plans: Sequence[tuple[Group, Numbers, Sequence[Path]]]
     ) -> Iterator[list[tuple[Work, Tensor, State]]]:
-        """The results of rules' own code, in order, and at once unless they take much memory."""
-        results, size = [], 0
-        for group, _, paths in plans:
+        """The results of rules' own code and of Inductor's, in order.
+
+        They come at once, unless they take much memory, or a weight lies where an earlier one does,
+        whose new value it has to see.
+        """
+        results: list[tuple[Work, Tensor, State]] = []
+        size, places = 0, set[int]()
+        for group, numbers, paths in plans:
+            kind = _kind(group.rule) if any(isinstance(path, OwnCode) for path in paths) else None
             for work, path in zip(group.works, paths, strict=True):
-                if isinstance(path, OwnCode):
-                    moved, new = self._own_step(group.rule, work)
-                    results.append((work, moved, new))
-                    size += moved.nbytes + sum(value.nbytes for value in new.values())
-                if size > HELD:
+                if not isinstance(path, OwnCode | Inductor):
+                    continue
+                if size > HELD or memory(work.weight) in places:
                     yield results
-                    results, size = [], 0
+                    results, size, places = [], 0, set()
+                if isinstance(path, OwnCode):
+                    moved, new = self._own_step(group.rule, kind, work)
+                else:
+                    moved, new = _by_inductor(path, work, numbers)
+                results.append((work, moved, new))
+                places.add(memory(work.weight))
+                size += moved.nbytes + sum(value.nbytes for value in new.values())
         yield results
 
-    def _own_step(self, rule: Rule, work: Work) -> tuple[Tensor, State]:
+    def _own_step(self, rule: Rule, key: Any, work: Work) -> tuple[Tensor, State]:
         """One step by the rule's own code, which may not write into its arguments.
 
         At the first weight of a kind, what a rule has written is undone.
@@ -196,16 +211,20 @@ class Dispatcher:
         given = {"the weight": work.weight, "the gradient": work.grad}
         given |= {f"the state {name!r}": value for name, value in work.state.items()}
         given = {what: x for what, x in given.items() if not x.is_inference()}
-        types = tuple(type(each) for each in _tree(rule))
-        kind = types, work.weight.shape, work.weight.dtype
+        kind = key, work.weight.shape, work.weight.dtype
         backups = {} if kind in self._proven else {what: x.clone() for what, x in given.items()}
         versions = [x._version for x in given.values()]
-        moved, new = rule.step(work.weight, work.grad, work.state)
-        written = [w for (w, x), v in zip(given.items(), versions, strict=True) if x._version != v]
+        written: list[str] = []
+        try:
+            moved, new = rule.step(work.weight, work.grad, work.state)
+        finally:
+            for (what, x), version in zip(given.items(), versions, strict=True):
+                if x._version != version:
+                    written.append(what)
+                    if what in backups:
+                        x.copy_(backups[what])
         if written:
-            for what, backup in backups.items():
-                given[what].copy_(backup)
-            names = ", ".join(t.__name__ for t in types)
+            names = ", ".join(type(each).__name__ for each in _tree(rule))
             raise ValueError(
                 f"{names}: the rule writes into {written[0]}; return new tensors instead"
             )
@@ -333,6 +352,18 @@ class Record:
         return path
 
 
+def _by_inductor(path: Inductor, work: Work, numbers: Numbers) -> tuple[Tensor, State]:
+    try:
+        return path.result(work.weight, work.grad, work.state, numbers)
+    except Exception as error:
+        # A shape that Dynamo compiles anew may show it what it cannot take.
+        first = str(error).strip().partition("\n")[0]
+        shape = tuple(work.weight.shape)
+        raise BackendError(
+            f'backend="compiled" cannot take the step for a weight of shape {shape}: {first}'
+        ) from error
+
+
 def _refuse_misfit(work: Work, graph: StepGraph) -> None:
     reason = misfit(work.weight, work.grad, work.state, graph.states)
     if reason is not None:
@@ -353,6 +384,14 @@ def _legal(rule: Rule, small: tuple[int, ...], shape: tuple[int, ...]) -> tuple[
     except ValueError:
         return shape
     return small
+
+
+def _kind(rule: Rule) -> Any:
+    """What tells rules apart that may write into their arguments from others."""
+    try:
+        return Guard.of(rule).key
+    except UnsupportedRuleError:
+        return tuple(type(each) for each in _tree(rule))
 
 
 def _tree(rule: Rule) -> Iterator[Rule]:

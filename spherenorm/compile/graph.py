@@ -304,7 +304,8 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             raise UnsupportedRuleError(f"{name} to the shape {tuple(result.shape)}")
         types = {torch.bool} if node.boolean else {self.computed}
         if not node.boolean and node.extent is Extent.SCALAR:
-            types |= {torch.float64, torch.int64} if node.op == "number" else {torch.float64}
+            literal = node.op == "number" and node.detail >= self.count
+            types |= {torch.float64, torch.int64} if literal else {torch.float64}
         if not node.boolean and name in TRANSPARENT:
             types |= {self.stored}
         if result.dtype not in types:

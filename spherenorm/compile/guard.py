@@ -16,7 +16,6 @@ from types import (
     CellType,
     FunctionType,
     MethodDescriptorType,
-    ModuleType,
     NoneType,
 )
 from typing import Any
@@ -45,14 +44,12 @@ _EXACT = (bool, int, float, str, bytes, NoneType, torch.dtype, torch.device)
 _PLAIN = (
     *_EXACT,
     enum.Enum,
-    type,
     np.generic,
     Real,
     BuiltinFunctionType,
     MethodDescriptorType,
-    ModuleType,
 )
-"""Other values that a rule may hold: a module, a builtin or a type stands for itself."""
+"""Other values that a rule may hold; a class or a module may change inside."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,9 +135,10 @@ class _Reader:
         if isinstance(value, _PLAIN):
             return (type(value), value)
         if isinstance(value, FunctionType):
-            within = (*_contents(value), *(value.__defaults__ or ()))
+            defaults = (*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values())
+            within = (*_contents(value), *defaults)
             parts = tuple(_constant(self, v, f"{what}'s closure") for v in within)
-            return (FunctionType, value.__code__, *parts)
+            return (FunctionType, value.__code__, _Held(value.__globals__), *parts)
         raise UnsupportedRuleError(f"{what} is {_short(value)}, which may change inside")
 
     def _object(self, value: Any, what: str) -> Key:
@@ -232,7 +230,9 @@ def _code(cls: type) -> Key:
     for each in cls.__mro__:
         if each is not object:
             for name, member in vars(each).items():
-                if not (name.startswith("__") and name.endswith("__")):
+                written = getattr(member, "__code__", None)  # not made by dataclass
+                own = written is not None and written.co_filename != "<string>"
+                if own or not (name.startswith("__") and name.endswith("__")):
                     found.append((name, _member(member)))
     return tuple(found)
 

@@ -216,11 +216,18 @@ class Inductor:
         pure.__code__ = pure.__code__.replace(co_name=f"step_of_{ndim}_dimensions")
         self.compiled = torch.compile(pure, fullgraph=True, dynamic=True, backend=_inductor)
 
-    def __call__(self, weight: Tensor, grad: Tensor, state: State, numbers: Numbers) -> None:
+    def result(
+        self, weight: Tensor, grad: Tensor, state: State, numbers: Numbers
+    ) -> tuple[Tensor, State]:
+        """The new weight and state, which are new tensors: in place, Inductor's C++ backend fails
+        on a fused row projection."""
         for slot, value in zip(self.slots, numbers.values, strict=True):
             slot.copy_(value) if isinstance(value, Tensor) else slot.fill_(value)
-        # Copied outside: Inductor's C++ backend fails on a row projection fused in place.
-        take(weight.detach(), grad, state, *self.compiled(weight.detach(), grad, state))
+        found: tuple[Tensor, State] = self.compiled(weight.detach(), grad, state)
+        return found
+
+    def __call__(self, weight: Tensor, grad: Tensor, state: State, numbers: Numbers) -> None:
+        take(weight.detach(), grad, state, *self.result(weight, grad, state, numbers))
 
 
 def _inductor(graph: Any, inputs: Any) -> Callable[..., Any]:
@@ -230,6 +237,7 @@ def _inductor(graph: Any, inputs: Any) -> Callable[..., Any]:
     the product: a momentum after a matrix product was 10 to 20 % off from the second step on.
     """
     import torch._functorch.config
+    import torch._inductor.config
     from torch._inductor.compile_fx import compile_fx
     from torch._inductor.decomposition import select_decomp_table
 
@@ -245,8 +253,12 @@ def _inductor(graph: Any, inputs: Any) -> Callable[..., Any]:
         aten.add.Tensor: scaled(torch.add),
         aten.sub.Tensor: scaled(torch.sub),
     }
-    # AOTAutograd's cache on disk does not tell graphs apart by how they are decomposed.
-    with torch._functorch.config.patch(enable_autograd_cache=False):
+    # AOTAutograd's cache on disk does not tell graphs apart by how they are decomposed; a rounding to
+    # half precision within a step is the rule's own.
+    with (
+        torch._functorch.config.patch(enable_autograd_cache=False),
+        torch._inductor.config.patch(emulate_precision_casts=True),
+    ):
         run: Any = compile_fx(graph, inputs, decompositions=table)
     return run  # type: ignore[no-any-return]
 
@@ -266,6 +278,8 @@ def misfit(weight: Tensor, grad: Tensor, state: State, recorded: Mapping[str, An
         return f"the gradient is a {type(grad).__name__}"
     if grad.dtype is not weight.dtype:
         return f"the gradient is {grad.dtype}, the weight {weight.dtype}"
+    if weight.is_neg() or any(value.is_neg() for value in state.values()):
+        return "memory holds the negative of a weight or a state"
     if grad.device != weight.device:
         return f"the gradient is on {grad.device}, the weight on {weight.device}"
     device, strides, inference = weight.get_device(), None, torch.is_inference_mode_enabled()
@@ -292,7 +306,11 @@ def misfit(weight: Tensor, grad: Tensor, state: State, recorded: Mapping[str, An
 
 
 def laid_out_as(weight: Tensor, grad: Tensor) -> Tensor:
-    """The gradient in the memory order of the weight, and not lying across it."""
+    """The gradient in the memory order of the weight, not lying across it, and as it is there.
+
+    (Behind a conjugation, autograd gives a gradient whose memory holds the negative values.)
+    """
+    grad = grad.resolve_neg()
     overlaps = 0 < abs(grad.data_ptr() - weight.data_ptr()) < weight.nbytes
     if grad.stride() == weight.stride() and not overlaps:
         return grad
