@@ -548,3 +548,18 @@ def test_a_step_size_of_nothing_hides_no_fault(lr, number, monkeypatch):
         weight = randn(4, 3, dtype=dtype).requires_grad_()
         (line,) = sn.explain(optim.AdamW([weight], lr=number(lr)))
         assert "blocks would give other numbers than the rule's own code" in line.reason
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_coefficient_that_float32_does_not_hold_is_infinite(backend):
+    """A back end keeps it in double, and torch refuses to convert such a number."""
+
+    def projected(lr=0.1):
+        return sn.chain(r.RadialProjection("layer"), r.StepSize(lr))
+
+    weights = [torch.ones(2, 2, requires_grad=True), torch.full((4, 3), 1e-20, requires_grad=True)]
+    optimizer = optimizer_of(projected, *weights, backend=backend)
+    weights[0].grad, weights[1].grad = torch.zeros(2, 2), torch.full((4, 3), 1e30)
+    optimizer.step()
+    assert torch.equal(weights[1].detach(), torch.full((4, 3), math.inf))
+    assert torch.equal(weights[0].detach(), torch.ones(2, 2))
