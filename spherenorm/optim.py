@@ -250,9 +250,9 @@ class RecipeOptimizer(Optimizer, metaclass=_OptimizerType):
             works, names = [], set(rule.state_names)
             for weight in group["params"]:
                 if weight.grad is not None:
-                    state = self.state.get(weight, {})
-                    if state.keys() != names:
-                        state = completed[weight] = _completed(state, rule.init(weight))
+                    state = self.state.get(weight)
+                    if state is None or state.keys() != names:
+                        state = completed[weight] = _completed(state or {}, rule.init(weight))
                     grad = -weight.grad if group["maximize"] else weight.grad
                     works.append(Work(weight, grad, state))
             groups.append(Group(rule, require_backend(group["backend"]), works))
