@@ -278,8 +278,8 @@ def misfit(weight: Tensor, grad: Tensor, state: State, recorded: Mapping[str, An
         return f"the gradient is a {type(grad).__name__}"
     if grad.dtype is not weight.dtype:
         return f"the gradient is {grad.dtype}, the weight {weight.dtype}"
-    if weight.is_neg() or any(value.is_neg() for value in state.values()):
-        return "memory holds the negative of a weight or a state"
+    if weight.is_neg():
+        return "the weight's memory holds its negative"
     if grad.device != weight.device:
         return f"the gradient is on {grad.device}, the weight on {weight.device}"
     device, strides, inference = weight.get_device(), None, torch.is_inference_mode_enabled()
@@ -292,8 +292,9 @@ def misfit(weight: Tensor, grad: Tensor, state: State, recorded: Mapping[str, An
         shape, dtype = recorded[name]
         if type(value) is not Tensor or value.shape != shape or value.dtype is not dtype:
             return f"the state {name!r} is not what init returns"
-        if value.get_device() != device or (value.is_inference() and not inference):
-            return f"the state {name!r} is on another device, or an inference tensor"
+        frozen = value.is_inference() and not inference
+        if value.get_device() != device or frozen or value.is_neg():
+            return f"the state {name!r} is on another device, frozen, or kept as its negative"
         alike = value.is_contiguous() if strides is None else value.stride() == strides
         if not alike and not (
             strides is not None and shape != weight.shape and value.is_contiguous()
