@@ -66,8 +66,8 @@ def averaged_square(past: Tensor, entering: Tensor, beta: Scalar) -> Tensor:
 def plus_scaled(x: Tensor, scale: Scalar, y: Tensor) -> Tensor:
     """x + scale y, and x itself at scale = 0, even where y is infinite."""
     if isinstance(scale, Tensor):
-        scale = scale.to(x.dtype)
-        return torch.where(scale == 0, x, torch.addcmul(x, scale, y))
+        # (0 as it was given: a float32 has none but 0 for 1e-300)
+        return torch.where(scale == 0, x, torch.addcmul(x, scale.to(x.dtype), y))
     return x if scale == 0 else torch.add(x, y, alpha=scale)
 
 
