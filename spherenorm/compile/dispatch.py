@@ -387,7 +387,7 @@ def _legal(rule: Rule, small: tuple[int, ...], shape: tuple[int, ...]) -> tuple[
 
 
 def _kind(rule: Rule) -> Any:
-    """What tells rules apart that may write into their arguments from others."""
+    """A key that tells apart rules of other settings: one may write into its arguments."""
     try:
         return Guard.of(rule).key
     except UnsupportedRuleError:
