@@ -1,4 +1,7 @@
-"""Draws docs/norm-growth.png from the demo's runs, with Chromium: python -m docs.norm_growth [RUNS], after `make demo`."""
+"""Draws docs/norm-growth.png from the demo's runs, with Chromium.
+
+After `make demo`: python -m docs.norm_growth [RUNS].
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-from experiments.results import Results
-from experiments.store import Store
-from experiments.study import Plan, find_study
+from experiments.campaign import read_requests
+from experiments.engine import Store
+from experiments.page import sections
+from experiments.studies import find_study
 
 TITLES = ("Norm of scale-invariant weights", "Effective step size")
 WIDTH, HEIGHT = 600, 380
@@ -20,28 +24,26 @@ def main(runs: str = "runs") -> None:
     chromium = shutil.which("chromium") or shutil.which("google-chrome")
     if chromium is None:
         raise SystemExit("needs chromium or google-chrome on the path")
-    study, store, nothing = find_study("t1"), Store(Path(runs)), Results([])
-    results = Results.load(store, study.trials(Plan(), nothing))
-    if len(results.items) < results.planned:
-        raise SystemExit(
-            f"{runs} holds {len(results.items)} of {results.planned} runs: python -m experiments run t1 --out {runs}"
-        )
+    store = Store(runs)
+    found = sections(store, read_requests(store)[0], {type(find_study("t1"))})
+    if not found:
+        raise SystemExit(f"{runs} holds no t1: python -m experiments run t1 --out {runs}")
+    study, results = found[0].study, found[0].results
     parts: list[str] = []
     for title, picture in zip(TITLES, study.pictures(results), strict=False):
         figure = picture.figure
-        figure.update_layout(
-            title=title, width=WIDTH, height=HEIGHT, template="plotly_white", margin={"t": 50}
-        )
-        parts.append(
-            figure.to_html(
-                full_html=False, include_plotlyjs=not parts, config={"displayModeBar": False}
-            )
-        )
+        style = {"template": "plotly_white", "margin": {"t": 50}}
+        figure.update_layout(title=title, width=WIDTH, height=HEIGHT, **style)
+        hidden = {"displayModeBar": False}
+        parts.append(figure.to_html(full_html=False, include_plotlyjs=not parts, config=hidden))
+    _photograph(chromium, "".join(parts), Path(__file__).with_name("norm-growth.png"))
+
+
+def _photograph(chromium: str, body: str, image: Path) -> None:
+    """Draw HTML in a browser without a window, and keep a picture of it."""
     with tempfile.TemporaryDirectory() as folder:
-        page, image = Path(folder, "page.html"), Path(__file__).with_name("norm-growth.png")
-        page.write_text(
-            f'<body style="margin: 0; display: flex">{"".join(parts)}</body>', encoding="utf-8"
-        )
+        page = Path(folder, "page.html")
+        page.write_text(f'<body style="margin: 0; display: flex">{body}</body>', encoding="utf-8")
         options = [
             "--headless",
             "--no-sandbox",
@@ -49,11 +51,8 @@ def main(runs: str = "runs") -> None:
             "--virtual-time-budget=5000",
             f"--window-size={2 * WIDTH},{HEIGHT}",
         ]
-        subprocess.run(
-            [chromium, *options, f"--screenshot={image}", page.as_uri()],
-            check=True,
-            capture_output=True,
-        )
+        command = [chromium, *options, f"--screenshot={image}", page.as_uri()]
+        subprocess.run(command, check=True, capture_output=True)
 
 
 if __name__ == "__main__":

@@ -11,12 +11,13 @@ if __name__ == "__main__":
         os.write(2, b"interrupted, nothing ran\n")
         os._exit(130)
 
-    # Importing torch takes seconds, and a KeyboardInterrupt raised in there need not come out as one.
+    # Importing torch takes seconds, and a KeyboardInterrupt raised in there may not come out.
     signal.signal(signal.SIGINT, stop)
     from experiments.cli import main
 
     if {"run", "resume"} & set(sys.argv):
-        import torch._dynamo  # noqa: F401  which a process's first torch optimizer would import, in the middle of a run
+        # A process's first torch optimizer would import it, in the middle of a run.
+        import torch._dynamo  # noqa: F401
 
     signal.signal(signal.SIGINT, signal.default_int_handler)
     main()

@@ -1,34 +1,72 @@
-"""spherenorm: optimizers as pure compositions of update rules, for weights of which only the direction matters."""
+"""Optimizers as pure compositions of update rules, for weights whose direction alone matters."""
 
-from spherenorm import functional, invariance, metrics, optim, recipes, rules
-from spherenorm.chain import chain
+from spherenorm import functional, metrics, optim, probes, recipes, rules, support, toys
+from spherenorm._chain import Chain, chain
+from spherenorm._explanation import explain
+from spherenorm._fields import (
+    OptionalViewField,
+    ViewField,
+    ViewsField,
+    choice,
+    hyper,
+    view,
+    views,
+)
+from spherenorm._interval import Interval
+from spherenorm._manifold import Euclidean, Manifold, Retraction, Sphere
+from spherenorm._numerics import Scalar
+from spherenorm._registry import Bound, Recipe, bind, find_recipe, recipe, recipe_names
+from spherenorm._rule import Rule, State, scalar_state
+from spherenorm._update import Invariance, Update
+from spherenorm._views import View, ViewLike, as_view
+from spherenorm.audit import audit, param_groups
 from spherenorm.compile import BackendError
-from spherenorm.explanation import explain
-from spherenorm.geometry import Euclidean, Sphere
 from spherenorm.optim import torch_optimizer
-from spherenorm.registry import find_recipe, recipe
-from spherenorm.rule import Rule, hyper
-from spherenorm.update import Update
-from spherenorm.views import View
+from spherenorm.probes import probe
 
 __all__ = [
     "BackendError",
+    "Bound",
+    "Chain",
     "Euclidean",
+    "Interval",
+    "Invariance",
+    "Manifold",
+    "OptionalViewField",
+    "Recipe",
+    "Retraction",
     "Rule",
+    "Scalar",
     "Sphere",
+    "State",
     "Update",
     "View",
+    "ViewField",
+    "ViewLike",
+    "ViewsField",
+    "as_view",
+    "audit",
+    "bind",
     "chain",
+    "choice",
     "explain",
     "find_recipe",
     "functional",
     "hyper",
-    "invariance",
     "metrics",
     "optim",
+    "param_groups",
+    "probe",
+    "probes",
     "recipe",
+    "recipe_names",
     "recipes",
     "rules",
+    "scalar_state",
+    "support",
     "torch_optimizer",
+    "toys",
+    "view",
+    "views",
 ]
 __version__ = "0.1.0"

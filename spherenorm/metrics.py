@@ -1,33 +1,129 @@
-"""What the paper measures on a weight, for each unit of a view; every function returns shape (units,)."""
+"""The paper's measurements on a weight, for each unit of a view; all return shape (units,).
+
+They are computed in float64 (where the device has it), after each unit is scaled by a power of 2,
+so that nothing overflows or underflows at any scale of the weight. They carry no graph, and are
+returned in the weight's type, in float32 for half precision.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor
 
-from spherenorm.geometry import Sphere
-from spherenorm.views import ViewLike, as_view
+from spherenorm._measures import Move, chord, cosine_of, move_of
+from spherenorm._numerics import wide_dtype, working_dtype
+from spherenorm._views import View, ViewLike, as_view
 
 __all__ = ["angular_update", "cosine", "effective_step", "norm"]
 
 
 def norm(weight: Tensor, view: ViewLike = "channel") -> Tensor:
-    """|w|_2 of each unit."""
-    return as_view(view).units(as_view(view).norm(weight))
+    """|w|_2 of each unit.
+
+    Args:
+        weight: of any shape.
+        view: splits it into units, here and below.
+
+    Raises:
+        TypeError: the weight is complex or integer, here and below.
+
+    Example:
+        >>> norm(torch.tensor([[3.0, 4.0], [0.0, 1.0]]))
+        tensor([5., 1.])
+    """
+    v = as_view(view)
+    (wide,) = _widened({"weight": weight})
+    scale = _scale(v, wide)
+    return _narrowed(v, v.norm(wide * scale) / scale, weight)
 
 
 def effective_step(before: Tensor, after: Tensor, view: ViewLike = "channel") -> Tensor:
-    """The effective step size |w'/|w'| - w/|w||_2 of each unit, in [0, 2] (paper, Eq. 5)."""
-    sphere = Sphere(view)
-    return norm(sphere.normalize(after) - sphere.normalize(before), view)
+    """The effective step size |w'/|w'| - w/|w||_2 of each unit, in [0, 2].
+
+    It is exact for small steps, too, and 0 where w or w' is 0, which has no direction.
+
+    Args:
+        before, after: w and w', of one shape.
+
+    Raises:
+        ValueError: the shapes differ, here and below.
+
+    Example:
+        >>> effective_step(torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 3.0]]))
+        tensor([1.4142])
+
+    Source: Heo et al. 2021 (AdamP), Eq. 5.
+    """
+    v = as_view(view)
+    return _narrowed(v, chord(_move(v, before, after).angle), before)
 
 
 def angular_update(before: Tensor, after: Tensor, view: ViewLike = "channel") -> Tensor:
-    """The angle between w and w' of each unit, in radians: 2 arcsin(effective step / 2), exact for small angles too."""
-    return 2 * torch.asin((effective_step(before, after, view) / 2).clamp(max=1))
+    """The angle between w and w' of each unit, in radians: 2 arcsin(effective step / 2).
+
+    It is exact for small angles, too, and 0 where w or w' is 0, which has no direction.
+
+    Args:
+        before, after: w and w', of one shape.
+
+    Example:
+        >>> angular_update(torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 3.0]]))
+        tensor([1.5708])
+    """
+    v = as_view(view)
+    return _narrowed(v, _move(v, before, after).angle, before)
 
 
 def cosine(weight: Tensor, grad: Tensor, view: ViewLike = "channel") -> Tensor:
-    """cos(w, g) = <w, g> / (|w| |g|) of each unit, in [-1, 1]; nan where either is 0. The scale-invariance test looks at |cos|."""
+    """cos(w, g) = <w, g> / (|w| |g|) of each unit, in [-1, 1]; nan where either is 0.
+
+    The scale-invariance test compares |cos| with its threshold.
+
+    Args:
+        weight, grad: w and g, of one shape.
+
+    Example:
+        >>> cosine(torch.tensor([[1.0, 0.0]]), torch.tensor([[1.0, 1.0]]))
+        tensor([0.7071])
+    """
     v = as_view(view)
-    return v.units(v.inner(weight, grad) / (v.norm(weight) * v.norm(grad)))
+    w, g = (x * _scale(v, x) for x in _widened({"weight": weight, "grad": grad}))
+    return _narrowed(v, cosine_of(v.inner(w, g), v.inner(w, w), v.inner(g, g)), weight)
+
+
+def _move(view: View, before: Tensor, after: Tensor) -> Move:
+    wide = _widened({"before": before, "after": after})
+    # One scale for both: their difference then stays exact.
+    scale = torch.minimum(*(_scale(view, x) for x in wide))
+    w, moved = (x * scale for x in wide)
+    return move_of(view, w, moved, view.inner(w, w))
+
+
+def _widened(tensors: dict[str, Tensor]) -> Iterable[Tensor]:
+    """The tensors in the type that is computed in, without a graph.
+
+    Raises:
+        TypeError: one is complex or integer.
+        ValueError: their shapes differ.
+    """
+    (first, *_), shapes = tensors, {tuple(x.shape) for x in tensors.values()}
+    for name, x in tensors.items():
+        if not x.is_floating_point():
+            raise TypeError(f"{name} must be real and floating-point, got {x.dtype}")
+        if len(shapes) > 1 and x.shape != tensors[first].shape:
+            own = tuple(tensors[first].shape)
+            raise ValueError(f"{name} must have the shape of {first}, {own}, got {tuple(x.shape)}")
+    return [x.detach().to(wide_dtype(x.device)) for x in tensors.values()]
+
+
+def _scale(view: View, x: Tensor) -> Tensor:
+    """A power of 2 for each unit, by which its largest entry becomes about 1; 1 of a zero unit."""
+    largest = view.largest(x)
+    usable = (largest > 0) & (largest < torch.inf)
+    return torch.exp2(-torch.where(usable, largest, 1).log2().floor().clamp(-1000, 1000))
+
+
+def _narrowed(view: View, per_unit: Tensor, like: Tensor) -> Tensor:
+    return view.units(per_unit).to(working_dtype(like.dtype))

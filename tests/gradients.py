@@ -14,7 +14,7 @@ FAMILIES = ("random", "row_tangential", "layer_tangential", "mixed", "alternatin
 
 
 def without_radial_part(weight: Tensor, x: Tensor) -> Tensor:
-    """`x` minus its part along `weight`, as whole tensors; computed with numpy-like reshapes, not with the library's views."""
+    """`x` minus its part along `weight`, as whole tensors, without the library's views."""
     w, v = weight.reshape(-1), x.reshape(-1)
     return (v - w * (w @ v) / (w @ w)).reshape(x.shape)
 
@@ -22,8 +22,10 @@ def without_radial_part(weight: Tensor, x: Tensor) -> Tensor:
 def gradient(family: str, weight: Tensor, generator: torch.Generator, step: int) -> Tensor:
     """A gradient of `weight` of the given family.
 
-    random: neither view passes (nearly always); row_tangential: each row passes; layer_tangential: only the whole tensor
-    passes; mixed: half of the rows tangential, half with a radial part; alternating: all of these in turn.
+    random: neither view passes (nearly always); row_tangential: each row passes; layer_tangential:
+        only the whole tensor
+    passes; mixed: half of the rows tangential, half with a radial part; alternating: all of these
+    in turn.
     """
     if family == "alternating":
         family = FAMILIES[step % 4]

@@ -1,4 +1,4 @@
-"""Parity with the released AdamP and SGDP, the PyPI package `adamp`, through all branches of the scale-invariance test."""
+"""Parity with the PyPI package `adamp`, through all branches of the scale-invariance test."""
 
 import pytest
 import torch
@@ -70,7 +70,7 @@ def test_the_paper_remembers_the_unprojected_momentum():
 
 
 class PaperSGDP(torch.optim.Optimizer):
-    """Algorithm 1 for weights of which every row is scale-invariant, written once more without the library."""
+    """Algorithm 1 for weights whose rows are all scale-invariant, without the library."""
 
     def __init__(self, params, lr, momentum):
         super().__init__(params, {"lr": lr, "momentum": momentum})
@@ -145,7 +145,7 @@ def test_checkpoints_of_the_release_load_and_continue_and_ours_in_the_release(na
 
 
 def test_a_zero_gradient_decays_as_a_variant_weight_here_and_tenfold_less_in_the_release():
-    """The one difference of decision that is on purpose: no gradient is no evidence of invariance."""
+    """The one decision that differs on purpose: no gradient is no evidence of invariance."""
     ours, theirs = (torch.ones(3, 4, dtype=torch.float64, requires_grad=True) for _ in range(2))
     ours.grad, theirs.grad = torch.zeros_like(ours), torch.zeros_like(theirs)
     optim.AdamP([ours], lr=0.1, weight_decay=0.5).step()

@@ -71,7 +71,7 @@ def test_momentum_is_transported_by_any_rule_that_holds_it():
         (inner, "fed", 1.0),
         (r.ExponentialAverage(0.5), "exp_avg", 0.5),
     ):
-        chain = sn.chain(rule, r.StepSize(1 / scale), geometry=sn.Sphere())
+        chain = sn.chain(rule, r.StepSize(1 / scale), manifold=sn.Sphere())
         moved, state = chain.step(w, grad, chain.init(w))
         torch.testing.assert_close(
             moved, torch.tensor([[0.0, 1.0]], dtype=torch.float64), rtol=0, atol=1e-15
@@ -79,26 +79,26 @@ def test_momentum_is_transported_by_any_rule_that_holds_it():
         torch.testing.assert_close(state[name], scale * expected, rtol=0, atol=1e-15)
 
 
-def test_an_inner_geometry_is_not_lost():
-    inner = sn.chain(r.HeavyBall(0.9), geometry=sn.Sphere("channel"))
+def test_an_inner_manifold_is_not_lost():
+    inner = sn.chain(r.HeavyBall(0.9), manifold=sn.Sphere("channel"))
     with pytest.raises(
-        ValueError, match=r"inner chain has geometry=Sphere.*give it to the outermost"
+        ValueError, match=r"inner chain has manifold=Sphere.*give it to the outermost"
     ):
         sn.chain(inner, r.StepSize(0.1))
-    with pytest.raises(ValueError, match="inner chain has geometry"):
+    with pytest.raises(ValueError, match="inner chain has manifold"):
         sn.chain(r.FeedbackMomentum(inner, 0.5, buffer="other"), r.StepSize(0.1))
-    with pytest.raises(ValueError, match="inner chain has geometry"):
-        sn.chain(inner, r.StepSize(0.1), geometry=sn.Sphere("layer"))
-    same = sn.chain(inner, r.StepSize(0.1), geometry=sn.Sphere("channel"))
-    flat = sn.chain(r.HeavyBall(0.9), r.StepSize(0.1), geometry=sn.Sphere("channel"))
+    with pytest.raises(ValueError, match="inner chain has manifold"):
+        sn.chain(inner, r.StepSize(0.1), manifold=sn.Sphere("layer"))
+    same = sn.chain(inner, r.StepSize(0.1), manifold=sn.Sphere("channel"))
+    flat = sn.chain(r.HeavyBall(0.9), r.StepSize(0.1), manifold=sn.Sphere("channel"))
     weight, grad = torch.randn(3, 4), torch.randn(3, 4)
     assert torch.equal(
         same.step(weight, grad, same.init(weight))[0], flat.step(weight, grad, flat.init(weight))[0]
     )
 
 
-def test_a_geometry_without_such_units_is_refused_before_anything_moves():
-    rule = sn.chain(r.StepSize(0.1), geometry=sn.Sphere("groups=3"))
+def test_a_manifold_without_such_units_is_refused_before_anything_moves():
+    rule = sn.chain(r.StepSize(0.1), manifold=sn.Sphere("groups=3"))
     with pytest.raises(
         ValueError, match=r"view groups=3 needs dimension 0 divisible by 3, got shape \(4, 2\)"
     ):

@@ -5,20 +5,26 @@ from pathlib import Path
 
 import pytest
 
-from spherenorm import registry
+from spherenorm import _registry as registry
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+WITH_CODE = [page for page in PAGES if page.name not in ("glossary.md", "results.md")]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_blocks_run(page, monkeypatch):
+@pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: page.name)
+def test_blocks_run(page, monkeypatch, tmp_path):
+    """A block that begins with a file's name is that file, for the blocks after it to import."""
+    monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(registry, "_registered", dict(registry._registered))
     text = page.read_text()
     blocks = list(re.finditer(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL))
     assert blocks
     namespace = {"__name__": page.stem}
     for block in blocks:
+        if named := re.match(r"# (\w+\.py)\n", block[1]):
+            (tmp_path / named[1]).write_text(block[1])
+            continue
         line = text.count("\n", 0, block.start()) + 1
         exec(compile("\n" * line + block[1], str(page), "exec"), namespace)
 
@@ -27,3 +33,15 @@ def test_blocks_run(page, monkeypatch):
 def test_links_within_the_repository_lead_somewhere(page):
     for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text()):
         assert (page.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_files_that_a_page_names_exist(page):
+    """`spherenorm/record.py`, `_record.py` and `compile/` are all names of what is there."""
+    there = {
+        f"/{path.relative_to(ROOT)}" for path in ROOT.rglob("*.py") if ".venv" not in path.parts
+    }
+    folders = {f"{Path(path).parent}/" for path in there}
+    for name in re.findall(r"`([\w/]*\w(?:\.py|/))`", page.read_text()):
+        if name not in ("_name.py", "waves.py", "plans/", "runs/"):
+            assert any(path.endswith(f"/{name}") for path in there | folders), name

@@ -9,7 +9,8 @@ import torch
 import spherenorm as sn
 from spherenorm import optim
 from spherenorm import rules as r
-from spherenorm.compile import paths
+from spherenorm.compile import _kernels as kernels
+from spherenorm.compile import _paths as paths
 
 
 class Plain(sn.Rule):
@@ -120,7 +121,7 @@ def test_the_step_does_what_it_says(backend, monkeypatch):
         monkeypatch.setattr(cls, "__call__", lambda *args: taken.add(name) or original(*args))
 
     noted(paths.Blocks, "blocks")
-    noted(paths.OnCPU, "C++ kernel")
+    noted(kernels.CppKernel, "C++ kernel")
     for weight in params:
         weight.grad = torch.ones_like(weight)
     optimizer.step()

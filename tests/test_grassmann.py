@@ -1,4 +1,4 @@
-"""SGDG and AdamG against a numpy transcription of Cho and Lee's equations, and the invariants of the sphere."""
+"""SGDG and AdamG against Cho and Lee's equations in numpy, and the invariants of the sphere."""
 
 import math
 
@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spherenorm import Sphere, find_recipe
-from spherenorm.views import as_view
+from spherenorm._views import as_view
 
 UNITS, ENTRIES = 5, 7
 
 
 def regularized_gradient(Y, G, alpha, nu):
-    """Rows of Y are units; V = Y^T in Cho and Lee's notation. Regularize, project onto the tangent space, clip."""
+    """Rows of Y are units; V = Y^T in Cho and Lee's notation. Regularize, project, clip."""
     V = Y.T
     G = G + (2 * alpha * V @ (V.T @ V - np.eye(V.shape[1]))).T
     H = G - np.sum(Y * G, 1, keepdims=True) * Y
@@ -140,17 +140,17 @@ def test_a_geodesic_keeps_radius_angles_and_lengths_and_can_be_walked_back(
 
     direction = length * radius * tangent()
     x, y = tangent(), tangent()
-    move = sphere.move(weight, direction)
-    a, b, back = move.transport(x), move.transport(y), move.transport(direction)
+    retraction = sphere.retract(weight, direction)
+    a, b, back = retraction.transport(x), retraction.transport(y), retraction.transport(direction)
 
     def close(found, expected):
         torch.testing.assert_close(found, expected, rtol=rounding, atol=rounding)
 
-    close(v.norm(move.weight) / radius, torch.ones_like(v.norm(weight)))
+    close(v.norm(retraction.weight) / radius, torch.ones_like(v.norm(weight)))
     close(v.inner(a, b), v.inner(x, y))
-    close(v.inner(move.weight / radius, a), torch.zeros_like(v.norm(weight)))
+    close(v.inner(retraction.weight / radius, a), torch.zeros_like(v.norm(weight)))
     # Along the transported direction, the other way, the path leads home.
-    home = sphere.move(move.weight, -back)
+    home = sphere.retract(retraction.weight, -back)
     close(home.weight / radius, weight / radius)
     close(home.transport(a), x)
 
@@ -161,13 +161,13 @@ def test_the_move_is_the_exponential_map_of_the_tangent_part():
         [[5.0, -math.pi / 2, 0.0]], dtype=torch.float64
     )  # the radial 5 does not move it
     torch.testing.assert_close(
-        Sphere().move(weight, quarter).weight,
+        Sphere().retract(weight, quarter).weight,
         torch.tensor([[0.0, 1.0, 0.0]], dtype=torch.float64),
         rtol=0,
         atol=1e-15,
     )
     torch.testing.assert_close(
-        Sphere().move(2 * weight, quarter).weight.norm(), torch.tensor(2.0, dtype=torch.float64)
+        Sphere().retract(2 * weight, quarter).weight.norm(), torch.tensor(2.0, dtype=torch.float64)
     )
 
 
@@ -176,7 +176,7 @@ def test_a_zero_unit_stays_and_disturbs_no_other():
     weight[1] = 1
     moved = (
         Sphere()
-        .move(weight, torch.ones(2, 3, dtype=torch.float64) * torch.tensor([[1.0], [0.0]]))
+        .retract(weight, torch.ones(2, 3, dtype=torch.float64) * torch.tensor([[1.0], [0.0]]))
         .weight
     )
     assert torch.equal(moved, weight)
@@ -187,8 +187,8 @@ def test_orthogonality_regularization_is_the_gradient_of_its_penalty():
     rows = weight.flatten(1)
     penalty = 0.3 / 2 * ((rows @ rows.T - torch.eye(4)) ** 2).sum()
     (expected,) = torch.autograd.grad(penalty, weight)
+    from spherenorm._update import Update
     from spherenorm.rules import OrthogonalityRegularization
-    from spherenorm.update import Update
 
     zero = torch.zeros_like(weight)
     update, _ = OrthogonalityRegularization(0.3).update(Update(weight.detach(), zero, zero), {})
@@ -228,7 +228,7 @@ def test_a_sphere_complains_of_weights_that_cannot_move(view, shape, still):
     """As the moves themselves say."""
     sphere = Sphere(view)
     weight = sphere.normalize(torch.randn(shape, dtype=torch.float64))
-    moved = sphere.move(weight, torch.randn_like(weight)).weight
+    moved = sphere.retract(weight, torch.randn_like(weight)).weight
     assert torch.allclose(moved, weight, rtol=0, atol=1e-12) == still
     complaints = sphere.complaints(2 * weight if still else weight)
     assert [text.split(",")[0] for text in complaints] == ["cannot move"] * still

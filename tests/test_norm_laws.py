@@ -1,4 +1,4 @@
-"""The norm-growth laws of the paper, on weights that real gradients of a scale-invariant function move."""
+"""The norm-growth laws of the paper, under real gradients of a scale-invariant function."""
 
 import torch
 from hypothesis import given
@@ -73,7 +73,7 @@ def test_projected_the_norm_grows_by_the_squared_step_alone(
     layer,
     seed,
 ):
-    """Eq. 14, beside the decay of an invariant weight: whatever the momentum, and in both views of the test."""
+    """Eq. 14, beside the decay of an invariant weight: at any momentum, in both views."""
     settings = {
         "lr": lr,
         "weight_decay": weight_decay,

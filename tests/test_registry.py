@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import spherenorm as sn
-from spherenorm import registry
+from spherenorm import _registry as registry
 
 ROOT = Path(__file__).parent.parent
 MODULE = """
@@ -62,7 +62,7 @@ def run(script, *arguments):
 
 
 def test_names():
-    assert registry.names()[:9] == [
+    assert sn.recipe_names()[:9] == [
         "sgd",
         "sgdw",
         "sgdp",
@@ -75,7 +75,7 @@ def test_names():
     ]
     assert sn.find_recipe("adamp") is sn.recipes.adamp
     assert sn.find_recipe("spherenorm.recipes:adamp") is sn.recipes.adamp
-    assert registry.reference(sn.recipes.adamp) == "adamp"
+    assert sn.bind(sn.recipes.adamp).name == "adamp"
 
 
 @pytest.mark.parametrize(
@@ -101,11 +101,11 @@ def test_a_function_that_is_defined_again_replaces_the_one_before(recipes):
         return mine
 
     define()
-    count = len(registry.names())
+    count = len(sn.recipe_names())
     again = define()  # a notebook cell run again
     assert sn.find_recipe("mine") is again
-    assert sn.find_recipe(registry.reference(again)) is again
-    assert len(registry.names()) == count
+    assert sn.find_recipe(sn.bind(again).name) is again
+    assert len(sn.recipe_names()) == count
 
 
 def test_a_reloaded_module_replaces_its_recipe(write, tmp_path):
@@ -114,18 +114,18 @@ def test_a_reloaded_module_replaces_its_recipe(write, tmp_path):
     (tmp_path / "users_one.py").write_text(MODULE.format(lr="0.25 + 0.0"))
     importlib.reload(module)
     assert sn.find_recipe("mine") is module.mine is not old
-    assert registry.defaults(sn.find_recipe("users_one:mine")) == {"lr": 0.25}
+    assert sn.bind("users_one:mine").defaults == {"lr": 0.25}
 
 
 def test_two_modules_may_have_a_recipe_of_one_name(write):
     one = write("users_one", 0.1).mine
     assert sn.find_recipe("mine") is one
-    assert registry.names()[9:] == ["mine"]
+    assert sn.recipe_names()[9:] == ["mine"]
     two = write("users_two", 0.2).mine
-    assert registry.names()[9:] == ["users_one:mine", "users_two:mine"]
+    assert sn.recipe_names()[9:] == ["users_one:mine", "users_two:mine"]
     for found in (one, two):
-        assert sn.find_recipe(registry.reference(found)) is found
-    assert [sn.find_recipe(name) for name in registry.names()[9:]] == [one, two]
+        assert sn.find_recipe(sn.bind(found).name) is found
+    assert [sn.find_recipe(name) for name in sn.recipe_names()[9:]] == [one, two]
     with pytest.raises(ValueError, match="recipe 'mine' may be users_one:mine or users_two:mine"):
         sn.find_recipe("mine")
 
@@ -137,9 +137,9 @@ def test_the_librarys_names_always_mean_the_librarys_recipes(recipes):
     library = sn.find_recipe("sgd")
     assert sn.recipe(sgd) is sgd
     assert sn.find_recipe("sgd") is library is sn.recipes.sgd
-    assert (registry.reference(library), registry.names()[0]) == ("sgd", "sgd")
-    assert registry.reference(sgd) == registry.names()[-1] != "sgd"
-    assert sn.find_recipe(registry.reference(sgd)) is sgd
+    assert (sn.bind(library).name, sn.recipe_names()[0]) == ("sgd", "sgd")
+    assert sn.bind(sgd).name == sn.recipe_names()[-1] != "sgd"
+    assert sn.find_recipe(sn.bind(sgd).name) is sgd
 
 
 def test_an_optimizer_goes_on_when_another_module_takes_its_recipes_name(write):
@@ -173,8 +173,7 @@ if __name__ == "__main__":
         import f
     found, named = sn.find_recipe("f:mine"), sn.find_recipe("mine")
     print(found is named, found is (f.mine if {also_imported} else mine), found.__module__)
-    from spherenorm.registry import names, reference
-    print(sn.find_recipe(reference(mine)) is mine, names()[9:] == ["mine"])
+    print(sn.find_recipe(sn.bind(mine).name) is mine, sn.recipe_names()[9:] == ["mine"])
 """
     )
     assert run(script) == ["True", "True", "f" if also_imported else "__main__", "True", "True"]
@@ -184,14 +183,23 @@ def test_a_run_is_the_same_from_the_script_that_has_the_recipe_and_from_elsewher
     (tmp_path / "f.py").write_text(
         MODULE.format(lr=0.1)
         + """
-from experiments.spec import Spec
+from experiments.core import Spec
+from experiments.door import resolve
+from experiments.engine import Store
 
 if __name__ == "__main__":
-    print(Spec("rosenbrock", "f:mine").id)
+    print(resolve(Spec("rosenbrock", "f:mine"), Store(".")).id)
 """
     )
-    elsewhere = "from experiments.spec import Spec; print(Spec('rosenbrock', 'f:mine').id)"
-    (tmp_path / "other.py").write_text(elsewhere)
+    (tmp_path / "other.py").write_text(
+        """
+from experiments.core import Spec
+from experiments.door import resolve
+from experiments.engine import Store
+
+print(resolve(Spec("rosenbrock", "f:mine"), Store(".")).id)
+"""
+    )
     assert run(tmp_path / "f.py") == run(tmp_path / "other.py")
 
 
@@ -201,3 +209,33 @@ def test_hyper_parameters_need_names():
 
     with pytest.raises(TypeError, match="hyper-parameters need names"):
         sn.recipe(loose)
+
+
+def test_a_bound_recipe_has_all_its_hyper_parameters(recipes):
+    bound = sn.bind("sgdp", lr=0.1)
+    assert bound.recipe is sn.recipes.sgdp
+    assert bound.hyper_parameters["lr"] == 0.1
+    assert bound.hyper_parameters.keys() == bound.defaults.keys()
+    assert bound.rule == sn.recipes.sgdp(lr=0.1)
+    assert bound.rule is bound.rule
+    assert str(bound) == "sgdp(lr=0.1)"
+    other = bound.replace(momentum=0.9)
+    assert (other.hyper_parameters["lr"], other.hyper_parameters["momentum"]) == (0.1, 0.9)
+    assert bound.hyper_parameters["momentum"] == 0
+    with pytest.raises(TypeError):
+        bound.hyper_parameters["lr"] = 0.2
+
+
+def test_what_cannot_be_bound_is_refused(recipes):
+    def needs(lr, momentum=0.9):
+        return sn.chain(sn.rules.HeavyBall(momentum), sn.rules.StepSize(lr))
+
+    assert sn.bind(needs).hyper_parameters == {"momentum": 0.9}
+    with pytest.raises(TypeError, match=r"needs\(\): .* missing 1 required"):
+        sn.bind(needs).rule  # noqa: B018
+    with pytest.raises(ValueError, match="no hyper-parameter 'momentun'; did you mean momentum"):
+        sn.bind("sgd", momentun=0.9)
+    with pytest.raises(ValueError, match=r"sgd\(lr=-1\): StepSize: lr must be in \[0, ∞\)"):
+        sn.bind("sgd", lr=-1).rule  # noqa: B018
+    with pytest.raises(TypeError, match="must return a rule, it returned 3"):
+        sn.bind(lambda: 3).rule  # noqa: B018

@@ -9,7 +9,7 @@ import torch
 
 import spherenorm as sn
 from spherenorm import rules as r
-from spherenorm.rule import Rule, scalar_state
+from spherenorm._rule import Rule, scalar_state
 
 
 def stepped(rule, shape=(3, 2), dtype=torch.float64, steps=1):
@@ -88,7 +88,7 @@ def test_what_does_not_fit_is_refused_by_name(case, alone):
 @pytest.mark.parametrize("case", WRONG)
 @pytest.mark.parametrize("backend", ["auto", "rule", "blocks"])
 def test_an_optimizer_moves_nothing_then(case, backend):
-    """Nor do the weights before the one that does not fit, vectors, which this rule leaves alone."""
+    """Nor do the weights before the one that does not fit: vectors, which this rule passes over."""
     make, message = WRONG[case]
 
     class OnMatrices(Returns):
@@ -152,7 +152,7 @@ def test_each_rule_gets_its_own_part_of_the_state():
             seen["two"] = set(state)
             return update, state
 
-        def transport(self, state, move):
+        def transport(self, state, retraction):
             seen["moved"] = set(state)
             return {}
 
@@ -170,7 +170,7 @@ def test_a_state_without_an_entry_names_it():
 @pytest.mark.parametrize("rule", [r.AdaptiveMoments(0.9, 0.99), r.ExponentialAverage(0.9, True)])
 @pytest.mark.parametrize("shape", [(), (3,)])
 def test_a_direction_keeps_its_dtype(rule, shape):
-    """A counter in float64 promotes a 0-dim float32 direction, which the next rule would be given."""
+    """A counter in float64 promotes a 0-dim float32 direction, which the next rule would get."""
     seen = []
 
     class Next(Rule):

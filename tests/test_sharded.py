@@ -9,7 +9,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 from spherenorm import find_recipe, optim
-from spherenorm.geometry import Sphere
+from spherenorm._manifold import Sphere
 from tests.gradients import gradient
 
 pytestmark = pytest.mark.skipif(not dist.is_available(), reason="needs torch.distributed")

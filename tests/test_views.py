@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from spherenorm.numerics import root
-from spherenorm.views import View, as_view
+from spherenorm._numerics import root
+from spherenorm._views import View, as_view
 
 SHAPES = [(), (4,), (4, 3), (4, 6, 2), (4, 3, 2, 2), (0, 3), (4, 0)]
 

@@ -21,10 +21,11 @@ def largest_difference(
     scale: float = 1.0,
     steps: int = 30,
 ) -> float:
-    """The largest max|w_ours - w_theirs| over all steps, relative to max|w_theirs - w_0|, over all weights.
+    """The largest max|w_ours - w_theirs| of all steps and weights, relative to max|w_theirs - w_0|.
 
-    Relative to the way they went, not to the weights, which short steps hardly change. Both see gradients computed at their
-    own weights. Settings should make the steps visible: lr / scale (and a weight decay times scale) where they grow with it.
+    Relative to the way they went, not to the weights, which short steps hardly change. Both see
+    gradients computed at their own weights. Settings should make the steps visible: lr / scale (and
+    a weight decay times scale) where they grow with it.
     """
     generator = torch.Generator().manual_seed(1)
     start = [torch.randn(shape, generator=generator, dtype=torch.float64) for shape in SHAPES]

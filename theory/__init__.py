@@ -1,27 +1,41 @@
-"""What the code of a recipe proves: norm-growth laws derived from its traced step.
+"""Laws of an optimizer, derived from the code of its recipe.
 
     from theory import norm_growth, check, equilibrium
     print(norm_growth("sgdp"))                 # the law, from the recipe's own code
     print(check("sgdp", weight_decay=1e-2))    # against a float64 run
 
-or `python -m theory sgdp`. The paper's statements are in `theory.lemmas`, further ones in `theory.beyond`.
+or `python -m theory sgdp`. The way from a recipe to a law, one room after the other:
+
+1. `theory.algebra`: one step of the recipe is recorded as a list of tensor operations (`trace`),
+   and the record is read on symbols.
+2. `theory.laws`: `one_step` gives the new weight as a combination of the old one, the gradient and
+   the states; `norm_growth` makes it a law of the norm, `equilibrium` a law of many steps.
+3. `theory.proofs`: the paper's statements in `lemmas`, further ones in `beyond`, each a `Proof`
+   from such laws.
+4. `theory.checks`: `check` and its like hold a law against float64 runs of the recipe.
+5. `theory.report`: all of it as tables, Markdown or LaTeX.
+
+Each room imports only from the rooms above it in this list.
 """
 
-from theory import beyond, lemmas
-from theory.coordinates import Coordinates, step_in_coordinates
-from theory.detection import false_positive_law, false_positive_rate
-from theory.equilibrium import Equilibrium, NoEquilibriumError, equilibrium
-from theory.norm_growth import NormGrowth, norm_growth
-from theory.normalized import equation_4
-from theory.numeric import Check, check
-from theory.one_step import OneStep, one_step
-from theory.proof import Proof
-from theory.random_walk import check_equilibrium, check_ratio
-from theory.trace import Trace, TraceError, trace
+from theory.algebra import Proof, Trace, TraceError, trace
+from theory.checks import Check, check, check_equilibrium, check_ratio
+from theory.laws import (
+    Equilibrium,
+    NoEquilibriumError,
+    NormGrowth,
+    OneStep,
+    equilibrium,
+    false_positive_rate,
+    growth_ratio,
+    norm_growth,
+    one_step,
+    step_in_coordinates,
+)
+from theory.proofs import beyond, equation_4, false_positive_law, lemmas
 
 __all__ = [
     "Check",
-    "Coordinates",
     "Equilibrium",
     "NoEquilibriumError",
     "NormGrowth",
@@ -37,6 +51,7 @@ __all__ = [
     "equilibrium",
     "false_positive_law",
     "false_positive_rate",
+    "growth_ratio",
     "lemmas",
     "norm_growth",
     "one_step",

@@ -1,1 +1,8 @@
-"""Studies: what is compared and what is shown, one file for each table or figure of the paper."""
+"""Studies: one file per table or figure of the paper, and per question of our own."""
+
+from experiments.studies._lookup import find_study as find_study
+from experiments.studies._lookup import name_of as name_of
+from experiments.studies._lookup import study_classes as study_classes
+from experiments.studies._plan import TIERS as TIERS
+from experiments.studies._plan import Plan as Plan
+from experiments.studies._study import Study as Study

@@ -2,213 +2,278 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
 
-from experiments.claims import Claim, close, holds, missing
-from experiments.plots import DASHES, Picture, base, color_of, lines, short
-from experiments.results import Result, Results, Trial
-from experiments.spec import Spec
-from experiments.study import Plan, Study, Table
+from experiments.pictures import DASHES, Picture, color_of, empty_figure, lines, rounded
+from experiments.results import (
+    OURS,
+    Arm,
+    Cell,
+    Claim,
+    Heading,
+    Result,
+    Results,
+    Sample,
+    Table,
+    Trial,
+    close,
+    combined,
+    missing,
+    paired,
+    paper,
+    sample,
+)
+from experiments.studies._circle import ARMS, LR, descent
+from experiments.studies._grid import Grid, grid_of
+from experiments.studies._paper import fitted, says
+from experiments.studies._plan import Plan
+from experiments.studies._study import Study
 
-__all__ = ["ARMS", "F1", "trial"]
-
-LR = 0.02
-ARMS: dict[str, tuple[str, float]] = {
-    "GD": ("sgd", 0.0),
-    "GDM 0.9": ("sgd", 0.9),
-    "GDM 0.99": ("sgd", 0.99),
-    "GDP 0.9": ("sgdp", 0.9),
-    "GDP 0.99": ("sgdp", 0.99),
-}
-"""The recipe and its momentum."""
+__all__ = ["F1"]
 
 PAPER_MAX_NORM = {"GDM 0.9": 2.93, "GDM 0.99": 27.87}
+LEVELS = ("0.1", "0.01", "0.001")
+RATES = tuple(LR * 10 ** (k / 3) for k in range(-6, 10))
+"""From a hundredth of the rate of Figure 1 to a thousand times that."""
+STARTS = {"smoke": 3, "small": 7, "full": 13}
+SOLVED = "steps_to_0.001"
+FLOOR = 1e-14
+"""A gap below this is rounding."""
+SHOWN_STEPS = 700
 FRAMES = 80
-
-
-def trial(arm: str, steps: int, device: str = "cpu") -> Trial:
-    """One descent; without randomness, so it has one seed."""
-    recipe, momentum = ARMS[arm]
-    setting = {"lr": [LR], "momentum": momentum}
-    return Trial(
-        arm,
-        Spec(
-            "cosine",
-            recipe,
-            setting,
-            epochs=steps,
-            batch_size=1,
-            schedule="constant",
-            probes=(),
-            device=device,
-        ),
-    )
 
 
 class F1(Study):
     """Figure 1: momentum slows descent on a circle by growing the norm
 
-    Minimize -cos(w, w*) in the plane, from (0.001, 1) to the direction of w* = (0, -1). The paper prints the loss with the
-    opposite sign, and no learning rate; 0.02 gives its norm at momentum 0.9. The update of GDP is projected, its norm can
-    only grow by the square of a step.
+    Minimize -cos(w, w*) in the plane, from (0.001, 1) to the direction of w* = (0, -1). Nothing is
+    random: claims rest on starts at the side of the paper's. Each method is also compared at the
+    rate that is best for it from the paper's start.
     """
 
     name = "f1"
     compared = {}  # noqa: RUF012  (every arm has a row)
+    departures = (
+        ("loss", "cos(w, w*), minimized", "-cos(w, w*)", "as printed its start is the optimum"),
+        ("learning rate", "not given", f"{LR}, and each method's best of {len(RATES)}",
+         f"{LR} gives the paper's norm of 2.93 at momentum 0.9"),
+        ("start", "(0.001, 1)", "the same, and six at its side", "one run cannot vary"),
+    )  # fmt: skip
 
     def trials(self, plan: Plan, results: Results) -> list[Trial]:
-        return [trial(arm, self.budget(plan, "cosine").epochs) for arm in ARMS]
+        steps = self.budget(plan, "cosine").epochs
+        return [descent(arm, steps, RATES, STARTS[plan.tier]) for arm in ARMS.values()]
 
     def tables(self, results: Results) -> list[Table]:
-        rows = []
-        for item in results:
-            if item.diverged:
-                rows.append(
-                    (item.arm, f"diverged at step {item.summary['diverged_at']}", *[""] * 4)
-                )
-                continue
-            steps = [item.summary[f"steps_to_{level}"][0] for level in ("0.1", "0.01", "0.001")]
-            paper = PAPER_MAX_NORM.get(item.arm)
-            shown = (f"{item.summary['max_norm'][0]:.2f}", f"{paper:.2f}" if paper else "")
-            rows.append(
-                (
-                    item.arm,
-                    *shown,
-                    *("not reached" if step is None else str(step) for step in steps),
-                )
-            )
-        columns = ("arm", "max norm", "paper max norm", "steps to gap 0.1", "0.01", "0.001")
-        return [
-            Table(
-                "Norm and speed",
-                columns,
-                rows,
-                "The gap is 1 - cos(w, w*); a number of steps is that after which it stays below.",
-            )
+        columns: list[Heading] = [
+            *("arm", "max norm"),
+            *paper("max norm"),
+            *("steps to gap 0.1", *LEVELS[1:], "gap at the end"),
+            *("best rate", "steps to 0.001 there"),
         ]
+        note = (
+            f"At the rate {LR} from the paper's start. The gap is 1 - cos(w, w*); a number of "
+            "steps is that after which it stays below."
+        )
+        return [Table("Norm and speed", columns, [_row(item) for item in results], note)]
 
     def pictures(self, results: Results) -> list[Picture]:
         results = results.finished
         if not results:
             return []
-        colors = {item.arm: _color(item) for item in results}
-        dashes = {item.arm: DASHES[0 if "0.99" not in item.arm else 1] for item in results}
-        shown = {item.arm: item.arrays["norm"][:700, 0] for item in results}
-        norms = {arm: (range(len(norm)), norm) for arm, norm in shown.items()}
-        gaps = {
-            item.arm: (range(700), np.maximum(item.arrays["gap"][:700, 0], 1e-12))
-            for item in results
-        }
+        colors = {item.arm.label: _color(item.arm) for item in results}
+        dashes = {item.arm.label: DASHES[_fast(item)] for item in results}
+        curves: dict[str, dict[str, Any]] = {"norm": {}, "gap": {}}
+        for item in results:
+            norm, gap = (item.arrays[key][:SHOWN_STEPS, _shown(item)] for key in ("norm", "gap"))
+            curves["norm"][item.arm.label] = range(len(norm)), norm
+            curves["gap"][item.arm.label] = range(len(gap)), np.maximum(gap, 1e-12)
         return [
-            _animation([item for item in results if "0.99" not in item.arm]),
-            lines(
-                norms,
-                "step",
-                "norm ‖w‖",
-                "The norm against steps.",
-                colors,
-                log_y=True,
-                dashes=dashes,
-            ),
-            lines(
-                gaps,
-                "step",
-                "gap 1 - cos(w, w*)",
-                "The distance to the optimum against steps.",
-                colors,
-                log_y=True,
-                dashes=dashes,
+            _animation([item for item in results if not _fast(item)]),
+            *(
+                lines(curves[key], "step", y, caption, colors, log_y=True, dashes=dashes)
+                for key, y, caption in (
+                    ("norm", "norm ‖w‖", "The norm against steps."),
+                    ("gap", "gap 1 - cos(w, w*)", "The distance to the optimum against steps."),
+                )
             ),
         ]
 
     def claims(self, results: Results) -> list[Claim]:
-        def number(arm: str, key: str) -> Any:
-            items = results.arm(arm).finished.items
-            return items[0].summary[key][0] if items else None
+        grids = {label: grid_of(results, arm) for label, arm in ARMS.items()}
+        return [
+            *_claims_of_norms(results, grids),
+            *_claims_of_speed(grids, best=False),
+            *_claims_of_speed(grids, best=True),
+        ]
 
-        claims = []
-        for arm, paper in PAPER_MAX_NORM.items():
-            text, norm = (
-                f"The largest norm under gradient descent with momentum {arm.split()[1]}",
-                number(arm, "max_norm"),
-            )
-            detail = (
-                "the learning rate was set so that this holds"
-                if arm == "GDM 0.9"
-                else "same learning rate"
-            )
-            claims.append(
-                missing(text, "Appendix B")
-                if norm is None
-                else close(text, norm, paper, 0.03, source="Appendix B", detail=detail)
-            )
-        steps = {arm: number(arm, "steps_to_0.001") for arm in ARMS}
-        if all(arm in results.finished.arms for arm in ARMS):
-            words = (
-                f"{arm} {'not reached' if value is None else value}" for arm, value in steps.items()
-            )
-            shown = ", ".join(words) + " (steps to a gap of 0.001)"
-            reached = {arm: np.inf if value is None else value for arm, value in steps.items()}
-            text = "The projected method converges fastest among those compared"
-            best = min(reached, key=lambda arm: reached[arm])
-            claims.append(holds(text, best.startswith("GDP"), shown, source="Appendix B"))
-            text = "Momentum 0.99 is slower than 0.9 without the projection, and faster with it"
-            good = (
-                reached["GDM 0.99"] > reached["GDM 0.9"]
-                and reached["GDP 0.99"] < reached["GDP 0.9"]
-            )
-            claims.append(holds(text, good, shown, source="Section 2.4"))
+
+def _row(item: Result) -> tuple[Any, ...]:
+    label = item.arm.label
+    if item.diverged:
+        diverged = Cell(None, missing=f"diverged at step {item.summary['diverged_at']}")
+        return (label, diverged, *[""] * 7)
+    shown, summary = _shown(item), item.summary
+    best = Grid(item).tuned(SOLVED, min)
+    fastest = None if best.index is None else summary[SOLVED][best.index]
+    return (
+        label,
+        Cell(summary["max_norm"][shown], ".2f"),
+        Cell(PAPER_MAX_NORM.get(label), ".2f", missing=""),
+        *(_steps(summary[f"steps_to_{level}"][shown]) for level in LEVELS),
+        Cell(summary["final_gap"][shown], ".1e"),
+        *(best.cell, _steps(fastest)),
+    )
+
+
+def _steps(count: int | None) -> Cell:
+    return Cell(count, missing="not reached")
+
+
+def _shown(item: Result) -> int:
+    """The point at the rate of Figure 1, or the nearest one that did not diverge."""
+    rates = item.spec.points["lr"]
+    alive = [i for i, failed in enumerate(item.points_diverged) if not failed]
+    return min(alive, key=lambda i: abs(math.log(rates[i] / LR)))
+
+
+def _claims_of_norms(results: Results, grids: dict[str, Grid]) -> list[Claim]:
+    claims = []
+    for label, source in (("GDM 0.9", fitted("b.norm.9")), ("GDM 0.99", says("b.norm.99"))):
+        momentum, theirs = ARMS[label].settings["momentum"], PAPER_MAX_NORM[label]
+        text = f"The largest norm under gradient descent with momentum {momentum} is {theirs}"
+        item, index = grids[label].item, grids[label].at(lr=LR)
+        if item is None or index is None or item.summary["max_norm"][index] is None:
+            claims.append(missing(text, source))
+        else:
+            norm = item.summary["max_norm"][index]
+            claims.append(close(text, norm, theirs, 0.03, source=source))
+    large, small = (
+        grids[label].sample("max_norm", grids[label].at(lr=LR)) for label in ("GDM 0.99", "GDM 0.9")
+    )
+    text = "The largest norm is larger with momentum 0.99 than with 0.9"
+    return [*claims, paired(text, large, small, ">", how="ratio", source=says("b.larger"),
+                            paper="27.87 / 2.93 = 9.5")]  # fmt: skip
+
+
+def _claims_of_speed(grids: dict[str, Grid], *, best: bool) -> list[Claim]:
+    """The claims at the rate of Figure 1, or with each method at its own best rate."""
+    chosen = {
+        label: grid.tuned(SOLVED, min).index if best else grid.at(lr=LR)
+        for label, grid in grids.items()
+    }
+    steps = {name: grid.sample(SOLVED, chosen[name], performance=True)
+             for name, grid in grids.items()}  # fmt: skip
+    ends = {
+        name: grid.sample("final_gap", chosen[name], performance=True).map(
+            lambda gap: math.log10(max(gap, FLOOR))
+        )
+        for name, grid in grids.items()
+    }
+    at = "each at its own best rate" if best else f"at the rate {LR}"
+    others = ("GD", "GDM 0.9", "GDM 0.99")
+    claims = [
+        paired(
+            f"The projected method is the fastest to a gap of 0.001, {at}: its steps over those of "
+            "the fastest other, momentum 0.9",
+            steps["GDP 0.9"], _least([steps[name] for name in others]), "<",
+            how="ratio", source=says("b.fastest"), primary=True,
+        ),
+        paired(
+            f"The projection speeds momentum up, {at}: steps of GDP over GDM, momentum 0.9",
+            steps["GDP 0.9"], steps["GDM 0.9"], "<", how="ratio", source=says("1.slows"),
+        ),
+        paired(
+            f"The projected method ends at the smallest gap, {at}: log₁₀ of its gap minus that of "
+            "the best other",
+            ends["GDP 0.9"], _least([ends[name] for name in others]), "<",
+            source=says("1.terminal"), unit="decades",
+        ),
+    ]  # fmt: skip
+    if best:
         return claims
+    fails = "Momentum fails to optimize: GDM 0.9 needs more steps to a gap of 0.001 than plain GD"
+    slower = "Momentum 0.99 is slower than 0.9 without the projection: steps"
+    return [
+        *claims,
+        paired(fails, steps["GDM 0.9"], steps["GD"], ">", how="ratio", source=says("b.fails"),
+               detail="a method that fails would not arrive at all", primary=True),
+        paired(slower, steps["GDM 0.99"], steps["GDM 0.9"], ">", how="ratio", source=OURS),
+        sample("Momentum 0.9 without the projection arrives: final log₁₀ gap below -3",
+               ends["GDM 0.9"], "<", -3.0, source=OURS, unit="decades"),
+    ]  # fmt: skip
 
 
-def _color(item: Result) -> str:
-    return "#777777" if item.arm == "GD" else color_of(item.spec.recipe)
+def _least(samples: list[Sample]) -> Sample:
+    """The smallest number of each seed; a sample without it does not count."""
+    seeds = set().union(*(sample.keys() for sample in samples))
+    lost = frozenset().union(*(sample.diverged for sample in samples)) - seeds
+    known = [sample for sample in samples if sample.keys() == seeds]
+    least = combined(min, known) if known else Sample({})
+    return Sample(dict(least), lost, performance=True)
+
+
+def _fast(item: Result) -> bool:
+    """True of the larger momentum."""
+    return bool(item.arm.settings["momentum"] == 0.99)
+
+
+def _color(arm: Arm) -> str:
+    return "#777777" if arm == ARMS["GD"] else color_of(arm.recipe)
 
 
 def _animation(items: list[Result]) -> Picture:
-    """w in the plane, from the start on: time runs the same for all."""
-    last = 1 + max(item.summary["steps_to_0.001"][0] or 0 for item in items)
-    times = np.unique(np.linspace(0, last, FRAMES).astype(int))
-    figure = base("w₁", "w₂")
+    """Draw w in the plane, from the start on: time runs the same for all."""
+    last = 1 + max(item.summary[SOLVED][_shown(item)] or 0 for item in items)
+    times = [int(time) for time in np.unique(np.linspace(0, last, FRAMES).astype(int))]
+    figure = empty_figure("w₁", "w₂")
     angle = np.linspace(0, 2 * np.pi, 90)
-    figure.add_scatter(
-        x=short(np.cos(angle)),
-        y=short(np.sin(angle)),
-        name="‖w‖ = 1",
-        line={"color": "#999", "dash": "dot", "width": 1},
-    )
-
-    def traces(time: int) -> list[go.Scatter]:
-        drawn = []
-        for item in items:
-            path = item.arrays["w"][: time + 1, 0]
-            color = _color(item)
-            sizes = [0] * (len(path) - 1) + [11]
-            marker = {"size": sizes, "color": color, "opacity": 1, "line": {"width": 0}}
-            style = {
-                "name": item.arm,
-                "mode": "lines+markers",
-                "line": {"color": color, "width": 2},
-                "marker": marker,
-            }
-            drawn.append(go.Scatter(x=short(path[:, 0]), y=short(path[:, 1]), **style))
-        return drawn
-
-    figure.add_traces(traces(last))
+    circle = {"x": rounded(np.cos(angle)), "y": rounded(np.sin(angle)), "name": "‖w‖ = 1"}
+    figure.add_scatter(**circle, line={"color": "#999", "dash": "dot", "width": 1})
+    figure.add_traces(_paths(items, last))
     indices = list(range(1, 1 + len(items)))
     figure.frames = [
-        go.Frame(name=str(time), data=traces(int(time)), traces=indices) for time in times
+        go.Frame(name=str(time), data=_paths(items, time), traces=indices) for time in times
     ]
+    inside = {"yref": "paper", "y": 1.0, "x": 1.0, "xanchor": "right", "yanchor": "top"}
+    figure.update_layout(
+        **_controls(times), legend={**inside, "orientation": "v"}, margin={"t": 50}
+    )
+    figure.update_yaxes(scaleanchor="x", scaleratio=1)
+    caption = (
+        "The weight itself: from the top to the direction straight down. GDM swings far out and "
+        "then crawls; GDP stays near the circle."
+    )
+    return Picture(figure, caption, height=560, wide=True)
+
+
+def _paths(items: list[Result], time: int) -> list[go.Scatter]:
+    """The trajectories up to a time, with a point at their ends."""
+    drawn = []
+    for item in items:
+        path, color = item.arrays["w"][: time + 1, _shown(item)], _color(item.arm)
+        sizes = [0] * (len(path) - 1) + [11]
+        style = {
+            "name": item.arm.label,
+            "mode": "lines+markers",
+            "line": {"color": color, "width": 2},
+            "marker": {"size": sizes, "color": color, "opacity": 1, "line": {"width": 0}},
+        }
+        drawn.append(go.Scatter(x=rounded(path[:, 0]), y=rounded(path[:, 1]), **style))
+    return drawn
+
+
+def _controls(times: list[int]) -> dict[str, Any]:
+    """Buttons to play and pause, and a slider over the times, as parts of plotly's layout."""
     frame = {"frame": {"duration": 60, "redraw": False}, "transition": {"duration": 0}}
+    now = {"mode": "immediate", **frame}
     play = {"label": "▶ play", "method": "animate", "args": [None, {**frame, "fromcurrent": False}]}
-    pause = {"label": "❚❚", "method": "animate", "args": [[None], {"mode": "immediate", **frame}]}
-    steps = [
-        {"label": str(t), "method": "animate", "args": [[str(t)], {"mode": "immediate", **frame}]}
-        for t in times
-    ]
+    pause = {"label": "❚❚", "method": "animate", "args": [[None], now]}
+    steps = [{"label": str(t), "method": "animate", "args": [[str(t)], now]} for t in times]
     buttons = {
         "type": "buttons",
         "direction": "left",
@@ -217,6 +282,8 @@ def _animation(items: list[Result]) -> Picture:
         "xanchor": "left",
         "yanchor": "top",
         "pad": {"t": 0},
+        "buttons": [play, pause],
+        "showactive": False,
     }
     slider = {
         "active": len(times) - 1,
@@ -224,23 +291,7 @@ def _animation(items: list[Result]) -> Picture:
         "steps": steps,
         "pad": {"t": 45},
         "ticklen": 0,
+        "minorticklen": 0,
+        "font": {"size": 9},
     }
-    figure.update_layout(
-        updatemenus=[{**buttons, "buttons": [play, pause], "showactive": False}],
-        sliders=[{**slider, "minorticklen": 0, "font": {"size": 9}}],
-        legend={
-            "yref": "paper",
-            "y": 1.0,
-            "x": 1.0,
-            "xanchor": "right",
-            "yanchor": "top",
-            "orientation": "v",
-        },
-        margin={"t": 50},
-    )
-    figure.update_yaxes(scaleanchor="x", scaleratio=1)
-    caption = (
-        "The weight itself: from the top to the direction straight down. GDM swings far out and "
-        "then crawls; GDP stays near the circle."
-    )
-    return Picture(figure, caption, height=560, wide=True)
+    return {"updatemenus": [buttons], "sliders": [slider]}

@@ -1,12 +1,15 @@
-"""Handwritten digits: scikit-learn's bundled 1,797 images of 8 x 8 pixels, and small networks of the paper's families.
+"""Handwritten digits: scikit-learn's 1,797 images of 8 x 8 pixels, and small networks for them.
 
-Source: E. Alpaydin and C. Kaynak, *Optical Recognition of Handwritten Digits*, UCI Machine Learning Repository.
+The networks are of the paper's families.
+
+Source: E. Alpaydin and C. Kaynak, *Optical Recognition of Handwritten Digits*, UCI Machine
+Learning Repository.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -14,30 +17,35 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from experiments.task import Budget, Split, Splits, Task
+from experiments.core import Batch, Budget, Mean, Split, Splits, Statistic, Task, cross_entropy
 
 __all__ = ["Digits"]
 
 
 @dataclass(frozen=True)
 class Digits(Task):
-    """Classify 8 x 8 digits: 1,150 to train on, 287 for validation, 360 to test, every class in the same share.
+    """Classify 8 x 8 digits: 1,150 to train on, 287 for validation, 360 to test.
+
+    Every class has the same share of each split.
 
     Attributes:
-        variant: the network: plain (three convolutions with BatchNorm), depthwise (MobileNetV2's inverted residuals),
-            residual (ResNet's basic blocks), transformer (four-pixel patches, LayerNorm before each sublayer).
+        variant: the network: plain (three convolutions with BatchNorm), depthwise (MobileNetV2's
+            inverted residuals), residual (ResNet's basic blocks), transformer (four-pixel patches,
+            LayerNorm before each sublayer).
         width: channels of the first layer; the transformer has twice as many.
         cutmix: paste a rectangle of another image into each with probability 1/2 (Yun et al. 2019).
-        label_smoothing: the paper uses 0.1 for MobileNetV2.
     """
 
     variant: Literal["plain", "depthwise", "residual", "transformer"] = "plain"
     width: int = 16
     cutmix: bool = False
-    label_smoothing: float = 0.0
 
     name = "digits"
-    tiers = {"smoke": Budget(1, 256), "small": Budget(13, 64), "full": Budget(100, 64)}  # noqa: RUF012
+    tiers = {  # noqa: RUF012
+        "smoke": Budget(1, 256),
+        "small": Budget(13, 64),
+        "full": Budget(100, 64),
+    }
 
     def data(self) -> Splits:
         return _digits()
@@ -45,17 +53,16 @@ class Digits(Task):
     def model(self) -> nn.Module:
         return _NETWORKS[self.variant](self.width)
 
-    def loss(self, model: nn.Module, batch: Split) -> Tensor:
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         images, labels = batch
         targets = F.one_hot(labels, 10).float()
         if self.cutmix and torch.rand(()) < 0.5:
             images, targets = _cutmix(images, targets)
-        return F.cross_entropy(model(images), targets, label_smoothing=self.label_smoothing)
+        return cross_entropy(model(images), targets)
 
-    def score(self, model: nn.Module, split: Split) -> float:
-        images, labels = split
-        hits: Tensor = model(images).argmax(1) == labels
-        return 100 * hits.double().mean().item()
+    def evaluate(self, model: nn.Module, batch: Batch) -> Mapping[str, Statistic]:
+        images, labels = batch
+        return {"accuracy": Mean(100.0 * (model(images).argmax(1) == labels))}
 
 
 @functools.cache
@@ -83,7 +90,10 @@ def _digits() -> Splits:
 
 
 def _cutmix(images: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """One rectangle for the batch, as in the released CutMix; its side follows lambda ~ Uniform(0, 1)."""
+    """Paste one rectangle, the same for the whole batch, as in the released CutMix.
+
+    Its side is sqrt(lambda) of the image's, lambda ~ Uniform(0, 1).
+    """
     partner = torch.randperm(len(images)).to(images.device)
     side = images.shape[-1]
     half = int(side * torch.rand(()).item() ** 0.5 / 2)

@@ -1,4 +1,4 @@
-"""A network of scale-invariant weights only, as a pure loss: whole grids of it train as one vmap sweep."""
+"""A network of scale-invariant weights only, as a pure loss: grids of it train as one sweep."""
 
 from __future__ import annotations
 
@@ -12,28 +12,42 @@ from torch import Tensor
 from torch.func import grad, vmap
 from torch.nn.functional import cross_entropy
 
-from experiments.task import Budget, PureTask, find_task, generator
+from experiments.core import Budget, PureTask, generator
+from experiments.tasks.digits import Digits
 from spherenorm import metrics
 from spherenorm.functional import Sweep
 
 __all__ = ["Mlp"]
 
-UNSEEN, GRADIENT_BATCHES = 2**40, 64
-"""A seed that nobody asks for, and how many batches from there on measure the gradients in the end."""
+UNSEEN = 2**40
+"""The first seed of the batches that measure gradients at the end; no run has one so large."""
+
+GRADIENT_BATCHES = 64
 
 ROUNDING = 1e-12
-"""The gradient of a weight on a pixel that never changes is no more than this; Adam's eps keeps such a weight where it is."""
+"""The gradient of a weight on a pixel that never changes is at most this.
+
+Adam's eps keeps such a weight in its place.
+"""
 
 LATE = 0.5
 """The share of the steps, at the end, over which stationary averages are taken."""
 
+KEPT = 200
+"""Points of a curve that are kept."""
+
 
 @dataclass(frozen=True)
 class Mlp(PureTask):
-    """Digits through two hidden layers, each normalized over its batch, and a fixed random last layer.
+    """Digits through two hidden layers, each normalized over its batch, and a fixed last layer.
 
-    Every weight that trains is scale-invariant row by row. With `noise`, that share of the labels is random, which keeps
-    gradients from vanishing: where weight decay balances them is what the task is for.
+    Every weight that trains is scale-invariant row by row. Random labels keep gradients from
+    vanishing: the task is to find where weight decay balances them.
+
+    Attributes:
+        width: units of a hidden layer.
+        noise: the share of the labels that is random.
+        batch: images in a batch.
     """
 
     width: int = 24
@@ -65,26 +79,19 @@ class Mlp(PureTask):
         return cross_entropy(hidden @ _last_layer(self.width).to(hidden.device), labels)
 
     def batches(self, seeds: Sequence[int]) -> Callable[[int], Any]:
-        images, labels = (x[:1024] for x in find_task("digits").data().train)  # type: ignore[union-attr]
+        images, labels = Digits().first_batch(Digits().data().train, 1024)
         images = images.flatten(1).double()
 
+        def drawn(seed: int, step: int) -> tuple[Tensor, Tensor]:
+            random = generator(seed, "data", step)
+            chosen = torch.randint(len(images), (self.batch,), generator=random)
+            noisy = torch.rand(self.batch, generator=random) < self.noise
+            others = torch.randint(10, (self.batch,), generator=random)
+            return images[chosen], torch.where(noisy, others, labels[chosen])
+
         def batch(step: int) -> tuple[Tensor, Tensor]:
-            drawn = []
-            for seed in seeds:
-                random = generator(seed, "data", step)
-                chosen = torch.randint(len(images), (self.batch,), generator=random)
-                noisy = torch.rand(self.batch, generator=random) < self.noise
-                drawn.append(
-                    (
-                        images[chosen],
-                        torch.where(
-                            noisy,
-                            torch.randint(10, (self.batch,), generator=random),
-                            labels[chosen],
-                        ),
-                    )
-                )
-            return torch.stack([x for x, _ in drawn]), torch.stack([y for _, y in drawn])
+            each = [drawn(seed, step) for seed in seeds]
+            return torch.stack([x for x, _ in each]), torch.stack([y for _, y in each])
 
         return batch
 
@@ -98,58 +105,56 @@ class Mlp(PureTask):
         }
 
     def gradients(self, params: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """Of each point's weights, with a leading dimension: means over all units, and over batches that no run has seen, of
-        |g|^2 |w|^2, and of the squared number of a unit's weights that have a gradient at all (some pixels never change)."""
+        """Sizes of the gradients at weights that have a leading dimension of points.
+
+        Returns:
+            Of shape (points,), means over all units and over batches that no run has seen: of
+            |g|^2 |w|^2, and of the squared number of a unit's weights that have a gradient at all
+            (some pixels never change).
+        """
         device = next(iter(params.values())).device
-        batches = tuple(
-            x.to(device) for x in self.batches(range(UNSEEN, UNSEEN + GRADIENT_BATCHES))(0)
-        )
-        each = vmap(
-            grad(self.loss), in_dims=(None, 0), randomness="same"
-        )  # the fixed last layer is drawn in the loss
-        grads = vmap(each, in_dims=(0, None), randomness="same")(params, batches)
+        unseen = self.batches(range(UNSEEN, UNSEEN + GRADIENT_BATCHES))(0)
+        # The fixed last layer is drawn in the loss: the same for all.
+        per_batch = vmap(grad(self.loss), in_dims=(None, 0), randomness="same")
+        per_point = vmap(per_batch, in_dims=(0, None), randomness="same")
+        grads = per_point(params, tuple(x.to(device) for x in unseen))
         sizes = [
             grads[name].square().sum(-1).mean(dim=1) * weight.square().sum(-1)
             for name, weight in params.items()
         ]
         counts = [(grads[name].abs() > ROUNDING).any(dim=1).sum(-1) for name in params]
-        return torch.cat(sizes, dim=-1).mean(-1), torch.cat(counts, dim=-1).double().square().mean(
-            -1
-        )
+        squared = torch.cat(counts, dim=-1).double().square()
+        return torch.cat(sizes, dim=-1).mean(-1), squared.mean(-1)
 
     def summarize(
         self, start: dict[str, Tensor], swept: Sweep
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        late = int(LATE * len(swept.loss))
-        gamma_squared, dimension_squared = self.gradients(
-            {name: value[:, 0] for name, value in swept.params.items()}
+        last = {name: value[:, 0] for name, value in swept.params.items()}
+        gamma_squared, dimension_squared = self.gradients(last)
+        norm, squared_step, fourth_power = (
+            swept.records[name][:, :, 0] for name in ("norm", "squared_step", "fourth_power")
         )
-
-        def over_late(name: str) -> list[float]:
-            return [float(x) for x in swept.records[name][late:, :, 0].mean(dim=0)]
-
-        norm = swept.records["norm"][:, :, 0]
+        late = int(LATE * len(norm))
         half = late + (len(norm) - late) // 2
         drift = norm[half:].mean(dim=0) / norm[late:half].mean(dim=0) - 1
         summary = {
-            "effective_step_rms": [math.sqrt(x) for x in over_late("squared_step")],
-            "norm_late": over_late("norm"),
-            "fourth_power_late": over_late("fourth_power"),
-            "gamma_squared": [float(x) for x in gamma_squared],
-            "dimension_squared": [float(x) for x in dimension_squared],
-            "norm_drift": [float(x) for x in drift],
-            "loss_late": [float(x) for x in swept.loss[late:, :, 0].mean(dim=0)],
+            "effective_step_rms": [math.sqrt(x) for x in squared_step[late:].mean(dim=0).tolist()],
+            "norm_late": norm[late:].mean(dim=0).tolist(),
+            "fourth_power_late": fourth_power[late:].mean(dim=0).tolist(),
+            "gamma_squared": gamma_squared.tolist(),
+            "dimension_squared": dimension_squared.tolist(),
+            "norm_drift": drift.tolist(),
+            "loss_late": swept.loss[late:, :, 0].mean(dim=0).tolist(),
         }
-        every = max(1, len(norm) // 200)
-        squared = swept.records["squared_step"][:, :, 0]
+        every = max(1, len(norm) // KEPT)
         return summary, {
             "norm": norm[::every].numpy(),
-            "squared_step": squared[::every].numpy(),
+            "squared_step": squared_step[::every].numpy(),
             "every": torch.tensor(every).numpy(),
         }
 
     def fingerprint(self) -> str:
-        return find_task("digits").fingerprint()
+        return Digits().fingerprint()
 
 
 def _normalize(x: Tensor) -> Tensor:
@@ -158,6 +163,5 @@ def _normalize(x: Tensor) -> Tensor:
 
 
 def _last_layer(width: int) -> Tensor:
-    return torch.randn(
-        width, 10, generator=torch.Generator().manual_seed(11), dtype=torch.float64
-    ) / math.sqrt(width)
+    random = torch.Generator().manual_seed(11)
+    return torch.randn(width, 10, generator=random, dtype=torch.float64) / math.sqrt(width)

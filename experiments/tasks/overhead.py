@@ -1,35 +1,37 @@
-"""What a step of one optimizer costs against another's, measured in turns on one network."""
+"""The cost of one optimizer's step against another's, measured in turns on one network."""
 
 from __future__ import annotations
 
 import statistics
 import time
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from experiments.spec import Spec
-from experiments.task import Budget, Measurement, find_task
-from spherenorm.optim import torch_optimizer
-from spherenorm.registry import find_recipe
+from experiments.core import Budget, Measurement, Spec
+from experiments.tasks.digits import Digits
+from spherenorm import Bound, find_recipe, torch_optimizer
 
 __all__ = ["Overhead"]
 
 WARM_UP = 3
+"""Rounds before the first that counts."""
 
 
 @dataclass(frozen=True)
 class Overhead(Measurement):
-    """Milliseconds of forward and backward pass, and of the optimizer's step, for a recipe and its baseline.
+    """Milliseconds of the gradient and of the optimizer's step, for a recipe and its baseline.
 
-    The two take turns on copies of one network, so that whatever else the machine does hits both alike.
+    The two take turns on copies of one network, so that other work of the machine slows both alike.
 
     Attributes:
-        baseline: the recipe to compare with; it takes those of the hyper-parameters that it knows.
+        baseline: the recipe to compare with, at the same hyper-parameters; "torch.SGD" is that
+            class of torch.optim.
         width: of the plain digits network.
         batch: images in a batch.
     """
@@ -41,42 +43,53 @@ class Overhead(Measurement):
     name = "overhead"
     tiers = {"smoke": Budget(4), "small": Budget(60), "full": Budget(300)}  # noqa: RUF012
 
-    def check(self) -> None:
-        find_recipe(self.baseline)
-        find_task("digits", {"width": self.width}).check()
+    def rehearse(self) -> None:
+        self._baseline()
+        Digits(width=self.width).rehearse()
 
-    def measure(self, spec: Spec) -> dict[str, Any]:
-        digits = find_task("digits", {"width": self.width})
+    def measure(self, spec: Spec, bound: Bound) -> dict[str, Any]:
         torch.manual_seed(spec.seed)
-        images, labels = (x[: self.batch].to(spec.device) for x in digits.data().train)  # type: ignore[union-attr]
-        models: list[nn.Module] = [digits.model().to(spec.device) for _ in range(2)]  # type: ignore[union-attr]
-        recipes = (spec.recipe, self.baseline)
-        with warnings.catch_warnings():  # what a step costs does not hang on where the weights are
+        digits = Digits(width=self.width)
+        batch = digits.first_batch(digits.data().train, self.batch)
+        images, labels = (x.to(spec.device) for x in batch)
+        classes = {"recipe": torch_optimizer(bound.recipe), "baseline": self._baseline()}
+        models = {name: digits.model().to(spec.device) for name in classes}
+        with warnings.catch_warnings():  # the time of a step does not depend on the weights
             warnings.simplefilter("ignore", UserWarning)
-            hypers, pairs = spec.hyper_parameters, zip(recipes, models, strict=True)
-            optimizers = [torch_optimizer(name)(m.parameters(), **hypers) for name, m in pairs]
+            optimizers = {
+                name: optimizer(models[name].parameters(), **spec.hyper_parameters)
+                for name, optimizer in classes.items()
+            }
         times: dict[str, list[float]] = {"gradient": [], "recipe": [], "baseline": []}
-
-        def timed(name: str, action: Any) -> None:
-            began = time.perf_counter()
-            action()
-            if spec.device != "cpu":
-                torch.cuda.synchronize()
-            times[name].append(1e3 * (time.perf_counter() - began))
-
         for _ in range(spec.epochs + WARM_UP):
-            for model, optimizer, name in zip(
-                models, optimizers, ("recipe", "baseline"), strict=True
-            ):
-
-                def gradient(
-                    model: nn.Module = model, optimizer: torch.optim.Optimizer = optimizer
-                ) -> None:
-                    optimizer.zero_grad()
-                    cross_entropy(model(images), labels).backward()  # type: ignore[no-untyped-call]
-
-                timed("gradient", gradient)
-                timed(name, optimizer.step)
+            for name, optimizer in optimizers.items():
+                gradient = _gradient(models[name], optimizer, images, labels)
+                times["gradient"].append(_milliseconds(gradient, spec.device))
+                times[name].append(_milliseconds(optimizer.step, spec.device))
         median = {name: statistics.median(values[WARM_UP:]) for name, values in times.items()}
         ratio = (median["gradient"] + median["recipe"]) / (median["gradient"] + median["baseline"])
         return {**{f"{name}_ms": value for name, value in median.items()}, "ratio": ratio}
+
+    def _baseline(self) -> type[torch.optim.Optimizer]:
+        package, _, name = self.baseline.rpartition(".")
+        if package == "torch":
+            return getattr(torch.optim, name)  # type: ignore[no-any-return]
+        return torch_optimizer(find_recipe(self.baseline))
+
+
+def _gradient(
+    model: nn.Module, optimizer: torch.optim.Optimizer, images: Tensor, labels: Tensor
+) -> Callable[[], None]:
+    def gradient() -> None:
+        optimizer.zero_grad()
+        cross_entropy(model(images), labels).backward()  # type: ignore[no-untyped-call]
+
+    return gradient
+
+
+def _milliseconds(action: Callable[[], Any], device: str) -> float:
+    began = time.perf_counter()
+    action()
+    if device != "cpu":
+        torch.cuda.synchronize()
+    return 1e3 * (time.perf_counter() - began)

@@ -1,21 +1,35 @@
 """Faster steps of a rule, in place, that give the numbers of its own code.
 
-`guard` divides a rule into its numbers, which are arguments, and the rest, which is the key of a
-record. `graph` records the step and `schedule` divides it into passes over a weight. From these,
-`cpp` writes one fused C++ kernel that `build` compiles and caches; `gpu` writes a few Triton kernels
-that `launch` loads and launches; and `blocked` calls torch's own operations on cache-sized blocks.
-`paths` wraps each of these and Inductor, `check` compares a path with the rule's own code before it
-steps anything, and `dispatch` chooses for each weight. The rule stays the one definition of its
-optimizer.
+`backend=` chooses, for an optimizer or for one of its param_groups, how a step runs:
+
+    "auto"      repeats recorded steps of the library's rules, on blocks of a weight; a rule class
+                of yours runs its own code.
+    "rule"      runs the rule's own code at every step, for breakpoints and prints.
+    "blocks"    records your rules too, if they are pure functions of their fields, the update and
+                the state.
+    "compiled"  makes one kernel of a recorded step (seconds at the first step; kernels are cached
+                on disk), or uses Inductor; what cannot be compiled raises `BackendError`.
+
+`spherenorm.explain(optimizer)` tells which path each weight takes, and why.
+
+A guard divides a rule into its numbers, which are arguments, and the rest, which is the key of a
+record. The recorded step is lowered to a graph, and the schedule divides it into passes over a
+weight. From these, `cpp` makes one fused C++ kernel, `gpu` a few Triton kernels, and `blocks` calls
+of torch's own operations on cache-sized blocks. Each path is compared with the rule's own code
+before it steps anything. The rule stays the one definition of its optimizer.
 """
 
-from spherenorm.compile.dispatch import (
-    BACKENDS,
-    BackendError,
-    Dispatcher,
-    Group,
-    Work,
-    require_backend,
-)
+from spherenorm.compile._backends import BACKENDS, BackendError, Group, Work, require_backend
+from spherenorm.compile._dispatch import Dispatcher
+from spherenorm.compile._guard import Guard, UnsupportedRuleError
 
-__all__ = ["BACKENDS", "BackendError", "Dispatcher", "Group", "Work", "require_backend"]
+__all__ = [
+    "BACKENDS",
+    "BackendError",
+    "Dispatcher",
+    "Group",
+    "Guard",
+    "UnsupportedRuleError",
+    "Work",
+    "require_backend",
+]

@@ -1,12 +1,16 @@
-"""The update rules, one file per kind; a recipe is a chain of these. See `spherenorm.rule.Rule` to write your own."""
+"""The update rules, one file per kind; a recipe is a chain of these.
 
-from spherenorm.rules.clip import UnitClip
-from spherenorm.rules.decay import CoupledDecay, DecoupledDecay, OrthogonalityRegularization
-from spherenorm.rules.detector import AccumulatedInvarianceTest
-from spherenorm.rules.momentum import ExponentialAverage, FeedbackMomentum, HeavyBall
-from spherenorm.rules.preconditioner import AdaptiveMoments, RootMeanSquare, UnitMoments
-from spherenorm.rules.projection import RadialProjection, ScaleInvarianceTest
-from spherenorm.rules.step_size import StepSize
+See `spherenorm.Rule` to write your own.
+"""
+
+from spherenorm.rules._clip import UnitClip
+from spherenorm.rules._decay import CoupledDecay, DecoupledDecay, OrthogonalityRegularization
+from spherenorm.rules._detector import AccumulatedInvarianceTest
+from spherenorm.rules._invariance import InvarianceTest, UnitSums
+from spherenorm.rules._momentum import ExponentialAverage, FeedbackMomentum, HeavyBall
+from spherenorm.rules._preconditioner import AdaptiveMoments, RootMeanSquare, UnitMoments
+from spherenorm.rules._projection import RadialProjection, ScaleInvarianceTest
+from spherenorm.rules._step_size import StepSize
 
 __all__ = [
     "AccumulatedInvarianceTest",
@@ -16,6 +20,7 @@ __all__ = [
     "ExponentialAverage",
     "FeedbackMomentum",
     "HeavyBall",
+    "InvarianceTest",
     "OrthogonalityRegularization",
     "RadialProjection",
     "RootMeanSquare",
@@ -23,4 +28,5 @@ __all__ = [
     "StepSize",
     "UnitClip",
     "UnitMoments",
+    "UnitSums",
 ]

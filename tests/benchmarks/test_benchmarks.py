@@ -8,11 +8,17 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
+from rich.console import Console
 from typer.testing import CliRunner
 
 from benchmarks import __main__ as benchmarks
-from benchmarks.measure import MALLOC, peak_memory_of
-from benchmarks.shapes import SETS
+from benchmarks import _probe
+from benchmarks._first import first_steps
+from benchmarks._measure import MALLOC, peak_memory_of
+from benchmarks._probe import probe_overhead
+from benchmarks._shapes import SETS
+from benchmarks._sweep import sweep_throughput
 
 
 @pytest.mark.parametrize(
@@ -68,12 +74,19 @@ def test_the_command(tmp_path, monkeypatch):
 
 
 def test_first_steps_and_sweeps():
-    first = benchmarks.first_steps("resnet18", "cpu")
+    first = first_steps("resnet18", "cpu", Console())
     assert first["cold"]["recompilations"] == 0
     assert first["cold"]["first step s"] > 0
     assert first["warm"]["extra memory"] < 0.05
-    swept = benchmarks.sweep_throughput("cpu", points=4, steps=3, single_runs=2)
+    swept = sweep_throughput("cpu", Console(), points=4, steps=3, single_runs=2)
     assert swept["ratio"] == swept["loop s"] / swept["sweep s"]
+
+
+def test_probes(monkeypatch):
+    monkeypatch.setattr(_probe, "MODELS", {"tiny": (lambda: torch.nn.Linear(4, 3), (4,))})
+    (row,) = probe_overhead(2, "cpu", Console(), every=2, step_seconds=0.0)
+    assert (row["model"], row["weights"], row["batch"]) == ("tiny", 15, 1)
+    assert row["over"] == row["probed"] / row["plain"] - 1
 
 
 def test_peak_memory_is_what_was_taken_in_between():
@@ -86,7 +99,8 @@ def test_peak_memory_is_what_was_taken_in_between():
 
 @pytest.mark.parametrize("malloc", ["default", "resident"])
 def test_malloc_is_fixed_whatever_the_environment_says(malloc):
-    code = f"from benchmarks.measure import _malloc, fix_malloc; fix_malloc({malloc!r}); print(_malloc())"
+    imported = "from benchmarks._measure import _malloc, fix_malloc"
+    code = f"{imported}; fix_malloc({malloc!r}); print(_malloc())"
     environment = {
         **os.environ,
         "MALLOC_ARENA_MAX": "1",

@@ -1,7 +1,8 @@
-"""Triton kernels against the eager rule, under Triton's interpreter and on a CPU: everything but the GPU itself.
+"""Triton kernels against the eager rule, under Triton's interpreter and on a CPU.
 
-Whether Triton interprets is settled when it is first imported, so these tests have a process of their own, which
-`test_triton.py` starts: TRITON_INTERPRET=1 python -m pytest tests/compile/interpreted.py
+Whether Triton interprets is settled when it is first imported, so these tests have a process of
+their own, which `test_triton.py` starts: TRITON_INTERPRET=1 python -m pytest
+tests/compile/interpreted.py
 """
 
 import contextlib
@@ -16,8 +17,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import spherenorm as sn
 from spherenorm import optim
 from spherenorm import rules as r
-from spherenorm.compile import dispatch, launch
-from spherenorm.compile.prelude import power, total_all, total_any, total_sum
+from spherenorm.compile import _paths as paths
+from spherenorm.compile.gpu import _launch as launch
+from spherenorm.compile.gpu._prelude import power, total_all, total_any, total_sum
 from tests.compile.test_compiled import Sign
 from tests.compile.twins import KERNEL_ROWS, Twins, assert_close, random_weights
 from tests.compile.words import TRACED, TRACED_ROWS, Word
@@ -25,19 +27,20 @@ from tests.conformance.table import Row, parameters, set_gradients
 from tests.gradients import FAMILIES, gradient
 
 launch.DEVICES.add("cpu")
-# Each tile of `gpu.TILES`, one with several programs; the walk along long rows; runs of entries; nothing at all.
+# Each tile of `gpu.TILES`, one with several programs; the walk along long rows; runs of entries;
+# nothing at all.
 SHAPES = ((70, 3, 3), (18, 20), (2, 300), (2, 1500), (5,), (1500,), (), (6, 1), (0, 4), (4, 0))
 
 
 @pytest.fixture(autouse=True)
 def _kernels_and_nothing_else(monkeypatch, tmp_path_factory):
-    """Kernels of this run alone, no way out to Inductor, and memory in which a value that was never written shows."""
+    """Kernels of this run alone, no Inductor, and memory that shows values never written."""
 
     def refuse(self, guard, reason, *_):
         raise AssertionError(f"fell back to Inductor: {reason}")
 
     monkeypatch.setenv("SPHERENORM_CACHE", str(tmp_path_factory.getbasetemp() / "kernels"))
-    monkeypatch.setattr(dispatch.Inductor, "__init__", refuse)
+    monkeypatch.setattr(paths.Inductor, "__init__", refuse)
     monkeypatch.setattr(
         launch,
         "_workspace",
@@ -94,8 +97,9 @@ def test_half_precision_is_computed_with_in_float32_and_rounded_once(dtype):
             w.grad = f.grad = torch.randn_like(w)
         twins.step_as_they_are()
         for w, f in twins:
-            # A float32 sum in another order may fall on the other side of a rounding boundary. The interpreter, which
-            # cuts bfloat16 off where a GPU rounds, cannot show more; `test_triton.py` looks for the instruction.
+            # A float32 sum in another order may fall on the other side of a rounding boundary. The
+            # interpreter, which cuts bfloat16 off where a GPU rounds, cannot show more;
+            # `test_triton.py` looks for the instruction.
             torch.testing.assert_close(f, w, rtol=2**-7, atol=1e-5)
             assert dtype is torch.bfloat16 or (f == w).float().mean() > 0.9
             assert twins.fast_opt.state[f]["exp_avg"].dtype is torch.float32

@@ -12,8 +12,11 @@ import torch
 import spherenorm as sn
 from spherenorm import optim
 from spherenorm import rules as r
-from spherenorm.compile import Work, blocked, dispatch
-from spherenorm.compile.paths import Blocks
+from spherenorm.compile import Work
+from spherenorm.compile import _compiled_rule as compiled_rule
+from spherenorm.compile import _dispatch as dispatch
+from spherenorm.compile._paths import Blocks
+from spherenorm.compile.blocks import _step as blocked
 from tests.compile.twins import KERNEL_ROWS, SHAPES, Twins, assert_close, random_weights
 from tests.conformance.table import ROWS, parameters, set_gradients
 from tests.gradients import FAMILIES, gradient
@@ -22,28 +25,28 @@ from tests.gradients import FAMILIES, gradient
 @pytest.fixture
 def no_fallback(monkeypatch):
     """Fail where the rule's own code would step."""
-    original = dispatch.Dispatcher._plan
+    original = dispatch.Dispatcher._assign
 
     def checked(dispatcher, group, places):
-        numbers, paths = original(dispatcher, group, places)
-        for work, path in zip(group.works, paths, strict=True):
+        assigned = original(dispatcher, group, places)
+        for work, path in assigned:
             blocks = isinstance(path, Blocks) or not work.weight.numel()
             assert blocks or group.backend == "rule", f"fell back to the rule: {path.reason}"
-        return numbers, paths
+        return assigned
 
-    monkeypatch.setattr(dispatch.Dispatcher, "_plan", checked)
+    monkeypatch.setattr(dispatch.Dispatcher, "_assign", checked)
 
 
 def count_traces(monkeypatch):
     """A list to which the shape of each trace is added."""
     traced = []
-    original = dispatch.trace
+    original = compiled_rule.lower
 
     def counted(guard, shape, dtype):
         traced.append(shape)
         return original(guard, shape, dtype)
 
-    monkeypatch.setattr(dispatch, "trace", counted)
+    monkeypatch.setattr(compiled_rule, "lower", counted)
     return traced
 
 
@@ -96,8 +99,10 @@ def test_every_outcome_of_the_test_is_met():
             w.grad = gradient(family, w.detach(), torch.Generator().manual_seed(step), step)
             optimizer.step()
         work = Work(w, w.grad, optimizer.state[w])
-        path = optimizer._dispatcher.path(optimizer._rule(optimizer.param_groups[0]), "auto", work)
-        outcomes |= {fallen for _, fallen in path.step._walks}
+        path = optimizer._dispatcher.path(
+            optimizer.rule_of(optimizer.param_groups[0]), "auto", work
+        )
+        outcomes |= {fallen for _, fallen in path.step._plans}
     # A unit is found, the whole weight is, either is.
     assert {(True, False, True), (False, True, True), (False, False, False)} <= outcomes
 
@@ -198,7 +203,7 @@ def test_every_operation(no_fallback):
 
 
 class Combined(sn.Rule):
-    """Sums that look like an average, products that two sums use, and a scaled product that is subtracted."""
+    """Sums like averages, products that two sums use, a scaled product that is subtracted."""
 
     state_names = ("mean", "along")
 
@@ -225,7 +230,7 @@ def test_what_looks_like_a_shorter_form_and_is_none(no_fallback):
 
 
 class SumOfAChoice(sn.Rule):
-    """What the decision leaves is one number for all entries, and it is summed."""
+    """The decision leaves one number for all entries, and it is summed."""
 
     def update(self, update, state):
         d = update.direction
@@ -241,7 +246,7 @@ def test_a_sum_over_a_number_counts_entries(no_fallback):
 
 
 class LateReader(sn.Rule):
-    """The old state is read again once the new one is known, so that the new one must not lie over it yet."""
+    """The old state is read again after the new one is known, which must not lie over it yet."""
 
     state_names = ("mean",)
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from spherenorm import recipes
-from spherenorm.compile.check import difference, small_shape
+from spherenorm.compile._check import difference, small_shape
 
 CPU = torch.device("cpu")
 DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]

@@ -11,8 +11,11 @@ import torch
 import spherenorm as sn
 from spherenorm import optim
 from spherenorm import rules as r
-from spherenorm.compile import build, dispatch, paths
-from spherenorm.compile.build import BuildError, compiler
+from spherenorm.compile import _inductor as inductor
+from spherenorm.compile import _kernels as kernels
+from spherenorm.compile import _paths as paths
+from spherenorm.compile.cpp import BuildError, compiler
+from spherenorm.compile.cpp import _build as build
 from tests.compile.twins import KERNEL_ROWS, SHAPES, Twins, assert_close, random_weights
 from tests.conformance.table import ANY_WEIGHTS, ROWS, Row, parameters, set_gradients
 from tests.gradients import FAMILIES, gradient
@@ -42,7 +45,7 @@ def no_inductor(monkeypatch):
     def refuse(self, guard, reason, *_):
         raise AssertionError(f"fell back to Inductor: {reason}")
 
-    monkeypatch.setattr(dispatch.Inductor, "__init__", refuse)
+    monkeypatch.setattr(paths.Inductor, "__init__", refuse)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["float64", "float32"])
@@ -86,7 +89,7 @@ def test_any_number_of_recipes_and_ranks_goes_to_inductor(monkeypatch):
     """Dynamo gives a code object up after eight compilations."""
     torch._dynamo.reset()
     # Inductor takes seconds for each.
-    monkeypatch.setattr(paths, "_inductor", lambda graph, inputs: graph)
+    monkeypatch.setattr(inductor, "_inductor", lambda graph, inputs: graph)
     for decay, nesterov in itertools.product((0.0, 0.1), (False, True)):
         row = Row(
             optim.SGDP,
@@ -285,7 +288,7 @@ def test_without_a_compiler_the_reason_is_said(monkeypatch):
 
 def test_without_a_compiler_compiled_is_refused_and_the_others_step(no_inductor, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(paths, "load_step", refuse_to_build)
+        patch.setattr(kernels, "load_step", refuse_to_build)
         weights = parameters()
         before = [w.detach().clone() for w in weights]
         optimizer = optim.AdamP(weights, lr=0.1, backend="compiled")

@@ -10,8 +10,8 @@ import torch
 import spherenorm as sn
 from spherenorm import optim
 from spherenorm import rules as r
-from spherenorm.compile.check import _apart
-from spherenorm.rule import Rule
+from spherenorm._rule import Rule
+from spherenorm.compile._check import _apart
 
 BACKENDS = ("auto", "rule", "blocks", "compiled")
 
@@ -114,11 +114,11 @@ class Holds(Rule):
 
 
 @pytest.mark.parametrize("hold", [list, tuple, lambda x: dict(enumerate(x))])
-def test_a_geometry_within_any_rule_is_not_lost(hold):
-    inner = sn.chain(r.StepSize(0.1), geometry=sn.Sphere())
-    with pytest.raises(ValueError, match="an inner chain has geometry=Sphere"):
+def test_a_manifold_within_any_rule_is_not_lost(hold):
+    inner = sn.chain(r.StepSize(0.1), manifold=sn.Sphere())
+    with pytest.raises(ValueError, match="an inner chain has manifold=Sphere"):
         sn.chain(Holds(hold([inner])))
-    with pytest.raises(ValueError, match="an inner chain has geometry=Sphere"):
+    with pytest.raises(ValueError, match="an inner chain has manifold=Sphere"):
         sn.torch_optimizer(lambda lr=0.1: r.FeedbackMomentum(inner, 0.9), "Lost")([ones(2, 2)])
 
 
@@ -288,3 +288,20 @@ def test_a_groups_backend_is_set_by_update_too():
     optimizer.param_groups[0]["backend"] = "fast"
     with pytest.raises(ValueError, match=r"backend must be one of .* got 'fast'"):
         optimizer.step()
+
+
+def squared(direction):
+    return torch.ops.spherenorm_edges.square(direction)
+
+
+@pytest.mark.parametrize("backend", ["auto", "rule", "blocks"])
+def test_an_operation_of_another_library_is_not_atens_of_that_name(backend):
+    """They agree where paths are compared with the rule's own code, and differ elsewhere."""
+    with torch.library._scoped_library("spherenorm_edges", "FRAGMENT") as library:
+        library.define("square(Tensor x) -> Tensor")
+        library.impl("square", lambda x: x.square().clamp(max=100), "CompositeExplicitAutograd")
+        library.impl("square", torch.empty_like, "Meta")
+        weight = ones(4, 3)
+        weight.grad = torch.full((4, 3), 20.0)
+        of(Applies(squared))([weight], backend=backend).step()
+    torch.testing.assert_close(weight.detach(), torch.full((4, 3), 1 - 0.1 * 100))

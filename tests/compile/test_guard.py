@@ -10,8 +10,9 @@ import torch
 
 import spherenorm as sn
 from spherenorm import rules as r
-from spherenorm.compile import dispatch
-from spherenorm.compile.guard import Guard
+from spherenorm.compile import _compiled_rule as compiled_rule
+from spherenorm.compile import _dispatch as dispatch
+from spherenorm.compile._guard import Guard
 
 SOURCE = """
 import dataclasses
@@ -56,7 +57,7 @@ class Training:
 
     @property
     def records(self):
-        return len(self.optimizer._dispatcher._records)
+        return len(self.optimizer._dispatcher._rules)
 
 
 RECORDED = {"blocks": "blocks", "compiled": "C++ kernel"}
@@ -75,13 +76,13 @@ def recording(request):
 @pytest.fixture
 def traced(monkeypatch):
     """The shape of each trace that is made."""
-    shapes, original = [], dispatch.trace
+    shapes, original = [], compiled_rule.lower
 
     def counted(guard, shape, dtype):
         shapes.append(shape)
         return original(guard, shape, dtype)
 
-    monkeypatch.setattr(dispatch, "trace", counted)
+    monkeypatch.setattr(compiled_rule, "lower", counted)
     return shapes
 
 
@@ -302,7 +303,7 @@ def test_what_is_frozen_is_recorded(backend, traced):
 
 def test_a_recipe_that_makes_another_rule_each_time(recording, traced, monkeypatch):
     """An integer belongs to the key, since a rule may count with it."""
-    monkeypatch.setattr(dispatch, "RECORDS", 4)
+    monkeypatch.setattr(dispatch, "MOST_RULES", 4)
     steps = 0
 
     def growing(lr=1.0):
@@ -326,7 +327,7 @@ def test_a_recipe_that_makes_another_number_each_time(recording, traced):
         return sn.chain(Scaled(float(steps)), r.StepSize(lr))
 
     training = Training(growing, recording)
-    for steps in range(1, 2 * dispatch.RECORDS):
+    for steps in range(1, 2 * dispatch.MOST_RULES):
         assert training.moved() == steps
     assert (len(traced), training.records) == (1, 1)
 

@@ -9,11 +9,15 @@ import pytest
 import torch
 
 import spherenorm as sn
-from spherenorm import optim
+from spherenorm import Rule, hyper, optim
 from spherenorm import rules as r
-from spherenorm.compile import blocked, check, dispatch, paths
-from spherenorm.compile.guard import Guard
-from spherenorm.rule import Rule, hyper
+from spherenorm.compile import _check as check
+from spherenorm.compile import _compiled_rule as compiled_rule
+from spherenorm.compile import _dispatch as dispatch
+from spherenorm.compile import _inductor as inductor
+from spherenorm.compile import _paths as paths
+from spherenorm.compile._guard import Guard
+from spherenorm.compile.blocks import _step as blocked
 
 BACKENDS = ("auto", "rule", "blocks", "compiled")
 
@@ -111,6 +115,19 @@ def test_sums_overflow_where_the_rules_own_sums_do(backend):
         )
 
 
+@pytest.mark.parametrize("per", ["tensor", "unit"])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_number_underflows_where_the_rules_own_does(backend, per):
+    """To a float32 norm delta = 1e-300 is 0; 0 times an infinite norm is nan: no unit passes."""
+    start, grads = randn(4, 8).float(), [1e20 * randn(4, 8, seed=1).float()]
+    settings = {"delta": 1e-300, "per": per}
+    weight = start.clone().requires_grad_()
+    optimizer = optim.SGDP([weight], lr=0.1, backend=backend, **settings)
+    result = by_optimizer(optimizer, weight, grads)
+    expected = by_hand(optim.SGDP.recipe(lr=0.1, **settings), start, grads)
+    torch.testing.assert_close(result, expected)
+
+
 @dataclass(frozen=True)
 class Vanishing(Rule):
     """A direction times 0, which leaves a nan or an infinity its mark."""
@@ -202,7 +219,7 @@ def test_a_compiler_that_drops_a_factor_is_noticed(monkeypatch):
     """Inductor as it is: torch.add(a @ b, c, alpha=k) loses k."""
     torch._dynamo.reset()
     if torch.__version__.startswith("2.13"):
-        monkeypatch.setattr(paths, "_inductor", "inductor")
+        monkeypatch.setattr(inductor, "_inductor", "inductor")
     else:
         monkeypatch.setattr(check, "_apart", lambda *_: "1.0, on a way of 2.0")
 
@@ -234,7 +251,7 @@ def test_a_wrong_path_is_not_taken(backend, kind, fault, monkeypatch):
 
         return call
 
-    cls = paths.Kernel if kind == "C++ kernel" else paths.Blocks
+    cls = paths.Specialization if kind == "C++ kernel" else paths.Blocks
     monkeypatch.setattr(cls, "__call__", spoil(cls.__call__))
     if kind == "C++ kernel":
         monkeypatch.setattr(paths.Inductor, "__init__", _refuse)
@@ -396,7 +413,7 @@ def test_no_group_moves_before_all_can():
     before = [weight.detach().clone() for weight in weights]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            "spherenorm.registry._registered", {**sn.registry._registered, "branching": branching}
+            "spherenorm._registry._registered", {**sn._registry._registered, "branching": branching}
         )
         optimizer = optim.SGD(
             [{"params": weights[:1]}, {"params": weights[1:], "recipe": branching}],
@@ -412,8 +429,10 @@ def test_no_group_moves_before_all_can():
 
 def test_a_rule_that_changes_at_every_step_is_not_recorded_at_every_step(monkeypatch):
     recorded = []
-    original = dispatch.trace
-    monkeypatch.setattr(dispatch, "trace", lambda *args: recorded.append(args) or original(*args))
+    original = compiled_rule.lower
+    monkeypatch.setattr(
+        compiled_rule, "lower", lambda *args: recorded.append(args) or original(*args)
+    )
     count = 0
 
     def counting(lr=0.1):
@@ -426,7 +445,7 @@ def test_a_rule_that_changes_at_every_step_is_not_recorded_at_every_step(monkeyp
         by_optimizer(optimizer, weight, [grad])
         expected, _ = counting().step(expected, grad, {})
     torch.testing.assert_close(weight.detach(), expected, rtol=1e-12, atol=1e-12)
-    assert len(recorded) <= 2 * dispatch.RECORDS
+    assert len(recorded) <= 2 * dispatch.MOST_RULES
     (line,) = sn.explain(optimizer)
     assert (line.path, line.reason) == (
         "rule",
@@ -437,8 +456,10 @@ def test_a_rule_that_changes_at_every_step_is_not_recorded_at_every_step(monkeyp
 def test_a_number_changes_without_a_new_record(monkeypatch):
     """An integer in a number's field too, and a learning rate of 0."""
     recorded = []
-    original = dispatch.trace
-    monkeypatch.setattr(dispatch, "trace", lambda *args: recorded.append(args) or original(*args))
+    original = compiled_rule.lower
+    monkeypatch.setattr(
+        compiled_rule, "lower", lambda *args: recorded.append(args) or original(*args)
+    )
     start, grads = randn(4, 3), [randn(4, 3, seed=step) for step in range(6)]
     weight, expected = start.clone().requires_grad_(), start.clone()
     optimizer = optim.SGD([weight])
@@ -451,7 +472,7 @@ def test_a_number_changes_without_a_new_record(monkeypatch):
 
 
 def test_a_user_rule_costs_no_record_by_default(monkeypatch):
-    monkeypatch.setattr(dispatch, "trace", _refuse)
+    monkeypatch.setattr(compiled_rule, "lower", _refuse)
     weight = randn(4, 3).requires_grad_()
     by_optimizer(
         optimizer_of(lambda lr=0.1: sn.chain(Products(), r.StepSize(lr)), weight),

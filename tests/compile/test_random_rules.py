@@ -7,20 +7,24 @@ import torch
 
 import spherenorm as sn
 from spherenorm import rules as r
-from spherenorm.compile import blocked
-from spherenorm.rule import scalar_state
+from spherenorm._rule import scalar_state
+from spherenorm.compile.blocks import _step as blocked
 from tests.compile.twins import Twins, random_weights
 from tests.conformance.table import Row
 
-# {x} and {y} have as many values as the result, {z} as many or fewer; {f} and {g} are one per entry, {k} is a number.
+# {x} and {y} have as many values as the result, {z} as many or fewer; {f} and {g} are one per
+# entry, {k} is a number.
 ELEMENTWISE = (
-    "{x} + {z}", "{z} - {x}", "{x} * {z}", "{x} / (1 + abs({z}))", "hp * {x} + (1 - hp) * {y}", "{x} + {k} * ({x} * {z})",
-    "{x} - {y} * {z}", "{x} - {k} * {z}", "{x} * {z} * {k}", "-{x}", "{x}.abs().sqrt()", "{x}.square()", "{x}.tanh()", "{x}.sign()",
-    "{x}.sin() + 0", "torch.exp(-{x}.abs())", "where({x} > {z}, {x}, {z})", "where({s} > {k}, {x}, {z})", "where({s} > {k}, 0.0, {x})",
-    "where(({f} > {k}).any(), {x}, {y})", "where(({f} > -1.5).all(), {y}, {x})", "{x}.clamp(-0.5, 0.7)", "torch.maximum({x}, {y})",
-    "({x} > {y}).to(w.dtype) * {z}", "torch.add({x}, {y}, alpha=0.5)", "torch.addcmul({x}, {y}, {z}, value=0.5)", "torch.zeros_like({x})",
-    "torch.full_like({x}, 0.5)", "{x} * 0", "0 * {x} + {z}", "1 - (~({x} > {z})).to(w.dtype)", "(({x} > {y}) | ({z} < {x})).to(w.dtype)",
-    "{x}.lerp({y}, 0.3)",
+    "{x} + {z}", "{z} - {x}", "{x} * {z}", "{x} / (1 + abs({z}))", "hp * {x} + (1 - hp) * {y}",
+    "{x} + {k} * ({x} * {z})", "{x} - {y} * {z}", "{x} - {k} * {z}", "{x} * {z} * {k}", "-{x}",
+    "{x}.abs().sqrt()", "{x}.square()", "{x}.tanh()", "{x}.sign()", "{x}.sin() + 0",
+    "torch.exp(-{x}.abs())", "where({x} > {z}, {x}, {z})", "where({s} > {k}, {x}, {z})",
+    "where({s} > {k}, 0.0, {x})", "where(({f} > {k}).any(), {x}, {y})",
+    "where(({f} > -1.5).all(), {y}, {x})", "{x}.clamp(-0.5, 0.7)", "torch.maximum({x}, {y})",
+    "({x} > {y}).to(w.dtype) * {z}", "torch.add({x}, {y}, alpha=0.5)",
+    "torch.addcmul({x}, {y}, {z}, value=0.5)", "torch.zeros_like({x})", "torch.full_like({x}, 0.5)",
+    "{x} * 0", "0 * {x} + {z}", "1 - (~({x} > {z})).to(w.dtype)",
+    "(({x} > {y}) | ({z} < {x})).to(w.dtype)", "{x}.lerp({y}, 0.3)",
 )  # fmt: skip
 SUMS = (
     "{f}.sum({dims})",
@@ -51,9 +55,15 @@ def random_rule(draw, ndim):
         form = draw.choice(SUMS if kind != "full" and draw.random() < 0.4 else ELEMENTWISE)
         dims = "" if kind == "one" else f"{tuple(range(1, ndim))}, keepdim=True"
         expression = form.format(
-            x=one_of(kind), y=one_of(kind), z=one_of(*wider[kind]), f=one_of("full"), g=one_of("full"), s=one_of("one"), dims=dims,
+            x=one_of(kind),
+            y=one_of(kind),
+            z=one_of(*wider[kind]),
+            f=one_of("full"),
+            g=one_of("full"),
+            s=one_of("one"),
+            dims=dims,
             k=draw.choice(("0.5", "1", "-0.7", "0.0", "3", "hp", "hq", "(1 - hp)")),
-        )  # fmt: skip
+        )
         if (
             (form in ELEMENTWISE and "{f}" in form)
             or kind == "full"
@@ -67,7 +77,8 @@ def random_rule(draw, ndim):
     body = "\n    ".join(
         [*lines, f"return {results[0]} * 1.0, ({results[1]}, {results[2]}, {row}, n + 1)"]
     )
-    return f"from torch import where\nimport torch\n\ndef step(w, d, a, b, c, n, hp, hq):\n    {body}\n"
+    head = "def step(w, d, a, b, c, n, hp, hq):"
+    return f"from torch import where\nimport torch\n\n{head}\n    {body}\n"
 
 
 class Drawn(sn.Rule):

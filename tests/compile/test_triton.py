@@ -1,4 +1,4 @@
-"""Triton kernels: under the interpreter, cross-compiled for a GPU that need not be there, and on one that is."""
+"""Triton kernels: under the interpreter, cross-compiled for a GPU, and on one if there is one."""
 
 import os
 import re
@@ -11,10 +11,12 @@ import pytest
 import torch
 
 from spherenorm import optim
-from spherenorm.compile import dispatch, gpu, launch
-from spherenorm.compile.graph import trace
-from spherenorm.compile.guard import Guard, UnsupportedRuleError
-from spherenorm.compile.paths import Kernel
+from spherenorm.compile import _paths as paths
+from spherenorm.compile import gpu
+from spherenorm.compile._guard import Guard, UnsupportedRuleError
+from spherenorm.compile._kernels import Specialization
+from spherenorm.compile._lower import lower
+from spherenorm.compile.gpu import _launch as launch
 from tests.gradients import FAMILIES, gradient
 
 on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
@@ -49,7 +51,7 @@ def test_under_the_interpreter(part):
 
 def layout_of(cls, shape, dtype=torch.float32, **settings):
     guard = Guard.of(cls.recipe(**settings))
-    return gpu.emit(trace(guard, shape, dtype), len(guard.numbers), dtype)
+    return gpu.emit(lower(guard, shape, dtype), len(guard.numbers), dtype)
 
 
 def compiled(layout):
@@ -58,7 +60,7 @@ def compiled(layout):
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    module = launch._load(layout.source)
+    module = launch._load(layout.text)
     for number in range(len(layout.flat)):
         for kind, warps in launch.WARPS.items():
             kernel = getattr(module, f"{kind}{number}")
@@ -112,10 +114,10 @@ def test_without_triton_the_reason_is_said(monkeypatch):
     monkeypatch.setitem(sys.modules, "triton", None)
     launch.launcher.cache_clear()
     guard = Guard.of(optim.AdamW.recipe())
-    graph = trace(guard, (6, 5), torch.float32)
+    graph = lower(guard, (6, 5), torch.float32)
     said = "Triton, which makes kernels for cuda, is missing"
     with pytest.raises(UnsupportedRuleError, match=said):
-        Kernel.of(guard, graph, torch.float32, "cuda")
+        Specialization.of(guard, graph, torch.float32, "cuda")
 
 
 def test_what_was_uploaded_is_not_uploaded_again():
@@ -172,7 +174,7 @@ def assert_twins_on_gpu(eager, fast, dtype):
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["float64", "float32"])
 @pytest.mark.parametrize(("cls", "settings"), CLASSES)
 def test_a_gpu_steps_as_the_rule_and_the_host_does_not_wait(cls, settings, dtype, monkeypatch):
-    monkeypatch.setattr(dispatch.Inductor, "__init__", None)
+    monkeypatch.setattr(paths.Inductor, "__init__", None)
     eager, fast, slow_opt, fast_opt = twins_on_gpu(cls, settings, dtype)
     for step in range(5):
         set_gradients_on_gpu(eager, fast, step)
@@ -191,7 +193,7 @@ def test_a_gpu_steps_as_the_rule_and_the_host_does_not_wait(cls, settings, dtype
 @on_gpu
 @pytest.mark.parametrize(("cls", "settings"), CLASSES)
 def test_a_captured_step_follows_the_learning_rate(cls, settings, monkeypatch):
-    monkeypatch.setattr(dispatch.Inductor, "__init__", None)
+    monkeypatch.setattr(paths.Inductor, "__init__", None)
     eager, fast, slow_opt, fast_opt = twins_on_gpu(cls, settings, torch.float64)
     rate = torch.tensor(1e-3, dtype=torch.float64, device="cuda")
     fast_opt.param_groups[0]["lr"] = rate

@@ -1,4 +1,4 @@
-"""What a trace takes of what users write, it takes right; what it does not, it refuses."""
+"""A lowered step is right, or the lowering refuses it."""
 
 from dataclasses import dataclass
 
@@ -7,10 +7,11 @@ import torch
 
 import spherenorm as sn
 from spherenorm import rules as r
-from spherenorm.compile import blocked, dispatch
-from spherenorm.compile.graph import trace
-from spherenorm.compile.guard import Guard, UnsupportedRuleError
-from spherenorm.rule import scalar_state
+from spherenorm._rule import scalar_state
+from spherenorm.compile import _paths as paths
+from spherenorm.compile._guard import Guard, UnsupportedRuleError
+from spherenorm.compile._lower import lower
+from spherenorm.compile.blocks import _step as blocked
 from tests.compile.twins import Twins, assert_close, random_weights
 from tests.compile.words import REFUSED, TRACED, TRACED_ROWS, Word
 from tests.conformance.table import Row
@@ -34,7 +35,7 @@ def agree(recipe, shapes, dtype=torch.float64, **options):
 
 
 def traced(recipe, shape, dtype=torch.float64):
-    return trace(Guard.of(recipe(0.1)), shape, dtype)
+    return lower(Guard.of(recipe(0.1)), shape, dtype)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["float64", "float32"])
@@ -48,7 +49,7 @@ def test_what_is_taken(word, dtype):
 
 @pytest.mark.parametrize("shapes", [ROWS, ANY_SHAPE], ids=["rows", "vectors"])
 def test_kernels_take_the_same(shapes, monkeypatch):
-    monkeypatch.delattr(dispatch.Inductor, "__init__")
+    monkeypatch.delattr(paths.Inductor, "__init__")
     words = TRACED | (TRACED_ROWS if shapes is ROWS else {})
     agree(recipe_of(*words.values()), shapes, backend="compiled")
 
@@ -188,7 +189,7 @@ def test_one_tensor_for_two_states(options):
 
 @pytest.mark.parametrize("block", [7, blocked.BLOCK])
 def test_a_value_per_row(block, monkeypatch):
-    """Counted, set to a number, and summed where a decision leaves it of what was a value per entry."""
+    """Counted, set to a number, and summed where a decision leaves one of many values."""
     monkeypatch.setattr(blocked, "BLOCK", block)
     start = lambda w: w.new_ones(len(w), 1)  # noqa: E731
     for step in (
@@ -208,7 +209,7 @@ def test_a_value_per_row(block, monkeypatch):
 
 @ALL
 def test_states_have_memory_of_their_own(options):
-    """A rule may return its arguments, and one tensor twice, as states; what happens to those later must not change them."""
+    """A rule may return its arguments, and one tensor twice: each state keeps its own values."""
 
     def remember(lr=0.1):
         return sn.chain(

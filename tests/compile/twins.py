@@ -1,4 +1,4 @@
-"""Two optimizers on equal weights: one that steps by the rule's own code, and one that has to agree with it."""
+"""Two optimizers on equal weights: one runs the rule's own code, and the other must agree."""
 
 import warnings
 

@@ -1,4 +1,4 @@
-"""Steps as users write them: (w, d, m) -> (direction, new m), those that a trace must take and those that it must refuse."""
+"""Steps as users write them, (w, d, m) -> (direction, new m), to take and to refuse."""
 
 from dataclasses import dataclass
 
@@ -69,7 +69,7 @@ REFUSED = {
     "rounding to half": (lambda w, d, m: (d.bfloat16().to(d.dtype), m + d), "to torch.bfloat16"),
     "a sum in float32": (
         lambda w, d, m: (d * d.sum(dtype=torch.float32), m + d),
-        "a sum in torch.float32",
+        "sum.default in torch.float32",
     ),
     "a float32 constant": (
         lambda w, d, m: (d * torch.where(d.sum() > 0, 0.1, 1.0), m + d),
@@ -84,7 +84,10 @@ REFUSED = {
         "to torch.bool",
     ),
     "not of numbers": (lambda w, d, m: (torch.logical_not(d) * d, m + d), "not of numbers"),
-    "another norm": (lambda w, d, m: (d / d.norm(p=1), m + d), "a norm of order 1"),
+    "another norm": (
+        lambda w, d, m: (d / d.norm(p=1), m + d),
+        "of all norms only the one with ord=2, got ord=1",
+    ),
     "a value read": (lambda w, d, m: (d * d.sum().item(), m + d), "its code reads a value"),
     "a branch on a value": (
         lambda w, d, m: (d if d.sum() > 0 else -d, m + d),
@@ -92,7 +95,10 @@ REFUSED = {
     ),
     "a transpose": (lambda w, d, m: (d.T.contiguous(), m + d), "permute"),
     "random numbers": (lambda w, d, m: (torch.rand_like(d), m + d), "rand_like"),
-    "a constant tensor": (lambda w, d, m: (torch.tensor(2.0, dtype=d.dtype) * d, m), "an argument"),
+    "a constant tensor": (
+        lambda w, d, m: (torch.tensor(2.0, dtype=d.dtype) * d, m),
+        "a tensor of its own",
+    ),
     "in place": (lambda w, d, m: (d.clone().mul_(2), m + d), "mul_"),
 }
 """Of float64 squares: and what is said."""

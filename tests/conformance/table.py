@@ -1,4 +1,4 @@
-"""The conformance table: every optimizer is one row, and a new recipe gets every property by adding its row."""
+"""The conformance table: every optimizer is one row, which has every property tested."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def parameters(dtype: torch.dtype = torch.float64, seed: int = 0) -> list[Tensor
 
 
 def set_gradients(weights: list[Tensor], step: int) -> None:
-    """The gradients of step `step`: families that take the scale-invariance test through all its branches."""
+    """The gradients of a step, which take the scale-invariance test through all its branches."""
     generator = torch.Generator().manual_seed(step)
     for weight in weights:
         weight.grad = gradient("alternating", weight.detach().double(), generator, step).to(

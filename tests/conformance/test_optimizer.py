@@ -1,4 +1,4 @@
-"""What every optimizer class owes its user as a torch.optim.Optimizer."""
+"""Every optimizer class keeps the promises of a torch.optim.Optimizer."""
 
 import copy
 import io
@@ -127,7 +127,7 @@ def test_without_a_gradient_nothing_moves(row):
     "kind", ["StepLR", "OneCycleLR", "CyclicLR", "CosineAnnealingLR", "LambdaLR"]
 )
 def test_schedulers_reach_the_rule(row, kind):
-    """After each scheduler step, the optimizer steps as a fresh rule with the scheduled values does."""
+    """After each scheduler step, the optimizer steps as a fresh rule at the scheduled values."""
     momentum = "momentum" in row.settings or "betas" in row.cls([torch.zeros(1)]).defaults
     lr = row.cls([torch.zeros(1)]).defaults["lr"]
     weights = parameters()
@@ -222,7 +222,7 @@ def test_layout_does_not_matter(row, layout):
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
 def test_lower_precision(row, dtype):
-    """Half precision is computed with in float32: a step is the float32 step, rounded once; the state stays float32."""
+    """A step of half precision is the float32 step, rounded once; the state stays float32."""
     weights = parameters(dtype)
     optimizer = row.cls(weights, backend="rule", **row.settings)
     single = [w.detach().float() for w in weights]

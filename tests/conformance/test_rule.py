@@ -1,4 +1,4 @@
-"""What every recipe owes its user as a pure function."""
+"""Every recipe is a pure function."""
 
 import pytest
 import torch
@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from spherenorm import functional, registry
+from spherenorm import bind, functional
 from tests.conformance.table import ANY_WEIGHTS, ROWS, parameters
 from tests.conformance.table import SHAPES as TABLE_SHAPES
 from tests.gradients import FAMILIES, gradient
@@ -73,8 +73,8 @@ HYPER_PARAMETERS = {
     seed=st.integers(0, 2**31),
 )
 def test_pure(row, data, shape, dtype, family, seed):
-    """At any hyper-parameters: the arguments stay, the results are new, finite, of the arguments' types, and the same again."""
-    taken = registry.defaults(row.cls.recipe).keys()
+    """The arguments stay; the results are new, finite, of the same types, and the same again."""
+    taken = bind(row.cls.recipe).defaults.keys()
     rule = row.rule(
         **data.draw(
             st.fixed_dictionaries(
@@ -158,7 +158,7 @@ def test_vmap_over_weights_equals_a_loop(row):
 
 @pytest.mark.parametrize("silent", ["nothing", "column", "row", "all"])
 def test_the_derivative_through_steps_with_respect_to_the_learning_rate(row, silent):
-    """Backward and forward, also where entries, units or the whole weight have no gradient: there the step is 0, not nan."""
+    """Backward and forward, also where entries or units have no gradient: a step of 0, not nan."""
 
     def final(lr, weight):
         rule = row.rule(lr=lr)

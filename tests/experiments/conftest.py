@@ -1,4 +1,4 @@
-"""Shared by the experiment tests: the small task, study and faulty recipes of `spherenorm_tiny`, importable in child processes too."""
+"""Shared by the experiment tests: the modules in this folder, importable in child processes too."""
 
 import multiprocessing
 import os
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from experiments.store import Store
+from experiments.engine import Store
 
 HERE = str(Path(__file__).parent)
 ROOT = str(Path(__file__).parents[2])
@@ -33,5 +33,5 @@ def store(tmp_path_factory):
 def forkserver():
     """Child processes that start fast: torch is imported once, in their common parent."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["spherenorm_warm", "experiments.engine"])
+    context.set_forkserver_preload(["spherenorm_warm", "experiments.campaign"])
     return context

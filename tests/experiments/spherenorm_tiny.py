@@ -8,17 +8,19 @@ from torch import nn
 from torch.nn.functional import mse_loss
 
 import spherenorm as sn
-from experiments.claims import paired
-from experiments.plots import curves
-from experiments.spec import Spec
-from experiments.study import Study, Table
-from experiments.task import Budget, Splits, Task
+from experiments.core import Budget, Mean, Spec, Splits, Task
+from experiments.pictures import curves
+from experiments.results import Arm, Table, paired, paper
+from experiments.studies import Study
 from spherenorm import rules as r
 
 
 @dataclass(frozen=True)
 class Tiny(Task):
-    """Regression with BatchNorm and dropout; `delay` seconds of waiting make a step slow enough to be killed in."""
+    """Regression with BatchNorm and dropout.
+
+    `delay` seconds of waiting make a step slow enough to be killed in.
+    """
 
     scale: float = 1.0
     delay: float = 0.0
@@ -46,8 +48,8 @@ class Tiny(Task):
         time.sleep(self.delay)
         return mse_loss(model(batch[0]), batch[1])
 
-    def score(self, model, split):
-        return -mse_loss(model(split[0]), split[1]).item()
+    def evaluate(self, model, batch):
+        return {"score": Mean(-(model(batch[0]) - batch[1]).square())}
 
 
 class TinyStudy(Study):
@@ -64,24 +66,20 @@ class TinyStudy(Study):
         first = [
             t
             for name in ("sgd", "sgdp")
-            for t in self.seeded(plan, name.upper(), TASK, name, setting)
+            for t in self.seeded(plan, Arm(name.upper(), name), TASK, setting)
         ]
         if len(results) < len(first):
             return first
         better = max(("SGD", "SGDP"), key=lambda arm: results.arm(arm).mean("validation"))
-        return first + self.seeded(plan, "longer", TASK, better.lower(), setting, epochs=3)
+        longer = Arm("longer", better.lower())
+        return first + self.seeded(plan, longer, TASK, setting, epochs=3)
 
     def budget(self, plan, task):
         return Tiny.tiers[plan.tier]
 
     def tables(self, results):
-        return [
-            Table(
-                "Norms",
-                ("arm", "norm", "paper norm"),
-                [(a, f"{results.arm(a).mean('norm_last'):.3f}", "1") for a in results.arms],
-            )
-        ]
+        rows = [(a.label, results.arm(a).cell("norm_last", ".3f"), "1") for a in results.arms]
+        return [Table("Norms", ("arm", "norm", *paper("norm")), rows)]
 
     def pictures(self, results):
         return [curves(results, "norm", "norm", "norms")]
@@ -89,6 +87,15 @@ class TinyStudy(Study):
     def claims(self, results):
         a, b = (results.arm(arm).values("norm_last") for arm in ("SGDP", "SGD"))
         return [paired("SGDP's norm is smaller", a, b, "<", source="here")]
+
+
+class AgainStudy(TinyStudy):
+    """The same runs in another study
+
+    For the tests.
+    """
+
+    name = "again"
 
 
 TASK = "spherenorm_tiny:Tiny"

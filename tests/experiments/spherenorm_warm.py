@@ -1,10 +1,10 @@
-"""Imported by the parent of the tests' child processes: one run imports everything that torch imports late."""
+"""Imported by the parent of the tests' child processes: a run imports what torch imports late."""
 
 import tempfile
 
 from spherenorm_tiny import tiny_spec
 
-from experiments.runner import execute
+from experiments.door import execute_spec
 
 with tempfile.TemporaryDirectory() as root:
-    execute(tiny_spec(epochs=1), root)
+    execute_spec(tiny_spec(epochs=1), root)

@@ -22,7 +22,11 @@ from tests import gradients
 STEPS = 8
 SIZES = (1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 1023, 1024, 1025)
 MOST_ENTRIES = 9500
-ORDINARY = {"[0, 1)": (0.1, 0.5, 0.9, 0.999), "[0, 1]": (0.1, 0.5), "": (1e-3, 0.01, 0.1, 0.5)}
+ORDINARY = {
+    sn.Interval.parse("[0, 1)"): (0.1, 0.5, 0.9, 0.999),
+    sn.Interval.parse("[0, 1]"): (0.1, 0.5),
+}
+ORDINARY_ELSEWHERE = (1e-3, 0.01, 0.1, 0.5)
 ENDS = (0.0, 1e-300, 1e-12, 1e-8, 1 - 1e-8, 1 - 1e-12, 1.0, 30.0, 1e8)
 SCALES = (1e-30, 1e-6, 1e6, 1e20, 1e30)
 SPECIAL = ("zero", "nan", "inf", "all nan", "none")
@@ -65,15 +69,6 @@ INDUCTOR_EVERY = 50
 """One compiled case in so many may go to Inductor, which takes seconds."""
 
 
-def inside(interval: str, value: float) -> bool:
-    low, high = (float(end) for end in interval[1:-1].split(", "))
-    return (
-        low <= value <= high
-        and (value > low or interval[0] == "[")
-        and (value < high or interval[-1] == "]")
-    )
-
-
 # ------------------------------------------------------------------ chains
 
 
@@ -82,7 +77,7 @@ class Structure:
     """The source of a recipe, and the interval of each of its numbers."""
 
     source: str
-    numbers: tuple[tuple[str, str], ...]
+    numbers: tuple[tuple[str, sn.Interval], ...]
 
     @property
     def recipe(self) -> Callable[..., sn.Rule]:
@@ -102,10 +97,11 @@ class _Writer:
     def __init__(self, draw: random.Random, limits: Limits) -> None:
         self.draw, self.limits, self.numbers, self.buffers = draw, limits, {}, 0
 
-    def number(self, name: str, interval: str) -> str:
+    def number(self, name: str, interval: str | sn.Interval) -> str:
         while name in self.numbers:
             name += "_"
-        self.numbers[name] = interval
+        parsed = interval if isinstance(interval, sn.Interval) else sn.Interval.parse(interval)
+        self.numbers[name] = parsed
         return name
 
     def rule(self, cls: type[sn.Rule], **options: Any) -> str:
@@ -115,7 +111,7 @@ class _Writer:
             if f.name in options:
                 arguments.append(f"{f.name}={options[f.name]}")
             elif "interval" in f.metadata:
-                arguments.append(f"{f.name}={self.number(f.name, str(f.metadata['interval']))}")
+                arguments.append(f"{f.name}={self.number(f.name, f.metadata['interval'])}")
             elif f.type == "bool":
                 arguments.append(f"{f.name}={self.draw.random() < 0.5}")
             elif f.name == "buffer":
@@ -159,7 +155,7 @@ class _Writer:
         return self.rule(r.FeedbackMomentum, rule=inner)
 
     def chain(self) -> str:
-        """Rules in any order, with a step size, mostly last, in any geometry."""
+        """Rules in any order, with a step size, mostly last, in any manifold."""
         kinds = [
             *(functools.partial(self.rule, cls) for cls in _FREE),
             *(self.test, self.test, self.decay, self.feedback),
@@ -173,54 +169,54 @@ class _Writer:
         rules.insert(last, self.rule(r.StepSize))
         if self.draw.random() < 0.2:
             rules[:2] = [f"sn.chain({', '.join(rules[:2])})"]
-        sphere = f", geometry=sn.Sphere({self.view()!r})" if self.draw.random() < 0.25 else ""
+        sphere = f", manifold=sn.Sphere({self.view()!r})" if self.draw.random() < 0.25 else ""
         return f"sn.chain({', '.join(rules)}{sphere})"
 
-    def library(self) -> str:
-        """A recipe of the library, with numbers for its numbers."""
-        draw = self.draw
-        number = self.number
 
-        def flag() -> bool:
-            return draw.random() < 0.5
+def _library(writer: _Writer) -> str:
+    """A recipe of the library, with numbers for its numbers."""
+    draw, number = writer.draw, writer.number
 
-        name = draw.choice(recipes.__all__)
-        arguments: dict[str, Any] = {"lr": number("lr", "[0, inf)")}
-        if name in ("adam", "adamw", "adamp", "adamg"):
-            arguments["betas"] = f"({number('beta1', '[0, 1)')}, {number('beta2', '[0, 1)')})"
-            arguments["eps"] = number("eps", "[0, inf)")
-        else:
-            arguments["momentum"] = number("momentum", "[0, 1)")
-        if name in ("sgd", "sgdw", "sgdp"):
-            arguments["dampening"], arguments["nesterov"] = number("dampening", "[0, 1]"), flag()
-        if name not in ("sgdg", "adamg"):
-            arguments["weight_decay"] = number("weight_decay", "[0, inf)")
-        if name in ("sgdp", "adamp"):
-            arguments["delta"], arguments["wd_ratio"] = (
-                number("delta", "(0, inf)"),
-                number("wd_ratio", "[0, inf)"),
-            )
-            arguments["views"], arguments["per"] = (
-                self.views(),
-                repr(draw.choice(("tensor", "unit"))),
-            )
-        if name == "sgdp":
-            arguments["project_buffer"] = not arguments["nesterov"] and flag()
-        if name == "adamp":
-            arguments["nesterov"] = flag()
-        if name == "rmsprop":
-            arguments |= {
-                "alpha": number("alpha", "[0, 1)"),
-                "eps": number("eps", "[0, inf)"),
-                "centered": flag(),
-            }
-        if name in ("sgdg", "adamg"):
-            arguments["nu"] = number("nu", "(0, inf)") if flag() else None
-            arguments["alpha"] = (
-                number("alpha", "[0, inf)") if self.limits.every_rule and flag() else 0.0
-            )
-            arguments["view"] = repr(self.view())
-        return f"recipes.{name}({', '.join(f'{k}={v}' for k, v in arguments.items())})"
+    def flag() -> bool:
+        return draw.random() < 0.5
+
+    name = draw.choice(recipes.__all__)
+    arguments: dict[str, Any] = {"lr": number("lr", "[0, inf)")}
+    if name in ("adam", "adamw", "adamp", "adamg"):
+        arguments["betas"] = f"({number('beta1', '[0, 1)')}, {number('beta2', '[0, 1)')})"
+        arguments["eps"] = number("eps", "[0, inf)")
+    else:
+        arguments["momentum"] = number("momentum", "[0, 1)")
+    if name in ("sgd", "sgdw", "sgdp"):
+        arguments["dampening"], arguments["nesterov"] = number("dampening", "[0, 1]"), flag()
+    if name not in ("sgdg", "adamg"):
+        arguments["weight_decay"] = number("weight_decay", "[0, inf)")
+    if name in ("sgdp", "adamp"):
+        arguments["delta"], arguments["wd_ratio"] = (
+            number("delta", "(0, inf)"),
+            number("wd_ratio", "[0, inf)"),
+        )
+        arguments["views"], arguments["per"] = (
+            writer.views(),
+            repr(draw.choice(("tensor", "unit"))),
+        )
+    if name == "sgdp":
+        arguments["project_buffer"] = not arguments["nesterov"] and flag()
+    if name == "adamp":
+        arguments["nesterov"] = flag()
+    if name == "rmsprop":
+        arguments |= {
+            "alpha": number("alpha", "[0, 1)"),
+            "eps": number("eps", "[0, inf)"),
+            "centered": flag(),
+        }
+    if name in ("sgdg", "adamg"):
+        arguments["nu"] = number("nu", "(0, inf)") if flag() else None
+        arguments["alpha"] = (
+            number("alpha", "[0, inf)") if writer.limits.every_rule and flag() else 0.0
+        )
+        arguments["view"] = repr(writer.view())
+    return f"recipes.{name}({', '.join(f'{k}={v}' for k, v in arguments.items())})"
 
 
 _FREE = (
@@ -235,7 +231,7 @@ def draw_structure(seed: int, index: int, limits: Limits) -> Structure:
     draw = random.Random(f"structure {seed} {index}")
     while True:
         writer = _Writer(draw, limits)
-        body = writer.library() if draw.random() < 0.4 else writer.chain()
+        body = _library(writer) if draw.random() < 0.4 else writer.chain()
         parameters = ", ".join(
             f"{name}={_ordinary(interval)[1]}" for name, interval in writer.numbers.items()
         )
@@ -258,8 +254,8 @@ def _is_legal(structure: Structure, shape: tuple[int, ...]) -> bool:
 # ------------------------------------------------------------------ numbers
 
 
-def _ordinary(interval: str) -> tuple[float, ...]:
-    return ORDINARY.get(interval, ORDINARY[""])
+def _ordinary(interval: sn.Interval) -> tuple[float, ...]:
+    return ORDINARY.get(interval, ORDINARY_ELSEWHERE)
 
 
 @dataclass
@@ -278,11 +274,11 @@ class _Numbers:
         kinds = ("number",) * 4 + ("tensor",) if self.limits.tensors else ("number",)
         self.kinds = {name: self.draw.choice(kinds) for name, _ in self.structure.numbers}
 
-    def one(self, name: str, interval: str) -> float | Tensor:
+    def one(self, name: str, interval: sn.Interval) -> float | Tensor:
         if name in self.zeros:
             return 0.0
         if self.draw.random() < self.odd:
-            value = self.draw.choice([v for v in ENDS if inside(interval, v)])
+            value = self.draw.choice([v for v in ENDS if v in interval])
         else:
             value = self.draw.choice(_ordinary(interval))
         if self.kinds[name] == "tensor" or (
@@ -496,7 +492,7 @@ def draw_case(path: str, seed: int, number: int) -> Case:
     structure = draw_structure(seed, index, limits)
     draw = random.Random(f"zeros {seed} {index}")
     switched_off = [
-        name for name, interval in structure.numbers if name != "lr" and interval[0] == "["
+        name for name, interval in structure.numbers if name != "lr" and interval.low in interval
     ]
     zeros = (
         frozenset()

@@ -7,10 +7,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from unittest import mock
 
-from spherenorm import rule
+import torch
+
+from spherenorm import _rule as rule
 from spherenorm import rules as r
-from spherenorm.rules import momentum, preconditioner
-from spherenorm.update import Invariance
+from spherenorm._manifold import Geodesic, Sphere
+from spherenorm._update import Invariance
+from spherenorm.rules import _momentum as momentum
+from spherenorm.rules import _preconditioner as preconditioner
 
 
 def derived_average(past, entering, beta):
@@ -67,6 +71,40 @@ def _twice(self, update, state, usual=r.DecoupledDecay.update):
     return usual(self, usual(self, update, state)[0], state)
 
 
+def _of_one_row(x, factor):
+    """`x`, of which the row of index 0 is multiplied by `factor`."""
+    first = torch.zeros_like(x, dtype=torch.bool)
+    first[:1] = True
+    return torch.where(first, factor * x, x)
+
+
+def _turned(factor, usual=Sphere.retract):
+    """Turns one unit by another angle."""
+
+    def retract(self, weight, direction):
+        return usual(self, weight, _of_one_row(direction, factor) if weight.ndim else direction)
+
+    return lambda: [mock.patch.object(Sphere, "retract", retract)]
+
+
+def _carried(self, vector, usual=Geodesic.transport):
+    """Carries a vector a little too long for one row."""
+    carried = usual(self, vector)
+    return _of_one_row(carried, 1.01) if vector.ndim else carried
+
+
+def _lost(self, usual=Geodesic.weight):
+    """Loses one unit on a move of many turns, of which rounding decides the end."""
+    moved = usual.__get__(self)
+    lost = _of_one_row(torch.ones_like(moved), float("nan")) if moved.ndim else moved
+    return torch.where(self.angle > 1e3, lost * moved, moved)
+
+
+def _squared_first(past, entering, beta):
+    """Overflows before the multiplication by 1 - beta."""
+    return beta * past + (1 - beta) * (entering * entering)
+
+
 def _update(cls: type[rule.Rule], function: Callable[..., object]):
     return lambda: [mock.patch.object(cls, "update", function)]
 
@@ -84,6 +122,13 @@ FAULTS = {
     ],
     "decay twice": _update(r.DecoupledDecay, _twice),
     "eps inside the root": _update(r.AdaptiveMoments, _eps_inside),
+    "one row turned by 1 % more": _turned(1.01),
+    "one row turned backwards": _turned(-1),
+    "one row carried 1 % too long": lambda: [mock.patch.object(Geodesic, "transport", _carried)],
+    "one row lost on a long move": lambda: [mock.patch.object(Geodesic, "weight", property(_lost))],
+    "an early overflow": lambda: [
+        mock.patch.object(preconditioner, "averaged_square", _squared_first)
+    ],
 }
 
 

@@ -18,7 +18,8 @@ from tests.fuzz.reference import Gradients, Moment, reference
 @dataclass(frozen=True)
 class Outcome:
     """Attributes:
-    kind: "equal", "explained" by rounding, "different", or "refused".
+    kind: "equal", "explained" by rounding of the inputs, "of operations", "different", or
+        "refused".
     detail: the first difference, or the error.
     """
 
@@ -56,26 +57,20 @@ def outcomes(path: str, seed: int, numbers: Iterable[int]) -> Iterator[Outcome]:
 def outcome(path: str, case: Case, run: Callable[[Case, Gradients], list[Moment]]) -> Outcome:
     """The case on the path that `run` takes."""
     torch.manual_seed(case.number)
+    doing = "the rule's own code raises"
     try:
-        wanted = reference(case)
-    except Exception as error:
-        return Outcome(
-            path,
-            case.number,
-            "different",
-            f"the rule's own code raises {type(error).__name__}: {_short(error)}",
-        )
-    try:
+        gradients = reference(case).gradients
+        doing = "raises"
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            moments = run(case, wanted.gradients)
+            moments = run(case, gradients)
+        doing = "the rule's own code, from the path's weights and states, raises"
+        kind, difference = judge(case, moments, gradients)
     except sn.BackendError as error:
         return Outcome(path, case.number, "refused", _short(error))
     except Exception as error:
-        return Outcome(
-            path, case.number, "different", f"raises {type(error).__name__}: {_short(error)}"
-        )
-    kind, difference = judge(case, moments, wanted)
+        detail = f"{doing} {type(error).__name__}: {_short(error)}"
+        return Outcome(path, case.number, "different", detail)
     return Outcome(path, case.number, kind, str(difference or ""))
 
 

@@ -132,7 +132,7 @@ def by_sweep(case: Case, gradients: Gradients) -> list[Moment]:
 @contextlib.contextmanager
 def _blocks_of(entries: int) -> Iterator[None]:
     """Small blocks, so that small weights have many."""
-    blocked = importlib.import_module("spherenorm.compile.blocked")
+    blocked = importlib.import_module("spherenorm.compile.blocks._step")
     usual, blocked.BLOCK = blocked.BLOCK, entries
     try:
         yield

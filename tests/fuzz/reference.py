@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from spherenorm._numerics import working, working_dtype
 from tests.fuzz.cases import STEPS, Case
 
 Place = tuple[int, int]
@@ -21,22 +22,33 @@ Gradients = list[dict[Place, Tensor | None]]
 
 @dataclass(frozen=True)
 class Trajectory:
+    """Attributes:
+    rounding_errors: by how many of them the inputs of a nudged run moved.
+    """
+
     moments: list[Moment]
     gradients: Gradients
+    rounding_errors: int = 1
 
 
 def reference(
-    case: Case, given: Gradients | None = None, nudge: Callable[[Tensor], Tensor] | None = None
+    case: Case,
+    given: Gradients | None = None,
+    path: Sequence[Moment] | None = None,
+    nudge: Callable[[Tensor], Tensor] | None = None,
 ) -> Trajectory:
     """Eight steps of the case.
 
     Args:
         given: the gradients; by default those that the case draws at the weights of this very run.
-        nudge: moves weights, gradients, states and numbers by a rounding error before each step.
+        path: the moments of a path, from each of which the next step starts here; by default it
+            starts from this very run's.
+        nudge: moves weights, gradients, states and numbers by a rounding error before each step:
+            weights in the precision of the rule, or in their own where this very run rounded them.
     """
     nudge = nudge or (lambda x: x)
     weights = {
-        (g, i): nudge(weight.first())
+        (g, i): weight.first()
         for g, group in enumerate(case.groups)
         for i, weight in enumerate(group.weights)
     }
@@ -44,11 +56,15 @@ def reference(
     moments: list[Moment] = []
     gradients: Gradients = given or [_Drawn(case, step, weights) for step in range(STEPS)]
     for step, grads in enumerate(gradients):
+        if path is not None and step:
+            weights.update({place: weight for place, (weight, _) in path[step - 1].items()})
+            states.update({place: dict(state) for place, (_, state) in path[step - 1].items()})
         for place, weight in weights.items():
             grad, group = grads[place], case.groups[place[0]]
             if grad is not None and group.since <= step:
-                moved = _step(case, group.numbers[step], weight, grad, states[place], nudge)
-                weights[place], states[place] = moved
+                start = nudge(weight if path is None else working(weight))
+                moved = _step(case, group.numbers[step], start, grad, states[place], nudge)
+                weights[place], states[place] = moved[0].to(weight.dtype), moved[1]
         moments.append({p: (weight.clone(), dict(states[p])) for p, weight in weights.items()})
     return Trajectory(moments, gradients)
 
@@ -77,10 +93,10 @@ def _step(
     state: State,
     nudge: Callable[[Tensor], Tensor],
 ) -> tuple[Tensor, State]:
-    working = torch.promote_types(weight.dtype, torch.float32)
+    working = working_dtype(weight.dtype)
     # Of a number below 1 a rule takes 1 - beta in double precision; the others scale entries.
     moved = {
-        name: _nudged_number(numbers[name], torch.float64 if "1" in interval else working, nudge)
+        name: _nudged_number(numbers[name], torch.float64 if interval.high == 1 else working, nudge)
         for name, interval in case.structure.numbers
     }
     rule = case.structure.recipe(**moved)
@@ -88,8 +104,7 @@ def _step(
         state = {name: state.get(name, fresh) for name, fresh in rule.init(weight).items()}
     state = {name: value if name == "step" else nudge(value) for name, value in state.items()}
     grad = nudge((-grad if case.maximize else grad).to(working))
-    weight, state = rule.step(weight, grad.clone(), state)
-    return nudge(weight), state
+    return rule.step(weight, grad.clone(), state)
 
 
 def _nudged_number(

@@ -18,8 +18,9 @@ from tests.fuzz import paths
 from tests.fuzz.cases import Weight, draw_case
 
 WORLD = 2
-PATIENCE = 60
-"""Seconds that a case may take, the start of the processes included."""
+PATIENCE = 300
+"""Seconds that a case may take, or the start of the processes. A case takes one or two, and the
+start ten: a busy machine takes many times as long, and a deadlock for ever."""
 
 
 def outcomes(seed: int, numbers: Sequence[int]) -> Iterator[fuzz.Outcome]:
@@ -36,17 +37,38 @@ def outcomes(seed: int, numbers: Sequence[int]) -> Iterator[fuzz.Outcome]:
             for worker in workers:
                 worker.start()
             try:
+                _next(results, workers)  # they are ready
                 while done < len(numbers):
-                    yield results.get(timeout=PATIENCE)
+                    yield _next(results, workers)
                     done += 1
-            except queue.Empty:
-                detail = "the processes wait for each other or have died"
-                yield fuzz.Outcome("dtensor", numbers[done], "different", detail)
+            except _NoResultError as error:
+                yield fuzz.Outcome("dtensor", numbers[done], "different", str(error))
                 done += 1
             finally:
                 for worker in workers:
                     worker.kill()
                     worker.join()
+
+
+class _NoResultError(Exception):
+    """The processes wait for each other, or one has died."""
+
+
+def _next(results: Any, workers: Sequence[Any]) -> Any:
+    """The next word of the first process.
+
+    Raises:
+        _NoResultError: it says nothing, and why.
+    """
+    for _ in range(PATIENCE):
+        try:
+            return results.get(timeout=1)
+        except queue.Empty:
+            died = [rank for rank, worker in enumerate(workers) if worker.exitcode]
+            if died:
+                codes = [workers[rank].exitcode for rank in died]
+                raise _NoResultError(f"processes {died} died, with exit codes {codes}") from None
+    raise _NoResultError(f"the processes say nothing for {PATIENCE} seconds")
 
 
 def _work(rank: int, file: str, seed: int, numbers: Sequence[int], results: Any) -> None:
@@ -67,6 +89,8 @@ def _work(rank: int, file: str, seed: int, numbers: Sequence[int], results: Any)
         timeout=timedelta(seconds=PATIENCE),
     )
     mesh = init_device_mesh("cpu", (WORLD,))
+    if rank == 0:
+        results.put("ready")
 
     def place(x: Tensor, weight: Weight) -> Tensor:
         return distribute_tensor(

@@ -8,6 +8,8 @@ from tests.fuzz.faults import FAULTS, planted
 from tests.fuzz.outcome import outcome, outcomes
 from tests.fuzz.paths import run
 
+FUSED = {"compiled", "dtensor"}
+"""Paths that fuse operations or split them, so that rounding of operations may be seen there."""
 CASES = {"auto": 150, "rule": 60, "sweep": 24, "compiled": 40, "dtensor": 12}
 
 
@@ -22,10 +24,11 @@ def _kernels_of_our_own(tmp_path_factory):
 def test_a_path_steps_as_the_rule_does(path):
     if path == "dtensor" and not dist.is_available():
         pytest.skip("this torch has no torch.distributed")
+    faults = {"different"} if path in FUSED else {"different", "of operations"}
     different = [
         found.line(seed=0)
         for found in outcomes(path, 0, range(CASES[path]))
-        if found.kind == "different"
+        if found.kind in faults
     ]
     assert not different, "\n".join(different)
 

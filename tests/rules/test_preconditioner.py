@@ -11,7 +11,7 @@ betas = st.floats(0, 0.999)
 
 
 def numpy_adam(gradients, beta1, beta2, eps, nesterov, bias_correction):
-    """The sum of the steps m / (sqrt(v) + eps): the AdamP paper's Algorithm 2 before its projection, and Kingma and Ba's Algorithm 1."""
+    """The sum of m / (sqrt(v) + eps): Kingma and Ba's Algorithm 1, and AdamP's unprojected."""
     m, v, w = 0.0, 0.0, 0.0
     for t, g in enumerate(gradients, 1):
         m = beta1 * m + (1 - beta1) * g

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from spherenorm import chain, find_recipe, rules
-from spherenorm.update import Update
-from spherenorm.views import as_view
+from spherenorm._update import Update
+from spherenorm._views import as_view
 from tests.gradients import FAMILIES, gradient, without_radial_part
 
 SHAPES = [(), (0,), (5,), (0, 4), (4, 0), (6, 1), (1, 6), (3, 4), (4, 3, 2, 2)]
@@ -171,7 +171,7 @@ def test_steps_stay_finite(name, case):
 def test_adamp_turns_a_scaled_weight_in_the_same_direction(
     shape, family, dtype, c, betas, delta, per, nesterov, decay, seed
 ):
-    """f(cw) = f(w) has gradient g/c at cw; Adam's ratio removes the 1/c (eps = 0), so the step of cw is the step of w.
+    """f(cw) = f(w) has gradient g/c at cw; Adam's ratio removes the 1/c (eps = 0): equal steps.
 
     In each branch of the test, which knows no scale either; decay takes its share of cw.
     """
@@ -192,7 +192,8 @@ def test_adamp_turns_a_scaled_weight_in_the_same_direction(
     states = [rule.init(weight), rule.init(weight)]
     for step in range(3):
         grad = gradient(family, weight, generator, step)
-        # Both are kept on the same ray, so that the gradients stay those of one scale-invariant function.
+        # Both are kept on the same ray, so that the gradients stay those of one scale-invariant
+        # function.
         moved, states[0] = plain.step(weight, grad, states[0])
         moved_scaled, states[1] = rule.step(c * weight, grad / c, states[1])
         rounding = 1e3 * torch.finfo(dtype).eps * max(1.0, c)
@@ -202,7 +203,7 @@ def test_adamp_turns_a_scaled_weight_in_the_same_direction(
 
 
 def test_false_positives_of_the_layer_view_follow_the_beta_law():
-    """A random direction passes with P(|cos| < delta / sqrt(d)), where cos^2 is Beta(1/2, (d-1)/2)."""
+    """A random direction passes at P(|cos| < delta / sqrt(d)), and cos^2 is Beta(1/2, (d-1)/2)."""
     rows, columns, delta, trials = 4, 16, 0.5, 4000
     generator = torch.Generator().manual_seed(0)
     weight = torch.randn(rows, columns, generator=generator, dtype=torch.float64)
@@ -235,6 +236,18 @@ def test_projection_and_ratio_need_a_test_before_them():
             chain(rule).step(weight, weight, {})
 
 
+@pytest.mark.parametrize("per", ["tensor", "unit"])
+def test_a_decay_with_a_ratio_is_the_same_as_a_number_and_as_a_tensor(per):
+    """In float32 1e-300 is 0, and no decay of an infinite weight; not 1e-300 inf, which is nan."""
+    weight = torch.tensor([[math.inf, 1.0], [2.0, -3.0]])
+    moved = []
+    for kind in (float, lambda x: torch.tensor(x, dtype=torch.float64)):
+        decay = rules.DecoupledDecay(kind(1e-300), invariant_ratio=kind(0.1))
+        rule = chain(rules.ScaleInvarianceTest(per=per), decay, rules.StepSize(0.1))
+        moved.append(rule.step(weight, torch.ones(2, 2), rule.init(weight))[0])
+    torch.testing.assert_close(*moved, rtol=0, atol=0, equal_nan=True)
+
+
 @pytest.mark.parametrize(("share", "passes"), [(0.9, True), (1.1, False)])
 @pytest.mark.parametrize("view", ["channel", "layer", "dim=1", "groups=2"])
 def test_the_threshold_is_delta_over_the_root_of_the_units_dimension(view, share, passes):
@@ -251,3 +264,36 @@ def test_the_threshold_is_delta_over_the_root_of_the_units_dimension(view, share
     grad = cosine * unit + math.sqrt(1 - cosine**2) * tangent
     for per in ("tensor", "unit"):
         assert decide(weight, grad, delta=delta, views=(view,), per=per)[view].all() == passes
+
+
+@pytest.mark.parametrize("per", ["tensor", "unit"])
+@pytest.mark.parametrize("scale", [1e19, 1e25, 1e38, math.inf, math.nan])
+def test_a_radial_gradient_that_overflows_is_not_called_invariant(scale, per):
+    weight, grad = torch.randn(3, 40), torch.zeros(3, 40)
+    grad[0] = scale * weight[0]
+    grad[1:] = torch.stack([without_radial_part(w, torch.randn(40)) for w in weight[1:]])
+    flags = decide(weight, grad, per=per)
+    assert not flags["channel"].expand(3, 40)[0].any()
+    assert not flags["layer"].any()
+    if per == "unit":
+        assert flags["channel"].expand(3, 40)[1:].all()
+    assert not any(f.any() for f in decide(weight, scale * weight, per=per).values())
+
+
+@pytest.mark.parametrize("test", [rules.ScaleInvarianceTest, rules.AccumulatedInvarianceTest])
+@pytest.mark.parametrize("decay", [0.0, 5e-4, 1e-2, 1.0])
+def test_decay_that_a_rule_adds_is_not_tested_and_decay_of_the_loss_is(test, decay):
+    generator = torch.Generator().manual_seed(7)
+    weight = torch.randn(16, 64, generator=generator, dtype=torch.float64)
+    free = torch.randn(16, 64, generator=generator, dtype=torch.float64)
+    grad = 1e-2 * torch.stack(
+        [without_radial_part(w, x) for w, x in zip(weight, free, strict=True)]
+    )
+    rule = chain(rules.CoupledDecay(decay), rules.HeavyBall(0.9), test(), rules.RadialProjection())
+    moved, _ = rule.step(weight, grad, rule.init(weight))
+    radial = ((moved - weight) * weight).sum(1)
+    assert radial.abs().max() < 1e-12  # found, hence projected: the decay's radial part, too
+    by_loss = chain(test(), rules.RadialProjection())
+    moved, _ = by_loss.step(weight, grad + decay * weight, by_loss.init(weight))
+    found = ((moved - weight) * weight).sum(1).abs().max() < 1e-12
+    assert found == (decay == 0)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from spherenorm import Rule, Update, chain
+from spherenorm import Rule, Scalar, State, Update, as_view, chain
 from spherenorm import rules as r
-from spherenorm.rule import Scalar, State
-from spherenorm.views import as_view
 
 
 @dataclass(frozen=True)

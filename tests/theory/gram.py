@@ -1,57 +1,64 @@
 """Numbers for Gram entries: formal results against float64 vectors."""
 
 import re
+from dataclasses import dataclass
 
 import numpy as np
 import sympy as sp
 import torch
 
-from theory import norm_growth
-from theory.equilibrium import DIMENSION
-from theory.symbols import Vector
+from theory import OneStep, norm_growth
+from theory.algebra import DIMENSION, Vector
 
 
-def evaluate(step, expression, vectors, values):
-    """`expression` in Gram entries, at `vectors` by atom and `values` by symbol; names stand for what they were defined as."""
-    numbers, vectors = dict(values), dict(vectors)
+@dataclass
+class Numbers:
+    """Values for the symbols and the atoms of a step.
 
-    def number(symbol):
-        if symbol not in numbers:
-            if symbol in step.algebra.definitions:
-                numbers[symbol] = at(step.algebra.definitions[symbol])
-            else:
-                norm = re.fullmatch(r"\|(.+)\|\^2", symbol.name)
-                a, b = (
-                    (norm[1], norm[1])
-                    if norm
-                    else re.fullmatch(r"<(.+),(.+)>", symbol.name).groups()
-                )
-                numbers[symbol] = float(np.sum(place(a) * place(b)))
-        return numbers[symbol]
+    Attributes:
+        step: the step on symbols.
+        values: numbers by symbol.
+        vectors: arrays by atom.
+    """
 
-    def place(atom):
-        if atom not in vectors:
-            vectors[atom] = combine(step, step.algebra.composites[atom], vectors, values)
-        return vectors[atom]
+    step: OneStep
+    values: dict
+    vectors: dict
 
-    def at(formula):
-        return float(sp.sympify(formula).subs({s: number(s) for s in formula.free_symbols}))
+    def evaluate(self, expression):
+        """`expression` in Gram entries; a name stands for its definition."""
+        expression = sp.sympify(expression)
+        return float(expression.subs({s: self._number(s) for s in expression.free_symbols}))
 
-    return at(sp.sympify(expression))
+    def combine(self, vector):
+        """A formal vector."""
+        terms = vector.terms.items()
+        return sum(self.evaluate(c) * self._vector(atom) for atom, c in terms)
 
+    def evaluate_after(self, derived):
+        """A derived vector or number."""
+        return self.combine(derived) if isinstance(derived, Vector) else self.evaluate(derived)
 
-def combine(step, vector, vectors, values):
-    """A formal vector at `vectors`."""
-    composites = step.algebra.composites
-    place = {
-        a: combine(step, composites[a], vectors, values) if a in composites else vectors[a]
-        for a in vector.terms
-    }
-    return sum(evaluate(step, c, vectors, values) * place[a] for a, c in vector.terms.items())
+    def _number(self, symbol):
+        if symbol in self.values:
+            return self.values[symbol]
+        if symbol in self.step.algebra.definitions:
+            return self.evaluate(self.step.algebra.definitions[symbol])
+        if norm := re.fullmatch(r"\|(.+)\|\^2", symbol.name):
+            a = b = norm[1]
+        else:
+            a, b = re.fullmatch(r"<(.+),(.+)>", symbol.name).groups()
+        return float(np.sum(self._vector(a) * self._vector(b)))
+
+    def _vector(self, atom):
+        composites = self.step.algebra.composites
+        if atom not in self.vectors:
+            self.vectors[atom] = self.combine(composites[atom])
+        return self.vectors[atom]
 
 
 def assert_matches_a_float64_step(recipe, hypers, rng, scale_invariant=True, atoms=dict):
-    """The derived step, law and recursions of `recipe` against a float64 step of its own, from a random state.
+    """The derived step, law and recursions of `recipe` match a float64 step from a random state.
 
     Args:
         hypers: values for the hyper-parameters.
@@ -59,61 +66,54 @@ def assert_matches_a_float64_step(recipe, hypers, rng, scale_invariant=True, ato
         atoms: values for the atoms of entrywise operations, asked for after the step.
     """
     law = norm_growth(recipe, scale_invariant=scale_invariant)
-    step = law.step
     assert law.residual == 0
-
     rule = recipe(**hypers)
+    w, g = _random_weight_and_gradient(rng, scale_invariant)
+    state = _random_state(rule, w, rng)
+    new, new_state = rule.step(_row(w), _row(g), {n: torch.tensor(v) for n, v in state.items()})
+    after, new_state = new.numpy().ravel(), {n: v.numpy().ravel() for n, v in new_state.items()}
+    numbers = _numbers(law.step, hypers, w, g, state, atoms())
+    np.testing.assert_allclose(numbers.combine(law.step.weight), after, rtol=1e-10, atol=1e-12)
+    for name, letter in law.step.letters.items():
+        derived = numbers.evaluate_after(law.step.states[letter])
+        np.testing.assert_allclose(derived, new_state[name], rtol=1e-10, atol=1e-12)
+    _assert_law_matches(law, numbers, after, new_state)
+    return law
+
+
+def _assert_law_matches(law, numbers, after, new_state):
+    """The law and its recursions, fed with the measured step."""
+    drive = after - (1 - numbers.evaluate(law.kappa)) * numbers.vectors["w"]
+    numbers.vectors["s"] = drive
+    np.testing.assert_allclose(numbers.evaluate(law.law.rhs), after @ after, rtol=1e-10)
+    names = {letter: name for name, letter in law.step.letters.items()}
+    for unknown, expression in law.recursion.items():
+        buffer = names[unknown.name.removeprefix("<w,").removesuffix(">")]
+        measured = after @ new_state[buffer]
+        np.testing.assert_allclose(numbers.evaluate(expression), measured, rtol=1e-9, atol=1e-11)
+
+
+def _random_weight_and_gradient(rng, scale_invariant):
     w, g = rng.normal(size=7), rng.normal(size=7)
     # Along the weight not at all, or by far more than a test for scale invariance lets pass.
-    g += w * ((0 if scale_invariant else 2) - (w @ g) / (w @ w))
+    return w, g + w * ((0 if scale_invariant else 2) - (w @ g) / (w @ w))
+
+
+def _random_state(rule, w, rng):
     state = {
         n: rng.normal(size=v.shape) if v.numel() > 1 else np.full(v.shape, rng.uniform(1, 3))
         for n, v in rule.init(_row(w)).items()
     }
-    state = {n: np.abs(v) if "sq" in n else v for n, v in state.items()}  # a second moment
-    new, new_state = rule.step(_row(w), _row(g), {n: torch.tensor(v) for n, v in state.items()})
+    return {n: np.abs(v) if "sq" in n else v for n, v in state.items()}  # a second moment
 
-    letters = dict(zip(state, step.states, strict=True))
-    vectors = {
-        "w": w,
-        "g": g,
-        **{letters[n]: v.ravel() for n, v in state.items() if v.size > 1},
-        **atoms(),
-    }
+
+def _numbers(step, hypers, w, g, state, atoms):
+    letters = step.letters
+    vectors = {letters[n]: v.ravel() for n, v in state.items() if v.size > 1}
     symbols = {s: hypers[n] for n, s in step.traced.symbols.items()}
-    scalars = {
-        sp.Symbol(letters[n], positive=True): float(v.item())
-        for n, v in state.items()
-        if v.size == 1
-    }
+    scalars = {step.scalars[letters[n]]: float(v.item()) for n, v in state.items() if v.size == 1}
     values = {**symbols, **scalars, DIMENSION: 7}
-    after = new.numpy().ravel()
-    np.testing.assert_allclose(
-        combine(step, step.weight, vectors, values), after, rtol=1e-10, atol=1e-12
-    )
-    for name, letter in letters.items():
-        derived, measured = step.states[letter], new_state[name].numpy().ravel()
-        got = (
-            combine(step, derived, vectors, values)
-            if isinstance(derived, Vector)
-            else evaluate(step, derived, vectors, values)
-        )
-        np.testing.assert_allclose(got, measured, rtol=1e-10, atol=1e-12)
-    # The law, fed with the measured step.
-    drive = after - (1 - evaluate(step, law.kappa, vectors, values)) * w
-    predicted = evaluate(step, law.law.rhs, {**vectors, "s": drive}, values)
-    np.testing.assert_allclose(predicted, after @ after, rtol=1e-10)
-    vectors["s"] = drive
-    for unknown, expression in law.recursion.items():
-        buffer = unknown.name[3:-1]
-        key = next(n for n, letter in letters.items() if letter == buffer)
-        np.testing.assert_allclose(
-            evaluate(step, expression, vectors, values),
-            after @ new_state[key].numpy().ravel(),
-            rtol=1e-9,
-            atol=1e-11,
-        )
-    return law
+    return Numbers(step, values, {"w": w, "g": g, **vectors, **atoms})
 
 
 def _row(x):

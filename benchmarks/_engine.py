@@ -1,0 +1,207 @@
+"""The engine of `experiments` against a bare training loop, and its commands on a large store."""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from experiments.campaign import Campaign
+from experiments.core import Batch, Budget, Mean, Spec, Splits, Statistic, Task
+from experiments.door import Door, resolve
+from experiments.engine import Store, Training
+from experiments.studies import Plan, find_study
+from spherenorm import optim
+
+__all__ = ["engine_overhead", "large_store"]
+
+EVERY = 10
+"""Steps between two that the probes measure."""
+
+COMMANDS = {
+    "status": ("status",),
+    "list": ("list",),
+    "report": ("report", "f2"),
+}
+
+
+@dataclass(frozen=True)
+class Dense(Task):
+    """A normalized network of three layers on noise, whose batch sets the time of a step."""
+
+    width: int = 128
+    items: int = 8192
+
+    name = "dense"
+    tiers = {"smoke": Budget(1), "small": Budget(1), "full": Budget(1)}  # noqa: RUF012
+
+    def data(self) -> Splits:
+        x = torch.randn(self.items, 64, generator=torch.Generator().manual_seed(0))
+        y = (x[:, 0] > 0).long()
+        return Splits((x, y), (x[:64], y[:64]), (x[:64], y[:64]))
+
+    def model(self) -> nn.Module:
+        layers: list[nn.Module] = []
+        for inputs in (64, self.width, self.width):
+            layers += [nn.Linear(inputs, self.width, bias=False), nn.BatchNorm1d(self.width)]
+            layers += [nn.ReLU()]
+        return nn.Sequential(*layers, nn.Linear(self.width, 2))
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        return cross_entropy(model(batch[0]), batch[1])
+
+    def evaluate(self, model: nn.Module, batch: Batch) -> dict[str, Statistic]:
+        return {"accuracy": Mean(100.0 * (model(batch[0]).argmax(1) == batch[1]))}
+
+
+def engine_overhead(
+    device: str, console: Console, milliseconds: float = 10.0, blocks: int = 20
+) -> dict[str, float]:
+    """Time steps of the engine, with probes at each tenth, against a bare loop's.
+
+    Both train the same network on the same batches by AdamP. They take turns in blocks of `EVERY`
+    steps, so that other work of the machine slows both alike; the medians over blocks count.
+
+    Args:
+        device: a torch device.
+        console: to print to.
+        milliseconds: of a bare step; the batch is chosen for it.
+        blocks: that count.
+
+    Returns:
+        Milliseconds of a bare step and of the engine's, and the ratio of the two.
+    """
+    torch.set_num_threads(1)
+    size = _batch_for(milliseconds, device)
+    with tempfile.TemporaryDirectory() as root:
+        spec = Spec("benchmarks._engine:Dense", "adamp", {"lr": 1e-3}, batch_size=size)
+        spec = replace(spec, epochs=10**6, probe_every=EVERY, device=device)
+        run = resolve(spec, Store(root))
+        assert isinstance(run.task, Task)
+        training = Training(run, run.task)
+        steps = iter(range(10**9))
+        bare = _bare_loop(run.task, size, device)
+        actions: dict[str, Callable[[], Any]] = {
+            "bare": bare,
+            "engine": lambda: training.step(next(steps)),
+        }
+        times = _in_turns(actions, blocks, device)
+    ratio = times["engine"] / times["bare"]
+    console.print(
+        f"engine and probes (every {EVERY} steps) over a bare loop, batches of {size}: "
+        f"{times['engine']:.2f} against {times['bare']:.2f} ms a step, {100 * (ratio - 1):+.1f} %",
+        highlight=False,
+    )
+    return {"bare ms": times["bare"], "engine ms": times["engine"], "ratio": ratio}
+
+
+def _in_turns(actions: dict[str, Callable[[], Any]], blocks: int, device: str) -> dict[str, float]:
+    """The median milliseconds of each action, over blocks of `EVERY` in turns."""
+    found: dict[str, list[float]] = {name: [] for name in actions}
+    for block in range(blocks + 2):
+        for name, action in actions.items():
+            begin = _now(device)
+            for _ in range(EVERY):
+                action()
+            if block >= 2:
+                found[name].append(1e3 * (_now(device) - begin) / EVERY)
+    return {name: statistics.median(times) for name, times in found.items()}
+
+
+def _now(device: str) -> float:
+    """Seconds; on a CPU those of this process, one thread, so that other work does not count."""
+    if device == "cpu":
+        return time.process_time()
+    torch.cuda.synchronize()
+    return time.perf_counter()
+
+
+def _bare_loop(task: Task, size: int, device: str) -> Callable[[], None]:
+    """One step of a loop as a user writes it, with the loss read for a log."""
+    model = task.model().to(device)
+    optimizer = optim.AdamP(model.parameters(), lr=1e-3)
+    x, y = (tensor.to(device) for tensor in task.first_batch(task.data().train, 10**9))
+    left: list[Tensor] = []
+
+    def order() -> Tensor:
+        if not left:
+            left.extend(torch.split(torch.randperm(len(x)), size))
+        return left.pop()
+
+    def step() -> None:
+        chosen = order()
+        optimizer.zero_grad()
+        loss = task.loss(model, (x[chosen], y[chosen]))
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        loss.item()
+
+    return step
+
+
+def _batch_for(milliseconds: float, device: str) -> int:
+    """A batch whose bare step takes about so long."""
+    size, task = 32, Dense()
+    while size < task.items:
+        taken = _in_turns({"step": _bare_loop(task, size, device)}, 1, device)["step"]
+        if taken >= milliseconds:
+            return size
+        size = int(1.5 * size)
+    return task.items
+
+
+def large_store(console: Console, runs: int = 10_000) -> dict[str, float]:
+    """Time commands on a store with so many runs.
+
+    One study runs; the other runs are copies of a run of `t1` under other names.
+
+    Returns:
+        Seconds of each command, the start of the process included.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        _fill(root, runs)
+        found = {"a start of Python with the commands": _seconds(root, "--help")}
+        found |= {name: _seconds(root, *command) for name, command in COMMANDS.items()}
+    for name, seconds in found.items():
+        console.print(f"{runs} runs in a store, {name}: {seconds:.1f} s", highlight=False)
+    return found
+
+
+def _fill(root: Path, runs: int) -> None:
+    door = Door(Store(root))
+    campaign = Campaign([find_study("f2")], Plan("smoke"), door)
+    campaign.run(lambda *_: None)
+    extra = Campaign([find_study("t1")], Plan("smoke", seeds=(0,), optimizers=("sgd",)), door)
+    extra.run(lambda *_: None)
+    (source, *_) = sorted((root / "runs").glob("digits-*"))
+    files = [path for path in source.iterdir() if path.is_file() and path.name != "lock"]
+    for number in range(runs):
+        copy = root / "runs" / f"digits-sgd-{number:016x}"
+        copy.mkdir()
+        for path in files:
+            shutil.copyfile(path, copy / path.name)
+
+
+def _seconds(root: Path, *command: str) -> float:
+    """Seconds of a command in a process of its own."""
+    out = [] if "--help" in command or "list" in command else ["--out", str(root)]
+    begin = time.perf_counter()
+    subprocess.run(
+        [sys.executable, "-m", "experiments", *command, *out],
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
+    return time.perf_counter() - begin

@@ -1,0 +1,84 @@
+"""One step of each contender: time, memory, and the share of the machine's bandwidth."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor
+
+from benchmarks._contenders import CONTENDERS, available, parameters
+from benchmarks._measure import bandwidth, interleaved, peak_memory_of
+from benchmarks._shapes import SETS
+
+__all__ = ["step_times"]
+
+
+def step_times(name: str, rounds: int, device: str, console: Console) -> dict[str, dict[str, Any]]:
+    """Time one step of each contender on a parameter set, and print a table.
+
+    Returns:
+        For each contender the median seconds, and the bytes that a step takes beyond weights,
+        gradients and states.
+    """
+    weights = parameters(SETS[name](), device)
+    count = sum(w.numel() for w in weights)
+    # of as much memory as weights, gradients and two moments take
+    fastest = bandwidth(device, 16 * count)
+    optimizers, missing = available(weights, device)
+    times, peaks = _measured(optimizers, weights, rounds, device)
+    size = f"{count / 1e6:.1f} M weights in {len(weights)} tensors"
+    title = f"{name}: one step of {size}; {fastest:.1f} GB/s"
+    console.print(_table(title, times, peaks, count, fastest))
+    for line in missing:
+        console.print(f"  not here: {line}", highlight=False, soft_wrap=True)
+    return {"seconds": times, "peak bytes": peaks}
+
+
+def _measured(
+    optimizers: Mapping[str, torch.optim.Optimizer],
+    weights: list[Tensor],
+    rounds: int,
+    device: str,
+) -> tuple[dict[str, float], dict[str, float]]:
+    """The median seconds and the peak bytes of each optimizer's step."""
+    grads = [weight.grad for weight in weights]
+
+    def restore_gradients() -> None:
+        """Some optimizers (HeavyBall's) take the gradients away."""
+        for weight, grad in zip(weights, grads, strict=True):
+            weight.grad = grad
+
+    steps = {each: optimizer.step for each, optimizer in optimizers.items()}
+    times = interleaved(steps, rounds, device, restore_gradients)
+    peaks: dict[str, float] = {}
+    for each, step in steps.items():
+        restore_gradients()
+        peaks[each] = peak_memory_of(step, device)
+    return times, peaks
+
+
+def _table(
+    title: str,
+    times: Mapping[str, float],
+    peaks: Mapping[str, float],
+    count: int,
+    fastest: float,
+) -> Table:
+    fused, sgd = times["AdamW, torch fused"], times["SGD, torch fused"]
+    table = Table(title=title, box=box.SIMPLE_HEAD)
+    table.add_column("optimizer", no_wrap=True)
+    for column in ("ms", "/ AdamW\nfused", "/ SGD\nfused", "of byte\nbound", "peak\nMB"):
+        table.add_column(column, justify="right")
+    for contender in CONTENDERS:
+        if contender.name in times:
+            seconds = times[contender.name]
+            share = contender.bytes_per_weight * count / (fastest * 1e9) / seconds
+            ratios = f"{seconds / fused:.2f}", f"{seconds / sgd:.2f}"
+            peak = f"{peaks[contender.name] / 1e6:.0f}"
+            table.add_row(contender.name, f"{1e3 * seconds:.2f}", *ratios, f"{share:.0%}", peak)
+    return table

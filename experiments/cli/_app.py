@@ -1,0 +1,46 @@
+"""`python -m experiments`: list, run, resume, inspect and report the studies of the paper.
+
+Exit codes: 0 everything asked for is done; 1 some of it failed or is lost; 2 the command is wrong;
+3 the store cannot be written; 130 interrupted (`resume` goes on).
+"""
+
+from __future__ import annotations
+
+import signal
+import warnings
+from typing import Any
+
+import typer
+
+from experiments.campaign import RequestWarning
+from experiments.cli._console import say_error
+from experiments.cli._export import export
+from experiments.cli._list import list_
+from experiments.cli._report import report
+from experiments.cli._results import results
+from experiments.cli._resume import resume
+from experiments.cli._run import run
+from experiments.cli._status import status
+from experiments.engine import CorruptFileWarning
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    no_args_is_help=True, add_completion=False, pretty_exceptions_show_locals=False, help=__doc__
+)
+app.command("list")(list_)
+for command in (run, resume, status, report, results, export):
+    app.command()(command)
+
+
+def main() -> None:
+    """Run the command of `sys.argv`."""
+    warnings.showwarning = _show_warning
+    # Ends as Ctrl-C does: noted in the store, workers gone.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    app()
+
+
+def _show_warning(message: Any, category: Any, *_: Any, **__: Any) -> None:
+    if issubclass(category, CorruptFileWarning | RequestWarning):
+        say_error(str(message), "[yellow]warning[/yellow]: ")

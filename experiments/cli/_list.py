@@ -1,0 +1,36 @@
+"""`list`: the studies, tasks and recipes."""
+
+from __future__ import annotations
+
+import inspect
+import json
+
+from rich.markup import escape
+
+from experiments.cli._console import console, say
+from experiments.cli._options import AsJson
+from experiments.studies import study_classes
+from experiments.tasks import task_classes
+from spherenorm import bind, recipe_names
+
+__all__ = ["list_"]
+
+
+def list_(as_json: AsJson = False) -> None:
+    """The studies, tasks and recipes."""
+    studies = {name: cls.title() for name, cls in study_classes().items()}
+    tasks = {
+        name: (inspect.getdoc(cls) or "").splitlines()[0] for name, cls in task_classes().items()
+    }
+    recipes = {name: f"({', '.join(bind(name).defaults)})" for name in recipe_names()}
+    if as_json:
+        print(json.dumps({"studies": studies, "tasks": tasks, "recipes": recipes}, indent=1))
+        return
+    for heading, entries in (
+        ("studies", studies),
+        ("tasks", tasks),
+        ("recipes (your own: module:function)", recipes),
+    ):
+        console.print(f"[bold]{heading}[/bold]")
+        for name, text in entries.items():
+            say(f"  [cyan]{name}[/cyan] {escape(text)}")

@@ -1,0 +1,53 @@
+"""`report`: the page of a store."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from experiments.cli._console import FAILED, say, say_error, store_errors, usage_errors
+from experiments.cli._options import AsJson, Out
+from experiments.cli._requests import read_sections
+from experiments.page import write_report
+
+__all__ = ["report"]
+
+COLORS = {
+    **dict.fromkeys(("reproduced", "holds"), "green"),
+    **dict.fromkeys(("not reproduced", "does not hold"), "red"),
+    "equivalent": "blue",
+    "inconclusive": "yellow",
+}
+
+
+def report(
+    studies: Annotated[
+        list[str] | None, typer.Argument(help="Which studies; all that were run by default.")
+    ] = None,
+    out: Out = Path("runs"),
+    file: Annotated[
+        Path | None, typer.Option(help="The page; report.html in the store by default.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write one self-contained page: the scorecard of claims, and the tables and pictures."""
+    found, left = read_sections(studies or (), out)
+    path = file or out / "report.html"
+    with store_errors() if file is None else usage_errors():
+        claims, problems = write_report(found, path)
+    if as_json:
+        print(json.dumps({"page": str(path), "claims": claims}, indent=1))
+    else:
+        for claim in claims:
+            color, verdict = COLORS[claim["verdict"]], claim["verdict"]
+            say(f"[{color}]{verdict:>15}[/{color}]  {claim['study']}: {escape(claim['text'])}")
+            say(f"{'':17}{escape(claim['ours'])}", style="dim")
+        say(f"page: {path}")
+    for problem in problems:
+        say_error(problem)
+    if left or problems:
+        raise typer.Exit(FAILED)

@@ -1,0 +1,52 @@
+"""`status`: the runs of a store, and what went wrong."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from rich.markup import escape
+
+from experiments.campaign import read_requests
+from experiments.cli._console import say, usage_errors
+from experiments.cli._live import progress_line, progress_of_runs
+from experiments.cli._options import AsJson, Out, existing_store
+from experiments.engine import RunFolder
+
+__all__ = ["status"]
+
+
+def status(out: Out = Path("runs"), as_json: AsJson = False) -> None:
+    """The runs of the store by state, and what went wrong."""
+    with usage_errors():
+        store = existing_store(out)
+    states: dict[str, int] = {}
+    _, unusable = read_requests(store)
+    problems = [{"run": f"plans/{name}", "error": text} for name, text in unusable.items()]
+    alive: set[str] = set()
+    for folder in store.folders():
+        recorded = folder.status()
+        state = _state(folder, recorded)
+        alive |= {folder.name} if state == "running" else set()
+        states[state] = states.get(state, 0) + 1
+        errors = [recorded.get("error", "")] if state == "failed" else []
+        errors += [f"set aside: {path.name}" for path in sorted(folder.path.glob("*.corrupt-*"))]
+        problems += [{"run": folder.name, "error": error} for error in errors]
+    running = [(name, found) for name, found in progress_of_runs(store) if name in alive]
+    if as_json:
+        shown = [{"run": name, **found} for name, found in running]
+        print(json.dumps({"runs": states, "running": shown, "problems": problems}, indent=1))
+        return
+    counts = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
+    say(counts or f"no runs in {out}")
+    for name, found in running:
+        say(f"[cyan]{name}[/cyan]: {escape(progress_line(found))}")
+    for problem in problems:
+        say(f"[red]{problem['run']}[/red]: {escape(problem['error'])}")
+
+
+def _state(folder: RunFolder, recorded: dict[str, Any]) -> str:
+    """The state of a run; a process that no longer lives was killed."""
+    state: str = recorded.get("state", "never started")
+    return "killed" if state == "running" and not folder.held() else state

@@ -1,0 +1,78 @@
+"""The identity of a run: a hash of everything that decides its outcome, which names its folder."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from experiments.core._sources import digest, source_digest
+from experiments.core._spec import Spec
+from experiments.core._task import AnyTask
+from spherenorm import Bound, Recipe, Rule
+from spherenorm.support import load_module
+
+__all__ = ["configuration", "run_name"]
+
+FORMAT = 3
+"""Part of every hash. Raise it when what runs the rules changes the numbers of a run."""
+
+
+def configuration(
+    spec: Spec, task: AnyTask, bound: Bound, rest: Bound | None, turns: Sequence[Bound] = ()
+) -> dict[str, Any]:
+    """The whole configuration of a run: its spec, and digests of the sources and data behind it.
+
+    Args:
+        bound: the spec's recipe, at the first point of a sweep.
+        rest: the recipe of the weights that are not on the sphere, if the spec's is for a sphere.
+        turns: the recipes of the optimizers that follow in turn.
+    """
+    modules = [bound.recipe, *_asked_module(spec.recipe)]
+    rules = [bound.rule]
+    if rest is not None:
+        modules += [rest.recipe, *_asked_module((spec.rest or {}).get("recipe", ""))]
+        rules.append(rest.rule)
+    for turn, asked in zip(turns, spec.regime.then, strict=True):
+        modules += [turn.recipe, *_asked_module(asked["recipe"])]
+        rules.append(turn.rule)
+    return {
+        **spec.to_json(),
+        "format": FORMAT,
+        "recipe_source": source_digest(*modules, *_parts(rules)),
+        # As built, at the first point of a sweep: the repr is the composition with its numbers.
+        "rule": re.sub(r" at 0x[0-9a-f]+", "", repr(bound.rule)),
+        "task_source": source_digest(*_parts(task)),
+        "data": _data_fingerprint(task),
+    }
+
+
+def run_name(configuration: Mapping[str, Any]) -> str:
+    """The name of a run's folder: task, recipe, and 16 digits of the configuration's SHA-256."""
+    readable = re.sub(r"[^\w-]+", "_", f"{configuration['task']}-{configuration['recipe']}")
+    return f"{readable}-{digest(configuration)[:16]}"
+
+
+@functools.lru_cache(maxsize=64)
+def _data_fingerprint(task: Any) -> str:
+    return task.fingerprint()  # type: ignore[no-any-return]
+
+
+def _asked_module(recipe: str) -> list[Any]:
+    """The module in `module:function`, which may have the function from another one."""
+    module, colon, _ = recipe.partition(":")
+    return [load_module(module)] if colon else []
+
+
+def _parts(whole: Any) -> list[Recipe | type]:
+    """The classes of a rule or task and of all that it is composed of, and functions among it."""
+    if isinstance(whole, tuple | list):
+        return [found for part in whole for found in _parts(part)]
+    if inspect.isfunction(whole):
+        return [whole]
+    inner = [getattr(whole, f.name) for f in fields(whole)] if is_dataclass(whole) else []
+    own = [type(whole)] if isinstance(whole, Rule) or is_dataclass(whole) else []
+    return [*own, *_parts(inner)]

@@ -1,0 +1,172 @@
+"""The sources behind a run: a hash of all code that decides what a recipe, rule or task computes.
+
+Whole modules count: the one that defines the thing or a base class of it, and all modules that it
+imports, at the top or inside a function, unless they are installed or Python's own. So an edited
+helper, constant or base class is seen in any of them. A module that is imported by a name that only
+the running program knows is not seen.
+
+Of spherenorm, the parts that rules are made of count in the same way. The parts that only run them
+(the optimizers, the compiler, the engine) give the same numbers by test; a change that does not
+raises `FORMAT` in `experiments.core._identity`.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import hashlib
+import importlib.util
+import inspect
+import json
+import site
+import sys
+import sysconfig
+import textwrap
+from pathlib import Path
+from typing import Any
+
+__all__ = ["digest", "source_digest"]
+
+OURS = ("spherenorm", "experiments")
+PARTS = (
+    *("_chain", "_fields", "_interval", "_manifold", "_numerics", "_rule", "_update", "_views"),
+    *("metrics", "rules"),
+)
+"""The modules of spherenorm that rules are made of."""
+COUNTED = (*(f"spherenorm.{part}" for part in PARTS), "experiments.tasks")
+"""The modules of ours that are followed like a user's own."""
+
+INSTALLED = tuple(
+    Path(path).resolve()
+    for path in (
+        *(sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")),
+        *site.getsitepackages(),
+        site.getusersitepackages(),
+    )
+)
+
+
+def digest(content: Any) -> str:
+    """The SHA-256 of JSON content."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+@functools.lru_cache(maxsize=1024)  # the code in memory runs, even if its file changes later
+def source_digest(*things: Any) -> str:
+    """The SHA-256 of the sources of functions, classes and modules, as this module counts them.
+
+    Comments and docstrings are left out.
+
+    Raises:
+        ValueError: a thing that is in no file.
+    """
+    alone: set[str] = set()
+    names: set[str] = set()
+    for thing in dict.fromkeys(
+        part
+        for whole in things
+        for part in (inspect.getmro(whole) if inspect.isclass(whole) else (whole,))
+    ):
+        module = _imported_as(thing.__name__ if inspect.ismodule(thing) else thing.__module__)
+        if _counts(module):
+            names.add(module)
+        elif thing in things:  # of a module of ours that does not count, or installed: its lines
+            alone.add(_own_lines(thing))
+    return digest([sorted(alone), sorted(_closure(names).items())])
+
+
+def _imported_as(name: str) -> str:
+    """The module's own name where it runs as a script: a worker, which imports it, agrees."""
+    if name not in ("__main__", "__mp_main__") or (path := _file(name)) is None:
+        return name
+    spec = sys.modules[name].__spec__
+    return path.stem if spec is None else spec.name
+
+
+def _closure(names: set[str]) -> dict[str, str]:
+    """The digests of these modules and of all that they import, by name."""
+    found: dict[str, str] = {}
+    waiting = set(names)
+    while waiting:
+        name = waiting.pop()
+        if name in found or (path := _file(name)) is None:
+            continue
+        try:
+            found[name], imported = _read(name, path, path.stat().st_mtime_ns)
+        except (OSError, SyntaxError, ImportError):
+            # The file is gone, is no Python, or imports from outside of its package.
+            if name in names:
+                raise _unreadable(name) from None
+            continue
+        waiting |= {other for other in imported if _counts(other)}
+    if missing := names - found.keys():
+        raise _unreadable(missing.pop())
+    return found
+
+
+def _counts(name: str) -> bool:
+    """True if a module is followed: one of ours that computes, or one of the user's own."""
+    top = name.partition(".")[0]
+    if top in OURS:
+        return any(name == counted or name.startswith(f"{counted}.") for counted in COUNTED)
+    paths = [path for path in (_file(top), _file(name)) if path is not None]
+    return top not in sys.stdlib_module_names and not any(
+        path.is_relative_to(root) for path in paths for root in INSTALLED
+    )
+
+
+def _file(name: str) -> Path | None:
+    """The file of a module, if it is a module and has one."""
+    module = sys.modules.get(name)
+    if module is not None:
+        file = getattr(module, "__file__", None)
+    else:
+        try:
+            spec = importlib.util.find_spec(name)
+        except Exception:  # no module, or importing the package around it fails
+            return None
+        file = spec.origin if spec is not None and spec.has_location else None
+    return Path(file).resolve() if file else None
+
+
+@functools.lru_cache(maxsize=1024)
+def _read(name: str, path: Path, _: int) -> tuple[str, frozenset[str]]:
+    """The digest of a module's code (its bytes, if compiled), and the names that it may import."""
+    content = path.read_bytes()
+    if path.suffix != ".py":
+        return hashlib.sha256(content).hexdigest(), frozenset()
+    tree = ast.parse(content)
+    package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+    imported: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            imported |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = str(node.module)
+            if node.level:
+                relative = "." * node.level + (node.module or "")
+                base = importlib.util.resolve_name(relative, package)
+            # An imported name may be a module.
+            imported |= {base, *(f"{base}.{alias.name}" for alias in node.names)}
+    return _code(tree), frozenset(imported)
+
+
+def _own_lines(thing: Any) -> str:
+    try:
+        return _code(ast.parse(textwrap.dedent(inspect.getsource(thing))))
+    except (OSError, TypeError, SyntaxError):
+        raise _unreadable(getattr(thing, "__name__", repr(thing))) from None
+
+
+def _code(tree: ast.AST) -> str:
+    """The digest of a syntax tree without its docstrings."""
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    for node in ast.walk(tree):
+        if isinstance(node, documented) and ast.get_docstring(node, clean=False) is not None:
+            node.body = node.body[1:] or [ast.Pass()]
+    return digest(ast.dump(tree))
+
+
+def _unreadable(name: str) -> ValueError:
+    why = f"the source of {name} cannot be read, so its runs could not be told apart"
+    return ValueError(f"{why}; put it in a file")

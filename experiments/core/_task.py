@@ -1,0 +1,226 @@
+"""Tasks: what is trained. One file in `experiments/tasks/` defines one: data, model, loss, budget.
+
+There are three kinds. A `Task` trains a torch module on batches. A `PureTask` is a pure loss of a
+few small tensors; a whole grid of hyper-parameters trains as one vmap sweep. A `Measurement` takes
+a number.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_flatten, tree_map
+
+from experiments.core._metrics import Statistic
+from experiments.core._spec import Spec
+from experiments.core._splits import Batch, Split, Splits, are_tensors, length
+from experiments.core._streams import preserved_randomness, seed_everything, stream
+from spherenorm import Bound
+from spherenorm.functional import Sweep
+
+__all__ = ["AnyTask", "Budget", "Measurement", "PureTask", "Task"]
+
+AUDITED, REHEARSED, FINGERPRINTED = 64, 8, 16
+"""Items of the audit's batch, of a rehearsal's, and of a data set's fingerprint."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The cost of one run of a tier: passes over the data (steps for a pure task), batch size."""
+
+    epochs: int
+    batch_size: int = 64
+
+
+class _Named:
+    """The base of all kinds: dataclass fields are a task's options."""
+
+    name: ClassVar[str]
+    tiers: ClassVar[Mapping[str, Budget]]
+    """The budget of each tier: smoke (seconds; tests), small (the default), full (a GPU)."""
+
+    def fingerprint(self) -> str:
+        """A hash of the data."""
+        raise NotImplementedError
+
+    def rehearse(self) -> None:
+        """Compute a first loss, to raise now the errors that a run would raise."""
+
+
+class Task(_Named):
+    """A torch module trained on batches. Subclasses are frozen dataclasses.
+
+    `data`, `model`, `loss` and `evaluate` are the task's own; the rest has defaults.
+    """
+
+    metric: ClassVar[str] = "accuracy (%)"
+    """The quantity of the score, the first number of `evaluate`; higher is better."""
+
+    evaluation_batch: ClassVar[int] = 512
+    """Items of a batch of `evaluate`; it does not depend on the number of processes."""
+
+    def data(self) -> Splits:
+        """The splits, the same on every call; cache what is expensive."""
+        raise NotImplementedError
+
+    def model(self) -> nn.Module:
+        """A new model, initialized from the global random states."""
+        raise NotImplementedError
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        """The scalar to descend on: a mean over the items of the batch.
+
+        It calls the model itself, `model(...)`, which several processes need to work together.
+        Randomness (augmentation, dropout) comes from the global random states, which are seeded by
+        (seed, step, micro-batch, rank).
+        """
+        raise NotImplementedError
+
+    def evaluate(self, model: nn.Module, batch: Batch) -> Mapping[str, Statistic]:
+        """One batch's share of each metric, by name; the first is the score, and higher is better.
+
+        The model is in eval mode and without gradients (an attack may `torch.enable_grad()`). The
+        global random states are seeded by (seed, batch).
+        """
+        raise NotImplementedError
+
+    def parameter_groups(self, model: nn.Module) -> Sequence[Mapping[str, Any]]:
+        """Weights with hyper-parameters of their own; the others share the run's.
+
+        A group has "params", and values of hyper-parameters; a recipe without one of these leaves
+        it out. "lr_factor" multiplies the run's learning rate.
+        """
+        return ()
+
+    def order(self, count: int, batch_size: int, random: torch.Generator) -> Tensor:
+        """The `count` indices of one epoch; a batch is the next `batch_size` of them.
+
+        A permutation, unless a task samples otherwise. `random` is seeded by (seed, epoch).
+        """
+        return torch.randperm(count, generator=random)
+
+    def collate(self, items: list[Any]) -> Batch:
+        """The batch of some items of a map-style data set."""
+        from torch.utils.data import default_collate
+
+        return default_collate(items)
+
+    def shards(self, model: nn.Module) -> Sequence[nn.Module]:
+        """The modules that fully sharded training shards one by one; the model is last."""
+        found: list[nn.Module] = []
+        for child in model.children():
+            found += list(child) if isinstance(child, nn.ModuleList) else [child]
+        return [module for module in found if any(True for _ in module.parameters())]
+
+    def audit_inputs(self) -> tuple[Any, ...]:
+        """A batch for the audit of which weights are scale-invariant.
+
+        Empty if the model does not return one tensor; no weight then counts as scale-invariant.
+        """
+        return tuple(self.first_batch(self.data().train, AUDITED)[:-1])
+
+    def first_batch(self, split: Split, count: int) -> Batch:
+        """The batch of the first items."""
+        count = min(count, length(split))
+        if are_tensors(split):
+            return tuple(x[:count] for x in split)
+        with preserved_randomness():
+            seed_everything(stream(0, "first batch"))
+            return self.collate([split[index] for index in range(count)])
+
+    def rehearse(self) -> None:
+        with preserved_randomness():
+            model, data = self.model(), self.data()
+            self.loss(model, self.first_batch(data.train, REHEARSED))
+            with torch.no_grad():
+                self.evaluate(model.eval(), self.first_batch(data.validation, REHEARSED))
+
+    def fingerprint(self) -> str:
+        """A hash of all tensors; of a data set its own `fingerprint()`, else length and samples."""
+        digest = hashlib.sha256()
+        for split in self.data():
+            if are_tensors(split):
+                for tensor in split:
+                    _hash(digest, tensor)
+            elif hasattr(split, "fingerprint"):
+                digest.update(str(split.fingerprint()).encode())
+            else:
+                _hash_samples(digest, split)
+        return digest.hexdigest()
+
+
+def _hash(digest: Any, value: Any) -> None:
+    if isinstance(value, Tensor):
+        digest.update(str((value.dtype, tuple(value.shape))).encode())
+        digest.update(value.contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    elif hasattr(value, "tobytes"):
+        digest.update(value.tobytes())
+    else:
+        digest.update(repr(value).encode())
+
+
+def _hash_samples(digest: Any, split: Any) -> None:
+    """Hash the length and a few items, spread evenly: to read all of them may take hours."""
+    count = len(split)
+    digest.update(str(count).encode())
+    with preserved_randomness():
+        for index in sorted({k * (count - 1) // (FINGERPRINTED - 1) for k in range(FINGERPRINTED)}):
+            seed_everything(stream(0, "fingerprint", index))
+            for leaf in tree_flatten(split[index])[0]:
+                _hash(digest, leaf)
+
+
+class PureTask(_Named):
+    """A pure loss of a dict of small tensors."""
+
+    def start(self, seeds: Sequence[int]) -> dict[str, Tensor]:
+        """The initial parameters, each with a leading dimension, one entry per seed."""
+        raise NotImplementedError
+
+    def loss(self, params: dict[str, Tensor], *batch: Any) -> Tensor:
+        """The scalar to descend on, without side effects."""
+        raise NotImplementedError
+
+    def batches(self, seeds: Sequence[int]) -> Callable[[int], Any] | None:
+        """`batches(t)` is step t's batch, with a leading dimension, one entry per seed.
+
+        None without data.
+        """
+        return None
+
+    def record(self, before: dict[str, Tensor], after: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Numbers to keep of each step of one point; see `spherenorm.functional.sweep`."""
+        return dict(after)
+
+    def summarize(
+        self, start: dict[str, Tensor], swept: Sweep
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The summary (lists over points, JSON) and the arrays to keep (numpy) of a sweep."""
+        raise NotImplementedError
+
+    def rehearse(self) -> None:
+        batches = self.batches((0,))
+        batch = () if batches is None else (tree_map(lambda x: x[0], batches(0)),)
+        self.loss({name: value[0] for name, value in self.start((0,)).items()}, *batch)
+
+    def fingerprint(self) -> str:
+        return "none"
+
+
+class Measurement(_Named):
+    """A number that is taken, such as a time; the one kind that differs from run to run."""
+
+    def measure(self, spec: Spec, bound: Bound) -> dict[str, Any]:
+        """The summary of `spec.epochs` rounds with the spec's recipe."""
+        raise NotImplementedError
+
+    def fingerprint(self) -> str:
+        return "none"
+
+
+AnyTask = Task | PureTask | Measurement

@@ -1,0 +1,39 @@
+"""The metrics of a model on a split, over batches and ranks."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from experiments.core import Split, Statistic, Task, seed_everything, stream
+from experiments.engine._loader import evaluation_batches
+from experiments.engine._ranks import Ranks
+from experiments.engine._run import Run
+
+__all__ = ["evaluate"]
+
+
+def evaluate(
+    run: Run, task: Task, model: nn.Module, split: Split, ranks: Ranks, workers: int, device: str
+) -> dict[str, float]:
+    """The task's metrics on a split; equal for any number of ranks.
+
+    The shares of all batches meet in the order of the data.
+
+    Raises:
+        ValueError: `evaluate` returns no metrics, or the split is empty.
+    """
+    shares: dict[str, Statistic] = {}
+    states: dict[int, dict[str, object]] = {}
+    batches = evaluation_batches(split, run, task, ranks, workers, device)
+    for number, counts, batch in batches:
+        seed_everything(stream(run.spec.seed, "evaluation", number), device)
+        with torch.no_grad():
+            shares = dict(task.evaluate(model, batch))
+        if counts:
+            states[number] = {name: share.state for name, share in shares.items()}
+    if not shares:
+        raise ValueError(f"task {run.spec.task!r}: no metrics, or no items to evaluate")
+    merged = {number: state for part in ranks.gather(states) for number, state in part.items()}
+    ordered = [merged[number] for number in sorted(merged)]
+    return {name: share.value([state[name] for state in ordered]) for name, share in shares.items()}

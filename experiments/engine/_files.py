@@ -1,0 +1,114 @@
+"""Files that are written whole or not at all, and that say by a checksum if they are intact."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from spherenorm.support import write_whole
+
+__all__ = [
+    "CorruptFileWarning",
+    "StoreError",
+    "as_store_error",
+    "make_folder",
+    "read_bytes",
+    "read_json",
+    "set_aside",
+    "sha256",
+    "write_file",
+    "write_json",
+]
+
+
+class StoreError(Exception):
+    """The store cannot be written (a full disk, a missing permission): no run can go on."""
+
+
+class CorruptFileWarning(UserWarning):
+    """A file of the store did not match its checksum and was set aside."""
+
+
+def sha256(content: bytes) -> str:
+    """The SHA-256 in hexadecimal digits."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all; its folder need not exist.
+
+    Raises:
+        StoreError: it cannot be written.
+    """
+    make_folder(path.parent)
+    with as_store_error(path):
+        write_whole(path, content)
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write JSON content together with its checksum."""
+    body = _dumped(content)
+    document = {"content": json.loads(body), "sha256": sha256(body.encode())}
+    write_file(path, _dumped(document).encode())
+
+
+def read_json(path: Path) -> Any:
+    """The content; None if there is no such file, or if it was corrupt and is now set aside."""
+    raw = read_bytes(path)
+    if raw is None:
+        return None
+    try:
+        document = json.loads(raw)
+        content = document["content"]
+        intact = sha256(_dumped(content).encode()) == document["sha256"]
+    except (ValueError, KeyError, TypeError):
+        intact = False
+    if not intact:
+        set_aside(path, "it is no JSON document of this store or its checksum is wrong")
+        return None
+    return content
+
+
+def read_bytes(path: Path) -> bytes | None:
+    """The bytes of a file; None if there is none."""
+    try:
+        return path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def set_aside(path: Path, reason: str) -> None:
+    """Rename a file to `<name>.corrupt-<n>`, with a warning; it is never deleted."""
+    n = 1
+    while (aside := path.with_name(f"{path.name}.corrupt-{n}")).exists():
+        n += 1
+    try:
+        os.replace(path, aside)
+    except FileNotFoundError:  # another process was faster
+        return
+    warnings.warn(f"{path}: {reason}; set aside as {aside.name}", CorruptFileWarning, stacklevel=3)
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder and those around it, unless they are there."""
+    with as_store_error(path):
+        path.mkdir(parents=True, exist_ok=True)
+
+
+@contextmanager
+def as_store_error(path: Path) -> Iterator[None]:
+    """Raise an OSError as a StoreError that names the path."""
+    try:
+        yield
+    except OSError as error:
+        raise StoreError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def _dumped(content: Any) -> str:
+    return json.dumps(content, indent=1, sort_keys=True)

@@ -1,0 +1,53 @@
+"""The processes of one run, started on this machine by torchrun."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+
+from experiments.core import Spec
+from experiments.engine._run import Run
+from experiments.engine._runner import Runner
+
+__all__ = ["WORKER", "launch", "launch_request"]
+
+WORKER = "experiments.worker"
+"""The module that torchrun starts; see there for runs on several machines."""
+
+
+def launch_request(spec: Spec, root: Path, runner: Runner, wait: float = 0.0) -> str:
+    """The request that the processes of a run read, as JSON."""
+    flags = {"root": str(Path(root).resolve()), "wait": wait, **asdict(runner)}
+    return json.dumps({"spec": spec.to_json(), **flags}, indent=1)
+
+
+def launch(run: Run, runner: Runner, wait: float) -> str:
+    """Start the processes of a run and wait for their end.
+
+    torchrun starts all of them again if one is killed, and they go on from the checkpoint. If this
+    process is killed, they end with it.
+
+    Returns:
+        The last line that they printed.
+
+    Raises:
+        KeyboardInterrupt: after they have ended.
+    """
+    paths = [entry for entry in sys.path if entry]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "request.json"
+        path.write_text(launch_request(run.spec, run.folder.path.parents[1], runner, wait))
+        ended = subprocess.run(
+            [sys.executable, "-m", WORKER, str(path)],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    lines = [line for line in ended.stderr.splitlines() if line.strip()]
+    return lines[-1] if lines else f"exit code {ended.returncode}"

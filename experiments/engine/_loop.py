@@ -1,0 +1,163 @@
+"""A run of a task on batches: it trains with checkpoints, from where it stands to its summary."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from experiments.core import Task
+from experiments.engine._checkpoints import Checkpoints
+from experiments.engine._progress import Live
+from experiments.engine._ranks import Ranks
+from experiments.engine._records import Records, records_in
+from experiments.engine._run import Run
+from experiments.engine._runner import Runner
+from experiments.engine._training import Training
+
+__all__ = ["train"]
+
+
+def train(run: Run, task: Task, runner: Runner, ranks: Ranks) -> None:
+    """Bring a run to its end; its folder then has records, the last checkpoint and the summary."""
+    training = Training(run, task, ranks, runner.workers)
+    loop = _Loop(run, training, runner, ranks)
+    try:
+        loop.go()
+    finally:
+        loop.close()
+    summary = _summary(training, loop)
+    if ranks.first:
+        run.folder.finish(summary, loop.records.files())
+    ranks.wait()
+
+
+class _Loop:
+    """The steps of a run, with its records, checkpoints and progress."""
+
+    def __init__(self, run: Run, training: Training, runner: Runner, ranks: Ranks) -> None:
+        self.run, self.training, self.ranks = run, training, ranks
+        self.every = runner.checkpoint_seconds
+        self.checkpoints = Checkpoints(run.folder, ranks)
+        self.start_norm = training.watched.mean_norm(training.module)
+        self.diverged_at: int | None = None
+        self.done = self._resume()
+        self.pending: list[dict[str, Any]] = []
+        self.live: Live | None = None
+        if ranks.first:
+            root = run.folder.path.parents[1]
+            events = root / "tensorboard" / run.id if runner.tensorboard else None
+            self.live = Live(run.folder.path, run.steps, self.done, events)
+
+    def go(self) -> None:
+        """Step until the end, or until the run has diverged."""
+        last_checkpoint = time.monotonic()
+        while self.done < self.run.steps and self.diverged_at is None:
+            waited = time.monotonic() - last_checkpoint
+            # Rank 0's clock decides for all, on the way of the loss.
+            due = float(self.ranks.first and waited >= self.every)
+            record, (due,) = self.training.step(self.done, due)
+            if record is not None and (self.done + 1) % self.run.steps_per_epoch == 0:
+                record |= self._validation()
+            last = self.done + 1 == self.run.steps
+            if record is None or not _finite(record) or (last and not self.training.survived()):
+                self.diverged_at = self.done
+                break
+            self.done += 1
+            self.pending.append(record)
+            if self.live is not None:
+                self.live.tell(record)
+            if due:
+                self.checkpoint()
+                last_checkpoint = time.monotonic()
+        self.checkpoint()
+
+    def checkpoint(self) -> None:
+        """Write what there is, so that a run that is killed now loses nothing."""
+        position = {"done": self.done, "diverged_at": self.diverged_at}
+        if self.ranks.first:
+            self.records.append(self.pending)
+            position["records"] = self.records.mark()  # type: ignore[assignment]
+        self.pending.clear()
+        self.checkpoints.save(self.training.state(), {**position, **self.training.position()})
+        if self.ranks.first:
+            self.records.settle(position["records"])  # type: ignore[arg-type]
+
+    def close(self) -> None:
+        if self.live is not None:
+            self.live.close()
+
+    def _validation(self) -> dict[str, float]:
+        """The score as "validation", the other metrics as "validation/<name>"."""
+        (_, score), *others = self.training.metrics(self.run.splits.validation).items()
+        return {"validation": score, **{f"validation/{name}": x for name, x in others}}
+
+    def _resume(self) -> int:
+        """Load the last checkpoint, if it and the records before it are intact.
+
+        Returns:
+            How many steps are done.
+        """
+        self.records: Records = records_in(self.run.folder.path, self.run.steps)
+        found = self.checkpoints.newest()
+        intact = found is not None and (
+            not self.ranks.first or self.records.rewind(found.position["records"])
+        )
+        if not self.ranks.broadcast(intact) or found is None:
+            if self.ranks.first:
+                self.run.folder.clear()
+                self.records = records_in(self.run.folder.path, self.run.steps)
+                self.records.clear()
+            return 0
+        self.training.restore(found)
+        self.diverged_at = found.position["diverged_at"]
+        return int(found.position["done"])
+
+
+def _finite(record: Mapping[str, Any]) -> bool:
+    return all(math.isfinite(value) for value in record.values() if isinstance(value, float))
+
+
+def _summary(training: Training, loop: _Loop) -> dict[str, Any]:
+    run, watched, survived = training.run, training.watched, loop.diverged_at is None
+    summary: dict[str, Any] = {
+        "diverged_at": loop.diverged_at,
+        "steps": loop.done,
+        "steps_per_epoch": run.steps_per_epoch,
+        "views": dict(watched.views),
+        "shapes": dict(watched.shapes),
+        "invariant_share": watched.invariant_share,
+    }
+    for name in ("validation", "test"):
+        found = training.metrics(getattr(run.splits, name)) if survived else {}
+        summary |= {name: next(iter(found.values()), None), f"{name}_metrics": found}
+    if training.ranks.parallel is not None:
+        summary |= {"processes": training.ranks.world, "parallel": training.ranks.parallel}
+    if not training.ranks.first:
+        return summary
+    return summary | _norms(loop.records, run.steps_per_epoch, loop.start_norm)
+
+
+def _norms(records: Records, per_epoch: int, start: float | None) -> dict[str, Any]:
+    """Numbers of the probe `norms` over the whole run.
+
+    Between two probed steps the effective step counts as that of the later one.
+    """
+    read = records.read(("step", "norm", "effective_step"))
+    probed = [record for record in read if "norm" in record]
+    if not probed:
+        return {}
+    steps = [0, *(record["step"] for record in probed)]
+    path = (
+        record["effective_step"] * (record["step"] - before)
+        for before, record in zip(steps, probed, strict=False)
+    )
+    first = [record["norm"] for record in probed if record["step"] <= per_epoch]
+    return {
+        "norm_start": start,
+        "norm_first_epoch": first[-1] if first else probed[0]["norm"],
+        "norm_last": probed[-1]["norm"],
+        "norm_max": max(record["norm"] for record in probed),
+        "total_effective_step": math.fsum(path),
+    }

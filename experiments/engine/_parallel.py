@@ -1,0 +1,63 @@
+"""A model in several processes: each has all weights (DDP), or a part of them (FSDP2)."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from experiments.core import Task
+from experiments.engine._ranks import Ranks
+
+__all__ = ["parallelize", "synchronized", "whole"]
+
+
+def parallelize(module: nn.Module, task: Task, ranks: Ranks, device: str) -> nn.Module:
+    """The model that the loss calls; with FSDP2 the module itself, whose weights are now sharded.
+
+    Neither shares buffers in training: BatchNorm's statistics are those of rank 0, which the engine
+    broadcasts before they are evaluated or saved. (DDP's own broadcast in each forward pass would
+    break losses that call the model twice.)
+    """
+    if ranks.parallel is None:
+        return module
+    if ranks.parallel == "ddp":
+        from torch.nn.parallel import DistributedDataParallel
+
+        here = torch.device(device)
+        devices = [here] if here.type == "cuda" else None
+        known = inspect.signature(DistributedDataParallel).parameters
+        new, old = "forward_sync_buffers", "broadcast_buffers"  # torch has renamed it
+        off: dict[str, Any] = {new if new in known else old: False}
+        return DistributedDataParallel(module, device_ids=devices, **off)
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    mesh = init_device_mesh(torch.device(device).type, (ranks.world,))
+    for part in [*task.shards(module), module]:
+        fully_shard(part, mesh=mesh)
+    return module
+
+
+@contextmanager
+def synchronized(model: nn.Module, last: bool) -> Iterator[None]:
+    """Reduce gradients over ranks only in the last micro-batch of a step."""
+    wrapped: Any = model
+    if hasattr(model, "set_requires_gradient_sync"):
+        wrapped.set_requires_gradient_sync(last)
+        yield
+    elif not last and hasattr(model, "no_sync"):
+        with wrapped.no_sync():
+            yield
+    else:
+        yield
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """The whole of a tensor that may be sharded; all ranks must ask."""
+    gathered: Any = getattr(tensor, "full_tensor", None)
+    return tensor if gathered is None else gathered()

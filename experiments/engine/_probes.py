@@ -1,0 +1,99 @@
+"""Probes: measurements of the weights at each step of a training run, beside the loss.
+
+A probe is a function of one `MeasuredStep`; the names of its numbers are its keys in
+`metrics.jsonl`. `norms` is on by default; `detection` records the scale-invariance test.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from spherenorm import as_view, metrics
+
+__all__ = ["PROBES", "MeasuredStep"]
+
+
+@dataclass(frozen=True)
+class MeasuredStep:
+    """One optimizer step, of the weights of two or more dimensions, by name.
+
+    Attributes:
+        before: the weights before the step.
+        after: the weights after it.
+        grad: their raw gradients.
+        views: the view in which the audit found each scale-invariant; None if in none.
+    """
+
+    before: Mapping[str, Tensor]
+    after: Mapping[str, Tensor]
+    grad: Mapping[str, Tensor]
+    views: Mapping[str, str | None]
+
+    def invariant(self) -> list[tuple[str, str]]:
+        """The scale-invariant weights with their views."""
+        return [(name, view) for name, view in self.views.items() if view is not None]
+
+
+def norms(step: MeasuredStep) -> dict[str, float]:
+    """Norms and effective steps of the units of the scale-invariant weights.
+
+    `norm` and `norm_rms` are the mean and the root mean square of the norms of all units after the
+    step, `norm_total` is the norm of all of them together. `effective_step` is the mean effective
+    step size, `angular_update` the mean angle in radians, `angular_update_rms` its root mean
+    square.
+
+    The paper does not define the norm in its tables; ours show `norm`, the mean over units.
+    """
+    invariant = step.invariant()
+    if not invariant:
+        return {}
+    norm = _units(metrics.norm(step.after[name], view) for name, view in invariant)
+    moved = _units(
+        metrics.effective_step(step.before[name], step.after[name], view)
+        for name, view in invariant
+    )
+    angle = 2 * torch.asin((moved / 2).clamp(max=1))
+    squared = norm.square()
+    return {
+        "norm": float(norm.mean()),
+        "norm_rms": float(squared.mean().sqrt()),
+        "norm_total": float(squared.sum().sqrt()),
+        "effective_step": float(moved.mean()),
+        "angular_update": float(angle.mean()),
+        "angular_update_rms": float(angle.square().mean().sqrt()),
+    }
+
+
+def detection(step: MeasuredStep) -> dict[str, Any]:
+    """The statistic sqrt(dim) |cos(w, g)| of every unit of every weight: channels, then the layer.
+
+    The scale-invariance test passes where it is below delta. None where there is no gradient.
+    """
+    return {
+        "statistic": {
+            name: [_statistic(step, name, "channel"), _statistic(step, name, "layer")]
+            for name in step.views
+        }
+    }
+
+
+def _statistic(step: MeasuredStep, name: str, view: str) -> list[float | None]:
+    weight = step.before[name]
+    scale = math.sqrt(as_view(view).size(weight))
+    statistic = metrics.cosine(weight, step.grad[name], view).abs() * scale
+    return [float(f"{x:.4g}") if math.isfinite(x) else None for x in statistic.tolist()]
+
+
+def _units(per_weight: Any) -> Tensor:
+    return torch.cat(list(per_weight))
+
+
+Probe = Callable[[MeasuredStep], dict[str, Any]]
+
+PROBES: dict[str, Probe] = {"norms": norms, "detection": detection}

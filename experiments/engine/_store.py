@@ -1,0 +1,191 @@
+"""The store: a folder per run, named by the hash of its configuration.
+
+    <root>/runs/<task>-<recipe>-<hash>/
+        config.json     the whole configuration, written first
+        status.json     running | finished | diverged | failed | interrupted; times, the error
+        metrics.jsonl   a line per step, appended; cut back to the checkpoint when a run resumes
+        metrics/        in place of it for long runs: parts of 500 records in Parquet
+        checkpoint.pt   the last state to go on from; checkpoint.json and checkpoint-*/ are in
+                        place of it for a run in several processes
+        progress.json   how far it is, while it trains
+        summary.json    the result, written last
+        arrays.npz      curves of a sweep
+
+Nothing in it is lost, and nothing runs twice. A file is written whole or not at all, and carries
+its SHA-256. One that does not match is set aside under the name `<file>.corrupt-<n>` with a
+warning, never deleted, and the run goes on from what is intact.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from filelock import FileLock, Timeout
+
+from experiments.engine._files import (
+    make_folder,
+    read_bytes,
+    read_json,
+    set_aside,
+    sha256,
+    write_file,
+    write_json,
+)
+from experiments.engine._records import Records, records_in
+
+__all__ = ["Busy", "RunFolder", "Store"]
+
+
+class Busy(Exception):  # noqa: N818  (not an error: somebody else does the work)
+    """Another process holds the run."""
+
+
+class Store:
+    """All runs under one root."""
+
+    def __init__(self, root: Path | str) -> None:
+        self.root = Path(root)
+
+    def folder(self, name: str) -> RunFolder:
+        """The folder of the run of that name, which need not exist yet."""
+        return RunFolder(self.root / "runs" / name)
+
+    def folders(self) -> Iterator[RunFolder]:
+        """Every run in the store, by name."""
+        for path in sorted((self.root / "runs").glob("*/")):
+            yield RunFolder(path)
+
+    def write_json(self, name: str, content: Any) -> None:
+        """Write a document of the store itself (a plan)."""
+        write_json(self.root / name, content)
+
+    def read_json(self, name: str) -> Any:
+        """A document of the store itself; None if there is none, or none that is intact."""
+        return read_json(self.root / name)
+
+
+class RunFolder:
+    """One run's files."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __repr__(self) -> str:
+        return f"RunFolder({self.name})"
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    @property
+    def metrics(self) -> Records:
+        """The records of each step, in the form that they have."""
+        return records_in(self.path)
+
+    @contextmanager
+    def lock(self, wait: float = 0.0) -> Iterator[None]:
+        """Hold the run; the operating system releases it when the process ends, however it ends.
+
+        Raises:
+            Busy: somebody else has held it for `wait` seconds.
+        """
+        make_folder(self.path)
+        try:
+            with FileLock(self.path / "lock", timeout=wait):
+                yield
+        except Timeout:
+            raise Busy(self.name) from None
+
+    def held(self) -> bool:
+        """True if a living process holds the run."""
+        try:
+            with self.lock():
+                return False
+        except Busy:
+            return True
+
+    def config(self) -> dict[str, Any] | None:
+        return read_json(self.path / "config.json")  # type: ignore[no-any-return]
+
+    def write_config(self, config: Mapping[str, Any]) -> None:
+        write_json(self.path / "config.json", config)
+
+    def status(self) -> dict[str, Any]:
+        """Empty if the run has not started."""
+        return read_json(self.path / "status.json") or {}
+
+    def write_status(self, state: str, **more: Any) -> None:
+        stamp = {"state": state, "updated": time.time(), "pid": os.getpid()}
+        write_json(self.path / "status.json", {**stamp, **more})
+
+    def summary(self) -> dict[str, Any] | None:
+        """The result of a finished run, if all files that it vouches for are intact.
+
+        If one is not, the summary is deleted, so that the run is computed again.
+        """
+        summary = read_json(self.path / "summary.json")
+        if summary is None:
+            return None
+        for name, expected in summary.get("files", {}).items():
+            content = read_bytes(self.path / name)
+            if content is None or sha256(content) != expected:
+                if content is not None:
+                    set_aside(self.path / name, "does not match the summary's checksum")
+                (self.path / "summary.json").unlink()
+                return None
+        return summary  # type: ignore[no-any-return]
+
+    def complete(self) -> bool:
+        """True if a finished run still has its configuration and its status."""
+        return self.config() is not None and bool(self.status())
+
+    def finish(self, summary: Mapping[str, Any], files: Iterable[str]) -> None:
+        """Write the result; it vouches for `files` by their checksums."""
+        digests = {name: sha256((self.path / name).read_bytes()) for name in files}
+        write_json(self.path / "summary.json", {**summary, "files": digests})
+
+    def save_checkpoint(self, state: Mapping[str, Any]) -> None:
+        buffer = io.BytesIO()
+        torch.save(dict(state), buffer)
+        payload = buffer.getvalue()
+        write_file(self.path / "checkpoint.pt", sha256(payload).encode() + b"\n" + payload)
+
+    def load_checkpoint(self) -> dict[str, Any] | None:
+        """The last checkpoint; None if there is none, or none that is intact."""
+        path = self.path / "checkpoint.pt"
+        content = read_bytes(path)
+        if content is None:
+            return None
+        expected, _, payload = content.partition(b"\n")
+        if sha256(payload).encode() != expected:
+            set_aside(path, "its checksum is wrong")
+            return None
+        buffer = io.BytesIO(payload)
+        state: dict[str, Any] = torch.load(buffer, weights_only=True, map_location="cpu")
+        return state
+
+    def save_arrays(self, arrays: Mapping[str, np.ndarray]) -> None:
+        buffer = io.BytesIO()
+        np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
+        write_file(self.path / "arrays.npz", buffer.getvalue())
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        with np.load(self.path / "arrays.npz") as file:
+            return dict(file)
+
+    def clear(self) -> None:
+        """Forget how far the run was, to start it from the beginning."""
+        for name in ("metrics.jsonl", "checkpoint.pt", "checkpoint.json", "summary.json"):
+            (self.path / name).unlink(missing_ok=True)
+        for path in (self.path / "metrics", *self.path.glob("checkpoint-*/")):
+            if ".corrupt-" not in path.name:
+                shutil.rmtree(path, ignore_errors=True)

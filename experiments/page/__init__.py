@@ -1,0 +1,8 @@
+"""The report: one self-contained page, a section for each study under each setting."""
+
+from experiments.page._record import results_page as results_page
+from experiments.page._record import write_results as write_results
+from experiments.page._report import Page as Page
+from experiments.page._report import write_report as write_report
+from experiments.page._sections import Section as Section
+from experiments.page._sections import sections as sections

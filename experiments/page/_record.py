@@ -1,0 +1,125 @@
+"""The results as a Markdown page, written from stored runs, with versions and hashes."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from experiments.engine import write_file
+from experiments.page._scorecard import groups, labeled
+from experiments.page._sections import Section
+from experiments.pictures import to_markdown
+from experiments.results import Results, Table
+from experiments.studies import study_classes
+from spherenorm import __version__
+
+__all__ = ["results_page", "write_results"]
+
+HEAD = """# Results
+
+Written by `python -m experiments results` from stored runs; not edited by hand. Statements of the
+paper are held against small runs: digits of 8 x 8 pixels in place of ImageNet, and small networks
+in place of ResNets (the settings of each study are at its end). Numbers are means over seeds with
+Student's 95 % intervals. A verdict, for or against, is adjusted for the number of claims of its
+study by Holm's procedure; a score or a time needs six seeds. *Equivalent* means that a difference
+was shown to be smaller than the margin that the claim names. Only statements of the paper count as
+reproduced or not.
+"""
+
+
+def write_results(sections: Sequence[Section], path: Path) -> None:
+    """Write the page.
+
+    Raises:
+        StoreError: it cannot be written.
+    """
+    write_file(path, results_page(sections).encode())
+
+
+def results_page(sections: Sequence[Section]) -> str:
+    """The page: verdicts by kind, every claim with its statement, tables, versions and hashes."""
+    claims = [claim for section in sections for claim in _claims(section)]
+    parts = [HEAD, *_counts(claims), *_not_run(sections)]
+    refuted = [c for c in claims if c["kind"] == "paper" and c["verdict"] == "not reproduced"]
+    if refuted:
+        parts += ["## What speaks against the paper\n", _claims_table(refuted)]
+    for group in groups(claims):
+        parts += [f"## {group.title}\n", _claims_table(group.claims)]
+    for section in sections:
+        parts.append(f"## {section.study.title()}\n\n{section.heading}.\n")
+        for table in section.study.every_table(section.results):
+            note = f"\n{table.note}\n" if table.note else ""
+            parts.append(f"### {table.title}\n\n{to_markdown(table)}{note}")
+    return "\n".join([*parts, _versions(sections)])
+
+
+def _claims(section: Section) -> list[dict[str, Any]]:
+    found = [claim.to_json() for claim in section.claims()]
+    return labeled({"label": section.label, "anchor": section.study.name, "claims": found})
+
+
+def _counts(claims: Sequence[Mapping[str, Any]]) -> list[str]:
+    parts = []
+    for group in groups(claims):
+        counts = ", ".join(f"{count} {verdict}" for verdict, count in group.counts.items())
+        parts.append(f"- **{group.title}**: {counts}.")
+    return [*parts, ""]
+
+
+def _not_run(sections: Sequence[Section]) -> list[str]:
+    """The studies without a section, and the sections that asked for a part of a study."""
+    names = {section.study.name for section in sections}
+    missing = [name for name in study_classes() if name not in names]
+    partial = [
+        f"{section.label} ({len(section.results)} of {section.results.planned} runs)"
+        for section in sections
+        if not section.whole or len(section.results) < section.results.planned
+    ]
+    lines = [f"Not run: {', '.join(missing)}."] if missing else []
+    lines += [f"In part: {', '.join(partial)}."] if partial else []
+    return [" ".join(lines) + "\n"] if lines else []
+
+
+def _claims_table(claims: Sequence[Mapping[str, Any]]) -> str:
+    rows = []
+    for claim in claims:
+        quoted = f": “{claim['quotation']}”" if claim["quotation"] else ""
+        p = f"{claim['p']:.2g}" if claim["p"] is not None and claim["seeds"] else ""
+        text = claim["text"] + (f" ({claim['detail']})" if claim["detail"] else "")
+        label = f"**{claim['label']}**" if claim["primary"] else claim["label"]
+        seeds = str(claim["seeds"] or "")
+        rows.append(
+            (label, claim["verdict"], text, claim["ours"], claim["paper"], p, seeds,
+             claim["place"] + quoted)
+        )  # fmt: skip
+    columns = ("claim", "verdict", "says", "ours", "paper", "p", "seeds", "statement")
+    return to_markdown(Table("Claims", columns, rows))
+
+
+def _versions(sections: Sequence[Section]) -> str:
+    rows = [
+        (section.label, str(len(section.results)), _digest(section.results)) for section in sections
+    ]
+    table = to_markdown(Table("Runs", ("study", "runs", "hash of the runs"), rows))
+    versions = (
+        f"spherenorm {__version__}, torch {torch.__version__.partition('+')[0]}, Python "
+        f"{platform.python_version()}, {platform.machine()}."
+    )
+    about = (
+        "A hash is of the names and summaries of a study's runs; a name is itself a hash of all "
+    )
+    return f"## Versions and hashes\n\n{versions}\n\n{table}\n{about}that decides a run.\n"
+
+
+def _digest(results: Results) -> str:
+    """A hash of the names of the runs and of their summaries."""
+    digest = hashlib.sha256()
+    for item in sorted(results, key=lambda item: item.id):
+        digest.update(item.id.encode())
+        digest.update(repr(sorted(item.summary.items(), key=lambda pair: pair[0])).encode())
+    return digest.hexdigest()[:16]

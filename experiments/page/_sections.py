@@ -1,0 +1,100 @@
+"""Sections: the studies of a store, each under one setting, with the results of all requests."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from experiments.campaign import Request, RequestWarning
+from experiments.core import one_line
+from experiments.engine import Store
+from experiments.results import Claim, Results, gather
+from experiments.studies import TIERS, Plan, Study, find_study
+
+__all__ = ["Section", "sections"]
+
+ORDER = ("f1", "f2", "f3", "t1", "t2", "c1", "weight-decay", "g1", "h6", "h7")
+"""The paper's figures and tables, then its appendix; our own studies follow."""
+
+
+@dataclass(frozen=True)
+class Section:
+    """A study under one setting, with the results of all requests for it.
+
+    Attributes:
+        plan: the setting: a plan without a choice of optimizers and seeds.
+        whole: True if all of the study's own optimizers were asked for.
+    """
+
+    study: Study
+    plan: Plan
+    results: Results
+    whole: bool = True
+
+    @property
+    def label(self) -> str:
+        """The study's name, and what departs from the defaults."""
+        departures = self.plan.departures
+        return f"{self.study.name} ({', '.join(departures)})" if departures else self.study.name
+
+    @property
+    def heading(self) -> str:
+        """The tier, the seeds and the settings: they tell it from the study's other sections."""
+        departures = [part for part in self.plan.departures if part != self.plan.tier]
+        return ", ".join([f"{self.plan.tier} tier", _seeds(self.results), *departures])
+
+    def claims(self) -> list[Claim]:
+        """All claims of the study; for a partial run, only those it has results for."""
+        claims = self.study.decided(self.results)
+        return [claim for claim in claims if self.whole or claim.has_results]
+
+
+def sections(
+    store: Store, requests: Sequence[Request], wanted: Collection[type[Study]] = ()
+) -> list[Section]:
+    """One section for each study and setting that was ever asked for.
+
+    They are in the paper's order, the defaults before other settings.
+
+    Args:
+        wanted: only these studies, if any are named.
+
+    Warns:
+        RequestWarning: a study is not here, and is left out.
+    """
+    found: dict[tuple[str, str], list[Request]] = {}
+    for request in requests:
+        setting = json.dumps(request.plan.setting.to_json(), sort_keys=True)
+        for name in request.studies:
+            found.setdefault((name, setting), []).append(request)
+    made = []
+    for (name, _), asked in found.items():
+        try:
+            study = find_study(name)
+        except Exception as error:  # a user's study may raise anything
+            left_out = f"study {name!r} is left out: {one_line(error)}"
+            warnings.warn(left_out, RequestWarning, stacklevel=2)
+            continue
+        if not wanted or type(study) in wanted:
+            results = gather(store, [request.trials.get(name, ()) for request in asked])
+            whole = any(request.plan.optimizers is None for request in asked)
+            made.append(Section(study, asked[0].plan.setting, results, whole))
+    return sorted((section for section in made if section.results.planned), key=_order)
+
+
+def _order(section: Section) -> tuple[Any, ...]:
+    name, plan = section.study.name, section.plan
+    place = ORDER.index(name) if name in ORDER else len(ORDER)
+    return place, name, bool(plan.settings), -TIERS.index(plan.tier), plan.departures
+
+
+def _seeds(results: Results) -> str:
+    """The seeds in runs of consecutive ones: "seeds 0–4, 7"."""
+    seeds = sorted({seed for item in results for seed in item.seeds})
+    first = [seed for seed in seeds if seed - 1 not in seeds]
+    last = [seed for seed in seeds if seed + 1 not in seeds]
+    spans = ", ".join(str(a) if a == b else f"{a}–{b}" for a, b in zip(first, last, strict=True))
+    return f"seed{'s' if len(seeds) > 1 else ''} {spans}" if seeds else "no runs yet"

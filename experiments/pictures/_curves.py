@@ -1,0 +1,74 @@
+"""Curves: metrics against steps, and named lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from experiments.pictures._figures import (
+    DASHES,
+    Picture,
+    add_band,
+    color_of,
+    empty_figure,
+    rounded,
+)
+from experiments.results import Results, smoothed
+
+__all__ = ["curves", "lines"]
+
+
+def curves(
+    results: Results,
+    key: str,
+    y: str,
+    caption: str,
+    *,
+    log_y: bool = False,
+    smooth: int = 1,
+    points: int = 160,
+) -> Picture:
+    """Draw a metric against steps.
+
+    Each arm has the mean over its seeds, and a band from the lowest to the highest seed.
+
+    Args:
+        key: the metric's.
+        y: the axis' title.
+        smooth: average over this many steps.
+        points: thin a curve out to about so many points.
+    """
+    figure = empty_figure("step", y, log_y=log_y)
+    seen: dict[str, int] = {}
+    for arm in results.arms:
+        times, values = results.arm(arm).curves(key)
+        if not values.size:
+            continue
+        count = values.shape[1]
+        values = smoothed(values, smooth)
+        kept = np.unique(np.linspace(0, count - 1, min(points, count)).astype(int))
+        dash = DASHES[seen.setdefault(arm.recipe, 0) % len(DASHES)]
+        seen[arm.recipe] += 1
+        add_band(figure, times[kept], values[:, kept], arm.label, color_of(arm.recipe), dash)
+    return Picture(figure, caption)
+
+
+def lines(
+    series: Mapping[str, tuple[Iterable[float], Iterable[float]]],
+    x: str,
+    y: str,
+    caption: str,
+    colors: Mapping[str, str],
+    *,
+    log_x: bool = False,
+    log_y: bool = False,
+    dashes: Mapping[str, str] | None = None,
+    mode: str = "lines",
+) -> Picture:
+    """Draw named lines, one pair of x and y each."""
+    figure = empty_figure(x, y, log_x=log_x, log_y=log_y)
+    for name, (xs, ys) in series.items():
+        line = {"color": colors.get(name), "dash": (dashes or {}).get(name, "solid"), "width": 2}
+        figure.add_scatter(x=rounded(xs), y=rounded(ys), name=name, mode=mode, line=line)
+    return Picture(figure, caption)

@@ -1,0 +1,141 @@
+"""Figures: the parts of which pictures are drawn with plotly.
+
+The page colors text, grid and background, since it knows if it is light or dark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+
+__all__ = [
+    "DASHES",
+    "Picture",
+    "add_band",
+    "add_crosses",
+    "color_of",
+    "drawn",
+    "empty_figure",
+    "rounded",
+]
+
+COLORS = {
+    "sgd": "#4c78a8",
+    "sgdw": "#1b9e9e",
+    "sgdp": "#e4572e",
+    "adam": "#7a8c3c",
+    "adamw": "#2e8b57",
+    "adamp": "#d6279a",
+    "sgdg": "#8e6bbf",
+    "adamg": "#a9744f",
+    "rmsprop": "#777777",
+}
+OTHERS = ("#0099c6", "#dd8800", "#66aa00", "#b82e2e", "#316395", "#994499")
+DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure with its caption.
+
+    Attributes:
+        figure: plotly's.
+        caption: a description, with the paper's figure that it reproduces.
+        height: in pixels.
+        wide: takes the page's whole width.
+    """
+
+    figure: go.Figure
+    caption: str
+    height: int = 380
+    wide: bool = False
+
+
+def drawn(pictures: Iterable[Picture]) -> list[Picture]:
+    """The pictures whose figures have anything in them."""
+    return [picture for picture in pictures if picture.figure.data]
+
+
+def color_of(recipe: str) -> str:
+    """The recipe's color, the same in every picture."""
+    return COLORS.get(recipe) or OTHERS[sum(map(ord, recipe)) % len(OTHERS)]
+
+
+def empty_figure(x: str, y: str, *, log_x: bool = False, log_y: bool = False) -> go.Figure:
+    """A figure with two axes, its legend below them."""
+    figure = go.Figure()
+    figure.update_layout(
+        margin={"l": 60, "r": 15, "t": 15, "b": 45},
+        legend={"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom", "x": 0},
+        hovermode="closest",
+        paper_bgcolor="rgba(0,0,0,0)",
+        plot_bgcolor="rgba(0,0,0,0)",
+    )
+    figure.update_xaxes(title=x, type="log" if log_x else "linear", exponentformat="power")
+    figure.update_yaxes(title=y, type="log" if log_y else "linear", exponentformat="power")
+    return figure
+
+
+def add_band(
+    figure: go.Figure, x: Any, values: np.ndarray, name: str, color: str, dash: str = "solid"
+) -> None:
+    """Draw a line for the mean over rows, and a band from their lowest to their highest.
+
+    Args:
+        values: shape (rows, points of x).
+    """
+    x = np.asarray(x)
+    if len(values) > 1:
+        figure.add_scatter(
+            x=rounded(np.concatenate([x, x[::-1]])),
+            y=rounded(np.concatenate([values.max(0), values.min(0)[::-1]])),
+            fill="toself",
+            fillcolor=_with_alpha(color, 0.15),
+            line={"width": 0},
+            hoverinfo="skip",
+            showlegend=False,
+            legendgroup=name,
+        )
+    figure.add_scatter(
+        x=rounded(x),
+        y=rounded(values.mean(0)),
+        name=name,
+        legendgroup=name,
+        line={"color": color, "dash": dash, "width": 2},
+    )
+
+
+def add_crosses(figure: go.Figure, failed: Sequence[tuple[float, str, int, str]]) -> None:
+    """Draw a cross on top of the figure for each run or point that diverged.
+
+    Args:
+        failed: the place on the x axis, the name of what diverged, the step, and a color.
+    """
+    if not failed:
+        return
+    figure.add_scatter(
+        x=rounded(value for value, *_ in failed),
+        y=[1.0] * len(failed),
+        yaxis="y2",
+        mode="markers",
+        name="diverged",
+        marker={"symbol": "x", "size": 9, "color": [color for *_, color in failed]},
+        text=[f"{name} diverged at step {step}" for _, name, step, _ in failed],
+    )
+    figure.update_layout(
+        yaxis2={"overlaying": "y", "range": [0, 1.04], "visible": False, "fixedrange": True}
+    )
+
+
+def rounded(values: Iterable[float]) -> list[float]:
+    """Five digits: more than a screen shows, and few enough to keep the page small."""
+    return [float(f"{value:.5g}") for value in values]
+
+
+def _with_alpha(color: str, alpha: float) -> str:
+    red, green, blue = (int(color[i : i + 2], 16) for i in (1, 3, 5))
+    return f"rgba({red},{green},{blue},{alpha})"

@@ -1,0 +1,293 @@
+"""Claims made of samples: against a bound, of two arms, of scores, and without randomness."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Literal
+
+from experiments.results._basis import Basis
+from experiments.results._claims import Claim, Region
+from experiments.results._samples import Comparison, Sample, Values, paired_values
+from experiments.results._statistics import NOISE, interval, mean, sign_test
+from experiments.results._tables import Cell
+
+__all__ = [
+    "MARGIN",
+    "PERFORMANCE_SEEDS",
+    "close",
+    "exact",
+    "missing",
+    "paired",
+    "performance",
+    "sample",
+]
+
+LEAST_SEEDS = 3
+PERFORMANCE_SEEDS = 6
+"""Before any verdict on a score or a time, for or against."""
+
+MARGIN = 1.0
+"""Points within which two scores count as equivalent, unless a claim states another margin."""
+
+
+def sample(
+    text: str,
+    values: Values,
+    relation: Literal[">", "<", "="],
+    bound: float,
+    *,
+    source: Basis | str,
+    margin: float = 0.0,
+    paper: Cell | str = "",
+    unit: str = "",
+    detail: str = "",
+    of: Comparison | None = None,
+    performance: bool = False,
+    primary: bool = False,
+) -> Claim:
+    """The mean of `values` over seeds lies above or below `bound`, or within a margin of it.
+
+    Args:
+        relation: ">" and "<"; "=" for at most `margin` away from the bound.
+        margin: for "=", of equivalence; else it is stated in the bound.
+        of: how the values were made of two arms: a difference is shown with its sign, a ratio
+            with "×".
+        performance: the numbers are scores or times; a `Sample` may say so itself.
+        primary: the study is made for this claim.
+
+    Raises:
+        ValueError: "=" without a margin.
+    """
+    region = _region(relation, bound, margin)
+    found = Sample.of(values)
+    # A run that diverged has no number, and counts against the claim.
+    return _tested(
+        Claim(
+            text,
+            Basis.of(source),
+            paper=paper,
+            detail=detail,
+            performance=performance or found.performance,
+            primary=primary,
+            region=region,
+        ),
+        found,
+        losses=len(found.diverged),
+        of=of,
+        unit=unit,
+    )
+
+
+def paired(
+    text: str,
+    a: Values,
+    b: Values,
+    relation: Literal[">", "<", "="],
+    *,
+    source: Basis | str,
+    how: Comparison = "difference",
+    bound: float | None = None,
+    margin: float = 0.0,
+    equivalence: float | None = None,
+    paper: Cell | str = "",
+    unit: str = "",
+    detail: str = "",
+    performance: bool = False,
+    primary: bool = False,
+) -> Claim:
+    """a - b, or a / b, over the seeds that both have, lies above or below `bound`, or near it.
+
+    A run of `a` that diverged where `b` finished counts against the claim, and the reverse for it.
+
+    Args:
+        bound: 0 for a difference and 1 for a ratio, unless given.
+        margin: for "=", how far from the bound the mean may lie.
+        equivalence: a margin within which the claim is "equivalent" if it is not decided.
+    """
+    neutral = 0.0 if how == "difference" else 1.0
+    bound = neutral if bound is None else bound
+    a, b = Sample.of(a), Sample.of(b)
+    claim = Claim(
+        text,
+        Basis.of(source),
+        paper=paper,
+        detail=detail,
+        performance=performance or a.performance or b.performance,
+        primary=primary,
+        region=_region(relation, bound, margin),
+    )
+    return _tested(
+        claim,
+        paired_values(a, b, how),
+        wins=len(b.diverged - a.diverged),
+        losses=len(a.diverged - b.diverged),
+        near=None if equivalence is None else Region(bound - equivalence, bound + equivalence),
+        of=how,
+        unit=unit,
+    )
+
+
+def performance(
+    text: str,
+    ours: Values,
+    baseline: Values,
+    *,
+    source: Basis | str,
+    margin: float = MARGIN,
+    paper: Cell | str = "",
+    unit: str = "pp",
+    detail: str = "",
+    primary: bool = False,
+) -> Claim:
+    """A higher score than the baseline's, as differences paired by seed.
+
+    Args:
+        margin: of equivalence: a mean difference shown to be smaller makes the claim "equivalent".
+    """
+    return paired(
+        text,
+        ours,
+        baseline,
+        ">",
+        source=source,
+        equivalence=margin,
+        paper=paper,
+        unit=unit,
+        detail="; ".join(filter(None, [detail, f"equivalent means within ±{margin:g} {unit}"])),
+        performance=True,
+        primary=primary,
+    )
+
+
+def close(
+    text: str,
+    ours: float,
+    paper: float,
+    tolerance: float,
+    *,
+    source: Basis | str,
+    detail: str = "",
+    primary: bool = False,
+) -> Claim:
+    """A number without randomness, within a relative tolerance of the paper's."""
+    off = ours / paper - 1
+    return Claim(
+        text,
+        Basis.of(source),
+        [Cell(ours, ".4g", missing="nan"), Cell(100 * off, "+.1f", missing="nan")],
+        f"{{}} ({{}} %, allowed ±{100 * tolerance:g} %)",
+        Cell(paper, "g"),
+        detail=detail,
+        primary=primary,
+        supported=math.isfinite(off) and abs(off) <= tolerance,
+        p=0.0,
+        region=Region(paper * (1 - tolerance), paper * (1 + tolerance)),
+    )
+
+
+def exact(
+    text: str,
+    ours: float,
+    relation: Literal[">", "<"],
+    bound: float,
+    margin: float,
+    *,
+    source: Basis | str,
+    form: str = ".3g",
+    unit: str = "",
+    paper: Cell | str = "",
+    detail: str = "",
+    primary: bool = False,
+) -> Claim:
+    """A number without randomness lies beyond `bound`, by a margin.
+
+    Within the margin it decides nothing: another choice of what the paper leaves open might turn
+    it round.
+
+    Raises:
+        ValueError: a margin that is not positive.
+    """
+    if not margin > 0:
+        raise ValueError(f"margin must be positive, got {margin!r}: a claim of one run needs one")
+    beyond = (ours - bound) * (1 if relation == ">" else -1)
+    said = f"decided at {margin:g} beyond {bound:g}"
+    return Claim(
+        text,
+        Basis.of(source),
+        [Cell(ours, form, unit=unit, missing="nan")],
+        "{}",
+        paper,
+        detail="; ".join(filter(None, [detail, said])),
+        primary=primary,
+        supported=beyond > 0,
+        p=0.0 if abs(beyond) >= margin else 1.0,
+        region=_region(relation, bound, 0.0),
+    )
+
+
+def missing(
+    text: str, source: Basis | str, paper: Cell | str = "", detail: str = "", primary: bool = False
+) -> Claim:
+    """A claim that no run has results for."""
+    return Claim(text, Basis.of(source), paper=paper, detail=detail, primary=primary)
+
+
+def _tested(
+    claim: Claim,
+    values: Sample,
+    *,
+    of: Comparison | None,
+    unit: str,
+    wins: int = 0,
+    losses: int = 0,
+    near: Region | None = None,
+) -> Claim:
+    """The claim with its number, and the level at which the number decides.
+
+    Args:
+        wins: seeds without a number that count for the claim.
+        losses: seeds without a number that count against it.
+        near: the region of equivalence.
+    """
+    known = [0.0 if abs(value) < NOISE else value for value in values.values()]
+    region, seeds = claim.region, len(known) + wins + losses
+    if region is None or seeds == 0:
+        return claim
+    low, high = interval(known)
+    number = Cell(
+        mean(known),
+        "+.3g" if of == "difference" else ".3g",
+        interval=None if math.isnan(low) else (low, high),
+        n=len(known),
+        diverged=wins + losses,
+        prefix="×" if of == "ratio" else "",
+        unit=unit,
+    )
+    least = PERFORMANCE_SEEDS if claim.performance else LEAST_SEEDS
+    few = f"{seeds} seeds; a verdict needs {least}" if seeds < least else ""
+    if wins or losses:  # a difference to a run that diverged has a sign and no size
+        wins += sum(region.holds(value) for value in known)
+        losses = seeds - wins
+        supported, p = wins > losses, sign_test(wins, losses)
+    else:
+        supported, p = region.holds(mean(known)), region.p_value(known)
+    equivalent = near is not None and not number.diverged and near.holds(mean(known))
+    return replace(
+        claim,
+        numbers=[number],
+        words="{}",
+        seeds=seeds,
+        detail="; ".join(filter(None, [claim.detail, few])),
+        supported=supported,
+        p=None if few else p,
+        p_equivalent=near.p_value(known) if near and equivalent and not few else None,
+    )
+
+
+def _region(relation: str, bound: float, margin: float) -> Region:
+    if relation == "=":
+        if not margin > 0:
+            raise ValueError(f'"=" needs a positive margin, got {margin!r}')
+        return Region(bound - margin, bound + margin)
+    return Region(low=bound) if relation == ">" else Region(high=bound)

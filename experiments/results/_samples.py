@@ -1,0 +1,94 @@
+"""Samples: a number for each seed, the seeds that diverged, and the kind of number it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+__all__ = [
+    "Comparison",
+    "Sample",
+    "Values",
+    "combined",
+    "compare",
+    "paired_values",
+    "pooled",
+    "spread",
+]
+
+Values = Mapping[int, float]
+"""A number for each seed."""
+
+Comparison = Literal["difference", "ratio"]
+
+
+@dataclass(frozen=True, eq=False)
+class Sample(Mapping[int, float]):
+    """A number for each seed whose run finished.
+
+        >>> sample = Sample({0: 97.5, 1: 98.0}, diverged=frozenset({2}), performance=True)
+        >>> sample[1], len(sample), sorted(sample.diverged)
+        (98.0, 2, [2])
+
+    Attributes:
+        by_seed: the numbers.
+        diverged: the seeds whose runs diverged; they have no number.
+        performance: True for a score or a time, False for a norm, an angle or a count.
+    """
+
+    by_seed: Mapping[int, float]
+    diverged: frozenset[int] = field(default_factory=frozenset)
+    performance: bool = False
+
+    def __getitem__(self, seed: int) -> float:
+        return self.by_seed[seed]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.by_seed)
+
+    def __len__(self) -> int:
+        return len(self.by_seed)
+
+    @classmethod
+    def of(cls, values: Values) -> Sample:
+        """The values as a sample; a sample stays as it is."""
+        return values if isinstance(values, Sample) else cls(dict(values))
+
+    def map(self, function: Callable[[float], float]) -> Sample:
+        """The function of each number."""
+        mapped = {seed: function(value) for seed, value in self.items()}
+        return Sample(mapped, self.diverged, self.performance)
+
+
+def compare(a: float, b: float, how: Comparison) -> float:
+    """a - b, or a / b."""
+    return a - b if how == "difference" else a / b
+
+
+def paired_values(a: Values, b: Values, how: Comparison = "difference") -> Sample:
+    """a - b, or a / b, for each seed that both have."""
+    a, b = Sample.of(a), Sample.of(b)
+    paired = {seed: compare(a[seed], b[seed], how) for seed in sorted(a.keys() & b.keys())}
+    return Sample(paired, a.diverged | b.diverged, a.performance or b.performance)
+
+
+def combined(function: Callable[[list[float]], float], arms: Sequence[Values]) -> Sample:
+    """A function of the numbers of several arms, for each seed that all of them have."""
+    samples = [Sample.of(arm) for arm in arms]
+    shared = sorted(set.intersection(*(set(sample) for sample in samples)))
+    return Sample(
+        {seed: function([sample[seed] for sample in samples]) for seed in shared},
+        frozenset().union(*(sample.diverged for sample in samples)),
+        any(sample.performance for sample in samples),
+    )
+
+
+def spread(arms: Sequence[Values], how: Comparison = "difference") -> Sample:
+    """Largest minus, or over, smallest of several arms, for each seed that all of them have."""
+    return combined(lambda values: compare(max(values), min(values), how), arms)
+
+
+def pooled(arms: Iterable[Values]) -> Sample:
+    """The mean over several arms, for each seed that all of them have."""
+    return combined(lambda values: sum(values) / len(values), list(arms))

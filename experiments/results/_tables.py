@@ -1,0 +1,154 @@
+"""Tables: numbers with the way to show them. They are never read back from the text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+
+__all__ = ["Cell", "Column", "Table", "paper", "printed"]
+
+Number = float | Decimal
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A number, or a text, in a table or a claim.
+
+        >>> str(Cell(97.9167, ".2f", spread=0.4811, n=5, diverged=1))
+        '97.92 ± 0.48 (1 diverged)'
+        >>> str(Cell(0.5125, "+.3g", interval=(0.4, 0.625), unit="pp"))
+        '+0.512 [+0.4, +0.625] pp'
+
+    Attributes:
+        value: the number, or a text; None where there is none.
+        format: a format specification, of the number, its spread and its interval.
+        spread: the standard deviation over seeds.
+        interval: a lower and an upper end.
+        n: how many seeds the number rests on; 0 where nothing is random.
+        diverged: how many other runs diverged.
+        prefix: before the number, such as "×" of a ratio.
+        unit: after it.
+        missing: shown in place of a number that is not there.
+    """
+
+    value: Number | str | None
+    format: str = ""
+    spread: float | None = None
+    interval: tuple[float, float] | None = None
+    n: int = 0
+    diverged: int = 0
+    prefix: str = ""
+    unit: str = ""
+    missing: str = "–"
+
+    @property
+    def number(self) -> Number | None:
+        """The value, if it is a number; None for a text, nan or nothing."""
+        if isinstance(self.value, str) or self.value is None or math.isnan(self.value):
+            return None
+        return self.value
+
+    @property
+    def known(self) -> bool:
+        """False if there is neither a value nor an interval."""
+        return isinstance(self.value, str) or self.number is not None or self.interval is not None
+
+    def __str__(self) -> str:
+        parts = []
+        if isinstance(self.value, str):
+            parts.append(self.value)
+        elif self.number is not None:
+            parts.append(format(self.number, self.format))
+        if self.spread is not None and not math.isnan(self.spread):
+            parts.append(f"± {self.spread:{self.format}}")
+        if self.interval is not None:
+            low, high = (format(end, self.format) for end in self.interval)
+            parts.append(f"[{low}, {high}]")
+        shown = [self.prefix, *parts, self.unit] if parts else [self.missing]
+        shown.append(f"({self.diverged} diverged)" if self.diverged else "")
+        return " ".join(filter(None, shown))
+
+
+Content = Cell | str | Decimal | None
+"""A cell of a table, or a text or a number of the paper's that becomes one."""
+
+Row = Sequence[Content]
+
+
+@dataclass(frozen=True)
+class Column:
+    """A heading.
+
+    Attributes:
+        heading: its text, without the word "paper".
+        paper: True if the column holds the paper's numbers.
+    """
+
+    heading: str
+    paper: bool = False
+
+    def __str__(self) -> str:
+        return f"paper {self.heading}" if self.paper else self.heading
+
+
+Heading = Column | str
+"""A column, or the heading of one of ours."""
+
+
+def paper(*headings: str) -> list[Column]:
+    """Columns of the paper's numbers."""
+    return [Column(heading, paper=True) for heading in headings]
+
+
+def printed(numbers: str) -> list[Decimal]:
+    """The paper's numbers, with the digits that it prints.
+
+    >>> printed("1.35 4.30")
+    [Decimal('1.35'), Decimal('4.30')]
+    """
+    return [Decimal(number) for number in numbers.split()]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table: numbers of ours beside the paper's.
+
+    Attributes:
+        title: above it.
+        columns: the headings; a text becomes a column of ours.
+        rows: the cells; a text or a number of the paper's becomes a cell that shows it as it is.
+        note: facts that a reader needs.
+
+    Raises:
+        ValueError: a row has another length than the columns.
+    """
+
+    title: str
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[Cell]]
+    note: str = ""
+
+    def __init__(
+        self,
+        title: str,
+        columns: Sequence[Heading],
+        rows: Sequence[Row],
+        note: str = "",
+    ) -> None:
+        for row in rows:
+            if len(row) != len(columns):
+                raise ValueError(f"{title}: {len(row)} cells in a row of {len(columns)} columns")
+        object.__setattr__(self, "title", title)
+        object.__setattr__(self, "columns", [_as_column(column) for column in columns])
+        object.__setattr__(self, "rows", [[_as_cell(cell) for cell in row] for row in rows])
+        object.__setattr__(self, "note", note)
+
+
+def _as_column(column: Heading) -> Column:
+    return column if isinstance(column, Column) else Column(column)
+
+
+def _as_cell(cell: Content) -> Cell:
+    return cell if isinstance(cell, Cell) else Cell(cell, missing="")

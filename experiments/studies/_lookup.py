@@ -1,0 +1,41 @@
+"""Studies by name: those of the files in this folder, and a user's own as `module:Class`."""
+
+from __future__ import annotations
+
+import inspect
+
+from experiments.core import classes_in
+from experiments.studies._study import Study
+from spherenorm.support import did_you_mean, look_up
+
+__all__ = ["find_study", "name_of", "study_classes"]
+
+
+def study_classes() -> dict[str, type[Study]]:
+    """Every study in `experiments/studies/`, by name."""
+    return classes_in("experiments.studies", Study)
+
+
+def find_study(name: str) -> Study:
+    """The study called `name`, in upper or lower case, or `module:Class`.
+
+    Raises:
+        ValueError: there is none.
+    """
+    if ":" in name:
+        cls: type[Study] = look_up("study", name, "class", inspect.isclass)
+        if not issubclass(cls, Study):
+            raise ValueError(f"{name!r} is no study")
+        return cls()
+    known = study_classes()
+    by_alias = {alias: cls for cls in known.values() for alias in (cls.name, *cls.aliases)}
+    if name.lower() not in by_alias:
+        raise ValueError(f"no study is named {name!r}; {did_you_mean(name.lower(), by_alias)}")
+    return by_alias[name.lower()]()
+
+
+def name_of(study: Study) -> str:
+    """The name that finds the study again: its own for one of ours, `module:Class` for another."""
+    cls = type(study)
+    ours = cls.__module__.startswith(f"{__name__.rpartition('.')[0]}.")
+    return cls.name if ours else f"{cls.__module__}:{cls.__name__}"

@@ -1,0 +1,253 @@
+"""The paper's statements about what the studies cover, in its own words, by place.
+
+Each is claimed by a study or has a written reason why not; the tests hold that.
+
+Source: Heo et al., *AdamP: Slowing Down the Slowdown for Momentum Optimizers on Scale-invariant
+Weights*, ICLR 2021.
+"""
+
+from __future__ import annotations
+
+from experiments.results import Basis, calibrated, of_paper
+
+__all__ = ["CALIBRATED", "REASONS", "STATEMENTS", "fitted", "says"]
+
+INTRO, THEORY, METHOD, ANALYSIS = "Section 1", "Section 2.4", "Section 3.1", "Section 3.2"
+IMAGES, TOYS, DELTA, DECAY = "Section 4.1", "Appendix B", "Appendix C", "Appendix F"
+HIGH, SPHERE, ADAM = "Appendix F.1", "Appendix G.1", "Appendix H.1"
+MOMENTUM, COST = "Appendix H.3", "Appendix H.4"
+
+STATEMENTS: dict[str, tuple[str, str]] = {
+    "1.slows": (INTRO, "the norm growth slows down the effective convergence"),
+    "1.terminal": (
+        INTRO,
+        "“Ours” converges most quickly and achieves the best terminal objective value",
+    ),
+    "1.share": (
+        INTRO,
+        "95.5% and 91.8% of the parameters of the widely-used ResNet18 and ResNet50 "
+        "are scale-invariant due to BN",
+    ),
+    "2.corollary": (
+        f"{THEORY}, Corollary 2.3",
+        "For a popular choice of β = 0.9, the factor is as high as 1+2β/(1-β) = 19",
+    ),
+    "2.nesterov": (
+        THEORY,
+        "Our observations are also applicable to Nesterov momentum and "
+        "momentum-based adaptive optimizers like Adam",
+    ),
+    "3.eq11": (
+        f"{METHOD}, Equation 11",
+        "alleviated back to the vanilla gradient descent growth rate",
+    ),
+    "3.steps": ("Section 3", "prevents the momentum-induced effective step size decreases"),
+    "3.time": (METHOD, "Our optimizers incur only 8% extra training time on top of the baselines"),
+    "3.delta": (
+        METHOD,
+        "we found δ=0.1 to be sufficiently small to precisely detect orthogonality "
+        "and sufficiently large to recall all scale-invariant weights",
+    ),
+    "3.2.gdm": (ANALYSIS, "the momentum GD does not converge sufficiently to the optimum"),
+    "3.2.gdm-norm": (ANALYSIS, "the increase in the parameter norm (r=1.0 → 3.2)"),
+    "3.2.wd": (ANALYSIS, "Careful tuning of WD partially addresses the slow convergence"),
+    "3.2.surge": (
+        ANALYSIS,
+        "WD is still unable to preclude the initial surge in the weight norm (r=1.0 → 2.53)",
+    ),
+    "3.2.subdues": (ANALYSIS, "successfully subdues the weight norm growth (r=1.0 → 1.12)"),
+    "3.2.faster": (
+        ANALYSIS,
+        "ensuring undiminished effective step sizes and a faster convergence to the optimum",
+    ),
+    "3.2.hyper": (ANALYSIS, "WD is often a sensitive hyperparameter"),
+    "t1.restrain": (
+        f"{ANALYSIS}, Table 1",
+        "In all experiments, our projection solutions (SGDP, "
+        "AdamP) restrain the weight norm growth much better than the vanilla momentum "
+        "methods",
+    ),
+    "t1.tagging": (
+        f"{ANALYSIS}, Table 1",
+        "Adam-induced norm increase (+4.21) is 13.2 times "
+        "greater than that of AdamP (+0.32) in the music tagging task",
+    ),
+    "t1.mitigates": (
+        f"{ANALYSIS}, Table 1",
+        "a careful choice of weight decay (WD) mitigates the norm increases",
+    ),
+    "t1.sensitive": (
+        f"{ANALYSIS}, Table 1",
+        "the final norm values and performances are sensitive to the WD value",
+    ),
+    "t1.stable": (
+        f"{ANALYSIS}, Table 1",
+        "our SGDP results in stable final norm values and "
+        "performances across different WD values, even at WD=0",
+    ),
+    "t1.smaller": (
+        f"{ANALYSIS}, Table 1",
+        "under the same learning setup models with smaller "
+        "terminal weight norms tend to obtain improved performances",
+    ),
+    "t1.score": (
+        "Table 1",
+        "SGD 0: 67.94, SGDP 0: 70.21; AdamW 0: 68.38, AdamP 0: 70.55; music "
+        "tagging AdamW 90.86, AdamP 91.19",
+    ),
+    "t2.outperform": (
+        f"{IMAGES}, Table 2",
+        "Across the spectrum of network sizes, our optimizers outperform the baselines",
+    ),
+    "t2.cutmix": (
+        f"{IMAGES}, Table 2",
+        "Even when the state-of-the-art CutMix regularization is "
+        "applied, our optimizers introduce further gains",
+    ),
+    "t2.adamw": (
+        f"{IMAGES}, Table 2",
+        "AdamW, which has closed the gap between Adam and SGD "
+        "performances on large-scale benchmarks",
+    ),
+    "b.norm.9": (TOYS, "maximum norm 2.93 when momentum is 0.9"),
+    "b.norm.99": (TOYS, "27.87 when momentum is 0.99"),
+    "b.larger": (TOYS, "a larger momentum induces a larger norm increase"),
+    "b.fails": (TOYS, "the momentum gradient method fails to optimize"),
+    "b.fastest": (TOYS, "our method converges most quickly, among the compared methods"),
+    "c.cosines": (
+        DELTA,
+        "the cosine similarities for scale-variant weights are [0.0028, 0.5660], "
+        "compared to [5.5e-10, 4.4e-6] for scale-invariant ones (99% confidence "
+        "intervals)",
+    ),
+    "c.discriminates": (
+        DELTA,
+        "In a wide range of delta values, AdamP perfectly discriminates the "
+        "scale-variant and scale-invariant parameters",
+    ),
+    "c.performance": (DELTA, "AdamP consistently shows high performance"),
+    "c.delta1": ("Table C.1", "δ 1: scale-variant detection 86.64%"),
+    "c.delta.01": ("Table C.1", "δ 0.01: scale-invariant detection 97.73%"),
+    "c.suitable": (
+        DELTA,
+        "δ=0.1 is suitable to separate scale-variant and scale-invariant parameters",
+    ),
+    "f.prevent": (
+        DECAY,
+        "In all considered settings, SGDP and AdamP effectively prevent the norm "
+        "growth, which prevents the rapid decrease of the effective step sizes",
+    ),
+    "f.better": (DECAY, "SGDP and AdamP shows better performances than the baselines"),
+    "f.poor": (
+        DECAY,
+        "results in poor performances as soon as non-optimal weight decay values are used",
+    ),
+    "f.abnormal": (
+        DECAY,
+        "even showing abnormalities such as the gradual increase of the effective step sizes",
+    ),
+    "f.smooth": (
+        DECAY,
+        "SGDP and AdamP prevent rapid norm growth without weight decay, leading to "
+        "smooth effective step size reduction",
+    ),
+    "f.insensitive": (DECAY, "SGDP and AdamP are not sensitive to the weight decay values"),
+    "f.high-step": (
+        HIGH,
+        "The high weight decay further reduces the weight norm and increases the "
+        "effective step-size",
+    ),
+    "f.high-score": (HIGH, "it does not lead to an improvement in performance"),
+    "f.best": (
+        HIGH,
+        "the weight decay used in Section 4.1 (1e-4) is the best value for the baseline optimizers",
+    ),
+    "g.norm": (SPHERE, "SGDG and AdamG optimizer do not introduce any norm increase by definition"),
+    "g.slower": (SPHERE, "rate of convergence seems slower than our SGDP and AdamP"),
+    "g.clip": (
+        SPHERE,
+        "As the clipping is removed, SGDG and AdamG come closer to the fast convergence of ours",
+    ),
+    "g.quickly": (
+        SPHERE,
+        "the Grassmann optimizers also address the unnecessary norm increase and "
+        "converge as quickly as our optimizers do",
+    ),
+    "g.nu": (f"{SPHERE}, Table G.1", "The gradient clipping (ν) did not have a significant effect"),
+    "g.alpha": (f"{SPHERE}, Table G.1", "the regularization (α) decrease the performance"),
+    "g.options": (
+        f"{SPHERE}, Table G.1",
+        "SGDG shows the best performance at option 4) and AdamG is the best in option 1)",
+    ),
+    "g.lower": (
+        f"{SPHERE}, Table G.1",
+        "the performances of Grassmann optimizers are still much lower than our optimizers",
+    ),
+    "g.comparable": (
+        f"{SPHERE}, Table G.1",
+        "After learning rate tuning, Grassmann optimizers show "
+        "comparable performance with the baseline optimizer",
+    ),
+    "g.essential": (
+        f"{SPHERE}, Table G.1",
+        "learning rate tuning is essential for the performance",
+    ),
+    "g.higher": (f"{SPHERE}, Table G.1", "our optimizer has a higher performance"),
+    "h.early": (ADAM, "Adam optimizer shows quiet different steps in early stage"),
+    "h.growth": (
+        ADAM,
+        "the fact that norm growth reduces the rate of late convergence is the same as SGD",
+    ),
+    "h.mitigate": (
+        ADAM,
+        "The weight decay and our projection mitigate the norm growth and helps fast convergence",
+    ),
+    "h6.gap": (
+        f"{MOMENTUM}, Table H.6",
+        "The larger the momentum coefficient, the greater the norm difference between SGD and SGDP",
+    ),
+    "h6.accuracy": (
+        f"{MOMENTUM}, Table H.6",
+        "the improvement in accuracy of SGDP also increases as the momentum coefficient increases",
+    ),
+    "h6.sgd": ("Table H.6", "SGD, norm at the last epoch: 7.60, 8.31, 8.53, 8.76, 8.73"),
+    "h6.sgdp": ("Table H.6", "SGDP, norm at the last epoch: 6.88, 6.57, 6.33, 6.23, 6.14"),
+    "h6.most": (
+        f"{MOMENTUM}, Table H.6",
+        "our optimizer can be used with most of the momentum coefficients",
+    ),
+    "h7.reduced": (
+        f"{COST}, Table H.7",
+        "Training iteration is reduced, so the performance of our optimizer is reduced",
+    ),
+    "h7.still": (f"{COST}, Table H.7", "it still outperforms the baseline optimizer"),
+}
+"""By a name of ours: the place, and the words. Table entries are put in words."""
+
+CALIBRATED = ("b.norm.9", "3.2.gdm-norm")
+"""Numbers to which a free number of ours was fitted, so that they cannot fail."""
+
+REASONS: dict[str, str] = {
+    "1.share": "A count of parameters of two networks that are not here; `spherenorm.audit` counts "
+    "any that is.",
+    "3.2.hyper": "Said in general; Table 1's “sensitive to the WD value” claims it with numbers.",
+    "g.options": "The options differ in the learning rate of the Euclidean half, which our sweep "
+    "leaves out: its classifier is fixed.",
+    "h.early": "An impression of a picture, without a quantity.",
+}
+"""Statements without a claim, and why."""
+
+
+def says(name: str) -> Basis:
+    """The basis of a claim: a statement of the paper, by name.
+
+    Raises:
+        KeyError: there is no such statement.
+    """
+    return of_paper(*STATEMENTS[name])
+
+
+def fitted(name: str) -> Basis:
+    """The basis of a claim about a number that ours was fitted to."""
+    assert name in CALIBRATED
+    return calibrated(*STATEMENTS[name])

@@ -1,0 +1,121 @@
+"""`explain`: the path that each weight of an optimizer takes, and why."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from spherenorm._rule import init_apart
+from spherenorm._text import columns
+from spherenorm.compile import BackendError, Work
+from spherenorm.optim import RecipeOptimizer
+
+__all__ = ["Explanation", "Line", "explain"]
+
+
+@dataclass(frozen=True)
+class Line:
+    """Weights of one kind in one param_group, which take one path.
+
+    Attributes:
+        group: the index of the param_group.
+        recipe: its recipe's name.
+        backend: what the group asks for.
+        shape, dtype, device: of the weights.
+        path: "rule" (its own code), "blocks", "C++ kernel", "Triton kernels" or "Inductor";
+            "error" if the next step would raise.
+        reason: for the path.
+    """
+
+    group: int
+    recipe: str
+    backend: str
+    shape: tuple[int, ...]
+    dtype: str
+    device: str
+    path: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """The paths of an optimizer's weights; prints as a table.
+
+    Attributes:
+        counts: how many weights each line stands for.
+    """
+
+    counts: Counter[Line]
+
+    def __iter__(self) -> Iterator[Line]:
+        return iter(self.counts)
+
+    def __str__(self) -> str:
+        head = ("group", "recipe", "backend", "weights", "dtype", "device", "path", "why")
+        rows = [
+            (
+                str(line.group),
+                line.recipe,
+                line.backend,
+                f"{count} x {line.shape}",
+                line.dtype,
+                line.device,
+                line.path,
+                line.reason,
+            )
+            for line, count in self.counts.items()
+        ]
+        return columns([head, *rows])
+
+    __repr__ = __str__
+
+
+@torch.no_grad()
+def explain(optimizer: RecipeOptimizer) -> Explanation:
+    """Tell which path each weight of `optimizer` takes at its next step, and why.
+
+    The paths are made, as the step would make them, so that with `backend="compiled"` this takes
+    seconds once. No weight, gradient or state changes.
+
+    Args:
+        optimizer: made by `torch_optimizer`, or one of `spherenorm.optim`.
+
+    Returns:
+        A table of groups, shapes, paths and reasons, to print or to iterate over.
+
+    Raises:
+        TypeError: another kind of optimizer.
+
+    Example:
+        >>> weights = [torch.ones(8, 4), torch.ones(8, 4), torch.ones(8)]
+        >>> print(explain(sn.optim.AdamP(weights)))
+        group  recipe  backend  weights     dtype    device  path    why
+        0      adamp   auto     2 x (8, 4)  float32  cpu     blocks  recorded; runs on blocks ...
+        0      adamp   auto     1 x (8,)    float32  cpu     blocks  recorded; runs on blocks ...
+    """
+    if not isinstance(optimizer, RecipeOptimizer):
+        raise TypeError(f"explain takes an optimizer of spherenorm, got {type(optimizer).__name__}")
+    counts: Counter[Line] = Counter()
+    for index, group in enumerate(optimizer.param_groups):
+        for weight in group["params"]:
+            path, reason = _path(optimizer, group, weight)
+            dtype = str(weight.dtype).removeprefix("torch.")
+            kind = (tuple(weight.shape), dtype, str(weight.device))
+            counts[Line(index, group["recipe"], group["backend"], *kind, path, reason)] += 1
+    return Explanation(counts)
+
+
+def _path(optimizer: RecipeOptimizer, group: dict[str, object], weight: Tensor) -> tuple[str, str]:
+    rule = optimizer.rule_of(group)
+    old = optimizer.state.get(weight, {})
+    state = dict(old) if old.keys() == set(rule.state_names) else init_apart(rule, weight)
+    grad = weight.detach().clone() if weight.grad is None else weight.grad
+    try:
+        found = optimizer._dispatcher.path(rule, str(group["backend"]), Work(weight, grad, state))
+    except BackendError as error:
+        return "error", str(error)
+    return found.name, found.reason

@@ -1,0 +1,213 @@
+"""The fields of rules and manifolds: each converts and checks its own value.
+
+A rule is a frozen dataclass. Three kinds of fields know what they may hold:
+
+    nu: Scalar = hyper("(0, inf)")           # a number in an interval, or a tensor
+    view: ViewField = view("channel")        # a view, given by name or as a View
+    per: Per = choice("tensor", "unit")      # one of a few values, by default the first
+"""
+
+from __future__ import annotations
+
+import functools
+import typing
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import MISSING, field, fields
+from numbers import Real
+from typing import Any, Generic, NamedTuple, TypeVar, overload
+
+from torch import Tensor
+
+from spherenorm._interval import Interval
+from spherenorm._views import View, ViewLike, as_view
+
+__all__ = [
+    "ConvertedField",
+    "OptionalViewField",
+    "ViewField",
+    "ViewsField",
+    "check_numbers",
+    "choice",
+    "hyper",
+    "view",
+    "views",
+]
+
+Given = TypeVar("Given")
+Kept = TypeVar("Kept")
+
+
+class ConvertedField(Generic[Given, Kept]):
+    """A dataclass field that converts its value once, when it is set; frozen classes included.
+
+    Args:
+        convert: takes a value and the field's name in messages, such as "UnitClip: view"; returns
+            what the field holds, or raises.
+        default: the field's default, unconverted; `dataclasses.MISSING` for none.
+    """
+
+    def __init__(self, convert: Callable[[Given, str], Kept], default: Any = MISSING) -> None:
+        self.convert, self.default = convert, default
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> Given: ...
+    @overload
+    def __get__(self, instance: object, owner: type) -> Kept: ...
+    def __get__(self, instance: object | None, owner: type) -> Given | Kept:
+        if instance is not None:
+            kept: Kept = instance.__dict__[self.name]
+            return kept
+        if self.default is MISSING:  # so that dataclass sees no default
+            raise AttributeError(self.name)
+        default: Given = self.default
+        return default
+
+    def __set__(self, instance: object, value: Given) -> None:
+        instance.__dict__[self.name] = self.convert(
+            value, f"{type(instance).__name__}: {self.name}"
+        )
+
+
+ViewField = ConvertedField[ViewLike, View]
+OptionalViewField = ConvertedField[ViewLike | None, View | None]
+ViewsField = ConvertedField[Sequence[ViewLike], tuple[View, ...]]
+
+
+@overload
+def view(default: ViewLike = ...) -> ViewField: ...
+@overload
+def view(default: None) -> OptionalViewField: ...
+def view(default: Any = MISSING) -> Any:
+    """A dataclass field for a view, which takes a name or a `View` and holds a `View`.
+
+    Args:
+        default: of the field. With None, the field takes None, too.
+
+    Raises:
+        ValueError: on construction, when a name is no view's.
+
+    Example:
+        >>> @dataclass(frozen=True)
+        ... class Halved(Rule):
+        ...     view: ViewField = view("channel")
+        >>> Halved("layer").view
+        View(dim=None, groups=None)
+    """
+
+    def convert(value: ViewLike | None, what: str) -> View | None:
+        if value is None and default is None:
+            return None
+        return as_view(value)  # type: ignore[arg-type]
+
+    return ConvertedField(convert, default)
+
+
+def views(*default: ViewLike) -> ViewsField:
+    """A dataclass field for several views, which takes names or Views and holds a tuple of Views.
+
+    Args:
+        *default: the views that the field holds by default.
+
+    Raises:
+        TypeError: on construction, when the value is one name instead of a sequence.
+        ValueError: on construction, when a name is no view's.
+    """
+
+    def convert(value: Sequence[ViewLike], what: str) -> tuple[View, ...]:
+        if isinstance(value, str):
+            raise TypeError(f"{what} must be a sequence of views, got {value!r}")
+        return tuple(map(as_view, value))
+
+    return ConvertedField(convert, default)
+
+
+def choice(*allowed: Given) -> ConvertedField[Given, Given]:
+    """A dataclass field for one of the `allowed` values; the first is the default.
+
+    Raises:
+        ValueError: on construction, when the value is another one.
+    """
+
+    def convert(value: Given, what: str) -> Given:
+        if value not in allowed:
+            known = " or ".join(f'"{each}"' for each in allowed)
+            raise ValueError(f"{what} must be {known}, got {value!r}")
+        return value
+
+    return ConvertedField(convert, allowed[0])
+
+
+def hyper(interval: str, default: Any = MISSING, *, through_zero: bool = False) -> Any:
+    """A dataclass field of a rule for a number, checked on construction unless it is a tensor.
+
+    Args:
+        interval: where the number must lie, such as "[0, 1)".
+        default: of the field.
+        through_zero: the rule computes with 0 as with any other number. Otherwise a rule may leave
+            the term of a Python 0 out, so a recorded step with 0 is another one than without.
+
+    Raises:
+        TypeError: on construction, when the value is neither a number nor a tensor.
+        ValueError: on construction, when a number lies outside the interval, or a tensor is not
+            0-dim.
+
+    Example:
+        >>> @dataclass(frozen=True)
+        ... class Halved(Rule):
+        ...     share: Scalar = hyper("[0, 1)", 0.5)
+        >>> Halved(1.0)
+        Traceback (most recent call last):
+        ValueError: Halved: share must be in [0, 1), got 1.0
+    """
+    metadata = {"interval": Interval.parse(interval), "through_zero": through_zero}
+    return field(default=default, metadata=metadata)
+
+
+def check_numbers(rule: Any) -> None:
+    """Check the fields of a dataclass that are numbers or truth values; see `hyper`.
+
+    Raises:
+        TypeError: a field that is declared as bool is not True or False; and as `hyper`.
+        ValueError: as `hyper`.
+    """
+    cls: Any = type(rule)
+    for name, interval, flag in _checked_fields(cls):
+        value, what = getattr(rule, name), f"{cls.__name__}: {name} must be"
+        if flag and not isinstance(value, bool):
+            raise TypeError(f"{what} True or False, got {value!r}")
+        if interval is not None:
+            _check_number(value, interval, what)
+
+
+def _check_number(value: Any, interval: Interval, what: str) -> None:
+    if isinstance(value, Tensor):
+        if value.ndim:
+            shape = tuple(value.shape)
+            raise ValueError(f"{what} a number or a 0-dim tensor, got shape {shape}")
+        return
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise TypeError(f"{what} a number or a tensor, got {value!r}")
+    if float(value) not in interval:
+        raise ValueError(f"{what} in {interval}, got {value!r}")
+
+
+class _CheckedField(NamedTuple):
+    name: str
+    interval: Interval | None
+    flag: bool
+
+
+@functools.cache  # rules are made anew at every step
+def _checked_fields(cls: type) -> Iterable[_CheckedField]:
+    try:
+        declared = typing.get_type_hints(cls)
+    except Exception:  # an annotation need not be resolvable; then its own words count
+        declared = {f.name: f.type for f in fields(cls)}
+    found = (
+        _CheckedField(f.name, f.metadata.get("interval"), declared.get(f.name) in (bool, "bool"))
+        for f in fields(cls)
+    )
+    return tuple(each for each in found if each.flag or each.interval is not None)

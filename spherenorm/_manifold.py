@@ -1,0 +1,219 @@
+"""Manifolds: the space in which a weight moves, and how tangent vectors move along with it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from spherenorm._fields import ViewField, view
+from spherenorm._numerics import root, working
+from spherenorm._views import View, uncut
+
+__all__ = [
+    "EUCLIDEAN",
+    "Euclidean",
+    "Manifold",
+    "Retraction",
+    "SelectiveManifold",
+    "Sphere",
+    "check_shape",
+    "complaints",
+]
+
+
+class Retraction(Protocol):
+    """A finished step of a weight along its manifold."""
+
+    @property
+    def weight(self) -> Tensor:
+        """The new weight."""
+
+    def transport(self, vector: Tensor) -> Tensor:
+        """The parallel transport of a tangent vector at the old weight to the new one."""
+
+
+@runtime_checkable
+class Manifold(Protocol):
+    """A space in which a weight moves.
+
+    Known manifolds: `Euclidean`, in which the weight moves straight; `Sphere`, on which each unit
+    keeps its norm.
+    """
+
+    def retract(self, weight: Tensor, direction: Tensor) -> Retraction:
+        """Move `weight` by minus `direction`, both of the same shape."""
+
+
+@runtime_checkable
+class SelectiveManifold(Manifold, Protocol):
+    """A manifold that does not suit every weight."""
+
+    def check_shape(self, weight: Tensor) -> None:
+        """Refuse a weight that cannot live on the manifold.
+
+        Raises:
+            ValueError: the weight has the wrong shape.
+        """
+
+    def complaints(self, weight: Tensor) -> list[str]:
+        """Reasons why steps on the manifold are not what is wanted for `weight`; see `Sphere`."""
+
+
+@dataclass(frozen=True)
+class Translation:
+    """w' = w - d; vectors stay as they are."""
+
+    weight: Tensor
+
+    def transport(self, vector: Tensor) -> Tensor:
+        return vector
+
+
+@dataclass(frozen=True)
+class Euclidean:
+    """Flat space: w' = w - d, transport is the identity."""
+
+    def retract(self, weight: Tensor, direction: Tensor) -> Translation:
+        return Translation(weight - direction)
+
+
+EUCLIDEAN = Euclidean()
+
+
+@dataclass(frozen=True)
+class Geodesic:
+    """The arc from w along -d, |d| long, on the sphere of radius |w|, for each unit (see `Sphere`).
+
+    Attributes:
+        start: w, the weight before the step.
+        direction: d, tangent at w.
+        squared_radius: |w|^2, or 1 for a zero unit; this and the angle broadcast against w.
+        angle: |d| / |w|, in radians.
+        view: splits w into its units.
+    """
+
+    start: Tensor
+    direction: Tensor
+    squared_radius: Tensor
+    angle: Tensor
+    view: View
+
+    @property
+    def weight(self) -> Tensor:
+        return torch.cos(self.angle) * self.start - _sinc(self.angle) * self.direction
+
+    def transport(self, vector: Tensor) -> Tensor:
+        along = self.view.inner(self.direction, vector) / self.squared_radius
+        return vector + along * (
+            _sinc(self.angle) * self.start - 0.5 * _sinc(self.angle / 2) ** 2 * self.direction
+        )
+
+
+@dataclass(frozen=True)
+class Sphere:
+    r"""Each unit moves on the sphere of its own radius r = |w|.
+
+    With r = 1 this is the Grassmann manifold G(1, n). With d the tangent part of the direction and
+    theta = |d| / r the angle of the step,
+
+        w' = exp_w(-d) = cos(theta) w - (sin(theta) / theta) d,
+
+    and a tangent vector x is carried along by parallel transport, which keeps its length and its
+    angle to the path:
+
+        x' = x + (<d, x> / r^2) ((sin(theta) / theta) w - (1 - cos(theta)) / theta^2 d).
+
+    Cho and Lee put weights on the unit sphere first (see `normalize`), where their step sizes are
+    angles in radians. On another radius the same direction turns the unit by |d| / r. A zero unit
+    stays where it is, and so does every entry of a 1-d weight under the view "channel": keep
+    biases and gains in a Euclidean param_group.
+
+    Args:
+        view: splits a weight into its units.
+
+    Raises:
+        ValueError: there is no such view.
+
+    Example:
+        >>> weight = torch.tensor([[1.0, 0.0]])
+        >>> Sphere().retract(weight, torch.tensor([[0.0, torch.pi / 2]])).weight.round()
+        tensor([[-0., -1.]])
+
+    Source: Cho and Lee 2017, *Riemannian approach to batch normalization*, arXiv:1709.09603.
+    """
+
+    view: ViewField = view("channel")
+
+    def retract(self, weight: Tensor, direction: Tensor) -> Geodesic:
+        squared = self.view.inner(weight, weight)
+        exists = squared > 0
+        safe = torch.where(exists, squared, 1)
+        radial = self.view.radial_coefficient(weight, direction)
+        tangent = torch.addcmul(direction, -radial, weight)
+        tangent = torch.where(exists, tangent, 0)
+        angle = root(self.view.inner(tangent, tangent) / safe)
+        return Geodesic(weight, tangent, safe, angle, self.view)
+
+    def check_shape(self, weight: Tensor) -> None:
+        """Refuse a weight that has no units of this view.
+
+        Raises:
+            ValueError: the weight has no such units.
+        """
+        self.view.size(weight)
+
+    def complaints(self, weight: Tensor) -> list[str]:
+        """Reasons why steps on this sphere are not what is wanted for `weight`, and what to do.
+
+        A unit of one entry cannot move; a unit of another norm than 1 (to 1e-3, or the dtype's
+        precision) turns by other angles.
+
+            print(sn.Sphere().complaints(torch.ones(3)))  # ['cannot move, as ...']
+
+        Args:
+            weight: of any shape; a meta tensor, which has no values, gives no reason.
+
+        Raises:
+            ValueError: the weight has no such units.
+        """
+        if self.view.size(weight) == 1:
+            why = "each of their units has one entry"
+            groups = "a Euclidean param_group, as spherenorm.param_groups does"
+            return [f"cannot move, as {why}: give them {groups}"]
+        if not weight.numel() or weight.is_meta:
+            return []
+        # Whole, since a process may hold nothing of a sharded weight, of which there is no maximum.
+        off = (self.view.norm(working(uncut(weight.detach()))) - 1).abs().max()
+        if off <= max(1e-3, torch.finfo(weight.dtype).eps):
+            return []
+        start = f"spherenorm.Sphere({str(self.view)!r}).normalize(weight)"
+        return [f"have units of another norm than 1, so steps are other angles: start from {start}"]
+
+    def normalize(self, weight: Tensor) -> Tensor:
+        """w / |w| for each unit, where training on the sphere starts. A zero unit stays zero."""
+        norm = self.view.norm(weight)
+        return weight / torch.where(norm > 0, norm, 1)
+
+
+def check_shape(manifold: Manifold, weight: Tensor) -> None:
+    """Refuse a weight that cannot live on `manifold`.
+
+    Raises:
+        ValueError: the weight has the wrong shape.
+    """
+    if isinstance(manifold, SelectiveManifold):
+        manifold.check_shape(weight)
+
+
+def complaints(manifold: Manifold, weight: Tensor) -> list[str]:
+    """Reasons why steps on `manifold` are not what is wanted for `weight`; see `Sphere`."""
+    return manifold.complaints(weight) if isinstance(manifold, SelectiveManifold) else []
+
+
+def _sinc(angle: Tensor) -> Tensor:
+    """sin(x) / x, 1 at 0."""
+    return torch.sinc(angle / math.pi)

@@ -1,0 +1,78 @@
+"""Norms and angles of the units of a weight, in the tensors' own arithmetic.
+
+`spherenorm.metrics` is the front for users: it checks, widens and scales first. A probe, which
+measures many weights at once, comes here directly.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from spherenorm._numerics import ratio
+from spherenorm._views import View
+
+__all__ = ["Move", "chord", "cosine_of", "move_of", "move_of_sums"]
+
+
+class Move(NamedTuple):
+    """A step of the units of a weight; each entry broadcasts against the weight.
+
+    Attributes:
+        norm: |w'|, after the step.
+        angle: between w and w', in radians; 0 where either is 0, which has no direction.
+    """
+
+    norm: Tensor
+    angle: Tensor
+
+
+def move_of(view: View, before: Tensor, after: Tensor, squared_norm: Tensor) -> Move:
+    """The step from `before` to `after`.
+
+    With d = w' - w, of which a is the radial share <w, d> / <w, w>, and t = d - a w the tangent
+    part, the angle is atan2(|t|, (1 + a) |w|). A small d is exact, and so is a small angle.
+
+    Args:
+        view: splits the weight into units.
+        before, after: w and w'.
+        squared_norm: <w, w> of each unit of `before`.
+    """
+    step = after - before
+    along = ratio(view.inner(before, step), squared_norm)
+    tangent = torch.addcmul(step, -along, before)
+    return _move(squared_norm, along, view.inner(tangent, tangent), view.inner(step, step))
+
+
+def move_of_sums(squared_norm: Tensor, product: Tensor, squared_step: Tensor) -> Move:
+    """The same of <w, w>, <w, d> and <d, d> alone, where |t|^2 = <d, d> - <w, d>^2 / <w, w>.
+
+    |t| is exact up to a share of |d| that is the root of the rounding: 1e-8 in float64.
+    """
+    along = ratio(product, squared_norm)
+    squared_tangent = (squared_step - along * product).clamp(min=0)
+    return _move(squared_norm, along, squared_tangent, squared_step)
+
+
+def _move(
+    squared_norm: Tensor, along: Tensor, squared_tangent: Tensor, squared_step: Tensor
+) -> Move:
+    exists = squared_norm > 0
+    # (a zero weight has no tangent; of it, all of d would be one)
+    across = torch.where(exists, squared_tangent, 0).sqrt()
+    ahead = (1 + along) * squared_norm.sqrt()
+    norm = torch.where(exists, torch.hypot(ahead, across), squared_step.sqrt())
+    return Move(norm, torch.atan2(across, ahead))
+
+
+def chord(angle: Tensor) -> Tensor:
+    """The effective step |w'/|w'| - w/|w|| of a turn by `angle`: 2 sin(angle / 2)."""
+    return 2 * torch.sin(angle / 2)
+
+
+def cosine_of(product: Tensor, squared_norm: Tensor, squared_grad: Tensor) -> Tensor:
+    """cos(w, g) of <w, g>, <w, w> and <g, g>, in [-1, 1]; nan where w or g is 0."""
+    # Of the roots: a product of squared norms would underflow much earlier.
+    return (product / (squared_norm.sqrt() * squared_grad.sqrt())).clamp(-1, 1)

@@ -1,0 +1,131 @@
+"""Arithmetic that rules share: each formula once, equal for Python numbers and for tensors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+__all__ = [
+    "Scalar",
+    "averaged",
+    "averaged_square",
+    "cast_like",
+    "is_finite",
+    "is_zero",
+    "plus_scaled",
+    "ratio",
+    "root",
+    "wide_dtype",
+    "working",
+    "working_dtype",
+]
+
+Scalar = float | Tensor
+"""A hyper-parameter: a Python number, or a 0-dim tensor (batched under vmap, or a symbol)."""
+
+
+def is_zero(value: Scalar) -> bool:
+    """Tell the Python number 0, whose term can be left out, from the rest; a tensor never is 0."""
+    return not isinstance(value, Tensor) and value == 0
+
+
+def is_finite(x: Tensor) -> Tensor:
+    """True where `x` is neither infinite nor nan: x - x = 0 (which every reader of a step has)."""
+    return (x - x) == 0
+
+
+def working_dtype(dtype: torch.dtype) -> torch.dtype:
+    """The type that rules compute in for weights of type `dtype`: float32 for half precision.
+
+    In float16 an eps of 1e-8 is 0, and (1 - beta2) g^2 underflows.
+    """
+    # (`torch.promote_types` would be an operation of the step that a recorder sees.)
+    return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
+
+
+def working(x: Tensor) -> Tensor:
+    """`x` in the type that rules compute in; see `working_dtype`."""
+    return x.to(working_dtype(x.dtype))
+
+
+def wide_dtype(device: torch.device) -> torch.dtype:
+    """The type that measurements are computed in: float64, where the device has it."""
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
+def cast_like(value: Scalar, x: Tensor) -> Scalar:
+    """A tensor among hyper-parameters and counters in the dtype of `x`.
+
+    A 0-dim float32 weight would otherwise be promoted by it, where a longer one is not.
+    """
+    return value.to(x.dtype) if isinstance(value, Tensor) else value
+
+
+def averaged(past: Tensor, entering: Tensor, beta: Scalar) -> Tensor:
+    """beta past + (1 - beta) entering, exactly `entering` at beta = 0."""
+    if isinstance(beta, Tensor):
+        return torch.lerp(past, entering, (1 - beta).to(past.dtype))
+    return torch.lerp(past, entering, 1 - beta)
+
+
+def averaged_square(past: Tensor, entering: Tensor, beta: Scalar) -> Tensor:
+    """beta past + (1 - beta) entering^2.
+
+    As torch.optim does, 1 - beta is multiplied by the entering value before that is squared, so
+    that a float32 gradient of 1e20 gives 1e37 and not infinity.
+    """
+    if isinstance(beta, Tensor):
+        past = cast_like(beta, past) * past
+        return torch.addcmul(past, cast_like(1 - beta, entering) * entering, entering)
+    return torch.addcmul(beta * past, entering, entering, value=1 - beta)
+
+
+def plus_scaled(x: Tensor, scale: Scalar, y: Tensor) -> Tensor:
+    """x + scale y, and x itself at scale = 0, even where y is infinite."""
+    if isinstance(scale, Tensor):
+        # (0 as it was given: a float32 has none but 0 for 1e-300)
+        return torch.where(scale == 0, x, torch.addcmul(x, scale.to(x.dtype), y))
+    return x if scale == 0 else torch.add(x, y, alpha=scale)
+
+
+def ratio(inner: Tensor, squared_norm: Tensor) -> Tensor:
+    """<w, x> / <w, w>, 0 where w is.
+
+    The division by the exact <w, w>, instead of a norm plus eps, makes a projection exact at any
+    scale of the weight at which <w, w> neither overflows nor underflows.
+    """
+    return inner / torch.where(squared_norm > 0, squared_norm, 1)
+
+
+def root(x: Tensor) -> Tensor:
+    """sqrt(x), with the derivative 0 at 0, where torch has an infinite one.
+
+    An infinite derivative makes nan of a chain rule's 0. To torch this is one square root, in
+    traces too; only a derivative shows the difference.
+    """
+    if torch.compiler.is_compiling():  # torch.compile refuses a Function with a forward derivative
+        return torch.where(x == 0, 0, torch.where(x == 0, 1, x).sqrt())
+    result: Tensor = _Root.apply(x)  # type: ignore[no-untyped-call]
+    return result
+
+
+class _Root(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor) -> Tensor:
+        return x.sqrt()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(output)
+        ctx.save_for_forward(output)
+
+    @staticmethod
+    def backward(ctx: Any, derivative: Tensor) -> Tensor:
+        (root,) = ctx.saved_tensors
+        return torch.where(root == 0, 0, derivative / (2 * torch.where(root == 0, 1, root)))
+
+    jvp = backward  # of an elementwise function, whose Jacobian is its own transpose

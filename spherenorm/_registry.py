@@ -1,0 +1,246 @@
+"""Recipes: functions from hyper-parameters to a rule, found by name and bound to values."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+from spherenorm._chain import Chain, refuse_lost_manifold
+from spherenorm._errors import did_you_mean, unknown_name
+from spherenorm._modules import file_of, look_up
+from spherenorm._rule import Rule
+
+__all__ = [
+    "Bound",
+    "Recipe",
+    "bind",
+    "defaults_of",
+    "find_recipe",
+    "name_of",
+    "recipe",
+    "recipe_names",
+    "registered",
+]
+
+Recipe = Callable[..., Rule]
+"""A function whose arguments are hyper-parameters and whose result is a rule."""
+
+_F = TypeVar("_F", bound=Recipe)
+_registered: dict[tuple[str, str], Recipe] = {}
+"""By file and function, so that a module that is loaded under two names has each recipe once."""
+_LIBRARY = "spherenorm.recipes"
+
+
+def recipe(function: _F) -> _F:
+    """Register a recipe under its function's name and return it unchanged.
+
+        @sn.recipe
+        def halved(lr=0.1):
+            return sn.chain(sn.rules.StepSize(lr), sn.rules.StepSize(0.5))
+
+        print(sn.find_recipe("halved")(lr=0.2))
+
+    The library's own names always mean the library's recipes. A name that two other modules
+    register means neither: call each `module:function`. A function that is defined again (a
+    notebook's cell, a reload) replaces the one before.
+
+    Raises:
+        TypeError: the function takes *args or **kwargs, so that its hyper-parameters have no names.
+    """
+    defaults_of(function)
+    _registered[_source(function)] = function
+    return function
+
+
+def recipe_names() -> list[str]:
+    """The names that find the registered recipes, in order; `module:function` for shared names."""
+    return [f.__name__ if _named(f.__name__) == [f] else _location(f) for f in _registered.values()]
+
+
+def find_recipe(spec: str | Recipe) -> Recipe:
+    """The recipe that `spec` stands for.
+
+    The module that runs as a script is not imported a second time under its own name.
+
+    Args:
+        spec: a registered name, `module:function`, or a recipe itself.
+
+    Raises:
+        ValueError: there is no recipe of that name (the message lists the nearest), or two.
+        TypeError: `spec` is neither a string nor a function.
+
+    Example:
+        >>> find_recipe("adamp")
+        <function adamp at ...>
+    """
+    if callable(spec):
+        return spec
+    if not isinstance(spec, str):
+        raise TypeError(
+            f"a recipe is a function, a registered name or module:function, got {spec!r}"
+        )
+    found = registered(spec)
+    if len(found) > 1:
+        raise ValueError(f"recipe {spec!r} may be {' or '.join(map(_location, found))}; say which")
+    if found:
+        return found[0]
+    module_name, colon, _ = spec.partition(":")
+    if not (module_name and colon):
+        raise unknown_name("recipe", spec, recipe_names(), "(your own: module:function)")
+    function: Recipe = look_up("recipe", spec, "function", callable)
+    return function
+
+
+def registered(spec: str) -> list[Recipe]:
+    """The registered recipes that a string may mean; nothing is imported for it."""
+    return _named(spec) or [f for f in _registered.values() if _location(f) == spec]
+
+
+@dataclass(frozen=True, eq=False)
+class Bound:
+    """A recipe with its hyper-parameters: everything that makes one rule. Made by `bind`.
+
+    Attributes:
+        recipe: the function.
+        hyper_parameters: the value of each hyper-parameter, in the recipe's order: as given, or
+            the default. One that has no default and was not given is absent.
+    """
+
+    recipe: Recipe
+    hyper_parameters: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        """The string that finds the recipe again; see `name_of`."""
+        return name_of(self.recipe)
+
+    @property
+    def defaults(self) -> Mapping[str, Any]:
+        """The recipe's hyper-parameters with their defaults; see `defaults_of`."""
+        return defaults_of(self.recipe)
+
+    @functools.cached_property
+    def rule(self) -> Rule:
+        """The rule that the recipe makes of the hyper-parameters.
+
+        Raises:
+            ValueError: a hyper-parameter lies outside its interval, or `betas` has another length
+                than its default. The message starts with the values that are not the defaults.
+            TypeError: a hyper-parameter has a wrong type or no value; the recipe returns no rule.
+        """
+        try:
+            self._refuse_other_betas()
+            rule = self.recipe(**self.hyper_parameters)
+            if isinstance(rule, Rule) and not isinstance(rule, Chain):
+                refuse_lost_manifold(rule)
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"{self}: {error}") from error
+        if not isinstance(rule, Rule):
+            raise TypeError(f"recipe {self.name!r} must return a rule, it returned {rule!r}")
+        return rule
+
+    def replace(self, **hyper_parameters: Any) -> Bound:
+        """The same recipe with other values of some hyper-parameters.
+
+        Raises:
+            ValueError: the recipe has no such hyper-parameter.
+        """
+        return bind(self.recipe, **{**self.hyper_parameters, **hyper_parameters})
+
+    def __str__(self) -> str:
+        """The recipe as it is called, with the values that are not its defaults."""
+        chosen = ", ".join(
+            f"{name}={value!r}"
+            for name, value in self.hyper_parameters.items()
+            if repr(value) != repr(self.defaults[name])
+        )
+        return f"{self.name}({chosen})"
+
+    def _refuse_other_betas(self) -> None:
+        value, default = self.hyper_parameters.get("betas"), self.defaults.get("betas")
+        if isinstance(default, tuple) and not (
+            isinstance(value, tuple | list) and len(value) == len(default)
+        ):
+            raise ValueError(f"betas must be {len(default)} numbers, got {value!r}")
+
+
+def bind(recipe: str | Recipe, /, **hyper_parameters: Any) -> Bound:
+    """Give a recipe values for its hyper-parameters; the others keep their defaults.
+
+    Args:
+        recipe: a recipe, its registered name, or `module:function`.
+        **hyper_parameters: by name: numbers, or 0-dim tensors, and what else the recipe takes.
+
+    Returns:
+        The recipe and all its hyper-parameters. Its `rule` is made, and checked, when it is asked
+        for.
+
+    Raises:
+        ValueError: there is no such recipe, or it has no such hyper-parameter.
+
+    Example:
+        >>> bound = bind("sgdp", lr=0.1)
+        >>> bound.name, bound.hyper_parameters["momentum"], bound.rule.state_names
+        ('sgdp', 0.0, ('momentum',))
+    """
+    function = find_recipe(recipe)
+    known = defaults_of(function)
+    for name in hyper_parameters:
+        if name not in known:
+            lacks = f"recipe {name_of(function)!r} has no hyper-parameter {name!r}"
+            nearest = did_you_mean(name, known, f"it has {', '.join(known)}")
+            raise ValueError(f"{lacks}; {nearest}")
+    values = {
+        name: hyper_parameters.get(name, default)
+        for name, default in known.items()
+        if name in hyper_parameters or default is not inspect.Parameter.empty
+    }
+    return Bound(function, MappingProxyType(values))
+
+
+def name_of(function: Recipe) -> str:
+    """The string that finds a recipe again, whatever recipes others register later.
+
+    The library's recipes have their short names, all others `module:function`.
+    """
+    lasting = function.__module__ == _LIBRARY and function in _registered.values()
+    return function.__name__ if lasting else _location(function)
+
+
+@functools.cache  # reading a signature takes longer than stepping a small weight
+def defaults_of(function: Recipe) -> Mapping[str, Any]:
+    """A recipe's hyper-parameters with their defaults, in order.
+
+    `inspect.Parameter.empty` marks one without a default.
+
+    Raises:
+        TypeError: the function takes *args or **kwargs, so that its hyper-parameters have no names.
+    """
+    parameters = inspect.signature(function).parameters
+    for parameter in parameters.values():
+        if parameter.kind not in (
+            inspect.Parameter.POSITIONAL_OR_KEYWORD,
+            inspect.Parameter.KEYWORD_ONLY,
+        ):
+            raise TypeError(
+                f"recipe {_location(function)}: hyper-parameters need names, got {parameter}"
+            )
+    return MappingProxyType({name: each.default for name, each in parameters.items()})
+
+
+def _named(name: str) -> list[Recipe]:
+    """The registered recipes that a short name may mean: one where the library has that name."""
+    found = [function for function in _registered.values() if function.__name__ == name]
+    return [function for function in found if function.__module__ == _LIBRARY] or found
+
+
+def _location(function: Recipe) -> str:
+    return f"{function.__module__}:{getattr(function, '__qualname__', repr(function))}"
+
+
+def _source(function: Recipe) -> tuple[str, str]:
+    return file_of(function.__module__) or function.__module__, function.__qualname__

@@ -1,0 +1,109 @@
+"""`Update`: the step of one weight tensor, which flows through a chain of rules."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from spherenorm._numerics import Scalar, cast_like, ratio
+from spherenorm._views import View
+
+__all__ = ["Invariance", "Per", "Update"]
+
+Per = Literal["tensor", "unit"]
+"""A scale-invariance test decides for a whole weight tensor, or for each unit by itself."""
+
+
+@dataclass(frozen=True)
+class Invariance:
+    """The entries of a weight that were found scale-invariant, view by view.
+
+    Attributes:
+        views: the views that were tested, in order of precedence.
+        flags: for each view, a boolean tensor that broadcasts against the weight. At most one view
+            claims an entry.
+        squared_norms: for each view, <w, w> of its units.
+    """
+
+    views: tuple[View, ...] = ()
+    flags: tuple[Tensor, ...] = ()
+    squared_norms: tuple[Tensor, ...] = ()
+
+    @classmethod
+    def decided(
+        cls,
+        views: Sequence[View],
+        passes: Sequence[Tensor],
+        no_evidence: Sequence[Tensor],
+        squared_norms: Sequence[Tensor],
+        per: Per,
+    ) -> Invariance:
+        """The decision of a test. A view gets its turn only where no unit passed an earlier one.
+
+        Args:
+            views: the views that were tested, in order of precedence.
+            passes: for each view, the units that pass; it broadcasts against the weight.
+            no_evidence: for each view, the units that are no evidence either way.
+            squared_norms: for each view, <w, w> of its units.
+            per: "tensor" asks that all units of a view pass, those without evidence aside, and
+                one at least; "unit" lets each unit decide for itself.
+        """
+        flags: list[Tensor] = []
+        for passing, silent in zip(passes, no_evidence, strict=True):
+            flag = (passing | silent).all() & passing.any() if per == "tensor" else passing
+            for earlier in flags:
+                flag = flag & ~earlier.any()
+            flags.append(flag)
+        return cls(tuple(views), tuple(flags), tuple(squared_norms))
+
+    def without_radial_part(self, weight: Tensor, x: Tensor) -> Tensor:
+        """x - (<w, x> / <w, w>) w in each unit that was found invariant, x itself elsewhere."""
+        if not self.views:
+            return x
+        along = weight * x
+        coefficient: Scalar = 0.0
+        for view, flag, squared_norm in zip(
+            self.views, self.flags, self.squared_norms, strict=True
+        ):
+            coefficient = torch.where(flag, ratio(view.total(along), squared_norm), coefficient)
+        assert isinstance(coefficient, Tensor)
+        found = functools.reduce(torch.logical_or, self.flags)
+        # Chosen, not multiplied by 0: what is not invariant is left alone, whatever the weight.
+        return torch.where(found, torch.addcmul(x, -coefficient, weight), x)
+
+    def select(self, invariant: Scalar, other: Scalar, weight: Tensor) -> Scalar:
+        """`invariant` where some view claims the entries of `weight`, `other` elsewhere.
+
+        The result broadcasts against the weight.
+        """
+        chosen = other
+        for flag in self.flags:
+            # Of two Python numbers `where` would make a float32.
+            one = torch.ones_like(flag, dtype=weight.dtype)
+            chosen = torch.where(
+                flag, cast_like(invariant, one) * one, cast_like(chosen, one) * one
+            )
+        return chosen
+
+
+@dataclass(frozen=True)
+class Update:
+    """One step of one weight tensor, under construction. All tensors have the weight's shape.
+
+    Attributes:
+        weight: the weight before the step.
+        grad: the raw gradient; no rule changes it.
+        direction: the step so far; in flat space the weight moves by minus this.
+        invariance: set by a scale-invariance test, read by projection and decay; None before any
+            test.
+    """
+
+    weight: Tensor
+    grad: Tensor
+    direction: Tensor
+    invariance: Invariance | None = None

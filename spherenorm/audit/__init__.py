@@ -1,0 +1,24 @@
+"""The audit of a model: which of its weights are scale-invariant, and what follows for optimizers.
+
+`_subject` is the model as a function of a point, `_sensitivity` the measure, `_verdict` its
+reading, `_witness` the cross-check, `_param_groups` the groups for an optimizer.
+"""
+
+from spherenorm.audit._audit import audit, audit_batch
+from spherenorm.audit._param_groups import Assignment, ParamGroups, param_groups
+from spherenorm.audit._report import Audit, Skipped
+from spherenorm.audit._units import Figures
+from spherenorm.audit._verdict import Finding, Verdict
+
+__all__ = [
+    "Assignment",
+    "Audit",
+    "Figures",
+    "Finding",
+    "ParamGroups",
+    "Skipped",
+    "Verdict",
+    "audit",
+    "audit_batch",
+    "param_groups",
+]

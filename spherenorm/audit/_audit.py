@@ -1,0 +1,207 @@
+"""`audit`: which weights of a model are scale-invariant, and in which view."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from spherenorm._views import View, ViewLike, as_view
+from spherenorm.audit._precise import EPS_LIMIT
+from spherenorm.audit._report import Audit, Skipped
+from spherenorm.audit._sensitivity import Sums, default_dims, measure
+from spherenorm.audit._subject import Point, Subject
+from spherenorm.audit._units import Evidence
+from spherenorm.audit._verdict import Finding, judge, overruled
+from spherenorm.audit._witness import refuted
+
+__all__ = ["audit", "audit_batch", "unwrap"]
+
+_FEWEST_POINTS, _MOST_POINTS = 2, 8
+"""Jittered points: so many in any case, and so many to see every weight at two of them."""
+
+
+def audit(
+    model: nn.Module,
+    *inputs: Any,
+    views: Sequence[ViewLike] | None = None,
+    loss: Callable[[Any], Any] | None = None,
+    tolerance: float = 1e-3,
+    dtype: torch.dtype = torch.float64,
+    seed: int = 0,
+    **keywords: Any,
+) -> Audit:
+    r"""Find the weights w of two or more dimensions with f(c w) = f(w), and their views.
+
+    A scale-invariant unit has no radial sensitivity: <w, g> = 0 for the gradient g of every
+    output. The statistic is
+
+        sqrt(dim(w)) |<w, g>| / (|w| |g|),   g the gradient of <r, f>, r random,
+
+    0 for an invariant unit and about 1 for a random direction, however little the weight matters.
+    It is taken at the model's own point, and at points where the other parameters (zeros too) and
+    the batch are jittered; each time with every eps that a normalization adds, or that is added to
+    a tensor, made 1e10 times smaller. So a weight is told apart that is invariant up to eps,
+    or only while a bias is 0. What passes is scaled by random factors, which must not change the
+    outputs.
+
+    The model is copied and runs in its present mode (train or eval), in `dtype` throughout. The
+    caller's model, inputs and random states stay as they are.
+
+    Args:
+        model: any module; dropout and the like draw the same random numbers in paired passes.
+        *inputs, **keywords: a batch, as the model takes it: tensors of any type, nested as they
+            may be. It should be large enough that batch statistics vary.
+        views: tried in order, those that fit a weight; the first that holds is reported. None
+            tries all dimensions (not those of a kernel), all groups of equal size, and the layer.
+        loss: a function of the model's output; None takes all real tensors in the output.
+        tolerance: of the statistic at the model's own eps, above which it is "up to eps".
+        dtype: `torch.float32` for a model that cannot compute in float64.
+        seed: of the jitter, and of the model's own random numbers.
+
+    Returns:
+        The findings, in the model's order; prints as a table.
+
+    Raises:
+        ValueError: the output has no finite entry, which tells nothing; the model cannot be
+            copied, or has lazy parameters.
+        TypeError: `model` is no module; `dtype` is neither float64 nor float32.
+
+    Example:
+        >>> model = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Linear(3, 1))
+        >>> [(each.name, str(each.verdict), each.view) for each in audit(model, torch.randn(32, 4))]
+        [('0.weight', 'invariant', 'channel'), ('2.weight', 'not invariant', None)]
+    """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model must be a torch.nn.Module, got {type(model).__name__}")
+    if dtype not in (torch.float64, torch.float32):
+        raise TypeError(f"dtype must be torch.float64 or torch.float32, got {dtype}")
+    wanted = None if views is None else [as_view(view) for view in views]
+    model = unwrap(model)
+    audited, skipped = _divide(model)
+    dims = {name: _dims(weight.ndim, wanted) for name, weight in audited.items()}
+    exact = 64 * torch.finfo(dtype).eps ** 0.5
+    with torch.inference_mode(False), torch.enable_grad():
+        subject = Subject(model, inputs, keywords, loss, dtype)
+        evidence = _gather(subject, dims, exact, seed)
+        findings = [
+            judge(name, weight.shape, evidence[name], wanted, exact, tolerance)
+            for name, weight in audited.items()
+        ]
+        findings = _cross_examined(subject, findings, seed)
+    total = sum(parameter.numel() for parameter in model.parameters())
+    return Audit(tuple(findings), tuple(skipped), tuple(subject.doubts), total)
+
+
+def audit_batch(model: nn.Module, batch: Any, **options: Any) -> Audit:
+    """`audit` on a batch in one piece.
+
+    Args:
+        model, **options: as for `audit`.
+        batch: a tensor, a tuple of the model's arguments, or a mapping of its keyword arguments.
+    """
+    keywords = dict(batch) if isinstance(batch, Mapping) else {}
+    inputs = () if keywords else batch if isinstance(batch, tuple | list) else (batch,)
+    return audit(model, *inputs, **options, **keywords)
+
+
+def unwrap(model: nn.Module) -> nn.Module:
+    """The module inside `torch.compile`, `DataParallel` or `DistributedDataParallel`."""
+    while True:
+        if isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
+            model = model.module
+        elif isinstance(getattr(model, "_orig_mod", None), nn.Module):
+            model = model._orig_mod  # type: ignore[assignment]
+        else:
+            return model
+
+
+def _divide(model: nn.Module) -> tuple[dict[str, Tensor], list[Skipped]]:
+    """The weights to audit, and those to skip."""
+    audited: dict[str, Tensor] = {}
+    skipped = []
+    for name, weight in model.named_parameters():
+        if nn.parameter.is_lazy(weight):
+            raise ValueError(f"{name} has no shape yet: run the model on a batch before the audit")
+        reason = _reason_to_skip(weight)
+        if reason is None:
+            audited[name] = weight
+        else:
+            skipped.append(Skipped(name, tuple(weight.shape), reason))
+    return audited, skipped
+
+
+def _reason_to_skip(weight: Tensor) -> str | None:
+    if not weight.requires_grad:
+        return "frozen"
+    if weight.is_complex():
+        return "complex"
+    if weight.ndim < 2:
+        return f"{weight.ndim}-d"
+    return None if weight.numel() else "empty"
+
+
+def _dims(ndim: int, views: Sequence[View] | None) -> list[int]:
+    if views is None:
+        return list(default_dims(ndim))
+    asked = {view.dim for view in views if view.dim is not None and -ndim <= view.dim < ndim}
+    return sorted({0, *(dim % ndim for dim in asked)})
+
+
+def _gather(
+    subject: Subject, dims: dict[str, list[int]], exact: float, seed: int
+) -> dict[str, Evidence]:
+    """The sensitivities at the own point and at jittered ones."""
+    limit = measure(subject, Point(seed, eps_factor=EPS_LIMIT), dims, exact)
+    left = {name: [*(limit[name].along if limit else by)] for name, by in dims.items()}
+    here = measure(subject, Point(seed), left, 0.0)
+    if here is None:
+        raise ValueError(
+            "the model's output on this batch, or its gradient, is not finite; the audit needs"
+            " one finite entry"
+        )
+    elsewhere: list[dict[str, Sums]] = []
+    for number in range(1, _MOST_POINTS + 1):
+        shown = [sum(sums[name].sensitivity > 0 for sums in elsewhere) for name in dims]
+        if number > _FEWEST_POINTS and all(count >= 2 for count in shown):
+            break
+        found = _measure_nearby(subject, seed + number, EPS_LIMIT, dims, exact)
+        if found is None:
+            subject.doubts["the model gives no finite output when its parameters move"] = None
+            break
+        elsewhere.append(found)
+
+    def gathered(plain: dict[str, Sums]) -> dict[str, Evidence]:
+        around = {name: [sums[name] for sums in elsewhere] for name in dims}
+        at = {name: (here[name], (limit or here)[name]) for name in dims}
+        return {name: Evidence(*at[name], around[name], plain.get(name)) for name in dims}
+
+    evidence = gathered({})
+    if elsewhere and not all(each.tells_here for each in evidence.values()):
+        evidence = gathered(_measure_nearby(subject, seed + 1, 1.0, dims, 0.0) or {})
+    return evidence
+
+
+def _measure_nearby(
+    subject: Subject, seed: int, eps_factor: float, dims: dict[str, list[int]], exact: float
+) -> dict[str, Sums] | None:
+    """The sensitivities at a jittered point, as near as it must be for the model to take it."""
+    for jitter, batch_jitter in ((1.0, 1.0), (1.0, 0.0), (0.3, 0.0), (0.1, 0.0)):
+        point = Point(seed, jitter, batch_jitter, eps_factor)
+        try:
+            found = measure(subject, point, dims, exact)
+        except Exception:  # jittered values may be outside of what the model takes
+            continue
+        if found is not None:
+            return found
+    return None
+
+
+def _cross_examined(subject: Subject, findings: list[Finding], seed: int) -> list[Finding]:
+    """The findings after the second witness was heard."""
+    point = Point(seed + 1, jitter=1.0, eps_factor=EPS_LIMIT)
+    found = {each.name: as_view(each.view) for each in findings if each.view is not None}
+    wrong = set(refuted(subject, point, found))
+    return [overruled(each) if each.name in wrong else each for each in findings]

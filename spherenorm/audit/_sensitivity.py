@@ -1,0 +1,162 @@
+"""Radial and tangential sensitivity of a model's outputs to its weights."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from spherenorm._views import View
+from spherenorm.audit._subject import Point, Subject
+
+__all__ = ["Sums", "default_dims", "measure"]
+
+_LEAST_SPREAD = 1e-6
+_RELATIVE_ROUNDING = 1e-13
+"""A unit of less sensitivity than this share of its weight's most sensitive one shows nothing."""
+
+
+@dataclass(frozen=True)
+class Sums:
+    """<w, g>, |w|^2 and |g|^2 of one weight, for g the gradient of the outputs in one direction.
+
+    Attributes:
+        shape: of the weight.
+        along: for a dimension, the three sums at each of its indices, shape (3, length).
+    """
+
+    shape: torch.Size
+    along: Mapping[int, Tensor]
+
+    @classmethod
+    def of(cls, weight: Tensor, grad: Tensor, dims: Sequence[int], exact: float) -> Sums:
+        """The sums of a weight of two or more dimensions; overwrites the gradient.
+
+        Args:
+            weight, grad: of one shape.
+            dims: to sum at the indices of, 0 among them. Where all units of dimension 0 are
+                invariant, the others are left out: no view is finer.
+            exact: the statistic below which a unit is invariant.
+        """
+        rows, grads = weight.flatten(1), grad.flatten(1)
+        norms = [torch.linalg.vector_norm(x, dim=1) for x in (rows, grads)]
+        product = torch.bmm(rows[:, None], grads[:, :, None]).flatten()  # row by row, in place
+        finest = cls(weight.shape, {0: _stacked(product, norms)})
+        others = {dim: [d for d in range(weight.ndim) if d != dim] for dim in dims if dim}
+        statistic, shows = finest.statistic(View(0))
+        if not others or (shows.any() and bool((statistic[shows] <= exact).all())):
+            return finest
+        more = {
+            dim: [torch.linalg.vector_norm(x, dim=rest) for x in (weight, grad)]
+            for dim, rest in others.items()
+        }
+        grad.mul_(weight)
+        sums = {dim: _stacked(grad.sum(rest), more[dim]) for dim, rest in others.items()}
+        return cls(weight.shape, {**finest.along, **sums})
+
+    @property
+    def sensitivity(self) -> float:
+        """|w| |g|: the change of the outputs when the weight turns by one radian at most."""
+        _, weight, grad = next(iter(self.along.values())).sum(1).tolist()
+        return math.sqrt(weight * grad) if math.isfinite(weight * grad) else math.inf
+
+    def statistic(self, view: View) -> tuple[Tensor, Tensor]:
+        """sqrt(dim(w)) |cos(w, g)| of each unit, and the units that show anything.
+
+        A scale-invariant unit has 0 up to rounding, a random direction about 1.
+        """
+        sums = next(iter(self.along.values())).sum(1, keepdim=True)
+        if view.dim is not None:
+            dim = view.dim % len(self.shape)
+            if dim not in self.along:  # left out
+                count = view.groups or self.shape[dim]
+                return torch.zeros(count), torch.zeros(count, dtype=torch.bool)
+            sums = self.along[dim]
+            if view.groups is not None:
+                sums = sums.reshape(3, view.groups, -1).sum(2)
+        product, weight, grad = sums
+        sensitivity = weight.sqrt() * grad.sqrt()
+        shows = sensitivity > _RELATIVE_ROUNDING * sensitivity.max()
+        size = math.prod(self.shape) / len(product)
+        cosine = product.abs() / torch.where(shows, sensitivity, 1)
+        return math.sqrt(size) * cosine, shows
+
+
+def _stacked(product: Tensor, norms: Sequence[Tensor]) -> Tensor:
+    return torch.stack([product, *(norm.square() for norm in norms)]).cpu()
+
+
+def default_dims(ndim: int) -> tuple[int, ...]:
+    """The dimensions that may count units: not those of a kernel."""
+    return tuple(range(min(ndim, 3))) if ndim <= 3 else (0, 1)
+
+
+def measure(
+    subject: Subject, point: Point, dims: Mapping[str, Sequence[int]], exact: float
+) -> dict[str, Sums] | None:
+    """The sensitivity at one point of <r, outputs>, with random r, to the named weights.
+
+    Args:
+        subject: the model.
+        point: the place.
+        dims: for each weight, the dimensions that may count units.
+        exact: see `Sums.of`.
+
+    Returns:
+        The sums of each weight; None if no entry of the outputs is finite, or a gradient is not.
+    """
+    subject.place(point)
+    with subject.evaluation(point):
+        outputs = subject.run(point)
+        generator = torch.Generator().manual_seed(point.seed + 1)
+        if outputs and not any(bool(x.isfinite().any()) for x in outputs):
+            return None
+        tested = _in_random_direction(outputs, generator, subject.dtype)
+        if tested.requires_grad:
+            _run_backward(tested)
+    found = {}
+    for name, by in dims.items():
+        weight = subject.parameters[name].detach()
+        grad = subject.parameters[name].grad
+        grad = torch.zeros_like(weight) if grad is None else grad.to_dense()
+        found[name] = Sums.of(weight, grad, by, exact)
+        if not math.isfinite(found[name].sensitivity):
+            return None
+    return found
+
+
+def _run_backward(scalar: Tensor) -> None:
+    """`scalar.backward()`, within which a function mode stays on.
+
+    torch switches it off in its own; a checkpoint would repeat its forward pass with another eps.
+    """
+    engine = torch.autograd.Variable._execution_engine
+    one = (torch.ones_like(scalar),)
+    engine.run_backward(
+        (scalar,), one, False, False, (), allow_unreachable=True, accumulate_grad=True
+    )
+
+
+def _in_random_direction(
+    outputs: Sequence[Tensor], generator: torch.Generator, dtype: torch.dtype
+) -> Tensor:
+    """<r, outputs> with a random r, over the finite entries, each output in units of its spread."""
+    values = [x[x.isfinite()] for x in outputs if x.requires_grad]
+    spreads = [_spread(x.detach()) for x in values]
+    # An output that is constant up to rounding does not count as much as the others.
+    least = _LEAST_SPREAD * max(spreads, default=0.0)
+    total = torch.zeros((), dtype=dtype)
+    for x, spread in zip(values, spreads, strict=True):
+        noise = torch.randn(x.shape, generator=generator, dtype=torch.float64).to(x)
+        total = total.to(x) + (noise * x).sum() / (max(spread, least) or 1.0)
+    return total
+
+
+def _spread(values: Tensor) -> float:
+    """The standard deviation of the entries; the absolute value of a single one."""
+    if not values.numel():
+        return 0.0
+    return float(values.std() if values.numel() > 1 else values.abs().max())

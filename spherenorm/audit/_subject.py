@@ -1,0 +1,141 @@
+"""The model under audit as a function of a point: of parameters, batch, random numbers and eps."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from spherenorm.audit._copies import copy_model, in_dtype
+from spherenorm.audit._nested import change_tensors, tensors_of
+from spherenorm.audit._precise import LARGEST_EPS, PreciseMode
+
+__all__ = ["Point", "Subject"]
+
+
+@dataclass(frozen=True)
+class Point:
+    """A place at which the model is evaluated.
+
+    Attributes:
+        seed: of the model's own random numbers, and of the jitter.
+        jitter: of the parameters; 0 leaves them as they are, 1 is the usual size.
+        batch_jitter: of the batch, likewise.
+        eps_factor: multiplies the eps of every normalization.
+    """
+
+    seed: int = 0
+    jitter: float = 0.0
+    batch_jitter: float = 0.0
+    eps_factor: float = 1.0
+
+
+class Subject:
+    """A copy of a model, a batch, and a loss if there is one; the caller's are left alone.
+
+    Args:
+        model: is copied.
+        inputs, keywords: of its forward pass.
+        loss: takes the model's output; None keeps the whole output.
+        dtype: of the arithmetic.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        inputs: Sequence[Any],
+        keywords: Mapping[str, Any],
+        loss: Callable[[Any], Any] | None,
+        dtype: torch.dtype,
+    ) -> None:
+        self.dtype = dtype
+        self.model, self.loss = copy_model(model, loss, dtype)
+        self.batch = change_tensors((tuple(inputs), dict(keywords)), lambda x: x)
+        self.parameters = dict(self.model.named_parameters())
+        self.start = dict(model.named_parameters())
+        self.buffers = [
+            (module, name, None if buffer is None else buffer.clone())
+            for module in self.model.modules()
+            for name, buffer in module._buffers.items()
+        ]
+        self.doubts: dict[str, None] = {}
+
+    def place(self, point: Point) -> None:
+        """Give all parameters their values at a point, and buffers their first ones.
+
+        A parameter that takes a gradient becomes w (1 + 0.3 u) + 0.1 a u, with u uniform in
+        [-1, 1] for each entry: positive gains stay so, and what starts at 0 leaves it. a is the
+        usual size of the entries of such a weight.
+        """
+        generators: dict[torch.device, torch.Generator] = {}
+        for name, parameter in self.parameters.items():
+            value = parameter.data.copy_(self.start[name].detach())
+            parameter.grad = None
+            if point.jitter and parameter.requires_grad and value.is_floating_point():
+                device = value.device
+                if device not in generators:
+                    generators[device] = torch.Generator(device).manual_seed(point.seed)
+                usual = (value[0].numel() if value.ndim > 1 and len(value) else 1) ** -0.5
+                noise = torch.empty_like(value).uniform_(-1, 1, generator=generators[device])
+                value.addcmul_(value, noise, value=0.3 * point.jitter)
+                value.add_(noise, alpha=0.1 * usual * point.jitter)
+        for module, name, buffer in self.buffers:
+            fresh = None if buffer is None else buffer.clone()
+            if fresh is not None and "eps" in name and 0 < fresh.abs().max() <= LARGEST_EPS:
+                fresh *= point.eps_factor
+            module._buffers[name] = fresh
+
+    @contextmanager
+    def evaluation(self, point: Point) -> Iterator[None]:
+        """The context of a forward and a backward pass: precision, eps, random numbers."""
+        default = torch.get_default_dtype()
+        torch.set_default_dtype(self.dtype)
+        try:
+            with _seeded(point.seed), PreciseMode(self.dtype, point.eps_factor, self.doubts):
+                yield
+        finally:
+            torch.set_default_dtype(default)
+
+    def run(self, point: Point) -> list[Tensor]:
+        """A forward pass, within `evaluation`."""
+        generator = torch.Generator().manual_seed(point.seed)
+
+        def moved(x: Tensor) -> Tensor:
+            value = in_dtype(x, self.dtype)
+            if point.batch_jitter and value.is_floating_point() and value.numel():
+                finite = torch.where(value.isfinite(), value, 0)
+                typical = finite.square().mean().sqrt().item() or 1.0
+                noise = torch.rand(value.shape, generator=generator).to(value) * 2 - 1
+                size = point.batch_jitter * (0.3 * finite.abs() + 0.1 * typical)
+                value = value + size * noise
+            return value.requires_grad_() if x.requires_grad else value
+
+        inputs, keywords = change_tensors(self.batch, moved)
+        result = self.model(*inputs, **keywords)
+        if self.loss is not None:
+            result = self.loss(result)
+        real = (torch.view_as_real(x) if x.is_complex() else x for x in tensors_of(result))
+        return [x for x in real if x.is_floating_point() and x.numel()]
+
+
+@contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """Random numbers of Python, NumPy and torch from `seed`; their states are put back."""
+    state, numpy_state = random.getstate(), np.random.get_state()
+    on_gpu = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    devices = range(torch.cuda.device_count()) if on_gpu else ()
+    with torch.random.fork_rng(devices=devices):
+        try:
+            random.seed(seed)
+            np.random.seed(seed)
+            torch.manual_seed(seed)
+            yield
+        finally:
+            random.setstate(state)
+            np.random.set_state(numpy_state)

@@ -1,0 +1,161 @@
+"""The units of one view of a weight, and what the evidence says of each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from spherenorm._views import View
+from spherenorm.audit._sensitivity import Sums, default_dims
+
+__all__ = ["Evidence", "Figures", "Units", "fitting_views", "judge_units"]
+
+_ONLY_THROUGH_EPS = 1e-3
+"""The share of its sensitivity that a weight loses at least, if it acts through an eps alone."""
+
+
+@dataclass(frozen=True)
+class Figures:
+    """The largest statistic sqrt(dim(w)) |cos(w, g)| of the units of one view; nan where none has
+    a gradient.
+
+    Attributes:
+        here: at the model's own parameters, batch and eps.
+        limit: there with every eps 1e10 times smaller.
+        elsewhere: at jittered parameters and batches, with the smaller eps.
+        units: how many units the view has.
+        silent: how many of them had no gradient at any point.
+        invariant: how many of them are invariant.
+    """
+
+    here: float
+    limit: float
+    elsewhere: float
+    units: int
+    silent: int
+    invariant: int
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The sensitivities to one weight.
+
+    Attributes:
+        here: at the model's own point.
+        limit: there with eps in the limit.
+        elsewhere: at jittered points with eps in the limit.
+        plain: at the first jittered point with the model's own eps; None if `here` tells enough.
+    """
+
+    here: Sums
+    limit: Sums
+    elsewhere: Sequence[Sums]
+    plain: Sums | None = None
+
+    @property
+    def only_through_eps(self) -> bool:
+        """True if nothing else than the eps of a normalization depends on the weight here.
+
+        So it is with a batch that a normalization maps to signs.
+        """
+        return 0 < self.limit.sensitivity < _ONLY_THROUGH_EPS * self.here.sensitivity
+
+    @property
+    def tells_here(self) -> bool:
+        """True if the own point shows how the weight acts."""
+        return self.here.sensitivity > 0 and not self.only_through_eps
+
+    @property
+    def shown(self) -> int:
+        """The number of jittered points at which anything depends on the weight."""
+        return sum(sums.sensitivity > 0 for sums in self.elsewhere)
+
+
+@dataclass(frozen=True)
+class Units:
+    """One view of a weight: its units, one by one.
+
+    Attributes:
+        good: invariant wherever anything depends on them, and so at a jittered point.
+        seen: something depends on them at some point.
+        bad_here, bad_elsewhere: not invariant at the own point, at a jittered one.
+    """
+
+    view: View
+    figures: Figures
+    good: Tensor
+    seen: Tensor
+    bad_here: bool
+    bad_elsewhere: bool
+    seen_here: bool
+
+    @property
+    def holds(self) -> bool:
+        return bool(self.good.any()) and torch.equal(self.good, self.seen)
+
+    @property
+    def only_here(self) -> bool:
+        return self.seen_here and not self.bad_here and self.bad_elsewhere
+
+    @property
+    def share(self) -> float:
+        return float(self.good.sum() / self.seen.sum().clamp(min=1))
+
+
+def judge_units(view: View, evidence: Evidence, exact: float) -> Units:
+    """The units of one view; `exact` is the statistic below which one is invariant."""
+
+    def largest(sums: Sequence[Sums]) -> float:
+        seen = [statistic[shows] for statistic, shows in (s.statistic(view) for s in sums)]
+        values = torch.cat(seen) if seen else torch.empty(0)
+        return float(values.max()) if values.numel() else math.nan
+
+    statistic, seen_here = evidence.limit.statistic(view)
+    seen_here = seen_here & (not evidence.only_through_eps)
+    bad_here = seen_here & ~(statistic <= exact)
+    seen_elsewhere, bad_elsewhere = torch.zeros_like(seen_here), torch.zeros_like(seen_here)
+    for sums in evidence.elsewhere:
+        statistic, shows = sums.statistic(view)
+        seen_elsewhere |= shows
+        bad_elsewhere |= shows & ~(statistic <= exact)
+    seen = seen_here | seen_elsewhere
+    good = seen_elsewhere & ~bad_here & ~bad_elsewhere
+    figures = Figures(
+        largest([evidence.here]),
+        largest([evidence.limit]),
+        largest(evidence.elsewhere),
+        len(seen),
+        int((~seen).sum()),
+        int(good.sum()),
+    )
+    flags = bool(bad_here.any()), bool(bad_elsewhere.any()), bool(seen_here.any())
+    return Units(view, figures, good, seen, *flags)
+
+
+def _all_views(shape: torch.Size) -> Iterator[View]:
+    dims = default_dims(len(shape))
+    yield View(0)
+    yield from (View(dim) for dim in dims[1:] if shape[dim] > 1)
+    for dim in dims:
+        length = shape[dim]
+        yield from (View(dim, count) for count in range(length // 2, 1, -1) if not length % count)
+    yield View(None)
+
+
+def fitting_views(shape: torch.Size, views: Sequence[View] | None) -> Iterator[View]:
+    """The views that fit a weight, of those asked for; None tries all, from fine to coarse."""
+    if views is None:
+        return _all_views(shape)
+    return (view for view in views if _fits(view, shape))
+
+
+def _fits(view: View, shape: torch.Size) -> bool:
+    try:
+        view.size(torch.empty(shape, device="meta"))
+    except ValueError:
+        return False
+    return True

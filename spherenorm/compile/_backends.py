@@ -1,0 +1,49 @@
+"""The back ends that an optimizer can ask for, and the work that it hands over."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from spherenorm._rule import Rule, State
+
+__all__ = ["BACKENDS", "BackendError", "Group", "Work", "require_backend"]
+
+BACKENDS = ("auto", "rule", "blocks", "compiled")
+"""The values of `backend=`; `spherenorm.compile` explains them."""
+
+
+class BackendError(RuntimeError):
+    """`backend="compiled"` cannot step a weight as its rule does; the message says why."""
+
+
+def require_backend(backend: str) -> str:
+    """Return `backend` if it names one.
+
+    Raises:
+        ValueError: there is no back end of that name.
+    """
+    if backend not in BACKENDS:
+        known = ", ".join(map(repr, BACKENDS))
+        raise ValueError(f"backend must be one of {known}, got {backend!r}")
+    return backend
+
+
+@dataclass(frozen=True, eq=False)
+class Work:
+    """One weight to step, with its gradient and state."""
+
+    weight: Tensor
+    grad: Tensor
+    state: State
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """The weights of a param_group, and the rule that steps them."""
+
+    rule: Rule
+    backend: str
+    works: Sequence[Work]

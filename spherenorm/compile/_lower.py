@@ -1,0 +1,234 @@
+"""From a rule to the graph of its step: the record of its own code, lowered call by call.
+
+The code runs once, on tensors without memory. So the rule stays the one definition of its step.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from spherenorm._numerics import working_dtype
+from spherenorm._rule import Rule
+from spherenorm.compile._builder import GraphBuilder
+from spherenorm.compile._graph import Extent, Node, StepGraph
+from spherenorm.compile._guard import Guard, UnsupportedRuleError
+from spherenorm.operations import of_overload
+from spherenorm.record import Call, Recorder, RecordError, Value
+
+__all__ = ["lower"]
+
+UNCHANGED = {"_to_copy", "detach", "alias", "clone", "lift_fresh_copy"}
+"""Operations of aten that give the entries they take, perhaps in another dtype."""
+REDUCED = {"sum", "mean", "linalg_vector_norm"}
+"""Operations of aten that may be asked to sum in another dtype."""
+STORAGE = {"dtype", "layout", "device", "pin_memory", "memory_format", "non_blocking"}
+"""Options that say how a tensor is stored; a dtype that matters shows in the result."""
+
+
+def lower(guard: Guard, shape: tuple[int, ...], dtype: torch.dtype) -> StepGraph:
+    """The graph of one step of a weight of that shape.
+
+    Args:
+        guard: the rule, whose numbers become the arguments of the graph.
+        shape, dtype: of the weight; nothing of that size is allocated.
+
+    Raises:
+        UnsupportedRuleError: naming the rule and the operation.
+    """
+    try:
+        return _lower(guard, shape, dtype)
+    except (UnsupportedRuleError, RecordError) as error:
+        raise UnsupportedRuleError(f"{_culprit(error, guard.rule)}: {error}") from error
+    except Exception as error:
+        if not guard.foreign:
+            raise
+        # A user's rule may do what a tensor without memory refuses, or be wrong. Its own code then
+        # works or raises the real error.
+        why = RecordError.MESSAGE if "meta tensor" in str(error) else str(error)
+        raise UnsupportedRuleError(f"{_culprit(error, guard.rule)}: {why}") from error
+
+
+def _culprit(error: BaseException, rule: Rule) -> str:
+    """The name of the innermost rule whose code raised `error`."""
+    name, frame = type(rule).__name__, error.__traceback__
+    while frame is not None:
+        owner = frame.tb_frame.f_locals.get("self")
+        name = type(owner).__name__ if isinstance(owner, Rule) else name
+        frame = frame.tb_next
+    return name
+
+
+def _lower(guard: Guard, shape: tuple[int, ...], dtype: torch.dtype) -> StepGraph:
+    with torch.device("meta"):
+        weight, grad = torch.empty(shape, dtype=dtype), torch.empty(shape, dtype=dtype)
+        numbers = [torch.empty((), dtype=kept) for kept in guard.dtypes]
+        rule = guard.with_numbers(numbers)
+        # A rule may give one tensor twice, or the weight; here each is told from the others.
+        state = {name: value.clone() for name, value in rule.init(weight).items()}
+        extents = _state_extents(rule, shape, dtype)
+    _check_states(state, shape, dtype)
+    lowering = _Lowering(len(numbers), shape, dtype)
+    recorder = Recorder(lowering.read)
+
+    def enter(tensor: Tensor, op: str, extent: Extent, detail: Any = None) -> None:
+        lowering.enter(recorder.enter(tensor), op, extent, detail)
+
+    enter(weight, "weight", Extent.FULL)
+    enter(grad, "grad", Extent.FULL)
+    for place, number in enumerate(numbers):
+        enter(number, "number", Extent.SCALAR, place)
+    for name, value in state.items():
+        enter(value, "state", extents[name], name)
+    with torch.no_grad(), torch.device("meta"), recorder:
+        moved, new = rule.step(weight, grad, state)
+    lowering.graph.outputs = {
+        "weight": lowering.output(recorder.value(moved), weight),
+        **{name: lowering.output(recorder.value(new[name]), old) for name, old in state.items()},
+    }
+    lowering.graph.states = {name: (value.shape, value.dtype) for name, value in state.items()}
+    return lowering.graph
+
+
+def _check_states(state: Mapping[str, Tensor], shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    """Refuse states that kernels cannot keep: counters are double, others are of working dtype."""
+    for name, value in state.items():
+        counter = value.ndim == 0 and value.dtype is torch.float64
+        if name in ("weight", "grad"):
+            raise UnsupportedRuleError(f"a state called {name}")
+        if value.dtype is not working_dtype(dtype) and not counter:
+            raise UnsupportedRuleError(f"a state {name} of dtype {value.dtype}")
+        if value.ndim == 0 and shape and not counter:
+            raise UnsupportedRuleError(f"a counter {name} of dtype {value.dtype}")
+
+
+def _distinct(shape: tuple[int, ...]) -> list[int]:
+    """Multiples of the lengths of `shape` that differ, to tell a state per unit from one per entry.
+
+    As multiples, they have the groups of indices that a view asks of `shape`.
+    """
+    lengths: list[int] = []
+    for length in shape:
+        factors = range(2, len(shape) + 3)
+        lengths.append(next(n for f in factors if (n := max(length, 1) * f) not in lengths))
+    return lengths
+
+
+def _state_extents(rule: Rule, shape: tuple[int, ...], dtype: torch.dtype) -> dict[str, Extent]:
+    # A 0-dim weight is asked for as one of one dimension, to tell its states from counters.
+    probe = torch.empty(_distinct(shape or (1,)), dtype=dtype)
+    try:
+        states = rule.init(probe)
+    except ValueError as error:
+        if shape:
+            raise
+        raise UnsupportedRuleError("a view that no vector has, on a 0-dim weight") from error
+    return {name: _state_extent(value.shape, probe.shape) for name, value in states.items()}
+
+
+def _state_extent(shape: torch.Size, weight: torch.Size) -> Extent:
+    if not shape:
+        return Extent.SCALAR
+    if shape == weight:
+        return Extent.FULL
+    if tuple(shape) == (*weight[:1], *[1] * (len(weight) - 1)):
+        return Extent.ROW
+    raise UnsupportedRuleError(
+        f"a state of shape {tuple(shape)} for a weight of shape {tuple(weight)}"
+    )
+
+
+class _Lowering(GraphBuilder):
+    """Lowers each call of a record as it is made.
+
+    A method whose name is that of an operation of aten lowers its calls; the rows of `OPERATIONS`
+    are done for the rest.
+    """
+
+    def __init__(self, count: int, shape: tuple[int, ...], dtype: torch.dtype) -> None:
+        super().__init__(count, shape, working_dtype(dtype))
+        self.stored, self.computed = dtype, working_dtype(dtype)
+        self._nodes: dict[Value, Node] = {}
+
+    def enter(self, value: Value, op: str, extent: Extent, detail: Any = None) -> None:
+        """Give a tensor that the step starts from its node."""
+        if value.shape != self.shape_of(extent):
+            raise UnsupportedRuleError(f"{op} {detail or ''} of shape {tuple(value.shape)}")
+        self._nodes[value] = self.node(op, (), extent, detail=detail)
+
+    def read(self, call: Call) -> None:
+        """Make the node of a call's result."""
+        if call.in_place or not isinstance(call.result, Value):
+            raise UnsupportedRuleError(f"{call.name} in the step")
+        self.result, self.single = call.result, call.result.dtype is torch.float32
+        node = self._lowered(call)
+        self._check(call, node)
+        self._nodes[call.result] = node
+
+    def output(self, value: Value, before: Tensor) -> int:
+        """The node of a result, which takes the place of the tensor `before`."""
+        alike = value.shape == before.shape and value.dtype is before.dtype
+        if value not in self._nodes or not alike:
+            raise UnsupportedRuleError(f"a result of shape {tuple(value.shape)} and {value.dtype}")
+        return self._nodes[value].index
+
+    def _lowered(self, call: Call) -> Node:
+        name, row = call.packet, of_overload(call.name)
+        if name in UNCHANGED:
+            return self._unchanged(self._argument(call.arguments[0]))
+        options = {k: v for k, v in call.options.items() if k not in STORAGE and v is not None}
+        lowered = vars(GraphBuilder).get(name)
+        if lowered is not None:
+            lowered = functools.partial(lowered, self)
+        elif row is not None and not row.forbids(len(call.arguments), options):
+            lowered = functools.partial(self.apply, row)
+            options.pop("alpha", None)  # which is 1
+        else:
+            raise UnsupportedRuleError(f"{call.name} in the step")
+        if name in REDUCED and call.options.get("dtype") not in (None, self.computed):
+            raise UnsupportedRuleError(f"{call.name} in {call.options['dtype']}")
+        try:
+            node: Node = lowered(*map(self._argument, call.arguments), **options)
+        except NotImplementedError as error:
+            raise UnsupportedRuleError(str(error)) from error
+        return node
+
+    def _argument(self, argument: Any) -> Any:
+        """A node in the place of a tensor; anything else as it is."""
+        if not isinstance(argument, Value):
+            return argument
+        if argument not in self._nodes:
+            raise UnsupportedRuleError(f"a tensor of its own, of shape {tuple(argument.shape)}")
+        node = self._nodes[argument]
+        halved = argument.dtype is not self.computed and argument.dtype is self.stored
+        if halved and node.op not in ("weight", "grad"):
+            raise UnsupportedRuleError(f"{argument.dtype} within the step")
+        return node
+
+    def _check(self, call: Call, node: Node) -> None:
+        """Refuse a node that does not stand for the very tensor that the call made.
+
+        A tensor of another shape would be broadcast along other dimensions, and one of another
+        dtype is rounded in between. A graph knows of neither.
+        """
+        shape, dtype = self.result.shape, self.result.dtype
+        if node.extent is not Extent.SCALAR and shape != self.shape_of(node.extent):
+            raise UnsupportedRuleError(f"{call.name} to the shape {tuple(shape)}")
+        dtypes = {torch.bool} if node.boolean else {self.computed}
+        if not node.boolean and node.extent is Extent.SCALAR:
+            literal = node.op == "number" and node.detail >= self.given
+            dtypes |= {torch.float64, torch.int64} if literal else {torch.float64}
+        if not node.boolean and call.packet in UNCHANGED:
+            dtypes |= {self.stored}
+        if dtype not in dtypes:
+            raise UnsupportedRuleError(f"{call.name} to {dtype}")
+
+    def _unchanged(self, source: Node) -> Node:
+        if self.result.dtype.is_floating_point:
+            source = self.number(source)
+        double = source.extent is Extent.SCALAR and not source.single and not source.boolean
+        return self.cast(source) if self.single and double and source.arguments else source

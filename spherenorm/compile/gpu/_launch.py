@@ -1,0 +1,219 @@
+"""Launch kernels on batches of weights.
+
+A batch is described by tables in device memory: what follows from shapes is made once, pointers and
+hyper-parameters are uploaded when they change. No call here waits for the device once a set of
+shapes has been stepped. So a step can be captured in a CUDA graph after one ordinary step; its
+replays read the pointers of the capture, and hyper-parameters that are tensors on the device at
+their present values.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.util
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from spherenorm._files import write_whole
+from spherenorm.compile.cpp import cache_folder
+from spherenorm.compile.gpu._kernels import KernelSource
+from spherenorm.compile.gpu._pass import BLOCK, LONG_TILE, TILES
+
+__all__ = ["DEVICES", "Launcher", "launcher", "refuse_capture", "upload"]
+
+DEVICES = {"cuda"}
+"""The types of device whose weights they step; tests add "cpu", for Triton's interpreter."""
+WARPS = {"advance": 4, "pass": 8}
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The facts that follow from the shapes of a batch, on its device.
+
+    Attributes:
+        shape: see `_names.COLUMNS`.
+        literals: of each weight.
+        items: the work lists of passes over rows and over runs of entries.
+        rows: of all weights together.
+    """
+
+    shape: Tensor
+    literals: Tensor
+    items: dict[bool, Tensor]
+    rows: int
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """The index of each program's weight, and each weight's first program and their number."""
+
+    items: Array
+    first: Array
+    count: Array
+
+
+class Launcher:
+    """Kernels, loaded.
+
+    Raises:
+        ImportError: there is no Triton.
+    """
+
+    def __init__(self, kernels: KernelSource) -> None:
+        self.kernels = kernels
+        self.module = _load(kernels.text)
+        self.states = kernels.states
+
+    def __call__(self, tensors: Array, literals: Array, numbers: Tensor) -> None:
+        """Step a batch of weights.
+
+        Args:
+            tensors: int64, for each weight the pointers of weight, gradient and states, its rows
+                and its columns.
+            literals: float64, for each weight.
+            numbers: float64, the hyper-parameters; its device is where everything happens.
+        """
+        kernels, device, count = self.kernels, numbers.device, len(tensors)
+        plan = _plan(tensors[:, -2:].tobytes(), literals.tobytes(), device)
+        pointers = upload(tensors[:, :-2], device)
+        scalars = _workspace(count * kernels.scalars, device)
+        saved = _workspace(plan.rows * kernels.saved, device)
+        partial = _workspace(max(map(len, plan.items.values())) * kernels.reductions, device)
+        with torch.cuda.device(numbers.get_device()):  # -1, no device, under the interpreter
+            for number, is_flat in enumerate(kernels.flat):
+                self._launch(
+                    f"advance{number}",
+                    count,
+                    pointers,
+                    plan.shape,
+                    plan.literals,
+                    numbers,
+                    scalars,
+                    partial,
+                )
+                items = plan.items[is_flat]
+                if len(items):
+                    self._launch(
+                        f"pass{number}",
+                        len(items),
+                        items,
+                        pointers,
+                        plan.shape,
+                        scalars,
+                        saved,
+                        partial,
+                    )
+
+    def _launch(self, name: str, programs: int, *arguments: Tensor) -> None:
+        warps = WARPS[name.rstrip("0123456789")]
+        getattr(self.module, name)[(programs,)](*arguments, num_warps=warps, enable_fp_fusion=True)
+
+
+def _workspace(size: int, device: torch.device) -> Tensor:
+    """Memory of one step: steps on several streams, and captured ones, must not share it."""
+    return torch.empty(size, dtype=torch.float64, device=device)
+
+
+@functools.cache
+def launcher(kernels: KernelSource) -> Launcher:
+    """The one launcher of the kernels: weights that share them are stepped together."""
+    return Launcher(kernels)
+
+
+def upload(values: Array, device: torch.device) -> Tensor:
+    """A copy of int64 or float64 `values` on the device, for the present stream; never write to it.
+
+    Recent uploads are kept. Pinned memory is torch's to reuse, which it does when the copy is over.
+    """
+    capturing, stream = False, 0
+    if device.type == "cuda":
+        capturing, stream = (
+            torch.cuda.is_current_stream_capturing(),
+            torch.cuda.current_stream(device).stream_id,
+        )
+    uploaded = (
+        _launched(values, device)
+        if capturing
+        else _uploaded(values.tobytes(), values.dtype.str, device, stream)
+    )
+    return uploaded.view(values.shape)
+
+
+def _launched(values: Array, device: torch.device) -> Tensor:
+    """A copy that a CUDA graph keeps: a replay reads host memory anew, but not launch arguments."""
+    copy = torch.zeros(
+        values.size, dtype=torch.int64 if values.dtype == np.int64 else torch.float64, device=device
+    )
+    if values.size:
+        torch._foreach_add_(list(copy.unbind()), values.ravel().tolist())
+    return copy
+
+
+@functools.lru_cache(maxsize=256)
+def _uploaded(data: bytes, dtype: str, device: torch.device, stream: int) -> Tensor:
+    values = torch.from_numpy(np.frombuffer(bytearray(data), dtype=dtype))
+    return values.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else values
+
+
+def refuse_capture(device: torch.device) -> None:
+    """Raise RuntimeError while a CUDA graph is captured: what comes next waits for the device."""
+    if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+        said = "these weights are new here; step them once before capturing a CUDA graph"
+        raise RuntimeError(said)
+
+
+@functools.cache
+def _plan(shapes: bytes, literals: bytes, device: torch.device) -> Plan:
+    """The plan of a batch; `shapes` are int64, rows and columns of each weight.
+
+    Made once for each set of shapes, and kept, since a CUDA graph goes on reading it. It waits for
+    the device, as a first step does anyway.
+    """
+    refuse_capture(device)
+    rows, cols = np.frombuffer(shapes, dtype=np.int64).reshape(-1, 2).T
+    per_tile = np.select(
+        [cols <= width for _, width in TILES], [height for height, _ in TILES], LONG_TILE[0]
+    )
+    flat = _tiling(rows * cols, np.full_like(rows, BLOCK))
+    tiles = _tiling(np.where(cols > 0, rows, 0), per_tile)
+    columns = [rows, cols, np.cumsum(rows) - rows, flat.first, flat.count, tiles.first, tiles.count]
+    return Plan(
+        torch.from_numpy(np.stack(columns, axis=1)).to(device),
+        torch.from_numpy(np.frombuffer(bytearray(literals), dtype=np.float64)).to(device),
+        {
+            True: torch.from_numpy(flat.items).to(device),
+            False: torch.from_numpy(tiles.items).to(device),
+        },
+        int(rows.sum()),
+    )
+
+
+def _tiling(length: Array, per_program: Array) -> Tiling:
+    count = -(-length // per_program)
+    return Tiling(
+        np.repeat(np.arange(len(count), dtype=np.int32), count), np.cumsum(count) - count, count
+    )
+
+
+@functools.cache
+def _load(source: str) -> ModuleType:
+    """A module of generated kernels. Triton reads their source again, so it is kept as a file."""
+    name = f"kernels_{hashlib.sha256(source.encode()).hexdigest()[:32]}"
+    path = cache_folder() / f"{name}.py"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, source)
+    spec = importlib.util.spec_from_file_location(f"spherenorm.compile.{name}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

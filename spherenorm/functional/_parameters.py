@@ -1,0 +1,72 @@
+"""One rule for all parameters of a model, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torch import Tensor
+
+from spherenorm._rule import Rule, State, refuse_unless_real
+
+__all__ = ["Params", "init", "step"]
+
+Params = dict[str, Tensor]
+"""The parameters of a model, by name."""
+
+
+def init(rule: Rule, params: Mapping[str, Tensor]) -> dict[str, State]:
+    """The state of every parameter before the first step, by its name.
+
+    Args:
+        rule: steps each of them.
+        params: as `torch.func.functional_call` takes them.
+
+    Raises:
+        TypeError: a parameter is complex or integer.
+
+    Example:
+        >>> init(sn.recipes.sgd(momentum=0.9), {"w": torch.ones(2)})
+        {'w': {'momentum_buffer': tensor([0., 0.])}}
+    """
+    _refuse_unless_real(params)
+    return {name: rule.init(weight) for name, weight in params.items()}
+
+
+def step(
+    rule: Rule,
+    params: Mapping[str, Tensor],
+    grads: Mapping[str, Tensor],
+    state: Mapping[str, State],
+) -> tuple[Params, dict[str, State]]:
+    """One step of every parameter.
+
+    Args:
+        rule: steps each of them.
+        params: as `torch.func.functional_call` takes them.
+        grads: as `torch.func.grad` returns them.
+        state: as `init` or the last step returned it.
+
+    Returns:
+        The new parameters and states; the arguments are left alone.
+
+    Raises:
+        ValueError: the names of `grads` differ from the parameters'.
+        TypeError: a parameter is complex or integer.
+
+    Example:
+        >>> params, grads = {"w": torch.ones(2)}, {"w": torch.ones(2)}
+        >>> step(sn.recipes.sgd(lr=0.5), params, grads, {"w": {}})
+        ({'w': tensor([0.5000, 0.5000])}, {'w': {}})
+    """
+    _refuse_unless_real(params)
+    if grads.keys() != params.keys():
+        raise ValueError(f"grads and params differ in {sorted(grads.keys() ^ params.keys())}")
+    moved, new = {}, {}
+    for name, weight in params.items():
+        moved[name], new[name] = rule.step(weight, grads[name], state[name])
+    return moved, new
+
+
+def _refuse_unless_real(params: Mapping[str, Tensor]) -> None:
+    for name, weight in params.items():
+        refuse_unless_real(weight, f"parameter {name!r}")

@@ -1,0 +1,144 @@
+"""`RecipeOptimizer`: a `torch.optim.Optimizer` that steps each weight by a recipe's rule."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, overload
+
+import torch
+from torch.optim.optimizer import Optimizer, ParamsT
+
+from spherenorm._registry import Recipe, defaults_of, find_recipe, name_of
+from spherenorm._rule import Rule
+from spherenorm.compile import Dispatcher
+from spherenorm.optim._arguments import SHARED, bind_arguments, refuse_modules
+from spherenorm.optim._checkpoint import fit
+from spherenorm.optim._group import bind_group, checked_rule, complete_group
+from spherenorm.optim._naming import OptimizerType
+from spherenorm.optim._step import gather
+from spherenorm.optim._weights import check_gradients, check_weights, warn_of_complaints
+
+__all__ = ["RecipeOptimizer"]
+
+
+class RecipeOptimizer(Optimizer, metaclass=OptimizerType):
+    """A torch optimizer that steps each weight by its recipe's rule. Made by `torch_optimizer`.
+
+    Args:
+        params: parameters, named parameters, or param_groups. A group may override any
+            hyper-parameter, and may name another recipe under "recipe" (a registered name or
+            `module:function`), whose own defaults then hold for it.
+        maximize: ascend instead of descend.
+        backend: which path a step takes: "auto", "rule", "blocks" or "compiled", explained in
+            `spherenorm.compile`; the numbers are the rule's own on each. See also `explain`.
+        *args, **hyper_parameters: those of the recipe, in its order. Arguments that only
+            torch.optim has (amsgrad, foreach, ...) are taken at False and None.
+
+    Raises:
+        TypeError: an unknown hyper-parameter, an argument of torch.optim that is none here, a
+            module for its parameters, or a parameter that is complex or integer.
+        ValueError: a hyper-parameter outside its interval, an unknown backend, weights that
+            FullyShardedDataParallel has flattened. Nothing changes then.
+
+    Warns:
+        UserWarning: a manifold does not suit weights of a group (see `Sphere.complaints`).
+
+    Example:
+        >>> optimizer = sn.optim.SGD([torch.ones(2)], lr=0.1, momentum=0.9)
+        >>> optimizer.param_groups[0]["lr"]
+        0.1
+    """
+
+    recipe: ClassVar[Recipe]
+
+    def __init__(
+        self,
+        params: ParamsT,
+        *args: Any,
+        maximize: bool = False,
+        backend: str = "auto",
+        **hyper_parameters: Any,
+    ) -> None:
+        type(self).settle()
+        refuse_modules(params)
+        own = bind_arguments(type(self).__name__, self.recipe, args, hyper_parameters)
+        shared = {"maximize": maximize, "backend": backend, "recipe": name_of(self.recipe)}
+        super().__init__(params, {**own, **shared})
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add `params` and the entries in which they differ from the optimizer.
+
+        Raises:
+            TypeError, ValueError: as the class; an entry that is nearly a hyper-parameter. Nothing
+                is added then.
+        """
+        group = complete_group(param_group, self.recipe, self.defaults)
+        recipe = self._recipe(group)
+        rule = checked_rule(recipe, group)
+        first = sum(len(present["params"]) for present in self.param_groups)
+        check_weights(group["params"], rule, first)
+        warn_of_complaints(type(self).__name__, group["params"], rule, first)
+        super().add_param_group(group)
+        for name in self.defaults.keys() - {*defaults_of(recipe), *SHARED, "recipe"}:
+            del group[name]  # a hyper-parameter that only the class's own recipe has
+        group.set_apart()
+
+    @overload
+    def step(self, closure: None = None) -> None: ...
+    @overload
+    def step(self, closure: Callable[[], float]) -> float: ...
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:
+        """Step every parameter that has a gradient, after `closure` has computed a loss.
+
+        Raises:
+            TypeError, ValueError: a gradient is sparse; a hyper-parameter has left its interval.
+                Nothing changes then.
+        """
+        if torch.compiler.is_compiling():
+            # The kernels are compiled already, so Dynamo must skip this call. (As a decorator, this
+            # would import Dynamo with this module.)
+            skipped = torch.compiler.disable(self._step_now)  # type: ignore[no-untyped-call]
+            return skipped(closure)  # type: ignore[no-any-return]
+        return self._step_now(closure)
+
+    @torch.no_grad()
+    def _step_now(self, closure: Callable[[], float] | None) -> float | None:
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        rules = [self.rule_of(group) for group in self.param_groups]
+        check_gradients(self.param_groups)
+        groups, new = gather(rules, self.param_groups, self.state)
+        self._dispatcher.step(groups)
+        self.state.update(new)
+        return loss
+
+    @functools.cached_property
+    def _dispatcher(self) -> Dispatcher:
+        """The records of this optimizer's rules; a copy starts anew."""
+        return Dispatcher()
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Load a checkpoint, bit by bit: of this class, of another one whose recipe has the same
+        state, or of the optimizer that this one replaces (torch.optim, `adamp`). See `fit`.
+
+        Raises:
+            ValueError: the checkpoint does not fit. Nothing changes then.
+        """
+        state_dict = dict(state_dict)
+        for before in self._optimizer_load_state_dict_pre_hooks.values():
+            hooked = before(self, state_dict)
+            state_dict = state_dict if hooked is None else hooked
+        self.__setstate__(fit(state_dict, self.param_groups, self._recipe))
+        for after in self._optimizer_load_state_dict_post_hooks.values():
+            after(self)
+
+    def rule_of(self, group: Mapping[str, Any]) -> Rule:
+        """The rule of one of `param_groups`, at its present hyper-parameters."""
+        return bind_group(self._recipe(group), group).rule
+
+    def _recipe(self, group: Mapping[str, Any]) -> Recipe:
+        own = group["recipe"] == name_of(self.recipe)
+        return self.recipe if own else find_recipe(group["recipe"])

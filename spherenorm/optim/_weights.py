@@ -1,0 +1,115 @@
+"""The weights of an optimizer: refused before anything changes if no step can be right for them."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from spherenorm._rule import Rule, refuse_unless_real
+
+__all__ = ["check_gradients", "check_weights", "describe", "warn_of_complaints"]
+
+
+def check_weights(params: Any, rule: Rule, first: int) -> None:
+    """Refuse weights that are to be added to an optimizer, if no step can be right for them.
+
+    Args:
+        params: a tensor, tensors, or (name, tensor) pairs.
+        rule: is to step them.
+        first: the index of the first of them in the optimizer.
+
+    Raises:
+        TypeError: a weight is complex or integer.
+        ValueError: a weight was flattened by FullyShardedDataParallel, or the rule has no units
+            in its shape.
+    """
+    entries = list(_entries(params, first))
+    for index, name, weight in entries:
+        refuse_unless_real(weight, describe(index, weight, name))
+    for index, name, weight in entries:
+        _refuse_flattened(index, weight, name)
+    for index, name, weight in entries:
+        try:
+            rule.init(torch.empty(weight.shape, dtype=weight.dtype, device="meta"))
+        except ValueError as error:
+            raise ValueError(f"{describe(index, weight, name)}: {error}") from error
+        except (RuntimeError, NotImplementedError):
+            pass  # the rule reads a value of the weight; the first step asks it again
+
+
+def warn_of_complaints(optimizer: str, params: Any, rule: Rule, first: int) -> None:
+    """Warn of weights for which the steps of `rule` are not what is wanted.
+
+    Args:
+        optimizer: the name of the class, for the message.
+        params, first: as for `check_weights`.
+        rule: is to step them.
+    """
+    complained: dict[str, list[str]] = {}
+    for index, name, weight in _entries(params, first):
+        for complaint in rule.complaints(weight):
+            complained.setdefault(complaint, []).append(name or describe(index, weight))
+    sentences = []
+    for complaint, those in complained.items():
+        more = f" and {len(those) - 5} more" if len(those) > 5 else ""
+        sentences.append(f"{', '.join(those[:5])}{more} {complaint}")
+    if sentences:
+        warnings.warn(f"{optimizer}: {'. '.join(sentences)}", stacklevel=5)
+
+
+def check_gradients(param_groups: Sequence[Mapping[str, Any]]) -> None:
+    """Refuse weights and gradients that cannot be stepped now.
+
+    Raises:
+        TypeError: a gradient is sparse.
+        ValueError: a weight is expanded, an inference tensor, or was flattened meanwhile.
+    """
+    index = 0
+    for group in param_groups:
+        names = group.get("param_names", [None] * len(group["params"]))
+        for weight, name in zip(group["params"], names, strict=True):
+            _refuse_flattened(index, weight, name)  # after it came to this optimizer
+            if weight.grad is not None and not _can_step(weight):
+                what = describe(index, weight, name)
+                if weight.grad.is_sparse:
+                    hint = "pass sparse=False to its embedding"
+                    raise TypeError(f"{what} has a sparse gradient; {hint}")
+                if weight.is_inference() and not torch.is_inference_mode_enabled():
+                    raise ValueError(f"{what} is an inference tensor, which cannot be changed")
+                raise ValueError(f"{what} is expanded: several entries share one place")
+            index += 1
+
+
+def describe(index: int, weight: Tensor, name: str | None = None) -> str:
+    """The name of a weight in messages: its index, its name if it has one, and its shape."""
+    return f"parameter {index}{f' ({name})' if name else ''} of shape {tuple(weight.shape)}"
+
+
+def _entries(params: Any, first: int) -> Iterator[tuple[int, str | None, Tensor]]:
+    """Index, name if it has one, and weight, of each parameter that is to be added."""
+    for index, entry in enumerate([params] if isinstance(params, Tensor) else params, first):
+        name, weight = entry if isinstance(entry, tuple) else (None, entry)
+        if isinstance(weight, Tensor):
+            yield index, name, weight
+
+
+def _refuse_flattened(index: int, weight: Tensor, name: str | None) -> None:
+    """Refuse a vector of FullyShardedDataParallel's, which does not tell its rows."""
+    if getattr(weight, "_fsdp_flattened", False):
+        raise ValueError(
+            f"{describe(index, weight, name)} was flattened by FullyShardedDataParallel"
+            " and has no rows any more; use torch.distributed.fsdp.fully_shard"
+        )
+
+
+def _can_step(weight: Tensor) -> bool:
+    """True if the weight can be written to, by a dense gradient."""
+    assert weight.grad is not None
+    frozen = weight.is_inference() and not torch.is_inference_mode_enabled()
+    strides = zip(weight.stride(), weight.shape, strict=True) if 0 in weight.stride() else ()
+    expanded = weight.numel() and any(s == 0 and length > 1 for s, length in strides)
+    return not (weight.grad.is_sparse or frozen or expanded)

@@ -1,0 +1,13 @@
+"""Probes: each weight's norm, effective step, turn and invariance, while any loop trains it.
+
+    probe = sn.probe(optimizer, every=10, model=model, to=sn.probes.JSONLines("runs/probe"))
+
+A probe hangs on the hooks of `torch.optim.Optimizer`, so that the training loop stays as it is. It
+measures on the device of the weights and comes to the host once per block of measured steps.
+"""
+
+from spherenorm.probes._measurement import Law, Measurement
+from spherenorm.probes._probe import Probe, probe
+from spherenorm.probes._writers import JSONLines, Parquet, TensorBoard
+
+__all__ = ["JSONLines", "Law", "Measurement", "Parquet", "Probe", "TensorBoard", "probe"]

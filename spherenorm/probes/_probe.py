@@ -1,0 +1,208 @@
+"""`probe`: measurements of an optimizer's weights at every k-th step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim.optimizer import Optimizer
+
+from spherenorm._views import as_view
+from spherenorm.probes._bench import Bench
+from spherenorm.probes._layout import Watched
+from spherenorm.probes._measurement import Law, Measurement, Sink
+from spherenorm.probes._weights import Views, rules_of, watched_weights
+
+__all__ = ["Probe", "probe"]
+
+
+class Probe:
+    """Measures the weights of an optimizer at every k-th of its steps. Made by `probe`.
+
+    Attributes:
+        measurements: of all blocks so far, if there is nothing to write them to.
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        every: int,
+        to: Sink | None,
+        names: Mapping[Tensor, str],
+        views: Views,
+        law: Callable[[Measurement], float] | None,
+        block: int,
+    ) -> None:
+        self.measurements: list[Measurement] = []
+        self._optimizer, self._every, self._block = optimizer, every, block
+        self._to = self.measurements.extend if to is None else to
+        self._names, self._views, self._law = names, views, law
+        self._step, self._benches = 0, list[Bench]()
+        self._laid_out: list[Hashable] = []
+        self._waiting: list[tuple[int, list[Bench], list[Tensor]]] = []
+        watched_weights(optimizer, names, views)  # which refuses a view that does not fit
+        self._hooks = [
+            optimizer.register_step_pre_hook(self._before),
+            optimizer.register_step_post_hook(self._after),
+        ]
+
+    def flush(self) -> None:
+        """Hand over what has been measured so far. This waits for the device."""
+        waiting, self._waiting = self._waiting, []
+        measured: list[Measurement] = []
+        for step, benches, vectors in _on_host(waiting):
+            for bench, vector in zip(benches, vectors, strict=True):
+                measured += bench.read(step, vector)
+        if self._law is not None:
+            measured = [replace(each, predicted=float(self._law(each))) for each in measured]
+        if measured:
+            self._to(measured)
+
+    def close(self) -> None:
+        """Flush, and leave the optimizer."""
+        for hook in self._hooks:
+            hook.remove()
+        self.flush()
+
+    def __enter__(self) -> Probe:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def state_dict(self) -> dict[str, int]:
+        """The count of steps, for a checkpoint. What has been measured so far is handed over."""
+        self.flush()
+        return {"step": self._step}
+
+    def load_state_dict(self, state_dict: Mapping[str, int]) -> None:
+        """Go on with the count of steps of a checkpoint.
+
+        Raises:
+            ValueError: the state_dict has no count.
+        """
+        if not isinstance(state_dict.get("step"), int):
+            raise ValueError(f"a probe's state_dict has a step, got {dict(state_dict)!r}")
+        self._waiting, self._step = [], state_dict["step"]
+
+    @torch.no_grad()
+    def _before(self, *_: Any) -> None:
+        if (self._step + 1) % self._every == 0:
+            self._lay_out()
+            for bench in self._benches:
+                bench.keep(self._optimizer.state)
+
+    @torch.no_grad()
+    def _after(self, *_: Any) -> None:
+        self._step += 1
+        if self._step % self._every:
+            return
+        tests = [test for _, test in rules_of(self._optimizer)]
+        vectors = [b.measure([tests[each.group] for each in b.watched]) for b in self._benches]
+        self._waiting.append((self._step, self._benches, vectors))
+        if len(self._waiting) >= self._block:
+            self.flush()
+
+    def _lay_out(self) -> None:
+        """Make the benches, unless those of the last step serve."""
+        watched = watched_weights(self._optimizer, self._names, self._views)
+        keys = [each.key for each in watched]
+        if keys == self._laid_out:
+            return
+        by_device: dict[torch.device, list[Watched]] = {}
+        for each in watched:
+            by_device.setdefault(each.weight.device, []).append(each)
+        self._benches, self._laid_out = [Bench(those) for those in by_device.values()], keys
+
+
+def probe(
+    optimizer: Optimizer,
+    every: int = 10,
+    *,
+    to: Sink | None = None,
+    model: nn.Module | None = None,
+    views: Views = None,
+    law: Law | Callable[[Measurement], float] | None = None,
+    block: int = 64,
+) -> Probe:
+    """Measure the weights of `optimizer` at every k-th of its steps, whatever loop calls it.
+
+    Every weight of two or more dimensions is measured (see `Measurement`): its norm, effective
+    step, turn, cos(w, g), and the decision of the scale-invariance test. The test is the one in
+    the optimizer's rule, or the paper's `ScaleInvarianceTest()` if it has none, as every optimizer
+    outside of this library. Training does not change by a bit.
+
+    The numbers stay on the device until a block is full. Where gradients are scaled, clipped or
+    accumulated, those are measured with which the optimizer steps; a step that a gradient scaler
+    skips is none.
+
+    A measured step keeps a copy of the weights, which is the memory that a probe takes. Under
+    `fully_shard` it gathers one weight after another: every process needs a probe then.
+
+    Args:
+        optimizer: of torch, of this library, or any other with torch's step hooks.
+        every: k; steps are counted from 1.
+        to: takes a list of measurements when a block is full: a function, `JSONLines`, `Parquet`
+            or `TensorBoard`. None collects them in `Probe.measurements`.
+        model: gives the weights their names; those that `named_parameters()` gave an optimizer
+            are known without.
+        views: the view that is measured, for all weights, or by name (None leaves one out); by
+            default that of the manifold, or else the first that is tested.
+        law: has a `predict(measurement)`, or is a function of a measurement; what it returns
+            is `Measurement.predicted`.
+        block: measured steps that are handed over at once.
+
+    Raises:
+        TypeError: this is no optimizer, or `to` no function.
+        ValueError: `every` or `block` is not positive; a view does not fit a weight.
+
+    Example:
+        >>> weight = torch.nn.Parameter(torch.eye(2))
+        >>> optimizer = torch.optim.SGD([weight], lr=0.1)
+        >>> with probe(optimizer, every=1) as found:
+        ...     weight.grad = torch.eye(2).flip(0)
+        ...     optimizer.step()
+        >>> round(found.measurements[0].turn, 4), found.measurements[0].invariant_view
+        (0.0997, 'channel')
+    """
+    if not isinstance(optimizer, Optimizer):
+        raise TypeError(f"probe takes a torch optimizer, got {type(optimizer).__name__}")
+    for argument, value in (("every", every), ("block", block)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise ValueError(f"{argument} must be a positive number of steps, got {value!r}")
+    if to is not None and not callable(to):
+        raise TypeError(f"to must be a function of a list of measurements, got {to!r}")
+    names: dict[Tensor, str] = (
+        {} if model is None else {p: name for name, p in model.named_parameters()}
+    )
+    predict = law if law is None or callable(law) else law.predict
+    if not (views is None or isinstance(views, Mapping)):
+        views = as_view(views)
+    return Probe(optimizer, every, to, names, views, predict, block)
+
+
+def _on_host(
+    waiting: Sequence[tuple[int, list[Bench], list[Tensor]]],
+) -> list[tuple[int, list[Bench], list[Tensor]]]:
+    """The same with all vectors on the host, by one copy per device."""
+    by_device: dict[torch.device, list[Tensor]] = {}
+    for _, _, vectors in waiting:
+        for vector in vectors:
+            by_device.setdefault(vector.device, []).append(vector)
+    copied = {}
+    for device, vectors in by_device.items():
+        parts = torch.split(torch.cat(vectors).cpu(), [len(v) for v in vectors])
+        copied[device] = iter(parts)
+    return [
+        (step, benches, [next(copied[v.device]) for v in vectors])
+        for step, benches, vectors in waiting
+    ]

@@ -1,0 +1,87 @@
+"""The weights of an optimizer that a probe watches, with their names, views and tests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from torch import Tensor
+from torch.optim.optimizer import Optimizer
+
+from spherenorm._chain import Chain
+from spherenorm._manifold import Sphere
+from spherenorm._rule import Rule
+from spherenorm._views import View, ViewLike, as_view
+from spherenorm.optim import RecipeOptimizer
+from spherenorm.probes._layout import Watched
+from spherenorm.rules import InvarianceTest, ScaleInvarianceTest
+
+__all__ = ["Views", "rules_of", "watched_weights"]
+
+Views = ViewLike | Mapping[str, ViewLike | None] | None
+"""The view that is measured, for all weights or by name; see `probe`."""
+
+
+def watched_weights(
+    optimizer: Optimizer, names: Mapping[Tensor, str], views: Views
+) -> list[Watched]:
+    """The weights of two or more dimensions, as the optimizer has them now.
+
+    Raises:
+        TypeError: one is complex.
+        ValueError: a view has no units in a weight.
+    """
+    found: list[Watched] = []
+    index = 0
+    groups = zip(optimizer.param_groups, rules_of(optimizer), strict=True)
+    for number, (group, (rule, test)) in enumerate(groups):
+        own = group.get("param_names", [None] * len(group["params"]))
+        for weight, given in zip(group["params"], own, strict=True):
+            name = names.get(weight) or given or str(index)
+            view = _view(views, name, rule, test)
+            if weight.ndim >= 2 and weight.numel() and view is not None:
+                _check(name, weight, (view, *test.views))
+                found.append(Watched(weight, name, number, view, test))
+            index += 1
+    return found
+
+
+def rules_of(optimizer: Optimizer) -> list[tuple[Rule | None, InvarianceTest]]:
+    """The rule of each group, where there is one, and the test in it, or else the paper's."""
+    if not isinstance(optimizer, RecipeOptimizer):
+        return [(None, ScaleInvarianceTest())] * len(optimizer.param_groups)
+    rules = [optimizer.rule_of(group) for group in optimizer.param_groups]
+    return [(rule, _test_of(rule)) for rule in rules]
+
+
+def _view(views: Views, name: str, rule: Rule | None, test: InvarianceTest) -> View | None:
+    """The view that is measured: the declared one, the manifold's, or the first tested."""
+    if isinstance(views, Mapping):
+        if name in views:
+            declared = views[name]
+            return None if declared is None else as_view(declared)
+    elif views is not None:
+        return as_view(views)
+    if isinstance(rule, Chain) and isinstance(rule.manifold, Sphere):
+        return rule.manifold.view
+    return test.views[0] if test.views else View()
+
+
+def _test_of(rule: Rule) -> InvarianceTest:
+    tests = (each for each in rule.tree() if isinstance(each, InvarianceTest))
+    return next(tests, ScaleInvarianceTest())
+
+
+def _check(name: str, weight: Tensor, views: Sequence[View]) -> None:
+    """Refuse a weight that cannot be measured.
+
+    Raises:
+        TypeError: it is complex.
+        ValueError: a view has no units in its shape.
+    """
+    if not weight.is_floating_point():
+        raise TypeError(f"weight {name!r} must be real and floating-point, got {weight.dtype}")
+    for view in views:
+        try:
+            view.size(weight)
+        except ValueError as error:
+            raise ValueError(f"weight {name!r}: {error}") from error

@@ -1,0 +1,47 @@
+"""Clipping, unit by unit; a global norm needs the whole model and belongs to the training loop."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from spherenorm._fields import ViewField, hyper, view
+from spherenorm._numerics import Scalar, cast_like
+from spherenorm._rule import Rule, State
+from spherenorm._update import Update
+
+__all__ = ["UnitClip"]
+
+
+@dataclass(frozen=True)
+class UnitClip(Rule):
+    """Shorten the direction of each unit to at most nu: d min(1, nu / |d|).
+
+    Args:
+        nu: the longest direction of a unit, in (0, inf).
+        view: splits the weight into its units.
+
+    Example:
+        >>> rule = UnitClip(1.0)
+        >>> rule.step(torch.zeros(1, 2), torch.tensor([[3.0, 4.0]]), {})[0]
+        tensor([[-0.6000, -0.8000]])
+
+    Source: Cho and Lee 2017.
+    """
+
+    nu: Scalar = hyper("(0, inf)")
+    view: ViewField = view("channel")
+
+    def init(self, weight: Tensor) -> State:
+        self.view.size(weight)  # which refuses a weight without such units
+        return super().init(weight)
+
+    def update(self, update: Update, state: State) -> tuple[Update, State]:
+        squared = self.view.inner(update.direction, update.direction)
+        nu = cast_like(self.nu, squared)
+        too_long = squared > nu**2
+        # The inner `where` keeps the root away from 0, where it has no derivative.
+        scale = torch.where(too_long, nu / torch.sqrt(torch.where(too_long, squared, 1)), 1)
+        return replace(update, direction=scale * update.direction), {}

@@ -1,0 +1,126 @@
+"""Weight decay, coupled and decoupled, and its counterpart on the sphere."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from numbers import Real
+
+from torch import Tensor
+
+from spherenorm._fields import ViewField, hyper, view
+from spherenorm._interval import Interval
+from spherenorm._numerics import Scalar, is_zero, plus_scaled
+from spherenorm._rule import Rule, State
+from spherenorm._update import Update
+
+__all__ = ["CoupledDecay", "DecoupledDecay", "OrthogonalityRegularization"]
+
+_RATIOS = Interval.parse("[0, inf)")
+
+
+@dataclass(frozen=True)
+class CoupledDecay(Rule):
+    """L2 regularization: the gradient of (lambda / 2) |w|^2 joins the direction, d + lambda w.
+
+    Put first, it passes through momentum and preconditioner like the loss's own gradient.
+
+    Args:
+        weight_decay: lambda, in [0, inf); the Python number 0 leaves the term out.
+
+    Example:
+        >>> CoupledDecay(0.5).step(torch.tensor([2.0]), torch.tensor([1.0]), {})[0]
+        tensor([0.])
+    """
+
+    weight_decay: Scalar = hyper("[0, inf)")
+
+    def update(self, update: Update, state: State) -> tuple[Update, State]:
+        if is_zero(self.weight_decay):
+            return update, {}
+        direction = plus_scaled(update.direction, self.weight_decay, update.weight)
+        return replace(update, direction=direction), {}
+
+
+@dataclass(frozen=True)
+class DecoupledDecay(Rule):
+    """Decay that bypasses momentum and preconditioner: d + lambda w, right before the step size.
+
+    With `invariant_ratio` = r, weights that an earlier `ScaleInvarianceTest` found invariant decay
+    by r lambda, since their norm no longer grows by momentum (the paper's implementation uses
+    r = 0.1).
+
+    Args:
+        weight_decay: lambda, in [0, inf); the Python number 0 leaves the term out.
+        invariant_ratio: r, in [0, inf); None decays all weights alike.
+
+    Raises:
+        ValueError: on the first step, when a ratio is given and no test came before.
+
+    Example:
+        >>> rule = chain(DecoupledDecay(0.5), StepSize(0.1))
+        >>> rule.step(torch.tensor([2.0]), torch.tensor([1.0]), {})[0]
+        tensor([1.8000])
+
+    Source: Loshchilov and Hutter 2019.
+    """
+
+    weight_decay: Scalar = hyper("[0, inf)")
+    invariant_ratio: Scalar | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        ratio = self.invariant_ratio
+        if ratio is None or isinstance(ratio, Tensor):
+            return
+        if not isinstance(ratio, Real) or ratio not in _RATIOS:
+            raise ValueError(f"DecoupledDecay: invariant_ratio must be in {_RATIOS}, got {ratio!r}")
+
+    def update(self, update: Update, state: State) -> tuple[Update, State]:
+        if is_zero(self.weight_decay):
+            return update, {}
+        decay: Scalar = self.weight_decay
+        if self.invariant_ratio is not None:
+            if update.invariance is None:
+                need = "needs a ScaleInvarianceTest before it in the chain"
+                raise ValueError(f"DecoupledDecay(invariant_ratio=...) {need}")
+            decay = update.invariance.select(decay * self.invariant_ratio, decay, update.weight)
+        return replace(update, direction=plus_scaled(update.direction, decay, update.weight)), {}
+
+
+@dataclass(frozen=True)
+class OrthogonalityRegularization(Rule):
+    """Weight decay for the Grassmann manifold, which turns the units of a layer apart.
+
+    The gradient of (alpha / 2) |Y^T Y - I|_F^2, where Y holds the units as columns, joins the
+    direction: d + 2 alpha Y (Y^T Y - I). Put it before the tangent projection and the clip. Weights
+    of fewer than two dimensions are left alone.
+
+    Args:
+        alpha: the strength, in [0, inf); the Python number 0 leaves the term out.
+        view: splits the weight into its units.
+
+    Example:
+        >>> rule = OrthogonalityRegularization(1.0)
+        >>> rule.step(torch.eye(2), torch.zeros(2, 2), {})[0]  # orthonormal already
+        tensor([[1., 0.],
+                [0., 1.]])
+
+    Source: Cho and Lee 2017.
+    """
+
+    alpha: Scalar = hyper("[0, inf)")
+    view: ViewField = view("channel")
+
+    def init(self, weight: Tensor) -> State:
+        if weight.ndim >= 2:
+            self.view.size(weight)  # which refuses a weight without such units
+        return super().init(weight)
+
+    def update(self, update: Update, state: State) -> tuple[Update, State]:
+        if is_zero(self.alpha) or update.weight.ndim < 2 or not update.weight.numel():
+            return update, {}
+        rows = self.view.rows(update.weight)
+        # Multiplied out: an identity matrix would have to be sharded as the weight is.
+        gradient = 2 * (rows @ rows.T @ rows - rows)
+        gradient = self.view.from_rows(gradient, update.weight)
+        return replace(update, direction=plus_scaled(update.direction, self.alpha, gradient)), {}

@@ -1,0 +1,147 @@
+"""Momentum: rules that mix the direction with the directions of earlier steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from spherenorm._fields import hyper
+from spherenorm._numerics import Scalar, averaged, cast_like, is_zero, plus_scaled
+from spherenorm._rule import Rule, State, apply, scalar_state
+from spherenorm._update import Update
+
+__all__ = ["ExponentialAverage", "FeedbackMomentum", "HeavyBall"]
+
+
+@dataclass(frozen=True)
+class HeavyBall(Rule):
+    """Momentum of SGD: p_t = beta p_{t-1} + (1 - dampening) d_t, with p_{-1} = 0.
+
+    The direction becomes p_t, or d_t + beta p_t with `nesterov`.
+
+    Args:
+        beta: the momentum, in [0, 1).
+        dampening: 1 minus the share of the new direction that enters p, in [0, 1].
+        nesterov: look ahead by one decayed step.
+        undamped_start: take d_t whole while p is still exactly 0, as torch.optim.SGD does.
+        buffer: the name of p in the state: "momentum" in the `adamp` package, "momentum_buffer" in
+            torch.optim.
+
+    Example:
+        >>> rule = HeavyBall(0.5)
+        >>> weight, state = torch.tensor([0.0]), rule.init(torch.tensor([0.0]))
+        >>> for _ in range(3):
+        ...     weight, state = rule.step(weight, torch.tensor([1.0]), state)
+        >>> state
+        {'momentum': tensor([1.7500])}
+
+    Source: Heo et al. 2021 (AdamP), Section 2.4.
+    """
+
+    beta: Scalar = hyper("[0, 1)")
+    dampening: Scalar = hyper("[0, 1]", 0.0)
+    nesterov: bool = False
+    undamped_start: bool = False
+    buffer: str = "momentum"
+
+    @property
+    def state_names(self) -> tuple[str, ...]:
+        return (self.buffer,)
+
+    @property
+    def tangent_names(self) -> tuple[str, ...]:
+        return (self.buffer,)
+
+    def update(self, update: Update, state: State) -> tuple[Update, State]:
+        past, entering = state[self.buffer], update.direction
+        if not is_zero(self.dampening):
+            entering = cast_like(1 - self.dampening, entering) * entering
+            if self.undamped_start:
+                entering = torch.where((past == 0).all(), update.direction, entering)
+        momentum = plus_scaled(entering, self.beta, past)
+        direction = momentum
+        if self.nesterov:
+            direction = plus_scaled(update.direction, self.beta, momentum)
+        return replace(update, direction=direction), {self.buffer: momentum}
+
+
+@dataclass(frozen=True)
+class FeedbackMomentum(Rule):
+    """Momentum that remembers the result of a rule: p_t = rule(beta p_{t-1} + (1 - dampening) d_t).
+
+    With a projection as `rule` this is the released SGDP without Nesterov momentum, which projects
+    its momentum buffer in place. The paper's Algorithm 1 remembers the unprojected p_t, which is
+    `HeavyBall` before the projection.
+
+    Args:
+        rule: applied to the momentum; its states are part of this rule's.
+        beta: the momentum, in [0, 1).
+        dampening: 1 minus the share of the new direction that enters p, in [0, 1].
+        buffer: the name of p in the state.
+
+    Example:
+        >>> FeedbackMomentum(RadialProjection("channel"), 0.9).state_names
+        ('momentum',)
+    """
+
+    rule: Rule
+    beta: Scalar = hyper("[0, 1)")
+    dampening: Scalar = hyper("[0, 1]", 0.0)
+    buffer: str = "momentum"
+
+    @property
+    def state_names(self) -> tuple[str, ...]:
+        return (self.buffer, *self.rule.state_names)
+
+    @property
+    def tangent_names(self) -> tuple[str, ...]:
+        return (self.buffer,)
+
+    def update(self, update: Update, state: State) -> tuple[Update, State]:
+        entering = cast_like(1 - self.dampening, update.direction) * update.direction
+        momentum = plus_scaled(entering, self.beta, state[self.buffer])
+        update, inner = apply(self.rule, replace(update, direction=momentum), state)
+        return update, {self.buffer: update.direction, **inner}
+
+
+@dataclass(frozen=True)
+class ExponentialAverage(Rule):
+    """Momentum of Adam: m_t = beta m_{t-1} + (1 - beta) d_t, with m_{-1} = 0.
+
+    The direction becomes m_t, or m_t / (1 - beta^t) with `bias_correction`, t counted from 1.
+
+    Args:
+        beta: the decay rate of the average, in [0, 1).
+        bias_correction: divide by the weights' sum, which is 1 in the limit.
+
+    Example:
+        >>> rule = ExponentialAverage(0.9, bias_correction=True)
+        >>> weight = torch.tensor([0.0])
+        >>> rule.step(weight, torch.tensor([1.0]), rule.init(weight))[0]
+        tensor([-1.])
+
+    Source: Kingma and Ba 2015, Algorithm 1.
+    """
+
+    beta: Scalar = hyper("[0, 1)")
+    bias_correction: bool = False
+
+    tangent_names = ("exp_avg",)
+
+    @property
+    def state_names(self) -> tuple[str, ...]:
+        return ("step", "exp_avg") if self.bias_correction else ("exp_avg",)
+
+    def init(self, weight: Tensor) -> State:
+        state = super().init(weight)
+        return {**state, "step": scalar_state(weight)} if self.bias_correction else state
+
+    def update(self, update: Update, state: State) -> tuple[Update, State]:
+        average = averaged(state["exp_avg"], update.direction, self.beta)
+        if not self.bias_correction:
+            return replace(update, direction=average), {"exp_avg": average}
+        step = state["step"] + 1
+        corrected = average / cast_like(1 - self.beta**step, average)
+        return replace(update, direction=corrected), {"step": step, "exp_avg": average}

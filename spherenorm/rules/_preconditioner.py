@@ -1,0 +1,178 @@
+"""Preconditioners: rules that scale the direction by a running second moment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from spherenorm._fields import ViewField, hyper, view
+from spherenorm._numerics import Scalar, averaged, averaged_square, cast_like, root
+from spherenorm._rule import Rule, State, scalar_state
+from spherenorm._update import Update
+
+__all__ = ["AdaptiveMoments", "RootMeanSquare", "UnitMoments"]
+
+
+@dataclass(frozen=True)
+class AdaptiveMoments(Rule):
+    """Momentum and preconditioner of Adam, t counted from 1:
+
+        m_t = beta1 m_{t-1} + (1 - beta1) d_t
+        v_t = beta2 v_{t-1} + (1 - beta2) d_t^2
+        direction = (m_t / (1 - beta1^t)) / (sqrt(v_t / (1 - beta2^t)) + eps)
+
+    With `nesterov` the numerator m_t is replaced by beta1 m_t + (1 - beta1) d_t, as in the released
+    AdamP: the whole numerator is preconditioned (its first step is then about 1.9 times the step
+    size).
+
+    Args:
+        beta1, beta2: decay rates of the moments, in [0, 1).
+        eps: added to the root of the second moment, in [0, inf).
+        nesterov: look ahead by one averaged step.
+        bias_correction: False leaves out both divisions, as the AdamP paper's Algorithm 2 is
+            printed.
+
+    Example:
+        >>> rule = AdaptiveMoments(0.9, 0.999)
+        >>> weight = torch.tensor([0.0])
+        >>> rule.step(weight, torch.tensor([5.0]), rule.init(weight))[0]
+        tensor([-1.])
+
+    Source: Kingma and Ba 2015, Algorithm 1; the released AdamP.
+    """
+
+    beta1: Scalar = hyper("[0, 1)")
+    beta2: Scalar = hyper("[0, 1)")
+    eps: Scalar = hyper("[0, inf)", 1e-8)
+    nesterov: bool = False
+    bias_correction: bool = True
+
+    tangent_names = ("exp_avg",)
+
+    @property
+    def state_names(self) -> tuple[str, ...]:
+        return ("step", "exp_avg", "exp_avg_sq")
+
+    def init(self, weight: Tensor) -> State:
+        return {**super().init(weight), "step": scalar_state(weight)}
+
+    def update(self, update: Update, state: State) -> tuple[Update, State]:
+        entering, step = update.direction, state["step"] + 1
+        average = averaged(state["exp_avg"], entering, self.beta1)
+        square = averaged_square(state["exp_avg_sq"], entering, self.beta2)
+        numerator = averaged(average, entering, self.beta1) if self.nesterov else average
+        length = root(square)
+        if self.bias_correction:
+            numerator = numerator / cast_like(1 - self.beta1**step, numerator)
+            length = length / cast_like((1 - self.beta2**step) ** 0.5, length)
+        direction = numerator / (length + cast_like(self.eps, length))
+        return replace(update, direction=direction), {
+            "step": step,
+            "exp_avg": average,
+            "exp_avg_sq": square,
+        }
+
+
+@dataclass(frozen=True)
+class RootMeanSquare(Rule):
+    """Preconditioner of RMSprop:
+
+        v_t = alpha v_{t-1} + (1 - alpha) d_t^2
+        direction = d_t / (sqrt(v_t) + eps)
+
+    The state has the names of torch.optim.RMSprop's, whose checkpoints count the steps.
+
+    Args:
+        alpha: decay rate of the second moment, in [0, 1).
+        eps: added to the root of the second moment, in [0, inf).
+        centered: reduce v_t by the square of the running mean of d.
+
+    Example:
+        >>> rule = RootMeanSquare(alpha=0.0, eps=0.0)
+        >>> weight = torch.tensor([0.0])
+        >>> rule.step(weight, torch.tensor([5.0]), rule.init(weight))[0]
+        tensor([-1.])
+
+    Source: Tieleman and Hinton 2012, lecture 6.5; Graves 2013, Eq. 38 to 41, for `centered`.
+    """
+
+    alpha: Scalar = hyper("[0, 1)", 0.99)
+    eps: Scalar = hyper("[0, inf)", 1e-8)
+    centered: bool = False
+
+    @property
+    def state_names(self) -> tuple[str, ...]:
+        return ("step", "square_avg", "grad_avg") if self.centered else ("step", "square_avg")
+
+    def init(self, weight: Tensor) -> State:
+        return {**super().init(weight), "step": scalar_state(weight)}
+
+    def update(self, update: Update, state: State) -> tuple[Update, State]:
+        entering, step = update.direction, state["step"] + 1
+        square = averaged_square(state["square_avg"], entering, self.alpha)
+        if not self.centered:
+            direction = entering / (root(square) + cast_like(self.eps, square))
+            return replace(update, direction=direction), {"step": step, "square_avg": square}
+        mean = averaged(state["grad_avg"], entering, self.alpha)
+        variance = torch.addcmul(square, mean, mean, value=-1)
+        direction = entering / (root(variance) + cast_like(self.eps, variance))
+        return replace(update, direction=direction), {
+            "step": step,
+            "square_avg": square,
+            "grad_avg": mean,
+        }
+
+
+@dataclass(frozen=True)
+class UnitMoments(Rule):
+    """Momentum and preconditioner of AdamG: Adam's moments with one v per unit, t counted from 1:
+
+        m_t = beta1 m_{t-1} + (1 - beta1) d_t
+        v_t = beta2 v_{t-1} + (1 - beta2) |d_t|^2
+        direction = sqrt(1 - beta2^t) / (1 - beta1^t) m_t / sqrt(v_t + eps)
+
+    A scalar per unit leaves the direction of m_t, hence its tangency, alone.
+
+    Args:
+        beta1, beta2: decay rates of the moments, in [0, 1).
+        eps: added to the second moment, in [0, inf).
+        view: splits the weight into its units.
+
+    Example:
+        >>> rule = UnitMoments(0.9, 0.99)
+        >>> {name: tuple(value.shape) for name, value in rule.init(torch.ones(3, 4)).items()}
+        {'step': (), 'exp_avg': (3, 4), 'exp_avg_sq': (3, 1)}
+
+    Source: Cho and Lee 2017, Adam-G.
+    """
+
+    beta1: Scalar = hyper("[0, 1)")
+    beta2: Scalar = hyper("[0, 1)")
+    eps: Scalar = hyper("[0, inf)", 1e-8)
+    view: ViewField = view("channel")
+
+    tangent_names = ("exp_avg",)
+
+    @property
+    def state_names(self) -> tuple[str, ...]:
+        return ("step", "exp_avg", "exp_avg_sq")
+
+    def init(self, weight: Tensor) -> State:
+        state = super().init(weight)
+        per_unit = torch.zeros_like(self.view.total(state["exp_avg"]))
+        return {**state, "step": scalar_state(weight), "exp_avg_sq": per_unit}
+
+    def update(self, update: Update, state: State) -> tuple[Update, State]:
+        entering, step = update.direction, state["step"] + 1
+        average = averaged(state["exp_avg"], entering, self.beta1)
+        squared_norm = self.view.inner(entering, entering)
+        square = averaged(state["exp_avg_sq"], squared_norm, self.beta2)
+        correction = (1 - self.beta2**step) ** 0.5 / (1 - self.beta1**step)
+        scale = cast_like(correction, square) / root(square + cast_like(self.eps, square))
+        return replace(update, direction=scale * average), {
+            "step": step,
+            "exp_avg": average,
+            "exp_avg_sq": square,
+        }

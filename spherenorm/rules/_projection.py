@@ -1,0 +1,118 @@
+"""The paper's contribution: the test for scale invariance, and the projection of the update."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from spherenorm._fields import (
+    ConvertedField,
+    OptionalViewField,
+    ViewsField,
+    choice,
+    hyper,
+    view,
+    views,
+)
+from spherenorm._numerics import Scalar, is_finite
+from spherenorm._rule import Rule, State
+from spherenorm._update import Invariance, Per, Update
+from spherenorm.rules._invariance import InvarianceTest, UnitSums
+
+__all__ = ["RadialProjection", "ScaleInvarianceTest"]
+
+
+@dataclass(frozen=True)
+class ScaleInvarianceTest(InvarianceTest):
+    """Annotate the update with the units of the weight that its gradient shows to be invariant:
+
+        |<w_u, g_u>| / (|w_u| |g_u|) < delta / sqrt(dim(w_u)).
+
+    The raw gradient g is tested, not the direction. Views are tried in order and the first that
+    passes wins: a weight of which every channel passes is channel-wise invariant (BatchNorm), else
+    one that passes as a whole is layer-wise invariant (LayerNorm). Weights of fewer than two
+    dimensions (biases, gains) are never flagged.
+
+    A unit whose gradient or weight is 0 has no direction to compare and is no evidence either way;
+    a weight with no evidence at all is not flagged. (The release takes its cosine as 0, hence as
+    invariant.) A unit whose <g, g> or <w, w> overflows does not pass. (In the release a radial
+    gradient of 1e19 does.)
+
+    L2 regularization in the loss adds a radial part to g and hides invariance; `CoupledDecay` does
+    not, since it adds to the direction.
+
+    Args:
+        delta: the threshold, in (0, inf); the paper suggests 0.1.
+        views: the views to try, in order.
+        per: "tensor", as released, asks that all units of a view pass. "unit", as the equation
+            reads, lets each channel decide for itself and tries the next view only where no unit
+            passed.
+
+    Example:
+        >>> update = Update(torch.eye(2), torch.eye(2).flip(0), torch.zeros(2, 2))
+        >>> ScaleInvarianceTest().update(update, {})[0].invariance.flags
+        (tensor(True), tensor(False))
+
+    Source: Heo et al. 2021 (AdamP), Eq. 12.
+    """
+
+    delta: Scalar = hyper("(0, inf)", 0.1)
+    views: ViewsField = views("channel", "layer")
+    per: ConvertedField[Per, Per] = choice("tensor", "unit")
+
+    def decide(self, sums: Sequence[UnitSums], state: State) -> tuple[Invariance, State]:
+        passes, no_evidence = [], []
+        for unit in sums:
+            norms = unit.squared_norm.sqrt() * unit.squared_grad.sqrt()
+            bound = self.delta / math.sqrt(unit.size) * norms
+            # (a sum that has overflowed says nothing of the cosine)
+            passes.append((unit.product.abs() < bound) & is_finite(bound))
+            no_evidence.append(bound == 0)
+        squared_norms = [unit.squared_norm for unit in sums]
+        return Invariance.decided(self.views, passes, no_evidence, squared_norms, self.per), {}
+
+
+@dataclass(frozen=True)
+class RadialProjection(Rule):
+    """Remove the radial part of the direction: q = d - (<w, d> / <w, w>) w for each unit.
+
+    <w, q> = 0 to rounding at any scale of the weight at which |w|^2 neither overflows nor
+    underflows; a zero unit keeps its direction.
+
+    Args:
+        view: project all units of this view. None projects the units that a `ScaleInvarianceTest`
+            earlier in the chain found invariant, and leaves the others alone (Eq. 12).
+
+    Raises:
+        ValueError: on the first step, when `view` is None and no test came before.
+
+    Example:
+        >>> rule = RadialProjection("layer")
+        >>> rule.step(torch.tensor([2.0, 0.0]), torch.tensor([1.0, 1.0]), {})[0]
+        tensor([ 2., -1.])
+
+    Source: Heo et al. 2021 (AdamP), Eq. 11 and 12.
+    """
+
+    view: OptionalViewField = view(None)
+
+    def init(self, weight: Tensor) -> State:
+        if self.view is not None:
+            self.view.size(weight)  # which refuses a weight without such units
+        return super().init(weight)
+
+    def update(self, update: Update, state: State) -> tuple[Update, State]:
+        weight, direction = update.weight, update.direction
+        if self.view is not None:
+            radial = self.view.radial_coefficient(weight, direction)
+            projected = torch.addcmul(direction, -radial, weight)
+        elif update.invariance is not None:
+            projected = update.invariance.without_radial_part(weight, direction)
+        else:
+            need = "needs a ScaleInvarianceTest before it in the chain, or a view"
+            raise ValueError(f"RadialProjection() {need}")
+        return replace(update, direction=projected), {}

@@ -1,0 +1,34 @@
+"""The learning rate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from spherenorm._fields import hyper
+from spherenorm._numerics import Scalar, cast_like
+from spherenorm._rule import Rule, State
+from spherenorm._update import Update
+
+__all__ = ["StepSize"]
+
+
+@dataclass(frozen=True)
+class StepSize(Rule):
+    """Scale the direction by the learning rate: eta d.
+
+    It is the last rule of most chains. Before `HeavyBall`, the momentum accumulates steps instead
+    of gradients, as in SGDG, which differs under a learning-rate schedule.
+
+    Args:
+        lr: eta, in [0, inf).
+
+    Example:
+        >>> StepSize(0.1).step(torch.tensor([1.0]), torch.tensor([2.0]), {})[0]
+        tensor([0.8000])
+    """
+
+    lr: Scalar = hyper("[0, inf)", through_zero=True)
+
+    def update(self, update: Update, state: State) -> tuple[Update, State]:
+        direction = cast_like(self.lr, update.direction) * update.direction
+        return replace(update, direction=direction), {}

@@ -1,0 +1,26 @@
+"""Helpers that packages around the library share with it, such as `theory` and `experiments`.
+
+None of them is about optimization: error messages about unknown names, objects by the name
+`module:attribute`, optional packages, and files that are written whole.
+"""
+
+from spherenorm._errors import (
+    MissingExtraError,
+    close_names,
+    did_you_mean,
+    require_module,
+    unknown_name,
+)
+from spherenorm._files import write_whole
+from spherenorm._modules import load_module, look_up
+
+__all__ = [
+    "MissingExtraError",
+    "close_names",
+    "did_you_mean",
+    "load_module",
+    "look_up",
+    "require_module",
+    "unknown_name",
+    "write_whole",
+]

@@ -1,0 +1,241 @@
+"""The audit: views, figures, arguments, and models of unusual kinds."""
+
+import json
+import re
+
+import pytest
+import torch
+from torch import nn
+
+import spherenorm as sn
+from spherenorm import audit
+from spherenorm.audit import Verdict
+from tests.audit.resnets import resnet18, resnet50
+from tests.audit.zoo.parts import Net, Plus, linear
+
+
+def views(model, *inputs, **kwargs):
+    return {finding.name: finding.view for finding in audit(model, *inputs, **kwargs)}
+
+
+def normed(*after):
+    return nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), *after)
+
+
+def test_the_views_asked_for_are_tried_in_order():
+    transposed = nn.Sequential(nn.ConvTranspose2d(3, 4, 2), nn.BatchNorm2d(4))
+    x = torch.randn(16, 3, 8, 8)
+    assert views(transposed, x) == {"0.weight": "dim=1"}
+    assert views(transposed, x, views=("channel", "layer")) == {"0.weight": "layer"}
+    assert views(transposed, x, views=("layer", "dim=1")) == {"0.weight": "layer"}
+    assert views(transposed, x, views=("dim=-3",)) == {"0.weight": "dim=-3"}
+    assert views(transposed, x, views=("channel",)) == {"0.weight": None}
+
+
+def test_a_view_that_does_not_fit_a_weight_is_left_out_for_it():
+    model = nn.Sequential(
+        *(nn.Conv2d(3, 8, 3, bias=False), nn.GroupNorm(4, 8), nn.Flatten(), nn.Linear(288, 10))
+    )
+    x = torch.randn(4, 3, 8, 8)
+    findings = audit(model, x, views=("groups=4", "dim=3"))
+    assert [each.view for each in findings] == ["groups=4", None]
+    assert findings[1].verdict is Verdict.NO_EVIDENCE
+    assert findings[1].reason == "none of the views fits it"
+
+
+def test_in_eval_mode_batch_statistics_are_constants():
+    model, x = normed(), torch.randn(16, 6)
+    assert views(model, x) == {"0.weight": "channel"}
+    assert not audit(model, x).doubts
+    result = audit(model.eval(), x)
+    assert [each.view for each in result] == [None]
+    assert "eval mode" in result.doubts[0]
+
+
+def test_two_values_for_batch_statistics_are_doubtful():
+    assert "2 values" in audit(normed(), torch.randn(2, 6)).doubts[0]
+    assert not audit(normed(), torch.randn(3, 6)).doubts
+
+
+def test_a_batch_on_a_line_is_no_evidence_against_invariance():
+    x = torch.ones(4, 6) * torch.arange(4.0)[:, None]
+    assert views(normed(nn.Linear(5, 2)), x) == {"0.weight": "channel", "2.weight": None}
+
+
+def test_an_input_that_is_zero_in_the_batch_is_not_taken_for_zero():
+    net = Net(
+        lambda self, x, condition: self.norm(self.f(x) + self.g(condition)),
+        **{"f": linear(6, 5), "g": linear(3, 5), "norm": nn.LayerNorm(5)},
+    )
+    findings = audit(net, torch.randn(8, 6), torch.zeros(8, 3))
+    assert [str(each.verdict) for each in findings] == ["only at this point", "not invariant"]
+
+
+@pytest.mark.parametrize("eps", [1e-7, 1e-5, 1e-3])
+@pytest.mark.parametrize("std", [0.01, 0.02, 1.0])
+def test_the_statistic_is_the_share_of_eps_in_the_variance(eps, std):
+    """d log|y| / d log|w| = eps / (v + eps) for y = w / sqrt(v + eps)."""
+    model = nn.Sequential(nn.Embedding(64, 256), nn.LayerNorm(256, eps, elementwise_affine=False))
+    nn.init.normal_(model[0].weight, std=std)
+    (finding,) = audit(model, torch.arange(64))
+    share = eps / (std**2 + eps)
+    figures = finding.figures["channel"]
+    assert figures.limit < 1e-6
+    assert figures.elsewhere < 1e-6
+    # The largest of 64 statistics, each of which is the share times a standard normal variable.
+    assert 0.5 * share < figures.here < 5 * share
+    expected = "channel" if share < 0.3 else None
+    assert finding.view == expected
+    if expected:
+        verdict = Verdict.UP_TO_EPS if figures.here > 1e-3 else Verdict.INVARIANT
+        assert finding.verdict is verdict
+
+
+def test_an_eps_that_outweighs_the_variance_normalizes_nothing():
+    model = nn.Sequential(nn.Embedding(8, 16), nn.LayerNorm(16, eps=1e-3), nn.Linear(16, 2))
+    nn.init.normal_(model[0].weight, std=1e-3)
+    finding = audit(model, torch.arange(8))[0]
+    assert finding.verdict is Verdict.NOT_INVARIANT
+    assert "outweighs" in finding.reason
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+def test_the_scale_of_the_outputs_does_not_matter(scale):
+    model = normed(nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 2))
+    loss = Net(lambda self, y: scale * y + 1e4)
+    found = views(model, torch.randn(16, 6), loss=loss)
+    assert found == {"0.weight": "channel", "2.weight": None, "4.weight": None}
+
+
+def test_a_loss_may_take_the_model_and_targets():
+    model = normed(nn.Linear(5, 2))
+    targets = torch.randn(16, 2)
+    x = torch.randn(16, 6)
+
+    def loss(output):
+        return nn.functional.mse_loss(output, targets) + model[0].weight.square().sum()
+
+    assert views(model, x, loss=loss) == {"0.weight": None, "2.weight": None}
+    loss = nn.CrossEntropyLoss()
+    found = views(model, x, loss=lambda output: loss(output, targets.argmax(1)))
+    assert found == {"0.weight": "channel", "2.weight": None}
+
+
+def test_float32_arithmetic_where_the_model_needs_it():
+    def function(self, x):
+        if x.dtype is not torch.float32:
+            raise TypeError("float32 only")
+        return self.f(x)
+
+    model, x = Net(function, f=normed(nn.Linear(5, 4), nn.ReLU(), linear(4, 2))), torch.randn(16, 6)
+    with pytest.raises(TypeError, match="float32 only"):
+        audit(model, x)
+    found = views(model, x, dtype=torch.float32)
+    assert found == {"f.0.weight": "channel", "f.2.weight": None, "f.4.weight": None}
+
+
+@pytest.mark.parametrize("name", ["compiled", "parallel"])
+def test_wrapped_models_are_audited_as_the_model_inside(name):
+    inner = normed(nn.Linear(5, 2))
+    wrap = {"compiled": torch.compile, "parallel": nn.DataParallel}[name]
+    assert views(wrap(inner), torch.randn(16, 6)) == {"0.weight": "channel", "2.weight": None}
+
+
+def test_checkpointed_and_sparse_gradients():
+    from torch.utils.checkpoint import checkpoint
+
+    def function(self, t):
+        x = self.norm(self.embed(t))
+        x.requires_grad_()
+        for reentrant in (False, True):
+            x = checkpoint(self.f, x, use_reentrant=reentrant)
+        return x
+
+    parts = {"embed": nn.Embedding(7, 6, sparse=True), "f": Plus(linear(6, 6), nn.LayerNorm(6))}
+    net = Net(function, norm=nn.LayerNorm(6), **parts)
+    found = views(net, torch.randint(7, (8,)))
+    assert found == {"embed.weight": "channel", "f.body.0.weight": "layer"}
+
+
+def test_skipped_parameters_have_a_reason():
+    model = normed(nn.Linear(5, 2))
+    model[2].weight.requires_grad_(False)
+    model.empty, model.scalar = nn.Parameter(torch.ones(0, 3)), nn.Parameter(torch.ones(()))
+    model.complex = nn.Parameter(torch.ones(2, 2, dtype=torch.complex64))
+    skipped = {each.name: each.reason for each in audit(model, torch.randn(16, 6)).skipped}
+    assert skipped == {
+        **{"empty": "empty", "scalar": "0-d", "complex": "complex", "2.weight": "frozen"},
+        **{"0.bias": "1-d", "1.weight": "1-d", "1.bias": "1-d", "2.bias": "1-d"},
+    }
+
+
+def test_the_result_prints_and_is_json():
+    result = audit(normed(nn.Linear(5, 2)), 10 * torch.randn(16, 6))  # so that no eps matters
+    assert result.share == 30 / 57
+    assert re.search(r"0.weight +5 x 6 +invariant +channel", str(result))
+    assert "52.6 % of 57 parameters scale-invariant" in str(result)
+    plain = json.loads(json.dumps(result.to_dict()))
+    assert plain["findings"][0]["verdict"] == "invariant"
+    assert plain["findings"][0]["figures"]["channel"]["units"] == 5
+    assert plain["skipped"][0] == {"name": "0.bias", "shape": [5], "reason": "1-d"}
+    assert result[0] is next(iter(result))
+    assert len(result[:1]) == 1
+
+
+def test_the_seed_decides_the_figures():
+    model, x = normed(nn.Dropout(0.5), nn.Linear(5, 2)), torch.randn(16, 6)
+    one, other, again = (audit(model, x, seed=seed) for seed in (0, 1, 0))
+    assert one == again
+    assert one != other
+    assert [each.verdict for each in one] == [each.verdict for each in other]
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        (lambda m, x: audit(lambda x: x, x), TypeError, "must be a torch.nn.Module, got function"),
+        (lambda m, x: audit(m, x, views=["chanel"]), ValueError, "a view is .* got 'chanel'"),
+        (lambda m, x: audit(m, x, dtype=torch.float16), TypeError, "dtype must be .*float16"),
+        (lambda m, x: audit(m, x * torch.nan), ValueError, "is not finite"),
+        (lambda m, x: audit(m, x, view="layer"), TypeError, "unexpected keyword argument 'view'"),
+        (
+            lambda m, x: audit(nn.Sequential(nn.LazyLinear(3)), x),
+            ValueError,
+            "0.weight has no shape",
+        ),
+    ],
+)
+def test_bad_input_is_refused(change, error, message):
+    with pytest.raises(error, match=message):
+        change(normed(), torch.randn(16, 6))
+
+
+@pytest.mark.parametrize(
+    ("make", "share", "weights"), [(resnet18, 0.955, 21), (resnet50, 0.918, 54)]
+)
+def test_the_share_of_the_papers_networks(make, share, weights):
+    """Every weight but the head's, by name: the audit itself runs on narrow networks."""
+    torch.manual_seed(0)
+    model = make()
+    names = [name for name, weight in model.named_parameters() if weight.ndim > 1]
+    assert len(names) == weights
+    total = sum(parameter.numel() for parameter in model.parameters())
+    invariant = total - sum(p.numel() for p in model.parameters() if p.ndim < 2 or p is head(model))
+    assert round(invariant / total, 3) == share
+
+
+def head(model):
+    return model[-1].weight
+
+
+def test_a_narrow_residual_network():
+    torch.manual_seed(0)
+    model = resnet18(classes=10, width=4)
+    findings = audit(model, torch.randn(8, 3, 32, 32))
+    assert [each.view for each in findings] == [*["channel"] * 20, None]
+
+
+def test_audit_stays_the_function():
+    import spherenorm.audit  # noqa: F401  (the room must not hide it)
+
+    assert callable(sn.audit)

@@ -1,0 +1,92 @@
+"""`python -m spherenorm audit module:factory`."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from spherenorm.__main__ import main
+
+ROOT = Path(__file__).parents[2]
+
+FACTORIES = """
+import torch
+from torch import nn
+
+def small():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.Linear(5, 2))
+    return model, 10 * torch.randn(16, 6)  # so that no eps matters
+
+def with_a_loss():
+    model, x = small()
+    return model, (x,), lambda y: y.square().mean()
+
+def keywords():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.f = small()[0]
+        def forward(self, *, x):
+            return {"y": self.f(x)}
+    return Model(), {"x": torch.randn(16, 6)}
+
+def wrong():
+    return small()[0]
+"""
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch, capsys):
+    """Runs the command in a folder that has the factories; gives exit code, output and errors."""
+    (tmp_path / "own_models.py").write_text(FACTORIES)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delitem(sys.modules, "own_models", raising=False)
+
+    def run(*arguments):
+        code = main(["audit", *arguments])
+        return code, *capsys.readouterr()
+
+    yield run
+    sys.modules.pop("own_models", None)
+
+
+def test_the_module_runs(tmp_path):
+    (tmp_path / "own_models.py").write_text(FACTORIES)
+    command = [sys.executable, "-m", "spherenorm", "audit", "own_models:small"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    result = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert not result.returncode, result.stderr
+    assert "0.weight  5 x 6  invariant      channel" in result.stdout
+    assert "52.6 % of 57 parameters scale-invariant" in result.stdout
+
+
+@pytest.mark.parametrize("name", ["with_a_loss", "keywords"])
+def test_json(run, name):
+    code, output, _ = run(f"own_models:{name}", "--json", "--view", "layer")
+    found = json.loads(output)
+    assert code == 0
+    assert [each["view"] for each in found["findings"]] == ["layer", None]
+    assert found["share"] == 30 / 57
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("own_models:wrong",), "must return (model, batch) or (model, batch, loss), got Seq"),
+        (("own_models:smal",), "has no function 'smal'; did you mean small"),
+        (("nowhere:model",), "there is no module 'nowhere'"),
+        (("own_models:small", "--view", "chanel"), "got 'chanel'"),
+    ],
+)
+def test_wrong_requests(run, arguments, message):
+    code, output, errors = run(*arguments)
+    assert code == 2
+    assert message in errors
+    assert not output

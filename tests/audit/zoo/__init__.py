@@ -1,0 +1,68 @@
+"""A hundred small models of known truth, and the audit's errors on them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+import spherenorm as sn
+from tests.audit.zoo import (
+    attention,
+    between,
+    evidence,
+    interfaces,
+    normalizations,
+    reparametrized,
+    residual,
+    sequences,
+    shapes,
+)
+from tests.audit.zoo.case import CASES, Case
+
+__all__ = ["CASES", "Outcome", "build", "check"]
+ROOMS = (
+    normalizations,
+    shapes,
+    between,
+    reparametrized,
+    attention,
+    sequences,
+    residual,
+    evidence,
+    interfaces,
+)
+
+
+def build(name: str) -> Case:
+    torch.manual_seed(len(name))
+    return CASES[name]()
+
+
+@dataclass
+class Outcome:
+    """The weights of a case: how many are invariant, and the audit's errors, in words."""
+
+    weights: int
+    invariant: int
+    false: list[str]
+    missed: list[str]
+
+
+def check(name: str) -> Outcome:
+    made = build(name)
+    findings = sn.audit(made.model, *made.inputs, **made.keywords)
+    outcome = Outcome(len(findings), 0, [], [])
+    names = {finding.name for finding in findings}
+    for pattern in made.views:
+        assert any(n.startswith(pattern.rstrip("*")) for n in names), (name, pattern, names)
+    for finding in findings:
+        true = made.true_view(finding.name)
+        sure = all(finding.name != each for each in made.either)
+        outcome.invariant += true is not None and sure
+        line = f"{name}: {finding.name} {finding.view} instead of {true}: {finding.reason}"
+        if finding.view not in (None, true):
+            outcome.false.append(line)
+        elif finding.view != true and sure:
+            outcome.missed.append(line)
+    return outcome

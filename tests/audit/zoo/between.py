@@ -1,0 +1,83 @@
+"""Operations that may stand between a weight and its normalization."""
+
+import torch
+from torch import nn
+
+from tests.audit.zoo.case import CHANNEL, LAYER, Case, case, images, sequential, vectors
+from tests.audit.zoo.parts import Net, linear
+
+
+@case
+def relu_before_batch_norm():
+    conv = nn.Conv2d(3, 5, 3, bias=False)
+    return sequential(images(), conv, nn.ReLU(), nn.BatchNorm2d(5), nn.Tanh(), _0=CHANNEL)
+
+
+@case
+def bias_and_relu_before_batch_norm():
+    return sequential(images(), nn.Conv2d(3, 5, 3), nn.ReLU(), nn.BatchNorm2d(5), nn.Tanh())
+
+
+@case
+def prelu_before_batch_norm():
+    conv = nn.Conv2d(3, 5, 3, bias=False)
+    return sequential(images(), conv, nn.PReLU(5), nn.BatchNorm2d(5), nn.Tanh(), _0=CHANNEL)
+
+
+@case
+def gelu_before_batch_norm():
+    conv = nn.Conv2d(3, 5, 3, bias=False)
+    return sequential(images(), conv, nn.GELU(), nn.BatchNorm2d(5), nn.Tanh())
+
+
+@case
+def pooling_before_batch_norm():
+    conv = nn.Conv2d(3, 5, 3)
+    return sequential(images(), conv, nn.MaxPool2d(2), nn.BatchNorm2d(5), nn.Tanh(), _0=CHANNEL)
+
+
+@case
+def two_matrices_before_layer_norm():
+    return sequential(
+        vectors(), linear(6, 5), linear(5, 7), nn.LayerNorm(7), linear(7, 2), _0=LAYER, _1=LAYER
+    )
+
+
+@case
+def homogeneous_network_before_batch_norm():
+    layers = linear(6, 8), nn.ReLU(), linear(8, 5), nn.BatchNorm1d(5), nn.Tanh()
+    return sequential(vectors(), *layers, _0=LAYER, _2=CHANNEL)
+
+
+@case
+def sum_before_batch_norm():
+    def function(self, x):
+        return torch.tanh(self.norm(self.a(x) + self.b(x)))
+
+    net = Net(function, a=linear(6, 5), b=linear(6, 5), norm=nn.BatchNorm1d(5))
+    return Case(net, (vectors(),))
+
+
+@case
+def skip_around_batch_norm():
+    def function(self, x):
+        y = self.a(x)
+        return self.norm(y) + 1e-3 * y
+
+    return Case(Net(function, a=linear(6, 5), norm=nn.BatchNorm1d(5)), (vectors(),))
+
+
+@case
+def concatenation_before_batch_norm():
+    def function(self, x):
+        for conv, norm in zip(self.convs, self.norms, strict=True):
+            x = torch.cat([x, conv(norm(x).relu())], 1)
+        return self.last(x).relu()
+
+    net = Net(
+        function,
+        convs=nn.ModuleList(nn.Conv2d(3 + 4 * i, 4, 3, padding=1, bias=False) for i in range(3)),
+        norms=nn.ModuleList(nn.BatchNorm2d(3 + 4 * i) for i in range(3)),
+        last=nn.BatchNorm2d(15),
+    )
+    return Case(net, (images(),), {"convs*": CHANNEL})

@@ -1,0 +1,176 @@
+"""Weights that are invariant at one point only, or of which nothing tells."""
+
+import torch
+from torch import nn
+from torch.nn import functional as F  # noqa: N812
+
+from tests.audit.zoo.case import CHANNEL, Case, case, images, vectors
+from tests.audit.zoo.parts import Net, linear, mlp, parameter
+
+
+@case
+def zero_head():
+    net = mlp(6, 8, 8, 3)
+    nn.init.zeros_(net[-1].weight)
+    return Case(net, (vectors(),))
+
+
+@case
+def zero_head_after_batch_norm():
+    net = mlp(6, 8, 8, 3, norm=nn.BatchNorm1d)
+    nn.init.zeros_(net[-1].weight)
+    return Case(net, (vectors(),), {"0.weight": CHANNEL, "3.weight": CHANNEL})
+
+
+@case
+def rezero():
+    def block(*body):
+        net = Net(lambda self, x: x + self.a * self.body(x), a=nn.Parameter(torch.zeros(())))
+        net.body = nn.Sequential(*body)
+        return net
+
+    plain = block(nn.Linear(6, 6), nn.Tanh(), nn.Linear(6, 6))
+    normed = block(nn.Linear(6, 6), nn.BatchNorm1d(6))
+    return Case(nn.Sequential(plain, normed), (vectors(),), {"1.body.0.weight": CHANNEL})
+
+
+def lora(dim, *after):
+    def function(self, x):
+        return self.after(self.base(x) + x @ self.A @ self.B)
+
+    net = Net(function, base=nn.Linear(dim, dim), A=parameter(dim, 2), B=parameter(2, dim, std=0.0))
+    net.base.requires_grad_(False)
+    net.after = nn.Sequential(*after)
+    return net
+
+
+@case
+def low_rank_adapter():
+    return Case(lora(6, nn.Tanh()), (vectors(),))
+
+
+@case
+def low_rank_adapter_before_batch_norm():
+    return Case(lora(6, nn.BatchNorm1d(6), nn.Tanh()), (vectors(),))
+
+
+@case
+def unused_weight():
+    net = Net(lambda self, x: self.used(x), used=nn.Linear(6, 3), unused=nn.Linear(6, 3))
+    return Case(net, (vectors(),))
+
+
+@case
+def unrouted_expert():
+    def function(self, x):
+        gate = self.router(x) + self.bias
+        chosen = gate.softmax(-1).topk(1, -1)
+        parts = torch.stack([expert(x) for expert in self.experts], 1)
+        return (
+            parts.gather(1, chosen.indices[:, :, None].expand(-1, 1, 3)) * chosen.values[..., None]
+        ).sum(1)
+
+    net = Net(
+        function,
+        router=linear(6, 3),
+        experts=nn.ModuleList(mlp(6, 8, 3) for _ in range(3)),
+        bias=nn.Parameter(torch.tensor([0.0, 0.0, -50.0])),
+    )
+    return Case(net, (vectors(),))
+
+
+@case
+def dead_relu():
+    net = mlp(6, 8, 3)
+    nn.init.constant_(net[0].bias, -100.0)
+    return Case(net, (vectors(),))
+
+
+@case
+def argmax_output():
+    return Case(nn.Sequential(mlp(6, 8, 3), Net(lambda self, x: x.argmax(-1))), (vectors(),))
+
+
+@case
+def detached_output():
+    return Case(nn.Sequential(mlp(6, 8, 3), Net(lambda self, x: x.detach())), (vectors(),))
+
+
+@case
+def regressor_with_a_large_bias():
+    net = mlp(6, 8, 1)
+    nn.init.constant_(net[-1].bias, 1e4)
+    return Case(net, (vectors(),))
+
+
+@case
+def saturated_outputs():
+    net = nn.Sequential(mlp(6, 8, 3), nn.Tanh())
+    nn.init.constant_(net[0][-1].bias, 15.0)
+    return Case(net, (vectors(),))
+
+
+@case
+def deep_network_without_norm():
+    return Case(mlp(6, *[10] * 11, 3), (vectors(),))
+
+
+@case
+def deep_convolutions_without_norm():
+    layers = [nn.Conv2d(3, 6, 3, padding=1)]
+    for _ in range(7):
+        layers += [nn.ReLU(), nn.Conv2d(6, 6, 3, padding=1)]
+    return Case(nn.Sequential(*layers, nn.Flatten(), nn.Linear(384, 3)), (images(),))
+
+
+@case
+def deep_network_with_batch_norm():
+    net = mlp(6, *[10] * 11, 3, norm=nn.BatchNorm1d)
+    return Case(net, (vectors(24),), {f"{3 * i}.weight": CHANNEL for i in range(11)})
+
+
+@case
+def gradient_that_hides_the_norm():
+    class Straight(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, w):
+            ctx.save_for_backward(w)
+            return w.clone()
+
+        @staticmethod
+        def backward(ctx, grad):
+            (w,) = ctx.saved_tensors
+            return grad - (w * grad).sum() / (w * w).sum() * w
+
+    net = Net(lambda self, x: torch.tanh(F.linear(x, Straight.apply(self.w))), w=parameter(4, 6))
+    return Case(net, (vectors(),))
+
+
+@case
+def detached_norm_that_hides_the_norm():
+    def function(self, x):
+        norm = self.w.norm(dim=1, keepdim=True)
+        return torch.tanh(F.linear(x, self.w / norm * norm.detach()))
+
+    return Case(Net(function, w=parameter(4, 6)), (vectors(),))
+
+
+@case
+def norm_that_is_bounded():
+    def function(self, x):
+        norm = self.w.norm(dim=1, keepdim=True)
+        return torch.tanh(F.linear(x, self.w * (1.0 / norm).clamp(max=1)))
+
+    return Case(Net(function, w=parameter(4, 6, std=3.0)), (vectors(),))
+
+
+@case
+def clipped_weights():
+    net = Net(lambda self, x: F.linear(x, self.w.clamp(-0.01, 0.01)), w=parameter(4, 6, std=0.01))
+    return Case(net, (vectors(),))
+
+
+@case
+def a_constant_beside_the_weight():
+    net = Net(lambda self, x: F.normalize(self.f(x) + 0.01), f=linear(6, 5))
+    return Case(net, (vectors(),))

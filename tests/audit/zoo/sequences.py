@@ -1,0 +1,142 @@
+"""Embeddings, recurrent networks and gates."""
+
+import torch
+from torch import nn
+from torch.nn import functional as F  # noqa: N812
+
+from tests.audit.zoo.case import CHANNEL, LAYER, Case, case, images, sequential, tokens, vectors
+from tests.audit.zoo.parts import Net, linear, mlp, parameter
+
+
+@case
+def embedding_before_layer_norm():
+    return sequential(tokens(), nn.Embedding(11, 8), nn.LayerNorm(8), linear(8, 2), _0=CHANNEL)
+
+
+@case
+def small_embedding_before_layer_norm():
+    embed = nn.Embedding(11, 8)
+    nn.init.normal_(embed.weight, std=0.02)
+    return sequential(tokens(), embed, nn.LayerNorm(8), linear(8, 2), _0=CHANNEL)
+
+
+@case
+def embedding_with_a_padding_row():
+    embed = nn.Embedding(11, 8, padding_idx=0)
+    return sequential(tokens(), embed, nn.RMSNorm(8), linear(8, 2), _0=CHANNEL)
+
+
+@case
+def embedding_and_position_before_layer_norm():
+    def function(self, t):
+        return self.head(self.norm(self.embed(t) + self.position))
+
+    parts = {"embed": nn.Embedding(11, 8), "position": parameter(6, 8), "norm": nn.LayerNorm(8)}
+    return Case(Net(function, head=linear(8, 2), **parts), (tokens(),))
+
+
+@case
+def embedding_without_norm():
+    return sequential(tokens(), nn.Embedding(11, 8), linear(8, 2), nn.Tanh())
+
+
+@case
+def embedding_of_bounded_norm():
+    return sequential(tokens(), nn.Embedding(11, 8, max_norm=1.0), linear(8, 2), nn.Tanh())
+
+
+@case
+def tied_embedding_and_head():
+    def function(self, t):
+        return F.linear(self.norm(self.embed(t)), self.embed.weight)
+
+    return Case(Net(function, embed=nn.Embedding(11, 8), norm=nn.LayerNorm(8)), (tokens(),))
+
+
+@case
+def gru():
+    net = Net(lambda self, x: self.rnn(x)[0], rnn=nn.GRU(6, 5, batch_first=True))
+    return Case(net, (torch.randn(3, 4, 6),))
+
+
+@case
+def lstm():
+    net = Net(lambda self, x: self.rnn(x)[0], rnn=nn.LSTM(6, 5, batch_first=True))
+    return Case(net, (torch.randn(3, 4, 6),))
+
+
+@case
+def recurrent_cell_with_layer_norm():
+    def function(self, x):
+        h = x.new_zeros(len(x), 5)
+        for t in range(x.shape[1]):
+            h = torch.tanh(self.a(self.from_x(x[:, t])) + self.b(self.from_h(h)))
+        return h
+
+    parts = {"from_x": linear(6, 5), "from_h": linear(5, 5)}
+    net = Net(function, a=nn.LayerNorm(5), b=nn.LayerNorm(5), **parts)
+    return Case(net, (torch.randn(3, 4, 6),), {"from_x.weight": LAYER, "from_h.weight": LAYER})
+
+
+@case
+def gated_before_layer_norm():
+    def function(self, x):
+        return self.norm(torch.sigmoid(self.gate(x)) * self.value(x))
+
+    net = Net(function, gate=linear(6, 5), value=linear(6, 5), norm=nn.LayerNorm(5))
+    return Case(net, (vectors(),), {"value.weight": LAYER})
+
+
+@case
+def fused_gate_before_layer_norm():
+    return sequential(vectors(), linear(6, 10), nn.GLU(), nn.LayerNorm(5))
+
+
+@case
+def swiglu_before_rms_norm():
+    def function(self, x):
+        return self.norm(self.down(F.silu(self.gate(x)) * self.up(x)))
+
+    parts = {"gate": linear(6, 8), "up": linear(6, 8), "down": linear(8, 6)}
+    net = Net(function, norm=nn.RMSNorm(6), **parts)
+    return Case(net, (vectors(),), {"up.weight": LAYER, "down.weight": LAYER})
+
+
+@case
+def product_before_layer_norm():
+    net = Net(
+        lambda self, x: self.norm(self.a(x) * self.b(x)),
+        **{"a": linear(6, 5), "b": linear(6, 5), "norm": nn.LayerNorm(5)},
+    )
+    return Case(net, (vectors(),), {"a.weight": LAYER, "b.weight": LAYER})
+
+
+@case
+def softmax_with_a_temperature():
+    net = Net(lambda self, x: (self.f(x) / self.t.exp()).softmax(-1), f=linear(6, 5), t=parameter())
+    return Case(net, (vectors(),))
+
+
+@case
+def product_of_sigmoids():
+    net = Net(
+        lambda self, x: torch.sigmoid(self.a(x)) * torch.sigmoid(self.b(x)),
+        a=linear(6, 5),
+        b=linear(6, 5),
+    )
+    return Case(net, (vectors(),))
+
+
+@case
+def squeeze_and_excite():
+    def function(self, x):
+        x = self.norm(self.conv(x)).relu()
+        return x * torch.sigmoid(self.excite(x.mean((2, 3))))[:, :, None, None]
+
+    net = Net(
+        function,
+        conv=nn.Conv2d(3, 6, 3),
+        norm=nn.BatchNorm2d(6),
+        excite=mlp(6, 3, 6),
+    )
+    return Case(net, (images(),), {"conv.weight": CHANNEL})

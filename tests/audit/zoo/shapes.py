@@ -1,0 +1,80 @@
+"""Weights of other shapes and types than a plain matrix."""
+
+import torch
+from torch import nn
+
+from tests.audit.zoo.case import CHANNEL, LAYER, Case, case, images, sequential, vectors
+from tests.audit.zoo.parts import Net, RMSNorm32, parameter
+
+
+@case
+def transposed_convolution():
+    return sequential(
+        images(), nn.ConvTranspose2d(3, 4, 2), nn.BatchNorm2d(4), nn.ReLU(), _0="dim=1"
+    )
+
+
+@case
+def depthwise_convolution():
+    conv = nn.Conv2d(4, 4, 3, groups=4)
+    return sequential(images(c=4), conv, nn.BatchNorm2d(4), nn.ReLU(), _0=CHANNEL)
+
+
+@case
+def grouped_convolution():
+    conv = nn.Conv2d(4, 6, 3, groups=2)
+    return sequential(images(c=4), conv, nn.BatchNorm2d(6), nn.ReLU(), _0=CHANNEL)
+
+
+@case
+def transposed_matrix():
+    net = Net(lambda self, x: self.norm(x @ self.w), w=parameter(6, 5), norm=nn.BatchNorm1d(5))
+    return Case(net, (vectors(),), {"w": "dim=1"})
+
+
+@case
+def transposed_matrix_layer_norm():
+    net = Net(lambda self, x: self.norm(x @ self.w), w=parameter(6, 5), norm=nn.LayerNorm(5))
+    return Case(net, (vectors(),), {"w": LAYER})
+
+
+@case
+def heads_first():
+    def function(self, x):
+        return RMSNorm32.forward(self.norm, torch.einsum("nd,hde->nhe", x, self.w))
+
+    net = Net(function, w=parameter(3, 6, 4), norm=RMSNorm32(4))
+    return Case(net, (vectors(),), {"w": CHANNEL})
+
+
+@case
+def heads_in_the_middle():
+    def function(self, x):
+        return self.norm(torch.einsum("nd,dhe->nhe", x, self.w))
+
+    return Case(
+        Net(function, w=parameter(6, 3, 4), norm=nn.RMSNorm(4)), (vectors(),), {"w": "dim=1"}
+    )
+
+
+@case
+def heads_in_groups_of_columns():
+    def function(self, x):
+        return self.norm((x @ self.w).unflatten(-1, (3, 4)))
+
+    net = Net(function, w=parameter(6, 12), norm=nn.RMSNorm(4))
+    return Case(net, (vectors(),), {"w": "dim=1,groups=3"})
+
+
+@case
+def double_precision():
+    made = sequential(vectors().double(), nn.Linear(6, 5), nn.BatchNorm1d(5), _0=CHANNEL)
+    made.model.double()
+    return made
+
+
+@case
+def half_precision():
+    made = sequential(vectors().half(), nn.Linear(6, 5), nn.BatchNorm1d(5), _0=CHANNEL)
+    made.model.half()
+    return made

@@ -1,0 +1,97 @@
+"""Commands that are interrupted, and commands at the same time."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from commands import ROOT, STUDY, invoke
+
+from experiments.engine import Store
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="looks into /proc")
+def test_ctrl_c_while_it_still_imports_is_one_line(tmp_path):
+    command = [sys.executable, "-m", "experiments", "run", STUDY, "--out", str(tmp_path / "out")]
+    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    while "libtorch" not in Path(f"/proc/{process.pid}/maps").read_text():
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=60)
+    assert (process.returncode, stderr) == (130, "interrupted, nothing ran\n")
+
+
+@pytest.mark.parametrize(
+    ("jobs", "how"), [("1", signal.SIGINT), ("2", signal.SIGINT), ("2", signal.SIGTERM)]
+)
+def test_interrupted_it_exits_130_and_resumes(tmp_path, jobs, how):
+    command = [
+        sys.executable,
+        "-m",
+        "experiments",
+        "run",
+        STUDY,
+        "--tier",
+        "smoke",
+        "--out",
+        str(tmp_path),
+        "--jobs",
+        jobs,
+    ]
+    process = subprocess.Popen(
+        [*command, "--set", "delay=0.15"],
+        cwd=ROOT,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    deadline = time.monotonic() + 60
+    while not any((tmp_path / "runs").glob("*/status.json")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    time.sleep(0.3)
+    if how == signal.SIGINT:
+        os.killpg(process.pid, how)  # as a terminal does: to the whole group
+    else:
+        process.send_signal(how)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130, stderr
+    assert stderr.startswith("interrupted; go on with: python -m experiments resume")
+    assert len(stderr.splitlines()) == 1
+    folders = list(Store(tmp_path).folders())
+    assert any(folder.summary() is None for folder in folders)
+    result = invoke("resume", "--out", tmp_path, "--jobs", 1)
+    assert result.exit_code == 0, result.output
+    assert "6 results" in result.output
+
+
+def test_two_commands_on_one_store_run_everything_once(tmp_path):
+    command = [
+        sys.executable,
+        "-m",
+        "experiments",
+        "run",
+        STUDY,
+        "--tier",
+        "small",
+        "--out",
+        str(tmp_path),
+        "--jobs",
+        "1",
+        "--json",
+    ]
+    both = [
+        subprocess.Popen(
+            [*command, "--set", "delay=0.01"], cwd=ROOT, stdout=subprocess.PIPE, text=True
+        )
+        for _ in range(2)
+    ]
+    outputs = [process.communicate(timeout=120)[0] for process in both]
+    assert [process.returncode for process in both] == [0, 0]
+    assert all(json.loads(output)["studies"] == {"tiny": 9} for output in outputs)
+    starts = [folder.status()["pid"] for folder in Store(tmp_path).folders()]
+    assert len(starts) == 9
+    assert not list(tmp_path.rglob("*.corrupt-*"))

@@ -1,0 +1,228 @@
+"""`run`: what it prints and what it exits with."""
+
+import json
+import re
+
+import pytest
+from commands import STUDY, arms_of, claims_of, invoke, run_tiny
+
+from experiments.cli._options import parse_seeds, parse_settings
+from experiments.engine import Store
+
+
+def test_run_status_report_resume(tmp_path):
+    first = run_tiny(tmp_path)
+    assert first.exit_code == 0, first.output
+    assert "6 runs now, 6 results in 1 studies; 0 diverged, 0 failed" in first.output
+    assert "2/2 runs" in first.output  # the second round
+    again = run_tiny(tmp_path)
+    assert "0 runs now" in again.output
+    assert json.loads(invoke("status", "--out", tmp_path, "--json").output) == {
+        "runs": {"finished": 6},
+        "problems": [],
+        "running": [],
+    }
+    resumed = invoke("resume", "--out", tmp_path, "--jobs", 1)
+    assert resumed.exit_code == 0
+    assert "0 runs now" in resumed.output
+    written = invoke("report", "--out", tmp_path)
+    assert written.exit_code == 0
+    assert "tiny (smoke): SGDP's norm is smaller" in written.output
+    claims = json.loads(invoke("report", "--out", tmp_path, "--json").output)["claims"]
+    assert claims[0]["verdict"] == "inconclusive"  # two seeds
+
+
+def test_dry_run_runs_nothing_and_knows_what_is_there(tmp_path):
+    rows = json.loads(run_tiny(tmp_path, "--dry-run", "--json").output)
+    assert (rows[0]["runs"], rows[0]["cached"], rows[0]["to run"]) == (4, 0, 4)
+    assert not (tmp_path / "runs").exists()
+    run_tiny(tmp_path)
+    rows = json.loads(run_tiny(tmp_path, "--dry-run", "--json").output)
+    assert (rows[0]["runs"], rows[0]["cached"], rows[0]["to run"]) == (6, 6, 0)
+
+
+def test_dry_run_counts_shared_runs_once(tmp_path):
+    both = STUDY, "spherenorm_tiny:AgainStudy"
+    options = "--tier", "smoke", "--dry-run", "--json", "--out", tmp_path
+    one, again, total = json.loads(invoke("run", *both, *options).output)
+    assert (one["study"], again["study"], total["study"]) == (
+        *("tiny", "again"),
+        "total, shared runs once",
+    )
+    assert one["runs"] == again["runs"] == total["runs"] == total["to run"] == 4
+    assert one["steps"] == again["steps"] == total["steps"]
+
+
+def test_list():
+    names = json.loads(invoke("list", "--json").output)
+    assert {"t1", "f3", "detector"} <= names["studies"].keys()
+    assert {"digits", "rosenbrock", "tagging"} <= names["tasks"].keys()
+    assert "adamp" in invoke("list").output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("run", "norm-grwth"), "did you mean norm-growth"),
+        (("run", "nowhere:Study"), "nowhere"),
+        (("run", STUDY, "--optimizers", "sgpd"), "no recipe is named 'sgpd'; did you mean sgd"),
+        (("run", STUDY, "--optimizers", "nowhere:f"), "no module 'nowhere'"),
+        (("run", STUDY, "--seeds", "many"), "give a count (3), a range (0:10) or a list (1,4,7)"),
+        (("run", STUDY, "--seeds", "5:2"), "give a count"),
+        (("run", STUDY, "--tier", "smal"), "no tier is named 'smal'; did you mean small"),
+        (("run", STUDY, "--device", "abacus"), "'abacus' cannot be used"),
+        (("run", STUDY, "--backend", "lokal"), "did you mean local"),
+        (("run", STUDY, "--set", "momentum=1.5"), "momentum"),
+        (
+            ("run", STUDY, "--set", "momentun=0.5"),
+            "no run has a setting 'momentun'; did you mean momentum",
+        ),
+        (("run", STUDY, "--set", "momentum"), "give key=value"),
+        (("run", STUDY, "--set", "epochs=many"), "epochs must be an integer"),
+        (
+            ("run", STUDY, "--set", "scale=x"),
+            "scale=\"x\" is no value for task 'spherenorm_tiny:Tiny'; one is 1.0",
+        ),
+        (("run", "t1", "--tier", "smoke", "--set", "width=-3"), "task 'network' with "),
+        (
+            ("run", "t1", "--tier", "smoke", "--set", "width=1.5"),
+            "width=1.5 is no value for task 'network'; one is 32",
+        ),
+        (
+            ("run", "equilibrium", "--tier", "smoke", "--set", "width=-3"),
+            "task 'mlp' with width=-3: ",
+        ),
+        (("run", "h7", "--tier", "smoke", "--set", "baseline=sgpd"), "no recipe is named 'sgpd'"),
+        (
+            ("run", STUDY, "--set", "nesterov=maybe"),
+            "nesterov=\"maybe\" is no value for recipe 'sgd'; one is false",
+        ),
+        (("run", STUDY, "--set", "lr=fast"), 'lr="fast" is no value for recipe'),
+        (
+            ("run", STUDY, "--optimizers", "adam", "--set", "betas=0.9"),
+            "betas=0.9 is no value for recipe 'adam'; one is [0.9, 0.999]",
+        ),
+        (
+            ("run", STUDY, "--optimizers", "spherenorm_tiny:picky", "--set", "size=3"),
+            "recipe 'spherenorm_tiny:picky' with ",
+        ),
+        (
+            ("run", STUDY, "--optimizers", "spherenorm_tiny:picky", "--set", "size=3"),
+            "KeyError: 'no size 3'",
+        ),
+        (
+            ("run", STUDY, "--optimizers", "spherenorm_broken:mine"),
+            "recipe 'spherenorm_broken:mine': ZeroDivisionError: division by zero",
+        ),
+        (("run", STUDY, "--seeds", "9" * 23), "--seeds '99999999999999999999999': give"),
+        (("run", STUDY, "--seeds", "1," + "9" * 23), "give a count"),
+        (("run", STUDY, "--seeds", "0:123456789012"), "at most 10000"),
+        (("run", STUDY, "--jobs", "0"), "error: --jobs 0: give 1 or more"),
+        (("run", STUDY, "--epochs", "0"), "epochs must be an integer of at least 1, got 0"),
+        (("resume", "--jobs", "-1"), "error: --jobs -1: give 1 or more"),
+        (("report",), "`python -m experiments run` comes first"),
+        (("resume",), "there is no store at"),
+        (("status",), "there is no store at"),
+    ],
+)
+def test_a_wrong_command_says_what_would_be_right_and_runs_nothing(tmp_path, arguments, message):
+    result = invoke(*arguments, "--out", tmp_path)
+    assert result.exit_code == 2, result.output
+    assert message in result.output
+    assert len(result.output.splitlines()) == 1, "one line"
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_recipe_of_ones_own_joins_what_ran_before(tmp_path):
+    run_tiny(tmp_path)
+    result = run_tiny(tmp_path, "--optimizers", "sgd,spherenorm_tiny:careful", "--seeds", "0:3")
+    assert result.exit_code == 0, result.output
+    claims = claims_of(tmp_path)
+    own = "spherenorm_tiny:careful as SGDP"
+    # In the study's table, and beside the arm that it substitutes for.
+    assert arms_of(tmp_path) == ["SGD", "SGDP", "longer", own, own]
+    assert "smoke tier, seeds 0–2" in (tmp_path / "report.html").read_text()
+    assert [(claim["study"], claim["seeds"]) for claim in claims] == [("tiny (smoke)", 2)]
+
+
+def test_failed_runs_are_named_and_the_others_finish(tmp_path):
+    result = run_tiny(tmp_path, "--optimizers", "sgdp,spherenorm_tiny:raising")
+    assert result.exit_code == 1
+    assert "RuntimeError: this recipe gave up" in result.output
+    status = json.loads(invoke("status", "--out", tmp_path, "--json").output)
+    assert status["runs"]["failed"] == 2
+    assert status["runs"]["finished"] >= 2
+    assert "this recipe gave up" in status["problems"][0]["error"]
+
+
+def test_a_study_that_does_not_say_what_to_run_is_one_error(tmp_path):
+    study = "error: study 'spherenorm_tiny:RaisesInTrials'"
+    message = f"{study} does not say what to run: KeyError: 'nothing to run'"
+    for more in ((), ("--dry-run",)):
+        at_once = invoke(
+            "run", "spherenorm_tiny:RaisesInTrials", "--tier", "smoke", "--out", tmp_path, *more
+        )
+        assert (at_once.exit_code, at_once.output.splitlines()) == (2, [message])
+    later = invoke(
+        "run",
+        "spherenorm_tiny:RaisesInTrials",
+        "--tier",
+        "smoke",
+        "--set",
+        "known=4",
+        "--jobs",
+        1,
+        "--out",
+        tmp_path,
+    )
+    assert later.exit_code == 1
+    assert message in later.output
+    assert "Traceback" not in later.output
+    assert invoke("status", "--out", tmp_path).output.startswith("4 finished")
+
+
+def test_a_diverged_run_is_a_result_and_shown(tmp_path):
+    result = run_tiny(tmp_path, "--optimizers", "sgdp,spherenorm_tiny:exploding")
+    assert result.exit_code == 0
+    assert re.search("[24] diverged, 0 failed", result.output)
+    invoke("report", "--out", tmp_path)
+    page = (tmp_path / "report.html").read_text()
+    assert re.search(
+        r"[24] of them diverged\s+\(spherenorm_tiny:exploding as SGDP?, seed 0: step", page
+    )
+
+
+def test_a_store_that_cannot_be_written_has_its_own_code(tmp_path):
+    (tmp_path / "file").write_text("")
+    result = run_tiny(tmp_path / "file")
+    assert result.exit_code == 3
+    assert "cannot write" in result.output
+
+
+def test_parse():
+    assert parse_seeds("3") == (0, 1, 2)
+    assert parse_seeds("2:5") == (2, 3, 4)
+    assert parse_seeds("1,4,1") == (1, 4)
+    assert parse_settings(
+        ["lr=0.1", "nesterov=true", "betas=[0.9, 0.99]", "schedule=step", "nu=null"]
+    ) == {
+        "lr": 0.1,
+        "nesterov": True,
+        "betas": [0.9, 0.99],
+        "schedule": "step",
+        "nu": None,
+    }
+
+
+def test_tensorboard_files(tmp_path):
+    pytest.importorskip("tensorboard")
+    result = run_tiny(tmp_path, "--tensorboard")
+    assert result.exit_code == 0, result.output
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    folder = next((tmp_path / "tensorboard").iterdir())
+    events = EventAccumulator(str(folder))
+    events.Reload()
+    metrics = Store(tmp_path).root / "runs" / folder.name / "metrics.jsonl"
+    losses = [json.loads(line)["loss"] for line in metrics.read_text().splitlines()]
+    assert [event.value for event in events.Scalars("loss")] == pytest.approx(losses, rel=1e-6)

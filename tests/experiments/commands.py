@@ -1,0 +1,34 @@
+"""Commands of the command line, invoked in this process, and what their page shows."""
+
+import json
+import re
+from pathlib import Path
+
+from typer.testing import CliRunner
+
+from experiments.cli import app
+
+ROOT = Path(__file__).parents[2]
+
+STUDY = "spherenorm_tiny:TinyStudy"
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(
+        app, [str(a) for a in arguments], env={"COLUMNS": "220", "NO_COLOR": "1"}
+    )
+
+
+def run_tiny(out, *more):
+    return invoke("run", STUDY, "--tier", "smoke", "--jobs", 1, "--out", out, *more)
+
+
+def claims_of(out):
+    return json.loads(invoke("report", "--out", out, "--json").output)["claims"]
+
+
+def arms_of(out, section="tiny"):
+    body = re.search(
+        rf'<section id="{section}">.*?</section>', (out / "report.html").read_text(), re.DOTALL
+    ).group()
+    return re.findall(r"<tr><td[^>]*>(.*?)</td>", re.sub("</?span[^>]*>", "", body))

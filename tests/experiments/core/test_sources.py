@@ -1,0 +1,176 @@
+"""Everything that decides a run's outcome is in its identity, and nothing else is."""
+
+import importlib
+import sys
+from dataclasses import replace
+
+import pytest
+from running import run_of
+from spherenorm_tiny import tiny_spec
+
+from experiments.core import Spec
+from experiments.core import _sources as sources
+
+FILES = {
+    "mine_recipe": """
+from spherenorm import chain, rules as r
+from mine_rules import Mine
+
+K = 0.5
+
+def helper(lr):
+    return K * lr
+
+def mine(lr=0.1):
+    '''Documented.'''
+    return chain(Mine(), r.StepSize(helper(lr)))
+""",
+    "mine_rules": """
+from dataclasses import dataclass
+from mine_base import Base
+
+@dataclass(frozen=True)
+class Mine(Base):
+    pass
+""",
+    "mine_base": """
+import spherenorm as sn
+
+class Base(sn.Rule):
+    def update(self, update, state):
+        from mine_package.scales import scaled  # only when it is called
+        return sn.Update(update.weight, update.grad, scaled(update.direction)), {}
+""",
+    "mine_package/__init__": "UNUSED = 1\n",
+    "mine_package/scales": """
+from . import numbers
+
+def scaled(x):
+    return numbers.FACTOR * x
+""",
+    "mine_package/numbers": "FACTOR = 1.0\n",
+    "mine_task": """
+from dataclasses import dataclass
+from spherenorm_tiny import Tiny
+import mine_data
+
+@dataclass(frozen=True)
+class Mine(Tiny):
+    def data(self):
+        return mine_data.shifted(super().data())
+""",
+    "mine_data": "def shifted(x):\n    return x\n",
+    "mine_bystander": "import mine_recipe\n",
+}
+
+
+@pytest.fixture
+def identity(tmp_path, monkeypatch):
+    """The run's id in a process that starts anew, after an edit of one of the files."""
+    monkeypatch.syspath_prepend(tmp_path)
+    for name, content in FILES.items():
+        path = tmp_path / f"{name}.py"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(content)
+
+    def identity(name=None, old="", new=""):
+        if name is not None:
+            path = tmp_path / f"{name}.py"
+            assert old in path.read_text()
+            path.write_text(path.read_text().replace(old, new))
+        for module in [module for module in sys.modules if module.startswith("mine_")]:
+            del sys.modules[module]
+        importlib.invalidate_caches()
+        spec = Spec("mine_task:Mine", "mine_recipe:mine", {"lr": 0.1}, epochs=1, batch_size=16)
+        return run_of(spec).id
+
+    yield identity
+    for module in [module for module in sys.modules if module.startswith("mine_")]:
+        del sys.modules[module]
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        pytest.param("mine_recipe", "K = 0.5", "K = 0.25", id="constant"),
+        pytest.param("mine_recipe", "K * lr", "K * lr + 0", id="helper"),
+        pytest.param("mine_rules", "    pass", "    extra = 1", id="rule"),
+        pytest.param(
+            "mine_base", "update.direction)), {}", "-update.direction)), {}", id="base class"
+        ),
+        pytest.param(
+            "mine_package/scales", "* x", "* x * 2", id="helper of a helper, imported in a function"
+        ),
+        pytest.param("mine_package/numbers", "1.0", "2.0", id="constant of a helper's package"),
+        pytest.param("mine_task", "super().data()", "(super().data())[:]", id="task"),
+        pytest.param("mine_data", "return x", "return x[:]", id="task's helper"),
+    ],
+)
+def test_an_edit_of_whatever_computes_makes_a_new_run(identity, name, old, new):
+    before = identity()
+    assert identity() == before
+    assert identity(name, old, new) != before
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("mine_recipe", "'''Documented.'''", "'''Documented at length.'''  # and commented"),
+        ("mine_data", "def", "# what it says\n\ndef"),
+        ("mine_bystander", "import mine_recipe", "import mine_recipe, sys"),
+    ],
+)
+def test_an_edit_that_decides_nothing_makes_none(identity, name, old, new):
+    before = identity()
+    assert identity(name, old, new) == before
+
+
+def test_of_the_library_what_rules_are_made_of_counts():
+    def modules(*names):
+        return set(sources._closure(set(names)))
+
+    used = modules("spherenorm.rules._projection", "spherenorm._chain")
+    assert {
+        "spherenorm.rules._projection",
+        "spherenorm._rule",
+        "spherenorm._views",
+        "spherenorm._manifold",
+        "spherenorm._numerics",
+    } <= used
+    assert not used & {"spherenorm.rules._clip", "spherenorm.optim", "spherenorm"}
+    own = modules("spherenorm_tiny")
+    assert "spherenorm.rules._momentum" in own
+    assert not {
+        name
+        for name in own
+        if name.startswith(("torch", "experiments.", "spherenorm.compile", "dataclasses"))
+    }
+    assert modules("experiments.tasks.digits") == {"experiments.tasks.digits"}
+
+
+def test_a_recipe_in_no_file_is_refused():
+    scope = {"__name__": "nowhere_at_all"}
+    exec("def mine(lr=0.1): pass", scope)
+    with pytest.raises(ValueError, match="the source of nowhere_at_all cannot be read"):
+        sources.source_digest(scope["mine"])
+
+
+def test_the_rest_of_a_recipe_on_the_sphere_counts():
+    on_sphere, plain = run_of(tiny_spec("sgdg", lr=0.1)), run_of(tiny_spec("sgd", lr=0.1))
+    assert on_sphere.rest.name == "sgd"
+    assert plain.rest is None
+    rest = {"recipe": "spherenorm_tiny:careful", "lr": 0.1}
+    own = run_of(replace(on_sphere.spec, rest=rest))
+    assert own.config["recipe_source"] != on_sphere.config["recipe_source"]
+
+
+def test_the_identity_of_a_run_is_everything_that_decides_it():
+    specs = [
+        tiny_spec(),
+        tiny_spec(seed=1),
+        tiny_spec(epochs=4),
+        tiny_spec("sgd"),
+        tiny_spec(lr=0.2),
+        replace(tiny_spec(), options={"scale": 2.0}),
+    ]
+    assert len({run_of(spec).id for spec in specs}) == 6

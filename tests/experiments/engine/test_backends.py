@@ -1,0 +1,98 @@
+"""The same runs on joblib's processes, on a Ray cluster that loses a worker, as submitit's jobs."""
+
+import os
+import signal
+import threading
+import time
+
+import pytest
+from running import folder_of, run_of
+from spherenorm_tiny import tiny_spec
+
+from experiments.door import execute_spec
+from experiments.engine import Runner, find_backend
+
+
+def summaries(specs, root):
+    return [(folder_of(spec, root).path / "summary.json").read_bytes() for spec in specs]
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory):
+    """Six runs in this process."""
+    specs = [tiny_spec(recipe, seed, delay=0.03) for recipe in ("sgd", "sgdp") for seed in range(3)]
+    root = tmp_path_factory.mktemp("reference")
+    for spec in specs:
+        execute_spec(spec, root)
+    return specs, summaries(specs, root)
+
+
+def outcomes_of(backend, specs, root, jobs, checkpoint_seconds):
+    runs = [run_of(spec, root) for spec in specs]
+    return list(find_backend(backend)(runs, execute_spec, root, jobs, Runner(checkpoint_seconds)))
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_local(tmp_path, reference, jobs):
+    specs, expected = reference
+    outcomes = outcomes_of("local", specs, tmp_path, jobs, 10.0)
+    runs = [run_of(spec, tmp_path) for spec in specs]
+    assert sorted(outcome.id for outcome in outcomes) == sorted(run.id for run in runs)
+    assert summaries(specs, tmp_path) == expected
+
+
+def test_ray_survives_the_loss_of_a_worker(tmp_path, reference, monkeypatch):
+    ray = pytest.importorskip("ray")
+    monkeypatch.setenv("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
+    specs, expected = reference
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, ignore_reinit_error=True)
+    killed, folders = [], [folder_of(spec, tmp_path) for spec in specs]
+
+    def kill_one():
+        deadline = time.monotonic() + 60
+        while not killed and time.monotonic() < deadline:
+            for folder in folders:
+                status = folder.status()
+                if status.get("state") == "running" and status["pid"] != os.getpid():
+                    os.kill(status["pid"], signal.SIGKILL)
+                    killed.append(folder.name)
+                    return
+            time.sleep(0.01)
+
+    try:
+        killer = threading.Thread(target=kill_one)
+        killer.start()
+        outcomes = outcomes_of("ray", specs, tmp_path, 2, 0.0)
+        killer.join()
+    finally:
+        ray.shutdown()
+    assert killed
+    assert {outcome.state for outcome in outcomes} == {"finished"}
+    assert summaries(specs, tmp_path) == expected
+
+
+def test_a_preempted_slurm_job_is_requeued_and_goes_on(tmp_path, reference):
+    """On submitit's local processes, which get Slurm's signal and are requeued as its jobs are."""
+    pytest.importorskip("submitit")
+    specs, expected = reference
+    preempted, folders = [], [folder_of(spec, tmp_path) for spec in specs[:2]]
+
+    def preempt_one():
+        deadline = time.monotonic() + 60
+        while not preempted and time.monotonic() < deadline:
+            for folder in folders:
+                checkpoint = folder.load_checkpoint()
+                if checkpoint is not None and 0 < checkpoint["done"] < 8:
+                    os.kill(folder.status()["pid"], signal.SIGUSR2)
+                    preempted.append(checkpoint["done"])
+                    return
+            time.sleep(0.01)
+
+    watcher = threading.Thread(target=preempt_one)
+    watcher.start()
+    outcomes = outcomes_of("slurm", specs[:2], tmp_path, 2, 0.0)
+    watcher.join()
+    assert preempted
+    assert {outcome.state for outcome in outcomes} == {"finished"}
+    assert summaries(specs[:2], tmp_path) == expected[:2]
+    assert any("preempt" in log.read_text() for log in (tmp_path / "slurm").glob("*_log.*"))

@@ -1,0 +1,216 @@
+"""Nothing that happens to the process of a run changes its result."""
+
+import errno
+import os
+import random
+import signal
+import time
+from dataclasses import replace
+
+import pytest
+import torch
+from dying import execute_and_die
+from running import folder_of, run_of
+from spherenorm_tiny import TASK, tiny_spec
+
+from experiments.core import Spec
+from experiments.door import execute_spec
+from experiments.engine import CorruptFileWarning, StoreError
+from experiments.engine import _store as store_module
+
+
+def result_of(spec, root):
+    folder = folder_of(spec, root)
+    return (
+        (folder.path / "summary.json").read_bytes(),
+        (folder.path / "metrics.jsonl").read_bytes(),
+        folder.load_checkpoint(),
+    )
+
+
+def assert_identical(a, b):
+    assert a[0] == b[0]
+    assert a[1] == b[1]
+    assert torch.equal(torch.tensor(a[2]["done"]), torch.tensor(b[2]["done"]))
+    for name, value in a[2]["model"].items():
+        assert torch.equal(value, b[2]["model"][name]), name
+    for key, state in a[2]["optimizer"]["state"].items():
+        for name, value in state.items():
+            assert torch.equal(value, b[2]["optimizer"]["state"][key][name]), name
+
+
+@pytest.mark.parametrize("recipe", ["sgdp", "adamp"])
+def test_killed_at_random_moments_a_run_ends_as_if_nothing_had_happened(
+    tmp_path, forkserver, recipe
+):
+    hyper_parameters = {"lr": 0.05}
+    spec = tiny_spec(recipe, epochs=15, delay=0.004, **hyper_parameters)
+    execute_spec(spec, tmp_path / "whole")
+    draw, resumed_from = random.Random(recipe), []
+    for _ in range(5):
+        child = forkserver.Process(
+            target=execute_and_die,
+            args=(spec, tmp_path / "killed", draw.randint(1, 4), draw.uniform(0.0, 0.02)),
+        )
+        child.start()
+        child.join()
+        assert child.exitcode == -signal.SIGKILL
+        checkpoint = folder_of(spec, tmp_path / "killed").load_checkpoint()
+        resumed_from.append(checkpoint["done"])
+    assert 0 < resumed_from[-1] < run_of(spec).steps, resumed_from
+    outcome = execute_spec(spec, tmp_path / "killed")
+    assert outcome.state == "finished"
+    assert not outcome.cached
+    assert_identical(result_of(spec, tmp_path / "whole"), result_of(spec, tmp_path / "killed"))
+
+
+def test_resuming_does_not_start_again(tmp_path):
+    spec, calls = tiny_spec(epochs=4), []
+    stop_after(spec, tmp_path, 9, calls)
+    checkpoint = folder_of(spec, tmp_path).load_checkpoint()
+    assert checkpoint["done"] == 9
+    execute_spec(spec, tmp_path)
+    execute_spec(spec, tmp_path / "whole")
+    assert_identical(result_of(spec, tmp_path), result_of(spec, tmp_path / "whole"))
+
+
+def stop_after(spec, root, steps, calls):
+    """Interrupt a run, as Ctrl-C would, when it has written `steps` checkpoints."""
+    original = store_module.RunFolder.save_checkpoint
+
+    def saving(folder, state):
+        original(folder, state)
+        calls.append(state["done"])
+        if len(calls) == steps:
+            raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(store_module.RunFolder, "save_checkpoint", saving)
+        with pytest.raises(KeyboardInterrupt):
+            execute_spec(spec, root, checkpoint_seconds=0.0)
+    assert folder_of(spec, root).status()["state"] == "interrupted"
+
+
+@pytest.mark.parametrize("name", ["checkpoint.pt", "metrics.jsonl", "status.json", "config.json"])
+def test_a_corrupt_file_of_an_unfinished_run_is_set_aside_and_the_result_is_the_same(
+    tmp_path, name
+):
+    spec = tiny_spec(epochs=3)
+    stop_after(spec, tmp_path, 7, [])
+    flip_a_byte(folder_of(spec, tmp_path).path / name)
+    folder = folder_of(spec, tmp_path)
+    read = {"status.json": folder.status, "config.json": folder.config}.get(
+        name, lambda: execute_spec(spec, tmp_path)
+    )
+    with pytest.warns(CorruptFileWarning, match=name):
+        read()
+    execute_spec(spec, tmp_path)
+    assert (folder_of(spec, tmp_path).path / f"{name}.corrupt-1").exists()
+    execute_spec(spec, tmp_path / "whole")
+    assert_identical(result_of(spec, tmp_path), result_of(spec, tmp_path / "whole"))
+
+
+@pytest.mark.parametrize("name", ["summary.json", "metrics.jsonl"])
+def test_a_corrupt_file_of_a_finished_run_is_set_aside_and_the_run_done_again(tmp_path, name):
+    spec = tiny_spec()
+    execute_spec(spec, tmp_path)
+    before = result_of(spec, tmp_path)
+    flip_a_byte(folder_of(spec, tmp_path).path / name)
+    with pytest.warns(CorruptFileWarning, match=name):
+        outcome = execute_spec(spec, tmp_path)
+    assert not outcome.cached
+    assert_identical(before, result_of(spec, tmp_path))
+
+
+def flip_a_byte(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("failing", [1, 2, 3, 5, 8])
+def test_a_full_disk_stops_the_run_and_loses_nothing(tmp_path, monkeypatch, failing):
+    spec, calls, real = tiny_spec(), [], os.fsync
+
+    def full(descriptor):
+        calls.append(descriptor)
+        if len(calls) >= failing:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(descriptor)
+
+    monkeypatch.setattr(store_module.os, "fsync", full)
+    with pytest.raises(StoreError, match="No space left on device"):
+        execute_spec(spec, tmp_path, checkpoint_seconds=0.0)
+    assert not list(tmp_path.rglob(".*.*"))  # no half-written files
+    monkeypatch.setattr(store_module.os, "fsync", real)
+    assert execute_spec(spec, tmp_path).state == "finished"
+    execute_spec(spec, tmp_path / "whole")
+    assert_identical(result_of(spec, tmp_path), result_of(spec, tmp_path / "whole"))
+
+
+def test_a_finished_run_is_not_run_again(tmp_path):
+    spec = tiny_spec()
+    assert not execute_spec(spec, tmp_path).cached
+    assert execute_spec(spec, tmp_path).cached
+
+
+def test_a_recipe_that_raises_fails_its_run_and_says_where(tmp_path):
+    spec = tiny_spec("spherenorm_tiny:raising", lr=0.1)
+    outcome = execute_spec(spec, tmp_path)
+    assert (outcome.state, outcome.error) == ("failed", "RuntimeError: this recipe gave up")
+    status = folder_of(spec, tmp_path).status()
+    assert status["state"] == "failed"
+    assert "spherenorm_tiny.py" in status["traceback"]
+    assert not execute_spec(spec, tmp_path).cached  # tried again
+
+
+def test_a_loss_that_is_not_finite_ends_the_run_with_a_result(tmp_path):
+    spec = tiny_spec("spherenorm_tiny:exploding", lr=0.1)
+    outcome = execute_spec(spec, tmp_path)
+    summary = folder_of(spec, tmp_path).summary()
+    assert outcome.state == "diverged"
+    assert (
+        summary["diverged_at"] == 0
+    )  # in float32 the first step's norm overflows, before any loss does
+    assert summary["validation"] is None
+    assert execute_spec(spec, tmp_path).cached
+    unwatched = replace(spec, probes=())
+    assert execute_spec(unwatched, tmp_path).state == "diverged"
+    assert 1 <= folder_of(unwatched, tmp_path).summary()["diverged_at"] <= 3
+
+
+def test_two_processes_share_a_run_without_doing_it_twice(tmp_path, forkserver):
+    spec = tiny_spec(epochs=20, delay=0.01)
+    child = forkserver.Process(target=execute_spec, args=(spec, tmp_path))
+    child.start()
+    folder = folder_of(spec, tmp_path)
+    while not (folder.path / "status.json").exists():
+        time.sleep(0.01)
+    assert execute_spec(spec, tmp_path).state == "busy"
+    waited = execute_spec(spec, tmp_path, wait=-1)
+    child.join()
+    assert child.exitcode == 0
+    assert waited.cached
+
+
+@pytest.mark.parametrize("probes", [("norms",), ()])
+@pytest.mark.parametrize("steps", [1, 2])
+def test_a_run_that_explodes_in_its_last_step_has_diverged(tmp_path, probes, steps):
+    """No loss is computed of the last weights; that of normalized ones would even be finite."""
+    spec = Spec(
+        TASK,
+        "spherenorm_tiny:exploding",
+        {"lr": 0.1},
+        epochs=1,
+        batch_size=64 // steps,
+        probes=probes,
+    )
+    assert run_of(spec).steps == steps
+    assert execute_spec(spec, tmp_path).state == "diverged"
+    folder = folder_of(spec, tmp_path)
+    assert folder.summary()["diverged_at"] < steps
+    assert folder.summary()["test"] is None
+    assert (
+        "Infinity"
+        not in folder.metrics.path.read_text() + (folder.path / "summary.json").read_text()
+    )

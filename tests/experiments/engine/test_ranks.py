@@ -1,0 +1,228 @@
+"""Two processes that train one run: DDP and FSDP2, on the CPU."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from dataclasses import replace
+
+import pytest
+import torch
+from interrupted import final_state, stop_after
+from ranked import pair_of, run, run_until
+from running import folder_of, run_of
+from spherenorm_pictures import picture_spec
+
+from experiments.core import Regime
+from experiments.door import execute_spec
+from experiments.engine import Training
+
+WAYS = ("ddp", "fsdp")
+pytestmark = pytest.mark.skipif(
+    not torch.distributed.is_available(), reason="needs torch.distributed"
+)
+
+
+@pytest.fixture(scope="module")
+def pair(forkserver):
+    with pair_of(forkserver) as pair:
+        yield pair
+
+
+def plain_spec(recipe="adamp", **regime):
+    """The mathematics of a run without BatchNorm, dropout or augmentation in the model."""
+    spec = picture_spec(recipe, epochs=2, noisy=False)
+    return replace(spec, regime=Regime(**regime))
+
+
+def losses(spec, root):
+    return [record["loss"] for record in folder_of(spec, root).metrics.read()]
+
+
+def metrics_of(spec, root):
+    return folder_of(spec, root).summary()["test_metrics"]
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    """The root of runs of one process."""
+    root = tmp_path_factory.mktemp("alone")
+    for spec in (plain_spec(), plain_spec("sgdg", micro_batches=3, clip_norm=0.5, ema=0.9)):
+        assert execute_spec(spec, root).state == "finished"
+    return root
+
+
+@pytest.mark.parametrize("parallel", WAYS)
+@pytest.mark.parametrize(
+    "spec",
+    [plain_spec(), plain_spec("sgdg", micro_batches=3, clip_norm=0.5, ema=0.9)],
+    ids=["plain", "options"],
+)
+def test_two_processes_compute_what_one_does(tmp_path, pair, alone, parallel, spec):
+    """37 items in batches of 8: the last batch of 5 is divided into 3 and 2, and weighted."""
+    assert pair(run, parallel, spec, tmp_path, workers=0) == ["finished", "finished"]
+    assert losses(spec, tmp_path) == pytest.approx(losses(spec, alone), abs=1e-6)
+    found, expected = metrics_of(spec, tmp_path), metrics_of(spec, alone)
+    assert found == pytest.approx(expected, rel=1e-4)
+    summary = folder_of(spec, tmp_path).summary()
+    assert (summary["processes"], summary["parallel"]) == (2, parallel)
+    norms = folder_of(spec, alone).summary()["norm_last"]
+    assert summary["norm_last"] == pytest.approx(norms, rel=1e-5)
+
+
+@pytest.mark.parametrize("parallel", WAYS)
+def test_a_run_of_two_processes_resumes_exactly_buffers_included(tmp_path, pair, parallel):
+    """With BatchNorm and dropout, in the middle of an epoch.
+
+    The statistics of BatchNorm differ between ranks, which no training loss shows. Without the
+    broadcast before a checkpoint, those of any rank would be saved; so would their averages.
+    """
+    spec = picture_spec(epochs=2, regime=Regime(ema=0.9))
+    assert pair(run, parallel, spec, tmp_path / "whole") == ["finished", "finished"]
+    assert pair(run_until, parallel, spec, tmp_path, 3) == [3, 3]
+    assert pair(run, parallel, spec, tmp_path) == ["finished", "finished"]
+    whole, cut = (folder_of(spec, root) for root in (tmp_path / "whole", tmp_path))
+    assert cut.metrics.read() == whole.metrics.read()
+    assert cut.summary() == whole.summary()
+    assert _equal(final_state(spec, tmp_path), final_state(spec, tmp_path / "whole"))
+
+
+def _equal(a, b):
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(_equal(a[name], b[name]) for name in a)
+    return torch.equal(a, b)
+
+
+def statistics(ranks, spec, root):
+    """Of both ranks, BatchNorm's running means before and after they are evaluated or saved."""
+    resolved = run_of(spec, root)
+    training = Training(resolved, resolved.task, ranks)
+
+    def now():
+        averages = [x.tolist() for x in training.average.buffers()]
+        return training.module[1].running_mean.tolist(), averages
+
+    for step in range(4):
+        training.step(step)
+    own = now()
+    training.metrics(resolved.splits.validation)
+    evaluated = now()
+    training.step(4)
+    training.state()
+    return own, evaluated, now()
+
+
+@pytest.mark.parametrize("parallel", WAYS)
+def test_buffers_are_rank_0s_where_they_are_evaluated_or_saved(tmp_path, pair, parallel):
+    (own, evaluated, saved), (others, also_evaluated, also_saved) = pair(
+        statistics, parallel, picture_spec(regime=Regime(ema=0.9)), tmp_path
+    )
+    assert own[0] != others[0]
+    assert own[1] != others[1]
+    assert evaluated == also_evaluated == own
+    assert saved == also_saved
+
+
+@pytest.mark.parametrize("parallel", WAYS)
+def test_a_sharded_checkpoint_loads_in_one_process_and_back(tmp_path, pair, alone, parallel):
+    spec = plain_spec()
+    assert pair(run_until, parallel, spec, tmp_path, 3) == [3, 3]
+    folder = folder_of(spec, tmp_path).path
+    assert not (folder / "checkpoint.pt").exists()
+    assert execute_spec(spec, tmp_path).state == "finished"
+    assert losses(spec, tmp_path) == pytest.approx(losses(spec, alone), abs=1e-6)
+    assert not list(folder.glob("checkpoint-*"))
+    back = tmp_path / "back"
+    stop_after(spec, back, 7)
+    assert pair(run, parallel, spec, back) == ["finished", "finished"]
+    assert losses(spec, back)[:7] == losses(spec, alone)[:7]
+    assert losses(spec, back) == pytest.approx(losses(spec, alone), abs=1e-6)
+    assert not (folder_of(spec, back).path / "checkpoint.pt").exists()
+
+
+@pytest.mark.parametrize("parallel", WAYS)
+def test_a_damaged_shard_is_set_aside_and_the_run_starts_again(tmp_path, pair, alone, parallel):
+    spec = plain_spec()
+    pair(run_until, parallel, spec, tmp_path, 3)
+    (shards,) = folder_of(spec, tmp_path).path.glob("checkpoint-*/")
+    damaged = next(iter(sorted(shards.glob("*.distcp"))))
+    content = bytearray(damaged.read_bytes())
+    content[len(content) // 2] ^= 1
+    damaged.write_bytes(content)
+    (shards.parent / ".checkpoint-000000009-0").mkdir()  # what a kill left of the next one
+    assert pair(run, parallel, spec, tmp_path) == ["finished", "finished"]
+    assert list(shards.parent.glob("checkpoint-*.corrupt-1"))
+    assert not list(shards.parent.glob(".checkpoint-*"))
+    assert losses(spec, tmp_path) == pytest.approx(losses(spec, alone), abs=1e-6)
+
+
+@pytest.mark.parametrize(("parallel", "precision"), [("ddp", "bfloat16"), ("fsdp", "float16")])
+def test_half_precision_in_two_processes(tmp_path, pair, parallel, precision):
+    spec = plain_spec(precision=precision)
+    assert pair(run, parallel, spec, tmp_path) == ["finished", "finished"]
+    assert execute_spec(spec, tmp_path / "alone").state == "finished"
+    assert losses(spec, tmp_path) == pytest.approx(losses(spec, tmp_path / "alone"), rel=0.05)
+
+
+def test_rank_0_holds_the_folder_for_all(tmp_path, pair):
+    spec = plain_spec()
+    with folder_of(spec, tmp_path).lock():
+        assert pair(run, "ddp", spec, tmp_path) == ["busy", "busy"]
+    assert pair(run, "ddp", spec, tmp_path) == ["finished", "finished"]
+    assert pair(run, "ddp", spec, tmp_path) == ["finished", "finished"]
+
+
+def test_a_recipe_that_raises_fails_its_run_in_all_processes(tmp_path, pair):
+    spec = replace(plain_spec(), recipe="spherenorm_tiny:raising", hyper_parameters={"lr": 0.1})
+    error = "RuntimeError: this recipe gave up"
+    assert pair(run, "ddp", spec, tmp_path) == [error, error]
+    assert folder_of(spec, tmp_path).status()["state"] == "failed"
+
+
+def test_the_flag_processes_starts_them(tmp_path, alone):
+    spec = plain_spec()
+    outcome = execute_spec(spec, tmp_path, processes=2, parallel="fsdp")
+    assert outcome.state == "finished", outcome.error
+    assert losses(spec, tmp_path) == pytest.approx(losses(spec, alone), abs=1e-6)
+    assert execute_spec(spec, tmp_path, processes=2).cached
+
+
+def test_a_process_whose_launcher_is_killed_ends(tmp_path):
+    """Else a restart would be a second writer in a run's folder."""
+    child = """
+        import os, sys, time
+        from experiments.engine import die_with_parent
+        die_with_parent()
+        open(sys.argv[1], "w").write(str(os.getpid()))
+        time.sleep(600)
+    """
+    (tmp_path / "child.py").write_text(textwrap.dedent(child))
+    parent = "import subprocess, sys; subprocess.run([sys.executable, *sys.argv[1:]])"
+    note = tmp_path / "pid"
+    launcher = subprocess.Popen(
+        [sys.executable, "-c", parent, str(tmp_path / "child.py"), str(note)]
+    )
+    pid = int(_wait_for(lambda: note.exists() and note.read_text()))
+    os.kill(launcher.pid, signal.SIGKILL)
+    launcher.wait()
+    _wait_for(lambda: not _alive(pid))
+
+
+def _wait_for(condition):
+    deadline = time.monotonic() + 300
+    while time.monotonic() < deadline:
+        if found := condition():
+            return found
+        time.sleep(0.02)
+    raise TimeoutError
+
+
+def _alive(pid):
+    """True if a process runs; a zombie, whose parent has not asked for it, does not."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,196 @@
+"""Records as lines of JSON and as parts of Parquet, and the progress of a run while it trains."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from interrupted import assert_same_end, ended, stop_after
+from running import folder_of, run_of
+from spherenorm_pictures import picture_spec
+from spherenorm_tiny import tiny_spec
+
+from experiments.door import execute_spec
+from experiments.engine import CorruptFileWarning, Training, read_progress
+from experiments.engine import _progress as progress_module
+from experiments.engine import _records as records_module
+from experiments.engine._records import JsonLines, ParquetParts, records_in
+
+pytest.importorskip("pyarrow")
+
+
+@pytest.fixture
+def parquet(monkeypatch):
+    """Every run is a long one, and a part is full after 4 records."""
+    monkeypatch.setattr(records_module, "LONG", 0)
+    monkeypatch.setattr(records_module, "PART", 4)
+
+
+def some_records(start, stop):
+    random = np.random.default_rng(0)
+    all_ = [
+        {
+            "step": step + 1,
+            "loss": float(np.float32(random.normal())),
+            "statistic": {"0.weight": [[0.5, None, float(step)], [2.0]], "1.bias": [[], [1.5]]},
+            **({"validation": 7.5} if step % 5 == 4 else {}),
+        }
+        for step in range(stop)
+    ]
+    return all_[start:]
+
+
+@pytest.mark.parametrize("kind", [JsonLines, ParquetParts])
+def test_both_forms_give_the_records_back_and_rewind(tmp_path, parquet, kind):
+    records = kind(tmp_path)
+    records.clear()
+    records.append(some_records(0, 6))
+    records.append(some_records(6, 15))
+    records.settle(records.mark())
+    assert records.read() == kind(tmp_path).read() == some_records(0, 15)
+    names = ("step", "validation")
+    few = [{n: r[n] for n in names if n in r} for r in some_records(0, 15)]
+    assert kind(tmp_path).read(names) == few
+
+
+@pytest.mark.parametrize("kind", [JsonLines, ParquetParts])
+def test_records_rewind_to_a_mark_that_a_checkpoint_has_kept(tmp_path, parquet, kind):
+    records = kind(tmp_path)
+    records.clear()
+    records.append(some_records(0, 6))
+    mark = json.loads(json.dumps(records.mark()))
+    records.append(some_records(6, 15))
+    records.mark()  # what comes next was killed before its checkpoint was safe
+    later = kind(tmp_path)
+    assert later.rewind(mark)
+    assert later.read() == some_records(0, 6)
+    later.append(some_records(6, 9))
+    later.mark()
+    assert kind(tmp_path).read() == some_records(0, 9)
+
+
+@pytest.mark.parametrize("kind", [JsonLines, ParquetParts])
+def test_records_that_have_changed_are_set_aside(tmp_path, parquet, kind):
+    records = kind(tmp_path)
+    records.clear()
+    records.append(some_records(0, 6))
+    mark = records.mark()
+    path = tmp_path / records.files()[0]
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    with pytest.warns(CorruptFileWarning, match=path.name):
+        assert not kind(tmp_path).rewind(mark)
+    assert path.with_name(f"{path.name}.corrupt-1").exists()
+
+
+def test_a_long_run_writes_parts(tmp_path, monkeypatch):
+    assert (records_module.LONG, records_module.PART) == (5000, 500)
+    monkeypatch.setattr(records_module, "LONG", 80)
+    monkeypatch.setattr(records_module, "PART", 50)
+    spec = replace(tiny_spec(epochs=30), probe_every=10)
+    assert run_of(spec).steps == 120
+    assert execute_spec(spec, tmp_path).state == "finished"
+    folder = folder_of(spec, tmp_path)
+    names = [f"{a:09d}-{b:09d}.parquet" for a, b in ((0, 50), (50, 100), (100, 120))]
+    assert sorted(path.name for path in (folder.path / "metrics").iterdir()) == names
+    assert set(folder.summary()["files"]) == {f"metrics/{name}" for name in names}
+    assert [record["step"] for record in folder.metrics.read()] == list(range(1, 121))
+    short = replace(spec, epochs=2)
+    execute_spec(short, tmp_path)
+    assert (folder_of(short, tmp_path).path / "metrics.jsonl").exists()
+
+
+def test_a_run_with_parts_goes_on_where_it_was_interrupted(tmp_path, parquet):
+    spec = replace(picture_spec(epochs=2), probes=("norms", "detection"))
+    execute_spec(spec, tmp_path / "whole")
+    for stop in (3, 2, 2):
+        stop_after(spec, tmp_path, stop)
+    execute_spec(spec, tmp_path)
+    assert (folder_of(spec, tmp_path).path / "metrics").is_dir()
+    assert_same_end(ended(spec, tmp_path), ended(spec, tmp_path / "whole"))
+
+
+def test_parts_hold_the_numbers_of_lines(tmp_path, monkeypatch):
+    spec = replace(picture_spec(epochs=2), probes=("norms", "detection"))
+    execute_spec(spec, tmp_path / "lines")
+    monkeypatch.setattr(records_module, "LONG", 0)
+    execute_spec(spec, tmp_path / "parts")
+    lines, parts = (folder_of(spec, tmp_path / root).metrics.read() for root in ("lines", "parts"))
+    assert len(lines) == len(parts)
+    for a, b in zip(lines, parts, strict=True):
+        assert a.keys() == b.keys()
+        assert b["loss"] == a["loss"]  # float32, so exactly
+        assert b["norm"] == pytest.approx(a["norm"], rel=1e-6)
+        for name, channels in a["statistic"].items():
+            for mine, theirs in zip(channels, b["statistic"][name], strict=True):
+                assert theirs == [None if x is None else pytest.approx(x, rel=1e-6) for x in mine]
+
+
+def test_without_pyarrow_a_long_run_writes_lines(tmp_path, monkeypatch):
+    monkeypatch.setattr(records_module, "LONG", 0)
+    monkeypatch.setattr(records_module, "_has_pyarrow", lambda: False)
+    assert isinstance(records_in(tmp_path, 10**6), JsonLines)
+
+
+def test_probes_measure_every_k_steps_and_copy_the_weights_only_then(tmp_path, monkeypatch):
+    spec = replace(tiny_spec(epochs=4), probe_every=3)
+    copies, original = [], Training.__init__.__globals__["Watched"].copies
+
+    def copying(self, module):
+        copies.append(1)
+        return original(self, module)
+
+    monkeypatch.setattr(Training.__init__.__globals__["Watched"], "copies", copying)
+    execute_spec(spec, tmp_path)
+    monkeypatch.undo()
+    records = folder_of(spec, tmp_path).metrics.read()
+    probed = [record["step"] for record in records if "norm" in record]
+    assert probed == [3, 4, 6, 8, 9, 12, 15, 16]  # every third, and the ends of epochs of 4
+    assert len(copies) == len(probed)
+    execute_spec(replace(spec, probe_every=1), tmp_path)
+    every = folder_of(replace(spec, probe_every=1), tmp_path)
+    by_step = {record["step"]: record for record in every.metrics.read()}
+    for record in records:
+        assert {**by_step[record["step"]], **record} == by_step[record["step"]]
+    summary, full = folder_of(spec, tmp_path).summary(), every.summary()
+    for name in ("norm_start", "norm_first_epoch", "norm_last", "validation", "test"):
+        assert summary[name] == full[name]
+    path = [(3, 3), (4, 1), (6, 2), (8, 2), (9, 1), (12, 3), (15, 3), (16, 1)]
+    expected = sum(by_step[step]["effective_step"] * count for step, count in path)
+    assert summary["total_effective_step"] == pytest.approx(expected)
+
+
+def test_a_run_tells_its_progress_while_it_trains(tmp_path, monkeypatch):
+    monkeypatch.setattr(progress_module, "SECONDS_BETWEEN", 0.0)
+    spec, seen = tiny_spec(epochs=2), []
+    original = Training.step
+
+    def stepping(training, step, *notes):
+        seen.append(read_progress(folder_of(spec, tmp_path).path))
+        return original(training, step, *notes)
+
+    monkeypatch.setattr(Training, "step", stepping)
+    execute_spec(spec, tmp_path)
+    assert seen[0] is None
+    assert [progress["step"] for progress in seen[1:]] == list(range(1, 8))
+    last = seen[-1]
+    assert last["steps"] == 8
+    assert last["remaining"] == pytest.approx((8 - 7) / last["rate"])
+    assert {"loss", "norm", "validation"} <= last["last"].keys()
+    assert read_progress(folder_of(spec, tmp_path).path) is None
+
+
+def test_tensorboard_is_written_while_a_run_trains(tmp_path, monkeypatch):
+    accumulator = pytest.importorskip(
+        "tensorboard.backend.event_processing.event_accumulator"
+    ).EventAccumulator
+    spec = replace(tiny_spec(epochs=3), probe_every=2)
+    stop_after(spec, tmp_path, 5, tensorboard=True)
+    execute_spec(spec, tmp_path, tensorboard=True)
+    events = accumulator(str(tmp_path / "tensorboard" / run_of(spec).id)).Reload()
+    records = folder_of(spec, tmp_path).metrics.read()
+    for name in ("loss", "norm", "validation"):
+        expected = [(record["step"], record[name]) for record in records if name in record]
+        found = [(event.step, event.value) for event in events.Scalars(name)]
+        assert found == [(step, pytest.approx(value, rel=1e-6)) for step, value in expected]

@@ -1,0 +1,286 @@
+"""Options of a run against plain torch: warm-up, accumulation, averages, turns, groups."""
+
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+from interrupted import assert_same_end, ended, stop_after
+from running import folder_of, run_of
+from spherenorm_pictures import PictureTask, picture_spec
+from torch.nn.functional import cross_entropy
+
+from experiments.core import SCHEDULES, Regime, Spec
+from experiments.door import execute_spec
+from experiments.engine import Training
+
+
+def plain_spec(regime=None, recipe="sgd", epochs=3, **hyper_parameters):
+    """No BatchNorm, dropout or augmentation: division changes only rounding."""
+    spec = picture_spec(recipe, epochs=epochs, tensors=True, noisy=False, augment=False)
+    hyper_parameters = hyper_parameters or {"lr": 0.2, "momentum": 0.9}
+    return replace(spec, hyper_parameters=hyper_parameters, regime=regime or Regime())
+
+
+def losses(spec, root, **flags):
+    outcome = execute_spec(spec, root, **flags)
+    assert outcome.state == "finished", outcome.error
+    return [record["loss"] for record in folder_of(spec, root).metrics.read()]
+
+
+def by_hand(spec, step_of, start=None):
+    """A plain loop on the run's own model and batches; `step_of(step, model, loss_of)` steps."""
+    run = run_of(spec)
+    training = Training(run, run.task)
+    model, found = training.module, []
+    model.train()
+    for step in range(run.steps):
+        [(batch, _)] = training.batches.at(step)
+        found.append(step_of(step, model, batch, SCHEDULES["cosine"](step / run.steps)))
+    return found, model
+
+
+def test_micro_batches_change_only_rounding(tmp_path):
+    whole = losses(plain_spec(), tmp_path)
+    for parts in (2, 3, 50):
+        divided = losses(plain_spec(Regime(micro_batches=parts)), tmp_path)
+        assert divided == pytest.approx(whole, rel=1e-5)
+    assert len(set(whole)) == len(whole)
+
+
+def test_warm_up_clipping_smoothing_and_average_are_torchs(tmp_path):
+    regime = Regime(warmup=1.5, clip_norm=0.3, label_smoothing=0.1, ema=0.9)
+    spec = plain_spec(regime)
+    run = run_of(spec)
+    state = {}
+
+    def step_of(step, model, batch, factor):
+        optimizer = state.setdefault("opt", torch.optim.SGD(model.parameters(), momentum=0.9))
+        average = state.setdefault(
+            "ema",
+            torch.optim.swa_utils.AveragedModel(
+                model, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(0.9)
+            ),
+        )
+        if step == 0:
+            average.n_averaged.fill_(1)  # ours begins with the initial weights
+        lr = 0.2 * factor * min(1, (step + 1) / (1.5 * run.steps_per_epoch))
+        optimizer.param_groups[0]["lr"] = lr
+        optimizer.zero_grad()
+        loss = cross_entropy(model(batch[0]), batch[1], label_smoothing=0.1)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 0.3)
+        optimizer.step()
+        average.update_parameters(model)
+        return loss.item()
+
+    expected, model = by_hand(spec, step_of)
+    assert losses(spec, tmp_path) == pytest.approx(expected, rel=1e-4)
+    checkpoint = folder_of(spec, tmp_path).load_checkpoint()
+    for name, value in state["ema"].module.state_dict().items():
+        torch.testing.assert_close(checkpoint["ema"][name], value, rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(
+            checkpoint["model"][name], model.state_dict()[name], rtol=1e-4, atol=1e-6
+        )
+    norms = [record["grad_norm"] for record in folder_of(spec, tmp_path).metrics.read()]
+    assert max(norms) > 0.3  # it was clipped
+    averaged = run.task.evaluate(state["ema"].module.eval(), run.splits.test)
+    share = averaged["perplexity"]
+    found = folder_of(spec, tmp_path).summary()["test_metrics"]["perplexity"]
+    assert found == pytest.approx(share.value([share.state]), rel=1e-4)
+
+
+def test_two_optimizers_in_turn(tmp_path):
+    """Adam, then SGD with momentum and a state of its own, on one schedule."""
+    regime = Regime(then=({"recipe": "sgd", "after": 0.6, "lr": 0.05, "momentum": 0.9},))
+    spec = plain_spec(regime, "adam", lr=0.01)
+    state = {}
+
+    def step_of(step, model, batch, factor):
+        if step in (0, 9):  # 0.6 of 15 steps
+            adam = torch.optim.Adam(model.parameters(), lr=0.01)
+            sgd = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+            state["opt"] = adam if step == 0 else sgd
+        optimizer = state["opt"]
+        optimizer.param_groups[0]["lr"] = (0.01 if step < 9 else 0.05) * factor
+        optimizer.zero_grad()
+        loss = cross_entropy(model(batch[0]), batch[1])
+        loss.backward()
+        optimizer.step()
+        return loss.item()
+
+    expected, _ = by_hand(spec, step_of)
+    assert losses(spec, tmp_path) == pytest.approx(expected, rel=1e-4)
+
+
+@dataclass(frozen=True)
+class Grouped(PictureTask):
+    """No decay of what has one dimension, and a faster last layer."""
+
+    name = "grouped"
+
+    def parameter_groups(self, model):
+        last = model[-1].weight
+        small = [weight for weight in model.parameters() if weight.ndim == 1]
+        return [
+            {"params": small, "weight_decay": 0.0, "delta": 0.5},
+            {"params": [last], "lr_factor": 10.0},
+        ]
+
+
+@pytest.mark.parametrize("recipe", ["sgd", "sgdp", "sgdg"])
+def test_a_task_groups_its_weights_for_any_recipe(recipe):
+    decay = {} if recipe == "sgdg" else {"weight_decay": 0.01}
+    spec = plain_spec(None, recipe, lr=0.2, **decay)
+    run = run_of(spec)
+    training = Training(run, Grouped())
+    names = {weight: name for name, weight in training.module.named_parameters()}
+    found = {
+        names[weight]: group
+        for group in training.optimizer.param_groups
+        for weight in group["params"]
+    }
+    assert found.keys() == set(names.values())
+    base = found["0.weight"]
+    assert base["lr"] == 0.2
+    rest = 0.01 if recipe == "sgdg" else 0.2
+    assert found["4.weight" if "4.weight" in found else "3.weight"]["lr"] == 10 * rest
+    if recipe == "sgdp":
+        assert (base["weight_decay"], base["delta"]) == (0.01, 0.1)
+        assert (found["1.bias"]["weight_decay"], found["1.bias"]["delta"]) == (0.0, 0.5)
+
+
+def test_groups_that_overlap_or_are_strange_are_refused():
+    class Twice(PictureTask):
+        def parameter_groups(self, model):
+            return [{"params": [model[0].weight]}, {"params": [model[0].weight]}]
+
+    class Strange(PictureTask):
+        def parameter_groups(self, model):
+            return [{"params": [torch.nn.Parameter(torch.zeros(1))]}]
+
+    for task, message in ((Twice(), "'0.weight' twice"), (Strange(), "not the model's")):
+        with pytest.raises(ValueError, match=message):
+            Training(run_of(picture_spec()), task)
+
+
+EVERYTHING = Regime(
+    warmup=1,
+    micro_batches=2,
+    clip_norm=1.0,
+    ema=0.9,
+    label_smoothing=0.1,
+    then=({"recipe": "sgd", "after": 0.5, "lr": 0.05, "momentum": 0.9},),
+)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
+def test_with_every_option_a_run_goes_on_where_it_was_interrupted(tmp_path, precision):
+    """Before the second optimizer's turn, at it, and after it."""
+    spec = replace(picture_spec(epochs=2), regime=replace(EVERYTHING, precision=precision))
+    execute_spec(spec, tmp_path / "whole")
+    for stops in ((3, 2, 4), (5,)):
+        root = tmp_path / str(stops)
+        for stop in stops:
+            stop_after(spec, root, stop)
+        execute_spec(spec, root)
+        assert_same_end(ended(spec, root), ended(spec, tmp_path / "whole"))
+
+
+@pytest.mark.parametrize(
+    ("precision", "dtype"), [("bfloat16", torch.bfloat16), ("float16", torch.float16)]
+)
+def test_half_precision_computes_in_it_and_trains(tmp_path, precision, dtype):
+    seen = []
+
+    class Watching(PictureTask):
+        def loss(self, model, batch):
+            seen.append(model(batch[0]).dtype)
+            return super().loss(model, batch)
+
+    spec = plain_spec(Regime(precision=precision))
+    run = run_of(spec)
+    training = Training(run, Watching(tensors=True, noisy=False, augment=False))
+    training.step(0)
+    assert seen == [dtype]
+    assert {weight.dtype for weight in training.module.parameters()} == {torch.float32}
+    found = losses(spec, tmp_path)
+    assert found == pytest.approx(losses(plain_spec(), tmp_path), rel=0.05)
+    assert found != losses(plain_spec(), tmp_path)
+
+
+def test_a_float16_gradient_that_overflows_skips_its_step_and_lowers_the_scale():
+    run = run_of(plain_spec(Regime(precision="float16")))
+    training = Training(run, run.task)
+    before = {name: x.clone() for name, x in training.module.state_dict().items()}
+    weight = training.module[0].weight
+    handle = weight.register_hook(lambda grad: torch.full_like(grad, torch.inf))
+    scale = training.gradients.scaler.get_scale()
+    training.step(0)
+    handle.remove()
+    for name, value in training.module.state_dict().items():
+        assert torch.equal(value, before[name])
+    assert training.gradients.scaler.get_scale() == scale / 2
+    training.step(1)
+    assert not torch.equal(weight, before["0.weight"])
+
+
+def test_label_smoothing_that_a_task_would_ignore_is_refused(tmp_path):
+    from spherenorm_tiny import tiny_spec
+
+    spec = replace(tiny_spec(), regime=Regime(label_smoothing=0.1))
+    outcome = execute_spec(spec, tmp_path)
+    assert outcome.state == "failed"
+    assert "has no label_smoothing" in outcome.error
+
+
+def test_an_option_is_part_of_the_identity_only_if_it_is_not_the_default():
+    spec = picture_spec()
+    assert not {"regime", "probe_every"} & spec.to_json().keys()
+    identities = {run_of(spec).id}
+    others = [
+        {"warmup": 1.0},
+        {"micro_batches": 2},
+        {"clip_norm": 1.0},
+        {"ema": 0.9},
+        {"label_smoothing": 0.1},
+        {"precision": "bfloat16"},
+        {"then": ({"recipe": "sgd", "after": 0.5},)},
+        {"then": ({"recipe": "sgdp", "after": 0.5},)},
+        {"then": ({"recipe": "sgdp", "after": 0.6},)},
+        {"then": ({"recipe": "sgdp", "after": 0.6, "lr": 0.3},)},
+    ]
+    for options in others:
+        changed = replace(spec, regime=Regime(**options))
+        assert Spec.from_json(changed.to_json()) == changed
+        identities.add(run_of(changed).id)
+    identities.add(run_of(replace(spec, probe_every=3)).id)
+    assert len(identities) == len(others) + 2
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"warmup": -1}, "warmup must be"),
+        ({"warmup": "long"}, "warmup must be"),
+        ({"micro_batches": 0}, "micro_batches must be an integer of at least 1, got 0"),
+        ({"micro_batches": 1.5}, "micro_batches must be"),
+        ({"clip_norm": 0}, "clip_norm must be a number in"),
+        ({"clip_norm": float("nan")}, "clip_norm must be"),
+        ({"ema": 1.0}, r"ema must be a number in \(0, 1\), got 1.0"),
+        ({"ema": True}, "ema must be"),
+        ({"label_smoothing": 1.0}, r"label_smoothing must be a number in \[0, 1\)"),
+        ({"precision": "float61"}, "float61.*float16"),
+        ({"then": ({"recipe": "sgd"},)}, "then must be"),
+        ({"then": ({"recipe": "sgd", "after": 1.5},)}, "then must be"),
+        ({"then": "sgd"}, "then must be"),
+    ],
+)
+def test_an_option_out_of_range_is_named(options, message):
+    with pytest.raises(ValueError, match=message):
+        Regime(**options)
+
+
+def test_a_wrong_hyper_parameter_of_a_later_turn_is_refused_at_the_door():
+    turn = {"recipe": "sgd", "after": 0.5, "betas": [0.9, 0.99]}
+    with pytest.raises(ValueError, match="betas"):
+        run_of(replace(picture_spec(), regime=Regime(then=(turn,))))

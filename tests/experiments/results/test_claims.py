@@ -1,0 +1,169 @@
+"""Claims decide as they should, on numbers whose answer is known."""
+
+import math
+
+import pytest
+from scipy import stats
+
+from experiments.results import (
+    MARGIN,
+    PERFORMANCE_SEEDS,
+    Basis,
+    Region,
+    Sample,
+    close,
+    decide,
+    exact,
+    of_paper,
+    paired,
+    performance,
+    sample,
+)
+
+QUOTED = of_paper("Table 1", "as it says")
+
+
+def by_seed(values):
+    return dict(enumerate(values))
+
+
+def test_a_mean_beyond_the_bound_holds_below_it_does_not_and_near_it_decides_nothing():
+    values = by_seed([1.0, 1.1, 0.9, 1.05, 0.95])
+    verdicts = [sample("", values, r, b, source="").verdict for r, b in ((">", 0.5), ("<", 1.5))]
+    assert verdicts == ["holds"] * 2
+    verdicts = [sample("", values, r, b, source="").verdict for r, b in ((">", 1.5), ("<", 0.5))]
+    assert verdicts == ["does not hold"] * 2
+    assert sample("", values, ">", 1.0, source="").verdict == "inconclusive"
+
+
+def test_one_rule_confirms_and_refutes():
+    """At the same distance from the bound, on either side, the level is the same."""
+    values = [0.3, -0.1, 0.4, 0.2, 0.1, 0.25]
+    up = sample("", by_seed(values), ">", 0.0, source="")
+    down = sample("", by_seed([-x for x in values]), ">", 0.0, source="")
+    assert up.p == down.p == pytest.approx(stats.ttest_1samp(values, 0.0).pvalue)
+    assert (up.supported, down.supported) == (True, False)
+
+
+def test_only_statements_of_the_paper_are_reproduced():
+    values = by_seed([1.0, 1.1, 0.9])
+    assert sample("", values, ">", 0.5, source=QUOTED).verdict == "reproduced"
+    assert sample("", values, ">", 1.5, source=QUOTED).verdict == "not reproduced"
+    assert sample("", values, ">", 0.5, source=Basis("identity", "Lemma 2.2")).verdict == "holds"
+    with pytest.raises(ValueError, match="needs its place and its wording"):
+        of_paper("Table 1", "")
+    with pytest.raises(ValueError, match=r"kind must be one of .* got 'paeper'"):
+        Basis("paeper", "Table 1", "so")
+
+
+def test_two_seeds_decide_nothing_and_none_says_so():
+    two = sample("", by_seed([1.0, 1.0]), ">", 0.5, source="")
+    assert (two.verdict, two.detail) == ("inconclusive", "2 seeds; a verdict needs 3")
+    empty = sample("", {}, ">", 0.5, source="")
+    assert (empty.verdict, empty.ours, empty.seeds) == ("inconclusive", "no results", 0)
+
+
+def test_pairs_are_by_seed():
+    base = {0: 10.0, 1: 20.0, 2: 30.0, 3: 40.0}
+    better = {seed: value + 1 + 0.01 * seed for seed, value in base.items() if seed != 3}
+    claim = paired("", better, base, ">", source="", unit="pp")
+    assert claim.verdict == "holds"
+    assert claim.seeds == 3
+    assert claim.ours.startswith("+1.01 [")
+    larger = {seed: (1.1 + 0.001 * seed) * value for seed, value in base.items()}
+    assert paired("", base, larger, "<", how="ratio", source="").verdict == "holds"
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_performance_needs_six_seeds_for_and_against(sign):
+    base = {seed: 90.0 + seed for seed in range(PERFORMANCE_SEEDS)}
+    other = {seed: value + sign * (3 + 0.1 * seed) for seed, value in base.items()}
+    few = range(PERFORMANCE_SEEDS - 1)
+    claim = performance("", {s: other[s] for s in few}, {s: base[s] for s in few}, source=QUOTED)
+    assert claim.performance
+    assert (claim.verdict, claim.p) == ("inconclusive", None)
+    assert "a verdict needs 6" in claim.detail
+    decided = performance("", other, base, source=QUOTED).verdict
+    assert decided == ("reproduced" if sign > 0 else "not reproduced")
+
+
+def test_scores_are_performance_wherever_they_stand():
+    scores = Sample(by_seed([1.0, 1.1, 0.9]), performance=True)
+    assert sample("", scores, ">", 0.5, source="").verdict == "inconclusive"
+    assert paired("", scores.map(math.log), {}, ">", source="").performance
+    assert paired("", scores, by_seed([0.0] * 3), ">", source="").verdict == "inconclusive"
+
+
+def test_a_difference_shown_to_be_small_is_equivalent():
+    base = dict.fromkeys(range(8), 97.0)
+    near = {seed: 97.0 + (0.2 if seed % 2 else -0.2) for seed in range(8)}
+    assert performance("", near, base, source=QUOTED).verdict == "equivalent"
+    assert performance("", near, base, source=QUOTED, margin=0.1).verdict == "inconclusive"
+    far = {seed: value + 0.9 for seed, value in near.items()}
+    assert performance("", far, base, source=QUOTED).verdict == "reproduced"
+    assert f"within ±{MARGIN:g} pp" in performance("", near, base, source="").detail
+
+
+def test_a_claim_of_equivalence_is_decided_by_both_ends():
+    values = [0.2, -0.2, 0.1, -0.1, 0.15, -0.1]
+    claim = sample("", by_seed(values), "=", 0.0, margin=0.5, source="")
+    tests = [stats.ttest_1samp(values, end).pvalue for end in (-0.5, 0.5)]
+    assert (claim.verdict, claim.p) == ("holds", pytest.approx(max(tests)))
+    far = sample("", by_seed([x + 2 for x in values]), "=", 0.0, margin=0.5, source="")
+    assert (far.verdict, far.supported) == ("does not hold", False)
+    with pytest.raises(ValueError, match="needs a positive margin"):
+        sample("", by_seed(values), "=", 0.0, source="")
+
+
+def test_diverged_runs_count_against_their_optimizer():
+    """By the exact sign test, in which a run that diverged is worse than any other."""
+    base = Sample(dict.fromkeys(range(8), 90.0))
+    ahead = {seed: 91.0 + 0.01 * seed for seed in range(8)}
+    assert performance("", ahead, base, source=QUOTED).verdict == "reproduced"
+    two_lost = Sample({s: ahead[s] for s in range(6)}, diverged=frozenset({6, 7}))
+    claim = performance("", two_lost, base, source=QUOTED)
+    assert (claim.verdict, claim.seeds) == ("inconclusive", 8)
+    assert claim.p == stats.binomtest(6, 8).pvalue
+    all_lost = Sample({}, diverged=frozenset(range(8)))
+    assert performance("", all_lost, base, source=QUOTED).verdict == "not reproduced"
+    assert performance("", base, all_lost, source=QUOTED).verdict == "reproduced"
+    assert performance("", all_lost, all_lost, source=QUOTED).verdict == "inconclusive"
+    assert "2 diverged" in claim.ours
+    grew = sample("", Sample(by_seed([1.0] * 5), frozenset({5})), ">", 0.5, source="")
+    assert grew.p == stats.binomtest(5, 6).pvalue
+
+
+def test_the_claims_of_a_study_share_one_level():
+    """Ten claims at p = 0.02 each are none; one of them would be one; primary ones weigh more."""
+    values = [0.9, 0.2, 0.6, 0.1, 1.0, 0.3, 0.5]
+    alone = sample("", by_seed(values), ">", 0.0, source="")
+    assert alone.verdict == "holds"
+    assert alone.p > 0.005
+    many = decide([alone] * 10)
+    assert {claim.verdict for claim in many} == {"inconclusive"}
+    assert many[0].p == pytest.approx(10 * alone.p)
+    primary = sample("", by_seed(values), ">", 0.0, source="", primary=True)
+    assert decide([primary, alone])[0].p == pytest.approx(alone.p * 5 / 4)
+    nothing = sample("", {}, ">", 0.0, source="")
+    sure = close("", 2.0, 2.0, 0.1, source="")
+    assert decide([alone, nothing, sure])[0].p == alone.p  # neither is a test
+
+
+def test_close_and_exact():
+    assert close("", 2.95, 2.93, 0.01, source=QUOTED).verdict == "reproduced"
+    assert close("", 3.2, 2.93, 0.01, source=QUOTED).verdict == "not reproduced"
+    assert "+9.2 %" in close("", 3.2, 2.93, 0.01, source="").ours
+    assert close("", math.nan, 2.93, 0.01, source="").verdict == "does not hold"
+    verdicts = [exact("", x, ">", 1.0, 0.5, source="").verdict for x in (1.6, 1.4, 0.6, 0.4)]
+    assert verdicts == ["holds", "inconclusive", "inconclusive", "does not hold"]
+    assert exact("", math.nan, ">", 1.0, 0.5, source="").verdict == "inconclusive"
+    with pytest.raises(ValueError, match="margin must be positive"):
+        exact("", 1.0, ">", 0.0, 0.0, source="")
+
+
+def test_a_region_is_open_and_knows_its_ends():
+    assert Region(low=0.0).holds(1e-6)
+    assert not Region(low=0.0).holds(1e-12)
+    assert Region(-1.0, 1.0).ends == [-1.0, 1.0]
+    rounded = paired("", {0: 0.1 + 0.2, 1: 2.0, 2: 3.0}, {0: 0.3, 1: 2.0, 2: 3.0}, "<", source="")
+    assert rounded.verdict == "inconclusive"  # a difference of rounding is none

@@ -1,0 +1,54 @@
+"""Sweeps read as tables: which seeds count, which rate tuning chooses, and what an edge is."""
+
+import math
+
+from experiments.core import Spec
+from experiments.results import Arm, Result
+from experiments.studies._grid import Choice, Grid
+
+RATES = [0.1, 0.1, 0.3, 0.3, 1.0, 1.0]
+DECAYS = [0.0, 1.0] * 3
+
+
+def grid(validation, **more):
+    spec = Spec("network", "sgdw", {"lr": RATES, "weight_decay": DECAYS, "momentum": 0.9})
+    summary = {"diverged_at": None, "seeds": [3, 4, 100], "tuning": 1, "validation": validation}
+    return Grid(Result(Arm("x", "sgdw"), spec, {**summary, **more}, None))
+
+
+SCORES = [[1, 2, 60], [1, 2, 70], [1, 2, 90], [99, 99, 50], [1, None, 80], [1, 2, 95]]
+
+
+def test_tuning_reads_its_own_seeds_and_the_runs_theirs():
+    found = grid(SCORES)
+    assert found.tuned(weight_decay=0.0) == Choice(2, 0.3, False)
+    assert found.tuned(weight_decay=1.0) == Choice(5, 1.0, True)  # no larger rate was tried
+    assert found.tuned(rates=(0.0, 0.5)) == Choice(2, 0.3, True)
+    assert dict(found.sample("validation", 2)) == {3: 1.0, 4: 2.0}
+    assert found.sample("validation", 2).performance
+
+
+def test_a_seed_without_a_number_has_diverged():
+    found = grid(SCORES).sample("validation", 4)
+    assert (dict(found), found.diverged) == ({3: 1.0}, {4})
+    lost = grid([[1, 1, None]] * 6)
+    assert lost.tuned().index is None
+    assert math.isnan(lost.tuned().rate)
+
+
+def test_a_point_is_found_by_what_the_recipe_has():
+    found = grid(SCORES)
+    assert found.at(lr=0.3, weight_decay=1.0, wd_ratio=0.1) == 3  # which it does not have
+    assert found.at(lr=0.2) is None
+    assert Grid(None).at(lr=0.3) is None
+    assert not Grid(None).sample("test", 0)
+
+
+def test_starts_at_the_side_are_runs_and_the_papers_is_for_tuning():
+    gaps = [[5.0, 1.0, 2.0], [3.0, 8.0, None], [4.0, 1.0, 1.0]]
+    spec = Spec("cosine", "sgd", {"lr": [0.1, 0.2, 0.3], "momentum": 0.9})
+    summary = {"diverged_at": None, "starts": {"final_gap": gaps}}
+    found = Grid(Result(Arm("x", "sgd"), spec, summary, None))
+    assert found.tuned("final_gap", min).index == 1
+    sample = found.sample("final_gap", 1, performance=True)
+    assert (dict(sample), sample.diverged) == ({1: 8.0}, {2})

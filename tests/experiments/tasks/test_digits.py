@@ -1,0 +1,50 @@
+"""The digits: their data, their networks, CutMix."""
+
+import numpy as np
+import pytest
+import torch
+
+from experiments.tasks import find_task
+from experiments.tasks.digits import _cutmix
+from spherenorm import audit
+
+
+def test_digits_are_stratified_and_standardized():
+    train, validation, test = find_task("digits").data()
+    assert [len(y) for _, y in (train, validation, test)] == [1150, 287, 360]
+    shares = np.array(
+        [torch.bincount(y, minlength=10).numpy() / len(y) for _, y in (train, validation, test)]
+    )
+    assert np.ptp(shares, axis=0).max() < 0.01
+    assert train[0].mean().abs() < 1e-5
+    assert abs(train[0].std() - 1) < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("options", "invariant", "variant"),
+    [
+        ({"variant": "plain"}, 3, 1),
+        ({"variant": "depthwise"}, 7, 1),
+        ({"variant": "residual"}, 6, 1),
+        ({"variant": "transformer"}, 0, 11),
+    ],
+)
+def test_the_audit_finds_what_normalization_makes_invariant(options, invariant, variant):
+    task = find_task("digits", options)
+    torch.manual_seed(0)
+    inputs = task.audit_inputs()
+    views = [finding.view for finding in audit(task.model(), *inputs)]
+    assert views.count("channel") == invariant
+    assert views.count(None) == variant
+
+
+def test_cutmix_pastes_and_mixes_in_the_same_proportion():
+    torch.manual_seed(0)
+    images = torch.arange(8.0)[:, None, None, None].expand(8, 1, 8, 8)
+    targets = torch.eye(8)
+    for _ in range(20):
+        mixed, soft = _cutmix(images, targets)
+        for i in range(8):
+            kept = (mixed[i] == i).double().mean().item()
+            assert soft[i, i].item() == pytest.approx(kept, abs=1e-6)
+        torch.testing.assert_close(soft.sum(1), torch.ones(8))

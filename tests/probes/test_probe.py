@@ -1,0 +1,432 @@
+"""Probes against the metrics and the rules themselves, and training that they leave as it is."""
+
+import contextlib
+import copy
+import math
+
+import pytest
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import spherenorm as sn
+from spherenorm import metrics
+from spherenorm import rules as r
+from spherenorm._update import Update
+from spherenorm.probes import _layout
+
+
+class Model(nn.Module):
+    """Weights of many shapes, memory formats and invariances, some without a gradient."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 8, 3, padding=1, bias=False)
+        self.norm = nn.BatchNorm2d(8)
+        self.up = nn.ConvTranspose2d(8, 4, 2, bias=False)
+        self.up_norm = nn.BatchNorm2d(4)
+        self.linear = nn.Linear(4, 12, bias=False)
+        self.layer_norm = nn.LayerNorm(12)
+        self.twins = nn.ModuleList(nn.Linear(12, 12) for _ in range(3))
+        self.head = nn.Linear(12, 5)
+        self.unused = nn.Linear(2, 3)
+        self.conv.to(memory_format=torch.channels_last)
+
+    def forward(self, x):
+        x = torch.relu(self.norm(self.conv(x)))
+        x = torch.relu(self.up_norm(self.up(x))).mean((2, 3))
+        x = self.layer_norm(self.linear(x))
+        for twin in self.twins:
+            x = x + torch.tanh(twin(x))
+        return self.head(x)
+
+
+def loss_of(model, step, dtype=torch.float32):
+    generator = torch.Generator().manual_seed(step)
+    x = torch.randn(8, 3, 6, 6, generator=generator).to(dtype)
+    y = torch.randint(5, (8,), generator=generator)
+    return nn.functional.cross_entropy(model(x).float(), y)
+
+
+def train(model, optimizer, steps, first=0):
+    for step in range(first, first + steps):
+        optimizer.zero_grad()
+        loss_of(model, step, next(model.parameters()).dtype).backward()
+        yield step + 1
+        optimizer.step()
+
+
+@sn.recipe
+def remembering(lr=0.01, views=("channel", "layer"), per="tensor"):
+    return sn.chain(
+        r.HeavyBall(0.9),
+        r.AccumulatedInvarianceTest(views=views, per=per),
+        r.RadialProjection(),
+        r.StepSize(lr),
+    )
+
+
+@sn.recipe
+def by_unit(lr=0.01):
+    return sn.chain(r.ScaleInvarianceTest(per="unit"), r.RadialProjection(), r.StepSize(lr))
+
+
+OPTIMIZERS = {
+    "torch SGD": lambda model: torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9),
+    "torch AdamW": lambda model: torch.optim.AdamW(model.parameters(), lr=0.01),
+    "AdamP": lambda model: sn.optim.AdamP(model.parameters(), lr=0.01, weight_decay=0.1),
+    "groups": lambda model: sn.optim.AdamP(
+        [
+            {"params": [model.up.weight], "views": ("dim=1", "layer"), "lr": 0.1},
+            {"params": [model.conv.weight], "recipe": "sgdg"},
+            {"params": model.twins.parameters(), "recipe": "sgdp", "views": ("groups=4", "dim=1")},
+            {"params": [*model.linear.parameters(), *model.head.parameters()]},
+        ]
+    ),
+    "remembering": lambda model: sn.torch_optimizer(remembering)(model.parameters()),
+    "by unit": lambda model: sn.torch_optimizer(by_unit)(model.parameters()),
+    "remembering groups": lambda model: sn.torch_optimizer(remembering)(
+        [
+            {"params": model.twins.parameters(), "views": ("groups=4", "layer"), "per": "unit"},
+            {"params": [model.up.weight], "views": ("dim=1",)},
+        ]
+    ),
+}
+
+
+def root_mean_square(x):
+    x = x.double()
+    x = x[~x.isnan()]
+    return x.square().mean().sqrt().item() if len(x) else math.nan
+
+
+def expected(name, view, test, before, after, grad, state):
+    """One measurement, by the library's metrics and by the test's own update."""
+    found, _ = test.update(Update(before, grad, grad), state)
+    shares = [flag.double().mean().item() for flag in found.invariance.flags]
+    passed = [
+        (share, str(v)) for share, v in zip(shares, found.invariance.views, strict=True) if share
+    ]
+    return {
+        "weight": name,
+        "view": view,
+        "norm_before": root_mean_square(metrics.norm(before, view)),
+        "norm": root_mean_square(metrics.norm(after, view)),
+        "effective_step": root_mean_square(metrics.effective_step(before, after, view)),
+        "turn": root_mean_square(metrics.angular_update(before, after, view)),
+        "cosine": root_mean_square(metrics.cosine(before, grad, view)),
+        "invariant": passed[0][0] if passed else 0.0,
+        "invariant_view": passed[0][1] if passed else None,
+    }
+
+
+def its_test(optimizer, group):
+    if not isinstance(optimizer, sn.optim.RecipeOptimizer):
+        return r.ScaleInvarianceTest()
+    tests = [x for x in optimizer.rule_of(group).tree() if isinstance(x, r.InvarianceTest)]
+    return tests[0] if tests else r.ScaleInvarianceTest()
+
+
+@pytest.mark.parametrize("most", [40, 2**15])
+@pytest.mark.parametrize("kind", OPTIMIZERS)
+def test_it_measures_what_the_metrics_and_the_rules_say(kind, most, monkeypatch):
+    monkeypatch.setitem(_layout.MOST_ENTRIES, "cpu", most)  # weights in one piece, and in many
+    model = Model()
+    optimizer = OPTIMIZERS[kind](model)
+    names = {p: name for name, p in model.named_parameters()}
+    found = sn.probe(optimizer, every=2, model=model, block=3)
+    snapshots = {}
+    for step in train(model, optimizer, 9):
+        snapshots[step] = {
+            name: (
+                p.detach().clone(),
+                torch.zeros_like(p) if p.grad is None else p.grad.clone(),
+                {k: v.clone() for k, v in optimizer.state.get(p, {}).items()},
+            )
+            for p, name in names.items()
+        }
+    snapshots[10] = {name: (p.detach().clone(),) for p, name in names.items()}
+    found.close()
+    measured = {(m.step, m.weight): m for m in found.measurements}
+    count = 0
+    for group in optimizer.param_groups:
+        test = its_test(optimizer, group)
+        for weight in (w for w in group["params"] if w.ndim >= 2):
+            for step in (2, 4, 6, 8):
+                name, own = names[weight], test.state_names
+                before, grad, state = snapshots[step][name]
+                state = state if state.keys() >= set(own) else test.init(weight.detach())
+                after = snapshots[step + 1][name][0]
+                m = measured[step, name]
+                wanted = expected(
+                    name, m.view, test, before, after, grad, {k: state[k] for k in own}
+                )
+                for key, value in wanted.items():
+                    got = getattr(m, key)
+                    if isinstance(value, float):
+                        # (a turn in float64 from the sums has 1e-8 of the step)
+                        assert got == pytest.approx(value, rel=1e-5, abs=1e-9, nan_ok=True), key
+                    else:
+                        assert got == value, key
+                count += 1
+    assert len(found.measurements) == count
+
+
+def test_views_are_the_declared_ones():
+    model = Model()
+    optimizer = OPTIMIZERS["groups"](model)
+    views = {m.weight: m.view for m in measured_once(model, optimizer)}
+    assert views["up.weight"] == "dim=1"
+    assert views["twins.0.weight"] == "groups=4"
+    assert views["conv.weight"] == views["head.weight"] == "channel"
+    declared = {"conv.weight": "layer", "head.weight": None}
+    views = {m.weight: m.view for m in measured_once(model, optimizer, views=declared)}
+    assert views["conv.weight"] == "layer"
+    assert "head.weight" not in views
+    assert {m.view for m in measured_once(model, optimizer, views="layer")} == {"layer"}
+
+
+def measured_once(model, optimizer, **arguments):
+    with sn.probe(optimizer, every=1, model=model, **arguments) as found:
+        for _ in train(model, optimizer, 1):
+            pass
+    return found.measurements
+
+
+@pytest.mark.parametrize(
+    ("kind", "dtype"),
+    [*((kind, torch.float32) for kind in OPTIMIZERS), ("AdamP", torch.bfloat16)],
+)
+def test_training_does_not_change_by_a_bit(kind, dtype):
+    runs = []
+    for every in (None, 1, 3):
+        torch.manual_seed(1)
+        model = Model().to(dtype)
+        optimizer = OPTIMIZERS[kind](model)
+        found = every and sn.probe(optimizer, every=every, block=2)
+        for _ in train(model, optimizer, 7):
+            torch.rand(1)
+        if found:
+            found.close()
+        state = [x for each in optimizer.state.values() for x in each.values()]
+        runs.append([*model.state_dict().values(), *state, torch.rand(3)])
+    for run in runs[1:]:
+        assert all(torch.equal(x, y) for x, y in zip(run, runs[0], strict=True))
+
+
+def test_half_precision_and_mixed_models():
+    model = Model().bfloat16()
+    model.head.float()
+    model.layer_norm.half()
+    weights = [p for p in model.parameters() if p.ndim >= 2]
+    optimizer = torch.optim.SGD(weights, lr=0.1)
+    with sn.probe(optimizer, every=1, model=model) as found:
+        before = [w.detach().clone() for w in weights]
+        for w in weights:
+            w.grad = torch.randn_like(w)
+        optimizer.step()
+    for m, w, old in zip(found.measurements, weights, before, strict=True):
+        assert m.norm == pytest.approx(root_mean_square(metrics.norm(w.detach())), rel=1e-5)
+        turn = root_mean_square(metrics.angular_update(old, w.detach()))
+        assert m.turn == pytest.approx(turn, rel=1e-5)
+
+
+class HostReads(TorchDispatchMode):
+    """Lists the operations that make the host wait for a device, or copy to one."""
+
+    def __init__(self):
+        super().__init__()
+        self.found = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        name = func._schema.name
+        waits = ("_local_scalar_dense", "nonzero", "is_nonzero", "equal", "masked_select")
+        if name.removeprefix("aten::") in waits or "cpu" in str((kwargs or {}).get("device")):
+            self.found.append(name)
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("kind", OPTIMIZERS)
+def test_a_step_reads_nothing_back_before_a_block_is_full(kind):
+    """Weights without memory have no numbers that a host could read: it would be an error."""
+    model = Model().to("meta")
+    optimizer = OPTIMIZERS[kind](model)
+    found = sn.probe(optimizer, every=1, block=1000)
+    for step in range(3):
+        for p in model.parameters():
+            p.grad = torch.empty_like(p)
+            optimizer.state[p] = dict(optimizer.state[p])
+        reads = HostReads()
+        with reads if step else contextlib.nullcontext():  # a first step makes the layout
+            found._before()
+            found._after()
+        assert not reads.found
+    assert len(found._waiting) == 3
+
+
+def test_closures_accumulation_and_skipped_steps():
+    model = Model()
+    optimizer = sn.optim.SGDP(model.parameters(), lr=0.1, momentum=0.9)
+    with sn.probe(optimizer, every=1, model=model) as found:
+
+        def closure():
+            optimizer.zero_grad()
+            loss = loss_of(model, 0)
+            loss.backward()
+            return loss
+
+        before = model.conv.weight.detach().clone()
+        optimizer.step(closure)
+        optimizer.zero_grad()
+        for part in range(2):
+            (loss_of(model, part) / 2).backward()
+        total = model.head.weight.grad.clone()
+        head = model.head.weight.detach().clone()
+        optimizer.step()
+    first = next(m for m in found.measurements if m.weight == "conv.weight")
+    assert first.step == 1
+    assert first.norm_before == pytest.approx(root_mean_square(metrics.norm(before)))
+    assert first.cosine < 1e-3
+    second = [m for m in found.measurements if m.weight == "head.weight"][1]
+    assert second.cosine == pytest.approx(root_mean_square(metrics.cosine(head, total)))
+
+
+def test_weights_that_come_later_are_measured_and_names_are_known():
+    model = Model()
+    optimizer = torch.optim.SGD(model.head.named_parameters(), lr=0.1)
+    with sn.probe(optimizer, every=1) as found:
+        for _ in train(model, optimizer, 1):
+            pass
+        optimizer.add_param_group({"params": [("more", model.conv.weight)]})
+        for _ in train(model, optimizer, 1):
+            pass
+    assert [(m.step, m.weight) for m in found.measurements] == [
+        (1, "weight"),
+        (2, "weight"),
+        (2, "more"),
+    ]
+    plain = torch.optim.SGD(model.head.parameters(), lr=0.1)
+    assert [m.weight for m in measured_once(model, plain)] == ["head.weight"]
+    with sn.probe(plain, every=1) as found:
+        plain.step()
+    assert [m.weight for m in found.measurements] == ["0"]
+
+
+def test_it_counts_on_from_a_checkpoint_and_hands_over_before_it():
+    model = Model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    blocks = []
+    found = sn.probe(optimizer, every=2, to=blocks.append, model=model)
+    for _ in train(model, optimizer, 3):
+        pass
+    saved = found.state_dict()
+    assert saved == {"step": 3}
+    assert {m.step for block in blocks for m in block} == {2}
+    found.close()
+    resumed = sn.probe(optimizer, every=2, to=blocks.append, model=model)
+    resumed.load_state_dict(copy.deepcopy(saved))
+    for _ in train(model, optimizer, 3):
+        pass
+    resumed.close()
+    assert [block[0].step for block in blocks] == [2, 4]
+    assert {m.step for m in blocks[-1]} == {4, 6}
+    for _ in train(model, optimizer, 2):  # closed probes are gone
+        pass
+    assert len(blocks) == 2
+    with pytest.raises(ValueError, match="has a step"):
+        resumed.load_state_dict({})
+
+
+def test_a_law_predicts_what_it_says():
+    """Of a projected step |w'| = |w| / cos(turn): a function of it, and an object."""
+    model = Model()
+    optimizer = sn.optim.SGDP(model.parameters(), lr=0.1)
+
+    def law(m):
+        return m.norm_before / math.cos(m.turn)
+
+    class Predicts:
+        predict = staticmethod(law)
+
+    for each in (law, Predicts()):
+        measured = measured_once(model, optimizer, law=each, views="layer")
+        invariant = [m for m in measured if m.invariant_view == "layer"]
+        assert invariant
+        for m in invariant:
+            assert m.predicted == pytest.approx(m.norm, rel=1e-6)
+        assert all(m.predicted == pytest.approx(law(m)) for m in measured)
+
+
+def test_infinite_weights_and_gradients_give_null():
+    weight = nn.Parameter(torch.tensor([[1.0, math.inf], [1.0, 2.0]]))
+    optimizer = torch.optim.SGD([weight], lr=0.0)
+    with sn.probe(optimizer, every=1) as found:
+        weight.grad = torch.ones(2, 2)
+        optimizer.step()
+        with torch.no_grad():
+            weight.fill_(1.0)
+        weight.grad = torch.tensor([[1e30, 0.0], [0.0, -1e30]])
+        optimizer.step()
+        weight.grad = torch.full((2, 2), math.nan)
+        optimizer.step()
+    first, second, third = (m.plain() for m in found.measurements)
+    assert first["norm"] is None
+    assert second["cosine"] == pytest.approx(math.sqrt(0.5))
+    assert second["norm"] == pytest.approx(math.sqrt(2))
+    assert third["cosine"] is None
+    assert third["norm"] is None
+    assert third["norm_before"] == pytest.approx(math.sqrt(2))
+
+
+def test_zero_rows_and_empty_weights():
+    weight, empty = (
+        nn.Parameter(torch.tensor([[0.0, 0.0], [3.0, 4.0]])),
+        nn.Parameter(torch.ones(0, 3)),
+    )
+    optimizer = torch.optim.SGD([weight, empty], lr=1.0)
+    with sn.probe(optimizer, every=1) as found:
+        weight.grad, empty.grad = torch.tensor([[1.0, 1.0], [0.0, 0.0]]), torch.ones(0, 3)
+        optimizer.step()
+    (only,) = found.measurements
+    assert only.turn == only.effective_step == 0
+    assert math.isnan(only.cosine)
+    assert only.norm == pytest.approx(math.sqrt((2 + 25) / 2))
+
+
+def test_a_sparse_gradient_is_measured():
+    table = nn.Embedding(6, 3, sparse=True)
+    optimizer = torch.optim.SparseAdam(table.parameters(), lr=0.1)
+    with sn.probe(optimizer, every=1) as found:
+        table(torch.tensor([1, 4])).square().sum().backward()
+        optimizer.step()
+    assert found.measurements[0].cosine == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"every": 0}, ValueError, "every must be a positive number of steps, got 0"),
+        ({"every": 2.5}, ValueError, "got 2.5"),
+        ({"every": True}, ValueError, "got True"),
+        ({"block": -1}, ValueError, "block must be"),
+        ({"to": "runs"}, TypeError, "to must be a function of a list of measurements, got 'runs'"),
+        ({"views": "rows"}, ValueError, "a view is"),
+        ({"views": "dim=3"}, ValueError, "weight 'linear.weight': view dim=3 needs a weight with"),
+        ({"views": {"head.weight": "groups=4"}}, ValueError, "weight 'head.weight': view groups=4"),
+    ],
+)
+def test_wrong_arguments_are_refused_and_leave_no_hook(arguments, error, message):
+    model = Model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(error, match=message):
+        sn.probe(optimizer, model=model, **arguments)
+    assert not optimizer._optimizer_step_pre_hooks
+    assert not optimizer._optimizer_step_post_hooks
+
+
+def test_what_is_no_optimizer_and_complex_weights_are_refused():
+    with pytest.raises(TypeError, match="probe takes a torch optimizer, got Model"):
+        sn.probe(Model())
+    weight = nn.Parameter(torch.ones(2, 2, dtype=torch.complex64))
+    with pytest.raises(TypeError, match="weight '0' must be real and floating-point"):
+        sn.probe(torch.optim.SGD([weight], lr=0.1))

@@ -1,0 +1,280 @@
+"""Recipes that invite false laws: each must give a true law or a refusal that names the cause.
+
+A row is a recipe, the cause that a refusal must name, or "" where there must be a law.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from spherenorm import Rule, chain
+from spherenorm import rules as r
+from spherenorm._fields import hyper
+from spherenorm._rule import scalar_state
+
+
+@dataclass(frozen=True)
+class By(Rule):
+    """The direction by a function of weight, direction and numbers."""
+
+    function: Callable[..., Any]
+    numbers: tuple[Any, ...] = ()
+
+    def update(self, update, state):
+        moved = self.function(update.weight, update.direction, *self.numbers)
+        return replace(update, direction=moved), {}
+
+
+@dataclass(frozen=True)
+class Keeps(Rule):
+    """The direction and a state of its own by a function of weight, direction and the state."""
+
+    function: Callable[..., Any]
+    begin: Callable[..., Any]
+    called: str = "kept"
+    numbers: tuple[Any, ...] = ()
+
+    @property
+    def state_names(self):
+        return (self.called,)
+
+    def init(self, weight):
+        return {self.called: self.begin(weight)}
+
+    def update(self, update, state):
+        moved, kept = self.function(
+            update.weight, update.direction, state[self.called], *self.numbers
+        )
+        return replace(update, direction=moved), {self.called: kept}
+
+
+@dataclass(frozen=True)
+class Decay(Rule):
+    """A rule of declared numbers: weight decay that is switched by their signs."""
+
+    wd: Any = hyper("[0, inf)", 0.1)
+    function: Any = None
+
+    def update(self, update, state):
+        return replace(
+            update, direction=self.function(update.weight, update.direction, self.wd)
+        ), {}
+
+
+def by(function):
+    """A recipe of SGD with momentum behind a function of weight and direction."""
+    return lambda lr=0.1, momentum=0.9: chain(By(function), r.HeavyBall(momentum), r.StepSize(lr))
+
+
+def keeps(function, begin=scalar_state, called="kept"):
+    return lambda lr=0.1, momentum=0.9: chain(
+        Keeps(function, begin, called), r.HeavyBall(momentum), r.StepSize(lr)
+    )
+
+
+def one(weight):
+    return torch.ones((), dtype=torch.float64)
+
+
+def inner(a, b):
+    return (a * b).sum(tuple(range(1, a.ndim)), keepdim=True)
+
+
+def total(a, b):
+    return (a * b).sum()
+
+
+def shifted(lr=0.1, shift=0.3):
+    return chain(By(lambda w, d, s: d + abs(s) * w, (shift,)), r.StepSize(lr))
+
+
+def signed(lr=0.1, shift=0.3):
+    return chain(By(lambda w, d, s: d + torch.sign(s) * w, (shift,)), r.StepSize(lr))
+
+
+def switched(lr=0.1, wd=0.1):
+    return chain(
+        Decay(wd, lambda w, d, wd: d + torch.where(wd > 0, wd + 0.0, 3.0 + 0 * wd) * w),
+        r.StepSize(lr),
+    )
+
+
+def divided(lr=0.1, wd=0.1):
+    return chain(Decay(wd, lambda w, d, wd: d + w * wd / wd), r.StepSize(lr))
+
+
+def gamma(lr=0.1, gamma=0.9, d=0.2, c1=0.1, r1=0.1):
+    return chain(
+        r.CoupledDecay(d),
+        By(lambda w, x, c, e: x * (c + x.norm()) + e * w, (c1, r1)),
+        r.HeavyBall(gamma),
+        r.StepSize(lr),
+    )
+
+
+def correlated(w, d, kept):
+    kept = 0.9 * kept + 0.1 * total(w, d + w)
+    return d + torch.sign(kept) * 0.1 * w, kept
+
+
+def fading(w, d, kept):
+    return d + kept * 0.1 * w, 0.5 * kept
+
+
+def gate(w, d, kept):
+    kept = torch.clamp(kept + 0.1 - 0.05 * total(w, w), min=0.0)
+    return torch.where(kept > 0, d, d + 0.5 * w), kept
+
+
+def at_step(number):
+    return lambda w, d, t: (torch.where(t + 1 == number, d + w, d), t + 1)
+
+
+def late(w, d, t):
+    return torch.where(t > 5, d + 0.1 * w, d), t + 1
+
+
+def remembers(w, d, kept):
+    return d + 0.01 * kept, kept
+
+
+def put_back(w, d):
+    new = w - d
+    return w - new * w.norm() / new.norm()
+
+
+def back_recipe(lr=0.1, momentum=0.9):
+    return chain(r.HeavyBall(momentum), r.StepSize(lr), By(put_back))
+
+
+def by_size(lr=0.1, wd=0.1):
+    return chain(By(lambda w, d, wd: d + wd / w.numel() * w, (wd,)), r.StepSize(lr))
+
+
+def by_rows(lr=0.1, wd=0.1):
+    return chain(By(lambda w, d, wd: d + wd * max(w.shape) ** 0.5 * w, (wd,)), r.StepSize(lr))
+
+
+def by_columns(lr=0.1, wd=0.1):
+    return chain(By(lambda w, d, wd: d + wd * w.shape[-1] ** 0.3 * w, (wd,)), r.StepSize(lr))
+
+
+def branching_on_size(lr=0.1):
+    return chain(By(lambda w, d: d + w if w.numel() > 6 else d), r.StepSize(lr))
+
+
+def unit_moments_decayed(lr=0.1, wd=0.1):
+    return chain(r.UnitMoments(0.9, 0.99), r.DecoupledDecay(wd), r.StepSize(lr))
+
+
+def newton_schulz(steps):
+    def orthogonalized(w, d):
+        x = d / d.norm()
+        for _ in range(steps):
+            square = x @ x.T
+            x = 3.4445 * x - 4.775 * square @ x + 2.0315 * square @ square @ x
+        return x
+
+    return lambda lr=0.1, momentum=0.9, wd=0.01: chain(
+        r.HeavyBall(momentum), By(orthogonalized), r.DecoupledDecay(wd), r.StepSize(lr)
+    )
+
+
+def in_series(count):
+    def recipe(lr=0.1, momentum=0.9, weight_decay=0.01):
+        projections = [
+            rule
+            for _ in range(count)
+            for rule in (r.RadialProjection("channel"), r.CoupledDecay(weight_decay))
+        ]
+        return chain(r.HeavyBall(momentum), *projections, r.StepSize(lr))
+
+    return recipe
+
+
+def normalized_in_series(lr=0.1, momentum=0.9):
+    def normalized(w, d):
+        for _ in range(4):
+            d = (d + 0.1 * w) / (d + 0.1 * w).norm()
+        return d
+
+    return chain(r.HeavyBall(momentum), By(normalized), r.StepSize(lr))
+
+
+LAWS = {
+    "|shift| of any sign": shifted,
+    "sign(shift) of any sign": signed,
+    "a branch at wd > 0": switched,
+    "wd / wd": divided,
+    "names of symbols": gamma,
+    "the sign of an average": keeps(correlated),
+    "a state that fades from 1": keeps(fading, one),
+    "a gate that closes": keeps(gate),
+    "step 300": keeps(at_step(300), called="step"),
+    "step 1": keeps(at_step(1), called="step"),
+    "after step 5": keeps(late, called="step"),
+    "a state e": keeps(
+        lambda w, d, e: ((e := 0.9 * e + d).abs() * 0.1 + d, e), torch.zeros_like, "e"
+    ),
+    "a state u2": keeps(
+        lambda w, d, e: ((e := 0.9 * e + d).sign() + d / (1 + w * w), e), torch.zeros_like, "u2"
+    ),
+    "a state d1": keeps(lambda w, d, e: (d + 0.1 * e, 0.9 * e + d), torch.zeros_like, "d1"),
+    "a number d": keeps(lambda w, d, n: (d * (1 + n) + d.mean(), 0.5 * n + 0.1), scalar_state, "d"),
+    "starts at the weight": keeps(remembers, torch.clone),
+    "starts at ones": keeps(lambda w, d, m: (d + m, 0.5 * m + 0.5 * d), torch.ones_like),
+    "put back to its norm": back_recipe,
+    "wd / numel": by_size,
+    "unit moments, decoupled decay": unit_moments_decayed,
+    "a mean": by(lambda w, d: d - d.mean()),
+    "rows centred": by(lambda w, d: d - d.mean(tuple(range(1, d.ndim)), keepdim=True)),
+    "a clamp at 0": by(lambda w, d: d * torch.clamp(inner(d, d) - 1.0, min=0.0)),
+    "a truth value as a number": by(lambda w, d: d + (inner(d, d) > 1.0).double() * w),
+    "normalized four times": normalized_in_series,
+    "one Newton-Schulz step": newton_schulz(1),
+    "projections in series": in_series(4),
+    "the layer's norm": by(lambda w, d: d * w.norm() / d.norm()),
+}
+"""Recipes that have a true law."""
+
+REFUSED = {
+    "w - w.T": (by(lambda w, d: d + ((w - w.T) ** 2).sum() * w), "paired"),
+    "w.expand": (by(lambda w, d: d + w.expand(5, 5).sum() * w), "expand"),
+    "entries as columns": (by(lambda w, d: d + (w.reshape(-1, 1) * w).sum() * w), "paired|outer"),
+    "rows that mix, |w| constant for one": (
+        lambda lr=0.1: chain(
+            By(lambda w, d: d - inner(w, d) / inner(w, w) * w),
+            r.StepSize(lr),
+            By(lambda w, d: w - (n := w - d) * w.sum(0).norm() / n.sum(0).norm()),
+        ),
+        "units|mix|one unit",
+    ),
+    "long": (by(lambda w, d: d + 0.1 * d.norm().long() * w), "rounds"),
+    "round": (by(lambda w, d: d + 0.1 * d.norm().round() * w), "round"),
+    "bfloat16": (by(lambda w, d: d.bfloat16().double()), "rounds"),
+    "float32": (by(lambda w, d: d.float().double()), "rounds"),
+    "bool": (by(lambda w, d: d + d.norm().bool().double() * w), "rounds|bool"),
+    "the sign of <w, g>": (
+        lambda lr=0.1: chain(By(lambda w, d: d + torch.sign(inner(w, d)) * w), r.StepSize(lr)),
+        "aten.sign",
+    ),
+    "<w, g> > 0": (
+        lambda lr=0.1: chain(
+            By(lambda w, d: torch.where(inner(w, d) > 0, d + w, d)), r.StepSize(lr)
+        ),
+        "aten",
+    ),
+    "sqrt(max(shape))": (by_rows, "shape|adversarial"),
+    "columns^0.3": (by_columns, "depends on the shape"),
+    "a branch on the size": (branching_on_size, "other operations"),
+    "three Newton-Schulz steps": (newton_schulz(3), "budget|grew"),
+    "flip": (by(lambda w, d: d.flip(1)), "flip"),
+    "roll": (by(lambda w, d: d.roll(1, 1)), "roll"),
+    "cumsum": (by(lambda w, d: d.cumsum(1)), "cumsum"),
+    "one entry": (by(lambda w, d: d * w[0, 0]), "entry|select"),
+}
+"""Recipes that have none, and what a refusal says."""

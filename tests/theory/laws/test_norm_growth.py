@@ -1,0 +1,259 @@
+"""The derived laws: their content for each recipe, and that a fault changes them."""
+
+import re
+from dataclasses import dataclass, replace
+
+import pytest
+import sympy as sp
+import torch
+
+from spherenorm import Rule, chain, recipe_names
+from spherenorm import rules as r
+from tests.theory import faults
+from theory import check, norm_growth, trace
+from theory.laws import S, W
+
+lr, beta, wd, rho = (
+    sp.Symbol(n, positive=True) for n in ("lr", "momentum", "weight_decay", "wd_ratio")
+)
+
+
+X = sp.Symbol("<w,m>", real=True)
+
+
+PLAIN = {"weight_decay": 0.0, "dampening": 0.0}
+
+
+def same(a, b):
+    return sp.simplify(a - b) == 0
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_every_recipe_has_a_law(name):
+    law = norm_growth(name)
+    assert law.residual == 0
+    assert "law" in repr(law)
+    assert r"\|w'\|^2" in law.latex()
+
+
+@pytest.mark.parametrize(
+    "structure", [{}, {"scale_invariant": False}], ids=["orthogonal", "general"]
+)
+@pytest.mark.parametrize("name", ["sgd", "sgdp", "adamp"])
+def test_laws_hold_without_scale_invariance_too(name, structure):
+    assert norm_growth(name, **structure).residual == 0
+
+
+def test_the_test_takes_the_other_branch_without_scale_invariance():
+    assert norm_growth("sgdp").cross == 0
+    general = norm_growth("sgdp", scale_invariant=False, **PLAIN)
+    assert general.cross.has(sp.Symbol("<w,g>", real=True), X)
+    assert any("no projection acts" in a for a in general.assumptions)
+
+
+def test_momentum_and_decay():
+    assert same(norm_growth("sgd", **PLAIN).cross, -lr * beta * X)
+    assert same(norm_growth("sgd", **PLAIN).recursion[X], beta * X - S / lr)
+    assert same(norm_growth("sgdw", dampening=0.0).recursion[X], (1 - lr * wd) * beta * X - S / lr)
+    assert same(norm_growth("sgdw").kappa, lr * wd)
+    assert same(norm_growth("sgdp").kappa, lr * wd * rho / (1 - beta))
+    assert same(norm_growth("sgdp").law.rhs, S + W * (1 - lr * wd * rho / (1 - beta)) ** 2)
+    assert norm_growth("sgdg").constant
+    assert norm_growth("adamg").constant
+
+
+def test_given_numbers_enter_exactly():
+    """1 - 0.9 in floating point is 0.09999999999999998."""
+    assert norm_growth("sgdp", momentum=0.9).kappa == 10 * lr * wd * rho
+    held = norm_growth("adam", betas=(0.9, "beta2"), eps=0.0)
+    assert [*held.step.traced.symbols] == ["lr", "beta2", "weight_decay"]
+    assert sp.Rational(9, 10) in held.step.states["m"].terms.values()
+
+
+def test_constants_of_a_recipe_are_short_decimals():
+    def recipe(lr=0.1, weight_decay=0.1):
+        return chain(
+            r.ExponentialAverage(0.9), r.DecoupledDecay(weight_decay / (1 - 0.9)), r.StepSize(lr)
+        )
+
+    law = norm_growth(recipe)
+    assert law.kappa == 10 * lr * wd
+    assert law.step.weight["g"] == -lr / 10
+
+
+def test_coupled_decay_couples_the_norm_into_the_recursion():
+    law = norm_growth("sgd", dampening=0.0)
+    assert law.closed_form() is None
+    unknowns = law.system.unknowns
+    assert unknowns == (W, X)
+    after = law.system.matrix * sp.Matrix(unknowns) + law.system.rest
+    assert same(law.recursion[X], after[1])
+
+
+def test_nesterov_needs_one_more_product():
+    law = norm_growth("sgd", nesterov=True, **PLAIN)
+    assert same(law.cross, -lr * beta**2 * X)
+    assert sp.Symbol("<m,s>", real=True) in law.recursion[X].free_symbols
+
+
+def test_order_of_the_chain_matters_under_a_schedule():
+    def inside(lr=0.1, momentum=0.9):
+        return chain(r.StepSize(lr), r.HeavyBall(momentum))
+
+    k = sp.Symbol("k", integer=True, nonnegative=True)
+    rate = sp.IndexedBase(lr)
+    assert not norm_growth(inside).closed_form(varying=("lr",)).has(rate[k])
+    assert norm_growth("sgd", **PLAIN).closed_form(varying=("lr",)).has(rate[k])
+
+
+@pytest.mark.parametrize("varying", [(), ("lr",), ("lr", "weight_decay", "momentum")])
+@pytest.mark.parametrize(
+    ("name", "given"), [("sgd", PLAIN), ("sgdw", {}), ("sgdp", {}), ("adamp", {})]
+)
+def test_closed_forms_are_proved_by_induction(name, given, varying):
+    assert set(norm_growth(name, **given).induction(varying).values()) == {0}
+
+
+def test_closed_form_agrees_with_iteration():
+    law = norm_growth("sgdw", dampening=0.0)
+    closed, t = law.closed_form(), sp.Symbol("t", integer=True, nonnegative=True)
+    numbers = {lr: sp.Rational(1, 3), beta: sp.Rational(4, 5), wd: sp.Rational(1, 7)}
+    squared = [sp.Rational(n * n + 1, 3) for n in range(5)]
+    value = sp.Integer(0)
+    for step, square in enumerate(squared):
+        total = (
+            closed.rhs.subs(t, step)
+            .doit()
+            .subs({sp.IndexedBase(S)[i]: s for i, s in enumerate(squared)})
+            .subs(numbers)
+        )
+        assert sp.simplify(total - value) == 0
+        value = law.recursion[X].subs({X: value, S: square}).subs(numbers)
+
+
+def test_no_closed_form_to_prove():
+    with pytest.raises(ValueError, match="no closed form to prove"):
+        norm_growth("adam").induction()
+
+
+@pytest.mark.parametrize(
+    ("fault", "reference"),
+    [
+        (faults.no_projection, "sgdp"),
+        (faults.wrong_sign, "sgdp"),
+        (faults.projected_gradient, "sgdp"),
+        (faults.beta_squared, "sgd"),
+    ],
+    ids=lambda f: getattr(f, "__name__", f),
+)
+def test_a_fault_changes_the_law(fault, reference):
+    faulty, sound = norm_growth(fault, **PLAIN), norm_growth(reference, **PLAIN)
+    assert faulty.residual == 0
+    assert not same(faulty.law.rhs, sound.law.rhs)
+
+
+def test_entrywise_directions_are_any_vector():
+    law = norm_growth("adam")
+    assert law.open_because
+    assert any("any vector" in a for a in law.assumptions)
+    assert norm_growth("adamp").cross == 0
+
+
+@dataclass(frozen=True)
+class ByItsLength(Rule):
+    """The direction times a function of its squared length."""
+
+    function: object
+
+    def update(self, update, state):
+        squared = (update.direction * update.direction).sum(1, keepdim=True)
+        return replace(update, direction=update.direction * self.function(squared)), {}
+
+
+LENGTHS = {
+    "1/|d|": torch.rsqrt,
+    "|d|^2": lambda squared: squared,
+    "exp(-|d|^2)": lambda squared: torch.exp(-squared),
+}
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+def test_lemma_2_2_holds_whatever_scales_the_gradients(length):
+    """|g|^2 enters s by more than its square, and is no matter: the buffer is s / -lr."""
+    law = norm_growth(
+        lambda lr=0.1, momentum=0.9: chain(
+            ByItsLength(LENGTHS[length]), r.HeavyBall(momentum), r.StepSize(lr)
+        )
+    )
+    assert same(law.recursion[X], beta * X - S / lr)
+    assert set(law.induction().values()) == {0}
+    assert law.starts_alike
+
+
+@pytest.mark.parametrize(
+    ("length", "why"),
+    [
+        ("1/|d|", r"^r1 = sqrt\(2\*<g,m>\*momentum"),
+        ("|d|^2", r"^<g,m>, \|g\|\^2, \|m\|\^2: "),
+        ("exp(-|d|^2)", "^<g,m>, "),
+    ],
+)
+def test_a_length_that_no_recursion_carries_is_named(length, why):
+    def recipe(lr=0.1, momentum=0.9):
+        return chain(r.HeavyBall(momentum), ByItsLength(LENGTHS[length]), r.StepSize(lr))
+
+    law = norm_growth(recipe)
+    assert law.residual == 0
+    assert re.search(why, law.open_because), law.open_because
+    assert law.open_because.endswith("not carried by a recursion; so <w,s> has to be measured")
+    assert "nan" not in repr(law)
+    result = check(recipe, "toy-3d", steps=30)
+    assert result.passed
+    assert result.identity
+
+
+def test_reasons_by_kind():
+    assert re.match(
+        "<w,u>: u not linear in gradients orthogonal to their weights; so",
+        norm_growth("adam").open_because,
+    )
+    clipped = norm_growth(
+        lambda lr=0.1, momentum=0.9: chain(r.HeavyBall(momentum), r.UnitClip(1.0), r.StepSize(lr))
+    )
+    assert clipped.open_because == "c2: decided anew at each step; so <w,s> has to be measured"
+
+
+def test_evidence_that_stays_zero_decides_the_test():
+    def accumulated(lr=0.1, momentum=0.9, weight_decay=0.01, wd_ratio=0.1):
+        return chain(
+            r.HeavyBall(momentum),
+            r.AccumulatedInvarianceTest(),
+            r.RadialProjection(),
+            r.DecoupledDecay(weight_decay / (1 - momentum), wd_ratio),
+            r.StepSize(lr),
+        )
+
+    law = norm_growth(accumulated)
+    assert same(law.law.rhs, norm_growth("sgdp").law.rhs)
+    assert "evidence_channel = 0, as at the start" in law.assumptions
+    assert norm_growth(accumulated, scale_invariant=False).open_because
+
+
+def test_a_first_step_of_another_kind_is_told():
+    assert norm_growth("sgd", weight_decay=0.0).starts_alike
+    dampened = norm_growth("sgd")
+    assert not dampened.starts_alike
+    assert same(dampened.first.kappa, lr * wd)
+    assert "first step" in repr(dampened)
+    assert norm_growth("sgd", weight_decay=0.0, nesterov=True).closed_form() is None
+    assert norm_growth("sgd", nesterov=True, **PLAIN).closed_form() is not None
+
+
+def test_release_buffer_forgets():
+    assert same(norm_growth("sgdp", project_buffer=True).recursion[X], -S / lr)
+
+
+def test_dimension_does_not_matter():
+    assert str(norm_growth(trace("sgdp", dimension=3))) == str(
+        norm_growth(trace("sgdp", dimension=8))
+    )

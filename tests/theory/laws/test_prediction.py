@@ -1,0 +1,68 @@
+"""Predictions over a run, and bounds of laws that stay open."""
+
+import numpy as np
+import pytest
+import torch
+
+from spherenorm import find_recipe
+from theory import norm_growth
+
+
+def run(recipe, law, steps=12, schedule=None, **given):
+    """|w_t|, |s_t| and <w_t, s_t> of a float64 run under gradients orthogonal to each unit."""
+    generator = torch.Generator().manual_seed(0)
+    w = torch.randn(3, 9, dtype=torch.float64, generator=generator)
+    norms, drives, crosses, state = [], [], [], None
+    for t in range(steps):
+        values = given if schedule is None else {**given, "lr": schedule[t]}
+        rule = find_recipe(recipe)(**values)
+        state = rule.init(w) if state is None else state
+        g = torch.randn(w.shape, dtype=torch.float64, generator=generator)
+        g = g - w * (g * w).sum(1, keepdim=True) / (w * w).sum(1, keepdim=True)
+        new, state = rule.step(w, g, state)
+        kappa = float(law.kappa.subs(law.step.traced.values(**values)))
+        s = new - (1 - kappa) * w
+        norms.append(w.norm(dim=1).numpy())
+        drives.append(s.norm(dim=1).numpy())
+        crosses.append((w * s).sum(1).numpy())
+        w = new
+    return np.stack([*norms, w.norm(dim=1).numpy()]), np.stack(drives), np.stack(crosses)
+
+
+NUMBERS = {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.1}
+
+
+@pytest.mark.parametrize("name", ["sgd", "sgdw", "sgdp"])
+@pytest.mark.parametrize("schedule", [None, np.linspace(0.2, 0.01, 12)], ids=["constant", "lr"])
+def test_a_prediction_follows_a_run(name, schedule):
+    law = norm_growth(name, dampening=0.0)
+    norms, drive, _ = run(name, law, schedule=schedule, **NUMBERS)
+    numbers = {**NUMBERS, "lr": 0.1 if schedule is None else schedule}
+    np.testing.assert_allclose(law.predict(norms, drive, **numbers), norms, rtol=1e-10)
+
+
+def test_an_open_law_is_given_its_cross_term_and_has_bounds():
+    law = norm_growth("adamw")
+    values = {"lr": 0.1, "weight_decay": 0.1}
+    norms, drive, cross = run("adamw", law, **values)
+    with pytest.raises(ValueError, match=r"the law needs <w,s> of each step .*predict_range"):
+        law.predict(norms, drive, **values)
+    predicted = law.predict(norms, drive, measured={"<w,s>": cross}, **values)
+    np.testing.assert_allclose(predicted, norms, rtol=1e-10)
+    least, greatest = law.predict_range(norms, drive, **values)
+    assert (least <= norms + 1e-12).all()
+    assert (norms <= greatest + 1e-12).all()
+    assert np.allclose(greatest[1] - 0.99 * norms[0], drive[0])
+
+
+def test_bad_lengths():
+    law = norm_growth("sgd", momentum=0.0, weight_decay=0.0, dampening=0.0)
+    for norms, drive, message in [
+        (1.0, 2.0, "drive holds"),
+        (-1.0, [np.nan], "lengths"),
+        ([1.0, 2.0], np.ones((3, 5)), "do not fit"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            law.predict(norms, drive)
+    with pytest.raises(ValueError, match="lr needs a value for each of 2 steps"):
+        law.predict(1.0, [1.0, 1.0], lr=[0.1])

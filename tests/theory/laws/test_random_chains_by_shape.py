@@ -1,0 +1,10 @@
+"""Laws of random chains are the steps of their code, for five shapes; see `tests.theory.chains`."""
+
+import pytest
+
+from tests.theory.chains import compare_chain
+
+
+@pytest.mark.parametrize("seed", range(100, 112))
+def test_a_random_chain_is_its_law(seed):
+    assert compare_chain(seed) in ("same", "one unit")

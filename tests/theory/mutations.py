@@ -1,0 +1,111 @@
+"""Every number, sign and relation of every statement is changed: its proof must then fail.
+
+    python -m tests.theory.mutations [WORD ...]
+
+checks all statements, or those whose section or name holds a word.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+
+import sympy as sp
+
+from theory import Proof
+from theory.algebra import Claim, Refutation, show
+from theory.proofs import STATEMENTS
+
+RELATIONS = sp.Eq, sp.Ne, sp.Lt, sp.Le, sp.Gt, sp.Ge
+CONTRARY = {
+    sp.Eq: [sp.Ne],
+    sp.Ne: [sp.Eq],
+    sp.Lt: [sp.Ge, sp.Gt],
+    sp.Le: [sp.Ge, sp.Gt],
+    sp.Gt: [sp.Le, sp.Lt],
+    sp.Ge: [sp.Le, sp.Lt],
+}
+"""The relations that are false where the key is true of two different numbers, and the negation."""
+
+
+def changes(expression: sp.Basic) -> Iterator[sp.Basic]:
+    """The expression with one number or one sign changed, or one summand or factor left out."""
+    if isinstance(expression, sp.Number):
+        if expression.is_finite:
+            yield from {expression + 1, 2 * expression, -expression} - {expression}
+        return
+    if isinstance(expression, sp.Sum | sp.Add | sp.Mul):
+        yield -expression
+    if isinstance(expression, sp.Add | sp.Mul):
+        for n, part in enumerate(expression.args):
+            rest = expression.args[:n] + expression.args[n + 1 :]
+            yield expression.func(*rest)
+            if expression.is_Add:
+                yield expression.func(-part, *rest)
+    if isinstance(expression, sp.IndexedBase) or not isinstance(expression, sp.Basic):
+        return
+    for n, part in enumerate(expression.args):
+        for changed in changes(part):
+            with suppress(ValueError):  # no formula, such as a derivative of order -1
+                yield expression.func(*expression.args[:n], changed, *expression.args[n + 1 :])
+
+
+def mutants(each: Claim | Refutation) -> Iterator[Claim | Refutation]:
+    """Claims with a changed statement; refutations with a changed statement or changed values."""
+    relation = each.relation
+    sides = relation.lhs, relation.rhs
+    kind = next(kind for kind in RELATIONS if isinstance(relation, kind))
+    others = CONTRARY[kind] if isinstance(each, Refutation) else {*RELATIONS} - {kind}
+    changed = [other(*sides, evaluate=False) for other in others]
+    changed += [kind(x, sides[1], evaluate=False) for x in changes(sides[0])]
+    changed += [kind(sides[0], x, evaluate=False) for x in changes(sides[1])]
+    seen = {relation}
+    for one in changed:
+        if one not in seen and not one.has(sp.nan, sp.zoo):
+            seen.add(one)
+            yield replace(each, relation=one)
+    if isinstance(each, Refutation):
+        left, right = each.sides
+        yield from (replace(each, sides=(value, right)) for value in changes(left))
+        yield from (replace(each, sides=(left, value)) for value in changes(right))
+
+
+def survivors(proof: Proof) -> Iterator[tuple[Claim | Refutation, Claim | Refutation, bool]]:
+    """Each claim with each of its mutants, and True where the mutant still holds."""
+    for each in (*proof.claims, *proof.refuted):
+        for mutant in mutants(each):
+            yield each, mutant, mutant.holds and not _same(each.relation, mutant.relation)
+
+
+def _same(a: sp.Rel, b: sp.Rel) -> bool:
+    """True if the two are one statement, as with the squares of x - 1 and 1 - x."""
+    pairs = zip((a.lhs, a.rhs), (b.lhs, b.rhs), strict=True)
+    return a.func == b.func and all(sp.expand(x - y) == 0 for x, y in pairs)
+
+
+def main(words: list[str]) -> None:
+    count = alive = 0
+    for section, proofs in STATEMENTS.items():
+        for prove in proofs:
+            if words and not any(word in f"{section} {prove.__name__}" for word in words):
+                continue
+            begin, proof = time.perf_counter(), prove()
+            built = time.perf_counter() - begin
+            assert proof.proved, proof
+            results = [*survivors(proof)]
+            count += len(results)
+            took = time.perf_counter() - begin - built
+            print(f"{proof.name}: {len(results)} mutants, {built:.1f} s + {took:.1f} s")
+            for each, mutant, holds in results:
+                if holds:
+                    alive += 1
+                    print(f"  NOT noticed: {show(each.relation)} -> {show(mutant.relation)}")
+    print(f"{count} mutants, {alive} not noticed")
+    sys.exit(bool(alive))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

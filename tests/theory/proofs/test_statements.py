@@ -1,0 +1,106 @@
+"""Every statement is proved, every change of one is noticed, and each proof can fail."""
+
+import functools
+import re
+from dataclasses import replace
+
+import pytest
+import sympy as sp
+
+from tests.theory import faults
+from tests.theory.mutations import survivors
+from theory import Proof, beyond, equation_4, false_positive_law, lemmas
+from theory.proofs import STATEMENTS
+
+ALL = [prove for proofs in STATEMENTS.values() for prove in proofs]
+
+CORRECTED = [
+    lemmas.lemma_2_2_scheduled,
+    lemmas.corollary_2_3,
+    lemmas.proposition_3_1,
+    beyond.adam_can_shrink,
+]
+
+
+@functools.cache
+def proof_of(prove) -> Proof:
+    return prove()
+
+
+@pytest.mark.parametrize("prove", ALL, ids=lambda f: f.__name__)
+def test_is_proved(prove):
+    proof = proof_of(prove)
+    assert proof.proved, proof.status
+    assert proof.holds_as_printed is (prove not in CORRECTED)
+
+
+@pytest.mark.parametrize("prove", ALL, ids=lambda f: f.__name__)
+def test_a_change_of_any_number_sign_or_relation_is_noticed(prove):
+    results = [*survivors(proof_of(prove))]
+    assert len(results) > 15
+    assert not [mutant for _, mutant, holds in results if holds]
+
+
+@pytest.mark.parametrize("prove", ALL, ids=lambda f: f.__name__)
+def test_words_hold_no_formula(prove):
+    """Formulas are printed from what is decided; words beside them hold none."""
+    proof = proof_of(prove)
+    given = {"a first step from"}  # the numbers that the claim is computed from
+    words = [proof.remark, proof.verdict, *(each.about for each in (*proof.claims, *proof.refuted))]
+    for text in words:
+        if not any(text.startswith(start) for start in given):
+            assert not re.search(r"[<>^|*/]|\d| [=+-] ", text), text
+
+
+def test_the_issue_of_a_changed_constant():
+    """19 is not 28, and an inequality is not its reverse."""
+    usual = proof_of(lemmas.corollary_2_3).claims[1]
+    assert usual.relation.rhs == 19
+    assert usual.holds
+    assert not replace(usual, relation=sp.Eq(usual.relation.lhs, 28, evaluate=False)).holds
+    bound = proof_of(lemmas.equation_14).claims[1]
+    assert isinstance(bound.relation, sp.Le)
+    assert not replace(bound, relation=sp.Ge(*bound.relation.args)).holds
+
+
+@pytest.mark.parametrize(
+    ("prove", "fault"),
+    [
+        (lemmas.lemma_2_2, faults.beta_squared),
+        (lemmas.lemma_2_2, faults.ascent),
+        (lemmas.lemma_2_2, faults.wrong_sign),
+        (lemmas.lemma_2_2_scheduled, faults.beta_squared),
+        (lemmas.lemma_2_1, faults.ascent),
+        (lemmas.corollary_2_3, faults.beta_squared),
+        (lemmas.equation_14, faults.no_projection),
+        (lemmas.equation_14, faults.wrong_sign),
+        (lemmas.equation_14, faults.projected_gradient),
+        (beyond.momentum_by_any_name, faults.beta_squared),
+        (beyond.nesterov_never_shrinks, faults.beta_squared),
+        (beyond.sphere_keeps_the_norm, faults.projected_gradient),
+    ],
+    ids=lambda f: f.__name__,
+)
+def test_fails_on_a_fault(prove, fault):
+    proof = prove(fault)
+    assert not proof.proved
+    assert "NOT proved" in proof.status
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [faults.no_projection, faults.projected_gradient, faults.wrong_sign],
+    ids=lambda f: f.__name__,
+)
+def test_proposition_3_1_fails_on_a_fault(fault):
+    assert not lemmas.proposition_3_1(projected=fault).proved
+
+
+def test_kinds_are_said():
+    assert "proved by induction" in proof_of(lemmas.lemma_2_2).status
+    assert "under {<w,g> = 0" in proof_of(lemmas.lemma_2_2).status
+    literature = proof_of(beyond.equilibria_of_the_literature)
+    assert literature.kinds[0] == "equals the literature's formula"
+    assert "mean-field" in proof_of(beyond.ratio_laws).status
+    assert "instance" in str(proof_of(equation_4))
+    assert proof_of(false_positive_law).kinds == ("identity", "derived")

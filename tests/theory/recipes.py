@@ -1,0 +1,111 @@
+"""Recipes that the tests of laws share, and rules that the library does not have."""
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch.nn import functional
+
+from spherenorm import Rule, chain
+from spherenorm import rules as r
+from spherenorm._rule import scalar_state
+
+
+def clipped(lr=0.1, momentum=0.9, weight_decay=0.01, nu=1.0, view="channel"):
+    return chain(
+        r.UnitClip(nu, view), r.HeavyBall(momentum), r.DecoupledDecay(weight_decay), r.StepSize(lr)
+    )
+
+
+def counted(lr=0.1, momentum=0.9, weight_decay=0.1):
+    return chain(
+        r.CoupledDecay(weight_decay),
+        r.ExponentialAverage(momentum, bias_correction=True),
+        r.StepSize(lr),
+    )
+
+
+def accumulated(lr=0.1, momentum=0.9, weight_decay=0.1):
+    test = r.AccumulatedInvarianceTest()
+    return chain(
+        r.HeavyBall(momentum),
+        test,
+        r.RadialProjection(),
+        r.DecoupledDecay(weight_decay, 0.1),
+        r.StepSize(lr),
+    )
+
+
+class WarmUp(Rule):
+    """sqrt(1 - 0.9^t) d."""
+
+    state_names = ("step",)
+
+    def init(self, weight):
+        return {"step": scalar_state(weight)}
+
+    def update(self, update, state):
+        step = state["step"] + 1
+        return replace(update, direction=(1 - 0.9**step).sqrt() * update.direction), {"step": step}
+
+
+def warm(lr=0.1, momentum=0.9, weight_decay=0.1):
+    return chain(r.HeavyBall(momentum), WarmUp(), r.DecoupledDecay(weight_decay), r.StepSize(lr))
+
+
+@dataclass(frozen=True)
+class Scaled(Rule):
+    """The direction times what a function of weight and direction gives."""
+
+    function: object
+
+    def update(self, update, state):
+        return replace(
+            update, direction=update.direction * self.function(update.weight, update.direction)
+        ), {}
+
+
+def scaled(function):
+    return lambda lr=0.1, momentum=0.9: chain(
+        Scaled(function), r.HeavyBall(momentum), r.StepSize(lr)
+    )
+
+
+NUMBERS = {
+    "norm": lambda w, d: 1 / d.norm(),
+    "norm of rows": lambda w, d: 1 / d.norm(dim=1, keepdim=True),
+    "vector_norm": lambda w, d: torch.linalg.vector_norm(w) / torch.linalg.vector_norm(d),
+    "normalize": lambda w, d: functional.normalize(d, dim=1) @ d.T,
+    "cosine_similarity": lambda w, d: 2 + functional.cosine_similarity(w, w + d, dim=1),
+    "dot": lambda w, d: torch.dot(w.flatten(), (w + d).flatten()),
+    "vdot": lambda w, d: torch.vdot(d.flatten(), d.flatten()).rsqrt(),
+    "einsum": lambda w, d: torch.einsum("ij,ij->i", d, d)[:, None],
+    "a row": lambda w, d: (w @ w[0])[:, None],
+    "clamp": lambda w, d: d.norm().clamp(max=1.5),
+    "clamp_min": lambda w, d: d.norm().clamp_min(1.5),
+    "clamp_max": lambda w, d: d.norm().clamp_max(1.5),
+    "maximum": lambda w, d: torch.maximum(d.norm(), w.norm()),
+    "full_like": lambda w, d: torch.full_like(d, 0.5),
+    "zeros_like": lambda w, d: torch.zeros_like(d) + torch.ones(1, 1, dtype=d.dtype),
+    "log": lambda w, d: torch.log(d.norm()),
+    "tanh": lambda w, d: torch.tanh(d.norm()),
+    "exp": lambda w, d: torch.exp(-d.square().mean()),
+    "in place, by a view": lambda w, d: (
+        (c := d.clone(), c.view(-1).mul_(2.0)) and (c * c).sum(1, keepdim=True)
+    ),
+}
+
+
+ENTRIES = {
+    "sign": lambda w, d: torch.sign(d),
+    "sin": lambda w, d: torch.sin(d),
+    "exp": lambda w, d: torch.exp(d),
+    "log": lambda w, d: torch.log(d.abs()),
+    "tanh": lambda w, d: torch.tanh(d),
+    "clamp": lambda w, d: d.clamp(-0.5, 0.5),
+    "minimum": lambda w, d: torch.minimum(d, w + d),
+    "ge": lambda w, d: torch.where(d >= 0.1, d, -w),
+    "le": lambda w, d: torch.where(d <= 0.1, d, w.new_full((), 3.0)),
+    "ne": lambda w, d: torch.where((d != 0) & torch.logical_not(d == 1), d, w),
+    "full": lambda w, d: d + torch.full(d.shape, 2.0, dtype=d.dtype),
+    "zeros_like": lambda w, d: torch.where(d > 0, torch.zeros_like(d), 1 / torch.rsqrt(d**2)),
+}

@@ -1,0 +1,23 @@
+"""The report on one recipe."""
+
+from spherenorm import chain
+from spherenorm import rules as r
+from theory.report import recipe_jobs, to_latex, to_markdown
+
+
+def test_given_numbers_print_as_they_were_given():
+    rows = recipe_jobs("sgdp", momentum=0.9)[0].run()
+    assert (
+        r"| law | `\|w'\|^2 = \|s\|^2 + \|w\|^2*(1 - 10*lr*wd_ratio*weight_decay)^2` |"
+        in to_markdown(rows)
+    )
+    assert r"\left(1 - 10 \eta \rho \lambda\right)^{2}" in to_latex(rows)
+
+
+def test_a_recipe_that_branches_on_a_given_number():
+    def branching(lr=0.1, momentum=0.9):
+        return chain(*([r.HeavyBall(momentum)] if momentum > 0 else []), r.StepSize(lr))
+
+    rows = [row for job in recipe_jobs(branching, momentum=0.9) for row in job.run()]
+    assert all(row.good for row in rows), rows
+    assert any("checked on runs" in row.status for row in rows)

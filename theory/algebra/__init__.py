@@ -1,0 +1,82 @@
+"""The algebra in which recorded steps are read.
+
+A *record* holds one step of a recipe as a list of operations; a *reading* runs them on symbols
+instead of tensors. There are two: `Formal` vectors, of which only inner products are known, hold in
+every dimension; `Coordinates` are exact, entrywise operations included, in a dimension that one
+names. From the bottom to the top:
+
+| part | names |
+|---|---|
+| text and LaTeX of a formula | `show`, `latex` |
+| canonical forms | `exact`, `tidy`, `normalize_signs` |
+| vectors and their inner products | `Vector`, `Space` |
+| the two algebras | `Formal`, `Coordinates` |
+| polynomial equations | `eliminate` |
+| the record of a step | `trace`, `Trace` |
+| a reading of it | `interpret` |
+| an expression that is 0 | `vanishes` |
+| a relation and what shows it | `Claim`, `Induction`, `Slope`, `Refutation` |
+| a statement and its proof | `Proof` |
+"""
+
+from theory.algebra._atoms import DIMENSION
+from theory.algebra._budget import BudgetError, budget
+from theory.algebra._claims import Claim, Induction, Kind, Refutation, Slope
+from theory.algebra._coordinates import Array, Coordinates
+from theory.algebra._decide import vanishes
+from theory.algebra._domains import ANY, RESERVED, symbol_of
+from theory.algebra._elimination import NoClosedFormError, eliminate
+from theory.algebra._formal import Formal
+from theory.algebra._hyper_parameters import (
+    are_numbers,
+    is_number,
+    resolve_hyper_parameters,
+    resolve_recipe,
+)
+from theory.algebra._interpreter import interpret
+from theory.algebra._latex import Letters, choose_latex, latex
+from theory.algebra._numbers import Numbers
+from theory.algebra._proof import Proof
+from theory.algebra._symbols import exact, normalize_signs, tidy
+from theory.algebra._text import show
+from theory.algebra._trace import Trace, TraceError, trace
+from theory.algebra._vectors import Space, Vector
+
+__all__ = [
+    "ANY",
+    "DIMENSION",
+    "RESERVED",
+    "Array",
+    "BudgetError",
+    "Claim",
+    "Coordinates",
+    "Formal",
+    "Induction",
+    "Kind",
+    "Letters",
+    "NoClosedFormError",
+    "Numbers",
+    "Proof",
+    "Refutation",
+    "Slope",
+    "Space",
+    "Trace",
+    "TraceError",
+    "Vector",
+    "are_numbers",
+    "budget",
+    "choose_latex",
+    "eliminate",
+    "exact",
+    "interpret",
+    "is_number",
+    "latex",
+    "normalize_signs",
+    "resolve_hyper_parameters",
+    "resolve_recipe",
+    "show",
+    "symbol_of",
+    "tidy",
+    "trace",
+    "vanishes",
+]

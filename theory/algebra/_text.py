@@ -1,0 +1,30 @@
+"""Formulas in one line of text: `show` prints 1 - lr*weight_decay."""
+
+from __future__ import annotations
+
+import sympy as sp
+from sympy.printing.str import StrPrinter
+
+__all__ = ["PlusFirst", "show"]
+
+
+class PlusFirst:
+    """Prints the positive terms of a sum first: 1 - x, not -x + 1."""
+
+    def _as_ordered_terms(self, expression: sp.Expr, order: str | None = None) -> list[sp.Expr]:
+        terms = super()._as_ordered_terms(expression, order)  # type: ignore[misc]
+        return sorted(terms, key=lambda term: bool(term.could_extract_minus_sign()))
+
+
+class _Text(PlusFirst, StrPrinter):  # type: ignore[misc]
+    def _print_Relational(self, relation: sp.Rel) -> str:  # noqa: N802
+        sign = "=" if isinstance(relation, sp.Eq) else relation.rel_op
+        return f"{self._print(relation.lhs)} {sign} {self._print(relation.rhs)}"
+
+    def _print_Pow(self, power: sp.Pow, rational: bool = False) -> str:  # noqa: N802
+        return str(super()._print_Pow(power, rational)).replace("**", "^")
+
+
+def show(expression: sp.Basic) -> str:
+    """A formula in one line of text."""
+    return str(_Text().doprint(expression))

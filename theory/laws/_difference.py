@@ -1,0 +1,149 @@
+"""The operation at which a law and the step of its code part."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from spherenorm import View
+from spherenorm.record import Call, Record, Value, record
+from theory.algebra import interpret
+from theory.laws._evaluation import is_start, split, symbol_values, unit_numbers
+from theory.laws._inputs import Case
+from theory.laws._one_step import OneStep
+
+__all__ = ["DifferenceError", "find_mixing", "find_operation"]
+
+
+class DifferenceError(ValueError):
+    """A law differs from the code that it came from; there is no law of this recipe."""
+
+
+def find_operation(step: OneStep, first: OneStep | None, case: Case) -> DifferenceError:
+    """The error that shows the first operation whose reading differs from its tensors."""
+    traced, view = step.traced, View(None)
+    starting = first is not None and is_start(traced, case.weight, case.state)
+    used = first if starting and first is not None else step
+    (unit,) = split(used, view, case.weight, case.grad, case.state)
+    values = symbol_values(traced, case.hyper_parameters)
+    numbers = unit_numbers(used, unit, values)
+    tensors = _replay(traced.record, _inputs(traced.inputs, case))
+    found: list[str] = []
+
+    def watch(call: Call, value: Any) -> None:
+        actual = tensors[call.result]
+        read = numbers.of(value)
+        if not found and not _same(read, actual):
+            found.append(f"{call.name} in {call.line} gives {_text(actual)}, the law {_text(read)}")
+
+    interpret(traced.general, used.algebra, used.inputs, watch)
+    where = found[0] if found else "in no single operation"
+    given = ", ".join(f"{n}={x:.4g}" for n, x in case.hyper_parameters.items())
+    held = "".join(f", {n}={_text(x)}" for n, x in case.state.items())
+    return DifferenceError(
+        f"{traced.name}: the law differs from the step of the code: {where}; "
+        f"at {given}, weight {_text(case.weight)}, gradient {_text(case.grad)}{held}"
+    )
+
+
+def find_mixing(step: OneStep, view: View, case: Case) -> str:
+    """The first operation in which a unit of a weight of several is not as it is alone, in text."""
+    units = split(step, view, case.weight, case.grad, case.state)
+    together = _record_of(case)
+    tensors = _replay(together, _inputs(step.traced.inputs, case))
+    alone = []
+    for unit in units:
+        weight = torch.tensor(unit.weight).reshape(1, -1)
+        state = {
+            name: torch.as_tensor(unit.state[letter], dtype=torch.float64).reshape(
+                _alone(case, name, weight)
+            )
+            for name, letter in step.letters.items()
+        }
+        one = Case(case.rule, case.hyper_parameters, weight, torch.tensor(unit.grad)[None], state)
+        written = _record_of(one)
+        alone.append((written, _replay(written, _inputs(step.traced.inputs, one))))
+    for n, call in enumerate(together.needed):
+        whole = tensors[call.result]
+        for i, (written, values) in enumerate(alone):
+            if n >= len(written.needed) or written.needed[n].name != call.name:
+                return f"; with several, other operations are done from {call.line} on"
+            part = values[written.needed[n].result]
+            if not _is_part(whole, part, i, view, case.weight):
+                return f"; with several, they mix in {call.line}"
+    return ""
+
+
+def _alone(case: Case, name: str, weight: Tensor) -> tuple[int, ...]:
+    return tuple(case.rule.init(weight)[name].shape)
+
+
+def _is_part(whole: Tensor, part: Tensor, i: int, view: View, weight: Tensor) -> bool:
+    """Tell if a result for a whole weight holds that of its unit i, as far as shapes tell."""
+    if whole.shape == weight.shape and part.numel() * len(view.rows(weight)) == weight.numel():
+        return _same(part, view.rows(whole)[i])
+    if whole.numel() == 1 and part.numel() == 1:
+        return _same(part, whole)
+    if part.numel() == 1 and whole.shape == view.total(weight).shape:
+        return _same(part, view.units(whole)[i])
+    return True
+
+
+def _record_of(case: Case) -> Record:
+    names = [*case.state]
+
+    def step(weight: Tensor, grad: Tensor, *states: Tensor) -> list[Tensor]:
+        new, state = case.rule.step(weight, grad, dict(zip(names, states, strict=True)))
+        return [new, *(state[name] for name in names)]
+
+    return record(step, case.weight, case.grad, *case.state.values())
+
+
+def _inputs(kinds: Sequence[tuple[str, str]], case: Case) -> dict[str, list[Tensor]]:
+    hypers = [
+        torch.tensor(case.hyper_parameters[name], dtype=torch.float64)
+        for kind, name in kinds
+        if kind == "hyper"
+    ]
+    return {"hyper": hypers, "tensors": [case.weight, case.grad, *case.state.values()]}
+
+
+def _replay(written: Record, inputs: Mapping[str, list[Tensor]]) -> dict[Value, Any]:
+    """The tensors of a record on other inputs."""
+    entered = inputs["tensors"]
+    if len(written.inputs) > len(entered):
+        entered = [*inputs["hyper"], *entered]
+    tensors: dict[Value, Any] = {
+        **written.constants,
+        **dict(zip(written.inputs, entered, strict=True)),
+    }
+    for call in written.needed:
+        arguments, options = pytree.tree_map_only(
+            Value, tensors.__getitem__, (call.arguments, call.options)
+        )
+        tensors[call.result] = call.function(*arguments, **options)
+    return tensors
+
+
+def _same(read: Any, actual: Tensor) -> bool:
+    expected = actual.double().flatten().numpy()
+    try:
+        given = np.broadcast_to(np.asarray(read, dtype=float).reshape(-1), expected.shape)
+    except ValueError:
+        return False
+    scale = max(1.0, float(np.abs(expected).max(initial=0.0)))
+    return bool(np.allclose(given, expected, rtol=0, atol=1e-10 * scale, equal_nan=True))
+
+
+def _text(x: Any) -> str:
+    """Numbers in text, a few of many."""
+    flat = np.asarray(x, dtype=float).reshape(-1)
+    shown = ", ".join(f"{value:.6g}" for value in flat[:6])
+    if flat.size == 1:
+        return shown
+    return f"[{shown}{', ...' if flat.size > 6 else ''}]"

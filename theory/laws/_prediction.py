@@ -1,0 +1,163 @@
+"""A law run forward: the norm over many steps, from its start and the lengths of the steps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import sympy as sp
+
+from theory.algebra import Array, Trace
+from theory.laws._quantities import S, W, product
+from theory.laws._step_law import StepLaw, squared_norm_after
+
+__all__ = ["predict_norms", "predict_range"]
+
+CROSS = product("w", "s")
+
+
+def predict_norms(
+    law: StepLaw,
+    first: StepLaw | None,
+    norms: Any,
+    drive: Any,
+    measured: Mapping[str, Any],
+    given: Mapping[str, Any],
+) -> Array:
+    """|w_t| at each step, as `NormGrowth.predict` says."""
+    start, lengths = _start_and_lengths(norms, drive)
+    steps = len(lengths)
+    products = {name: _over_steps(name, value, steps) for name, value in measured.items()}
+    schedule = read_schedule(law.step.traced, given, steps)
+    unknowns = [] if law.open_because else sorted(law.recursion, key=str)
+    _refuse_missing(law, unknowns, products)
+    values: dict[sp.Symbol, Any] = {W: start**2, **dict.fromkeys(unknowns, np.zeros_like(start))}
+    scalars = _start_of_scalars(law)
+    predicted = [start]
+    for time, length in enumerate(lengths):
+        now = first if first is not None and time == 0 else law
+        known = {
+            **{symbol: value[time] for symbol, value in schedule.items()},
+            **{sp.Symbol(name, real=True): value[time] for name, value in products.items()},
+            **values,
+            **scalars,
+            S: length**2,
+        }
+        after = {W: _squared_after(now, bool(law.open_because)), **_recursions(now, law, unknowns)}
+        values = {x: np.broadcast_to(_number(now, e, known), start.shape) for x, e in after.items()}
+        scalars = {
+            law.step.scalars[n]: _number(now, sp.sympify(now.step.states[n]), known)
+            for n in law.step.counters
+            if law.step.scalars[n] in scalars
+        }
+        predicted.append(np.sqrt(np.maximum(values[W], 0)))
+    return np.stack(predicted)
+
+
+def predict_range(
+    law: StepLaw, norms: Any, drive: Any, given: Mapping[str, Any]
+) -> tuple[Array, Array]:
+    """The least and the greatest |w_t|, since |<w, s>| <= |w| |s|."""
+    start, lengths = _start_and_lengths(norms, drive)
+    schedule = read_schedule(law.step.traced, given, len(lengths))
+    least, greatest, scalars = [start], [start], _start_of_scalars(law)
+    for time, length in enumerate(lengths):
+        known = {**{symbol: value[time] for symbol, value in schedule.items()}, **scalars}
+        keep = abs(_number(law, 1 - law.kappa, known))
+        low, high = keep * least[-1], keep * greatest[-1]
+        least.append(np.maximum(np.maximum(low - length, length - high), 0))
+        greatest.append(high + length)
+        scalars = {
+            law.step.scalars[n]: _number(law, sp.sympify(law.step.states[n]), known)
+            for n in law.step.counters
+            if law.step.scalars[n] in scalars
+        }
+    return np.stack(least), np.stack(greatest)
+
+
+def read_schedule(traced: Trace, given: Mapping[str, Any], steps: int) -> dict[sp.Symbol, Array]:
+    """A value per step for each hyper-parameter; a number is the same at every step."""
+    plain = {n: v for n, v in given.items() if np.ndim(v) == 0 or isinstance(v, tuple)}
+    schedules = {n: v for n, v in given.items() if n not in plain}
+    if unknown := schedules.keys() - traced.symbols.keys():
+        raise ValueError(f"{traced.name} has no hyper-parameter {sorted(unknown)[0]!r}")
+    values = {s: np.full(steps, float(v)) for s, v in traced.values(**plain).items()}
+    return values | {traced.symbols[n]: _over_steps(n, v, steps) for n, v in schedules.items()}
+
+
+def _start_and_lengths(norms: Any, drive: Any) -> tuple[Array, Array]:
+    """|w_0| of each unit, and |s_t| of each unit in each step."""
+    lengths, norms = np.asarray(drive, dtype=float), np.asarray(norms, dtype=float)
+    if lengths.ndim == 0:
+        raise ValueError("drive holds |s_t| for each step: give an array of shape (steps, ...)")
+    start = norms[0] if norms.ndim == lengths.ndim and len(norms) == len(lengths) + 1 else norms
+    if not (np.isfinite(lengths).all() and np.isfinite(start).all() and (lengths >= 0).all()):
+        raise ValueError("norms and drive are lengths: finite numbers, and none below 0")
+    try:
+        shape = np.broadcast_shapes(start.shape, lengths.shape[1:])
+    except ValueError as error:
+        raise ValueError(
+            f"norms of shape {norms.shape} do not fit drive of shape {lengths.shape}: |w_0| has "
+            "the shape of one step, |w_t| one more step than drive"
+        ) from error
+    return np.broadcast_to(start, shape).copy(), lengths
+
+
+def _over_steps(name: str, value: Any, steps: int) -> Array:
+    values = np.asarray(value, dtype=float)
+    if values.ndim == 0 or len(values) != steps:
+        raise ValueError(f"{name} needs a value for each of {steps} steps, got {values.shape}")
+    return values
+
+
+def _start_of_scalars(law: StepLaw) -> dict[sp.Symbol, Any]:
+    """The counters whose first value is known."""
+    names = {letter: name for name, letter in law.step.letters.items()}
+    starts = {n: law.step.traced.starts[names[n]] for n in law.step.counters}
+    return {law.step.scalars[n]: float(x) for n, x in starts.items() if isinstance(x, sp.Expr)}
+
+
+def _squared_after(law: StepLaw, is_open: bool) -> sp.Expr:
+    keep = 1 - law.kappa
+    return (
+        W
+        if law.constant
+        else squared_norm_after(keep, 2 * keep * (CROSS if is_open else law.cross))
+    )
+
+
+def _recursions(now: StepLaw, law: StepLaw, unknowns: list[sp.Symbol]) -> dict[sp.Symbol, sp.Expr]:
+    return {x: now.recursion.get(x, law.recursion[x]) for x in unknowns}
+
+
+def _refuse_missing(law: StepLaw, unknowns: list[sp.Symbol], products: Mapping[str, Any]) -> None:
+    if law.constant:
+        return
+    known = {*law.step.algebra.definitions, *law.step.traced.symbols.values(), W, S, *unknowns}
+    asked = {s for u in unknowns for s in law.recursion[u].free_symbols} | law.kappa.free_symbols
+    asked |= {CROSS} if law.open_because else law.cross.free_symbols
+    lacking = {str(s) for s in asked - known - {*law.step.scalars.values()}} - products.keys()
+    if lacking:
+        why = f" ({law.open_because})" if law.open_because else ""
+        raise ValueError(
+            f"{law.name}: the law needs {', '.join(sorted(lacking))} of each step{why}; give "
+            "measured={'" + sorted(lacking)[0] + "': ...}, or use predict_range"
+        )
+
+
+def _number(law: StepLaw, expression: sp.Expr, known: Mapping[sp.Symbol, Any]) -> Any:
+    """A formula at arrays, with names replaced by their meanings."""
+    for name in reversed(law.step.algebra.definitions):
+        if expression.has(name):
+            expression = expression.subs(name, law.step.algebra.definitions[name])
+    symbols = sorted(expression.free_symbols, key=str)
+    by_name = {s.name: value for s, value in known.items()}
+    function = _compiled(expression, tuple(symbols))
+    return function(*(by_name[s.name] for s in symbols))
+
+
+@lru_cache(maxsize=1024)
+def _compiled(expression: sp.Expr, symbols: tuple[sp.Symbol, ...]) -> Any:
+    return sp.lambdify([*symbols], expression, "numpy", dummify=True)
