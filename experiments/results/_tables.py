@@ -145,6 +145,11 @@ class Table:
         object.__setattr__(self, "rows", [[_as_cell(cell) for cell in row] for row in rows])
         object.__setattr__(self, "note", note)
 
+    @property
+    def prose(self) -> bool:
+        """True if every cell is a text: a page then breaks its lines as those of a paragraph."""
+        return all(isinstance(cell.value, str) for row in self.rows for cell in row)
+
 
 def _as_column(column: Heading) -> Column:
     return column if isinstance(column, Column) else Column(column)

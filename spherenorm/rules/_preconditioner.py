@@ -37,7 +37,7 @@ class AdaptiveMoments(Rule):
     Example:
         >>> rule = AdaptiveMoments(0.9, 0.999)
         >>> weight = torch.tensor([0.0])
-        >>> rule.step(weight, torch.tensor([5.0]), rule.init(weight))[0]
+        >>> rule.step(weight, torch.tensor([5.0]), rule.init(weight))[0].round(decimals=4)
         tensor([-1.])
 
     Source: Kingma and Ba 2015, Algorithm 1; the released AdamP.
