@@ -25,8 +25,11 @@ def _one_thread():
 
 @pytest.fixture(scope="session")
 def store(tmp_path_factory):
-    """One for all studies: what two of them share, or two tests, runs once."""
-    return Store(tmp_path_factory.mktemp("studies"))
+    """One for all studies and all workers: what two of them share, or two tests, runs once."""
+    root = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:  # whose own folder lies in that of the whole run
+        root = root.parent
+    return Store(root / "studies")
 
 
 @pytest.fixture(scope="session")

@@ -43,7 +43,7 @@ def test_interrupted_it_exits_130_and_resumes(tmp_path, jobs, how):
         jobs,
     ]
     process = subprocess.Popen(
-        [*command, "--set", "delay=0.15"],
+        [*command, "--set", "delay=0.05"],
         cwd=ROOT,
         stderr=subprocess.PIPE,
         text=True,
