@@ -19,14 +19,13 @@ from torch.func import grad, vmap
 from torch.nn import functional as F  # noqa: N812
 
 from experiments.core import Budget, PureTask, generator
-from experiments.tasks.digits import Digits
-from experiments.tasks.tagging import Tagging
+from experiments.tasks._network_data import TRAIN, cutmix, source_of, split_of
 from spherenorm import metrics
 from spherenorm.functional import Sweep
 
 __all__ = ["Network", "epochs_of"]
 
-BATCH, TRAIN, VALIDATION = 64, 1024, 256
+BATCH = 64
 STEPS_PER_EPOCH = TRAIN // BATCH
 
 KEPT = 120
@@ -124,7 +123,7 @@ class Network(PureTask):
         return _logits(self, params, inputs, *fixed)
 
     def batches(self, seeds: Sequence[int]) -> Callable[[int], Any]:
-        splits = [_split(self.data, seed) for seed in self.every_seed]
+        splits = [split_of(self.data, seed) for seed in self.every_seed]
         fixed = [] if self.head == "trained" else [_drawn(self, "head")]
 
         @functools.lru_cache(maxsize=2)
@@ -153,7 +152,7 @@ class Network(PureTask):
         return _summary(self, start, swept)
 
     def fingerprint(self) -> str:
-        return (Digits() if self.data == "digits" else Tagging()).fingerprint()
+        return source_of(self.data).fingerprint()
 
 
 def _logits(task: Network, params: Mapping[str, Tensor], inputs: Tensor, *fixed: Tensor) -> Tensor:
@@ -245,14 +244,14 @@ def _augmented(
     task: Network, x: Tensor, y: Tensor, random: torch.Generator
 ) -> tuple[Tensor, Tensor]:
     if task.cutmix and torch.rand((), generator=random) < 0.5:
-        x, y = _cutmix(x, y, random)
+        x, y = cutmix(x, y, random)
     return x, (1 - task.label_smoothing) * y + task.label_smoothing * y.mean(-1, keepdim=True)
 
 
 def _scores(task: Network, params: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Scores on validation and test set, normalized over the whole of each set."""
     fixed = [] if task.head == "trained" else [_drawn(task, "head")]
-    splits = [_split(task.data, seed) for seed in task.every_seed]
+    splits = [split_of(task.data, seed) for seed in task.every_seed]
     scores = {}
     for name, part in (("validation", 2), ("test", 4)):
         x, y = (torch.stack([split[part + i] for split in splits]) for i in (0, 1))
@@ -330,36 +329,6 @@ def _middle(steps: Tensor) -> Tensor:
 def _numbers(values: Tensor, finite: Tensor) -> list[list[float | None]]:
     rows = zip(values.tolist(), finite.tolist(), strict=True)
     return [[x if ok else None for x, ok in zip(*row, strict=True)] for row in rows]
-
-
-@functools.lru_cache(maxsize=64)
-def _split(data: str, seed: int) -> tuple[Tensor, ...]:
-    """Inputs and targets of training, validation and test set, from a stream of the seed's own."""
-    inputs, targets = _pool(data)
-    order = torch.randperm(len(inputs), generator=generator(seed, "split"))
-    parts = torch.split(order, [TRAIN, VALIDATION, len(order) - TRAIN - VALIDATION])
-    return tuple(tensor[part] for part in parts for tensor in (inputs, targets))
-
-
-@functools.cache
-def _pool(data: str) -> tuple[Tensor, Tensor]:
-    splits = (Digits() if data == "digits" else Tagging()).data()
-    x, y = (torch.cat([part[i] for part in splits]) for i in (0, 1))
-    if data == "digits":
-        return x.flatten(1).double(), F.one_hot(y, 10).double()
-    return x.mean(dim=-1).flatten(1).double(), y.double()
-
-
-def _cutmix(x: Tensor, y: Tensor, random: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Paste one rectangle, the same for the whole batch (Yun et al. 2019)."""
-    partner = torch.randperm(len(x), generator=random)
-    half = int(4 * torch.rand((), generator=random).item() ** 0.5)
-    row, column = (int(v) for v in torch.randint(8, (2,), generator=random))
-    images, mask = x.reshape(-1, 8, 8).clone(), torch.zeros(8, 8, dtype=torch.bool)
-    mask[max(row - half, 0) : row + half, max(column - half, 0) : column + half] = True
-    images[:, mask] = x.reshape(-1, 8, 8)[partner][:, mask]
-    share = mask.double().mean()
-    return images.flatten(1), (1 - share) * y + share * y[partner]
 
 
 def _areas(logits: Tensor, targets: Tensor) -> Tensor:

@@ -94,13 +94,19 @@ class Attempt:
         for child in self.children:
             child.start()
 
-    def kill(self, draw):
-        """Kill all, or one and wait until the others have noticed."""
+    def kill(self, draw, joined):
+        """Kill all, or one and wait until the others have noticed.
+
+        A process that waits for one which died before they met waits half an hour: torchrun ends
+        it, but here nobody does.
+        """
         if self.launcher is not None:
             self.launcher.kill()
             self.launcher.wait()
             return
-        chosen = self.children if draw.random() < 0.5 else [draw.choice(self.children)]
+        chosen = (
+            self.children if draw.random() < 0.5 or not joined else [draw.choice(self.children)]
+        )
         for child in chosen:
             os.kill(child.pid, signal.SIGKILL)
         self.wait()
@@ -124,7 +130,8 @@ def killed(context, way, spec, root, moments, draw):
     folder, done = folder_of(spec, root), []
     while len(done) < moments and folder.summary() is None:
         attempt = Attempt(context, way, spec, root)
-        aim = _done(folder) + draw.randint(0, 3)
+        begun = _done(folder)
+        aim = begun + draw.randint(0, 3)
         deadline = time.monotonic() + PATIENCE
         while attempt.alive() and _done(folder) < aim:
             assert time.monotonic() < deadline, "no progress"
@@ -132,7 +139,7 @@ def killed(context, way, spec, root, moments, draw):
         time.sleep(draw.uniform(0, SECONDS_BEYOND))
         if not attempt.alive():
             break
-        attempt.kill(draw)
+        attempt.kill(draw, joined=_done(folder) > begun)
         done.append(_done(folder))
     _until_free(folder)
     attempt = Attempt(context, way, spec, root)

@@ -7,7 +7,8 @@ import pytest
 import torch
 from sklearn.metrics import roc_auc_score
 
-from experiments.tasks.network import TRAIN, VALIDATION, Network, _areas, _pool, _split
+from experiments.tasks._network_data import TRAIN, VALIDATION, pool_of, split_of
+from experiments.tasks.network import Network, _areas
 from spherenorm.functional import sweep
 
 VARIANTS = ("plain", "residual", "bottleneck", "prenorm")
@@ -34,7 +35,7 @@ def test_units_are_scale_invariant_row_by_row_and_nothing_else_is(variant):
         assert torch.isclose(loss, moved, rtol=1e-9) == name.startswith("unit"), name
 
 
-def test_each_seed_has_its_own_start_order_and_split():
+def test_each_seed_has_its_own_start_order_andsplit_of():
     task = Network(seeds="0 1", tuning="7")
     starts = task.start(())["unit1"]
     assert starts.shape == (3, 32, 32)
@@ -43,12 +44,12 @@ def test_each_seed_has_its_own_start_order_and_split():
     assert torch.equal(starts[1], alone[0])
     x, _ = task.batches(())(5)
     assert torch.equal(x[1], Network(seeds="1", tuning="").batches(())(5)[0][0])
-    parts = [len(t) for t in _split("digits", 0)[::2]]
+    parts = [len(t) for t in split_of("digits", 0)[::2]]
     assert parts[:2] == [TRAIN, VALIDATION]
-    assert sum(parts) == len(_pool("digits")[0]) == 1797
-    rows = torch.cat(_split("digits", 1)[::2])
-    assert torch.equal(rows.sum(0), _pool("digits")[0].sum(0)) or torch.allclose(
-        rows.sum(0), _pool("digits")[0].sum(0)
+    assert sum(parts) == len(pool_of("digits")[0]) == 1797
+    rows = torch.cat(split_of("digits", 1)[::2])
+    assert torch.equal(rows.sum(0), pool_of("digits")[0].sum(0)) or torch.allclose(
+        rows.sum(0), pool_of("digits")[0].sum(0)
     )
 
 
@@ -75,7 +76,7 @@ def test_the_summary_is_that_of_a_plain_loop():
     assert summary["growth_over_moves"][1][0] == pytest.approx(grown / moves, rel=1e-9)
     assert summary["norm_last"][1][0] == pytest.approx(norms[-1], rel=1e-12)
     np.testing.assert_allclose(arrays["norm"][:, 1, 0], norms, rtol=1e-6)
-    x, y = _split("digits", 0)[4:]
+    x, y = split_of("digits", 0)[4:]
     hits = task.logits(weights, x).argmax(1) == y.argmax(1)
     assert summary["test"][1][0] == pytest.approx(100 * hits.double().mean().item())
     assert (summary["seeds"], summary["tuning"]) == ([0, 1], 1)
