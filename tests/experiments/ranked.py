@@ -71,7 +71,7 @@ class Pair:
         for queue in self.asked:
             queue.put(None)
         for process in self.processes:
-            process.join(60)
+            process.join(300)
             process.kill()
 
 

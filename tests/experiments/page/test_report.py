@@ -184,7 +184,7 @@ def test_a_browser_draws_every_figure_without_errors(page, tmp_path, width, medi
         [CHROMIUM, *flags, watched.as_uri()],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=True,
     )
     body = re.search(r"<body[^>]*>", result.stdout).group()
