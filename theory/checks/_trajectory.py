@@ -118,7 +118,7 @@ class _OwnStep:
     """Compares the step that a law says with that of a run."""
 
     def __init__(self, law: NormGrowth, view: View) -> None:
-        agreement = replace(law.agreement, view=view, several=True)
+        agreement = replace(law.agreement, view=view, several=True, paths=None)
         self.law, self.view = replace(law, agreement=agreement), view
         self.error, self.outside = 0.0, ""
 
