@@ -9,7 +9,7 @@ import linecache
 import math
 import operator
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -17,7 +17,6 @@ from unittest.mock import patch
 
 import torch
 from torch.overrides import TorchFunctionMode
-from torch.utils import _pytree as pytree
 
 __all__ = ["Branch", "Branches"]
 
@@ -90,8 +89,10 @@ class Branches(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        self._forget((args, kwargs))
-        result = func(*_plain(args), **_plain(kwargs or {}))
+        sizes: list[_Size] = []
+        result = func(*_plain(args, sizes), **_plain(kwargs or {}, sizes))
+        if sizes:
+            self._forget(sizes)
         if func in _PLAIN:
             self.found.append(Branch(_line(), _PLAIN[func], result))
         if func not in _READS:
@@ -100,11 +101,9 @@ class Branches(TorchFunctionMode):
             return _Shape(_Size(length, self.found) for length in result)
         return _Size(result, self.found)
 
-    def _forget(self, arguments: Any) -> None:
+    def _forget(self, sizes: Sequence[_Size]) -> None:
         """Drop the notes that torch made to find out that its arguments are sizes."""
-        leaves = pytree.tree_leaves(arguments)  # of which a shape is one
-        parts = (part for leaf in leaves for part in (leaf if isinstance(leaf, _Shape) else [leaf]))
-        made = {id(note) for part in parts if isinstance(part, _Size) for note in part.notes}
+        made = {id(note) for size in sizes for note in size.notes}
         while self.found and id(self.found[-1]) in made:
             self.found.pop()
 
@@ -240,15 +239,22 @@ for _name, _convert in _CONVERSIONS.items():
     setattr(_Size, f"__{_name}__", _escape(_convert))
 
 
-def _plain(tree: Any) -> Any:
-    """Plain numbers in the place of sizes, and a tuple in that of a shape."""
-
-    def plain(leaf: Any) -> Any:
-        if isinstance(leaf, _Size):
-            return leaf.value
-        return torch.Size(_plain(tuple(leaf))) if isinstance(leaf, _Shape) else leaf
-
-    return pytree.tree_map(plain, tree)
+def _plain(x: Any, sizes: list[_Size] | None = None) -> Any:
+    """Plain numbers in the place of sizes, and a tuple in that of a shape; `sizes` gathers them."""
+    kind = type(x)
+    if kind is _Size:
+        if sizes is not None:
+            sizes.append(x)
+        return x.value
+    if kind is _Shape:
+        return torch.Size(_plain(each, sizes) for each in x)
+    if kind in (tuple, list):
+        return kind(_plain(each, sizes) for each in x)
+    if kind is dict:
+        return {name: _plain(each, sizes) for name, each in x.items()}
+    if kind is slice:
+        return slice(*(_plain(each, sizes) for each in (x.start, x.stop, x.step)))
+    return x
 
 
 def _line() -> str:

@@ -20,7 +20,7 @@ from theory.laws import NormGrowth, OutsideError, product
 __all__ = ["Trajectory", "measure", "measure_coupling"]
 
 SAMPLES = 16
-"""The steps of a run at which the law's own step is computed, which takes a millisecond a unit."""
+"""The steps of a run at which each unit's step is computed by itself: a millisecond a unit."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def measure(
     meter = _Meter(law)
     own = {name: _OwnStep(law, as_view(view)) for name, view in problem.views.items()}
     rows: dict[str, dict[str, list[Array]]] = {}
-    sampled = {0, 1, *np.linspace(0, numbers.steps - 1, SAMPLES).astype(int).tolist()}
+    sampled = _sample(numbers.steps)
     for time, transitions in enumerate(simulate(numbers.rules(), problem, numbers.steps, seed)):
         given = _known(law, numbers.at(time))
         for name, transition in transitions.items():
@@ -88,6 +88,11 @@ def measure(
         name: {what: np.stack(values) for what, values in row.items()} for name, row in rows.items()
     }
     return {name: _trajectory(measured, own[name]) for name, measured in arrays.items()}
+
+
+def _sample(steps: int) -> set[int]:
+    """The first two steps and some later ones."""
+    return {0, 1, *np.linspace(0, steps - 1, SAMPLES).astype(int).tolist()}
 
 
 def _trajectory(measured: dict[str, Array], own: _OwnStep) -> Trajectory:
@@ -183,11 +188,16 @@ class _Meter:
 def measure_coupling(
     numbers: Numbers, problem: Problem, seed: int, names: list[str]
 ) -> dict[str, float]:
-    """The share of a unit's step that is due to other units: the greatest of the run, by weight."""
+    """The share of a unit's step that is due to other units: the greatest of some steps of the run.
+
+    Returns:
+        The share by the name of the weight.
+    """
     shares: dict[str, list[Array]] = {name: [] for name in names}
     run = simulate(numbers.rules(), problem, numbers.steps, seed)
-    for rule, transitions in zip(numbers.rules(), run, strict=True):
-        for name in names:
+    sampled = _sample(numbers.steps)
+    for time, (rule, transitions) in enumerate(zip(numbers.rules(), run, strict=True)):
+        for name in names if time in sampled else ():
             view = as_view(problem.views[name])
             shares[name].append(view.units(_coupling(rule, view, transitions[name])).numpy())
     return {name: float(np.stack(values).max()) for name, values in shares.items()}

@@ -76,19 +76,29 @@ class NormGrowth(SolvedLaw):
             >>> law.evaluate(w, torch.tensor([[-4.0, 3.0]]), {"momentum_buffer": w * 0}, lr=1.0)[0]
             tensor([[7., 1.]], dtype=torch.float64)
         """
-        traced = self.step.traced
-        values = read_hyper_parameters(traced, hyper_parameters)
-        numbers = {
-            name: float(number) if number.is_number else values[number.name]
-            for name, number in traced.numbers.items()
-        }
+        values = read_hyper_parameters(self.step.traced, hyper_parameters)
         require_states(self.step, state)
-        path = read_path(rule_of(self.step, numbers), weight, gradient, state)
-        if refusal := self.agreement.refuse(path, weight):
-            raise OutsideError(f"{self.name}: {refusal}")
+        if self.agreement.paths is not None:
+            self._refuse_unless_compared(weight, gradient, state, values)
         first = self.first.split_step if self.first is not None else None
         view = self.agreement.view
         return evaluate(self.split_step, first, view, weight, gradient, state, values)
+
+    def _refuse_unless_compared(
+        self,
+        weight: Tensor,
+        gradient: Tensor,
+        state: Mapping[str, Tensor],
+        values: Mapping[str, float],
+    ) -> None:
+        """Refuse a weight that is unlike those at which the law was compared with its code."""
+        numbers = {
+            name: float(number) if number.is_number else values[number.name]
+            for name, number in self.step.traced.numbers.items()
+        }
+        path = read_path(rule_of(self.step, numbers), weight, gradient, state)
+        if refusal := self.agreement.refuse(path, weight):
+            raise OutsideError(f"{self.name}: {refusal}")
 
     def predict(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -26,7 +27,7 @@ def training_jobs(
     recipe: str | Recipe,
     hyper_parameters: dict[str, Any],
     section: str,
-    law: NormGrowth | None = None,
+    law: Callable[[], NormGrowth],
 ) -> list[Job]:
     """One check of a norm-growth law per problem.
 
@@ -34,7 +35,7 @@ def training_jobs(
         recipe: of the runs.
         hyper_parameters: of the runs.
         section: of the rows.
-        law: the recipe's, if it is derived already.
+        law: derives the recipe's law, or returns it.
     """
     name = bind(recipe).name
     return [
@@ -52,9 +53,9 @@ def _training_rows(
     problem: str,
     hyper_parameters: dict[str, Any],
     section: str,
-    law: NormGrowth | None,
+    law: Callable[[], NormGrowth],
 ) -> list[Row]:
-    result = check(recipe, problem, law=law, **hyper_parameters)
+    result = check(recipe, problem, law=law(), **hyper_parameters)
     # Where a unit does not move by itself the law does not apply; the other weights still check it.
     applies = {name: each for name, each in result.weights.items() if not each.apart}
     passed = bool(applies) and all(each.passed for each in applies.values())
