@@ -38,6 +38,7 @@ class Trajectory:
         step_error: the greatest difference of the law's own step, from its formulas for the drive,
             to the rule's, relative to |w'|, over some of the steps.
         outside: the reason why the law has no step of its own in some of them; empty if it has.
+        alone: the assumption by which the law's step, and not its norm, is of weights of one unit.
     """
 
     squared_norm: Array
@@ -46,6 +47,7 @@ class Trajectory:
     scale: Array
     step_error: float = 0.0
     outside: str = ""
+    alone: str = ""
 
     @property
     def cosine(self) -> float:
@@ -99,7 +101,7 @@ def _trajectory(measured: dict[str, Array], own: _OwnStep) -> Trajectory:
     before, after = measured.pop("|w|^2"), measured.pop("|w'|^2")
     radial, scale = measured.pop("radial"), measured.pop("scale")
     norms = np.concatenate([before[:1], after])
-    return Trajectory(norms, measured, radial, scale, own.error, own.outside)
+    return Trajectory(norms, measured, radial, scale, own.error, own.outside, own.alone)
 
 
 def _known(law: NormGrowth, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -125,13 +127,19 @@ class _OwnStep:
     def __init__(self, law: NormGrowth, view: View) -> None:
         agreement = replace(law.agreement, view=view, several=True, paths=None)
         self.law, self.view = replace(law, agreement=agreement), view
-        self.error, self.outside = 0.0, ""
+        self.error, self.outside, self.alone = 0.0, "", ""
+        # A norm that is constant was seen to be so with several units too, where a step is not.
+        self.of_one = law.constant and not law.agreement.several
+        self.of_law = law.agreement.view
 
     def compare(self, transition: Transition, given: Mapping[str, Any]) -> None:
         view, weight = self.view, transition.weight
         rows = zip(view.rows(weight), view.rows(transition.grad), strict=True)
         if any(not (w.any() and g.any()) for w, g in rows):
             return  # nothing is said about a weight or a gradient of 0, which is reported by itself
+        if self.of_one and len(self.of_law.rows(weight)) > 1:
+            self.alone = self.law.agreement.note
+            return
         try:
             new = self._step(transition, given)
         except (OutsideError, ValueError) as error:

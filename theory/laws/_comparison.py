@@ -78,7 +78,8 @@ def compare(step: OneStep, first: OneStep | None, constant: bool = False) -> Agr
         _refuse_unless_constant(step, views[0], where)
     single = [shape for shape in SINGLE if _count_units(views[0], shape) == 1]
     alone = _hold(step, first, views[0], (step.traced.shape, *single)).agreement
-    return replace(alone, several=False, note=f"the weight is one unit{where}")
+    norm = ", for the step; the norm is constant for each of several units too" if constant else ""
+    return replace(alone, several=False, note=f"the weight is one unit{norm}{where}")
 
 
 @dataclass(frozen=True)

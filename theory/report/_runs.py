@@ -64,7 +64,9 @@ def _training_rows(
         kind = "; identity only, the cross term was measured" if result.identity else ""
         detail = ", ".join(f"{name} {each.residual:.0e}" for name, each in applies.items())
         worst = max(max(each.residual, each.step_error) for each in applies.values())
-        status = f"{Kind.CHECKED}: norms and steps to {worst:.1e} in 200 steps ({detail}{kind})"
+        alone = all(each.alone for each in applies.values())
+        what = "norms, and no step of several units," if alone else "norms and steps"
+        status = f"{Kind.CHECKED}: {what} to {worst:.1e} in 200 steps ({detail}{kind})"
     if not result.passed:
         status += f"; {'; '.join(result.complaints) or f'off by {result.residual:.1e}'}"
     formula = "|w_t|^2 at every step, predicted from |w_0|^2 and |s_t|^2"
