@@ -14,12 +14,14 @@ names. From the bottom to the top:
 | polynomial equations | `eliminate` |
 | the record of a step | `trace`, `Trace` |
 | a reading of it | `interpret` |
+| branches of code on sizes | `Branch`, `Branches` |
 | an expression that is 0 | `vanishes` |
 | a relation and what shows it | `Claim`, `Induction`, `Slope`, `Refutation` |
 | a statement and its proof | `Proof` |
 """
 
 from theory.algebra._atoms import DIMENSION
+from theory.algebra._branches import Branch, Branches
 from theory.algebra._budget import BudgetError, budget
 from theory.algebra._claims import Claim, Induction, Kind, Refutation, Slope
 from theory.algebra._coordinates import Array, Coordinates
@@ -47,6 +49,8 @@ __all__ = [
     "DIMENSION",
     "RESERVED",
     "Array",
+    "Branch",
+    "Branches",
     "BudgetError",
     "Claim",
     "Coordinates",

@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import lru_cache
 
 import sympy as sp
 
@@ -37,6 +38,7 @@ def exact(number: float) -> sp.Expr:
     return sp.Rational(str(number))
 
 
+@lru_cache(maxsize=8192)  # the same parts of formulas come again and again
 def tidy(expression: sp.Expr) -> sp.Expr:
     """A canonical form in which an expression that equals 0 is 0.
 
@@ -64,6 +66,7 @@ def tidy(expression: sp.Expr) -> sp.Expr:
     return reduced.subs({dummy: f for f, dummy in plain.items()})
 
 
+@lru_cache(maxsize=8192)
 def normalize_signs(expression: sp.Expr) -> sp.Expr:
     """The expression in factors, each with its positive term first: (1 - beta), not (beta - 1)."""
     spend(expression)

@@ -34,6 +34,8 @@ class WeightCheck:
         step_error: the greatest relative difference of the law's own step to the rule's, over some
             steps.
         outside: the reason why the law says no step of its own in some of them.
+        alone: the assumption by which the law's step is of weights of one unit; then the norm alone
+            is checked.
         cosine: the greatest |cos(w, g)|, see `Trajectory.cosine`.
         zero_gradients: the steps in which the gradient of a unit is exactly 0.
         growth: |w_T|^2 / |w_0|^2 of the unit that grew most.
@@ -49,6 +51,7 @@ class WeightCheck:
     zero_gradients: int
     growth: float
     outside: str = ""
+    alone: str = ""
     apart: float = 0.0
     other_views: tuple[str, ...] = ()
     measured: Array = field(default_factory=lambda: np.empty((0, 0)), repr=False)
@@ -58,6 +61,11 @@ class WeightCheck:
     def passed(self) -> bool:
         """True if the law holds up to rounding, for the norms and for the steps."""
         return max(self.residual, self.step_error) <= TOLERANCE
+
+    @property
+    def steps(self) -> str:
+        """The agreement of the steps, in text."""
+        return "no step compared" if self.alone else f"steps to {self.step_error:.1e}"
 
     @property
     def complaints(self) -> list[str]:
@@ -137,11 +145,13 @@ class Check:
         lines = [f"checked on runs: law of {self.law}, {run}{kind}: {verdict}"]
         lines += [f"  with {', '.join(f'{n}={v}' for n, v in self.hyper_parameters.items())}"]
         lines += [
-            f"  {name}: norms to {each.residual:.1e}, steps to {each.step_error:.1e}, "
+            f"  {name}: norms to {each.residual:.1e}, {each.steps}, "
             f"|w|^2 grew {each.growth:.3g}-fold at most"
             for name, each in self.weights.items()
         ]
         lines += [f"  assumption broken on purpose: {self.broken}"] if self.broken else []
+        alone = dict.fromkeys(each.alone for each in self.weights.values() if each.alone)
+        lines += [f"  no step of several units is compared: {why}" for why in alone]
         return "\n".join([*lines, *(f"  {complaint}" for complaint in self.complaints)])
 
     __repr__ = __str__

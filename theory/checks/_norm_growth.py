@@ -129,6 +129,7 @@ class _Run:
             zero_gradients=int((measured.scale == 0).any(axis=1).sum()),
             growth=float((norms[-1] / norms[0]).max()),
             outside=measured.outside if measured.cosine <= NOT_ORTHOGONAL else "",
+            alone=measured.alone,
             measured=norms,
             predicted=predicted,
         )

@@ -20,7 +20,7 @@ from theory.laws import NormGrowth, OutsideError, product
 __all__ = ["Trajectory", "measure", "measure_coupling"]
 
 SAMPLES = 16
-"""The steps of a run at which the law's own step is computed, which takes a millisecond a unit."""
+"""The steps of a run at which each unit's step is computed by itself: a millisecond a unit."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,7 @@ class Trajectory:
         step_error: the greatest difference of the law's own step, from its formulas for the drive,
             to the rule's, relative to |w'|, over some of the steps.
         outside: the reason why the law has no step of its own in some of them; empty if it has.
+        alone: the assumption by which the law's step, and not its norm, is of weights of one unit.
     """
 
     squared_norm: Array
@@ -46,6 +47,7 @@ class Trajectory:
     scale: Array
     step_error: float = 0.0
     outside: str = ""
+    alone: str = ""
 
     @property
     def cosine(self) -> float:
@@ -75,7 +77,7 @@ def measure(
     meter = _Meter(law)
     own = {name: _OwnStep(law, as_view(view)) for name, view in problem.views.items()}
     rows: dict[str, dict[str, list[Array]]] = {}
-    sampled = {0, 1, *np.linspace(0, numbers.steps - 1, SAMPLES).astype(int).tolist()}
+    sampled = _sample(numbers.steps)
     for time, transitions in enumerate(simulate(numbers.rules(), problem, numbers.steps, seed)):
         given = _known(law, numbers.at(time))
         for name, transition in transitions.items():
@@ -90,11 +92,16 @@ def measure(
     return {name: _trajectory(measured, own[name]) for name, measured in arrays.items()}
 
 
+def _sample(steps: int) -> set[int]:
+    """The first two steps and some later ones."""
+    return {0, 1, *np.linspace(0, steps - 1, SAMPLES).astype(int).tolist()}
+
+
 def _trajectory(measured: dict[str, Array], own: _OwnStep) -> Trajectory:
     before, after = measured.pop("|w|^2"), measured.pop("|w'|^2")
     radial, scale = measured.pop("radial"), measured.pop("scale")
     norms = np.concatenate([before[:1], after])
-    return Trajectory(norms, measured, radial, scale, own.error, own.outside)
+    return Trajectory(norms, measured, radial, scale, own.error, own.outside, own.alone)
 
 
 def _known(law: NormGrowth, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -118,15 +125,21 @@ class _OwnStep:
     """Compares the step that a law says with that of a run."""
 
     def __init__(self, law: NormGrowth, view: View) -> None:
-        agreement = replace(law.agreement, view=view, several=True)
+        agreement = replace(law.agreement, view=view, several=True, paths=None)
         self.law, self.view = replace(law, agreement=agreement), view
-        self.error, self.outside = 0.0, ""
+        self.error, self.outside, self.alone = 0.0, "", ""
+        # A norm that is constant was seen to be so with several units too, where a step is not.
+        self.of_one = law.constant and not law.agreement.several
+        self.of_law = law.agreement.view
 
     def compare(self, transition: Transition, given: Mapping[str, Any]) -> None:
         view, weight = self.view, transition.weight
         rows = zip(view.rows(weight), view.rows(transition.grad), strict=True)
         if any(not (w.any() and g.any()) for w, g in rows):
             return  # nothing is said about a weight or a gradient of 0, which is reported by itself
+        if self.of_one and len(self.of_law.rows(weight)) > 1:
+            self.alone = self.law.agreement.note
+            return
         try:
             new = self._step(transition, given)
         except (OutsideError, ValueError) as error:
@@ -183,11 +196,16 @@ class _Meter:
 def measure_coupling(
     numbers: Numbers, problem: Problem, seed: int, names: list[str]
 ) -> dict[str, float]:
-    """The share of a unit's step that is due to other units: the greatest of the run, by weight."""
+    """The share of a unit's step that is due to other units: the greatest of some steps of the run.
+
+    Returns:
+        The share by the name of the weight.
+    """
     shares: dict[str, list[Array]] = {name: [] for name in names}
     run = simulate(numbers.rules(), problem, numbers.steps, seed)
-    for rule, transitions in zip(numbers.rules(), run, strict=True):
-        for name in names:
+    sampled = _sample(numbers.steps)
+    for time, (rule, transitions) in enumerate(zip(numbers.rules(), run, strict=True)):
+        for name in names if time in sampled else ():
             view = as_view(problem.views[name])
             shares[name].append(view.units(_coupling(rule, view, transitions[name])).numpy())
     return {name: float(np.stack(values).max()) for name, values in shares.items()}

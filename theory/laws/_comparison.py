@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from spherenorm import View
+from theory.laws._agreement import Agreement, Path, read_path, write_dimensions
 from theory.laws._difference import DifferenceError, find_mixing, find_operation
 from theory.laws._evaluation import (
     OutsideError,
@@ -21,7 +24,7 @@ from theory.laws._one_step import OneStep
 from theory.laws._quantities import W
 from theory.laws._step_law import StepLaw
 
-__all__ = ["Agreement", "compare", "compare_products"]
+__all__ = ["compare", "compare_products"]
 
 TOLERANCE = 1e-10
 """Relative to the largest entry of the result, or to 1."""
@@ -29,23 +32,17 @@ TOLERANCE = 1e-10
 CASES = 9
 """Of one unit: three first steps, three after some steps, three with any state."""
 
-SHAPES: tuple[tuple[int, ...], ...] = ((3, 5), (5, 3), (4, 4), (3, 2, 2, 2))
-"""Of weights of several units: oblong, square, with more than two dimensions."""
+SHAPES: tuple[tuple[int, ...], ...] = (
+    *((7,), (600,)),
+    *((3, 5), (5, 3), (4, 4), (2, 1030), (260, 3), (70, 72)),
+    *((3, 2, 4), (4, 3, 2), (70, 2, 67)),
+    *((3, 2, 2, 2), (4, 3, 5, 5), (70, 66, 1, 3)),
+    (3, 2, 2, 2, 2),
+)
+"""Of weights of several units: of each number of dimensions; oblong, square, wide."""
 
-
-@dataclass(frozen=True)
-class Agreement:
-    """The weights for which a law gives the step of its code.
-
-    Attributes:
-        view: splits them into the units that the law is about.
-        several: the law holds for each unit of a weight of several ones.
-        note: what this assumes, in text.
-    """
-
-    view: View
-    several: bool
-    note: str
+SINGLE = ((7,), (1, 5), (5, 1), (1, 1030), (1030, 1), (1, 3, 2), (3, 1, 2), (1, 3, 2, 2))
+"""Of weights of one unit, some of them in one view and some in others."""
 
 
 def compare(step: OneStep, first: OneStep | None, constant: bool = False) -> Agreement:
@@ -60,26 +57,92 @@ def compare(step: OneStep, first: OneStep | None, constant: bool = False) -> Agr
     """
     views = step.traced.views or (View(0), View(None))
     _compare_one_unit(step, first)
-    shapes = [shape for shape in SHAPES if _is_stepped(step, shape)]
-    differing: list[tuple[View, Case]] = []
-    for limit in (4, 2):
-        within = [shape for shape in shapes if len(shape) <= limit]
-        for view in views:
-            cases = (_differing(step, first, view, shape) for shape in within)
-            case = next(filter(None, cases), None)
-            if case is None and within:
-                flat = "" if within == shapes else " of two dimensions"
-                return Agreement(view, True, _note(view) + flat)
-            differing += [(view, case)] if case is not None else []
-    where = next(filter(None, (find_mixing(step, view, case) for view, case in differing)), "")
+    held: list[_Held] = []
+    for view in views:
+        held.append(_hold(step, first, view, SHAPES))
+        if held[-1].everywhere:
+            return held[-1].agreement
+    best = max(held, key=lambda each: len(each.dimensions - {1}))
+    if best.dimensions - {1}:
+        return best.agreement
+    found = (
+        find_mixing(step, each.agreement.view, case) for each in held for case in each.differing
+    )
+    where = next(filter(None, found), "")
     if step.traced.sized and step.traced.sized in (where or step.traced.sized):
         raise DifferenceError(
             f"{step.traced.name}: a number depends on the shape of the weight, and not by the "
             f"count of a unit's entries; it is in {step.traced.sized}"
         )
     if constant:
-        _refuse_unless_constant(step, views[0], shapes, where)
-    return Agreement(views[0], False, f"the weight is one unit{where}")
+        _refuse_unless_constant(step, views[0], where)
+    single = [shape for shape in SINGLE if _count_units(views[0], shape) == 1]
+    alone = _hold(step, first, views[0], (step.traced.shape, *single)).agreement
+    norm = ", for the step; the norm is constant for each of several units too" if constant else ""
+    return replace(alone, several=False, note=f"the weight is one unit{norm}{where}")
+
+
+@dataclass(frozen=True)
+class _Held:
+    """A law against its code for weights of many shapes, with cases in which they differ."""
+
+    agreement: Agreement
+    differing: tuple[Case, ...]
+
+    @property
+    def dimensions(self) -> set[int]:
+        """The numbers of dimensions of weights at which they agree."""
+        return {count for count, _ in self.agreement.paths or ()}
+
+    @property
+    def everywhere(self) -> bool:
+        """True if they agree for weights of each number of dimensions that the code takes."""
+        seen = {count for count, _ in self.agreement.refused}
+        return bool(self.dimensions - {1}) and self.dimensions >= seen
+
+
+def _hold(
+    step: OneStep, first: OneStep | None, view: View, shapes: Sequence[tuple[int, ...]]
+) -> _Held:
+    """Compare a law with its code; shapes at which the code takes the same path count as one."""
+    results: dict[Path, list[Case | None]] = {}
+    for shape in dict.fromkeys(shapes):
+        path = _path(step, shape)
+        if path is None or not _count_units(view, shape):
+            continue
+        compared = [
+            (case, difference)
+            for case in draw_cases(step, view, shape, 3, 1)
+            if (difference := _difference(step, first, view, case)) is not None
+        ]
+        if compared:
+            found = next((case for case, difference in compared if difference), None)
+            results.setdefault(path, []).append(found)
+    agreeing = tuple(path for path, cases in results.items() if not any(cases))
+    refused = tuple(path for path in results if path not in agreeing)
+    differing = tuple(case for cases in results.values() for case in cases if case is not None)
+    held = _Held(Agreement(view, True, _note(view), agreeing, refused), differing)
+    if held.everywhere or not agreeing:
+        return held
+    note = f"{_note(view)} of {write_dimensions(sorted(held.dimensions))}"
+    return replace(held, agreement=replace(held.agreement, note=note))
+
+
+def _path(step: OneStep, shape: tuple[int, ...]) -> Path | None:
+    """The branches that the rule takes for a weight of this shape; None if it takes no such one."""
+    try:
+        case = next(draw_cases(step, View(None), shape, 1, 0))
+        return read_path(case.rule, case.weight, case.grad, case.state)
+    except Exception:
+        return None
+
+
+def _count_units(view: View, shape: tuple[int, ...]) -> int:
+    """The number of units of a weight, 0 where the view takes no weight of this shape."""
+    try:
+        return len(view.rows(torch.empty(shape)))
+    except ValueError:
+        return 0
 
 
 def compare_products(law: StepLaw) -> None:
@@ -115,10 +178,9 @@ def compare_products(law: StepLaw) -> None:
                 )
 
 
-def _refuse_unless_constant(
-    step: OneStep, view: View, shapes: list[tuple[int, ...]], where: str
-) -> None:
+def _refuse_unless_constant(step: OneStep, view: View, where: str) -> None:
     """Refuse a constant norm that is one of a weight of a single unit alone."""
+    shapes = [shape for shape in SHAPES if len(shape) > 1 and _path(step, shape)]
     for case in (case for shape in shapes for case in draw_cases(step, view, shape, 3, 1)):
         new, _ = case.rule.step(case.weight, case.grad, dict(case.state))
         if bool(new.isfinite().all()) and not _agree(view.norm(new), view.norm(case.weight)):
@@ -135,16 +197,6 @@ def _note(view: View) -> str:
 _NAMES = {"channel": "each index of dimension 0", "layer": "the whole tensor"}
 
 
-def _is_stepped(step: OneStep, shape: tuple[int, ...]) -> bool:
-    """Tell if the rule takes a weight of this shape."""
-    try:
-        case = next(draw_cases(step, View(None), shape, 1, 0))
-        case.rule.step(case.weight, case.grad, dict(case.state))
-    except Exception:
-        return False
-    return True
-
-
 def _compare_one_unit(step: OneStep, first: OneStep | None) -> None:
     compared = 0
     for case in draw_cases(step, View(None), step.traced.shape, CASES, 0):
@@ -158,16 +210,6 @@ def _compare_one_unit(step: OneStep, first: OneStep | None) -> None:
             f"{step.traced.name}: no random inputs meet the assumptions of the law, so that it "
             f"cannot be held against its code: {assumptions}"
         )
-
-
-def _differing(
-    step: OneStep, first: OneStep | None, view: View, shape: tuple[int, ...]
-) -> Case | None:
-    """A case in which a weight of several units differs from the law; None if none does."""
-    for case in draw_cases(step, view, shape, 3, 1):
-        if _difference(step, first, view, case):
-            return case
-    return None
 
 
 def _difference(step: OneStep, first: OneStep | None, view: View, case: Case) -> bool | None:

@@ -21,6 +21,7 @@ __all__ = [
     "evaluate",
     "is_start",
     "read_hyper_parameters",
+    "require_states",
     "split",
     "symbol_values",
     "unit_numbers",
@@ -98,13 +99,18 @@ def symbol_values(traced: Trace, numbers: Mapping[str, float]) -> dict[str, floa
     return {symbol.name: numbers[name] for name, symbol in traced.symbols.items()}
 
 
+def require_states(step: OneStep, state: Mapping[str, Tensor]) -> None:
+    """Refuse a state without all of its tensors."""
+    if missing := step.letters.keys() - state.keys():
+        raise ValueError(f"{step.traced.name}: the state has no {', '.join(sorted(missing))}")
+
+
 def split(
     step: OneStep, view: View, weight: Tensor, gradient: Tensor, state: Mapping[str, Tensor]
 ) -> list[Unit]:
     """The units of a weight with its gradient and its state."""
     letters = step.letters
-    if missing := letters.keys() - state.keys():
-        raise ValueError(f"{step.traced.name}: the state has no {', '.join(sorted(missing))}")
+    require_states(step, state)
     weights, grads = (view.rows(x.double()).numpy() for x in (weight, gradient))
     parts = {n: _split_state(n, state[n], view, weight, len(weights)) for n in letters}
     for name, entries in parts.items():

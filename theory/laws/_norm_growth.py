@@ -15,10 +15,17 @@ from torch import Tensor
 
 from spherenorm import Recipe, View
 from theory.algebra import Array, Letters, Trace, budget, trace
-from theory.laws._comparison import Agreement, compare, compare_products
+from theory.laws._agreement import Agreement, read_path
+from theory.laws._comparison import compare, compare_products
 from theory.laws._derivation import derive
-from theory.laws._evaluation import OutsideError, evaluate, read_hyper_parameters
+from theory.laws._evaluation import (
+    OutsideError,
+    evaluate,
+    read_hyper_parameters,
+    require_states,
+)
 from theory.laws._hypotheses import list_hypotheses
+from theory.laws._inputs import rule_of
 from theory.laws._intervals import write_interval
 from theory.laws._one_step import one_step
 from theory.laws._prediction import predict_norms, predict_range
@@ -70,11 +77,28 @@ class NormGrowth(SolvedLaw):
             tensor([[7., 1.]], dtype=torch.float64)
         """
         values = read_hyper_parameters(self.step.traced, hyper_parameters)
+        require_states(self.step, state)
+        if self.agreement.paths is not None:
+            self._refuse_unless_compared(weight, gradient, state, values)
         first = self.first.split_step if self.first is not None else None
         view = self.agreement.view
-        if not self.agreement.several and len(view.rows(weight)) > 1:
-            raise OutsideError(f"{self.name}: the law assumes that {self.agreement.note}")
         return evaluate(self.split_step, first, view, weight, gradient, state, values)
+
+    def _refuse_unless_compared(
+        self,
+        weight: Tensor,
+        gradient: Tensor,
+        state: Mapping[str, Tensor],
+        values: Mapping[str, float],
+    ) -> None:
+        """Refuse a weight that is unlike those at which the law was compared with its code."""
+        numbers = {
+            name: float(number) if number.is_number else values[number.name]
+            for name, number in self.step.traced.numbers.items()
+        }
+        path = read_path(rule_of(self.step, numbers), weight, gradient, state)
+        if refusal := self.agreement.refuse(path, weight):
+            raise OutsideError(f"{self.name}: {refusal}")
 
     def predict(
         self,
@@ -120,7 +144,7 @@ class NormGrowth(SolvedLaw):
     @property
     def assumptions(self) -> tuple[str, ...]:
         """The hypotheses under which the law holds."""
-        return (self.agreement.note, *list_hypotheses(self))
+        return (self.agreement.note, *self.agreement.conditions, *list_hypotheses(self))
 
     @property
     def bounds(self) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from spherenorm import bind
@@ -73,7 +73,8 @@ def paper_jobs() -> list[Job]:
 def _training(recipe: str) -> list[Job]:
     """Runs at the values of `TRAINING` that a recipe has; on the sphere, at its defaults."""
     known = bind(recipe).defaults if recipe != "sgdg" else {}
-    return training_jobs(recipe, {n: v for n, v in TRAINING.items() if n in known}, RUNS)
+    law = cache(partial(norm_growth, recipe))  # one for all of the problems
+    return training_jobs(recipe, {n: v for n, v in TRAINING.items() if n in known}, RUNS, law)
 
 
 def _proof_rows(section: str, prove: Callable[[], Proof]) -> list[Row]:

@@ -48,7 +48,7 @@ def recipe_jobs(recipe: str | Recipe, **given: Any) -> list[Job]:
     name = law.name
     return [
         Job(name, f"law of {name}", lambda: list(_law_rows(law))),
-        *training_jobs(function, running, name, law),
+        *training_jobs(function, running, name, lambda: law),
         Job(name, f"equilibrium of {name}", lambda: _equilibrium_law_rows(function, given)),
         Job(name, f"equilibrium of {name}, measured", lambda: _measured_rows(function, running)),
     ]

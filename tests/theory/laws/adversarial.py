@@ -268,7 +268,6 @@ REFUSED = {
         ),
         "aten",
     ),
-    "sqrt(max(shape))": (by_rows, "shape|adversarial"),
     "columns^0.3": (by_columns, "depends on the shape"),
     "a branch on the size": (branching_on_size, "other operations"),
     "three Newton-Schulz steps": (newton_schulz(3), "budget|grew"),
