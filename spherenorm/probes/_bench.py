@@ -34,11 +34,14 @@ class Alike:
         units: for each tested view, the places of its units; shape (weights, units). Where a weight
             has fewer units than another, the place behind the last unit fills up: a unit of 0,
             which is no evidence.
+        shares: for each view, 1 over the number of its weight's units at each unit, 0 at a place
+            that fills up.
         at: the place of their first share in the vector of a step.
     """
 
     indices: list[int]
     units: list[Tensor]
+    shares: list[Tensor]
     at: int
 
 
@@ -87,10 +90,12 @@ class Bench:
         units.index_add_(1, self._owners, sums[:, self._rows])
         measured = units[:, self._measured]
         numbers = [_mean_squares(measured, self._weights, len(self.watched)).flatten()]
+        # With sqrt(dim) in the product, all units are of dimension 1.
+        tested = torch.stack([units[0], units[1], units[2] * self._roots])
         for alike in self._alike:
             first = alike.indices[0]
             dtype = working_dtype(self.watched[first].weight.dtype)
-            numbers.append(_shares(alike, units, self._roots, self._states, tests[first], dtype))
+            numbers.append(_shares(alike, tested.to(dtype), self._states, tests[first]))
         return torch.cat(numbers)
 
     def read(self, step: int, vector: Tensor) -> list[Measurement]:
@@ -142,7 +147,9 @@ class Bench:
             views = self.watched[indices[0]].test.views
             spans = ([self._span(i, view) for i in indices] for view in views)
             units = [nn.utils.rnn.pad_sequence(x, True, len(self._roots) - 1) for x in spans]
-            yield Alike(indices, [self._here(x) for x in units], at)
+            real = [(x < len(self._roots) - 1).to(self._roots.dtype).cpu() for x in units]
+            shares = [self._here(x / x.sum(1, keepdim=True)) for x in real]
+            yield Alike(indices, [self._here(x) for x in units], shares, at)
             at += len(indices) * len(views)
 
     def _span(self, index: int, view: View) -> Tensor:
@@ -163,17 +170,17 @@ def _kept(watched: Watched, state: State) -> State:
     return {name: x.clone() for name, x in test.by_units(state).items()}
 
 
-def _shares(
-    alike: Alike,
-    units: Tensor,
-    roots: Tensor,
-    states: Sequence[State],
-    test: InvarianceTest,
-    dtype: torch.dtype,
-) -> Tensor:
-    """The share of units that `test` finds scale-invariant, by weight and view, flat."""
+def _shares(alike: Alike, units: Tensor, states: Sequence[State], test: InvarianceTest) -> Tensor:
+    """The share of units that `test` finds scale-invariant, by weight and view, flat.
 
-    def decide(sums: list[Tensor], real: list[Tensor], state: State) -> Tensor:
+    Args:
+        alike: the weights.
+        units: <w, w>, <g, g> and <w, g> of all units, as if of dimension 1.
+        states: of the tests of all weights.
+        test: of these.
+    """
+
+    def decide(sums: list[Tensor], shares: list[Tensor], state: State) -> Tensor:
         found, _ = test.decide(
             [
                 UnitSums(view, 1, each.shape[1], *each.unbind())
@@ -181,33 +188,27 @@ def _shares(
             ],
             state,
         )
-        counted = zip(found.flags, real, strict=True)
-        return torch.stack([(flag * each).sum() / each.sum() for flag, each in counted])
+        counted = zip(found.flags, shares, strict=True)
+        return torch.stack([(flag * each).sum() for flag, each in counted])
 
-    sums, real = [], []
-    for places in alike.units:
-        squared_norm, _, squared_grad, _, product = units[:, places].unbind()
-        # With sqrt(dim) in the product, all units are of dimension 1.
-        scaled = product * roots[places]
-        sums.append(torch.stack([squared_norm, squared_grad, scaled], 1).to(dtype))
-        real.append((places < len(roots) - 1).to(units.dtype))
+    sums = [units[:, places].transpose(0, 1) for places in alike.units]
     own_states = [states[i] for i in alike.indices]
     state = {name: torch.stack([s[name] for s in own_states]) for name in test.state_names}
     if len(alike.indices) == 1:  # vmap takes twice as long
         own = {name: x[0] for name, x in state.items()}
-        return decide([x[0] for x in sums], [x[0] for x in real], own)
-    shares: Tensor = torch.vmap(decide)(sums, real, state)
+        return decide([x[0] for x in sums], [x[0] for x in alike.shares], own)
+    shares: Tensor = torch.vmap(decide)(sums, alike.shares, state)
     return shares.flatten()
 
 
 def _mean_squares(units: Tensor, owners: Tensor, count: int) -> Tensor:
     """The mean square of each number over the units of each weight, shape (5, weights)."""
-    ww, dd, gg, wd, wg = units.unbind()
+    ww, gg, wg, wd, dd = units.unbind()
     move = move_of_sums(ww, wd, dd)
-    numbers = [ww.sqrt(), move.norm, chord(move.angle), move.angle, cosine_of(wg, ww, gg)]
-    squares = torch.stack(numbers).square()
-    known = ~squares.isnan() | (torch.arange(NUMBERS, device=squares.device) < 4)[:, None]
-    # (a unit without a gradient has no cosine; any other nan is one of the weight)
-    zeros = squares.new_zeros(NUMBERS, count)
-    total = zeros.index_add(1, owners, torch.where(known, squares, 0))
-    return total / zeros.index_add(1, owners, known.to(squares.dtype))
+    cosine = cosine_of(wg, ww, gg)
+    known = ~cosine.isnan()  # (a unit without a gradient has no cosine)
+    numbers = [ww.sqrt(), move.norm, chord(move.angle), move.angle, torch.where(known, cosine, 0)]
+    squares = [*(x.square() for x in numbers), torch.ones_like(ww), known.to(ww.dtype)]
+    added = units.new_zeros(len(squares), count).index_add_(1, owners, torch.stack(squares))
+    every, cosines = added[:4] / added[5], added[4:5] / added[6]
+    return torch.cat([every, cosines])

@@ -15,7 +15,7 @@ from spherenorm._views import as_view
 from spherenorm.probes._bench import Bench
 from spherenorm.probes._layout import Watched
 from spherenorm.probes._measurement import Law, Measurement, Sink
-from spherenorm.probes._weights import Views, rules_of, watched_weights
+from spherenorm.probes._weights import Views, check, rules_of, watched_weights
 
 __all__ = ["Probe", "probe"]
 
@@ -44,7 +44,7 @@ class Probe:
         self._step, self._benches = 0, list[Bench]()
         self._laid_out: list[Hashable] = []
         self._waiting: list[tuple[int, list[Bench], list[Tensor]]] = []
-        watched_weights(optimizer, names, views)  # which refuses a view that does not fit
+        check(watched_weights(optimizer, names, views))
         self._hooks = [
             optimizer.register_step_pre_hook(self._before),
             optimizer.register_step_post_hook(self._after),
@@ -118,6 +118,7 @@ class Probe:
         keys = [each.key for each in watched]
         if keys == self._laid_out:
             return
+        check(watched)
         by_device: dict[torch.device, list[Watched]] = {}
         for each in watched:
             by_device.setdefault(each.weight.device, []).append(each)

@@ -15,7 +15,7 @@ from spherenorm.optim import RecipeOptimizer
 from spherenorm.probes._layout import Watched
 from spherenorm.rules import InvarianceTest, ScaleInvarianceTest
 
-__all__ = ["Views", "rules_of", "watched_weights"]
+__all__ = ["Views", "check", "rules_of", "watched_weights"]
 
 Views = ViewLike | Mapping[str, ViewLike | None] | None
 """The view that is measured, for all weights or by name; see `probe`."""
@@ -24,12 +24,7 @@ Views = ViewLike | Mapping[str, ViewLike | None] | None
 def watched_weights(
     optimizer: Optimizer, names: Mapping[Tensor, str], views: Views
 ) -> list[Watched]:
-    """The weights of two or more dimensions, as the optimizer has them now.
-
-    Raises:
-        TypeError: one is complex.
-        ValueError: a view has no units in a weight.
-    """
+    """The weights of two or more dimensions, as the optimizer has them now; see `check`."""
     found: list[Watched] = []
     index = 0
     groups = zip(optimizer.param_groups, rules_of(optimizer), strict=True)
@@ -39,7 +34,6 @@ def watched_weights(
             name = names.get(weight) or given or str(index)
             view = _view(views, name, rule, test)
             if weight.ndim >= 2 and weight.numel() and view is not None:
-                _check(name, weight, (view, *test.views))
                 found.append(Watched(weight, name, number, view, test))
             index += 1
     return found
@@ -71,17 +65,20 @@ def _test_of(rule: Rule) -> InvarianceTest:
     return next(tests, ScaleInvarianceTest())
 
 
-def _check(name: str, weight: Tensor, views: Sequence[View]) -> None:
-    """Refuse a weight that cannot be measured.
+def check(watched: Sequence[Watched]) -> None:
+    """Refuse weights that cannot be measured.
 
     Raises:
-        TypeError: it is complex.
-        ValueError: a view has no units in its shape.
+        TypeError: one is complex.
+        ValueError: a view has no units in a weight.
     """
-    if not weight.is_floating_point():
-        raise TypeError(f"weight {name!r} must be real and floating-point, got {weight.dtype}")
-    for view in views:
-        try:
-            view.size(weight)
-        except ValueError as error:
-            raise ValueError(f"weight {name!r}: {error}") from error
+    for each in watched:
+        weight = each.weight
+        if not weight.is_floating_point():
+            message = f"weight {each.name!r} must be real and floating-point, got {weight.dtype}"
+            raise TypeError(message)
+        for view in each.views:
+            try:
+                view.size(weight)
+            except ValueError as error:
+                raise ValueError(f"weight {each.name!r}: {error}") from error
