@@ -9,10 +9,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from spherenorm._chain import Chain
+from spherenorm._chain import sphere_of
 from spherenorm._manifold import Sphere
 from spherenorm._registry import Bound, Recipe, bind
-from spherenorm._rule import Rule
 from spherenorm._text import columns
 from spherenorm._views import View, ViewLike
 from spherenorm.audit._audit import audit_batch, unwrap
@@ -93,7 +92,7 @@ class _Plan:
 
     @classmethod
     def of(cls, main: Bound, rest: Bound | None) -> _Plan:
-        sphere = _sphere(main.rule)
+        sphere = sphere_of(main.rule)
         projections = [r.view for r in main.rule.tree() if isinstance(r, RadialProjection)]
         fixed = next((view for view in projections if view is not None), None)
         fixed = sphere.view if sphere is not None else fixed
@@ -215,10 +214,6 @@ def _bound(recipe: str | Recipe | Bound, hyper_parameters: Mapping[str, Any]) ->
         bound = bind(recipe, **hyper_parameters)
     bound.rule  # noqa: B018  (made now, for its errors)
     return bound
-
-
-def _sphere(rule: Rule) -> Sphere | None:
-    return rule.manifold if isinstance(rule, Chain) and isinstance(rule.manifold, Sphere) else None
 
 
 def _decay_of(

@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from torch import Tensor
 from torch.optim.optimizer import Optimizer
 
-from spherenorm._chain import Chain
-from spherenorm._manifold import Sphere
+from spherenorm._chain import sphere_of
 from spherenorm._rule import Rule
 from spherenorm._views import View, ViewLike, as_view
 from spherenorm.optim import RecipeOptimizer
@@ -55,8 +54,8 @@ def _view(views: Views, name: str, rule: Rule | None, test: InvarianceTest) -> V
             return None if declared is None else as_view(declared)
     elif views is not None:
         return as_view(views)
-    if isinstance(rule, Chain) and isinstance(rule.manifold, Sphere):
-        return rule.manifold.view
+    if (sphere := sphere_of(rule)) is not None:
+        return sphere.view
     return test.views[0] if test.views else View()
 
 
