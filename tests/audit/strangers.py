@@ -327,3 +327,23 @@ def angle_of_two_products():
 def norm_of_three_layers_in_a_row():
     layers = plain(6, 8), nn.ReLU(), plain(8, 7), nn.ReLU(), plain(7, 5)
     return nn.Sequential(*layers, nn.RMSNorm(5), nn.Tanh()), vectors()
+
+
+@model
+def shift_of_a_softmax_beside_cosines():
+    """Its last row shifts all logits by the same, which no softmax shows."""
+
+    def run(self, x):
+        classes, shift = self.w[:4], x @ self.w[4]
+        return (F.normalize(x @ classes.T, dim=0) + shift[:, None]).softmax(1)
+
+    return Net(run, w=matrix(5, 6)), vectors()
+
+
+@model
+def an_output_of_a_very_large_spread():
+    def run(self, x):
+        y = self.f(x)
+        return {"large": 1e12 * self.norm(y).tanh(), "size": y.square().mean()}
+
+    return Net(run, f=plain(6, 5), norm=nn.BatchNorm1d(5)), vectors()
