@@ -24,7 +24,7 @@ def probe_overhead(
     """Time training steps with a probe at every k-th of them and without, and print a table.
 
     A round takes k steps of each, one of them measured. Steps on a CPU are timed by the processor's
-    own time, of all threads.
+    own time, with one thread: others would wait for each other, which counts as work.
 
     Args:
         rounds: how many are timed.
@@ -37,6 +37,9 @@ def probe_overhead(
     for column in ("model", "weights", "tensors", "batch", "step ms", "with probe ms", "overhead"):
         table.add_column(column, justify="left" if column == "model" else "right")
     rows: list[dict[str, float | str]] = []
+    threads = torch.get_num_threads()
+    if device == "cpu":
+        torch.set_num_threads(1)
     for name, (make, inputs) in MODELS.items():
         batch = _batch(make, inputs, device, step_seconds)
         plain, probed = (_training(make, inputs, batch, device) for _ in range(2))
@@ -55,6 +58,7 @@ def probe_overhead(
         cells = (f"{count / 1e6:.2f} M", str(tensors), str(batch), *(f"{x:.2f}" for x in steps))
         table.add_row(name, *cells, f"{overhead:.1%}")
         rows.append({"model": name, "weights": count, "batch": batch, **times, "over": overhead})
+    torch.set_num_threads(threads)
     console.print(table)
     return rows
 

@@ -24,11 +24,10 @@ from experiments.core import (
     configuration,
     load_recipe,
     run_name,
-    sphere_of,
 )
 from experiments.engine import ALONE, Outcome, Ranks, Run, Runner, Store, execute
 from experiments.tasks import find_task_class, make_task
-from spherenorm import Bound
+from spherenorm import Bound, sphere_of
 
 __all__ = ["Door", "execute_spec", "resolve"]
 

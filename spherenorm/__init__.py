@@ -1,7 +1,7 @@
 """Optimizers as pure compositions of update rules, for weights whose direction alone matters."""
 
 from spherenorm import functional, metrics, optim, probes, recipes, rules, support, toys
-from spherenorm._chain import Chain, chain
+from spherenorm._chain import Chain, chain, sphere_of
 from spherenorm._explanation import explain
 from spherenorm._fields import (
     OptionalViewField,
@@ -63,6 +63,7 @@ __all__ = [
     "recipes",
     "rules",
     "scalar_state",
+    "sphere_of",
     "support",
     "torch_optimizer",
     "toys",

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from spherenorm._manifold import EUCLIDEAN, Manifold, Retraction, check_shape, complaints
+from spherenorm._manifold import EUCLIDEAN, Manifold, Retraction, Sphere, check_shape, complaints
 from spherenorm._rule import Rule, State, apply
 from spherenorm._update import Update
 
-__all__ = ["Chain", "chain", "refuse_lost_manifold"]
+__all__ = ["Chain", "chain", "refuse_lost_manifold", "sphere_of"]
 
 
 @dataclass(frozen=True)
@@ -90,6 +90,19 @@ def chain(*rules: Rule, manifold: Manifold = EUCLIDEAN) -> Chain:
         ('momentum',)
     """
     return Chain(rules, manifold)
+
+
+def sphere_of(rule: Rule | None) -> Sphere | None:
+    """The sphere that a rule keeps weights on; None if it keeps them on none.
+
+    Args:
+        rule: any rule; None counts as one without a manifold.
+
+    Example:
+        >>> sphere_of(sn.bind("sgdg").rule).view.name, sphere_of(sn.bind("sgd").rule)
+        ('channel', None)
+    """
+    return rule.manifold if isinstance(rule, Chain) and isinstance(rule.manifold, Sphere) else None
 
 
 def refuse_lost_manifold(rule: Rule) -> None:

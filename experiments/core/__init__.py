@@ -14,7 +14,6 @@ from experiments.core._metrics import Statistic as Statistic
 from experiments.core._metrics import Sums as Sums
 from experiments.core._recipes import bind_spec as bind_spec
 from experiments.core._recipes import load_recipe as load_recipe
-from experiments.core._recipes import sphere_of as sphere_of
 from experiments.core._regime import PRECISIONS as PRECISIONS
 from experiments.core._regime import Regime as Regime
 from experiments.core._search import METHODS as METHODS

@@ -9,9 +9,9 @@ from typing import Any
 from experiments.core._errors import RecipeError, one_line
 from experiments.core._spec import Spec
 from experiments.core._typed import fits, hints_of
-from spherenorm import Bound, Chain, Rule, Sphere, bind
+from spherenorm import Bound, bind
 
-__all__ = ["bind_spec", "load_recipe", "sphere_of"]
+__all__ = ["bind_spec", "load_recipe"]
 
 
 def load_recipe(name: str) -> Bound:
@@ -54,11 +54,6 @@ def bind_spec(spec: Spec, recipe: Bound) -> Bound:
             f"recipe {spec.recipe!r} with {given or 'its defaults'}: {one_line(error)}"
         ) from error
     return bound
-
-
-def sphere_of(rule: Rule) -> Sphere | None:
-    """The sphere that a rule keeps weights on."""
-    return rule.manifold if isinstance(rule, Chain) and isinstance(rule.manifold, Sphere) else None
 
 
 def _require_types(spec: Spec, bound: Bound) -> None:

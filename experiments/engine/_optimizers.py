@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from experiments.core import SCHEDULES, Task, sphere_of
+from experiments.core import SCHEDULES, Task
 from experiments.engine._run import Run
-from spherenorm import Bound, torch_optimizer
+from spherenorm import Bound, sphere_of, torch_optimizer
 
 __all__ = ["Turns", "make_optimizer"]
 

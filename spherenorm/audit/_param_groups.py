@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from spherenorm._chain import Chain
+from spherenorm._chain import sphere_of
 from spherenorm._manifold import Sphere
 from spherenorm._registry import Bound, Recipe, bind
-from spherenorm._rule import Rule
 from spherenorm._text import columns
 from spherenorm._views import View, ViewLike
 from spherenorm.audit._audit import audit_batch, unwrap
 from spherenorm.audit._report import Audit
 from spherenorm.audit._treatment import Override, Treatment, treat
-from spherenorm.rules import RadialProjection
+from spherenorm.rules import OrthogonalityRegularization, RadialProjection
 
 __all__ = ["Assignment", "ParamGroups", "param_groups"]
 
@@ -84,21 +83,31 @@ class _Plan:
         rest: for weights that `main` does not suit.
         sphere: the manifold of `main`, if it is a sphere.
         fixed: the view that `main` projects in without a test, if any.
+        orthogonal: `main` turns the units of a weight apart by an `alpha` that the user did not
+            choose. It is 0 where units outnumber entries: they cannot be orthogonal, and the term
+            competes with the loss for good.
     """
 
     main: Bound
     rest: Bound
     sphere: Sphere | None
     fixed: View | None
+    orthogonal: bool
 
     @classmethod
-    def of(cls, main: Bound, rest: Bound | None) -> _Plan:
-        sphere = _sphere(main.rule)
+    def of(cls, main: Bound, rest: Bound | None, chosen: Collection[str]) -> _Plan:
+        """The plan; `chosen` are the hyper-parameters that the user gave."""
+        sphere = sphere_of(main.rule)
         projections = [r.view for r in main.rule.tree() if isinstance(r, RadialProjection)]
         fixed = next((view for view in projections if view is not None), None)
         fixed = sphere.view if sphere is not None else fixed
         usual = bind("sgd", lr=0.01, momentum=0.9, nesterov=True) if fixed is not None else main
-        return cls(main, usual if rest is None else rest, sphere, fixed)
+        orthogonal = (
+            any(isinstance(rule, OrthogonalityRegularization) for rule in main.rule.tree())
+            and "alpha" not in chosen
+            and main.hyper_parameters.get("alpha", 0) == main.defaults.get("alpha") != 0
+        )
+        return cls(main, usual if rest is None else rest, sphere, fixed, orthogonal)
 
     def group(self, weight: Tensor, treatment: Treatment) -> tuple[str, Bound, View | None, str]:
         """Treatment, recipe, view and reason of one weight."""
@@ -115,6 +124,11 @@ class _Plan:
             return "euclidean", bound, None, reason
         if self.fixed is not None:
             bound = self.main.replace(view=str(view)) if "view" in self.main.defaults else self.main
+            size = view.size(weight)
+            units = weight.numel() // size
+            if self.orthogonal and units > size:
+                bound = bound.replace(alpha=0)
+                reason += f"; alpha=0: {units} units of {size} entries cannot be orthogonal"
             return ("projected" if self.sphere is None else "sphere"), bound, view, reason
         if "views" in self.main.defaults:
             return "projected", self.main.replace(views=(str(view),)), view, reason
@@ -136,7 +150,9 @@ def param_groups(
     """The param_groups of a model for a recipe, from an audit of which weights are invariant.
 
     - A recipe on the sphere (sgdg, adamg) steps the invariant weights, in their views. **They are
-      put on the sphere here**: w becomes w / |w| in each unit. All others get `rest`.
+      put on the sphere here**: w becomes w / |w| in each unit. All others get `rest`. Weights of
+      more units than entries in each get `alpha=0`, unless you give an `alpha`: no such units are
+      orthogonal.
     - A recipe that tests for invariance (sgdp, adamp) tests the invariant weights in their views,
       and projects no others.
     - A recipe that projects without a test steps the invariant weights; all others get `rest`.
@@ -178,7 +194,7 @@ def param_groups(
     Source: Cho and Lee 2017, for `rest`.
     """
     main = _bound(recipe, hyper_parameters)
-    plan = _Plan.of(main, None if rest is None else _bound(rest, {}))
+    plan = _Plan.of(main, None if rest is None else _bound(rest, {}), hyper_parameters)
     model = unwrap(model)
     parameters = dict(model.named_parameters())
     audited = batch
@@ -215,10 +231,6 @@ def _bound(recipe: str | Recipe | Bound, hyper_parameters: Mapping[str, Any]) ->
         bound = bind(recipe, **hyper_parameters)
     bound.rule  # noqa: B018  (made now, for its errors)
     return bound
-
-
-def _sphere(rule: Rule) -> Sphere | None:
-    return rule.manifold if isinstance(rule, Chain) and isinstance(rule.manifold, Sphere) else None
 
 
 def _decay_of(

@@ -74,46 +74,60 @@ def judge(
         tolerance: the statistic at the model's own eps up to which this is said without "up to".
     """
     tried: list[Units] = []
+    verdict, reason, units = _judged(shape, evidence, views, exact, tolerance, tried)
+    shown = [*filter(None, [units]), *_most_telling(tried)]
+    figures = {str(each.view): each.figures for each in shown}
+    invariant = verdict in (Verdict.INVARIANT, Verdict.UP_TO_EPS)
+    view = str(units.view) if units is not None and invariant else None
+    return Finding(name, tuple(shape), verdict, view, reason, figures)
 
-    def finding(verdict: Verdict, reason: str, units: Units | None = None) -> Finding:
-        shown = [*filter(None, [units]), *_most_telling(tried)]
-        figures = {str(each.view): each.figures for each in shown}
-        invariant = verdict in (Verdict.INVARIANT, Verdict.UP_TO_EPS)
-        view = str(units.view) if units is not None and invariant else None
-        return Finding(name, tuple(shape), verdict, view, reason, figures)
 
+_Judged = tuple[Verdict, str, Units | None]
+"""A verdict, its reason, and the view that it is about."""
+
+
+def _judged(
+    shape: torch.Size,
+    evidence: Evidence,
+    views: Sequence[View] | None,
+    exact: float,
+    tolerance: float,
+    tried: list[Units],
+) -> _Judged:
+    """The verdict on a weight; `tried` gets the views that were looked at."""
     everywhere = [evidence.here, evidence.limit, *evidence.elsewhere]
     if not any(sums.sensitivity > 0 for sums in everywhere):
-        return finding(Verdict.NO_EVIDENCE, "no output depends on it at any point")
+        return Verdict.NO_EVIDENCE, "no output depends on it at any point", None
     for view in fitting_views(shape, views):
         tried.append(units := judge_units(view, evidence, exact))
         if units.holds:
-            return finding(*_up_to_eps(units, evidence, tolerance), units)
+            return *_up_to_eps(units, evidence, tolerance), units
     if not tried:
-        return finding(Verdict.NO_EVIDENCE, "none of the views fits it")
+        return Verdict.NO_EVIDENCE, "none of the views fits it", None
     if evidence.only_through_eps:
-        return finding(
-            Verdict.NO_EVIDENCE, "it acts through the eps of a normalization alone; a larger batch?"
-        )
+        reason = "it acts through the eps of a normalization alone; a larger batch?"
+        return Verdict.NO_EVIDENCE, reason, None
     here = next((units for units in tried if units.only_here), None)
     if here is not None:
         moved = f"{here.figures.elsewhere:.1g} when the other parameters move"
-        return finding(Verdict.ONLY_HERE, f"view {here.view}: {moved}", here)
+        return Verdict.ONLY_HERE, f"view {here.view}: {moved}", here
     if not evidence.shown:
-        return finding(Verdict.NO_EVIDENCE, "no output depends on it at a jittered point")
+        return Verdict.NO_EVIDENCE, "no output depends on it at a jittered point", None
+    return _not_invariant(tried)
+
+
+def _not_invariant(tried: Sequence[Units]) -> _Judged:
+    """The verdict on a weight of which no view holds, with the view that comes nearest."""
     part = max(tried, key=lambda units: units.share)
     if part.share:
         count = f"{part.figures.invariant} of {part.figures.units}"
-        return finding(
-            Verdict.NOT_INVARIANT,
-            f"{count} units of view {part.view} are: {_runs(part.good)}",
-            part,
-        )
+        reason = f"{count} units of view {part.view} are: {_runs(part.good)}"
+        return Verdict.NOT_INVARIANT, reason, part
     least = min(tried, key=lambda units: _or_infinity(units.figures.limit))
     if least.figures.limit <= _SMALL and least.figures.elsewhere <= _SMALL:
         left = f"{least.figures.elsewhere:.1g} is left in view {least.view}, which no eps explains"
-        return finding(Verdict.NOT_INVARIANT, left, least)
-    return finding(Verdict.NOT_INVARIANT, "the outputs change with its norm")
+        return Verdict.NOT_INVARIANT, left, least
+    return Verdict.NOT_INVARIANT, "the outputs change with its norm", None
 
 
 def _up_to_eps(units: Units, evidence: Evidence, tolerance: float) -> tuple[Verdict, str]:

@@ -6,8 +6,8 @@ A probe hangs on the hooks of `torch.optim.Optimizer`, so that the training loop
 measures on the device of the weights and comes to the host once per block of measured steps.
 """
 
-from spherenorm.probes._measurement import Law, Measurement
+from spherenorm.probes._measurement import Law, Measurement, Units
 from spherenorm.probes._probe import Probe, probe
 from spherenorm.probes._writers import JSONLines, Parquet, TensorBoard
 
-__all__ = ["JSONLines", "Law", "Measurement", "Parquet", "Probe", "TensorBoard", "probe"]
+__all__ = ["JSONLines", "Law", "Measurement", "Parquet", "Probe", "TensorBoard", "Units", "probe"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +13,7 @@ from spherenorm._numerics import wide_dtype, working_dtype
 from spherenorm._rule import State
 from spherenorm._views import View
 from spherenorm.probes._layout import Packs, Watched, plain
-from spherenorm.probes._measurement import Measurement
+from spherenorm.probes._measurement import Measurement, Units
 from spherenorm.rules import InvarianceTest, UnitSums
 
 __all__ = ["Bench"]
@@ -34,12 +34,13 @@ class Alike:
         units: for each tested view, the places of its units; shape (weights, units). Where a weight
             has fewer units than another, the place behind the last unit fills up: a unit of 0,
             which is no evidence.
-        at: the place of their first share in the vector of a step.
+        shares: for each view, 1 over the number of its weight's units at each unit, 0 at a place
+            that fills up.
     """
 
     indices: list[int]
     units: list[Tensor]
-    at: int
+    shares: list[Tensor]
 
 
 class Bench:
@@ -47,10 +48,14 @@ class Bench:
 
     Every weight is summed row by row, in packs. What follows is arithmetic on all units of all
     weights and views at once, and one decision for all weights with as many units.
+
+    Args:
+        watched: the weights.
+        units: report each unit, too.
     """
 
-    def __init__(self, watched: Sequence[Watched]) -> None:
-        self.watched = watched
+    def __init__(self, watched: Sequence[Watched], units: bool) -> None:
+        self.watched, self._by_unit = watched, units
         self._device = watched[0].weight.device
         self._packs = Packs(watched)
         self._spans: dict[tuple[int, View], range] = {}
@@ -62,8 +67,10 @@ class Bench:
         self._measured = self._here(torch.cat(measured))
         lengths = torch.tensor([len(span) for span in measured])
         self._weights = self._here(torch.arange(len(watched)).repeat_interleave(lengths))
+        self._lengths = lengths.tolist()
         self._alike = list(self._groups())
         self._states: list[State] = []
+        self._shapes: list[torch.Size] = []
 
     def keep(self, states: Mapping[Tensor, State]) -> None:
         """Copy what the step is about to change: the weights, and the states of their tests.
@@ -86,29 +93,53 @@ class Bench:
         units = sums.new_zeros(5, len(self._roots))  # (the last one, which fills up, stays 0)
         units.index_add_(1, self._owners, sums[:, self._rows])
         measured = units[:, self._measured]
-        numbers = [_mean_squares(measured, self._weights, len(self.watched)).flatten()]
+        by_unit = _numbers(measured)
+        parts = [_mean_squares(by_unit, self._weights, len(self.watched))]
+        if self._by_unit:
+            parts.append(by_unit)
+        # With sqrt(dim) in the product, all units are of dimension 1.
+        tested = torch.stack([units[0], units[1], units[2] * self._roots])
         for alike in self._alike:
             first = alike.indices[0]
             dtype = working_dtype(self.watched[first].weight.dtype)
-            numbers.append(_shares(alike, units, self._roots, self._states, tests[first], dtype))
-        return torch.cat(numbers)
+            flags = _flags(alike, tested.to(dtype), self._states, tests[first])
+            shares = [(flag * x).sum(1) for flag, x in zip(flags, alike.shares, strict=True)]
+            parts.append(torch.stack(shares))
+            if self._by_unit:
+                parts += [flag.to(by_unit.dtype) for flag in flags]
+        self._shapes = [part.shape for part in parts]
+        return torch.cat([part.flatten() for part in parts])
 
     def read(self, step: int, vector: Tensor) -> list[Measurement]:
         """The measurements in a vector of `measure` that is on the host."""
-        count = len(self.watched)
-        numbers = vector[: NUMBERS * count].view(NUMBERS, count).sqrt().T.tolist()
-        found: dict[int, tuple[float, str | None]] = {}
-        for alike in self._alike:
-            shape = len(alike.indices), len(alike.units)
-            shares = vector[alike.at : alike.at + shape[0] * shape[1]].view(shape).tolist()
-            for index, row in zip(alike.indices, shares, strict=True):
-                views = self.watched[index].test.views
-                passed = [(x, str(v)) for x, v in zip(row, views, strict=True) if x > 0]
-                found[index] = passed[0] if passed else (0.0, None)
-        return [
-            Measurement(step, each.name, str(each.view), *(*numbers[i], *found[i]))
+        cut = torch.split(vector, [shape.numel() for shape in self._shapes])
+        parts = (part.view(shape) for part, shape in zip(cut, self._shapes, strict=True))
+        numbers = next(parts).sqrt().T.tolist()
+        by_unit = torch.split(next(parts), self._lengths, 1) if self._by_unit else ()
+        passed = self._passed(parts)
+        measured = [
+            Measurement(step, each.name, str(each.view), *(*numbers[i], *passed[i][:2]))
             for i, each in enumerate(self.watched)
         ]
+        for i, own in enumerate(by_unit):
+            measured[i] = replace(measured[i], units=Units(*(*own.clone(), passed[i][2])))
+        return measured
+
+    def _passed(self, parts: Iterator[Tensor]) -> list[tuple[float, str | None, Tensor]]:
+        """For each weight: the share of its first view that passed, the view, and its flags."""
+        nothing = torch.zeros(0, dtype=torch.bool)
+        found: list[tuple[float, str | None, Tensor]] = [(0.0, None, nothing)] * len(self.watched)
+        for alike in self._alike:
+            shares = next(parts).T.tolist()
+            flags = [next(parts) > 0 for _ in alike.units] if self._by_unit else []
+            for row, (index, own) in enumerate(zip(alike.indices, shares, strict=True)):
+                number = next((i for i, share in enumerate(own) if share > 0), None)
+                if number is not None:
+                    view = self.watched[index].test.views[number]
+                    count = len(self._spans[index, view])
+                    flagged = flags[number][row, :count].clone() if self._by_unit else nothing
+                    found[index] = own[number], str(view), flagged
+        return found
 
     def _unit_table(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """For each weight and view: its rows, the units that own them, and sqrt(dim) of the units.
@@ -137,13 +168,13 @@ class Bench:
                 lengths = [] if few else [length.bit_length() for length in lengths]
             key = each.group, each.weight.dtype, each.test.views, tuple(lengths)
             found.setdefault(key, []).append(index)
-        at = NUMBERS * len(self.watched)
         for indices in found.values():
             views = self.watched[indices[0]].test.views
             spans = ([self._span(i, view) for i in indices] for view in views)
             units = [nn.utils.rnn.pad_sequence(x, True, len(self._roots) - 1) for x in spans]
-            yield Alike(indices, [self._here(x) for x in units], at)
-            at += len(indices) * len(views)
+            real = [(x < len(self._roots) - 1).to(self._roots.dtype).cpu() for x in units]
+            shares = [self._here(x / x.sum(1, keepdim=True)) for x in real]
+            yield Alike(indices, [self._here(x) for x in units], shares)
 
     def _span(self, index: int, view: View) -> Tensor:
         span = self._spans[index, view]
@@ -163,51 +194,52 @@ def _kept(watched: Watched, state: State) -> State:
     return {name: x.clone() for name, x in test.by_units(state).items()}
 
 
-def _shares(
-    alike: Alike,
-    units: Tensor,
-    roots: Tensor,
-    states: Sequence[State],
-    test: InvarianceTest,
-    dtype: torch.dtype,
-) -> Tensor:
-    """The share of units that `test` finds scale-invariant, by weight and view, flat."""
+def _flags(
+    alike: Alike, units: Tensor, states: Sequence[State], test: InvarianceTest
+) -> Sequence[Tensor]:
+    """The units that `test` finds scale-invariant: for each view, of shape (weights, units).
 
-    def decide(sums: list[Tensor], real: list[Tensor], state: State) -> Tensor:
+    Args:
+        alike: the weights.
+        units: <w, w>, <g, g> and <w, g> of all units, as if of dimension 1.
+        states: of the tests of all weights.
+        test: of these.
+    """
+
+    def decide(sums: list[Tensor], state: State) -> tuple[Tensor, ...]:
+        pairs = list(zip(test.views, sums, strict=True))
         found, _ = test.decide(
-            [
-                UnitSums(view, 1, each.shape[1], *each.unbind())
-                for view, each in zip(test.views, sums, strict=True)
-            ],
-            state,
+            [UnitSums(view, 1, each.shape[1], *each.unbind()) for view, each in pairs], state
         )
-        counted = zip(found.flags, real, strict=True)
-        return torch.stack([(flag * each).sum() / each.sum() for flag, each in counted])
+        return tuple(
+            flag.expand(each.shape[1]) for flag, (_, each) in zip(found.flags, pairs, strict=True)
+        )
 
-    sums, real = [], []
-    for places in alike.units:
-        squared_norm, _, squared_grad, _, product = units[:, places].unbind()
-        # With sqrt(dim) in the product, all units are of dimension 1.
-        scaled = product * roots[places]
-        sums.append(torch.stack([squared_norm, squared_grad, scaled], 1).to(dtype))
-        real.append((places < len(roots) - 1).to(units.dtype))
+    sums = [units[:, places].transpose(0, 1) for places in alike.units]
     own_states = [states[i] for i in alike.indices]
     state = {name: torch.stack([s[name] for s in own_states]) for name in test.state_names}
     if len(alike.indices) == 1:  # vmap takes twice as long
-        own = {name: x[0] for name, x in state.items()}
-        return decide([x[0] for x in sums], [x[0] for x in real], own)
-    shares: Tensor = torch.vmap(decide)(sums, real, state)
-    return shares.flatten()
+        flags = decide([x[0] for x in sums], {name: x[0] for name, x in state.items()})
+        return [flag[None] for flag in flags]
+    found: tuple[Tensor, ...] = torch.vmap(decide)(sums, state)
+    return found
 
 
-def _mean_squares(units: Tensor, owners: Tensor, count: int) -> Tensor:
-    """The mean square of each number over the units of each weight, shape (5, weights)."""
-    ww, dd, gg, wd, wg = units.unbind()
+def _numbers(units: Tensor) -> Tensor:
+    """The numbers of each unit of its sums, shape (5, units)."""
+    ww, gg, wg, wd, dd = units.unbind()
     move = move_of_sums(ww, wd, dd)
-    numbers = [ww.sqrt(), move.norm, chord(move.angle), move.angle, cosine_of(wg, ww, gg)]
-    squares = torch.stack(numbers).square()
-    known = ~squares.isnan() | (torch.arange(NUMBERS, device=squares.device) < 4)[:, None]
-    # (a unit without a gradient has no cosine; any other nan is one of the weight)
-    zeros = squares.new_zeros(NUMBERS, count)
-    total = zeros.index_add(1, owners, torch.where(known, squares, 0))
-    return total / zeros.index_add(1, owners, known.to(squares.dtype))
+    cosine = cosine_of(wg, ww, gg)
+    return torch.stack([ww.sqrt(), move.norm, chord(move.angle), move.angle, cosine])
+
+
+def _mean_squares(numbers: Tensor, owners: Tensor, count: int) -> Tensor:
+    """The mean square of each number over the units of each weight, shape (5, weights)."""
+    squares = numbers.square()
+    cosine = squares[-1]
+    known = ~cosine.isnan()  # (a unit without a gradient has no cosine)
+    ones = torch.ones_like(cosine)
+    added = torch.stack([*squares[:-1], torch.where(known, cosine, 0), ones, known.to(ones.dtype)])
+    sums = numbers.new_zeros(len(added), count).index_add_(1, owners, added)
+    every, cosines = sums[: NUMBERS - 1] / sums[NUMBERS], sums[NUMBERS - 1] / sums[NUMBERS + 1]
+    return torch.cat([every, cosines[None]])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 import torch
 from torch import Tensor
@@ -14,8 +15,8 @@ from spherenorm.rules import InvarianceTest
 
 __all__ = ["Packs", "Piece", "Watched", "plain"]
 
-MOST_ENTRIES = {"cpu": 2**16, "cuda": 2**22}
-"""Of a pack: few calls for it, and little memory to work in."""
+MOST_ENTRIES = {"cpu": 2**15, "cuda": 2**21}
+"""Of a pack: few calls for it, and little memory to work in; on a CPU, what its caches hold."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,65 +77,74 @@ class Piece:
     whole: bool
 
     @property
-    def entries(self) -> int:
-        return torch.Size(self.shape).numel()
+    def length(self) -> int:
+        """The entries of a row."""
+        return torch.Size(self.shape[1:]).numel()
 
-    def of(self, tensors: Sequence[Tensor | None]) -> Tensor | None:
-        """These rows of the weight's tensor, shaped as the piece."""
-        x = tensors[self.index]
-        return x if x is None or self.whole else x.movedim(self.dim, 0)[self.first : self.last]
+    @property
+    def entries(self) -> int:
+        return self.shape[0] * self.length
+
+    def of(self, x: Tensor) -> Tensor:
+        """These rows of the weight, or of a tensor of its shape."""
+        return x if self.whole else x.movedim(self.dim, 0)[self.first : self.last]
 
 
 class Pack:
-    """Pieces of one dtype, one after another: a copy of their weights before a step."""
+    """Pieces of one dtype, one after another: a copy of their weights before a step.
 
-    def __init__(self, pieces: Sequence[Piece], like: Tensor) -> None:
+    Pieces with rows of one length lie together, as a block that is summed at once.
+
+    Args:
+        pieces: by the length of their rows.
+        like: has their dtype and device.
+        work: memory to work in, of shape (3, entries or more).
+        sums: memory for the inner products of w, d and g, of shape (rows, 3, 3).
+    """
+
+    def __init__(self, pieces: Sequence[Piece], like: Tensor, work: Tensor, sums: Tensor) -> None:
         self.pieces, self._sizes = pieces, [piece.entries for piece in pieces]
-        self.entries = sum(self._sizes)
-        self._flat = torch.empty(self.entries, dtype=like.dtype, device=like.device)
+        entries = sum(self._sizes)
+        self._flat = like.new_empty(entries)
         self._kept = self._shaped(self._flat)
+        self._w, self._d, self._g = (x[:entries] for x in work)
+        self._moves, self._grads = self._shaped(self._d), self._shaped(self._g)
+        self._products: list[tuple[Tensor, Tensor]] = []
+        first = row = 0
+        for length, block in groupby(pieces, lambda piece: piece.length):
+            rows = sum(piece.shape[0] for piece in block)
+            vectors = work[:, first : first + rows * length].view(3, rows, length).transpose(0, 1)
+            self._products.append((vectors, sums[row : row + rows]))
+            first, row = first + rows * length, row + rows
 
     def keep(self, weights: Sequence[Tensor]) -> None:
         """Copy the weights as they are before the step."""
         torch._foreach_copy_(self._kept, self._cut(weights))
 
-    def add_sums(
-        self,
-        weights: Sequence[Tensor],
-        grads: Sequence[Tensor | None],
-        work: Tensor,
-        sums: Sequence[Tensor],
-    ) -> None:
-        """Write |w|, |d|, |g|, <w, d>, <w, g> of each row.
+    def sum(self, weights: Sequence[Tensor], grads: Sequence[Tensor | None]) -> None:
+        """Write the inner products of w, d and g of each row.
 
         Args:
             weights: after the step; d is their difference from the kept ones.
             grads: None is 0.
-            work: memory to work in, of shape (5, entries or more).
-            sums: for each piece, of shape (5, rows).
         """
-        work = work[:, : self.entries]
-        vectors, products = work[:3], work[3:]
-        w, d, g = vectors.unbind()
-        w.copy_(self._flat)
-        torch._foreach_copy_(self._shaped(d), self._cut(weights))
-        d.sub_(w)
-        given = [piece.of(grads) for piece in self.pieces]
-        found = [(to, x) for to, x in zip(self._shaped(g), given, strict=True) if x is not None]
-        if len(found) < len(given):
-            g.zero_()
-        if found:
-            torch._foreach_copy_([to for to, _ in found], [x for _, x in found])
-        torch.mul(vectors[1:], w, out=products)
-        parts = torch.split(work, self._sizes, 1)
-        for piece, part, out in zip(self.pieces, parts, sums, strict=True):
-            rows = part.view(5, piece.shape[0], -1)
-            torch.linalg.vector_norm(rows[:3], dim=2, out=out[:3])
-            torch.sum(rows[3:], 2, out=out[3:])
+        self._w.copy_(self._flat)
+        torch._foreach_copy_(self._moves, self._cut(weights))
+        self._d.sub_(self._w)
+        given = [
+            (to, piece.of(grad))
+            for to, piece in zip(self._grads, self.pieces, strict=True)
+            if (grad := grads[piece.index]) is not None
+        ]
+        if len(given) < len(self.pieces):
+            self._g.zero_()
+        if given:
+            torch._foreach_copy_([to for to, _ in given], [x for _, x in given])
+        for vectors, products in self._products:
+            torch.bmm(vectors, vectors.mT, out=products)
 
     def _cut(self, weights: Sequence[Tensor]) -> list[Tensor]:
-        rows = (piece.of(weights) for piece in self.pieces)
-        return [x for x in rows if x is not None]
+        return [piece.of(weights[piece.index]) for piece in self.pieces]
 
     def _shaped(self, flat: Tensor) -> list[Tensor]:
         parts = torch.split(flat, self._sizes)
@@ -149,26 +159,26 @@ class Packs:
 
     def __init__(self, watched: Sequence[Watched]) -> None:
         self._watched, self._device = watched, watched[0].weight.device
+        most = MOST_ENTRIES.get(self._device.type, MOST_ENTRIES["cuda"])
+        dims = [(index, dim) for index, each in enumerate(watched) for dim in _dims(each)]
+        pieces = [p for i, dim in dims for p in _pieces(i, watched[i].weight, dim, most)]
+        dtypes = list(dict.fromkeys(each.weight.dtype for each in watched))
+        pieces.sort(key=lambda p: (dtypes.index(watched[p.index].weight.dtype), p.length))
         self._start: dict[tuple[int, int], int] = {}
-        most, count = MOST_ENTRIES.get(self._device.type, 2**22), 0
-        by_dtype: dict[torch.dtype, list[list[tuple[Piece, int]]]] = {}
-        for index, each in enumerate(watched):
-            packs = by_dtype.setdefault(each.weight.dtype, [[]])
-            for dim in _dims(each):
-                self._start[index, dim] = count
-                for piece in _pieces(index, each.weight, dim, most):
-                    if packs[-1] and sum(p.entries for p, _ in packs[-1]) + piece.entries > most:
-                        packs.append([])
-                    packs[-1].append((piece, count))
-                    count += piece.shape[0]
-        found = [pack for packs in by_dtype.values() for pack in packs]
+        rows = 0
+        for piece in pieces:
+            self._start.setdefault((piece.index, piece.dim), rows)
+            rows += piece.shape[0]
+        runs = list(_runs(pieces, [watched[p.index].weight.dtype for p in pieces], most))
+        wide = torch.empty(0, dtype=wide_dtype(self._device), device=self._device)
+        self._sums = wide.new_empty(rows, 3, 3)
+        # One for all, kept: a CPU clears new memory page by page, which takes as long as the sums.
+        work = wide.new_empty(3, max(sum(p.entries for p in run) for run in runs))
+        parts = torch.split(self._sums, [sum(p.shape[0] for p in run) for run in runs])
         self._packs = [
-            Pack([piece for piece, _ in pack], watched[pack[0][0].index].weight) for pack in found
+            Pack(run, watched[run[0].index].weight.detach(), work, part)
+            for run, part in zip(runs, parts, strict=True)
         ]
-        self._places = [[(at, at + piece.shape[0]) for piece, at in pack] for pack in found]
-        self._count = count
-        # A CPU clears new memory page by page, which takes as long as the sums.
-        self._work = self._memory() if self._device.type == "cpu" else None
 
     def keep(self, weights: Sequence[Tensor]) -> None:
         """Copy the weights as they are before the step."""
@@ -176,18 +186,11 @@ class Packs:
             pack.keep(weights)
 
     def sums(self, weights: Sequence[Tensor], grads: Sequence[Tensor | None]) -> Tensor:
-        """<w, w>, <d, d>, <g, g>, <w, d>, <w, g> of each row, shape (5, rows); see `Pack`."""
-        dtype = wide_dtype(self._device)
-        sums = torch.empty(5, self._count, dtype=dtype, device=self._device)
-        work = self._memory() if self._work is None else self._work
-        for pack, places in zip(self._packs, self._places, strict=True):
-            pack.add_sums(weights, grads, work, [sums[:, a:b] for a, b in places])
-        sums[:3].square_()
-        return sums
-
-    def _memory(self) -> Tensor:
-        entries = max(pack.entries for pack in self._packs)
-        return torch.empty(5, entries, dtype=wide_dtype(self._device), device=self._device)
+        """<w, w>, <g, g>, <w, g>, <w, d>, <d, d> of each row, shape (5, rows); see `Pack`."""
+        for pack in self._packs:
+            pack.sum(weights, grads)
+        places = (0, 0), (2, 2), (0, 2), (0, 1), (1, 1)
+        return torch.stack([self._sums[:, i, j] for i, j in places])
 
     def rows_of(self, index: int, view: View) -> tuple[int, int]:
         """The first row of a weight under a view, and how many rows it has."""
@@ -209,3 +212,18 @@ def _pieces(index: int, weight: Tensor, dim: int, most: int) -> Iterator[Piece]:
     for first in range(0, length, step):
         last = min(length, first + step)
         yield Piece(index, dim, first, last, (last - first, *rest), step >= length and dim == 0)
+
+
+def _runs(
+    pieces: Sequence[Piece], dtypes: Sequence[torch.dtype], most: int
+) -> Iterator[list[Piece]]:
+    """The pieces in runs of one dtype and of `most` entries, or of one piece."""
+    run: list[Piece] = []
+    entries, last = 0, None
+    for piece, dtype in zip(pieces, dtypes, strict=True):
+        if run and (dtype != last or entries + piece.entries > most):
+            yield run
+            run, entries = [], 0
+        run.append(piece)
+        entries, last = entries + piece.entries, dtype
+    yield run

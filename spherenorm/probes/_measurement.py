@@ -4,10 +4,31 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Protocol
 
-__all__ = ["COLUMNS", "Law", "Measurement", "Sink"]
+from torch import Tensor
+
+__all__ = ["COLUMNS", "Law", "Measurement", "Sink", "Units"]
+
+
+@dataclass(frozen=True, eq=False)
+class Units:
+    """The units of a weight at a step, in the order of `View.units`; each of shape (units,).
+
+    Attributes:
+        norm_before, norm, effective_step, turn, cosine: of each unit, as in `Measurement`, in
+            float64. The cosine is nan where the weight or the gradient is 0.
+        invariant: True where the test found the unit scale-invariant. These are the units of
+            `invariant_view`; there are none if that is None.
+    """
+
+    norm_before: Tensor
+    norm: Tensor
+    effective_step: Tensor
+    turn: Tensor
+    cosine: Tensor
+    invariant: Tensor
 
 
 @dataclass(frozen=True)
@@ -26,6 +47,7 @@ class Measurement:
         invariant: the share of the weight's units that the test found scale-invariant.
         invariant_view: the view in which it did; None if in none.
         predicted: by the law, if there is one.
+        units: the same of each unit, if the probe was made with `units=True`.
     """
 
     step: int
@@ -39,20 +61,30 @@ class Measurement:
     invariant: float
     invariant_view: str | None
     predicted: float | None = None
+    units: Units | None = field(default=None, compare=False, repr=False)
 
     def plain(self) -> dict[str, Any]:
-        """The entries by name; nan and infinities, which JSON does not have, as None."""
-        return {
-            name: None if isinstance(value, float) and not math.isfinite(value) else value
-            for name, value in asdict(self).items()
-        }
+        """The entries by name; nan and infinities, which JSON does not have, as None.
+
+        `units`, if there are any, is a list of numbers for each name.
+        """
+        entries = {name: _plain(getattr(self, name)) for name in COLUMNS}
+        if self.units is None:
+            return entries
+        units = {f.name: getattr(self.units, f.name).tolist() for f in fields(Units)}
+        return {**entries, "units": {k: [_plain(x) for x in v] for k, v in units.items()}}
+
+
+def _plain(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 COLUMNS = {
     f.name: int if f.name == "step" else str if "weight" in f.name or "view" in f.name else float
     for f in fields(Measurement)
+    if f.name != "units"
 }
-"""The entries of a measurement and their types."""
+"""The entries of a measurement and their types, without those of its units."""
 
 Sink = Callable[[Sequence[Measurement]], object]
 """Takes the measurements of a block, in the order of steps."""

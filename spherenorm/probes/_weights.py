@@ -7,15 +7,14 @@ from collections.abc import Mapping, Sequence
 from torch import Tensor
 from torch.optim.optimizer import Optimizer
 
-from spherenorm._chain import Chain
-from spherenorm._manifold import Sphere
+from spherenorm._chain import sphere_of
 from spherenorm._rule import Rule
 from spherenorm._views import View, ViewLike, as_view
 from spherenorm.optim import RecipeOptimizer
 from spherenorm.probes._layout import Watched
 from spherenorm.rules import InvarianceTest, ScaleInvarianceTest
 
-__all__ = ["Views", "rules_of", "watched_weights"]
+__all__ = ["Views", "check", "rules_of", "watched_weights"]
 
 Views = ViewLike | Mapping[str, ViewLike | None] | None
 """The view that is measured, for all weights or by name; see `probe`."""
@@ -24,12 +23,7 @@ Views = ViewLike | Mapping[str, ViewLike | None] | None
 def watched_weights(
     optimizer: Optimizer, names: Mapping[Tensor, str], views: Views
 ) -> list[Watched]:
-    """The weights of two or more dimensions, as the optimizer has them now.
-
-    Raises:
-        TypeError: one is complex.
-        ValueError: a view has no units in a weight.
-    """
+    """The weights of two or more dimensions, as the optimizer has them now; see `check`."""
     found: list[Watched] = []
     index = 0
     groups = zip(optimizer.param_groups, rules_of(optimizer), strict=True)
@@ -39,7 +33,6 @@ def watched_weights(
             name = names.get(weight) or given or str(index)
             view = _view(views, name, rule, test)
             if weight.ndim >= 2 and weight.numel() and view is not None:
-                _check(name, weight, (view, *test.views))
                 found.append(Watched(weight, name, number, view, test))
             index += 1
     return found
@@ -61,8 +54,8 @@ def _view(views: Views, name: str, rule: Rule | None, test: InvarianceTest) -> V
             return None if declared is None else as_view(declared)
     elif views is not None:
         return as_view(views)
-    if isinstance(rule, Chain) and isinstance(rule.manifold, Sphere):
-        return rule.manifold.view
+    if (sphere := sphere_of(rule)) is not None:
+        return sphere.view
     return test.views[0] if test.views else View()
 
 
@@ -71,17 +64,20 @@ def _test_of(rule: Rule) -> InvarianceTest:
     return next(tests, ScaleInvarianceTest())
 
 
-def _check(name: str, weight: Tensor, views: Sequence[View]) -> None:
-    """Refuse a weight that cannot be measured.
+def check(watched: Sequence[Watched]) -> None:
+    """Refuse weights that cannot be measured.
 
     Raises:
-        TypeError: it is complex.
-        ValueError: a view has no units in its shape.
+        TypeError: one is complex.
+        ValueError: a view has no units in a weight.
     """
-    if not weight.is_floating_point():
-        raise TypeError(f"weight {name!r} must be real and floating-point, got {weight.dtype}")
-    for view in views:
-        try:
-            view.size(weight)
-        except ValueError as error:
-            raise ValueError(f"weight {name!r}: {error}") from error
+    for each in watched:
+        weight = each.weight
+        if not weight.is_floating_point():
+            message = f"weight {each.name!r} must be real and floating-point, got {weight.dtype}"
+            raise TypeError(message)
+        for view in each.views:
+            try:
+                view.size(weight)
+            except ValueError as error:
+                raise ValueError(f"weight {each.name!r}: {error}") from error

@@ -68,6 +68,24 @@ def test_invariant_weights_go_to_the_sphere_in_their_views(recipe):
     assert not torch.equal(net[6].bias, before["6.bias"])
 
 
+def test_more_units_than_entries_are_not_turned_apart():
+    def groups(*arguments, **settings):
+        wide, tall = nn.Linear(6, 4), nn.Linear(4, 6)
+        net = nn.Sequential(wide, nn.BatchNorm1d(4), nn.ReLU(), tall, nn.BatchNorm1d(6), nn.Tanh())
+        made = sn.param_groups(net, torch.randn(16, 6), *arguments, **settings)
+        return [group_of(made, name)["alpha"] for name in ("0.weight", "3.weight")], made
+
+    for recipe in ("sgdg", "adamg"):
+        alphas, made = groups(recipe)
+        assert alphas == [0.1, 0]
+        assert "alpha=0: 6 units of 4 entries cannot be orthogonal" in str(made)
+    assert groups("sgdg", alpha=0.1)[0] == [0.1, 0.1]
+    assert groups(sn.bind("sgdg", alpha=0.2))[0] == [0.2, 0.2]
+    assert groups("sgdg", alpha=0)[0] == [0, 0]
+    assert groups("sgdg", overrides={"3.weight": {"alpha": 0.1}})[0] == [0.1, 0.1]
+    assert groups("sgdg", overrides={"3.weight": "layer"})[0] == [0.1, 0.1]
+
+
 def test_every_parameter_is_in_one_group():
     net = model()
     net.frozen = nn.Parameter(torch.ones(2, 2), requires_grad=False)

@@ -1,0 +1,273 @@
+"""Plant faults in the audit, one at a time, and see whether its tests notice.
+
+    python -m tests.audit.faults [part of a fault's name]
+
+Each fault is a change of one line in a copy of the library. The exit code is 1 if the tests pass
+with a fault in it. It takes some minutes.
+"""
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+__all__ = ["FAULTS", "Fault", "noticed"]
+
+ROOT = Path(__file__).parents[2]
+AUDIT, COPIES, GROUPS, PRECISE, SENSITIVITY, SUBJECT, UNITS, VERDICT, WITNESS = (
+    f"_{name}.py"
+    for name in (
+        *("audit", "copies", "param_groups", "precise", "sensitivity"),
+        *("subject", "units", "verdict", "witness"),
+    )
+)
+
+
+class Fault(NamedTuple):
+    """One fault: in this file of `spherenorm/audit`, which has `old` once, it becomes `new`."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+
+
+FAULTS = [
+    # the measure
+    Fault(
+        "no radial part",
+        SENSITIVITY,
+        "grads[:, :, None]).flatten()",
+        "grads[:, :, None]).flatten()*0",
+    ),
+    Fault("a radial part with a sign", SENSITIVITY, "cosine = product.abs()", "cosine = product"),
+    Fault(
+        "no tangential part to compare with",
+        SENSITIVITY,
+        "product.abs() / torch.where(shows, sensitivity, 1)",
+        "product.abs()",
+    ),
+    Fault(
+        "a threshold that is far too high",
+        AUDIT,
+        "exact = 64 * torch.finfo(dtype).eps ** 0.5",
+        "exact = 0.3",
+    ),
+    Fault(
+        "a threshold below rounding",
+        AUDIT,
+        "exact = 64 * torch.finfo(dtype).eps ** 0.5",
+        "exact = 1e-17",
+    ),
+    Fault(
+        "float32", AUDIT, "dtype: torch.dtype = torch.float64", "dtype: torch.dtype = torch.float32"
+    ),
+    Fault(
+        "rounding that counts as evidence",
+        SENSITIVITY,
+        "shows = sensitivity > _RELATIVE_ROUNDING * sensitivity.max()",
+        "shows = sensitivity > 0",
+    ),
+    Fault("one output of a large spread", SENSITIVITY, " / (max(spread, least) or 1.0)", ""),
+    Fault(
+        "outputs that are not finite",
+        SENSITIVITY,
+        "values = [x[x.isfinite()] for",
+        "values = [x.flatten() for",
+    ),
+    Fault(
+        "a backward pass without the mode",
+        SENSITIVITY,
+        "            _run_backward(tested)",
+        "            tested.backward()",
+    ),
+    # the views
+    Fault("a wrong dimension", SENSITIVITY, "dim = view.dim % len(self.shape)", "dim = 0"),
+    Fault(
+        "groups of indices that lie apart",
+        SENSITIVITY,
+        "sums.reshape(3, view.groups, -1).sum(2)",
+        "sums.reshape(3, -1, view.groups).sum(1)",
+    ),
+    Fault(
+        "one invariant unit is enough",
+        UNITS,
+        "return bool(self.good.any()) and torch.equal(self.good, self.seen)",
+        "return bool(self.good.any())",
+    ),
+    Fault(
+        "the coarsest view first",
+        UNITS,
+        "        return _all_views(shape)",
+        "        return reversed(list(_all_views(shape)))",
+    ),
+    # the points
+    Fault(
+        "no jitter of parameters",
+        SUBJECT,
+        "if point.jitter and parameter.requires_grad",
+        "if False and parameter.requires_grad",
+    ),
+    Fault(
+        "zeros that stay zeros",
+        SUBJECT,
+        "value.add_(noise, alpha=0.1 * usual * point.jitter)",
+        "pass",
+    ),
+    Fault("no jitter of the batch", SUBJECT, "if point.batch_jitter and", "if False and"),
+    Fault(
+        "one jittered point",
+        AUDIT,
+        "_FEWEST_POINTS, _MOST_POINTS = 2, 8",
+        "_FEWEST_POINTS, _MOST_POINTS = 1, 1",
+    ),
+    Fault(
+        "jittered points that do not count",
+        UNITS,
+        "good = seen_elsewhere & ~bad_here & ~bad_elsewhere",
+        "good = seen_here & ~bad_here",
+    ),
+    Fault(
+        "other random numbers in each pass", SUBJECT, "            torch.manual_seed(seed)\n", ""
+    ),
+    # the verdicts
+    Fault(
+        "no evidence ignored",
+        VERDICT,
+        "if not any(sums.sensitivity > 0 for sums in everywhere)",
+        "if False",
+    ),
+    Fault("an eps that stays", PRECISE, "EPS_LIMIT = 1e-10", "EPS_LIMIT = 1.0"),
+    Fault("never up to eps", VERDICT, "float(seen.max()) <= tolerance", "True"),
+    Fault("an eps that outweighs all", VERDICT, "if share > _MOST_EPS:", "if False:"),
+    Fault(
+        "only through eps ignored",
+        UNITS,
+        "return 0 < self.limit.sensitivity < _ONLY_THROUGH_EPS * self.here.sensitivity",
+        "return False",
+    ),
+    Fault(
+        "no second witness", AUDIT, "wrong = set(refuted(subject, point, found))", "wrong = set()"
+    ),
+    Fault("a witness that scales by 1", WITNESS, "        value.mul_(factors)", "        pass"),
+    Fault("frozen weights", AUDIT, "if not weight.requires_grad:", "if False:"),
+    Fault(
+        "shared weights counted twice",
+        AUDIT,
+        "for parameter in model.parameters())",
+        "for _, parameter in model.named_parameters(remove_duplicate=False))",
+    ),
+    Fault(
+        "no doubt about eval mode",
+        PRECISE,
+        "        if name in _BATCH_STATISTICS:",
+        "        if False:",
+    ),
+    # the caller's things
+    Fault(
+        "inputs that are not copied",
+        SUBJECT,
+        "value = in_dtype(x, self.dtype)",
+        "value = x.to(self.dtype) if x.is_floating_point() else x",
+    ),
+    Fault("the model itself", COPIES, "copied = copy.deepcopy(model, memo)", "copied = model"),
+    Fault("hooks that are shared", COPIES, "hooks[key] = _apart(hook, memo)", "pass"),
+    Fault(
+        "buffers that are not put back",
+        SUBJECT,
+        "            module._buffers[name] = fresh",
+        "            pass",
+    ),
+    Fault("Python's random state", SUBJECT, "random.setstate(state)", "pass"),
+    Fault(
+        "NumPy's random state",
+        SUBJECT,
+        "            np.random.set_state(numpy_state)",
+        "            pass",
+    ),
+    Fault(
+        "torch's random state",
+        SUBJECT,
+        "with torch.random.fork_rng(devices=devices):",
+        "with torch.enable_grad():",
+    ),
+    Fault(
+        "the default dtype",
+        SUBJECT,
+        "            torch.set_default_dtype(default)",
+        "            pass",
+    ),
+    # the groups
+    Fault(
+        "weights left off the sphere",
+        GROUPS,
+        "weight.copy_(Sphere(view).normalize(weight))",
+        "pass",
+    ),
+    Fault(
+        "zero units on the sphere", GROUPS, "bool((view.norm(weight.detach()) == 0).any())", "False"
+    ),
+    Fault("tests of what is not invariant", GROUPS, "bound = bound.replace(views=())", "pass"),
+    Fault(
+        "the recipe's view whatever the audit says",
+        GROUPS,
+        "bound = self.main.replace(view=str(view)) if",
+        "bound = self.main if",
+    ),
+]
+
+
+def noticed(fault):
+    """The first test that fails with this fault; None if all pass."""
+    with tempfile.TemporaryDirectory() as folder:
+        for part in ("spherenorm", "tests"):
+            shutil.copytree(ROOT / part, Path(folder, part), ignore=_no_caches)
+        shutil.copy(ROOT / "pyproject.toml", folder)
+        path = Path(folder, "spherenorm", "audit", fault.file)
+        content = path.read_text()
+        if content.count(fault.old) != 1:
+            raise ValueError(f"{fault.name}: {fault.file} does not have {fault.old!r} once")
+        path.write_text(content.replace(fault.old, fault.new))
+        command = [sys.executable, "-m", "pytest", "tests/audit", "-x", "-q", "-n", "0"]
+        done = subprocess.run(
+            [*command, "-p", "no:cacheprovider", "--tb=no"],
+            check=False,
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
+    if done.returncode == 0:
+        return None
+    failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
+    if not failed:
+        raise RuntimeError(
+            f"{fault.name}: pytest ended with {done.returncode}:\n{done.stdout[-2000:]}"
+        )
+    return failed[0].split(" - ")[0].split(" ", 1)[1]
+
+
+def _no_caches(folder, names):
+    return [name for name in names if name == "__pycache__"]
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="python -m tests.audit.faults", description=__doc__)
+    parser.add_argument("part", nargs="?", default="")
+    given = parser.parse_args()
+    faults = [fault for fault in FAULTS if given.part in fault.name]
+    missed = 0
+    for fault in faults:
+        found = noticed(fault)
+        missed += found is None
+        print(f"{fault.name:45} {found or 'NOT NOTICED'}", flush=True)
+    print(f"{len(faults) - missed} of {len(faults)} faults are noticed")
+    return bool(missed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
