@@ -6,6 +6,7 @@ A probe is a function of one `MeasuredStep`; the names of its numbers are its ke
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,9 +15,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from experiments.core import users_code
 from spherenorm import as_view, metrics
+from spherenorm.support import look_up, unknown_name
 
-__all__ = ["PROBES", "MeasuredStep"]
+__all__ = ["PROBES", "MeasuredStep", "Probe", "find_probe"]
 
 
 @dataclass(frozen=True)
@@ -97,3 +100,17 @@ def _units(per_weight: Any) -> Tensor:
 Probe = Callable[[MeasuredStep], dict[str, Any]]
 
 PROBES: dict[str, Probe] = {"norms": norms, "detection": detection}
+
+
+def find_probe(name: str) -> Probe:
+    """The probe called `name`, a key of `PROBES` or `module:function`.
+
+    Raises:
+        ValueError: there is none.
+    """
+    if ":" in name:
+        with users_code("probe", name):
+            return look_up("probe", name, "function", inspect.isfunction)  # type: ignore[no-any-return]
+    if name not in PROBES:
+        raise unknown_name("probe", name, PROBES)
+    return PROBES[name]
