@@ -186,13 +186,17 @@ def _fill(root: Path, runs: int) -> None:
     campaign.run(lambda *_: None)
     extra = Campaign([find_study("t1")], Plan("smoke", seeds=(0,), optimizers=("sgd",)), door)
     extra.run(lambda *_: None)
-    (source, *_) = sorted((root / "runs").glob("digits-*"))
-    files = [path for path in source.iterdir() if path.is_file() and path.name != "lock"]
+    (source, *_) = (each for each in door.store.folders() if each.name.startswith("digits-"))
+    config, status, summary = source.config(), source.status(), source.summary()
+    assert config is not None
+    assert summary is not None
     for number in range(runs):
-        copy = root / "runs" / f"digits-sgd-{number:016x}"
-        copy.mkdir()
-        for path in files:
-            shutil.copyfile(path, copy / path.name)
+        copy = door.store.folder(f"digits-sgd-{number:016x}")
+        copy.write_config(config)
+        copy.write_status(**status)
+        for name in ("metrics.jsonl", "checkpoint.pt"):
+            shutil.copyfile(source.path / name, copy.path / name)
+        copy.finish(summary, summary["files"])
 
 
 def _seconds(root: Path, *command: str) -> float:

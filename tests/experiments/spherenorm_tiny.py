@@ -1,5 +1,8 @@
 """A task of milliseconds, a study of it, and recipes with faults, for the tests of the engine."""
 
+import itertools
+import os
+import signal
 import time
 from dataclasses import dataclass, field
 
@@ -201,3 +204,73 @@ class RaisesInTrials(TinyStudy):
         return super().trials(plan, results)
 
     settings = ("known",)
+
+
+@dataclass(frozen=True)
+class Dies(r.StepSize):
+    """Kills its process when it takes a step, as a segmentation fault does."""
+
+    def update(self, update, state):
+        os.kill(os.getpid(), signal.SIGSEGV)
+
+
+def dying(lr=0.1):
+    return sn.chain(Dies(lr))
+
+
+STEPS = itertools.count(1)
+
+
+def restless(lr=0.1):
+    """Makes another rule each time."""
+    return sn.chain(r.StepSize(lr * next(STEPS)))
+
+
+def printing(lr=0.1):
+    """Prints, as one does when one looks for a fault."""
+    print("lr is", lr)
+    return sn.chain(r.StepSize(lr))
+
+
+def norm_of_update(step):
+    """A probe."""
+    moved = (step.after[name] - step.before[name] for name in step.after)
+    return {"moved": sum(float(x.square().sum()) for x in moved) ** 0.5}
+
+
+def tensor_probe(step):
+    """A probe whose number is no JSON."""
+    return {"moved": torch.zeros(())}
+
+
+def clashing_probe(step):
+    """A probe that would overwrite the loss."""
+    return {"loss": 0.0}
+
+
+@dataclass(frozen=True)
+class Unscored(Tiny):
+    """Its second metric has no value, as an area under a curve without positives.
+
+    With `explode`, because the model's outputs are infinite.
+    """
+
+    explode: bool = False
+
+    name = "unscored"
+
+    def evaluate(self, model, batch):
+        found = model(batch[0] * torch.inf) if self.explode else model(batch[0])
+        nothing = (found * torch.zeros(len(found), 1)).mean() if self.explode else torch.nan
+        return {"score": Mean(torch.zeros(2)), "area": Mean(torch.tensor([float(nothing)]))}
+
+
+@dataclass(frozen=True)
+class Empty(Tiny):
+    """Has no items to validate on."""
+
+    name = "empty"
+
+    def data(self):
+        train, (x, y), test = super().data()
+        return Splits(train, (x[:0], y[:0]), test)
