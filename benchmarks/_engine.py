@@ -21,7 +21,7 @@ from torch.nn.functional import cross_entropy
 from experiments.campaign import Campaign
 from experiments.core import Batch, Budget, Mean, Spec, Splits, Statistic, Task
 from experiments.door import Door, resolve
-from experiments.engine import Store, Training
+from experiments.engine import Store, Training, execute
 from experiments.studies import Plan, find_study
 from spherenorm import optim
 
@@ -165,7 +165,7 @@ def _batch_for(milliseconds: float, device: str) -> int:
 def large_store(console: Console, runs: int = 10_000) -> dict[str, float]:
     """Time commands on a store with so many runs.
 
-    One study runs; the other runs are copies of a run of `t1` under other names.
+    One study runs; the other runs are copies of one under other names.
 
     Returns:
         Seconds of each command, the start of the process included.
@@ -184,9 +184,9 @@ def _fill(root: Path, runs: int) -> None:
     door = Door(Store(root))
     campaign = Campaign([find_study("f2")], Plan("smoke"), door)
     campaign.run(lambda *_: None)
-    extra = Campaign([find_study("t1")], Plan("smoke", seeds=(0,), optimizers=("sgd",)), door)
-    extra.run(lambda *_: None)
-    (source, *_) = (each for each in door.store.folders() if each.name.startswith("digits-"))
+    run = door.resolve(Spec("digits", "sgd", {"lr": 0.1}, epochs=2))
+    execute(run)
+    source = run.folder
     config, status, summary = source.config(), source.status(), source.summary()
     assert config is not None
     assert summary is not None

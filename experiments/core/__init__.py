@@ -24,6 +24,7 @@ from experiments.core._regime import Regime as Regime
 from experiments.core._schedules import SCHEDULES as SCHEDULES
 from experiments.core._search import METHODS as METHODS
 from experiments.core._search import points as points
+from experiments.core._sources import digest as digest
 from experiments.core._sources import source_texts as source_texts
 from experiments.core._spec import EUCLIDEAN_REST as EUCLIDEAN_REST
 from experiments.core._spec import Spec as Spec

@@ -28,6 +28,7 @@ from experiments.core import (
 from experiments.engine._files import StoreError
 from experiments.engine._launch import launch
 from experiments.engine._loop import train
+from experiments.engine._origin import keep_origin
 from experiments.engine._ranks import ALONE, Ranks
 from experiments.engine._run import Run
 from experiments.engine._runner import USUAL, Runner
@@ -126,6 +127,7 @@ def _computed(run: Run, runner: Runner, ranks: Ranks) -> Outcome:
 
     if ranks.first:
         folder.write_config(run.config)
+        keep_origin(run)
     note("running")
     try:
         with preserved_randomness():

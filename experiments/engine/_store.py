@@ -2,6 +2,7 @@
 
     <root>/runs/<task>-<recipe>-<hash>/
         config.json     the whole configuration, written first
+        origin.json     versions and hardware; it names a file in <root>/sources/
         status.json     running | finished | diverged | failed | interrupted; times, the error
         metrics.jsonl   a line per step, appended; cut back to the checkpoint when a run resumes
         metrics/        in place of it for long runs: parts of 500 records in Parquet

@@ -23,6 +23,9 @@ from experiments.engine._weights import Average, Watched, empty_states, own_stat
 
 __all__ = ["Training"]
 
+RECORDED = {"step", "loss", "grad_norm", "validation"}
+"""Names of a record that the engine gives itself."""
+
 
 class Training:
     """A run on batches, before its first step.
@@ -155,5 +158,8 @@ class Training:
         step = MeasuredStep(before, now, grads, self.watched.views)
         measured: dict[str, Any] = {}
         for probe in self.run.probes:
-            measured |= probe(step)
+            found = probe(step)
+            if taken := found.keys() & (measured.keys() | RECORDED):
+                raise ValueError(f"a probe's number has the name {min(taken)!r}, which is taken")
+            measured |= found
         return measured
