@@ -2,16 +2,18 @@
 
 import itertools
 import os
+import random
 import signal
 import time
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 from torch import nn
 from torch.nn.functional import mse_loss
 
 import spherenorm as sn
-from experiments.core import Budget, Mean, Spec, Splits, Task
+from experiments.core import Budget, Mean, PureTask, Spec, Splits, Task
 from experiments.pictures import curves
 from experiments.results import Arm, Table, paired, paper
 from experiments.studies import Study
@@ -33,9 +35,9 @@ class Tiny(Task):
     tiers = {"smoke": Budget(2, 16), "small": Budget(4, 16), "full": Budget(8, 16)}  # noqa: RUF012
 
     def data(self):
-        random = torch.Generator().manual_seed(7)
-        x = torch.randn(96, 6, generator=random)
-        y = self.scale * torch.tanh(x @ torch.randn(6, 1, generator=random))
+        generator = torch.Generator().manual_seed(7)
+        x = torch.randn(96, 6, generator=generator)
+        y = self.scale * torch.tanh(x @ torch.randn(6, 1, generator=generator))
         return Splits((x[:64], y[:64]), (x[64:80], y[64:80]), (x[80:], y[80:]))
 
     def model(self):
@@ -53,6 +55,23 @@ class Tiny(Task):
 
     def evaluate(self, model, batch):
         return {"score": Mean(-(model(batch[0]) - batch[1]).square())}
+
+
+@dataclass(frozen=True)
+class Noisy(PureTask):
+    """A parabola whose start is drawn from NumPy's and Python's random states."""
+
+    name = "noisy"
+    tiers = {"smoke": Budget(3), "small": Budget(3), "full": Budget(3)}  # noqa: RUF012
+
+    def start(self, seeds):
+        return {"w": torch.full((len(seeds), 2), 1.0 + random.random() + np.random.rand())}
+
+    def loss(self, params):
+        return params["w"].square().sum()
+
+    def summarize(self, start, swept):
+        return {}, {"loss": swept.loss.numpy()}
 
 
 class TinyStudy(Study):
@@ -249,6 +268,28 @@ def clashing_probe(step):
 
 
 @dataclass(frozen=True)
+class Mistyped(r.StepSize):
+    """Has a typo."""
+
+    def update(self, update, state):
+        return sn.Update(update.weight, update.grad, update.directoin), state
+
+
+def mistyped(lr=0.1):
+    return sn.chain(Mistyped(lr))
+
+
+@dataclass(frozen=True)
+class Mistaken(Tiny):
+    """Its score raises."""
+
+    name = "mistaken"
+
+    def evaluate(self, model, batch):
+        return {"evaluations": {}["evaluations"]}
+
+
+@dataclass(frozen=True)
 class Unscored(Tiny):
     """Its second metric has no value, as an area under a curve without positives.
 
@@ -260,9 +301,8 @@ class Unscored(Tiny):
     name = "unscored"
 
     def evaluate(self, model, batch):
-        found = model(batch[0] * torch.inf) if self.explode else model(batch[0])
-        nothing = (found * torch.zeros(len(found), 1)).mean() if self.explode else torch.nan
-        return {"score": Mean(torch.zeros(2)), "area": Mean(torch.tensor([float(nothing)]))}
+        model(batch[0] * (torch.inf if self.explode else 1.0))
+        return {"score": Mean(torch.zeros(2)), "area": Mean(torch.tensor([torch.nan]))}
 
 
 @dataclass(frozen=True)
