@@ -56,14 +56,14 @@ class Run:
         assert isinstance(self.task, Task)
         return self.task.data()
 
-    @property
+    @functools.cached_property
     def steps_per_epoch(self) -> int:
         """The batches of one pass over the training data, the last one possibly smaller."""
         if not isinstance(self.task, Task):
             return 1
         return math.ceil(length(self.splits.train) / self.spec.batch_size)
 
-    @property
+    @functools.cached_property
     def steps(self) -> int:
         """The optimizer steps of the whole run."""
         return self.spec.epochs * self.steps_per_epoch
