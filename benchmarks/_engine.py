@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from experiments.campaign import Campaign
-from experiments.core import Batch, Budget, Mean, Spec, Splits, Statistic, Task
+from experiments.core import SCHEDULES, Batch, Budget, Mean, Spec, Splits, Statistic, Task
 from experiments.door import Door, resolve
 from experiments.engine import Store, Training, execute
 from experiments.studies import Plan, find_study
@@ -29,6 +29,9 @@ __all__ = ["engine_overhead", "large_store"]
 
 EVERY = 10
 """Steps between two that the probes measure."""
+
+STEPS = 10**6
+"""Of a run that the benchmark does not end."""
 
 COMMANDS = {
     "status": ("status",),
@@ -74,8 +77,8 @@ def engine_overhead(
 ) -> dict[str, float]:
     """Time steps of the engine, with probes at each tenth, against a bare loop's.
 
-    Both train the same network on the same batches by AdamP. They take turns in blocks of `EVERY`
-    steps, so that other work of the machine slows both alike; the medians over blocks count.
+    Both train the same network by AdamP, under the same schedule. They take turns in blocks of
+    `EVERY` steps, so that other work of the machine slows both alike; the medians over blocks count.
 
     Args:
         device: a torch device.
@@ -132,9 +135,11 @@ def _now(device: str) -> float:
 
 
 def _bare_loop(task: Task, size: int, device: str) -> Callable[[], None]:
-    """One step of a loop as a user writes it, with the loss read for a log."""
+    """One step of a loop as a user writes it: a cosine schedule, and the loss read for a log."""
     model = task.model().to(device)
     optimizer = optim.AdamP(model.parameters(), lr=1e-3)
+    cosine = SCHEDULES["cosine"]
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: cosine(step / STEPS))
     x, y = (tensor.to(device) for tensor in task.first_batch(task.data().train, 10**9))
     left: list[Tensor] = []
 
@@ -149,6 +154,7 @@ def _bare_loop(task: Task, size: int, device: str) -> Callable[[], None]:
         loss = task.loss(model, (x[chosen], y[chosen]))
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
+        schedule.step()
         loss.item()
 
     return step

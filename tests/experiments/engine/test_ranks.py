@@ -20,6 +20,7 @@ from experiments.door import execute_spec
 from experiments.engine import Training
 
 WAYS = ("ddp", "fsdp")
+PATIENCE = float(os.environ.get("SPHERENORM_PATIENCE", "300"))
 pytestmark = pytest.mark.skipif(
     not torch.distributed.is_available(), reason="needs torch.distributed"
 )
@@ -212,7 +213,7 @@ def test_a_process_whose_launcher_is_killed_ends(tmp_path):
 
 
 def _wait_for(condition):
-    deadline = time.monotonic() + 300
+    deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         if found := condition():
             return found
