@@ -78,7 +78,7 @@ def engine_overhead(
     """Time steps of the engine, with probes at each tenth, against a bare loop's.
 
     Both train the same network by AdamP, under the same schedule. They take turns in blocks of
-    `EVERY` steps, so that other work of the machine slows both alike; the medians over blocks count.
+    `EVERY` steps, so that other work of the machine slows both alike; the medians of blocks count.
 
     Args:
         device: a torch device.

@@ -32,11 +32,12 @@ class Verdict(NamedTuple):
     output: str
 
 
-def copy_code(folder):
-    """Copy what the tests of a fault need."""
+def copy_code(source_root, folder):
+    """Copy what the tests of a fault need to a new folder."""
+    folder.mkdir()
     ignored = shutil.ignore_patterns("__pycache__", "*.pyc", ".*_cache")
     for name in COPIED:
-        source = ROOT / name
+        source = source_root / name
         if source.is_dir():
             shutil.copytree(source, folder / name, ignore=ignored)
         else:
@@ -67,11 +68,11 @@ def run_tests(tests, folder):
     return found.returncode, found.stdout + found.stderr
 
 
-def verdict_on(fault):
+def verdict_on(fault, base):
     """Plant a fault and run its tests; pytest ends with 1 if one failed."""
     with tempfile.TemporaryDirectory() as root:
-        folder = Path(root)
-        copy_code(folder)
+        folder = Path(root) / "planted"
+        copy_code(base, folder)
         plant(fault, folder)
         code, output = run_tests(fault.tests, folder)
     return Verdict(code == 1, output)
@@ -82,23 +83,30 @@ def main():
     parser.add_argument("words", nargs="*", help="only faults whose names have one of these")
     parser.add_argument("--jobs", type=int, default=2)
     arguments = parser.parse_args()
-    chosen = [
-        f for f in FAULTS if not arguments.words or set(arguments.words) & set(f.name.split())
-    ]
+    words = set(arguments.words)
+    chosen = [fault for fault in FAULTS if not words or words & set(fault.name.split())]
     with tempfile.TemporaryDirectory() as root:
-        copy_code(Path(root))
-        code, output = run_tests(sorted({test for f in chosen for test in f.tests}), Path(root))
+        sys.exit(judge(chosen, Path(root), arguments.jobs))
+
+
+def judge(faults, root, jobs):
+    """Run the tests without a fault, then with each; the exit code."""
+    base = root / "base"
+    copy_code(ROOT, base)
+    code, output = run_tests(sorted({test for fault in faults for test in fault.tests}), base)
     if code != 0:
-        sys.exit(f"without a fault the tests do not pass:\n{output}")
+        print(f"without a fault the tests do not pass:\n{output}")
+        return 2
     unnoticed = []
-    with ThreadPoolExecutor(arguments.jobs) as pool:
-        for fault, verdict in zip(chosen, pool.map(verdict_on, chosen), strict=True):
+    with ThreadPoolExecutor(jobs) as pool:
+        found = pool.map(lambda fault: verdict_on(fault, base), faults)
+        for fault, verdict in zip(faults, found, strict=True):
             print(f"{'noticed' if verdict.noticed else 'NOT NOTICED':12}{fault.name}", flush=True)
             if not verdict.noticed:
                 unnoticed.append(fault.name)
                 print(verdict.output[-2000:])
-    print(f"{len(chosen) - len(unnoticed)} of {len(chosen)} faults noticed")
-    sys.exit(bool(unnoticed))
+    print(f"{len(faults) - len(unnoticed)} of {len(faults)} faults noticed")
+    return bool(unnoticed)
 
 
 if __name__ == "__main__":
