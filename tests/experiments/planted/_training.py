@@ -225,8 +225,7 @@ TRAINING = (
         "the optimizer counts a step that the scaler skipped",
         ENGINE + "_gradients.py",
         STEP + UPDATE,
-        "        scale = self.scaler.get_scale()\n"
-        STEP + UPDATE
+        f"        scale = self.scaler.get_scale()\n{STEP}{UPDATE}"
         "        if self.scaler.get_scale() < scale:\n"
         "            for weight in module.parameters():\n"
         "                weight.grad.zero_()\n"
