@@ -19,9 +19,9 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from experiments.campaign import Campaign
-from experiments.core import Batch, Budget, Mean, Spec, Splits, Statistic, Task
+from experiments.core import SCHEDULES, Batch, Budget, Mean, Spec, Splits, Statistic, Task
 from experiments.door import Door, resolve
-from experiments.engine import Store, Training
+from experiments.engine import Store, Training, execute
 from experiments.studies import Plan, find_study
 from spherenorm import optim
 
@@ -29,6 +29,9 @@ __all__ = ["engine_overhead", "large_store"]
 
 EVERY = 10
 """Steps between two that the probes measure."""
+
+STEPS = 10**6
+"""Of a run that the benchmark does not end."""
 
 COMMANDS = {
     "status": ("status",),
@@ -39,10 +42,13 @@ COMMANDS = {
 
 @dataclass(frozen=True)
 class Dense(Task):
-    """A normalized network of three layers on noise, whose batch sets the time of a step."""
+    """A normalized network of three layers on noise, whose batch sets the time of a step.
+
+    Its epochs are long, since the probes also measure at the end of each.
+    """
 
     width: int = 128
-    items: int = 8192
+    items: int = 2**18
 
     name = "dense"
     tiers = {"smoke": Budget(1), "small": Budget(1), "full": Budget(1)}  # noqa: RUF012
@@ -71,8 +77,8 @@ def engine_overhead(
 ) -> dict[str, float]:
     """Time steps of the engine, with probes at each tenth, against a bare loop's.
 
-    Both train the same network on the same batches by AdamP. They take turns in blocks of `EVERY`
-    steps, so that other work of the machine slows both alike; the medians over blocks count.
+    Both train the same network by AdamP, under the same schedule. They take turns in blocks of
+    `EVERY` steps, so that other work of the machine slows both alike; the medians of blocks count.
 
     Args:
         device: a torch device.
@@ -129,9 +135,11 @@ def _now(device: str) -> float:
 
 
 def _bare_loop(task: Task, size: int, device: str) -> Callable[[], None]:
-    """One step of a loop as a user writes it, with the loss read for a log."""
+    """One step of a loop as a user writes it: a cosine schedule, and the loss read for a log."""
     model = task.model().to(device)
     optimizer = optim.AdamP(model.parameters(), lr=1e-3)
+    cosine = SCHEDULES["cosine"]
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: cosine(step / STEPS))
     x, y = (tensor.to(device) for tensor in task.first_batch(task.data().train, 10**9))
     left: list[Tensor] = []
 
@@ -146,6 +154,7 @@ def _bare_loop(task: Task, size: int, device: str) -> Callable[[], None]:
         loss = task.loss(model, (x[chosen], y[chosen]))
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
+        schedule.step()
         loss.item()
 
     return step
@@ -165,7 +174,7 @@ def _batch_for(milliseconds: float, device: str) -> int:
 def large_store(console: Console, runs: int = 10_000) -> dict[str, float]:
     """Time commands on a store with so many runs.
 
-    One study runs; the other runs are copies of a run of `t1` under other names.
+    One study runs; the other runs are copies of one under other names.
 
     Returns:
         Seconds of each command, the start of the process included.
@@ -184,15 +193,19 @@ def _fill(root: Path, runs: int) -> None:
     door = Door(Store(root))
     campaign = Campaign([find_study("f2")], Plan("smoke"), door)
     campaign.run(lambda *_: None)
-    extra = Campaign([find_study("t1")], Plan("smoke", seeds=(0,), optimizers=("sgd",)), door)
-    extra.run(lambda *_: None)
-    (source, *_) = sorted((root / "runs").glob("digits-*"))
-    files = [path for path in source.iterdir() if path.is_file() and path.name != "lock"]
+    run = door.resolve(Spec("digits", "sgd", {"lr": 0.1}, epochs=2))
+    execute(run)
+    source = run.folder
+    config, status, summary = source.config(), source.status(), source.summary()
+    assert config is not None
+    assert summary is not None
     for number in range(runs):
-        copy = root / "runs" / f"digits-sgd-{number:016x}"
-        copy.mkdir()
-        for path in files:
-            shutil.copyfile(path, copy / path.name)
+        copy = door.store.folder(f"digits-sgd-{number:016x}")
+        copy.write_config(config)
+        copy.write_status(**status)
+        for name in ("metrics.jsonl", "checkpoint.pt"):
+            shutil.copyfile(source.path / name, copy.path / name)
+        copy.finish(summary, summary["files"])
 
 
 def _seconds(root: Path, *command: str) -> float:

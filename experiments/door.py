@@ -24,8 +24,9 @@ from experiments.core import (
     configuration,
     load_recipe,
     run_name,
+    sources_of,
 )
-from experiments.engine import ALONE, Outcome, Ranks, Run, Runner, Store, execute
+from experiments.engine import ALONE, Outcome, Ranks, Run, Runner, Store, execute, find_probe
 from experiments.tasks import find_task_class, make_task
 from spherenorm import Bound, sphere_of
 
@@ -47,16 +48,20 @@ class Door:
 
         Raises:
             RecipeError: there is no such recipe.
-            ValueError: an unknown task, option or hyper-parameter, or a value that does not fit.
+            ValueError: an unknown task, option, hyper-parameter or probe, or a value that does not
+                fit.
         """
         key = _key(spec.to_json())
         if key not in self._runs:
             bound = bind_spec(spec, self.recipe(spec.recipe))
             task, rest = self.task(spec.task, spec.options), self._rest(spec, bound)
             turns = [self._turn(spec, turn) for turn in spec.regime.then]
-            config = configuration(spec, task, bound, rest, turns)
+            probes = [find_probe(name) for name in spec.probes]
+            sources = sources_of(spec, task, bound, rest, turns, probes)
+            config = configuration(spec, task, bound, sources)
             folder = self.store.folder(run_name(config))
-            self._runs[key] = Run(spec, task, bound, rest, config, folder, turns)
+            run = Run(spec, task, bound, rest, config, folder, turns, probes, sources)
+            self._runs[key] = run
         return self._runs[key]
 
     def recipe(self, name: str) -> Bound:
@@ -120,6 +125,7 @@ def execute_spec(
     *,
     wait: float = 0.0,
     ranks: Ranks = ALONE,
+    expected: str = "",
     **flags: Any,
 ) -> Outcome:
     """Resolve and execute a spec: a worker process does this with the spec that it is sent.
@@ -127,9 +133,15 @@ def execute_spec(
     Args:
         root: the store's.
         wait, ranks: see `execute`.
+        expected: the run's id, as whoever sends the spec has resolved it. A process that resolves
+            it to another has imported other sources, or sees other data, and refuses the run.
         **flags: fields of `Runner`, such as `checkpoint_seconds`.
     """
-    return execute(resolve(spec, Store(root)), Runner(**flags), wait=wait, ranks=ranks)
+    run, runner = resolve(spec, Store(root)), Runner(**flags)
+    if expected and run.id != expected:
+        why = "its sources or data have changed since it was asked for, or differ between processes"
+        return Outcome(expected, "failed", error=f"{why}: here it is {run.id}; ask again")
+    return execute(run, runner, wait=wait, ranks=ranks)
 
 
 def _key(content: Any) -> str:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from experiments.campaign._estimates import Clock, estimate
 from experiments.campaign._requests import Request
 from experiments.campaign._trials import apply_plan
-from experiments.core import Spec, one_line
+from experiments.core import located
 from experiments.door import Door, execute_spec
-from experiments.engine import Outcome, Run, Runner, execute, find_backend, rehearse
+from experiments.engine import Outcome, Run, Runner, cast_of, execute, find_backend, rehearse
 from experiments.results import Arm, Results, Trial
 from experiments.studies import Plan, Study, name_of
 
@@ -91,21 +91,24 @@ class Campaign:
     def rehearse(self) -> None:
         """Find out if the first round of runs can start, before anything runs.
 
+        Of each task and recipe one run takes a step, and has a score and a record.
+
         Raises:
             ValueError: a setting is wrong, or a study, task or recipe raises for it.
         """
         find_backend(self.backend)
-        rehearsed: list[Spec] = []
+        rehearsed: set[str] = set()
         for study in self.studies:
             for _, run in self._planned(study, Results([])):
-                if (spec := replace(run.spec, seed=0)) not in rehearsed:
-                    rehearse(run)
-                    rehearsed.append(spec)
+                if (cast := cast_of(run)) not in rehearsed:
+                    rehearse(run, alone=not self.runner.distributed)
+                    rehearsed.add(cast)
 
     def run(self, progress: Progress) -> Outcomes:
         """Run what is missing until nothing is, or until what is missing has failed."""
         outcomes = Outcomes()
-        while missing := self.ask(skip={outcome.id for outcome in outcomes.failed}):
+        # Each run once: one that is missing again although it has ended would be run for ever.
+        while missing := self.ask(skip=outcomes.by_id):
             self._run_round(missing, outcomes, progress)
         return outcomes
 
@@ -141,7 +144,7 @@ class Campaign:
             return study.trials(self.plan, results)
         except ValueError:
             raise
-        except Exception as error:  # a user's study may raise anything
+        except (Exception, SystemExit) as error:  # a user's study may raise anything
             raise StudyError(
-                f"study {name_of(study)!r} does not say what to run: {one_line(error)}"
+                f"study {name_of(study)!r} does not say what to run: {located(error)}"
             ) from error

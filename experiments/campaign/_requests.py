@@ -47,7 +47,8 @@ class Request:
             study: [[arm.to_json(), run] for arm, run in runs]
             for study, runs in self.trials.items()
         }
-        store.write_json(f"plans/{name}.json", {**asked, "trials": trials})
+        number = 1 + max((n for other, n in _numbers(store).items() if other != name), default=0)
+        store.write_json(f"plans/{name}.json", {**asked, "number": number, "trials": trials})
 
 
 def read_requests(store: Store) -> tuple[list[Request], dict[str, str]]:
@@ -59,18 +60,30 @@ def read_requests(store: Store) -> tuple[list[Request], dict[str, str]]:
     folder = store.root / "plans"
     found: list[Request] = []
     unusable: dict[str, str] = {}
-    for path in sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime):
-        content = store.read_json(f"plans/{path.name}")
+    numbers = _numbers(store)
+    for name in sorted(numbers, key=lambda name: (numbers[name], name)):
+        content = store.read_json(f"plans/{name}.json")
         try:
-            if content is not None:  # else it was set aside just now
+            if content is not None:
                 found.append(_from_json(content))
         except (KeyError, TypeError, ValueError) as error:
-            unusable[path.name] = f"not of this version ({error}); {REPEAT}"
+            unusable[f"{name}.json"] = f"not of this version ({error}); {REPEAT}"
     for path in sorted(folder.glob("*.json.corrupt-*")):
         original = path.with_name(path.name.partition(".corrupt-")[0])
         if not original.exists():  # else it was repeated since
             unusable[path.name] = f"what was asked is lost; {REPEAT}"
     return found, unusable
+
+
+def _numbers(store: Store) -> dict[str, int]:
+    """The place of each request in the order of asking; file times would not survive a copy."""
+    paths = sorted((store.root / "plans").glob("*.json"))
+    contents = {path.stem: store.read_json(f"plans/{path.name}") for path in paths}
+    return {
+        name: content.get("number", 0) if isinstance(content, dict) else 0
+        for name, content in contents.items()
+        if content is not None  # else it was set aside just now
+    }
 
 
 def _from_json(content: Mapping[str, Any]) -> Request:

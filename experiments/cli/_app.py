@@ -6,14 +6,16 @@ Exit codes: 0 everything asked for is done; 1 some of it failed or is lost; 2 th
 
 from __future__ import annotations
 
+import functools
 import signal
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import typer
 
 from experiments.campaign import RequestWarning
-from experiments.cli._console import say_error
+from experiments.cli._console import say_error, store_errors
 from experiments.cli._export import export
 from experiments.cli._list import list_
 from experiments.cli._report import report
@@ -29,8 +31,21 @@ app = typer.Typer(
     no_args_is_help=True, add_completion=False, pretty_exceptions_show_locals=False, help=__doc__
 )
 app.command("list")(list_)
+
+
+def _guarded(command: Callable[..., None]) -> Callable[..., None]:
+    """The command, which says of a store that cannot be read or written what is wrong."""
+
+    @functools.wraps(command)
+    def guarded(*arguments: Any, **options: Any) -> None:
+        with store_errors():
+            command(*arguments, **options)
+
+    return guarded
+
+
 for command in (run, resume, status, report, results, export):
-    app.command()(command)
+    app.command()(_guarded(command))
 
 
 def main() -> None:

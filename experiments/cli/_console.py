@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ __all__ = [
     "console",
     "errors",
     "interruptible",
+    "quiet",
     "say",
     "say_error",
     "store_errors",
@@ -53,6 +55,13 @@ def interruptible(root: Path) -> Iterator[None]:
         go_on = f"; go on with: python -m experiments resume --out {root}"
         say_error(f"interrupted{go_on if begun else ', nothing ran'}", "")
         raise typer.Exit(INTERRUPTED) from None
+
+
+@contextmanager
+def quiet(as_json: bool) -> Iterator[None]:
+    """Send what a recipe or a task prints to the standard error, if the command prints JSON."""
+    with redirect_stdout(sys.stderr) if as_json else nullcontext():
+        yield
 
 
 @contextmanager

@@ -22,6 +22,7 @@ __all__ = [
     "Parallel",
     "Processes",
     "TensorBoard",
+    "TimeLimit",
     "Workers",
     "existing_store",
     "parse_seeds",
@@ -49,6 +50,11 @@ Parallel = Annotated[
 TensorBoard = Annotated[
     bool,
     typer.Option("--tensorboard", help="Event files while a run trains (extra: tensorboard)."),
+]
+
+TimeLimit = Annotated[
+    float | None,
+    typer.Option("--time-limit", help="Seconds after which a run is stopped (backend local)."),
 ]
 
 MOST_SEEDS = 10_000

@@ -11,7 +11,7 @@ from typing import Any
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from experiments.campaign import Campaign, StudyError
-from experiments.cli._console import console, say_error
+from experiments.cli._console import console, quiet, say_error
 from experiments.cli._live import duration, watched
 from experiments.engine import Outcome, Run, Store
 
@@ -60,13 +60,14 @@ def _summarize(total: dict[str, int], outcomes: dict[str, Outcome], as_json: boo
 
 
 @contextmanager
-def _visible(quiet: bool, store: Store) -> Iterator[Any]:
+def _visible(as_json: bool, store: Store) -> Iterator[Any]:
     """A bar with the remaining time, and one for each run that trains, on a terminal.
 
     Elsewhere a plain line now and then.
     """
-    if quiet:
-        yield lambda *_: None
+    if as_json:
+        with quiet(as_json):
+            yield lambda *_: None
         return
     columns = (
         TextColumn("{task.description}"),

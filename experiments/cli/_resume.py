@@ -10,6 +10,7 @@ from experiments.campaign import Campaign, read_requests
 from experiments.cli._console import (
     FAILED,
     interruptible,
+    quiet,
     say_error,
     store_errors,
     usage_errors,
@@ -23,6 +24,7 @@ from experiments.cli._options import (
     Parallel,
     Processes,
     TensorBoard,
+    TimeLimit,
     Workers,
     existing_store,
     require_jobs,
@@ -44,6 +46,7 @@ def resume(
     processes: Processes = 1,
     parallel: Parallel = "ddp",
     tensorboard: TensorBoard = False,
+    time_limit: TimeLimit = None,
     out: Out = Path("runs"),
     as_json: AsJson = False,
 ) -> None:
@@ -52,7 +55,7 @@ def resume(
         require_jobs(jobs)
         find_backend(backend)
         flags = {"workers": workers, "processes": processes, "parallel": parallel}
-        runner = Runner(**flags, tensorboard=tensorboard)  # type: ignore[arg-type]
+        runner = Runner(**flags, tensorboard=tensorboard, time_limit=time_limit)  # type: ignore[arg-type]
         store = existing_store(out)
     requests, unusable = read_requests(store)
     left = tell_unusable(unusable)
@@ -63,9 +66,10 @@ def resume(
             try:
                 studies = [find_study(name) for name in request.studies]
                 campaign = Campaign(studies, request.plan, door, backend, jobs, runner)
-                campaign.rehearse()
+                with quiet(as_json):
+                    campaign.rehearse()
                 campaigns.append(campaign)
-            except Exception as error:  # a user's study or recipe may raise anything
+            except (Exception, SystemExit) as error:  # a user's study or recipe may raise anything
                 left = True
                 say_error(f"{', '.join(request.studies)} cannot go on here: {one_line(error)}")
         failed = run_campaigns(campaigns, as_json)

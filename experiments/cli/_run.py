@@ -15,6 +15,7 @@ from experiments.cli._console import (
     FAILED,
     console,
     interruptible,
+    quiet,
     say,
     store_errors,
     usage_errors,
@@ -29,6 +30,7 @@ from experiments.cli._options import (
     Parallel,
     Processes,
     TensorBoard,
+    TimeLimit,
     Workers,
     parse_seeds,
     parse_settings,
@@ -89,6 +91,7 @@ def run(
     processes: Processes = 1,
     parallel: Parallel = "ddp",
     tensorboard: TensorBoard = False,
+    time_limit: TimeLimit = None,
     out: Out = DEFAULT_OUT,
     as_json: AsJson = False,
 ) -> None:
@@ -100,14 +103,14 @@ def run(
         list_(as_json)
         return
     entries = [*(settings or []), *([] if epochs is None else [f"epochs={epochs}"])]
-    with interruptible(out), usage_errors():
+    with interruptible(out), usage_errors(), quiet(as_json):
         door = Door(Store(out))
         chosen = [find_study(name) for name in dict.fromkeys(studies or study_classes())]
         recipes = _known_recipes(door, optimizers)
         require_jobs(jobs)
         require_device(device)
         flags = {"workers": workers, "processes": processes, "parallel": parallel}
-        runner = Runner(**flags, tensorboard=tensorboard)  # type: ignore[arg-type]
+        runner = Runner(**flags, tensorboard=tensorboard, time_limit=time_limit)  # type: ignore[arg-type]
         asked = None if seeds is None else parse_seeds(seeds)
         plan = Plan(tier, asked, recipes, device, parse_settings(entries))
         campaign = Campaign(chosen, plan, door, backend, jobs, runner)
@@ -127,7 +130,7 @@ def _known_recipes(door: Door, optimizers: str | None) -> tuple[str, ...] | None
     """
     if optimizers is None:
         return None
-    names = tuple(dict.fromkeys(optimizers.split(",")))
+    names = tuple(dict.fromkeys(name.strip() for name in optimizers.split(",")))
     for name in names:
         door.recipe(name)
     return names

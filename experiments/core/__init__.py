@@ -2,10 +2,14 @@
 
 from experiments.core._classes import classes_in as classes_in
 from experiments.core._errors import RecipeError as RecipeError
+from experiments.core._errors import located as located
 from experiments.core._errors import one_line as one_line
+from experiments.core._errors import users_code as users_code
 from experiments.core._extras import require_extra as require_extra
+from experiments.core._identity import Sources as Sources
 from experiments.core._identity import configuration as configuration
 from experiments.core._identity import run_name as run_name
+from experiments.core._identity import sources_of as sources_of
 from experiments.core._losses import Smoothing as Smoothing
 from experiments.core._losses import cross_entropy as cross_entropy
 from experiments.core._metrics import Collected as Collected
@@ -16,10 +20,12 @@ from experiments.core._recipes import bind_spec as bind_spec
 from experiments.core._recipes import load_recipe as load_recipe
 from experiments.core._regime import PRECISIONS as PRECISIONS
 from experiments.core._regime import Regime as Regime
+from experiments.core._schedules import SCHEDULES as SCHEDULES
 from experiments.core._search import METHODS as METHODS
 from experiments.core._search import points as points
+from experiments.core._sources import digest as digest
+from experiments.core._sources import source_texts as source_texts
 from experiments.core._spec import EUCLIDEAN_REST as EUCLIDEAN_REST
-from experiments.core._spec import SCHEDULES as SCHEDULES
 from experiments.core._spec import Spec as Spec
 from experiments.core._splits import Batch as Batch
 from experiments.core._splits import MapStyle as MapStyle

@@ -5,31 +5,46 @@ from __future__ import annotations
 import functools
 import inspect
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
+from experiments.core._recipes import rule_text
+from experiments.core._schedules import SCHEDULES
 from experiments.core._sources import digest, source_digest
 from experiments.core._spec import Spec
 from experiments.core._task import AnyTask
 from spherenorm import Bound, Recipe, Rule
 from spherenorm.support import load_module
 
-__all__ = ["configuration", "run_name"]
+__all__ = ["Sources", "configuration", "run_name", "sources_of"]
 
 FORMAT = 3
 """Part of every hash. Raise it when what runs the rules changes the numbers of a run."""
 
+LONGEST = 120
+"""Letters of a folder's name before the hash; file systems take 255 bytes."""
 
-def configuration(
-    spec: Spec, task: AnyTask, bound: Bound, rest: Bound | None, turns: Sequence[Bound] = ()
-) -> dict[str, Any]:
-    """The whole configuration of a run: its spec, and digests of the sources and data behind it.
+
+Sources = Mapping[str, Sequence[Any]]
+"""The functions, classes and modules that compute a run: of recipe, task, schedule and probes."""
+
+
+def sources_of(
+    spec: Spec,
+    task: AnyTask,
+    bound: Bound,
+    rest: Bound | None = None,
+    turns: Sequence[Bound] = (),
+    probes: Sequence[Callable[..., Any]] = (),
+) -> Sources:
+    """All that computes a run.
 
     Args:
         bound: the spec's recipe, at the first point of a sweep.
         rest: the recipe of the weights that are not on the sphere, if the spec's is for a sphere.
         turns: the recipes of the optimizers that follow in turn.
+        probes: the functions that measure the steps.
     """
     modules = [bound.recipe, *_asked_module(spec.recipe)]
     rules = [bound.rule]
@@ -40,12 +55,21 @@ def configuration(
         modules += [turn.recipe, *_asked_module(asked["recipe"])]
         rules.append(turn.rule)
     return {
+        "recipe": [*modules, *_parts(rules)],
+        "task": _parts(task),
+        "schedule": [SCHEDULES[spec.schedule]],
+        "probe": list(probes),
+    }
+
+
+def configuration(spec: Spec, task: AnyTask, bound: Bound, sources: Sources) -> dict[str, Any]:
+    """The whole configuration of a run: its spec, and digests of the sources and data behind it."""
+    return {
         **spec.to_json(),
         "format": FORMAT,
-        "recipe_source": source_digest(*modules, *_parts(rules)),
+        **{f"{part}_source": source_digest(*things) for part, things in sources.items()},
         # As built, at the first point of a sweep: the repr is the composition with its numbers.
-        "rule": re.sub(r" at 0x[0-9a-f]+", "", repr(bound.rule)),
-        "task_source": source_digest(*_parts(task)),
+        "rule": rule_text(bound.rule),
         "data": _data_fingerprint(task),
     }
 
@@ -53,7 +77,7 @@ def configuration(
 def run_name(configuration: Mapping[str, Any]) -> str:
     """The name of a run's folder: task, recipe, and 16 digits of the configuration's SHA-256."""
     readable = re.sub(r"[^\w-]+", "_", f"{configuration['task']}-{configuration['recipe']}")
-    return f"{readable}-{digest(configuration)[:16]}"
+    return f"{readable[:LONGEST]}-{digest(configuration)[:16]}"
 
 
 @functools.lru_cache(maxsize=64)

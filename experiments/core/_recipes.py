@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 from typing import Any
 
-from experiments.core._errors import RecipeError, one_line
+from experiments.core._errors import RecipeError, located, users_code
 from experiments.core._spec import Spec
 from experiments.core._typed import fits, hints_of
-from spherenorm import Bound, bind
+from spherenorm import Bound, Rule, bind
 
-__all__ = ["bind_spec", "load_recipe"]
+__all__ = ["bind_spec", "load_recipe", "rule_text"]
 
 
 def load_recipe(name: str) -> Bound:
@@ -20,12 +21,8 @@ def load_recipe(name: str) -> Bound:
     Raises:
         RecipeError: the name or its module is wrong; the message has the name.
     """
-    try:
+    with users_code("recipe", name, RecipeError):
         return bind(name)
-    except Exception as error:  # a user's module may raise anything
-        text = str(error)
-        message = text if repr(name) in text else f"recipe {name!r}: {one_line(error)}"
-        raise RecipeError(message) from error
 
 
 def bind_spec(spec: Spec, recipe: Bound) -> Bound:
@@ -38,7 +35,8 @@ def bind_spec(spec: Spec, recipe: Bound) -> Bound:
 
     Raises:
         ValueError: an unknown hyper-parameter, a value outside its interval or of another type, a
-            schedule for a recipe without a learning rate, or a sweep with unequal columns.
+            schedule for a recipe without a learning rate, a sweep with unequal columns, or a recipe
+            that makes another rule each time.
     """
     bound = recipe.replace(**spec.first_point)
     if spec.schedule != "constant" and "lr" not in bound.defaults:
@@ -47,13 +45,21 @@ def bind_spec(spec: Spec, recipe: Bound) -> Bound:
     _require_types(spec, bound)
     _require_equal_lengths(spec)
     try:
-        bound.rule  # noqa: B018  (made now, for its errors)
-    except Exception as error:  # a user's recipe may raise anything
+        made, again = rule_text(bound.rule), rule_text(bound.replace().rule)
+    except (Exception, SystemExit) as error:  # a user's recipe may raise anything
         given = ", ".join(f"{name}={json.dumps(v)}" for name, v in spec.first_point.items())
         raise ValueError(
-            f"recipe {spec.recipe!r} with {given or 'its defaults'}: {one_line(error)}"
+            f"recipe {spec.recipe!r} with {given or 'its defaults'}: {located(error)}"
         ) from error
+    if made != again:  # its runs could not be told apart, nor found again
+        differs = f"makes another rule each time: {made}, then {again}"
+        raise ValueError(f"recipe {spec.recipe!r} {differs}; let its hyper-parameters decide")
     return bound
+
+
+def rule_text(rule: Rule) -> str:
+    """The composition with its numbers, without addresses in memory."""
+    return re.sub(r" at 0x[0-9a-f]+", "", repr(rule))
 
 
 def _require_types(spec: Spec, bound: Bound) -> None:

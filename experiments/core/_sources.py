@@ -18,14 +18,14 @@ import hashlib
 import importlib.util
 import inspect
 import json
-import site
 import sys
-import sysconfig
 import textwrap
 from pathlib import Path
 from typing import Any
 
-__all__ = ["digest", "source_digest"]
+from experiments.core._installed import is_installed
+
+__all__ = ["digest", "source_digest", "source_texts"]
 
 OURS = ("spherenorm", "experiments")
 PARTS = (
@@ -33,17 +33,11 @@ PARTS = (
     *("metrics", "rules"),
 )
 """The modules of spherenorm that rules are made of."""
-COUNTED = (*(f"spherenorm.{part}" for part in PARTS), "experiments.tasks")
-"""The modules of ours that are followed like a user's own."""
-
-INSTALLED = tuple(
-    Path(path).resolve()
-    for path in (
-        *(sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")),
-        *site.getsitepackages(),
-        site.getusersitepackages(),
-    )
+COUNTED = (
+    *(f"spherenorm.{part}" for part in PARTS),
+    *("experiments.tasks", "experiments.core._schedules", "experiments.engine._probes"),
 )
+"""The modules of ours that are followed like a user's own."""
 
 
 def digest(content: Any) -> str:
@@ -60,6 +54,22 @@ def source_digest(*things: Any) -> str:
     Raises:
         ValueError: a thing that is in no file.
     """
+    alone, names = _counted(*things)
+    return digest([sorted(alone), sorted(_closure(names).items())])
+
+
+def source_texts(*things: Any) -> dict[str, str]:
+    """The source of each module that `source_digest` counts, by its name."""
+    found = {}
+    for name in _closure(_counted(*things)[1]):
+        path = _file(name)
+        if path is not None and path.suffix == ".py":
+            found[name] = path.read_text()
+    return found
+
+
+def _counted(*things: Any) -> tuple[set[str], set[str]]:
+    """The digests of things whose lines alone count, and the names of the modules that count."""
     alone: set[str] = set()
     names: set[str] = set()
     for thing in dict.fromkeys(
@@ -72,7 +82,7 @@ def source_digest(*things: Any) -> str:
             names.add(module)
         elif thing in things:  # of a module of ours that does not count, or installed: its lines
             alone.add(_own_lines(thing))
-    return digest([sorted(alone), sorted(_closure(names).items())])
+    return alone, names
 
 
 def _imported_as(name: str) -> str:
@@ -110,9 +120,7 @@ def _counts(name: str) -> bool:
     if top in OURS:
         return any(name == counted or name.startswith(f"{counted}.") for counted in COUNTED)
     paths = [path for path in (_file(top), _file(name)) if path is not None]
-    return top not in sys.stdlib_module_names and not any(
-        path.is_relative_to(root) for path in paths for root in INSTALLED
-    )
+    return top not in sys.stdlib_module_names and not any(map(is_installed, paths))
 
 
 def _file(name: str) -> Path | None:

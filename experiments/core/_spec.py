@@ -3,29 +3,18 @@
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from experiments.core._regime import Regime
+from experiments.core._schedules import SCHEDULES
 from spherenorm.support import unknown_name
 
-__all__ = ["EUCLIDEAN_REST", "SCHEDULES", "Spec"]
+__all__ = ["EUCLIDEAN_REST", "Spec"]
 
 EUCLIDEAN_REST = {"recipe": "sgd", "lr": 0.01, "momentum": 0.9, "nesterov": True}
 """Cho and Lee's choice for what is not on the sphere: biases, gains and the last layer."""
-
-SCHEDULES: dict[str, Callable[[float], float]] = {
-    "constant": lambda progress: 1.0,
-    "cosine": lambda progress: 0.5 * (1 + math.cos(math.pi * progress)),
-    "linear": lambda progress: 1 - progress,
-    "step": lambda progress: 0.1 ** sum(progress >= milestone for milestone in (0.3, 0.6, 0.9)),
-}
-"""The factor on the learning rate against progress in [0, 1).
-
-Cosine and step are the paper's on ImageNet, linear its toys'.
-"""
 
 
 @dataclass(frozen=True)
@@ -48,7 +37,8 @@ class Spec:
         epochs: passes over the training data; steps for a pure task.
         batch_size: ignored by a pure task.
         schedule: of the learning rates, a key of `SCHEDULES`.
-        probes: what to measure beyond the loss, keys of `experiments.engine.PROBES`.
+        probes: what to measure beyond the loss, keys of `experiments.engine.PROBES`,
+            or `module:function`.
         device: a torch device.
         probe_every: the probes measure every so many steps, and at the end of each epoch.
         regime: warm-up, accumulation, clipping, averaging, precision; ignored by a pure task.

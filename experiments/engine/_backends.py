@@ -2,7 +2,8 @@
 
 A run knows everything from its spec and the store, so that a backend only has to call a function
 somewhere. In this process that is `execute`, of the run as it was resolved. Another process is sent
-the spec, and resolves it at its own door. A worker that dies loses nothing but the work since its
+the spec, and resolves it at its own door; it refuses one that is another run there, since sources
+have changed meanwhile. A worker that dies loses nothing but the work since its
 last checkpoint; whoever runs the spec again goes on from there.
 """
 
@@ -16,6 +17,7 @@ from typing import Any
 
 from experiments.core import require_extra
 from experiments.engine._execute import Outcome, execute
+from experiments.engine._pool import in_workers
 from experiments.engine._run import Run
 from experiments.engine._runner import USUAL, Runner
 from spherenorm.support import unknown_name
@@ -23,7 +25,7 @@ from spherenorm.support import unknown_name
 __all__ = ["BACKENDS", "Backend", "Worker", "find_backend"]
 
 Worker = Callable[..., Outcome]
-"""Resolves and executes a spec in another process: (spec, root, *, wait, **flags of `Runner`)."""
+"""Resolves and executes a spec in another process: (spec, root, *, wait, expected, **flags)."""
 
 Backend = Callable[[Sequence[Run], Worker, Path, int, Runner], Iterator[Outcome]]
 """Executes runs: (runs, worker, root of the store, jobs at a time, runner)."""
@@ -36,20 +38,15 @@ def local(
     jobs: int,
     runner: Runner = USUAL,
 ) -> Iterator[Outcome]:
-    """This process, or `jobs` processes of joblib's, each with one torch thread."""
-    if jobs == 1 or len(runs) == 1:
-        for run in runs:
-            yield execute(run, runner)
-        return
-    from joblib import Parallel, delayed
+    """This process, or `jobs` processes of one torch thread each; those too for a time limit.
 
-    pool = Parallel(
-        n_jobs=min(jobs, len(runs)),
-        return_as="generator_unordered",
-        pre_dispatch="2*n_jobs",
-        inner_max_num_threads=1,
-    )
-    yield from pool(delayed(worker)(run.spec, root, **asdict(runner)) for run in runs)
+    A process that dies, or that takes longer than the limit, fails its own run.
+    """
+    if (jobs > 1 and len(runs) > 1) or runner.time_limit is not None:
+        yield from in_workers(runs, root, jobs, runner)
+        return
+    for run in runs:
+        yield execute(run, runner)
 
 
 def ray(
@@ -71,7 +68,9 @@ def ray(
     remote: Any = ray_.remote(max_retries=3)(worker)
     folder, flags = Path(root).resolve(), asdict(runner)
     waiting = [
-        remote.options(**_share(run, runner)).remote(run.spec, folder, wait=60.0, **flags)
+        remote.options(**_share(run, runner)).remote(
+            run.spec, folder, wait=60.0, expected=run.id, **flags
+        )
         for run in runs
     ]
     while waiting:
@@ -100,8 +99,8 @@ def slurm(
     submitit = require_extra("submitit", "the backend slurm")
     folder = Path(root).resolve()
 
-    def call(_: Any, spec: Any) -> Outcome:
-        return worker(spec, folder, wait=60.0, **asdict(runner))
+    def call(_: Any, spec: Any, expected: str) -> Outcome:
+        return worker(spec, folder, wait=60.0, expected=expected, **asdict(runner))
 
     # Called again with the same arguments after a preemption; what it did before is in the store.
     job = type("Requeued", (submitit.helpers.Checkpointable,), {"__call__": call})()
@@ -113,7 +112,7 @@ def slurm(
     size = len(runs) if executor.cluster == "slurm" else jobs
     for start in range(0, len(runs), size):
         with executor.batch():
-            running = [executor.submit(job, run.spec) for run in runs[start : start + size]]
+            running = [executor.submit(job, run.spec, run.id) for run in runs[start : start + size]]
         for done in submitit.helpers.as_completed(running):
             yield done.result()
 

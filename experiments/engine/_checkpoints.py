@@ -21,7 +21,7 @@ from typing import Any
 
 from torch import Tensor
 
-from experiments.engine._files import as_store_error, read_json, set_aside, sha256, write_json
+from experiments.engine._files import as_store_error, set_aside, sha256
 from experiments.engine._ranks import Ranks
 from experiments.engine._store import RunFolder
 
@@ -91,7 +91,7 @@ class Checkpoints:
         return pointer
 
     def _intact_pointer(self) -> dict[str, Any] | None:
-        pointer: dict[str, Any] | None = read_json(self.folder.path / "checkpoint.json")
+        pointer: dict[str, Any] | None = self.folder.read_json("checkpoint.json")
         if pointer is None:
             return None
         path = self.folder.path / pointer["folder"]
@@ -116,7 +116,7 @@ class Checkpoints:
                 os.replace(partial, root / name)
             digests = {path.name: _digest(path) for path in sorted((root / name).iterdir())}
             pointer = {"folder": name, "files": digests, "position": dict(position)}
-            write_json(root / "checkpoint.json", pointer)
+            self.folder.write_json("checkpoint.json", pointer)
             (root / "checkpoint.pt").unlink(missing_ok=True)
             _forget_shards(root, keep=name)
         self.ranks.wait()

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 from experiments.core import Split, Statistic, Task, seed_everything, stream
 from experiments.engine._loader import evaluation_batches
 from experiments.engine._ranks import Ranks
 from experiments.engine._run import Run
 
-__all__ = ["evaluate"]
+__all__ = ["evaluate", "watched_outputs"]
 
 
 def evaluate(
@@ -37,3 +41,21 @@ def evaluate(
     merged = {number: state for part in ranks.gather(states) for number, state in part.items()}
     ordered = [merged[number] for number in sorted(merged)]
     return {name: share.value([state[name] for state in ordered]) for name, share in shares.items()}
+
+
+@contextmanager
+def watched_outputs(model: nn.Module) -> Iterator[list[bool]]:
+    """Note of each call of the model if all that it returns is finite."""
+    found: list[bool] = []
+
+    def note(_: nn.Module, __: object, output: object) -> None:
+        tensors = [
+            x for x in tree_leaves(output) if isinstance(x, Tensor) and x.is_floating_point()
+        ]
+        found.append(all(bool(x.isfinite().all()) for x in tensors))
+
+    handle = model.register_forward_hook(note)
+    try:
+        yield found
+    finally:
+        handle.remove()

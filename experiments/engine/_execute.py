@@ -7,7 +7,6 @@ all that a checkpoint needs.
 
 from __future__ import annotations
 
-import json
 import socket
 import time
 import traceback
@@ -17,19 +16,26 @@ from typing import Any
 
 import torch
 
-from experiments.core import Measurement, PureTask, Task, one_line, preserved_randomness
+from experiments.core import (
+    Measurement,
+    PureTask,
+    Task,
+    located,
+    preserved_randomness,
+    seed_everything,
+    stream,
+)
 from experiments.engine._files import StoreError
 from experiments.engine._launch import launch
 from experiments.engine._loop import train
-from experiments.engine._probes import PROBES
+from experiments.engine._origin import keep_origin
 from experiments.engine._ranks import ALONE, Ranks
 from experiments.engine._run import Run
 from experiments.engine._runner import USUAL, Runner
 from experiments.engine._store import Busy
 from experiments.engine._sweep import sweep_points
-from spherenorm.support import unknown_name
 
-__all__ = ["Outcome", "execute", "rehearse"]
+__all__ = ["Outcome", "execute"]
 
 
 @dataclass(frozen=True)
@@ -77,6 +83,7 @@ def execute(
         return _computed(run, runner, ranks) if state is None else Outcome(run.id, state)
     try:
         with run.folder.lock(wait):
+            run.folder.delete_leftovers()
             summary = run.folder.summary()
             ranks.broadcast(None if summary is None else _state(summary))
             return _computed(run, runner, ranks) if summary is None else _cached(run, summary)
@@ -120,6 +127,7 @@ def _computed(run: Run, runner: Runner, ranks: Ranks) -> Outcome:
 
     if ranks.first:
         folder.write_config(run.config)
+        keep_origin(run)
     note("running")
     try:
         with preserved_randomness():
@@ -129,8 +137,8 @@ def _computed(run: Run, runner: Runner, ranks: Ranks) -> Outcome:
         raise
     except StoreError:
         raise
-    except Exception as error:
-        text = f"{type(error).__name__}: {error}"
+    except (Exception, SystemExit) as error:  # a user's code may raise anything
+        text = located(error)
         note("failed", error=text, traceback=traceback.format_exc())
         return Outcome(run.id, "failed", seconds=time.perf_counter() - started, error=text)
     summary = folder.summary()
@@ -142,6 +150,7 @@ def _computed(run: Run, runner: Runner, ranks: Ranks) -> Outcome:
 
 def _compute(run: Run, runner: Runner, ranks: Ranks) -> None:
     """Compute the run's result and write it, by the kind of its task."""
+    seed_everything(stream(run.spec.seed, "init"), ranks.device(run.spec.device))
     if isinstance(run.task, Measurement):
         measured = run.task.measure(run.spec, run.bound)
         run.folder.finish({"diverged_at": None, "steps": run.spec.epochs, **measured}, [])
@@ -149,31 +158,6 @@ def _compute(run: Run, runner: Runner, ranks: Ranks) -> None:
         sweep_points(run, run.task)
     else:
         train(run, run.task, runner, ranks)
-
-
-def rehearse(run: Run) -> None:
-    """Find out if a run can start, without running it.
-
-    Raises:
-        ValueError: a task that raises for its options, an unknown probe, or a list for a task that
-            trains one point at a time.
-    """
-    spec = run.spec
-    try:
-        run.task.rehearse()
-    except Exception as error:  # a user's task may raise anything
-        given = ", ".join(f"{name}={json.dumps(value)}" for name, value in spec.options.items())
-        raise ValueError(
-            f"task {spec.task!r} with {given or 'its defaults'}: {one_line(error)}"
-        ) from error
-    for probe in spec.probes:
-        if probe not in PROBES:
-            raise unknown_name("probe", probe, PROBES)
-    if spec.points and isinstance(run.task, Task):
-        swept = next(iter(spec.points))
-        raise ValueError(
-            f"task {spec.task!r} trains one point at a time; {swept} must be a number, not a list"
-        )
 
 
 def _state(summary: Mapping[str, Any]) -> str:

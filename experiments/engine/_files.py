@@ -28,7 +28,7 @@ __all__ = [
 
 
 class StoreError(Exception):
-    """The store cannot be written (a full disk, a missing permission): no run can go on."""
+    """The store cannot be written or read (a full disk, no permission): no run can go on."""
 
 
 class CorruptFileWarning(UserWarning):
@@ -51,14 +51,18 @@ def write_file(path: Path, content: bytes) -> None:
         write_whole(path, content)
 
 
-def write_json(path: Path, content: Any) -> None:
-    """Write JSON content together with its checksum."""
-    body = _dumped(content)
-    document = {"content": json.loads(body), "sha256": sha256(body.encode())}
+def write_json(path: Path, content: Any, owner: str = "") -> None:
+    """Write JSON content together with its checksum.
+
+    Args:
+        owner: the run that it is of; the same file in another run's folder is not intact.
+    """
+    body = json.loads(_dumped(content))
+    document = {"content": body, "owner": owner, "sha256": _checksum(body, owner)}
     write_file(path, _dumped(document).encode())
 
 
-def read_json(path: Path) -> Any:
+def read_json(path: Path, owner: str = "") -> Any:
     """The content; None if there is no such file, or if it was corrupt and is now set aside."""
     raw = read_bytes(path)
     if raw is None:
@@ -66,21 +70,33 @@ def read_json(path: Path) -> Any:
     try:
         document = json.loads(raw)
         content = document["content"]
-        intact = sha256(_dumped(content).encode()) == document["sha256"]
+        known = document.get("owner", "")  # without one: written by an earlier version
+        intact = known in ("", owner) and _checksum(content, known) == document["sha256"]
     except (ValueError, KeyError, TypeError):
         intact = False
     if not intact:
-        set_aside(path, "it is no JSON document of this store or its checksum is wrong")
+        whose = "this run" if owner else "this store"
+        set_aside(path, f"it is no JSON document of {whose} or its checksum is wrong")
         return None
     return content
 
 
+def _checksum(content: Any, owner: str) -> str:
+    return sha256((f"{owner}\n" * bool(owner) + _dumped(content)).encode())
+
+
 def read_bytes(path: Path) -> bytes | None:
-    """The bytes of a file; None if there is none."""
+    """The bytes of a file; None if there is none.
+
+    Raises:
+        StoreError: it cannot be read.
+    """
     try:
         return path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         return None
+    except OSError as error:  # a missing permission, a path that is too long
+        raise StoreError(f"cannot read {path}: {error.strerror or error}") from error
 
 
 def set_aside(path: Path, reason: str) -> None:

@@ -10,20 +10,25 @@ import tempfile
 from dataclasses import asdict
 from pathlib import Path
 
-from experiments.core import Spec
 from experiments.engine._run import Run
 from experiments.engine._runner import Runner
 
-__all__ = ["WORKER", "launch", "launch_request"]
+__all__ = ["WORKER", "launch", "launch_request", "worker_environment"]
 
 WORKER = "experiments.worker"
-"""The module that torchrun starts; see there for runs on several machines."""
+"""The module of other processes; see there for runs on several machines."""
 
 
-def launch_request(spec: Spec, root: Path, runner: Runner, wait: float = 0.0) -> str:
+def launch_request(run: Run, root: Path, runner: Runner, wait: float = 0.0) -> str:
     """The request that the processes of a run read, as JSON."""
-    flags = {"root": str(Path(root).resolve()), "wait": wait, **asdict(runner)}
-    return json.dumps({"spec": spec.to_json(), **flags}, indent=1)
+    flags = {"root": str(Path(root).resolve()), "wait": wait, "expected": run.id, **asdict(runner)}
+    return json.dumps({"spec": run.spec.to_json(), **flags}, indent=1)
+
+
+def worker_environment() -> dict[str, str]:
+    """The environment of this process, with its import path."""
+    paths = os.pathsep.join(entry for entry in sys.path if entry)
+    return {**os.environ, "PYTHONPATH": paths}
 
 
 def launch(run: Run, runner: Runner, wait: float) -> str:
@@ -38,13 +43,12 @@ def launch(run: Run, runner: Runner, wait: float) -> str:
     Raises:
         KeyboardInterrupt: after they have ended.
     """
-    paths = [entry for entry in sys.path if entry]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "request.json"
-        path.write_text(launch_request(run.spec, run.folder.path.parents[1], runner, wait))
+        path.write_text(launch_request(run, run.folder.path.parents[1], runner, wait))
         ended = subprocess.run(
             [sys.executable, "-m", WORKER, str(path)],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+            env=worker_environment(),
             stderr=subprocess.PIPE,
             text=True,
             check=False,

@@ -60,8 +60,9 @@ class _Order:
     def __init__(self, run: Run, task: Task, ranks: Ranks) -> None:
         self.run, self.task, self.ranks = run, task, ranks
         self._epoch = functools.lru_cache(maxsize=2)(self._order)
+        self.shares = functools.lru_cache(maxsize=2)(self._shares)
 
-    def shares(self, step: int) -> list[Share]:
+    def _shares(self, step: int) -> list[Share]:
         """This rank's shares of a step, one for each micro-batch that has items."""
         epoch, number = divmod(step, self.run.steps_per_epoch)
         size, parts = self.run.spec.batch_size, self.run.spec.regime.micro_batches

@@ -131,7 +131,9 @@ def _summary(training: Training, loop: _Loop) -> dict[str, Any]:
     }
     for name in ("validation", "test"):
         found = training.metrics(getattr(run.splits, name)) if survived else {}
-        summary |= {name: next(iter(found.values()), None), f"{name}_metrics": found}
+        # JSON has no number for an infinite perplexity.
+        known = {key: value if math.isfinite(value) else None for key, value in found.items()}
+        summary |= {name: next(iter(known.values()), None), f"{name}_metrics": known}
     if training.ranks.parallel is not None:
         summary |= {"processes": training.ranks.world, "parallel": training.ranks.parallel}
     if not training.ranks.first:

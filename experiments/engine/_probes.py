@@ -1,11 +1,12 @@
 """Probes: measurements of the weights at each step of a training run, beside the loss.
 
 A probe is a function of one `MeasuredStep`; the names of its numbers are its keys in
-`metrics.jsonl`. `norms` is on by default; `detection` records the scale-invariance test.
+the records. `norms` is on by default; `detection` records the scale-invariance test.
 """
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,9 +15,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from experiments.core import users_code
 from spherenorm import as_view, metrics
+from spherenorm.support import look_up, unknown_name
 
-__all__ = ["PROBES", "MeasuredStep"]
+__all__ = ["PROBES", "MeasuredStep", "Probe", "find_probe"]
+
+
+MOST_CHANNELS = 4096
+"""Of all weights together; `detection` records each of so many."""
 
 
 @dataclass(frozen=True)
@@ -74,19 +81,33 @@ def detection(step: MeasuredStep) -> dict[str, Any]:
     """The statistic sqrt(dim) |cos(w, g)| of every unit of every weight: channels, then the layer.
 
     The scale-invariance test passes where it is below delta. None where there is no gradient.
+
+    A model of more than `MOST_CHANNELS` channels (ResNet-50 has 26,560) has only the largest of
+    each weight's channels, which decides the test of a single step as all of them do: it passes if
+    every channel does.
     """
+    channels = sum(len(weight) for weight in step.before.values())
+    only_largest = channels > MOST_CHANNELS
     return {
         "statistic": {
-            name: [_statistic(step, name, "channel"), _statistic(step, name, "layer")]
+            name: [
+                _statistic(step, name, "channel", only_largest=only_largest),
+                _statistic(step, name, "layer"),
+            ]
             for name in step.views
         }
     }
 
 
-def _statistic(step: MeasuredStep, name: str, view: str) -> list[float | None]:
+def _statistic(
+    step: MeasuredStep, name: str, view: str, *, only_largest: bool = False
+) -> list[float | None]:
     weight = step.before[name]
     scale = math.sqrt(as_view(view).size(weight))
     statistic = metrics.cosine(weight, step.grad[name], view).abs() * scale
+    if only_largest:  # of those that have a gradient
+        known = statistic[statistic.isfinite()]
+        statistic = known.max().reshape(1) if len(known) else statistic[:1]
     return [float(f"{x:.4g}") if math.isfinite(x) else None for x in statistic.tolist()]
 
 
@@ -97,3 +118,17 @@ def _units(per_weight: Any) -> Tensor:
 Probe = Callable[[MeasuredStep], dict[str, Any]]
 
 PROBES: dict[str, Probe] = {"norms": norms, "detection": detection}
+
+
+def find_probe(name: str) -> Probe:
+    """The probe called `name`, a key of `PROBES` or `module:function`.
+
+    Raises:
+        ValueError: there is none.
+    """
+    if ":" in name:
+        with users_code("probe", name):
+            return look_up("probe", name, "function", inspect.isfunction)  # type: ignore[no-any-return]
+    if name not in PROBES:
+        raise unknown_name("probe", name, PROBES)
+    return PROBES[name]

@@ -5,10 +5,11 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from experiments.core import AnyTask, Spec, Splits, Task, length
+from experiments.core import AnyTask, Sources, Spec, Splits, Task, length
+from experiments.engine._probes import Probe
 from experiments.engine._store import RunFolder
 from spherenorm import Bound
 
@@ -30,6 +31,8 @@ class Run:
         config: the whole configuration, with digests of sources and data; its hash is the identity.
         folder: the run's files, under the name that is its identity.
         turns: the recipes of the optimizers that follow in turn (`Regime.then`).
+        probes: the functions that measure the steps.
+        sources: the functions, classes and modules that compute it.
     """
 
     spec: Spec
@@ -39,6 +42,8 @@ class Run:
     config: Mapping[str, Any]
     folder: RunFolder
     turns: Sequence[Bound] = ()
+    probes: Sequence[Probe] = ()
+    sources: Sources = field(default_factory=dict)
 
     @property
     def id(self) -> str:
@@ -51,14 +56,14 @@ class Run:
         assert isinstance(self.task, Task)
         return self.task.data()
 
-    @property
+    @functools.cached_property
     def steps_per_epoch(self) -> int:
         """The batches of one pass over the training data, the last one possibly smaller."""
         if not isinstance(self.task, Task):
             return 1
         return math.ceil(length(self.splits.train) / self.spec.batch_size)
 
-    @property
+    @functools.cached_property
     def steps(self) -> int:
         """The optimizer steps of the whole run."""
         return self.spec.epochs * self.steps_per_epoch

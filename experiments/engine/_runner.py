@@ -28,6 +28,8 @@ class Runner:
         processes: that train one run together, on as many GPUs if the device is "cuda".
         parallel: ddp (each process has all weights) or fsdp (weights and states are sharded).
         tensorboard: write event files while a run trains, under `<root>/tensorboard`.
+        time_limit: seconds after which the local backend stops a run that has not ended; it fails,
+            and goes on from its checkpoint if it is asked for again. Slurm has limits of its own.
 
     Raises:
         ValueError: a count out of range, an unknown way, or TensorBoard is missing.
@@ -38,11 +40,14 @@ class Runner:
     processes: int = 1
     parallel: str = "ddp"
     tensorboard: bool = False
+    time_limit: float | None = None
 
     def __post_init__(self) -> None:
         for name, least in (("checkpoint_seconds", 0), ("workers", 0), ("processes", 1)):
             if not (value := getattr(self, name)) >= least:
                 raise ValueError(f"{name} must be at least {least}, got {value!r}")
+        if self.time_limit is not None and not self.time_limit > 0:
+            raise ValueError(f"time_limit must be positive seconds, got {self.time_limit!r}")
         if self.parallel not in PARALLEL:
             raise unknown_name("way of parallel training", self.parallel, PARALLEL)
         if self.tensorboard:

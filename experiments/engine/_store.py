@@ -2,6 +2,7 @@
 
     <root>/runs/<task>-<recipe>-<hash>/
         config.json     the whole configuration, written first
+        origin.json     versions and hardware; it names a file in <root>/sources/
         status.json     running | finished | diverged | failed | interrupted; times, the error
         metrics.jsonl   a line per step, appended; cut back to the checkpoint when a run resumes
         metrics/        in place of it for long runs: parts of 500 records in Parquet
@@ -113,26 +114,34 @@ class RunFolder:
         except Busy:
             return True
 
+    def read_json(self, name: str) -> Any:
+        """A document of this run; None if there is none, or none that is intact."""
+        return read_json(self.path / name, self.name)
+
+    def write_json(self, name: str, content: Any) -> None:
+        """Write a document of this run; in another run's folder it is not intact."""
+        write_json(self.path / name, content, self.name)
+
     def config(self) -> dict[str, Any] | None:
-        return read_json(self.path / "config.json")  # type: ignore[no-any-return]
+        return self.read_json("config.json")  # type: ignore[no-any-return]
 
     def write_config(self, config: Mapping[str, Any]) -> None:
-        write_json(self.path / "config.json", config)
+        self.write_json("config.json", config)
 
     def status(self) -> dict[str, Any]:
         """Empty if the run has not started."""
-        return read_json(self.path / "status.json") or {}
+        return self.read_json("status.json") or {}
 
     def write_status(self, state: str, **more: Any) -> None:
         stamp = {"state": state, "updated": time.time(), "pid": os.getpid()}
-        write_json(self.path / "status.json", {**stamp, **more})
+        self.write_json("status.json", {**stamp, **more})
 
     def summary(self) -> dict[str, Any] | None:
         """The result of a finished run, if all files that it vouches for are intact.
 
         If one is not, the summary is deleted, so that the run is computed again.
         """
-        summary = read_json(self.path / "summary.json")
+        summary = self.read_json("summary.json")
         if summary is None:
             return None
         for name, expected in summary.get("files", {}).items():
@@ -151,13 +160,13 @@ class RunFolder:
     def finish(self, summary: Mapping[str, Any], files: Iterable[str]) -> None:
         """Write the result; it vouches for `files` by their checksums."""
         digests = {name: sha256((self.path / name).read_bytes()) for name in files}
-        write_json(self.path / "summary.json", {**summary, "files": digests})
+        self.write_json("summary.json", {**summary, "files": digests})
 
     def save_checkpoint(self, state: Mapping[str, Any]) -> None:
         buffer = io.BytesIO()
         torch.save(dict(state), buffer)
         payload = buffer.getvalue()
-        write_file(self.path / "checkpoint.pt", sha256(payload).encode() + b"\n" + payload)
+        write_file(self.path / "checkpoint.pt", self._checksum(payload) + b"\n" + payload)
 
     def load_checkpoint(self) -> dict[str, Any] | None:
         """The last checkpoint; None if there is none, or none that is intact."""
@@ -166,12 +175,16 @@ class RunFolder:
         if content is None:
             return None
         expected, _, payload = content.partition(b"\n")
-        if sha256(payload).encode() != expected:
-            set_aside(path, "its checksum is wrong")
+        if self._checksum(payload) != expected:
+            set_aside(path, "it is no checkpoint of this run or its checksum is wrong")
             return None
         buffer = io.BytesIO(payload)
         state: dict[str, Any] = torch.load(buffer, weights_only=True, map_location="cpu")
         return state
+
+    def _checksum(self, payload: bytes) -> bytes:
+        """The checksum of a checkpoint, which holds for this run only."""
+        return sha256(self.name.encode() + b"\n" + payload).encode()
 
     def save_arrays(self, arrays: Mapping[str, np.ndarray]) -> None:
         buffer = io.BytesIO()
@@ -181,6 +194,12 @@ class RunFolder:
     def arrays(self) -> dict[str, np.ndarray]:
         with np.load(self.path / "arrays.npz") as file:
             return dict(file)
+
+    def delete_leftovers(self) -> None:
+        """Delete what a process that was killed left half written; only who holds the run may."""
+        for path in (*self.path.glob(".*"), *self.path.glob("metrics/.*")):
+            if path.is_file():
+                path.unlink(missing_ok=True)
 
     def clear(self) -> None:
         """Forget how far the run was, to start it from the beginning."""

@@ -6,41 +6,58 @@ import math
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.utils._pytree import tree_map
 
 from experiments.core import SCHEDULES, PureTask
 from experiments.engine._run import Run
 from spherenorm.functional import Sweep, sweep
 
-__all__ = ["sweep_points"]
+__all__ = ["first_step", "sweep_points"]
 
 
 def sweep_points(run: Run, task: PureTask) -> None:
     """Train every point and write the result. It takes seconds, so it has no checkpoint."""
-    spec, folder = run.spec, run.folder
+    start, swept = _swept(run, task, run.spec.epochs)
+    summary, arrays = task.summarize(start, swept)
+    run.folder.save_arrays(arrays)
+    found = {"steps": run.spec.epochs, **_without_nan(summary), **_ends(swept)}
+    run.folder.finish(found, ["arrays.npz"])
+
+
+def first_step(run: Run, task: PureTask) -> None:
+    """Take the first step of every point, and write nothing."""
+    _swept(run, task, 1)
+
+
+def _swept(run: Run, task: PureTask, steps: int) -> tuple[dict[str, Tensor], Sweep]:
+    """The initial parameters, and the first steps of a sweep over the run's points."""
+    spec = run.spec
     points, fixed = _columns(run)
     batches = task.batches((spec.seed,))
     factor = SCHEDULES[spec.schedule]
     start = {name: value.to(spec.device) for name, value in task.start((spec.seed,)).items()}
+    columns = {
+        name: torch.tensor(values, dtype=torch.float64, device=spec.device)
+        for name, values in points.items()
+    }
+
+    def batch(t: int) -> Any:
+        assert batches is not None
+        return tree_map(lambda x: x.to(spec.device), batches(t))
+
     swept = sweep(
         run.bound.recipe,
         task.loss,
         start,
-        {
-            name: torch.tensor(values, dtype=torch.float64, device=spec.device)
-            for name, values in points.items()
-        },
-        steps=spec.epochs,
-        batches=None
-        if batches is None
-        else lambda t: tree_map(lambda x: x.to(spec.device), batches(t)),
+        columns,
+        steps=steps,
+        batches=None if batches is None else batch,
         schedule=None if spec.schedule == "constant" else lambda t: factor(t / spec.epochs),
         record=task.record,
         **fixed,
     )
-    summary, arrays = task.summarize(start, swept)
-    folder.save_arrays(arrays)
-    folder.finish({"steps": spec.epochs, **_without_nan(summary), **_ends(swept)}, ["arrays.npz"])
+    return start, swept
 
 
 def _columns(run: Run) -> tuple[dict[str, list[float]], dict[str, Any]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 
-from experiments.core import classes_in
+from experiments.core import classes_in, users_code
 from experiments.studies._study import Study
 from spherenorm.support import did_you_mean, look_up
 
@@ -23,7 +23,8 @@ def find_study(name: str) -> Study:
         ValueError: there is none.
     """
     if ":" in name:
-        cls: type[Study] = look_up("study", name, "class", inspect.isclass)
+        with users_code("study", name):
+            cls: type[Study] = look_up("study", name, "class", inspect.isclass)
         if not issubclass(cls, Study):
             raise ValueError(f"{name!r} is no study")
         return cls()

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from experiments.core import AnyTask, Measurement, PureTask, Task, classes_in, fits
+from experiments.core import AnyTask, Measurement, PureTask, Task, classes_in, fits, users_code
 from spherenorm.support import did_you_mean, look_up, unknown_name
 
 __all__ = ["find_task", "find_task_class", "make_task", "task_classes"]
@@ -26,7 +26,8 @@ def find_task_class(name: str) -> type[AnyTask]:
         ValueError: there is none.
     """
     if ":" in name:
-        return look_up("task", name, "class", inspect.isclass)  # type: ignore[no-any-return]
+        with users_code("task", name):
+            return look_up("task", name, "class", inspect.isclass)  # type: ignore[no-any-return]
     known = task_classes()
     if name not in known:
         raise unknown_name("task", name, known, "(your own: module:Class)")

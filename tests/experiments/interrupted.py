@@ -49,4 +49,5 @@ def stop_after(spec, root, checkpoints, **flags):
         patch.setattr(RunFolder, "save_checkpoint", saving)
         with pytest.raises(KeyboardInterrupt):
             execute_spec(spec, root, checkpoint_seconds=0.0, **flags)
+    assert folder_of(spec, root).status()["state"] == "interrupted"
     return written

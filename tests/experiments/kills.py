@@ -25,7 +25,7 @@ sys.path.insert(0, str(HERE))
 
 from interrupted import assert_same_end, ended, final_state  # noqa: E402
 from ranked import WORLD, join_and_run  # noqa: E402
-from running import folder_of  # noqa: E402
+from running import folder_of, run_of  # noqa: E402
 from spherenorm_pictures import picture_spec  # noqa: E402
 
 from experiments.core import Regime  # noqa: E402
@@ -79,7 +79,7 @@ class Attempt:
             runner = Runner(processes=way.processes, **way.flags)
             request = Path(root) / "request.json"
             request.parent.mkdir(parents=True, exist_ok=True)
-            request.write_text(launch_request(spec, root, runner))
+            request.write_text(launch_request(run_of(spec, root), root, runner))
             self.launcher = subprocess.Popen(
                 [sys.executable, "-m", "experiments.worker", str(request)],
                 stderr=subprocess.DEVNULL,

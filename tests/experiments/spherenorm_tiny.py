@@ -1,14 +1,19 @@
 """A task of milliseconds, a study of it, and recipes with faults, for the tests of the engine."""
 
+import itertools
+import os
+import random
+import signal
 import time
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 from torch import nn
 from torch.nn.functional import mse_loss
 
 import spherenorm as sn
-from experiments.core import Budget, Mean, Spec, Splits, Task
+from experiments.core import Budget, Mean, PureTask, Spec, Splits, Task
 from experiments.pictures import curves
 from experiments.results import Arm, Table, paired, paper
 from experiments.studies import Study
@@ -30,9 +35,9 @@ class Tiny(Task):
     tiers = {"smoke": Budget(2, 16), "small": Budget(4, 16), "full": Budget(8, 16)}  # noqa: RUF012
 
     def data(self):
-        random = torch.Generator().manual_seed(7)
-        x = torch.randn(96, 6, generator=random)
-        y = self.scale * torch.tanh(x @ torch.randn(6, 1, generator=random))
+        generator = torch.Generator().manual_seed(7)
+        x = torch.randn(96, 6, generator=generator)
+        y = self.scale * torch.tanh(x @ torch.randn(6, 1, generator=generator))
         return Splits((x[:64], y[:64]), (x[64:80], y[64:80]), (x[80:], y[80:]))
 
     def model(self):
@@ -50,6 +55,23 @@ class Tiny(Task):
 
     def evaluate(self, model, batch):
         return {"score": Mean(-(model(batch[0]) - batch[1]).square())}
+
+
+@dataclass(frozen=True)
+class Noisy(PureTask):
+    """A parabola whose start is drawn from NumPy's and Python's random states."""
+
+    name = "noisy"
+    tiers = {"smoke": Budget(3), "small": Budget(3), "full": Budget(3)}  # noqa: RUF012
+
+    def start(self, seeds):
+        return {"w": torch.full((len(seeds), 2), 1.0 + random.random() + np.random.rand())}
+
+    def loss(self, params):
+        return params["w"].square().sum()
+
+    def summarize(self, start, swept):
+        return {}, {"loss": swept.loss.numpy()}
 
 
 class TinyStudy(Study):
@@ -201,3 +223,94 @@ class RaisesInTrials(TinyStudy):
         return super().trials(plan, results)
 
     settings = ("known",)
+
+
+@dataclass(frozen=True)
+class Dies(r.StepSize):
+    """Kills its process when it takes a step, as a segmentation fault does."""
+
+    def update(self, update, state):
+        os.kill(os.getpid(), signal.SIGSEGV)
+
+
+def dying(lr=0.1):
+    return sn.chain(Dies(lr))
+
+
+STEPS = itertools.count(1)
+
+
+def restless(lr=0.1):
+    """Makes another rule each time."""
+    return sn.chain(r.StepSize(lr * next(STEPS)))
+
+
+def printing(lr=0.1):
+    """Prints, as one does when one looks for a fault."""
+    print("lr is", lr)
+    return sn.chain(r.StepSize(lr))
+
+
+def norm_of_update(step):
+    """A probe."""
+    moved = (step.after[name] - step.before[name] for name in step.after)
+    return {"moved": sum(float(x.square().sum()) for x in moved) ** 0.5}
+
+
+def tensor_probe(step):
+    """A probe whose number is no JSON."""
+    return {"moved": torch.zeros(())}
+
+
+def clashing_probe(step):
+    """A probe that would overwrite the loss."""
+    return {"loss": 0.0}
+
+
+@dataclass(frozen=True)
+class Mistyped(r.StepSize):
+    """Has a typo."""
+
+    def update(self, update, state):
+        return sn.Update(update.weight, update.grad, update.directoin), state
+
+
+def mistyped(lr=0.1):
+    return sn.chain(Mistyped(lr))
+
+
+@dataclass(frozen=True)
+class Mistaken(Tiny):
+    """Its score raises."""
+
+    name = "mistaken"
+
+    def evaluate(self, model, batch):
+        return {"evaluations": {}["evaluations"]}
+
+
+@dataclass(frozen=True)
+class Unscored(Tiny):
+    """Its second metric has no value, as an area under a curve without positives.
+
+    With `explode`, because the model's outputs are infinite.
+    """
+
+    explode: bool = False
+
+    name = "unscored"
+
+    def evaluate(self, model, batch):
+        model(batch[0] * (torch.inf if self.explode else 1.0))
+        return {"score": Mean(torch.zeros(2)), "area": Mean(torch.tensor([torch.nan]))}
+
+
+@dataclass(frozen=True)
+class Empty(Tiny):
+    """Has no items to validate on."""
+
+    name = "empty"
+
+    def data(self):
+        train, (x, y), test = super().data()
+        return Splits(train, (x[:0], y[:0]), test)

@@ -6,10 +6,12 @@ from dataclasses import replace
 
 import pytest
 from running import run_of
-from spherenorm_tiny import tiny_spec
+from spherenorm_tiny import Tiny, tiny_spec
 
-from experiments.core import Spec
+from experiments.core import SCHEDULES, Spec, Splits
+from experiments.core import _identity as identity_module
 from experiments.core import _sources as sources
+from experiments.engine import PROBES
 
 FILES = {
     "mine_recipe": """
@@ -148,6 +150,30 @@ def test_of_the_library_what_rules_are_made_of_counts():
     assert modules("experiments.tasks.digits") == {"experiments.tasks.digits"}
 
 
+def test_probes_and_schedules_are_in_the_identity(tmp_path, monkeypatch):
+    """By their sources too: an edited probe measures something else under the same name."""
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "mine_probe.py").write_text("from mine_probed import value as mine\n")
+
+    def identity(number, probe):
+        (tmp_path / "mine_probed.py").write_text(f"def value(step):\n    return {{'x': {number}}}")
+        for name in ("mine_probe", "mine_probed"):
+            sys.modules.pop(name, None)
+        importlib.invalidate_caches()
+        return run_of(replace(tiny_spec(), probes=(probe,))).id
+
+    mine = "mine_probe:mine"
+    assert identity(1, mine) == identity(1, mine)
+    assert len({identity(1, mine), identity(222, mine), identity(1, "norms")}) == 3
+    schedules = {run_of(replace(tiny_spec(), schedule=name)).id for name in SCHEDULES}
+    assert len(schedules) == len(SCHEDULES)
+    counted = sources._closure({"experiments.engine._probes", "experiments.core._schedules"})
+    assert {"spherenorm.metrics", "experiments.engine._probes"} <= counted.keys()
+    for part, thing in (("schedule", SCHEDULES["cosine"]), ("probe", PROBES["norms"])):
+        assert run_of(tiny_spec()).config[f"{part}_source"] == sources.source_digest(thing)
+        assert sources._counts(thing.__module__)
+
+
 def test_a_recipe_in_no_file_is_refused():
     scope = {"__name__": "nowhere_at_all"}
     exec("def mine(lr=0.1): pass", scope)
@@ -172,5 +198,24 @@ def test_the_identity_of_a_run_is_everything_that_decides_it():
         tiny_spec("sgd"),
         tiny_spec(lr=0.2),
         replace(tiny_spec(), options={"scale": 2.0}),
+        replace(tiny_spec(), batch_size=8),
+        replace(tiny_spec(), schedule="linear"),
+        replace(tiny_spec(), probes=()),
+        replace(tiny_spec(), probe_every=2),
+        replace(tiny_spec(), device="meta"),
     ]
-    assert len({run_of(spec).id for spec in specs}) == 6
+    assert len({run_of(spec).id for spec in specs}) == len(specs)
+
+
+def test_the_data_of_a_task_are_in_the_identity(monkeypatch):
+    before = run_of(tiny_spec())
+    original = Tiny.data
+
+    def changed(self):
+        train, validation, (x, y) = original(self)
+        return Splits(train, validation, (x, y + 1))
+
+    monkeypatch.setattr(Tiny, "data", changed)
+    identity_module._data_fingerprint.cache_clear()
+    assert run_of(tiny_spec()).id != before.id
+    identity_module._data_fingerprint.cache_clear()

@@ -3,40 +3,27 @@
 import errno
 import os
 import random
+import re
+import shutil
 import signal
+import sys
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 from dying import execute_and_die
+from interrupted import assert_same_end, ended, stop_after
 from running import folder_of, run_of
 from spherenorm_tiny import TASK, tiny_spec
 
 from experiments.core import Spec
 from experiments.door import execute_spec
-from experiments.engine import CorruptFileWarning, StoreError
+from experiments.engine import CorruptFileWarning, Store, StoreError
 from experiments.engine import _store as store_module
 
-
-def result_of(spec, root):
-    folder = folder_of(spec, root)
-    return (
-        (folder.path / "summary.json").read_bytes(),
-        (folder.path / "metrics.jsonl").read_bytes(),
-        folder.load_checkpoint(),
-    )
-
-
-def assert_identical(a, b):
-    assert a[0] == b[0]
-    assert a[1] == b[1]
-    assert torch.equal(torch.tensor(a[2]["done"]), torch.tensor(b[2]["done"]))
-    for name, value in a[2]["model"].items():
-        assert torch.equal(value, b[2]["model"][name]), name
-    for key, state in a[2]["optimizer"]["state"].items():
-        for name, value in state.items():
-            assert torch.equal(value, b[2]["optimizer"]["state"][key][name]), name
+GAVE_UP = r"RuntimeError: this recipe gave up \(spherenorm_tiny.py, line \d+\)"
 
 
 @pytest.mark.parametrize("recipe", ["sgdp", "adamp"])
@@ -61,34 +48,17 @@ def test_killed_at_random_moments_a_run_ends_as_if_nothing_had_happened(
     outcome = execute_spec(spec, tmp_path / "killed")
     assert outcome.state == "finished"
     assert not outcome.cached
-    assert_identical(result_of(spec, tmp_path / "whole"), result_of(spec, tmp_path / "killed"))
+    assert_same_end(ended(spec, tmp_path / "whole"), ended(spec, tmp_path / "killed"))
 
 
 def test_resuming_does_not_start_again(tmp_path):
-    spec, calls = tiny_spec(epochs=4), []
-    stop_after(spec, tmp_path, 9, calls)
+    spec = tiny_spec(epochs=4)
+    stop_after(spec, tmp_path, 9)
     checkpoint = folder_of(spec, tmp_path).load_checkpoint()
     assert checkpoint["done"] == 9
     execute_spec(spec, tmp_path)
     execute_spec(spec, tmp_path / "whole")
-    assert_identical(result_of(spec, tmp_path), result_of(spec, tmp_path / "whole"))
-
-
-def stop_after(spec, root, steps, calls):
-    """Interrupt a run, as Ctrl-C would, when it has written `steps` checkpoints."""
-    original = store_module.RunFolder.save_checkpoint
-
-    def saving(folder, state):
-        original(folder, state)
-        calls.append(state["done"])
-        if len(calls) == steps:
-            raise KeyboardInterrupt
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(store_module.RunFolder, "save_checkpoint", saving)
-        with pytest.raises(KeyboardInterrupt):
-            execute_spec(spec, root, checkpoint_seconds=0.0)
-    assert folder_of(spec, root).status()["state"] == "interrupted"
+    assert_same_end(ended(spec, tmp_path), ended(spec, tmp_path / "whole"))
 
 
 @pytest.mark.parametrize("name", ["checkpoint.pt", "metrics.jsonl", "status.json", "config.json"])
@@ -96,7 +66,7 @@ def test_a_corrupt_file_of_an_unfinished_run_is_set_aside_and_the_result_is_the_
     tmp_path, name
 ):
     spec = tiny_spec(epochs=3)
-    stop_after(spec, tmp_path, 7, [])
+    stop_after(spec, tmp_path, 7)
     flip_a_byte(folder_of(spec, tmp_path).path / name)
     folder = folder_of(spec, tmp_path)
     read = {"status.json": folder.status, "config.json": folder.config}.get(
@@ -107,19 +77,19 @@ def test_a_corrupt_file_of_an_unfinished_run_is_set_aside_and_the_result_is_the_
     execute_spec(spec, tmp_path)
     assert (folder_of(spec, tmp_path).path / f"{name}.corrupt-1").exists()
     execute_spec(spec, tmp_path / "whole")
-    assert_identical(result_of(spec, tmp_path), result_of(spec, tmp_path / "whole"))
+    assert_same_end(ended(spec, tmp_path), ended(spec, tmp_path / "whole"))
 
 
 @pytest.mark.parametrize("name", ["summary.json", "metrics.jsonl"])
 def test_a_corrupt_file_of_a_finished_run_is_set_aside_and_the_run_done_again(tmp_path, name):
     spec = tiny_spec()
     execute_spec(spec, tmp_path)
-    before = result_of(spec, tmp_path)
+    before = ended(spec, tmp_path)
     flip_a_byte(folder_of(spec, tmp_path).path / name)
     with pytest.warns(CorruptFileWarning, match=name):
         outcome = execute_spec(spec, tmp_path)
     assert not outcome.cached
-    assert_identical(before, result_of(spec, tmp_path))
+    assert_same_end(before, ended(spec, tmp_path))
 
 
 def flip_a_byte(path):
@@ -145,7 +115,7 @@ def test_a_full_disk_stops_the_run_and_loses_nothing(tmp_path, monkeypatch, fail
     monkeypatch.setattr(store_module.os, "fsync", real)
     assert execute_spec(spec, tmp_path).state == "finished"
     execute_spec(spec, tmp_path / "whole")
-    assert_identical(result_of(spec, tmp_path), result_of(spec, tmp_path / "whole"))
+    assert_same_end(ended(spec, tmp_path), ended(spec, tmp_path / "whole"))
 
 
 def test_a_finished_run_is_not_run_again(tmp_path):
@@ -157,11 +127,91 @@ def test_a_finished_run_is_not_run_again(tmp_path):
 def test_a_recipe_that_raises_fails_its_run_and_says_where(tmp_path):
     spec = tiny_spec("spherenorm_tiny:raising", lr=0.1)
     outcome = execute_spec(spec, tmp_path)
-    assert (outcome.state, outcome.error) == ("failed", "RuntimeError: this recipe gave up")
+    assert outcome.state == "failed"
+    assert re.fullmatch(GAVE_UP, outcome.error)
     status = folder_of(spec, tmp_path).status()
     assert status["state"] == "failed"
     assert "spherenorm_tiny.py" in status["traceback"]
     assert not execute_spec(spec, tmp_path).cached  # tried again
+
+
+def tiny_with(task, **options):
+    spec = tiny_spec()
+    return replace(spec, task=f"spherenorm_tiny:{task}", options={**spec.options, **options})
+
+
+def test_a_metric_that_is_no_number_is_an_error_of_its_task_and_no_divergence(tmp_path):
+    outcome = execute_spec(tiny_with("Unscored"), tmp_path)
+    assert outcome.state == "failed"
+    assert "the metric 'area' is not a number, although all outputs" in outcome.error
+    outcome = execute_spec(tiny_with("Unscored", explode=True), tmp_path)
+    assert outcome.state == "diverged"
+    outcome = execute_spec(tiny_with("Empty"), tmp_path)
+    assert outcome.state == "failed"
+    assert "no items to evaluate" in outcome.error
+
+
+def test_files_of_another_run_are_set_aside(tmp_path):
+    """They are intact, but they are not this run's."""
+    one, other = tiny_spec(seed=0), tiny_spec(seed=1)
+    stop_after(one, tmp_path, 5)
+    execute_spec(other, tmp_path)
+    mine, theirs = folder_of(one, tmp_path), folder_of(other, tmp_path)
+    for name in ("checkpoint.pt", "metrics.jsonl", "summary.json", "status.json", "config.json"):
+        shutil.copyfile(theirs.path / name, mine.path / name)
+    with pytest.warns(CorruptFileWarning, match="this run"):
+        assert not execute_spec(one, tmp_path).cached
+    execute_spec(one, tmp_path / "whole")
+    assert_same_end(ended(one, tmp_path), ended(one, tmp_path / "whole"))
+
+
+def test_what_a_killed_process_left_half_written_is_deleted(tmp_path):
+    spec = tiny_spec(epochs=1)
+    folder = folder_of(spec, tmp_path).path
+    (folder / "metrics").mkdir(parents=True)
+    left = [folder / ".checkpoint.pt.1-1", folder / "metrics" / ".000000000.parquet.1-1"]
+    for path in left:
+        path.write_text("half")
+    execute_spec(spec, tmp_path)
+    assert not any(path.exists() for path in left)
+
+
+def test_a_file_that_cannot_be_read_is_an_error_of_the_store(tmp_path, monkeypatch):
+    spec = tiny_spec(epochs=1)
+    execute_spec(spec, tmp_path)
+    folder = folder_of(spec, tmp_path)
+
+    def refused(path):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_bytes", refused)
+        with pytest.raises(StoreError, match=r"cannot read .*Permission denied"):
+            folder.summary()
+    with pytest.raises(StoreError, match="File name too long"):
+        execute_spec(spec, tmp_path / ("long" * 100))
+
+
+def test_a_long_name_of_a_recipe_makes_no_path_that_is_too_long(tmp_path, monkeypatch):
+    module = "spherenorm_" + "long_" * 30
+    monkeypatch.syspath_prepend(tmp_path)
+    name = "also_" * 20
+    (tmp_path / f"{module}.py").write_text(f"from spherenorm_tiny import careful as {name}\n")
+    assert execute_spec(tiny_spec(f"{module}:{name}"), tmp_path / "runs").state == "finished"
+
+
+def test_a_run_keeps_its_sources_versions_and_hardware(tmp_path):
+    spec = replace(tiny_spec("spherenorm_tiny:careful", epochs=1), seed=3)
+    execute_spec(spec, tmp_path)
+    execute_spec(replace(spec, seed=4), tmp_path)
+    (origin,) = folder_of(spec, tmp_path).read_json("origin.json")
+    assert origin["torch"] == torch.__version__
+    assert {"python", "platform", "cpu", "gpu"} <= origin.keys()
+    (kept,) = (tmp_path / "sources").iterdir()  # equal sources are kept once
+    assert origin["sources"] == f"sources/{kept.name}"
+    texts = Store(tmp_path).read_json(origin["sources"])
+    assert texts["spherenorm_tiny"] == Path(sys.modules["spherenorm_tiny"].__file__).read_text()
+    assert {"spherenorm.rules._momentum", "experiments.core._schedules"} <= texts.keys()
 
 
 def test_a_loss_that_is_not_finite_ends_the_run_with_a_result(tmp_path):

@@ -20,6 +20,7 @@ from experiments.door import execute_spec
 from experiments.engine import Training
 
 WAYS = ("ddp", "fsdp")
+PATIENCE = float(os.environ.get("SPHERENORM_PATIENCE", "300"))
 pytestmark = pytest.mark.skipif(
     not torch.distributed.is_available(), reason="needs torch.distributed"
 )
@@ -176,8 +177,9 @@ def test_rank_0_holds_the_folder_for_all(tmp_path, pair):
 
 def test_a_recipe_that_raises_fails_its_run_in_all_processes(tmp_path, pair):
     spec = replace(plain_spec(), recipe="spherenorm_tiny:raising", hyper_parameters={"lr": 0.1})
-    error = "RuntimeError: this recipe gave up"
-    assert pair(run, "ddp", spec, tmp_path) == [error, error]
+    first, second = pair(run, "ddp", spec, tmp_path)
+    assert first == second
+    assert first.startswith("RuntimeError: this recipe gave up (spherenorm_tiny.py, line ")
     assert folder_of(spec, tmp_path).status()["state"] == "failed"
 
 
@@ -211,7 +213,7 @@ def test_a_process_whose_launcher_is_killed_ends(tmp_path):
 
 
 def _wait_for(condition):
-    deadline = time.monotonic() + 300
+    deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         if found := condition():
             return found

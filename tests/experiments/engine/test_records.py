@@ -5,13 +5,21 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from interrupted import assert_same_end, ended, stop_after
 from running import folder_of, run_of
 from spherenorm_pictures import picture_spec
 from spherenorm_tiny import tiny_spec
 
 from experiments.door import execute_spec
-from experiments.engine import CorruptFileWarning, Training, read_progress
+from experiments.engine import (
+    PROBES,
+    CorruptFileWarning,
+    MeasuredStep,
+    Training,
+    read_progress,
+)
+from experiments.engine import _probes as probes_module
 from experiments.engine import _progress as progress_module
 from experiments.engine import _records as records_module
 from experiments.engine._records import JsonLines, ParquetParts, records_in
@@ -159,6 +167,35 @@ def test_probes_measure_every_k_steps_and_copy_the_weights_only_then(tmp_path, m
     path = [(3, 3), (4, 1), (6, 2), (8, 2), (9, 1), (12, 3), (15, 3), (16, 1)]
     expected = sum(by_step[step]["effective_step"] * count for step, count in path)
     assert summary["total_effective_step"] == pytest.approx(expected)
+
+
+def test_a_probe_of_ones_own_is_named_by_its_module(tmp_path):
+    spec = replace(tiny_spec(epochs=1), probes=("norms", "spherenorm_tiny:norm_of_update"))
+    assert execute_spec(spec, tmp_path).state == "finished"
+    records = folder_of(spec, tmp_path).metrics.read()
+    assert all(record["moved"] > 0 for record in records)
+    with pytest.raises(ValueError, match="no function 'norm_of_updates'; did you mean"):
+        run_of(replace(spec, probes=("spherenorm_tiny:norm_of_updates",)))
+
+
+def test_detection_of_a_large_model_records_the_largest_channel(monkeypatch):
+    """ResNet-50 has 26,560 channels, 213 kB of JSON a step; the single-step test needs a few."""
+    random = torch.Generator().manual_seed(0)
+    shapes = {"a": (6, 4), "b": (3, 5), "c": (4, 2)}
+    weights = {name: torch.randn(*shape, generator=random) for name, shape in shapes.items()}
+    grads = {name: torch.randn(*shape, generator=random) for name, shape in shapes.items()}
+    grads["a"][2] = 0.0  # a channel without a gradient
+    grads["c"] = torch.zeros(4, 2)
+    step = MeasuredStep(weights, weights, grads, dict.fromkeys(shapes))
+    every = PROBES["detection"](step)["statistic"]
+    assert [len(every[name][0]) for name in shapes] == [6, 3, 4]
+    monkeypatch.setattr(probes_module, "MOST_CHANNELS", 12)
+    few = PROBES["detection"](step)["statistic"]
+    for name in shapes:
+        known = [x for x in every[name][0] if x is not None]
+        assert few[name] == [[max(known) if known else None], every[name][1]]
+    resnet_50 = {f"layer{k}.conv.weight": few["a"] for k in range(54)}
+    assert len(json.dumps(resnet_50)) < 3000
 
 
 def test_a_run_tells_its_progress_while_it_trains(tmp_path, monkeypatch):

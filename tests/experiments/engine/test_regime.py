@@ -206,10 +206,14 @@ def test_half_precision_computes_in_it_and_trains(tmp_path, precision, dtype):
     found = losses(spec, tmp_path)
     assert found == pytest.approx(losses(plain_spec(), tmp_path), rel=0.05)
     assert found != losses(plain_spec(), tmp_path)
+    clipped = {"clip_norm": 0.1}
+    whole = losses(plain_spec(Regime(**clipped)), tmp_path)
+    half = losses(plain_spec(Regime(precision=precision, **clipped)), tmp_path)
+    assert half == pytest.approx(whole, rel=0.01)
 
 
 def test_a_float16_gradient_that_overflows_skips_its_step_and_lowers_the_scale():
-    run = run_of(plain_spec(Regime(precision="float16")))
+    run = run_of(plain_spec(Regime(precision="float16"), "adamp", lr=0.02))
     training = Training(run, run.task)
     before = {name: x.clone() for name, x in training.module.state_dict().items()}
     weight = training.module[0].weight
@@ -220,7 +224,9 @@ def test_a_float16_gradient_that_overflows_skips_its_step_and_lowers_the_scale()
     for name, value in training.module.state_dict().items():
         assert torch.equal(value, before[name])
     assert training.gradients.scaler.get_scale() == scale / 2
+    assert not training.optimizer.state  # it counts no step either
     training.step(1)
+    assert {int(state["step"]) for state in training.optimizer.state.values()} == {1}
     assert not torch.equal(weight, before["0.weight"])
 
 

@@ -66,3 +66,13 @@ def test_a_toy_descends_as_torch_does(tmp_path):
         Cosine().value(w).backward()
         optimizer.step()
     np.testing.assert_allclose(arrays["w"][-1, 1], w.detach().numpy(), rtol=1e-10)
+
+
+def test_a_pure_task_that_draws_from_the_global_random_states_is_seeded_by_the_run(tmp_path):
+    spec = Spec("spherenorm_tiny:Noisy", "sgd", {"lr": 0.1}, epochs=3, probes=())
+    ends = []
+    for root in "ab":
+        assert execute_spec(spec, tmp_path / root).state == "finished"
+        ends.append(folder_of(spec, tmp_path / root).arrays()["loss"].tolist())
+        np.random.rand()
+    assert ends[0] == ends[1]

@@ -61,6 +61,19 @@ def test_the_runner_trains_as_a_plain_loop_does(tmp_path):
         torch.testing.assert_close(training.model.state_dict()[name], value, rtol=1e-4, atol=1e-6)
 
 
+def test_the_measured_step_is_that_of_the_weights():
+    run = run_of(tiny_spec("sgd", lr=0.1))
+    training = Training(run, run.task)
+    before = training.module[0].weight.detach().clone()
+    record, _ = training.step(0)
+    after = training.module[0].weight.detach()
+    directions = (x / x.norm(dim=1, keepdim=True) for x in (before.double(), after.double()))
+    w, moved = directions
+    expected = (moved - w).norm(dim=1).mean().item()
+    assert record["effective_step"] == pytest.approx(expected, rel=1e-5)
+    assert expected > 1e-4
+
+
 @pytest.mark.filterwarnings("error")
 def test_what_trains_on_the_sphere_puts_its_weights_there_first():
     run = run_of(tiny_spec("sgdg", lr=0.1))

@@ -1,0 +1,41 @@
+"""Schedules: the factor on the learning rate as a function of progress in [0, 1).
+
+Cosine and step are the paper's on ImageNet, linear its toys'.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+__all__ = ["SCHEDULES"]
+
+MILESTONES = (0.3, 0.6, 0.9)
+
+
+def constant(progress: float) -> float:
+    """1."""
+    return 1.0
+
+
+def cosine(progress: float) -> float:
+    """(1 + cos(pi progress)) / 2."""
+    return 0.5 * (1 + math.cos(math.pi * progress))
+
+
+def linear(progress: float) -> float:
+    """1 - progress."""
+    return 1 - progress
+
+
+def step(progress: float) -> float:
+    """A tenth of the factor before, from each milestone on."""
+    return 0.1 ** sum(progress >= milestone for milestone in MILESTONES)
+
+
+SCHEDULES: dict[str, Callable[[float], float]] = {
+    "constant": constant,
+    "cosine": cosine,
+    "linear": linear,
+    "step": step,
+}

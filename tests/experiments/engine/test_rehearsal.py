@@ -1,0 +1,54 @@
+"""A campaign rehearses each task with each recipe before anything runs or is stored."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from running import run_of
+from spherenorm_tiny import TinyStudy, tiny_spec
+
+from experiments.campaign import Campaign
+from experiments.core import Spec
+from experiments.door import Door
+from experiments.engine import Store, Training, rehearse
+from experiments.studies import Plan
+
+PLACE = r" \(spherenorm_tiny.py, line \d+\)$"
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        (tiny_spec("spherenorm_tiny:raising", at=0.0), "this recipe gave up" + PLACE),
+        (tiny_spec("spherenorm_tiny:mistyped", lr=0.1), "no attribute 'directoin'" + PLACE),
+        (replace(tiny_spec(), task="spherenorm_tiny:Mistaken"), "'evaluations'.*" + PLACE),
+        (replace(tiny_spec(), probes=("spherenorm_tiny:tensor_probe",)), "Tensor is not JSON"),
+        (
+            replace(tiny_spec(), probes=("spherenorm_tiny:clashing_probe",)),
+            "'loss', which is taken",
+        ),
+        (Spec("cosine", "spherenorm_tiny:mistyped", epochs=5, probes=()), "'directoin'"),
+    ],
+    ids=["recipe", "typo", "score", "json", "probe", "sweep"],
+)
+def test_what_cannot_run_is_refused_with_file_and_line(spec, message):
+    state = torch.get_rng_state()
+    with pytest.raises(ValueError, match=message):
+        rehearse(run_of(spec))
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_a_typo_costs_no_run(tmp_path):
+    plan = Plan("smoke", optimizers=("sgd", "spherenorm_tiny:mistyped"))
+    with pytest.raises(ValueError, match="directoin"):
+        Campaign([TinyStudy()], plan, Door(Store(tmp_path))).rehearse()
+    assert not list(tmp_path.iterdir())
+
+
+def test_each_recipe_and_task_is_rehearsed_once(monkeypatch, tmp_path):
+    steps, original = [], Training.step
+    monkeypatch.setattr(
+        Training, "step", lambda self, *a: (steps.append(self.run.spec), original(self, *a))[1]
+    )
+    Campaign([TinyStudy()], Plan("smoke"), Door(Store(tmp_path))).rehearse()
+    assert [spec.recipe for spec in steps] == ["sgd", "sgdp"]

@@ -1,0 +1,34 @@
+"""Scores are of the split that they name, of a model in evaluation mode."""
+
+import pytest
+import torch
+from running import folder_of, run_of
+from spherenorm_pictures import picture_spec
+
+from experiments.door import execute_spec
+
+
+def test_validation_and_test_are_of_their_own_splits(tmp_path):
+    """Against the checkpoint's weights, in a model that the engine has not seen."""
+    spec = picture_spec(epochs=2)
+    assert execute_spec(spec, tmp_path).state == "finished"
+    folder, run = folder_of(spec, tmp_path), run_of(spec)
+    model = run.task.model()
+    model.load_state_dict(folder.load_checkpoint()["model"])
+    model.eval()
+    expected = {}
+    for name in ("train", "validation", "test"):
+        split = getattr(run.splits, name)
+        with torch.no_grad():
+            losses = torch.nn.functional.cross_entropy(model(split.x), split.labels)
+        expected[name] = losses.exp().item()
+    assert len({round(x, 4) for x in expected.values()}) == 3
+    summary, records = folder.summary(), folder.metrics.read()
+    for name in ("validation", "test"):
+        found = summary[f"{name}_metrics"]
+        assert found["perplexity"] == pytest.approx(expected[name], rel=1e-5)
+        assert summary[name] == found["accuracy"]
+    assert records[-1]["validation"] == summary["validation"]
+    in_training = records[-1]["validation/perplexity"]
+    assert in_training == pytest.approx(expected["validation"], rel=1e-5)
+    assert [record["step"] for record in records if "validation" in record] == [5, 10]

@@ -1,0 +1,113 @@
+"""Faults planted in the engine, each of which a test must notice.
+
+    python -m tests.experiments.faults              all of them
+    python -m tests.experiments.faults seed clip    those whose names have one of these words
+
+A fault is an edit of a copy of the code; the tests that should notice it run on the copy. Before
+that they run on the code without a fault, where they must pass.
+"""
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.experiments.planted import FAULTS, Fault
+
+ROOT = Path(__file__).parents[2]
+COPIED = ("spherenorm", "theory", "experiments", "tests", "pyproject.toml")
+PATIENCE = "20"
+"""Seconds that a test waits for another process which a fault keeps from ending."""
+
+
+class Verdict(NamedTuple):
+    """If the tests of a fault failed, and what they printed."""
+
+    noticed: bool
+    output: str
+
+
+def copy_code(source_root, folder):
+    """Copy what the tests of a fault need to a new folder."""
+    folder.mkdir()
+    ignored = shutil.ignore_patterns("__pycache__", "*.pyc", ".*_cache")
+    for name in COPIED:
+        source = source_root / name
+        if source.is_dir():
+            shutil.copytree(source, folder / name, ignore=ignored)
+        else:
+            shutil.copyfile(source, folder / name)
+
+
+def plant(fault: Fault, folder: Path):
+    """Edit the copy in a folder."""
+    for file, old, new in fault.edits:
+        path = folder / file
+        text = path.read_text()
+        if text.count(old) != 1:
+            raise ValueError(f"{fault.name}: {file} has {old!r} {text.count(old)} times")
+        path.write_text(text.replace(old, new))
+
+
+def run_tests(tests, folder):
+    """Run tests on the copy in a folder; (return code, output)."""
+    threads = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    found = subprocess.run(
+        [sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", *tests],
+        cwd=folder,
+        env={**os.environ, **threads, "SPHERENORM_PATIENCE": PATIENCE, "PYTHONPATH": str(folder)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return found.returncode, found.stdout + found.stderr
+
+
+def verdict_on(fault, base):
+    """Plant a fault and run its tests; pytest ends with 1 if one failed."""
+    with tempfile.TemporaryDirectory() as root:
+        folder = Path(root) / "planted"
+        copy_code(base, folder)
+        plant(fault, folder)
+        code, output = run_tests(fault.tests, folder)
+    return Verdict(code == 1, output)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("words", nargs="*", help="only faults whose names have one of these")
+    parser.add_argument("--jobs", type=int, default=2)
+    arguments = parser.parse_args()
+    words = set(arguments.words)
+    chosen = [fault for fault in FAULTS if not words or words & set(fault.name.split())]
+    with tempfile.TemporaryDirectory() as root:
+        sys.exit(judge(chosen, Path(root), arguments.jobs))
+
+
+def judge(faults, root, jobs):
+    """Run the tests without a fault, then with each; the exit code."""
+    base = root / "base"
+    copy_code(ROOT, base)
+    code, output = run_tests(sorted({test for fault in faults for test in fault.tests}), base)
+    if code != 0:
+        print(f"without a fault the tests do not pass:\n{output}")
+        return 2
+    unnoticed = []
+    with ThreadPoolExecutor(jobs) as pool:
+        found = pool.map(lambda fault: verdict_on(fault, base), faults)
+        for fault, verdict in zip(faults, found, strict=True):
+            print(f"{'noticed' if verdict.noticed else 'NOT NOTICED':12}{fault.name}", flush=True)
+            if not verdict.noticed:
+                unnoticed.append(fault.name)
+                print(verdict.output[-2000:])
+    print(f"{len(faults) - len(unnoticed)} of {len(faults)} faults noticed")
+    return bool(unnoticed)
+
+
+if __name__ == "__main__":
+    main()
