@@ -1,4 +1,4 @@
-"""`python -m experiments`: list, run, resume, inspect and report the studies of the paper.
+"""`python -m experiments`: list, run, compare, resume, inspect and report.
 
 Exit codes: 0 everything asked for is done; 1 some of it failed or is lost; 2 the command is wrong;
 3 the store cannot be written; 130 interrupted (`resume` goes on).
@@ -13,6 +13,7 @@ from typing import Any
 import typer
 
 from experiments.campaign import RequestWarning
+from experiments.cli._compare import compare
 from experiments.cli._console import say_error
 from experiments.cli._export import export
 from experiments.cli._list import list_
@@ -29,7 +30,7 @@ app = typer.Typer(
     no_args_is_help=True, add_completion=False, pretty_exceptions_show_locals=False, help=__doc__
 )
 app.command("list")(list_)
-for command in (run, resume, status, report, results, export):
+for command in (run, compare, resume, status, report, results, export):
     app.command()(command)
 
 

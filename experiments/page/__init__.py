@@ -5,4 +5,5 @@ from experiments.page._record import write_results as write_results
 from experiments.page._report import Page as Page
 from experiments.page._report import write_report as write_report
 from experiments.page._sections import Section as Section
+from experiments.page._sections import names_of as names_of
 from experiments.page._sections import sections as sections

@@ -16,8 +16,9 @@ from experiments.pictures._figures import drawn as drawn
 from experiments.pictures._figures import empty_figure as empty_figure
 from experiments.pictures._figures import rounded as rounded
 from experiments.pictures._forest import forest as forest
+from experiments.pictures._searches import Tries as Tries
 from experiments.pictures._searches import best_scores as best_scores
 from experiments.pictures._searches import profile as profile
-from experiments.pictures._searches import sensitivity as sensitivity
+from experiments.pictures._searches import tried as tried
 from experiments.pictures._tensorboard import require_tensorboard as require_tensorboard
 from experiments.pictures._tensorboard import write_events as write_events

@@ -109,11 +109,12 @@ def add_band(
     )
 
 
-def add_crosses(figure: go.Figure, failed: Sequence[tuple[float, str, int, str]]) -> None:
+def add_crosses(figure: go.Figure, failed: Sequence[tuple[float, str, int | None, str]]) -> None:
     """Draw a cross on top of the figure for each run or point that diverged.
 
     Args:
-        failed: the place on the x axis, the name of what diverged, the step, and a color.
+        failed: the place on the x axis, the name of what diverged, the step if there is one, and a
+            color.
     """
     if not failed:
         return
@@ -124,7 +125,10 @@ def add_crosses(figure: go.Figure, failed: Sequence[tuple[float, str, int, str]]
         mode="markers",
         name="diverged",
         marker={"symbol": "x", "size": 9, "color": [color for *_, color in failed]},
-        text=[f"{name} diverged at step {step}" for _, name, step, _ in failed],
+        text=[
+            f"{name} diverged" if step is None else f"{name} diverged at step {step}"
+            for _, name, step, _ in failed
+        ],
     )
     figure.update_layout(
         yaxis2={"overlaying": "y", "range": [0, 1.04], "visible": False, "fixedrange": True}
