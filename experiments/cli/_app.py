@@ -16,11 +16,13 @@ from experiments.campaign import RequestWarning
 from experiments.cli._compare import compare
 from experiments.cli._console import say_error
 from experiments.cli._export import export
+from experiments.cli._gc import gc
 from experiments.cli._list import list_
 from experiments.cli._report import report
 from experiments.cli._results import results
 from experiments.cli._resume import resume
 from experiments.cli._run import run
+from experiments.cli._show import diff, show
 from experiments.cli._status import status
 from experiments.engine import CorruptFileWarning
 
@@ -30,7 +32,7 @@ app = typer.Typer(
     no_args_is_help=True, add_completion=False, pretty_exceptions_show_locals=False, help=__doc__
 )
 app.command("list")(list_)
-for command in (run, compare, resume, status, report, results, export):
+for command in (run, compare, resume, status, report, results, export, show, diff, gc):
     app.command()(command)
 
 

@@ -11,9 +11,13 @@ from experiments.core import points
 from experiments.pictures import Picture
 from experiments.results import MARGIN, Arm, Claim, Results, Table, Trial, paired
 from experiments.studies._comparing import Comparing
-from experiments.studies._comparison_shown import Compared
+from experiments.studies._comparison_shown import (
+    Compared,
+    comparison_pictures,
+    comparison_tables,
+)
 from experiments.studies._plan import Plan
-from experiments.studies._study import Study
+from experiments.studies._study import Study, tuning_seeds
 from experiments.studies._tuning import Tuned, tuned
 
 __all__ = ["Comparison"]
@@ -60,10 +64,10 @@ class Comparison(Study):
         return tuning + final
 
     def tables(self, results: Results) -> list[Table]:
-        return self._compared(results).tables()
+        return comparison_tables(self._compared(results))
 
     def pictures(self, results: Results) -> list[Picture]:
-        return self._compared(results).pictures()
+        return comparison_pictures(self._compared(results))
 
     def claims(self, results: Results) -> list[Claim]:
         shown, (base, *others) = self._compared(results), self.arms
@@ -94,7 +98,7 @@ class Comparison(Study):
             ValueError: one of them is a seed of the tuning.
         """
         seeds = self.chosen_seeds(plan)
-        if taken := sorted(set(seeds) & set(self.tuning_seeds)):
+        if taken := sorted(set(seeds) & set(tuning_seeds(self))):
             raise ValueError(f"--seeds: {taken[0]} is a seed of the tuning; give others")
         return seeds
 
@@ -111,7 +115,7 @@ class Comparison(Study):
         return [
             trial
             for point in chosen
-            for trial in self._trials_at(plan, searched, point, self.tuning_seeds)
+            for trial in self._trials_at(plan, searched, point, tuning_seeds(self))
         ]
 
     def _trials_at(
@@ -124,12 +128,11 @@ class Comparison(Study):
         """The ended trials of each optimizer's tuning."""
         names = list(self.request.search)
         return {
-            arm: tuned(results.arm(_tuning_of(arm)), names, self.tuning_seeds) for arm in self.arms
+            arm: tuned(results.arm(_tuning_of(arm)), names, tuning_seeds(self)) for arm in self.arms
         }
 
     def _compared(self, results: Results) -> Compared:
-        final = results.where(lambda item: item.arm in self.arms)
-        return Compared(self.request, self._found(results), final, self.tuning_seeds)
+        return Compared(self.request, self._found(results), results, tuning_seeds(self))
 
 
 def _tuning_of(arm: Arm) -> Arm:

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from experiments.core import Task
 from experiments.pictures import Picture, Tries, best_scores, curves, drawn, tried
 from experiments.results import Arm, Cell, Result, Results, Row, Table, column, difference
 from experiments.studies._comparing import Comparing
 from experiments.studies._tuning import Tuned
-from experiments.tasks import find_task_class
 
-__all__ = ["Compared"]
+__all__ = ["Compared", "comparison_pictures", "comparison_tables"]
 
 CURVES = (
     ("loss", "training loss", True, "The training loss of the final runs."),
@@ -27,21 +25,25 @@ class Compared:
     Attributes:
         request: its arguments.
         found: the tuning of each arm, the baseline's first.
-        final: the results of the final runs.
+        results: of all of its runs.
         seeds: those of the tuning.
     """
 
     request: Comparing
     found: Mapping[Arm, Tuned]
-    final: Results
+    results: Results
     seeds: Sequence[int]
 
     @property
+    def final(self) -> Results:
+        """The results of the final runs."""
+        return self.results.where(lambda item: item.arm in self.found)
+
+    @property
     def metric(self) -> str:
-        """The quantity of the score."""
-        task = find_task_class(self.request.task)
-        assert issubclass(task, Task)
-        return task.metric
+        """The quantity of the score, as the runs have noted it: the task may not be here."""
+        noted = (item.summary.get("metric") for item in self.results)
+        return next(filter(None, noted), "score")
 
     @property
     def unit(self) -> str:
@@ -57,81 +59,7 @@ class Compared:
             if found.at_edge(name)
         ]
 
-    def tables(self) -> list[Table]:
-        """The test scores, and the searches; without those that have no row."""
-        return [table for table in (self._scores(), self._searches()) if table.rows]
-
-    def pictures(self) -> list[Picture]:
-        """The searches, the expected best of k trials, and curves of the final runs."""
-        score = f"validation {self.metric}"
-        tries = {
-            arm: Tries(found.points, found.scores, found.best) for arm, found in self.found.items()
-        }
-        of_search = (
-            "Every trial's validation score against {}, the mean over the seeds of the tuning; the "
-            "stars are the points that the final runs take."
-        )
-        pictures = [
-            tried(tries, name, score, of_search.format(name)) for name in self.request.search
-        ]
-        best = "The expected best validation score of k trials, of those that were made."
-        # A lost trial has no score, so that a best of k is not a number.
-        whole = {
-            arm: each.scores
-            for arm, each in self.found.items()
-            if len(each.scores) > 1 and not each.lost
-        }
-        pictures.append(best_scores(whole, score, best))
-        trained = "The validation score of the final runs while they train."
-        pictures.append(curves(self.final, "validation", score, trained))
-        for key, title, log_y, caption in CURVES:
-            pictures.append(curves(self.final, key, title, caption, log_y=log_y))
-        return drawn(pictures)
-
-    def _scores(self) -> Table:
-        """The final runs: tuned point, every metric of the test set, and the paired difference."""
-        base, *others = self.found
-        names = self._metrics()
-        arms = [arm for arm in self.found if len(self.final.arm(arm))]
-        columns = {
-            name: column(
-                [self.final.arm(arm).values(_test(name), performance=True) for arm in arms], ".4g"
-            )
-            for name in names
-        }
-        theirs = self.final.arm(base).values("test")
-        rows: list[Row] = []
-        for i, arm in enumerate(arms):
-            cells = [cells[i] for cells in columns.values()]
-            gap = Cell(None, missing="baseline")
-            if arm in others:
-                gap = difference(self.final.arm(arm).values("test"), theirs)
-            rows.append((arm.label, *self._point(arm), *cells, Cell(cells[0].n, "d"), gap))
-        headings = ("optimizer", *self.request.search, *names, "seeds")
-        note = (
-            "Means over the seeds that all of them have ended ± standard deviation; an arm that "
-            "diverged on one of these has no mean. The difference is of the first metric, over "
-            "the seeds that both have, with Student's 95 % interval."
-        )
-        compared = f"{next(iter(names), 'score')}, minus that of {base.label}"
-        return Table("Test scores", (*headings, compared), rows, note)
-
-    def _searches(self) -> Table:
-        """The searches: how many points there were, and what became of them."""
-        rows: list[Row] = []
-        for arm, found in self.found.items():
-            if found.points:
-                counts = Cell(len(found.points), "d"), Cell(found.lost, "d")
-                best = Cell(None if found.best is None else found.scores[found.best], ".4g")
-                rows.append((arm.label, *counts, *self._point(arm), best))
-        columns = ("optimizer", "trials", "without a score", *self.request.search, "validation")
-        note = (
-            f"Means over the seeds of the tuning, {', '.join(map(str, self.seeds))}. (edge): no "
-            "value beyond it was tried on one side, so that a wider range may hold a better one."
-        )
-        return Table("Tuning", columns, rows, note)
-
-    def _point(self, arm: Arm) -> list[Cell]:
+    def point(self, arm: Arm) -> list[Cell]:
         """The best point of an arm, marked at the edges of the search."""
         found = self.found[arm]
         point = {} if found.best is None else found.points[found.best]
@@ -140,10 +68,86 @@ class Compared:
             for name in self.request.search
         ]
 
-    def _metrics(self) -> list[str]:
+    def metrics(self) -> list[str]:
         """The names of the metrics on the test set, the score first."""
         listed = [item.summary.get("test_metrics", {}) for item in self.final.finished]
         return list(dict.fromkeys(name for names in listed for name in names)) or ["score"]
+
+
+def comparison_tables(seen: Compared) -> list[Table]:
+    """The test scores, and the searches; without those that have no row."""
+    return [table for table in (_scores(seen), _searches(seen)) if table.rows]
+
+
+def comparison_pictures(seen: Compared) -> list[Picture]:
+    """The searches, the expected best of k trials, and curves of the final runs."""
+    score = f"validation {seen.metric}"
+    tries = {
+        arm: Tries(found.points, found.scores, found.best) for arm, found in seen.found.items()
+    }
+    of_search = (
+        "Every trial's validation score against {}, the mean over the seeds of the tuning; the "
+        "stars are the points that the final runs take."
+    )
+    pictures = [tried(tries, name, score, of_search.format(name)) for name in seen.request.search]
+    best = "The expected best validation score of k trials, of those that were made."
+    # A lost trial has no score, so that a best of k is not a number.
+    whole = {
+        arm: each.scores
+        for arm, each in seen.found.items()
+        if len(each.scores) > 1 and not each.lost
+    }
+    pictures.append(best_scores(whole, score, best))
+    trained = "The validation score of the final runs while they train."
+    pictures.append(curves(seen.final, "validation", score, trained))
+    for key, title, log_y, caption in CURVES:
+        pictures.append(curves(seen.final, key, title, caption, log_y=log_y))
+    return drawn(pictures)
+
+
+def _scores(seen: Compared) -> Table:
+    """The final runs: tuned point, every metric of the test set, and the paired difference."""
+    base, *others = seen.found
+    names = seen.metrics()
+    arms = [arm for arm in seen.found if len(seen.final.arm(arm))]
+    columns = {
+        name: column(
+            [seen.final.arm(arm).values(_test(name), performance=True) for arm in arms], ".4g"
+        )
+        for name in names
+    }
+    theirs = seen.final.arm(base).values("test")
+    rows: list[Row] = []
+    for i, arm in enumerate(arms):
+        cells = [cells[i] for cells in columns.values()]
+        gap = Cell(None, missing="baseline")
+        if arm in others:
+            gap = difference(seen.final.arm(arm).values("test"), theirs)
+        rows.append((arm.label, *seen.point(arm), *cells, Cell(cells[0].n, "d"), gap))
+    headings = ("optimizer", *seen.request.search, *names, "seeds")
+    note = (
+        "Means over the seeds that all of them have ended ± standard deviation; an arm that "
+        "diverged on one of these has no mean. The difference is of the first metric, over "
+        "the seeds that both have, with Student's 95 % interval."
+    )
+    compared = f"{next(iter(names), 'score')}, minus that of {base.label}"
+    return Table("Test scores", (*headings, compared), rows, note)
+
+
+def _searches(seen: Compared) -> Table:
+    """The searches: how many points there were, and what became of them."""
+    rows: list[Row] = []
+    for arm, found in seen.found.items():
+        if found.points:
+            counts = Cell(len(found.points), "d"), Cell(found.lost, "d")
+            best = Cell(None if found.best is None else found.scores[found.best], ".4g")
+            rows.append((arm.label, *counts, *seen.point(arm), best))
+    columns = ("optimizer", "trials", "without a score", *seen.request.search, "validation")
+    note = (
+        f"Means over the seeds of the tuning, {', '.join(map(str, seen.seeds))}. (edge): no "
+        "value beyond it was tried on one side, so that a wider range may hold a better one."
+    )
+    return Table("Tuning", columns, rows, note)
 
 
 def _test(name: str) -> Callable[[Result], float | None]:

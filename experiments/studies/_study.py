@@ -18,7 +18,7 @@ from experiments.studies._plan import Plan
 from experiments.studies._substitutes import substitute_pictures, substitute_tables
 from experiments.tasks import find_task_class
 
-__all__ = ["Study"]
+__all__ = ["Study", "tuning_seeds"]
 
 TUNING, TUNING_SEEDS = 10_000, 2
 """The first of the seeds on which hyper-parameters are chosen, and how many; no claim uses them."""
@@ -123,18 +123,12 @@ class Study:
             name: more.pop(name) for name in ("epochs", "schedule") if name in more
         }
         seeds = self.chosen_seeds(plan)
-        texts = {"seeds": _joined(seeds), "tuning": _joined(self.tuning_seeds)}
+        texts = {"seeds": _joined(seeds), "tuning": _joined(tuning_seeds(self))}
         epochs = self.budget(plan, "network").epochs
         common: dict[str, Any] = {"epochs": epochs, "probes": (), **fields}
         return Trial(
             arm, Spec("network", arm.recipe, hyper_parameters, {**texts, **more}, **common)
         )
-
-    @property
-    def tuning_seeds(self) -> Sequence[int]:
-        """The seeds on which hyper-parameters are chosen."""
-        first = TUNING + self.first_seed
-        return range(first, first + TUNING_SEEDS)
 
     def chosen_seeds(self, plan: Plan) -> Sequence[int]:
         """The plan's seeds, or the study's own."""
@@ -145,6 +139,12 @@ class Study:
     def budget(self, plan: Plan, task: str) -> Budget:
         """The budget of the task for the plan's tier."""
         return find_task_class(task).tiers[plan.tier]
+
+
+def tuning_seeds(study: Study) -> Sequence[int]:
+    """The seeds on which a study chooses hyper-parameters."""
+    first = TUNING + study.first_seed
+    return range(first, first + TUNING_SEEDS)
 
 
 def _joined(seeds: Iterable[int]) -> str:
