@@ -96,8 +96,8 @@ def _print_difference(part: str, rows: dict[str, list[Any]]) -> None:
         return
     table = RichTable(title=part, box=box.SIMPLE_HEAD)
     for heading in ("", "first", "second", "second - first"):
-        name = heading == ""
-        table.add_column(heading, justify="left" if name else "right", no_wrap=name)
+        first = heading == ""
+        table.add_column(heading, justify="left" if first else "right", no_wrap=first)
     for name, (a, b) in rows.items():
         numbers = all(isinstance(x, int | float) and not isinstance(x, bool) for x in (a, b))
         gap = f"{b - a:+.6g}" if numbers else ""

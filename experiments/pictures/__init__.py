@@ -16,6 +16,11 @@ from experiments.pictures._figures import drawn as drawn
 from experiments.pictures._figures import empty_figure as empty_figure
 from experiments.pictures._figures import rounded as rounded
 from experiments.pictures._forest import forest as forest
+from experiments.pictures._marks import SYMBOLS as SYMBOLS
+from experiments.pictures._marks import Entry as Entry
+from experiments.pictures._marks import finished as finished
+from experiments.pictures._marks import is_flat as is_flat
+from experiments.pictures._marks import legend_of as legend_of
 from experiments.pictures._searches import Tries as Tries
 from experiments.pictures._searches import best_scores as best_scores
 from experiments.pictures._searches import profile as profile
