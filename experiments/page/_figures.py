@@ -54,6 +54,11 @@ class Group:
     legend: Sequence[Entry]
     panels: Sequence[Panel]
 
+    @property
+    def wide(self) -> bool:
+        """True if it takes the page's whole width."""
+        return len(self.panels) > 1 or self.panels[0].picture.wide
+
 
 def grouped(pictures: Sequence[Picture], prefix: str) -> list[Group]:
     """The pictures of a section; those that follow one another with the same legend share it.

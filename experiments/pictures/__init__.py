@@ -7,6 +7,7 @@ from experiments.pictures._exports import claims_table as claims_table
 from experiments.pictures._exports import to_csv as to_csv
 from experiments.pictures._exports import to_latex as to_latex
 from experiments.pictures._exports import to_markdown as to_markdown
+from experiments.pictures._exports import to_parquet as to_parquet
 from experiments.pictures._figures import DASHES as DASHES
 from experiments.pictures._figures import Picture as Picture
 from experiments.pictures._figures import add_band as add_band

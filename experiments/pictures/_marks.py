@@ -99,7 +99,7 @@ def _mark(trace: Any, symbols: dict[str, str]) -> None:
 
 
 def _entry(trace: Any) -> Entry:
-    mode = trace.mode or "lines+markers"
+    mode = trace.mode or "lines"
     color = trace.line.color or trace.marker.color
     return Entry(
         trace.name,
