@@ -28,6 +28,7 @@ CHROMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stabl
 
 PIXELS_PER_INCH = 96
 
+CONTROLS = ("sliders", "updatemenus")
 INK, GRID = "#222222", "#dddddd"
 
 FLAGS = (
@@ -99,14 +100,13 @@ def _on_paper(picture: Picture, width: float) -> dict[str, Any]:
         paper_bgcolor="#ffffff",
         plot_bgcolor="#ffffff",
         font={"color": INK, "size": 12, "family": "sans-serif"},
-        sliders=[],
-        updatemenus=[],
     )
     figure.update_xaxes(**axes)
     figure.update_yaxes(**axes)
     size = {"width": round(width * PIXELS_PER_INCH), "height": picture.height}
     content = json.loads(figure.to_json(remove_uids=True))
-    return {"data": content["data"], "layout": content["layout"], "size": size}
+    layout = {key: x for key, x in content["layout"].items() if key not in CONTROLS}
+    return {"data": content["data"], "layout": layout, "size": size}
 
 
 def _printed(chrome: str, folder: Path, drawing: bytes, size: dict[str, int]) -> bytes:

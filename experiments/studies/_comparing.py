@@ -62,11 +62,15 @@ class Comparing:
         if self.count < 1:
             raise ValueError(f"--trials {self.count}: give 1 or more")
         if self.method not in METHODS:
-            raise unknown_name("search method", self.method, METHODS)
+            wrong = unknown_name("search method", self.method, METHODS)
+            raise ValueError(f"--method {self.method!r}: {wrong}")
         if not self.search:
             raise ValueError("--search '': give a range to tune in, such as lr=1e-4:1e-1")
         if self.method == "grid":
-            points(self.search, self.count, "grid")  # raises if it does not fill the dimensions
+            try:
+                points(self.search, self.count, "grid")
+            except ValueError as error:
+                raise ValueError(f"--trials {self.count}: {error}") from error
         if self.baseline and self.baseline not in self.optimizers:
             raise ValueError(f"--baseline {self.baseline!r} is none of --optimizers {listed!r}")
         if self.margin is not None and not 0 < self.margin < math.inf:
