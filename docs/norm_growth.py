@@ -14,7 +14,6 @@ from pathlib import Path
 from experiments.campaign import read_requests
 from experiments.engine import Store
 from experiments.page import sections
-from experiments.studies import find_study
 
 TITLES = ("Norm of scale-invariant weights", "Effective step size")
 WIDTH, HEIGHT = 600, 380
@@ -25,7 +24,7 @@ def main(runs: str = "runs") -> None:
     if chromium is None:
         raise SystemExit("needs chromium or google-chrome on the path")
     store = Store(runs)
-    found = sections(store, read_requests(store)[0], {type(find_study("t1"))})
+    found = sections(store, read_requests(store)[0], {"t1"})
     if not found:
         raise SystemExit(f"{runs} holds no t1: python -m experiments run t1 --out {runs}")
     study, results = found[0].study, found[0].results

@@ -15,7 +15,7 @@ if __name__ == "__main__":
     signal.signal(signal.SIGINT, stop)
     from experiments.cli import main
 
-    if {"run", "resume"} & set(sys.argv):
+    if {"run", "compare", "resume"} & set(sys.argv):
         # A process's first torch optimizer would import it, in the middle of a run.
         import torch._dynamo  # noqa: F401
 

@@ -1,4 +1,4 @@
-"""`python -m experiments`: list, run, resume, inspect and report the studies of the paper.
+"""`python -m experiments`: list, run, compare, resume, inspect and report.
 
 Exit codes: 0 everything asked for is done; 1 some of it failed or is lost; 2 the command is wrong;
 3 the store cannot be written; 130 interrupted (`resume` goes on).
@@ -15,13 +15,16 @@ from typing import Any
 import typer
 
 from experiments.campaign import RequestWarning
+from experiments.cli._compare import compare
 from experiments.cli._console import say_error, store_errors
 from experiments.cli._export import export
+from experiments.cli._gc import gc
 from experiments.cli._list import list_
 from experiments.cli._report import report
 from experiments.cli._results import results
 from experiments.cli._resume import resume
 from experiments.cli._run import run
+from experiments.cli._show import diff, show
 from experiments.cli._status import status
 from experiments.engine import CorruptFileWarning
 
@@ -44,7 +47,7 @@ def _guarded(command: Callable[..., None]) -> Callable[..., None]:
     return guarded
 
 
-for command in (run, resume, status, report, results, export):
+for command in (run, compare, resume, status, report, results, export, show, diff, gc):
     app.command()(_guarded(command))
 
 

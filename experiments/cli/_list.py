@@ -18,7 +18,7 @@ __all__ = ["list_"]
 
 def list_(as_json: AsJson = False) -> None:
     """The studies, tasks and recipes."""
-    studies = {name: cls.title() for name, cls in study_classes().items()}
+    studies = {name: cls().title() for name, cls in study_classes().items()}
     tasks = {
         name: (inspect.getdoc(cls) or "").splitlines()[0] for name, cls in task_classes().items()
     }

@@ -15,13 +15,20 @@ from experiments.engine import Store
 
 __all__ = [
     "CORES",
+    "DEFAULT_OUT",
     "AsJson",
     "BackendName",
+    "Device",
+    "DryRun",
+    "Epochs",
     "Jobs",
     "Out",
     "Parallel",
     "Processes",
+    "Seeds",
+    "Settings",
     "TensorBoard",
+    "Tier",
     "TimeLimit",
     "Workers",
     "existing_store",
@@ -31,6 +38,7 @@ __all__ = [
     "require_jobs",
 ]
 
+DEFAULT_OUT = Path("runs")
 Out = Annotated[Path, typer.Option("--out", help="The store: finished runs, and the report.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document instead of text.")]
 Jobs = Annotated[
@@ -56,6 +64,32 @@ TimeLimit = Annotated[
     float | None,
     typer.Option("--time-limit", help="Seconds after which a run is stopped (backend local)."),
 ]
+Seeds = Annotated[
+    str | None,
+    typer.Option(
+        "--seeds",
+        help="How many (3), a range (0:10) or a list (1,4,7); the study's own by default.",
+    ),
+]
+Tier = Annotated[
+    str, typer.Option("--tier", help="smoke (seconds), small (minutes on two cores), full (a GPU).")
+]
+Device = Annotated[str, typer.Option("--device", help="cpu, cuda, cuda:1, ...")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        help="key=value, of a hyper-parameter, a task's option, epochs, batch_size, schedule, "
+        "probe_every, or the regime (warmup, precision, ...); may be repeated.",
+    ),
+]
+DryRun = Annotated[
+    bool,
+    typer.Option(
+        "--dry-run", help="What would run, what is there already, how long it would take."
+    ),
+]
+Epochs = Annotated[int | None, typer.Option("--epochs", help="Short for --set epochs=N.")]
 
 MOST_SEEDS = 10_000
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -12,9 +13,9 @@ from rich.markup import escape
 from experiments.cli._console import FAILED, say, say_error, store_errors, usage_errors
 from experiments.cli._options import AsJson, Out
 from experiments.cli._requests import read_sections
-from experiments.page import write_report
+from experiments.page import Section, write_report
 
-__all__ = ["report"]
+__all__ = ["report", "show_page"]
 
 COLORS = {
     **dict.fromkeys(("reproduced", "holds"), "green"),
@@ -38,16 +39,31 @@ def report(
     found, left = read_sections(studies or (), out)
     path = file or out / "report.html"
     with store_errors() if file is None else usage_errors():
-        claims, problems = write_report(found, path)
+        problems = show_page(found, path, as_json)
+    if left or problems:
+        raise typer.Exit(FAILED)
+
+
+def show_page(found: Sequence[Section], path: Path, as_json: bool = False) -> list[str]:
+    """Write a page, say what its claims are and where it lies.
+
+    Returns:
+        The problems of its sections, which are said too.
+    """
+    claims, problems = write_report(found, path)
     if as_json:
         print(json.dumps({"page": str(path), "claims": claims}, indent=1))
     else:
         for claim in claims:
             color, verdict = COLORS[claim["verdict"]], claim["verdict"]
             say(f"[{color}]{verdict:>15}[/{color}]  {claim['study']}: {escape(claim['text'])}")
-            say(f"{'':17}{escape(claim['ours'])}", style="dim")
+            say(f"{'':17}{escape(_numbers(claim))}", style="dim")
         say(f"page: {path}")
     for problem in problems:
         say_error(problem)
-    if left or problems:
-        raise typer.Exit(FAILED)
+    return problems
+
+
+def _numbers(claim: Mapping[str, Any]) -> str:
+    """Our numbers, and what a reader needs beside them."""
+    return "; ".join(filter(None, [claim["ours"], claim["detail"]]))

@@ -8,7 +8,7 @@ from pathlib import Path
 from experiments.campaign import read_requests
 from experiments.cli._console import say_error, usage_errors
 from experiments.cli._options import existing_store
-from experiments.page import Section, sections
+from experiments.page import Section, names_of, sections
 from experiments.studies import find_study
 
 __all__ = ["read_sections", "tell_unusable"]
@@ -30,9 +30,11 @@ def read_sections(studies: Sequence[str], out: Path) -> tuple[list[Section], boo
         The sections, and True if a request cannot be read.
     """
     with usage_errors():
-        wanted = {type(find_study(name)) for name in studies}
         store = existing_store(out)
     requests, unusable = read_requests(store)
+    here = names_of(requests)
+    with usage_errors():
+        wanted = {name if name in here else find_study(name).name for name in studies}
     found = sections(store, requests, wanted)
     left = tell_unusable(unusable)
     with usage_errors():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 from rich.markup import escape
 
@@ -12,7 +11,7 @@ from experiments.campaign import read_requests
 from experiments.cli._console import say, usage_errors
 from experiments.cli._live import progress_line, progress_of_runs
 from experiments.cli._options import AsJson, Out, existing_store
-from experiments.engine import RunFolder
+from experiments.cli._stored import state_of
 
 __all__ = ["status"]
 
@@ -27,7 +26,7 @@ def status(out: Out = Path("runs"), as_json: AsJson = False) -> None:
     alive: set[str] = set()
     for folder in store.folders():
         recorded = folder.status()
-        state = _state(folder, recorded)
+        state = state_of(folder, recorded)
         alive |= {folder.name} if state == "running" else set()
         states[state] = states.get(state, 0) + 1
         errors = [recorded.get("error", "")] if state == "failed" else []
@@ -44,9 +43,3 @@ def status(out: Out = Path("runs"), as_json: AsJson = False) -> None:
         say(f"[cyan]{name}[/cyan]: {escape(progress_line(found))}")
     for problem in problems:
         say(f"[red]{problem['run']}[/red]: {escape(problem['error'])}")
-
-
-def _state(folder: RunFolder, recorded: dict[str, Any]) -> str:
-    """The state of a run; a process that no longer lives was killed."""
-    state: str = recorded.get("state", "never started")
-    return "killed" if state == "running" and not folder.held() else state

@@ -13,6 +13,7 @@ EXTRAS = {
     "submitit": "slurm",
     "optuna": "tune",
     "pyarrow": "data",
+    "pyarrow.parquet": "data",
     "torch.utils.tensorboard": "tensorboard",
 }
 """The extra of `pyproject.toml` that installs a module."""

@@ -138,7 +138,9 @@ class Task(_Named):
             model, data = self.model(), self.data()
             self.loss(model, self.first_batch(data.train, REHEARSED))
             with torch.no_grad():
-                self.evaluate(model.eval(), self.first_batch(data.validation, REHEARSED))
+                found = self.evaluate(model.eval(), self.first_batch(data.validation, REHEARSED))
+            if not found:
+                raise ValueError("evaluate gives no metric")
 
     def fingerprint(self) -> str:
         """A hash of all tensors; of a data set its own `fingerprint()`, else length and samples."""

@@ -128,6 +128,7 @@ def _summary(training: Training, loop: _Loop) -> dict[str, Any]:
         "views": dict(watched.views),
         "shapes": dict(watched.shapes),
         "invariant_share": watched.invariant_share,
+        "metric": training.task.metric,
     }
     for name in ("validation", "test"):
         found = training.metrics(getattr(run.splits, name)) if survived else {}

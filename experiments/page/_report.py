@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jinja2
-import plotly.offline
 from markupsafe import Markup, escape
 
 from experiments.campaign import RequestWarning
 from experiments.core import RecipeError, one_line
 from experiments.engine import write_file
+from experiments.page._figures import archive, grouped, library, swatch
 from experiments.page._scorecard import groups, labeled
 from experiments.page._sections import Section
 from experiments.pictures import forest
@@ -48,13 +48,16 @@ def write_report(sections: Sequence[Section], path: Path) -> Page:
     claims = [claim for entry in shown for claim in labeled(entry)]
     found = groups(claims)
     drawn = forest([claim for claim in claims if claim["kind"] == "paper"])
+    for entry in shown:
+        entry["figures"] = grouped(entry["pictures"], f"figure-{entry['anchor']}")
+    scorecard = grouped([] if drawn is None else [drawn], "figure-scorecard")
     page = _template().render(
         sections=shown,
         groups=found,
-        forest=drawn,
-        plotly=Markup(plotly.offline.get_plotlyjs().replace("</script", "<\\/script")),
+        scorecard=scorecard,
+        library=library(),
+        archive=archive([*scorecard, *(group for entry in shown for group in entry["figures"])]),
         date=datetime.date.today().isoformat(),
-        figure_json=_figure_json,
     )
     write_file(path, page.encode())
     problems = [f"{entry['label']}: {problem}" for entry in shown for problem in entry["problems"]]
@@ -106,11 +109,6 @@ def _points_diverged(item: Result) -> str:
     return f"{item.arm}, seed {item.spec.seed}: {sum(points)} of {len(points)}"
 
 
-def _figure_json(figure: Any) -> Markup:
-    """A figure as JSON that is safe inside a script element."""
-    return Markup(figure.to_json(remove_uids=True).replace("<", "\\u003c"))
-
-
 @functools.cache
 def _template() -> jinja2.Template:
     environment = jinja2.Environment(
@@ -121,6 +119,7 @@ def _template() -> jinja2.Template:
         undefined=jinja2.StrictUndefined,
     )
     environment.filters["code"] = _code
+    environment.filters["swatch"] = swatch
     environment.filters["words"] = _words
     return environment.get_template("report.html.j2")
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from experiments.campaign import Request, RequestWarning
 from experiments.core import one_line
 from experiments.engine import Store
-from experiments.results import Claim, Results, gather
+from experiments.results import Claim, Results, gather, spans
 from experiments.studies import TIERS, Plan, Study, find_study
 
-__all__ = ["Section", "sections"]
+__all__ = ["Section", "names_of", "sections"]
 
 ORDER = ("f1", "f2", "f3", "t1", "t2", "c1", "weight-decay", "g1", "h6", "h7")
 """The paper's figures and tables, then its appendix; our own studies follow."""
@@ -53,14 +54,14 @@ class Section:
 
 
 def sections(
-    store: Store, requests: Sequence[Request], wanted: Collection[type[Study]] = ()
+    store: Store, requests: Sequence[Request], wanted: Collection[str] = ()
 ) -> list[Section]:
     """One section for each study and setting that was ever asked for.
 
     They are in the paper's order, the defaults before other settings.
 
     Args:
-        wanted: only these studies, if any are named.
+        wanted: the names of studies, as these have them; only these, if there are any.
 
     Warns:
         RequestWarning: a study is not here, and is left out.
@@ -78,11 +79,20 @@ def sections(
             left_out = f"study {name!r} is left out: {one_line(error)}"
             warnings.warn(left_out, RequestWarning, stacklevel=2)
             continue
-        if not wanted or type(study) in wanted:
+        if not wanted or study.name in wanted:
             results = gather(store, [request.trials.get(name, ()) for request in asked])
             whole = any(request.plan.optimizers is None for request in asked)
             made.append(Section(study, asked[0].plan.setting, results, whole))
     return sorted((section for section in made if section.results.planned), key=_order)
+
+
+def names_of(requests: Sequence[Request]) -> set[str]:
+    """The names that the studies of these requests have, those of comparisons among them."""
+    found = set()
+    for name in {name for request in requests for name in request.studies}:
+        with suppress(Exception):  # a study that is not here is left out by `sections`
+            found.add(find_study(name).name)
+    return found
 
 
 def _order(section: Section) -> tuple[Any, ...]:
@@ -93,8 +103,5 @@ def _order(section: Section) -> tuple[Any, ...]:
 
 def _seeds(results: Results) -> str:
     """The seeds in runs of consecutive ones: "seeds 0–4, 7"."""
-    seeds = sorted({seed for item in results for seed in item.seeds})
-    first = [seed for seed in seeds if seed - 1 not in seeds]
-    last = [seed for seed in seeds if seed + 1 not in seeds]
-    spans = ", ".join(str(a) if a == b else f"{a}–{b}" for a, b in zip(first, last, strict=True))
-    return f"seed{'s' if len(seeds) > 1 else ''} {spans}" if seeds else "no runs yet"
+    seeds = {seed for item in results for seed in item.seeds}
+    return f"seed{'s' if len(seeds) > 1 else ''} {spans(seeds)}" if seeds else "no runs yet"

@@ -1,4 +1,4 @@
-"""Exports: tables as CSV, LaTeX and Markdown, from their numbers."""
+"""Exports: tables as CSV, Parquet, LaTeX and Markdown, from their numbers."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import csv
 import io
 import re
 from collections.abc import Callable, Sequence
+from typing import Any
 
+from experiments.core import require_extra
 from experiments.results import Cell, Claim, Table
 
-__all__ = ["FORMATS", "claims_table", "to_csv", "to_latex", "to_markdown"]
+__all__ = ["FORMATS", "claims_table", "to_csv", "to_latex", "to_markdown", "to_parquet"]
 
 
 def to_csv(table: Table) -> str:
@@ -18,22 +20,36 @@ def to_csv(table: Table) -> str:
     A spread, the ends of an interval, the number of seeds and that of diverged runs have columns of
     their own, next to the number's, where a table has them.
     """
-    aspects = [_aspects([row[i] for row in table.rows]) for i in range(len(table.columns))]
-    header = [
-        f"{column}{f': {aspect}' if aspect else ''}"
-        for column, names in zip(table.columns, aspects, strict=True)
-        for aspect in names
-    ]
+    columns = _columns(table)
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(header)
-    for row in table.rows:
-        writer.writerow(
-            _ASPECTS[aspect](cell)
-            for cell, names in zip(row, aspects, strict=True)
-            for aspect in names
-        )
+    writer.writerow([heading for heading, _ in columns])
+    writer.writerows(zip(*(values for _, values in columns), strict=True))
     return text.getvalue()
+
+
+def to_parquet(table: Table) -> bytes:
+    """The table in Parquet, with the columns that it has in CSV; extra `data`.
+
+    A column with a text in it holds texts, another one numbers. A heading that is there twice has
+    its number behind it.
+
+    Raises:
+        MissingExtraError: pyarrow is missing; it is a ValueError too.
+    """
+    arrow = require_extra("pyarrow", "the format parquet")
+    named: dict[str, Any] = {}
+    for number, (heading, values) in enumerate(_columns(table), 1):
+        if any(isinstance(value, str) for value in values):
+            column = arrow.array([None if v is None else str(v) for v in values], arrow.string())
+        else:
+            numbers = [None if v is None else float(v) for v in values]
+            column = arrow.array(numbers, arrow.float64())
+        named[f"{heading} ({number})" if heading in named else heading] = column
+    buffer = io.BytesIO()
+    parquet = require_extra("pyarrow.parquet", "the format parquet")
+    parquet.write_table(arrow.table(named), buffer)
+    return buffer.getvalue()
 
 
 def to_latex(table: Table) -> str:
@@ -104,6 +120,17 @@ _ASPECTS: dict[str, Callable[[Cell], object]] = {
     "diverged": lambda cell: cell.diverged or None,
 }
 """The numbers of a cell, by the name that their column has beside the heading."""
+
+
+def _columns(table: Table) -> list[tuple[str, list[Any]]]:
+    """The headings and values of a table, with a column for each number of its cells."""
+    found = []
+    for i, column in enumerate(table.columns):
+        cells = [row[i] for row in table.rows]
+        for aspect in _aspects(cells):
+            heading = f"{column}{f': {aspect}' if aspect else ''}"
+            found.append((heading, [_ASPECTS[aspect](cell) for cell in cells]))
+    return found
 
 
 def _aspects(cells: Sequence[Cell]) -> list[str]:

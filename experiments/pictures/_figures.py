@@ -24,17 +24,21 @@ __all__ = [
 ]
 
 COLORS = {
-    "sgd": "#4c78a8",
-    "sgdw": "#1b9e9e",
-    "sgdp": "#e4572e",
-    "adam": "#7a8c3c",
-    "adamw": "#2e8b57",
-    "adamp": "#d6279a",
-    "sgdg": "#8e6bbf",
-    "adamg": "#a9744f",
-    "rmsprop": "#777777",
+    "sgd": "#0072b2",
+    "sgdp": "#ee6677",
+    "adamw": "#009e73",
+    "adamp": "#aa3377",
+    "adam": "#999933",
+    "sgdw": "#56b4e9",
+    "sgdg": "#8f7fe0",
+    "adamg": "#a06a00",
+    "rmsprop": "#cc79a7",
 }
-OTHERS = ("#0099c6", "#dd8800", "#66aa00", "#b82e2e", "#316395", "#994499")
+OTHERS = ("#117733", "#a06a00", "#8f7fe0", "#56b4e9", "#999933", "#cc79a7")
+"""Ten colors that stay apart for readers with any color blindness: searched for the largest least
+difference under the simulations of G. Machado et al., *A physiologically-based model for simulation
+of color vision deficiency*, 2009. All of them show on white and on the dark page."""
+
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
 
 
@@ -61,8 +65,18 @@ def drawn(pictures: Iterable[Picture]) -> list[Picture]:
 
 
 def color_of(recipe: str) -> str:
-    """The recipe's color, the same in every picture."""
-    return COLORS.get(recipe) or OTHERS[sum(map(ord, recipe)) % len(OTHERS)]
+    """The recipe's color, the same in every picture that this process draws.
+
+    Recipes of a user's own have the other colors in turn, so that few of them share one.
+    """
+    return COLORS.get(recipe) or OTHERS[_place(recipe) % len(OTHERS)]
+
+
+_PLACES: dict[str, int] = {}
+
+
+def _place(recipe: str) -> int:
+    return _PLACES.setdefault(recipe, len(_PLACES))
 
 
 def empty_figure(x: str, y: str, *, log_x: bool = False, log_y: bool = False) -> go.Figure:
@@ -109,11 +123,12 @@ def add_band(
     )
 
 
-def add_crosses(figure: go.Figure, failed: Sequence[tuple[float, str, int, str]]) -> None:
+def add_crosses(figure: go.Figure, failed: Sequence[tuple[float, str, int | None, str]]) -> None:
     """Draw a cross on top of the figure for each run or point that diverged.
 
     Args:
-        failed: the place on the x axis, the name of what diverged, the step, and a color.
+        failed: the place on the x axis, the name of what diverged, the step if there is one, and a
+            color.
     """
     if not failed:
         return
@@ -124,7 +139,10 @@ def add_crosses(figure: go.Figure, failed: Sequence[tuple[float, str, int, str]]
         mode="markers",
         name="diverged",
         marker={"symbol": "x", "size": 9, "color": [color for *_, color in failed]},
-        text=[f"{name} diverged at step {step}" for _, name, step, _ in failed],
+        text=[
+            f"{name} diverged" if step is None else f"{name} diverged at step {step}"
+            for _, name, step, _ in failed
+        ],
     )
     figure.update_layout(
         yaxis2={"overlaying": "y", "range": [0, 1.04], "visible": False, "fixedrange": True}

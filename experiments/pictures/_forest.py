@@ -11,22 +11,30 @@ from experiments.pictures._figures import Picture, empty_figure, rounded
 __all__ = ["forest"]
 
 COLORS = {
-    "reproduced": "#16794a",
-    "holds": "#16794a",
-    "not reproduced": "#c5352b",
-    "does not hold": "#c5352b",
-    "equivalent": "#2456b3",
-    "inconclusive": "#a07200",
+    "reproduced": "#009e73",
+    "holds": "#009e73",
+    "not reproduced": "#d55e00",
+    "does not hold": "#d55e00",
+    "equivalent": "#0072b2",
+    "inconclusive": "#999999",
+}
+SYMBOLS = {
+    "reproduced": "circle",
+    "holds": "circle",
+    "not reproduced": "x",
+    "does not hold": "x",
+    "equivalent": "square",
+    "inconclusive": "circle-open",
 }
 
 CAPTION = (
     "The paper's statements. Every line has a scale of its own: the green bar is where the claim "
-    "is true, the dot our number with its 95 % interval, the diamond the paper's number. Red lines "
+    "is true, the mark our number with its 95 % interval, the diamond the paper's number. Crosses "
     "are not reproduced. The labels are those of the table below."
 )
 
-LINE, MARGIN = 17, 110
-"""Pixels of a line, and of the axes."""
+LINE, MARGIN = 17, 90
+"""Pixels of a line, and of the axes above and below."""
 
 
 def forest(claims: Sequence[Mapping[str, Any]]) -> Picture | None:
@@ -38,13 +46,13 @@ def forest(claims: Sequence[Mapping[str, Any]]) -> Picture | None:
     lines = [line for claim in claims if (line := _line(claim)) is not None]
     if not lines:
         return None
-    figure = empty_figure("the claim's bound is at 0", "")
+    figure = empty_figure("", "")
     labels = [line["label"] for line in lines]
     bars: dict[str, list[Any]] = {"x": [], "y": []}
     for line in lines:
         bars["x"] += [*line["region"], None]
         bars["y"] += [line["label"], line["label"], None]
-    style = {"color": "rgba(22, 121, 74, 0.16)", "width": LINE - 5}
+    style = {"color": "rgba(0, 158, 115, 0.18)", "width": LINE - 5}
     figure.add_scatter(**bars, mode="lines", line=style, name="true here", hoverinfo="skip")
     for verdict in dict.fromkeys(line["verdict"] for line in lines):
         _add_numbers(figure, [line for line in lines if line["verdict"] == verdict], verdict)
@@ -58,11 +66,15 @@ def forest(claims: Sequence[Mapping[str, Any]]) -> Picture | None:
             marker={"symbol": "diamond-open", "size": 9, "color": "#777777"},
             text=[line["text"] for line in theirs],
         )
-    figure.update_xaxes(range=[-1.08, 1.08], zeroline=True, showticklabels=False)
+    places, texts = (-1, 0, 1), ("false", "the claim's bound", "true")
+    figure.update_xaxes(range=[-1.08, 1.08], zeroline=True, tickvals=places, ticktext=texts)
+    top: dict[str, Any] = {"yref": "paper", "y": 1, "yanchor": "bottom", "showarrow": False}
+    for place, text in zip(places, texts, strict=True):
+        figure.add_annotation(x=place, text=text, **top)  # the same above the first line
+    figure.update_layout(margin={"l": 80, "r": 15, "t": 30, "b": 30})
     order = {"categoryorder": "array", "categoryarray": labels[::-1]}
-    figure.update_yaxes(type="category", tickfont={"size": 10}, dtick=1, **order)
-    figure.update_layout(legend={"orientation": "h", "yref": "container", "y": 1, "yanchor": "top"})
-    figure.update_layout(margin={"l": 80, "r": 15, "t": 60, "b": 45})
+    rows = [-0.6, len(labels) - 0.4]
+    figure.update_yaxes(type="category", tickfont={"size": 10}, dtick=1, range=rows, **order)
     return Picture(figure, CAPTION, height=MARGIN + LINE * len(lines), wide=True)
 
 
@@ -73,7 +85,7 @@ def _add_numbers(figure: Any, lines: Sequence[Mapping[str, Any]], verdict: str) 
         y=[line["label"] for line in lines],
         mode="markers",
         name=verdict,
-        marker={"size": 7, "color": COLORS[verdict]},
+        marker={"size": 7, "color": COLORS[verdict], "symbol": SYMBOLS[verdict]},
         text=[line["text"] for line in lines],
         error_x={
             "type": "data",

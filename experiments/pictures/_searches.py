@@ -1,65 +1,79 @@
-"""Pictures of searches: sensitivity to a hyper-parameter, best of k trials, profiles."""
+"""Pictures of searches: scores against a hyper-parameter, best of k trials, profiles."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-
-import numpy as np
+from typing import NamedTuple
 
 from experiments.pictures._figures import (
     Picture,
-    add_band,
     add_crosses,
     color_of,
     empty_figure,
     rounded,
 )
-from experiments.results import Results, best_of_k, shares_solved
+from experiments.results import Arm, best_of_k, shares_solved
 
-__all__ = ["best_scores", "profile", "sensitivity"]
+__all__ = ["Tries", "best_scores", "profile", "tried"]
 
 
-def sensitivity(
-    results: Results, hyper_parameter: str, y: str, caption: str, key: str = "validation"
-) -> Picture:
-    """Draw a score against a hyper-parameter: for each recipe the mean with a band over seeds.
+class Tries(NamedTuple):
+    """The trials of one search: points, scores that may be infinite, the index of the best."""
 
-    Crosses on top are runs that diverged.
+    points: Sequence[Mapping[str, float]]
+    scores: Sequence[float]
+    best: int | None
+
+
+def tried(tries: Mapping[Arm, Tries], hyper_parameter: str, y: str, caption: str) -> Picture:
+    """Draw the score of every trial against a hyper-parameter, with a star at each arm's best.
+
+    Crosses on top are trials without a score.
     """
     figure = empty_figure(hyper_parameter, y, log_x=True)
-    failed: list[tuple[float, str, int, str]] = []
-    scores: dict[str, dict[float, list[float]]] = {}
-    for item in results:
-        recipe, value = item.spec.recipe, float(item.spec.hyper_parameters[hyper_parameter])
-        found = scores.setdefault(recipe, {}).setdefault(value, [])
-        if item.diverged:
-            failed.append((value, recipe, item.summary["diverged_at"], color_of(recipe)))
-        else:
-            found.append(item.summary[key])
-    for recipe, by_value in scores.items():
-        xs = [value for value in sorted(by_value) if by_value[value]]
-        if xs:
-            width = max(len(by_value[value]) for value in xs)
-            rows = np.array([np.resize(sorted(by_value[value]), width) for value in xs]).T
-            add_band(figure, xs, rows, recipe, color_of(recipe))
-    add_crosses(figure, failed)
+    lost: list[tuple[float, str, None, str]] = []
+    for arm, (points, scores, best) in tries.items():
+        color = color_of(arm.recipe)
+        pairs = sorted(
+            (point[hyper_parameter], score, i == best)
+            for i, (point, score) in enumerate(zip(points, scores, strict=True))
+        )
+        known = [pair for pair in pairs if math.isfinite(pair[1])]
+        lost += [
+            (value, arm.label, None, color) for value, score, _ in pairs if not math.isfinite(score)
+        ]
+        if known:
+            figure.add_scatter(
+                x=rounded(value for value, *_ in known),
+                y=rounded(score for _, score, _ in known),
+                name=arm.label,
+                mode="lines+markers" if _one_dimensional(points) else "markers",
+                line={"color": color},
+                marker={"color": color, "size": [15 if chosen else 7 for *_, chosen in known]},
+            )
+    add_crosses(figure, lost)
     return Picture(figure, caption)
 
 
-def best_scores(scores: Mapping[str, Sequence[float]], y: str, caption: str) -> Picture:
-    """Draw the expected best score of k trials of a random search, for each recipe.
+def _one_dimensional(points: Sequence[Mapping[str, float]]) -> bool:
+    return all(len(point) == 1 for point in points)
+
+
+def best_scores(scores: Mapping[Arm, Sequence[float]], y: str, caption: str) -> Picture:
+    """Draw the expected best score of k trials of a random search, for each arm.
 
     See `experiments.results.best_of_k`.
     """
     figure = empty_figure("trials k", y)
-    for recipe, values in scores.items():
+    for arm, values in scores.items():
         expected = rounded(best_of_k(values))
         figure.add_scatter(
             x=list(range(1, len(expected) + 1)),
             y=expected,
-            name=recipe,
+            name=arm.label,
             mode="lines+markers",
-            line={"color": color_of(recipe)},
+            line={"color": color_of(arm.recipe)},
         )
     return Picture(figure, caption)
 

@@ -1,5 +1,9 @@
 """Studies: one file per table or figure of the paper, and per question of our own."""
 
+from experiments.studies._comparing import Comparing as Comparing
+from experiments.studies._comparing import parse_names as parse_names
+from experiments.studies._comparing import parse_ranges as parse_ranges
+from experiments.studies._comparison import Comparison as Comparison
 from experiments.studies._lookup import find_study as find_study
 from experiments.studies._lookup import name_of as name_of
 from experiments.studies._lookup import study_classes as study_classes

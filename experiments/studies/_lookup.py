@@ -1,10 +1,12 @@
-"""Studies by name: those of the files in this folder, and a user's own as `module:Class`."""
+"""Studies by name: the files of this folder, a user's `module:Class`, and comparisons."""
 
 from __future__ import annotations
 
 import inspect
 
 from experiments.core import classes_in, users_code
+from experiments.studies._comparing import COMMAND, Comparing
+from experiments.studies._comparison import Comparison
 from experiments.studies._study import Study
 from spherenorm.support import did_you_mean, look_up
 
@@ -17,11 +19,13 @@ def study_classes() -> dict[str, type[Study]]:
 
 
 def find_study(name: str) -> Study:
-    """The study called `name`, in upper or lower case, or `module:Class`.
+    """The study called `name`, in upper or lower case, `module:Class`, or the text of a comparison.
 
     Raises:
         ValueError: there is none.
     """
+    if name.startswith(f"{COMMAND} "):
+        return Comparison(Comparing.from_text(name))
     if ":" in name:
         with users_code("study", name):
             cls: type[Study] = look_up("study", name, "class", inspect.isclass)
@@ -37,6 +41,8 @@ def find_study(name: str) -> Study:
 
 def name_of(study: Study) -> str:
     """The name that finds the study again: its own for one of ours, `module:Class` for another."""
+    if isinstance(study, Comparison):
+        return str(study.request)
     cls = type(study)
     ours = cls.__module__.startswith(f"{__name__.rpartition('.')[0]}.")
     return cls.name if ours else f"{cls.__module__}:{cls.__name__}"

@@ -18,7 +18,7 @@ from experiments.studies._plan import Plan
 from experiments.studies._substitutes import substitute_pictures, substitute_tables
 from experiments.tasks import find_task_class
 
-__all__ = ["Study"]
+__all__ = ["Study", "tuning_seeds"]
 
 TUNING, TUNING_SEEDS = 10_000, 2
 """The first of the seeds on which hyper-parameters are chosen, and how many; no claim uses them."""
@@ -30,7 +30,7 @@ class Study:
     The class docstring's first line is its title; the rest says what is done and why.
     """
 
-    name: ClassVar[str]
+    name: str
     aliases: ClassVar[tuple[str, ...]] = ()
     settings: ClassVar[tuple[str, ...]] = ()
     """Settings of the study itself that `--set` may set; it reads them from `plan.settings`."""
@@ -85,15 +85,13 @@ class Study:
         more = substitute_pictures(results) if self.compared else []
         return [*self.pictures(results), *more]
 
-    @classmethod
-    def title(cls) -> str:
+    def title(self) -> str:
         """The first line of the docstring."""
-        return (inspect.getdoc(cls) or cls.name).splitlines()[0]
+        return (inspect.getdoc(self) or self.name).splitlines()[0]
 
-    @classmethod
-    def about(cls) -> str:
+    def about(self) -> str:
         """The docstring without its first line."""
-        return "\n".join((inspect.getdoc(cls) or "").splitlines()[1:]).strip()
+        return "\n".join((inspect.getdoc(self) or "").splitlines()[1:]).strip()
 
     def seeded(
         self, plan: Plan, arm: Arm, task: str, hyper_parameters: Mapping[str, Any], **more: Any
@@ -125,10 +123,9 @@ class Study:
             name: more.pop(name) for name in ("epochs", "schedule") if name in more
         }
         seeds = self.chosen_seeds(plan)
-        tuning = range(TUNING + self.first_seed, TUNING + self.first_seed + TUNING_SEEDS)
-        texts = {"seeds": _joined(seeds), "tuning": _joined(tuning)}
-        common: dict[str, Any] = {"epochs": self.budget(plan, "network").epochs, "probes": ()}
-        common |= fields
+        texts = {"seeds": _joined(seeds), "tuning": _joined(tuning_seeds(self))}
+        epochs = self.budget(plan, "network").epochs
+        common: dict[str, Any] = {"epochs": epochs, "probes": (), **fields}
         return Trial(
             arm, Spec("network", arm.recipe, hyper_parameters, {**texts, **more}, **common)
         )
@@ -142,6 +139,12 @@ class Study:
     def budget(self, plan: Plan, task: str) -> Budget:
         """The budget of the task for the plan's tier."""
         return find_task_class(task).tiers[plan.tier]
+
+
+def tuning_seeds(study: Study) -> Sequence[int]:
+    """The seeds on which a study chooses hyper-parameters."""
+    first = TUNING + study.first_seed
+    return range(first, first + TUNING_SEEDS)
 
 
 def _joined(seeds: Iterable[int]) -> str:

@@ -5,38 +5,65 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from experiments.pictures import Picture, curves, drawn
-from experiments.results import Arm, Cell, Key, Results, Table
+from experiments.results import Arm, Cell, Key, Results, Row, Table, column, difference, spans
 
 __all__ = ["substitute_pictures", "substitute_tables"]
 
-NOTE = "Means over seeds, beside those of the arm that the recipe substitutes for."
+TITLE = "Recipes that substitute for the study's own"
+NOTE = (
+    "Means over the seeds that all of them have ± standard deviation, beside those of the arm that "
+    "the recipe substitutes for; and the differences, paired by the seeds that the two have, with "
+    "Student's 95 % intervals."
+)
 
 
 def substitute_tables(results: Results, compared: Mapping[str, Key]) -> list[Table]:
-    """Every arm that substitutes for another, number by number beside it.
+    """Every arm that substitutes for another, number by number beside it, and their difference.
 
+    Arms that share other seeds with those that they substitute for have a table of their own.
     Columns and rows without numbers are left out.
     """
-    own = {arm: arm.substitutes_for for arm in results.arms if arm.substitutes_for is not None}
+    groups: dict[tuple[int, ...], dict[Arm, Arm]] = {}
+    for arm in results.arms:
+        if arm.substitutes_for is not None:
+            seeds = _seeds(results, arm)
+            shared = seeds & (_seeds(results, arm.substitutes_for) or seeds)
+            groups.setdefault(tuple(sorted(shared)), {})[arm] = arm.substitutes_for
+    tables = []
+    for shared_seeds, own in groups.items():
+        title = TITLE if len(groups) == 1 else f"{TITLE}: seeds {spans(shared_seeds) or 'apart'}"
+        tables.append(_table(title, results, own, compared))
+    return [table for table in tables if table.rows]
+
+
+def _table(
+    title: str, results: Results, own: Mapping[Arm, Arm], compared: Mapping[str, Key]
+) -> Table:
     columns: dict[str, dict[Arm, Cell]] = {}
     for heading, key in compared.items():
-        cells = {arm: results.arm(arm).cell(key, ".4g") for arm in own}
-        there = {arm: results.arm(of).cell(key, ".4g") for arm, of in own.items()}
-        columns |= {heading: cells, f"{heading} there": there}
+        values = {arm: results.arm(arm).values(key) for arm in [*own, *own.values()]}
+        means = dict(zip(values, column(list(values.values()), ".4g"), strict=True))
+        columns[heading] = {arm: means[arm] for arm in own}
+        columns[f"{heading} there"] = {arm: means[of] for arm, of in own.items()}
+        columns[f"{heading}, difference"] = {
+            arm: difference(values[arm], values[of]) for arm, of in own.items()
+        }
     known = {
         heading: cells
         for heading, cells in columns.items()
         if any(cell.known for cell in cells.values())
     }
-    rows = []
+    rows: list[Row] = []
     for arm in own:
         numbers = [cells[arm] for cells in known.values()]
         diverged = len(results.arm(arm).diverged)
         if diverged or any(cell.known for cell in numbers):
             rows.append((Cell(arm.label, diverged=diverged), *numbers))
-    if not rows:
-        return []
-    return [Table("Recipes that substitute for the study's own", ("arm", *known), rows, NOTE)]
+    return Table(title, ("arm", *known), rows, NOTE)
+
+
+def _seeds(results: Results, arm: Arm) -> set[int]:
+    return {item.spec.seed for item in results.arm(arm)}
 
 
 def substitute_pictures(results: Results) -> list[Picture]:

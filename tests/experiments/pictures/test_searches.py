@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 
 from experiments.pictures import best_scores, profile
+from experiments.results import Arm
 
 
 def test_best_of_k_is_the_mean_over_all_choices_of_k_trials():
     scores = [3.0, 1.0, 4.0, 1.5, 5.0]
-    drawn = best_scores({"sgd": scores}, "score", "").figure.data[0].y
+    drawn = best_scores({Arm("SGD", "sgd"): scores}, "score", "").figure.data[0].y
     for k in range(1, 6):
         exact = np.mean([max(chosen) for chosen in itertools.combinations(scores, k)])
         assert drawn[k - 1] == pytest.approx(exact, rel=1e-4)

@@ -1,0 +1,154 @@
+"""The tables and pictures of a comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from experiments.pictures import Picture, Tries, best_scores, curves, drawn, tried
+from experiments.results import Arm, Cell, Result, Results, Row, Table, column, difference
+from experiments.studies._comparing import Comparing
+from experiments.studies._tuning import Tuned
+
+__all__ = ["Compared", "comparison_pictures", "comparison_tables"]
+
+CURVES = (
+    ("loss", "training loss", True, "The training loss of the final runs."),
+    ("effective_step", "effective step ‖Δŵ‖", True, "The effective step sizes of the final runs."),
+)
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A comparison as far as it is known.
+
+    Attributes:
+        request: its arguments.
+        found: the tuning of each arm, the baseline's first.
+        results: of all of its runs.
+        seeds: those of the tuning.
+    """
+
+    request: Comparing
+    found: Mapping[Arm, Tuned]
+    results: Results
+    seeds: Sequence[int]
+
+    @property
+    def final(self) -> Results:
+        """The results of the final runs."""
+        return self.results.where(lambda item: item.arm in self.found)
+
+    @property
+    def metric(self) -> str:
+        """The quantity of the score, as the runs have noted it: the task may not be here."""
+        noted = (item.summary.get("metric") for item in self.results)
+        return next(filter(None, noted), "score")
+
+    @property
+    def unit(self) -> str:
+        """The unit of a difference of scores: percentage points, or none that is known."""
+        return "pp" if "%" in self.metric else ""
+
+    def edges(self, arm: Arm) -> list[str]:
+        """A caveat for each tuned hyper-parameter whose best value is at an edge."""
+        found = self.found[arm]
+        return [
+            f"the best {name} of {arm.label} is at an edge of its trials"
+            for name in self.request.search
+            if found.at_edge(name)
+        ]
+
+    def point(self, arm: Arm) -> list[Cell]:
+        """The best point of an arm, marked at the edges of the search."""
+        found = self.found[arm]
+        point = {} if found.best is None else found.points[found.best]
+        return [
+            Cell(point.get(name), ".3g", unit="(edge)" if found.at_edge(name) else "")
+            for name in self.request.search
+        ]
+
+    def metrics(self) -> list[str]:
+        """The names of the metrics on the test set, the score first."""
+        listed = [item.summary.get("test_metrics", {}) for item in self.final.finished]
+        return list(dict.fromkeys(name for names in listed for name in names)) or ["score"]
+
+
+def comparison_tables(seen: Compared) -> list[Table]:
+    """The test scores, and the searches; without those that have no row."""
+    return [table for table in (_scores(seen), _searches(seen)) if table.rows]
+
+
+def comparison_pictures(seen: Compared) -> list[Picture]:
+    """The searches, the expected best of k trials, and curves of the final runs."""
+    score = f"validation {seen.metric}"
+    tries = {
+        arm: Tries(found.points, found.scores, found.best) for arm, found in seen.found.items()
+    }
+    of_search = (
+        "Every trial's validation score against {}, the mean over the seeds of the tuning; the "
+        "stars are the points that the final runs take."
+    )
+    pictures = [tried(tries, name, score, of_search.format(name)) for name in seen.request.search]
+    best = "The expected best validation score of k trials, of those that were made."
+    # A lost trial has no score, so that a best of k is not a number.
+    whole = {
+        arm: each.scores
+        for arm, each in seen.found.items()
+        if len(each.scores) > 1 and not each.lost
+    }
+    pictures.append(best_scores(whole, score, best))
+    trained = "The validation score of the final runs while they train."
+    pictures.append(curves(seen.final, "validation", score, trained))
+    for key, title, log_y, caption in CURVES:
+        pictures.append(curves(seen.final, key, title, caption, log_y=log_y))
+    return drawn(pictures)
+
+
+def _scores(seen: Compared) -> Table:
+    """The final runs: tuned point, every metric of the test set, and the paired difference."""
+    base, *others = seen.found
+    names = seen.metrics()
+    arms = [arm for arm in seen.found if len(seen.final.arm(arm))]
+    columns = {
+        name: column(
+            [seen.final.arm(arm).values(_test(name), performance=True) for arm in arms], ".4g"
+        )
+        for name in names
+    }
+    theirs = seen.final.arm(base).values("test")
+    rows: list[Row] = []
+    for i, arm in enumerate(arms):
+        cells = [cells[i] for cells in columns.values()]
+        gap = Cell(None, missing="baseline")
+        if arm in others:
+            gap = difference(seen.final.arm(arm).values("test"), theirs)
+        rows.append((arm.label, *seen.point(arm), *cells, Cell(cells[0].n, "d"), gap))
+    headings = ("optimizer", *seen.request.search, *names, "seeds")
+    note = (
+        "Means over the seeds that all of them have ended ± standard deviation; an arm that "
+        "diverged on one of these has no mean. The difference is of the first metric, over "
+        "the seeds that both have, with Student's 95 % interval."
+    )
+    compared = f"{next(iter(names), 'score')}, minus that of {base.label}"
+    return Table("Test scores", (*headings, compared), rows, note)
+
+
+def _searches(seen: Compared) -> Table:
+    """The searches: how many points there were, and what became of them."""
+    rows: list[Row] = []
+    for arm, found in seen.found.items():
+        if found.points:
+            counts = Cell(len(found.points), "d"), Cell(found.lost, "d")
+            best = Cell(None if found.best is None else found.scores[found.best], ".4g")
+            rows.append((arm.label, *counts, *seen.point(arm), best))
+    columns = ("optimizer", "trials", "without a score", *seen.request.search, "validation")
+    note = (
+        f"Means over the seeds of the tuning, {', '.join(map(str, seen.seeds))}. (edge): no "
+        "value beyond it was tried on one side, so that a wider range may hold a better one."
+    )
+    return Table("Tuning", columns, rows, note)
+
+
+def _test(name: str) -> Callable[[Result], float | None]:
+    return lambda item: item.summary.get("test_metrics", {}).get(name)

@@ -1,0 +1,93 @@
+"""`show`, `diff` and `gc`: single runs of a store, and those that nobody asks for."""
+
+import json
+
+import pytest
+from commands import invoke, run_tiny
+from running import folder_of
+from spherenorm_tiny import tiny_spec
+
+from experiments.campaign import read_requests
+from experiments.door import resolve
+from experiments.engine import Store, execute
+
+
+def stray(root, **spec):
+    """A finished run that no request asks for."""
+    run = resolve(tiny_spec(**spec), Store(root))
+    execute(run)
+    return run.folder
+
+
+def test_show_has_what_the_store_has(tmp_path):
+    folder = stray(tmp_path)
+    shown = json.loads(invoke("show", folder.name, "--out", tmp_path, "--json").stdout)
+    assert (shown["state"], shown["run"]) == ("finished", folder.name)
+    assert shown["summary"]["test"] == folder.summary()["test"]
+    assert shown["settings"]["hyper_parameters.lr"] == 0.1
+    text = invoke("show", folder.name.rpartition("-")[2][:9], "--out", tmp_path)
+    assert text.exit_code == 0
+    assert f"{folder.summary()['norm_last']:.7g}" in text.stdout
+
+
+def test_diff_has_what_differs_and_nothing_else(tmp_path):
+    a, b = stray(tmp_path, seed=1), stray(tmp_path, seed=2)
+    found = json.loads(invoke("diff", a.name, b.name, "--out", tmp_path, "--json").stdout)
+    assert found["settings"] == {"seed": [1, 2]}
+    assert found["summary"]["test"] == [a.summary()["test"], b.summary()["test"]]
+    assert "steps" not in found["summary"]
+    gap = b.summary()["test"] - a.summary()["test"]
+    assert f"{gap:+.6g}" in invoke("diff", a.name, b.name, "--out", tmp_path).stdout
+    same = invoke("diff", a.name, a.name, "--out", tmp_path).stdout
+    assert "settings: no difference" in same
+
+
+@pytest.mark.parametrize(
+    ("name", "says"), [("nothing", "begins with 'nothing'"), ("sp", "2 runs begin with 'sp'")]
+)
+def test_a_name_of_no_run_or_of_several_is_one_line(tmp_path, name, says):
+    for seed in (1, 2):
+        stray(tmp_path, seed=seed)
+    result = invoke("show", name, "--out", tmp_path)
+    assert (result.exit_code, len(result.output.splitlines())) == (2, 1)
+    assert says in result.output
+
+
+def test_gc_removes_what_no_request_asks_for(tmp_path):
+    run_tiny(tmp_path)
+    store = Store(tmp_path)
+    asked = {folder.name for folder in store.folders()}
+    name = stray(tmp_path, seed=7).name
+    refused = invoke("gc", "--out", tmp_path)  # nobody answers
+    assert name in refused.output
+    assert {folder.name for folder in store.folders()} == {*asked, name}
+    told = json.loads(invoke("gc", "--out", tmp_path, "--json").stdout)
+    assert (list(told["unasked"]), told["removed"]) == ([name], [])
+    gone = json.loads(invoke("gc", "--out", tmp_path, "--json", "--yes").stdout)
+    assert gone["removed"] == [name]
+    assert {folder.name for folder in store.folders()} == asked
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["plans", "runs"]
+    assert "0 runs now" in run_tiny(tmp_path).output
+
+
+def test_gc_leaves_a_run_that_goes_on(tmp_path):
+    run_tiny(tmp_path)
+    folder = stray(tmp_path, seed=7)
+    with folder.lock():
+        assert invoke("gc", "--out", tmp_path, "--yes").exit_code == 0
+        assert folder.summary() is not None
+    assert invoke("gc", "--out", tmp_path, "--yes").exit_code == 0
+    assert folder.summary() is None
+
+
+def test_gc_refuses_while_a_request_cannot_be_read(tmp_path):
+    run_tiny(tmp_path)
+    folder = folder_of(tiny_spec(seed=7), tmp_path)
+    folder.write_status("finished")
+    (path,) = (tmp_path / "plans").iterdir()
+    path.write_text(path.read_text().replace('"smoke"', '"smale"'))
+    with pytest.warns(UserWarning, match="set aside"):
+        result = invoke("gc", "--out", tmp_path, "--yes")
+    assert result.exit_code == 1
+    assert folder.status()
+    assert read_requests(Store(tmp_path))[1]
