@@ -90,6 +90,7 @@ def paired(
     bound: float | None = None,
     margin: float = 0.0,
     equivalence: float | None = None,
+    behind: Literal["a", "b"] = "b",
     paper: Cell | str = "",
     unit: str = "",
     detail: str = "",
@@ -98,9 +99,11 @@ def paired(
 ) -> Claim:
     """a - b, or a / b, over the seeds that both have, lies above or below `bound`, or near it.
 
-    A run of `a` that diverged where `b` finished counts against the claim, and the reverse for it.
+    The mean of ratios is geometric, so that a / b and b / a decide alike.
 
     Args:
+        behind: the one that the claim puts behind: where it diverged and the other finished, that
+            counts for the claim, and the reverse against it. For "=" both count against it.
         bound: 0 for a difference and 1 for a ratio, unless given.
         margin: for "=", how far from the bound the mean may lie.
         equivalence: a margin within which the claim is "equivalent" if it is not decided.
@@ -108,6 +111,8 @@ def paired(
     neutral = 0.0 if how == "difference" else 1.0
     bound = neutral if bound is None else bound
     a, b = Sample.of(a), Sample.of(b)
+    ahead = "a" if behind == "b" else "b"
+    lost = {"a": a.diverged - b.diverged, "b": b.diverged - a.diverged}
     claim = Claim(
         text,
         Basis.of(source),
@@ -120,8 +125,8 @@ def paired(
     return _tested(
         claim,
         paired_values(a, b, how),
-        wins=len(b.diverged - a.diverged),
-        losses=len(a.diverged - b.diverged),
+        wins=0 if relation == "=" else len(lost[behind]),
+        losses=len(lost["a"] | lost["b"] if relation == "=" else lost[ahead]),
         near=None if equivalence is None else Region(bound - equivalence, bound + equivalence),
         of=how,
         unit=unit,
@@ -254,9 +259,14 @@ def _tested(
     region, seeds = claim.region, len(known) + wins + losses
     if region is None or seeds == 0:
         return claim
-    low, high = interval(known)
+    logarithmic = of == "ratio" and all(value > 0 for value in known)
+    if logarithmic:  # a ratio and its inverse are alike
+        known = [math.log(value) for value in known]
+        region, near = region.map(_log), None if near is None else near.map(_log)
+    back = math.exp if logarithmic else float
+    low, high = (back(end) for end in interval(known))
     number = Cell(
-        mean(known),
+        back(mean(known)),
         "+.3g" if of == "difference" else ".3g",
         interval=None if math.isnan(low) else (low, high),
         n=len(known),
@@ -283,6 +293,11 @@ def _tested(
         p=None if few else p,
         p_equivalent=near.p_value(known) if near and equivalent and not few else None,
     )
+
+
+def _log(bound: float) -> float:
+    """The logarithm of a bound of positive numbers, which those below zero do not bound."""
+    return math.log(bound) if bound > 0 else -math.inf
 
 
 def _region(relation: str, bound: float, margin: float) -> Region:

@@ -257,10 +257,10 @@ def _claims_of_cosines(grids: Mapping[str, Grid]) -> list[Claim]:
             f"the upper end of the invariant ({name})"
         )
         item = grids[name].item
-        if item is None:
+        ends = {} if item is None else item.summary["cosines"]
+        if not ends or min(ends["variant"][0], ends["invariant"][1]) <= 0:  # no gradient is left
             claims.append(missing(text, source))
             continue
-        ends = item.summary["cosines"]
         apart = math.log10(ends["variant"][0] / ends["invariant"][1])
         claims.append(exact(text, apart, ">", 0.0, 0.5, source=source, paper="2.8"))
     return claims

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 from scipy import stats
 
@@ -131,6 +132,38 @@ def test_diverged_runs_count_against_their_optimizer():
     assert "2 diverged" in claim.ours
     grew = sample("", Sample(by_seed([1.0] * 5), frozenset({5})), ">", 0.5, source="")
     assert grew.p == stats.binomtest(5, 6).pvalue
+
+
+def test_a_run_that_diverged_counts_for_a_claim_that_puts_it_behind():
+    """“SGD needs more steps” is no less true if SGD does not arrive at all."""
+    lost, steps = Sample({}, frozenset(range(8))), Sample(by_seed([9.0] * 8))
+    slower = {"how": "ratio", "source": "", "behind": "a"}
+    assert paired("", lost, steps, ">", **slower).verdict == "holds"
+    assert paired("", steps, lost, ">", **slower).verdict == "does not hold"
+
+
+@pytest.mark.parametrize("pair", [0, 1])
+def test_an_arm_that_diverged_is_like_no_other(pair):
+    arms = Sample({}, frozenset(range(8))), Sample(by_seed([9.0] * 8))
+    claim = paired("", arms[pair], arms[1 - pair], "=", margin=1.0, source="")
+    assert claim.verdict == "does not hold"
+
+
+def test_a_ratio_and_its_inverse_decide_alike():
+    """By the geometric mean: of 1/2 and 2 it is 1, and the arithmetic 1.25."""
+    random = np.random.default_rng(5)
+    a, b = (by_seed(np.exp(0.8 * random.normal(size=12)).tolist()) for _ in range(2))
+    one = paired("", a, b, ">", how="ratio", bound=0.5, source="")
+    other = paired("", b, a, "<", how="ratio", bound=2.0, source="")
+    logs = [math.log(a[seed] / b[seed]) for seed in a]
+    assert one.p == pytest.approx(stats.ttest_1samp(logs, math.log(0.5)).pvalue)
+    assert (one.p, one.supported) == (pytest.approx(other.p), other.supported)
+    low, high = one.numbers[0].interval
+    assert other.numbers[0].interval == pytest.approx((1 / high, 1 / low))
+    alike = {"how": "ratio", "source": ""}
+    assert paired("", {0: 0.5, 1: 2.0}, {0: 1.0, 1: 1.0}, ">", **alike).numbers[0].value == 1.0
+    negative = paired("", {0: -0.5, 1: 2.0}, {0: 1.0, 1: 1.0}, ">", **alike)
+    assert negative.numbers[0].value == 0.75  # which has no logarithm
 
 
 def test_the_claims_of_a_study_share_one_level():
