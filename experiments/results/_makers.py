@@ -43,6 +43,7 @@ def sample(
     unit: str = "",
     detail: str = "",
     of: Comparison | None = None,
+    limits: tuple[float, float] = (-math.inf, math.inf),
     performance: bool = False,
     primary: bool = False,
 ) -> Claim:
@@ -53,6 +54,7 @@ def sample(
         margin: for "=", of equivalence; else it is stated in the bound.
         of: how the values were made of two arms: a difference is shown with its sign, a ratio
             with "×".
+        limits: of what the number may be, such as 0 and 100 percent; the interval is cut there.
         performance: the numbers are scores or times; a `Sample` may say so itself.
         primary: the study is made for this claim.
 
@@ -75,6 +77,7 @@ def sample(
         found,
         losses=len(found.diverged),
         of=of,
+        limits=limits,
         unit=unit,
     )
 
@@ -247,6 +250,7 @@ def _tested(
     wins: int = 0,
     losses: int = 0,
     near: Region | None = None,
+    limits: tuple[float, float] = (-math.inf, math.inf),
 ) -> Claim:
     """The claim with its number, and the level at which the number decides.
 
@@ -264,7 +268,7 @@ def _tested(
         known = [math.log(value) for value in known]
         region, near = region.map(_log), None if near is None else near.map(_log)
     back = math.exp if logarithmic else float
-    low, high = (back(end) for end in interval(known))
+    low, high = (min(max(back(end), limits[0]), limits[1]) for end in interval(known))
     number = Cell(
         back(mean(known)),
         "+.3g" if of == "difference" else ".3g",

@@ -57,6 +57,17 @@ def test_only_statements_of_the_paper_are_reproduced():
         Basis("paeper", "Table 1", "so")
 
 
+def test_an_interval_ends_where_the_number_cannot_be():
+    values, limits = by_seed([-0.9, -0.2, -0.99, -0.95]), (-1.0, 1.0)
+    wide, cut = (
+        sample("", values, "<", 0.0, source="", **more) for more in ({}, {"limits": limits})
+    )
+    assert wide.numbers[0].interval[0] < -1.0
+    assert cut.numbers[0].interval == (-1.0, wide.numbers[0].interval[1])
+    assert cut.p == wide.p
+    assert sample("", {0: 1.0}, "<", 0.0, source="", limits=limits).numbers[0].interval is None
+
+
 def test_two_seeds_decide_nothing_and_none_says_so():
     two = sample("", by_seed([1.0, 1.0]), ">", 0.5, source="")
     assert (two.verdict, two.detail) == ("inconclusive", "2 seeds; a verdict needs 3")
