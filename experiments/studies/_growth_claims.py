@@ -91,9 +91,10 @@ def _claims_of_growth_with_decay(grids: Mapping[str, Grid]) -> list[Claim]:
     quoted = {"1e-6": "0.72 - 2.73 = -2.01", "1e-5": "-0.04 - 1.36 = -1.40"}
     claims = []
     for (name, theirs), ratio in itertools.product(quoted.items(), (0.1, 1.0)):
-        point = {"weight_decay": decay_of(name), "wd_ratio": ratio}
+        decay = decay_of(name)
         ours, baseline = (
-            growth_of(grids[n], grids[n].tuned(**point).index) for n in ("SGDP", "SGD")
+            growth_of(grids[n], grids[n].tuned(weight_decay=decay, wd_ratio=ratio).index)
+            for n in ("SGDP", "SGD")
         )
         text = f"SGDP grows its norm less than SGD with a decay of {name}, each at its best rate"
         source = says("t1.restrain")
