@@ -38,10 +38,13 @@ from experiments.results._results import Results as Results
 from experiments.results._samples import Comparison as Comparison
 from experiments.results._samples import Sample as Sample
 from experiments.results._samples import Values as Values
+from experiments.results._samples import advantage as advantage
+from experiments.results._samples import best_of as best_of
 from experiments.results._samples import combined as combined
 from experiments.results._samples import paired_values as paired_values
 from experiments.results._samples import pooled as pooled
 from experiments.results._samples import spread as spread
+from experiments.results._samples import worst_of as worst_of
 from experiments.results._statistics import best_of_k as best_of_k
 from experiments.results._statistics import deviation as deviation
 from experiments.results._statistics import holm as holm

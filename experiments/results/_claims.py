@@ -11,7 +11,7 @@ that diverged is worse than any other.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
@@ -56,6 +56,10 @@ class Region:
     @property
     def ends(self) -> list[float]:
         return [end for end in (self.low, self.high) if math.isfinite(end)]
+
+    def map(self, function: Callable[[float], float]) -> Region:
+        """The region between the images of the ends."""
+        return Region(function(self.low), function(self.high))
 
     def holds(self, value: float) -> bool:
         return self.low + NOISE < value < self.high - NOISE

@@ -43,6 +43,7 @@ def sample(
     unit: str = "",
     detail: str = "",
     of: Comparison | None = None,
+    limits: tuple[float, float] = (-math.inf, math.inf),
     performance: bool = False,
     primary: bool = False,
 ) -> Claim:
@@ -53,6 +54,7 @@ def sample(
         margin: for "=", of equivalence; else it is stated in the bound.
         of: how the values were made of two arms: a difference is shown with its sign, a ratio
             with "×".
+        limits: of what the number may be, such as 0 and 100 percent; the interval is cut there.
         performance: the numbers are scores or times; a `Sample` may say so itself.
         primary: the study is made for this claim.
 
@@ -75,6 +77,7 @@ def sample(
         found,
         losses=len(found.diverged),
         of=of,
+        limits=limits,
         unit=unit,
     )
 
@@ -90,6 +93,7 @@ def paired(
     bound: float | None = None,
     margin: float = 0.0,
     equivalence: float | None = None,
+    behind: Literal["a", "b"] = "b",
     paper: Cell | str = "",
     unit: str = "",
     detail: str = "",
@@ -98,9 +102,11 @@ def paired(
 ) -> Claim:
     """a - b, or a / b, over the seeds that both have, lies above or below `bound`, or near it.
 
-    A run of `a` that diverged where `b` finished counts against the claim, and the reverse for it.
+    The mean of ratios is geometric, so that a / b and b / a decide alike.
 
     Args:
+        behind: the one that the claim puts behind: where it diverged and the other finished, that
+            counts for the claim, and the reverse against it. For "=" both count against it.
         bound: 0 for a difference and 1 for a ratio, unless given.
         margin: for "=", how far from the bound the mean may lie.
         equivalence: a margin within which the claim is "equivalent" if it is not decided.
@@ -108,6 +114,8 @@ def paired(
     neutral = 0.0 if how == "difference" else 1.0
     bound = neutral if bound is None else bound
     a, b = Sample.of(a), Sample.of(b)
+    ahead = "a" if behind == "b" else "b"
+    lost = {"a": a.diverged - b.diverged, "b": b.diverged - a.diverged}
     claim = Claim(
         text,
         Basis.of(source),
@@ -120,8 +128,8 @@ def paired(
     return _tested(
         claim,
         paired_values(a, b, how),
-        wins=len(b.diverged - a.diverged),
-        losses=len(a.diverged - b.diverged),
+        wins=0 if relation == "=" else len(lost[behind]),
+        losses=len(lost["a"] | lost["b"] if relation == "=" else lost[ahead]),
         near=None if equivalence is None else Region(bound - equivalence, bound + equivalence),
         of=how,
         unit=unit,
@@ -242,6 +250,7 @@ def _tested(
     wins: int = 0,
     losses: int = 0,
     near: Region | None = None,
+    limits: tuple[float, float] = (-math.inf, math.inf),
 ) -> Claim:
     """The claim with its number, and the level at which the number decides.
 
@@ -254,9 +263,14 @@ def _tested(
     region, seeds = claim.region, len(known) + wins + losses
     if region is None or seeds == 0:
         return claim
-    low, high = interval(known)
+    logarithmic = of == "ratio" and all(value > 0 for value in known)
+    if logarithmic:  # a ratio and its inverse are alike
+        known = [math.log(value) for value in known]
+        region, near = region.map(_log), None if near is None else near.map(_log)
+    back = math.exp if logarithmic else float
+    low, high = (min(max(back(end), limits[0]), limits[1]) for end in interval(known))
     number = Cell(
-        mean(known),
+        back(mean(known)),
         "+.3g" if of == "difference" else ".3g",
         interval=None if math.isnan(low) else (low, high),
         n=len(known),
@@ -283,6 +297,11 @@ def _tested(
         p=None if few else p,
         p_equivalent=near.p_value(known) if near and equivalent and not few else None,
     )
+
+
+def _log(bound: float) -> float:
+    """The logarithm of a bound of positive numbers, which those below zero do not bound."""
+    return math.log(bound) if bound > 0 else -math.inf
 
 
 def _region(relation: str, bound: float, margin: float) -> Region:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 __all__ = [
     "Comparison",
     "Sample",
     "Values",
+    "advantage",
+    "best_of",
     "combined",
     "compare",
     "paired_values",
     "pooled",
     "spread",
+    "worst_of",
 ]
 
 Values = Mapping[int, float]
@@ -73,6 +76,12 @@ def paired_values(a: Values, b: Values, how: Comparison = "difference") -> Sampl
     return Sample(paired, a.diverged | b.diverged, a.performance or b.performance)
 
 
+def advantage(ours: Values, theirs: Values, how: Comparison = "difference") -> Sample:
+    """The same, lost for the seeds that ours alone lost: runs of theirs do not count against us."""
+    ours, theirs = Sample.of(ours), Sample.of(theirs)
+    return replace(paired_values(ours, theirs, how), diverged=ours.diverged - theirs.diverged)
+
+
 def combined(function: Callable[[list[float]], float], arms: Sequence[Values]) -> Sample:
     """A function of the numbers of several arms, for each seed that all of them have."""
     samples = [Sample.of(arm) for arm in arms]
@@ -80,6 +89,36 @@ def combined(function: Callable[[list[float]], float], arms: Sequence[Values]) -
     return Sample(
         {seed: function([sample[seed] for sample in samples]) for seed in shared},
         frozenset().union(*(sample.diverged for sample in samples)),
+        any(sample.performance for sample in samples),
+    )
+
+
+def best_of(function: Callable[[list[float]], float], arms: Sequence[Values]) -> Sample:
+    """The best number of each seed; a seed is lost if it diverged and no arm has its number.
+
+    >>> arms = Sample({0: 1.0, 1: 2.0}), Sample({0: 3.0}, diverged=frozenset({1}))
+    >>> dict(best_of(max, arms)), dict(worst_of(min, arms)), sorted(worst_of(min, arms).diverged)
+    ({0: 3.0, 1: 2.0}, {0: 1.0}, [1])
+    """
+    seeds = set().union(*(Sample.of(arm) for arm in arms))
+    return _over_known(function, arms, seeds)
+
+
+def worst_of(function: Callable[[list[float]], float], arms: Sequence[Values]) -> Sample:
+    """The worst number of each seed, of the arms that have one; it is lost if any arm lost it."""
+    samples = [Sample.of(arm) for arm in arms]
+    lost = frozenset().union(*(sample.diverged for sample in samples))
+    return _over_known(function, arms, set().union(*samples) - lost)
+
+
+def _over_known(
+    function: Callable[[list[float]], float], arms: Sequence[Values], seeds: Collection[int]
+) -> Sample:
+    samples = [Sample.of(arm) for arm in arms]
+    lost = frozenset().union(*(sample.diverged for sample in samples))
+    return Sample(
+        {seed: function([s[seed] for s in samples if seed in s]) for seed in sorted(seeds)},
+        lost - frozenset(seeds),
         any(sample.performance for sample in samples),
     )
 

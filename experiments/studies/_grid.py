@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,18 +19,23 @@ class Choice:
     """A point that tuning chose.
 
     Attributes:
-        index: of the point; None if no run is known or all diverged.
+        index: of the point; None if no run is known. If all were lost, the first, so that a claim
+            about it counts them.
         rate: its learning rate.
         at_edge: True if no rate beyond it was tried on one side.
+        lost: True if no point has a number for all seeds of the tuning.
     """
 
     index: int | None
     rate: float = math.nan
     at_edge: bool = False
+    lost: bool = False
 
     @property
     def cell(self) -> Cell:
-        """The rate, marked where it is at an edge."""
+        """The rate, marked where it is at an edge; none if all points were lost."""
+        if self.lost:
+            return Cell(None, missing="none")
         return Cell(self.rate, ".3g", unit="(edge)" if self.at_edge else "")
 
 
@@ -88,6 +93,7 @@ class Grid:
         key: str = "validation",
         best: Callable[..., Any] = max,
         rates: tuple[float, float] | None = None,
+        among: Collection[float] = (),
         **fixed: float,
     ) -> Choice:
         """The point that is best on the seeds of the tuning, among those with `fixed`.
@@ -95,19 +101,23 @@ class Grid:
         Args:
             best: `max` for a score, `min` for a gap.
             rates: the lowest and the highest learning rate that may be chosen.
+            among: the learning rates that may be chosen, if any are named.
         """
         worst = -math.inf if best is max else math.inf
         low, high = rates or (-math.inf, math.inf)
         scores = {
             i: self._tuning_score(key, i, worst)
-            for i in self.where(**fixed)
+            for part in ([{"lr": rate} for rate in among] or [{}])
+            for i in self.where(**part, **fixed)
             if low * 0.999 <= self.points[i].get("lr", low) <= high * 1.001
         }
-        if not scores or not math.isfinite(best(scores.values())):
+        if not scores:
             return Choice(None)
         index = best(scores, key=lambda i: scores[i])
         tried = [self.points[i].get("lr", math.nan) for i in scores]
         rate = self.points[index].get("lr", math.nan)
+        if not math.isfinite(scores[index]):
+            return Choice(index, rate, lost=True)
         return Choice(index, rate, rate in (min(tried), max(tried)) and len(set(tried)) > 1)
 
     def cell(self, key: str, index: int | None, form: str = ".3f", *, spread: bool = False) -> Cell:
@@ -130,6 +140,23 @@ class Grid:
         values = arrays[key][:, index, [column for column, _ in self._runs]].T
         alive = np.isfinite(values).all(axis=1)
         return np.arange(values.shape[1]) * int(arrays["every"]), values[alive]
+
+    def sample_of_curve(
+        self, function: Callable[[np.ndarray, np.ndarray], float], key: str, index: int | None
+    ) -> Sample:
+        """A function of the steps and a metric at them, by seed; a seed without it has diverged."""
+        if self.item is None or index is None:
+            return Sample({})
+        arrays = self.item.arrays
+        values = arrays[key][:, index].astype(float)
+        steps = np.arange(len(values)) * int(arrays["every"])
+        alive = {seed for column, seed in self._runs if np.isfinite(values[:, column]).all()}
+        found = {
+            seed: float(function(steps, values[:, column]))
+            for column, seed in self._runs
+            if seed in alive
+        }
+        return Sample(found, frozenset(seed for _, seed in self._runs if seed not in alive))
 
     @property
     def _runs(self) -> list[tuple[int, int]]:
@@ -155,6 +182,6 @@ class Grid:
 
 
 def grid_of(results: Results, arm: Arm) -> Grid:
-    """The sweep of an arm; an empty one if it has not ended, or diverged at all points."""
-    items = results.arm(arm).finished.items
+    """The sweep of an arm; an empty one if it has not ended."""
+    items = results.arm(arm).items
     return Grid(items[-1] if items else None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from experiments.results import Arm, Results, Sample, paired_values, printed
+from experiments.results import Arm, Results, Sample, advantage, paired_values, printed
 from experiments.studies._grid import Grid, grid_of
 
 __all__ = [
@@ -74,5 +74,5 @@ def ratios_of(results: Results, a: str, b: str, key: str) -> dict[float, Sample]
     for rate in SGD_RATES if a == "SGD" else ADAM_RATES:
         pair = [(grid, grid.at(lr=rate, weight_decay=0.0)) for grid in (ours, theirs)]
         one, other = (growth_of(g, i) if key == "growth" else g.sample(key, i) for g, i in pair)
-        found[rate] = paired_values(one, other, "ratio")
+        found[rate] = advantage(one, other, "ratio")
     return found

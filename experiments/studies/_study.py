@@ -117,18 +117,18 @@ class Study:
 
         Args:
             hyper_parameters: lists of one length are the points.
-            **more: options of the network; `epochs` and `schedule` are fields of `Spec`.
+            **more: options of the network; `task` (in place of the network), `epochs` and
+                `schedule` are fields of `Spec`.
         """
         fields: dict[str, Any] = {
             name: more.pop(name) for name in ("epochs", "schedule") if name in more
         }
+        task = more.pop("task", "network")
         seeds = self.chosen_seeds(plan)
         texts = {"seeds": _joined(seeds), "tuning": _joined(tuning_seeds(self))}
-        epochs = self.budget(plan, "network").epochs
-        common: dict[str, Any] = {"epochs": epochs, "probes": (), **fields}
-        return Trial(
-            arm, Spec("network", arm.recipe, hyper_parameters, {**texts, **more}, **common)
-        )
+        common: dict[str, Any] = {"epochs": self.budget(plan, task).epochs, "probes": ()}
+        common |= fields
+        return Trial(arm, Spec(task, arm.recipe, hyper_parameters, {**texts, **more}, **common))
 
     def chosen_seeds(self, plan: Plan) -> Sequence[int]:
         """The plan's seeds, or the study's own."""

@@ -222,11 +222,14 @@ def _claims_of_detection(grids: Mapping[str, Grid]) -> list[Claim]:
             text = f"From δ = 0.05 to 0.2 the test {said} ({name}; more than {SHARE} % right)"
             claims.append(
                 sample(text, least, ">", SHARE, source=source, paper="100 %", unit="%",
-                       primary=name == "plain")
+                       limits=(0.0, 100.0), primary=name == "plain")
             )  # fmt: skip
     text = f"δ = 0.1 separates the two kinds on a network of mostly variant weights ({SHARE} %)"
     right = _right(grids["prenorm"], 0.1, "variant")
-    return [*claims, sample(text, right, ">", SHARE, source=says("c.suitable"), unit="%")]
+    return [
+        *claims,
+        sample(text, right, ">", SHARE, source=says("c.suitable"), unit="%", limits=(0.0, 100.0)),
+    ]
 
 
 def _claims_of_errors(grids: Mapping[str, Grid]) -> list[Claim]:
@@ -244,7 +247,7 @@ def _claims_of_errors(grids: Mapping[str, Grid]) -> list[Claim]:
     )  # fmt: skip
     return [
         sample(f"{text}: less than {SHARE} % right ({name})", _right(grids[name], delta, kind),
-               "<", SHARE, source=source, paper=theirs, unit="%")
+               "<", SHARE, source=source, paper=theirs, unit="%", limits=(0.0, 100.0))
         for text, name, delta, kind, source, theirs in rows
     ]  # fmt: skip
 
@@ -257,10 +260,10 @@ def _claims_of_cosines(grids: Mapping[str, Grid]) -> list[Claim]:
             f"the upper end of the invariant ({name})"
         )
         item = grids[name].item
-        if item is None:
+        ends = {} if item is None else item.summary["cosines"]
+        if not ends or min(ends["variant"][0], ends["invariant"][1]) <= 0:  # no gradient is left
             claims.append(missing(text, source))
             continue
-        ends = item.summary["cosines"]
         apart = math.log10(ends["variant"][0] / ends["invariant"][1])
         claims.append(exact(text, apart, ">", 0.0, 0.5, source=source, paper="2.8"))
     return claims

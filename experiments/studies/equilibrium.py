@@ -192,12 +192,14 @@ def _row(runs: Results, index: int) -> list[Cell]:
 def _worst(item: Result, quantity: Quantity) -> float | None:
     """By how many percent the prediction is off at its worst point.
 
-    None if a point has no law or diverged.
+    None if a point has no law, nan if one diverged.
     """
     off = []
     for index in range(len(_points(item))):
         law, found = quantity.predicted(item, index), quantity.measured(item, index)
-        if law is None or found is None:
+        if found is None:
+            return math.nan
+        if law is None:
             return None
         off.append(100 * abs(found / law - 1))
     return max(off)

@@ -124,7 +124,7 @@ class F3(Study):
 def _best_descent(search: Result) -> Trial | None:
     """A descent alone at the search's point with the lowest final gap; None if all diverged."""
     choice, swept = Grid(search).tuned("final_gap", min, rates=PAPER_RATES), search.spec.points
-    if choice.index is None:
+    if choice.index is None or choice.lost:
         return None
     best = choice.index
     setting = {

@@ -75,7 +75,11 @@ PAPER = {
 RECOMMENDED = {"SGDG": 0.2, "AdamG": 0.05}
 """The learning rate on the sphere, by the authors of the optimizers."""
 
+CANDIDATES = {"SGDG": (0.2, 2.0, 0.1), "AdamG": (0.05, 0.005, 0.001)}
+"""The rates on the sphere of the paper's four candidates, before it tuned further."""
+
 MOMENTUM = {"momentum": 0.9}
+BEGIN = {"task": "sphere-network", "head": "fixed"}
 RATES = {
     "SGDG": (0.01, 0.03, 0.1, 0.2, 0.3, 1.0, 2.0, 5.0),
     "AdamG": (0.001, 0.005, 0.015, 0.05, 0.15, 0.5, 1.5, 5.0),
@@ -98,8 +102,9 @@ class G1(Study):
     """Table G.1: the Grassmann optimizers need tuning; tuned with equal trials
 
     Eight learning rates for every optimizer; for the Grassmann ones with and without their
-    regularization, and their clipping. The classifier is fixed at its start, so that every weight
-    that trains is on the sphere, and there is one learning rate, not two.
+    regularization, and their clipping. Every row starts at norm 1, for which their rates and their
+    clipping are meant. The classifier is fixed at its start, so that every weight that trains is on
+    the sphere, and there is one learning rate, not two.
     """
 
     name = "g1"
@@ -109,6 +114,8 @@ class G1(Study):
         ("data, network", "ImageNet, ResNet-18", "digits, three hidden layers", "a small machine"),
         ("classifier", "trained, with a learning rate of its own", "fixed",
          "all rates and seeds train as one sweep of one recipe"),
+        ("start", "the sphere's for SGDG and AdamG, He's for the others", "rows of norm 1 for all",
+         "one start for every optimizer"),
         ("on the sphere", "convolutions, chosen by name", "every scale-invariant matrix",
          "the audit finds them"),
         ("learning rates", "nine rows, by hand", "eight for each of all optimizers",
@@ -122,14 +129,14 @@ class G1(Study):
         for optimizer, rates in RATES.items():
             common: dict[str, Any] = MOMENTUM if optimizer.startswith("SGD") else {}
             if optimizer not in PAPER:
-                decay = {"weight_decay": 0.0, **common}
-                setting = {"lr": list(rates), **decay}
-                trials.append(self.swept(plan, _arm(optimizer), setting, head="fixed"))
+                nesterov = {"nesterov": True} if common else {}
+                setting = {"lr": list(rates), "weight_decay": 0.0, **common, **nesterov}
+                trials.append(self.swept(plan, _arm(optimizer), setting, **BEGIN))
                 continue
             for clip in (True, False):
                 points = {"lr": [*rates, *rates], "alpha": [0.0] * len(rates) + [0.1] * len(rates)}
                 setting = {**points, "nu": 0.1 if clip else None, **common}
-                trials.append(self.swept(plan, _arm(optimizer, clip), setting, head="fixed"))
+                trials.append(self.swept(plan, _arm(optimizer, clip), setting, **BEGIN))
         return trials
 
     def tables(self, results: Results) -> list[Table]:
@@ -203,7 +210,8 @@ def _claims_of_tuned(name: str, rate: float, grids: dict[str, Grid]) -> list[Cla
     baseline, ours = BASELINE[name], OURS[name]
     best = {n: grids[n].sample("test", grids[n].tuned(alpha=0.0).index) for n in grids}
     recommended = grids[name].sample("test", grids[name].at(lr=rate, alpha=0.0))
-    quoted = {"SGDG": ("70.39 - 67.85 = +2.54", "70.39 against 70.47", "70.70 - 67.85 = +2.85",
+    candidate = grids[name].tuned(among=CANDIDATES[name], alpha=0.0).index
+    quoted = {"SGDG": ("70.39 - 67.85 = +2.54", "70.39 against 70.47", "70.70 - 69.74 = +0.96",
                        "70.70 - 70.39 = +0.31"),
               "AdamG": ("69.45 - 68.43 = +1.02", "69.45 against 70.39", "70.82 - 68.43 = +2.39",
                         "70.82 - 69.45 = +1.37")}[name]  # fmt: skip
@@ -218,8 +226,8 @@ def _claims_of_tuned(name: str, rate: float, grids: dict[str, Grid]) -> list[Cla
             unit="pp", primary=True,
         ),
         performance(
-            f"{ours} scores higher than {name} at its recommended rate", best[ours], recommended,
-            source=says("g.lower"), paper=quoted[2],
+            f"{ours} scores higher than {name} at the best of the paper's three rates", best[ours],
+            grids[name].sample("test", candidate), source=says("g.lower"), paper=quoted[2],
         ),
         performance(
             f"Tuned {ours} scores higher than tuned {name}", best[ours], best[name],

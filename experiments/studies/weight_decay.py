@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from experiments.pictures import DASHES, Picture, drawn
 from experiments.results import (
     Arm,
@@ -187,15 +189,16 @@ class _Reader:
     def change(self, name: str, relative: float) -> Sample:
         """The effective step just before the first drop of the rate, over that half-way there."""
         grid, index = self.at(name, relative, "step")
-        steps, values = grid.curve("effective_step", index)
-        if not len(values):
-            return Sample({})
-        total = steps[-1]
-        late, early = (
-            values[:, (steps >= low * total) & (steps < high * total)].mean(axis=1)
-            for low, high in ((0.2, 0.29), (0.1, 0.2))
-        )
-        return Sample(dict(enumerate((late / early).tolist())))
+
+        def late_over_early(steps: np.ndarray, values: np.ndarray) -> float:
+            done = steps / steps[-1]
+            late, early = (
+                values[(low <= done) & (done < high)].mean()
+                for low, high in ((0.2, 0.29), (0.1, 0.2))
+            )
+            return float(late / early)
+
+        return grid.sample_of_curve(late_over_early, "effective_step", index)
 
 
 def _of_steps(read: _Reader, pair: tuple[str, str], schedule: str) -> list[Claim]:

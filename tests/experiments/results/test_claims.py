@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 from scipy import stats
 
@@ -54,6 +55,17 @@ def test_only_statements_of_the_paper_are_reproduced():
         of_paper("Table 1", "")
     with pytest.raises(ValueError, match=r"kind must be one of .* got 'paeper'"):
         Basis("paeper", "Table 1", "so")
+
+
+def test_an_interval_ends_where_the_number_cannot_be():
+    values, limits = by_seed([-0.9, -0.2, -0.99, -0.95]), (-1.0, 1.0)
+    wide, cut = (
+        sample("", values, "<", 0.0, source="", **more) for more in ({}, {"limits": limits})
+    )
+    assert wide.numbers[0].interval[0] < -1.0
+    assert cut.numbers[0].interval == (-1.0, wide.numbers[0].interval[1])
+    assert cut.p == wide.p
+    assert sample("", {0: 1.0}, "<", 0.0, source="", limits=limits).numbers[0].interval is None
 
 
 def test_two_seeds_decide_nothing_and_none_says_so():
@@ -131,6 +143,38 @@ def test_diverged_runs_count_against_their_optimizer():
     assert "2 diverged" in claim.ours
     grew = sample("", Sample(by_seed([1.0] * 5), frozenset({5})), ">", 0.5, source="")
     assert grew.p == stats.binomtest(5, 6).pvalue
+
+
+def test_a_run_that_diverged_counts_for_a_claim_that_puts_it_behind():
+    """“SGD needs more steps” is no less true if SGD does not arrive at all."""
+    lost, steps = Sample({}, frozenset(range(8))), Sample(by_seed([9.0] * 8))
+    slower = {"how": "ratio", "source": "", "behind": "a"}
+    assert paired("", lost, steps, ">", **slower).verdict == "holds"
+    assert paired("", steps, lost, ">", **slower).verdict == "does not hold"
+
+
+@pytest.mark.parametrize("pair", [0, 1])
+def test_an_arm_that_diverged_is_like_no_other(pair):
+    arms = Sample({}, frozenset(range(8))), Sample(by_seed([9.0] * 8))
+    claim = paired("", arms[pair], arms[1 - pair], "=", margin=1.0, source="")
+    assert claim.verdict == "does not hold"
+
+
+def test_a_ratio_and_its_inverse_decide_alike():
+    """By the geometric mean: of 1/2 and 2 it is 1, and the arithmetic 1.25."""
+    random = np.random.default_rng(5)
+    a, b = (by_seed(np.exp(0.8 * random.normal(size=12)).tolist()) for _ in range(2))
+    one = paired("", a, b, ">", how="ratio", bound=0.5, source="")
+    other = paired("", b, a, "<", how="ratio", bound=2.0, source="")
+    logs = [math.log(a[seed] / b[seed]) for seed in a]
+    assert one.p == pytest.approx(stats.ttest_1samp(logs, math.log(0.5)).pvalue)
+    assert (one.p, one.supported) == (pytest.approx(other.p), other.supported)
+    low, high = one.numbers[0].interval
+    assert other.numbers[0].interval == pytest.approx((1 / high, 1 / low))
+    alike = {"how": "ratio", "source": ""}
+    assert paired("", {0: 0.5, 1: 2.0}, {0: 1.0, 1: 1.0}, ">", **alike).numbers[0].value == 1.0
+    negative = paired("", {0: -0.5, 1: 2.0}, {0: 1.0, 1: 1.0}, ">", **alike)
+    assert negative.numbers[0].value == 0.75  # which has no logarithm
 
 
 def test_the_claims_of_a_study_share_one_level():

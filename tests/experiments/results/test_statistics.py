@@ -9,6 +9,8 @@ from scipy import stats
 from experiments.results import (
     PERFORMANCE_SEEDS,
     Sample,
+    advantage,
+    best_of,
     combined,
     holm,
     interval,
@@ -17,6 +19,7 @@ from experiments.results import (
     smoothed,
     spread,
     t_test,
+    worst_of,
 )
 from tests.experiments.results.coverage import SCORES, SEEDS, coverage, false_verdicts
 
@@ -73,6 +76,16 @@ def test_a_spread_takes_the_seeds_that_all_arms_have():
     assert spread(arms) == {0: 3.0}
     assert spread(arms, "ratio") == {0: 4.0}
     assert combined(min, arms) == {0: 1.0}
+
+
+def test_the_best_and_the_worst_of_arms_count_runs_that_diverged():
+    """The best is lost where every arm lost it, the worst where any did."""
+    arms = Sample({0: 1.0, 1: 2.0}, frozenset({2, 3})), Sample({0: 4.0, 2: 5.0}, frozenset({1, 3}))
+    best, worst = best_of(max, arms), worst_of(max, arms)
+    assert (dict(best), best.diverged) == ({0: 4.0, 1: 2.0, 2: 5.0}, {3})
+    assert (dict(worst), worst.diverged) == ({0: 4.0}, {1, 2, 3})
+    ours = advantage(Sample({0: 3.0}, frozenset({1})), Sample({0: 1.0, 1: 1.0}, frozenset({2})))
+    assert (dict(ours), ours.diverged) == ({0: 2.0}, {1})
 
 
 def test_a_smoothed_curve_is_the_mean_over_the_last_steps():

@@ -1,10 +1,14 @@
 """Sweeps read as tables: which seeds count, which rate tuning chooses, and what an edge is."""
 
 import math
+from dataclasses import replace
+
+import numpy as np
+from fabricated import Folder
 
 from experiments.core import Spec
-from experiments.results import Arm, Result
-from experiments.studies._grid import Choice, Grid
+from experiments.results import Arm, Result, Results
+from experiments.studies._grid import Choice, Grid, grid_of
 
 RATES = [0.1, 0.1, 0.3, 0.3, 1.0, 1.0]
 DECAYS = [0.0, 1.0] * 3
@@ -32,8 +36,33 @@ def test_a_seed_without_a_number_has_diverged():
     found = grid(SCORES).sample("validation", 4)
     assert (dict(found), found.diverged) == ({3: 1.0}, {4})
     lost = grid([[1, 1, None]] * 6)
-    assert lost.tuned().index is None
-    assert math.isnan(lost.tuned().rate)
+    assert lost.tuned() == Choice(0, 0.1, lost=True)  # so that a claim about it is lost, not empty
+    assert str(lost.tuned().cell) == "none"
+    assert Grid(None).tuned().index is None
+    assert math.isnan(Grid(None).tuned().rate)
+
+
+def test_rates_that_may_be_chosen_are_named():
+    found = grid(SCORES)
+    assert found.tuned(among=(0.1, 1.0), weight_decay=0.0) == Choice(4, 1.0, True)
+    assert found.tuned(among=(0.1,)) == Choice(1, 0.1, False)
+
+
+def test_a_curve_is_read_by_seed_and_one_that_ends_has_diverged():
+    item = grid(SCORES).item
+    curve = np.ones((5, 6, 3)) * np.arange(5)[:, None, None]
+    curve[3:, 2, 0] = np.nan
+    found = Grid(replace(item, folder=Folder({"norm": curve, "every": 7})))
+    last = found.sample_of_curve(lambda steps, values: steps[-1] + values[-1], "norm", 2)
+    assert (dict(last), last.diverged) == ({4: 32.0}, {3})
+    assert not Grid(None).sample_of_curve(lambda steps, values: 0.0, "norm", 0)
+
+
+def test_a_sweep_that_diverged_at_all_points_stays():
+    item = grid([[None] * 3] * 6).item
+    lost = replace(item, summary={**item.summary, "diverged_at": 5})
+    found = grid_of(Results([lost]), lost.arm)
+    assert found.sample("validation", found.tuned().index).diverged == {3, 4}
 
 
 def test_a_point_is_found_by_what_the_recipe_has():

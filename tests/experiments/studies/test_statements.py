@@ -10,6 +10,7 @@ from experiments.studies._paper import CALIBRATED, REASONS, STATEMENTS, fitted, 
 
 EVERY = {name: find_study(name).claims(Results([])) for name in study_classes()}
 CLAIMS = [claim for claims in EVERY.values() for claim in claims]
+NETWORKS = ("network", "sphere-network")
 COVERED = ("Section 3.2", "Table 1", "Table 2", "Table C.1", "Table G.1", "Table H.6", "Table H.7",
            "Appendix B", "Appendix C", "Appendix F", "Appendix G.1", "Appendix H.1")  # fmt: skip
 
@@ -71,7 +72,7 @@ def test_no_two_studies_of_the_network_share_a_seed():
         study = find_study(name)
         for trial in study.trials(Plan("small"), Results([])):
             options = trial.spec.options
-            if trial.spec.task == "network":
+            if trial.spec.task in NETWORKS:
                 runs, tuning = (set(options[key].split()) for key in ("seeds", "tuning"))
                 assert not runs & tuning
                 assert len(runs) >= 6
@@ -84,6 +85,6 @@ def test_every_arm_of_a_comparison_is_tuned_over_as_many_rates():
         counts = {
             len(set(trial.spec.points["lr"]))
             for trial in trials
-            if trial.spec.task == "network" and name != "h6"
+            if trial.spec.task in NETWORKS and name != "h6"
         }
         assert len(counts) <= 1, name

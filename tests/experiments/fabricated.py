@@ -1,0 +1,85 @@
+"""Stores that no run has made: worlds of random numbers, in which a claim may be true or false."""
+
+import numpy as np
+
+from experiments.results import Result, Results
+from experiments.studies import Plan, find_study
+
+SHARES = ("test", "validation", "projected_invariant", "projected_variant")
+SIZES = ("norm_start", "norm_first_epoch", "norm_last", "path", "growth_over_moves")
+GAPS = ("final_gap", "max_norm", "last_norm", "steps_to_0.1", "steps_to_0.01", "steps_to_0.001",
+        "steps_to_1", "steps_to_10")  # fmt: skip
+CHOSEN = {
+    "final_gap": (1e-5, 1.0),
+    "growth_over_moves": (1.0, 19.0),
+    "max_norm": (1.0, 1.12, 2.53, 2.93, 3.2, 27.87),
+    "projected_invariant": (99.99,),
+    "projected_variant": (0.01,),
+}
+"""Numbers that some claims are about, and that chance would not find."""
+SEEDS, POINTS_KEPT = 8, 120
+
+
+class Folder:
+    """The files of a run, in memory."""
+
+    def __init__(self, arrays):
+        self.kept = arrays
+
+    def arrays(self):
+        return self.kept
+
+
+def fabricated(name, world, lost=lambda arm: False):
+    """The results of a study in a world: numbers of an arm's own, alike for all seeds but noise.
+
+    Args:
+        world: a seed.
+        lost: of an arm; where it is true all of its runs diverged, at all points.
+    """
+    trials = find_study(name).trials(Plan("smoke" if name == "f3" else "small"), Results([]))
+    random = np.random.default_rng([world, 7])
+    return Results([_result(trial, random, lost(trial.arm)) for trial in trials])
+
+
+def _result(trial, random, lost):
+    options, points = trial.spec.options, trial.spec.points
+    count = max(len(column) for column in points.values())
+    end = 3 if lost else None
+    summary = {"diverged_at": end, "points_diverged_at": [end] * count}
+    if "starts" in options or "seeds" not in options:
+        table = _tables(GAPS, points, count, SEEDS, random, lost)
+        summary |= {key: [row[0] for row in rows] for key, rows in table.items()}
+        return Result(trial.arm, trial.spec, {**summary, "starts": table}, Folder({}))
+    seeds = [int(seed) for seed in f"{options['seeds']} {options['tuning']}".split()]
+    summary |= _tables(SIZES + SHARES, points, count, len(seeds), random, lost)
+    slope = random.normal(scale=0.03) * np.arange(POINTS_KEPT)[:, None, None]
+    curve = np.exp(slope + 0.01 * random.normal(size=(POINTS_KEPT, count, len(seeds))))
+    arrays = {"norm": curve, "effective_step": curve * np.nan if lost else curve, "every": 2}
+    ends = np.sort(np.exp(random.normal(scale=3, size=(2, 2)))).tolist()
+    cosines = dict(zip(("variant", "invariant"), ends, strict=True))
+    summary |= {"cosines": cosines, "seeds": seeds, "tuning": len(options["tuning"].split())}
+    return Result(trial.arm, trial.spec, summary, Folder(arrays))
+
+
+def _tables(keys, points, count, columns, random, lost):
+    """For each key a number for each point and seed; it may rise or fall with the first setting."""
+    scale = random.choice([1.0, np.exp(2 * random.normal())])
+    along = np.linspace(-1, 1, count)[:, None] * random.choice([-1.0, -0.2, 0.0, 0.2, 1.0])
+    if "momentum" in points:
+        along = (np.array(points["momentum"])[:, None] - 0.5) * random.choice(
+            [-0.5, 0.0, 0.29, 2.0]
+        )
+    tables = {}
+    for key in keys:
+        noise = 0.003 * random.normal(size=(count, columns))
+        if key in CHOSEN and random.random() < 0.6:
+            values = random.choice(CHOSEN[key]) * (
+                1 + (0.01 if key not in SHARES else 1e-8) * noise
+            )
+        elif key in SHARES:
+            values = 50 + 40 * np.tanh(random.normal() + along * random.normal()) + noise
+        else:
+            values = scale * np.exp(along + 0.3 * random.normal() + noise)
+        tables[key] = [[None if lost else float(x) for x in row] for row in values]
+    return tables
