@@ -18,7 +18,9 @@ from theory.laws import NoEquilibriumError
 
 NOISE = {"lr": 0.1, "weight_decay": 0.1}
 ADAMW = {"lr": 0.01, "weight_decay": 1.0}
-ADAMP = {"lr": 0.01, "weight_decay": 10.0, "wd_ratio": 0.1}
+ADAMP = {"lr": 0.01, "weight_decay": 10.0}
+RATIO = 0.1
+"""The share of the decay that projected weights have in SGDP and AdamP, by default."""
 RECIPES = (
     *(("sgd", {**NOISE, "momentum": momentum}) for momentum in (0.0, 0.5, 0.9)),
     ("sgd", {**NOISE, "momentum": 0.9, "nesterov": True}),
@@ -50,6 +52,7 @@ def step_sgd(name, w, g, m, numbers):
     if name == "sgdp":
         u = tangent(u, w)
         m = u if numbers.get("project_buffer") else m
+        decay = decay * RATIO / (1 - beta)
     return (1 - lr * decay) * w - lr * u, m
 
 
@@ -59,7 +62,7 @@ def step_adam(name, w, g, moments, time, numbers):
     m, v = beta1 * m + (1 - beta1) * g, beta2 * v + (1 - beta2) * g * g
     u = m / (1 - beta1**time) / (v / (1 - beta2**time)).sqrt()
     u = tangent(u, w) if name == "adamp" else u
-    lr, decay = numbers["lr"], numbers["weight_decay"] * numbers.get("wd_ratio", 1)
+    lr, decay = numbers["lr"], numbers["weight_decay"] * (RATIO if name == "adamp" else 1)
     return (1 - lr * decay) * w - lr * u, (m, v)
 
 
@@ -89,8 +92,10 @@ def simulate(name, numbers, dimension, start, warm_up, steps):
     return [math.sqrt(total / steps) for total in sums]
 
 
-def compare(name, numbers, dimension, warm_up=1500, steps=1500):
+def compare(name, numbers, dimension, steps=1500):
     """The relative errors of |w| and of the effective step, and the law's bound."""
+    memory = 1 / (1 - max(numbers.get("betas", (0.0,))))
+    warm_up = max(1500, int(8 * memory))
     flags = {n: x for n, x in numbers.items() if isinstance(x, bool) or x == 0}
     law = equilibrium(name, **flags, **({"eps": 0.0} if "betas" in numbers else {}))
     values = law.traced.values(**numbers)
