@@ -174,7 +174,7 @@ class _Size:
         return value
 
     def __getattr__(self, name: str) -> Any:
-        """What else a number has: `bit_length`, `real`."""
+        """Other attributes of a number: `bit_length`, `real`."""
         if name.startswith("__"):
             raise AttributeError(name)
         self.become(self.value)

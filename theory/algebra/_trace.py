@@ -184,36 +184,17 @@ def _trace(
     intervals = {name: build.interval(name) for name in tensors}
     symbols = {name: symbol_of(name, intervals[name]) for name in tensors}
     numbers = {name: symbols[name] if n is None else n for name, n in given.items()}
-    sizes = (dimension, dimension + 2)
-    records = [build.record(size) for size in sizes]
-    with _named_errors(called):
-        general = with_sizes(records, sizes)
-    (weight, state), other = build.start(dimension), build.start(dimension + 2)
-    hypers = (("hyper", n) for n in tensors)
-    return Trace(
-        name=called,
-        recipe=function,
-        record=records[0],
-        general=general,
-        inputs=(*hypers, ("weight", "w"), ("grad", "g"), *(("state", n) for n in state)),
-        outputs=("weight", *state),
-        numbers=numbers,
-        intervals=intervals,
-        structure={
-            name: value
-            for name, value in values.items()
-            if not any(isinstance(numbers.get(n), sp.Symbol) for n in inputs_of(name, value))
-        },
-        scalar_states=tuple(n for n, value in state.items() if value.numel() == 1),
-        counters=tuple(n for n, value in state.items() if value.ndim == 0),
-        starts={
-            name: _start_of((weight, value), (other[0], other[1][name]))
-            for name, value in state.items()
-        },
-        shape=tuple(weight.shape),
-        views=tuple(dict.fromkeys(views_of(rule))),
-        hyper_parameters=values,
-    )
+    return build.trace(dimension, numbers, intervals)
+
+
+def _structure(values: Mapping[str, Any], numbers: Mapping[str, sp.Expr]) -> dict[str, Any]:
+    """The hyper-parameters of which no part is a symbol."""
+    symbols = _symbols(numbers)
+    return {
+        name: value
+        for name, value in values.items()
+        if not any(part in symbols for part in inputs_of(name, value))
+    }
 
 
 def _start_of(*pairs: tuple[torch.Tensor, torch.Tensor]) -> Start:
@@ -244,6 +225,37 @@ class _Build:
     values: Mapping[str, Any]
     tensors: Mapping[str, torch.Tensor]
     rule: Rule
+
+    def trace(
+        self, dimension: int, numbers: Mapping[str, sp.Expr], intervals: Mapping[str, Interval]
+    ) -> Trace:
+        """The trace of a step, with the hyper-parameters as numbers or symbols."""
+        sizes = (dimension, dimension + 2)
+        records = [self.record(size) for size in sizes]
+        with _named_errors(self.called):
+            general = with_sizes(records, sizes)
+        (weight, state), other = map(self.start, sizes)
+        hypers = (("hyper", n) for n in self.tensors)
+        return Trace(
+            name=self.called,
+            recipe=self.function,
+            record=records[0],
+            general=general,
+            inputs=(*hypers, ("weight", "w"), ("grad", "g"), *(("state", n) for n in state)),
+            outputs=("weight", *state),
+            numbers=numbers,
+            intervals=intervals,
+            structure=_structure(self.values, numbers),
+            scalar_states=tuple(n for n, value in state.items() if value.numel() == 1),
+            counters=tuple(n for n, value in state.items() if value.ndim == 0),
+            starts={
+                name: _start_of((weight, value), (other[0], other[1][name]))
+                for name, value in state.items()
+            },
+            shape=tuple(weight.shape),
+            views=tuple(dict.fromkeys(views_of(self.rule))),
+            hyper_parameters=self.values,
+        )
 
     def interval(self, name: str) -> Interval:
         """The interval of a hyper-parameter: declared by a field, or what the recipe accepts."""

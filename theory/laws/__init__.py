@@ -3,6 +3,7 @@
 | law | names |
 |---|---|
 | one step on symbols, in every dimension | `one_step`, `OneStep` |
+| the same, held against the code | `compared_step` |
 | one step in explicit coordinates | `step_in_coordinates` |
 | the law of one step: decay, drive and cross term | `derive`, `StepLaw` |
 | the law from the first step on, and its solution in time | `norm_growth`, `NormGrowth` |
@@ -14,6 +15,7 @@ A law is apart from its hypotheses (`_hypotheses`), from its text (`_text`), fro
 use it (`theory.proofs`) and from the runs that it is checked on (`theory.checks`).
 """
 
+from theory.laws._comparison import compared_step
 from theory.laws._coordinates import step_in_coordinates
 from theory.laws._derivation import derive
 from theory.laws._detection import derive_threshold, false_positive_rate
@@ -40,6 +42,7 @@ __all__ = [
     "S",
     "StepLaw",
     "W",
+    "compared_step",
     "derive",
     "derive_threshold",
     "drop_transients",

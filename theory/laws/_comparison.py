@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from spherenorm import View
+from spherenorm import Recipe, View
+from theory.algebra import Trace, trace
 from theory.laws._agreement import Agreement, Path, read_path, write_dimensions
 from theory.laws._difference import DifferenceError, find_mixing, find_operation
 from theory.laws._evaluation import (
@@ -20,11 +22,11 @@ from theory.laws._evaluation import (
     unit_numbers,
 )
 from theory.laws._inputs import Case, draw_cases
-from theory.laws._one_step import OneStep
+from theory.laws._one_step import OneStep, one_step
 from theory.laws._quantities import W
 from theory.laws._step_law import StepLaw
 
-__all__ = ["compare", "compare_products"]
+__all__ = ["compare", "compare_products", "compared_step"]
 
 TOLERANCE = 1e-10
 """Relative to the largest entry of the result, or to 1."""
@@ -80,6 +82,27 @@ def compare(step: OneStep, first: OneStep | None, constant: bool = False) -> Agr
     alone = _hold(step, first, views[0], (step.traced.shape, *single)).agreement
     norm = ", for the step; the norm is constant for each of several units too" if constant else ""
     return replace(alone, several=False, note=f"the weight is one unit{norm}{where}")
+
+
+def compared_step(recipe: str | Recipe | Trace, *, first: bool = False, **given: Any) -> OneStep:
+    """One step of `recipe` on symbols, after it was held against its code; see `one_step`.
+
+    Args:
+        recipe: as for `trace`, or a trace.
+        first: return the first step, instead of one from a general state.
+        given: hyper-parameters to hold at a value.
+
+    Raises:
+        DifferenceError: it differs from the rule's step.
+
+    Example:
+        >>> print(compared_step("sgd", weight_decay=0.0, dampening=0.0, first=True).weight)
+        w - g*lr
+    """
+    traced = recipe if isinstance(recipe, Trace) else trace(recipe, **given)
+    step, start = one_step(traced), one_step(traced, first=True)
+    compare(step, start if step.states else None)
+    return start if first else step
 
 
 @dataclass(frozen=True)

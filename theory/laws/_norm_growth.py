@@ -13,7 +13,7 @@ from typing import Any
 import sympy as sp
 from torch import Tensor
 
-from spherenorm import Recipe, View
+from spherenorm import Recipe, Rule, View
 from theory.algebra import Array, Letters, Trace, budget, trace
 from theory.laws._agreement import Agreement, read_path
 from theory.laws._comparison import compare, compare_products
@@ -79,26 +79,12 @@ class NormGrowth(SolvedLaw):
         values = read_hyper_parameters(self.step.traced, hyper_parameters)
         require_states(self.step, state)
         if self.agreement.paths is not None:
-            self._refuse_unless_compared(weight, gradient, state, values)
+            path = read_path(_rule_at(self, values), weight, gradient, state)
+            if refusal := self.agreement.refuse(path, weight):
+                raise OutsideError(f"{self.name}: {refusal}")
         first = self.first.split_step if self.first is not None else None
         view = self.agreement.view
         return evaluate(self.split_step, first, view, weight, gradient, state, values)
-
-    def _refuse_unless_compared(
-        self,
-        weight: Tensor,
-        gradient: Tensor,
-        state: Mapping[str, Tensor],
-        values: Mapping[str, float],
-    ) -> None:
-        """Refuse a weight that is unlike those at which the law was compared with its code."""
-        numbers = {
-            name: float(number) if number.is_number else values[number.name]
-            for name, number in self.step.traced.numbers.items()
-        }
-        path = read_path(rule_of(self.step, numbers), weight, gradient, state)
-        if refusal := self.agreement.refuse(path, weight):
-            raise OutsideError(f"{self.name}: {refusal}")
 
     def predict(
         self,
@@ -171,6 +157,12 @@ class NormGrowth(SolvedLaw):
         closed = self.closed_form()
         rest = [] if self.constant else [cross, *recursion]
         return align([self.law, *rest, *([closed] if closed is not None else [])], letters)
+
+
+def _rule_at(law: NormGrowth, values: Mapping[str, float]) -> Rule:
+    """The rule at numbers by the names of their symbols."""
+    numbers = law.step.traced.numbers.items()
+    return rule_of(law.step, {n: float(x) if x.is_number else values[x.name] for n, x in numbers})
 
 
 def _lines(law: NormGrowth) -> list[str]:

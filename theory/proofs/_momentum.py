@@ -8,7 +8,7 @@ import sympy as sp
 
 from spherenorm import Recipe
 from theory.algebra import Vector
-from theory.laws import OneStep, express_inner, one_step
+from theory.laws import OneStep, compared_step, express_inner
 from theory.proofs._notation import PLAIN, m, w
 
 __all__ = ["MomentumStep", "read_momentum"]
@@ -48,7 +48,7 @@ class MomentumStep:
 
 def read_momentum(recipe: str | Recipe) -> MomentumStep:
     """The step of a recipe like SGD with momentum, without decay and dampening."""
-    step = one_step(recipe, **PLAIN)
+    step = compared_step(recipe, **PLAIN)
     p = step.states["m"]
     assert isinstance(p, Vector)
     squared = express_inner(step, p, "p", step.weight, step.weight)

@@ -6,7 +6,7 @@ import sympy as sp
 
 from spherenorm import Recipe
 from theory.algebra import Claim, Kind, Proof, Refutation, Vector, trace
-from theory.laws import W_NEXT, W, one_step, product, step_in_coordinates
+from theory.laws import W_NEXT, W, compared_step, product, step_in_coordinates
 from theory.proofs._notation import PLAIN, P, Q, combination, lr, scalar, w
 
 __all__ = ["equation_14", "proposition_3_1"]
@@ -17,7 +17,7 @@ UNDER = (sp.Eq(sp.Symbol("<w,g>"), 0), "no decay, no dampening")
 
 def equation_14(recipe: str | Recipe = "sgdp") -> Proof:
     """Eq. 14: |w'|^2 = |w|^2 + lr^2 |q|^2 <= |w|^2 + lr^2 |p|^2, with q the projected momentum."""
-    step = one_step(recipe, **PLAIN)
+    step = compared_step(recipe, **PLAIN)
     p = step.states["m"]
     assert isinstance(p, Vector)
     q = (w - step.weight) * (1 / lr)
@@ -67,7 +67,7 @@ TAN_O, TAN_P = (sp.Symbol(f"tan_{name}", real=True) for name in "op")
 
 
 def _great_circle(plain: str | Recipe, projected: str | Recipe) -> tuple[Claim, ...]:
-    original, kept = one_step(plain, **PLAIN), one_step(projected, **PLAIN)
+    original, kept = compared_step(plain, **PLAIN), compared_step(projected, **PLAIN)
     p = kept.states["m"]
     assert isinstance(p, Vector)
     o, pr = original.weight, kept.weight

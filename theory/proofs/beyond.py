@@ -9,7 +9,17 @@ import sympy as sp
 from spherenorm import Chain, Recipe, Scalar, chain
 from spherenorm import rules as r
 from theory.algebra import Claim, Induction, Kind, Proof, Refutation, Vector, trace
-from theory.laws import W_NEXT, S, W, norm_growth, one_step, product, step_in_coordinates
+from theory.laws import (
+    W_NEXT,
+    OneStep,
+    S,
+    W,
+    compared_step,
+    norm_growth,
+    one_step,
+    product,
+    step_in_coordinates,
+)
 from theory.proofs._equilibria import (
     equilibria_of_the_literature,
     matched_decay,
@@ -119,31 +129,12 @@ def nesterov_never_shrinks(recipe: str | Recipe = "sgd") -> Proof:
 
     so V <= 0 by induction from V = 0.
     """
-    step = one_step(recipe, nesterov=True, **PLAIN)
-    p, drive, root = step.states["m"], step.weight - w, sp.sqrt(beta)
-    assert isinstance(p, Vector)
-    Y_t, M_t = indexed(product("w", "m")), indexed(squared("m"))
+    step = compared_step(recipe, nesterov=True, **PLAIN)
+    drive, bounded = step.weight - w, _radial_bound(step)
     Y, M = product("w", "m"), squared("m")
-    now = {Y: Y_t[t], M: M_t[t]}
-    after = {Y_t[t + 1]: step.inner(step.weight, p), M_t[t + 1]: step.inner(p, p)}
-    mixed = p - m * root
-    certain = (root - sp.Rational(1, 2)) ** 2 + sp.Rational(3, 4)
-    bounded = Claim(
-        "the bound on the momentum's radial part",
-        sp.Le(Y_t[t], -lr * root / 2 * M_t[t]),
-        Kind.INDUCTION,
-        {P: step.inner(p, p).xreplace(now), MIXED: step.inner(mixed, mixed).xreplace(now)},
-        difference=lr * (certain * P + root / 2 * MIXED),
-        induction=Induction(
-            t,
-            {Y_t[0]: 0, M_t[0]: 0},
-            {name: value.xreplace(now) for name, value in after.items()},
-            factor=beta,
-        ),
-    )
     slack = sp.Symbol("slack", nonnegative=True)
     cross = -lr * beta**2 * Y
-    worst = bounded.relation.rhs.xreplace({M_t[t]: M}) - slack
+    worst = bounded.relation.rhs.xreplace({indexed(M)[t]: M}) - slack
     grown = S - 2 * lr * beta**2 * Y
     return Proof(
         "Nesterov",
@@ -171,6 +162,31 @@ def nesterov_never_shrinks(recipe: str | Recipe = "sgd") -> Proof:
             "no decay, no dampening",
         ),
         remark="the paper says its observations apply to Nesterov momentum; this is the proof",
+    )
+
+
+def _radial_bound(step: OneStep) -> Claim:
+    """<w, m> <= -(lr sqrt(beta) / 2) |m|^2 at every step, by induction."""
+    p, root = step.states["m"], sp.sqrt(beta)
+    assert isinstance(p, Vector)
+    Y, M = product("w", "m"), squared("m")
+    Y_t, M_t = indexed(Y), indexed(M)
+    now = {Y: Y_t[t], M: M_t[t]}
+    after = {Y_t[t + 1]: step.inner(step.weight, p), M_t[t + 1]: step.inner(p, p)}
+    mixed = p - m * root
+    certain = (root - sp.Rational(1, 2)) ** 2 + sp.Rational(3, 4)
+    return Claim(
+        "the bound on the momentum's radial part",
+        sp.Le(Y_t[t], -lr * root / 2 * M_t[t]),
+        Kind.INDUCTION,
+        {P: step.inner(p, p).xreplace(now), MIXED: step.inner(mixed, mixed).xreplace(now)},
+        difference=lr * (certain * P + root / 2 * MIXED),
+        induction=Induction(
+            t,
+            {Y_t[0]: 0, M_t[0]: 0},
+            {name: value.xreplace(now) for name, value in after.items()},
+            factor=beta,
+        ),
     )
 
 

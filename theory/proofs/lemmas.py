@@ -12,7 +12,7 @@ import sympy as sp
 
 from spherenorm import Recipe
 from theory.algebra import Claim, Induction, Kind, Proof, Refutation
-from theory.laws import W_NEXT, W, one_step, product
+from theory.laws import W_NEXT, W, compared_step, product
 from theory.proofs._corollary_2_3 import corollary_2_3
 from theory.proofs._momentum import MomentumStep, read_momentum
 from theory.proofs._notation import (
@@ -52,7 +52,7 @@ def lemma_2_1(recipe: str | Recipe = "sgd") -> Proof:
 
     |w'|^2 = |w|^2 + lr^2 |g|^2.
     """
-    step = one_step(recipe, momentum=0.0, **PLAIN)
+    step = compared_step(recipe, momentum=0.0, **PLAIN)
     record = {W_NEXT: step.inner(step.weight, step.weight), G: step.inner(g, g)}
     grown = lr**2 * G
     return Proof(
@@ -99,7 +99,7 @@ def lemma_2_2(recipe: str | Recipe = "sgd") -> Proof:
 
 def _cross_term(recipe: str | Recipe, momentum: MomentumStep, past: sp.Expr) -> Claim:
     """<w_t, p_t>, by induction from the first step on."""
-    start = one_step(recipe, first=True, **PLAIN)
+    start = compared_step(recipe, first=True, **PLAIN)
     share = momentum.share
     after = share * momentum.cross_after.xreplace({momentum.X: X_t[t] / share, P: P_t[t]})
     return Claim(
@@ -178,7 +178,7 @@ def effective_step(recipe: str | Recipe = "sgd") -> Proof:
     Exactly, |effective step|^2 = |w' - w|^2 / |w'|^2 + (1 - |w| / |w'|)^2 for a step orthogonal to
     w, with the relative error lr^2 |g|^2 / (4 |w|^2) + ...
     """
-    step = one_step(recipe, momentum=0.0, **PLAIN)
+    step = compared_step(recipe, momentum=0.0, **PLAIN)
     norm, turned = step.inner(step.weight, step.weight), step.inner(w, step.weight)
     moved = step.inner(step.weight - w, step.weight - w)
     # rho = |w'| / |w| = sqrt(1 + x), where x = lr^2 |g|^2 / |w|^2
