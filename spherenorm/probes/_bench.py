@@ -3,44 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from spherenorm._measures import chord, cosine_of, move_of_sums
-from spherenorm._numerics import wide_dtype, working_dtype
+from spherenorm._numerics import working_dtype
 from spherenorm._rule import State
-from spherenorm._views import View
 from spherenorm.probes._layout import Packs, Watched, plain
 from spherenorm.probes._measurement import Measurement, Units
+from spherenorm.probes._table import Alike, UnitTable
 from spherenorm.rules import InvarianceTest, UnitSums
 
 __all__ = ["Bench"]
 
 NUMBERS = 5
 """Of each weight: the norms before and after, the effective step, the turn and the cosine."""
-
-MOST_FILLED = 2**16
-"""Units, those that fill up included, on which one decision is taken rather than several."""
-
-
-@dataclass(frozen=True)
-class Alike:
-    """Weights of one group on which one test decides at once.
-
-    Attributes:
-        indices: of the weights.
-        units: for each tested view, the places of its units; shape (weights, units). Where a weight
-            has fewer units than another, the place behind the last unit fills up: a unit of 0,
-            which is no evidence.
-        shares: for each view, 1 over the number of its weight's units at each unit, 0 at a place
-            that fills up.
-    """
-
-    indices: list[int]
-    units: list[Tensor]
-    shares: list[Tensor]
 
 
 class Bench:
@@ -56,19 +35,8 @@ class Bench:
 
     def __init__(self, watched: Sequence[Watched], units: bool) -> None:
         self.watched, self._by_unit = watched, units
-        self._device = watched[0].weight.device
         self._packs = Packs(watched)
-        self._spans: dict[tuple[int, View], range] = {}
-        rows, owners, roots = map(list, zip(*self._unit_table(), strict=True))
-        self._rows, self._owners = self._here(torch.cat(rows)), self._here(torch.cat(owners))
-        all_roots = torch.cat([*roots, torch.ones(1)])
-        self._roots = self._here(all_roots).to(wide_dtype(self._device))
-        measured = [self._span(i, each.view) for i, each in enumerate(watched)]
-        self._measured = self._here(torch.cat(measured))
-        lengths = torch.tensor([len(span) for span in measured])
-        self._weights = self._here(torch.arange(len(watched)).repeat_interleave(lengths))
-        self._lengths = lengths.tolist()
-        self._alike = list(self._groups())
+        self._table = UnitTable(watched, self._packs)
         self._states: list[State] = []
         self._shapes: list[torch.Size] = []
 
@@ -90,16 +58,16 @@ class Bench:
         weights = [plain(each.weight) for each in self.watched]
         grads = [each.weight.grad for each in self.watched]
         sums = self._packs.sums(weights, [None if g is None else plain(g) for g in grads])
-        units = sums.new_zeros(5, len(self._roots))  # (the last one, which fills up, stays 0)
-        units.index_add_(1, self._owners, sums[:, self._rows])
-        measured = units[:, self._measured]
-        by_unit = _numbers(measured)
-        parts = [_mean_squares(by_unit, self._weights, len(self.watched))]
+        table = self._table
+        units = sums.new_zeros(5, len(table.roots))  # (the last one, which fills up, stays 0)
+        units.index_add_(1, table.owners, sums[:, table.rows])
+        by_unit = _numbers(units[:, table.measured])
+        parts = [_mean_squares(by_unit, table.weights, len(self.watched))]
         if self._by_unit:
             parts.append(by_unit)
         # With sqrt(dim) in the product, all units are of dimension 1.
-        tested = torch.stack([units[0], units[1], units[2] * self._roots])
-        for alike in self._alike:
+        tested = torch.stack([units[0], units[1], units[2] * table.roots])
+        for alike in self._table.alike:
             first = alike.indices[0]
             dtype = working_dtype(self.watched[first].weight.dtype)
             flags = _flags(alike, tested.to(dtype), self._states, tests[first])
@@ -115,7 +83,7 @@ class Bench:
         cut = torch.split(vector, [shape.numel() for shape in self._shapes])
         parts = (part.view(shape) for part, shape in zip(cut, self._shapes, strict=True))
         numbers = next(parts).sqrt().T.tolist()
-        by_unit = torch.split(next(parts), self._lengths, 1) if self._by_unit else ()
+        by_unit = torch.split(next(parts), self._table.lengths, 1) if self._by_unit else ()
         passed = self._passed(parts)
         measured = [
             Measurement(step, each.name, str(each.view), *(*numbers[i], *passed[i][:2]))
@@ -129,59 +97,17 @@ class Bench:
         """For each weight: the share of its first view that passed, the view, and its flags."""
         nothing = torch.zeros(0, dtype=torch.bool)
         found: list[tuple[float, str | None, Tensor]] = [(0.0, None, nothing)] * len(self.watched)
-        for alike in self._alike:
+        for alike in self._table.alike:
             shares = next(parts).T.tolist()
             flags = [next(parts) > 0 for _ in alike.units] if self._by_unit else []
             for row, (index, own) in enumerate(zip(alike.indices, shares, strict=True)):
                 number = next((i for i, share in enumerate(own) if share > 0), None)
                 if number is not None:
                     view = self.watched[index].test.views[number]
-                    count = len(self._spans[index, view])
+                    count = len(self._table.spans[index, view])
                     flagged = flags[number][row, :count].clone() if self._by_unit else nothing
                     found[index] = own[number], str(view), flagged
         return found
-
-    def _unit_table(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """For each weight and view: its rows, the units that own them, and sqrt(dim) of the units.
-
-        The rows of one weight and dimension serve all views along it.
-        """
-        count = 0
-        for index, each in enumerate(self.watched):
-            for view in dict.fromkeys(each.views):
-                start, length = self._packs.rows_of(index, view)
-                units = 1 if view.dim is None else view.groups or length
-                self._spans[index, view] = range(count, count + units)
-                rows = torch.arange(length)
-                owners = count + rows // max(1, length // units)
-                yield start + rows, owners, torch.full((units,), view.size(each.weight) ** 0.5)
-                count += units
-
-    def _groups(self) -> Iterator[Alike]:
-        """Weights of one test, of which those with about as many units are together."""
-        found: dict[object, list[int]] = {}
-        most = max(len(span) for span in self._spans.values())
-        few = most * len(self.watched) <= MOST_FILLED
-        for index, each in enumerate(self.watched):
-            lengths = [len(self._spans[index, view]) for view in each.test.views]
-            if not each.test.state_names:  # (a test with a state asks how many units there are)
-                lengths = [] if few else [length.bit_length() for length in lengths]
-            key = each.group, each.weight.dtype, each.test.views, tuple(lengths)
-            found.setdefault(key, []).append(index)
-        for indices in found.values():
-            views = self.watched[indices[0]].test.views
-            spans = ([self._span(i, view) for i in indices] for view in views)
-            units = [nn.utils.rnn.pad_sequence(x, True, len(self._roots) - 1) for x in spans]
-            real = [(x < len(self._roots) - 1).to(self._roots.dtype).cpu() for x in units]
-            shares = [self._here(x / x.sum(1, keepdim=True)) for x in real]
-            yield Alike(indices, [self._here(x) for x in units], shares)
-
-    def _span(self, index: int, view: View) -> Tensor:
-        span = self._spans[index, view]
-        return torch.arange(span.start, span.stop)
-
-    def _here(self, x: Tensor) -> Tensor:
-        return x.to(self._device)
 
 
 def _kept(watched: Watched, state: State) -> State:

@@ -7,6 +7,22 @@ from spherenorm import audit
 from tests.audit.by_hand import true_views
 from tests.audit.strangers import MODELS
 
+
+def test_no_output_drowns_another():
+    torch.manual_seed(5)
+    net, *inputs = MODELS["an_output_of_a_very_large_spread"]()
+    assert audit(net, *inputs)[0].figures["channel"].limit > 0.01
+
+
+def test_an_audit_draws_its_own_random_numbers():
+    net, *inputs = MODELS["dropout_on_both_sides"]()
+    found = []
+    for seed in range(2):
+        torch.manual_seed(seed)
+        found.append(audit(net, *inputs).to_dict())
+    assert found[0] == found[1]
+
+
 MISSED = {("weight_norm_before_a_norm", "0.parametrizations.weight.original0")}
 """Its units have one entry, which cannot turn: no output depends on it."""
 
