@@ -76,10 +76,17 @@ PERFORMANCE_KEYS = ("test", "validation")
 
 
 class Results:
-    """Ended trials, in the study's order."""
+    """Ended trials, in the study's order.
 
-    def __init__(self, items: Sequence[Result], planned: int | None = None) -> None:
-        self.items = list(items)
+    Attributes:
+        planned: how many were asked for.
+        failed: for each of them that failed, its arm and its error.
+    """
+
+    def __init__(
+        self, items: Sequence[Result], planned: int | None = None, failed: Sequence[str] = ()
+    ) -> None:
+        self.items, self.failed = list(items), list(failed)
         self.planned = len(self.items) if planned is None else planned
 
     @classmethod
