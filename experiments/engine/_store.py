@@ -195,12 +195,6 @@ class RunFolder:
         with np.load(self.path / "arrays.npz") as file:
             return dict(file)
 
-    def delete_leftovers(self) -> None:
-        """Delete what a process that was killed left half written; only who holds the run may."""
-        for path in (*self.path.glob(".*"), *self.path.glob("metrics/.*")):
-            if path.is_file():
-                path.unlink(missing_ok=True)
-
     def clear(self) -> None:
         """Forget how far the run was, to start it from the beginning."""
         for name in ("metrics.jsonl", "checkpoint.pt", "checkpoint.json", "summary.json"):

@@ -76,12 +76,7 @@ PERFORMANCE_KEYS = ("test", "validation")
 
 
 class Results:
-    """Ended trials, in the study's order.
-
-    Attributes:
-        planned: how many were asked for.
-        failed: for each of them that failed, its arm and its error.
-    """
+    """Ended trials, in the study's order; of those that failed `failed` has arms and errors."""
 
     def __init__(
         self, items: Sequence[Result], planned: int | None = None, failed: Sequence[str] = ()

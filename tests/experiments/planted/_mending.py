@@ -39,8 +39,8 @@ MENDING = (
     ),
     fault(
         "a metric that is no number is a divergence",
-        ENGINE + "_training.py",
-        "if lacking and self.survived():",
+        ENGINE + "_loop.py",
+        "if lacking and training.survived():",
         "if False:",
         EXECUTE + "::test_a_metric_that_is_no_number_is_an_error_of_its_task_and_no_divergence",
     ),
@@ -89,7 +89,7 @@ MENDING = (
     fault(
         "half-written files are left",
         ENGINE + "_execute.py",
-        "            run.folder.delete_leftovers()\n",
+        "            delete_leftovers(run.folder.path)\n",
         "",
         EXECUTE + "::test_what_a_killed_process_left_half_written_is_deleted",
     ),
