@@ -25,7 +25,7 @@ from experiments.core import (
     seed_everything,
     stream,
 )
-from experiments.engine._files import StoreError
+from experiments.engine._files import StoreError, delete_leftovers
 from experiments.engine._launch import launch
 from experiments.engine._loop import train
 from experiments.engine._origin import keep_origin
@@ -83,7 +83,7 @@ def execute(
         return _computed(run, runner, ranks) if state is None else Outcome(run.id, state)
     try:
         with run.folder.lock(wait):
-            run.folder.delete_leftovers()
+            delete_leftovers(run.folder.path)
             summary = run.folder.summary()
             ranks.broadcast(None if summary is None else _state(summary))
             return _computed(run, runner, ranks) if summary is None else _cached(run, summary)

@@ -17,6 +17,7 @@ __all__ = [
     "CorruptFileWarning",
     "StoreError",
     "as_store_error",
+    "delete_leftovers",
     "make_folder",
     "read_bytes",
     "read_json",
@@ -109,6 +110,13 @@ def set_aside(path: Path, reason: str) -> None:
     except FileNotFoundError:  # another process was faster
         return
     warnings.warn(f"{path}: {reason}; set aside as {aside.name}", CorruptFileWarning, stacklevel=3)
+
+
+def delete_leftovers(folder: Path) -> None:
+    """Delete what a process that was killed left half written; only who holds a run may."""
+    for path in (*folder.glob(".*"), *folder.glob("metrics/.*")):
+        if path.is_file():
+            path.unlink(missing_ok=True)
 
 
 def make_folder(path: Path) -> None:

@@ -7,8 +7,9 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from experiments.core import Task
+from experiments.core import Split, Task
 from experiments.engine._checkpoints import Checkpoints
+from experiments.engine._evaluation import watched_outputs
 from experiments.engine._progress import Live
 from experiments.engine._ranks import Ranks
 from experiments.engine._records import Records, records_in
@@ -90,7 +91,8 @@ class _Loop:
 
     def _validation(self) -> dict[str, float]:
         """The score as "validation", the other metrics as "validation/<name>"."""
-        (_, score), *others = self.training.metrics(self.run.splits.validation).items()
+        found = _scores(self.training, self.run.splits.validation)
+        (_, score), *others = found.items()
         return {"validation": score, **{f"validation/{name}": x for name, x in others}}
 
     def _resume(self) -> int:
@@ -131,7 +133,7 @@ def _summary(training: Training, loop: _Loop) -> dict[str, Any]:
         "metric": training.task.metric,
     }
     for name in ("validation", "test"):
-        found = training.metrics(getattr(run.splits, name)) if survived else {}
+        found = _scores(training, getattr(run.splits, name)) if survived else {}
         # JSON has no number for an infinite perplexity.
         known = {key: value if math.isfinite(value) else None for key, value in found.items()}
         summary |= {name: next(iter(known.values()), None), f"{name}_metrics": known}
@@ -140,6 +142,24 @@ def _summary(training: Training, loop: _Loop) -> dict[str, Any]:
     if not training.ranks.first:
         return summary
     return summary | _norms(loop.records, run.steps_per_epoch, loop.start_norm)
+
+
+def _scores(training: Training, split: Split) -> dict[str, float]:
+    """The metrics of the model on a split.
+
+    Raises:
+        ValueError: one is not a number although all outputs of the model are finite: the run has
+            not diverged, its task cannot compute the metric.
+    """
+    found = training.metrics(split)
+    lacking = [name for name, value in found.items() if math.isnan(value)]
+    if lacking and training.survived():
+        with watched_outputs(training.module) as finite:
+            training.metrics(split)
+        if training.ranks.totals([len(finite) - sum(finite)]) == [0.0]:
+            lack = f"task {training.spec.task!r}: the metric {lacking[0]!r} is not a number"
+            raise ValueError(f"{lack}, although all outputs of the model are finite")
+    return found
 
 
 def _norms(records: Records, per_epoch: int, start: float | None) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,8 +19,11 @@ from experiments.core import users_code
 from spherenorm import as_view, metrics
 from spherenorm.support import look_up, unknown_name
 
-__all__ = ["PROBES", "MeasuredStep", "Probe", "find_probe"]
+__all__ = ["PROBES", "MeasuredStep", "Probe", "find_probe", "measure"]
 
+
+RECORDED = {"step", "loss", "grad_norm", "validation"}
+"""Names in a record that the engine gives itself."""
 
 MOST_CHANNELS = 4096
 """Of all weights together; `detection` records each of so many."""
@@ -132,3 +135,18 @@ def find_probe(name: str) -> Probe:
     if name not in PROBES:
         raise unknown_name("probe", name, PROBES)
     return PROBES[name]
+
+
+def measure(probes: Sequence[Probe], step: MeasuredStep) -> dict[str, Any]:
+    """The numbers of all probes on a step.
+
+    Raises:
+        ValueError: a name that another probe or the engine has given.
+    """
+    measured: dict[str, Any] = {}
+    for probe in probes:
+        found = probe(step)
+        if taken := found.keys() & (measured.keys() | RECORDED):
+            raise ValueError(f"a probe's number has the name {min(taken)!r}, which is taken")
+        measured |= found
+    return measured

@@ -144,13 +144,9 @@ class RunFolder:
         summary = self.read_json("summary.json")
         if summary is None:
             return None
-        for name, expected in summary.get("files", {}).items():
-            content = read_bytes(self.path / name)
-            if content is None or sha256(content) != expected:
-                if content is not None:
-                    set_aside(self.path / name, "does not match the summary's checksum")
-                (self.path / "summary.json").unlink()
-                return None
+        if not _are_intact(self.path, summary.get("files", {})):
+            (self.path / "summary.json").unlink()
+            return None
         return summary  # type: ignore[no-any-return]
 
     def complete(self) -> bool:
@@ -166,7 +162,7 @@ class RunFolder:
         buffer = io.BytesIO()
         torch.save(dict(state), buffer)
         payload = buffer.getvalue()
-        write_file(self.path / "checkpoint.pt", self._checksum(payload) + b"\n" + payload)
+        write_file(self.path / "checkpoint.pt", _checksum(self.name, payload) + b"\n" + payload)
 
     def load_checkpoint(self) -> dict[str, Any] | None:
         """The last checkpoint; None if there is none, or none that is intact."""
@@ -175,16 +171,12 @@ class RunFolder:
         if content is None:
             return None
         expected, _, payload = content.partition(b"\n")
-        if self._checksum(payload) != expected:
+        if _checksum(self.name, payload) != expected:
             set_aside(path, "it is no checkpoint of this run or its checksum is wrong")
             return None
         buffer = io.BytesIO(payload)
         state: dict[str, Any] = torch.load(buffer, weights_only=True, map_location="cpu")
         return state
-
-    def _checksum(self, payload: bytes) -> bytes:
-        """The checksum of a checkpoint, which holds for this run only."""
-        return sha256(self.name.encode() + b"\n" + payload).encode()
 
     def save_arrays(self, arrays: Mapping[str, np.ndarray]) -> None:
         buffer = io.BytesIO()
@@ -195,12 +187,6 @@ class RunFolder:
         with np.load(self.path / "arrays.npz") as file:
             return dict(file)
 
-    def delete_leftovers(self) -> None:
-        """Delete what a process that was killed left half written; only who holds the run may."""
-        for path in (*self.path.glob(".*"), *self.path.glob("metrics/.*")):
-            if path.is_file():
-                path.unlink(missing_ok=True)
-
     def clear(self) -> None:
         """Forget how far the run was, to start it from the beginning."""
         for name in ("metrics.jsonl", "checkpoint.pt", "checkpoint.json", "summary.json"):
@@ -208,3 +194,19 @@ class RunFolder:
         for path in (self.path / "metrics", *self.path.glob("checkpoint-*/")):
             if ".corrupt-" not in path.name:
                 shutil.rmtree(path, ignore_errors=True)
+
+
+def _are_intact(folder: Path, digests: Mapping[str, str]) -> bool:
+    """True if the files are there and match; the first that does not is set aside."""
+    for name, expected in digests.items():
+        content = read_bytes(folder / name)
+        if content is None or sha256(content) != expected:
+            if content is not None:
+                set_aside(folder / name, "does not match the summary's checksum")
+            return False
+    return True
+
+
+def _checksum(run: str, payload: bytes) -> bytes:
+    """The checksum of a checkpoint, which holds for its run only."""
+    return sha256(run.encode() + b"\n" + payload).encode()

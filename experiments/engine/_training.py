@@ -11,20 +11,17 @@ from torch import Tensor
 
 from experiments.core import Split, Task, seed_everything, stream
 from experiments.engine._checkpoints import Found
-from experiments.engine._evaluation import evaluate, watched_outputs
+from experiments.engine._evaluation import evaluate
 from experiments.engine._gradients import Gradients
 from experiments.engine._loader import TrainingBatches
 from experiments.engine._optimizers import Turns
 from experiments.engine._parallel import parallelize, whole
-from experiments.engine._probes import MeasuredStep
+from experiments.engine._probes import MeasuredStep, measure
 from experiments.engine._ranks import ALONE, Ranks
 from experiments.engine._run import Run
 from experiments.engine._weights import Average, Watched, empty_states, own_states
 
 __all__ = ["Training"]
-
-RECORDED = {"step", "loss", "grad_norm", "validation"}
-"""Names of a record that the engine gives itself."""
 
 
 class Training:
@@ -86,23 +83,7 @@ class Training:
         return all(bool(whole(norm).isfinite()) for norm in norms)
 
     def metrics(self, split: Split) -> dict[str, float]:
-        """The task's metrics on a split, of the averaged weights if the regime keeps them.
-
-        Raises:
-            ValueError: a metric is not a number although all outputs of the model are finite: the
-                run has not diverged, its task cannot compute the metric.
-        """
-        found = self._metrics(split)
-        lacking = [name for name, value in found.items() if math.isnan(value)]
-        if lacking and self.survived():
-            with watched_outputs(self.module) as finite:
-                self._metrics(split)
-            if self.ranks.totals([len(finite) - sum(finite)]) == [0.0]:
-                lack = f"task {self.spec.task!r}: the metric {lacking[0]!r} is not a number"
-                raise ValueError(f"{lack}, although all outputs of the model are finite")
-        return found
-
-    def _metrics(self, split: Split) -> dict[str, float]:
+        """The task's metrics on a split, of the averaged weights if the regime keeps them."""
         self._share_buffers()
         self.module.eval()
         with ExitStack() as stack:
@@ -156,10 +137,4 @@ class Training:
     def _probed(self, before: dict[str, Tensor]) -> dict[str, Any]:
         now, grads = self.watched.now(self.module), self.watched.gradients(self.module)
         step = MeasuredStep(before, now, grads, self.watched.views)
-        measured: dict[str, Any] = {}
-        for probe in self.run.probes:
-            found = probe(step)
-            if taken := found.keys() & (measured.keys() | RECORDED):
-                raise ValueError(f"a probe's number has the name {min(taken)!r}, which is taken")
-            measured |= found
-        return measured
+        return measure(self.run.probes, step)

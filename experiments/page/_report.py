@@ -96,6 +96,7 @@ def _shown(section: Section) -> dict[str, Any] | None:
         "diverged": [_step_diverged(item) for item in results.diverged],
         "points_diverged": [_points_diverged(item) for item in finished],
         "problems": problems,
+        "notes": section.notes,
         **made,
     }
 

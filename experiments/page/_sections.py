@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import warnings
 from collections.abc import Collection, Sequence
@@ -11,8 +12,9 @@ from typing import Any
 
 from experiments.campaign import Request, RequestWarning
 from experiments.core import one_line
+from experiments.door import Door
 from experiments.engine import Store
-from experiments.results import Claim, Results, gather, spans
+from experiments.results import Claim, Result, Results, gather, spans
 from experiments.studies import TIERS, Plan, Study, find_study
 
 __all__ = ["Section", "names_of", "sections"]
@@ -28,12 +30,20 @@ class Section:
     Attributes:
         plan: the setting: a plan without a choice of optimizers and seeds.
         whole: True if all of the study's own optimizers were asked for.
+        older: the arms with results of other code or data than are here.
     """
 
     study: Study
     plan: Plan
     results: Results
     whole: bool = True
+    older: Sequence[str] = ()
+
+    @property
+    def notes(self) -> list[str]:
+        """Runs that failed, and arms whose results are not of the code that is here."""
+        failed = [f"failed: {text}" for text in dict.fromkeys(self.results.failed)]
+        return [*failed, *(f"of other code than is here: {arm}" for arm in self.older)]
 
     @property
     def label(self) -> str:
@@ -71,7 +81,7 @@ def sections(
         setting = json.dumps(request.plan.setting.to_json(), sort_keys=True)
         for name in request.studies:
             found.setdefault((name, setting), []).append(request)
-    made = []
+    made, door = [], Door(store)
     for (name, _), asked in found.items():
         try:
             study = find_study(name)
@@ -82,7 +92,8 @@ def sections(
         if not wanted or study.name in wanted:
             results = gather(store, [request.trials.get(name, ()) for request in asked])
             whole = any(request.plan.optimizers is None for request in asked)
-            made.append(Section(study, asked[0].plan.setting, results, whole))
+            older = _older(results, door)
+            made.append(Section(study, asked[0].plan.setting, results, whole, older))
     return sorted((section for section in made if section.results.planned), key=_order)
 
 
@@ -93,6 +104,20 @@ def names_of(requests: Sequence[Request]) -> set[str]:
         with suppress(Exception):  # a study that is not here is left out by `sections`
             found.add(find_study(name).name)
     return found
+
+
+def _older(results: Results, door: Door) -> list[str]:
+    """The arms with results that the same request would not give now."""
+    first: dict[str, Result] = {}
+    for item in results:
+        spec = {**item.spec.to_json(), "seed": 0}
+        first.setdefault(json.dumps([item.arm.label, spec], sort_keys=True), item)
+    found: dict[str, None] = {}
+    for item in first.values():
+        with contextlib.suppress(Exception):  # its code is not here at all: nothing to compare
+            if door.resolve(item.spec).id != item.id:
+                found[item.arm.label] = None
+    return list(found)
 
 
 def _order(section: Section) -> tuple[Any, ...]:

@@ -33,7 +33,13 @@ def gather(store: Store, requests: Iterable[Sequence[tuple[Arm, str]]]) -> Resul
             before, now = _but_for_the_seed(known), _but_for_the_seed(runs)
             arms[arm] = {**known, **runs} if before <= now or now <= before else runs
     items = [item for runs in arms.values() for item in runs.values()]
-    return Results([item for item in items if item is not None], planned=len(items))
+    failed = [
+        f"{arm}: {status.get('error', 'no reason is known')}"
+        for arm, runs in arms.items()
+        for name, item in runs.items()
+        if item is None and (status := store.folder(name).status()).get("state") == "failed"
+    ]
+    return Results([item for item in items if item is not None], len(items), failed)
 
 
 def _recorded(store: Store, arm: Arm, name: str) -> Result | None:

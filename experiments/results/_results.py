@@ -76,10 +76,12 @@ PERFORMANCE_KEYS = ("test", "validation")
 
 
 class Results:
-    """Ended trials, in the study's order."""
+    """Ended trials, in the study's order; of those that failed `failed` has arms and errors."""
 
-    def __init__(self, items: Sequence[Result], planned: int | None = None) -> None:
-        self.items = list(items)
+    def __init__(
+        self, items: Sequence[Result], planned: int | None = None, failed: Sequence[str] = ()
+    ) -> None:
+        self.items, self.failed = list(items), list(failed)
         self.planned = len(self.items) if planned is None else planned
 
     @classmethod

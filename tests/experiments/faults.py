@@ -8,14 +8,17 @@ that they run on the code without a fault, where they must pass.
 """
 
 import argparse
+import multiprocessing
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
+
+import pytest
+import torch
 
 from tests.experiments.planted import FAULTS, Fault
 
@@ -55,17 +58,29 @@ def plant(fault: Fault, folder: Path):
 
 
 def run_tests(tests, folder):
-    """Run tests on the copy in a folder; (return code, output)."""
-    threads = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-    found = subprocess.run(
-        [sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", *tests],
-        cwd=folder,
-        env={**os.environ, **threads, "SPHERENORM_PATIENCE": PATIENCE, "PYTHONPATH": str(folder)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return found.returncode, found.stdout + found.stderr
+    """Run tests on the copy in a folder; (exit code, output).
+
+    A child does that which has imported torch already, and nothing of ours.
+    """
+    with tempfile.TemporaryFile() as output:
+        arguments = (tests, folder, output.fileno())
+        child = multiprocessing.get_context("fork").Process(target=_test, args=arguments)
+        child.start()
+        child.join()
+        output.seek(0)
+        return child.exitcode, output.read().decode()
+
+
+def _test(tests, folder, output):
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    os.chdir(folder)
+    os.environ |= {"SPHERENORM_PATIENCE": PATIENCE, "PYTHONPATH": str(folder)}
+    sys.path[:] = [str(folder), *(path for path in sys.path if path not in ("", str(ROOT)))]
+    for name in list(sys.modules):
+        if name.partition(".")[0] in COPIED:
+            del sys.modules[name]
+    os._exit(pytest.main(["-x", "-q", "-n", "0", *tests]))
 
 
 def verdict_on(fault, base):
@@ -83,6 +98,7 @@ def main():
     parser.add_argument("words", nargs="*", help="only faults whose names have one of these")
     parser.add_argument("--jobs", type=int, default=2)
     arguments = parser.parse_args()
+    torch.set_num_threads(1)
     words = set(arguments.words)
     chosen = [fault for fault in FAULTS if not words or words & set(fault.name.split())]
     with tempfile.TemporaryDirectory() as root:

@@ -1,4 +1,4 @@
-"""The same runs on joblib's processes, on a Ray cluster that loses a worker, as submitit's jobs."""
+"""The same runs on processes, on a Ray cluster that loses a worker, as submitit's jobs."""
 
 import os
 import signal

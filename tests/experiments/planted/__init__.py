@@ -2,8 +2,9 @@
 
 from tests.experiments.planted._fault import Fault
 from tests.experiments.planted._keeping import KEEPING
+from tests.experiments.planted._mending import MENDING
 from tests.experiments.planted._training import TRAINING
 
 __all__ = ["FAULTS", "Fault"]
 
-FAULTS = TRAINING + KEEPING
+FAULTS = TRAINING + KEEPING + MENDING

@@ -68,7 +68,7 @@ TRAINING = (
         ENGINE + "_loader.py",
         "stream(self.seed, self.name, *key)",
         "stream(self.seed, self.name, key[1])",
-        LOADER + "::test_every_epoch_has_each_item_once_in_an_order_and_an_augmentation_of_its_own",
+        SEEDS,
     ),
     fault(
         "Python's random state is not seeded",
@@ -88,22 +88,22 @@ TRAINING = (
     fault(
         "validation on the test set",
         ENGINE + "_loop.py",
-        "self.training.metrics(self.run.splits.validation)",
-        "self.training.metrics(self.run.splits.test)",
+        "_scores(self.training, self.run.splits.validation)",
+        "_scores(self.training, self.run.splits.test)",
         SPLITS,
     ),
     fault(
         "the score that selects is of the test set",
         ENGINE + "_loop.py",
-        "training.metrics(getattr(run.splits, name))",
-        "training.metrics(run.splits.test)",
+        "_scores(training, getattr(run.splits, name))",
+        "_scores(training, run.splits.test)",
         SPLITS,
     ),
     fault(
         "the score that is reported is of the validation set",
         ENGINE + "_loop.py",
-        "training.metrics(getattr(run.splits, name))",
-        "training.metrics(run.splits.validation)",
+        "_scores(training, getattr(run.splits, name))",
+        "_scores(training, run.splits.validation)",
         SPLITS,
     ),
     fault(
