@@ -85,7 +85,7 @@ class Comparison(Study):
                 source="a comparison of your own",
                 equivalence=margin,
                 unit=shown.unit,
-                detail="; ".join(filter(None, [within, *shown.edges(arm), *shown.edges(base)])),
+                detail="; ".join(filter(None, [within, *shown.caveats(arm), *shown.caveats(base)])),
                 performance=True,
             )
             for arm in others

@@ -50,9 +50,11 @@ class Compared:
         """The unit of a difference of scores: percentage points, or none that is known."""
         return "pp" if "%" in self.metric else ""
 
-    def edges(self, arm: Arm) -> list[str]:
-        """A caveat for each tuned hyper-parameter whose best value is at an edge."""
+    def caveats(self, arm: Arm) -> list[str]:
+        """The facts about the tuning of an arm that a reader of its claim needs."""
         found = self.found[arm]
+        if found.points and found.best is None:
+            return [f"no trial of {arm.label} has a score"]
         return [
             f"the best {name} of {arm.label} is at an edge of its trials"
             for name in self.request.search

@@ -52,6 +52,13 @@ class Tiny(Task):
         return {"score": Mean(-(model(batch[0]) - batch[1]).square())}
 
 
+class Unscored(Tiny):
+    """It has no metric."""
+
+    def evaluate(self, model, batch):
+        return {}
+
+
 class TinyStudy(Study):
     """A study of the tiny task
 
