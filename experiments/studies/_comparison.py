@@ -46,8 +46,9 @@ class Comparison(Study):
         """The baseline's is the first."""
 
     def title(self) -> str:
-        """The optimizers and the task."""
-        return f"{self.request.task}: {', '.join(arm.label for arm in self.arms)}, tuned alike"
+        """The task and the optimizers."""
+        task = self.request.task.rpartition(":")[2]
+        return f"{task}: {', '.join(arm.label for arm in self.arms)}, tuned alike"
 
     def about(self) -> str:
         """The general text, and the command that repeats the comparison."""
