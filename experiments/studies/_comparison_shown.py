@@ -89,7 +89,7 @@ def comparison_pictures(seen: Compared) -> list[Picture]:
     }
     of_search = (
         "Every trial's validation score against {}, the mean over the seeds of the tuning; the "
-        "stars are the points that the final runs take."
+        "large marks are the points that the final runs take."
     )
     pictures = [tried(tries, name, score, of_search.format(name)) for name in seen.request.search]
     best = "The expected best validation score of k trials, of those that were made."
