@@ -90,7 +90,7 @@ def _mark(trace: Any, symbols: dict[str, str]) -> None:
     if not trace.name or trace.showlegend is False or trace.marker.symbol is not None:
         return
     width = trace.line.width
-    if (width is not None and not 1 < width < 8) or trace.x is None or len(trace.x) < 2:
+    if (width is not None and not 1 < width < 8) or trace.x is None or not len(trace.x):
         return
     symbol = symbols.setdefault(trace.name, SYMBOLS[len(symbols) % len(SYMBOLS)])
     trace.marker.symbol = symbol

@@ -154,13 +154,17 @@ class Table:
     def about(self) -> str:
         """The note, and the number of seeds if all numbers rest on as many."""
         counts = {cell.n for row in self.rows for cell in row if _is_mean(cell)}
-        same = f"n = {counts.pop()} seeds." if len(counts) == 1 else ""
+        same = f"n = {_seeds(*counts)}." if len(counts) == 1 else ""
         return " ".join(filter(None, [self.note, same]))
 
     @property
     def prose(self) -> bool:
         """True if every cell is a text: a page then breaks its lines as those of a paragraph."""
         return all(isinstance(cell.value, str) for row in self.rows for cell in row)
+
+
+def _seeds(count: int) -> str:
+    return f"{count} seed{'' if count == 1 else 's'}"
 
 
 def _is_mean(cell: Cell) -> bool:
