@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -61,12 +61,12 @@ def export(
         if form in DRAWINGS:
             require_chrome(f"--format {form}")
     found, left = read_sections(studies or (), out)
-    for section in found:
+    for section, name in zip(found, _file_names(found), strict=True):
         try:
             if form in FORMATS:
                 _print(section, form)
             else:
-                _write(section, form, into or out / "exports", width)
+                _write(section, form, into or out / "exports", name, width)
         except Exception as error:  # a user's study may raise anything
             left = True
             say_error(f"{section.label}: {one_line(error)}")
@@ -80,8 +80,7 @@ def _print(section: Section, form: str) -> None:
         print(FORMATS[form](table))
 
 
-def _write(section: Section, form: str, folder: Path, width: float) -> None:
-    name = _file_name(section.label)
+def _write(section: Section, form: str, folder: Path, name: str, width: float) -> None:
     if form in DRAWINGS:
         pictures = section.study.every_picture(section.results)
         paths = write_drawings(pictures, form, width, folder, name)
@@ -97,6 +96,15 @@ def _write(section: Section, form: str, folder: Path, width: float) -> None:
 def _tables(section: Section) -> Iterator[Table]:
     yield from section.study.every_table(section.results)
     yield claims_table(section.claims())
+
+
+def _file_names(found: Sequence[Section]) -> list[str]:
+    """A name for each section; two comparisons on one task have one label and are numbered."""
+    names = [_file_name(section.label) for section in found]
+    return [
+        name if names.count(name) == 1 else f"{name}-no{names[:i].count(name) + 1}"
+        for i, name in enumerate(names)
+    ]
 
 
 def _file_name(text: str) -> str:

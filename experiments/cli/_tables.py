@@ -40,7 +40,8 @@ def _as_text(table: Table, title: str) -> RichTable:
     shown = [
         i for i, column in enumerate(table.columns) if width < console.width or not column.paper
     ]
-    text = RichTable(title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    caption = escape(table.about) or None
+    text = RichTable(title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), caption=caption)
     for i in shown:
         text.add_column(escape(headings[i]), justify="right" if i else "left", overflow="fold")
     for row in rows:

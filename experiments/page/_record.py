@@ -53,7 +53,7 @@ def results_page(sections: Sequence[Section]) -> str:
     for section in sections:
         parts.append(f"## {section.study.title()}\n\n{section.heading}.\n")
         for table in section.study.every_table(section.results):
-            note = f"\n{table.note}\n" if table.note else ""
+            note = f"\n{table.about}\n" if table.about else ""
             parts.append(f"### {table.title}\n\n{to_markdown(table)}{note}")
     return "\n".join([*parts, _versions(sections)])
 

@@ -47,13 +47,15 @@ def write_report(sections: Sequence[Section], path: Path) -> Page:
         entry["anchor"] = f"{entry['name']}-{earlier + 1}" if earlier else entry["name"]
     claims = [claim for entry in shown for claim in labeled(entry)]
     found = groups(claims)
-    drawn = forest([claim for claim in claims if claim["kind"] == "paper"])
+    paper = [claim for claim in claims if claim["kind"] == "paper"]
+    drawn = forest(paper or claims)
     for entry in shown:
         entry["figures"] = grouped(entry["pictures"], f"figure-{entry['anchor']}")
     scorecard = grouped([] if drawn is None else [drawn], "figure-scorecard")
     page = _template().render(
         sections=shown,
         groups=found,
+        paper=bool(paper),
         scorecard=scorecard,
         library=library(),
         archive=archive([*scorecard, *(group for entry in shown for group in entry["figures"])]),

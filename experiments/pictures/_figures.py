@@ -107,6 +107,7 @@ def add_band(
         figure.add_scatter(
             x=rounded(np.concatenate([x, x[::-1]])),
             y=rounded(np.concatenate([values.max(0), values.min(0)[::-1]])),
+            mode="lines",  # plotly marks the points of a short line by itself
             fill="toself",
             fillcolor=_with_alpha(color, 0.15),
             line={"width": 0},
@@ -117,6 +118,7 @@ def add_band(
     figure.add_scatter(
         x=rounded(x),
         y=rounded(values.mean(0)),
+        mode="lines",
         name=name,
         legendgroup=name,
         line={"color": color, "dash": dash, "width": 2},

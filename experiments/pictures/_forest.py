@@ -28,9 +28,9 @@ SYMBOLS = {
 }
 
 CAPTION = (
-    "The paper's statements. Every line has a scale of its own: the green bar is where the claim "
+    "Claims. Every line has a scale of its own: the green bar is where the claim "
     "is true, the mark our number with its 95 % interval, the diamond the paper's number. Crosses "
-    "are not reproduced. The labels are those of the table below."
+    "are not reproduced, or do not hold. The labels are those of the table below."
 )
 
 LINE, MARGIN = 17, 90

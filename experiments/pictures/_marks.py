@@ -60,7 +60,7 @@ def finished(pictures: Sequence[Picture]) -> list[Picture]:
     made = []
     for picture in pictures:
         figure = go.Figure(picture.figure)
-        for trace in figure.data:
+        for trace in figure.data if is_flat(figure) else ():
             _mark(trace, symbols)
         made.append(Picture(figure, picture.caption, picture.height, picture.wide))
     _share_axes([picture.figure for picture in made if is_flat(picture.figure)])
@@ -83,11 +83,14 @@ def legend_of(figure: go.Figure) -> list[Entry]:
 
 
 def _mark(trace: Any, symbols: dict[str, str]) -> None:
-    """Give a trace the symbol of its name; references, which are thin, and bars stay bare."""
-    named = trace.type == "scatter" and trace.name and trace.showlegend is not False
-    own = named and (trace.marker.symbol is not None or isinstance(trace.marker.size, tuple))
-    thin = named and trace.line.width is not None and not 1 < trace.line.width < 8
-    if not named or own or thin or trace.x is None or len(trace.x) < 2:
+    """Give a trace the symbol of its name; references, which are thin, and bars stay bare.
+
+    A symbol of the study's own stays.
+    """
+    if not trace.name or trace.showlegend is False or trace.marker.symbol is not None:
+        return
+    width = trace.line.width
+    if (width is not None and not 1 < width < 8) or trace.x is None or not len(trace.x):
         return
     symbol = symbols.setdefault(trace.name, SYMBOLS[len(symbols) % len(SYMBOLS)])
     trace.marker.symbol = symbol

@@ -27,7 +27,7 @@ class Tries(NamedTuple):
 
 
 def tried(tries: Mapping[Arm, Tries], hyper_parameter: str, y: str, caption: str) -> Picture:
-    """Draw the score of every trial against a hyper-parameter, with a star at each arm's best.
+    """Draw the score of every trial against a hyper-parameter; each arm's best mark is large.
 
     Crosses on top are trials without a score.
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 
 __all__ = ["Cell", "Column", "Table", "paper", "printed"]
@@ -31,6 +31,7 @@ class Cell:
         prefix: before the number, such as "×" of a ratio.
         unit: after it.
         missing: shown in place of a number that is not there.
+        counted: the number of seeds is shown too, since others in the column have another.
     """
 
     value: Number | str | None
@@ -42,6 +43,7 @@ class Cell:
     prefix: str = ""
     unit: str = ""
     missing: str = "–"
+    counted: bool = False
 
     @property
     def number(self) -> Number | None:
@@ -68,6 +70,7 @@ class Cell:
             parts.append(f"[{low}, {high}]")
         shown = [self.prefix, *parts, self.unit] if parts else [self.missing]
         shown.append(f"({self.diverged} diverged)" if self.diverged else "")
+        shown.append(f"(n = {self.n})" if self.counted else "")
         return " ".join(filter(None, shown))
 
 
@@ -142,13 +145,37 @@ class Table:
                 raise ValueError(f"{title}: {len(row)} cells in a row of {len(columns)} columns")
         object.__setattr__(self, "title", title)
         object.__setattr__(self, "columns", [_as_column(column) for column in columns])
-        object.__setattr__(self, "rows", [[_as_cell(cell) for cell in row] for row in rows])
+        cells = [[_as_cell(cell) for cell in row] for row in rows]
+        counted = [_counted(column) for column in zip(*cells, strict=True)]
+        object.__setattr__(self, "rows", [list(row) for row in zip(*counted, strict=True)])
         object.__setattr__(self, "note", note)
+
+    @property
+    def about(self) -> str:
+        """The note, and the number of seeds if all numbers rest on as many."""
+        counts = {cell.n for row in self.rows for cell in row if _is_mean(cell)}
+        same = f"n = {_seeds(*counts)}." if len(counts) == 1 else ""
+        return " ".join(filter(None, [self.note, same]))
 
     @property
     def prose(self) -> bool:
         """True if every cell is a text: a page then breaks its lines as those of a paragraph."""
         return all(isinstance(cell.value, str) for row in self.rows for cell in row)
+
+
+def _seeds(count: int) -> str:
+    return f"{count} seed{'' if count == 1 else 's'}"
+
+
+def _is_mean(cell: Cell) -> bool:
+    return cell.number is not None and cell.n > 0
+
+
+def _counted(column: Sequence[Cell]) -> Sequence[Cell]:
+    """The cells of a column; each says its number of seeds if they are not the same for all."""
+    if len({cell.n for cell in column if _is_mean(cell)}) < 2:
+        return column
+    return [replace(cell, counted=True) if _is_mean(cell) else cell for cell in column]
 
 
 def _as_column(column: Heading) -> Column:

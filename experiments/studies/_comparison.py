@@ -46,8 +46,9 @@ class Comparison(Study):
         """The baseline's is the first."""
 
     def title(self) -> str:
-        """The optimizers and the task."""
-        return f"{self.request.task}: {', '.join(arm.label for arm in self.arms)}, tuned alike"
+        """The task and the optimizers."""
+        task = self.request.task.rpartition(":")[2]
+        return f"{task}: {', '.join(arm.label for arm in self.arms)}, tuned alike"
 
     def about(self) -> str:
         """The general text, and the command that repeats the comparison."""
@@ -85,7 +86,7 @@ class Comparison(Study):
                 source="a comparison of your own",
                 equivalence=margin,
                 unit=shown.unit,
-                detail="; ".join(filter(None, [within, *shown.edges(arm), *shown.edges(base)])),
+                detail="; ".join(filter(None, [within, *shown.caveats(arm), *shown.caveats(base)])),
                 performance=True,
             )
             for arm in others

@@ -50,9 +50,11 @@ class Compared:
         """The unit of a difference of scores: percentage points, or none that is known."""
         return "pp" if "%" in self.metric else ""
 
-    def edges(self, arm: Arm) -> list[str]:
-        """A caveat for each tuned hyper-parameter whose best value is at an edge."""
+    def caveats(self, arm: Arm) -> list[str]:
+        """The facts about the tuning of an arm that a reader of its claim needs."""
         found = self.found[arm]
+        if found.points and found.best is None:
+            return [f"no trial of {arm.label} has a score"]
         return [
             f"the best {name} of {arm.label} is at an edge of its trials"
             for name in self.request.search
@@ -87,7 +89,7 @@ def comparison_pictures(seen: Compared) -> list[Picture]:
     }
     of_search = (
         "Every trial's validation score against {}, the mean over the seeds of the tuning; the "
-        "stars are the points that the final runs take."
+        "large marks are the points that the final runs take."
     )
     pictures = [tried(tries, name, score, of_search.format(name)) for name in seen.request.search]
     best = "The expected best validation score of k trials, of those that were made."

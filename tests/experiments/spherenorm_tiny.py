@@ -74,6 +74,13 @@ class Noisy(PureTask):
         return {}, {"loss": swept.loss.numpy()}
 
 
+class Unscored(Tiny):
+    """It has no metric."""
+
+    def evaluate(self, model, batch):
+        return {}
+
+
 class TinyStudy(Study):
     """A study of the tiny task
 

@@ -1,11 +1,16 @@
 """`export`: tables and claims on the standard output."""
 
 import csv
+import re
+import shutil
+from xml.etree import ElementTree
 
 import pytest
 from commands import STUDY, invoke, run_tiny
+from pyarrow import parquet
 
 from experiments.engine import Store
+from experiments.page._drawings import CHROMES
 
 
 def test_the_numbers_of_a_table_are_those_of_the_store(tmp_path):
@@ -41,6 +46,50 @@ def test_a_wrong_format_and_a_store_without_the_study_are_one_line(tmp_path):
     absent = invoke("export", "t1", "--out", tmp_path)
     assert (absent.exit_code, len(absent.output.splitlines())) == (2, 1)
     assert "holds no such study" in absent.output
+
+
+def test_parquet_has_the_numbers_of_csv(tmp_path):
+    run_tiny(tmp_path)
+    into = tmp_path / "tables"
+    result = invoke("export", "--format", "parquet", "--out", tmp_path, "--into", into)
+    assert result.exit_code == 0, result.output
+    assert sorted(path.name for path in into.iterdir()) == [
+        "tiny-smoke-1-Norms.parquet",
+        "tiny-smoke-2-Claims.parquet",
+    ]
+    table = parquet.read_table(into / "tiny-smoke-1-Norms.parquet").to_pydict()
+    text = invoke("export", "--format", "csv", "--out", tmp_path).stdout.partition("\n\n")[0]
+    head, *rows = csv.reader(text.splitlines()[1:])
+    assert list(table) == head
+    assert [str(value) for value in table["norm"]] == [row[head.index("norm")] for row in rows]
+
+
+@pytest.mark.skipif(not any(map(shutil.which, CHROMES)), reason="no Chrome here")
+@pytest.mark.parametrize("form", ["svg", "pdf"])
+def test_pictures_are_vectors_as_wide_as_asked(tmp_path, form):
+    run_tiny(tmp_path)
+    asked = ("export", "--format", form, "--out", tmp_path, "--width", 3)
+    assert invoke(*asked).exit_code == 0
+    (path,) = (tmp_path / "exports").iterdir()
+    assert path.name == f"tiny-smoke-1.{form}"
+    if form == "pdf":
+        assert path.read_bytes().startswith(b"%PDF")
+        (box,) = re.findall(rb"/MediaBox ?\[([^]]*)\]", path.read_bytes())
+        assert float(box.split()[2]) == pytest.approx(3 * 72, abs=0.1)  # points
+        return
+    drawing = ElementTree.fromstring(path.read_text())
+    assert float(drawing.get("width")) == 3 * 96
+    texts = "".join(drawing.itertext())
+    assert all(word in texts for word in ("SGDP", "norm", "step"))
+
+
+def test_a_picture_needs_a_browser_and_says_so(tmp_path, monkeypatch):
+    run_tiny(tmp_path)
+    monkeypatch.setenv("CHROME", "/nowhere/chrome")
+    result = invoke("export", "--format", "svg", "--out", tmp_path)
+    assert (result.exit_code, len(result.output.splitlines())) == (2, 1)
+    assert "--format svg needs Chrome or Chromium: CHROME=/nowhere/chrome" in result.output
+    assert not (tmp_path / "exports").exists()
 
 
 def test_a_study_that_raises_is_named_and_leaves_the_others(tmp_path):

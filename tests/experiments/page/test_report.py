@@ -150,6 +150,8 @@ def test_a_browser_draws_every_figure_without_errors(page, tmp_path, width, medi
       let broken = "";
       window.addEventListener("error", event => broken = event.message);
       let early = 0;
+      const toFirst = () => document.querySelector(".plot").scrollIntoView();
+      window.addEventListener("load", () => setTimeout(toFirst, 2000));
       window.addEventListener("load", () => setTimeout(() => {
         early = document.querySelectorAll(".plot .main-svg").length;
         window.dispatchEvent(new Event("beforeprint"));

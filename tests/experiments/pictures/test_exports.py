@@ -41,8 +41,8 @@ def test_latex_is_escaped_and_shows_the_numbers_as_meant():
     lines = to_latex(TABLE).splitlines()
     assert lines[1] == r"\begin{tabular}{lrrr}"
     assert lines[3] == r"arm & norm & paper norm & score \\"
-    assert lines[5] == r"SGD\_$\alpha$ & 0.33 & 1.30 & 97.12 $\pm$ 0.33 \\"
-    assert lines[6] == r"SGDP|x (1 diverged) & -- &  & 98.0 [97.5, 98.5] \% (2 diverged) \\"
+    assert lines[5] == r"SGD\_$\alpha$ & 0.33 & 1.30 & 97.12 $\pm$ 0.33 (n = 5) \\"
+    assert lines[6] == r"SGDP|x (1 diverged) & -- &  & 98.0 [97.5, 98.5] \% (2 diverged) (n = 3) \\"
     assert lines[-1] == r"\end{tabular}"
 
 
@@ -50,8 +50,8 @@ def test_markdown_has_a_line_per_row():
     assert to_markdown(TABLE).splitlines() == [
         "| arm | norm | paper norm | score |",
         "| --- | ---: | ---: | ---: |",
-        "| SGD_α | 0.33 | 1.30 | 97.12 ± 0.33 |",
-        r"| SGDP\|x (1 diverged) | – |  | 98.0 [97.5, 98.5] % (2 diverged) |",
+        "| SGD_α | 0.33 | 1.30 | 97.12 ± 0.33 (n = 5) |",
+        r"| SGDP\|x (1 diverged) | – |  | 98.0 [97.5, 98.5] % (2 diverged) (n = 3) |",
     ]
 
 

@@ -48,3 +48,13 @@ def test_the_papers_numbers_keep_their_digits():
 def test_a_row_of_another_length_is_refused():
     with pytest.raises(ValueError, match="Norms: 2 cells in a row of 3 columns"):
         Table("Norms", ("arm", "norm", *paper("norm")), [("SGD", Cell(1.0))])
+
+
+def test_a_column_of_means_over_other_seeds_says_so():
+    cells = [Cell(1.0, "g", n=3), Cell(2.0, "g", n=2), Cell("text"), Cell(None), Cell(4.0, "g")]
+    uneven = Table("Norms", ("norm", "even"), [(cell, Cell(5.0, "g", n=6)) for cell in cells])
+    assert [str(row[0]) for row in uneven.rows] == ["1 (n = 3)", "2 (n = 2)", "text", "–", "4"]
+    assert [str(row[1]) for row in uneven.rows] == ["5"] * 5
+    assert uneven.about == ""
+    even = Table("Norms", ("norm",), [(Cell(1.0, n=6),), (Cell(2.0, n=6),)], "A note.")
+    assert even.about == "A note. n = 6 seeds."

@@ -1,6 +1,11 @@
 """Recipes that substitute for a study's own are shown beside these."""
 
+import pytest
 from running import run_study, shown
+
+from experiments.core import Spec
+from experiments.results import Arm, Result, Results
+from experiments.studies._substitutes import substitute_tables
 
 
 def test_a_recipe_that_substitutes_is_beside_the_one_that_it_substitutes_for(store):
@@ -13,3 +18,23 @@ def test_a_recipe_that_substitutes_is_beside_the_one_that_it_substitutes_for(sto
     assert row["max norm"] == f"{results.arm(row['arm']).mean(key):.4g}"
     _, _, alone = run_study("f2", store, optimizers=("sgd",))
     assert not any("substitute" in table.title for table in study.every_table(alone))
+
+
+def test_means_over_different_seeds_never_share_a_column():
+    own = Arm("SGD", "sgd")
+    numbers = {
+        own: {0: 1.0, 1: 2.0, 2: 30.0},
+        own.substitute("mine:a"): {0: 4.0, 1: 6.0},
+        own.substitute("mine:b"): {1: 7.0, 2: 8.0, 9: 1000.0},
+    }
+    items = [
+        Result(arm, Spec("digits", arm.recipe, seed=seed), {"test": x, "diverged_at": None}, None)
+        for arm, by_seed in numbers.items()
+        for seed, x in by_seed.items()
+    ]
+    tables = substitute_tables(Results(items), {"score": "test"})
+    assert [table.title.partition(": ")[2] for table in tables] == ["seeds 0–1", "seeds 1–2"]
+    for table, means in zip(tables, [(5.0, 1.5, 3.5), (7.5, 16.0, -8.5)], strict=True):
+        ((_, *cells),) = table.rows
+        assert [cell.number for cell in cells] == pytest.approx(means)
+        assert {cell.n for cell in cells} == {2}

@@ -1,0 +1,157 @@
+"""`compare`: the numbers are those of the files, tuning is equal, and bad input runs nothing."""
+
+import csv
+import json
+import math
+import statistics
+
+import pytest
+from commands import invoke
+from scipy import stats
+
+TINY = "spherenorm_tiny:Tiny"
+OWN = "spherenorm_tiny:careful"
+SEARCH = ("--search", "lr=1e-2:1")
+
+
+def compare(out, optimizers, *more, seeds="0:3", trials=3, task=TINY):
+    common = ("--tier", "smoke", "--jobs", 1, "--out", out, "--trials", trials, "--seeds", seeds)
+    return invoke("compare", "--task", task, "--optimizers", optimizers, *SEARCH, *common, *more)
+
+
+def stored(out):
+    """Every run's configuration and summary, read from the files by no code of ours."""
+    for path in sorted(out.glob("runs/*")):
+        documents = [json.loads((path / name).read_text()) for name in FILES]
+        yield tuple(document["content"] for document in documents)
+
+
+FILES = ("config.json", "summary.json")
+
+
+def exported(out, title):
+    text = invoke("export", "compare-Tiny", "--out", out).stdout
+    (found,) = (part for part in text.split("\n\n") if part.startswith(f"# {title}"))
+    return list(csv.DictReader(found.splitlines()[1:]))
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    out = tmp_path_factory.mktemp("compared")
+    result = compare(out, f"adamp,{OWN}", "--baseline", OWN)
+    assert result.exit_code == 0, result.output
+    return out, result
+
+
+def test_the_numbers_are_those_of_the_files(made):
+    out, result = made
+    runs = list(stored(out))
+    assert len(runs) == 2 * (3 * 2 + 3)
+    scores, rates = {}, {}
+    for recipe in ("adamp", OWN):
+        mine = [(config, summary) for config, summary in runs if config["recipe"] == recipe]
+        tuning, final = {}, {}
+        for config, summary in mine:
+            lr = config["hyper_parameters"]["lr"]
+            if config["seed"] >= 10_000:
+                tuning.setdefault(lr, []).append(summary["validation"])
+            else:
+                final[config["seed"]] = lr, summary["test"]
+        assert [len(values) for values in tuning.values()] == [2, 2, 2]
+        rates[recipe] = max(tuning, key=lambda lr: statistics.mean(tuning[lr]))
+        assert {lr for lr, _ in final.values()} == {rates[recipe]}
+        scores[recipe] = [final[seed][1] for seed in range(3)]
+        rates[recipe, "all"] = sorted(tuning)
+    assert rates["adamp", "all"] == rates[OWN, "all"]
+
+    own, adamp = exported(out, "compare-Tiny (smoke): Test scores")
+    assert (own["optimizer"], adamp["optimizer"]) == ("careful", "adamp")
+    for row, recipe in ((own, OWN), (adamp, "adamp")):
+        assert float(row["lr"]) == rates[recipe]
+        assert float(row["score"]) == pytest.approx(statistics.mean(scores[recipe]), rel=1e-12)
+        assert float(row["score: spread"]) == pytest.approx(statistics.stdev(scores[recipe]))
+        assert row["seeds"] == row["score: seeds"] == "3"
+    gaps = [a - b for a, b in zip(scores["adamp"], scores[OWN], strict=True)]
+    gap = "score, minus that of careful"
+    ends = stats.t.interval(0.95, 2, statistics.mean(gaps), stats.sem(gaps))
+    shown = [float(adamp[name]) for name in (gap, f"{gap}: low", f"{gap}: high")]
+    assert shown == pytest.approx([statistics.mean(gaps), *ends], rel=1e-9)
+    assert own[gap] == ""
+    assert "3 seeds; a verdict needs 6" in result.output
+    assert (out / "compare-Tiny.html").is_file()
+
+
+def test_the_other_commands_take_it_for_a_study(made):
+    out, _ = made
+    assert "0 runs now, 18 results" in invoke("resume", "--out", out, "--jobs", 1).output
+    assert json.loads(invoke("status", "--out", out, "--json").output)["runs"] == {"finished": 18}
+    report = invoke("report", "compare-Tiny", "--out", out, "--json")
+    (claim,) = json.loads(report.stdout)["claims"]
+    assert claim["text"].startswith("adamp has a higher test score than careful")
+    assert (claim["verdict"], claim["seeds"], claim["kind"]) == ("inconclusive", 3, "ours")
+    more = compare(out, f"adamp,{OWN}", "--baseline", OWN, seeds="0:4")
+    assert "2 runs now" in more.output  # a seed more, and nothing is tuned again
+    assert {row["seeds"] for row in exported(out, "compare-Tiny (smoke): Test scores")} == {"4"}
+    assert json.loads(invoke("gc", "--out", out, "--json").stdout)["unasked"] == {}
+
+
+def test_arms_that_tie_collide_in_their_names_or_diverge(tmp_path):
+    names = f"{OWN},spherenorm_again:careful,spherenorm_tiny:exploding"
+    result = compare(tmp_path, names, seeds="0:6", trials=1)
+    assert result.exit_code == 0, result.output
+    first, again, *more = exported(tmp_path, "compare-Tiny (smoke): Test scores")
+    assert not more  # no point of the third has a score, so that it has no final run
+    assert (first["optimizer"], again["optimizer"]) == (OWN, "spherenorm_again:careful")
+    assert float(again[f"score, minus that of {OWN}"]) == 0.0
+    assert again["score"] == first["score"]
+    searches = exported(tmp_path, "compare-Tiny (smoke): Tuning")
+    assert [row["without a score"] for row in searches] == ["0", "0", "1"]
+    assert "no trial of exploding has a score" in result.output
+
+
+def test_a_sampler_that_learns_is_asked_in_rounds_and_gives_every_arm_as_many(tmp_path):
+    result = compare(tmp_path, f"adamp,{OWN}", "--method", "optuna", seeds="0:1", trials=6)
+    assert result.exit_code == 0, result.output
+    assert [row["trials"] for row in exported(tmp_path, "compare-Tiny (smoke): Tuning")] == [
+        "6"
+    ] * 2
+    for row in exported(tmp_path, "compare-Tiny (smoke): Test scores"):
+        assert math.isfinite(float(row["score"]))
+        assert row["seeds"] == "1"
+    assert "0 runs now" in invoke("resume", "--out", tmp_path, "--jobs", 1).output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--task", "nope"), "--task 'nope': no task is named 'nope'"),
+        (("--task", "cosine"), "--task 'cosine' has no score to compare"),
+        (("--task", "spherenorm_tiny:Unscored"), "evaluate gives no metric"),
+        (("--optimizers", "sgd"), "--optimizers 'sgd': give two or more"),
+        (("--optimizers", "sgd,adamp, sgd"), "'sgd' is there twice"),
+        (("--optimizers", "sgd,,adamp"), "a name is empty"),
+        (("--optimizers", "sgd,adampp"), "--optimizers 'adampp': no recipe is named 'adampp'"),
+        (("--search", ""), "--search '': give name=low:high"),
+        (("--search", "lr=0:1"), "--search 'lr=0:1': a logarithmic range is positive"),
+        (("--search", "lr=1:0.1"), "positive and rising, got 1 to 0.1"),
+        (("--search", "lr=1e-3"), "--search 'lr=1e-3': give name=low:high"),
+        (("--search", "lr=1:2,lr=1:2"), "--search 'lr=1:2': 'lr' is there twice"),
+        (("--search", "momentum=0.1:0.9"), "recipe 'adamp' has no hyper-parameter 'momentum'"),
+        (("--search", "eps=1:2"), "--search 'eps': recipe 'sgd' has no hyper-parameter 'eps'"),
+        (("--trials", "0"), "--trials 0: give 1 or more"),
+        (("--trials", "1", "--method", "grid"), "--trials 1: a grid of 1 points"),
+        (("--method", "bayes"), "--method 'bayes': no search method is named"),
+        (("--baseline", "adam"), "--baseline 'adam' is none of --optimizers 'sgd,adamp'"),
+        (("--margin", "-1"), "--margin -1: give a positive number"),
+        (("--set", "lr=0.1"), "--set 'lr': --search tunes it"),
+        (("--seeds", "10000:10002"), "--seeds: 10000 is a seed of the tuning"),
+    ],
+)
+def test_bad_input_is_one_line_and_runs_nothing(tmp_path, arguments, says):
+    given = {"--task": TINY, "--optimizers": "sgd,adamp", "--search": "lr=1e-2:1"}
+    given |= dict(zip(arguments[::2], arguments[1::2], strict=True))
+    words = [word for pair in given.items() for word in pair]
+    result = invoke("compare", *words, "--out", tmp_path / "out")
+    assert (result.exit_code, len(result.output.splitlines())) == (2, 1), result.output
+    assert says in result.output
+    assert not (tmp_path / "out").exists()
