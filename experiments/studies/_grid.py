@@ -11,7 +11,7 @@ import numpy as np
 
 from experiments.results import Arm, Cell, Result, Results, Sample, deviation, mean
 
-__all__ = ["Choice", "Grid", "grid_of"]
+__all__ = ["Choice", "Grid", "grid_of", "sample_of_curve"]
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Grid:
         if self.item is None or index is None:
             return Sample({}, performance=scores)
         row = self._rows(key)[index]
-        by_seed = {seed: row[column] for column, seed in self._runs}
+        by_seed = {seed: row[column] for column, seed in self.runs}
         return Sample(
             {seed: float(value) for seed, value in by_seed.items() if value is not None},
             frozenset(seed for seed, value in by_seed.items() if value is None),
@@ -114,11 +114,8 @@ class Grid:
         if not scores:
             return Choice(None)
         index = best(scores, key=lambda i: scores[i])
-        tried = [self.points[i].get("lr", math.nan) for i in scores]
-        rate = self.points[index].get("lr", math.nan)
-        if not math.isfinite(scores[index]):
-            return Choice(index, rate, lost=True)
-        return Choice(index, rate, rate in (min(tried), max(tried)) and len(set(tried)) > 1)
+        tried = {i: self.points[i].get("lr", math.nan) for i in scores}
+        return _choice(index, tried, lost=not math.isfinite(scores[index]))
 
     def cell(self, key: str, index: int | None, form: str = ".3f", *, spread: bool = False) -> Cell:
         """The mean over seeds at a point, with the seeds that diverged there."""
@@ -137,29 +134,12 @@ class Grid:
         if self.item is None or index is None:
             return np.array([]), np.zeros((0, 0))
         arrays = self.item.arrays
-        values = arrays[key][:, index, [column for column, _ in self._runs]].T
+        values = arrays[key][:, index, [column for column, _ in self.runs]].T
         alive = np.isfinite(values).all(axis=1)
         return np.arange(values.shape[1]) * int(arrays["every"]), values[alive]
 
-    def sample_of_curve(
-        self, function: Callable[[np.ndarray, np.ndarray], float], key: str, index: int | None
-    ) -> Sample:
-        """A function of the steps and a metric at them, by seed; a seed without it has diverged."""
-        if self.item is None or index is None:
-            return Sample({})
-        arrays = self.item.arrays
-        values = arrays[key][:, index].astype(float)
-        steps = np.arange(len(values)) * int(arrays["every"])
-        alive = {seed for column, seed in self._runs if np.isfinite(values[:, column]).all()}
-        found = {
-            seed: float(function(steps, values[:, column]))
-            for column, seed in self._runs
-            if seed in alive
-        }
-        return Sample(found, frozenset(seed for _, seed in self._runs if seed not in alive))
-
     @property
-    def _runs(self) -> list[tuple[int, int]]:
+    def runs(self) -> list[tuple[int, int]]:
         """Columns and seeds of the runs."""
         assert self.item is not None
         if "starts" in self.item.summary:
@@ -169,16 +149,38 @@ class Grid:
         return list(enumerate(seeds[: len(seeds) - tuning]))
 
     def _tuning_score(self, key: str, index: int, worst: float) -> float:
-        taken = {column for column, _ in self._runs}
-        values = [v for i, v in enumerate(self._rows(key)[index]) if i not in taken]
-        known = [worst if value is None else value for value in values]
-        return sum(known) / len(known)
+        taken = {column for column, _ in self.runs}
+        row = self._rows(key)[index]
+        return mean(worst if v is None else v for i, v in enumerate(row) if i not in taken)
 
     def _rows(self, key: str) -> Sequence[Sequence[float | None]]:
         assert self.item is not None
         tables: Mapping[str, Any] = self.item.summary.get("starts", self.item.summary)
         rows: Sequence[Sequence[float | None]] = tables[key]
         return rows
+
+
+def _choice(index: int, tried: Mapping[int, float], *, lost: bool) -> Choice:
+    rate, rates = tried[index], set(tried.values())
+    at_edge = rate in (min(rates), max(rates)) and len(rates) > 1
+    return Choice(index, rate, at_edge and not lost, lost)
+
+
+def sample_of_curve(
+    grid: Grid, function: Callable[[np.ndarray, np.ndarray], float], key: str, index: int | None
+) -> Sample:
+    """A function of the steps and a metric at them, by seed; a curve that breaks off diverged."""
+    if grid.item is None or index is None:
+        return Sample({})
+    arrays = grid.item.arrays
+    values = arrays[key][:, index].astype(float)
+    steps = np.arange(len(values)) * int(arrays["every"])
+    curves = {seed: values[:, column] for column, seed in grid.runs}
+    whole = {seed: curve for seed, curve in curves.items() if np.isfinite(curve).all()}
+    return Sample(
+        {seed: float(function(steps, curve)) for seed, curve in whole.items()},
+        frozenset(curves.keys() - whole.keys()),
+    )
 
 
 def grid_of(results: Results, arm: Arm) -> Grid:

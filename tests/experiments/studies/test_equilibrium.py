@@ -56,4 +56,5 @@ def test_a_partly_diverged_sweep_is_in_the_table_with_what_survived(tmp_path):
         == [False, False, False, True]
     )
     study.pictures(results)
-    assert study.claims(results)[0].ours == "no results"  # of a claim on the worst point
+    claim = study.claims(results)[0]  # on the worst point, which diverged
+    assert (claim.ours, claim.supported) == ("– (1 diverged)", False)

@@ -8,7 +8,7 @@ from fabricated import Folder
 
 from experiments.core import Spec
 from experiments.results import Arm, Result, Results
-from experiments.studies._grid import Choice, Grid, grid_of
+from experiments.studies._grid import Choice, Grid, grid_of, sample_of_curve
 
 RATES = [0.1, 0.1, 0.3, 0.3, 1.0, 1.0]
 DECAYS = [0.0, 1.0] * 3
@@ -53,9 +53,9 @@ def test_a_curve_is_read_by_seed_and_one_that_ends_has_diverged():
     curve = np.ones((5, 6, 3)) * np.arange(5)[:, None, None]
     curve[3:, 2, 0] = np.nan
     found = Grid(replace(item, folder=Folder({"norm": curve, "every": 7})))
-    last = found.sample_of_curve(lambda steps, values: steps[-1] + values[-1], "norm", 2)
+    last = sample_of_curve(found, lambda steps, values: steps[-1] + values[-1], "norm", 2)
     assert (dict(last), last.diverged) == ({4: 32.0}, {3})
-    assert not Grid(None).sample_of_curve(lambda steps, values: 0.0, "norm", 0)
+    assert not sample_of_curve(Grid(None), lambda steps, values: 0.0, "norm", 0)
 
 
 def test_a_sweep_that_diverged_at_all_points_stays():
