@@ -74,7 +74,7 @@ class Noisy(PureTask):
         return {}, {"loss": swept.loss.numpy()}
 
 
-class Unscored(Tiny):
+class Metricless(Tiny):
     """It has no metric."""
 
     def evaluate(self, model, batch):

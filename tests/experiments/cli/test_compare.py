@@ -126,7 +126,7 @@ def test_a_sampler_that_learns_is_asked_in_rounds_and_gives_every_arm_as_many(tm
     [
         (("--task", "nope"), "--task 'nope': no task is named 'nope'"),
         (("--task", "cosine"), "--task 'cosine' has no score to compare"),
-        (("--task", "spherenorm_tiny:Unscored"), "evaluate gives no metric"),
+        (("--task", "spherenorm_tiny:Metricless"), "evaluate gives no metric"),
         (("--optimizers", "sgd"), "--optimizers 'sgd': give two or more"),
         (("--optimizers", "sgd,adamp, sgd"), "'sgd' is there twice"),
         (("--optimizers", "sgd,,adamp"), "a name is empty"),
