@@ -108,7 +108,7 @@ KEEPING = (
         "spherenorm/_files.py",
         '    temporary = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}")\n',
         "    temporary = path\n",
-        EXECUTE + "::test_a_full_disk_stops_the_run_and_loses_nothing",
+        "../test_support::test_a_file_is_written_whole_or_not_at_all",
     ),
     fault(
         "a damaged file of a finished run is accepted",
