@@ -116,7 +116,7 @@ MENDING = (
     ),
     fault(
         "spaces between optimizers count",
-        "experiments/cli/_run.py",
+        "experiments/studies/_comparing.py",
         "name.strip() for name in",
         "name for name in",
         USERS,

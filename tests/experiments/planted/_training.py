@@ -137,8 +137,8 @@ TRAINING = (
     fault(
         "selection reads the seeds that are reported",
         "experiments/studies/_grid.py",
-        "enumerate(self._rows(key)[index]) if i not in taken]",
-        "enumerate(self._rows(key)[index]) if i in taken]",
+        "enumerate(row) if i not in taken)",
+        "enumerate(row) if i in taken)",
         "studies/test_grid",
     ),
     fault(
