@@ -101,6 +101,8 @@ def main():
     torch.set_num_threads(1)
     words = set(arguments.words)
     chosen = [fault for fault in FAULTS if not words or words & set(fault.name.split())]
+    if not chosen:
+        parser.error(f"no fault has one of the words {sorted(words)} in its name")
     with tempfile.TemporaryDirectory() as root:
         sys.exit(judge(chosen, Path(root), arguments.jobs))
 
