@@ -91,7 +91,8 @@ class Campaign:
     def rehearse(self) -> None:
         """Find out if the first round of runs can start, before anything runs.
 
-        Of each task and recipe one run takes a step, and has a score and a record.
+        Of each task and recipe one run that has not ended takes a step, and has a score and a
+        record.
 
         Raises:
             ValueError: a setting is wrong, or a study, task or recipe raises for it.
@@ -100,7 +101,7 @@ class Campaign:
         rehearsed: set[str] = set()
         for study in self.studies:
             for _, run in self._planned(study, Results([])):
-                if (cast := cast_of(run)) not in rehearsed:
+                if (cast := cast_of(run)) not in rehearsed and run.folder.summary() is None:
                     rehearse(run, alone=not self.runner.distributed)
                     rehearsed.add(cast)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ __all__ = ["first_step", "sweep_points"]
 
 def sweep_points(run: Run, task: PureTask) -> None:
     """Train every point and write the result. It takes seconds, so it has no checkpoint."""
-    start, swept = _swept(run, task, run.spec.epochs)
+    start, swept = _swept(run, task, run.spec.epochs, *_columns(run))
     summary, arrays = task.summarize(start, swept)
     run.folder.save_arrays(arrays)
     found = {"steps": run.spec.epochs, **_without_nan(summary), **_ends(swept)}
@@ -26,14 +27,20 @@ def sweep_points(run: Run, task: PureTask) -> None:
 
 
 def first_step(run: Run, task: PureTask) -> None:
-    """Take the first step of every point, and write nothing."""
-    _swept(run, task, 1)
-
-
-def _swept(run: Run, task: PureTask, steps: int) -> tuple[dict[str, Tensor], Sweep]:
-    """The initial parameters, and the first steps of a sweep over the run's points."""
-    spec = run.spec
+    """Take the first step of the first point, and write nothing."""
     points, fixed = _columns(run)
+    _swept(run, task, 1, {name: values[:1] for name, values in points.items()}, fixed)
+
+
+def _swept(
+    run: Run,
+    task: PureTask,
+    steps: int,
+    points: Mapping[str, list[float]],
+    fixed: Mapping[str, Any],
+) -> tuple[dict[str, Tensor], Sweep]:
+    """The initial parameters, and the first steps of a sweep over some points."""
+    spec = run.spec
     batches = task.batches((spec.seed,))
     factor = SCHEDULES[spec.schedule]
     start = {name: value.to(spec.device) for name, value in task.start((spec.seed,)).items()}

@@ -23,6 +23,9 @@ __all__ = ["Sweep", "sweep"]
 PROBED = 64
 """Points of a sweep whose rules are compared from step to step."""
 
+TRACED_FROM = 8
+"""Steps from which on a trace, which costs about as much as ten steps, is worth while."""
+
 Points = dict[str, Any]
 """K values of each swept hyper-parameter: a tensor of shape (K,), or a tuple of such."""
 
@@ -60,7 +63,8 @@ def sweep(
     """Train K hyper-parameter points times S seeds at once: vmap of the pure step over both.
 
     The step of a chain of the library's rules is traced once and replayed, and traced again when
-    the recipe makes another chain; a rule class of yours runs its own code at every step. `loss`
+    the recipe makes another chain; a rule class of yours runs its own code at every step, and so
+    does a sweep of fewer than 8 steps. `loss`
     and `record` are traced along: they must be pure functions of their arguments. A point that
     explodes to inf or nan leaves the others alone.
 
@@ -175,7 +179,9 @@ class _Training:
         count = _count(points)
         weights = {name: w.expand(count, *w.shape).clone() for name, w in params.items()}
         state = self.start(points, dict(params))
-        take_step = _Replayed(self.step, self.bound, points)
+        take_step = self.step
+        if self.steps >= TRACED_FROM:
+            take_step = _Replayed(self.step, self.bound, points)
         losses, records = [], []
         with torch.no_grad():
             for t in range(self.steps):
