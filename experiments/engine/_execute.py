@@ -72,7 +72,7 @@ def execute(
 
     Raises:
         StoreError: the store cannot be written.
-        KeyboardInterrupt: after it was noted in the run's status.
+        KeyboardInterrupt, SystemExit: after it was noted in the run's status.
     """
     # One process per core; and the number of threads decides the order of sums.
     torch.set_num_threads(1)
@@ -132,12 +132,12 @@ def _computed(run: Run, runner: Runner, ranks: Ranks) -> Outcome:
     try:
         with preserved_randomness():
             _compute(run, runner, ranks)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, SystemExit):  # the latter ends a job that Slurm preempts
         note("interrupted")
         raise
     except StoreError:
         raise
-    except (Exception, SystemExit) as error:  # a user's code may raise anything
+    except Exception as error:  # a user's code may raise anything
         text = located(error)
         note("failed", error=text, traceback=traceback.format_exc())
         return Outcome(run.id, "failed", seconds=time.perf_counter() - started, error=text)

@@ -66,7 +66,7 @@ def test_gc_removes_what_no_request_asks_for(tmp_path):
     gone = json.loads(invoke("gc", "--out", tmp_path, "--json", "--yes").stdout)
     assert gone["removed"] == [name]
     assert {folder.name for folder in store.folders()} == asked
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["plans", "runs"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["plans", "runs", "sources"]
     assert "0 runs now" in run_tiny(tmp_path).output
 
 
