@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from spherenorm import Rule, View
+from spherenorm import Rule, State, View
 from theory.laws._difference import DifferenceError
 from theory.laws._inputs import Case, draw_cases
 from theory.laws._one_step import OneStep
@@ -35,9 +35,11 @@ def compare_kinds(step: OneStep) -> None:
     name = step.traced.name
     for shape in (step.traced.shape, (3, 4)):
         for case in _draw(step, shape):
-            expected = _run(case.rule, case.weight, case.grad)
-            plain = _run_plain(step, case)
-            single = _run(case.rule, nn.Parameter(case.weight.float()), case.grad.float())
+            start = case.rule.init(case.weight)
+            expected = _run(case.rule, case.weight, case.grad, start)
+            plain = _run_plain(step, case, start)
+            parameter = nn.Parameter(case.weight.float())
+            single = _run(case.rule, parameter, case.grad.float(), start)
             if not _agree(plain, expected, PLAIN):
                 raise DifferenceError(
                     f"{name}: the code does another step where hyper-parameters are plain numbers "
@@ -58,20 +60,25 @@ def _draw(step: OneStep, shape: tuple[int, ...]) -> list[Case]:
         return []
 
 
-def _run_plain(step: OneStep, case: Case) -> Tensor | None:
+def _run_plain(step: OneStep, case: Case, start: State) -> Tensor | None:
     numbers: Mapping[str, float] = case.hyper_parameters
     try:
         rule = step.traced.build(numbers)
     except Exception:
         return None
-    return _run(rule, case.weight, case.grad)
+    return _run(rule, case.weight, case.grad, start)
 
 
-def _run(rule: Rule, weight: Tensor, grad: Tensor) -> Tensor | None:
-    """The weight after some steps; None if the code takes no such inputs, or a result overflows."""
+def _run(rule: Rule, weight: Tensor, grad: Tensor, start: State) -> Tensor | None:
+    """The weight after some steps; None if the code takes no such inputs, or a result overflows.
+
+    A random first state is another one each time, so that it is `start` here.
+    """
     try:
         with torch.no_grad():
-            state = rule.init(weight)
+            state, again = rule.init(weight), rule.init(weight)
+            if any(not torch.equal(x, again[name]) for name, x in state.items()):
+                state = {name: start[name].to(x.dtype) for name, x in state.items()}
             for _ in range(STEPS):
                 weight, state = rule.step(weight, grad, dict(state))
                 grad = grad.roll(1, -1)

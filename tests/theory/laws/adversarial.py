@@ -258,6 +258,7 @@ LAWS = {
     "a state d1": keeps(lambda w, d, e: (d + 0.1 * e, 0.9 * e + d), torch.zeros_like, "d1"),
     "a number d": keeps(lambda w, d, n: (d * (1 + n) + d.mean(), 0.5 * n + 0.1), scalar_state, "d"),
     "starts at the weight": keeps(remembers, torch.clone),
+    "starts at random": keeps(remembers, torch.rand_like),
     "starts at ones": keeps(lambda w, d, m: (d + m, 0.5 * m + 0.5 * d), torch.ones_like),
     "put back to its norm": back_recipe,
     "wd / numel": by_size,
