@@ -114,12 +114,7 @@ class Equilibrium:
         return self._root(self.squared_rotation.subs(values), "(effective step)^2", values)
 
     def _root(self, square: sp.Expr, what: str, values: Mapping[sp.Symbol, float]) -> float:
-        if square.free_symbols:
-            lacking = ", ".join(sorted(map(str, square.free_symbols)))
-            where = "".join(f"; {case}" for case in self.open)
-            raise NoEquilibriumError(
-                f"{self.name}: {what} depends on {lacking}, which has no one number{where}"
-            )
+        _refuse_open(self, square, what)
         number = complex(square)
         if number.imag or not 0 < number.real < math.inf:
             shown = ", ".join(f"{s}={v:g}" for s, v in values.items())
@@ -163,6 +158,15 @@ class Equilibrium:
         return "\n".join([*lines, *(f"  assumes            {each}" for each in self.hypotheses)])
 
     __repr__ = __str__
+
+
+def _refuse_open(law: Equilibrium, square: sp.Expr, what: str) -> None:
+    if square.free_symbols:
+        lacking = ", ".join(sorted(map(str, square.free_symbols)))
+        where = "".join(f"; {case}" for case in law.open)
+        raise NoEquilibriumError(
+            f"{law.name}: {what} depends on {lacking}, which has no one number{where}"
+        )
 
 
 LONG = 120
