@@ -92,10 +92,13 @@ def simulate(name, numbers, dimension, start, warm_up, steps):
     return [math.sqrt(total / steps) for total in sums]
 
 
-def compare(name, numbers, dimension, steps=1500):
-    """The relative errors of |w| and of the effective step, and the law's bound."""
+def compare(name, numbers, dimension, steps=1500, least=1500):
+    """The relative errors of |w| and of the effective step, and the law's bound.
+
+    The first `least` steps are left out, or more where a second moment remembers more.
+    """
     memory = 1 / (1 - max(numbers.get("betas", (0.0,))))
-    warm_up = max(1500, int(8 * memory))
+    warm_up = max(least, int(8 * memory))
     flags = {n: x for n, x in numbers.items() if isinstance(x, bool) or x == 0}
     law = equilibrium(name, **flags, **({"eps": 0.0} if "betas" in numbers else {}))
     values = law.traced.values(**numbers)

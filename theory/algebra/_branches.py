@@ -5,6 +5,7 @@ No record of a step shows such a branch, so a step is run on sizes that note wha
 
 from __future__ import annotations
 
+import contextlib
 import linecache
 import math
 import operator
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 from unittest.mock import patch
 
+import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode
 
@@ -77,14 +79,18 @@ class Branches(TorchFunctionMode):
 
     def __enter__(self) -> Branches:
         # It would make a plain number, and no code is more common than a division by sqrt(d).
-        self._patch = patch.object(math, "sqrt", _root_of(math.sqrt))
-        self._patch.start()
+        self._patches = contextlib.ExitStack()
+        self._patches.enter_context(patch.object(math, "sqrt", _root_of(math.sqrt)))
+        for owner, names, at in _LISTED:
+            for name in names:
+                listed = _listed(getattr(owner, name), at)
+                self._patches.enter_context(patch.object(owner, name, listed))
         super().__enter__()  # type: ignore[no-untyped-call]
         return self
 
     def __exit__(self, *error: Any) -> None:
         super().__exit__(*error)  # type: ignore[no-untyped-call]
-        self._patch.stop()
+        self._patches.close()
 
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
@@ -116,6 +122,23 @@ _READS = {
 }
 _PLAIN = {torch.Tensor.__len__: "", torch.Tensor.is_contiguous: "of a contiguous tensor"}
 """Reads whose results cannot be anything but plain."""
+
+
+_LISTED = (
+    (torch, ("zeros", "ones", "empty", "rand", "randn"), 0),
+    (torch.Tensor, ("new_zeros", "new_ones", "new_empty", "expand"), 1),
+)
+"""Functions that take a size apart, as `zeros(n, 1)`, only where it holds plain numbers alone."""
+
+
+def _listed(function: Callable[..., Any], at: int) -> Callable[..., Any]:
+    """The function with a size that is given apart as one argument, from position `at` on."""
+
+    def method(*args: Any, **options: Any) -> Any:
+        apart = len(args) > at + 1
+        return function(*args[:at], args[at:], **options) if apart else function(*args, **options)
+
+    return method
 
 
 def _root_of(sqrt: Callable[[Any], float]) -> Callable[[Any], Any]:
@@ -223,7 +246,13 @@ _STEPS = ("floordiv", "mod", "and", "or", "xor", "lshift", "rshift")
 _CONVERSIONS: dict[str, Callable[..., Any]] = {
     **{"int": int, "float": float, "index": operator.index, "round": round, "hash": hash},
     **{"floor": math.floor, "ceil": math.ceil, "trunc": math.trunc, "abs": abs},
-    **{"str": str, "repr": repr, "format": format, "divmod": divmod},
+    **{
+        "array": lambda value, *_: np.asarray(value),
+        "str": str,
+        "repr": repr,
+        "format": format,
+        "divmod": divmod,
+    },
 }
 
 for _symbol, _name in _COMPARISONS.items():

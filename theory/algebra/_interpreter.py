@@ -69,6 +69,11 @@ def _done(call: Call, algebra: Any, values: Mapping[Value, Any]) -> Any:
         operation = getattr(algebra, f"aten_{row.name}", None)
     if plain in UNCHANGED:
         operation = _same
+    if operation is None and plain == "copy":
+        raise TraceError(
+            "the code writes into the weight, the gradient or the state that it is given, where a "
+            "rule returns new tensors; read `x.mul(a)` for `x.mul_(a)`"
+        )
     if operation is None:
         raise TraceError(
             f"{call.name.rpartition('.')[0]} has no meaning on {type(algebra).__name__.lower()} "
@@ -76,8 +81,14 @@ def _done(call: Call, algebra: Any, values: Mapping[Value, Any]) -> Any:
         )
     _refuse_rounding(call)
     _refuse_outer(call)
-    arguments = [_value(values, a) for a in call.arguments]
-    options = {k: _value(values, v) for k, v in call.options.items() if k not in STORAGE}
+    try:
+        arguments = [_value(values, a) for a in call.arguments]
+        options = {k: _value(values, v) for k, v in call.options.items() if k not in STORAGE}
+    except (OverflowError, ValueError) as error:
+        raise TraceError(
+            f"{call.name.rpartition('.')[0]} has a number that is not finite, which has no meaning "
+            f"on symbols; it came from {call.line}"
+        ) from error
     entered = [tuple(a.shape) for a in call.arguments if isinstance(a, Value)]
     try:
         algebra.entered = entered[0] if entered else ()

@@ -34,6 +34,10 @@ Start: TypeAlias = sp.Expr | tuple[sp.Expr, sp.Expr] | None
 """The first value of a state, as `Trace.starts` has it."""
 
 
+COUNTS = (torch.int32, torch.int64)
+"""Integers in which no count of steps wraps around."""
+
+
 class TraceError(ValueError):
     """A recipe cannot be traced, or its step has an operation without a meaning on symbols."""
 
@@ -78,8 +82,8 @@ class Trace:
     views: tuple[View, ...]
     hyper_parameters: Mapping[str, Any]
 
-    def build(self, inputs: Mapping[str, torch.Tensor]) -> Rule:
-        """The rule with tensors in the places of its inputs."""
+    def build(self, inputs: Mapping[str, torch.Tensor | float]) -> Rule:
+        """The rule with tensors, or plain numbers, in the places of its inputs."""
         return self.recipe(**enter(self.hyper_parameters, inputs))
 
     @cached_property
@@ -287,7 +291,9 @@ class _Build:
         with _named_errors(self.called):
             shape = shape_of_one_unit(self.rule, dimension)
             weight = torch.randn(shape, dtype=torch.float64, generator=generator)
-            return weight, self.rule.init(weight)
+            state = self.rule.init(weight)
+            _refuse_narrow(state)
+            return weight, state
 
     def record(self, dimension: int) -> Record:
         """A step: from (hyper-parameters, weight, gradient, states) to (weight, states)."""
@@ -305,6 +311,16 @@ class _Build:
 
         with _named_errors(self.called):
             return record(step, *self.tensors.values(), weight, grad, *state.values())
+
+
+def _refuse_narrow(state: Mapping[str, torch.Tensor]) -> None:
+    """Refuse states whose arithmetic is no arithmetic of numbers."""
+    for name, value in state.items():
+        if value.dtype not in COUNTS and not value.is_floating_point():
+            raise TypeError(
+                f"the state {name!r} is of {value.dtype}, which wraps around or is logical, and a "
+                "law is about real numbers"
+            )
 
 
 @contextlib.contextmanager

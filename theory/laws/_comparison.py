@@ -22,6 +22,7 @@ from theory.laws._evaluation import (
     unit_numbers,
 )
 from theory.laws._inputs import Case, draw_cases
+from theory.laws._kinds import compare_kinds
 from theory.laws._one_step import OneStep, one_step
 from theory.laws._quantities import W
 from theory.laws._step_law import StepLaw
@@ -59,6 +60,7 @@ def compare(step: OneStep, first: OneStep | None, constant: bool = False) -> Agr
     """
     views = step.traced.views or (View(0), View(None))
     _compare_one_unit(step, first)
+    compare_kinds(step)
     held: list[_Held] = []
     for view in views:
         held.append(_hold(step, first, view, SHAPES))

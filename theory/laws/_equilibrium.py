@@ -100,7 +100,7 @@ class Equilibrium:
             gamma: the root mean square of |w| |g|.
 
         Raises:
-            NoEquilibriumError: the norm does not settle at these numbers.
+            NoEquilibriumError: the norm does not settle at these numbers, or a case is open.
         """
         fourth = self.fourth_power.subs(values).subs({DIMENSION: dimension, GAMMA: gamma})
         return self._root(fourth, "|w|^4", values)
@@ -114,6 +114,7 @@ class Equilibrium:
         return self._root(self.squared_rotation.subs(values), "(effective step)^2", values)
 
     def _root(self, square: sp.Expr, what: str, values: Mapping[sp.Symbol, float]) -> float:
+        _refuse_open(self, square, what)
         number = complex(square)
         if number.imag or not 0 < number.real < math.inf:
             shown = ", ".join(f"{s}={v:g}" for s, v in values.items())
@@ -157,6 +158,15 @@ class Equilibrium:
         return "\n".join([*lines, *(f"  assumes            {each}" for each in self.hypotheses)])
 
     __repr__ = __str__
+
+
+def _refuse_open(law: Equilibrium, square: sp.Expr, what: str) -> None:
+    if square.free_symbols:
+        lacking = ", ".join(sorted(map(str, square.free_symbols)))
+        where = "".join(f"; {case}" for case in law.open)
+        raise NoEquilibriumError(
+            f"{law.name}: {what} depends on {lacking}, which has no one number{where}"
+        )
 
 
 LONG = 120
@@ -231,11 +241,25 @@ def _equilibrium(traced: Trace) -> Equilibrium:
 
 def _memories(step: OneStep) -> tuple[list[sp.Expr], list[sp.Expr]]:
     """The share of itself that each momentum keeps, and each second moment of entries."""
-    momenta = [sp.cancel(step.states[m][m]) for m in step.buffers]
+    buffers = step.buffers
+    momenta = _shares(sp.Matrix([[step.states[m][n] for n in buffers] for m in buffers]))
     moment = find_second_moment(step)
     after = sp.Integer(0) if moment is None else cast(sp.Expr, step.states[moment.name])
     entrywise = after.has(DIMENSION)
     return momenta, [sp.cancel(sp.diff(after, moment))] if entrywise else []
+
+
+def _shares(kept: sp.Matrix) -> list[sp.Expr]:
+    """The magnitudes of the eigenvalues of the matrix that momenta are multiplied by in a step.
+
+    Two momenta that feed each other keep more than the diagonal says.
+    """
+    diagonal = [sp.cancel(kept[n, n]) for n in range(kept.rows)]
+    x = sp.Dummy()
+    alone = sp.Mul(*(x - share for share in diagonal))
+    if not kept or sp.expand(kept.charpoly(x).as_expr() - alone) == 0:
+        return diagonal
+    return list(dict.fromkeys(sp.Abs(sp.simplify(root)) for root in kept.eigenvals()))
 
 
 def _with_symbols(traced: Trace) -> Trace:

@@ -147,6 +147,11 @@ def _join(name: str, parts: list[Any], view: View, weight: Tensor, like: Tensor)
         rows = [np.broadcast_to(part, weight.numel() // len(parts)) for part in parts]
         return view.from_rows(torch.tensor(np.stack(rows)), weight)
     values = torch.tensor(np.array(parts, dtype=float))
+    if values.ndim > 1 or like.numel() not in (1, len(values)):
+        raise ValueError(
+            f"the state {name!r} of shape {tuple(like.shape)} is not one number for each unit of a "
+            f"weight of shape {tuple(weight.shape)} in the view {view}"
+        )
     total = view.total(torch.zeros_like(weight, dtype=torch.float64))
     if like.ndim and like.shape == total.shape:
         return view.from_rows(

@@ -125,7 +125,7 @@ class NormGrowth(SolvedLaw):
         Args:
             norms, drive, hyper_parameters: as for `predict`.
         """
-        return predict_range(self, norms, drive, hyper_parameters)
+        return predict_range(self, self.first, norms, drive, hyper_parameters)
 
     @property
     def assumptions(self) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -34,7 +34,7 @@ def predict_norms(
     unknowns = [] if law.open_because else sorted(law.recursion, key=str)
     _refuse_missing(law, unknowns, products)
     values: dict[sp.Symbol, Any] = {W: start**2, **dict.fromkeys(unknowns, np.zeros_like(start))}
-    scalars = _start_of_scalars(law)
+    scalars = _start_of_scalars(law, [law.law.rhs, *(law.recursion[u] for u in unknowns)])
     predicted = [start]
     for time, length in enumerate(lengths):
         now = first if first is not None and time == 0 else law
@@ -47,33 +47,27 @@ def predict_norms(
         }
         after = {W: _squared_after(now, bool(law.open_because)), **_recursions(now, law, unknowns)}
         values = {x: np.broadcast_to(_number(now, e, known), start.shape) for x, e in after.items()}
-        scalars = {
-            law.step.scalars[n]: _number(now, sp.sympify(now.step.states[n]), known)
-            for n in law.step.counters
-            if law.step.scalars[n] in scalars
-        }
+        scalars = _scalars_after(now, scalars, known)
         predicted.append(np.sqrt(np.maximum(values[W], 0)))
     return np.stack(predicted)
 
 
 def predict_range(
-    law: StepLaw, norms: Any, drive: Any, given: Mapping[str, Any]
+    law: StepLaw, first: StepLaw | None, norms: Any, drive: Any, given: Mapping[str, Any]
 ) -> tuple[Array, Array]:
     """The least and the greatest |w_t|, since |<w, s>| <= |w| |s|."""
     start, lengths = _start_and_lengths(norms, drive)
     schedule = read_schedule(law.step.traced, given, len(lengths))
-    least, greatest, scalars = [start], [start], _start_of_scalars(law)
+    least, greatest = [start], [start]
+    scalars = _start_of_scalars(law, [law.kappa])
     for time, length in enumerate(lengths):
+        now = first if first is not None and time == 0 else law
         known = {**{symbol: value[time] for symbol, value in schedule.items()}, **scalars}
-        keep = abs(_number(law, 1 - law.kappa, known))
+        keep = abs(_number(now, 1 - now.kappa, known))
         low, high = keep * least[-1], keep * greatest[-1]
         least.append(np.maximum(np.maximum(low - length, length - high), 0))
         greatest.append(high + length)
-        scalars = {
-            law.step.scalars[n]: _number(law, sp.sympify(law.step.states[n]), known)
-            for n in law.step.counters
-            if law.step.scalars[n] in scalars
-        }
+        scalars = _scalars_after(now, scalars, known)
     return np.stack(least), np.stack(greatest)
 
 
@@ -112,11 +106,32 @@ def _over_steps(name: str, value: Any, steps: int) -> Array:
     return values
 
 
-def _start_of_scalars(law: StepLaw) -> dict[sp.Symbol, Any]:
-    """The counters whose first value is known."""
+def _start_of_scalars(law: StepLaw, formulas: Sequence[sp.Expr]) -> dict[sp.Symbol, Any]:
+    """The counters that formulas ask for, of which the first value is known."""
     names = {letter: name for name, letter in law.step.letters.items()}
-    starts = {n: law.step.traced.starts[names[n]] for n in law.step.counters}
-    return {law.step.scalars[n]: float(x) for n, x in starts.items() if isinstance(x, sp.Expr)}
+    counters = {law.step.scalars[n]: n for n in law.step.counters}
+    found: dict[sp.Symbol, Any] = {}
+    waiting = list(formulas)
+    while waiting:
+        asked = _spell_out(law, waiting.pop()).free_symbols
+        for symbol in asked & counters.keys() - found.keys():
+            letter = counters[symbol]
+            start = law.step.traced.starts[names[letter]]
+            if isinstance(start, sp.Expr):
+                found[symbol] = float(start)
+                waiting.append(sp.sympify(law.step.states[letter]))
+    return found
+
+
+def _scalars_after(
+    now: StepLaw, scalars: Mapping[sp.Symbol, Any], known: Mapping[sp.Symbol, Any]
+) -> dict[sp.Symbol, Any]:
+    """The counters after a step."""
+    letters = {symbol.name: symbol for symbol in scalars}
+    return {
+        symbol: _number(now, sp.sympify(now.step.states[letter]), known)
+        for letter, symbol in letters.items()
+    }
 
 
 def _squared_after(law: StepLaw, is_open: bool) -> sp.Expr:
@@ -148,14 +163,25 @@ def _refuse_missing(law: StepLaw, unknowns: list[sp.Symbol], products: Mapping[s
 
 
 def _number(law: StepLaw, expression: sp.Expr, known: Mapping[sp.Symbol, Any]) -> Any:
-    """A formula at arrays, with names replaced by their meanings."""
+    """A formula at arrays."""
+    expression = _spell_out(law, expression)
+    symbols = sorted(expression.free_symbols, key=str)
+    by_name = {s.name: value for s, value in known.items()}
+    if lacking := [s.name for s in symbols if s.name not in by_name]:
+        raise ValueError(
+            f"{law.name}: the law needs {', '.join(lacking)} of each step, which norms and drive "
+            "do not give"
+        )
+    function = _compiled(expression, tuple(symbols))
+    return function(*(by_name[s.name] for s in symbols))
+
+
+def _spell_out(law: StepLaw, expression: sp.Expr) -> sp.Expr:
+    """A formula with names replaced by their meanings."""
     for name in reversed(law.step.algebra.definitions):
         if expression.has(name):
             expression = expression.subs(name, law.step.algebra.definitions[name])
-    symbols = sorted(expression.free_symbols, key=str)
-    by_name = {s.name: value for s, value in known.items()}
-    function = _compiled(expression, tuple(symbols))
-    return function(*(by_name[s.name] for s in symbols))
+    return expression
 
 
 @lru_cache(maxsize=1024)

@@ -205,7 +205,39 @@ def normalized_in_series(lr=0.1, momentum=0.9):
     return chain(r.HeavyBall(momentum), By(normalized), r.StepSize(lr))
 
 
+def by_rows_of_moments(w, d, rows):
+    rows = 0.9 * rows + 0.1 * (d * d).mean(tuple(range(1, d.ndim)), keepdim=True)
+    return d / rows.sqrt(), rows
+
+
+def one_per_row(w):
+    return torch.zeros(w.shape[0], *[1] * (w.ndim - 1), dtype=torch.float64)
+
+
+def by_columns_of_moments(w, d, columns):
+    columns = 0.9 * columns + 0.1 * (d * d).mean(0, keepdim=True)
+    return d / columns.sqrt(), columns
+
+
+def one_per_column(w):
+    return torch.zeros(1, *w.shape[1:], dtype=torch.float64)
+
+
+def counted_in(dtype):
+    return keeps(lambda w, d, n: (d * (1 + n), n + 1), lambda w: torch.zeros((), dtype=dtype))
+
+
+def asks_for_tensors(lr=0.1, wd=0.1):
+    decays = isinstance(wd, torch.Tensor)
+    return chain(By(lambda w, d: d + wd * w if decays else d), r.StepSize(lr))
+
+
+def rounded(lr=0.1, wd=0.1):
+    return chain(By(lambda w, d: d + torch.as_tensor(wd).square() * w), r.StepSize(lr))
+
+
 LAWS = {
+    "a second moment per row": keeps(by_rows_of_moments, one_per_row),
     "|shift| of any sign": shifted,
     "sign(shift) of any sign": signed,
     "a branch at wd > 0": switched,
@@ -226,6 +258,7 @@ LAWS = {
     "a state d1": keeps(lambda w, d, e: (d + 0.1 * e, 0.9 * e + d), torch.zeros_like, "d1"),
     "a number d": keeps(lambda w, d, n: (d * (1 + n) + d.mean(), 0.5 * n + 0.1), scalar_state, "d"),
     "starts at the weight": keeps(remembers, torch.clone),
+    "starts at random": keeps(remembers, torch.rand_like),
     "starts at ones": keeps(lambda w, d, m: (d + m, 0.5 * m + 0.5 * d), torch.ones_like),
     "put back to its norm": back_recipe,
     "wd / numel": by_size,
@@ -242,6 +275,19 @@ LAWS = {
 """Recipes that have a true law."""
 
 REFUSED = {
+    "a second moment per column": (keeps(by_columns_of_moments, one_per_column), "not split"),
+    "a branch on the dtype": (by(lambda w, d: d + w if w.dtype == torch.float32 else d), "float32"),
+    "a branch on a parameter": (by(lambda w, d: d + w if w.requires_grad else d), "a parameter"),
+    "digits": (by(lambda w, d: d + w * torch.finfo(w.dtype).bits), "float32"),
+    "a recipe that asks for tensors": (asks_for_tensors, "plain numbers"),
+    "as_tensor in float32": (rounded, "plain numbers .* rounds"),
+    "an int8 count": (counted_in(torch.int8), "'kept' is of torch.int8"),
+    "a truth value kept": (counted_in(torch.bool), "'kept' is of torch.bool"),
+    "the greatest entry": (
+        by(lambda w, d: d / torch.linalg.vector_norm(d, ord=float("inf"))),
+        "not finite",
+    ),
+    "in place": (by(lambda w, d: d.mul_(0.5)), "writes into"),
     "w - w.T": (by(lambda w, d: d + ((w - w.T) ** 2).sum() * w), "paired"),
     "w.expand": (by(lambda w, d: d + w.expand(5, 5).sum() * w), "expand"),
     "entries as columns": (by(lambda w, d: d + (w.reshape(-1, 1) * w).sum() * w), "paired|outer"),

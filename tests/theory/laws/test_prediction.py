@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from spherenorm import find_recipe
+from tests.theory.laws.adversarial import inner, keeps
 from theory import norm_growth
 
 
@@ -66,3 +67,38 @@ def test_bad_lengths():
             law.predict(norms, drive)
     with pytest.raises(ValueError, match="lr needs a value for each of 2 steps"):
         law.predict(1.0, [1.0, 1.0], lr=[0.1])
+
+
+def opposed(w, d, m):
+    against = (w * m).sum(1, keepdim=True) <= 0
+    return torch.where(against, d + 0.5 * w, d), 0.9 * m + d
+
+
+def test_bounds_start_with_the_first_step():
+    """<w, m> = 0 at first: a gate that is open in general is decided there, and kappa with it."""
+    recipe = keeps(opposed, torch.zeros_like)
+    law = norm_growth(recipe, momentum=0.0)
+    assert law.first.kappa != law.kappa
+    w = torch.tensor([[3.0, 4.0]], dtype=torch.float64)
+    g = torch.tensor([[-4.0, 3.0]], dtype=torch.float64)
+    rule = recipe(lr=1.0, momentum=0.0)
+    new, _ = rule.step(w, g, rule.init(w))
+    least, greatest = law.predict_range([5.0], [[5.0]], lr=1.0)
+    assert new.norm() == pytest.approx(31.25**0.5)
+    assert least[1] <= new.norm().item() <= greatest[1] == 7.5
+
+
+def test_a_counter_that_no_length_gives_is_named():
+    def shrinking(w, d, kept):
+        return d + kept * w, kept + inner(d, d).sum()
+
+    law = norm_growth(keeps(shrinking))
+    with pytest.raises(ValueError, match=r"the law needs \|g\|\^2 of each step"):
+        law.predict(1.0, [0.1, 0.1])
+
+    def held(w, d, start):
+        return d + (1 - start) * w, start
+
+    law = norm_growth(keeps(held, torch.norm))
+    with pytest.raises(ValueError, match="the law needs kept of each step"):
+        law.predict(1.0, [0.1, 0.1])

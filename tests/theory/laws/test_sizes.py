@@ -111,6 +111,7 @@ def test_arithmetic_of_sizes_is_followed():
         assert 2 * x.shape[0] - 1 == 11
         assert x.reshape(x.shape[1], -1).shape == (4, 6)
         assert torch.zeros(x.shape[0] // 2).numel() == 3
+        assert (torch.zeros(x.shape[0], 1) + x[:, :1].expand(x.shape[0], 1)).sum() == 6
         assert (x * x.shape[0] / math.sqrt(x.shape[1])).sum() == 72
     asked = [(branch.question, branch.answer) for branch in branches.found]
     assert asked == [("== 11", True), ("== 4", True), ("== 6", True), ("== 3", True)]
