@@ -153,7 +153,7 @@ def gradient_that_hides_the_norm():
 def gradient_that_hides_the_norm_below_a_mask():
     def function(self, x):
         hidden = torch.arange(4) > 2
-        return torch.tanh(F.linear(x, Straight.apply(self.w))).masked_fill(hidden, -1e9)
+        return torch.tanh(F.linear(x, Straight.apply(self.w))).masked_fill(hidden, -1e30)
 
     return Case(Net(function, w=parameter(4, 6)), (vectors(),))
 
@@ -161,9 +161,12 @@ def gradient_that_hides_the_norm_below_a_mask():
 @case
 def gradient_that_hides_the_norm_in_a_small_branch():
     def function(self, x):
-        return torch.tanh(self.f(x) + 1e-5 * torch.tanh(F.linear(x, Straight.apply(self.w))))
+        return torch.tanh(
+            self.norm(self.f(x)) + 1e-5 * torch.tanh(F.linear(x, Straight.apply(self.w)))
+        )
 
-    return Case(Net(function, w=parameter(4, 6), f=nn.Linear(6, 4)), (vectors(),))
+    net = Net(function, w=parameter(4, 6), f=nn.Linear(6, 4), norm=nn.BatchNorm1d(4))
+    return Case(net, (vectors(),), {"f.weight": CHANNEL})
 
 
 @case
