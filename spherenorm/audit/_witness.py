@@ -58,10 +58,10 @@ def _hold(
     scaled = _outputs(subject, point, lambda: _scale(subject, point, views))
     turned = _outputs(subject, point, lambda: _turn(subject, point, views))
     for x, by_scale, by_turn in zip(start, scaled, turned, strict=True):
-        rounding = _ROUNDING * torch.finfo(x.dtype).eps * float(x.abs().max())
-        nothing = max(rounding, _LEFT_BY_EPS * spread(x))
-        allowed = max(tolerance * float((x - by_turn).abs().max()), nothing)
-        if float((x - by_scale).abs().max()) > allowed:
+        rounding = _ROUNDING * torch.finfo(x.dtype).eps * x.abs()
+        turn = float((x - by_turn).abs().max())
+        allowed = max(tolerance * turn, _LEFT_BY_EPS * spread(x))
+        if bool(((x - by_scale).abs() > allowed + rounding).any()):
             return False
     return True
 
