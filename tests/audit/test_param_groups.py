@@ -143,7 +143,7 @@ def test_a_test_whose_views_cannot_be_set_is_refused():
     before = snapshot(net)
     for settings in ({"recipe": fixed_test}, {"recipe": "sgdg", "rest": fixed_test}):
         with pytest.raises(
-            ValueError, match="recipe .*:fixed_test. tests views that cannot be set"
+            ValueError, match=r"recipe .*:fixed_test. tests views that cannot be set"
         ):
             sn.param_groups(net, images(), **settings)
     assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
