@@ -17,7 +17,7 @@ from spherenorm._views import View, ViewLike
 from spherenorm.audit._audit import audit_batch, unwrap
 from spherenorm.audit._report import Audit
 from spherenorm.audit._treatment import Override, Treatment, treat
-from spherenorm.rules import OrthogonalityRegularization, RadialProjection
+from spherenorm.rules import InvarianceTest, OrthogonalityRegularization, RadialProjection
 
 __all__ = ["Assignment", "ParamGroups", "param_groups"]
 
@@ -107,6 +107,8 @@ class _Plan:
             and "alpha" not in chosen
             and main.hyper_parameters.get("alpha", 0) == main.defaults.get("alpha") != 0
         )
+        for bound in filter(None, (main, rest)):
+            _without_test(bound)  # called for its errors
         return cls(main, usual if rest is None else rest, sphere, fixed, orthogonal)
 
     def group(self, weight: Tensor, treatment: Treatment) -> tuple[str, Bound, View | None, str]:
@@ -119,9 +121,7 @@ class _Plan:
                 reason, view = f"{reason}; a zero unit cannot move on a sphere", None
         if view is None:
             bound = self.rest
-            if bound is self.main and "views" in bound.defaults:
-                bound = bound.replace(views=())  # no test, so no projection
-            return "euclidean", bound, None, reason
+            return "euclidean", _without_test(bound), None, reason
         if self.fixed is not None:
             bound = self.main.replace(view=str(view)) if "view" in self.main.defaults else self.main
             size = view.size(weight)
@@ -182,7 +182,8 @@ def param_groups(
 
     Raises:
         ValueError: an unknown recipe, hyper-parameter or kind; a value outside its interval; an
-            override that matches nothing or does not fit; as `audit`. Nothing changes then.
+            override that matches nothing or does not fit; a recipe that tests for invariance and
+            has no hyper-parameter `views`; as `audit`. Nothing changes then.
 
     Example:
         >>> layers = nn.Linear(4, 3, bias=False), nn.BatchNorm1d(3), nn.Linear(3, 1)
@@ -222,6 +223,22 @@ def param_groups(
         for weight, view in on_sphere:
             weight.copy_(Sphere(view).normalize(weight))
     return ParamGroups(list(groups.values()), assignments, audited)
+
+
+def _without_test(bound: Bound) -> Bound:
+    """The recipe with no test for invariance, so that it projects nothing.
+
+    Raises:
+        ValueError: it has a test whose views it does not take.
+    """
+    if "views" in bound.defaults:
+        bound = bound.replace(views=())
+    if any(isinstance(rule, InvarianceTest) and rule.views for rule in bound.rule.tree()):
+        raise ValueError(
+            f"recipe {bound.name!r} tests views that cannot be set, so that it might project"
+            " weights that are not invariant; give it a hyper-parameter views"
+        )
+    return bound
 
 
 def _bound(recipe: str | Recipe | Bound, hyper_parameters: Mapping[str, Any]) -> Bound:

@@ -12,7 +12,7 @@ from torch import Tensor
 from spherenorm._views import View
 from spherenorm.audit._subject import Point, Subject
 
-__all__ = ["Sums", "default_dims", "measure"]
+__all__ = ["Sums", "default_dims", "measure", "spread"]
 
 _LEAST_SPREAD = 1e-6
 _RELATIVE_ROUNDING = 1e-13
@@ -145,18 +145,23 @@ def _in_random_direction(
 ) -> Tensor:
     """<r, outputs> with a random r, over the finite entries, each output in units of its spread."""
     values = [x[x.isfinite()] for x in outputs if x.requires_grad]
-    spreads = [_spread(x.detach()) for x in values]
+    spreads = [spread(x.detach()) for x in values]
     # An output that is constant up to rounding does not count as much as the others.
     least = _LEAST_SPREAD * max(spreads, default=0.0)
     total = torch.zeros((), dtype=dtype)
-    for x, spread in zip(values, spreads, strict=True):
+    for x, own in zip(values, spreads, strict=True):
         noise = torch.randn(x.shape, generator=generator, dtype=torch.float64).to(x)
-        total = total.to(x) + (noise * x).sum() / (max(spread, least) or 1.0)
+        total = total.to(x) + (noise * x).sum() / (max(own, least) or 1.0)
     return total
 
 
-def _spread(values: Tensor) -> float:
-    """The standard deviation of the entries; the absolute value of a single one."""
+def spread(values: Tensor) -> float:
+    """The standard deviation of the entries; the absolute value of a single one.
+
+    The least and the greatest value are left out: a mask fills outputs with numbers such as -1e9.
+    """
     if not values.numel():
         return 0.0
-    return float(values.std() if values.numel() > 1 else values.abs().max())
+    inner = values[(values > values.min()) & (values < values.max())]
+    found = float(inner.std()) if inner.numel() > 1 else 0.0
+    return found or float(values.std() if values.numel() > 1 else values.abs().max())

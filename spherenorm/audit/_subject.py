@@ -64,10 +64,14 @@ class Subject:
             for module in self.model.modules()
             for name, buffer in module._buffers.items()
         ]
+        self.left: list[Tensor | None] = [start for *_, start in self.buffers]
         self.doubts: dict[str, None] = {}
 
     def place(self, point: Point) -> None:
-        """Give all parameters their values at a point, and buffers their first ones.
+        """Give all parameters and buffers their values at a point.
+
+        Buffers have their first values; at a jittered point those that a pass has left, as many
+        (a running center, a memory) start at 0 and do not stay there.
 
         A parameter that takes a gradient becomes w (1 + 0.3 u) + 0.1 a u, with u uniform in
         [-1, 1] for each entry: positive gains stay so, and what starts at 0 leaves it. a is the
@@ -85,7 +89,8 @@ class Subject:
                 noise = torch.empty_like(value).uniform_(-1, 1, generator=generators[device])
                 value.addcmul_(value, noise, value=0.3 * point.jitter)
                 value.add_(noise, alpha=0.1 * usual * point.jitter)
-        for module, name, buffer in self.buffers:
+        for (module, name, start), left in zip(self.buffers, self.left, strict=True):
+            buffer = left if point.jitter else start
             fresh = None if buffer is None else buffer.clone()
             if fresh is not None and "eps" in name and 0 < fresh.abs().max() <= LARGEST_EPS:
                 fresh *= point.eps_factor
@@ -118,6 +123,9 @@ class Subject:
 
         inputs, keywords = change_tensors(self.batch, moved)
         result = self.model(*inputs, **keywords)
+        if not point.jitter:
+            now = (module._buffers[name] for module, name, _ in self.buffers)
+            self.left = [None if buffer is None else buffer.detach().clone() for buffer in now]
         if self.loss is not None:
             result = self.loss(result)
         real = (torch.view_as_real(x) if x.is_complex() else x for x in tensors_of(result))

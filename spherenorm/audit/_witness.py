@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import torch
 from torch import Tensor
 
 from spherenorm._views import View
+from spherenorm.audit._sensitivity import spread
 from spherenorm.audit._subject import Point, Subject
 
 __all__ = ["refuted"]
 
 _TOLERANCE = 1e-3
+"""The change of an output when one weight is scaled, in units of that when it turns."""
+_ALL_AT_ONCE = 1e-6
+"""The same when all weights are scaled or turn, which a weight of a small branch hardly shows."""
+_ROUNDING, _LEFT_BY_EPS = 64, 1e-9
+"""Changes that are none: in units of the type's rounding, and of an output's spread."""
 _DOUBLINGS = 6
 """Units are scaled by factors from 1/64 to 64: a bound on a norm may hold at one norm only."""
 
@@ -31,24 +37,41 @@ def refuted(subject: Subject, point: Point, found: Mapping[str, View]) -> list[s
     """
     if not found:
         return []
-    subject.place(point)
-    start = _outputs(subject, point)
-    _scale(subject, point, found)
-    if max(_changes(start, _outputs(subject, point)), default=0) <= _TOLERANCE:
+    start = _outputs(subject, point, lambda: None)
+    if _hold(subject, point, start, found, _ALL_AT_ONCE):
         return []
-    return [name for name, view in found.items() if not _holds(subject, point, start, name, view)]
+    one_by_one = ((name, {name: view}) for name, view in found.items())
+    return [name for name, one in one_by_one if not _hold(subject, point, start, one, _TOLERANCE)]
 
 
-def _holds(subject: Subject, point: Point, start: list[Tensor], name: str, view: View) -> bool:
-    """True if scaling one weight changes the outputs far less than turning it does."""
-    subject.place(point)
-    _scale(subject, point, {name: view})
-    by_scale = _changes(start, _outputs(subject, point))
-    subject.place(point)
-    value = subject.parameters[name].data
-    value.mul_(1 + 0.1 * torch.rand(value.shape, generator=_generator(point)).to(value))
-    by_turn = _changes(start, _outputs(subject, point))
-    return all(a <= _TOLERANCE * b for a, b in zip(by_scale, by_turn, strict=True) if b > 0)
+def _hold(
+    subject: Subject,
+    point: Point,
+    start: list[Tensor],
+    views: Mapping[str, View],
+    tolerance: float,
+) -> bool:
+    """True if scaling these weights changes each output far less than turning them does.
+
+    An output is not measured by its own size: a mask's -1e9, or a constant, would hide the change.
+    """
+    scaled = _outputs(subject, point, lambda: _scale(subject, point, views))
+    turned = _outputs(subject, point, lambda: _turn(subject, point, views))
+    for x, by_scale, by_turn in zip(start, scaled, turned, strict=True):
+        rounding = _ROUNDING * torch.finfo(x.dtype).eps * x.abs()
+        turn = float((x - by_turn).abs().max())
+        allowed = max(tolerance * turn, _LEFT_BY_EPS * spread(x))
+        if bool(((x - by_scale).abs() > allowed + rounding).any()):
+            return False
+    return True
+
+
+def _turn(subject: Subject, point: Point, names: Iterable[str]) -> None:
+    """Turn weights by about a tenth of a radian at most."""
+    generator = _generator(point)
+    for name in names:
+        value = subject.parameters[name].data
+        value.mul_(1 + 0.1 * torch.rand(value.shape, generator=generator).to(value))
 
 
 def _scale(subject: Subject, point: Point, views: Mapping[str, View]) -> None:
@@ -66,17 +89,10 @@ def _scale(subject: Subject, point: Point, views: Mapping[str, View]) -> None:
         value.mul_(factors)
 
 
-def _changes(start: list[Tensor], now: list[Tensor]) -> list[float]:
-    """The largest change of each output, in units of its spread."""
-    spreads = (x.std() if x.numel() > 1 else x.abs().max() for x in start)
-    return [
-        float((x - y).abs().max() / spread)
-        for x, y, spread in zip(start, now, spreads, strict=True)
-        if spread > 0
-    ]
-
-
-def _outputs(subject: Subject, point: Point) -> list[Tensor]:
+def _outputs(subject: Subject, point: Point, change: Callable[[], None]) -> list[Tensor]:
+    """The outputs at a point after a change of its parameters."""
+    subject.place(point)
+    change()
     with subject.evaluation(point):
         return [x.detach().nan_to_num(0.0, 0.0, 0.0) for x in subject.run(point)]
 

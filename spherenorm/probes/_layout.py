@@ -46,7 +46,8 @@ class Watched:
     def key(self) -> Hashable:
         """A value that tells if the weight is to be laid out anew."""
         kind = self.weight.shape, self.weight.dtype, self.weight.device
-        return id(self.weight), kind, self.name, self.views, self.test.per, type(self.test)
+        tested = self.views, self.test.per, type(self.test)
+        return id(self.weight), kind, self.name, self.group, tested
 
 
 def plain(x: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from spherenorm._views import as_view
 from spherenorm.probes._bench import Bench
 from spherenorm.probes._layout import Watched
 from spherenorm.probes._measurement import Law, Measurement, Sink
-from spherenorm.probes._weights import Views, check, rules_of, watched_weights
+from spherenorm.probes._weights import Views, check, check_names, rules_of, watched_weights
 
 __all__ = ["Probe", "probe"]
 
@@ -45,6 +45,7 @@ class Probe:
         self._step, self._benches = 0, list[Bench]()
         self._laid_out: list[Hashable] = []
         self._waiting: list[tuple[int, list[Bench], list[Tensor]]] = []
+        check_names(optimizer, names, views)
         check(watched_weights(optimizer, names, views))
         self._hooks = [
             optimizer.register_step_pre_hook(self._before),
@@ -149,7 +150,9 @@ def probe(
 
     The numbers stay on the device until a block is full. Where gradients are scaled, clipped or
     accumulated, those are measured with which the optimizer steps; a step that a gradient scaler
-    skips is none.
+    skips is none, but a fused optimizer of torch is called for it: it counts, with a turn of 0
+    and no cosine. Of a closure that is called several times (LBFGS), the last gradient is
+    measured, which is not at w: such cosines, and what the test makes of them, say little.
 
     A measured step keeps a copy of the weights, which is the memory that a probe takes. Under
     `fully_shard` it gathers one weight after another: every process needs a probe then.
@@ -172,7 +175,8 @@ def probe(
 
     Raises:
         TypeError: this is no optimizer, or `to` no function.
-        ValueError: `every` or `block` is not positive; a view does not fit a weight.
+        ValueError: `every` or `block` is not positive; a view does not fit a weight, or is of a
+            name that neither the optimizer nor the model has.
 
     Example:
         >>> weight = torch.nn.Parameter(torch.eye(2))

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from torch import Tensor
 from torch.optim.optimizer import Optimizer
 
 from spherenorm._chain import sphere_of
+from spherenorm._errors import did_you_mean
 from spherenorm._rule import Rule
 from spherenorm._views import View, ViewLike, as_view
 from spherenorm.optim import RecipeOptimizer
 from spherenorm.probes._layout import Watched
 from spherenorm.rules import InvarianceTest, ScaleInvarianceTest
 
-__all__ = ["Views", "check", "rules_of", "watched_weights"]
+__all__ = ["Views", "check", "check_names", "rules_of", "watched_weights"]
 
 Views = ViewLike | Mapping[str, ViewLike | None] | None
 """The view that is measured, for all weights or by name; see `probe`."""
@@ -25,17 +26,36 @@ def watched_weights(
 ) -> list[Watched]:
     """The weights of two or more dimensions, as the optimizer has them now; see `check`."""
     found: list[Watched] = []
+    rules = rules_of(optimizer)
+    for number, weight, name in _named(optimizer, names):
+        rule, test = rules[number]
+        view = _view(views, name, rule, test)
+        if weight.ndim >= 2 and weight.numel() and view is not None:
+            found.append(Watched(weight, name, number, view, test))
+    return found
+
+
+def check_names(optimizer: Optimizer, names: Mapping[Tensor, str], views: Views) -> None:
+    """Refuse views of weights that neither the optimizer nor the model has.
+
+    Raises:
+        ValueError: a name is unknown.
+    """
+    if isinstance(views, Mapping):
+        known = dict.fromkeys([*(n for *_, n in _named(optimizer, names)), *names.values()])
+        for name in views:
+            if name not in known:
+                raise ValueError(f"views: no weight is named {name!r}; {did_you_mean(name, known)}")
+
+
+def _named(optimizer: Optimizer, names: Mapping[Tensor, str]) -> Iterator[tuple[int, Tensor, str]]:
+    """The index of its group, the weight and the name of each parameter."""
     index = 0
-    groups = zip(optimizer.param_groups, rules_of(optimizer), strict=True)
-    for number, (group, (rule, test)) in enumerate(groups):
+    for number, group in enumerate(optimizer.param_groups):
         own = group.get("param_names", [None] * len(group["params"]))
         for weight, given in zip(group["params"], own, strict=True):
-            name = names.get(weight) or given or str(index)
-            view = _view(views, name, rule, test)
-            if weight.ndim >= 2 and weight.numel() and view is not None:
-                found.append(Watched(weight, name, number, view, test))
+            yield number, weight, names.get(weight) or given or str(index)
             index += 1
-    return found
 
 
 def rules_of(optimizer: Optimizer) -> list[tuple[Rule | None, InvarianceTest]]:

@@ -46,8 +46,8 @@ class AccumulatedInvarianceTest(InvarianceTest):
     normal: in a unit of few entries, or where training has made w and g orthogonal without
     invariance (at the best norm of a weight).
 
-    **Threshold.** `delta`, but so small that a decision errs with probability `level` at most. A
-    view of n units, which pass or fail together, has
+    **Threshold.** `delta`, but so small that the decision on one view errs with probability `level`
+    at most, and one on k views with k `level`. A view of n units, which pass or fail together, has
 
         d = min(delta, level^(1/n) sqrt(pi / 6)),
 

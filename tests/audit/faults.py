@@ -72,7 +72,7 @@ FAULTS = [
         "shows = sensitivity > _RELATIVE_ROUNDING * sensitivity.max()",
         "shows = sensitivity > 0",
     ),
-    Fault("one output of a large spread", SENSITIVITY, " / (max(spread, least) or 1.0)", ""),
+    Fault("one output of a large spread", SENSITIVITY, " / (max(own, least) or 1.0)", ""),
     Fault(
         "outputs that are not finite",
         SENSITIVITY,
@@ -153,6 +153,24 @@ FAULTS = [
     Fault(
         "no second witness", AUDIT, "wrong = set(refuted(subject, point, found))", "wrong = set()"
     ),
+    Fault(
+        "a witness that a small branch escapes",
+        WITNESS,
+        "_ALL_AT_ONCE = 1e-6",
+        "_ALL_AT_ONCE = 1e-2",
+    ),
+    Fault(
+        "a spread of which a mask is part",
+        SENSITIVITY,
+        "inner = values[(values > values.min()) & (values < values.max())]",
+        "inner = values",
+    ),
+    Fault(
+        "buffers that stay as they start",
+        SUBJECT,
+        "buffer = left if point.jitter else start",
+        "buffer = start",
+    ),
     Fault("a witness that scales by 1", WITNESS, "        value.mul_(factors)", "        pass"),
     Fault("frozen weights", AUDIT, "if not weight.requires_grad:", "if False:"),
     Fault(
@@ -211,7 +229,12 @@ FAULTS = [
     Fault(
         "zero units on the sphere", GROUPS, "bool((view.norm(weight.detach()) == 0).any())", "False"
     ),
-    Fault("tests of what is not invariant", GROUPS, "bound = bound.replace(views=())", "pass"),
+    Fault(
+        "tests of what is not invariant",
+        GROUPS,
+        "bound = bound.replace(views=())",
+        "bound = bound.replace()",
+    ),
     Fault(
         "the recipe's view whatever the audit says",
         GROUPS,

@@ -169,6 +169,18 @@ def test_skipped_parameters_have_a_reason():
     }
 
 
+def test_a_shared_weight_is_one_of_all_parameters():
+    net = Net(lambda self, x: self.norm(self.f(x)) + self.g(x), norm=nn.BatchNorm1d(6))
+    net.f = net.g = nn.Linear(6, 6, bias=False)
+    net.h = nn.Linear(6, 6, bias=False)
+    assert audit(net, torch.randn(16, 6)).parameters == 36 + 36 + 12
+
+
+def test_an_unused_weight_is_said_to_have_no_effect_at_any_point():
+    net = Net(lambda self, x: self.f(x), f=nn.Linear(6, 5), unused=nn.Linear(6, 5))
+    assert audit(net, torch.randn(8, 6))[1].reason == "no output depends on it at any point"
+
+
 def test_the_result_prints_and_is_json():
     result = audit(normed(nn.Linear(5, 2)), 10 * torch.randn(16, 6))  # so that no eps matters
     assert result.share == 30 / 57

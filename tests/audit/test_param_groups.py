@@ -134,6 +134,26 @@ def test_a_recipe_that_projects_without_a_test_gets_what_fits_its_view():
     assert group_of(groups, "0.weight")["recipe"] == "sgdw"
 
 
+def fixed_test(lr=0.1):
+    return sn.chain(r.ScaleInvarianceTest(), r.RadialProjection(), r.StepSize(lr))
+
+
+def test_a_test_whose_views_cannot_be_set_is_refused():
+    net = model()
+    before = snapshot(net)
+    for settings in ({"recipe": fixed_test}, {"recipe": "sgdg", "rest": fixed_test}):
+        with pytest.raises(
+            ValueError, match=r"recipe .*:fixed_test. tests views that cannot be set"
+        ):
+            sn.param_groups(net, images(), **settings)
+    assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
+
+
+def test_the_rest_is_not_tested():
+    groups = sn.param_groups(model(), images(), "sgdg", rest="sgdp")
+    assert group_of(groups, "6.weight")["views"] == ()
+
+
 def test_decay_by_kind():
     kinds = {"invariant": 0.0, "weights": 0.1, "vectors": 0.0}
     groups = sn.param_groups(model(), images(), "adamw", decay=kinds, weight_decay=0.5)

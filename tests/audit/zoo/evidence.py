@@ -129,20 +129,76 @@ def deep_network_with_batch_norm():
     return Case(net, (vectors(24),), {f"{3 * i}.weight": CHANNEL for i in range(11)})
 
 
+class Straight(torch.autograd.Function):
+    """The identity, with a backward pass that takes the radial part out."""
+
+    @staticmethod
+    def forward(ctx, w):
+        ctx.save_for_backward(w)
+        return w.clone()
+
+    @staticmethod
+    def backward(ctx, grad):
+        (w,) = ctx.saved_tensors
+        return grad - (w * grad).sum() / (w * w).sum() * w
+
+
 @case
 def gradient_that_hides_the_norm():
-    class Straight(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, w):
-            ctx.save_for_backward(w)
-            return w.clone()
-
-        @staticmethod
-        def backward(ctx, grad):
-            (w,) = ctx.saved_tensors
-            return grad - (w * grad).sum() / (w * w).sum() * w
-
     net = Net(lambda self, x: torch.tanh(F.linear(x, Straight.apply(self.w))), w=parameter(4, 6))
+    return Case(net, (vectors(),))
+
+
+@case
+def gradient_that_hides_the_norm_below_a_mask():
+    def function(self, x):
+        hidden = torch.arange(4) > 2
+        return torch.tanh(F.linear(x, Straight.apply(self.w))).masked_fill(hidden, -1e30)
+
+    return Case(Net(function, w=parameter(4, 6)), (vectors(),))
+
+
+@case
+def gradient_that_hides_the_norm_in_a_small_branch():
+    def function(self, x):
+        return torch.tanh(
+            self.norm(self.f(x)) + 1e-5 * torch.tanh(F.linear(x, Straight.apply(self.w)))
+        )
+
+    net = Net(function, w=parameter(4, 6), f=nn.Linear(6, 4), norm=nn.BatchNorm1d(4))
+    return Case(net, (vectors(),), {"f.weight": CHANNEL})
+
+
+@case
+def gradient_that_hides_the_norm_in_a_loss_of_a_million():
+    def function(self, x):
+        return 1e6 + torch.tanh(F.linear(x, Straight.apply(self.w))).square().mean()
+
+    return Case(Net(function, w=parameter(4, 6)), (vectors(),))
+
+
+@case
+def masked_logits_that_show_the_norm_beside_features_that_do_not():
+    def function(self, x):
+        y = self.f(x)
+        logits = torch.tanh(y) @ self.h
+        hidden = torch.arange(5) > 2
+        return logits.masked_fill(hidden, torch.finfo(torch.float32).min), self.norm(y).tanh()
+
+    parts = {"f": linear(6, 5), "h": parameter(5, 5), "norm": nn.LayerNorm(5)}
+    return Case(Net(function, **parts), (vectors(),))
+
+
+@case
+def running_center_that_starts_at_zero():
+    def function(self, x):
+        y = self.f(x)
+        out = torch.tanh(self.norm(y - self.center))
+        self.center = self.center.lerp(y.detach().mean(0), 0.1)
+        return out
+
+    net = Net(function, f=linear(6, 5), norm=nn.LayerNorm(5))
+    net.register_buffer("center", torch.zeros(5))
     return Case(net, (vectors(),))
 
 

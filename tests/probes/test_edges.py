@@ -1,0 +1,60 @@
+"""Probes of groups that change, names that do not exist, and steps that are skipped or repeated."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+import spherenorm as sn
+
+
+def nearly_tangential(weight):
+    """A gradient of cosine 1e-3 with each row."""
+    noise = torch.randn_like(weight)
+    w = weight.detach() / weight.detach().norm(dim=1, keepdim=True)
+    tangential = noise - w * (w * noise).sum(1, keepdim=True)
+    return tangential / tangential.norm(dim=1, keepdim=True) + 1e-3 * w
+
+
+def test_a_weight_that_changes_its_group_is_tested_as_its_new_group_says():
+    torch.manual_seed(0)
+    weights = [nn.Parameter(torch.randn(6, 4)), nn.Parameter(torch.randn(5, 8))]
+    groups = [{"params": weights[:1], "delta": 1e-9}, {"params": weights[1:], "delta": 0.1}]
+    optimizer = sn.optim.SGDP(groups, lr=0.1)
+    with sn.probe(optimizer, every=1) as found:
+        for _ in range(2):
+            for weight in weights:
+                weight.grad = nearly_tangential(weight)
+            optimizer.step()
+            first, second = optimizer.param_groups
+            first["params"], second["params"] = weights, []
+    views = [(m.step, m.weight, m.invariant_view) for m in found.measurements]
+    assert views == [(1, "0", None), (1, "1", "channel"), (2, "0", None), (2, "1", None)]
+
+
+def test_a_view_of_an_unknown_weight_is_refused():
+    model = nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(ValueError, match="no weight is named 'wieght'; did you mean weight"):
+        sn.probe(optimizer, model=model, views={"wieght": "layer"})
+    assert not optimizer._optimizer_step_pre_hooks
+    with pytest.raises(ValueError, match="no weight is named 'weight'"):
+        sn.probe(optimizer, views={"weight": "layer"})  # without a model it is called "0"
+
+
+@pytest.mark.parametrize(("fused", "steps"), [(False, [1, 2]), (True, [1, 2, 3])])
+def test_a_skipped_step_counts_only_for_a_fused_optimizer(fused, steps):
+    weight = nn.Parameter(torch.ones(2, 3))
+    optimizer = torch.optim.AdamW([weight], lr=0.01, fused=fused)
+    scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+    with sn.probe(optimizer, every=1) as found:
+        for factor in (1.0, math.inf, 1.0):
+            optimizer.zero_grad()
+            scaler.scale((weight * torch.arange(3.0)).sum() * factor).backward()
+            scaler.step(optimizer)
+            scaler.update()
+    assert [m.step for m in found.measurements] == steps
+    turned = [m.turn > 0 for m in found.measurements]
+    assert turned == ([True, False, True] if fused else [True, True])
+    assert [math.isnan(m.cosine) for m in found.measurements] == [not each for each in turned]
