@@ -67,7 +67,7 @@ def test_ray_survives_the_loss_of_a_worker(tmp_path, reference, monkeypatch):
     finally:
         ray.shutdown()
     assert killed
-    assert {outcome.state for outcome in outcomes} == {"finished"}, [outcome.error for outcome in outcomes]
+    assert {outcome.state for outcome in outcomes} == {"finished"}, outcomes
     assert summaries(specs, tmp_path) == expected
 
 
@@ -93,6 +93,6 @@ def test_a_preempted_slurm_job_is_requeued_and_goes_on(tmp_path, reference):
     outcomes = outcomes_of("slurm", specs[:2], tmp_path, 2, 0.0)
     watcher.join()
     assert preempted
-    assert {outcome.state for outcome in outcomes} == {"finished"}, [outcome.error for outcome in outcomes]
+    assert {outcome.state for outcome in outcomes} == {"finished"}, outcomes
     assert summaries(specs[:2], tmp_path) == expected[:2]
     assert any("preempt" in log.read_text() for log in (tmp_path / "slurm").glob("*_log.*"))
