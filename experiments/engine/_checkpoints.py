@@ -178,7 +178,7 @@ def _fill(slots: State, state: Mapping[str, Any]) -> None:
     for name, value in state.items():
         if isinstance(value, Mapping):
             _fill(slots.setdefault(name, {}), value)
-        elif name in slots:
+        elif name in slots and slots[name].shape == value.shape:
             slots[name].copy_(_placed(value, slots[name]))
         else:
             slots[name] = value

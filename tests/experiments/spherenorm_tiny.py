@@ -1,6 +1,7 @@
 """A task of milliseconds, a study of it, and recipes with faults, for the tests of the engine."""
 
 import itertools
+import math
 import os
 import random
 import signal
@@ -269,6 +270,11 @@ def tensor_probe(step):
     return {"moved": torch.zeros(())}
 
 
+def undefined_probe(step):
+    """A probe that has no number: 0/0."""
+    return {"moved": 1.0, "ratio": math.nan}
+
+
 def clashing_probe(step):
     """A probe that would overwrite the loss."""
     return {"loss": 0.0}
@@ -321,3 +327,54 @@ class Empty(Tiny):
     def data(self):
         train, (x, y), test = super().data()
         return Splits(train, (x[:0], y[:0]), test)
+
+
+@dataclass(frozen=True)
+class Signs(Tiny):
+    """Its score is a number whatever the weights are."""
+
+    name = "signs"
+
+    def evaluate(self, model, batch):
+        return {"score": Mean(100.0 * ((model(batch[0]) > 0) == (batch[1] > 0)))}
+
+
+class Warming(nn.Module):
+    """Its output depends on buffers that are in no state of torch's; one of them grows."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(6, 1)
+        self.register_buffer("seen", torch.zeros(()), persistent=False)
+        self.register_buffer("means", None, persistent=False)
+
+    def forward(self, x):
+        if self.training:
+            kept = [] if self.means is None else [self.means]
+            self.means = torch.cat([*kept, x.mean().reshape(1)])
+            self.seen += 1
+        return self.linear(x) * torch.tanh(self.seen / 10) + self.means.sum()
+
+
+@dataclass(frozen=True)
+class Warmed(Tiny):
+    """A model with buffers that are not persistent."""
+
+    name = "warmed"
+
+    def model(self):
+        return Warming()
+
+    def audit_inputs(self):
+        return ()
+
+
+@dataclass(frozen=True)
+class Redrawn(Tiny):
+    """Its data are drawn anew on each call."""
+
+    name = "redrawn"
+
+    def data(self):
+        train, validation, (x, y) = super().data()
+        return Splits(train, validation, (torch.randn_like(x), y))

@@ -61,7 +61,9 @@ class Mine(Tiny):
     def data(self):
         return mine_data.shifted(super().data())
 """,
-    "mine_data": "def shifted(x):\n    return x\n",
+    "mine_data": "import mine_parts.empty\n\ndef shifted(x):\n    return mine_parts.same(x)\n",
+    "mine_parts/__init__": "def same(x):\n    return x\n",
+    "mine_parts/empty": "",
     "mine_bystander": "import mine_recipe\n",
 }
 
@@ -105,7 +107,8 @@ def identity(tmp_path, monkeypatch):
         ),
         pytest.param("mine_package/numbers", "1.0", "2.0", id="constant of a helper's package"),
         pytest.param("mine_task", "super().data()", "(super().data())[:]", id="task"),
-        pytest.param("mine_data", "return x", "return x[:]", id="task's helper"),
+        pytest.param("mine_data", "same(x)", "same(x[:])", id="task's helper"),
+        pytest.param("mine_parts/__init__", "return x", "return x[:]", id="package of a module"),
     ],
 )
 def test_an_edit_of_whatever_computes_makes_a_new_run(identity, name, old, new):
