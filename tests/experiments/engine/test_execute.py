@@ -16,7 +16,7 @@ import torch
 from dying import execute_and_die
 from interrupted import assert_same_end, ended, stop_after
 from running import folder_of, run_of
-from spherenorm_tiny import TASK, tiny_spec
+from spherenorm_tiny import tiny_spec
 
 from experiments.core import Spec
 from experiments.door import execute_spec
