@@ -160,7 +160,9 @@ def _hash(digest: Any, value: Any) -> None:
     if isinstance(value, Tensor):
         digest.update(str((value.dtype, tuple(value.shape))).encode())
         digest.update(value.contiguous().flatten().view(torch.uint8).numpy().tobytes())
-    elif hasattr(value, "tobytes"):
+    elif hasattr(value, "tobytes"):  # an array, a picture
+        form = [getattr(value, name, None) for name in ("dtype", "mode", "size", "shape")]
+        digest.update(str(form).encode())
         digest.update(value.tobytes())
     else:
         digest.update(repr(value).encode())

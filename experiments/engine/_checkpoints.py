@@ -139,9 +139,11 @@ def _load_shards(path: Path, slots: Slots) -> State:
     known = reader.read_metadata().state_dict_metadata
     state = slots(known.__contains__)
     model = state["model"]
-    for name, kept in known.items():  # a buffer may have grown since
+    for name, kept in known.items():  # a buffer may have grown since the model was made
         part, _, own = name.partition(".")
-        if part == "model" and (own not in model or model[own].shape != kept.size):
+        if part != "model" or not isinstance(kept, dcp.metadata.TensorStorageMetadata):
+            continue
+        if own not in model or model[own].shape != kept.size:
             model[own] = torch.empty(kept.size, dtype=kept.properties.dtype)
     with warnings.catch_warnings():  # that there is no process group: it is one process then
         warnings.simplefilter("ignore", UserWarning)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from running import run_of
+from spherenorm_odd import Arrays
 from spherenorm_tiny import Tiny, tiny_spec
 
 from experiments.core import SCHEDULES, Spec, Splits
@@ -222,3 +223,15 @@ def test_the_data_of_a_task_are_in_the_identity(monkeypatch):
     identity_module._data_fingerprint.cache_clear()
     assert run_of(tiny_spec()).id != before.id
     identity_module._data_fingerprint.cache_clear()
+
+
+def test_arrays_of_other_forms_are_other_data():
+    """The bytes of all of them are equal."""
+    found = {
+        Arrays(dtype=dtype, width=width).fingerprint()
+        for dtype in ("float32", "int32")
+        for width in (6, 6, 12)
+    }
+    wide = Arrays(width=12).data().train[0][0]
+    assert wide.tobytes() == Arrays(dtype="int32", width=12).data().train[0][0].tobytes()
+    assert len(found) == 4

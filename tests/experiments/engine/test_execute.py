@@ -16,7 +16,7 @@ import torch
 from dying import execute_and_die
 from interrupted import assert_same_end, ended, stop_after
 from running import folder_of, run_of
-from spherenorm_tiny import tiny_spec
+from spherenorm_tiny import TASK, tiny_spec
 
 from experiments.core import Spec
 from experiments.door import execute_spec
@@ -243,7 +243,7 @@ def test_two_processes_share_a_run_without_doing_it_twice(tmp_path, forkserver):
     assert waited.cached
 
 
-@pytest.mark.parametrize("task", ["Tiny", "Signs"])
+@pytest.mark.parametrize("task", [TASK, "spherenorm_odd:Signs"])
 @pytest.mark.parametrize("probes", [("norms",), ()])
 @pytest.mark.parametrize("steps", [1, 2])
 def test_a_run_that_explodes_in_its_last_step_has_diverged(tmp_path, task, probes, steps):
@@ -252,7 +252,7 @@ def test_a_run_that_explodes_in_its_last_step_has_diverged(tmp_path, task, probe
     So is a score that counts signs.
     """
     spec = Spec(
-        f"spherenorm_tiny:{task}",
+        task,
         "spherenorm_tiny:exploding",
         {"lr": 0.1},
         epochs=1,
@@ -279,7 +279,7 @@ def test_a_probe_without_a_number_is_no_divergence(tmp_path):
 
 
 def test_buffers_that_are_not_persistent_are_in_a_checkpoint(tmp_path):
-    spec = replace(tiny_spec(), task="spherenorm_tiny:Warmed")
+    spec = replace(tiny_spec(), task="spherenorm_odd:Warmed")
     assert execute_spec(spec, tmp_path / "whole").state == "finished"
     assert stop_after(spec, tmp_path, 3) == [1, 2, 3]
     assert execute_spec(spec, tmp_path).state == "finished"
@@ -288,4 +288,4 @@ def test_buffers_that_are_not_persistent_are_in_a_checkpoint(tmp_path):
 
 def test_data_that_are_drawn_anew_on_each_call_are_refused():
     with pytest.raises(ValueError, match="Redrawn is drawn anew on each call"):
-        run_of(replace(tiny_spec(), task="spherenorm_tiny:Redrawn"))
+        run_of(replace(tiny_spec(), task="spherenorm_odd:Redrawn"))

@@ -20,7 +20,7 @@ from experiments.door import execute_spec
 from experiments.engine import Training
 
 WAYS = ("ddp", "fsdp")
-WARMED = {"task": "spherenorm_tiny:Warmed", "options": {}}
+WARMED = {"task": "spherenorm_odd:Warmed", "options": {}}
 PATIENCE = float(os.environ.get("SPHERENORM_PATIENCE", "300"))
 pytestmark = pytest.mark.skipif(
     not torch.distributed.is_available(), reason="needs torch.distributed"
