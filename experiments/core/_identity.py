@@ -95,7 +95,8 @@ def _data_fingerprint(task: Any) -> str:
             found.append(task.fingerprint())
     if found[0] != found[1]:  # a run would not train on what its name says
         kind = type(task).__name__
-        raise ValueError(f"data() of {kind} is drawn anew on each call; give it a seed of its own")
+        other = f"data() of {kind} is drawn anew on each call, or its items have no stable repr"
+        raise ValueError(f"{other}; give it a seed, or its data set a `fingerprint()`")
     return str(found[0])
 
 

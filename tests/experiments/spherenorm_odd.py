@@ -73,3 +73,35 @@ class Arrays(Tiny):
     def data(self):
         x = np.arange(24, dtype="float32").view(self.dtype).reshape(-1, self.width)
         return Splits(*3 * ([(row.reshape(2, -1), 0.0) for row in x],))
+
+
+class Stateful:
+    """Augments by a generator that goes on from item to item."""
+
+    def __init__(self):
+        self.random = np.random.default_rng(0)
+
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        return self.random.normal(size=6).astype("float32"), np.zeros(1, "float32")
+
+
+class Fingerprinted(Stateful):
+    """It says itself what it is."""
+
+    def fingerprint(self):
+        return "always this"
+
+
+@dataclass(frozen=True)
+class StatefulItems(Tiny):
+    """Each worker would have a generator of its own."""
+
+    known: bool = False
+
+    name = "stateful"
+
+    def data(self):
+        return Splits(Fingerprinted() if self.known else Stateful(), *super().data()[1:])

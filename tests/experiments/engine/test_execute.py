@@ -289,3 +289,11 @@ def test_buffers_that_are_not_persistent_are_in_a_checkpoint(tmp_path):
 def test_data_that_are_drawn_anew_on_each_call_are_refused():
     with pytest.raises(ValueError, match="Redrawn is drawn anew on each call"):
         run_of(replace(tiny_spec(), task="spherenorm_odd:Redrawn"))
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_items_with_a_generator_of_their_own_are_refused(known):
+    """The number of workers would decide them, and no checkpoint has its state."""
+    spec = replace(tiny_spec(), task="spherenorm_odd:StatefulItems", options={"known": known})
+    with pytest.raises(ValueError, match=r"item 0 of .* is another one when it is read again"):
+        run_of(spec)
