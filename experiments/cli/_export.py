@@ -62,6 +62,8 @@ def export(
             require_chrome(f"--format {form}")
     found, left = read_sections(studies or (), out)
     for section, name in zip(found, _file_names(found), strict=True):
+        for note in section.notes:
+            say_error(f"{section.label}: {note}", "[yellow]note[/yellow]: ")
         try:
             if form in FORMATS:
                 _print(section, form)

@@ -51,14 +51,17 @@ def show_page(found: Sequence[Section], path: Path, as_json: bool = False) -> li
         The problems of its sections, which are said too.
     """
     claims, problems = write_report(found, path)
+    notes = [f"{section.label}: {note}" for section in found for note in section.notes]
     if as_json:
-        print(json.dumps({"page": str(path), "claims": claims}, indent=1))
+        print(json.dumps({"page": str(path), "claims": claims, "notes": notes}, indent=1))
     else:
         for claim in claims:
             color, verdict = COLORS[claim["verdict"]], claim["verdict"]
             say(f"[{color}]{verdict:>15}[/{color}]  {claim['study']}: {escape(claim['text'])}")
             say(f"{'':17}{escape(_numbers(claim))}", style="dim")
         say(f"page: {path}")
+        for note in notes:
+            say_error(note, "[yellow]note[/yellow]: ")
     for problem in problems:
         say_error(problem)
     return problems

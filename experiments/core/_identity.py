@@ -13,6 +13,7 @@ from experiments.core._recipes import rule_text
 from experiments.core._schedules import SCHEDULES
 from experiments.core._sources import digest, source_digest
 from experiments.core._spec import Spec
+from experiments.core._streams import preserved_randomness, seed_everything, stream
 from experiments.core._task import AnyTask
 from spherenorm import Bound, Recipe, Rule
 from spherenorm.support import load_module
@@ -82,7 +83,21 @@ def run_name(configuration: Mapping[str, Any]) -> str:
 
 @functools.lru_cache(maxsize=64)
 def _data_fingerprint(task: Any) -> str:
-    return task.fingerprint()  # type: ignore[no-any-return]
+    """The fingerprint of the task's data.
+
+    Raises:
+        ValueError: the data are drawn anew on each call.
+    """
+    found = []
+    for seed in (0, 1):
+        with preserved_randomness():
+            seed_everything(stream(seed, "fingerprint"))
+            found.append(task.fingerprint())
+    if found[0] != found[1]:  # a run would not train on what its name says
+        kind = type(task).__name__
+        other = f"data() of {kind} is drawn anew on each call, or its items have no stable repr"
+        raise ValueError(f"{other}; give it a seed, or its data set a `fingerprint()`")
+    return str(found[0])
 
 
 def _asked_module(recipe: str) -> list[Any]:

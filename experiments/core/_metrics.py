@@ -13,6 +13,7 @@ batches in the order of the data, so that it does not depend on the number of pr
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -58,7 +59,11 @@ class Sums(Statistic):
         return self._sums
 
     def value(self, states: Sequence[tuple[float, ...]]) -> float:
-        return float(self.function(*(sum(column) for column in zip(*states, strict=True))))
+        sums = [sum(column) for column in zip(*states, strict=True)]
+        try:
+            return float(self.function(*sums))
+        except OverflowError:  # math.exp raises it where torch.exp is infinite
+            return math.inf
 
 
 class Mean(Sums):

@@ -148,7 +148,7 @@ def _read(name: str, path: Path, _: int) -> tuple[str, frozenset[str]]:
     imported: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            imported |= {alias.name for alias in node.names}
+            imported |= {part for alias in node.names for part in _with_parents(alias.name)}
         elif isinstance(node, ast.ImportFrom):
             base = str(node.module)
             if node.level:
@@ -157,6 +157,12 @@ def _read(name: str, path: Path, _: int) -> tuple[str, frozenset[str]]:
             # An imported name may be a module.
             imported |= {base, *(f"{base}.{alias.name}" for alias in node.names)}
     return _code(tree), frozenset(imported)
+
+
+def _with_parents(name: str) -> list[str]:
+    """`import a.b` makes `a` known too."""
+    parts = name.split(".")
+    return [".".join(parts[: i + 1]) for i in range(len(parts))]
 
 
 def _own_lines(thing: Any) -> str:

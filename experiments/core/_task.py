@@ -149,7 +149,9 @@ class Task(_Named):
             if are_tensors(split):
                 for tensor in split:
                     _hash(digest, tensor)
-            elif hasattr(split, "fingerprint"):
+                continue
+            _require_keyed(split)
+            if hasattr(split, "fingerprint"):
                 digest.update(str(split.fingerprint()).encode())
             else:
                 _hash_samples(digest, split)
@@ -160,7 +162,9 @@ def _hash(digest: Any, value: Any) -> None:
     if isinstance(value, Tensor):
         digest.update(str((value.dtype, tuple(value.shape))).encode())
         digest.update(value.contiguous().flatten().view(torch.uint8).numpy().tobytes())
-    elif hasattr(value, "tobytes"):
+    elif hasattr(value, "tobytes"):  # an array, a picture
+        form = [getattr(value, name, None) for name in ("dtype", "mode", "size", "shape")]
+        digest.update(str(form).encode())
         digest.update(value.tobytes())
     else:
         digest.update(repr(value).encode())
@@ -175,6 +179,30 @@ def _hash_samples(digest: Any, split: Any) -> None:
             seed_everything(stream(0, "fingerprint", index))
             for leaf in tree_flatten(split[index])[0]:
                 _hash(digest, leaf)
+
+
+def _require_keyed(split: Any) -> None:
+    """Refuse items with a generator of their own, whose state no worker and no checkpoint shares.
+
+    Raises:
+        ValueError: an item is another one when it is read again.
+    """
+    found = []
+    with preserved_randomness():
+        for _ in range(2 if len(split) else 0):
+            seed_everything(stream(0, "fingerprint", 0))
+            digest = hashlib.sha256()
+            for leaf in tree_flatten(split[0])[0]:
+                if isinstance(leaf, int | float) or hasattr(leaf, "tobytes") or _is_dense(leaf):
+                    _hash(digest, leaf)
+            found.append(digest.digest())
+    if len(set(found)) > 1:
+        wrong = f"item 0 of {type(split).__name__} is another one when it is read again"
+        raise ValueError(f"{wrong}; draw from the global random states, which each item seeds")
+
+
+def _is_dense(leaf: Any) -> bool:
+    return isinstance(leaf, Tensor) and leaf.layout == torch.strided
 
 
 class PureTask(_Named):

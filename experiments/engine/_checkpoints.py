@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from experiments.engine._files import as_store_error, set_aside, sha256
@@ -137,6 +138,13 @@ def _load_shards(path: Path, slots: Slots) -> State:
     reader = dcp.FileSystemReader(path)  # type: ignore[attr-defined]
     known = reader.read_metadata().state_dict_metadata
     state = slots(known.__contains__)
+    model = state["model"]
+    for name, kept in known.items():  # a buffer may have grown since the model was made
+        part, _, own = name.partition(".")
+        if part != "model" or not isinstance(kept, dcp.metadata.TensorStorageMetadata):
+            continue
+        if own not in model or model[own].shape != kept.size:
+            model[own] = torch.empty(kept.size, dtype=kept.properties.dtype)
     with warnings.catch_warnings():  # that there is no process group: it is one process then
         warnings.simplefilter("ignore", UserWarning)
         dcp.load(state, storage_reader=reader)  # type: ignore[attr-defined]
@@ -178,7 +186,7 @@ def _fill(slots: State, state: Mapping[str, Any]) -> None:
     for name, value in state.items():
         if isinstance(value, Mapping):
             _fill(slots.setdefault(name, {}), value)
-        elif name in slots:
+        elif name in slots and slots[name].shape == value.shape:
             slots[name].copy_(_placed(value, slots[name]))
         else:
             slots[name] = value

@@ -10,6 +10,7 @@ from typing import Any
 from experiments.core import Split, Task
 from experiments.engine._checkpoints import Checkpoints
 from experiments.engine._evaluation import watched_outputs
+from experiments.engine._probes import is_finite
 from experiments.engine._progress import Live
 from experiments.engine._ranks import Ranks
 from experiments.engine._records import Records, records_in
@@ -118,7 +119,7 @@ class _Loop:
 
 
 def _finite(record: Mapping[str, Any]) -> bool:
-    return all(math.isfinite(value) for value in record.values() if isinstance(value, float))
+    return all(is_finite(value) for value in record.values())
 
 
 def _summary(training: Training, loop: _Loop) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from experiments.core import users_code
 from spherenorm import as_view, metrics
 from spherenorm.support import look_up, unknown_name
 
-__all__ = ["PROBES", "MeasuredStep", "Probe", "find_probe", "measure"]
+__all__ = ["PROBES", "MeasuredStep", "Probe", "find_probe", "is_finite", "measure"]
 
 
 RECORDED = {"step", "loss", "grad_norm", "validation"}
@@ -150,3 +150,8 @@ def measure(probes: Sequence[Probe], step: MeasuredStep) -> dict[str, Any]:
             raise ValueError(f"a probe's number has the name {min(taken)!r}, which is taken")
         measured |= found
     return measured
+
+
+def is_finite(value: Any) -> bool:
+    """False for a number of a record that is infinite or no number; lists have None for these."""
+    return not isinstance(value, float) or math.isfinite(value)

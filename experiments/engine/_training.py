@@ -16,10 +16,17 @@ from experiments.engine._gradients import Gradients
 from experiments.engine._loader import TrainingBatches
 from experiments.engine._optimizers import Turns
 from experiments.engine._parallel import parallelize, whole
-from experiments.engine._probes import MeasuredStep, measure
+from experiments.engine._probes import MeasuredStep, is_finite, measure
 from experiments.engine._ranks import ALONE, Ranks
 from experiments.engine._run import Run
-from experiments.engine._weights import Average, Watched, empty_states, own_states
+from experiments.engine._weights import (
+    Average,
+    Watched,
+    empty_states,
+    load_model,
+    model_tensors,
+    own_states,
+)
 
 __all__ = ["Training"]
 
@@ -114,7 +121,7 @@ class Training:
                 )
             )
         )
-        self.module.load_state_dict(state["model"])
+        load_model(self.module, state["model"])
         for name, weight in self.module.named_parameters():
             if name in state["optimizer"]["state"]:
                 self.optimizer.state[weight] = state["optimizer"]["state"][name]
@@ -123,7 +130,8 @@ class Training:
 
     def _state(self, optimizer: dict[str, Any]) -> dict[str, Any]:
         average = {} if self.average is None else {"ema": self.average.tensors}
-        return {"model": self.module.state_dict(), "optimizer": {"state": optimizer}, **average}
+        model = model_tensors(self.module)
+        return {"model": model, "optimizer": {"state": optimizer}, **average}
 
     def _share_buffers(self) -> None:
         """Make buffers, such as the statistics of BatchNorm, and their averages those of rank 0."""
@@ -137,4 +145,8 @@ class Training:
     def _probed(self, before: dict[str, Tensor]) -> dict[str, Any]:
         now, grads = self.watched.now(self.module), self.watched.gradients(self.module)
         step = MeasuredStep(before, now, grads, self.watched.views)
-        return measure(self.run.probes, step)
+        measured = measure(self.run.probes, step)
+        lacking = [name for name, value in measured.items() if not is_finite(value)]
+        if lacking and self.survived():  # 0/0, say: the probe has no number here
+            return {name: value for name, value in measured.items() if name not in lacking}
+        return measured

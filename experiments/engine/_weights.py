@@ -14,7 +14,7 @@ from experiments.core import Task
 from experiments.engine._parallel import whole
 from spherenorm import audit, metrics
 
-__all__ = ["Average", "Watched", "empty_states", "own_states"]
+__all__ = ["Average", "Watched", "empty_states", "load_model", "model_tensors", "own_states"]
 
 
 @dataclass(frozen=True)
@@ -132,6 +132,21 @@ class Average:
 def _overwrite(live: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> None:
     for name, tensor in live.items():
         tensor.copy_(values[name])
+
+
+def model_tensors(module: nn.Module) -> dict[str, Tensor]:
+    """Weights and buffers, those too that torch leaves out of a state (`persistent=False`)."""
+    return {**dict(module.named_buffers()), **module.state_dict()}
+
+
+def load_model(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+    """The inverse of `model_tensors`; a buffer may have grown since the model was made."""
+    state = module.state_dict().keys()
+    module.load_state_dict({name: x for name, x in tensors.items() if name in state})
+    device = next(module.parameters()).device
+    for name in tensors.keys() - state:
+        owner, _, own = name.rpartition(".")
+        setattr(module.get_submodule(owner), own, tensors[name].to(device))
 
 
 def own_states(module: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, dict[str, Any]]:

@@ -72,7 +72,10 @@ A function gives None where the number was not measured, and nan where the point
 """
 
 PERFORMANCE_KEYS = ("test", "validation")
-"""Entries of a summary that are scores: claims about them need more seeds."""
+"""Entries of a summary that are scores: claims about them need more seeds.
+
+JSON has no infinite number, so that None is an infinite score, which no mean can hold.
+"""
 
 
 class Results:
@@ -180,20 +183,18 @@ class Results:
         )
 
     def curves(self, key: str) -> tuple[np.ndarray, np.ndarray]:
-        """A metric of the finished runs that have it, at every step or at some.
+        """A metric of the finished runs that have it, at the steps at which all of them have it.
 
         Returns:
-            The steps, and the values of shape (runs, steps), both as long as the shortest run.
+            The steps, and the values of shape (runs, steps).
         """
-        rows = [
-            [(record["step"], record[key]) for record in item.metrics if key in record]
+        every = [
+            {record["step"]: record[key] for record in item.metrics if record.get(key) is not None}
             for item in self.finished
         ]
-        known = [[(step, value) for step, value in row if value is not None] for row in rows]
-        rows = [row for row in known if row]
-        shortest = min((len(row) for row in rows), default=0)
-        steps = [step for step, _ in rows[0][:shortest]] if rows else []
-        values = [[value for _, value in row[:shortest]] for row in rows]
+        rows = [row for row in every if row]
+        steps = sorted(set.intersection(*map(set, rows))) if rows else []
+        values = [[row[step] for step in steps] for row in rows]
         return np.array(steps, dtype=int), np.array(values, dtype=float)
 
 
@@ -205,6 +206,8 @@ def _sample(results: Results, key: Key, performance: bool | None) -> Sample:
     by_seed = {}
     for item in results.finished:
         value = read(item)
+        if value is None and key in PERFORMANCE_KEYS and key in item.summary:
+            value = math.nan
         if value is not None and math.isnan(value):
             diverged.add(item.spec.seed)
         elif value is not None:

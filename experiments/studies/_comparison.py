@@ -46,9 +46,8 @@ class Comparison(Study):
         """The baseline's is the first."""
 
     def title(self) -> str:
-        """The task and the optimizers."""
-        task = self.request.task.rpartition(":")[2]
-        return f"{task}: {', '.join(arm.label for arm in self.arms)}, tuned alike"
+        """The task, with its module, and the optimizers."""
+        return f"{self.request.task}: {', '.join(arm.label for arm in self.arms)}, tuned alike"
 
     def about(self) -> str:
         """The general text, and the command that repeats the comparison."""
@@ -79,7 +78,7 @@ class Comparison(Study):
         return [
             paired(
                 f"{arm.label} has a higher test score than {base.label}, both tuned in "
-                f"{self.request.count} trials",
+                f"{self.request.count} trials on {self.request.task}",
                 results.arm(arm).values("test"),
                 results.arm(base).values("test"),
                 ">",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -153,4 +154,9 @@ def _searches(seen: Compared) -> Table:
 
 
 def _test(name: str) -> Callable[[Result], float | None]:
-    return lambda item: item.summary.get("test_metrics", {}).get(name)
+    def read(item: Result) -> float | None:
+        metrics = item.summary.get("test_metrics", {})
+        infinite = name in metrics and metrics[name] is None  # JSON has no such number
+        return math.nan if infinite else metrics.get(name)
+
+    return read

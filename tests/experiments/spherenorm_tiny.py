@@ -1,6 +1,7 @@
 """A task of milliseconds, a study of it, and recipes with faults, for the tests of the engine."""
 
 import itertools
+import math
 import os
 import random
 import signal
@@ -267,6 +268,11 @@ def norm_of_update(step):
 def tensor_probe(step):
     """A probe whose number is no JSON."""
     return {"moved": torch.zeros(())}
+
+
+def undefined_probe(step):
+    """A probe that has no number: 0/0."""
+    return {"moved": 1.0, "ratio": math.nan}
 
 
 def clashing_probe(step):

@@ -42,3 +42,9 @@ def test_sums_and_means_add_up_by_items_and_not_by_batches():
     ratio = [Sums(lambda a, b: a / b, x, x + 1) for x in (values[:2], values[2:])]
     assert ratio[1].value([share.state for share in ratio]) == pytest.approx(45 / 55)
     assert np.isnan(Mean(values[:0]).value([Mean(values[:0]).state]))
+
+
+def test_a_perplexity_that_is_too_large_is_infinite():
+    """`math.exp` would raise, and a run that diverges would have failed."""
+    share = Mean(torch.tensor([1e3]), then=math.exp)
+    assert share.value([share.state]) == math.inf

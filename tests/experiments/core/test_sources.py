@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from running import run_of
+from spherenorm_odd import Arrays
 from spherenorm_tiny import Tiny, tiny_spec
 
 from experiments.core import SCHEDULES, Spec, Splits
@@ -61,7 +62,9 @@ class Mine(Tiny):
     def data(self):
         return mine_data.shifted(super().data())
 """,
-    "mine_data": "def shifted(x):\n    return x\n",
+    "mine_data": "import mine_parts.empty\n\ndef shifted(x):\n    return mine_parts.same(x)\n",
+    "mine_parts/__init__": "def same(x):\n    return x\n",
+    "mine_parts/empty": "",
     "mine_bystander": "import mine_recipe\n",
 }
 
@@ -105,7 +108,8 @@ def identity(tmp_path, monkeypatch):
         ),
         pytest.param("mine_package/numbers", "1.0", "2.0", id="constant of a helper's package"),
         pytest.param("mine_task", "super().data()", "(super().data())[:]", id="task"),
-        pytest.param("mine_data", "return x", "return x[:]", id="task's helper"),
+        pytest.param("mine_data", "same(x)", "same(x[:])", id="task's helper"),
+        pytest.param("mine_parts/__init__", "return x", "return x[:]", id="package of a module"),
     ],
 )
 def test_an_edit_of_whatever_computes_makes_a_new_run(identity, name, old, new):
@@ -219,3 +223,15 @@ def test_the_data_of_a_task_are_in_the_identity(monkeypatch):
     identity_module._data_fingerprint.cache_clear()
     assert run_of(tiny_spec()).id != before.id
     identity_module._data_fingerprint.cache_clear()
+
+
+def test_arrays_of_other_forms_are_other_data():
+    """The bytes of all of them are equal."""
+    found = {
+        Arrays(dtype=dtype, width=width).fingerprint()
+        for dtype in ("float32", "int32")
+        for width in (6, 6, 12)
+    }
+    wide = Arrays(width=12).data().train[0][0]
+    assert wide.tobytes() == Arrays(dtype="int32", width=12).data().train[0][0].tobytes()
+    assert len(found) == 4

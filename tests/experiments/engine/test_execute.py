@@ -243,12 +243,16 @@ def test_two_processes_share_a_run_without_doing_it_twice(tmp_path, forkserver):
     assert waited.cached
 
 
+@pytest.mark.parametrize("task", [TASK, "spherenorm_odd:Signs"])
 @pytest.mark.parametrize("probes", [("norms",), ()])
 @pytest.mark.parametrize("steps", [1, 2])
-def test_a_run_that_explodes_in_its_last_step_has_diverged(tmp_path, probes, steps):
-    """No loss is computed of the last weights; that of normalized ones would even be finite."""
+def test_a_run_that_explodes_in_its_last_step_has_diverged(tmp_path, task, probes, steps):
+    """No loss is computed of the last weights; that of normalized ones would even be finite.
+
+    So is a score that counts signs.
+    """
     spec = Spec(
-        TASK,
+        task,
         "spherenorm_tiny:exploding",
         {"lr": 0.1},
         epochs=1,
@@ -264,3 +268,32 @@ def test_a_run_that_explodes_in_its_last_step_has_diverged(tmp_path, probes, ste
         "Infinity"
         not in folder.metrics.path.read_text() + (folder.path / "summary.json").read_text()
     )
+
+
+def test_a_probe_without_a_number_is_no_divergence(tmp_path):
+    own = "spherenorm_tiny:undefined_probe"
+    spec = replace(tiny_spec(), probes=("norms", own))
+    assert execute_spec(spec, tmp_path).state == "finished"
+    records = folder_of(spec, tmp_path).metrics.read()
+    assert all(record["moved"] == 1.0 and "ratio" not in record for record in records)
+
+
+def test_buffers_that_are_not_persistent_are_in_a_checkpoint(tmp_path):
+    spec = replace(tiny_spec(), task="spherenorm_odd:Warmed")
+    assert execute_spec(spec, tmp_path / "whole").state == "finished"
+    assert stop_after(spec, tmp_path, 3) == [1, 2, 3]
+    assert execute_spec(spec, tmp_path).state == "finished"
+    assert_same_end(ended(spec, tmp_path), ended(spec, tmp_path / "whole"))
+
+
+def test_data_that_are_drawn_anew_on_each_call_are_refused():
+    with pytest.raises(ValueError, match="Redrawn is drawn anew on each call"):
+        run_of(replace(tiny_spec(), task="spherenorm_odd:Redrawn"))
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_items_with_a_generator_of_their_own_are_refused(known):
+    """The number of workers would decide them, and no checkpoint has its state."""
+    spec = replace(tiny_spec(), task="spherenorm_odd:StatefulItems", options={"known": known})
+    with pytest.raises(ValueError, match=r"item 0 of .* is another one when it is read again"):
+        run_of(spec)

@@ -20,6 +20,7 @@ from experiments.door import execute_spec
 from experiments.engine import Training
 
 WAYS = ("ddp", "fsdp")
+WARMED = {"task": "spherenorm_odd:Warmed", "options": {}}
 PATIENCE = float(os.environ.get("SPHERENORM_PATIENCE", "300"))
 pytestmark = pytest.mark.skipif(
     not torch.distributed.is_available(), reason="needs torch.distributed"
@@ -74,13 +75,14 @@ def test_two_processes_compute_what_one_does(tmp_path, pair, alone, parallel, sp
 
 
 @pytest.mark.parametrize("parallel", WAYS)
-def test_a_run_of_two_processes_resumes_exactly_buffers_included(tmp_path, pair, parallel):
+@pytest.mark.parametrize("of", [{}, WARMED], ids=["statistics", "not persistent"])
+def test_a_run_of_two_processes_resumes_exactly_buffers_included(tmp_path, pair, parallel, of):
     """With BatchNorm and dropout, in the middle of an epoch.
 
     The statistics of BatchNorm differ between ranks, which no training loss shows. Without the
     broadcast before a checkpoint, those of any rank would be saved; so would their averages.
     """
-    spec = picture_spec(epochs=2, regime=Regime(ema=0.9))
+    spec = replace(picture_spec(epochs=2, regime=Regime(ema=0.9)), **of)
     assert pair(run, parallel, spec, tmp_path / "whole") == ["finished", "finished"]
     assert pair(run_until, parallel, spec, tmp_path, 3) == [3, 3]
     assert pair(run, parallel, spec, tmp_path) == ["finished", "finished"]

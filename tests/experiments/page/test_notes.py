@@ -1,6 +1,7 @@
 """The page names runs that failed, and marks results of other code."""
 
 import html
+import json
 import sys
 from dataclasses import replace
 
@@ -35,3 +36,7 @@ def test_results_of_edited_code_are_marked(tmp_path, monkeypatch):
     marked = {note.rpartition(": ")[2] for note in later.notes}
     assert marked == {arm.label for arm in later.results.arms if "careful" in arm.label}
     assert replace(later, older=()).notes == []
+    for command in ("report", "export"):
+        assert "of other code than is here: " in invoke(command, "--out", tmp_path).stderr
+    told = json.loads(invoke("report", "--out", tmp_path, "--json").stdout)["notes"]
+    assert told == [f"{later.label}: {note}" for note in later.notes]

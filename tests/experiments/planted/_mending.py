@@ -45,6 +45,27 @@ MENDING = (
         EXECUTE + "::test_a_metric_that_is_no_number_is_an_error_of_its_task_and_no_divergence",
     ),
     fault(
+        "a probe that has no number is a divergence",
+        ENGINE + "_training.py",
+        "if lacking and self.survived():",
+        "if False:",
+        EXECUTE + "::test_a_probe_without_a_number_is_no_divergence",
+    ),
+    fault(
+        "a sharded checkpoint loses a buffer that has grown",
+        ENGINE + "_checkpoints.py",
+        "        if own not in model or model[own].shape != kept.size:\n",
+        "        if False:\n",
+        "engine/test_ranks::test_a_run_of_two_processes_resumes_exactly_buffers_included",
+    ),
+    fault(
+        "items draw from a generator of their own",
+        CORE + "_task.py",
+        "    if len(set(found)) > 1:",
+        "    if False:",
+        EXECUTE + "::test_items_with_a_generator_of_their_own_are_refused",
+    ),
+    fault(
         "requests in the order of their files",
         "experiments/campaign/_requests.py",
         "key=lambda name: (numbers[name], name)",
