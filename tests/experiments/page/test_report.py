@@ -146,17 +146,24 @@ def test_a_browser_draws_every_figure_without_errors(page, tmp_path, width, medi
     path, _ = page
     # A browser window is at least 500 pixels wide; a frame may be as narrow as a phone. It reports
     # to the page around it.
-    probe = """<script>
+    probe = """<script>{
       let broken = "";
       window.addEventListener("error", event => broken = event.message);
+      const all = () => [...document.querySelectorAll(".plot")];
+      const drawnNow = () => all().filter(plot => plot.querySelector(".main-svg")).length;
+      const until = (done, then) => done() ? then() : setTimeout(() => until(done, then), 100);
+      const first = () => document.querySelector(".plot").scrollIntoView();
       let early = 0;
-      const toFirst = () => document.querySelector(".plot").scrollIntoView();
-      window.addEventListener("load", () => setTimeout(toFirst, 2000));
-      window.addEventListener("load", () => setTimeout(() => {
-        early = document.querySelectorAll(".plot .main-svg").length;
+      const print = () => {
+        early = drawnNow();
         window.dispatchEvent(new Event("beforeprint"));
-      }, 4000));
-      window.addEventListener("load", () => setTimeout(() => {
+        until(() => drawnNow() === all().length, report);
+      };
+      window.addEventListener("load", () => {
+        setTimeout(first, 2000);
+        until(() => drawnNow() > 0, () => setTimeout(print, 2000));
+      });
+      const report = () => {
         const plots = [...document.querySelectorAll(".plot")], root = document.documentElement;
         const drawn = plots.filter(plot => plot.querySelector(".main-svg"));
         const right = plot => plot.querySelector(".main-svg").getBoundingClientRect().right;
@@ -172,18 +179,18 @@ def test_a_browser_draws_every_figure_without_errors(page, tmp_path, width, medi
         const collisions = drawn.filter(touch).length;
         const tables = [...document.querySelectorAll(".scroll")];
         const clipped = tables.filter(table => table.scrollWidth > table.clientWidth).length;
-        const first = [...document.querySelectorAll(".numbers td:first-child .word")];
-        const cut = first.filter(word => word.getClientRects().length > 1).length;
+        const heads = [...document.querySelectorAll(".numbers td:first-child .word")];
+        const cut = heads.filter(word => word.getClientRects().length > 1).length;
         const sum = ([r, g, b]) => r + g + b;
         const bright = color => sum(color.match(/[0-9]+/g).map(Number)) > 382;
         const words = [...document.querySelectorAll(".xtitle, .ytitle, .xtick text, .legendtext")];
         const inks = [...new Set(words.map(word => bright(getComputedStyle(word).fill)))];
         const light = { page: bright(getComputedStyle(document.body).backgroundColor), inks };
-        const lazy = early > 0 && early < plots.length;
+        const lazy = early < plots.length;
         const seen = { lazy, light, fits: fits.length, overflow, collisions, clipped, cut, broken };
         parent.postMessage({ width: innerWidth, drawn: drawn.length, ...seen }, "*");
-      }, 8000));
-    </script>"""
+      };
+    }</script>"""
     text = path.read_text().replace(
         "@media print", "@media all" if medium == "print" else "@media print"
     )
@@ -207,7 +214,7 @@ def test_a_browser_draws_every_figure_without_errors(page, tmp_path, width, medi
     flags += [
         f"--user-data-dir={tmp_path / 'profile'}",
         "--window-size=1400,1000",
-        "--virtual-time-budget=20000",
+        "--virtual-time-budget=200000",
     ]
     flags += ["--enable-logging=stderr", "--v=0", "--dump-dom"]
     result = subprocess.run(
