@@ -142,15 +142,18 @@ class Layer(nn.Module):
         self, x: Tensor, context: Tensor, positions: Tensor, content: Tensor, position: Tensor
     ) -> Tensor:
         length, reach = x.shape[1], context.shape[1]
-        query = self.query(x).unflatten(-1, (self.heads, -1))
-        key, value = self.key_value(context).unflatten(-1, (2, self.heads, -1)).unbind(-3)
-        distance = self.position(positions).unflatten(-1, (self.heads, -1))
+        query = self._by_head(self.query(x))
+        key, value = (self._by_head(y) for y in self.key_value(context).chunk(2, dim=-1))
+        distance = self._by_head(self.position(positions))
         scores = torch.einsum("bihe,bjhe->bhij", query + content, key)
         moved = torch.einsum("bihe,jhe->bhij", query + position, distance)
         scores = (scores + relative_shift(moved)) / math.sqrt(query.shape[-1])
         seen = torch.ones(length, reach, dtype=torch.bool, device=x.device).tril(reach - length)
         shares = scores.masked_fill(~seen, -math.inf).softmax(dim=-1)
         return torch.einsum("bhij,bjhe->bihe", shares, value).flatten(2)
+
+    def _by_head(self, x: Tensor) -> Tensor:
+        return x.reshape(*x.shape[:-1], self.heads, -1)
 
 
 def relative_shift(scores: Tensor) -> Tensor:
@@ -163,9 +166,9 @@ def relative_shift(scores: Tensor) -> Tensor:
     Args:
         scores: shape (..., n, m).
     """
-    rows, columns = scores.shape[-2:]
+    rows = scores.shape[-2]
     padded = F.pad(scores, (1, 0)).flatten(-2)[..., rows:]
-    return padded.unflatten(-1, (rows, columns))
+    return padded.reshape(scores.shape)
 
 
 def sinusoids(reach: int, width: int) -> Tensor:
