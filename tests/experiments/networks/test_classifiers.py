@@ -23,7 +23,7 @@ PUBLISHED = {
     "rexnet 1.3": (lambda: ReXNet(1.3), 224, 7_557_091, 0.66),
 }
 """The network, the side of the image, parameters, and 1e9 multiplications: torchvision's metadata
-(B2 at its side of 288) and ReXNet's paper."""
+(B2 at its side of 288) and, to two digits, ReXNet's paper."""
 
 SMALL = {
     "basic": lambda: ResNet("basic", (1, 1), 8, "small", 10),
@@ -48,9 +48,7 @@ def test_a_full_network_has_the_published_parameters_and_operations(name):
         assert sum(weight.numel() for weight in network.parameters()) == parameters
         with FlopCounterMode(display=False) as counter:
             assert network(torch.zeros(1, 3, side, side)).shape == (1, 1000)
-    assert counter.get_total_flops() / 2e9 == pytest.approx(
-        billions, rel=0.02
-    )  # ReXNet's paper has two digits
+    assert counter.get_total_flops() / 2e9 == pytest.approx(billions, rel=0.02)
 
 
 @pytest.mark.parametrize(("name", "share"), [("resnet18", 95.5), ("resnet50", 91.8)])
