@@ -1,1 +1,1 @@
-"""The networks of the paper's benchmarks: one family in each file, full size and small."""
+"""The networks of the benchmarks, a file for each family: full-size and small by arguments."""
