@@ -24,7 +24,7 @@ __all__ = ["ALPHABET", "FONTS", "PROTOCOLS", "Protocol", "glyph_classes"]
 ALPHABET = (
     *CHARACTERS,
     *"ΓΔΘΞΠΣΦΨΩαβγδζηθλμξπρσφψω",
-    *"БДЖЗИЛЦЧШЪЫЭЮЯбджцшыэюя",
+    *"БДЖИЛЦЧШЪЫЭЮЯбджцшыэюя",
     *"&@#%§¶?$€£¥+~*ßæÆøþðŋ",
 )
 """Characters that differ in shape in every one of the fonts."""
