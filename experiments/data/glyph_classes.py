@@ -100,7 +100,7 @@ def glyph_classes(name: str, size: int) -> Splits:
     return Splits(*splits)
 
 
-def _roles(labels: np.ndarray, queries: int) -> Tensor:  # type: ignore[type-arg]
+def _roles(labels: np.ndarray, queries: int) -> Tensor:
     """The first images of a class are its queries."""
     if not queries:
         return torch.full((len(labels),), BOTH)

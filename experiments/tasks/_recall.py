@@ -29,7 +29,7 @@ def recall_at_1(embeddings: Tensor, labels: Tensor, roles: Tensor) -> float:
     """
     queries, gallery = ((roles != other).nonzero()[:, 0] for other in (GALLERY, QUERY))
     hits = found = 0
-    for chunk in queries.split(CHUNK):
+    for chunk in torch.split(queries, CHUNK):
         likeness = embeddings[chunk] @ embeddings[gallery].T
         itself = chunk[:, None] == gallery
         same = (labels[chunk, None] == labels[gallery]) & ~itself

@@ -117,6 +117,7 @@ class Retrieval(Task):
         return {"recall@1": Collected(recall_at_1, model(images), labels, roles)}
 
     def parameter_groups(self, model: nn.Module) -> Sequence[Mapping[str, Any]]:
+        assert isinstance(model, Learner)
         proxies = list(model.criterion.parameters())
         return [{"params": proxies, "lr_factor": self.proxy_factor}] if proxies else []
 
@@ -132,6 +133,7 @@ class Retrieval(Task):
         return (images,) if self.objective == "triplet" else (images, labels)
 
     def shards(self, model: nn.Module) -> Sequence[nn.Module]:
+        assert isinstance(model, Learner)
         trunk = model.embedding.trunk
         return [trunk.stem, *trunk.stages]
 
@@ -162,7 +164,7 @@ class Learner(nn.Module):
     Learning*, 2020. The losses are those of pytorch-metric-learning.
     """
 
-    def __init__(self, embedding: nn.Module, objective: str, classes: int, dimension: int) -> None:
+    def __init__(self, embedding: Embedding, objective: str, classes: int, dimension: int) -> None:
         super().__init__()
         require_extra("pytorch_metric_learning", "retrieval")
         from pytorch_metric_learning import losses, miners
@@ -195,7 +197,7 @@ def balanced(
     Classes are drawn without replacement, until all have been drawn; so are the images of a class
     that has enough.
     """
-    members = [(labels == label).nonzero()[:, 0] for label in labels.unique()]
+    members = [(labels == label).nonzero()[:, 0] for label in torch.unique(labels)]
     wanted = -(-batch_size // per_class)
     found: list[Tensor] = []
     for _ in range(-(-count // batch_size)):

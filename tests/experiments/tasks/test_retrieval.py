@@ -155,7 +155,8 @@ def test_resnet_50_takes_two_steps_on_a_miniature(tmp_path, monkeypatch):
     write_products(tmp_path / "sop")
     monkeypatch.setenv(FOLDER, str(tmp_path))
     torch.manual_seed(0)
-    torch.save(resnet50().state_dict(), tmp_path / "resnet50.pth")
+    start = {f"fc.{n}" if "head" in n else n: x for n, x in resnet50().state_dict().items()}
+    torch.save(start, tmp_path / "resnet50.pth")
     options = {
         **{"dataset": "sop", "objective": "proxy-anchor", "network": "resnet50", "side": 32},
         **{"dimension": 512, "bias": True, "frozen_statistics": True, "alone": 1},
