@@ -99,7 +99,7 @@ class T6(Benchmark):
     contenders = tuple(
         Contender(
             name,
-            rates=(3e-3, 1e-2, 3e-2),
+            rates=(5e-3, 1.5e-2, 5e-2),
             fixed={"weight_decay": 0.0},
             paper={"lr": 1e-4, "weight_decay": 0.0},
         )
