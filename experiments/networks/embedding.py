@@ -31,8 +31,8 @@ class Embedding(nn.Module):
         bias: has the linear layer one.
         frozen_statistics: BatchNorm keeps its statistics in training. The convolutions below it
             are then not scale-invariant.
-        alone: in so many first forward passes of training only the linear layer takes a gradient;
-            for one process.
+        alone: in so many first steps of training only the linear layer takes a gradient; for one
+            process, without micro-batches.
     """
 
     passes: Tensor
@@ -55,12 +55,18 @@ class Embedding(nn.Module):
             nn.init.zeros_(self.linear.bias)
         if alone:  # a buffer: a resumed run knows it
             self.register_buffer("passes", torch.zeros((), dtype=torch.int64))
+        self.train()
 
-    def forward(self, images: Tensor) -> Tensor:
-        """Shape (items, dimension)."""
+    def forward(self, images: Tensor, step: bool = False) -> Tensor:
+        """Shape (items, dimension).
+
+        Args:
+            images: shape (items, 3, height, width).
+            step: it is the forward pass of a training step, which `alone` counts.
+        """
         features = self.trunk(images)
         pooled = features.mean(dim=(2, 3)) + features.amax(dim=(2, 3))
-        if self.alone and self.training:
+        if self.alone and step:
             if self.passes < self.alone:
                 pooled = pooled.detach()
             self.passes += 1

@@ -37,6 +37,9 @@ ON_DISK = {"cub": cub, "cars-196": cars, "in-shop": in_shop, "sop": products}
 SIDE = 16
 """Pixels of a glyph's image."""
 
+AUDITED = 32
+"""Images of the audit's batch."""
+
 MARGIN = 0.1
 """Of triplets and proxies, as in the released code of ProxyAnchor."""
 
@@ -109,7 +112,7 @@ class Retrieval(Task):
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         images, labels, _ = batch
-        loss: Tensor = model(images, labels)
+        loss: Tensor = model(images, labels, step=True)
         return loss
 
     def evaluate(self, model: nn.Module, batch: Batch) -> Mapping[str, Statistic]:
@@ -129,7 +132,7 @@ class Retrieval(Task):
 
     def audit_inputs(self) -> tuple[Any, ...]:
         """Images; and classes where proxies matter. Mining triplets is no smooth function."""
-        images, labels, _ = self.first_batch(self.data().train, 64)
+        images, labels, _ = self.first_batch(self.data().train, AUDITED)
         return (images,) if self.objective == "triplet" else (images, labels)
 
     def shards(self, model: nn.Module) -> Sequence[nn.Module]:
@@ -176,9 +179,17 @@ class Learner(nn.Module):
         else:
             self.criterion = losses.ProxyAnchorLoss(classes, dimension, margin=MARGIN, alpha=32)
 
-    def forward(self, images: Tensor, labels: Tensor | None = None) -> Tensor:
-        """Embeddings of shape (items, dimension), or with labels the loss."""
-        embeddings: Tensor = self.embedding(images)
+    def forward(
+        self, images: Tensor, labels: Tensor | None = None, *, step: bool = False
+    ) -> Tensor:
+        """Embeddings of shape (items, dimension), or with labels the loss.
+
+        Args:
+            images: shape (items, 3, height, width).
+            labels: classes, shape (items).
+            step: it is the forward pass of a training step.
+        """
+        embeddings: Tensor = self.embedding(images, step)
         if labels is None:
             return embeddings
         with torch.autocast(images.device.type, enabled=False):

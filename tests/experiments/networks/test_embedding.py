@@ -38,7 +38,7 @@ def test_features_are_mean_plus_maximum_and_embeddings_have_length_1():
 @pytest.mark.parametrize("frozen", [False, True])
 @pytest.mark.parametrize("bias", [False, True])
 def test_the_last_layer_is_invariant_as_a_whole_and_not_with_a_bias(bias, frozen):
-    model = small(bias=bias, frozen_statistics=frozen).train()
+    model = small(bias=bias, frozen_statistics=frozen)
     found = {
         f.name: f.view for f in audit(model, torch.randn(16, 3, 8, 8), views=("channel", "layer"))
     }
@@ -47,7 +47,7 @@ def test_the_last_layer_is_invariant_as_a_whole_and_not_with_a_bias(bias, frozen
 
 
 def test_frozen_statistics_stay_in_training():
-    model = small(frozen_statistics=True).train()
+    model = small(frozen_statistics=True)
     before = {name: x.clone() for name, x in model.named_buffers()}
     model(torch.randn(4, 3, 8, 8))
     assert all(torch.equal(x, before[name]) for name, x in model.named_buffers())
@@ -57,16 +57,20 @@ def test_alone_the_linear_layer_trains():
     model = small(alone=2).train()
     for step in range(3):
         model.zero_grad()
-        model(torch.randn(4, 3, 8, 8))[:, 0].sum().backward()
+        model(torch.randn(4, 3, 8, 8), step=True)[:, 0].sum().backward()
         assert model.linear.weight.grad is not None
         trunk = [weight.grad is not None for weight in model.trunk.parameters()]
         assert all(trunk) if step == 2 else not any(trunk)
         again = small(alone=2)
         again.load_state_dict(model.state_dict())  # a resumed run
         assert again.passes == step + 1
-    model.eval()
     model(torch.randn(4, 3, 8, 8))
     assert model.passes == 3
+
+
+def test_the_audit_sees_what_trains_later():
+    found = audit(small(alone=2, bias=False), torch.randn(16, 3, 8, 8), views=("channel", "layer"))
+    assert {finding.view for finding in found} == {"channel", "layer"}
 
 
 def test_a_pretrained_start_is_matched_in_the_order_of_torchvision(tmp_path):

@@ -24,6 +24,8 @@ STUDIES = [
     "h7",
     "t1",
     "t2",
+    "t5",
+    "t6",
     "weight-decay",
 ]
 

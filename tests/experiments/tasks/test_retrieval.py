@@ -164,6 +164,8 @@ def test_resnet_50_takes_two_steps_on_a_miniature(tmp_path, monkeypatch):
     }
     run, task = _run(options, batch_size=2, lr=1e-4)
     training = Training(run, task)
+    views = training.watched.views
+    assert [name for name, view in views.items() if view] == ["criterion.proxies"]
     before = {name: x.detach().clone() for name, x in training.module.named_parameters()}
     moved = []
     for step in range(2):
