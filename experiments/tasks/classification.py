@@ -52,7 +52,7 @@ Name = Literal[
     "rexnet-1.3",
 ]
 
-GLYPHS, SIDE = CHARACTERS[:10], 16
+GLYPHS, SIDE = CHARACTERS[:10], 12
 TRAIN, VALIDATION, TEST = 1920, 480, 960
 APPEARANCE = Appearance(angle=12.0, scale=(0.75, 0.95), shift=0.5, contrast=90.0)
 """Glyphs on which a small network learns something in 200 steps, and optimizers still differ."""
@@ -69,7 +69,7 @@ class Classification(Task):
         network: by its name in the paper.
         data: glyphs (drawn here; the fonts of the test are not those of training) or imagenet
             (official layout, in the folder of `--data`).
-        side: pixels of an image's side; None for the network's on photographs, 16 on glyphs.
+        side: pixels of an image's side; None for the network's on photographs, 12 on glyphs.
         augmentation: standard (random crops and flips of photographs; none of glyphs), and then
             autoaugment or randaugment.
         cutmix: the probability with which a batch is mixed (CutMix, alpha 1).
@@ -170,15 +170,15 @@ def _glyphs(side: int, augmentation: str) -> Splits:
 
 
 def _small_efficientnet(scale: str, **options: Any) -> nn.Module:
-    stages = ((1, 3, 8, 1, 1), (4, 3, 16, 1, 2), (4, 5, 24, 1, 2))
+    stages = ((1, 3, 8, 1, 1), (4, 5, 16, 1, 2))
     factors = SCALES[scale]
     return EfficientNet(
-        stages, factors.width, factors.depth, stem=8, stem_stride=1, features=64, **options
+        stages, factors.width, factors.depth, 8, stem_stride=1, features=64, divisor=2, **options
     )
 
 
 def _small_rexnet(width: float, **options: Any) -> nn.Module:
-    stages = ((1, 1, False), (1, 2, True), (1, 2, True))
+    stages = ((1, 1, False), (2, 2, True))
     return ReXNet(width, stages, (8, 24), stem=8, stem_stride=1, features=64, **options)
 
 
