@@ -25,10 +25,8 @@ WORDS = (
     *("sami", "masi", "misa", "sima", "samu", "musa"),
     *("noli", "nilo", "loni", "lino", "nolu", "luno"),
 )
-SPEAKERS = (45, 12, 15)
+SPEAKERS = (50, 15, 25)
 """Of the training, validation and test set; nobody is in two of them."""
-TAKES = 2
-"""How often a speaker says each word."""
 
 SAMPLES, FRAME = 4096, 64
 HARMONICS = 24
@@ -59,8 +57,8 @@ def spoken_words() -> Splits:
     tract = draw.ratio(0.85, 1.2)  # longer ones have lower formants, and lower voices
     pitch = 150 * draw.ratio(0.75, 1.33) / tract**2
     manner = torch.cat([pitch, tract, draw.ratio(0.8, 1.3), draw.uniform(0.0, 0.15)], dim=1)
-    each = len(WORDS) * TAKES
-    said = torch.arange(len(WORDS)).repeat(TAKES)
+    each = len(WORDS)
+    said = torch.arange(each)
     # One speaker at a time, so that the waves stay in cache.
     waves = torch.cat([_spoken(said, own.expand(each, -1), random) for own in manner])
     return divided(waves, said.repeat(people), SPEAKERS[0] * each, SPEAKERS[1] * each)
@@ -81,7 +79,7 @@ def _spoken(words: Tensor, manner: Tensor, random: torch.Generator) -> Tensor:
     noise = draw.noise(SAMPLES)
     sharp = noise - noise.roll(1, dims=1)  # rises with frequency
     wave = tone + hoarse * _at_samples(voice) * noise + 0.4 * _at_samples(hiss) * sharp
-    noisy: Tensor = draw.ratio(0.3, 1.0) * wave + draw.ratio(0.02, 0.2) * draw.noise(SAMPLES)
+    noisy: Tensor = draw.ratio(0.3, 1.0) * wave + draw.ratio(0.1, 0.6) * draw.noise(SAMPLES)
     return noisy
 
 

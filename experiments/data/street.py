@@ -18,7 +18,7 @@ from experiments.data._synthesis import RATE, Draw, divided, seconds
 
 __all__ = ["SOUNDS", "street_sounds"]
 
-COUNT, TRAIN, VALIDATION = 1600, 1024, 256
+COUNT, TRAIN, VALIDATION = 1280, 768, 192
 SAMPLES = 4096
 OTHERS = 0.18
 """The probability of each sound beside the one that every clip has."""
