@@ -114,6 +114,11 @@ STATEMENTS: dict[str, tuple[str, str]] = {
         "AdamW, which has closed the gap between Adam and SGD "
         "performances on large-scale benchmarks",
     ),
+    "t4.better": (
+        "Section 4.4, Table 4",
+        "AdamP shows better performances than the baselines, without having to adopt the complex "
+        "mixture solution",
+    ),
     "b.norm.9": (TOYS, "maximum norm 2.93 when momentum is 0.9"),
     "b.norm.99": (TOYS, "27.87 when momentum is 0.99"),
     "b.larger": (TOYS, "a larger momentum induces a larger norm increase"),
