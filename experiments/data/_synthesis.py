@@ -1,4 +1,4 @@
-"""What the synthetic sounds share: rate, random draws, time, and how clips are divided."""
+"""Common to all synthetic sounds: rate, random draws, time, and the division into splits."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ EVALUATION_BATCH = 32
 """Clips of a batch of `evaluate`."""
 
 SMALL_WIDTH, SMALL_POOLS = 8, (2, 2, 2, 2)
-AUDITED, AUDITED_ON_DISK = 32, 4
+AUDITED, AUDITED_ON_DISK = 16, 4
 
 
 def harmonic_cnn(data_set: str, classes: int, width: int | None = None) -> nn.Module:
