@@ -155,6 +155,10 @@ STATEMENTS: dict[str, tuple[str, str]] = {
         "Appendix H.2, Table H.4",
         "the performance increases for InShop-PA and SOP-PA are still greater than the standard "
         "deviation values",
+    "t4.better": (
+        "Section 4.4, Table 4",
+        "AdamP shows better performances than the baselines, without having to adopt the complex "
+        "mixture solution",
     ),
     "b.norm.9": (TOYS, "maximum norm 2.93 when momentum is 0.9"),
     "b.norm.99": (TOYS, "27.87 when momentum is 0.99"),

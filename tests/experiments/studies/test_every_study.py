@@ -24,6 +24,7 @@ STUDIES = [
     "h7",
     "t1",
     "t2",
+    "t4",
     "weight-decay",
 ]
 
