@@ -1,0 +1,1 @@
+"""Data sets: loaders of official layouts on disk, and generators of embedded data."""

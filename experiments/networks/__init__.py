@@ -1,0 +1,1 @@
+"""Networks of the paper's families: full-size ones and small ones by the same classes."""
