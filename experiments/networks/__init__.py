@@ -1,1 +1,1 @@
-"""Networks of the paper's families: full-size ones and small ones by the same classes."""
+"""The networks of the benchmarks, a file for each family: full-size and small by arguments."""
