@@ -18,13 +18,37 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-__all__ = ["CifarImages", "read_cifar10"]
+from experiments.data._layout import Layout
+
+__all__ = ["LAYOUT", "CifarImages", "read_cifar10"]
 
 BINARY, PYTHON = "cifar-10-batches-bin", "cifar-10-batches-py"
 TRAIN, TEST = tuple(f"data_batch_{k}" for k in range(1, 6)), ("test_batch",)
 SHAPE, PADDING = (3, 32, 32), 4
 
 Bytes = NDArray[np.uint8]
+
+
+def _count(folder: Path) -> dict[str, int]:
+    parts = {name: read_cifar10(folder, name == "training")[1] for name in ("training", "test")}
+    numbers = {f"{name} images": len(labels) for name, labels in parts.items()}
+    return {**numbers, "classes": len(set(torch.cat(list(parts.values())).tolist()))}
+
+
+LAYOUT = Layout(
+    "cifar10",
+    "CIFAR-10",
+    """
+cifar10/
+  cifar-10-batches-bin/      or cifar-10-batches-py/, where files have no suffix
+    data_batch_1.bin ... data_batch_5.bin
+    test_batch.bin
+""",
+    tuple(f"{BINARY}/{name}.bin or {PYTHON}/{name}" for name in (*TRAIN, *TEST)),
+    {"training images": 50_000, "test images": 10_000, "classes": 10},
+    _count,
+    "https://www.cs.toronto.edu/~kriz/cifar.html",
+)
 
 
 class CifarImages:
@@ -79,16 +103,14 @@ def read_cifar10(folder: Path, train: bool) -> tuple[Tensor, Tensor]:
         Images as bytes of shape (n, 3, 32, 32), and labels of shape (n,).
 
     Raises:
-        ValueError: neither form is there, a file is cut off, a label is none of 0 to 9, or a pickle
-            holds more than data.
+        ValueError: a file is missing or cut off, a label is none of 0 to 9, or a pickle holds more
+            than data.
     """
-    names = TRAIN if train else TEST
-    for form, read in ((BINARY, _read_binary), (PYTHON, _read_pickle)):
-        if (folder / form).is_dir():
-            parts = [read(folder / form / name) for name in names]
-            images, labels = (np.concatenate(column) for column in zip(*parts, strict=True))
-            return torch.from_numpy(images.reshape(-1, *SHAPE)), torch.from_numpy(labels)
-    raise ValueError(f"{folder} has neither {BINARY} nor {PYTHON}")
+    LAYOUT.require(folder)
+    form, read = (BINARY, _read_binary) if (folder / BINARY).is_dir() else (PYTHON, _read_pickle)
+    parts = [read(folder / form / name) for name in (TRAIN if train else TEST)]
+    images, labels = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return torch.from_numpy(images.reshape(-1, *SHAPE)), torch.from_numpy(labels)
 
 
 def _read_binary(path: Path) -> tuple[Bytes, NDArray[np.int64]]:
@@ -136,7 +158,7 @@ class _DataOnly(pickle.Unpickler):
         self._path = path
 
     def find_class(self, module: str, name: str) -> Any:
-        if module.split(".")[0] == "numpy" and name in self.ALLOWED:
+        if module.partition(".")[0] == "numpy" and name in self.ALLOWED:
             return self.ALLOWED[name]
         if (module, name) == ("_codecs", "encode"):  # bytes, as Python 3 writes them
             return lambda text, encoding: text.encode(encoding)

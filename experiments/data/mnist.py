@@ -13,10 +13,41 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["read_idx", "read_mnist"]
+from experiments.data._layout import Layout
+
+__all__ = ["LAYOUT", "read_idx", "read_mnist"]
 
 UNSIGNED_BYTE = 8
 """The code of the only type of entries that MNIST has."""
+
+FILES = tuple(
+    f"{part}-{name}"
+    for part in ("train", "t10k")
+    for name in ("images-idx3-ubyte", "labels-idx1-ubyte")
+)
+
+
+def _count(folder: Path) -> dict[str, int]:
+    parts = {name: read_mnist(folder, name == "training")[1] for name in ("training", "test")}
+    numbers = {f"{name} images": len(labels) for name, labels in parts.items()}
+    return {**numbers, "classes": len(set(torch.cat(list(parts.values())).tolist()))}
+
+
+LAYOUT = Layout(
+    "mnist",
+    "MNIST",
+    """
+mnist/
+  train-images-idx3-ubyte    or train-images-idx3-ubyte.gz, and so on
+  train-labels-idx1-ubyte
+  t10k-images-idx3-ubyte
+  t10k-labels-idx1-ubyte
+""",
+    tuple(f"{name} or {name}.gz" for name in FILES),
+    {"training images": 60_000, "test images": 10_000, "classes": 10},
+    _count,
+    "http://yann.lecun.com/exdb/mnist",
+)
 
 
 def read_mnist(folder: Path, train: bool) -> tuple[Tensor, Tensor]:
@@ -28,6 +59,7 @@ def read_mnist(folder: Path, train: bool) -> tuple[Tensor, Tensor]:
     Raises:
         ValueError: a file is missing or damaged, or the numbers of images and labels differ.
     """
+    LAYOUT.require(folder)
     part = "train" if train else "t10k"
     images = read_idx(_either(folder / f"{part}-images-idx3-ubyte"))
     labels = read_idx(_either(folder / f"{part}-labels-idx1-ubyte")).long()
@@ -38,10 +70,7 @@ def read_mnist(folder: Path, train: bool) -> tuple[Tensor, Tensor]:
 
 
 def _either(path: Path) -> Path:
-    zipped = path.with_name(f"{path.name}.gz")
-    if not path.is_file() and not zipped.is_file():
-        raise ValueError(f"{path} is not there, nor {zipped.name}")
-    return path if path.is_file() else zipped
+    return path if path.is_file() else path.with_name(f"{path.name}.gz")
 
 
 def read_idx(path: Path) -> Tensor:

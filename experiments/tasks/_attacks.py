@@ -94,7 +94,7 @@ class Threat:
 
 def _norms(x: Tensor) -> Tensor:
     """The norm of each image, of shape (n, 1, 1, 1)."""
-    return x.flatten(1).norm(dim=1)[:, None, None, None]
+    return torch.linalg.vector_norm(x, dim=(1, 2, 3), keepdim=True)
 
 
 @contextmanager
