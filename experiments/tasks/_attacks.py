@@ -94,7 +94,8 @@ class Threat:
 
 def _norms(x: Tensor) -> Tensor:
     """The norm of each image, of shape (n, 1, 1, 1)."""
-    return torch.linalg.vector_norm(x, dim=(1, 2, 3), keepdim=True)
+    norms: Tensor = torch.linalg.vector_norm(x, dim=(1, 2, 3), keepdim=True)
+    return norms
 
 
 @contextmanager

@@ -47,7 +47,7 @@ def test_a_feature_of_g_sees_little_and_one_of_f_much():
     bag = BagNet18(9, (16, 16, 16, 16)).eval()
     assert _seen(lambda x: bag.blocks(bag.stem(x)), 64) == 5
     assert _seen(ConvStack(1).eval().body, 9) == 1
-    assert _seen(ConvStack(7, (2, 2, 2, 2)).eval().body, 40) == 25
+    assert _seen(ConvStack(7, (8, 8, 8, 8)).eval().body, 40) == 25
 
 
 def test_bagnet_keeps_the_released_sizes():
