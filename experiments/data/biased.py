@@ -17,7 +17,14 @@ from torch import Tensor
 
 from experiments.data import glyphs
 
-__all__ = ["COLOURS", "colour_strokes", "draw_glyphs", "draw_grounds", "on_textures"]
+__all__ = [
+    "COLOURS",
+    "colour_strokes",
+    "draw_glyphs",
+    "draw_grounds",
+    "handwritten_digits",
+    "on_textures",
+]
 
 COLOURS = (
     *((255, 0, 0), (0, 255, 0), (0, 0, 255), (225, 225, 0), (225, 0, 225)),
@@ -25,7 +32,7 @@ COLOURS = (
 )
 """Red, green and blue of the ten classes' grounds, as released with ReBias."""
 
-APPEARANCE = glyphs.Appearance(angle=15.0, scale=(0.6, 0.9))
+APPEARANCE = glyphs.Appearance(angle=8.0, scale=(0.8, 1.0))
 
 
 def draw_grounds(labels: Tensor, rho: float, kinds: int, seed: int) -> Tensor:
@@ -60,7 +67,7 @@ def colour_strokes(strokes: Tensor, grounds: Tensor) -> Tensor:
     """White strokes on grounds of the ten colours.
 
     Args:
-        strokes: shape (n, height, width); any value but 0 is a stroke.
+        strokes: shape (n, height, width); 0 is ground, any other value is stroke.
         grounds: shape (n,).
 
     Returns:
@@ -68,6 +75,18 @@ def colour_strokes(strokes: Tensor, grounds: Tensor) -> Tensor:
     """
     colours = torch.tensor(COLOURS, dtype=torch.uint8)[grounds][:, :, None, None]
     return torch.where(strokes[:, None] != 0, torch.full_like(colours, 255), colours)
+
+
+def handwritten_digits() -> tuple[Tensor, Tensor]:
+    """Scikit-learn's 1,797 digits of 8 x 8 pixels, writer after writer.
+
+    Returns:
+        Strokes of shape (n, 8, 8), pixels of at least half the largest value; and classes.
+    """
+    from sklearn.datasets import load_digits
+
+    images, labels = load_digits(return_X_y=True)
+    return torch.from_numpy(images >= images.max() / 2).reshape(-1, 8, 8), torch.from_numpy(labels)
 
 
 def draw_glyphs(
