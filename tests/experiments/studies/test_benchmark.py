@@ -3,12 +3,13 @@
 import math
 
 import pytest
-from running import run_study
+from running import run_study, shown
 from spherenorm_bench import SmallTable
 
 from experiments.engine import Store
 from experiments.results import Results
-from experiments.studies import Plan
+from experiments.studies import Plan, thirteen_table
+from experiments.studies._setting import THIRTEEN
 
 
 @pytest.fixture(scope="module")
@@ -104,3 +105,25 @@ def test_a_search_that_is_lost_everywhere_still_has_final_runs(tmp_path):
     study, _, results = run_study(SmallTable(), Store(tmp_path), settings={"lr": 1e30})
     assert results.having(stage="final").diverged
     assert not any(claim.verdict == "reproduced" for claim in study.decided(results))
+
+
+def test_the_table_of_the_thirteen_has_a_row_for_each_and_counts_verdicts(ended):
+    study, _, results = ended
+    table = thirteen_table([("small-table", study, results)])
+    rows = shown(table)
+    assert list(dict.fromkeys(row[0] for row in rows)) == list(THIRTEEN)
+    (row,) = (row for row in rows if row[0] == "ImageNet")
+    score = study.claims(results)[0]
+    assert row[1:3] == ["plain (small-table)", "SGD → SGDP"]
+    assert row[5] == score.ours
+    assert row[-3:] == ["70.47", "70.70", "+0.23"]
+    assert "Of 1 comparisons: 1 inconclusive; not the uniform gains" in table.about
+    assert thirteen_table([("small-table", study, Results([]))]) is None
+
+
+def test_the_grassmann_baselines_take_part(tmp_path):
+    _, _, results = run_study(SmallTable(), Store(tmp_path), optimizers=("sgdg",))
+    finals = results.having(stage="final")
+    assert {item.spec.recipe for item in finals} == {"sgdg"}
+    for item in finals:  # its invariant weights stay on the sphere that they are put on
+        assert item.summary["norm_last"] == pytest.approx(1.0, abs=1e-5)
