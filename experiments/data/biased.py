@@ -1,6 +1,6 @@
 """Images with a shortcut: the ground tells the class in nearly all training images.
 
-The ground is a colour (Biased MNIST) or a texture. With probability rho it is the one of the
+The ground is a colour (Biased MNIST) or stripes. With probability rho it is the one of the
 image's class, else one of the others: rho = 1 / classes has no bias.
 
 Source: H. Bahng et al., *Learning De-biased Representations with Biased Representations*, 2020.
@@ -8,22 +8,18 @@ Source: H. Bahng et al., *Learning De-biased Representations with Biased Represe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import math
 
-import numpy as np
 import torch
 from torch import Tensor
-
-from experiments.data import glyphs
+from torch.nn import functional as F  # noqa: N812
 
 __all__ = [
     "COLOURS",
     "colour_strokes",
-    "draw_glyphs",
     "draw_grounds",
     "handwritten_digits",
-    "on_textures",
+    "stripe_strokes",
 ]
 
 COLOURS = (
@@ -32,7 +28,8 @@ COLOURS = (
 )
 """Red, green and blue of the ten classes' grounds, as released with ReBias."""
 
-APPEARANCE = glyphs.Appearance(angle=8.0, scale=(0.8, 1.0))
+DIRECTIONS, WAVELENGTHS = 5, (3.0, 6.0)
+"""Of the stripes: directions, and pixels from one to the next."""
 
 
 def draw_grounds(labels: Tensor, rho: float, kinds: int, seed: int) -> Tensor:
@@ -77,51 +74,45 @@ def colour_strokes(strokes: Tensor, grounds: Tensor) -> Tensor:
     return torch.where(strokes[:, None] != 0, torch.full_like(colours, 255), colours)
 
 
-def handwritten_digits() -> tuple[Tensor, Tensor]:
-    """Scikit-learn's 1,797 digits of 8 x 8 pixels, writer after writer.
+def handwritten_digits(size: int = 8) -> tuple[Tensor, Tensor]:
+    """Scikit-learn's 1,797 digits, writer after writer.
+
+    Args:
+        size: pixels of a side; other sizes than 8 are interpolated.
 
     Returns:
-        Strokes of shape (n, 8, 8), pixels of at least half the largest value; and classes.
+        Strokes of shape (n, size, size), pixels of at least half the largest value; and classes.
     """
     from sklearn.datasets import load_digits
 
     images, labels = load_digits(return_X_y=True)
-    return torch.from_numpy(images >= images.max() / 2).reshape(-1, 8, 8), torch.from_numpy(labels)
+    gray = torch.from_numpy(images).reshape(-1, 1, 8, 8)
+    gray = F.interpolate(gray, size=(size, size), mode="bilinear", antialias=False)
+    return gray[:, 0] >= images.max() / 2, torch.from_numpy(labels)
 
 
-def draw_glyphs(
-    count: int, seed: int, size: int, characters: str, fonts: Sequence[str]
-) -> tuple[Tensor, Tensor]:
-    """Draw glyphs without grounds.
+def stripe_strokes(strokes: Tensor, grounds: Tensor, seed: int) -> Tensor:
+    """Strokes in one gray over stripes of ten kinds: five directions, two widths.
 
-    Returns:
-        Coverages as bytes of shape (count, size, size), and classes of shape (count,).
-    """
-    random = np.random.default_rng(seed)
-    labels = random.permutation(np.arange(count) % len(characters))
-    drawn = [
-        glyphs.placed(characters[label], str(random.choice(fonts)), size, random, APPEARANCE)
-        for label in labels
-    ]
-    coverages = np.rint(255 * np.stack(drawn)).astype(np.uint8)
-    return torch.from_numpy(coverages), torch.from_numpy(labels)
-
-
-def on_textures(coverages: Tensor, grounds: Tensor, seed: int) -> Tensor:
-    """Draw glyphs in one brightness over parts of textures and photographs.
+    A patch of a few pixels tells the stripes, but not the shape of the strokes. Phase, brightness
+    and contrast are random.
 
     Args:
-        coverages: bytes of shape (n, size, size).
-        grounds: shape (n,), indices of textures.
+        strokes: shape (n, height, width); 0 is ground, any other value is stroke.
+        grounds: shape (n,).
+        seed: of all that is random.
 
     Returns:
-        Bytes of shape (n, 3, size, size).
+        Bytes of shape (n, 3, height, width), gray.
     """
-    random: Any = np.random.default_rng(seed)
-    size, pictures = coverages.shape[-1], (*glyphs.textures(), *glyphs.photographs())
-    images = np.empty((len(coverages), size, size, 3), dtype=np.uint8)
-    for i, (alpha, kind) in enumerate(zip(coverages.numpy(), grounds.tolist(), strict=True)):
-        ground = glyphs.crop(pictures[kind], size, size, random).astype(np.float32)
-        level = random.choice([random.uniform(0, 60), random.uniform(195, 255)])
-        images[i] = glyphs.blend(ground, np.full_like(ground, level), alpha / 255)
-    return torch.from_numpy(images).permute(0, 3, 1, 2).contiguous()
+    random = torch.Generator().manual_seed(seed)
+    n, height, width = strokes.shape
+    phase, level, contrast, stroke = torch.rand(4, n, 1, 1, generator=random)
+    y, x = torch.meshgrid(torch.arange(height), torch.arange(width), indexing="ij")
+    angle = (math.pi / DIRECTIONS) * (grounds % DIRECTIONS)[:, None, None]
+    length = torch.tensor(WAVELENGTHS)[grounds // DIRECTIONS][:, None, None]
+    across = x * torch.cos(angle) + y * torch.sin(angle)
+    wave = torch.sin(2 * math.pi * (across / length + phase))
+    ground = 128 + 40 * (level - 0.5) + (40 + 40 * contrast) * wave
+    image = torch.where(strokes != 0, 255 * (stroke > 0.5), ground.clamp(0, 255))
+    return image.round().to(torch.uint8)[:, None].repeat(1, 3, 1, 1)

@@ -29,7 +29,6 @@ __all__ = [
     "glyph_images",
     "mask",
     "photographs",
-    "placed",
     "textures",
 ]
 
@@ -100,7 +99,7 @@ def glyph_images(
     labels = random.permutation(np.arange(count) % len(characters))
     images = np.empty((count, 3, size, size), dtype=np.uint8)
     for i, label in enumerate(labels):
-        alpha = placed(characters[label], str(random.choice(fonts)), size, random, appearance)
+        alpha = _placed(characters[label], str(random.choice(fonts)), size, random, appearance)
         fill, ground = _contrasting(grounds, size, random, appearance.contrast)
         images[i] = blend(ground, fill, alpha).transpose(2, 0, 1)
     return images, labels
@@ -168,10 +167,10 @@ def photographs() -> tuple[Image, ...]:
     return tuple(_shrunk(image, max(1, min(image.shape[:2]) // 200)) for image in pictures)
 
 
-def placed(
+def _placed(
     character: str, font: str, size: int, random: np.random.Generator, appearance: Appearance
 ) -> Image:
-    """A glyph's coverage at a random place of an image: shares of shape (size, size)."""
+    """A glyph's coverage at a random place of the image."""
     extent = size * random.uniform(*appearance.scale)
     drawn = mask(character, font, extent, angle=random.uniform(-1, 1) * appearance.angle)
     placed = np.zeros((size, size), dtype=np.float32)

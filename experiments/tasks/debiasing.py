@@ -19,7 +19,6 @@ from torch import Tensor, nn
 from experiments.core import (
     Batch,
     Budget,
-    Collected,
     Mean,
     Split,
     Splits,
@@ -27,15 +26,17 @@ from experiments.core import (
     Task,
     cross_entropy,
 )
-from experiments.data import biased, glyphs, mnist
-from experiments.networks.rebias import BagNet18, ConvStack, Rivals
+from experiments.data import biased, mnist
+from experiments.networks.rebias import ConvStack, Rivals
 from experiments.tasks._independence import hsic, reversed_gradient
 
 __all__ = ["Debiasing", "grouped_accuracy"]
 
-CHARACTERS, SIZE = "ABEHKRSXZ3", 12
-TRAIN, VALIDATION, TEST = 1100, 297, 400
-"""Items of the embedded data; the digits have as many."""
+STRIPED = 12
+"""Pixels of a side of the digits on stripes."""
+
+TRAIN, TEST = 1100, 1397
+"""The first digit after the training part, and the first of the test part."""
 
 UNBIASED, BIASED = 0, 1
 """The parts of an evaluation split: the ground has nothing to do with the class, or all."""
@@ -55,13 +56,13 @@ class Debiasing(Task):
     """Descend on CE(f) + CE(g) + HSIC(f, g), whose gradient arrives at g with the opposite sign.
 
     Attributes:
-        images: digits (of 8 x 8 pixels, on coloured grounds), textures (glyphs on textures),
+        images: digits (of 8 x 8 pixels, on coloured grounds), stripes (digits on gray stripes),
             biased-mnist, or nine-class (the 9-Class ImageNet, and ImageNet-A).
         rho: the share of training images whose ground tells the class.
         dependence: the factor of HSIC; 0 for networks that learn apart from each other.
     """
 
-    images: Literal["digits", "textures", "biased-mnist", "nine-class"] = "digits"
+    images: Literal["digits", "stripes", "biased-mnist", "nine-class"] = "digits"
     rho: float = 0.9
     dependence: float = 10.0
 
@@ -135,22 +136,22 @@ def _on_colours(strokes: Tensor) -> Paint:
 @functools.lru_cache(maxsize=8)
 def _digits(rho: float) -> Splits:
     strokes, labels = biased.handwritten_digits()
-    train, *others = zip(*(x.split((TRAIN, VALIDATION, TEST)) for x in (strokes, labels)))
-    return _splits(rho, *((_on_colours(x), y) for x, y in (train, *others)))
+    return _splits(rho, *_parts(strokes, labels, lambda x, _: _on_colours(x)))
 
 
 @functools.lru_cache(maxsize=8)
-def _textures(rho: float) -> Splits:
-    def part(count: int, seed: int, fonts: tuple[str, ...]) -> tuple[Paint, Tensor]:
-        coverages, labels = biased.draw_glyphs(count, seed, SIZE, CHARACTERS, fonts)
-        return lambda grounds: biased.on_textures(coverages, grounds, seed), labels
+def _stripes(rho: float) -> Splits:
+    def paint(strokes: Tensor, seed: int) -> Paint:
+        return lambda grounds: biased.stripe_strokes(strokes, grounds, seed)
 
-    return _splits(
-        rho,
-        part(TRAIN, 0, glyphs.TRAIN_FONTS),
-        part(VALIDATION, 1, glyphs.TEST_FONTS),
-        part(TEST, 2, glyphs.TEST_FONTS),
-    )
+    strokes, labels = biased.handwritten_digits(STRIPED)
+    return _splits(rho, *_parts(strokes, labels, paint))
+
+
+def _parts(strokes: Tensor, labels: Tensor, paint: Callable[[Tensor, int], Paint]) -> list[Painted]:
+    """Training, validation and test part of the digits, each by writers of its own."""
+    cuts = [slice(0, TRAIN), slice(TRAIN, TEST), slice(TEST, None)]
+    return [(paint(strokes[part], seed), labels[part]) for seed, part in enumerate(cuts)]
 
 
 @functools.lru_cache(maxsize=2)
@@ -183,15 +184,13 @@ def _judged(paint: Paint, labels: Tensor, kinds: int, seed: int) -> Split:
 
 _SPLITS: dict[str, Callable[[float], Splits]] = {
     "digits": _digits,
-    "textures": _textures,
+    "stripes": _stripes,
     "biased-mnist": _mnist,
 }
 
 _MODELS: dict[str, Callable[[], nn.Module]] = {
     "digits": lambda: Rivals(ConvStack(5, (8, 16, 16)), ConvStack(1, (8, 16, 16))),
-    "textures": lambda: Rivals(
-        ConvStack(5, (8, 8, 16)), BagNet18(len(CHARACTERS), (8, 8, 8, 16), (2, 1, 1, 1))
-    ),
+    "stripes": lambda: Rivals(ConvStack(5, (8, 8, 16)), ConvStack(3, (8, 16))),
     "biased-mnist": lambda: Rivals(ConvStack(7), ConvStack(1)),
 }
 
