@@ -15,7 +15,9 @@ from itertools import pairwise
 
 from torch import Tensor, nn
 
-__all__ = ["BagNet18", "ConvStack", "Rivals"]
+from experiments.networks.resnet import ResNet
+
+__all__ = ["BagNet18", "ConvStack", "FeaturedResNet", "Rivals"]
 
 Featured = tuple[Tensor, Tensor]
 """Logits of shape (n, classes), and features of shape (n, channels)."""
@@ -123,6 +125,18 @@ def _conv(inputs: int, outputs: int, kernel: int, stride: int = 1) -> nn.Conv2d:
     conv = nn.Conv2d(inputs, outputs, kernel, stride, bias=False)
     nn.init.normal_(conv.weight, std=math.sqrt(2 / (kernel**2 * outputs)))
     return conv
+
+
+class FeaturedResNet(nn.Module):
+    """A ResNet that returns its features too: the means over the image."""
+
+    def __init__(self, network: ResNet) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, images: Tensor) -> Featured:
+        maps = self.network.trunk(images)
+        return self.network.head(maps), maps.mean((2, 3))
 
 
 class Rivals(nn.Module):

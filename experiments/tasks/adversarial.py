@@ -22,11 +22,11 @@ from experiments.tasks._attacks import Threat
 
 __all__ = ["Adversarial"]
 
-CHARACTERS, SIZE = "ABEHKRSXZ3", 16
+CHARACTERS, SIZE = "ABEHKRSXZ3", 12
 TRAIN, VALIDATION, TEST = 640, 200, 400
 HELD_OUT = 1000
 """Training images of CIFAR-10 on which hyper-parameters are chosen."""
-APPEARANCE = glyphs.Appearance(angle=10.0, scale=(0.7, 0.95), contrast=120.0)
+APPEARANCE = glyphs.Appearance(angle=5.0, scale=(0.85, 1.0), contrast=150.0)
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Adversarial(Task):
     """Train a wide residual network on attacked images; score it on attacked and clean ones.
 
     Attributes:
-        images: glyphs (ten characters of 16 x 16 pixels), or cifar10.
+        images: glyphs (ten characters of 12 x 12 pixels), or cifar10.
         depth, width, stem: of the network; the paper's has 34, 10, 16.
         norm: of the threat model, linf or l2.
         radius: of the attack in training, in units of pixels, which are in [0, 1].
@@ -63,7 +63,7 @@ class Adversarial(Task):
     metric = "attacked accuracy (%)"
     tiers = {  # noqa: RUF012
         "smoke": Budget(1, 320),
-        "small": Budget(6, 64),
+        "small": Budget(9, 64),
         "full": Budget(200, 128),
     }
 

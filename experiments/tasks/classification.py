@@ -147,9 +147,7 @@ def _drawn(side: int) -> tuple[tuple[np.ndarray[Any, Any], Tensor], ...]:
     return tuple(
         (images, torch.from_numpy(labels))
         for seed, (count, fonts) in enumerate(parts)
-        for images, labels in [
-            glyph_images(count, seed, size=side, characters=GLYPHS, fonts=fonts)
-        ]
+        for images, labels in [glyph_images(count, seed, size=side, characters=GLYPHS, fonts=fonts)]
     )
 
 
@@ -165,6 +163,7 @@ def _glyphs(side: int, augmentation: str) -> Splits:
 
 def normalized_batch(images):
     from experiments.data.augmentation import MEAN, STD
+
     mean, std = (torch.tensor(v)[:, None, None] for v in (MEAN, STD))
     return (torch.from_numpy(images).float() / 255 - mean) / std
 
