@@ -3,8 +3,13 @@
 import pytest
 import torch
 
-from experiments.data import glyphs
-from experiments.data.biased import COLOURS, colour_strokes, draw_glyphs, draw_grounds, on_textures
+from experiments.data.biased import (
+    COLOURS,
+    colour_strokes,
+    draw_grounds,
+    handwritten_digits,
+    stripe_strokes,
+)
 
 
 @pytest.mark.parametrize(("rho", "own"), [(1.0, 100), (0.95, 95), (0.1, 10), (0.0, 0)])
@@ -37,13 +42,30 @@ def test_strokes_are_white_on_the_colour_of_the_ground():
     assert len(set(COLOURS)) == 10
 
 
-def test_glyphs_on_textures_show_both():
-    coverages, labels = draw_glyphs(20, 0, 24, "ABCDE", glyphs.TEST_FONTS)
-    assert torch.bincount(labels).tolist() == [4] * 5
-    images = on_textures(coverages, labels, seed=0)
-    assert images.shape == (20, 3, 24, 24)
+def test_stripes_are_told_by_direction_and_width_whatever_the_shape():
+    strokes, _ = handwritten_digits(12)
+    grounds = torch.arange(len(strokes)) % 10
+    images = stripe_strokes(torch.zeros(len(strokes), 32, 32), grounds, seed=0)
+    spectra = torch.fft.rfft2(images[:, 0].float() - images[:, 0].float().mean((1, 2), True)).abs()
+    peaks = spectra.flatten(1).argmax(1)
+    rows, columns = peaks // 17, peaks % 17
+    rows = torch.where(rows > 16, rows - 32, rows).float()
+    length = 32 / torch.hypot(rows, columns.float())
+    angle = torch.rad2deg(torch.atan2(rows, columns.float())) % 180
+    wanted = torch.tensor([3.0, 6.0])[grounds // 5]
+    assert ((length - wanted).abs() < 0.2 * wanted).float().mean() > 0.95
+    off = (angle - 36 * (grounds % 5) + 90) % 180 - 90
+    assert (off.abs() < 12).float().mean() > 0.95
+
+
+def test_strokes_are_gray_on_stripes():
+    strokes, labels = handwritten_digits(12)
+    assert strokes.shape == (1797, 12, 12)
+    assert torch.equal(labels, handwritten_digits()[1])
+    images = stripe_strokes(strokes[:20], labels[:20], seed=0)
+    assert torch.equal(images, stripe_strokes(strokes[:20], labels[:20], seed=0))
     assert images.dtype == torch.uint8
-    for coverage, image in zip(coverages, images, strict=True):
-        assert len(image[0][coverage == 255].unique()) == 1  # one brightness inside
-        assert len(image[0][coverage == 0].unique()) > 3  # a texture outside
-    assert torch.equal(images, on_textures(coverages, labels, seed=0))
+    assert all(torch.equal(images[:, 0], images[:, k]) for k in (1, 2))
+    for stroke, image in zip(strokes[:20], images[:, 0], strict=True):
+        assert len(image[stroke].unique()) == 1
+        assert len(image[~stroke].unique()) > 2

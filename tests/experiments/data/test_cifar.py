@@ -5,6 +5,7 @@ import pickle
 import numpy as np
 import pytest
 import torch
+from robustness_files import random_cifar10, write_cifar10
 
 from experiments.data import cifar
 from experiments.data.cifar import CifarImages, read_cifar10
@@ -20,17 +21,7 @@ class Code:
 
 @pytest.fixture
 def content():
-    random = np.random.default_rng(0)
-    images = random.integers(0, 256, (6, COUNT, 3072), dtype=np.uint8)
-    return images, random.integers(0, 10, (6, COUNT))
-
-
-def _write_binary(root, images, labels):
-    folder = root / cifar.BINARY
-    folder.mkdir(parents=True)
-    for name, pixels, classes in zip((*cifar.TRAIN, *cifar.TEST), images, labels, strict=True):
-        records = np.concatenate([classes[:, None].astype(np.uint8), pixels], axis=1)
-        (folder / f"{name}.bin").write_bytes(records.tobytes())
+    return random_cifar10(COUNT)
 
 
 def _write_pickles(root, images, labels, **more):
@@ -42,7 +33,7 @@ def _write_pickles(root, images, labels, **more):
 
 
 def test_both_forms_have_the_same_images(tmp_path, content):
-    _write_binary(tmp_path / "binary", *content)
+    write_cifar10(tmp_path / "binary", *content)
     _write_pickles(tmp_path / "pickled", *content)
     images, labels = content
     for train, part in ((True, slice(0, 5)), (False, slice(5, 6))):
@@ -58,7 +49,7 @@ def test_both_forms_have_the_same_images(tmp_path, content):
 def test_planes_are_red_green_and_blue(tmp_path, content):
     images, labels = content
     images[0, 0] = np.repeat([10, 20, 30], 1024)
-    _write_binary(tmp_path, images, labels)
+    write_cifar10(tmp_path, images, labels)
     first = read_cifar10(tmp_path, train=True)[0][0]
     assert [plane.unique().tolist() for plane in first] == [[10], [20], [30]]
 
@@ -75,7 +66,7 @@ def test_damage_is_named(tmp_path, content):
         read_cifar10(tmp_path, train=True)
     images, labels = content
     labels[5, 0] = 10
-    _write_binary(tmp_path, images, labels)
+    write_cifar10(tmp_path, images, labels)
     with pytest.raises(ValueError, match="labels from 0 to 9"):
         read_cifar10(tmp_path, train=False)
     path = tmp_path / cifar.BINARY / "data_batch_2.bin"

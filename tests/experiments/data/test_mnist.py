@@ -1,37 +1,12 @@
 """MNIST: IDX files, gzipped or not, and what is wrong with damaged ones."""
 
-import gzip
-import struct
-
 import numpy as np
 import pytest
 import torch
+from robustness_files import idx, write_mnist
 
 from experiments.data import mnist
 from experiments.data.mnist import read_idx, read_mnist
-
-
-def idx(array):
-    head = bytes((0, 0, 8, array.ndim)) + struct.pack(f">{array.ndim}I", *array.shape)
-    return head + array.astype(np.uint8).tobytes()
-
-
-def write_mnist(folder, train=30, test=10, zipped=False):
-    """A miniature; returns images and labels of each part."""
-    random, found = np.random.default_rng(0), {}
-    folder.mkdir(parents=True, exist_ok=True)
-    for part, count in (("train", train), ("t10k", test)):
-        images = random.integers(0, 256, (count, 28, 28)) * (random.random((count, 28, 28)) < 0.3)
-        found[part] = images, np.arange(count) % 10
-        for name, array in zip(
-            ("images-idx3-ubyte", "labels-idx1-ubyte"), found[part], strict=True
-        ):
-            path = folder / f"{part}-{name}"
-            if zipped:
-                path.with_name(f"{path.name}.gz").write_bytes(gzip.compress(idx(array)))
-            else:
-                path.write_bytes(idx(array))
-    return found
 
 
 @pytest.mark.parametrize("zipped", [False, True])
