@@ -1,0 +1,1 @@
+"""Networks: the models of the benchmarks, one family per file."""
