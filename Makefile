@@ -20,6 +20,7 @@ test: $(SET_UP)
 $(SET_UP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv --clear .venv || { echo "no venv: on Debian, apt-get install python3-venv"; exit 1; }
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps torchattacks  # it asks for torchvision
 	touch $@
 
 clean:

@@ -18,7 +18,7 @@ ROOMS = {
     ),
     "theory": ("algebra", "laws", "proofs", "checks", "report", "__main__"),
     "experiments": (
-        *("core", "engine", "tasks", "door", "results", "pictures", "studies"),
+        *("core", "data", "networks", "engine", "tasks", "door", "results", "pictures", "studies"),
         *("campaign", "page", "cli", "worker", "__main__"),
     ),
 }

@@ -14,6 +14,15 @@ EXTRAS = {
     "optuna": "tune",
     "pyarrow": "data",
     "pyarrow.parquet": "data",
+    "PIL.Image": "data",
+    "PIL.ImageDraw": "data",
+    "PIL.ImageFont": "data",
+    "faster_coco_eval": "data",
+    "matplotlib": "data",
+    "pytorch_metric_learning": "data",
+    "skimage": "data",
+    "soundfile": "data",
+    "torchmetrics": "data",
     "torch.utils.tensorboard": "tensorboard",
 }
 """The extra of `pyproject.toml` that installs a module."""

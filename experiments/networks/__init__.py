@@ -1,1 +1,1 @@
-"""Networks: the models of the benchmarks, one family per file."""
+"""The networks of the benchmarks, a file for each family: full-size and small by arguments."""
