@@ -1,11 +1,12 @@
 # make demo: norms on real data and on the sphere of the toy, and a page about them.  make test: lint, types and the whole test suite.
+# make results: all studies that have not run yet (an hour on two cores), and docs/results.md of them.
 # Both set up .venv first, once; PYTHON=python3.12 picks another interpreter.
 
 PYTHON ?= python3
 BIN := .venv/bin
 SET_UP := .venv/.set-up
 
-.PHONY: demo test clean
+.PHONY: demo test results clean
 
 demo: $(SET_UP)
 	$(BIN)/python -m experiments run t1 f3
@@ -16,6 +17,10 @@ test: $(SET_UP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -n 2
+
+results: $(SET_UP)
+	$(BIN)/python -m experiments run
+	$(BIN)/python -m experiments results
 
 $(SET_UP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv --clear .venv || { echo "no venv: on Debian, apt-get install python3-venv"; exit 1; }

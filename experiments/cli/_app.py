@@ -17,6 +17,7 @@ import typer
 from experiments.campaign import RequestWarning
 from experiments.cli._compare import compare
 from experiments.cli._console import say_error, store_errors
+from experiments.cli._data import data
 from experiments.cli._export import export
 from experiments.cli._gc import gc
 from experiments.cli._list import list_
@@ -34,6 +35,7 @@ app = typer.Typer(
     no_args_is_help=True, add_completion=False, pretty_exceptions_show_locals=False, help=__doc__
 )
 app.command("list")(list_)
+app.add_typer(data, name="data")
 
 
 def _guarded(command: Callable[..., None]) -> Callable[..., None]:

@@ -99,7 +99,9 @@ def compare(
         request.require(door)
         flags = {"workers": workers, "processes": processes, "parallel": parallel}
         runner = Runner(**flags, tensorboard=tensorboard)  # type: ignore[arg-type]
-        plan = Plan(tier, None if seeds is None else parse_seeds(seeds), None, device, given)
+        plan = Plan(
+            tier, None if seeds is None else parse_seeds(seeds), None, device, settings=given
+        )
         study.final_seeds(plan)
         campaign = Campaign([study], plan, door, backend, jobs, runner)
         campaign.rehearse()

@@ -18,6 +18,7 @@ __all__ = [
     "DEFAULT_OUT",
     "AsJson",
     "BackendName",
+    "Data",
     "Device",
     "DryRun",
     "Epochs",
@@ -81,6 +82,15 @@ Settings = Annotated[
         "--set",
         help="key=value, of a hyper-parameter, a task's option, epochs, batch_size, schedule, "
         "probe_every, or the regime (warmup, precision, ...); may be repeated.",
+    ),
+]
+Data = Annotated[
+    Path | None,
+    typer.Option(
+        "--data",
+        help="The folder of the paper's data sets, such as DIR with DIR/imagenet: the benchmarks "
+        "then run the paper's settings (see `data check`). SPHERENORM_DATA does the same for "
+        "`report` and `resume`.",
     ),
 ]
 DryRun = Annotated[

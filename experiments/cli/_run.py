@@ -16,6 +16,7 @@ from experiments.cli._options import (
     DEFAULT_OUT,
     AsJson,
     BackendName,
+    Data,
     Device,
     DryRun,
     Epochs,
@@ -34,9 +35,10 @@ from experiments.cli._options import (
     require_device,
     require_jobs,
 )
+from experiments.data import use_folder
 from experiments.door import Door
 from experiments.engine import Runner, Store
-from experiments.studies import Plan, find_study, parse_names, study_classes
+from experiments.studies import Plan, Study, find_study, parse_names, study_classes
 
 __all__ = ["run"]
 
@@ -52,6 +54,7 @@ def run(
     seeds: Seeds = None,
     tier: Tier = "small",
     device: Device = "cpu",
+    data: Data = None,
     jobs: Jobs = CORES,
     backend: BackendName = "local",
     settings: Settings = None,
@@ -78,14 +81,17 @@ def run(
     entries = [*(settings or []), *([] if epochs is None else [f"epochs={epochs}"])]
     with interruptible(out), usage_errors(), quiet(as_json):
         door = Door(Store(out))
-        chosen = [find_study(name) for name in dict.fromkeys(studies or study_classes())]
+        real = data is not None
+        chosen = _chosen(studies, real)
         recipes = _known_recipes(door, optimizers)
         require_jobs(jobs)
         require_device(device)
+        if data is not None:
+            use_folder(data)
         flags = {"workers": workers, "processes": processes, "parallel": parallel}
         runner = Runner(**flags, tensorboard=tensorboard, time_limit=time_limit)  # type: ignore[arg-type]
         asked = None if seeds is None else parse_seeds(seeds)
-        plan = Plan(tier, asked, recipes, device, parse_settings(entries))
+        plan = Plan(tier, asked, recipes, device, real, parse_settings(entries))
         campaign = Campaign(chosen, plan, door, backend, jobs, runner)
         campaign.rehearse()
     if dry_run:
@@ -93,6 +99,22 @@ def run(
             show_dry_run(campaign, as_json)
     elif run_and_show(campaign, as_json, tensorboard):
         raise typer.Exit(FAILED)
+
+
+def _chosen(studies: list[str] | None, real: bool) -> list[Study]:
+    """The studies by name; all of them by default, with `--data` those that read its folder.
+
+    Raises:
+        ValueError: an unknown study, or with `--data` one that has no runs on the paper's data.
+    """
+    if not studies:
+        known = map(find_study, study_classes())
+        return [study for study in known if study.has_real or not real]
+    chosen = [find_study(name) for name in dict.fromkeys(studies)]
+    for study in chosen:
+        if real and not study.has_real:
+            raise ValueError(f"--data: study {study.name!r} has no runs on the paper's data sets")
+    return chosen
 
 
 def _known_recipes(door: Door, optimizers: str | None) -> tuple[str, ...] | None:

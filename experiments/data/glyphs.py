@@ -138,13 +138,15 @@ def crop(image: Image, height: int, width: int, random: np.random.Generator) -> 
         int(random.integers(whole - part + 1))
         for whole, part in zip(image.shape[:2], (height, width), strict=True)
     )
-    return image[top : top + height, left : left + width]
+    part: Image = image[top : top + height, left : left + width]
+    return part
 
 
 def blend(ground: Image, fill: Image, alpha: Image) -> Image:
     """(1 - alpha) ground + alpha fill, as bytes of shape (height, width, 3)."""
     share = alpha[..., None]
-    return np.rint((1 - share) * ground + share * fill).astype(np.uint8)
+    blended: Image = np.rint((1 - share) * ground + share * fill).astype(np.uint8)
+    return blended
 
 
 @functools.cache

@@ -15,7 +15,7 @@ from experiments.page._scorecard import groups, labeled
 from experiments.page._sections import Section
 from experiments.pictures import to_markdown
 from experiments.results import Results, Table
-from experiments.studies import study_classes
+from experiments.studies import study_classes, thirteen_table
 from spherenorm import __version__
 
 __all__ = ["results_page", "write_results"]
@@ -23,8 +23,8 @@ __all__ = ["results_page", "write_results"]
 HEAD = """# Results
 
 Written by `python -m experiments results` from stored runs; not edited by hand. Statements of the
-paper are held against small runs: digits of 8 x 8 pixels in place of ImageNet, and small networks
-in place of ResNets (the settings of each study are at its end). Numbers are means over seeds with
+paper are held against small runs: embedded data and small networks in place of the paper's (the
+settings of each study are at its end). Numbers are means over seeds with
 Student's 95 % intervals. A verdict, for or against, is adjusted for the number of claims of its
 study by Holm's procedure; a score or a time needs six seeds. *Equivalent* means that a difference
 was shown to be smaller than the margin that the claim names. Only statements of the paper count as
@@ -45,6 +45,9 @@ def results_page(sections: Sequence[Section]) -> str:
     """The page: verdicts by kind, every claim with its statement, tables, versions and hashes."""
     claims = [claim for section in sections for claim in _claims(section)]
     parts = [HEAD, *_counts(claims), *_not_run(sections)]
+    thirteen = thirteen_table((s.label, s.study, s.results) for s in sections)
+    if thirteen is not None:
+        parts.append(f"## {thirteen.title}\n\n{to_markdown(thirteen)}\n{thirteen.about}\n")
     refuted = [c for c in claims if c["kind"] == "paper" and c["verdict"] == "not reproduced"]
     if refuted:
         parts += ["## What speaks against the paper\n", _claims_table(refuted)]

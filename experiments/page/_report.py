@@ -20,7 +20,8 @@ from experiments.page._figures import archive, grouped, library, swatch
 from experiments.page._scorecard import groups, labeled
 from experiments.page._sections import Section
 from experiments.pictures import forest
-from experiments.results import Result
+from experiments.results import Result, Table
+from experiments.studies import thirteen_table
 
 __all__ = ["Page", "write_report"]
 
@@ -56,6 +57,7 @@ def write_report(sections: Sequence[Section], path: Path) -> Page:
         sections=shown,
         groups=found,
         paper=bool(paper),
+        thirteen=_thirteen(sections),
         scorecard=scorecard,
         library=library(),
         archive=archive([*scorecard, *(group for entry in shown for group in entry["figures"])]),
@@ -64,6 +66,19 @@ def write_report(sections: Sequence[Section], path: Path) -> Page:
     write_file(path, page.encode())
     problems = [f"{entry['label']}: {problem}" for entry in shown for problem in entry["problems"]]
     return Page(claims, problems)
+
+
+def _thirteen(sections: Sequence[Section]) -> Table | None:
+    """The paper's thirteen benchmarks; a section of a part of the contenders counts as far as it
+    goes, and what raises is told in its own section.
+    """
+    try:
+        return thirteen_table((s.label, s.study, s.results) for s in sections)
+    except Exception as error:
+        warnings.warn(
+            f"no table of the benchmarks: {one_line(error)}", RequestWarning, stacklevel=2
+        )
+        return None
 
 
 def _shown(section: Section) -> dict[str, Any] | None:

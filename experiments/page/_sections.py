@@ -19,7 +19,10 @@ from experiments.studies import TIERS, Plan, Study, find_study
 
 __all__ = ["Section", "names_of", "sections"]
 
-ORDER = ("f1", "f2", "f3", "t1", "t2", "c1", "weight-decay", "g1", "h6", "h7")
+ORDER = (
+    *("f1", "f2", "f3", "t1", "t2", "t3", "f4", "t4", "t5", "t6", "c1"),
+    *("d1", "d2", "d3", "weight-decay", "g1", "h6", "h7"),
+)
 """The paper's figures and tables, then its appendix; our own studies follow."""
 
 

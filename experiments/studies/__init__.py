@@ -10,3 +10,4 @@ from experiments.studies._lookup import study_classes as study_classes
 from experiments.studies._plan import TIERS as TIERS
 from experiments.studies._plan import Plan as Plan
 from experiments.studies._study import Study as Study
+from experiments.studies._thirteen import thirteen_table as thirteen_table

@@ -24,6 +24,8 @@ class Plan:
         optimizers: only these recipes; None for the study's own. One that the study does not have
             substitutes for one that it has.
         device: a torch device.
+        real: the paper's data sets and settings, in place of embedded data; for the studies that
+            have them.
         settings: `--set`: values for fields of `Spec`, options of the task and hyper-parameters of
             the recipes.
 
@@ -35,6 +37,7 @@ class Plan:
     seeds: tuple[int, ...] | None = None
     optimizers: tuple[str, ...] | None = None
     device: str = "cpu"
+    real: bool = False
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -54,6 +57,7 @@ class Plan:
         """The parts of the setting that are not the default, as a reader sees them."""
         parts = [] if self.tier == Plan.tier else [self.tier]
         parts += [] if self.device == Plan.device else [self.device]
+        parts += ["the paper's data"] if self.real else []
         return parts + [
             f"{name}={value if isinstance(value, str) else json.dumps(value)}"
             for name, value in sorted(self.settings.items())

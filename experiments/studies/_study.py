@@ -38,6 +38,8 @@ class Study:
     """The number of seeds of each tier."""
     first_seed: ClassVar[int] = 0
     """The first of them: studies that share a task have different seeds."""
+    has_real: ClassVar[bool] = False
+    """True if the study can run on the paper's data sets; it then reads `plan.real`."""
     departures: ClassVar[Sequence[tuple[str, str, str, str]]] = ()
     """Settings that differ from the paper's: the setting, the paper's, ours, and why."""
     compared: ClassVar[Mapping[str, Key]] = {

@@ -1,0 +1,161 @@
+"""`Benchmark`: the base of the studies that compare optimizers as the paper's tables do.
+
+    class T5(Benchmark):
+        name = "t5"
+        table = (Setting("bytes", "Transformer-XL, WikiText-103", "WikiText-103", "language", ...),)
+        contenders = (Contender("AdamW", (3e-4, 1e-3, 3e-3)), Contender("AdamP", ...))
+        pairs = (("AdamW", "AdamP"),)
+
+Every contender is tuned on every setting over equally many learning rates. The best one trains
+again on other seeds; tables and claims are of these runs. With `--data DIR` the runs are the
+paper's: its data, networks, hyper-parameters and budgets, without a search.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
+
+from experiments.core import Regime, Spec
+from experiments.pictures import Picture
+from experiments.results import Arm, Claim, Results, Table, Trial
+from experiments.studies._benchmark_shown import (
+    Measured,
+    benchmark_claims,
+    benchmark_pictures,
+    benchmark_tables,
+)
+from experiments.studies._plan import Plan
+from experiments.studies._setting import Contender, Run, Setting, arm_of, with_substitutes
+from experiments.studies._study import TUNING, Study
+from experiments.studies._tuning import Tuned, tuned
+
+__all__ = ["Benchmark"]
+
+PROBES, PROBE_EVERY = ("norms", "detection"), 10
+
+
+class Benchmark(Study):
+    """A table of the paper's: contenders on settings.
+
+    A subclass gives `table`, `contenders`, `pairs`, `departures` and the docstring.
+    """
+
+    table: ClassVar[Sequence[Setting]]
+    contenders: ClassVar[Sequence[Contender]]
+    pairs: ClassVar[Sequence[tuple[str, str]]]
+    """Baselines, each with the contender that the paper holds against it."""
+    has_real = True
+    compared = {}  # noqa: RUF012  (every arm has a row)
+
+    def trials(self, plan: Plan, results: Results) -> list[Trial]:
+        if plan.real:
+            return [
+                trial
+                for setting, contender in self.entries(plan)
+                for trial in self._real(plan, setting, contender)
+            ]
+        searches, finals = [], []
+        for setting, contender in self.entries(plan):
+            searches += self._searches(plan, setting, contender)
+            for arm in with_substitutes(results, arm_of(setting, contender, "tuning")):
+                found = self.found(results, arm)
+                if len(found.points) >= self._count(plan, contender, results.arm(arm)):
+                    finals += self._finals(plan, setting, contender, arm, found)
+        return searches + finals
+
+    def tables(self, results: Results) -> list[Table]:
+        return benchmark_tables(self._measured(results))
+
+    def pictures(self, results: Results) -> list[Picture]:
+        return benchmark_pictures(self._measured(results))
+
+    def claims(self, results: Results) -> list[Claim]:
+        return benchmark_claims(self._measured(results))
+
+    def entries(self, plan: Plan) -> Iterator[tuple[Setting, Contender]]:
+        """Every contender on every setting; the smoke tier has the first setting alone."""
+        settings = self.table[:1] if plan.tier == "smoke" else self.table
+        return itertools.product(settings, self.contenders)
+
+    def tuning_seeds(self) -> Sequence[int]:
+        """The seed on which learning rates are chosen."""
+        return (TUNING + self.first_seed,)
+
+    def found(self, results: Results, arm: Arm) -> Tuned:
+        """The search of an arm, as far as it has ended."""
+        runs = results.arm(arm)
+        searched = all("lr" in item.spec.hyper_parameters for item in runs)
+        return tuned(runs, ["lr"] if searched else [], self.tuning_seeds())
+
+    def _count(self, plan: Plan, contender: Contender, runs: Results) -> int:
+        """The points of a search; one of a substitute that has no learning rate."""
+        searched = all("lr" in item.spec.hyper_parameters for item in runs)
+        return len(set(_rates(plan, contender))) if searched else 1
+
+    def _searches(self, plan: Plan, setting: Setting, contender: Contender) -> list[Trial]:
+        arm = arm_of(setting, contender, "tuning")
+        plan = replace(plan, seeds=tuple(self.tuning_seeds()))
+        return [
+            trial
+            for rate in _rates(plan, contender)
+            for trial in self._runs(
+                plan, setting, setting.embedded, contender, arm, {**contender.fixed, "lr": rate}
+            )
+        ]
+
+    def _finals(
+        self, plan: Plan, setting: Setting, contender: Contender, searched: Arm, found: Tuned
+    ) -> list[Trial]:
+        """The runs at the best rate; at the lowest if all were lost, so that claims count them."""
+        point = found.points[found.best or 0]
+        arm = arm_of(setting, contender)
+        if searched.substitutes_for is not None:
+            arm = arm.substitute(searched.recipe)
+        more: dict[str, Any] = {"probes": PROBES, "probe_every": PROBE_EVERY}
+        values = {**contender.fixed, **point}
+        return self._runs(plan, setting, setting.embedded, contender, arm, values, **more)
+
+    def _real(self, plan: Plan, setting: Setting, contender: Contender) -> list[Trial]:
+        """The paper's runs."""
+        more: dict[str, Any] = {"probes": PROBES, "probe_every": PROBE_EVERY * 10}
+        arm = arm_of(setting, contender)
+        return self._runs(plan, setting, setting.real, contender, arm, contender.paper, **more)
+
+    def _runs(
+        self,
+        plan: Plan,
+        setting: Setting,
+        run: Run,
+        contender: Contender,
+        arm: Arm,
+        values: Any,
+        **more: Any,
+    ) -> list[Trial]:
+        """One trial for each seed."""
+        regime = Regime(**{**run.regime, **contender.regime})
+        fields = {"probes": (), "regime": regime, **more, **run.fields}
+        hyper_parameters = {**values, **run.hyper_parameters}
+        seeds = self.chosen_seeds(plan)
+        budget = self.budget(plan, setting.task)
+        common = {"epochs": budget.epochs, "batch_size": budget.batch_size, **fields}
+        return [
+            Trial(
+                arm,
+                Spec(setting.task, arm.recipe, hyper_parameters, run.options, seed=seed, **common),
+            )
+            for seed in seeds
+        ]
+
+    def _measured(self, results: Results) -> Measured:
+        tuning = {arm: self.found(results, arm) for arm in results.having(stage="tuning").arms}
+        return Measured(self.table, self.contenders, self.pairs, results, tuning)
+
+
+def _rates(plan: Plan, contender: Contender) -> Sequence[float]:
+    """The learning rates of a search; two in the smoke tier; `--set lr` is one for all."""
+    if "lr" in plan.settings:
+        return (plan.settings["lr"],)
+    return contender.rates[:2] if plan.tier == "smoke" else contender.rates

@@ -1,0 +1,92 @@
+"""The paper's thirteen benchmarks in one table: uniform gains, or not, as measured."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+
+from experiments.results import Claim, Heading, Results, Row, Table, paper
+from experiments.studies._benchmark import Benchmark
+from experiments.studies._setting import THIRTEEN, Setting, arm_of
+from experiments.studies._study import Study
+
+__all__ = ["thirteen_table"]
+
+
+def thirteen_table(studies: Iterable[tuple[str, Study, Results]]) -> Table | None:
+    """The score of every contender of the paper's beside its baseline's, by benchmark.
+
+    Args:
+        studies: labels, studies and results; studies that are no benchmark are left out.
+
+    Returns:
+        The table; None if no benchmark has a result.
+    """
+    rows: dict[str, list[Row]] = {name: [] for name in THIRTEEN}
+    verdicts: list[str] = []
+    for label, study, results in studies:
+        if isinstance(study, Benchmark):
+            for setting, pair, claim in _scores(study, results):
+                if setting.benchmark and claim.has_results:
+                    row = _row(study, setting, pair, claim, results)
+                    row = (row[0], f"{setting.label} ({label})", *row[1:])
+                    rows[setting.benchmark].append(row)
+                    verdicts.append(_outcome(claim))
+    if not verdicts:
+        return None
+    filled = [
+        row
+        for name in THIRTEEN
+        for row in rows[name] or [(name, *("not run", "", "", "", "", ""), "", "", "")]
+    ]
+    columns: list[Heading] = [
+        *("benchmark", "setting", "optimizers", "baseline", "projected"),
+        *("difference", "verdict"),
+        *paper("baseline", "projected", "difference"),
+    ]
+    return Table("The thirteen benchmarks", columns, filled, _about(verdicts))
+
+
+def _scores(study: Benchmark, results: Results) -> Iterable[tuple[Setting, tuple[str, str], Claim]]:
+    """The claims about scores, each with its setting and its pair."""
+    claims = [claim for claim in study.decided(results) if claim.primary]
+    entries = itertools.product(study.table, study.pairs)
+    for (setting, pair), claim in zip(entries, claims, strict=True):
+        yield setting, pair, claim
+
+
+def _row(
+    study: Benchmark, setting: Setting, pair: tuple[str, str], claim: Claim, results: Results
+) -> Row:
+    known = {contender.name: contender for contender in study.contenders}
+    cells = [
+        results.arm(arm_of(setting, known[name])).cell("test", ".4g", spread=True) for name in pair
+    ]
+    theirs = next(iter(setting.paper.values()), {})
+    return (
+        setting.benchmark,
+        f"{pair[0]} → {pair[1]}",
+        *cells,
+        claim.ours,
+        claim.verdict,
+        *(theirs.get(name) for name in pair),
+        setting.gap(pair[1], pair[0]),
+    )
+
+
+def _outcome(claim: Claim) -> str:
+    """What a verdict says of a gain."""
+    words = {"reproduced": "gain", "not reproduced": "loss"}
+    return words.get(claim.verdict, claim.verdict)
+
+
+def _about(verdicts: Sequence[str]) -> str:
+    counts = {name: verdicts.count(name) for name in ("gain", "equivalent", "loss", "inconclusive")}
+    listed = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
+    uniform = counts["gain"] == len(verdicts)
+    said = "as the paper's abstract says" if uniform else "not the uniform gains of the abstract"
+    return (
+        f"Scores, means over seeds ± standard deviation, on embedded data unless a study says the "
+        f"paper's data. Of {len(verdicts)} comparisons: {listed}; {said}. A verdict is for "
+        "a gain, against one (a loss), for a difference within the margin (equivalent), or open."
+    )

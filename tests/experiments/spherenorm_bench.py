@@ -1,0 +1,33 @@
+"""A benchmark of two contenders on the digits."""
+
+from experiments.results import printed
+from experiments.studies._benchmark import Benchmark
+from experiments.studies._setting import Contender, Run, Setting
+
+
+class SmallTable(Benchmark):
+    """A small table: SGD and SGDP
+
+    On the digits.
+    """
+
+    name = "small-table"
+    first_seed = 40
+    table = (
+        Setting(
+            "plain",
+            "ResNet-18, ImageNet",
+            "ImageNet",
+            "digits",
+            Run({"variant": "plain"}, fields={"epochs": 1, "batch_size": 128}),
+            Run({"variant": "residual"}, fields={"epochs": 100}),
+            {"accuracy": dict(zip(("SGD", "SGDP"), printed("70.47 70.70"), strict=True))},
+            "t2.outperform",
+        ),
+    )
+    contenders = (
+        Contender("SGD", (0.01, 0.1), {"momentum": 0.9}, {"lr": 0.1, "momentum": 0.9}),
+        Contender("SGDP", (0.01, 0.1), {"momentum": 0.9},
+                  {"lr": 0.1, "momentum": 0.9, "weight_decay": 1e-5}),
+    )  # fmt: skip
+    pairs = (("SGD", "SGDP"),)

@@ -1,0 +1,121 @@
+"""The base of the paper's benchmarks: search, final runs, tables and claims, with own recipes."""
+
+import math
+
+import pytest
+from running import run_study, shown
+from spherenorm_bench import SmallTable
+
+from experiments.engine import Store
+from experiments.results import Results
+from experiments.studies import Plan, thirteen_table
+from experiments.studies._setting import THIRTEEN
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory):
+    store = Store(tmp_path_factory.mktemp("bench"))
+    own = ("sgd", "sgdp", "spherenorm_tiny:careful")
+    return run_study(SmallTable(), store, optimizers=own)
+
+
+def _scores(results, stage, recipe):
+    found = results.having(stage=stage).where(lambda item: item.spec.recipe == recipe)
+    return [(item.spec.seed, item.spec.hyper_parameters["lr"], item.summary) for item in found]
+
+
+def test_the_final_runs_have_the_rate_with_the_best_validation_score(ended):
+    _, _, results = ended
+    for recipe in ("sgd", "sgdp", "spherenorm_tiny:careful"):
+        search = _scores(results, "tuning", recipe)
+        assert {rate for _, rate, _ in search} == {0.01, 0.1}
+        best = max(search, key=lambda run: run[2]["validation"])[1]
+        finals = _scores(results, "final", recipe)
+        assert {rate for _, rate, _ in finals} == {best}
+        assert not {seed for seed, *_ in search} & {seed for seed, *_ in finals}
+
+
+def test_the_table_has_means_of_the_final_runs_and_paired_differences(ended):
+    study, _, results = ended
+    (scores,) = (t for t in study.tables(results) if t.title == "Scores")
+    rows = {
+        str(row[0]): dict(zip(map(str, scores.columns), row, strict=True)) for row in scores.rows
+    }
+    assert list(rows) == [
+        "plain: SGD",
+        "plain: SGDP",
+        "spherenorm_tiny:careful as plain: SGDP",
+    ] or (list(rows) == ["plain: SGD", "spherenorm_tiny:careful as plain: SGD", "plain: SGDP"])
+    sgd, sgdp = (_scores(results, "final", name) for name in ("sgd", "sgdp"))
+    mean = math.fsum(s["test"] for *_, s in sgdp) / len(sgdp)
+    assert rows["plain: SGDP"]["accuracy"].number == pytest.approx(mean)
+    gap = mean - math.fsum(s["test"] for *_, s in sgd) / len(sgd)
+    assert rows["plain: SGDP"]["minus its baseline"].number == pytest.approx(gap)
+    assert str(rows["plain: SGDP"]["paper accuracy"]) == "70.70"
+    assert not any(
+        cell.known
+        for name, row in rows.items()
+        if name.startswith("spherenorm_tiny")
+        for column, cell in row.items()
+        if column.startswith("paper")
+    )
+
+
+def test_growth_is_the_last_norm_over_the_first(ended):
+    study, _, results = ended
+    (norms,) = (t for t in study.tables(results) if t.title.startswith("Norms"))
+    rows = {str(row[0]): dict(zip(map(str, norms.columns), row, strict=True)) for row in norms.rows}
+    found = [s["norm_last"] / s["norm_start"] for *_, s in _scores(results, "final", "sgd")]
+    assert rows["plain: SGD"]["last / first"].number == pytest.approx(sum(found) / len(found))
+
+
+def test_claims_are_of_the_final_runs_alone(ended):
+    study, _, results = ended
+    claims = study.claims(results)
+    score = claims[0]
+    assert score.primary
+    assert str(score.paper) == "+0.23"
+    sgd, sgdp = (
+        {seed: summary["test"] for seed, _, summary in _scores(results, "final", name)}
+        for name in ("sgd", "sgdp")
+    )
+    gaps = [sgdp[seed] - sgd[seed] for seed in sgd]
+    assert score.numbers[0].number == pytest.approx(sum(gaps) / len(gaps))
+    without = study.claims(results.having(stage="tuning"))
+    assert not any(claim.has_results for claim in without)
+
+
+def test_the_papers_runs_have_the_papers_settings_and_no_search():
+    trials = SmallTable().trials(Plan("small", real=True), Results([]))
+    assert {trial.arm.settings["stage"] for trial in trials} == {"final"}
+    by_recipe = {trial.spec.recipe: trial.spec for trial in trials}
+    assert by_recipe["sgdp"].hyper_parameters == {"lr": 0.1, "momentum": 0.9, "weight_decay": 1e-5}
+    assert by_recipe["sgd"].epochs == 100
+    assert by_recipe["sgd"].options == {"variant": "residual"}
+
+
+def test_one_rate_for_all_is_a_search_of_one_point(tmp_path):
+    _, _, results = run_study(SmallTable(), Store(tmp_path), settings={"lr": 0.05})
+    finals = results.having(stage="final")
+    assert {item.spec.hyper_parameters["lr"] for item in finals} == {0.05}
+    assert len(finals) == 4
+
+
+def test_a_search_that_is_lost_everywhere_still_has_final_runs(tmp_path):
+    study, _, results = run_study(SmallTable(), Store(tmp_path), settings={"lr": 1e30})
+    assert results.having(stage="final").diverged
+    assert not any(claim.verdict == "reproduced" for claim in study.decided(results))
+
+
+def test_the_table_of_the_thirteen_has_a_row_for_each_and_counts_verdicts(ended):
+    study, _, results = ended
+    table = thirteen_table([("small-table", study, results)])
+    rows = shown(table)
+    assert list(dict.fromkeys(row[0] for row in rows)) == list(THIRTEEN)
+    (row,) = (row for row in rows if row[0] == "ImageNet")
+    score = study.claims(results)[0]
+    assert row[1:3] == ["plain (small-table)", "SGD → SGDP"]
+    assert row[5] == score.ours
+    assert row[-3:] == ["70.47", "70.70", "+0.23"]
+    assert "Of 1 comparisons: 1 inconclusive; not the uniform gains" in table.about
+    assert thirteen_table([("small-table", study, Results([]))]) is None
