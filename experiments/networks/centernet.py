@@ -17,8 +17,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from experiments.networks.boxes import DETECTED, centered, cornered, detections
+from experiments.data.boxes import centered, cornered
 from experiments.networks.deformable import DeformableConv2d
+from experiments.networks.detections import DETECTED, detections
 from experiments.networks.resnet import ResNet
 
 __all__ = ["CenterNet", "centernet_detections", "centernet_loss", "heat", "radius"]
@@ -207,7 +208,7 @@ def centernet_detections(
         count: the highest peaks of an image that are kept.
 
     Returns:
-        For each image a tensor of shape (K, 6); see `boxes`.
+        For each image a tensor of shape (K, 6); see `detections`.
     """
     logits, sizes, shifts = (x.float() for x in maps)
     share = logits.sigmoid()

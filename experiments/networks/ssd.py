@@ -18,7 +18,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from experiments.networks.boxes import centered, cornered, detections, overlaps, suppressed
+from experiments.data.boxes import centered, cornered, overlaps
+from experiments.networks.detections import detections, suppressed
 from experiments.networks.vgg import VGG16, stages
 
 __all__ = [
@@ -40,7 +41,7 @@ MATCHED, NEGATIVES = 0.5, 3
 """A default box with this overlap takes on an object; negatives for each that did."""
 
 CANDIDATES, LEAST, SUPPRESSED = 400, 0.01, 0.45
-"""Detections of an image before suppression, their least score, the overlap that suppresses."""
+"""Detections of an image before suppression, the least score, and the overlap that suppresses."""
 
 
 @dataclass(frozen=True)
@@ -290,21 +291,25 @@ def ssd_loss(
 
 
 def ssd_detections(
-    maps: Sequence[tuple[Tensor, Tensor]], sides: tuple[int, int], defaults: Defaults = SSD300
+    maps: Sequence[tuple[Tensor, Tensor]],
+    sides: tuple[int, int],
+    defaults: Defaults = SSD300,
+    candidates: int = CANDIDATES,
 ) -> list[Tensor]:
     """The detections: the default boxes' classes with the best scores, without suppressed ones.
 
     Args:
         maps: of the model.
         sides: (width, height) of the images in pixels; boxes are cut at the images' edges.
+        candidates: detections of an image before suppression, those with the best scores.
 
     Returns:
-        For each image a tensor of shape (K, 6); see `boxes`.
+        For each image a tensor of shape (K, 6); see `detections`.
     """
     offsets, logits, places = _joined(maps, defaults)
     shares = logits.softmax(-1)[..., 1:]
     classes = shares.shape[-1]
-    scores, index = shares.flatten(1).topk(min(CANDIDATES, shares[0].numel()))
+    scores, index = shares.flatten(1).topk(min(candidates, shares[0].numel()))
     place = (index // classes)[..., None].expand(-1, -1, 4)
     found = cornered(decoded(offsets.gather(1, place), places.expand_as(offsets).gather(1, place)))
     found = found.clamp(0, 1) * found.new_tensor([*sides, *sides])

@@ -6,7 +6,7 @@ import pytest
 import torch
 from plain_boxes import greedy, overlap
 
-from experiments.networks.boxes import centered, cornered
+from experiments.data.boxes import centered, cornered
 from experiments.networks.ssd import (
     SSD,
     SSD300,

@@ -4,7 +4,8 @@ import pytest
 import torch
 from plain_boxes import greedy, overlap
 
-from experiments.networks.boxes import centered, cornered, detections, overlaps, suppressed
+from experiments.data.boxes import centered, cornered, overlaps
+from experiments.networks.detections import detections, suppressed
 
 
 def boxes(count, seed, side=20.0):
