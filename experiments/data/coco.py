@@ -144,7 +144,7 @@ class Scenes:
 
 
 def _cleaned(boxes: Tensor, labels: Tensor, size: tuple[int, int]) -> tuple[Tensor, Tensor]:
-    """Boxes cut at the edges of a picture of (width, height) pixels, without those below a pixel."""
+    """Boxes cut at the edges of (width, height) pixels, without those of less than a pixel."""
     boxes = torch.minimum(boxes.clamp(min=0), boxes.new_tensor([*size, *size]))
     seen = (boxes[:, 2:] - boxes[:, :2] >= 1).all(1)
     return boxes[seen], labels[seen]
@@ -166,8 +166,8 @@ def coco(way: Way, side: int) -> Splits:
     folder = LAYOUT.folder()
     known, other = (_objects(folder, part) for part in ("train2017", "val2017"))
     count = len(known.files)
-    held = min(HELD_OUT, count // 10)
-    out = np.arange(held) * count // max(1, held)
+    held = min(HELD_OUT, max(1, count // 10))
+    out = np.arange(held) * count // held
     train = np.setdiff1d(np.arange(count), out)
     files = folder / "train2017"
     return Splits(

@@ -1,4 +1,4 @@
-"""Scenes: several glyphs with their boxes on a photograph, the embedded data of object detection."""
+"""Scenes: several glyphs with their boxes on a photograph; embedded data of object detection."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from experiments.data.glyphs import TRAIN_FONTS, blend, crop, mask, photographs,
 
 __all__ = ["OBJECTS", "glyph_scenes"]
 
-OBJECTS = "AEKRSX"
+OBJECTS = "AKS"
 """The characters that are objects, the classes."""
 
 ANGLE, CONTRAST, TRIES = 15.0, 60.0, 20
@@ -24,9 +24,9 @@ def glyph_scenes(
     count: int,
     seed: int,
     *,
-    size: int = 48,
-    most: int = 3,
-    extent: tuple[float, float] = (0.25, 0.5),
+    size: int = 32,
+    most: int = 2,
+    extent: tuple[float, float] = (0.3, 0.6),
     characters: Sequence[str] = OBJECTS,
     fonts: Sequence[str] = TRAIN_FONTS,
 ) -> tuple[Array, Array, Array]:
@@ -46,7 +46,7 @@ def glyph_scenes(
         (count, most, 4); classes, of shape (count, most), -1 where there is no object.
 
     Example:
-        >>> images, boxes, labels = glyph_scenes(4, 0, size=32, most=2)
+        >>> images, boxes, labels = glyph_scenes(4, 0)
         >>> images.shape, boxes.shape, labels.shape, labels.max() < len(OBJECTS)
         ((4, 3, 32, 32), (4, 2, 4), (4, 2), True)
     """

@@ -18,7 +18,7 @@ __all__ = ["pretrained_trunk"]
 CLASSES = "BDGHMNPTUZ47"
 """Characters; none of them is an object of the detection."""
 
-COUNT, SIDE, BATCH, EPOCHS = 1536, 24, 64, 5
+COUNT, SIDE, BATCH, EPOCHS = 1024, 24, 64, 5
 RATE, MOMENTUM, DECAY = 0.1, 0.9, 1e-4
 """Of SGD, as published networks were trained."""
 

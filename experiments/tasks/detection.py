@@ -1,4 +1,4 @@
-"""Object detection: CenterNet and SSD on MS-COCO, small ones of the same families on glyph scenes."""
+"""Object detection: CenterNet and SSD on MS-COCO, small ones of both families on glyph scenes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from experiments.tasks._pretraining import pretrained_trunk
 
 __all__ = ["Detection"]
 
-SIDE = 48
+SIDE = 32
 TRAIN, VALIDATION, TEST = 2048, 256, 512
 """Scenes of glyphs; the fonts of the test are not those of training and validation."""
 
@@ -46,7 +46,7 @@ AUDITED = 8
 
 @dataclass(frozen=True)
 class Detection(Task):
-    """Find objects of 80 categories on photographs, or glyphs of six characters.
+    """Find objects of 80 categories on photographs, or glyphs of three characters.
 
     The score is COCO's average precision.
 
@@ -57,7 +57,7 @@ class Detection(Task):
         start: of the trunk: random, or pretrained on classification. On glyphs that is a short
             training on other characters; on coco the trunk is read from pretrained/resnet18.pth or
             pretrained/vgg16_bn.pth in the folder of `--data`, as torchvision publishes them.
-        side: pixels of an image's side; None for 48 on glyphs, and on coco for 512 (centernet) or
+        side: pixels of an image's side; None for 32 on glyphs, and on coco for 512 (centernet) or
             300 (ssd).
     """
 
@@ -71,7 +71,7 @@ class Detection(Task):
     evaluation_batch = 64
     tiers = {  # noqa: RUF012
         "smoke": Budget(1, 512),
-        "small": Budget(4, 16),
+        "small": Budget(3, 16),
         "full": Budget(140, 64),
     }
 

@@ -127,26 +127,31 @@ def test_detections_are_the_peaks():
 
 
 def test_maps_of_the_truth_are_detected_as_it():
-    target = heat(BOXES / 4, LABELS, 3, 12, 12)
-    logits = torch.logit(target, eps=1e-6)
-    sizes, shifts = torch.zeros(2, 2, 12, 12), torch.zeros(2, 2, 12, 12)
-    for image, label, box in zip([0, 0, 0, 1], LABELS[0].tolist()[:3] + [0], [*BOXES[0, :3], BOXES[1, 3]]):
+    boxes, labels = BOXES[:1], LABELS[:1]
+    logits = torch.logit(heat(boxes / 4, labels, 3, 12, 12), eps=1e-6)
+    sizes, shifts = torch.zeros(1, 2, 12, 12), torch.zeros(1, 2, 12, 12)
+    for box in boxes[0, :3]:
         x, y = (box[0] + box[2]).item() / 8, (box[1] + box[3]).item() / 8
-        sizes[image, :, int(y), int(x)] = (box[2:] - box[:2]) / 4
-        shifts[image, :, int(y), int(x)] = torch.tensor([x - int(x), y - int(y)])
-    found = centernet_detections((logits, sizes, shifts), 4)
-    best = found[0][found[0][:, 4] > 0.99]
+        sizes[0, :, int(y), int(x)] = (box[2:] - box[:2]) / 4
+        shifts[0, :, int(y), int(x)] = torch.tensor([x - int(x), y - int(y)])
+    (found,) = centernet_detections((logits, sizes, shifts), 4)
+    best = found[found[:, 4] > 0.99]
     assert sorted(best[:, 5].tolist()) == [0, 2, 2]
-    for box, label in zip(BOXES[0, :3], LABELS[0, :3], strict=True):
+    for box, label in zip(boxes[0, :3], labels[0, :3], strict=True):
         same = best[best[:, 5] == label]
         assert (same[:, :4] - box).abs().sum(1).min() < 1e-4
 
 
 def test_the_audit_knows_the_scale_invariant_weights():
     model = CenterNet(2, ResNet("basic", (1, 1), 4, stem="small"), widths=(8,), head=4)
-    views = {each.name: each.view for each in audit(model, drawn(8, 3, 12, 12), views=("channel", "layer"))}
+    views = {
+        each.name: each.view
+        for each in audit(model, drawn(8, 3, 12, 12), views=("channel", "layer"))
+    }
     assert views["up.0.0.weight"] == "channel"  # deformable, before BatchNorm
     assert views["up.0.3.weight"] == "layer"  # transposed: its units are on the second dimension
     assert views["up.0.0.offset.weight"] is None
-    assert all(view is None for name, view in views.items() if name.startswith(("heat", "size", "shift")))
+    assert all(
+        view is None for name, view in views.items() if name.startswith(("heat", "size", "shift"))
+    )
     assert all(view == "channel" for name, view in views.items() if name.startswith("trunk"))

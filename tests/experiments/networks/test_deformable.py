@@ -36,7 +36,9 @@ def loop(x, offsets, mask, weight, bias):
 
 
 def drawn(*shape):
-    return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(len(shape)))
+    return torch.randn(
+        shape, dtype=torch.float64, generator=torch.Generator().manual_seed(len(shape))
+    )
 
 
 def test_it_is_the_loop():
@@ -57,7 +59,9 @@ def test_offsets_of_a_pixel_shift_the_image():
     x, weight = drawn(1, 2, 7, 7), drawn(3, 2, 3, 3)
     offsets = torch.zeros(1, 9, 2, 7, 7).double()
     offsets[:, :, 0], offsets[:, :, 1] = 1, -2  # down, to the left
-    found = deformable_convolution(x, offsets.flatten(1, 2), torch.ones(1, 9, 7, 7).double(), weight)
+    found = deformable_convolution(
+        x, offsets.flatten(1, 2), torch.ones(1, 9, 7, 7).double(), weight
+    )
     shifted = F.pad(x, (2, 0, 0, 1))[..., 1:, :-2]
     expected = F.conv2d(shifted, weight, padding=1)
     torch.testing.assert_close(found[..., 1:5, 3:6], expected[..., 1:5, 3:6], rtol=0, atol=1e-12)

@@ -23,7 +23,10 @@ from spherenorm import audit
 SMALL = Defaults((0.2, 0.45, 0.8), ((2,), ()))
 SHAPES = ((4, 4), (2, 2))
 BOXES = torch.tensor(
-    [[[2.0, 4, 14, 20], [16, 16, 31, 30], [0, 0, 0, 0]], [[0.0, 0, 32, 32], [9, 9, 13, 13], [20, 4, 26, 10]]]
+    [
+        [[2.0, 4, 14, 20], [16, 16, 31, 30], [0, 0, 0, 0]],
+        [[0.0, 0, 32, 32], [9, 9, 13, 13], [20, 4, 26, 10]],
+    ]
 )
 LABELS = torch.tensor([[1, 0, -1], [0, 1, 1]])
 """Objects of two images of 32 x 32 pixels."""
@@ -48,7 +51,12 @@ def rows(maps, image):
         for i in range(offsets.shape[2]):
             for j in range(offsets.shape[3]):
                 for k in range(len(SMALL.sizes(level))):
-                    found.append((offsets[image, 4 * k : 4 * k + 4, i, j], logits[image, 3 * k : 3 * k + 3, i, j]))
+                    found.append(
+                        (
+                            offsets[image, 4 * k : 4 * k + 4, i, j],
+                            logits[image, 3 * k : 3 * k + 3, i, j],
+                        )
+                    )
     return found
 
 
@@ -56,7 +64,10 @@ def loop_matched(boxes, labels, places):
     corners = cornered(places)
     found = []
     for place in corners:
-        every = [overlap(box, place) if label >= 0 else -1 for box, label in zip(boxes, labels, strict=True)]
+        every = [
+            overlap(box, place) if label >= 0 else -1
+            for box, label in zip(boxes, labels, strict=True)
+        ]
         best = max(range(len(every)), key=lambda k: every[k])
         found.append(best if every[best] >= 0.5 else -1)
     for k, (box, label) in enumerate(zip(boxes, labels, strict=True)):
@@ -83,7 +94,9 @@ def test_full_size_has_8732_default_boxes():
     assert sum(shape[1] // 4 * shape[2] * shape[3] for shape in found) == 8732
     # The last map has one place: the image's center, and boxes of 0.87 and sqrt(0.87 1.05).
     assert boxes[-4:, :2].eq(0.5).all()
-    assert boxes[-4:, 2].tolist() == pytest.approx([0.87, math.sqrt(0.87 * 1.05), 0.87 * 2**0.5, 0.87 / 2**0.5])
+    assert boxes[-4:, 2].tolist() == pytest.approx(
+        [0.87, math.sqrt(0.87 * 1.05), 0.87 * 2**0.5, 0.87 / 2**0.5]
+    )
 
 
 def test_default_boxes_are_those_of_a_loop():
@@ -164,13 +177,16 @@ def test_detections_are_those_of_a_loop():
         boxes = torch.tensor(every, dtype=torch.float64)
         gone = greedy(boxes[:, :4], boxes[:, 5], 0.45)
         kept = [row for row, out in zip(every, gone, strict=True) if not out][:100]
-        assert 0 < sum(gone)
+        assert sum(gone) > 0
         torch.testing.assert_close(found, torch.tensor(kept), rtol=1e-5, atol=1e-5)
 
 
 def test_the_audit_knows_the_scale_invariant_weights():
     model = SSD(2, ((4,), (4,)), 8, 1, (), SMALL)
-    views = {each.name: each.view for each in audit(model, drawn(8, 3, 12, 12), views=("channel", "layer"))}
+    views = {
+        each.name: each.view
+        for each in audit(model, drawn(8, 3, 12, 12), views=("channel", "layer"))
+    }
     invariant = {name for name, view in views.items() if view is not None}
     assert invariant == {"stages.0.0.weight", "stages.1.0.weight"}
     assert {views[name] for name in invariant} == {"channel"}
