@@ -28,7 +28,7 @@ from experiments.studies._benchmark_shown import (
     benchmark_tables,
 )
 from experiments.studies._plan import Plan
-from experiments.studies._setting import Contender, Run, Setting, arm_of, with_substitutes
+from experiments.studies._setting import Conditions, Contender, Setting, arm_of, with_substitutes
 from experiments.studies._study import TUNING, Study
 from experiments.studies._tuning import Tuned, tuned
 
@@ -128,7 +128,7 @@ class Benchmark(Study):
         self,
         plan: Plan,
         setting: Setting,
-        run: Run,
+        run: Conditions,
         contender: Contender,
         arm: Arm,
         values: Any,

@@ -9,7 +9,7 @@ from typing import Any
 
 from experiments.results import MARGIN, Arm, Cell, Results
 
-__all__ = ["THIRTEEN", "Contender", "Run", "Setting", "arm_of", "with_substitutes"]
+__all__ = ["THIRTEEN", "Conditions", "Contender", "Setting", "arm_of", "with_substitutes"]
 
 THIRTEEN = (
     *("ImageNet", "MS-COCO", "CIFAR-10 attacked", "Biased MNIST", "9-Class ImageNet"),
@@ -45,7 +45,7 @@ class Contender:
 
 
 @dataclass(frozen=True)
-class Run:
+class Conditions:
     """A setting's runs on one kind of data.
 
     Attributes:
@@ -87,8 +87,8 @@ class Setting:
     theirs: str
     benchmark: str
     task: str
-    embedded: Run = field(hash=False)
-    real: Run = field(hash=False)
+    embedded: Conditions = field(hash=False)
+    real: Conditions = field(hash=False)
     paper: Mapping[str, Mapping[str, Decimal]] = field(hash=False)
     source: str
     unit: str = "pp"

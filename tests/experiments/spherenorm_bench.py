@@ -2,7 +2,7 @@
 
 from experiments.results import printed
 from experiments.studies._benchmark import Benchmark
-from experiments.studies._setting import Contender, Run, Setting
+from experiments.studies._setting import Conditions, Contender, Setting
 
 
 class SmallTable(Benchmark):
@@ -19,8 +19,8 @@ class SmallTable(Benchmark):
             "ResNet-18, ImageNet",
             "ImageNet",
             "digits",
-            Run({"variant": "plain"}, fields={"epochs": 1, "batch_size": 128}),
-            Run({"variant": "residual"}, fields={"epochs": 100}),
+            Conditions({"variant": "plain"}, fields={"epochs": 1, "batch_size": 128}),
+            Conditions({"variant": "residual"}, fields={"epochs": 100}),
             {"accuracy": dict(zip(("SGD", "SGDP"), printed("70.47 70.70"), strict=True))},
             "t2.outperform",
         ),

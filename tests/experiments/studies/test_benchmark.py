@@ -119,3 +119,11 @@ def test_the_table_of_the_thirteen_has_a_row_for_each_and_counts_verdicts(ended)
     assert row[-3:] == ["70.47", "70.70", "+0.23"]
     assert "Of 1 comparisons: 1 inconclusive; not the uniform gains" in table.about
     assert thirteen_table([("small-table", study, Results([]))]) is None
+
+
+def test_the_grassmann_baselines_take_part(tmp_path):
+    _, _, results = run_study(SmallTable(), Store(tmp_path), optimizers=("sgdg",))
+    finals = results.having(stage="final")
+    assert {item.spec.recipe for item in finals} == {"sgdg"}
+    for item in finals:  # its invariant weights stay on the sphere that they are put on
+        assert item.summary["norm_last"] == pytest.approx(1.0, abs=1e-5)
