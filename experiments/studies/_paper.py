@@ -14,6 +14,7 @@ __all__ = ["CALIBRATED", "REASONS", "STATEMENTS", "fitted", "says"]
 
 INTRO, THEORY, METHOD, ANALYSIS = "Section 1", "Section 2.4", "Section 3.1", "Section 3.2"
 IMAGES, TOYS, DELTA, DECAY = "Section 4.1", "Appendix B", "Appendix C", "Appendix F"
+ROBUST, BIAS = "Section 4.3", "Appendix D.1"
 HIGH, SPHERE, ADAM = "Appendix F.1", "Appendix G.1", "Appendix H.1"
 MOMENTUM, COST = "Appendix H.3", "Appendix H.4"
 LANGUAGE, RETRIEVAL = "Section 4.5", "Section 4.6"
@@ -155,6 +156,23 @@ STATEMENTS: dict[str, tuple[str, str]] = {
         "Appendix H.2, Table H.4",
         "the performance increases for InShop-PA and SOP-PA are still greater than the standard "
         "deviation values",
+    ),
+    "t4.better": (
+        "Section 4.4, Table 4",
+        "AdamP shows better performances than the baselines, without having to adopt the complex "
+        "mixture solution",
+    ),
+    "f4.faster": (
+        f"{ROBUST}, Figure 4",
+        "AdamP achieves a faster convergence than Adam (less than half the epochs required)",
+    ),
+    "f4.gap": (
+        f"{ROBUST}, Table E.2",
+        "AdamP brings more than +9.3 pp performance gap in all settings",
+    ),
+    "d1.outperforms": (
+        f"{BIAS}, Table D.1",
+        "AdamP outperforms Adam in all the benchmarks",
     ),
     "b.norm.9": (TOYS, "maximum norm 2.93 when momentum is 0.9"),
     "b.norm.99": (TOYS, "27.87 when momentum is 0.99"),

@@ -14,11 +14,13 @@ from experiments.studies import Plan, find_study, study_classes
 
 STUDIES = [
     "c1",
+    "d1",
     "detector",
     "equilibrium",
     "f1",
     "f2",
     "f3",
+    "f4",
     "g1",
     "h6",
     "h7",
@@ -26,6 +28,7 @@ STUDIES = [
     "t2",
     "t5",
     "t6",
+    "t4",
     "weight-decay",
 ]
 
