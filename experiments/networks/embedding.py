@@ -10,16 +10,13 @@ Source: S. Kim et al., *Proxy Anchor Loss for Deep Metric Learning*, 2020, and i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 from experiments.networks.resnet import ResNet
 
-__all__ = ["Embedding", "load_trunk"]
+__all__ = ["Embedding"]
 
 
 class Embedding(nn.Module):
@@ -80,28 +77,3 @@ class Embedding(nn.Module):
                 if isinstance(module, nn.BatchNorm2d):
                     module.eval()
         return self
-
-
-def load_trunk(trunk: ResNet, file: Path) -> None:
-    """Load the weights of a ResNet from a file in torchvision's layout, but for its classifier.
-
-    Tensors are matched in their order, which is the same in both; names differ.
-
-    Args:
-        file: a state dict, as `torch.save` writes it.
-
-    Raises:
-        ValueError: there is no such file, or its tensors are others.
-    """
-    if not file.is_file():
-        raise ValueError(f"pretrained: there is no file {str(file)!r}")
-    loaded: Mapping[str, Tensor] = torch.load(file, map_location="cpu", weights_only=True)
-    theirs = [(name, x) for name, x in loaded.items() if not name.startswith("fc.")]
-    ours = [(n, x) for n, x in trunk.state_dict().items() if not n.startswith("head.")]
-    if len(theirs) != len(ours):
-        raise ValueError(f"pretrained: {file} has {len(theirs)} tensors, not {len(ours)}")
-    for (name, x), (own, y) in zip(theirs, ours, strict=True):
-        if x.shape != y.shape:
-            shapes = f"{tuple(x.shape)}, {own} has {tuple(y.shape)}"
-            raise ValueError(f"pretrained: {name} of {file} has shape {shapes}")
-        y.copy_(x)

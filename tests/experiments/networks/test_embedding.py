@@ -1,10 +1,10 @@
-"""The embedding: its published count, its pooling, its symmetries, its pretrained start."""
+"""The embedding: its published count, its pooling, its symmetries."""
 
 import pytest
 import torch
 from torch import nn
 
-from experiments.networks.embedding import Embedding, load_trunk
+from experiments.networks.embedding import Embedding
 from experiments.networks.resnet import ResNet, resnet50
 from spherenorm import audit
 
@@ -71,34 +71,6 @@ def test_alone_the_linear_layer_trains():
 def test_the_audit_sees_what_trains_later():
     found = audit(small(alone=2, bias=False), torch.randn(16, 3, 8, 8), views=("channel", "layer"))
     assert {finding.view for finding in found} == {"channel", "layer"}
-
-
-def test_a_pretrained_start_is_matched_in_the_order_of_torchvision(tmp_path):
-    """Torchvision's blocks list the body before the shortcut, as ours do."""
-    torch.manual_seed(1)
-    theirs = ResNet("basic", (1, 1), 4, stem="small", classes=3).state_dict()
-    renamed = {
-        ("fc." if name.startswith("head.") else "") + f"{i}.{name}": x
-        for i, (name, x) in enumerate(theirs.items())
-    }
-    renamed = {name if not name.startswith("fc.") else f"fc.{i}": x
-               for i, (name, x) in enumerate(renamed.items())}  # fmt: skip
-    torch.save(renamed, tmp_path / "start.pth")
-    model = small()
-    load_trunk(model.trunk, tmp_path / "start.pth")
-    for name, x in model.trunk.state_dict().items():
-        assert torch.equal(x, theirs[name])
-    with pytest.raises(ValueError, match="pretrained: there is no file"):
-        load_trunk(model.trunk, tmp_path / "none.pth")
-    torch.save({"a": torch.zeros(1)}, tmp_path / "other.pth")
-    with pytest.raises(ValueError, match="has 1 tensors, not"):
-        load_trunk(model.trunk, tmp_path / "other.pth")
-    wide = ResNet("basic", (1, 1), 8, stem="small", classes=3).state_dict()
-    torch.save({n: x for n, x in wide.items() if "head" not in n}, tmp_path / "wide.pth")
-    with pytest.raises(
-        ValueError, match=r"has shape \(8, 3, 3, 3\), stem.0.weight has \(4, 3, 3, 3\)"
-    ):
-        load_trunk(model.trunk, tmp_path / "wide.pth")
 
 
 def test_torchvisions_resnet_50_has_tensors_of_these_shapes_in_this_order():

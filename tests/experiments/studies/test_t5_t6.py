@@ -43,12 +43,12 @@ def test_the_papers_runs_have_options_that_their_task_knows(name):
     for spec in specs:
         task = find_task(spec.task, dict(spec.options))
         known = {layout.name for layout in layouts().values()}
-        assert {task.corpus if name == "t5" else task.dataset} <= known
+        assert {task.corpus if name == "t5" else task.data_set} <= known
 
 
 def test_retrieval_trains_the_last_layer_alone_for_five_epochs():
     for spec in real("t6"):
-        numbers = layouts()[spec.options["dataset"]].statistics
+        numbers = layouts()[spec.options["data_set"]].statistics
         epoch = math.ceil(numbers["train images"] / spec.batch_size)
         assert spec.options["alone"] == 5 * epoch
         assert (spec.batch_size, spec.hyper_parameters["lr"]) == (120, 1e-4)
