@@ -17,7 +17,7 @@ __all__ = ["T5"]
 
 NAMES = ("AdamW", "AdamP")
 FULL = {
-    **{"corpus": "wikitext-103", "layers": 16, "width": 410, "heads": 10, "inner": 2100},
+    **{"data_set": "wikitext-103", "layers": 16, "width": 410, "heads": 10, "inner": 2100},
     **{"dropout": 0.1, "segment": 150, "memory": 150},
 }
 FULL_FIELDS = {"epochs": 17, "batch_size": 60}

@@ -43,7 +43,7 @@ def test_the_papers_runs_have_options_that_their_task_knows(name):
     for spec in specs:
         task = find_task(spec.task, dict(spec.options))
         known = {layout.name for layout in layouts().values()}
-        assert {task.corpus if name == "t5" else task.data_set} <= known
+        assert {task.data_set} <= known
 
 
 def test_retrieval_trains_the_last_layer_alone_for_five_epochs():
