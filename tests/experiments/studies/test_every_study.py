@@ -14,6 +14,8 @@ from experiments.studies import Plan, find_study, study_classes
 
 STUDIES = [
     "c1",
+    "d2",
+    "d3",
     "detector",
     "equilibrium",
     "f1",
