@@ -15,6 +15,8 @@ from experiments.studies import Plan, find_study, study_classes
 STUDIES = [
     "c1",
     "d1",
+    "d2",
+    "d3",
     "detector",
     "equilibrium",
     "f1",
