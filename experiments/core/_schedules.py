@@ -1,6 +1,7 @@
 """Schedules: the factor on the learning rate as a function of progress in [0, 1).
 
-Cosine and step are the paper's on ImageNet, linear its toys'.
+Cosine and step are the paper's on ImageNet, linear its toys'; the other steps, named by their
+milestones in percent, those of its other benchmarks.
 """
 
 from __future__ import annotations
@@ -9,8 +10,6 @@ import math
 from collections.abc import Callable
 
 __all__ = ["SCHEDULES"]
-
-MILESTONES = (0.3, 0.6, 0.9)
 
 
 def constant(progress: float) -> float:
@@ -30,7 +29,16 @@ def linear(progress: float) -> float:
 
 def step(progress: float) -> float:
     """A tenth of the factor before, from each milestone on."""
-    return 0.1 ** sum(progress >= milestone for milestone in MILESTONES)
+    return _tenths(progress, 0.3, 0.6, 0.9)
+
+
+def step_70_90(progress: float) -> float:
+    """A tenth of the factor before, from 70 % and from 90 % on."""
+    return _tenths(progress, 0.7, 0.9)
+
+
+def _tenths(progress: float, *milestones: float) -> float:
+    return 0.1 ** sum(progress >= milestone for milestone in milestones)
 
 
 SCHEDULES: dict[str, Callable[[float], float]] = {
@@ -38,4 +46,5 @@ SCHEDULES: dict[str, Callable[[float], float]] = {
     "cosine": cosine,
     "linear": linear,
     "step": step,
+    "step-70-90": step_70_90,
 }

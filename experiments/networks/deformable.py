@@ -41,7 +41,8 @@ def deformable_convolution(
     tap = _grid(rows, columns, x).flatten(1)[..., None, None]  # 2, K, 1, 1
     half = torch.tensor([rows // 2, columns // 2], dtype=x.dtype, device=x.device)
     place = pixel + tap - half.view(2, 1, 1, 1)
-    place = place + offsets.unflatten(1, (taps, 2)).transpose(1, 2)  # images, 2, K, height, width
+    moves = offsets.view(images, taps, 2, height, width).transpose(1, 2)
+    place = place + moves  # images, 2, K, height, width
     size = torch.tensor([height, width], dtype=x.dtype, device=x.device).view(2, 1, 1, 1)
     grid = ((2 * place + 1) / size - 1).flip(1)  # grid_sample takes (horizontal, vertical)
     grid = grid.flatten(3).permute(0, 2, 3, 1)  # images, K, height width, 2

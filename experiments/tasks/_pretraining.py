@@ -59,13 +59,15 @@ def _trained(trunk: nn.ModuleList, pool: nn.Module) -> dict[str, Tensor]:
     parts = [module for part in trunk for module in (part, pool)]
     network = nn.Sequential(*parts, nn.AdaptiveAvgPool2d(1), nn.Flatten(), head)
     network(images[:2])  # the head's number of inputs
-    options = {"lr": RATE, "momentum": MOMENTUM, "weight_decay": DECAY}
-    optimizer = torch.optim.SGD(network.parameters(), **options)
+    optimizer = torch.optim.SGD(network.parameters(), RATE, momentum=MOMENTUM, weight_decay=DECAY)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, EPOCHS * (COUNT // BATCH))
     for _ in range(EPOCHS):
-        for part in torch.randperm(COUNT).split(BATCH):
+        order = torch.randperm(COUNT)
+        for first in range(0, COUNT, BATCH):
+            part = order[first : first + BATCH]
+            loss = F.cross_entropy(network(images[part]), labels[part])
             optimizer.zero_grad()
-            F.cross_entropy(network(images[part]), labels[part]).backward()
+            loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
             schedule.step()
     return {name: x.detach().clone() for name, x in trunk.state_dict().items()}
