@@ -14,16 +14,19 @@ from experiments.studies import Plan, find_study, study_classes
 
 STUDIES = [
     "c1",
+    "d1",
     "detector",
     "equilibrium",
     "f1",
     "f2",
     "f3",
+    "f4",
     "g1",
     "h6",
     "h7",
     "t1",
     "t2",
+    "t4",
     "weight-decay",
 ]
 
