@@ -5,6 +5,7 @@ Source: X. Zhu et al., *Deformable ConvNets v2: More Deformable, Better Results*
 
 from __future__ import annotations
 
+import functools
 from importlib.util import find_spec
 
 import torch
@@ -81,9 +82,14 @@ class DeformableConv2d(nn.Module):
         """The outputs, shape (images, outputs, height, width)."""
         offsets, logits = self.offset(x).split([18, 9], dim=1)
         mask = logits.sigmoid()
-        if x.is_cuda and find_spec("torchvision") is not None:  # one kernel, less memory
+        if x.is_cuda and _has_torchvision():  # one kernel, less memory
             from torchvision.ops import deform_conv2d
 
             y: Tensor = deform_conv2d(x, offsets, self.weight, self.bias, padding=1, mask=mask)
             return y
         return deformable_convolution(x, offsets, mask, self.weight, self.bias)
+
+
+@functools.cache
+def _has_torchvision() -> bool:
+    return find_spec("torchvision") is not None

@@ -68,7 +68,7 @@ class T3(Benchmark):
     )
     pairs = (("Adam", "AdamP"),)
     departures = (
-        ("data", "MS-COCO 2017", "1,600 scenes of 32 x 32 pixels: one or two glyphs of three "
+        ("data", "MS-COCO 2017", "1,024 scenes of 32 x 32 pixels: one or two glyphs of three "
          "characters on photographs; other fonts in the test", "a small machine"),
         ("networks", "CenterNet with ResNet-18, SSD300 with VGG16-BN", "the same layers, fewer and "
          "narrower: 155,000 and 115,000 parameters", "a small machine"),
@@ -76,7 +76,7 @@ class T3(Benchmark):
          "other characters", "no weights are downloaded"),
         ("learning rate", "2.5e-4 (CenterNet), 1e-4 (SSD)", "best of three for each arm",
          "equal tuning; short runs need larger steps"),
-        ("length", "140 and 110 epochs, batch 64", "3 epochs, batch 16", "a small machine"),
+        ("length", "140 and 110 epochs, batch 64", "5 epochs, batch 16", "a small machine"),
         ("schedule of SSD", "a tenth from 70 % and from 90 % on", "cosine",
          "one for both detectors"),
         ("with --data: images", "not given", "512 x 512 and 300 x 300 pixels, tested once, not "
