@@ -10,7 +10,7 @@ from experiments.studies._setting import Conditions, Contender, Setting
 
 __all__ = ["T3"]
 
-RATES = (1e-3, 2e-3, 4e-3)
+RATES = (1e-3, 2e-3, 4e-3, 8e-3)
 
 REAL: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "centernet": (
@@ -72,9 +72,9 @@ class T3(Benchmark):
          "characters on photographs; other fonts in the test", "a small machine"),
         ("networks", "CenterNet with ResNet-18, SSD300 with VGG16-BN", "the same layers, fewer and "
          "narrower: 155,000 and 115,000 parameters", "a small machine"),
-        ("pretrained start", "ImageNet, torchvision's weights", "80 steps on glyphs of twelve "
+        ("pretrained start", "ImageNet, torchvision's weights", "200 steps on glyphs of eight "
          "other characters", "no weights are downloaded"),
-        ("learning rate", "2.5e-4 (CenterNet), 1e-4 (SSD)", "best of three for each arm",
+        ("learning rate", "2.5e-4 (CenterNet), 1e-4 (SSD)", "best of four for each arm",
          "equal tuning; short runs need larger steps"),
         ("length", "140 and 110 epochs, batch 64", "5 epochs, batch 16", "a small machine"),
         ("schedule of SSD", "a tenth from 70 % and from 90 % on", "cosine",
