@@ -68,6 +68,10 @@ STATEMENTS: dict[str, tuple[str, str]] = {
         "ensuring undiminished effective step sizes and a faster convergence to the optimum",
     ),
     "3.2.hyper": (ANALYSIS, "WD is often a sensitive hyperparameter"),
+    "t3.boosts": (
+        "Section 4.2, Table 3",
+        "We observe that AdamP boosts the performance against the baselines",
+    ),
     "t1.restrain": (
         f"{ANALYSIS}, Table 1",
         "In all experiments, our projection solutions (SGDP, "

@@ -28,6 +28,7 @@ STUDIES = [
     "h7",
     "t1",
     "t2",
+    "t3",
     "t4",
     "weight-decay",
 ]
