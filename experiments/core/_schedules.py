@@ -1,7 +1,8 @@
 """Schedules: the factor on the learning rate as a function of progress in [0, 1).
 
-Cosine and step are the paper's on ImageNet, linear its toys'; the other steps, named by their
-milestones in percent, those of its adversarial training and of Biased MNIST.
+Cosine and step are the paper's on ImageNet, linear its toys', halving its retrieval's; the other
+steps, named by their milestones in percent, are those of its adversarial training and of Biased
+MNIST.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import math
 from collections.abc import Callable
 
 __all__ = ["SCHEDULES"]
+
+HALVINGS = 12
 
 
 def constant(progress: float) -> float:
@@ -46,9 +49,15 @@ def _tenths(progress: float, *milestones: float) -> float:
     return 0.1 ** sum(progress >= milestone for milestone in milestones)
 
 
+def halving(progress: float) -> float:
+    """Half the factor before, from each twelfth on: every 5 of 60 epochs."""
+    return 0.5 ** int(HALVINGS * progress)
+
+
 SCHEDULES: dict[str, Callable[[float], float]] = {
     "constant": constant,
     "cosine": cosine,
+    "halving": halving,
     "linear": linear,
     "step": step,
     "step-50-75": step_50_75,

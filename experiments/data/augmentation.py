@@ -27,6 +27,7 @@ __all__ = [
     "rand_augment",
     "random_crop",
     "random_flip",
+    "standardized",
 ]
 
 Picture = Any
@@ -89,8 +90,16 @@ def centre(picture: Picture, side: int, share: float = 0.875) -> Picture:
 
 
 def normalized(picture: Picture) -> Tensor:
-    """(x / 255 - mean) / deviation of each colour, of shape (3, height, width)."""
-    pixels = torch.from_numpy(np.array(picture, dtype=np.uint8)).permute(2, 0, 1)
+    """`standardized` pixels of a picture, of shape (3, height, width)."""
+    return standardized(torch.from_numpy(np.array(picture, dtype=np.uint8)).permute(2, 0, 1))
+
+
+def standardized(pixels: Tensor) -> Tensor:
+    """(x / 255 - mean) / deviation of each colour.
+
+    Args:
+        pixels: bytes, of shape (..., 3, height, width).
+    """
     mean, std = (torch.tensor(values)[:, None, None] for values in (MEAN, STD))
     return (pixels.float() / 255 - mean) / std
 

@@ -66,6 +66,7 @@ class EfficientNet(nn.Module):
         classes: outputs.
         dropout: the rate before the classifier.
         stochastic_depth: the rate of a block behind the last; it rises linearly with depth from 0.
+        divisor: of all numbers of channels.
     """
 
     def __init__(
@@ -79,16 +80,17 @@ class EfficientNet(nn.Module):
         classes: int = 1000,
         dropout: float = 0.2,
         stochastic_depth: float = 0.2,
+        divisor: int = 8,
     ) -> None:
         super().__init__()
-        channels, features = divisible(width * stem), divisible(width * features)
+        channels, features = (divisible(width * count, divisor) for count in (stem, features))
         layers: list[nn.Module] = [
             convolution(3, channels, 3, stem_stride, activation=nn.SiLU),
         ]
         rows = [(*row[:3], math.ceil(depth * row[3]), row[4]) for row in stages]
         count = sum(row[3] for row in rows)
         for expansion, kernel, wide, repeats, stride in rows:
-            outputs = divisible(width * wide)
+            outputs = divisible(width * wide, divisor)
             for place in range(repeats):
                 layers.append(
                     InvertedResidual(

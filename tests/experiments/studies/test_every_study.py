@@ -26,6 +26,7 @@ STUDIES = [
     "h7",
     "t1",
     "t2",
+    "t4",
     "weight-decay",
 ]
 
