@@ -60,6 +60,9 @@ Painted = tuple[Paint, Tensor]
 class Debiasing(Task):
     """Descend on CE(f) + CE(g) + HSIC(f, g), whose gradient arrives at g with the opposite sign.
 
+    The released code lets f and g take turns instead, with an optimizer each. HSIC is of the items
+    of a batch together: with micro-batches or several processes, of each part by itself.
+
     Attributes:
         images: digits (of 8 x 8 pixels, on coloured grounds), stripes (digits on gray stripes),
             biased-mnist, or nine-class (the 9-Class ImageNet, and ImageNet-A).

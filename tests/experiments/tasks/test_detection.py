@@ -120,7 +120,9 @@ def test_the_truth_as_a_detection_scores_100(detector):
     assert list(shares) == ["AP", "AP50"]
     found, truth = shares["AP"].state
     assert len(found) == len(truth) == 16
-    perfect = [torch.cat([rows[:, :4], torch.ones(len(rows), 1), rows[:, 4:5]], 1) for rows in truth]
+    perfect = [
+        torch.cat([rows[:, :4], torch.ones(len(rows), 1), rows[:, 4:5]], 1) for rows in truth
+    ]
     assert shares["AP"].value([(perfect, truth)]) == pytest.approx(100)
     assert 0 <= shares["AP"].value([shares["AP"].state]) < 50
 
@@ -238,7 +240,9 @@ def test_other_weights_are_refused_and_change_nothing(tmp_path):
     published(small, {}, tmp_path / "small.pth")
     other = VGG(2, ((4,), (8,)), hidden=4, side=1)
     before = [x.clone() for x in other.state_dict().values()]
-    with pytest.raises(ValueError, match=r"of shape \(6, 4, 3, 3\) where .* has shape \(8, 4, 3, 3\)"):
+    with pytest.raises(
+        ValueError, match=r"of shape \(6, 4, 3, 3\) where .* has shape \(8, 4, 3, 3\)"
+    ):
         load_published(other.stages, tmp_path / "small.pth")
     assert all(torch.equal(a, b) for a, b in zip(before, other.state_dict().values(), strict=True))
     with pytest.raises(ValueError, match="has 12 tensors before its classifier, and the trunk 6"):
