@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -99,6 +99,11 @@ class Adversarial(Task):
     def audit_inputs(self) -> tuple[Any, ...]:
         count = AUDITED if self.images == "cifar10" else 4 * AUDITED
         return tuple(self.first_batch(self.data().train, count)[:-1])
+
+    def rehearse(self) -> None:
+        """Rehearse with attacks of one step, which would raise what the later ones do."""
+        harder = min(1, self.harder_steps)
+        Task.rehearse(replace(self, steps=1, test_steps=1, harder_steps=harder))
 
     @property
     def threat(self) -> Threat:
