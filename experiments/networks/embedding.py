@@ -10,16 +10,13 @@ Source: S. Kim et al., *Proxy Anchor Loss for Deep Metric Learning*, 2020, and i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 from experiments.networks.resnet import ResNet
 
-__all__ = ["Embedding", "load_trunk"]
+__all__ = ["Embedding"]
 
 
 class Embedding(nn.Module):
@@ -31,8 +28,8 @@ class Embedding(nn.Module):
         bias: has the linear layer one.
         frozen_statistics: BatchNorm keeps its statistics in training. The convolutions below it
             are then not scale-invariant.
-        alone: in so many first forward passes of training only the linear layer takes a gradient;
-            for one process.
+        alone: in so many first steps of training only the linear layer takes a gradient; for one
+            process, without micro-batches.
     """
 
     passes: Tensor
@@ -55,12 +52,18 @@ class Embedding(nn.Module):
             nn.init.zeros_(self.linear.bias)
         if alone:  # a buffer: a resumed run knows it
             self.register_buffer("passes", torch.zeros((), dtype=torch.int64))
+        self.train()
 
-    def forward(self, images: Tensor) -> Tensor:
-        """Shape (items, dimension)."""
+    def forward(self, images: Tensor, step: bool = False) -> Tensor:
+        """Shape (items, dimension).
+
+        Args:
+            images: shape (items, 3, height, width).
+            step: it is the forward pass of a training step, which `alone` counts.
+        """
         features = self.trunk(images)
         pooled = features.mean(dim=(2, 3)) + features.amax(dim=(2, 3))
-        if self.alone and self.training:
+        if self.alone and step:
             if self.passes < self.alone:
                 pooled = pooled.detach()
             self.passes += 1
@@ -74,28 +77,3 @@ class Embedding(nn.Module):
                 if isinstance(module, nn.BatchNorm2d):
                     module.eval()
         return self
-
-
-def load_trunk(trunk: ResNet, file: Path) -> None:
-    """Load the weights of a ResNet from a file in torchvision's layout, but for its classifier.
-
-    Tensors are matched in their order, which is the same in both; names differ.
-
-    Args:
-        file: a state dict, as `torch.save` writes it.
-
-    Raises:
-        ValueError: there is no such file, or its tensors are others.
-    """
-    if not file.is_file():
-        raise ValueError(f"pretrained: there is no file {str(file)!r}")
-    loaded: Mapping[str, Tensor] = torch.load(file, map_location="cpu", weights_only=True)
-    theirs = [(name, x) for name, x in loaded.items() if not name.startswith("fc.")]
-    ours = [(n, x) for n, x in trunk.state_dict().items() if not n.startswith("head.")]
-    if len(theirs) != len(ours):
-        raise ValueError(f"pretrained: {file} has {len(theirs)} tensors, not {len(ours)}")
-    for (name, x), (own, y) in zip(theirs, ours, strict=True):
-        if x.shape != y.shape:
-            shapes = f"{tuple(x.shape)}, {own} has {tuple(y.shape)}"
-            raise ValueError(f"pretrained: {name} of {file} has shape {shapes}")
-        y.copy_(x)

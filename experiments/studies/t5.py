@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
 from experiments.results import Claim, Result, Results, paired, performance, printed, sample
 from experiments.studies._benchmark import Benchmark
 from experiments.studies._paper import says
+from experiments.studies._plan import Plan
 from experiments.studies._setting import Conditions, Contender, Setting
 
 __all__ = ["T5"]
 
 NAMES = ("AdamW", "AdamP")
 FULL = {
-    **{"corpus": "wikitext-103", "layers": 16, "width": 410, "heads": 10, "inner": 2100},
+    **{"data_set": "wikitext-103", "layers": 16, "width": 410, "heads": 10, "inner": 2100},
     **{"dropout": 0.1, "segment": 150, "memory": 150},
 }
 FULL_FIELDS = {"epochs": 17, "batch_size": 60}
 """200,000 steps."""
+
+SMOKE = {"layers": 1, "width": 16, "inner": 16, "segment": 24, "memory": 8}
+"""Options of the smoke tier: its text is as long as that of the small one."""
 
 MARGIN = 0.25
 """Of perplexities that are equivalent."""
@@ -88,6 +93,11 @@ class T5(Benchmark):
         ("length", "not given (released script: 200,000 steps)", "2 epochs of 79 steps",
          "a run takes seconds"),
     )  # fmt: skip
+
+    def entries(self, plan: Plan) -> Iterator[tuple[Setting, Contender]]:
+        for setting, contender in super().entries(plan):
+            options = {**setting.embedded.options, **(SMOKE if plan.tier == "smoke" else {})}
+            yield replace(setting, embedded=Conditions(options)), contender
 
     def claims(self, results: Results) -> list[Claim]:
         return [*super().claims(results), *_of_both(self, results)]

@@ -54,7 +54,7 @@ RECALLS = {
 
 FULL = {
     **{"network": "resnet50", "dimension": 512, "bias": True, "frozen_statistics": True},
-    **{"proxy_factor": 100.0, "pretrained": "resnet50.pth"},
+    **{"proxy_factor": 100.0, "start": "pretrained"},
 }
 ALONE = 5
 """Epochs in which the paper trains the last layer alone."""
@@ -66,13 +66,13 @@ def _setting(label: str, loss: str) -> Setting:
     glyphs, theirs, folder, steps = PROTOCOLS[label]
     objective = {"objective": LOSSES[loss]}
     few = {"per_class": 4} if loss == "triplet" else {}
-    real = {**FULL, **objective, "dataset": folder, "alone": ALONE * steps}
+    real = {**FULL, **objective, "data_set": folder, "alone": ALONE * steps}
     return Setting(
         f"{label}, {loss}",
         f"ResNet-50, {theirs}, {loss}",
         theirs,
         "retrieval",
-        Conditions({"dataset": glyphs, **objective, **few}),
+        Conditions({"data_set": glyphs, **objective, **few}),
         Conditions(real, fields=FULL_FIELDS),
         {"recall@1": dict(zip(NAMES, printed(RECALLS[theirs, loss]), strict=True))},
         "t6.outperforms",

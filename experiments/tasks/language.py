@@ -42,13 +42,13 @@ class Language(Task):
     validation and the test text but the first is scored once.
 
     Attributes:
-        corpus: the standard library's source, by characters, or WikiText-103, by words.
+        data_set: the standard library's source, by characters, or WikiText-103, by words.
         layers, width, heads, inner, dropout, weight_norm: of the network.
         segment: tokens that are predicted at once.
         memory: tokens before them.
     """
 
-    corpus: Literal["library", "wikitext-103"] = "library"
+    data_set: Literal["library", "wikitext-103"] = "library"
     layers: int = 2
     width: int = 64
     heads: int = 4
@@ -68,13 +68,13 @@ class Language(Task):
     }
 
     def data(self) -> Splits:
-        if self.corpus == "wikitext-103":
+        if self.data_set == "wikitext-103":
             tokens = wikitext.corpus(wikitext.LAYOUT.folder())[1]
             return Splits(*(self._windows(tokens, part) for part in PARTS))
         return _stacked(self.memory, self.segment)
 
     def model(self) -> nn.Module:
-        if self.corpus == "wikitext-103":
+        if self.data_set == "wikitext-103":
             count, _ = wikitext.corpus(wikitext.LAYOUT.folder())
         else:
             count, _ = source_corpus(TRAIN_TOKENS, OTHER_TOKENS)
@@ -84,7 +84,7 @@ class Language(Task):
             width=self.width,
             heads=self.heads,
             inner=self.inner,
-            cutoffs=[cutoff for cutoff in CUTOFFS[self.corpus] if cutoff < count],
+            cutoffs=[cutoff for cutoff in CUTOFFS[self.data_set] if cutoff < count],
             memory=self.memory,
             dropout=self.dropout,
             weight_norm=self.weight_norm,

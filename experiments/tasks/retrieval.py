@@ -26,7 +26,8 @@ from experiments.data import cars, cub, in_shop, products
 from experiments.data._classes import splits_of
 from experiments.data._layout import data_folder
 from experiments.data.glyph_classes import glyph_classes
-from experiments.networks.embedding import Embedding, load_trunk
+from experiments.networks.embedding import Embedding
+from experiments.networks.published import load_published
 from experiments.networks.resnet import ResNet, resnet50
 from experiments.tasks._recall import recall_at_1
 
@@ -34,8 +35,14 @@ __all__ = ["Learner", "Retrieval"]
 
 ON_DISK = {"cub": cub, "cars-196": cars, "in-shop": in_shop, "sop": products}
 
+PUBLISHED = Path("pretrained") / "resnet50.pth"
+"""The file of torchvision's model in the folder of `--data`."""
+
 SIDE = 16
 """Pixels of a glyph's image."""
+
+AUDITED = 32
+"""Images of the audit's batch."""
 
 MARGIN = 0.1
 """Of triplets and proxies, as in the released code of ProxyAnchor."""
@@ -49,7 +56,7 @@ class Retrieval(Task):
     than the margin. ProxyAnchor has a vector for each class, which is trained with them.
 
     Attributes:
-        dataset: glyphs, divided in one of four ways, or one of the paper's data sets.
+        data_set: glyphs, divided in one of four ways, or one of the paper's data sets.
         objective: triplet or proxy-anchor.
         network: small (two blocks) or resnet50.
         dimension: of the embedding.
@@ -59,14 +66,14 @@ class Retrieval(Task):
         proxy_factor: the learning rate of proxies, times that of the network.
         frozen_statistics: BatchNorm keeps its statistics in training.
         alone: in so many first steps only the linear layer trains.
-        pretrained: a file of ResNet-50's weights in the folder of all data sets, in torchvision's
-            layout; "" for a random start.
+        start: of ResNet-50: random, or pretrained, from pretrained/resnet50.pth in the folder of
+            `--data`, as torchvision publishes it.
         side: pixels of an image's side, of a data set on disk.
         held_out: training classes that are the validation set, of a data set on disk; with 0 that
             is the training set.
     """
 
-    dataset: Literal[
+    data_set: Literal[
         "few-classes", "turned", "queries", "few-images", "cub", "cars-196", "in-shop", "sop"
     ] = "few-classes"
     objective: Literal["triplet", "proxy-anchor"] = "triplet"
@@ -77,7 +84,7 @@ class Retrieval(Task):
     proxy_factor: float = 1.0
     frozen_statistics: bool = False
     alone: int = 0
-    pretrained: str = ""
+    start: Literal["random", "pretrained"] = "random"
     side: int = 224
     held_out: int = 0
 
@@ -91,12 +98,12 @@ class Retrieval(Task):
     }
 
     def data(self) -> Splits:
-        return _splits(self.dataset, self.side, self.held_out)
+        return _splits(self.data_set, self.side, self.held_out)
 
     def model(self) -> nn.Module:
         trunk = resnet50() if self.network == "resnet50" else _small()
-        if self.pretrained:
-            load_trunk(trunk, self._file())
+        if self.start == "pretrained":
+            load_published([trunk.stem, *trunk.stages], self._published)
         embedding = Embedding(
             trunk,
             self.dimension,
@@ -109,7 +116,7 @@ class Retrieval(Task):
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         images, labels, _ = batch
-        loss: Tensor = model(images, labels)
+        loss: Tensor = model(images, labels, step=True)
         return loss
 
     def evaluate(self, model: nn.Module, batch: Batch) -> Mapping[str, Statistic]:
@@ -129,7 +136,7 @@ class Retrieval(Task):
 
     def audit_inputs(self) -> tuple[Any, ...]:
         """Images; and classes where proxies matter. Mining triplets is no smooth function."""
-        images, labels, _ = self.first_batch(self.data().train, 64)
+        images, labels, _ = self.first_batch(self.data().train, AUDITED)
         return (images,) if self.objective == "triplet" else (images, labels)
 
     def shards(self, model: nn.Module) -> Sequence[nn.Module]:
@@ -139,16 +146,17 @@ class Retrieval(Task):
 
     def fingerprint(self) -> str:
         found = super().fingerprint()
-        if self.pretrained:
-            found += hashlib.sha256(self._file().read_bytes()).hexdigest()
+        if self.start == "pretrained":
+            found += hashlib.sha256(self._published.read_bytes()).hexdigest()
         return found
 
     def _labels(self) -> Tensor:
         train = self.data().train
         return train[1] if are_tensors(train) else torch.from_numpy(train.labels)  # type: ignore[union-attr]
 
-    def _file(self) -> Path:
-        return data_folder("the pretrained start") / self.pretrained
+    @property
+    def _published(self) -> Path:
+        return data_folder("the pretrained start") / PUBLISHED
 
 
 class Learner(nn.Module):
@@ -176,9 +184,17 @@ class Learner(nn.Module):
         else:
             self.criterion = losses.ProxyAnchorLoss(classes, dimension, margin=MARGIN, alpha=32)
 
-    def forward(self, images: Tensor, labels: Tensor | None = None) -> Tensor:
-        """Embeddings of shape (items, dimension), or with labels the loss."""
-        embeddings: Tensor = self.embedding(images)
+    def forward(
+        self, images: Tensor, labels: Tensor | None = None, *, step: bool = False
+    ) -> Tensor:
+        """Embeddings of shape (items, dimension), or with labels the loss.
+
+        Args:
+            images: shape (items, 3, height, width).
+            labels: classes, shape (items).
+            step: it is the forward pass of a training step.
+        """
+        embeddings: Tensor = self.embedding(images, step)
         if labels is None:
             return embeddings
         with torch.autocast(images.device.type, enabled=False):
@@ -221,9 +237,9 @@ def _small() -> ResNet:
 
 
 @functools.lru_cache(maxsize=8)
-def _splits(dataset: str, side: int, held_out: int) -> Splits:
-    if dataset not in ON_DISK:
-        return glyph_classes(dataset, SIDE)
-    source = ON_DISK[dataset]
+def _splits(data_set: str, side: int, held_out: int) -> Splits:
+    if data_set not in ON_DISK:
+        return glyph_classes(data_set, SIDE)
+    source = ON_DISK[data_set]
     folder = source.LAYOUT.folder()
     return splits_of(folder, source.listed(folder), side, held_out)

@@ -1,10 +1,10 @@
-"""The embedding: its published count, its pooling, its symmetries, its pretrained start."""
+"""The embedding: its published count, its pooling, its symmetries."""
 
 import pytest
 import torch
 from torch import nn
 
-from experiments.networks.embedding import Embedding, load_trunk
+from experiments.networks.embedding import Embedding
 from experiments.networks.resnet import ResNet, resnet50
 from spherenorm import audit
 
@@ -38,7 +38,7 @@ def test_features_are_mean_plus_maximum_and_embeddings_have_length_1():
 @pytest.mark.parametrize("frozen", [False, True])
 @pytest.mark.parametrize("bias", [False, True])
 def test_the_last_layer_is_invariant_as_a_whole_and_not_with_a_bias(bias, frozen):
-    model = small(bias=bias, frozen_statistics=frozen).train()
+    model = small(bias=bias, frozen_statistics=frozen)
     found = {
         f.name: f.view for f in audit(model, torch.randn(16, 3, 8, 8), views=("channel", "layer"))
     }
@@ -47,7 +47,7 @@ def test_the_last_layer_is_invariant_as_a_whole_and_not_with_a_bias(bias, frozen
 
 
 def test_frozen_statistics_stay_in_training():
-    model = small(frozen_statistics=True).train()
+    model = small(frozen_statistics=True)
     before = {name: x.clone() for name, x in model.named_buffers()}
     model(torch.randn(4, 3, 8, 8))
     assert all(torch.equal(x, before[name]) for name, x in model.named_buffers())
@@ -57,44 +57,20 @@ def test_alone_the_linear_layer_trains():
     model = small(alone=2).train()
     for step in range(3):
         model.zero_grad()
-        model(torch.randn(4, 3, 8, 8))[:, 0].sum().backward()
+        model(torch.randn(4, 3, 8, 8), step=True)[:, 0].sum().backward()
         assert model.linear.weight.grad is not None
         trunk = [weight.grad is not None for weight in model.trunk.parameters()]
         assert all(trunk) if step == 2 else not any(trunk)
         again = small(alone=2)
         again.load_state_dict(model.state_dict())  # a resumed run
         assert again.passes == step + 1
-    model.eval()
     model(torch.randn(4, 3, 8, 8))
     assert model.passes == 3
 
 
-def test_a_pretrained_start_is_matched_in_the_order_of_torchvision(tmp_path):
-    """Torchvision's blocks list the body before the shortcut, as ours do."""
-    torch.manual_seed(1)
-    theirs = ResNet("basic", (1, 1), 4, stem="small", classes=3).state_dict()
-    renamed = {
-        ("fc." if name.startswith("head.") else "") + f"{i}.{name}": x
-        for i, (name, x) in enumerate(theirs.items())
-    }
-    renamed = {name if not name.startswith("fc.") else f"fc.{i}": x
-               for i, (name, x) in enumerate(renamed.items())}  # fmt: skip
-    torch.save(renamed, tmp_path / "start.pth")
-    model = small()
-    load_trunk(model.trunk, tmp_path / "start.pth")
-    for name, x in model.trunk.state_dict().items():
-        assert torch.equal(x, theirs[name])
-    with pytest.raises(ValueError, match="pretrained: there is no file"):
-        load_trunk(model.trunk, tmp_path / "none.pth")
-    torch.save({"a": torch.zeros(1)}, tmp_path / "other.pth")
-    with pytest.raises(ValueError, match="has 1 tensors, not"):
-        load_trunk(model.trunk, tmp_path / "other.pth")
-    wide = ResNet("basic", (1, 1), 8, stem="small", classes=3).state_dict()
-    torch.save({n: x for n, x in wide.items() if "head" not in n}, tmp_path / "wide.pth")
-    with pytest.raises(
-        ValueError, match=r"has shape \(8, 3, 3, 3\), stem.0.weight has \(4, 3, 3, 3\)"
-    ):
-        load_trunk(model.trunk, tmp_path / "wide.pth")
+def test_the_audit_sees_what_trains_later():
+    found = audit(small(alone=2, bias=False), torch.randn(16, 3, 8, 8), views=("channel", "layer"))
+    assert {finding.view for finding in found} == {"channel", "layer"}
 
 
 def test_torchvisions_resnet_50_has_tensors_of_these_shapes_in_this_order():

@@ -29,6 +29,8 @@ STUDIES = [
     "t1",
     "t2",
     "t3",
+    "t5",
+    "t6",
     "t4",
     "weight-decay",
 ]

@@ -76,7 +76,7 @@ def miniature(tmp_path, monkeypatch):
 def test_the_full_widths_take_two_steps_on_a_miniature(miniature, weight_norm):
     """Two of the 16 layers, and short segments: what is left out only repeats."""
     sizes = {"layers": 2, "width": 410, "heads": 10, "inner": 2100, "dropout": 0.1}
-    options = {**sizes, "corpus": "wikitext-103", "segment": 20, "memory": 20}
+    options = {**sizes, "data_set": "wikitext-103", "segment": 20, "memory": 20}
     options["weight_norm"] = weight_norm
     spec = Spec("language", "adamp", {"lr": 2.5e-4}, options, epochs=1, batch_size=2)
     task = find_task("language", options)
@@ -98,4 +98,4 @@ def test_the_full_widths_take_two_steps_on_a_miniature(miniature, weight_norm):
 def test_wikitext_103_needs_its_folder(monkeypatch):
     monkeypatch.delenv(FOLDER, raising=False)
     with pytest.raises(ValueError, match="WikiText-103 lies on disk"):
-        find_task("language", {"corpus": "wikitext-103"}).data()
+        find_task("language", {"data_set": "wikitext-103"}).data()

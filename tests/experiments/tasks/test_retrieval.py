@@ -63,7 +63,7 @@ def test_recall_with_nothing_to_find_is_no_number():
 
 
 def test_recall_over_batches_is_that_of_the_whole_split():
-    task = find_task("retrieval", {"dataset": "queries"})
+    task = find_task("retrieval", {"data_set": "queries"})
     torch.manual_seed(0)
     model = task.model().eval()
     images, labels, roles = (x[:90] for x in task.data().test)
@@ -156,15 +156,20 @@ def test_resnet_50_takes_two_steps_on_a_miniature(tmp_path, monkeypatch):
     monkeypatch.setenv(FOLDER, str(tmp_path))
     torch.manual_seed(0)
     start = {f"fc.{n}" if "head" in n else n: x for n, x in resnet50().state_dict().items()}
-    torch.save(start, tmp_path / "resnet50.pth")
+    (tmp_path / "pretrained").mkdir()
+    torch.save(start, tmp_path / "pretrained" / "resnet50.pth")
     options = {
-        **{"dataset": "sop", "objective": "proxy-anchor", "network": "resnet50", "side": 32},
+        **{"data_set": "sop", "objective": "proxy-anchor", "network": "resnet50", "side": 32},
         **{"dimension": 512, "bias": True, "frozen_statistics": True, "alone": 1},
-        **{"proxy_factor": 100.0, "pretrained": "resnet50.pth"},
+        **{"proxy_factor": 100.0, "start": "pretrained"},
     }
     run, task = _run(options, batch_size=2, lr=1e-4)
     training = Training(run, task)
+    views = training.watched.views
+    assert [name for name, view in views.items() if view] == ["criterion.proxies"]
     before = {name: x.detach().clone() for name, x in training.module.named_parameters()}
+    loaded = training.module.embedding.trunk.state_dict()
+    assert all(torch.equal(x, start[name]) for name, x in loaded.items())
     moved = []
     for step in range(2):
         record, _ = training.step(step)
