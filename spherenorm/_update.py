@@ -13,7 +13,7 @@ from torch import Tensor
 from spherenorm._numerics import Scalar, cast_like, ratio
 from spherenorm._views import View
 
-__all__ = ["Invariance", "Per", "Update", "all_units", "any_unit"]
+__all__ = ["Invariance", "Per", "Update", "all_units", "any_unit", "total_of_units"]
 
 Per = Literal["tensor", "unit"]
 """A scale-invariance test decides for a whole weight tensor, or for each unit by itself."""
@@ -104,6 +104,11 @@ def all_units(x: Tensor, over: int | None) -> Tensor:
 def any_unit(x: Tensor, over: int | None) -> Tensor:
     """True where `x` is for a unit of a weight; see `Invariance.decided` for `over`."""
     return x.any() if over is None else x.any(over, keepdim=True)
+
+
+def total_of_units(x: Tensor, over: int | None) -> Tensor:
+    """The sum of `x` over the units of a weight; see `Invariance.decided` for `over`."""
+    return x.sum() if over is None else x.sum(over, keepdim=True)
 
 
 @dataclass(frozen=True)

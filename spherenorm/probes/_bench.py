@@ -147,14 +147,14 @@ def _flags(
 
     def decide(sums: list[Tensor], state: State, over: int | None = None) -> tuple[Tensor, ...]:
         pairs = zip(test.views, sums, strict=True)
-        every = [UnitSums(view, 1, x.shape[-1], *x.unbind(), over) for view, x in pairs]
+        every = [UnitSums(view, 1, x.shape[-1], x[0], x[1], x[2], over) for view, x in pairs]
         return test.decide(every, state)[0].flags
 
     def decide_alone(sums: list[Tensor], state: State) -> tuple[Tensor, ...]:
         flags = decide(list(sums), state)
         return tuple(flag.expand(x.shape[-1]) for flag, x in zip(flags, sums, strict=True))
 
-    sums = [units.index_select(1, x.flatten()).unflatten(1, x.shape) for x in alike.units]
+    sums = [torch.unflatten(units.index_select(1, x.flatten()), 1, x.shape) for x in alike.units]
     own_states = [states[i] for i in alike.indices]
     state = {name: torch.stack([s[name] for s in own_states]) for name in test.state_names}
     if type(test).decide in OF_SEVERAL_WEIGHTS:

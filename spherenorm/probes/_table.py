@@ -38,7 +38,7 @@ class Run(NamedTuple):
 
     def of(self, x: Tensor) -> Tensor:
         """These places of `x`, shape (..., places), as (..., owners, length)."""
-        return x[..., self.first : self.last].unflatten(-1, (self.count, self.length))
+        return torch.unflatten(x[..., self.first : self.last], -1, (self.count, self.length))
 
 
 @dataclass(frozen=True)

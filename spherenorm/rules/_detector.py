@@ -12,7 +12,7 @@ from torch import Tensor
 from spherenorm._fields import ConvertedField, ViewsField, choice, hyper, views
 from spherenorm._numerics import Scalar, is_finite
 from spherenorm._rule import State
-from spherenorm._update import Invariance, Per, all_units
+from spherenorm._update import Invariance, Per, all_units, total_of_units
 from spherenorm._views import View
 from spherenorm.rules._invariance import InvarianceTest, UnitSums
 
@@ -142,8 +142,7 @@ class AccumulatedInvarianceTest(InvarianceTest):
 
     def _enough(self, known: Tensor, over: int | None) -> Tensor:
         """True if so many units have evidence that they are not all wrong but by `level`."""
-        share = torch.where(known, 1.0, 0.0)
-        count = share.sum() if over is None else share.sum(over, keepdim=True)
+        count = total_of_units(torch.where(known, 1.0, 0.0), over)
         return ((RATE * self.delta) ** count <= self.level) | all_units(known, over)
 
 
