@@ -78,8 +78,8 @@ class Bench:
             first = alike.indices[0]
             dtype = working_dtype(self.watched[first].weight.dtype)
             flags = _flags(alike, tested.to(dtype), self._states, tests[first])
-            shares = [_share(flag, x) for flag, x in zip(flags, alike.shares, strict=True)]
-            parts.append(torch.stack(shares))
+            known = zip(flags, alike.real, alike.counts, strict=True)
+            parts.append(torch.stack([_share(flag, x, count) for flag, x, count in known]))
             if self._by_unit:
                 pairs = zip(flags, alike.units, strict=True)
                 parts += [flag.expand(own.shape).to(by_unit.dtype) for flag, own in pairs]
@@ -147,7 +147,7 @@ def _flags(
 
     def decide(sums: list[Tensor], state: State, over: int | None = None) -> tuple[Tensor, ...]:
         pairs = zip(test.views, sums, strict=True)
-        every = [UnitSums(view, 1, x.shape[-1], x[0], x[1], x[2], over) for view, x in pairs]
+        every = [UnitSums(view, 1, x.shape[-1], *x.unbind(), over=over) for view, x in pairs]
         return test.decide(every, state)[0].flags
 
     def decide_alone(sums: list[Tensor], state: State) -> tuple[Tensor, ...]:
@@ -163,9 +163,9 @@ def _flags(
     return found
 
 
-def _share(flag: Tensor, shares: Tensor) -> Tensor:
+def _share(flag: Tensor, real: Tensor, count: Tensor) -> Tensor:
     """The share of each weight's units that have a flag; see `_flags` and `Alike`."""
-    return flag[:, 0].to(shares.dtype) if flag.shape[1] == 1 else (flag * shares).sum(1)
+    return flag[:, 0].to(real.dtype) if flag.shape[1] == 1 else (flag * real).sum(1) / count
 
 
 def _numbers(units: Tensor) -> Tensor:

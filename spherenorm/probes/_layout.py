@@ -144,7 +144,7 @@ class Pack:
         return [x.view(piece.shape) for x, piece in zip(parts, self.pieces, strict=True)]
 
 
-def _copy(targets: Sequence[Tensor], sources: Sequence[Tensor]) -> None:
+def _copy(targets: list[Tensor], sources: list[Tensor]) -> None:
     if len(targets) == 1:  # (by which most packs of a large model are half as slow to call)
         targets[0].copy_(sources[0])
     elif targets:

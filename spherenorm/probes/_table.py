@@ -24,21 +24,21 @@ class Run(NamedTuple):
 
     Attributes:
         first: the first place.
-        count: of owners.
+        owners: how many there are.
         length: places of each.
     """
 
     first: int
-    count: int
+    owners: int
     length: int
 
     @property
     def last(self) -> int:
-        return self.first + self.count * self.length
+        return self.first + self.owners * self.length
 
     def of(self, x: Tensor) -> Tensor:
         """These places of `x`, shape (..., places), as (..., owners, length)."""
-        return torch.unflatten(x[..., self.first : self.last], -1, (self.count, self.length))
+        return torch.unflatten(x[..., self.first : self.last], -1, (self.owners, self.length))
 
 
 @dataclass(frozen=True)
@@ -50,13 +50,14 @@ class Alike:
         units: for each tested view, the places of its units; shape (weights, units). Where a weight
             has fewer units than another, the place behind the last unit fills up: a unit of 0,
             which is no evidence.
-        shares: for each view, 1 over the number of its weight's units at each unit, 0 at a place
-            that fills up.
+        real: for each view, 1 at each unit, 0 at a place that fills up.
+        counts: for each view, how many units each weight has.
     """
 
     indices: list[int]
     units: list[Tensor]
-    shares: list[Tensor]
+    real: list[Tensor]
+    counts: list[Tensor]
 
 
 class UnitTable:
@@ -133,9 +134,9 @@ class UnitTable:
             views = self._watched[indices[0]].test.views
             spans = ([_range(self.spans[i, view]) for i in indices] for view in views)
             units = [nn.utils.rnn.pad_sequence(x, True, last) for x in spans]
-            real = [(x < last).to(self.roots.dtype).cpu() for x in units]
-            shares = [(x / x.sum(1, keepdim=True)).to(self._device) for x in real]
-            yield Alike(indices, [x.to(self._device) for x in units], shares)
+            units = [x.to(self._device) for x in units]
+            real = [(x < last).to(self.roots.dtype) for x in units]
+            yield Alike(indices, units, real, [x.sum(1) for x in real])
 
     def _places(self, spans: Sequence[range]) -> slice | Tensor:
         """The places of all spans: a slice, which copies nothing, if they lie side by side."""
@@ -157,7 +158,7 @@ def _joined(runs: list[Run], new: Run) -> list[Run]:
     """The runs with one more, which goes on with the last one if it can."""
     last = runs[-1] if runs else None
     if last is not None and (last.last, last.length) == (new.first, new.length):
-        return [*runs[:-1], last._replace(count=last.count + new.count)]
+        return [*runs[:-1], last._replace(owners=last.owners + new.owners)]
     return [*runs, new]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from torch import Tensor
 
@@ -35,7 +35,7 @@ class UnitSums:
     squared_norm: Tensor
     squared_grad: Tensor
     product: Tensor
-    over: int | None = None
+    over: int | None = field(default=None, kw_only=True)
 
 
 class InvarianceTest(Rule):
