@@ -58,9 +58,7 @@ def move_of_sums(squared_norm: Tensor, product: Tensor, squared_step: Tensor) ->
     return Move(norm, torch.atan2(across, ahead))
 
 
-def _sides(
-    squared_norm: Tensor, along: Tensor, squared_tangent: Tensor
-) -> tuple[Tensor, Tensor]:
+def _sides(squared_norm: Tensor, along: Tensor, squared_tangent: Tensor) -> tuple[Tensor, Tensor]:
     """The parts of w' across w and along it."""
     # (a zero weight has no tangent; of it, all of d would be one)
     across = torch.where(squared_norm > 0, squared_tangent, 0).sqrt()
