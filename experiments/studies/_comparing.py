@@ -21,7 +21,7 @@ Range = tuple[float, float]
 
 @dataclass(frozen=True)
 class Comparing:
-    """Optimizers on a task, each tuned in as many trials over the same ranges.
+    """Optimizers on a task, each tuned in as many trials, over the same ranges or its own.
 
         >>> ranges = parse_ranges(["lr=1e-4:1e-1"])
         >>> request = Comparing("digits", ("sgd", "sgdp"), ranges, 16)
@@ -29,11 +29,15 @@ class Comparing:
         'compare --task digits --optimizers sgd,sgdp --search lr=0.0001:0.1 --trials 16'
         >>> Comparing.from_text(str(request)) == request
         True
+        >>> own = parse_ranges(["lr=1e-4:1e-1", "sgd:lr=1e-2:1"])
+        >>> Comparing("digits", ("sgd", "sgdp"), own).ranges_of("sgd")
+        {'lr': (0.01, 1.0)}
 
     Attributes:
         task: a task's name, or `module:Class`.
         optimizers: two or more recipes, by name or as `module:function`.
-        search: the hyper-parameters that are tuned, with their logarithmic ranges.
+        search: the hyper-parameters that are tuned, with their logarithmic ranges; one that is
+            named `optimizer:name` is that optimizer's own.
         count: the trials of each optimizer.
         method: a key of `METHODS`.
         baseline: the optimizer to which the others are compared; the first by default.
@@ -66,15 +70,27 @@ class Comparing:
             raise ValueError(f"--method {self.method!r}: {wrong}")
         if not self.search:
             raise ValueError("--search '': give a range to tune in, such as lr=1e-4:1e-1")
-        if self.method == "grid":
-            try:
-                points(self.search, self.count, "grid")
-            except ValueError as error:
-                raise ValueError(f"--trials {self.count}: {error}") from error
+        for name in self.search:
+            owner = name.rpartition(":")[0]
+            if owner and owner not in self.optimizers:
+                raise ValueError(f"--search {name!r}: {owner!r} is none of --optimizers {listed!r}")
+        for name in self.optimizers:
+            self._require_ranges(name)
         if self.baseline and self.baseline not in self.optimizers:
             raise ValueError(f"--baseline {self.baseline!r} is none of --optimizers {listed!r}")
         if self.margin is not None and not 0 < self.margin < math.inf:
             raise ValueError(f"--margin {self.margin:g}: give a positive number")
+
+    def _require_ranges(self, optimizer: str) -> None:
+        ranges = self.ranges_of(optimizer)
+        if not ranges:
+            right = f"such as {optimizer}:lr=1e-4:1e-1"
+            raise ValueError(f"--search: no range for {optimizer!r}; give one, {right}")
+        if self.method == "grid":
+            try:
+                points(ranges, self.count, "grid")
+            except ValueError as error:
+                raise ValueError(f"--trials {self.count}: {error}") from error
 
     def __str__(self) -> str:
         ranges = ",".join(f"{name}={low!r}:{high!r}" for name, (low, high) in self.search.items())
@@ -89,6 +105,20 @@ class Comparing:
     def reference(self) -> str:
         """The recipe to which the others are compared."""
         return self.baseline or self.optimizers[0]
+
+    @property
+    def searched(self) -> list[str]:
+        """The names of the hyper-parameters that some optimizer is tuned in."""
+        return list(dict.fromkeys(name.rpartition(":")[2] for name in self.search))
+
+    def ranges_of(self, optimizer: str) -> dict[str, Range]:
+        """The ranges in which an optimizer is tuned: the common ones, or its own in their place."""
+        ranges = {name: bounds for name, bounds in self.search.items() if ":" not in name}
+        for name, bounds in self.search.items():
+            owner, _, own = name.rpartition(":")
+            if owner == optimizer:
+                ranges[own] = bounds
+        return ranges
 
     @classmethod
     def from_text(cls, text: str) -> Comparing:
@@ -133,7 +163,7 @@ class Comparing:
                 known = door.recipe(name).defaults
             except RecipeError as error:
                 raise ValueError(f"--optimizers {name!r}: {error}") from error
-            for searched in self.search:
+            for searched in self.ranges_of(name):
                 if searched not in known:
                     right = did_you_mean(searched, sorted(known)) if known else "it has none"
                     lack = f"recipe {name!r} has no hyper-parameter {searched!r}"
@@ -154,6 +184,8 @@ def parse_names(text: str) -> tuple[str, ...]:
 
 def parse_ranges(entries: Sequence[str]) -> dict[str, Range]:
     """The ranges of "lr=1e-4:1e-1,weight_decay=1e-5:1e-2", in one entry or several.
+
+    A name may have an optimizer before it, "sgd:lr" or "module:recipe:lr".
 
     Raises:
         ValueError: an entry of another form, a name that is there twice, or a range that is not

@@ -145,8 +145,8 @@ MENDING = (
     fault(
         "a print is part of the JSON",
         "experiments/cli/_console.py",
-        "with redirect_stdout(sys.stderr) if as_json else nullcontext():",
-        "with nullcontext():",
+        "with redirect_stdout(sys.stderr):",
+        "with redirect_stdout(sys.stdout):",
         USERS,
     ),
 )
