@@ -128,7 +128,8 @@ def _squares_fit(x: Tensor) -> bool:
 
     A scale by a power of 2 would then change no bit of a result, at half of its cost.
     """
-    return torch.finfo(x.dtype).max < torch.finfo(wide_dtype(x.device)).max ** 0.25
+    most, widest = torch.finfo(x.dtype).max, torch.finfo(wide_dtype(x.device)).max
+    return bool(most < widest**0.25)
 
 
 def _scale(view: View, x: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ import math
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from experiments.core import METHODS, RecipeError, Task, points
 from experiments.door import Door
@@ -29,9 +30,6 @@ class Comparing:
         'compare --task digits --optimizers sgd,sgdp --search lr=0.0001:0.1 --trials 16'
         >>> Comparing.from_text(str(request)) == request
         True
-        >>> own = parse_ranges(["lr=1e-4:1e-1", "sgd:lr=1e-2:1"])
-        >>> Comparing("digits", ("sgd", "sgdp"), own).ranges_of("sgd")
-        {'lr': (0.01, 1.0)}
 
     Attributes:
         task: a task's name, or `module:Class`.
@@ -75,22 +73,11 @@ class Comparing:
             if owner and owner not in self.optimizers:
                 raise ValueError(f"--search {name!r}: {owner!r} is none of --optimizers {listed!r}")
         for name in self.optimizers:
-            self._require_ranges(name)
+            _require_ranges(self, name)
         if self.baseline and self.baseline not in self.optimizers:
             raise ValueError(f"--baseline {self.baseline!r} is none of --optimizers {listed!r}")
         if self.margin is not None and not 0 < self.margin < math.inf:
             raise ValueError(f"--margin {self.margin:g}: give a positive number")
-
-    def _require_ranges(self, optimizer: str) -> None:
-        ranges = self.ranges_of(optimizer)
-        if not ranges:
-            right = f"such as {optimizer}:lr=1e-4:1e-1"
-            raise ValueError(f"--search: no range for {optimizer!r}; give one, {right}")
-        if self.method == "grid":
-            try:
-                points(ranges, self.count, "grid")
-            except ValueError as error:
-                raise ValueError(f"--trials {self.count}: {error}") from error
 
     def __str__(self) -> str:
         ranges = ",".join(f"{name}={low!r}:{high!r}" for name, (low, high) in self.search.items())
@@ -113,12 +100,9 @@ class Comparing:
 
     def ranges_of(self, optimizer: str) -> dict[str, Range]:
         """The ranges in which an optimizer is tuned: the common ones, or its own in their place."""
-        ranges = {name: bounds for name, bounds in self.search.items() if ":" not in name}
-        for name, bounds in self.search.items():
-            owner, _, own = name.rpartition(":")
-            if owner == optimizer:
-                ranges[own] = bounds
-        return ranges
+        split = [(name.rpartition(":"), bounds) for name, bounds in self.search.items()]
+        common = {name: bounds for (owner, _, name), bounds in split if not owner}
+        return common | {name: bounds for (owner, _, name), bounds in split if owner == optimizer}
 
     @classmethod
     def from_text(cls, text: str) -> Comparing:
@@ -149,25 +133,45 @@ class Comparing:
             ValueError: there is no such task or recipe, the task has no score, or a recipe lacks a
                 hyper-parameter of the search.
         """
-        try:
-            task = find_task_class(self.task)
-        except Exception as error:  # a user's module may raise anything
-            raise ValueError(f"--task {self.task!r}: {error}") from error
-        if not (isinstance(task, type) and issubclass(task, Task)):
-            need = "give a task that trains on batches (a subclass of Task)"
-            raise ValueError(f"--task {self.task!r} has no score to compare: {need}")
-        if task.evaluate is Task.evaluate:
-            raise ValueError(f"--task {self.task!r} has no metric: it does not define `evaluate`")
+        _require_task(self.task)
         for name in self.optimizers:
             try:
                 known = door.recipe(name).defaults
             except RecipeError as error:
                 raise ValueError(f"--optimizers {name!r}: {error}") from error
-            for searched in self.ranges_of(name):
-                if searched not in known:
-                    right = did_you_mean(searched, sorted(known)) if known else "it has none"
-                    lack = f"recipe {name!r} has no hyper-parameter {searched!r}"
-                    raise ValueError(f"--search {searched!r}: {lack}; {right}")
+            _require_known(name, self.ranges_of(name), known)
+
+
+def _require_known(optimizer: str, ranges: Mapping[str, Range], known: Mapping[str, Any]) -> None:
+    for name in ranges:
+        if name not in known:
+            right = did_you_mean(name, sorted(known)) if known else "it has none"
+            lack = f"recipe {optimizer!r} has no hyper-parameter {name!r}"
+            raise ValueError(f"--search {name!r}: {lack}; {right}")
+
+
+def _require_ranges(request: Comparing, optimizer: str) -> None:
+    ranges = request.ranges_of(optimizer)
+    if not ranges:
+        right = f"such as {optimizer}:lr=1e-4:1e-1"
+        raise ValueError(f"--search: no range for {optimizer!r}; give one, {right}")
+    if request.method == "grid":
+        try:
+            points(ranges, request.count, "grid")
+        except ValueError as error:
+            raise ValueError(f"--trials {request.count}: {error}") from error
+
+
+def _require_task(name: str) -> None:
+    try:
+        task = find_task_class(name)
+    except Exception as error:  # a user's module may raise anything
+        raise ValueError(f"--task {name!r}: {error}") from error
+    if not (isinstance(task, type) and issubclass(task, Task)):
+        need = "give a task that trains on batches (a subclass of Task)"
+        raise ValueError(f"--task {name!r} has no score to compare: {need}")
+    if task.evaluate is Task.evaluate:
+        raise ValueError(f"--task {name!r} has no metric: it does not define `evaluate`")
 
 
 def parse_names(text: str) -> tuple[str, ...]:
