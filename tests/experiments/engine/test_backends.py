@@ -102,10 +102,10 @@ class Task:
 def test_the_time_limit_holds_on_a_cluster(tmp_path, monkeypatch):
     """The process that a cluster starts stops the run; it is not asked to stop itself."""
     monkeypatch.setattr(_backends, "require_extra", lambda *_: OneByOne())
-    endless = tiny_spec(epochs=10**6, delay=0.1)
-    (found,) = outcomes_of("ray", [endless], tmp_path, 1, 0.0, time_limit=0.5)
+    long = tiny_spec(epochs=40, delay=0.1)
+    (found,) = outcomes_of("ray", [long], tmp_path, 1, 0.0, time_limit=0.5)
     assert (found.state, found.error) == ("failed", "stopped after its time limit of 0.5 s")
-    assert folder_of(endless, tmp_path).status()["error"] == found.error
+    assert folder_of(long, tmp_path).status()["error"] == found.error
 
 
 def test_a_preempted_slurm_job_is_requeued_and_goes_on(tmp_path, reference):
