@@ -1,8 +1,8 @@
 """Schedules: the factor on the learning rate as a function of progress in [0, 1).
 
 Cosine and step are the paper's on ImageNet, linear its toys', halving its retrieval's; the other
-steps, named by their milestones in percent, are those of its adversarial training and of Biased
-MNIST.
+steps, named by their milestones in percent, are those of its adversarial training, of Biased
+MNIST and of object detection.
 """
 
 from __future__ import annotations
@@ -45,6 +45,11 @@ def step_25_50_75(progress: float) -> float:
     return _tenths(progress, 0.25, 0.5, 0.75)
 
 
+def step_70_90(progress: float) -> float:
+    """A tenth of the factor before, from 70 % and from 90 % on."""
+    return _tenths(progress, 0.7, 0.9)
+
+
 def _tenths(progress: float, *milestones: float) -> float:
     return 0.1 ** sum(progress >= milestone for milestone in milestones)
 
@@ -62,4 +67,5 @@ SCHEDULES: dict[str, Callable[[float], float]] = {
     "step": step,
     "step-50-75": step_50_75,
     "step-25-50-75": step_25_50_75,
+    "step-70-90": step_70_90,
 }

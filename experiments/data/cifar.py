@@ -151,7 +151,7 @@ class _DataOnly(pickle.Unpickler):
         "ndarray": np.ndarray,
         "dtype": np.dtype,
     }
-    """What the pickle of an array names; its module has changed between versions of NumPy."""
+    """Names in the pickle of an array; their module has changed between versions of NumPy."""
 
     def __init__(self, file: BinaryIO, path: Path) -> None:
         super().__init__(file, encoding="bytes")

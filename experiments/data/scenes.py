@@ -76,7 +76,8 @@ def glyph_scenes(
 
 
 def _one_of(images: Sequence[Array], random: np.random.Generator) -> Array:
-    return images[int(random.integers(len(images)))]
+    chosen: Array = images[int(random.integers(len(images)))]
+    return chosen
 
 
 def _free_place(
@@ -105,13 +106,13 @@ def _drawn(
     """The scene with a glyph in the box, whose texture is brighter or darker than the ground."""
     left, top, right, bottom = box
     ground = scene[top:bottom, left:right].astype(np.float32)
-    fill = crop(_one_of(textures(), random), *alpha.shape, random).astype(np.float32)
+    fill = crop(_one_of(textures(), random), bottom - top, right - left, random)
     level = ground.mean()
     room = np.array([level, 255 - level]) - CONTRAST  # below, above
     above = bool(room[1] > 0 and (room[0] <= 0 or random.random() < 0.5))
     shift = CONTRAST + random.uniform(0, max(0.0, room[int(above)]))
     tint = random.uniform(-30, 30, 3)
-    fill = level + (shift if above else -shift) + tint + 0.5 * (fill - fill.mean())
-    drawn = scene.copy()
-    drawn[top:bottom, left:right] = blend(ground, np.clip(fill, 0, 255), alpha)
+    filled = level + (shift if above else -shift) + tint + 0.5 * (fill - fill.mean())
+    drawn: Array = scene.copy()
+    drawn[top:bottom, left:right] = blend(ground, np.clip(filled, 0, 255), alpha)
     return drawn

@@ -59,7 +59,7 @@ class CenterNet(nn.Module):
     ) -> None:
         super().__init__()
         self.trunk = ResNet("basic", (2, 2, 2, 2)) if trunk is None else trunk
-        self.trunk.head = nn.Identity()
+        self.trunk.head = nn.Sequential()
         channels, steps = self.trunk.features, []
         for width in widths:
             steps.append(_step_up(channels, width))

@@ -5,6 +5,7 @@ Source: X. Zhu et al., *Deformable ConvNets v2: More Deformable, Better Results*
 
 from __future__ import annotations
 
+import functools
 from importlib.util import find_spec
 
 import torch
@@ -41,7 +42,8 @@ def deformable_convolution(
     tap = _grid(rows, columns, x).flatten(1)[..., None, None]  # 2, K, 1, 1
     half = torch.tensor([rows // 2, columns // 2], dtype=x.dtype, device=x.device)
     place = pixel + tap - half.view(2, 1, 1, 1)
-    place = place + offsets.unflatten(1, (taps, 2)).transpose(1, 2)  # images, 2, K, height, width
+    moves = offsets.view(images, taps, 2, height, width).transpose(1, 2)
+    place = place + moves  # images, 2, K, height, width
     size = torch.tensor([height, width], dtype=x.dtype, device=x.device).view(2, 1, 1, 1)
     grid = ((2 * place + 1) / size - 1).flip(1)  # grid_sample takes (horizontal, vertical)
     grid = grid.flatten(3).permute(0, 2, 3, 1)  # images, K, height width, 2
@@ -80,9 +82,14 @@ class DeformableConv2d(nn.Module):
         """The outputs, shape (images, outputs, height, width)."""
         offsets, logits = self.offset(x).split([18, 9], dim=1)
         mask = logits.sigmoid()
-        if x.is_cuda and find_spec("torchvision") is not None:  # one kernel, less memory
+        if x.is_cuda and _has_torchvision():  # one kernel, less memory
             from torchvision.ops import deform_conv2d
 
             y: Tensor = deform_conv2d(x, offsets, self.weight, self.bias, padding=1, mask=mask)
             return y
         return deformable_convolution(x, offsets, mask, self.weight, self.bias)
+
+
+@functools.cache
+def _has_torchvision() -> bool:
+    return find_spec("torchvision") is not None

@@ -205,7 +205,8 @@ def _joined(
     counts = [len(defaults.sizes(level)) for level in range(len(maps))]
 
     def rows(x: Tensor, count: int) -> Tensor:
-        return x.unflatten(1, (count, -1)).permute(0, 3, 4, 1, 2).flatten(1, 3).float()
+        places = x.view(len(x), count, -1, *x.shape[2:]).permute(0, 3, 4, 1, 2)
+        return places.flatten(1, 3).float()
 
     offsets, logits = (
         torch.cat([rows(pair[part], count) for pair, count in zip(maps, counts, strict=True)], 1)

@@ -36,9 +36,10 @@ def stages(
             raise ValueError(f"widths: each stage needs a convolution, got {widths}")
         layers: list[nn.Module] = []
         for outputs in stage:
-            layers.append(nn.Conv2d(inputs, outputs, 3, padding=1))
-            nn.init.kaiming_normal_(layers[-1].weight, mode="fan_out", nonlinearity="relu")
-            nn.init.zeros_(layers[-1].bias)
+            conv = nn.Conv2d(inputs, outputs, 3, padding=1)
+            nn.init.kaiming_normal_(conv.weight, mode="fan_out", nonlinearity="relu")
+            nn.init.zeros_(conv.bias)  # type: ignore[arg-type]
+            layers.append(conv)
             layers += [nn.BatchNorm2d(outputs)] if normalized else []
             layers.append(nn.ReLU())
             inputs = outputs

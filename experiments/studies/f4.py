@@ -20,7 +20,7 @@ __all__ = ["F4"]
 
 WIDE = {"images": "cifar10", "depth": 34, "width": 10, "stem": 16}
 FIELDS = {"epochs": 200, "batch_size": 128, "schedule": "step-50-75"}
-RATES = (0.01, 0.02, 0.04)
+RATES = (0.01, 0.02, 0.04, 0.08)
 
 PIXEL_STEP = 2 / 255
 """The length of a step of Madry et al. on CIFAR-10; the paper gives none."""
@@ -99,14 +99,14 @@ class F4(Benchmark):
     departures = (
         ("data", "CIFAR-10", "640 glyphs of 12 x 12 pixels; other fonts in the test",
          "a small machine"),
-        ("network", "WRN-34-10", "WRN-10-1 with half as many channels, 19,000 parameters",
+        ("network", "WRN-34-10", "WRN-10-1 with half as many channels, 20,000 parameters",
          "a small machine"),
         ("threats", "linf 4/255 and 8/255, l2 80/255; 7 or 10 steps",
          "linf 8/255 and 16/255, l2 1/2; 2 steps", "glyphs are easier, and steps cost"),
         ("length of a step", "not given", "2.5 radius / steps; with --data 2/255 for linf, as "
          "Madry et al.", "for l2 along the normalized gradient; public copies of the code that the "
          "paper used step along its sign"),
-        ("learning rate", "0.01", "best of three for each arm", "equal tuning"),
+        ("learning rate", "0.01", "best of four for each arm", "equal tuning"),
         ("length", "200 epochs of 50,000, steps at 1/2 and 3/4", "9 epochs of 640, cosine",
          "a small machine"),
         ("validation", "none", "200 glyphs; with --data 1,000 training images are held out",

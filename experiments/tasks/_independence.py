@@ -34,14 +34,16 @@ def hsic(x: Tensor, y: Tensor, sigma: float | None = None) -> Tensor:
     n = len(x)
     if n < FEWEST:
         return 0 * (x.sum() + y.sum())
-    K, L = _kernel(x, sigma), _kernel(y, sigma)
-    rows = K.sum(1), L.sum(1)
-    total = (K * L).sum() + rows[0].sum() * rows[1].sum() / ((n - 1) * (n - 2))
-    return (total - 2 / (n - 2) * (rows[0] @ rows[1])) / (n * (n - 3))
+    with torch.autocast(x.device.type, enabled=False):  # differences of large sums
+        K, L = _kernel(x, sigma), _kernel(y, sigma)
+        rows = K.sum(1), L.sum(1)
+        total = (K * L).sum() + rows[0].sum() * rows[1].sum() / ((n - 1) * (n - 2))
+        return (total - 2 / (n - 2) * (rows[0] @ rows[1])) / (n * (n - 3))
 
 
 def _kernel(x: Tensor, sigma: float | None) -> Tensor:
     """exp(-|x_i - x_j|^2 / (2 sigma^2)), with zeros for the diagonal."""
+    x = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
     squares = (x * x).sum(1)
     distances = (squares[:, None] + squares - 2 * x @ x.T).clamp(min=0)
     others = ~torch.eye(len(x), dtype=torch.bool, device=x.device)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +24,9 @@ __all__ = ["Adversarial"]
 
 CHARACTERS, SIZE = "ABEHKRSXZ3", 12
 TRAIN, VALIDATION, TEST = 640, 200, 400
+AUDITED = 16
+"""Images of CIFAR-10 that the audit sees: it computes in float64, and WRN-34-10 is large."""
+
 HELD_OUT = 1000
 """Training images of CIFAR-10 on which hyper-parameters are chosen."""
 APPEARANCE = glyphs.Appearance(angle=5.0, scale=(0.85, 1.0), contrast=150.0)
@@ -61,6 +64,7 @@ class Adversarial(Task):
 
     name = "adversarial"
     metric = "attacked accuracy (%)"
+    evaluation_batch = 128  # an attack keeps all activations
     tiers = {  # noqa: RUF012
         "smoke": Budget(1, 320),
         "small": Budget(9, 64),
@@ -91,6 +95,15 @@ class Adversarial(Task):
             harder = self._threat(self.harder_radius, self.harder_steps, self.test_step)
             found["harder attack"] = accuracy(harder.attack(model, images, labels))
         return found
+
+    def audit_inputs(self) -> tuple[Any, ...]:
+        count = AUDITED if self.images == "cifar10" else 4 * AUDITED
+        return tuple(self.first_batch(self.data().train, count)[:-1])
+
+    def rehearse(self) -> None:
+        """Rehearse with attacks of one step, which would raise what the later ones do."""
+        harder = min(1, self.harder_steps)
+        Task.rehearse(replace(self, steps=1, test_steps=1, harder_steps=harder))
 
     @property
     def threat(self) -> Threat:

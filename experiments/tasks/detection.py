@@ -29,7 +29,7 @@ from experiments.tasks._pretraining import pretrained_trunk
 __all__ = ["Detection"]
 
 SIDE = 32
-TRAIN, VALIDATION, TEST = 2048, 256, 512
+TRAIN, VALIDATION, TEST = 1024, 256, 384
 """Scenes of glyphs; the fonts of the test are not those of training and validation."""
 
 PUBLISHED = {"centernet": "resnet18.pth", "ssd": "vgg16_bn.pth"}
@@ -71,7 +71,7 @@ class Detection(Task):
     evaluation_batch = 64
     tiers = {  # noqa: RUF012
         "smoke": Budget(1, 512),
-        "small": Budget(3, 16),
+        "small": Budget(5, 16),
         "full": Budget(140, 64),
     }
 

@@ -2,7 +2,9 @@
 
 import itertools
 import math
+from importlib.util import find_spec
 
+import pytest
 import torch
 from torch.nn import functional as F  # noqa: N812
 
@@ -71,6 +73,17 @@ def test_the_layer_starts_as_half_a_convolution():
     layer = DeformableConv2d(3, 4).double()
     x = drawn(2, 3, 5, 5)
     torch.testing.assert_close(layer(x), 0.5 * F.conv2d(x, layer.weight, padding=1))
+
+
+@pytest.mark.skipif(
+    not torch.cuda.is_available() or find_spec("torchvision") is None,
+    reason="torchvision's operator is used on a GPU",
+)
+def test_on_a_gpu_it_is_torchvisions_operator():
+    layer = DeformableConv2d(3, 4).double()
+    torch.nn.init.normal_(layer.offset.weight, std=0.2)
+    x = drawn(2, 3, 6, 5)
+    torch.testing.assert_close(layer.cuda()(x.cuda()).cpu(), layer.cpu()(x))
 
 
 def test_every_parameter_gets_a_gradient():

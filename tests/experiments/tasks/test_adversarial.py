@@ -13,6 +13,7 @@ from experiments.core import preserved_randomness
 from experiments.data import FOLDER
 from experiments.tasks import find_task
 from experiments.tasks.adversarial import Adversarial, _cifar10
+from spherenorm import audit
 
 COUNT = 4
 
@@ -76,6 +77,14 @@ def test_the_loss_is_that_of_attacked_images_and_counts_statistics_once():
     assert torch.equal(loss, expected)
     assert loss > F.cross_entropy(other(batch[0]), batch[1])
     assert int(model.norm.num_batches_tracked) == 1  # the attack leaves BatchNorm alone
+
+
+def test_the_convolutions_that_feed_batchnorm_alone_are_scale_invariant():
+    task = find_task("adversarial")
+    torch.manual_seed(0)
+    found = audit(task.model(), *task.audit_inputs(), views=("channel", "layer"))
+    invariant = [finding.name for finding in found if finding.view == "channel"]
+    assert invariant == [f"blocks.{block}.conv1.weight" for block in range(3)]
 
 
 def test_threats_follow_from_the_options():

@@ -13,6 +13,7 @@ from experiments.data.biased import COLOURS
 from experiments.tasks import find_task
 from experiments.tasks._independence import hsic
 from experiments.tasks.debiasing import _mnist, grouped_accuracy
+from spherenorm import audit
 
 
 def _values(shares):
@@ -45,6 +46,17 @@ def test_one_gradient_is_that_of_the_two_losses_of_rebias():
     for ours, theirs in zip(model.parameters(), other.parameters(), strict=True):
         assert torch.allclose(ours.grad, theirs.grad, rtol=1e-4, atol=1e-6)
     assert hsic(f_features, g_features, 1.0) > 1e-3  # else the signs do not matter
+
+
+@pytest.mark.parametrize("images", ["digits", "stripes"])
+def test_all_convolutions_of_both_networks_are_scale_invariant(images):
+    task = find_task("debiasing", {"images": images})
+    torch.manual_seed(0)
+    model = task.model()
+    found = audit(model, *task.audit_inputs(), views=("channel", "layer"))
+    variant = [finding.name for finding in found if finding.view is None]
+    heads = {"digits": "f.head.weight", "stripes": "f.network.head.3.weight"}
+    assert variant == [heads[images], "g.head.weight"]
 
 
 @pytest.mark.parametrize("images", ["digits", "stripes"])

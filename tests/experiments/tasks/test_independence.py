@@ -74,3 +74,12 @@ def test_a_reversed_gradient_has_the_value_and_the_opposite_slope(features):
     assert torch.equal(f, plain_f)
     assert torch.allclose(g, -plain_g, atol=0, rtol=1e-14)
     assert plain_g.abs().max() > 1e-4
+
+
+def test_half_precision_is_that_of_the_features_alone():
+    torch.manual_seed(0)
+    x, y = torch.randn(2, 64, 8).bfloat16()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = hsic(x, y, 3.0)
+    assert found.dtype == torch.float32
+    assert torch.equal(found, hsic(x.float(), y.float(), 3.0))
