@@ -84,10 +84,10 @@ class Measured:
         return Cell(next(iter(rates), None), ".3g", unit="(edge)" if edge else "")
 
     def metrics(self, setting: Setting) -> list[str]:
-        """The metrics of a setting, the score first."""
+        """The metrics of a setting; those that the paper has come first, and of them the score."""
         runs = self.results.having(setting=setting.label, stage="final").finished
         named = [name for item in runs for name in item.summary.get("test_metrics", {})]
-        return list(dict.fromkeys(named))
+        return list(dict.fromkeys([*(name for name in setting.paper if name in named), *named]))
 
 
 def benchmark_tables(seen: Measured) -> list[Table]:
