@@ -99,7 +99,7 @@ class T6(Benchmark):
     contenders = tuple(
         Contender(
             name,
-            rates=(5e-3, 1.5e-2, 5e-2),
+            rates=(5e-3, 1.5e-2, 5e-2, 1.5e-1),
             fixed={"weight_decay": 0.0},
             paper={"lr": 1e-4, "weight_decay": 0.0},
         )
@@ -116,7 +116,7 @@ class T6(Benchmark):
         ("batch", "120 random images", "60: for triplets 4 each of 15 random classes, for "
          "ProxyAnchor random ones", "few triplets lie in a random batch"),
         ("learning rate", "1e-4, halved every 5 epochs; 100 times that for proxies (released code)",
-         "best of three for each arm, cosine; the same for proxies", "equal tuning; short runs"),
+         "best of four for each arm, cosine; the same for proxies", "equal tuning; short runs"),
         ("length", "not given (released code: 60 epochs)", "8 epochs, 64 to 80 steps",
          "a run takes seconds"),
     )  # fmt: skip
