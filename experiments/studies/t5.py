@@ -134,6 +134,6 @@ def _of_both(study: T5, results: Results) -> Iterator[Claim]:
     )  # fmt: skip
     yield sample(
         "With weight normalization more than half of its parameters are",
-        values(NORMALIZED, "AdamP", invariant_share), ">", 50.0, source=says("t5.artificially"), unit="%",
-        limits=(0.0, 100.0),
+        values(NORMALIZED, "AdamP", invariant_share), ">", 50.0, source=says("t5.artificially"),
+        unit="%", limits=(0.0, 100.0),
     )  # fmt: skip
