@@ -140,6 +140,8 @@ def _of_score(seen: Measured, setting: Setting, baseline: str, ours: str) -> Cla
 
 
 def _of_geometry(seen: Measured, setting: Setting, baseline: str, ours: str) -> Iterator[Claim]:
+    if not setting.invariant:
+        return
     runs, other = (seen.results.arm(seen.own(setting, name)) for name in (ours, baseline))
     where = f"({setting.label}, each at its best rate)"
     grown = runs.values(growth), other.values(growth)

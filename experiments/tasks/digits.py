@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 from experiments.core import Batch, Budget, Mean, Split, Splits, Statistic, Task, cross_entropy
+from experiments.data.augmentation import cutmix as paste
 
 __all__ = ["Digits"]
 
@@ -57,7 +58,7 @@ class Digits(Task):
         images, labels = batch
         targets = F.one_hot(labels, 10).float()
         if self.cutmix and torch.rand(()) < 0.5:
-            images, targets = _cutmix(images, targets)
+            images, targets = paste(images, targets)
         return cross_entropy(model(images), targets)
 
     def evaluate(self, model: nn.Module, batch: Batch) -> Mapping[str, Statistic]:
@@ -87,22 +88,6 @@ def _digits() -> Splits:
         return torch.from_numpy((x - mean) / std).float().reshape(-1, 1, 8, 8), torch.from_numpy(y)
 
     return Splits(split(train_x, train_y), split(valid_x, valid_y), split(test_x, test_y))
-
-
-def _cutmix(images: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """Paste one rectangle, the same for the whole batch, as in the released CutMix.
-
-    Its side is sqrt(lambda) of the image's, lambda ~ Uniform(0, 1).
-    """
-    partner = torch.randperm(len(images)).to(images.device)
-    side = images.shape[-1]
-    half = int(side * torch.rand(()).item() ** 0.5 / 2)
-    y, x = (int(v) for v in torch.randint(side, (2,)))
-    rows, columns = slice(max(y - half, 0), y + half), slice(max(x - half, 0), x + half)
-    mixed = images.clone()
-    mixed[..., rows, columns] = images[partner][..., rows, columns]
-    pasted = mixed[0, 0, rows, columns].numel() / side**2
-    return mixed, (1 - pasted) * targets + pasted * targets[partner]
 
 
 def _conv(

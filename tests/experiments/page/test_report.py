@@ -29,6 +29,8 @@ ORDER = [
     "t1",
     "t2",
     "c1",
+    "d2",
+    "d3",
     "weight-decay",
     "g1",
     "h6",

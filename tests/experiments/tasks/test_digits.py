@@ -5,7 +5,6 @@ import pytest
 import torch
 
 from experiments.tasks import find_task
-from experiments.tasks.digits import _cutmix
 from spherenorm import audit
 
 
@@ -36,15 +35,3 @@ def test_the_audit_finds_what_normalization_makes_invariant(options, invariant, 
     views = [finding.view for finding in audit(task.model(), *inputs)]
     assert views.count("channel") == invariant
     assert views.count(None) == variant
-
-
-def test_cutmix_pastes_and_mixes_in_the_same_proportion():
-    torch.manual_seed(0)
-    images = torch.arange(8.0)[:, None, None, None].expand(8, 1, 8, 8)
-    targets = torch.eye(8)
-    for _ in range(20):
-        mixed, soft = _cutmix(images, targets)
-        for i in range(8):
-            kept = (mixed[i] == i).double().mean().item()
-            assert soft[i, i].item() == pytest.approx(kept, abs=1e-6)
-        torch.testing.assert_close(soft.sum(1), torch.ones(8))
