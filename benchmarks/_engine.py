@@ -73,12 +73,13 @@ class Dense(Task):
 
 
 def engine_overhead(
-    device: str, console: Console, milliseconds: float = 10.0, blocks: int = 20
+    device: str, console: Console, milliseconds: float = 10.0, blocks: int = 60
 ) -> dict[str, float]:
     """Time steps of the engine, with probes at each tenth, against a bare loop's.
 
     Both train the same network by AdamP, under the same schedule. They take turns in blocks of
-    `EVERY` steps, so that other work of the machine slows both alike; the medians of blocks count.
+    `EVERY` steps, the one or the other first, so that other work of the machine slows both alike.
+    What counts is the median of the ratios of neighbouring blocks.
 
     Args:
         device: a torch device.
@@ -87,7 +88,7 @@ def engine_overhead(
         blocks: that count.
 
     Returns:
-        Milliseconds of a bare step and of the engine's, and the ratio of the two.
+        Medians of the milliseconds of a bare step and of the engine's, and of the ratios.
     """
     torch.set_num_threads(1)
     size = _batch_for(milliseconds, device)
@@ -104,26 +105,31 @@ def engine_overhead(
             "engine": lambda: training.step(next(steps)),
         }
         times = _in_turns(actions, blocks, device)
-    ratio = times["engine"] / times["bare"]
+    pairs = zip(times["engine"], times["bare"], strict=True)
+    ratio = statistics.median(own / other for own, other in pairs)
+    engine, bare_loop = (statistics.median(times[name]) for name in ("engine", "bare"))
     console.print(
         f"engine and probes (every {EVERY} steps) over a bare loop, batches of {size}: "
-        f"{times['engine']:.2f} against {times['bare']:.2f} ms a step, {100 * (ratio - 1):+.1f} %",
+        f"{engine:.2f} against {bare_loop:.2f} ms a step, {100 * (ratio - 1):+.1f} %",
         highlight=False,
     )
-    return {"bare ms": times["bare"], "engine ms": times["engine"], "ratio": ratio}
+    return {"bare ms": bare_loop, "engine ms": engine, "ratio": ratio}
 
 
-def _in_turns(actions: dict[str, Callable[[], Any]], blocks: int, device: str) -> dict[str, float]:
-    """The median milliseconds of each action, over blocks of `EVERY` in turns."""
+def _in_turns(
+    actions: dict[str, Callable[[], Any]], blocks: int, device: str
+) -> dict[str, list[float]]:
+    """The milliseconds of each action in blocks of `EVERY`, in turns; each is first as often."""
     found: dict[str, list[float]] = {name: [] for name in actions}
     for block in range(blocks + 2):
-        for name, action in actions.items():
+        turn = list(actions.items())
+        for name, action in turn if block % 2 else reversed(turn):
             begin = _now(device)
             for _ in range(EVERY):
                 action()
             if block >= 2:
                 found[name].append(1e3 * (_now(device) - begin) / EVERY)
-    return {name: statistics.median(times) for name, times in found.items()}
+    return found
 
 
 def _now(device: str) -> float:
@@ -165,7 +171,7 @@ def _batch_for(milliseconds: float, device: str) -> int:
     size, task = 32, Dense()
     while size < task.items:
         taken = _in_turns({"step": _bare_loop(task, size, device)}, 1, device)["step"]
-        if taken >= milliseconds:
+        if taken[0] >= milliseconds:
             return size
         size = int(1.5 * size)
     return task.items

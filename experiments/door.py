@@ -26,7 +26,17 @@ from experiments.core import (
     run_name,
     sources_of,
 )
-from experiments.engine import ALONE, Outcome, Ranks, Run, Runner, Store, execute, find_probe
+from experiments.engine import (
+    ALONE,
+    Outcome,
+    Ranks,
+    Run,
+    Runner,
+    Store,
+    execute,
+    find_probe,
+    in_workers,
+)
 from experiments.tasks import find_task_class, make_task
 from spherenorm import Bound, sphere_of
 
@@ -135,12 +145,16 @@ def execute_spec(
         wait, ranks: see `execute`.
         expected: the run's id, as whoever sends the spec has resolved it. A process that resolves
             it to another has imported other sources, or sees other data, and refuses the run.
-        **flags: fields of `Runner`, such as `checkpoint_seconds`.
+        **flags: fields of `Runner`, such as `checkpoint_seconds`. With a `time_limit` a process of
+            its own executes the run.
     """
     run, runner = resolve(spec, Store(root)), Runner(**flags)
     if expected and run.id != expected:
         why = "its sources or data have changed since it was asked for, or differ between processes"
         return Outcome(expected, "failed", error=f"{why}: here it is {run.id}; ask again")
+    if runner.time_limit is not None:  # kept from outside: a process cannot stop itself for sure
+        (outcome,) = in_workers([run], Path(root), 1, runner, wait)
+        return outcome
     return execute(run, runner, wait=wait, ranks=ranks)
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from spherenorm._numerics import ratio
 from spherenorm._views import View
 
-__all__ = ["Move", "chord", "cosine_of", "move_of", "move_of_sums"]
+__all__ = ["Move", "angle_of", "chord", "cosine_of", "move_of_sums"]
 
 
 class Move(NamedTuple):
@@ -29,11 +29,11 @@ class Move(NamedTuple):
     angle: Tensor
 
 
-def move_of(view: View, before: Tensor, after: Tensor, squared_norm: Tensor) -> Move:
-    """The step from `before` to `after`.
+def angle_of(view: View, before: Tensor, after: Tensor, squared_norm: Tensor) -> Tensor:
+    """The angle of the step from `before` to `after`; see `Move`.
 
     With d = w' - w, of which a is the radial share <w, d> / <w, w>, and t = d - a w the tangent
-    part, the angle is atan2(|t|, (1 + a) |w|). A small d is exact, and so is a small angle.
+    part, it is atan2(|t|, (1 + a) |w|). A small d is exact, and so is a small angle.
 
     Args:
         view: splits the weight into units.
@@ -43,28 +43,26 @@ def move_of(view: View, before: Tensor, after: Tensor, squared_norm: Tensor) -> 
     step = after - before
     along = ratio(view.inner(before, step), squared_norm)
     tangent = torch.addcmul(step, -along, before)
-    return _move(squared_norm, along, view.inner(tangent, tangent), view.inner(step, step))
+    return torch.atan2(*_sides(squared_norm, along, view.inner(tangent, tangent)))
 
 
 def move_of_sums(squared_norm: Tensor, product: Tensor, squared_step: Tensor) -> Move:
-    """The same of <w, w>, <w, d> and <d, d> alone, where |t|^2 = <d, d> - <w, d>^2 / <w, w>.
+    """The step of <w, w>, <w, d> and <d, d> alone, where |t|^2 = <d, d> - <w, d>^2 / <w, w>.
 
     |t| is exact up to a share of |d| that is the root of the rounding: 1e-8 in float64.
     """
     along = ratio(product, squared_norm)
     squared_tangent = (squared_step - along * product).clamp(min=0)
-    return _move(squared_norm, along, squared_tangent, squared_step)
-
-
-def _move(
-    squared_norm: Tensor, along: Tensor, squared_tangent: Tensor, squared_step: Tensor
-) -> Move:
-    exists = squared_norm > 0
-    # (a zero weight has no tangent; of it, all of d would be one)
-    across = torch.where(exists, squared_tangent, 0).sqrt()
-    ahead = (1 + along) * squared_norm.sqrt()
-    norm = torch.where(exists, torch.hypot(ahead, across), squared_step.sqrt())
+    across, ahead = _sides(squared_norm, along, squared_tangent)
+    norm = torch.where(squared_norm > 0, torch.hypot(ahead, across), squared_step.sqrt())
     return Move(norm, torch.atan2(across, ahead))
+
+
+def _sides(squared_norm: Tensor, along: Tensor, squared_tangent: Tensor) -> tuple[Tensor, Tensor]:
+    """The parts of w' across w and along it."""
+    # (a zero weight has no tangent; of it, all of d would be one)
+    across = torch.where(squared_norm > 0, squared_tangent, 0).sqrt()
+    return across, (1 + along) * squared_norm.sqrt()
 
 
 def chord(angle: Tensor) -> Tensor:

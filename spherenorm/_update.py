@@ -13,7 +13,7 @@ from torch import Tensor
 from spherenorm._numerics import Scalar, cast_like, ratio
 from spherenorm._views import View
 
-__all__ = ["Invariance", "Per", "Update"]
+__all__ = ["Invariance", "Per", "Update", "all_units", "any_unit", "total_of_units"]
 
 Per = Literal["tensor", "unit"]
 """A scale-invariance test decides for a whole weight tensor, or for each unit by itself."""
@@ -42,6 +42,7 @@ class Invariance:
         no_evidence: Sequence[Tensor],
         squared_norms: Sequence[Tensor],
         per: Per,
+        over: int | None = None,
     ) -> Invariance:
         """The decision of a test. A view gets its turn only where no unit passed an earlier one.
 
@@ -52,12 +53,16 @@ class Invariance:
             squared_norms: for each view, <w, w> of its units.
             per: "tensor" asks that all units of a view pass, those without evidence aside, and
                 one at least; "unit" lets each unit decide for itself.
+            over: the dimension along which the units of one weight lie, where the tensors hold
+                those of several weights; None: all dimensions.
         """
         flags: list[Tensor] = []
         for passing, silent in zip(passes, no_evidence, strict=True):
-            flag = (passing | silent).all() & passing.any() if per == "tensor" else passing
+            flag = passing
+            if per == "tensor":
+                flag = all_units(passing | silent, over) & any_unit(passing, over)
             for earlier in flags:
-                flag = flag & ~earlier.any()
+                flag = flag & ~any_unit(earlier, over)
             flags.append(flag)
         return cls(tuple(views), tuple(flags), tuple(squared_norms))
 
@@ -89,6 +94,21 @@ class Invariance:
                 flag, cast_like(invariant, one) * one, cast_like(chosen, one) * one
             )
         return chosen
+
+
+def all_units(x: Tensor, over: int | None) -> Tensor:
+    """True where `x` is for all units of a weight; see `Invariance.decided` for `over`."""
+    return x.all() if over is None else x.all(over, keepdim=True)
+
+
+def any_unit(x: Tensor, over: int | None) -> Tensor:
+    """True where `x` is for a unit of a weight; see `Invariance.decided` for `over`."""
+    return x.any() if over is None else x.any(over, keepdim=True)
+
+
+def total_of_units(x: Tensor, over: int | None) -> Tensor:
+    """The sum of `x` over the units of a weight; see `Invariance.decided` for `over`."""
+    return x.sum() if over is None else x.sum(over, keepdim=True)
 
 
 @dataclass(frozen=True)

@@ -1,18 +1,16 @@
 """The paper's measurements on a weight, for each unit of a view; all return shape (units,).
 
-They are computed in float64 (where the device has it), after each unit is scaled by a power of 2,
-so that nothing overflows or underflows at any scale of the weight. They carry no graph, and are
-returned in the weight's type, in float32 for half precision.
+They are computed in float64 (where the device has it), so that nothing overflows or underflows at
+any scale of the weight; units of float64 are scaled by a power of 2 for that. They carry no graph,
+and are returned in the weight's type, in float32 for half precision.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import torch
 from torch import Tensor
 
-from spherenorm._measures import Move, chord, cosine_of, move_of
+from spherenorm._measures import angle_of, chord, cosine_of
 from spherenorm._numerics import wide_dtype, working_dtype
 from spherenorm._views import View, ViewLike, as_view
 
@@ -35,8 +33,11 @@ def norm(weight: Tensor, view: ViewLike = "channel") -> Tensor:
     """
     v = as_view(view)
     (wide,) = _widened({"weight": weight})
+    if _squares_fit(weight):
+        return _narrowed(v, v.inner(wide, wide).sqrt(), weight)
     scale = _scale(v, wide)
-    return _narrowed(v, v.norm(wide * scale) / scale, weight)
+    scaled = wide * scale
+    return _narrowed(v, v.inner(scaled, scaled).sqrt() / scale, weight)
 
 
 def effective_step(before: Tensor, after: Tensor, view: ViewLike = "channel") -> Tensor:
@@ -57,7 +58,7 @@ def effective_step(before: Tensor, after: Tensor, view: ViewLike = "channel") ->
     Source: Heo et al. 2021 (AdamP), Eq. 5.
     """
     v = as_view(view)
-    return _narrowed(v, chord(_move(v, before, after).angle), before)
+    return _narrowed(v, chord(_angle(v, before, after)), before)
 
 
 def angular_update(before: Tensor, after: Tensor, view: ViewLike = "channel") -> Tensor:
@@ -73,7 +74,7 @@ def angular_update(before: Tensor, after: Tensor, view: ViewLike = "channel") ->
         tensor([1.5708])
     """
     v = as_view(view)
-    return _narrowed(v, _move(v, before, after).angle, before)
+    return _narrowed(v, _angle(v, before, after), before)
 
 
 def cosine(weight: Tensor, grad: Tensor, view: ViewLike = "channel") -> Tensor:
@@ -89,19 +90,23 @@ def cosine(weight: Tensor, grad: Tensor, view: ViewLike = "channel") -> Tensor:
         tensor([0.7071])
     """
     v = as_view(view)
-    w, g = (x * _scale(v, x) for x in _widened({"weight": weight, "grad": grad}))
+    wide = _widened({"weight": weight, "grad": grad})
+    pairs = zip((weight, grad), wide, strict=True)
+    w, g = (x if _squares_fit(given) else x * _scale(v, x) for given, x in pairs)
     return _narrowed(v, cosine_of(v.inner(w, g), v.inner(w, w), v.inner(g, g)), weight)
 
 
-def _move(view: View, before: Tensor, after: Tensor) -> Move:
+def _angle(view: View, before: Tensor, after: Tensor) -> Tensor:
     wide = _widened({"before": before, "after": after})
-    # One scale for both: their difference then stays exact.
-    scale = torch.minimum(*(_scale(view, x) for x in wide))
-    w, moved = (x * scale for x in wide)
-    return move_of(view, w, moved, view.inner(w, w))
+    if not (_squares_fit(before) and _squares_fit(after)):
+        # One scale for both: their difference then stays exact.
+        scale = torch.minimum(*(_scale(view, x) for x in wide))
+        wide = [x * scale for x in wide]
+    w, moved = wide
+    return angle_of(view, w, moved, view.inner(w, w))
 
 
-def _widened(tensors: dict[str, Tensor]) -> Iterable[Tensor]:
+def _widened(tensors: dict[str, Tensor]) -> list[Tensor]:
     """The tensors in the type that is computed in, without a graph.
 
     Raises:
@@ -116,6 +121,15 @@ def _widened(tensors: dict[str, Tensor]) -> Iterable[Tensor]:
             own = tuple(tensors[first].shape)
             raise ValueError(f"{name} must have the shape of {first}, {own}, got {tuple(x.shape)}")
     return [x.detach().to(wide_dtype(x.device)) for x in tensors.values()]
+
+
+def _squares_fit(x: Tensor) -> bool:
+    """True if the type is so narrow that no square of its numbers overflows or underflows.
+
+    A scale by a power of 2 would then change no bit of a result, at half of its cost.
+    """
+    most, widest = torch.finfo(x.dtype).max, torch.finfo(wide_dtype(x.device)).max
+    return bool(most < widest**0.25)
 
 
 def _scale(view: View, x: Tensor) -> Tensor:

@@ -10,13 +10,14 @@ import functools
 import signal
 import warnings
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import typer
 
 from experiments.campaign import RequestWarning
 from experiments.cli._compare import compare
-from experiments.cli._console import say_error, store_errors
+from experiments.cli._console import quiet, say_error, store_errors
 from experiments.cli._data import data
 from experiments.cli._export import export
 from experiments.cli._gc import gc
@@ -34,21 +35,24 @@ __all__ = ["app", "main"]
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, pretty_exceptions_show_locals=False, help=__doc__
 )
-app.command("list")(list_)
 app.add_typer(data, name="data")
 
 
 def _guarded(command: Callable[..., None]) -> Callable[..., None]:
-    """The command, which says of a store that cannot be read or written what is wrong."""
+    """The command, which says of a store that cannot be read or written what is wrong.
+
+    With --json it prints nothing but its answer.
+    """
 
     @functools.wraps(command)
     def guarded(*arguments: Any, **options: Any) -> None:
-        with store_errors():
+        with store_errors(), quiet() if options.get("as_json") else nullcontext():
             command(*arguments, **options)
 
     return guarded
 
 
+app.command("list")(_guarded(list_))
 for command in (run, compare, resume, status, report, results, export, show, diff, gc):
     app.command()(_guarded(command))
 

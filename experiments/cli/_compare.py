@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from experiments.campaign import Campaign, read_requests
-from experiments.cli._console import FAILED, interruptible, quiet, store_errors, usage_errors
+from experiments.cli._console import FAILED, interruptible, store_errors, usage_errors
 from experiments.cli._dry_run import show_dry_run
 from experiments.cli._ending import run_and_show
 from experiments.cli._options import (
@@ -27,6 +27,7 @@ from experiments.cli._options import (
     Settings,
     TensorBoard,
     Tier,
+    TimeLimit,
     Workers,
     parse_seeds,
     parse_settings,
@@ -49,7 +50,10 @@ def compare(
     ],
     search: Annotated[
         list[str],
-        typer.Option(help="name=low:high of a hyper-parameter, logarithmic; may be repeated."),
+        typer.Option(
+            help="name=low:high of a hyper-parameter, logarithmic; optimizer:name=low:high is that "
+            "optimizer's own range; may be repeated."
+        ),
     ],
     trials: Annotated[int, typer.Option(help="Points of the search, of each optimizer.")] = 16,
     method: Annotated[
@@ -77,6 +81,7 @@ def compare(
     processes: Processes = 1,
     parallel: Parallel = "ddp",
     tensorboard: TensorBoard = False,
+    time_limit: TimeLimit = None,
     out: Out = DEFAULT_OUT,
     as_json: AsJson = False,
 ) -> None:
@@ -86,19 +91,19 @@ def compare(
     work on it.
     """
     entries = [*(settings or []), *([] if epochs is None else [f"epochs={epochs}"])]
-    with interruptible(out), usage_errors(), quiet(as_json):
+    with interruptible(out), usage_errors():
         ranges = parse_ranges(search)
         names = parse_names(optimizers)
         request = Comparing(task, names, ranges, trials, method, baseline.strip(), margin)
         study, given = Comparison(request), parse_settings(entries)
-        if clash := set(given) & set(ranges):
+        if clash := set(given) & set(request.searched):
             raise ValueError(f"--set {sorted(clash)[0]!r}: --search tunes it")
         require_jobs(jobs)
         require_device(device)
         door = Door(Store(out))
         request.require(door)
         flags = {"workers": workers, "processes": processes, "parallel": parallel}
-        runner = Runner(**flags, tensorboard=tensorboard)  # type: ignore[arg-type]
+        runner = Runner(**flags, tensorboard=tensorboard, time_limit=time_limit)  # type: ignore[arg-type]
         plan = Plan(
             tier, None if seeds is None else parse_seeds(seeds), None, device, settings=given
         )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, redirect_stdout
+from contextlib import contextmanager, redirect_stdout
+from contextvars import ContextVar
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import typer
 from rich.console import Console
@@ -19,6 +21,7 @@ __all__ = [
     "INTERRUPTED",
     "STORE",
     "USAGE",
+    "answer",
     "console",
     "errors",
     "interruptible",
@@ -57,11 +60,23 @@ def interruptible(root: Path) -> Iterator[None]:
         raise typer.Exit(INTERRUPTED) from None
 
 
+_answers: ContextVar[TextIO | None] = ContextVar("answers", default=None)
+
+
 @contextmanager
-def quiet(as_json: bool) -> Iterator[None]:
-    """Send what a recipe or a task prints to the standard error, if the command prints JSON."""
-    with redirect_stdout(sys.stderr) if as_json else nullcontext():
-        yield
+def quiet() -> Iterator[None]:
+    """Send all but the `answer` to the standard error: a user's module may print at any moment."""
+    token = _answers.set(sys.stdout)
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        _answers.reset(token)
+
+
+def answer(content: Any) -> None:
+    """Print the JSON document that is the command's answer."""
+    print(json.dumps(content, indent=1), file=_answers.get() or sys.stdout)
 
 
 @contextmanager

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
 from rich.table import Table as RichTable
 
 from experiments.campaign import Campaign
-from experiments.cli._console import console
+from experiments.cli._console import answer, console
 from experiments.engine import Run
 
 __all__ = ["show_dry_run"]
@@ -31,7 +30,7 @@ def show_dry_run(campaign: Campaign, as_json: bool) -> None:
         for heading, runs in headings.items()
     ]
     if as_json:
-        print(json.dumps(rows, indent=1))
+        answer(rows)
         return
     table = RichTable(title="what would run (later stages depend on these)")
     for column in rows[0]:

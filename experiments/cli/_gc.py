@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Sequence
@@ -13,7 +12,7 @@ import typer
 from rich.markup import escape
 
 from experiments.campaign import read_requests
-from experiments.cli._console import FAILED, console, say, store_errors, usage_errors
+from experiments.cli._console import FAILED, answer, console, say, store_errors, usage_errors
 from experiments.cli._options import AsJson, Out, existing_store
 from experiments.cli._requests import tell_unusable
 from experiments.engine import Busy, RunFolder, Store, StoreError
@@ -41,7 +40,7 @@ def gc(
     left = _unasked(store)
     sizes = {folder.name: _size(folder) for folder in left}
     if as_json and not yes:
-        print(json.dumps({"unasked": sizes, "removed": []}, indent=1))
+        answer({"unasked": sizes, "removed": []})
         return
     if not as_json:
         for name, size in sizes.items():
@@ -52,7 +51,7 @@ def gc(
     with store_errors():
         removed = _remove(store, left)
     if as_json:
-        print(json.dumps({"unasked": sizes, "removed": removed}, indent=1))
+        answer({"unasked": sizes, "removed": removed})
     elif left:
         console.print(f"{len(removed)} removed, {len(left) - len(removed)} kept", highlight=False)
 

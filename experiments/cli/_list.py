@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import inspect
-import json
 
 from rich.markup import escape
 
-from experiments.cli._console import console, say
+from experiments.cli._console import answer, console, say
 from experiments.cli._options import AsJson
 from experiments.studies import study_classes
 from experiments.tasks import task_classes
@@ -24,7 +23,7 @@ def list_(as_json: AsJson = False) -> None:
     }
     recipes = {name: f"({', '.join(bind(name).defaults)})" for name in recipe_names()}
     if as_json:
-        print(json.dumps({"studies": studies, "tasks": tasks, "recipes": recipes}, indent=1))
+        answer({"studies": studies, "tasks": tasks, "recipes": recipes})
         return
     for heading, entries in (
         ("studies", studies),

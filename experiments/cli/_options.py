@@ -63,7 +63,7 @@ TensorBoard = Annotated[
 
 TimeLimit = Annotated[
     float | None,
-    typer.Option("--time-limit", help="Seconds after which a run is stopped (backend local)."),
+    typer.Option("--time-limit", help="Seconds after which a run that has not ended is stopped."),
 ]
 Seeds = Annotated[
     str | None,

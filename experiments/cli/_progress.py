@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -11,7 +10,7 @@ from typing import Any
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from experiments.campaign import Campaign, StudyError
-from experiments.cli._console import console, quiet, say_error
+from experiments.cli._console import answer, console, say_error
 from experiments.cli._live import duration, watched
 from experiments.engine import Outcome, Run, Store
 
@@ -52,7 +51,7 @@ def _summarize(total: dict[str, int], outcomes: dict[str, Outcome], as_json: boo
     }
     if as_json:
         summary = {"studies": total, "ran": ran, "diverged": diverged, "failed": failed}
-        print(json.dumps(summary, indent=1))
+        answer(summary)
     else:
         shown = f"{ran} runs now, {sum(total.values())} results in {len(total)} studies"
         console.print(f"{shown}; {diverged} diverged, {len(failed)} failed", highlight=False)
@@ -66,8 +65,7 @@ def _visible(as_json: bool, store: Store) -> Iterator[Any]:
     Elsewhere a plain line now and then.
     """
     if as_json:
-        with quiet(as_json):
-            yield lambda *_: None
+        yield lambda *_: None
         return
     columns = (
         TextColumn("{task.description}"),

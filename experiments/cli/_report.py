@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from experiments.cli._console import FAILED, say, say_error, store_errors, usage_errors
+from experiments.cli._console import FAILED, answer, say, say_error, store_errors, usage_errors
 from experiments.cli._options import AsJson, Out
 from experiments.cli._requests import read_sections
 from experiments.page import Section, write_report
@@ -53,7 +52,7 @@ def show_page(found: Sequence[Section], path: Path, as_json: bool = False) -> li
     claims, problems = write_report(found, path)
     notes = [f"{section.label}: {note}" for section in found for note in section.notes]
     if as_json:
-        print(json.dumps({"page": str(path), "claims": claims, "notes": notes}, indent=1))
+        answer({"page": str(path), "claims": claims, "notes": notes})
     else:
         for claim in claims:
             color, verdict = COLORS[claim["verdict"]], claim["verdict"]

@@ -10,7 +10,6 @@ from experiments.campaign import Campaign, read_requests
 from experiments.cli._console import (
     FAILED,
     interruptible,
-    quiet,
     say_error,
     store_errors,
     usage_errors,
@@ -66,8 +65,7 @@ def resume(
             try:
                 studies = [find_study(name) for name in request.studies]
                 campaign = Campaign(studies, request.plan, door, backend, jobs, runner)
-                with quiet(as_json):
-                    campaign.rehearse()
+                campaign.rehearse()
                 campaigns.append(campaign)
             except (Exception, SystemExit) as error:  # a user's study or recipe may raise anything
                 left = True

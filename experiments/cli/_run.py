@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from experiments.campaign import Campaign
-from experiments.cli._console import FAILED, interruptible, quiet, usage_errors
+from experiments.cli._console import FAILED, interruptible, usage_errors
 from experiments.cli._dry_run import show_dry_run
 from experiments.cli._ending import run_and_show
 from experiments.cli._list import list_
@@ -79,7 +79,7 @@ def run(
         list_(as_json)
         return
     entries = [*(settings or []), *([] if epochs is None else [f"epochs={epochs}"])]
-    with interruptible(out), usage_errors(), quiet(as_json):
+    with interruptible(out), usage_errors():
         door = Door(Store(out))
         real = data is not None
         chosen = _chosen(studies, real)

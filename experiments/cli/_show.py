@@ -11,7 +11,7 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table as RichTable
 
-from experiments.cli._console import console, say, usage_errors
+from experiments.cli._console import answer, console, say, usage_errors
 from experiments.cli._options import AsJson, Out, existing_store
 from experiments.cli._stored import find_run, flattened, state_of
 from experiments.engine import RunFolder
@@ -33,7 +33,7 @@ def show(run: RunName, out: Out = Path("runs"), as_json: AsJson = False) -> None
         folder = find_run(existing_store(out), run)
     found = _read(folder)
     if as_json:
-        print(json.dumps(found, indent=1))
+        answer(found)
         return
     say(f"[bold]{escape(folder.name)}[/bold]: {found['state']} {escape(found['error'])}".rstrip())
     for part in ("settings", "summary"):
@@ -60,7 +60,7 @@ def diff(first: RunName, second: RunName, out: Out = Path("runs"), as_json: AsJs
         "summary": _differing(left["summary"], right["summary"]),
     }
     if as_json:
-        print(json.dumps(found, indent=1))
+        answer(found)
         return
     for heading, folder, content in (("first", a, left), ("second", b, right)):
         say(f"{heading}: {escape(folder.name)}, {content['state']}")

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from rich.markup import escape
 
 from experiments.campaign import read_requests
-from experiments.cli._console import say, usage_errors
+from experiments.cli._console import answer, say, usage_errors
 from experiments.cli._live import progress_line, progress_of_runs
 from experiments.cli._options import AsJson, Out, existing_store
 from experiments.cli._stored import state_of
@@ -35,7 +34,7 @@ def status(out: Out = Path("runs"), as_json: AsJson = False) -> None:
     running = [(name, found) for name, found in progress_of_runs(store) if name in alive]
     if as_json:
         shown = [{"run": name, **found} for name, found in running]
-        print(json.dumps({"runs": states, "running": shown, "problems": problems}, indent=1))
+        answer({"runs": states, "running": shown, "problems": problems})
         return
     counts = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
     say(counts or f"no runs in {out}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
@@ -13,8 +14,9 @@ from experiments.core._recipes import rule_text
 from experiments.core._schedules import SCHEDULES
 from experiments.core._sources import digest, source_digest
 from experiments.core._spec import Spec
+from experiments.core._splits import Split, are_tensors
 from experiments.core._streams import preserved_randomness, seed_everything, stream
-from experiments.core._task import AnyTask
+from experiments.core._task import AnyTask, Task, fingerprint_of
 from spherenorm import Bound, Recipe, Rule
 from spherenorm.support import load_module
 
@@ -83,21 +85,38 @@ def run_name(configuration: Mapping[str, Any]) -> str:
 
 @functools.lru_cache(maxsize=64)
 def _data_fingerprint(task: Any) -> str:
-    """The fingerprint of the task's data.
+    """The fingerprint of the task's data; of data that a task keeps it is taken once.
 
     Raises:
         ValueError: the data are drawn anew on each call.
     """
-    found = []
-    for seed in (0, 1):
-        with preserved_randomness():
-            seed_everything(stream(seed, "fingerprint"))
-            found.append(task.fingerprint())
-    if found[0] != found[1]:  # a run would not train on what its name says
+    if getattr(type(task), "fingerprint", None) is Task.fingerprint:
+        splits = [_from_seed(seed, task.data) for seed in (0, 1)]
+        kept = all(map(_is_same, *splits))
+        takes = [functools.partial(fingerprint_of, data) for data in splits]
+        found = [_from_seed(seed, take) for seed, take in enumerate(takes[:1] if kept else takes)]
+    else:
+        found = [_from_seed(seed, task.fingerprint) for seed in (0, 1)]
+    if len(set(found)) > 1:  # a run would not train on what its name says
         kind = type(task).__name__
         other = f"data() of {kind} is drawn anew on each call, or its items have no stable repr"
         raise ValueError(f"{other}; give it a seed, or its data set a `fingerprint()`")
     return str(found[0])
+
+
+def _from_seed(seed: int, function: Callable[[], Any]) -> Any:
+    with preserved_randomness():
+        seed_everything(stream(seed, "fingerprint"))
+        return function()
+
+
+def _is_same(split: Split, other: Split) -> bool:
+    """True if both are one object, or tuples of the same tensors."""
+    if split is other:
+        return True
+    if not (are_tensors(split) and are_tensors(other) and len(split) == len(other)):
+        return False
+    return all(map(operator.is_, split, other))
 
 
 def _asked_module(recipe: str) -> list[Any]:

@@ -144,18 +144,27 @@ class Task(_Named):
 
     def fingerprint(self) -> str:
         """A hash of all tensors; of a data set its own `fingerprint()`, else length and samples."""
-        digest = hashlib.sha256()
-        for split in self.data():
-            if are_tensors(split):
-                for tensor in split:
-                    _hash(digest, tensor)
-                continue
-            _require_keyed(split)
-            if hasattr(split, "fingerprint"):
-                digest.update(str(split.fingerprint()).encode())
-            else:
-                _hash_samples(digest, split)
-        return digest.hexdigest()
+        return fingerprint_of(self.data())
+
+
+def fingerprint_of(splits: Splits) -> str:
+    """The fingerprint of a task that has none of its own; see `Task.fingerprint`.
+
+    Raises:
+        ValueError: items with a generator of their own.
+    """
+    digest = hashlib.sha256()
+    for split in splits:
+        if are_tensors(split):
+            for tensor in split:
+                _hash(digest, tensor)
+            continue
+        _require_keyed(split)
+        if hasattr(split, "fingerprint"):
+            digest.update(str(split.fingerprint()).encode())
+        else:
+            _hash_samples(digest, split)
+    return digest.hexdigest()
 
 
 def _hash(digest: Any, value: Any) -> None:

@@ -31,7 +31,8 @@ class Layout:
         name: of its folder, such as "imagenet".
         title: such as "ImageNet-1k".
         tree: the expected tree, as an error shows it.
-        paths: files and folders that must be there, relative to the data set's folder.
+        paths: files and folders that must be there, relative to the data set's folder; of "a or b"
+            one of the two.
         statistics: the numbers of Table E.1, or of the data set's own description, by name.
         count: reads the same numbers off a complete folder.
         source: where the data set comes from.
@@ -47,7 +48,7 @@ class Layout:
 
     def missing(self, folder: Path) -> str | None:
         """The first path that is not there; None if all are."""
-        return next((path for path in self.paths if not (folder / path).exists()), None)
+        return next((path for path in self.paths if not _exists(folder, path)), None)
 
     def require(self, folder: Path) -> None:
         """Check that all paths are there.
@@ -72,6 +73,10 @@ class Layout:
         found = data_folder(self.title) / self.name
         self.require(found)
         return found
+
+
+def _exists(folder: Path, path: str) -> bool:
+    return any((folder / either).exists() for either in path.split(" or "))
 
 
 def use_folder(folder: Path) -> None:

@@ -8,6 +8,7 @@ from experiments.engine._files import CorruptFileWarning as CorruptFileWarning
 from experiments.engine._files import StoreError as StoreError
 from experiments.engine._files import write_file as write_file
 from experiments.engine._launch import launch_request as launch_request
+from experiments.engine._pool import in_workers as in_workers
 from experiments.engine._probes import PROBES as PROBES
 from experiments.engine._probes import MeasuredStep as MeasuredStep
 from experiments.engine._probes import find_probe as find_probe

@@ -75,9 +75,11 @@ class Gradients:
         return measured
 
     def _loss(self, batch: Batch) -> Tensor:
+        if not self._smoothing.amount:
+            return self.task.loss(self.model, batch)
         with self._smoothing.active():
             loss = self.task.loss(self.model, batch)
-        if self._smoothing.amount and not self._smoothing.used:
+        if not self._smoothing.used:
             lack = f"the loss of task {self.spec.task!r} has no label_smoothing"
             raise ValueError(f"{lack}; let it call experiments.core.cross_entropy")
         return loss

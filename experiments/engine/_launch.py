@@ -20,8 +20,12 @@ WORKER = "experiments.worker"
 
 
 def launch_request(run: Run, root: Path, runner: Runner, wait: float = 0.0) -> str:
-    """The request that the processes of a run read, as JSON."""
-    flags = {"root": str(Path(root).resolve()), "wait": wait, "expected": run.id, **asdict(runner)}
+    """The request that the processes of a run read, as JSON.
+
+    It has no time limit: the process that starts them keeps it.
+    """
+    flags = asdict(runner) | {"root": str(Path(root).resolve()), "wait": wait, "expected": run.id}
+    del flags["time_limit"]
     return json.dumps({"spec": run.spec.to_json(), **flags}, indent=1)
 
 

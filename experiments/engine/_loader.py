@@ -67,6 +67,8 @@ class _Order:
         epoch, number = divmod(step, self.run.steps_per_epoch)
         size, parts = self.run.spec.batch_size, self.run.spec.regime.micro_batches
         batch = self._epoch(epoch)[number * size : (number + 1) * size]
+        if parts == self.ranks.world == 1:
+            return [Share(epoch, batch, 1.0)]
         micro = [part for part in batch.tensor_split(parts) if len(part)]
         return [self._share(epoch, part, len(batch)) for part in micro]
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -43,18 +42,14 @@ def parallelize(module: nn.Module, task: Task, ranks: Ranks, device: str) -> nn.
     return module
 
 
-@contextmanager
-def synchronized(model: nn.Module, last: bool) -> Iterator[None]:
-    """Reduce gradients over ranks only in the last micro-batch of a step."""
+def synchronized(model: nn.Module, last: bool) -> AbstractContextManager[Any]:
+    """The block of a micro-batch: gradients are reduced over ranks only in the last of a step."""
     wrapped: Any = model
     if hasattr(model, "set_requires_gradient_sync"):
         wrapped.set_requires_gradient_sync(last)
-        yield
     elif not last and hasattr(model, "no_sync"):
-        with wrapped.no_sync():
-            yield
-    else:
-        yield
+        return wrapped.no_sync()  # type: ignore[no-any-return]
+    return nullcontext()
 
 
 def whole(tensor: Tensor) -> Tensor:

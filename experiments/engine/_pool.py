@@ -32,13 +32,18 @@ SECONDS_TO_STOP = 10.0
 ONE_THREAD = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "MKL", "OPENBLAS", "NUMEXPR")}
 
 
-def in_workers(runs: Sequence[Run], root: Path, jobs: int, runner: Runner) -> Iterator[Outcome]:
+def in_workers(
+    runs: Sequence[Run], root: Path, jobs: int, runner: Runner, wait: float = 0.0
+) -> Iterator[Outcome]:
     """Execute runs in `jobs` processes; the outcomes as they come.
+
+    Args:
+        wait: seconds to wait for another process that holds a run.
 
     Raises:
         StoreError: the store cannot be written; the other runs are interrupted.
     """
-    pool = _Pool(root, runner)
+    pool = _Pool(root, runner, wait)
     ends: queue.Queue[Outcome | BaseException] = queue.Queue()
 
     def work(run: Run) -> None:
@@ -65,8 +70,8 @@ def in_workers(runs: Sequence[Run], root: Path, jobs: int, runner: Runner) -> It
 class _Pool:
     """The processes; each belongs to one thread, which waits for it."""
 
-    def __init__(self, root: Path, runner: Runner) -> None:
-        self.root, self.runner = root, runner
+    def __init__(self, root: Path, runner: Runner, wait: float) -> None:
+        self.root, self.runner, self.wait = root, runner, wait
         self._own = threading.local()
         self._all: list[subprocess.Popen[str]] = []
         self._stopped = False
@@ -76,7 +81,7 @@ class _Pool:
         process = self._process()
         timer = _Timer(process, self.runner.time_limit)
         try:
-            answer = _ask(process, launch_request(run, self.root, self.runner))
+            answer = _ask(process, launch_request(run, self.root, self.runner, self.wait))
         finally:
             timer.cancel()
         if answer is None:

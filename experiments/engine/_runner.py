@@ -28,8 +28,9 @@ class Runner:
         processes: that train one run together, on as many GPUs if the device is "cuda".
         parallel: ddp (each process has all weights) or fsdp (weights and states are sharded).
         tensorboard: write event files while a run trains, under `<root>/tensorboard`.
-        time_limit: seconds after which the local backend stops a run that has not ended; it fails,
-            and goes on from its checkpoint if it is asked for again. Slurm has limits of its own.
+        time_limit: seconds after which a run that has not ended is stopped, on any backend; it
+            fails, and goes on from its checkpoint if it is asked for again. A Slurm job that is
+            requeued has as many seconds again.
 
     Raises:
         ValueError: a count out of range, an unknown way, or TensorBoard is missing.

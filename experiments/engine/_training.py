@@ -23,6 +23,7 @@ from experiments.engine._weights import (
     Average,
     Watched,
     empty_states,
+    is_training,
     load_model,
     model_tensors,
     own_states,
@@ -69,7 +70,8 @@ class Training:
             Its measurements, None if the loss was not finite; and the sums of the notes.
         """
         self.turns.begin(step)
-        self.module.train()
+        if not is_training(self.module):
+            self.module.train()
         self.optimizer.zero_grad()
         loss, *sums = self.ranks.totals([self.gradients.add(step), *notes])
         if not math.isfinite(loss):

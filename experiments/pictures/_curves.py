@@ -7,11 +7,10 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from experiments.pictures._figures import (
-    DASHES,
     Picture,
     add_band,
-    color_of,
     empty_figure,
+    line_styles,
     rounded,
 )
 from experiments.results import Results, smoothed
@@ -40,17 +39,15 @@ def curves(
         points: thin a curve out to about so many points.
     """
     figure = empty_figure("step", y, log_y=log_y)
-    seen: dict[str, int] = {}
-    for arm in results.arms:
+    styles = line_styles(arm.recipe for arm in results.arms)
+    for arm, (color, dash) in zip(results.arms, styles, strict=True):
         times, values = results.arm(arm).curves(key)
         if not values.size:
             continue
         count = values.shape[1]
         values = smoothed(values, smooth)
         kept = np.unique(np.linspace(0, count - 1, min(points, count)).astype(int))
-        dash = DASHES[seen.setdefault(arm.recipe, 0) % len(DASHES)]
-        seen[arm.recipe] += 1
-        add_band(figure, times[kept], values[:, kept], arm.label, color_of(arm.recipe), dash)
+        add_band(figure, times[kept], values[:, kept], arm.label, color, dash)
     return Picture(figure, caption)
 
 

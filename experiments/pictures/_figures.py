@@ -20,6 +20,7 @@ __all__ = [
     "color_of",
     "drawn",
     "empty_figure",
+    "line_styles",
     "rounded",
 ]
 
@@ -70,6 +71,26 @@ def color_of(recipe: str) -> str:
     Recipes of a user's own have the other colors in turn, so that few of them share one.
     """
     return COLORS.get(recipe) or OTHERS[_place(recipe) % len(OTHERS)]
+
+
+def line_styles(recipes: Iterable[str]) -> list[tuple[str, str]]:
+    """A color and a dash for each arm of a picture, by its recipe; no two arms are alike.
+
+    The palette has ten colors, so that a user's own recipes share theirs with built-in ones: their
+    lines are never solid. Further arms of one recipe have the dashes that are left of its color.
+
+    >>> line_styles(["sgd", "sgd", "mine:recipe"])[:2]
+    [('#0072b2', 'solid'), ('#0072b2', 'dash')]
+    """
+    taken: set[tuple[str, str]] = set()
+    found = []
+    for recipe in recipes:
+        color = color_of(recipe)
+        first = 0 if recipe in COLORS else 1 + _place(recipe) // len(OTHERS) % (len(DASHES) - 1)
+        turns = [(color, DASHES[(first + i) % len(DASHES)]) for i in range(len(DASHES))]
+        found.append(next((style for style in turns if style not in taken), turns[0]))
+        taken.add(found[-1])
+    return found
 
 
 _PLACES: dict[str, int] = {}

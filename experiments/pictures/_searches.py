@@ -9,8 +9,8 @@ from typing import NamedTuple
 from experiments.pictures._figures import (
     Picture,
     add_crosses,
-    color_of,
     empty_figure,
+    line_styles,
     rounded,
 )
 from experiments.results import Arm, best_of_k, shares_solved
@@ -33,8 +33,8 @@ def tried(tries: Mapping[Arm, Tries], hyper_parameter: str, y: str, caption: str
     """
     figure = empty_figure(hyper_parameter, y, log_x=True)
     lost: list[tuple[float, str, None, str]] = []
-    for arm, (points, scores, best) in tries.items():
-        color = color_of(arm.recipe)
+    styles = line_styles(arm.recipe for arm in tries)
+    for (arm, (points, scores, best)), (color, dash) in zip(tries.items(), styles, strict=True):
         pairs = sorted(
             (point[hyper_parameter], score, i == best)
             for i, (point, score) in enumerate(zip(points, scores, strict=True))
@@ -49,7 +49,7 @@ def tried(tries: Mapping[Arm, Tries], hyper_parameter: str, y: str, caption: str
                 y=rounded(score for _, score, _ in known),
                 name=arm.label,
                 mode="lines+markers" if _one_dimensional(points) else "markers",
-                line={"color": color},
+                line={"color": color, "dash": dash},
                 marker={"color": color, "size": [15 if chosen else 7 for *_, chosen in known]},
             )
     add_crosses(figure, lost)
@@ -66,14 +66,15 @@ def best_scores(scores: Mapping[Arm, Sequence[float]], y: str, caption: str) -> 
     See `experiments.results.best_of_k`.
     """
     figure = empty_figure("trials k", y)
-    for arm, values in scores.items():
+    styles = line_styles(arm.recipe for arm in scores)
+    for (arm, values), (color, dash) in zip(scores.items(), styles, strict=True):
         expected = rounded(best_of_k(values))
         figure.add_scatter(
             x=list(range(1, len(expected) + 1)),
             y=expected,
             name=arm.label,
             mode="lines+markers",
-            line={"color": color_of(arm.recipe)},
+            line={"color": color, "dash": dash},
         )
     return Picture(figure, caption)
 
@@ -89,7 +90,8 @@ def profile(steps_to_target: Mapping[str, Sequence[float]], caption: str) -> Pic
             the target was missed.
     """
     figure = empty_figure("factor τ of the fastest", "share of problems solved", log_x=True)
-    for recipe, (tau, share) in shares_solved(steps_to_target).items():
-        line = {"color": color_of(recipe), "width": 2}
+    solved, styles = shares_solved(steps_to_target), line_styles(steps_to_target)
+    for (recipe, (tau, share)), (color, dash) in zip(solved.items(), styles, strict=True):
+        line = {"color": color, "dash": dash, "width": 2}
         figure.add_scatter(x=rounded(tau), y=rounded(share), name=recipe, mode="lines", line=line)
     return Picture(figure, caption)

@@ -18,6 +18,7 @@ from experiments.results._claims import Verdict as Verdict
 from experiments.results._claims import decide as decide
 from experiments.results._columns import column as column
 from experiments.results._columns import difference as difference
+from experiments.results._columns import mean_of as mean_of
 from experiments.results._columns import spans as spans
 from experiments.results._detection import WeightStatistic as WeightStatistic
 from experiments.results._detection import accumulated as accumulated

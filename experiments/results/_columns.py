@@ -9,7 +9,7 @@ from experiments.results._samples import Comparison, Sample, Values, paired_valu
 from experiments.results._statistics import deviation, interval, mean
 from experiments.results._tables import Cell
 
-__all__ = ["column", "difference", "spans"]
+__all__ = ["column", "difference", "mean_of", "spans"]
 
 
 def column(values: Sequence[Values], form: str, unit: str = "") -> list[Cell]:
@@ -26,6 +26,17 @@ def column(values: Sequence[Values], form: str, unit: str = "") -> list[Cell]:
     ended = [set(sample) | sample.diverged for sample in samples]
     shared = set.intersection(*filter(None, ended)) if any(ended) else set()
     return [_mean(sample, shared, form, unit) for sample in samples]
+
+
+def mean_of(values: Values, form: str) -> Cell:
+    """The mean over seeds with its spread, the number of seeds, and that of those that diverged.
+
+    >>> str(mean_of({0: 1.0, 1: 2.0}, ".2f"))
+    '1.50 ± 0.71'
+    """
+    sample = Sample.of(values)
+    known, diverged = list(sample.values()), len(sample.diverged)
+    return Cell(mean(known), form, spread=deviation(known), n=len(known), diverged=diverged)
 
 
 def difference(a: Values, b: Values, form: str = "+.3g", how: Comparison = "difference") -> Cell:

@@ -118,13 +118,15 @@ def benchmark_pictures(seen: Measured) -> list[Picture]:
 
 def benchmark_claims(seen: Measured) -> list[Claim]:
     """For each setting and pair: the score, and the geometry behind it."""
-    return [
+    claims = [
         claim
         for setting in seen.table
         for baseline, ours in seen.pairs
         for claim in (_of_score(seen, setting, baseline, ours),
                       *_of_geometry(seen, setting, baseline, ours))
     ]  # fmt: skip
+    # Two pairs may have the same second optimizer, whose detection is claimed once.
+    return list({claim.text: claim for claim in claims}.values())
 
 
 def _of_score(seen: Measured, setting: Setting, baseline: str, ours: str) -> Claim:
@@ -138,6 +140,8 @@ def _of_score(seen: Measured, setting: Setting, baseline: str, ours: str) -> Cla
 
 
 def _of_geometry(seen: Measured, setting: Setting, baseline: str, ours: str) -> Iterator[Claim]:
+    if not setting.invariant:
+        return
     runs, other = (seen.results.arm(seen.own(setting, name)) for name in (ours, baseline))
     where = f"({setting.label}, each at its best rate)"
     grown = runs.values(growth), other.values(growth)

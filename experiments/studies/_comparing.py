@@ -6,6 +6,7 @@ import math
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from experiments.core import METHODS, RecipeError, Task, points
 from experiments.door import Door
@@ -21,7 +22,7 @@ Range = tuple[float, float]
 
 @dataclass(frozen=True)
 class Comparing:
-    """Optimizers on a task, each tuned in as many trials over the same ranges.
+    """Optimizers on a task, each tuned in as many trials, over the same ranges or its own.
 
         >>> ranges = parse_ranges(["lr=1e-4:1e-1"])
         >>> request = Comparing("digits", ("sgd", "sgdp"), ranges, 16)
@@ -33,7 +34,8 @@ class Comparing:
     Attributes:
         task: a task's name, or `module:Class`.
         optimizers: two or more recipes, by name or as `module:function`.
-        search: the hyper-parameters that are tuned, with their logarithmic ranges.
+        search: the hyper-parameters that are tuned, with their logarithmic ranges; one that is
+            named `optimizer:name` is that optimizer's own.
         count: the trials of each optimizer.
         method: a key of `METHODS`.
         baseline: the optimizer to which the others are compared; the first by default.
@@ -66,11 +68,12 @@ class Comparing:
             raise ValueError(f"--method {self.method!r}: {wrong}")
         if not self.search:
             raise ValueError("--search '': give a range to tune in, such as lr=1e-4:1e-1")
-        if self.method == "grid":
-            try:
-                points(self.search, self.count, "grid")
-            except ValueError as error:
-                raise ValueError(f"--trials {self.count}: {error}") from error
+        for name in self.search:
+            owner = name.rpartition(":")[0]
+            if owner and owner not in self.optimizers:
+                raise ValueError(f"--search {name!r}: {owner!r} is none of --optimizers {listed!r}")
+        for name in self.optimizers:
+            _require_ranges(self, name)
         if self.baseline and self.baseline not in self.optimizers:
             raise ValueError(f"--baseline {self.baseline!r} is none of --optimizers {listed!r}")
         if self.margin is not None and not 0 < self.margin < math.inf:
@@ -89,6 +92,17 @@ class Comparing:
     def reference(self) -> str:
         """The recipe to which the others are compared."""
         return self.baseline or self.optimizers[0]
+
+    @property
+    def searched(self) -> list[str]:
+        """The names of the hyper-parameters that some optimizer is tuned in."""
+        return list(dict.fromkeys(name.rpartition(":")[2] for name in self.search))
+
+    def ranges_of(self, optimizer: str) -> dict[str, Range]:
+        """The ranges in which an optimizer is tuned: the common ones, or its own in their place."""
+        split = [(name.rpartition(":"), bounds) for name, bounds in self.search.items()]
+        common = {name: bounds for (owner, _, name), bounds in split if not owner}
+        return common | {name: bounds for (owner, _, name), bounds in split if owner == optimizer}
 
     @classmethod
     def from_text(cls, text: str) -> Comparing:
@@ -119,25 +133,45 @@ class Comparing:
             ValueError: there is no such task or recipe, the task has no score, or a recipe lacks a
                 hyper-parameter of the search.
         """
-        try:
-            task = find_task_class(self.task)
-        except Exception as error:  # a user's module may raise anything
-            raise ValueError(f"--task {self.task!r}: {error}") from error
-        if not (isinstance(task, type) and issubclass(task, Task)):
-            need = "give a task that trains on batches (a subclass of Task)"
-            raise ValueError(f"--task {self.task!r} has no score to compare: {need}")
-        if task.evaluate is Task.evaluate:
-            raise ValueError(f"--task {self.task!r} has no metric: it does not define `evaluate`")
+        _require_task(self.task)
         for name in self.optimizers:
             try:
                 known = door.recipe(name).defaults
             except RecipeError as error:
                 raise ValueError(f"--optimizers {name!r}: {error}") from error
-            for searched in self.search:
-                if searched not in known:
-                    right = did_you_mean(searched, sorted(known)) if known else "it has none"
-                    lack = f"recipe {name!r} has no hyper-parameter {searched!r}"
-                    raise ValueError(f"--search {searched!r}: {lack}; {right}")
+            _require_known(name, self.ranges_of(name), known)
+
+
+def _require_known(optimizer: str, ranges: Mapping[str, Range], known: Mapping[str, Any]) -> None:
+    for name in ranges:
+        if name not in known:
+            right = did_you_mean(name, sorted(known)) if known else "it has none"
+            lack = f"recipe {optimizer!r} has no hyper-parameter {name!r}"
+            raise ValueError(f"--search {name!r}: {lack}; {right}")
+
+
+def _require_ranges(request: Comparing, optimizer: str) -> None:
+    ranges = request.ranges_of(optimizer)
+    if not ranges:
+        right = f"such as {optimizer}:lr=1e-4:1e-1"
+        raise ValueError(f"--search: no range for {optimizer!r}; give one, {right}")
+    if request.method == "grid":
+        try:
+            points(ranges, request.count, "grid")
+        except ValueError as error:
+            raise ValueError(f"--trials {request.count}: {error}") from error
+
+
+def _require_task(name: str) -> None:
+    try:
+        task = find_task_class(name)
+    except Exception as error:  # a user's module may raise anything
+        raise ValueError(f"--task {name!r}: {error}") from error
+    if not (isinstance(task, type) and issubclass(task, Task)):
+        need = "give a task that trains on batches (a subclass of Task)"
+        raise ValueError(f"--task {name!r} has no score to compare: {need}")
+    if task.evaluate is Task.evaluate:
+        raise ValueError(f"--task {name!r} has no metric: it does not define `evaluate`")
 
 
 def parse_names(text: str) -> tuple[str, ...]:
@@ -154,6 +188,8 @@ def parse_names(text: str) -> tuple[str, ...]:
 
 def parse_ranges(entries: Sequence[str]) -> dict[str, Range]:
     """The ranges of "lr=1e-4:1e-1,weight_decay=1e-5:1e-2", in one entry or several.
+
+    A name may have an optimizer before it, "sgd:lr" or "module:recipe:lr".
 
     Raises:
         ValueError: an entry of another form, a name that is there twice, or a range that is not

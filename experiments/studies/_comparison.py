@@ -29,9 +29,10 @@ ROUND = 4
 class Comparison(Study):
     """Comparison: optimizers, tuned alike
 
-    Every optimizer is tuned in the same number of trials, over the same ranges, by its mean
-    validation score on seeds that no final run uses. The final runs take the best point of each;
-    their test scores are compared seed by seed. Means in one column are over the same seeds.
+    Every optimizer is tuned in the same number of trials, over the same ranges if it is given none
+    of its own, by its mean validation score on seeds that no final run uses. The final runs take
+    the best point of each; their test scores are compared seed by seed. Means in one column are
+    over the same seeds.
     """
 
     compared = {}  # noqa: RUF012  (every arm has a row)
@@ -104,13 +105,13 @@ class Comparison(Study):
 
     def _tuning_trials(self, plan: Plan, arm: Arm, found: Tuned) -> list[Trial]:
         """The trials of an optimizer as far as they are known, on each seed of the tuning."""
-        request = self.request
+        request, ranges = self.request, self.request.ranges_of(arm.recipe)
         chosen = list(found.points)[: request.count]
         if request.method != "optuna":
-            chosen = list(points(request.search, request.count, request.method))
+            chosen = list(points(ranges, request.count, request.method))
         elif len(chosen) < request.count:
             count = min(ROUND, request.count - len(chosen))
-            chosen += points(request.search, count, "optuna", found.told)
+            chosen += points(ranges, count, "optuna", found.told)
         searched = _tuning_of(arm)
         return [
             trial
@@ -126,10 +127,11 @@ class Comparison(Study):
 
     def _found(self, results: Results) -> dict[Arm, Tuned]:
         """The ended trials of each optimizer's tuning."""
-        names = list(self.request.search)
-        return {
-            arm: tuned(results.arm(_tuning_of(arm)), names, tuning_seeds(self)) for arm in self.arms
-        }
+        seeds, found = tuning_seeds(self), {}
+        for arm in self.arms:
+            names = list(self.request.ranges_of(arm.recipe))
+            found[arm] = tuned(results.arm(_tuning_of(arm)), names, seeds)
+        return found
 
     def _compared(self, results: Results) -> Compared:
         return Compared(self.request, self._found(results), results, tuning_seeds(self))

@@ -58,17 +58,21 @@ class Compared:
             return [f"no trial of {arm.label} has a score"]
         return [
             f"the best {name} of {arm.label} is at an edge of its trials"
-            for name in self.request.search
+            for name in self.request.ranges_of(arm.recipe)
             if found.at_edge(name)
         ]
 
     def point(self, arm: Arm) -> list[Cell]:
-        """The best point of an arm, marked at the edges of the search."""
+        """The best point of an arm, marked at the edges of its search."""
         found = self.found[arm]
         point = {} if found.best is None else found.points[found.best]
+        own = self.request.ranges_of(arm.recipe)
+        edges = [name for name in own if found.at_edge(name)]
         return [
-            Cell(point.get(name), ".3g", unit="(edge)" if found.at_edge(name) else "")
-            for name in self.request.search
+            Cell(point.get(name), ".3g", unit="(edge)" if name in edges else "")
+            if name in own
+            else Cell(None, missing="not tuned")
+            for name in self.request.searched
         ]
 
     def metrics(self) -> list[str]:
@@ -92,7 +96,10 @@ def comparison_pictures(seen: Compared) -> list[Picture]:
         "Every trial's validation score against {}, the mean over the seeds of the tuning; the "
         "large marks are the points that the final runs take."
     )
-    pictures = [tried(tries, name, score, of_search.format(name)) for name in seen.request.search]
+    pictures = []
+    for name in seen.request.searched:
+        own = {arm: t for arm, t in tries.items() if name in seen.request.ranges_of(arm.recipe)}
+        pictures.append(tried(own, name, score, of_search.format(name)))
     best = "The expected best validation score of k trials, of those that were made."
     # A lost trial has no score, so that a best of k is not a number.
     whole = {
@@ -127,7 +134,7 @@ def _scores(seen: Compared) -> Table:
         if arm in others:
             gap = difference(seen.final.arm(arm).values("test"), theirs)
         rows.append((arm.label, *seen.point(arm), *cells, Cell(cells[0].n, "d"), gap))
-    headings = ("optimizer", *seen.request.search, *names, "seeds")
+    headings = ("optimizer", *seen.request.searched, *names, "seeds")
     note = (
         "Means over the seeds that all of them have ended ± standard deviation; an arm that "
         "diverged on one of these has no mean. The difference is of the first metric, over "
@@ -145,7 +152,7 @@ def _searches(seen: Compared) -> Table:
             counts = Cell(len(found.points), "d"), Cell(found.lost, "d")
             best = Cell(None if found.best is None else found.scores[found.best], ".4g")
             rows.append((arm.label, *counts, *seen.point(arm), best))
-    columns = ("optimizer", "trials", "without a score", *seen.request.search, "validation")
+    columns = ("optimizer", "trials", "without a score", *seen.request.searched, "validation")
     note = (
         f"Means over the seeds of the tuning, {', '.join(map(str, seen.seeds))}. (edge): no "
         "value beyond it was tried on one side, so that a wider range may hold a better one."

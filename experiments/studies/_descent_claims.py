@@ -209,14 +209,12 @@ def gap_table(results: Results) -> Table | None:
             grid = grid_of(results, own if own.recipe == recipe else own.substitute(recipe))
             choice = _choice(grid)
             gaps = grid.sample("final_gap", choice.index)
-            center = (
-                math.exp(sum(math.log(max(g, FLOOR)) for g in gaps.values()) / len(gaps))
-                if gaps
-                else None
-            )
+            known = [max(gap, FLOOR) for gap in gaps.values()]
+            center = math.exp(mean(map(math.log, known))) if known else None
+            ends = (min(known), max(known)) if len(known) > 1 else None
             unit = f"(lr {choice.rate:.2g}{', edge' if choice.at_edge else ''})"
             lost = len(gaps.diverged)
-            cells.append(Cell(center, ".2g", n=len(gaps), diverged=lost, unit=unit))
+            cells.append(Cell(center, ".2g", None, ends, len(known), lost, unit=unit))
         own_label = search_arm(label, *REFERENCE).label.partition(":")[0]
         named = (
             own_label
@@ -228,7 +226,7 @@ def gap_table(results: Results) -> Table | None:
         return None
     columns = ("arm", *(f"{steps} steps, scale {scale:g}" for steps, scale in settings))
     note = (
-        "Geometric means over the starts at the side of the paper's, at the rate that is best from "
-        "the paper's; edge: no lower or no higher rate was tried."
+        "Geometric means over the starts at the side of the paper's [least, largest], at the rate "
+        "that is best from the paper's; edge: no lower or no higher rate was tried."
     )
     return Table("Final gap in every setting", columns, rows, note)

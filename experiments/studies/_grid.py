@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from experiments.results import Arm, Cell, Result, Results, Sample, deviation, mean
+from experiments.results import Arm, Cell, Result, Results, Sample, mean, mean_of
 
 __all__ = ["Choice", "Grid", "grid_of", "sample_of_curve"]
 
@@ -117,17 +117,10 @@ class Grid:
         tried = {i: self.points[i].get("lr", math.nan) for i in scores}
         return _choice(index, tried, lost=not math.isfinite(scores[index]))
 
-    def cell(self, key: str, index: int | None, form: str = ".3f", *, spread: bool = False) -> Cell:
-        """The mean over seeds at a point, with the seeds that diverged there."""
-        found = self.sample(key, index)
-        values = list(found.values())
-        return Cell(
-            mean(values),
-            form,
-            spread=deviation(values) if spread else None,
-            n=len(values),
-            diverged=len(found.diverged),
-        )
+    def cell(self, key: str, index: int | None, form: str = ".3f", *, spread: bool = True) -> Cell:
+        """The mean over seeds at a point ± their spread, with the seeds that diverged there."""
+        found = mean_of(self.sample(key, index), form)
+        return found if spread else replace(found, spread=None)
 
     def curve(self, key: str, index: int | None) -> tuple[np.ndarray, np.ndarray]:
         """A metric of the network at a point: steps, and values of shape (seeds, steps)."""

@@ -78,6 +78,8 @@ class Setting:
         source: the paper's statement about the scores, a name in `STATEMENTS`.
         unit: of a difference of scores.
         margin: two mean scores that differ by less are equivalent.
+        invariant: has the network scale-invariant weights; without any there is no geometry to
+            claim.
 
     Raises:
         ValueError: an unknown benchmark.
@@ -93,6 +95,7 @@ class Setting:
     source: str
     unit: str = "pp"
     margin: float = MARGIN
+    invariant: bool = True
 
     def __post_init__(self) -> None:
         if self.benchmark not in ("", *THIRTEEN):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -136,7 +136,7 @@ class C1(Study):
             "accuracy",
             *paper("accuracy"),
         ]
-        note = "Percent of weights and steps that the test gets right. Means over seeds."
+        note = "Percent of weights and steps that the test gets right: means ± deviation."
         tables = [Table("Detection and accuracy", columns, rows, note), _cosines(results)]
         return [table for table in tables if table.rows]
 
@@ -181,7 +181,7 @@ def _at(grid: Grid, delta: float) -> int | None:
 def _left_alone(cell: Cell) -> Cell:
     number = cell.number
     value = None if number is None else 100 - float(number)
-    return Cell(value, cell.format, n=cell.n, diverged=cell.diverged)
+    return replace(cell, value=value)
 
 
 def _right(grid: Grid, delta: float, kind: str) -> Any:

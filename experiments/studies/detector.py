@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import plotly.graph_objects as go
 
 from experiments.pictures import Picture, drawn, empty_figure, rounded
 from experiments.results import (
     Arm,
-    Cell,
     Claim,
     Result,
     Results,
@@ -18,7 +19,7 @@ from experiments.results import (
     Trial,
     WeightStatistic,
     accumulated,
-    mean,
+    mean_of,
     paired,
     performance,
     sample,
@@ -104,15 +105,13 @@ class Detector(Study):
                     for invariant in (False, True)
                     for late in (False, True)
                 )
-                cells = (
-                    Cell(mean(error.values()), ".2f", n=len(error), missing="none")
-                    for error in errors
-                )
+                cells = (replace(mean_of(error, ".2f"), missing="none") for error in errors)
                 rows.append((network, label, *cells))
         after = f"after {BURN_IN} steps"
         columns = ("network", "test", "false positives", after, "missed", after)
         title = f"Percent of weights and steps in error, δ = {DELTA}"
-        return [Table(title, columns, rows)] if rows else []
+        note = "Means over seeds ± standard deviation."
+        return [Table(title, columns, rows, note)] if rows else []
 
     def pictures(self, results: Results) -> list[Picture]:
         means = "means over ten steps: single step dotted, accumulating solid"

@@ -184,7 +184,7 @@ def _tuned(results: Results) -> Table:
         grid = grid_of(results, arm)
         choice = grid.tuned(alpha=0.0)
         rows.append(
-            (arm.label, choice.cell, grid.cell("test", choice.index, ".2f", spread=True),
+            (arm.label, choice.cell, grid.cell("test", choice.index, ".2f"),
              grid.cell("norm_last", choice.index))
         )  # fmt: skip
     columns = ("optimizer", "best lr", "test accuracy", "last norm")

@@ -165,7 +165,8 @@ def _norms(results: Results, arm: Arm) -> Table:
         *("norm at lr / (1 - β) = 1", "growth / steps²", "law", "best lr", "accuracy there"),
         *paper("accuracy"),
     ]
-    return Table(f"{arm.label}: last norm and accuracy", columns, rows, "Means over seeds.")
+    note = "Means over seeds ± standard deviation."
+    return Table(f"{arm.label}: last norm and accuracy", columns, rows, note)
 
 
 def _claims_of_theory(grids: Grids) -> list[Claim]:

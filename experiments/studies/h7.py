@@ -179,7 +179,7 @@ def _accuracy(results: Results) -> Table:
         if not arm.has(stage="time"):
             grid = grid_of(results, arm)
             choice = grid.tuned()
-            score = grid.cell("test", choice.index, ".2f", spread=True)
+            score = grid.cell("test", choice.index, ".2f")
             rows.append((arm.label, choice.cell, score, quoted.get(arm)))
     columns: list[Heading] = ["arm", "best lr", "accuracy", *paper("accuracy")]
     note = "Means over seeds ± standard deviation; the paper's: ResNet-18 on ImageNet."
@@ -196,8 +196,8 @@ def _times(results: Results) -> Table:
                 rows.append(
                     (
                         f"{pair.ours} against torch.optim.{pair.baseline}, {size}",
-                        *(runs.cell(part, ".2f") for part in parts),
-                        runs.cell(_more_time, "+.1f", unit="%"),
+                        *(runs.cell(part, ".2f", spread=True) for part in parts),
+                        runs.cell(_more_time, "+.1f", unit="%", spread=True),
                         Cell(PAPER_MORE_TIME, "+.0f", unit="%"),
                     )
                 )

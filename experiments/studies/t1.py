@@ -7,7 +7,18 @@ from typing import Any
 import numpy as np
 
 from experiments.pictures import DASHES, Picture, color_of, drawn
-from experiments.results import Arm, Cell, Claim, Heading, Results, Row, Sample, Table, Trial, paper
+from experiments.results import (
+    Arm,
+    Cell,
+    Claim,
+    Heading,
+    Results,
+    Row,
+    Table,
+    Trial,
+    mean_of,
+    paper,
+)
 from experiments.studies._bands import Curve, over_rates, over_steps
 from experiments.studies._grid import Grid, grid_of
 from experiments.studies._growth import (
@@ -143,16 +154,15 @@ def _rows(grid: Grid, arm: Arm) -> list[tuple[Any, ...]]:
         quoted = PAPER.get((own.label, name)) if arm == own and ratio < 1 else None
         first, last, score = quoted or (None, None, None)
         grown = growth_of(grid, choice.index)
-        mean = sum(grown.values()) / len(grown) if grown else float("nan")
         rows.append(
             (
                 f"{arm.label}, wd {name}{', wd ratio 1' if ratio == 1 and decay else ''}",
                 choice.cell,
                 grid.cell("norm_first_epoch", choice.index),
                 grid.cell("norm_last", choice.index),
-                Cell(mean, "+.3f", diverged=len(grown.diverged)),
+                mean_of(grown, "+.3f"),
                 *(first, last, None if first is None or last is None else last - first),
-                grid.cell("test", choice.index, ".2f", spread=True),
+                grid.cell("test", choice.index, ".2f"),
                 score,
                 grid.cell("path", choice.index, ".2f"),
             )
@@ -165,14 +175,9 @@ def _at_every_rate(results: Results) -> list[Table]:
     for a, b in PAIRS:
         parts = [ratios_of(results, a, b, key) for key in ("growth", "path")]
         for rate in parts[0]:
-            cells = [_cell(part[rate]) for part in parts]
+            cells = [mean_of(part[rate], ".3f") for part in parts]
             if any(cell.known for cell in cells):
                 rows.append((f"{b} over {a}", Cell(rate, "g"), *cells))
-    note = "Without weight decay. Means over seeds of the ratio of the two."
+    note = "Without weight decay. Means over seeds of the ratio of the two, ± deviation."
     columns = ("arms", "lr", "growth", "path on sphere")
     return [Table("At every learning rate", columns, rows, note)] if rows else []
-
-
-def _cell(values: Sample) -> Cell:
-    mean = sum(values.values()) / len(values) if values else None
-    return Cell(mean, ".3f", n=len(values), diverged=len(values.diverged))

@@ -116,7 +116,7 @@ class WeightDecay(Study):
                 )
         columns = ("arm", "lr", "relative wd", "wd ratio", "last norm", "path on sphere",
                    "accuracy")  # fmt: skip
-        note = "The paper shows curves only. Means over seeds."
+        note = "The paper shows curves only. Means over seeds ± standard deviation."
         return [Table("Every arm", columns, rows, note)] if rows else []
 
     def pictures(self, results: Results) -> list[Picture]:

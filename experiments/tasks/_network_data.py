@@ -8,18 +8,25 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
-from experiments.core import generator
+from experiments.core import Splits, Task, generator
+from experiments.data.clips import spectra
 from experiments.tasks.digits import Digits
-from experiments.tasks.tagging import Tagging
 
 __all__ = ["TRAIN", "VALIDATION", "cutmix", "pool_of", "source_of", "split_of"]
 
 TRAIN, VALIDATION = 1024, 256
 
 
-def source_of(data: str) -> Digits | Tagging:
+class _Spectra(Task):
+    """The clips of music as fixed harmonic spectra."""
+
+    def data(self) -> Splits:
+        return spectra()
+
+
+def source_of(data: str) -> Task:
     """The task whose data these are."""
-    return Digits() if data == "digits" else Tagging()
+    return Digits() if data == "digits" else _Spectra()
 
 
 @functools.lru_cache(maxsize=64)

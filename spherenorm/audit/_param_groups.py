@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from spherenorm._chain import sphere_of
 from spherenorm._manifold import Sphere
 from spherenorm._registry import Bound, Recipe, bind
 from spherenorm._text import columns
-from spherenorm._views import View, ViewLike
+from spherenorm._views import ViewLike
 from spherenorm.audit._audit import audit_batch, unwrap
+from spherenorm.audit._plan import Plan
 from spherenorm.audit._report import Audit
-from spherenorm.audit._treatment import Override, Treatment, treat
-from spherenorm.rules import InvarianceTest, OrthogonalityRegularization, RadialProjection
+from spherenorm.audit._treatment import Override, treat
 
 __all__ = ["Assignment", "ParamGroups", "param_groups"]
 
@@ -74,67 +73,6 @@ class ParamGroups(list[dict[str, Any]]):
     __repr__ = __str__
 
 
-@dataclass(frozen=True)
-class _Plan:
-    """The recipes, and what they do to scale-invariant weights.
-
-    Attributes:
-        main: the recipe that was asked for.
-        rest: for weights that `main` does not suit.
-        sphere: the manifold of `main`, if it is a sphere.
-        fixed: the view that `main` projects in without a test, if any.
-        orthogonal: `main` turns the units of a weight apart by an `alpha` that the user did not
-            choose. It is 0 where units outnumber entries: they cannot be orthogonal, and the term
-            competes with the loss for good.
-    """
-
-    main: Bound
-    rest: Bound
-    sphere: Sphere | None
-    fixed: View | None
-    orthogonal: bool
-
-    @classmethod
-    def of(cls, main: Bound, rest: Bound | None, chosen: Collection[str]) -> _Plan:
-        """The plan; `chosen` are the hyper-parameters that the user gave."""
-        sphere = sphere_of(main.rule)
-        projections = [r.view for r in main.rule.tree() if isinstance(r, RadialProjection)]
-        fixed = next((view for view in projections if view is not None), None)
-        fixed = sphere.view if sphere is not None else fixed
-        usual = bind("sgd", lr=0.01, momentum=0.9, nesterov=True) if fixed is not None else main
-        orthogonal = (
-            any(isinstance(rule, OrthogonalityRegularization) for rule in main.rule.tree())
-            and "alpha" not in chosen
-            and main.hyper_parameters.get("alpha", 0) == main.defaults.get("alpha") != 0
-        )
-        for bound in filter(None, (main, rest)):
-            _without_test(bound)  # called for its errors
-        return cls(main, usual if rest is None else rest, sphere, fixed, orthogonal)
-
-    def group(self, weight: Tensor, treatment: Treatment) -> tuple[str, Bound, View | None, str]:
-        """Treatment, recipe, view and reason of one weight."""
-        view, reason = treatment.view, treatment.reason
-        if view is not None and self.fixed is not None:
-            if "view" not in self.main.defaults and view != self.fixed:
-                reason, view = f"{reason}; the recipe's view is {self.fixed}", None
-            elif self.sphere is not None and bool((view.norm(weight.detach()) == 0).any()):
-                reason, view = f"{reason}; a zero unit cannot move on a sphere", None
-        if view is None:
-            bound = self.rest
-            return "euclidean", _without_test(bound), None, reason
-        if self.fixed is not None:
-            bound = self.main.replace(view=str(view)) if "view" in self.main.defaults else self.main
-            size = view.size(weight)
-            units = weight.numel() // size
-            if self.orthogonal and units > size:
-                bound = bound.replace(alpha=0)
-                reason += f"; alpha=0: {units} units of {size} entries cannot be orthogonal"
-            return ("projected" if self.sphere is None else "sphere"), bound, view, reason
-        if "views" in self.main.defaults:
-            return "projected", self.main.replace(views=(str(view),)), view, reason
-        return "euclidean", self.main, view, reason
-
-
 def param_groups(
     model: nn.Module,
     batch: Any,
@@ -145,6 +83,7 @@ def param_groups(
     overrides: Mapping[str, Override] | None = None,
     views: Sequence[ViewLike] | None = None,
     loss: Callable[[Any], Any] | None = None,
+    smallest_norm: float = 0.1,
     **hyper_parameters: Any,
 ) -> ParamGroups:
     """The param_groups of a model for a recipe, from an audit of which weights are invariant.
@@ -158,6 +97,11 @@ def param_groups(
     - A recipe that projects without a test steps the invariant weights; all others get `rest`.
     - Any other recipe steps all weights.
 
+    The norm of an invariant unit is a learning rate: a step turns it by lr |g| / |w|, and |g| goes
+    as 1 / |w|. Plain steps let a tiny unit grow until they turn it little; the first three kinds
+    of recipes take that away. So they leave a weight alone whose units are smaller than
+    `smallest_norm`. What a recipe refuses, as one for matrices does a bias, gets `rest`.
+
     Biases, gains, weights that are not invariant, or invariant at one point only, and those without
     evidence, are Euclidean. Frozen parameters too; they have groups, so that they may be unfrozen.
 
@@ -167,7 +111,8 @@ def param_groups(
             or the `audit` of this model.
         recipe: its name, a function, or a bound recipe.
         rest: the recipe of what `recipe` does not suit; None: Nesterov SGD with lr 0.01 and
-            momentum 0.9 (Cho and Lee's choice) where there is such.
+            momentum 0.9 (Cho and Lee's choice) beside a recipe that is always on a sphere or
+            projects always, and `recipe` itself otherwise.
         decay: the weight decay: of all parameters, or by kind: "invariant"; "weights", the others
             of two or more dimensions; "vectors", biases and gains. None, or a kind that is not
             named: as the recipe has it.
@@ -175,6 +120,9 @@ def param_groups(
             counts as invariant; "euclidean"; or a mapping of entries for its group, such as
             {"lr": 0.1}, in which "as" may be one of the former. Later ones prevail.
         views, loss: as for `audit`.
+        smallest_norm: invariant weights whose units have a smaller median norm are Euclidean for
+            recipes that keep norms, unless overridden; 0 lets all pass. Ordinary initializations
+            are above 0.1, at which lr / |w|^2 is 100 lr.
         **hyper_parameters: of `recipe`.
 
     Returns:
@@ -183,7 +131,8 @@ def param_groups(
     Raises:
         ValueError: an unknown recipe, hyper-parameter or kind; a value outside its interval; an
             override that matches nothing or does not fit; a recipe that tests for invariance and
-            has no hyper-parameter `views`; as `audit`. Nothing changes then.
+            has no hyper-parameter `views`; a weight that `recipe` refuses, and `rest` too; as
+            `audit`. Nothing changes then.
 
     Example:
         >>> layers = nn.Linear(4, 3, bias=False), nn.BatchNorm1d(3), nn.Linear(3, 1)
@@ -195,7 +144,9 @@ def param_groups(
     Source: Cho and Lee 2017, for `rest`.
     """
     main = _bound(recipe, hyper_parameters)
-    plan = _Plan.of(main, None if rest is None else _bound(rest, {}), hyper_parameters)
+    plan = Plan.of(
+        main, None if rest is None else _bound(rest, {}), hyper_parameters, smallest_norm
+    )
     model = unwrap(model)
     parameters = dict(model.named_parameters())
     audited = batch
@@ -205,7 +156,7 @@ def param_groups(
     groups: dict[str, dict[str, Any]] = {}
     assignments, on_sphere = [], []
     for name, weight in parameters.items():
-        treatment, bound, view, reason = plan.group(weight, treatments[name])
+        treatment, bound, view, reason = plan.group(name, weight, treatments[name])
         kind: Kind = (
             "invariant" if view is not None else "weights" if weight.ndim > 1 else "vectors"
         )
@@ -223,22 +174,6 @@ def param_groups(
         for weight, view in on_sphere:
             weight.copy_(Sphere(view).normalize(weight))
     return ParamGroups(list(groups.values()), assignments, audited)
-
-
-def _without_test(bound: Bound) -> Bound:
-    """The recipe with no test for invariance, so that it projects nothing.
-
-    Raises:
-        ValueError: it has a test whose views it does not take.
-    """
-    if "views" in bound.defaults:
-        bound = bound.replace(views=())
-    if any(isinstance(rule, InvarianceTest) and rule.views for rule in bound.rule.tree()):
-        raise ValueError(
-            f"recipe {bound.name!r} tests views that cannot be set, so that it might project"
-            " weights that are not invariant; give it a hyper-parameter views"
-        )
-    return bound
 
 
 def _bound(recipe: str | Recipe | Bound, hyper_parameters: Mapping[str, Any]) -> Bound:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -29,11 +29,13 @@ class Treatment:
         view: the parameter counts as scale-invariant in this view; None: in none, Euclidean.
         reason: in words.
         entries: of its param_group, that the user has set.
+        chosen: the view, or that there is none, is the user's choice.
     """
 
     view: View | None
     reason: str
     entries: Mapping[str, Any] = field(default_factory=dict)
+    chosen: bool = False
 
 
 def treat(
@@ -82,7 +84,7 @@ def _matching(pattern: str, names: Iterable[str]) -> list[str]:
 def _overridden(before: Treatment, override: Override, name: str, weight: Tensor) -> Treatment:
     entries = dict(override) if isinstance(override, Mapping) else {"as": override}
     if "as" not in entries:
-        return Treatment(before.view, before.reason, {**before.entries, **entries})
+        return replace(before, entries={**before.entries, **entries})
     wanted = entries.pop("as")
     view = None
     if wanted != EUCLIDEAN:
@@ -91,4 +93,4 @@ def _overridden(before: Treatment, override: Override, name: str, weight: Tensor
             view.size(torch.empty(weight.shape, device="meta"))
         except ValueError as error:
             raise ValueError(f"overrides: {name}: {error} (or {EUCLIDEAN!r})") from error
-    return Treatment(view, "as you say", {**before.entries, **entries})
+    return Treatment(view, "as you say", {**before.entries, **entries}, chosen=True)

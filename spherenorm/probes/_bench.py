@@ -13,13 +13,21 @@ from spherenorm._numerics import working_dtype
 from spherenorm._rule import State
 from spherenorm.probes._layout import Packs, Watched, plain
 from spherenorm.probes._measurement import Measurement, Units
-from spherenorm.probes._table import Alike, UnitTable
-from spherenorm.rules import InvarianceTest, UnitSums
+from spherenorm.probes._table import Alike, Run, UnitTable
+from spherenorm.rules import (
+    AccumulatedInvarianceTest,
+    InvarianceTest,
+    ScaleInvarianceTest,
+    UnitSums,
+)
 
 __all__ = ["Bench"]
 
 NUMBERS = 5
 """Of each weight: the norms before and after, the effective step, the turn and the cosine."""
+
+OF_SEVERAL_WEIGHTS = ScaleInvarianceTest.decide, AccumulatedInvarianceTest.decide
+"""Decisions that take the units of several weights at once; others get one weight at a time."""
 
 
 class Bench:
@@ -59,22 +67,22 @@ class Bench:
         grads = [each.weight.grad for each in self.watched]
         sums = self._packs.sums(weights, [None if g is None else plain(g) for g in grads])
         table = self._table
-        units = sums.new_zeros(5, len(table.roots))  # (the last one, which fills up, stays 0)
-        units.index_add_(1, table.owners, sums[:, table.rows])
+        units = table.units(sums)
         by_unit = _numbers(units[:, table.measured])
-        parts = [_mean_squares(by_unit, table.weights, len(self.watched))]
+        parts = [_mean_squares(by_unit, table.runs, table.lengths)]
         if self._by_unit:
             parts.append(by_unit)
         # With sqrt(dim) in the product, all units are of dimension 1.
         tested = torch.stack([units[0], units[1], units[2] * table.roots])
-        for alike in self._table.alike:
+        for alike in table.alike:
             first = alike.indices[0]
             dtype = working_dtype(self.watched[first].weight.dtype)
             flags = _flags(alike, tested.to(dtype), self._states, tests[first])
-            shares = [(flag * x).sum(1) for flag, x in zip(flags, alike.shares, strict=True)]
-            parts.append(torch.stack(shares))
+            known = zip(flags, alike.real, alike.counts, strict=True)
+            parts.append(torch.stack([_share(flag, x, count) for flag, x, count in known]))
             if self._by_unit:
-                parts += [flag.to(by_unit.dtype) for flag in flags]
+                pairs = zip(flags, alike.units, strict=True)
+                parts += [flag.expand(own.shape).to(by_unit.dtype) for flag, own in pairs]
         self._shapes = [part.shape for part in parts]
         return torch.cat([part.flatten() for part in parts])
 
@@ -83,15 +91,17 @@ class Bench:
         cut = torch.split(vector, [shape.numel() for shape in self._shapes])
         parts = (part.view(shape) for part, shape in zip(cut, self._shapes, strict=True))
         numbers = next(parts).sqrt().T.tolist()
-        by_unit = torch.split(next(parts), self._table.lengths, 1) if self._by_unit else ()
+        lengths = self._table.lengths.tolist()
+        by_unit = torch.split(next(parts), lengths, 1) if self._by_unit else ()
         passed = self._passed(parts)
-        measured = [
-            Measurement(step, each.name, str(each.view), *(*numbers[i], *passed[i][:2]))
-            for i, each in enumerate(self.watched)
-        ]
-        for i, own in enumerate(by_unit):
-            measured[i] = replace(measured[i], units=Units(*(*own.clone(), passed[i][2])))
-        return measured
+        found: dict[int, Measurement] = {}
+        for place, i in enumerate(self._table.order):
+            each, own = self.watched[i], (*numbers[place], *passed[i][:2])
+            found[i] = Measurement(step, each.name, str(each.view), *own)
+            if by_unit:
+                units = Units(*(*by_unit[place].clone(), passed[i][2]))
+                found[i] = replace(found[i], units=units)
+        return [found[i] for i in range(len(found))]
 
     def _passed(self, parts: Iterator[Tensor]) -> list[tuple[float, str | None, Tensor]]:
         """For each weight: the share of its first view that passed, the view, and its flags."""
@@ -123,7 +133,10 @@ def _kept(watched: Watched, state: State) -> State:
 def _flags(
     alike: Alike, units: Tensor, states: Sequence[State], test: InvarianceTest
 ) -> Sequence[Tensor]:
-    """The units that `test` finds scale-invariant: for each view, of shape (weights, units).
+    """The units that `test` finds scale-invariant.
+
+    For each view a tensor of shape (weights, units), or (weights, 1) where a weight's units share
+    one decision.
 
     Args:
         alike: the weights.
@@ -132,23 +145,27 @@ def _flags(
         test: of these.
     """
 
-    def decide(sums: list[Tensor], state: State) -> tuple[Tensor, ...]:
-        pairs = list(zip(test.views, sums, strict=True))
-        found, _ = test.decide(
-            [UnitSums(view, 1, each.shape[1], *each.unbind()) for view, each in pairs], state
-        )
-        return tuple(
-            flag.expand(each.shape[1]) for flag, (_, each) in zip(found.flags, pairs, strict=True)
-        )
+    def decide(sums: list[Tensor], state: State, over: int | None = None) -> tuple[Tensor, ...]:
+        pairs = zip(test.views, sums, strict=True)
+        every = [UnitSums(view, 1, x.shape[-1], *x.unbind(), over=over) for view, x in pairs]
+        return test.decide(every, state)[0].flags
 
-    sums = [units[:, places].transpose(0, 1) for places in alike.units]
+    def decide_alone(sums: list[Tensor], state: State) -> tuple[Tensor, ...]:
+        flags = decide(list(sums), state)
+        return tuple(flag.expand(x.shape[-1]) for flag, x in zip(flags, sums, strict=True))
+
+    sums = [torch.unflatten(units.index_select(1, x.flatten()), 1, x.shape) for x in alike.units]
     own_states = [states[i] for i in alike.indices]
     state = {name: torch.stack([s[name] for s in own_states]) for name in test.state_names}
-    if len(alike.indices) == 1:  # vmap takes twice as long
-        flags = decide([x[0] for x in sums], {name: x[0] for name, x in state.items()})
-        return [flag[None] for flag in flags]
-    found: tuple[Tensor, ...] = torch.vmap(decide)(sums, state)
+    if type(test).decide in OF_SEVERAL_WEIGHTS:
+        return decide(sums, state, over=1)
+    found: tuple[Tensor, ...] = torch.vmap(decide_alone)([x.transpose(0, 1) for x in sums], state)
     return found
+
+
+def _share(flag: Tensor, real: Tensor, count: Tensor) -> Tensor:
+    """The share of each weight's units that have a flag; see `_flags` and `Alike`."""
+    return flag[:, 0].to(real.dtype) if flag.shape[1] == 1 else (flag * real).sum(1) / count
 
 
 def _numbers(units: Tensor) -> Tensor:
@@ -159,13 +176,18 @@ def _numbers(units: Tensor) -> Tensor:
     return torch.stack([ww.sqrt(), move.norm, chord(move.angle), move.angle, cosine])
 
 
-def _mean_squares(numbers: Tensor, owners: Tensor, count: int) -> Tensor:
-    """The mean square of each number over the units of each weight, shape (5, weights)."""
-    squares = numbers.square()
-    cosine = squares[-1]
-    known = ~cosine.isnan()  # (a unit without a gradient has no cosine)
-    ones = torch.ones_like(cosine)
-    added = torch.stack([*squares[:-1], torch.where(known, cosine, 0), ones, known.to(ones.dtype)])
-    sums = numbers.new_zeros(len(added), count).index_add_(1, owners, added)
-    every, cosines = sums[: NUMBERS - 1] / sums[NUMBERS], sums[NUMBERS - 1] / sums[NUMBERS + 1]
-    return torch.cat([every, cosines[None]])
+def _mean_squares(numbers: Tensor, runs: Sequence[Run], lengths: Tensor) -> Tensor:
+    """The mean square of each number over the units of each weight, shape (5, weights).
+
+    Args:
+        numbers: of all units.
+        runs: the units of the weights.
+        lengths: how many units each weight has.
+    """
+    squares = numbers.new_empty(NUMBERS + 1, numbers.shape[1])
+    torch.mul(numbers, numbers, out=squares[:NUMBERS])
+    cosine, known = squares[NUMBERS - 1 :]
+    known.copy_(cosine.isnan().logical_not_())  # (a unit without a gradient has no cosine)
+    cosine.nan_to_num_()
+    sums = torch.cat([run.of(squares).sum(-1) for run in runs], 1)
+    return torch.cat([sums[: NUMBERS - 1] / lengths, (sums[NUMBERS - 1] / sums[NUMBERS])[None]])

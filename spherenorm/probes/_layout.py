@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -15,7 +15,7 @@ from spherenorm.rules import InvarianceTest
 
 __all__ = ["Packs", "Piece", "Watched", "plain"]
 
-MOST_ENTRIES = {"cpu": 2**15, "cuda": 2**21}
+MOST_ENTRIES = {"cpu": 2**16, "cuda": 2**21}
 """Of a pack: few calls for it, and little memory to work in; on a CPU, what its caches hold."""
 
 
@@ -41,13 +41,6 @@ class Watched:
     def views(self) -> tuple[View, ...]:
         """The measured view, and those that are tested."""
         return self.view, *self.test.views
-
-    @property
-    def key(self) -> Hashable:
-        """A value that tells if the weight is to be laid out anew."""
-        kind = self.weight.shape, self.weight.dtype, self.weight.device
-        tested = self.views, self.test.per, type(self.test)
-        return id(self.weight), kind, self.name, self.group, tested
 
 
 def plain(x: Tensor) -> Tensor:
@@ -88,7 +81,9 @@ class Piece:
 
     def of(self, x: Tensor) -> Tensor:
         """These rows of the weight, or of a tensor of its shape."""
-        return x if self.whole else x.movedim(self.dim, 0)[self.first : self.last]
+        if self.whole:
+            return x
+        return (x.movedim(self.dim, 0) if self.dim else x)[self.first : self.last]
 
 
 class Pack:
@@ -110,17 +105,17 @@ class Pack:
         self._kept = self._shaped(self._flat)
         self._w, self._d, self._g = (x[:entries] for x in work)
         self._moves, self._grads = self._shaped(self._d), self._shaped(self._g)
-        self._products: list[tuple[Tensor, Tensor]] = []
+        self._products: list[tuple[Tensor, Tensor, Tensor]] = []
         first = row = 0
         for length, block in groupby(pieces, lambda piece: piece.length):
             rows = sum(piece.shape[0] for piece in block)
             vectors = work[:, first : first + rows * length].view(3, rows, length).transpose(0, 1)
-            self._products.append((vectors, sums[row : row + rows]))
+            self._products.append((vectors, vectors.mT, sums[row : row + rows]))
             first, row = first + rows * length, row + rows
 
     def keep(self, weights: Sequence[Tensor]) -> None:
         """Copy the weights as they are before the step."""
-        torch._foreach_copy_(self._kept, self._cut(weights))
+        _copy(self._kept, self._cut(weights))
 
     def sum(self, weights: Sequence[Tensor], grads: Sequence[Tensor | None]) -> None:
         """Write the inner products of w, d and g of each row.
@@ -130,19 +125,16 @@ class Pack:
             grads: None is 0.
         """
         self._w.copy_(self._flat)
-        torch._foreach_copy_(self._moves, self._cut(weights))
+        _copy(self._moves, self._cut(weights))
         self._d.sub_(self._w)
-        given = [
-            (to, piece.of(grad))
-            for to, piece in zip(self._grads, self.pieces, strict=True)
-            if (grad := grads[piece.index]) is not None
-        ]
-        if len(given) < len(self.pieces):
+        given = [grads[piece.index] for piece in self.pieces]
+        if any(grad is None for grad in given):
             self._g.zero_()
-        if given:
-            torch._foreach_copy_([to for to, _ in given], [x for _, x in given])
-        for vectors, products in self._products:
-            torch.bmm(vectors, vectors.mT, out=products)
+        pairs = zip(self._grads, self.pieces, given, strict=True)
+        cut = [(to, piece.of(grad)) for to, piece, grad in pairs if grad is not None]
+        _copy([to for to, _ in cut], [grad for _, grad in cut])
+        for vectors, transposed, products in self._products:
+            torch.bmm(vectors, transposed, out=products)
 
     def _cut(self, weights: Sequence[Tensor]) -> list[Tensor]:
         return [piece.of(weights[piece.index]) for piece in self.pieces]
@@ -152,10 +144,20 @@ class Pack:
         return [x.view(piece.shape) for x, piece in zip(parts, self.pieces, strict=True)]
 
 
+def _copy(targets: list[Tensor], sources: list[Tensor]) -> None:
+    if len(targets) == 1:  # (by which most packs of a large model are half as slow to call)
+        targets[0].copy_(sources[0])
+    elif targets:
+        torch._foreach_copy_(targets, sources)
+
+
 class Packs:
     """All rows of the watched weights of one device, in packs.
 
     A weight has its rows once for each dimension that counts the units of one of its views.
+
+    Attributes:
+        rows: how many there are.
     """
 
     def __init__(self, watched: Sequence[Watched]) -> None:
@@ -164,15 +166,15 @@ class Packs:
         dims = [(index, dim) for index, each in enumerate(watched) for dim in _dims(each)]
         pieces = [p for i, dim in dims for p in _pieces(i, watched[i].weight, dim, most)]
         dtypes = list(dict.fromkeys(each.weight.dtype for each in watched))
-        pieces.sort(key=lambda p: (dtypes.index(watched[p.index].weight.dtype), p.length))
+        pieces.sort(key=lambda p: self._order(p, dtypes))
         self._start: dict[tuple[int, int], int] = {}
-        rows = 0
+        self.rows = 0
         for piece in pieces:
-            self._start.setdefault((piece.index, piece.dim), rows)
-            rows += piece.shape[0]
+            self._start.setdefault((piece.index, piece.dim), self.rows)
+            self.rows += piece.shape[0]
         runs = list(_runs(pieces, [watched[p.index].weight.dtype for p in pieces], most))
         wide = torch.empty(0, dtype=wide_dtype(self._device), device=self._device)
-        self._sums = wide.new_empty(rows, 3, 3)
+        self._sums = wide.new_empty(self.rows, 3, 3)
         # One for all, kept: a CPU clears new memory page by page, which takes as long as the sums.
         work = wide.new_empty(3, max(sum(p.entries for p in run) for run in runs))
         parts = torch.split(self._sums, [sum(p.shape[0] for p in run) for run in runs])
@@ -180,6 +182,11 @@ class Packs:
             Pack(run, watched[run[0].index].weight.detach(), work, part)
             for run, part in zip(runs, parts, strict=True)
         ]
+
+    def _order(self, piece: Piece, dtypes: Sequence[torch.dtype]) -> tuple[int, ...]:
+        """Pieces are sorted by this, so that those of weights of one shape lie together."""
+        weight = self._watched[piece.index].weight
+        return dtypes.index(weight.dtype), piece.length, weight.shape[piece.dim]
 
     def keep(self, weights: Sequence[Tensor]) -> None:
         """Copy the weights as they are before the step."""

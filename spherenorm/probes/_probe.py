@@ -15,7 +15,15 @@ from spherenorm._views import as_view
 from spherenorm.probes._bench import Bench
 from spherenorm.probes._layout import Watched
 from spherenorm.probes._measurement import Law, Measurement, Sink
-from spherenorm.probes._weights import Views, check, check_names, rules_of, watched_weights
+from spherenorm.probes._weights import (
+    RuleAndTest,
+    Views,
+    arrangement,
+    check,
+    check_names,
+    rules_of,
+    watched_weights,
+)
 
 __all__ = ["Probe", "probe"]
 
@@ -43,10 +51,12 @@ class Probe:
         self._to = self.measurements.extend if to is None else to
         self._names, self._views, self._law, self._units = names, views, law, units
         self._step, self._benches = 0, list[Bench]()
-        self._laid_out: list[Hashable] = []
+        self._rules: list[RuleAndTest] = []
+        self._laid_out: Hashable = None
+        self._kept: list[Tensor] = []  # so that no other weight gets the identity of one of these
         self._waiting: list[tuple[int, list[Bench], list[Tensor]]] = []
         check_names(optimizer, names, views)
-        check(watched_weights(optimizer, names, views))
+        check(watched_weights(optimizer, rules_of(optimizer), names, views))
         self._hooks = [
             optimizer.register_step_pre_hook(self._before),
             optimizer.register_step_post_hook(self._after),
@@ -108,7 +118,7 @@ class Probe:
         self._step += 1
         if self._step % self._every:
             return
-        tests = [test for _, test in rules_of(self._optimizer)]
+        tests = [test for _, test in self._rules]
         vectors = [b.measure([tests[each.group] for each in b.watched]) for b in self._benches]
         self._waiting.append((self._step, self._benches, vectors))
         if len(self._waiting) >= self._block:
@@ -116,18 +126,18 @@ class Probe:
 
     def _lay_out(self) -> None:
         """Make the benches, unless those of the last step serve."""
-        watched = watched_weights(self._optimizer, self._names, self._views)
-        keys = [each.key for each in watched]
-        if keys == self._laid_out:
+        self._rules = rules_of(self._optimizer)
+        now = arrangement(self._optimizer, self._rules)
+        if now == self._laid_out:
             return
+        watched = watched_weights(self._optimizer, self._rules, self._names, self._views)
         check(watched)
         by_device: dict[torch.device, list[Watched]] = {}
         for each in watched:
             by_device.setdefault(each.weight.device, []).append(each)
-        self._benches, self._laid_out = (
-            [Bench(those, self._units) for those in by_device.values()],
-            keys,
-        )
+        self._benches = [Bench(those, self._units) for those in by_device.values()]
+        self._kept = [p for group in self._optimizer.param_groups for p in group["params"]]
+        self._laid_out = now
 
 
 def probe(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 
 from torch import Tensor
 from torch.optim.optimizer import Optimizer
@@ -15,24 +15,53 @@ from spherenorm.optim import RecipeOptimizer
 from spherenorm.probes._layout import Watched
 from spherenorm.rules import InvarianceTest, ScaleInvarianceTest
 
-__all__ = ["Views", "check", "check_names", "rules_of", "watched_weights"]
+__all__ = [
+    "RuleAndTest",
+    "Views",
+    "arrangement",
+    "check",
+    "check_names",
+    "rules_of",
+    "watched_weights",
+]
 
 Views = ViewLike | Mapping[str, ViewLike | None] | None
 """The view that is measured, for all weights or by name; see `probe`."""
 
+RuleAndTest = tuple[Rule | None, InvarianceTest]
+"""Of a group: its rule, if it has one, and the test in it, or else the paper's."""
+
 
 def watched_weights(
-    optimizer: Optimizer, names: Mapping[Tensor, str], views: Views
+    optimizer: Optimizer, rules: Sequence[RuleAndTest], names: Mapping[Tensor, str], views: Views
 ) -> list[Watched]:
-    """The weights of two or more dimensions, as the optimizer has them now; see `check`."""
+    """The weights of two or more dimensions, as the optimizer has them now; see `check`.
+
+    Args:
+        optimizer: has the weights.
+        rules: of its groups, by `rules_of`.
+        names, views: as for `probe`.
+    """
     found: list[Watched] = []
-    rules = rules_of(optimizer)
     for number, weight, name in _named(optimizer, names):
         rule, test = rules[number]
         view = _view(views, name, rule, test)
         if weight.ndim >= 2 and weight.numel() and view is not None:
             found.append(Watched(weight, name, number, view, test))
     return found
+
+
+def arrangement(optimizer: Optimizer, rules: Sequence[RuleAndTest]) -> Hashable:
+    """A value that changes when the watched weights are others, or are to be laid out anew.
+
+    It tells weights apart by their identity, so the weights must be kept as long as the value.
+    """
+    found: list[Hashable] = []
+    for group, (rule, test) in zip(optimizer.param_groups, rules, strict=True):
+        found.append((sphere_of(rule), test.views, test.per, type(test)))
+        found.append(tuple(group.get("param_names", ())))
+        found.extend((id(p), p.shape, p.dtype, p.device) for p in group["params"])
+    return tuple(found)
 
 
 def check_names(optimizer: Optimizer, names: Mapping[Tensor, str], views: Views) -> None:
@@ -58,8 +87,8 @@ def _named(optimizer: Optimizer, names: Mapping[Tensor, str]) -> Iterator[tuple[
             index += 1
 
 
-def rules_of(optimizer: Optimizer) -> list[tuple[Rule | None, InvarianceTest]]:
-    """The rule of each group, where there is one, and the test in it, or else the paper's."""
+def rules_of(optimizer: Optimizer) -> list[RuleAndTest]:
+    """The rule and the test of each group."""
     if not isinstance(optimizer, RecipeOptimizer):
         return [(None, ScaleInvarianceTest())] * len(optimizer.param_groups)
     rules = [optimizer.rule_of(group) for group in optimizer.param_groups]

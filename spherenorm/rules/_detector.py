@@ -12,7 +12,7 @@ from torch import Tensor
 from spherenorm._fields import ConvertedField, ViewsField, choice, hyper, views
 from spherenorm._numerics import Scalar, is_finite
 from spherenorm._rule import State
-from spherenorm._update import Invariance, Per
+from spherenorm._update import Invariance, Per, all_units, total_of_units
 from spherenorm._views import View
 from spherenorm.rules._invariance import InvarianceTest, UnitSums
 
@@ -113,11 +113,13 @@ class AccumulatedInvarianceTest(InvarianceTest):
             passing = (evidence < self.delta**2 * count) & (evidence < squared_level * count)
             passing = passing & known
             if together > 1:
-                passing = passing & self._enough(known)
+                passing = passing & self._enough(known, unit.over)
             passes.append(passing)
             no_evidence.append(~known)
         norms = [unit.squared_norm for unit in sums]
-        return Invariance.decided(self.views, passes, no_evidence, norms, self.per), new
+        over = sums[0].over if sums else None
+        found = Invariance.decided(self.views, passes, no_evidence, norms, self.per, over)
+        return found, new
 
     def _remember(
         self, unit: UnitSums, squared_level: Scalar, state: State
@@ -138,10 +140,10 @@ class AccumulatedInvarianceTest(InvarianceTest):
             torch.where(exists, count + fresh, count),
         )
 
-    def _enough(self, known: Tensor) -> Tensor:
+    def _enough(self, known: Tensor, over: int | None) -> Tensor:
         """True if so many units have evidence that they are not all wrong but by `level`."""
-        share = torch.where(known, 1.0, 0.0)
-        return ((RATE * self.delta) ** share.sum() <= self.level) | known.all()
+        count = total_of_units(torch.where(known, 1.0, 0.0), over)
+        return ((RATE * self.delta) ** count <= self.level) | all_units(known, over)
 
 
 def _names(view: View) -> tuple[str, str]:

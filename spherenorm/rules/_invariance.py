@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from torch import Tensor
 
@@ -25,6 +25,8 @@ class UnitSums:
         squared_norm: <w, w>.
         squared_grad: <g, g>.
         product: <w, g>.
+        over: the dimension along which the units of one weight lie, where the tensors hold those of
+            several weights of as many units; None: all are of one weight.
     """
 
     view: View
@@ -33,6 +35,7 @@ class UnitSums:
     squared_norm: Tensor
     squared_grad: Tensor
     product: Tensor
+    over: int | None = field(default=None, kw_only=True)
 
 
 class InvarianceTest(Rule):

@@ -73,7 +73,9 @@ class ScaleInvarianceTest(InvarianceTest):
             passes.append((unit.product.abs() < bound) & is_finite(bound))
             no_evidence.append(bound == 0)
         squared_norms = [unit.squared_norm for unit in sums]
-        return Invariance.decided(self.views, passes, no_evidence, squared_norms, self.per), {}
+        over = sums[0].over if sums else None
+        found = Invariance.decided(self.views, passes, no_evidence, squared_norms, self.per, over)
+        return found, {}
 
 
 @dataclass(frozen=True)

@@ -18,13 +18,20 @@ from typing import NamedTuple
 __all__ = ["FAULTS", "Fault", "noticed"]
 
 ROOT = Path(__file__).parents[2]
-AUDIT, COPIES, GROUPS, PRECISE, SENSITIVITY, SUBJECT, UNITS, VERDICT, WITNESS = (
+AUDIT, COPIES, GROUPS, PLAN, PRECISE, SENSITIVITY, SUBJECT, UNITS, VERDICT, WITNESS = (
     f"_{name}.py"
     for name in (
-        *("audit", "copies", "param_groups", "precise", "sensitivity"),
+        *("audit", "copies", "param_groups", "plan", "precise", "sensitivity"),
         *("subject", "units", "verdict", "witness"),
     )
 )
+
+
+FIRST = {
+    **dict.fromkeys((COPIES, SUBJECT), ("side_effects",)),
+    **dict.fromkeys((GROUPS, PLAN), ("param_groups", "users_recipes")),
+}
+"""Tests that most likely notice the faults of a file."""
 
 
 class Fault(NamedTuple):
@@ -227,19 +234,35 @@ FAULTS = [
         "pass",
     ),
     Fault(
-        "zero units on the sphere", GROUPS, "bool((view.norm(weight.detach()) == 0).any())", "False"
+        "zero units on the sphere",
+        PLAN,
+        "self.sphere is not None and bool((norms == 0).any())",
+        "False",
     ),
     Fault(
         "tests of what is not invariant",
-        GROUPS,
+        PLAN,
         "bound = bound.replace(views=())",
         "bound = bound.replace()",
     ),
     Fault(
         "the recipe's view whatever the audit says",
-        GROUPS,
-        "bound = self.main.replace(view=str(view)) if",
-        "bound = self.main if",
+        PLAN,
+        "bound = bound.replace(view=str(view))",
+        "pass",
+    ),
+    Fault("tiny units projected", PLAN, "norm < self.smallest_norm and", "False and"),
+    Fault(
+        "tiny units whatever the user says",
+        PLAN,
+        "self.smallest_norm and not treatment.chosen",
+        "self.smallest_norm",
+    ),
+    Fault(
+        "a refused weight",
+        PLAN,
+        "if refusal := _refusal(bound, weight):",
+        'if refusal := "":',
     ),
 ]
 
@@ -255,9 +278,11 @@ def noticed(fault):
         if content.count(fault.old) != 1:
             raise ValueError(f"{fault.name}: {fault.file} does not have {fault.old!r} once")
         path.write_text(content.replace(fault.old, fault.new))
-        command = [sys.executable, "-m", "pytest", "tests/audit", "-x", "-q", "-n", "0"]
+        names = *FIRST.get(fault.file, ()), "audit", "zoo"
+        tests = [*(f"tests/audit/test_{name}.py" for name in names), "tests/audit"]
+        command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "0"]
         done = subprocess.run(
-            [*command, "-p", "no:cacheprovider", "--tb=no"],
+            [*command, *tests, "-p", "no:cacheprovider", "--tb=no"],
             check=False,
             cwd=folder,
             capture_output=True,

@@ -121,6 +121,13 @@ def test_a_loss_may_take_the_model_and_targets():
     assert found == {"0.weight": "channel", "2.weight": None}
 
 
+@pytest.mark.parametrize("fill", [torch.nan, torch.inf, -torch.inf])
+def test_entries_that_are_not_finite_are_left_out(fill):
+    hide = torch.tensor([True, False, True])
+    net = Net(lambda self, x: self.f(x).masked_fill(hide, fill), f=normed(nn.Linear(5, 3)))
+    assert views(net, torch.randn(16, 6)) == {"f.0.weight": "channel", "f.2.weight": None}
+
+
 def test_float32_arithmetic_where_the_model_needs_it():
     def function(self, x):
         if x.dtype is not torch.float32:

@@ -1,5 +1,6 @@
 """Variants of the tiny task with what few tasks have: odd scores, buffers and data."""
 
+import functools
 from dataclasses import dataclass
 
 import numpy as np
@@ -48,6 +49,28 @@ class Warmed(Tiny):
 
     def audit_inputs(self):
         return ()
+
+
+@dataclass(frozen=True)
+class Making(Tiny):
+    """Its data are made at each call."""
+
+    name = "making"
+
+
+@dataclass(frozen=True)
+class Keeping(Tiny):
+    """Its data are the same tensors at each call, in other tuples."""
+
+    name = "keeping"
+
+    def data(self):
+        return Splits(*map(tuple, _kept_data()))
+
+
+@functools.cache
+def _kept_data():
+    return Tiny().data()
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,15 @@
 """Probes of groups that change, names that do not exist, and steps that are skipped or repeated."""
 
 import math
+from dataclasses import dataclass
 
 import pytest
 import torch
 from torch import nn
 
 import spherenorm as sn
+from spherenorm import rules as r
+from spherenorm.probes._bench import OF_SEVERAL_WEIGHTS
 
 
 def nearly_tangential(weight):
@@ -31,6 +34,52 @@ def test_a_weight_that_changes_its_group_is_tested_as_its_new_group_says():
             first["params"], second["params"] = weights, []
     views = [(m.step, m.weight, m.invariant_view) for m in found.measurements]
     assert views == [(1, "0", None), (1, "1", "channel"), (2, "0", None), (2, "1", None)]
+
+
+@dataclass(frozen=True)
+class LargeOnTheWhole(r.ScaleInvarianceTest):
+    """A test of a user's own, which looks at all units of a weight together."""
+
+    def decide(self, sums, state):
+        passes = [(x.squared_norm > 0) & (x.squared_norm.sum() > 100) for x in sums]
+        silent = [x.squared_norm == 0 for x in sums]
+        norms = [x.squared_norm for x in sums]
+        return sn.Invariance.decided(self.views, passes, silent, norms, self.per), {}
+
+
+def large(lr=0.1, per="tensor"):
+    test = LargeOnTheWhole(views=("channel",), per=per)
+    return sn.chain(test, r.RadialProjection(), r.StepSize(lr))
+
+
+@pytest.mark.parametrize("per", ["tensor", "unit"])
+def test_a_users_test_decides_on_one_weight_at_a_time(per):
+    assert LargeOnTheWhole.decide not in OF_SEVERAL_WEIGHTS
+    weights = [nn.Parameter(torch.full((6, 4), x)) for x in (1.0, 10.0, 2.0, 3.0)]  # |w|^2 = 24 x^2
+    for weight in weights:
+        weight.grad = torch.ones_like(weight)
+    optimizer = sn.torch_optimizer(large)(weights, per=per)
+    with sn.probe(optimizer, every=1) as found:
+        optimizer.step()
+    assert [m.invariant for m in found.measurements] == [0.0, 1.0, 0.0, 1.0]
+
+
+def test_measurements_come_in_the_optimizers_order_whatever_the_shapes():
+    torch.manual_seed(0)
+    shapes = (5, 8), (3, 2, 2), (7, 4), (5, 8), (2, 4), (3, 4), (7, 4)
+    weights = [nn.Parameter((1 + i) * torch.randn(shape)) for i, shape in enumerate(shapes)]
+    for weight in weights:
+        weight.grad = nearly_tangential(weight.detach().flatten(1)).view_as(weight)
+    optimizer = torch.optim.SGD(weights, lr=0.0)
+    with sn.probe(optimizer, every=1, units=True) as found:
+        optimizer.step()
+    assert [m.weight for m in found.measurements] == list("0123456")
+    for weight, m in zip(weights, found.measurements, strict=True):
+        norms = weight.detach().flatten(1).norm(dim=1).double()
+        torch.testing.assert_close(m.units.norm, norms, rtol=1e-6, atol=0)
+        assert m.norm == pytest.approx(float(norms.square().mean().sqrt()), rel=1e-6)
+        assert m.invariant_view == "channel"
+        assert len(m.units.invariant) == len(norms)
 
 
 def test_a_view_of_an_unknown_weight_is_refused():

@@ -123,6 +123,29 @@ def test_a_sampler_that_learns_is_asked_in_rounds_and_gives_every_arm_as_many(tm
     assert "0 runs now" in invoke("resume", "--out", tmp_path, "--jobs", 1).output
 
 
+def test_an_optimizer_is_tuned_in_ranges_of_its_own(tmp_path):
+    """In as many trials, at the same places of them: Halton's, in bases 2 and 3."""
+    own = f"{OWN}:lr=1e-3:1e-2,adamp:weight_decay=1e-5:1e-3"
+    result = compare(tmp_path, f"adamp,{OWN}", "--search", own, seeds="1", trials=2)
+    assert result.exit_code == 0, result.output
+    tried = {"adamp": {}, OWN: {}}
+    for config, _ in stored(tmp_path):
+        if config["seed"] >= 10_000:
+            given = config["hyper_parameters"]
+            tried[config["recipe"]][given["lr"]] = given.get("weight_decay")
+    assert sorted(tried[OWN]) == pytest.approx([10**-2.75, 10**-2.5])
+    assert set(tried[OWN].values()) == {None}
+    assert sorted(tried["adamp"]) == pytest.approx([10**-1.5, 10**-1.0])
+    decays = [decay for _, decay in sorted(tried["adamp"].items())]
+    assert decays == pytest.approx([10 ** (-5 + 4 / 3), 10 ** (-5 + 2 / 3)])
+    adamp, careful = exported(tmp_path, "compare-Tiny (smoke): Tuning")
+    assert (adamp["trials"], careful["trials"]) == ("2", "2")
+    assert float(adamp["weight_decay"]) in decays
+    assert careful["weight_decay"] == ""
+    assert "not tuned" in result.output
+    assert float(careful["lr"]) in tried[OWN]
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -140,6 +163,10 @@ def test_a_sampler_that_learns_is_asked_in_rounds_and_gives_every_arm_as_many(tm
         (("--search", "lr=1:2,lr=1:2"), "--search 'lr=1:2': 'lr' is there twice"),
         (("--search", "momentum=0.1:0.9"), "recipe 'adamp' has no hyper-parameter 'momentum'"),
         (("--search", "eps=1:2"), "--search 'eps': recipe 'sgd' has no hyper-parameter 'eps'"),
+        (("--search", "adam:lr=1:2"), "--search 'adam:lr': 'adam' is none of --optimizers"),
+        (("--search", "sgd:lr=1:2"), "--search: no range for 'adamp'; give one"),
+        (("--search", "lr=1:2,sgd:eps=1:2"), "recipe 'sgd' has no hyper-parameter 'eps'"),
+        (("--search", "sgd:lr=1:2,sgd:lr=1:2"), "'sgd:lr' is there twice"),
         (("--trials", "0"), "--trials 0: give 1 or more"),
         (("--trials", "1", "--method", "grid"), "--trials 1: a grid of 1 points"),
         (("--method", "bayes"), "--method 'bayes': no search method is named"),

@@ -1,6 +1,7 @@
 """Commands with what users bring along: spaces, prints, `sys.exit`, files that cannot be read."""
 
 import json
+import sys
 from pathlib import Path
 
 from commands import STUDY, invoke, run_tiny
@@ -19,6 +20,32 @@ def test_what_a_recipe_prints_is_not_in_the_json(tmp_path):
         assert result.exit_code == 0, result.output
         json.loads(result.stdout)
         assert "lr is 0.1" in result.stderr
+
+
+def test_a_module_that_prints_when_it_is_imported_breaks_no_json(tmp_path, monkeypatch):
+    """Most commands import the modules that a stored request names."""
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "spherenorm_talks.py").write_text(
+        "from spherenorm_tiny import Tiny, TinyStudy\n"
+        "from spherenorm.recipes import sgd\nprint('imported')\n"
+        "class Talking(TinyStudy):\n    'Documented.'\n    name = 'talking'\n"
+    )
+    out, study = tmp_path / "out", "spherenorm_talks:Talking"
+    given = ("--tier", "smoke", "--jobs", 2, "--out", out, "--json")
+    arms = ("--optimizers", "spherenorm_talks:sgd,sgdp", "--seeds", 1)
+    search = ("--search", "lr=1e-2:1", "--trials", 2)
+    task = ("--task", "spherenorm_talks:Tiny")
+    for command in (
+        ("run", study, *arms, "--dry-run", *given),
+        ("run", study, *arms, *given),
+        ("compare", *task, *arms, *search, "--dry-run", *given),
+        *((name, "--out", out, "--json") for name in ("report", "gc")),
+    ):
+        sys.modules.pop("spherenorm_talks", None)
+        result = invoke(*command)
+        assert result.exit_code == 0, result.output
+        json.loads(result.stdout)
+        assert "imported" in result.stderr or command[0] == "gc"
 
 
 def test_a_module_that_exits_is_one_error(tmp_path, monkeypatch):

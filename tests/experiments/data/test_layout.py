@@ -1,5 +1,7 @@
 """Layouts: what is missing is named, with the tree that is expected."""
 
+from dataclasses import replace
+
 import pytest
 
 from experiments.data import FOLDER, Layout, checked, data_folder, layouts, use_folder
@@ -22,6 +24,15 @@ def test_the_first_missing_path_and_the_expected_tree_are_in_the_error(tmp_path,
         TWO.folder()
     (tmp_path / "two" / "list.txt").touch()
     assert TWO.folder() == tmp_path / "two"
+
+
+def test_of_two_names_one_is_enough(tmp_path):
+    either = replace(TWO, paths=("list.txt or list.txt.gz",))
+    assert either.missing(tmp_path) == "list.txt or list.txt.gz"
+    for name in ("list.txt.gz", "list.txt"):
+        (tmp_path / name).touch()
+        assert either.missing(tmp_path) is None
+        (tmp_path / name).unlink()
 
 
 def test_counts_are_beside_those_that_are_expected(tmp_path):

@@ -10,7 +10,7 @@ from running import folder_of, run_of
 from spherenorm_tiny import tiny_spec
 
 from experiments.door import execute_spec
-from experiments.engine import Runner, find_backend
+from experiments.engine import Runner, _backends, find_backend
 
 
 def summaries(specs, root):
@@ -27,9 +27,10 @@ def reference(tmp_path_factory):
     return specs, summaries(specs, root)
 
 
-def outcomes_of(backend, specs, root, jobs, checkpoint_seconds):
+def outcomes_of(backend, specs, root, jobs, checkpoint_seconds, **flags):
     runs = [run_of(spec, root) for spec in specs]
-    return list(find_backend(backend)(runs, execute_spec, root, jobs, Runner(checkpoint_seconds)))
+    runner = Runner(checkpoint_seconds, **flags)
+    return list(find_backend(backend)(runs, execute_spec, root, jobs, runner))
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
@@ -69,6 +70,42 @@ def test_ray_survives_the_loss_of_a_worker(tmp_path, reference, monkeypatch):
     assert killed
     assert {outcome.state for outcome in outcomes} == {"finished"}, outcomes
     assert summaries(specs, tmp_path) == expected
+
+
+class OneByOne:
+    """A Ray that executes a task where it is asked for, and takes its arguments as Ray does."""
+
+    def is_initialized(self):
+        return True
+
+    def remote(self, **_):
+        return Task
+
+    def wait(self, waiting, num_returns):
+        return waiting[:1], waiting[1:]
+
+    def get(self, ready):
+        return ready
+
+
+class Task:
+    def __init__(self, worker):
+        self.worker = worker
+
+    def options(self, **_):
+        return self
+
+    def remote(self, *arguments, **named):
+        return self.worker(*arguments, **named)
+
+
+def test_the_time_limit_holds_on_a_cluster(tmp_path, monkeypatch):
+    """The process that a cluster starts stops the run; it is not asked to stop itself."""
+    monkeypatch.setattr(_backends, "require_extra", lambda *_: OneByOne())
+    long = tiny_spec(epochs=40, delay=0.1)
+    (found,) = outcomes_of("ray", [long], tmp_path, 1, 0.0, time_limit=0.5)
+    assert (found.state, found.error) == ("failed", "stopped after its time limit of 0.5 s")
+    assert folder_of(long, tmp_path).status()["error"] == found.error
 
 
 def test_a_preempted_slurm_job_is_requeued_and_goes_on(tmp_path, reference):

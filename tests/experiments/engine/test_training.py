@@ -61,6 +61,17 @@ def test_the_runner_trains_as_a_plain_loop_does(tmp_path):
         torch.testing.assert_close(training.model.state_dict()[name], value, rtol=1e-4, atol=1e-6)
 
 
+def test_each_step_begins_in_training_mode():
+    """Also of a part that a loss has put into evaluation mode, as an attack does with BatchNorm."""
+    run = run_of(tiny_spec())
+    training = Training(run, run.task)
+    training.step(0)
+    for part in (training.module[1], training.module):
+        part.eval()
+        training.step(1)
+        assert all(module.training for module in training.module.modules())
+
+
 def test_the_measured_step_is_that_of_the_weights():
     run = run_of(tiny_spec("sgd", lr=0.1))
     training = Training(run, run.task)

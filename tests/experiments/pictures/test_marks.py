@@ -5,8 +5,17 @@ import itertools
 import numpy as np
 import pytest
 
-from experiments.pictures import color_of, finished, legend_of, lines
-from experiments.pictures._figures import COLORS, OTHERS
+from experiments.pictures import (
+    Tries,
+    best_scores,
+    color_of,
+    finished,
+    legend_of,
+    lines,
+    tried,
+)
+from experiments.pictures._figures import COLORS, OTHERS, line_styles
+from experiments.results import Arm
 
 # Machado et al. 2009, severity 1: linear sRGB as a reader without one kind of cone sees it.
 VISIONS = {
@@ -57,6 +66,40 @@ def test_own_recipes_have_colors_of_their_own():
     assert len({color_of(name) for name in names}) == len(OTHERS)
     assert [color_of(name) for name in names] == [color_of(name) for name in names]
     assert not {color_of(name) for name in names} & {color_of(n) for n in ("sgd", "sgdp", "adamp")}
+
+
+MANY = [f"mine:many_{i}" for i in range(7)]
+
+
+@pytest.mark.parametrize(
+    "recipes",
+    [
+        [*COLORS, *MANY[:3]],
+        [*MANY, "sgdw", "adam", "sgdg", "adamg", "rmsprop"],
+        [f"yours:recipe_{i}" for i in range(12)],
+        ["sgdw", "sgdw", *MANY, "sgdw", "mine:many_0", "mine:many_0"],
+    ],
+)
+def test_no_two_of_twelve_arms_are_alike(recipes):
+    """Neither line nor mark, in any picture of a search: an arm is told by either."""
+    arms = [Arm(f"arm {i}", recipe, {"lr": i}) for i, recipe in enumerate(recipes)]
+    points = [{"lr": 0.1}, {"lr": 1.0}]
+    made = finished(
+        [
+            tried({arm: Tries(points, [1.0, 2.0], 1) for arm in arms}, "lr", "score", ""),
+            best_scores({arm: [1.0, 2.0] for arm in arms}, "score", ""),
+        ]
+    )
+    for picture in made:
+        legend = legend_of(picture.figure)
+        assert len(legend) == 12
+        assert len({(entry.color, entry.dash) for entry in legend}) == 12
+        assert len({entry.symbol for entry in legend}) == 12
+
+
+def test_own_recipes_never_look_like_a_built_in_one():
+    own = {style for i in range(30) for style in line_styles([f"hers:recipe_{i}"])}
+    assert not own & {style for name in COLORS for style in line_styles([name])}
 
 
 def line(y, name="a", title="norm", log=False):

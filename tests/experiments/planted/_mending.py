@@ -129,6 +129,34 @@ MENDING = (
         EXECUTE + "::test_a_long_name_of_a_recipe_makes_no_path_that_is_too_long",
     ),
     fault(
+        "data that are made at each call are not read again",
+        CORE + "_identity.py",
+        "kept = all(map(_is_same, *splits))",
+        "kept = True",
+        EXECUTE + "::test_data_that_are_drawn_anew_on_each_call_are_refused",
+    ),
+    fault(
+        "a part that is left in evaluation mode stays there",
+        ENGINE + "_weights.py",
+        "return module.training and all(part is None or is_training(part) for part in parts)",
+        "return module.training",
+        "engine/test_training::test_each_step_begins_in_training_mode",
+    ),
+    fault(
+        "a cluster does not keep the time limit",
+        "experiments/door.py",
+        "if runner.time_limit is not None:",
+        "if False:",
+        "engine/test_backends::test_the_time_limit_holds_on_a_cluster",
+    ),
+    fault(
+        "an optimizer's own range is not searched",
+        "experiments/studies/_comparing.py",
+        "for (owner, _, name), bounds in split if owner == optimizer}",
+        "for (owner, _, name), bounds in split if name in common}",
+        "cli/test_compare::test_an_optimizer_is_tuned_in_ranges_of_its_own",
+    ),
+    fault(
         "a module that exits ends the program",
         CORE + "_errors.py",
         "    except (Exception, SystemExit) as error:\n        said",
@@ -145,8 +173,8 @@ MENDING = (
     fault(
         "a print is part of the JSON",
         "experiments/cli/_console.py",
-        "with redirect_stdout(sys.stderr) if as_json else nullcontext():",
-        "with nullcontext():",
+        "with redirect_stdout(sys.stderr):",
+        "with redirect_stdout(sys.stdout):",
         USERS,
     ),
 )

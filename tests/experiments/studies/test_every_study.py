@@ -14,6 +14,7 @@ from experiments.studies import Plan, find_study, study_classes
 
 STUDIES = [
     "c1",
+    "d1",
     "d2",
     "d3",
     "detector",
@@ -21,11 +22,16 @@ STUDIES = [
     "f1",
     "f2",
     "f3",
+    "f4",
     "g1",
     "h6",
     "h7",
     "t1",
     "t2",
+    "t3",
+    "t5",
+    "t6",
+    "t4",
     "weight-decay",
 ]
 
@@ -56,6 +62,11 @@ def test_smoke(name, store):
         assert table.rows
         assert all(len(row) == len(table.columns) for row in table.rows), table.title
         assert not any(cell == "nan" for row in shown(table) for cell in row), table
+        for row in table.rows:  # a mean over seeds says how far they are apart
+            assert all(c.n < 2 or c.spread is not None or c.interval for c in row), (
+                table.title,
+                row,
+            )
     for export in FORMATS.values():
         lines = [export(table).splitlines() for table in (*tables, claims_table(claims))]
         assert all(len(text) > 1 for text in lines)

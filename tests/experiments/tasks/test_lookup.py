@@ -14,7 +14,7 @@ TRAINED = [name for name, cls in task_classes().items() if issubclass(cls, Task)
 
 def test_tasks_are_found_by_themselves():
     assert list(task_classes()) == [
-        *("cosine", "digits", "mlp", "network", "overhead", "rosenbrock"),
+        *("cosine", "digits", "events", "keywords", "mlp", "network", "overhead", "rosenbrock"),
         *("sphere-network", "tagging"),
     ]
 

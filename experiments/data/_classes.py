@@ -1,0 +1,93 @@
+"""Retrieval: pictures of classes, of which those of the test are not seen in training."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from torch import Tensor
+
+from experiments.core import Splits
+from experiments.data.augmentation import centre, normalized, random_crop, random_flip
+from experiments.data.imagenet import Pictures
+
+__all__ = ["BOTH", "GALLERY", "QUERY", "Listed", "Photos", "class_counts", "splits_of"]
+
+QUERY, GALLERY, BOTH = 0, 1, 2
+"""The role of a test image: it asks, it is searched, or both; then it does not find itself."""
+
+SHOWN_SHARE = 256
+"""The shorter side of an image of 224 pixels before it is cut."""
+
+
+class Listed(NamedTuple):
+    """The images of a data set.
+
+    Attributes:
+        train: paths and classes, which are numbered from 0.
+        test: paths, classes and roles.
+    """
+
+    train: Sequence[tuple[str, int]]
+    test: Sequence[tuple[str, int, int]]
+
+
+def class_counts(listed: Listed) -> dict[str, int]:
+    """Classes and images of training and test set."""
+    return {
+        "train classes": len({label for _, label in listed.train}),
+        "test classes": len({label for _, label, _ in listed.test}),
+        "train images": len(listed.train),
+        "test images": len(listed.test),
+    }
+
+
+class Photos(Pictures):
+    """Image files with their classes and roles; items are (image, class, role)."""
+
+    def __init__(
+        self, folder: Path, listed: Sequence[tuple[str, int, int]], transform: Any
+    ) -> None:
+        super().__init__(folder, [(path, label) for path, label, _ in listed], transform)
+        self.roles = np.array([role for *_, role in listed])
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int, int]:  # type: ignore[override]
+        image, label = super().__getitem__(index)
+        return image, label, int(self.roles[index])
+
+    def fingerprint(self) -> str:
+        return super().fingerprint() + str(self.roles.sum())
+
+
+def splits_of(folder: Path, listed: Listed, side: int, held_out: int) -> Splits:
+    """Random crops of the training images, flipped or not; central crops of the others.
+
+    Args:
+        folder: that paths are relative to.
+        side: pixels of an image's side; the shorter side is 256/224 of it before a central crop.
+        held_out: the last so many training classes are the validation set. With 0, the validation
+            set is the training set, and shows no more than that the loss works.
+
+    Raises:
+        ValueError: fewer than two classes would be left.
+    """
+    count = 1 + max(label for _, label in listed.train)
+    if not 0 <= held_out <= count - 2:
+        raise ValueError(f"held_out must be from 0 to {count - 2} classes, got {held_out}")
+    kept = count - held_out
+    train = [(path, label, BOTH) for path, label in listed.train if label < kept]
+    held = [(path, label, BOTH) for path, label in listed.train if label >= kept]
+
+    def varied(picture: Any) -> Tensor:
+        return normalized(random_flip(random_crop(picture, side)))
+
+    def central(picture: Any) -> Tensor:
+        return normalized(centre(picture, side, 224 / SHOWN_SHARE))
+
+    return Splits(
+        Photos(folder, train, varied),
+        Photos(folder, held or train, central),
+        Photos(folder, listed.test, central),
+    )

@@ -1,0 +1,118 @@
+"""Images with a shortcut: the ground tells the class in nearly all training images.
+
+The ground is a colour (Biased MNIST) or stripes. With probability rho it is the one of the
+image's class, else one of the others: rho = 1 / classes has no bias.
+
+Source: H. Bahng et al., *Learning De-biased Representations with Biased Representations*, 2020.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F  # noqa: N812
+
+__all__ = [
+    "COLOURS",
+    "colour_strokes",
+    "draw_grounds",
+    "handwritten_digits",
+    "stripe_strokes",
+]
+
+COLOURS = (
+    *((255, 0, 0), (0, 255, 0), (0, 0, 255), (225, 225, 0), (225, 0, 225)),
+    *((0, 255, 255), (255, 128, 0), (255, 0, 128), (128, 0, 255), (128, 128, 128)),
+)
+"""Red, green and blue of the ten classes' grounds, as released with ReBias."""
+
+DIRECTIONS, WAVELENGTHS = 5, (3.0, 6.0)
+"""Of the stripes: directions, and pixels from one to the next."""
+
+
+def draw_grounds(labels: Tensor, rho: float, kinds: int, seed: int) -> Tensor:
+    """The kind of each image's ground: its class, or another one.
+
+    Of the n images of a class floor(rho n) have its own ground; the others are divided evenly among
+    the other kinds, up to one image.
+
+    Args:
+        labels: shape (n,), each below `kinds`.
+        rho: in [0, 1].
+        kinds: of grounds.
+        seed: of the images that have another ground.
+
+    Raises:
+        ValueError: rho is out of range.
+    """
+    if not 0 <= rho <= 1:
+        raise ValueError(f"rho must be in [0, 1], got {rho!r}")
+    random = torch.Generator().manual_seed(seed)
+    grounds = labels.clone()
+    for label in range(kinds):
+        items = torch.nonzero(labels == label).flatten()
+        items = items[torch.randperm(len(items), generator=random)][int(rho * len(items)) :]
+        others = torch.randperm(kinds - 1, generator=random)
+        others = others + (others >= label)  # all kinds but the class's own
+        grounds[items] = others[torch.arange(len(items)) % (kinds - 1)]
+    return grounds
+
+
+def colour_strokes(strokes: Tensor, grounds: Tensor) -> Tensor:
+    """White strokes on grounds of the ten colours.
+
+    Args:
+        strokes: shape (n, height, width); 0 is ground, any other value is stroke.
+        grounds: shape (n,).
+
+    Returns:
+        Bytes of shape (n, 3, height, width).
+    """
+    colours = torch.tensor(COLOURS, dtype=torch.uint8)[grounds][:, :, None, None]
+    return torch.where(strokes[:, None] != 0, torch.full_like(colours, 255), colours)
+
+
+def handwritten_digits(size: int = 8) -> tuple[Tensor, Tensor]:
+    """Scikit-learn's 1,797 digits, writer after writer.
+
+    Args:
+        size: pixels of a side; other sizes than 8 are interpolated.
+
+    Returns:
+        Strokes of shape (n, size, size), pixels of at least half the largest value; and classes.
+    """
+    from sklearn.datasets import load_digits
+
+    images, labels = load_digits(return_X_y=True)
+    gray = torch.from_numpy(images).reshape(-1, 1, 8, 8)
+    gray = F.interpolate(gray, size=(size, size), mode="bilinear", antialias=False)
+    return gray[:, 0] >= images.max() / 2, torch.from_numpy(labels)
+
+
+def stripe_strokes(strokes: Tensor, grounds: Tensor, seed: int) -> Tensor:
+    """Strokes in one gray over stripes of ten kinds: five directions, two widths.
+
+    A patch of a few pixels tells the stripes, but not the shape of the strokes. Phase, brightness
+    and contrast are random.
+
+    Args:
+        strokes: shape (n, height, width); 0 is ground, any other value is stroke.
+        grounds: shape (n,).
+        seed: of all that is random.
+
+    Returns:
+        Bytes of shape (n, 3, height, width), gray.
+    """
+    random = torch.Generator().manual_seed(seed)
+    n, height, width = strokes.shape
+    phase, level, contrast, stroke = torch.rand(4, n, 1, 1, generator=random)
+    y, x = torch.meshgrid(torch.arange(height), torch.arange(width), indexing="ij")
+    angle = (math.pi / DIRECTIONS) * (grounds % DIRECTIONS)[:, None, None]
+    length = torch.tensor(WAVELENGTHS)[grounds // DIRECTIONS][:, None, None]
+    across = x * torch.cos(angle) + y * torch.sin(angle)
+    wave = torch.sin(2 * math.pi * (across / length + phase))
+    ground = 128 + 40 * (level - 0.5) + (40 + 40 * contrast) * wave
+    image = torch.where(strokes != 0, 255 * (stroke > 0.5), ground.clamp(0, 255))
+    return image.round().to(torch.uint8)[:, None].repeat(1, 3, 1, 1)

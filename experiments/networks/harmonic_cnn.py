@@ -1,0 +1,212 @@
+"""Harmonic CNN: band-pass filters at the harmonics of a scale, of trainable width, and a CNN.
+
+    HarmonicCNN(50, pools=POOLS["magnatagatune"])    # 3,631,551 weights
+
+The filters make a channel of each harmonic: band k of channel n is centred at n times the k-th
+note's frequency, so that a 3 x 3 convolution sees all harmonics of a note at one place.
+
+Source: M. Won, S. Chun, O. Nieto, X. Serra, *Data-driven Harmonic Filters for Audio Representation
+Learning*, ICASSP 2020, and its code. That code takes a window of 512, whatever its default of 513.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+
+__all__ = ["POOLS", "WIDTHS", "HarmonicCNN", "HarmonicFilters"]
+
+SLOPE, OFFSET = 0.1079, 24.7
+"""Of the bandwidth in Hz of human hearing: 0.1079 f + 24.7 (Glasberg and Moore 1990)."""
+
+QUIETEST = 1e-10
+"""The least power, -100 dB."""
+
+Pool = int | tuple[int, int]
+
+WIDTHS = (*(128,) * 4, *(256,) * 3)
+POOLS: dict[str, tuple[Pool, ...]] = {
+    "magnatagatune": (*(2,) * 5, (2, 3), (2, 3)),
+    "speech_commands": (*(2,) * 6, (2, 1)),
+    "dcase2017": (2,) * 7,
+}
+"""The authors' max-pooling over (bands, frames) after each block, by data set."""
+
+
+def hz_of(note: Tensor) -> Tensor:
+    """The frequency of a MIDI note: 440 * 2 ** ((note - 69) / 12)."""
+    return 440.0 * 2.0 ** ((note - 69.0) / 12.0)
+
+
+def note_of(hz: float) -> int:
+    """The nearest MIDI note to a frequency."""
+    return round(69 + 12 * math.log2(hz / 440.0))
+
+
+class HarmonicFilters(nn.Module):
+    """The power of a wave in triangular bands around harmonics, in decibels.
+
+    Band (n, k) is centred at f = n f_k and weighs the power at a frequency x by
+
+        max(0, 1 - 2 |x - f| / b),    b = (0.1079 f + 24.7) / Q,
+
+    where f_k rises from the lowest note in equal steps, as long as its highest harmonic is below
+    half the sample rate. Q is trained; a larger one makes all bands narrower.
+
+    Args:
+        rate: samples a second.
+        window: samples of a frame (Hann); frames are half a window apart.
+        harmonics: channels of the output.
+        per_semitone: bands in a semitone.
+        lowest: the MIDI note of the lowest band; 24 is C1.
+
+    Attributes:
+        q: shape (1,), at first 1.
+        bands: how many bands a harmonic has.
+
+    Example:
+        >>> HarmonicFilters()(torch.zeros(2, 16000)).shape
+        torch.Size([2, 6, 128, 63])
+    """
+
+    def __init__(
+        self,
+        rate: int = 16_000,
+        window: int = 512,
+        harmonics: int = 6,
+        per_semitone: int = 2,
+        lowest: int = 24,
+    ) -> None:
+        super().__init__()
+        self.window, self.harmonics = window, harmonics
+        self.bands = (note_of(rate / (2 * harmonics)) - lowest) * per_semitone
+        if self.bands < 1:
+            wrong = f"lowest={lowest} leaves no band below half of rate={rate}"
+            raise ValueError(f"{wrong} for {harmonics} harmonics")
+        notes = hz_of(lowest + torch.arange(self.bands) / per_semitone)
+        centres = (torch.arange(1, harmonics + 1)[:, None] * notes).flatten()
+        self.q = nn.Parameter(torch.ones(1))
+        self.register_buffer("centres", centres, persistent=False)
+        bins = torch.linspace(0, rate / 2, window // 2 + 1)
+        self.register_buffer("bins", bins, persistent=False)
+        self.register_buffer("hann", torch.hann_window(window), persistent=False)
+        self.centres: Tensor
+        self.bins: Tensor
+        self.hann: Tensor
+
+    def weights(self) -> Tensor:
+        """The triangles, of shape (harmonics * bands, frequencies)."""
+        distance = (self.bins - self.centres[:, None]).abs()
+        hearing = (SLOPE * self.centres + OFFSET)[:, None]
+        # Q is a factor: it may pass through 0 on its way without a division by 0.
+        return torch.relu(1 - 2 * distance * self.q / hearing)
+
+    def forward(self, waves: Tensor) -> Tensor:
+        """Filter waves.
+
+        Args:
+            waves: shape (items, samples).
+
+        Returns:
+            Decibels of shape (items, harmonics, bands, frames), with 1 + samples // (window / 2)
+            frames.
+        """
+        with torch.autocast(waves.device.type, enabled=False):  # powers span ten decades
+            spectrum = torch.stft(
+                waves.to(self.hann.dtype),
+                self.window,
+                self.window // 2,
+                window=self.hann,
+                return_complex=True,
+            )
+            power = spectrum.real.square() + spectrum.imag.square()
+            banded = (self.weights() @ power).clamp(min=QUIETEST)
+            shape = len(waves), self.harmonics, self.bands, -1
+            return 10 * banded.log10().reshape(shape)
+
+
+class _Plain(nn.Module):
+    """Convolution, BatchNorm, ReLU, max-pooling."""
+
+    def __init__(self, inputs: int, outputs: int, pool: Pool) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(inputs, outputs, 3, padding=1)
+        self.norm = nn.BatchNorm2d(outputs)
+        self.pool = nn.MaxPool2d(pool)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.pool(self.norm(self.conv(x)).relu())  # type: ignore[no-any-return]
+
+
+class _Residual(nn.Module):
+    """Two convolutions with BatchNorm beside the identity; ReLU and max-pooling of the sum."""
+
+    def __init__(self, channels: int, pool: Pool) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(channels, channels, 3, padding=1)
+        self.norm1 = nn.BatchNorm2d(channels)
+        self.conv2 = nn.Conv2d(channels, channels, 3, padding=1)
+        self.norm2 = nn.BatchNorm2d(channels)
+        self.pool = nn.MaxPool2d(pool)
+
+    def forward(self, x: Tensor) -> Tensor:
+        inner = self.norm2(self.conv2(self.norm1(self.conv1(x)).relu()))
+        return self.pool((x + inner).relu())  # type: ignore[no-any-return]
+
+
+class HarmonicCNN(nn.Module):
+    """Harmonic filters, blocks of 3 x 3 convolutions with max-pooling, and two linear layers.
+
+    A block is plain where the number of channels changes, residual where it does not.
+
+    Args:
+        classes: outputs.
+        widths: channels of each block.
+        pools: of each block, over (bands, frames).
+        filters: the paper's at 16 kHz, if None.
+        dropout: between the two linear layers.
+
+    Raises:
+        ValueError: `widths` and `pools` differ in length.
+
+    Example:
+        >>> net = HarmonicCNN(35, pools=POOLS["speech_commands"])
+        >>> sum(weight.numel() for weight in net.parameters())
+        3627696
+    """
+
+    def __init__(
+        self,
+        classes: int,
+        *,
+        widths: Sequence[int] = WIDTHS,
+        pools: Sequence[Pool] = POOLS["dcase2017"],
+        filters: HarmonicFilters | None = None,
+        dropout: float = 0.5,
+    ) -> None:
+        super().__init__()
+        if len(widths) != len(pools):
+            raise ValueError(f"widths has {len(widths)} blocks and pools {len(pools)}")
+        self.filters = HarmonicFilters() if filters is None else filters
+        self.filters_norm = nn.BatchNorm2d(self.filters.harmonics)
+        channels = (self.filters.harmonics, *widths)
+        self.blocks = nn.Sequential(
+            *(
+                _Residual(inputs, pool) if inputs == outputs else _Plain(inputs, outputs, pool)
+                for (inputs, outputs), pool in zip(pairwise(channels), pools, strict=True)
+            )
+        )
+        self.hidden = nn.Linear(widths[-1], widths[-1])
+        self.hidden_norm = nn.BatchNorm1d(widths[-1])
+        self.dropout = nn.Dropout(dropout)
+        self.head = nn.Linear(widths[-1], classes)
+
+    def forward(self, waves: Tensor) -> Tensor:
+        """Logits of shape (items, classes) for waves of shape (items, samples)."""
+        x = self.blocks(self.filters_norm(self.filters(waves)))
+        x = x.amax(dim=(2, 3))  # over all frames; one band is left
+        return self.head(self.dropout(self.hidden_norm(self.hidden(x)).relu()))  # type: ignore[no-any-return]

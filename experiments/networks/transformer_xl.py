@@ -1,0 +1,268 @@
+"""Transformer-XL: attention over a segment and a memory of what came before it.
+
+`TransformerXL(267735, cutoffs=(20000, 40000, 200000))` is the base model of WikiText-103, with
+151,107,538 weights, of which 41,066,400 are in the layers.
+
+Source: Z. Dai et al., *Transformer-XL: Attentive Language Models Beyond a Fixed-Length Context*,
+2019; A. Baevski and M. Auli, *Adaptive Input Representations for Neural Language Modeling*, 2019;
+T. Salimans and D. Kingma, *Weight Normalization*, 2016.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812
+
+__all__ = ["AdaptiveVocabulary", "Projection", "TransformerXL", "relative_shift", "sinusoids"]
+
+INITIAL = 0.02
+"""The standard deviation of initial weights, as in the released code."""
+
+
+class TransformerXL(nn.Module):
+    """A language model on windows of text.
+
+    A window has `memory` tokens of context and then a segment. The context is read first, without
+    gradients, and its hidden states are what the segment attends to besides itself. The original
+    instead keeps the hidden states of the segment that it trained on a step before. Here a loss is
+    a function of weights and window alone: segments may come in any order, from any worker, and a
+    resumed run needs no memory. In exchange the context is read again in each step, and reaches
+    `memory` tokens back instead of `layers` times as far.
+
+    Args:
+        vocabulary: number of tokens.
+        layers, width, heads, inner: of the transformer; `inner` units between the two projections
+            of its feed-forward part. The defaults are those of the base model.
+        cutoffs: the first token of each cluster of rarer tokens.
+        memory: tokens of context.
+        dropout: of embeddings, sublayers and the output.
+        weight_norm: write each matrix W of the layers as g v / |v|, row by row: then the loss does
+            not depend on the scale of v.
+
+    Raises:
+        ValueError: `width` is not a multiple of `heads`, or even; `cutoffs` do not rise within the
+            vocabulary.
+    """
+
+    def __init__(
+        self,
+        vocabulary: int,
+        *,
+        layers: int = 16,
+        width: int = 410,
+        heads: int = 10,
+        inner: int = 2100,
+        cutoffs: Sequence[int] = (),
+        memory: int = 150,
+        dropout: float = 0.1,
+        weight_norm: bool = False,
+    ) -> None:
+        super().__init__()
+        if width % heads or width % 2:
+            raise ValueError(f"width must be even and a multiple of heads={heads}, got {width}")
+        self.memory, self.width = memory, width
+        self.tokens = AdaptiveVocabulary(vocabulary, width, cutoffs)
+        self.layers = nn.ModuleList(
+            Layer(width, heads, inner, dropout, weight_norm) for _ in range(layers)
+        )
+        size = width // heads
+        self.content_bias = nn.Parameter(INITIAL * torch.randn(heads, size))
+        self.position_bias = nn.Parameter(INITIAL * torch.randn(heads, size))
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, windows: Tensor) -> Tensor:
+        """The loss -log p of each token of the segments.
+
+        Args:
+            windows: tokens, shape (batch, memory + length + 1): the last `length` are the targets.
+                A window that ends early has -1 from there on.
+
+        Returns:
+            Shape (batch, length); 0 for a target of -1.
+        """
+        inputs = windows[:, :-1].clamp(min=0)
+        past: list[Tensor] = []
+        if self.memory:
+            with torch.no_grad():
+                past = self.read(inputs[:, : self.memory])[1]
+        output, _ = self.read(inputs[:, self.memory :], past)
+        return self.tokens.losses(output, windows[:, self.memory + 1 :])
+
+    def read(self, segment: Tensor, past: Sequence[Tensor] = ()) -> tuple[Tensor, list[Tensor]]:
+        """The output at each token of a segment, and the memory for the next segment.
+
+        Args:
+            segment: tokens, shape (batch, length).
+            past: the memory, an input of each layer, of shape (batch, at most memory, width).
+        """
+        hidden = self.dropout(self.tokens.embed(segment) * math.sqrt(self.width))
+        reach = segment.shape[1] + (past[0].shape[1] if past else 0)
+        positions = self.dropout(sinusoids(reach, self.width).to(hidden))
+        kept = []
+        for number, layer in enumerate(self.layers):
+            context = torch.cat([past[number], hidden], dim=1) if past else hidden
+            kept.append(context[:, max(0, reach - self.memory) :].detach())
+            hidden = layer(hidden, context, positions, self.content_bias, self.position_bias)
+        return self.dropout(hidden), kept
+
+
+class Layer(nn.Module):
+    """Attention with relative positions and a feed-forward part, each followed by LayerNorm."""
+
+    def __init__(
+        self, width: int, heads: int, inner: int, dropout: float, weight_norm: bool
+    ) -> None:
+        super().__init__()
+        self.heads = heads
+        self.query = Projection(width, width, bias=False, weight_norm=weight_norm)
+        self.key_value = Projection(width, 2 * width, bias=False, weight_norm=weight_norm)
+        self.position = Projection(width, width, bias=False, weight_norm=weight_norm)
+        self.attended = Projection(width, width, bias=False, weight_norm=weight_norm)
+        self.rise = Projection(width, inner, weight_norm=weight_norm)
+        self.fall = Projection(inner, width, weight_norm=weight_norm)
+        self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(2))
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(
+        self, x: Tensor, context: Tensor, positions: Tensor, content: Tensor, position: Tensor
+    ) -> Tensor:
+        """The segment x of shape (batch, length, width), which ends where its context ends."""
+        attended = self._attend(x, context, positions, content, position)
+        x = self.norms[0](x + self.dropout(self.attended(attended)))
+        risen = self.dropout(self.rise(x).relu())
+        result: Tensor = self.norms[1](x + self.dropout(self.fall(risen)))
+        return result
+
+    def _attend(
+        self, x: Tensor, context: Tensor, positions: Tensor, content: Tensor, position: Tensor
+    ) -> Tensor:
+        length, reach = x.shape[1], context.shape[1]
+        query = self._by_head(self.query(x))
+        key, value = (self._by_head(y) for y in self.key_value(context).chunk(2, dim=-1))
+        distance = self._by_head(self.position(positions))
+        scores = torch.einsum("bihe,bjhe->bhij", query + content, key)
+        moved = torch.einsum("bihe,jhe->bhij", query + position, distance)
+        scores = (scores + relative_shift(moved)) / math.sqrt(query.shape[-1])
+        seen = torch.ones(length, reach, dtype=torch.bool, device=x.device).tril(reach - length)
+        shares = scores.masked_fill(~seen, -math.inf).softmax(dim=-1)
+        return torch.einsum("bhij,bjhe->bihe", shares, value).flatten(2)
+
+    def _by_head(self, x: Tensor) -> Tensor:
+        return x.reshape(*x.shape[:-1], self.heads, -1)
+
+
+def relative_shift(scores: Tensor) -> Tensor:
+    """Turn columns by distance into columns by key.
+
+    Row i of a segment of n tokens with a reach of m has the score of distance m - 1 - j in column
+    j, and gets it at the key that is so far away, j' = j - (n - 1 - i). Keys in the future get
+    entries of no meaning.
+
+    Args:
+        scores: shape (..., n, m).
+    """
+    rows = scores.shape[-2]
+    padded = F.pad(scores, (1, 0)).flatten(-2)[..., rows:]
+    return padded.reshape(scores.shape)
+
+
+def sinusoids(reach: int, width: int) -> Tensor:
+    """Sines and cosines of the distances reach - 1, ..., 0; shape (reach, width)."""
+    distances = torch.arange(reach - 1, -1, -1.0)
+    angles = distances[:, None] * 10000 ** -(torch.arange(0, width, 2) / width)
+    return torch.cat([angles.sin(), angles.cos()], dim=-1)
+
+
+class Projection(nn.Module):
+    """W x + b, where W may be g v / |v|, row by row, with gains g that start as |v|."""
+
+    def __init__(
+        self, inputs: int, outputs: int, *, bias: bool = True, weight_norm: bool = False
+    ) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(INITIAL * torch.randn(outputs, inputs))
+        self.bias = nn.Parameter(torch.zeros(outputs)) if bias else None
+        norms = self.weight.detach().norm(dim=1)
+        self.gain = nn.Parameter(norms) if weight_norm else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        weight = self.weight
+        if self.gain is not None:
+            weight = weight * (self.gain / weight.norm(dim=1))[:, None]
+        return F.linear(x, weight, self.bias)
+
+
+class AdaptiveVocabulary(nn.Module):
+    """Embedding and softmax with the same weights, the rare tokens in clusters of their own.
+
+    p(token) = p(cluster) p(token | cluster). The first cluster's tokens share a softmax with the
+    other clusters, so that most targets need no other.
+
+    Args:
+        count: tokens, from the most frequent to the rarest.
+        width: of an embedding, and of a hidden state.
+        cutoffs: the first token of each cluster but the first.
+    """
+
+    def __init__(self, count: int, width: int, cutoffs: Sequence[int] = ()) -> None:
+        super().__init__()
+        ends = (0, *cutoffs, count)
+        if list(ends) != sorted(set(ends)):
+            raise ValueError(f"cutoffs must rise between 0 and {count}, got {tuple(cutoffs)}")
+        self.spans = list(pairwise(ends))
+        self.table = nn.Parameter(INITIAL * torch.randn(count, width))
+        self.bias = nn.Parameter(torch.zeros(count))
+        self.clusters = Projection(width, len(cutoffs)) if cutoffs else None
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        """The embeddings, shape (..., width)."""
+        return F.embedding(tokens, self.table)
+
+    def losses(self, hidden: Tensor, targets: Tensor) -> Tensor:
+        """-log p of the targets, of their shape; 0 for a target of -1.
+
+        Args:
+            hidden: shape (..., width).
+            targets: tokens, or -1.
+        """
+        rows, wanted = hidden.flatten(0, -2), targets.flatten()
+        common = self._common(rows)
+        first = self.spans[0][1]
+        # The column of the common softmax: the token, or its cluster.
+        column = wanted.clamp(min=0)
+        for number, (start, stop) in enumerate(self.spans[1:]):
+            column = column.where((wanted < start) | (wanted >= stop), first + number)
+        found = -common.gather(1, column[:, None])[:, 0]
+        for start, stop in self.spans[1:]:
+            # With no target in it, a cluster still takes part: its gradient is 0, not missing.
+            inside = ((wanted >= start) & (wanted < stop)).nonzero()[:, 0]
+            within = self._within(rows[inside], start, stop)
+            own = within.gather(1, (wanted[inside] - start)[:, None])[:, 0]
+            found = found.index_add(0, inside, -own)
+        return found.masked_fill(wanted < 0, 0.0).view_as(targets)
+
+    def log_probabilities(self, hidden: Tensor) -> Tensor:
+        """log p of all tokens, shape (..., count)."""
+        common, first = self._common(hidden), self.spans[0][1]
+        parts = [common[..., :first]]
+        for number, (start, stop) in enumerate(self.spans[1:]):
+            of_cluster = common[..., first + number, None]
+            parts.append(of_cluster + self._within(hidden, start, stop))
+        return torch.cat(parts, dim=-1)
+
+    def _common(self, hidden: Tensor) -> Tensor:
+        """log p of the tokens of the first cluster, then of the other clusters."""
+        logits = F.linear(hidden, *(x[: self.spans[0][1]] for x in (self.table, self.bias)))
+        if self.clusters is not None:
+            logits = torch.cat([logits, self.clusters(hidden)], dim=-1)
+        return logits.log_softmax(dim=-1)
+
+    def _within(self, hidden: Tensor, start: int, stop: int) -> Tensor:
+        """log p(token | cluster) of the tokens of a cluster."""
+        logits = F.linear(hidden, self.table[start:stop], self.bias[start:stop])
+        return logits.log_softmax(dim=-1)

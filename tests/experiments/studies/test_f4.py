@@ -1,0 +1,55 @@
+"""Figure 4: the speed claim on known curves, and the paper's settings."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from experiments.results import Results
+from experiments.studies import Plan, find_study
+from experiments.studies.f4 import _last, _share_until
+from experiments.tasks import find_task
+
+
+def _item(losses, seed=0, per_epoch=2):
+    return SimpleNamespace(
+        metrics=[{"step": k + 1, "loss": loss} for k, loss in enumerate(losses)],
+        summary={"steps_per_epoch": per_epoch},
+        spec=SimpleNamespace(seed=seed),
+    )
+
+
+def test_the_share_of_steps_until_the_other_run_s_last_loss():
+    slow, fast = _item([8, 6, 4, 2]), _item([4, 2, 1, 1])
+    assert _last(slow) == 3  # the mean over the last epoch
+    assert _share_until(fast, {0: _last(slow)}) == 0.5  # 4 and 2 have the mean 3, after two steps
+    assert _share_until(slow, {0: _last(fast)}) == 1.0  # never
+    assert _share_until(fast, {1: 3.0}) is None  # another seed
+
+
+@pytest.mark.parametrize(
+    ("label", "threat", "test"),
+    [
+        ("linf 8/255", ("linf", 4, 10), ("linf", 4, 10)),
+        ("l2 1/2", ("l2", 80, 10), ("l2", 80, 10)),
+        ("linf 16/255", ("linf", 8, 7), ("linf", 8, 20)),
+    ],
+)
+def test_with_data_the_settings_are_those_of_appendix_e(label, threat, test):
+    trials = find_study("f4").trials(Plan("full", real=True), Results([]))
+    specs = [t.spec for t in trials if t.arm.settings["setting"] == label]
+    assert {spec.recipe for spec in specs} == {"adam", "adamp"}
+    for spec in specs:
+        assert spec.hyper_parameters == {"lr": 0.01, "weight_decay": 2e-4}
+        assert (spec.epochs, spec.batch_size, spec.schedule) == (200, 128, "step-50-75")
+        task = find_task(spec.task, spec.options)
+        for found, expected in ((task.threat, threat), (task.test_threat, test)):
+            radius = pytest.approx(255 * found.radius)
+            assert (found.norm, expected[1], found.steps) == (expected[0], radius, expected[2])
+        assert (task.depth, task.width, task.stem) == (34, 10, 16)
+
+
+def test_the_second_row_of_table_e2_attacks_the_first_model_twice_as_far():
+    (setting, *_) = find_study("f4").table
+    task = find_task("adversarial", setting.real.options)
+    assert (255 * task.harder_radius, task.harder_steps) == (pytest.approx(8), 20)
+    assert str(setting.paper["harder attack"]["AdamP"]) == "35.76"
