@@ -213,7 +213,9 @@ def _norms(seen: Measured) -> Table:
                    for key, form in keys]  # fmt: skip
         for i, arm in enumerate(arms):
             runs = seen.results.arm(arm)
-            share = runs.cell(_invariant_share, ".1f", spread=True)
+            share = runs.cell(
+                lambda item: 100 * item.summary["invariant_share"], ".1f", spread=True
+            )
             rows.append((arm.label, share, views_of(runs), *(cells[i] for cells in columns)))
     headings = (
         *("arm", "invariant share (%)", "views", "norm first", "norm last", "last / first"),
@@ -226,11 +228,6 @@ def _norms(seen: Measured) -> Table:
         "alone: others that it does not."
     )
     return Table("Norms, steps and detection", headings, rows, note)
-
-
-def _invariant_share(item: Result) -> float:
-    """The percentage of parameters that the audit finds scale-invariant."""
-    return 100.0 * item.summary["invariant_share"]  # type: ignore[no-any-return]
 
 
 def views_of(runs: Results) -> str:

@@ -22,8 +22,7 @@ from experiments.core import (
     are_tensors,
     require_extra,
 )
-from experiments.data import cars, cub, in_shop, products
-from experiments.data._layout import data_folder
+from experiments.data import cars, cub, data_folder, in_shop, products
 from experiments.data.glyph_classes import glyph_classes
 from experiments.data.listed import splits_of
 from experiments.networks.embedding import Embedding
