@@ -213,7 +213,9 @@ def _norms(seen: Measured) -> Table:
                    for key, form in keys]  # fmt: skip
         for i, arm in enumerate(arms):
             runs = seen.results.arm(arm)
-            share = runs.cell(lambda item: 100 * item.summary["invariant_share"], ".1f")
+            share = runs.cell(
+                lambda item: 100 * item.summary["invariant_share"], ".1f", spread=True
+            )
             rows.append((arm.label, share, views_of(runs), *(cells[i] for cells in columns)))
     headings = (
         *("arm", "invariant share (%)", "views", "norm first", "norm last", "last / first"),

@@ -18,8 +18,8 @@ from experiments.data.augmentation import MEAN, STD
 from experiments.data.coco import CLASSES, coco
 from experiments.data.glyphs import TEST_FONTS, TRAIN_FONTS
 from experiments.data.scenes import OBJECTS, glyph_scenes
-from experiments.networks._layers import convolution
 from experiments.networks.centernet import CenterNet, centernet_detections, centernet_loss
+from experiments.networks.layers import convolution
 from experiments.networks.published import load_published
 from experiments.networks.resnet import ResNet
 from experiments.networks.ssd import SSD, SSD300, Defaults, ssd_detections, ssd_loss
