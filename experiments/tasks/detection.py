@@ -18,7 +18,6 @@ from experiments.data.augmentation import MEAN, STD
 from experiments.data.coco import CLASSES, coco
 from experiments.data.glyphs import TEST_FONTS, TRAIN_FONTS
 from experiments.data.scenes import OBJECTS, glyph_scenes
-from experiments.networks._layers import convolution
 from experiments.networks.centernet import CenterNet, centernet_detections, centernet_loss
 from experiments.networks.published import load_published
 from experiments.networks.resnet import ResNet
@@ -171,8 +170,7 @@ def _trunk(model: nn.Module) -> list[nn.Module]:
 
 
 def _small_centernet() -> CenterNet:
-    trunk = ResNet("basic", (1, 1, 1), 16, stem="small")
-    trunk.stem = convolution(3, 16, 3, stride=2, activation=nn.ReLU)
+    trunk = ResNet("basic", (1, 1, 1), 16, stem="halving")
     return CenterNet(len(OBJECTS), trunk, widths=(32,), head=32)
 
 

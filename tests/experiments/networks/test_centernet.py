@@ -82,6 +82,14 @@ def test_full_size_has_the_published_count():
         assert sum(p.numel() for p in CenterNet().parameters()) == 14_437_349
 
 
+@pytest.mark.parametrize(("stem", "side"), [("imagenet", 4), ("halving", 8), ("small", 16)])
+def test_maps_have_the_side_of_the_trunk_s_doubled(stem, side):
+    model = CenterNet(2, ResNet("basic", (1, 1), 4, stem=stem), widths=(4,), head=4)
+    heat_map, sizes, shifts = model(drawn(2, 3, 16, 16))
+    assert heat_map.shape == (2, 2, side, side)
+    assert sizes.shape == shifts.shape == (2, 2, side, side)
+
+
 def test_the_radius_is_the_released_one():
     sizes = torch.rand(500, 2, generator=torch.Generator().manual_seed(0)).double() * 60 + 0.1
     expected = [float(max(0, int(released_radius(*size)))) for size in sizes.tolist()]
