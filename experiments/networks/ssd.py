@@ -120,7 +120,7 @@ class SSD(nn.Module):
         >>> defaults = Defaults((0.2, 0.4, 0.8), ((), (2,)))
         >>> model = SSD(3, ((8,), (16,)), hidden=16, extras=(), defaults=defaults)
         >>> [(tuple(a.shape), tuple(b.shape)) for a, b in model(torch.randn(2, 3, 16, 16))]
-        [((2, 512, 4), (2, 512, 4)), ((2, 256, 4), (2, 256, 4))]
+        [((2, 8, 16, 16), (2, 8, 16, 16)), ((2, 16, 8, 8), (2, 16, 8, 8))]
     """
 
     def __init__(
