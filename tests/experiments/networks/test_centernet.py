@@ -47,7 +47,7 @@ def loop_heat(boxes, labels, classes, side):
         for (x0, y0, x1, y1), label in zip(row, label_row, strict=True):
             if label < 0:
                 continue
-            reach = max(0, int(released_radius(x1 - x0, y1 - y0)))
+            reach = max(0, int(released_radius(math.ceil(x1 - x0), math.ceil(y1 - y0))))
             column, line = int((x0 + x1) / 2), int((y0 + y1) / 2)
             for dy in range(-reach, reach + 1):
                 for dx in range(-reach, reach + 1):
