@@ -260,4 +260,4 @@ AUGMENTATIONS: dict[str, Callable[[Picture], Picture]] = {
     "autoaugment": auto_augment,
     "randaugment": rand_augment,
 }
-"""What follows crop and flip, by name."""
+"""Augmentations that follow crop and flip, by name."""

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from experiments.data._classes import BOTH, Listed, class_counts
 from experiments.data._layout import Layout
+from experiments.data.listed import BOTH, Listed, class_counts
 
 __all__ = ["LAYOUT", "listed"]
 

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from experiments.core import Splits
-from experiments.data._classes import BOTH, GALLERY, QUERY
 from experiments.data.glyphs import CHARACTERS, Appearance, glyph_images
+from experiments.data.listed import BOTH, GALLERY, QUERY
 
 __all__ = ["ALPHABET", "FONTS", "PROTOCOLS", "Protocol", "glyph_classes"]
 
@@ -46,7 +46,7 @@ PLAIN = (np.full((32, 32, 3), 128, dtype=np.uint8),)
 
 @dataclass(frozen=True)
 class Protocol:
-    """How glyphs are divided.
+    """The division of glyphs into sets.
 
     Attributes:
         classes: characters of the training, validation and test set.

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from experiments.data._classes import GALLERY, QUERY, Listed, class_counts
 from experiments.data._layout import Layout
+from experiments.data.listed import GALLERY, QUERY, Listed, class_counts
 
 __all__ = ["LAYOUT", "listed"]
 

@@ -104,7 +104,7 @@ def _head(inputs: int, hidden: int, outputs: int) -> nn.Sequential:
 
 
 def radius(size: Tensor) -> Tensor:
-    """How far the bump around a center reaches, from the overlap o = `OVERLAP`.
+    """The reach of the bump around a center, from the overlap o = `OVERLAP`.
 
         r = (sqrt(4 o^2 (w + h)^2 + 16 o (1 - o) w h) - 2 o (w + h)) / 2
 

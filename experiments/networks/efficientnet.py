@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from experiments.networks._layers import (
+from experiments.networks.layers import (
     InvertedResidual,
     convolution,
     divisible,

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from experiments.networks._layers import (
+from experiments.networks.layers import (
     InvertedResidual,
     convolution,
     divisible,

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from torch import Tensor, nn
 
-from experiments.networks._layers import StochasticDepth, convolution, head, initialize
+from experiments.networks.layers import StochasticDepth, convolution, head, initialize
 
 __all__ = ["ResNet", "resnet18", "resnet50"]
 

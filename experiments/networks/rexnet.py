@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from experiments.networks._layers import (
+from experiments.networks.layers import (
     SqueezeExcitation,
     StochasticDepth,
     convolution,

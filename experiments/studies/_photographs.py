@@ -1,4 +1,4 @@
-"""What the studies of image classification share."""
+"""The parts that the studies of image classification share."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def _row(
 
 
 def _outcome(claim: Claim) -> str:
-    """What a verdict says of a gain."""
+    """The word of a verdict about a gain."""
     words = {"reproduced": "gain", "not reproduced": "loss"}
     return words.get(claim.verdict, claim.verdict)
 

@@ -104,7 +104,7 @@ class T5(Benchmark):
 
 
 def _of_both(study: T5, results: Results) -> Iterator[Claim]:
-    """What the paper says of the two networks beside each other."""
+    """The claims about the two networks beside each other."""
     seen = study._measured(results)
 
     def values(setting: Setting, name: str, key: Any = "test") -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from experiments.data._classes import GALLERY, QUERY
+from experiments.data.listed import GALLERY, QUERY
 
 __all__ = ["recall_at_1"]
 

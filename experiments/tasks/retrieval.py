@@ -22,10 +22,9 @@ from experiments.core import (
     are_tensors,
     require_extra,
 )
-from experiments.data import cars, cub, in_shop, products
-from experiments.data._classes import splits_of
-from experiments.data._layout import data_folder
+from experiments.data import cars, cub, data_folder, in_shop, products
 from experiments.data.glyph_classes import glyph_classes
+from experiments.data.listed import splits_of
 from experiments.networks.embedding import Embedding
 from experiments.networks.published import load_published
 from experiments.networks.resnet import ResNet, resnet50

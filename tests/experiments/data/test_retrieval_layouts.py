@@ -7,7 +7,7 @@ from retrieval_folders import WRITERS, write_cub, write_in_shop
 from scipy.io import savemat
 
 from experiments.data import cars, checked, cub, glyph_classes, glyphs, in_shop, products
-from experiments.data._classes import BOTH, GALLERY, QUERY, splits_of
+from experiments.data.listed import BOTH, GALLERY, QUERY, splits_of
 
 
 @pytest.fixture(params=WRITERS)

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from experiments.networks._layers import StochasticDepth, divisible
 from experiments.networks.efficientnet import SCALES, EfficientNet, efficientnet
+from experiments.networks.layers import StochasticDepth, divisible
 from experiments.networks.mobilenet import MobileNetV2
 from experiments.networks.resnet import ResNet, resnet18, resnet50
 from experiments.networks.rexnet import ReXNet

@@ -12,7 +12,7 @@ from experiments.core import Splits
 from experiments.data import FOLDER
 from experiments.data.augmentation import cutmix
 from experiments.data.imagenet import CLASSES, imagenet
-from experiments.networks._layers import StochasticDepth
+from experiments.networks.layers import StochasticDepth
 from experiments.tasks import find_task
 from experiments.tasks.classification import GLYPHS, SIDE, Name
 from spherenorm import audit

@@ -13,7 +13,7 @@ from torch.nn import functional as F  # noqa: N812
 
 from experiments.core import Spec
 from experiments.data import FOLDER
-from experiments.data._classes import BOTH, GALLERY, QUERY
+from experiments.data.listed import BOTH, GALLERY, QUERY
 from experiments.engine import Training
 from experiments.networks.resnet import resnet50
 from experiments.tasks import find_task
