@@ -130,7 +130,8 @@ def heat(boxes: Tensor, labels: Tensor, classes: int, rows: int, columns: int) -
 
         Y = exp(-(x^2 + y^2) / (2 s^2)),   s = (2 r + 1) / 6,   |x|, |y| <= r
 
-    around the place of the map that the center falls in, with r the object's `radius`.
+    around the place of the map that the center falls in, with r the `radius` of the object's sides,
+    rounded up.
 
     Args:
         boxes: shape (images, n, 4), in places of the map.
@@ -140,7 +141,7 @@ def heat(boxes: Tensor, labels: Tensor, classes: int, rows: int, columns: int) -
         Shape (images, classes, rows, columns).
     """
     found = boxes.new_zeros(len(boxes), classes, rows, columns)
-    reach = radius(boxes[..., 2:] - boxes[..., :2])[..., None, None]
+    reach = radius((boxes[..., 2:] - boxes[..., :2]).ceil())[..., None, None]
     column, row = (x[..., None, None] for x in _places(boxes, rows, columns).unbind(-1))
     y = torch.arange(rows, device=boxes.device)[:, None] - row
     x = torch.arange(columns, device=boxes.device) - column

@@ -56,7 +56,8 @@ class ResNet(nn.Module):
         block: basic (two 3 x 3 convolutions) or bottleneck (1 x 1, 3 x 3, 1 x 1).
         depths: blocks of each stage.
         width: of the first stage, and channels of the stem.
-        stem: imagenet (7 x 7 with stride 2, then max pooling with stride 2) or small (3 x 3).
+        stem: imagenet (7 x 7 with stride 2, then max pooling with stride 2), small (3 x 3) or
+            halving (3 x 3 with stride 2).
         classes: outputs.
         dropout: the rate before the classifier.
         stochastic_depth: the rate of the last block; it rises linearly with depth from 0.
@@ -76,14 +77,15 @@ class ResNet(nn.Module):
         block: Literal["basic", "bottleneck"] = "basic",
         depths: Sequence[int] = (2, 2, 2, 2),
         width: int = 64,
-        stem: Literal["imagenet", "small"] = "imagenet",
+        stem: Literal["imagenet", "small", "halving"] = "imagenet",
         classes: int = 1000,
         dropout: float = 0.0,
         stochastic_depth: float = 0.0,
     ) -> None:
         super().__init__()
         large = stem == "imagenet"
-        first = convolution(3, width, 7 if large else 3, 2 if large else 1, activation=nn.ReLU)
+        stride = 1 if stem == "small" else 2
+        first = convolution(3, width, 7 if large else 3, stride, activation=nn.ReLU)
         self.stem = nn.Sequential(*first, *([nn.MaxPool2d(3, 2, padding=1)] if large else []))
         rates = iter(_rising(stochastic_depth, sum(depths)))
         channels, stages = width, []

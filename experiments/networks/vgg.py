@@ -58,6 +58,7 @@ class VGG(nn.Module):
         normalized: BatchNorm after each convolution.
 
     Example:
+        >>> import torch
         >>> sum(p.numel() for p in VGG(10, ((8,), (16,)), hidden=32, side=1).parameters())
         3370
         >>> VGG(10, ((8,), (16,)), hidden=32, side=1)(torch.randn(2, 3, 16, 16)).shape

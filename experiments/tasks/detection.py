@@ -19,10 +19,10 @@ from experiments.data.coco import CLASSES, coco
 from experiments.data.glyphs import TEST_FONTS, TRAIN_FONTS
 from experiments.data.scenes import OBJECTS, glyph_scenes
 from experiments.networks.centernet import CenterNet, centernet_detections, centernet_loss
-from experiments.networks.layers import convolution
+from experiments.networks.default_boxes import SSD300, Defaults
 from experiments.networks.published import load_published
 from experiments.networks.resnet import ResNet
-from experiments.networks.ssd import SSD, SSD300, Defaults, ssd_detections, ssd_loss
+from experiments.networks.ssd import SSD, ssd_detections, ssd_loss
 from experiments.tasks._average_precision import average_precision
 from experiments.tasks._pretraining import pretrained_trunk
 
@@ -171,8 +171,7 @@ def _trunk(model: nn.Module) -> list[nn.Module]:
 
 
 def _small_centernet() -> CenterNet:
-    trunk = ResNet("basic", (1, 1, 1), 16, stem="small")
-    trunk.stem = convolution(3, 16, 3, stride=2, activation=nn.ReLU)
+    trunk = ResNet("basic", (1, 1, 1), 16, stem="halving")
     return CenterNet(len(OBJECTS), trunk, widths=(32,), head=32)
 
 

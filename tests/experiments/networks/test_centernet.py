@@ -47,7 +47,7 @@ def loop_heat(boxes, labels, classes, side):
         for (x0, y0, x1, y1), label in zip(row, label_row, strict=True):
             if label < 0:
                 continue
-            reach = max(0, int(released_radius(x1 - x0, y1 - y0)))
+            reach = max(0, int(released_radius(math.ceil(x1 - x0), math.ceil(y1 - y0))))
             column, line = int((x0 + x1) / 2), int((y0 + y1) / 2)
             for dy in range(-reach, reach + 1):
                 for dx in range(-reach, reach + 1):
@@ -80,6 +80,14 @@ def loop_loss(maps, boxes, labels, stride):
 def test_full_size_has_the_published_count():
     with torch.device("meta"):
         assert sum(p.numel() for p in CenterNet().parameters()) == 14_437_349
+
+
+@pytest.mark.parametrize(("stem", "side"), [("imagenet", 4), ("halving", 8), ("small", 16)])
+def test_maps_have_the_side_of_the_trunk_s_doubled(stem, side):
+    model = CenterNet(2, ResNet("basic", (1, 1), 4, stem=stem), widths=(4,), head=4)
+    heat_map, sizes, shifts = model(drawn(2, 3, 16, 16))
+    assert heat_map.shape == (2, 2, side, side)
+    assert sizes.shape == shifts.shape == (2, 2, side, side)
 
 
 def test_the_radius_is_the_released_one():

@@ -7,17 +7,15 @@ import torch
 from plain_boxes import greedy, overlap
 
 from experiments.data.boxes import centered, cornered
-from experiments.networks.ssd import (
-    SSD,
+from experiments.networks.default_boxes import (
     SSD300,
     Defaults,
     decoded,
     default_boxes,
     encoded,
     matched,
-    ssd_detections,
-    ssd_loss,
 )
+from experiments.networks.ssd import SSD, ssd_detections, ssd_loss
 from spherenorm import audit
 
 SMALL = Defaults((0.2, 0.45, 0.8), ((2,), ()))

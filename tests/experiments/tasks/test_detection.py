@@ -257,3 +257,16 @@ def test_a_pretrained_start_without_its_file_is_refused(tmp_path, monkeypatch):
     monkeypatch.delitem(os.environ, FOLDER)
     with pytest.raises(ValueError, match="MS-COCO lies on disk: give its folder by --data DIR"):
         Detection("centernet", "coco").data()
+
+
+@pytest.mark.parametrize("detector", DETECTORS)
+def test_every_shard_is_called_as_a_module(detector):
+    """Fully sharded training gathers a shard's weights when the shard is called."""
+    task = Detection(detector)
+    model = task.model()
+    called = []
+    for shard in task.shards(model):
+        assert any(True for _ in shard.parameters())
+        shard.register_forward_hook(lambda module, *_: called.append(module))
+    model(torch.zeros(2, 3, 32, 32))
+    assert {*called} == {*task.shards(model)}
