@@ -35,9 +35,13 @@ PARTS = (
 """The modules of spherenorm that rules are made of."""
 COUNTED = (
     *(f"spherenorm.{part}" for part in PARTS),
-    *("experiments.tasks", "experiments.core._schedules", "experiments.engine._probes"),
+    *("experiments.tasks", "experiments.networks", "experiments.data"),
+    *("experiments.core._schedules", "experiments.engine._probes"),
 )
-"""The modules of ours that are followed like a user's own."""
+"""The modules of ours that are followed like a user's own.
+
+Networks count, and so do data sets: a fingerprint has a file's bytes, not what is cut from it.
+"""
 
 
 def digest(content: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -61,7 +62,7 @@ class Photos(Pictures):
         return image, label, int(self.roles[index])
 
     def fingerprint(self) -> str:
-        return super().fingerprint() + str(self.roles.sum())
+        return hashlib.sha256(super().fingerprint().encode() + self.roles.tobytes()).hexdigest()
 
 
 def splits_of(folder: Path, listed: Listed, side: int, held_out: int) -> Splits:

@@ -151,7 +151,19 @@ def test_of_the_library_what_rules_are_made_of_counts():
         for name in own
         if name.startswith(("torch", "experiments.", "spherenorm.compile", "dataclasses"))
     }
-    assert modules("experiments.tasks.digits") == {"experiments.tasks.digits"}
+    assert modules("experiments.tasks.digits") == {
+        "experiments.tasks.digits",
+        "experiments.data.augmentation",
+    }
+
+
+def test_the_networks_and_the_data_of_a_task_count():
+    """An edit of a network, an augmentation or a crop must not find the runs of the one before."""
+    tagging = sources._closure({"experiments.tasks.tagging"})
+    assert {"experiments.networks.harmonic_cnn", "experiments.data._audio"} <= tagging.keys()
+    retrieval = sources._closure({"experiments.tasks.retrieval"})
+    assert {"experiments.networks.resnet", "experiments.data.augmentation"} <= retrieval.keys()
+    assert "experiments.networks.harmonic_cnn" not in retrieval
 
 
 def test_probes_and_schedules_are_in_the_identity(tmp_path, monkeypatch):

@@ -93,3 +93,28 @@ def test_a_file_that_is_no_audio_is_named(tmp_path):
     (tmp_path / "broken.mp3").write_bytes(b"no audio at all")
     with pytest.raises(ValueError, match=r"broken.mp3 cannot be decoded"):
         read_wave(tmp_path / "broken.mp3")
+
+
+def test_the_fingerprint_has_every_name_and_target(tmp_path):
+    files = [tmp_path / "a" / f"{k:02d}.wav" for k in range(40)]
+    for k, path in enumerate(files):
+        write(path, tone(100 + k, 0.01, 16_000), 16_000)
+    labels = torch.arange(40) % 5
+
+    def found(files=files, labels=labels, samples=100, chunks=None):
+        return Clips(files, labels, samples, chunks).fingerprint()
+
+    sampled = {k * 39 // 15 for k in range(16)}
+    other = next(k for k in range(1, 39) if not {k, k + 1} & sampled)
+    swapped = [*files[:other], files[other + 1], files[other], *files[other + 2 :]]
+    relabelled = labels.clone()
+    relabelled[other] += 1
+    before = found()
+    assert found() == before
+    changed = [found(swapped), found(labels=relabelled), found(samples=99), found(chunks=1)]
+    write(files[0], tone(999, 0.01, 16_000), 16_000)
+    assert len({before, *changed, found()}) == 6
+    here = found()
+    (tmp_path / "b").mkdir()
+    (tmp_path / "a").rename(tmp_path / "b" / "a")
+    assert found([tmp_path / "b" / "a" / path.name for path in files]) == here

@@ -133,3 +133,12 @@ def test_no_two_characters_of_the_alphabet_look_the_same(font):
         for other in shapes.setdefault(alpha.shape, []):
             assert np.abs(alpha - other).mean() > 0.02
         shapes[alpha.shape].append(alpha)
+
+
+def test_the_fingerprint_has_the_role_of_each_image(tmp_path):
+    write_in_shop(tmp_path)
+    listed = in_shop.listed(tmp_path)
+    (path, label, _), (other, same, _), *rest = listed.test
+    swapped = listed._replace(test=[(path, label, GALLERY), (other, same, QUERY), *rest])
+    found = [splits_of(tmp_path, each, 24, 0).test.fingerprint() for each in (listed, swapped)]
+    assert found[0] != found[1]
