@@ -56,7 +56,7 @@ LAYOUT = Layout(
     tree=f"""
 dcase2017/
   {_list_of("training")}    tab separated, a line for each event of a clip:
-  {_list_of("testing")}     -jj2tyuf6-A_80.000_90.000.wav  0.000  10.000  Train horn
+  {_list_of("testing")}     2ceUOv8A3FE_20.000_30.000.wav  20.000  30.000  Train horn
   {_list_of("evaluation")}
   {PARTS["training"]}/Y*.wav
   {PARTS["testing"]}/Y*.wav

@@ -18,8 +18,11 @@ __all__ = ["BOTH", "GALLERY", "QUERY", "Listed", "Photos", "class_counts", "spli
 QUERY, GALLERY, BOTH = 0, 1, 2
 """The role of a test image: it asks, it is searched, or both; then it does not find itself."""
 
-SHOWN_SHARE = 256
-"""The shorter side of an image of 224 pixels before it is cut."""
+CENTRAL = 224 / 256
+"""The share of the shorter side that a central crop keeps."""
+
+SHOWN = 5_000
+"""Training images that are the validation set if no classes are held out."""
 
 
 class Listed(NamedTuple):
@@ -66,9 +69,9 @@ def splits_of(folder: Path, listed: Listed, side: int, held_out: int) -> Splits:
 
     Args:
         folder: that paths are relative to.
-        side: pixels of an image's side; the shorter side is 256/224 of it before a central crop.
-        held_out: the last so many training classes are the validation set. With 0, the validation
-            set is the training set, and shows no more than that the loss works.
+        side: pixels of an image's side.
+        held_out: the last so many training classes are the validation set. With 0, it is a part of
+            the training set, and shows no more than that the loss works.
 
     Raises:
         ValueError: fewer than two classes would be left.
@@ -84,10 +87,10 @@ def splits_of(folder: Path, listed: Listed, side: int, held_out: int) -> Splits:
         return normalized(random_flip(random_crop(picture, side)))
 
     def central(picture: Any) -> Tensor:
-        return normalized(centre(picture, side, 224 / SHOWN_SHARE))
+        return normalized(centre(picture, side, CENTRAL))
 
     return Splits(
         Photos(folder, train, varied),
-        Photos(folder, held or train, central),
+        Photos(folder, held or train[:SHOWN], central),
         Photos(folder, listed.test, central),
     )

@@ -17,6 +17,7 @@ from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import batch_norm
 
 __all__ = ["POOLS", "WIDTHS", "HarmonicCNN", "HarmonicFilters"]
 
@@ -208,5 +209,12 @@ class HarmonicCNN(nn.Module):
     def forward(self, waves: Tensor) -> Tensor:
         """Logits of shape (items, classes) for waves of shape (items, samples)."""
         x = self.blocks(self.filters_norm(self.filters(waves)))
-        x = x.amax(dim=(2, 3))  # over all frames; one band is left
-        return self.head(self.dropout(self.hidden_norm(self.hidden(x)).relu()))  # type: ignore[no-any-return]
+        x = self._normalized(self.hidden(x.amax(dim=(2, 3))))  # over all frames; one band is left
+        return self.head(self.dropout(x.relu()))  # type: ignore[no-any-return]
+
+    def _normalized(self, x: Tensor) -> Tensor:
+        """BatchNorm; of a lone item, the last of an epoch say, with the running statistics."""
+        norm = self.hidden_norm
+        if not self.training or len(x) > 1:
+            return norm(x)  # type: ignore[no-any-return]
+        return batch_norm(x, norm.running_mean, norm.running_var, norm.weight, norm.bias)

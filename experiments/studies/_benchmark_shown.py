@@ -30,7 +30,13 @@ from experiments.studies._setting import Contender, Setting, arm_of, with_substi
 from experiments.studies._tuning import Tuned
 from experiments.studies._watched import percent_right
 
-__all__ = ["Measured", "benchmark_claims", "benchmark_pictures", "benchmark_tables"]
+__all__ = [
+    "Measured",
+    "benchmark_claims",
+    "benchmark_pictures",
+    "benchmark_tables",
+    "invariant_share",
+]
 
 DELTA = 0.1
 PROJECTING = ("sgdp", "adamp")
@@ -84,10 +90,10 @@ class Measured:
         return Cell(next(iter(rates), None), ".3g", unit="(edge)" if edge else "")
 
     def metrics(self, setting: Setting) -> list[str]:
-        """The metrics of a setting, the score first."""
+        """The metrics of a setting; those that the paper has come first, and of them the score."""
         runs = self.results.having(setting=setting.label, stage="final").finished
         named = [name for item in runs for name in item.summary.get("test_metrics", {})]
-        return list(dict.fromkeys(named))
+        return list(dict.fromkeys([*(name for name in setting.paper if name in named), *named]))
 
 
 def benchmark_tables(seen: Measured) -> list[Table]:
@@ -213,7 +219,7 @@ def _norms(seen: Measured) -> Table:
                    for key, form in keys]  # fmt: skip
         for i, arm in enumerate(arms):
             runs = seen.results.arm(arm)
-            share = runs.cell(lambda item: 100 * item.summary["invariant_share"], ".1f")
+            share = runs.cell(invariant_share, ".1f", spread=True)
             rows.append((arm.label, share, views_of(runs), *(cells[i] for cells in columns)))
     headings = (
         *("arm", "invariant share (%)", "views", "norm first", "norm last", "last / first"),
@@ -226,6 +232,11 @@ def _norms(seen: Measured) -> Table:
         "alone: others that it does not."
     )
     return Table("Norms, steps and detection", headings, rows, note)
+
+
+def invariant_share(item: Result) -> float:
+    """The percentage of the parameters that are scale-invariant."""
+    return 100 * float(item.summary["invariant_share"])
 
 
 def views_of(runs: Results) -> str:

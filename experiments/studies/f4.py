@@ -74,7 +74,7 @@ class F4(Benchmark):
             {"radius": 4 / 255, "steps": 10, "step": PIXEL_STEP, "harder_radius": 8 / 255,
              "harder_steps": 20, "test_step": PIXEL_STEP},
             _paper(attacked_accuracy="56.58 66.28", clean_accuracy="80.12 89.85",
-                   harder_attack="29.00 35.76"),
+                   harder_attacked_accuracy="29.00 35.76"),
         ),
         _setting(
             "l2 1/2",
@@ -114,7 +114,7 @@ class F4(Benchmark):
     )  # fmt: skip
 
     def claims(self, results: Results) -> list[Claim]:
-        others = ("clean accuracy", "harder attack")
+        others = ("clean accuracy", "harder attacked accuracy")
         more = [claim for name in others for claim in claims_of_metric(self, results, name)]
         return [*super().claims(results), *more, *self._speeds(results)]
 

@@ -12,6 +12,7 @@ from experiments.studies._photographs import (
     ADAM_RATES,
     GLYPHS,
     SGD_RATES,
+    WARM_UP,
     on_glyphs,
     on_imagenet,
 )
@@ -99,6 +100,7 @@ class T2(Benchmark):
     pairs = (("SGD", "SGDP"), ("AdamW", "AdamP"))
     departures = (
         *GLYPHS,
+        WARM_UP,
         ("networks", "18 or 50 layers, 3.5 to 25.6 million parameters",
          "3 to 5 blocks of the same kinds, about 10,000 parameters", "a small machine"),
         ("learning rate", "0.1 (SGD), 0.001 (Adam); searched for MobileNetV2, results not given",

@@ -7,8 +7,9 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
-from experiments.results import Claim, Result, Results, paired, performance, printed, sample
+from experiments.results import Claim, Results, paired, performance, printed, sample
 from experiments.studies._benchmark import Benchmark
+from experiments.studies._benchmark_shown import invariant_share
 from experiments.studies._paper import says
 from experiments.studies._plan import Plan
 from experiments.studies._setting import Conditions, Contender, Setting
@@ -128,16 +129,11 @@ def _of_both(study: T5, results: Results) -> Iterator[Claim]:
     )  # fmt: skip
     yield sample(
         "Less than 1 % of the parameters of Transformer-XL are scale-invariant",
-        values(PLAIN, "AdamP", share), "<", 1.0, source=says("t5.none"), unit="%",
+        values(PLAIN, "AdamP", invariant_share), "<", 1.0, source=says("t5.none"), unit="%",
         limits=(0.0, 100.0),
     )  # fmt: skip
     yield sample(
         "With weight normalization more than half of its parameters are",
-        values(NORMALIZED, "AdamP", share), ">", 50.0, source=says("t5.artificially"), unit="%",
-        limits=(0.0, 100.0),
+        values(NORMALIZED, "AdamP", invariant_share), ">", 50.0, source=says("t5.artificially"),
+        unit="%", limits=(0.0, 100.0),
     )  # fmt: skip
-
-
-def share(item: Result) -> float:
-    """The percentage of the parameters that are scale-invariant."""
-    return 100 * float(item.summary["invariant_share"])

@@ -93,7 +93,7 @@ class Adversarial(Task):
         }
         if self.harder_radius and self.harder_steps:
             harder = self._threat(self.harder_radius, self.harder_steps, self.test_step)
-            found["harder attack"] = accuracy(harder.attack(model, images, labels))
+            found["harder attacked accuracy"] = accuracy(harder.attack(model, images, labels))
         return found
 
     def audit_inputs(self) -> tuple[Any, ...]:

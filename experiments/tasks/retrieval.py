@@ -69,7 +69,7 @@ class Retrieval(Task):
             `--data`, as torchvision publishes it.
         side: pixels of an image's side, of a data set on disk.
         held_out: training classes that are the validation set, of a data set on disk; with 0 that
-            is the training set.
+            is a part of the training set.
     """
 
     data_set: Literal[

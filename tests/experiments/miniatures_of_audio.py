@@ -59,7 +59,9 @@ def write_dcase2017(root, seconds=3.0, training=34):
         for k in range(count):
             clip = f"{part[:2]}{k:02d}_30.000_40.000.wav"
             events = {EVENTS[k % 17], EVENTS[(k + k // 17) % 17]}
-            lines += [f"{clip}\t0.000\t{seconds:.3f}\t{event}" for event in sorted(events)]
+            lines += [f"{clip}\t30.000\t40.000\t{event}" for event in sorted(events)]
             write(folder / PARTS[part] / f"Y{clip}", tone(300 + 40 * k, seconds, 44_100), 44_100)
-        (folder / f"groundtruth_weak_label_{part}_set.csv").write_text("\n".join(lines) + "\n")
+        ends = "\n" if part == "training" else "\r\n"  # as those of the official lists
+        path = folder / f"groundtruth_weak_label_{part}_set.csv"
+        path.write_bytes((ends.join(lines) + ends).encode())
     return folder

@@ -91,6 +91,32 @@ def test_the_gradient_reaches_the_width_of_the_filters():
     assert found == pytest.approx(numeric, rel=1e-4)
 
 
+def small_network(bands=1):
+    filters = HarmonicFilters(rate=8000, window=128, harmonics=2, per_semitone=bands, lowest=60)
+    return HarmonicCNN(3, widths=(4, 4), pools=(2, 2), filters=filters, dropout=0.0)
+
+
+def test_a_lone_item_trains_with_running_statistics():
+    torch.manual_seed(0)
+    network = small_network()
+    network.hidden_norm.running_mean.fill_(0.3)
+    network.hidden_norm.running_var.fill_(2.0)
+    network(torch.randn(1, 1024)).sum().backward()
+    assert network.hidden.weight.grad.abs().max() > 0
+    x = torch.randn(1, 4)
+    torch.testing.assert_close(network._normalized(x), network.eval().hidden_norm(x))
+    assert network.hidden_norm.running_mean[0] == pytest.approx(0.3)
+
+
+def test_autocast_leaves_the_filters_in_float32():
+    torch.manual_seed(0)
+    network, waves = small_network(), torch.randn(4, 1024)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = network.filters(waves)
+        assert network(waves).dtype == torch.bfloat16
+    assert torch.equal(found, network.filters(waves))
+
+
 def test_bad_shapes_are_refused():
     with pytest.raises(ValueError, match="lowest=120 leaves no band below half of rate=8000"):
         HarmonicFilters(rate=8000, lowest=120)

@@ -29,9 +29,9 @@ STUDIES = [
     "t1",
     "t2",
     "t3",
+    "t4",
     "t5",
     "t6",
-    "t4",
     "weight-decay",
 ]
 

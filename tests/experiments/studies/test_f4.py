@@ -52,4 +52,4 @@ def test_the_second_row_of_table_e2_attacks_the_first_model_twice_as_far():
     (setting, *_) = find_study("f4").table
     task = find_task("adversarial", setting.real.options)
     assert (255 * task.harder_radius, task.harder_steps) == (pytest.approx(8), 20)
-    assert str(setting.paper["harder attack"]["AdamP"]) == "35.76"
+    assert str(setting.paper["harder attacked accuracy"]["AdamP"]) == "35.76"

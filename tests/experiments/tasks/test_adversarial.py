@@ -55,11 +55,15 @@ def test_attacked_accuracy_is_that_of_the_worst_images(norm, dual):
         found = task.evaluate(model, (images, labels))
     values = {name: share.value([share.state]) for name, share in found.items()}
     reach = radius * torch.linalg.vector_norm(slope, dual)
-    for name, times in (("clean accuracy", 0), ("attacked accuracy", 1), ("harder attack", 3)):
+    for name, times in (
+        ("clean accuracy", 0),
+        ("attacked accuracy", 1),
+        ("harder attacked accuracy", 3),
+    ):
         expected = 100 * (margins > times * reach).float().mean()
         assert values[name] == pytest.approx(float(expected), abs=0.5), name
     assert next(iter(values)) == "attacked accuracy"
-    assert 5 < values["harder attack"] < values["attacked accuracy"] < 95
+    assert 5 < values["harder attacked accuracy"] < values["attacked accuracy"] < 95
 
 
 def test_the_loss_is_that_of_attacked_images_and_counts_statistics_once():
