@@ -146,20 +146,24 @@ def _summary(training: Training, loop: _Loop) -> dict[str, Any]:
 
 
 def _scores(training: Training, split: Split) -> dict[str, float]:
-    """The metrics of the model on a split.
+    """The metrics of the model on a split; no numbers if an output of the model is not finite.
+
+    Of outputs that are not numbers an argmax is 0 and nothing is above a threshold: accuracy, F1
+    and recall would be those of a model that works.
 
     Raises:
         ValueError: one is not a number although all outputs of the model are finite: the run has
             not diverged, its task cannot compute the metric.
     """
-    found = training.metrics(split)
+    with watched_outputs(training.module) as finite:
+        found = training.metrics(split)
+    lost = training.ranks.totals([float(len(finite) - sum(finite))]) != [0.0]
+    if lost:
+        return dict.fromkeys(found, math.nan)
     lacking = [name for name, value in found.items() if math.isnan(value)]
     if lacking and training.survived():
-        with watched_outputs(training.module) as finite:
-            training.metrics(split)
-        if training.ranks.totals([len(finite) - sum(finite)]) == [0.0]:
-            lack = f"task {training.spec.task!r}: the metric {lacking[0]!r} is not a number"
-            raise ValueError(f"{lack}, although all outputs of the model are finite")
+        lack = f"task {training.spec.task!r}: the metric {lacking[0]!r} is not a number"
+        raise ValueError(f"{lack}, although all outputs of the model are finite")
     return found
 
 

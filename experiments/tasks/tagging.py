@@ -5,7 +5,8 @@ Source: M. Won et al., *Data-driven Harmonic Filters for Audio Representation Le
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -79,11 +80,17 @@ class Tagging(Task):
 def _roc_auc(tags: Tensor, scores: Tensor) -> float:
     from sklearn.metrics import roc_auc_score
 
-    return 100 * float(roc_auc_score(tags.numpy(), scores.float().numpy(), average="macro"))
+    return _percent(roc_auc_score, tags, scores)
 
 
 def _pr_auc(tags: Tensor, scores: Tensor) -> float:
     from sklearn.metrics import average_precision_score
 
-    found = average_precision_score(tags.numpy(), scores.float().numpy(), average="macro")
-    return 100 * float(found)
+    return _percent(average_precision_score, tags, scores)
+
+
+def _percent(score: Callable[..., float], tags: Tensor, scores: Tensor) -> float:
+    """100 times the mean over tags; nan for scores of a network that has diverged."""
+    if not scores.isfinite().all():
+        return math.nan
+    return 100 * float(score(tags.numpy(), scores.float().numpy(), average="macro"))

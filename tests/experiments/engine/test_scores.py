@@ -5,6 +5,7 @@ import torch
 from running import folder_of, run_of
 from spherenorm_pictures import picture_spec
 
+from experiments.core import Spec
 from experiments.door import execute_spec
 
 
@@ -32,3 +33,19 @@ def test_validation_and_test_are_of_their_own_splits(tmp_path):
     in_training = records[-1]["validation/perplexity"]
     assert in_training == pytest.approx(expected["validation"], rel=1e-5)
     assert [record["step"] for record in records if "validation" in record] == [5, 10]
+
+
+@pytest.mark.parametrize(
+    ("task", "batch_size"),
+    [("tagging", 1024), ("keywords", 600), ("events", 768), ("retrieval", 600)],
+)
+def test_outputs_that_are_no_numbers_have_no_score(task, batch_size, tmp_path):
+    """The weights are finite after the one step, but not what comes out of the network.
+
+    An accuracy of chance would be no worse than that of a run at too low a rate; and an error of a
+    library would stop a search.
+    """
+    common = {"epochs": 1, "batch_size": batch_size, "schedule": "constant", "probes": ()}
+    spec = Spec(task, "adamw", {"lr": 1e12}, **common)
+    assert execute_spec(spec, tmp_path).state == "diverged"
+    assert folder_of(spec, tmp_path).summary()["test"] is None
