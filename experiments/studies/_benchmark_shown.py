@@ -25,6 +25,7 @@ from experiments.results import (
     performance,
     sample,
 )
+from experiments.studies._benchmark_range import range_table
 from experiments.studies._paper import says
 from experiments.studies._setting import Contender, Setting, arm_of, with_substitutes
 from experiments.studies._tuning import Tuned
@@ -98,7 +99,16 @@ class Measured:
 
 def benchmark_tables(seen: Measured) -> list[Table]:
     """Scores, norms and searches; none of which no run has a number."""
-    return [table for table in (_scores(seen), _norms(seen), _searches(seen)) if table.rows]
+    scores = {
+        setting.label: {
+            arm: seen.results.arm(arm).values("test")
+            for _, arm in seen.arms(setting)
+            if arm.substitutes_for is None
+        }
+        for setting in seen.table
+    }
+    made = (_scores(seen), range_table(scores), _norms(seen), _searches(seen))
+    return [table for table in made if table.rows]
 
 
 def benchmark_pictures(seen: Measured) -> list[Picture]:

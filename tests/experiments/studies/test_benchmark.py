@@ -7,8 +7,9 @@ from running import run_study, shown
 from spherenorm_bench import SmallTable
 
 from experiments.engine import Store
-from experiments.results import Results
+from experiments.results import Arm, Results, Sample
 from experiments.studies import Plan, thirteen_table
+from experiments.studies._benchmark_range import range_table
 from experiments.studies._setting import THIRTEEN
 
 
@@ -127,3 +128,15 @@ def test_the_grassmann_baselines_take_part(tmp_path):
     assert {item.spec.recipe for item in finals} == {"sgdg"}
     for item in finals:  # its invariant weights stay on the sphere that they are put on
         assert item.summary["norm_last"] == pytest.approx(1.0, abs=1e-5)
+
+
+def test_the_best_and_the_worst_are_apart_if_their_interval_excludes_zero():
+    arms = [Arm(name, "sgd", {"contender": name}) for name in ("low", "high", "same")]
+    low, high = Sample({0: 1.0, 1: 2.0, 2: 3.0}), Sample({0: 11.0, 1: 12.5, 2: 13.0})
+    near = Sample({0: 3.0, 1: 1.0, 2: 2.6})
+    table = range_table({"a": {arms[0]: low, arms[1]: high}, "b": {arms[0]: low, arms[2]: near}})
+    first, second = shown(table)
+    assert first[:3] == ["a", "high", "low"]
+    assert (first[-1], second[-1]) == ("yes", "no")
+    assert table.rows[0][3].number == pytest.approx((10 + 10.5 + 10) / 3)
+    assert "In 1 of 2 settings" in table.about

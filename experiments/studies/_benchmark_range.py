@@ -1,0 +1,43 @@
+"""The range of a benchmark's scores: can its settings tell optimizers apart at all?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from experiments.results import Arm, Cell, Row, Sample, Table, difference, mean
+
+__all__ = ["range_table"]
+
+
+def range_table(scores: Mapping[str, Mapping[Arm, Sample]]) -> Table:
+    """The best against the worst optimizer of each setting, both tuned.
+
+    The two are chosen by the same scores that are compared, so that the difference is a little
+    larger than that of two optimizers named before.
+
+    Args:
+        scores: of the arms of each setting, by its label.
+    """
+    rows: list[Row] = []
+    apart = 0
+    for setting, arms in scores.items():
+        known = {arm: sample for arm, sample in arms.items() if len(sample) > 1}
+        if len(known) < 2:
+            continue
+        best, worst = (end(known, key=lambda arm: mean(known[arm].values())) for end in (max, min))
+        gap = difference(known[best], known[worst])
+        differ = _is_beyond_zero(gap)
+        apart += differ
+        names = (arm.settings["contender"] for arm in (best, worst))
+        rows.append((setting, *names, gap, "yes" if differ else "no"))
+    columns = ("setting", "best", "worst", "best minus worst", "apart")
+    about = (
+        f"Paired by seed, with Student's 95 % intervals. In {apart} of {len(rows)} settings the "
+        "interval does not contain 0, so that the setting tells optimizers apart."
+    )
+    return Table("Best against worst", columns, rows, about)
+
+
+def _is_beyond_zero(gap: Cell) -> bool:
+    ends: Sequence[float] = gap.interval or (0.0, 0.0)
+    return ends[0] > 0 or ends[1] < 0
