@@ -5,6 +5,8 @@ import sys
 from dataclasses import replace
 
 import pytest
+from miniatures_of_audio import write_speech_commands
+from retrieval_folders import write_in_shop
 from running import run_of
 from spherenorm_odd import Arrays
 from spherenorm_tiny import Tiny, tiny_spec
@@ -12,6 +14,7 @@ from spherenorm_tiny import Tiny, tiny_spec
 from experiments.core import SCHEDULES, Spec, Splits
 from experiments.core import _identity as identity_module
 from experiments.core import _sources as sources
+from experiments.data import FOLDER
 from experiments.engine import PROBES
 
 FILES = {
@@ -235,6 +238,27 @@ def test_the_data_of_a_task_are_in_the_identity(monkeypatch):
     identity_module._data_fingerprint.cache_clear()
     assert run_of(tiny_spec()).id != before.id
     identity_module._data_fingerprint.cache_clear()
+
+
+def test_another_folder_of_data_sets_has_other_data_and_other_runs(tmp_path, monkeypatch):
+    """In one process: neither data nor fingerprint may be those of the folder before."""
+    ids = {}
+    for name in ("a", "b", "a"):
+        root = tmp_path / name
+        if not root.exists():
+            (root / "in-shop").mkdir(parents=True)
+            write_in_shop(root / "in-shop")  # random pictures
+            clip = write_speech_commands(root) / "backward" / "00000000_nohash_0.wav"
+            clip.write_bytes(clip.with_name(f"0000000{int(name == 'b')}_nohash_0.wav").read_bytes())
+        monkeypatch.setenv(FOLDER, str(root))
+        for task, data_set in (("retrieval", "in-shop"), ("keywords", "speech_commands")):
+            run = run_of(Spec(task, "adamp", {"lr": 0.1}, {"data_set": data_set}))
+            ids.setdefault(task, []).append(run.id)
+            train = run.splits.train
+            path = train.folder if task == "retrieval" else train.files[0]
+            assert path.is_relative_to(root)
+    for first, second, again in ids.values():
+        assert first == again != second
 
 
 def test_arrays_of_other_forms_are_other_data():
