@@ -98,8 +98,10 @@ class T4(Benchmark):
     ) -> list[Trial]:
         """The trials; those of the mixture with SGD in turn, without the cosine of the others."""
         if contender.name == MIXTURE:
-            sgd = {"recipe": "sgd", "momentum": 0.9, "nesterov": True, "weight_decay": DECAY}
-            turns = [{**sgd, "after": after, "lr": values["lr"] / by} for after, by in TURNS]
+            # `--set` reaches the hyper-parameters of Adam; SGD has the same.
+            own = {name: plan.settings.get(name, values[name]) for name in ("lr", "weight_decay")}
+            sgd = {"recipe": "sgd", "momentum": 0.9, "nesterov": True, **own}
+            turns = [{**sgd, "after": after, "lr": own["lr"] / by} for after, by in TURNS]
             contender = replace(contender, regime={"then": turns})
             length = {"epochs": EPOCHS} if plan.real else {}
             run = replace(run, fields={**run.fields, "schedule": "constant", **length})

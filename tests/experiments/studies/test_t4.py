@@ -2,6 +2,9 @@
 
 import pytest
 
+from experiments.campaign._trials import apply_plan
+from experiments.door import Door
+from experiments.engine import Store
 from experiments.results import Results
 from experiments.studies import Plan, find_study
 
@@ -26,6 +29,20 @@ def test_sgd_takes_over_from_adam_at_its_rate_and_lowers_it_twice(real):
     assert all(s.schedule == "cosine" and not s.regime.then for s in others)
     if not real:
         assert {s.epochs for s in mixed} == {s.epochs for s in others}
+
+
+@pytest.mark.parametrize("real", [False, True])
+def test_a_setting_of_adams_holds_for_the_sgd_that_follows(real, tmp_path):
+    study = find_study("t4")
+    plan = Plan("small", seeds=(0,), real=real, settings={"lr": 2e-3, "weight_decay": 0.5})
+    asked = apply_plan(plan, study.trials(plan, Results([])), Door(Store(tmp_path)))
+    mixed = [t.spec for t in asked if t.arm.settings["contender"] == "Adam + SGD"]
+    assert len(mixed) == 3
+    for spec in mixed:
+        turns = spec.regime.then
+        assert spec.hyper_parameters == {"lr": 2e-3, "weight_decay": 0.5}
+        assert [turn["lr"] for turn in turns] == pytest.approx([2e-3, 2e-4, 2e-5])
+        assert [turn["weight_decay"] for turn in turns] == [0.5] * 3
 
 
 def test_the_papers_runs_have_the_papers_epochs():
