@@ -29,7 +29,7 @@ class Embedding(nn.Module):
         frozen_statistics: BatchNorm keeps its statistics in training. The convolutions below it
             are then not scale-invariant.
         alone: in so many first steps of training only the linear layer takes a gradient; for one
-            process, without micro-batches.
+            process, whose gradients are None before each step.
     """
 
     passes: Tensor
@@ -64,9 +64,10 @@ class Embedding(nn.Module):
         features = self.trunk(images)
         pooled = features.mean(dim=(2, 3)) + features.amax(dim=(2, 3))
         if self.alone and step:
-            if self.passes < self.alone:
+            if self.linear.weight.grad is None:  # of the first micro-batch of a step
+                self.passes += 1
+            if self.passes <= self.alone:
                 pooled = pooled.detach()
-            self.passes += 1
         return F.normalize(self.linear(pooled))
 
     def train(self, mode: bool = True) -> Embedding:
