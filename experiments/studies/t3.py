@@ -48,7 +48,7 @@ class T3(Benchmark):
     CenterNet and SSD train from a random trunk and from one that is pretrained on classification.
     The score is COCO's average precision.
 
-    Half of SSD's weights are not scale-invariant: its heads, and the convolutions between VGG and
+    Most of SSD's weights are not scale-invariant: its heads, and the convolutions between VGG and
     them, have no BatchNorm. In CenterNet, transposed convolutions before BatchNorm have their units
     on the second dimension, so that only the layer view finds them; the convolutions that decide
     the offsets of deformable ones are not invariant.
