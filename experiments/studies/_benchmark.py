@@ -48,6 +48,9 @@ class Benchmark(Study):
     pairs: ClassVar[Sequence[tuple[str, str]]]
     """Baselines, each with the contender that the paper holds against it."""
     has_real = True
+    seeds = {"smoke": 1, "small": 6, "full": 12}  # noqa: RUF012
+    smoke_rates: ClassVar[int] = 1
+    """The learning rates of a search in the smoke tier."""
     compared = {}  # noqa: RUF012  (every arm has a row)
 
     def trials(self, plan: Plan, results: Results) -> list[Trial]:
@@ -84,6 +87,12 @@ class Benchmark(Study):
         """The seed on which learning rates are chosen."""
         return (TUNING + self.first_seed,)
 
+    def rates(self, plan: Plan, contender: Contender) -> Sequence[float]:
+        """The learning rates of a search; fewer in the smoke tier; `--set lr` is one for all."""
+        if "lr" in plan.settings:
+            return (plan.settings["lr"],)
+        return contender.rates[: self.smoke_rates] if plan.tier == "smoke" else contender.rates
+
     def found(self, results: Results, arm: Arm) -> Tuned:
         """The search of an arm, as far as it has ended."""
         runs = results.arm(arm)
@@ -93,14 +102,14 @@ class Benchmark(Study):
     def _count(self, plan: Plan, contender: Contender, runs: Results) -> int:
         """The points of a search; one of a substitute that has no learning rate."""
         searched = all("lr" in item.spec.hyper_parameters for item in runs)
-        return len(set(_rates(plan, contender))) if searched else 1
+        return len(set(self.rates(plan, contender))) if searched else 1
 
     def _searches(self, plan: Plan, setting: Setting, contender: Contender) -> list[Trial]:
         arm = arm_of(setting, contender, "tuning")
         plan = replace(plan, seeds=tuple(self.tuning_seeds()))
         return [
             trial
-            for rate in _rates(plan, contender)
+            for rate in self.rates(plan, contender)
             for trial in self._runs(
                 plan, setting, setting.embedded, contender, arm, {**contender.fixed, "lr": rate}
             )
@@ -152,10 +161,3 @@ class Benchmark(Study):
     def _measured(self, results: Results) -> Measured:
         tuning = {arm: self.found(results, arm) for arm in results.having(stage="tuning").arms}
         return Measured(self.table, self.contenders, self.pairs, results, tuning)
-
-
-def _rates(plan: Plan, contender: Contender) -> Sequence[float]:
-    """The learning rates of a search; two in the smoke tier; `--set lr` is one for all."""
-    if "lr" in plan.settings:
-        return (plan.settings["lr"],)
-    return contender.rates[:2] if plan.tier == "smoke" else contender.rates

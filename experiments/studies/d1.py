@@ -28,8 +28,8 @@ def _biased_mnist(rho: float, theirs: float, scores: str) -> Setting:
         f"Biased MNIST, rho {theirs:g}",
         "Biased MNIST",
         "debiasing",
-        Conditions({"images": "digits", "rho": rho, "dependence": 10.0}),
-        Conditions({"images": "biased-mnist", "rho": theirs, "dependence": 1.0}, fields=fields),
+        Conditions({"data_set": "digits", "rho": rho, "dependence": 10.0}),
+        Conditions({"data_set": "biased-mnist", "rho": theirs, "dependence": 1.0}, fields=fields),
         {"unbiased accuracy": dict(zip(ADAM, printed(scores), strict=True))},
         "d1.outperforms",
     )
@@ -52,9 +52,9 @@ class D1(Benchmark):
             "ResNet-18, 9-Class ImageNet",
             "9-Class ImageNet",
             "debiasing",
-            Conditions({"images": "stripes", "rho": 0.5, "dependence": 1.0}),
+            Conditions({"data_set": "stripes", "rho": 0.5, "dependence": 1.0}),
             Conditions(
-                {"images": "nine-class", "dependence": 1.0},
+                {"data_set": "nine-class", "dependence": 1.0},
                 fields={"epochs": 120, "batch_size": 128, "schedule": "cosine"},
             ),
             {

@@ -18,7 +18,7 @@ from experiments.studies._setting import Conditions, Contender, Setting, arm_of
 
 __all__ = ["F4"]
 
-WIDE = {"images": "cifar10", "depth": 34, "width": 10, "stem": 16}
+WIDE = {"data_set": "cifar10", "depth": 34, "width": 10, "stem": 16}
 FIELDS = {"epochs": 200, "batch_size": 128, "schedule": "step-50-75"}
 RATES = (0.01, 0.02, 0.04, 0.08)
 

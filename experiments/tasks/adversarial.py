@@ -38,7 +38,7 @@ class Adversarial(Task):
     """Train a wide residual network on attacked images; score it on attacked and clean ones.
 
     Attributes:
-        images: glyphs (ten characters of 12 x 12 pixels), or cifar10.
+        data_set: glyphs (ten characters of 12 x 12 pixels), or cifar10.
         depth, width, stem: of the network; the paper's has 34, 10, 16.
         norm: of the threat model, linf or l2.
         radius: of the attack in training, in units of pixels, which are in [0, 1].
@@ -49,7 +49,7 @@ class Adversarial(Task):
         harder_radius, harder_steps: of a second attack in the evaluation; 0 leaves it out.
     """
 
-    images: Literal["glyphs", "cifar10"] = "glyphs"
+    data_set: Literal["glyphs", "cifar10"] = "glyphs"
     depth: int = 10
     width: int = 1
     stem: int = 8
@@ -73,7 +73,11 @@ class Adversarial(Task):
     }
 
     def data(self) -> Splits:
+<<<<<<< HEAD
         return _glyphs() if self.images == "glyphs" else _cifar10(cifar.LAYOUT.folder())
+=======
+        return _glyphs() if self.data_set == "glyphs" else _cifar10()
+>>>>>>> main
 
     def model(self) -> nn.Module:
         return WideResNet(self.depth, self.width, len(CHARACTERS), self.stem)
@@ -98,7 +102,7 @@ class Adversarial(Task):
         return found
 
     def audit_inputs(self) -> tuple[Any, ...]:
-        count = AUDITED if self.images == "cifar10" else 4 * AUDITED
+        count = AUDITED if self.data_set == "cifar10" else 4 * AUDITED
         return tuple(self.first_batch(self.data().train, count)[:-1])
 
     def rehearse(self) -> None:

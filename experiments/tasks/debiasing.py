@@ -65,13 +65,13 @@ class Debiasing(Task):
     of a batch together: with micro-batches or several processes, of each part by itself.
 
     Attributes:
-        images: digits (of 8 x 8 pixels, on coloured grounds), stripes (digits on gray stripes),
+        data_set: digits (of 8 x 8 pixels, on coloured grounds), stripes (digits on gray stripes),
             biased-mnist, or nine-class (the 9-Class ImageNet, and ImageNet-A).
         rho: the share of training images whose ground tells the class.
         dependence: the factor of HSIC; 0 for networks that learn apart from each other.
     """
 
-    images: Literal["digits", "stripes", "biased-mnist", "nine-class"] = "digits"
+    data_set: Literal["digits", "stripes", "biased-mnist", "nine-class"] = "digits"
     rho: float = 0.9
     dependence: float = 10.0
 
@@ -85,15 +85,15 @@ class Debiasing(Task):
     }
 
     def data(self) -> Splits:
-        return _SPLITS[self.images](self.rho)
+        return _SPLITS[self.data_set](self.rho)
 
     def model(self) -> nn.Module:
-        return _MODELS[self.images]()
+        return _MODELS[self.data_set]()
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         images, labels = batch
         f_logits, f_features, g_logits, g_features = model(_pixels(images))
-        shared = hsic(f_features, reversed_gradient(g_features), _SIGMAS.get(self.images))
+        shared = hsic(f_features, reversed_gradient(g_features), _SIGMAS.get(self.data_set))
         apart = cross_entropy(f_logits, labels) + cross_entropy(g_logits, labels)
         return apart + self.dependence * shared
 
@@ -108,7 +108,7 @@ class Debiasing(Task):
         }
 
     def audit_inputs(self) -> tuple[Any, ...]:
-        count = AUDITED if self.images == "nine-class" else 8 * AUDITED
+        count = AUDITED if self.data_set == "nine-class" else 8 * AUDITED
         return tuple(map(_pixels, self.first_batch(self.data().train, count)[:-1]))
 
 

@@ -13,6 +13,8 @@ class SmallTable(Benchmark):
 
     name = "small-table"
     first_seed = 40
+    seeds = {"smoke": 2, "small": 3, "full": 4}  # noqa: RUF012
+    smoke_rates = 2
     table = (
         Setting(
             "plain",

@@ -114,7 +114,7 @@ def test_glyphs_of_test_and_training_are_apart():
 def test_two_steps_on_the_official_files():
     """At the paper's width; the depth is counted where nothing is computed."""
     options = {"depth": 10, "width": 10, "stem": 16, "steps": 2, "test_steps": 2, "norm": "l2"}
-    task = find_task("adversarial", {"images": "cifar10", "radius": 80 / 255, **options})
+    task = find_task("adversarial", {"data_set": "cifar10", "radius": 80 / 255, **options})
     train, validation, test = task.data()
     assert (len(train), len(validation), len(test)) == (10, 10, COUNT)  # at most half is held out
     torch.manual_seed(0)
@@ -136,6 +136,7 @@ def test_two_steps_on_the_official_files():
 def test_without_its_folder_cifar10_says_what_is_missing(tmp_path, monkeypatch):
     monkeypatch.setenv(FOLDER, str(tmp_path))
     with pytest.raises(ValueError, match=r"lacks cifar-10-batches-bin/data_batch_1\.bin or"):
+<<<<<<< HEAD
         find_task("adversarial", {"images": "cifar10"}).data()
 
 
@@ -151,3 +152,6 @@ def test_two_folders_in_one_process_are_two_data_sets(tmp_path, monkeypatch):
         assert run.splits.test.labels.tolist() == classes[-1].tolist()
         ids.append(run.id)
     assert len(set(ids)) == 2
+=======
+        find_task("adversarial", {"data_set": "cifar10"}).data()
+>>>>>>> main

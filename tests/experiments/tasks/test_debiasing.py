@@ -46,7 +46,7 @@ def test_one_gradient_is_that_of_the_two_losses_of_rebias():
 
 @pytest.mark.parametrize("images", ["digits", "stripes"])
 def test_all_convolutions_of_both_networks_are_scale_invariant(images):
-    task = find_task("debiasing", {"images": images})
+    task = find_task("debiasing", {"data_set": images})
     torch.manual_seed(0)
     model = task.model()
     found = audit(model, *task.audit_inputs(), views=("channel", "layer"))
@@ -57,7 +57,7 @@ def test_all_convolutions_of_both_networks_are_scale_invariant(images):
 
 @pytest.mark.parametrize("images", ["digits", "stripes"])
 def test_the_ground_tells_the_class_as_often_as_asked(images):
-    task = find_task("debiasing", {"images": images, "rho": 0.8})
+    task = find_task("debiasing", {"data_set": images, "rho": 0.8})
     train, validation, test = task.data()
     assert len(train[1]) == 1100
     for split in (validation, test):
@@ -132,7 +132,7 @@ def _step_twice(task, size):
 
 def test_two_steps_of_the_full_networks_on_mnist(folder):
     write_mnist(folder / "mnist")
-    task = find_task("debiasing", {"images": "biased-mnist", "rho": 0.9, "dependence": 1.0})
+    task = find_task("debiasing", {"data_set": "biased-mnist", "rho": 0.9, "dependence": 1.0})
     model = _step_twice(task, 6)
     assert sum(weight.numel() for weight in model.parameters()) == 531_210 + 12_810
     with torch.no_grad():
@@ -142,7 +142,7 @@ def test_two_steps_of_the_full_networks_on_mnist(folder):
 
 def test_two_steps_of_the_full_networks_on_nine_classes(folder):
     write_nine_class(folder, each=2, per_class=20)
-    task = find_task("debiasing", {"images": "nine-class", "dependence": 1.0})
+    task = find_task("debiasing", {"data_set": "nine-class", "dependence": 1.0})
     model = _step_twice(task, 4)
     assert sum(weight.numel() for weight in model.parameters()) == 11_181_129 + 1_480_905
     items = [
