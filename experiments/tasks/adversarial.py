@@ -73,11 +73,7 @@ class Adversarial(Task):
     }
 
     def data(self) -> Splits:
-<<<<<<< HEAD
-        return _glyphs() if self.images == "glyphs" else _cifar10(cifar.LAYOUT.folder())
-=======
-        return _glyphs() if self.data_set == "glyphs" else _cifar10()
->>>>>>> main
+        return _glyphs() if self.data_set == "glyphs" else _cifar10(cifar.LAYOUT.folder())
 
     def model(self) -> nn.Module:
         return WideResNet(self.depth, self.width, len(CHARACTERS), self.stem)

@@ -136,14 +136,13 @@ def test_two_steps_on_the_official_files():
 def test_without_its_folder_cifar10_says_what_is_missing(tmp_path, monkeypatch):
     monkeypatch.setenv(FOLDER, str(tmp_path))
     with pytest.raises(ValueError, match=r"lacks cifar-10-batches-bin/data_batch_1\.bin or"):
-<<<<<<< HEAD
-        find_task("adversarial", {"images": "cifar10"}).data()
+        find_task("adversarial", {"data_set": "cifar10"}).data()
 
 
 def test_two_folders_in_one_process_are_two_data_sets(tmp_path, monkeypatch):
     """Tasks keep their data, and runs are named by them: another folder must not find the first."""
     images, labels = random_cifar10(COUNT)
-    spec = Spec("adversarial", "adamp", options={"images": "cifar10"})
+    spec = Spec("adversarial", "adamp", options={"data_set": "cifar10"})
     ids = []
     for name, pixels, classes in (("a", images, labels), ("b", 255 - images, 9 - labels)):
         write_cifar10(tmp_path / name / "cifar10", pixels, classes)
@@ -152,6 +151,3 @@ def test_two_folders_in_one_process_are_two_data_sets(tmp_path, monkeypatch):
         assert run.splits.test.labels.tolist() == classes[-1].tolist()
         ids.append(run.id)
     assert len(set(ids)) == 2
-=======
-        find_task("adversarial", {"data_set": "cifar10"}).data()
->>>>>>> main
