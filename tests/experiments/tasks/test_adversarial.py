@@ -10,11 +10,12 @@ from torch.nn import functional as F  # noqa: N812
 
 import spherenorm as sn
 from experiments.core import Spec, preserved_randomness
-from experiments.data import FOLDER
+from experiments.data import FOLDER, glyphs
+from experiments.data.glyphs import glyph_images
 from experiments.door import resolve
 from experiments.engine import Store
 from experiments.tasks import find_task
-from experiments.tasks.adversarial import Adversarial
+from experiments.tasks.adversarial import Adversarial, _glyphs
 from spherenorm import audit
 
 COUNT = 4
@@ -151,3 +152,16 @@ def test_two_folders_in_one_process_are_two_data_sets(tmp_path, monkeypatch):
         assert run.splits.test.labels.tolist() == classes[-1].tolist()
         ids.append(run.id)
     assert len(set(ids)) == 2
+
+
+def test_rates_are_not_chosen_on_the_fonts_of_the_test(monkeypatch):
+    fonts = []
+
+    def noted(*given, **more):
+        fonts.append(set(more["fonts"]))
+        return glyph_images(*given, **more)
+
+    monkeypatch.setattr(glyphs, "glyph_images", noted)
+    _glyphs.__wrapped__()
+    assert fonts[0] == fonts[1]
+    assert not fonts[1] & fonts[2]
