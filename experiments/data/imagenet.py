@@ -89,7 +89,6 @@ class Pictures:
         return self.folder / str(self.files[index], "ascii")
 
 
-@functools.lru_cache(maxsize=4)
 def imagenet(side: int = 224, augmentation: str = "standard") -> Splits:
     """Training, validation and test set; the test set is the official validation set.
 
@@ -103,7 +102,12 @@ def imagenet(side: int = 224, augmentation: str = "standard") -> Splits:
     Raises:
         ValueError: no folder was given, or it has another layout.
     """
-    folder = LAYOUT.folder()
+    return _splits(LAYOUT.folder(), side, augmentation)
+
+
+@functools.lru_cache(maxsize=4)
+def _splits(folder: Path, side: int, augmentation: str) -> Splits:
+    """Those of a folder, once for a process."""
     more = AUGMENTATIONS[augmentation]
 
     def augmented(picture: Any) -> Tensor:

@@ -87,7 +87,6 @@ class Judged:
         return digest.hexdigest()
 
 
-@functools.lru_cache(maxsize=2)
 def nine_class(side: int = 224) -> Splits:
     """Training images, a held-out part of them, and the validation images with ImageNet-A.
 
@@ -99,7 +98,12 @@ def nine_class(side: int = 224) -> Splits:
     Raises:
         ValueError: no folder was given, or a data set has another layout.
     """
-    folder, whole = LAYOUT.folder(), imagenet.LAYOUT.folder()
+    return _splits(LAYOUT.folder(), imagenet.LAYOUT.folder(), side)
+
+
+@functools.lru_cache(maxsize=2)
+def _splits(folder: Path, whole: Path, side: int) -> Splits:
+    """Those of two folders, once for a process."""
 
     def augmented(picture: Any) -> Tensor:
         return normalized(random_flip(random_crop(picture, side)))

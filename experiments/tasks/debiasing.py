@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -182,8 +183,7 @@ def _parts(strokes: Tensor, labels: Tensor, paint: Callable[[Tensor, int], Paint
 
 
 @functools.lru_cache(maxsize=2)
-def _mnist(rho: float) -> Splits:
-    folder = mnist.LAYOUT.folder()
+def _mnist(folder: Path, rho: float) -> Splits:
     strokes, labels = mnist.read_mnist(folder, train=True)
     held = min(HELD_OUT, len(labels) // 2)
     test, test_labels = mnist.read_mnist(folder, train=False)
@@ -212,7 +212,7 @@ def _judged(paint: Paint, labels: Tensor, kinds: int, seed: int) -> Split:
 _SPLITS: dict[str, Callable[[float], Splits]] = {
     "digits": _digits,
     "stripes": _stripes,
-    "biased-mnist": _mnist,
+    "biased-mnist": lambda rho: _mnist(mnist.LAYOUT.folder(), rho),
     "nine-class": lambda _: nine_class.nine_class(),
 }
 

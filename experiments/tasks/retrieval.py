@@ -97,7 +97,10 @@ class Retrieval(Task):
     }
 
     def data(self) -> Splits:
-        return _splits(self.data_set, self.side, self.held_out)
+        source = ON_DISK.get(self.data_set)
+        if source is None:
+            return glyph_classes(self.data_set, SIDE)
+        return _splits(source.LAYOUT.folder(), self.data_set, self.side, self.held_out)
 
     def model(self) -> nn.Module:
         trunk = resnet50() if self.network == "resnet50" else _small()
@@ -236,9 +239,5 @@ def _small() -> ResNet:
 
 
 @functools.lru_cache(maxsize=8)
-def _splits(data_set: str, side: int, held_out: int) -> Splits:
-    if data_set not in ON_DISK:
-        return glyph_classes(data_set, SIDE)
-    source = ON_DISK[data_set]
-    folder = source.LAYOUT.folder()
-    return splits_of(folder, source.listed(folder), side, held_out)
+def _splits(folder: Path, data_set: str, side: int, held_out: int) -> Splits:
+    return splits_of(folder, ON_DISK[data_set].listed(folder), side, held_out)
