@@ -20,6 +20,7 @@ from experiments.results import (
     Table,
     column,
     difference,
+    metric_on_test,
     paired,
     paper,
     performance,
@@ -85,9 +86,7 @@ class Measured:
 
     def metrics(self, setting: Setting) -> list[str]:
         """The metrics of a setting, the score first."""
-        runs = self.results.having(setting=setting.label, stage="final").finished
-        named = [name for item in runs for name in item.summary.get("test_metrics", {})]
-        return list(dict.fromkeys(named))
+        return self.results.having(setting=setting.label, stage="final").metrics()
 
 
 def benchmark_tables(seen: Measured) -> list[Table]:
@@ -252,12 +251,7 @@ def _searches(seen: Measured) -> Table:
 
 
 def _metric(seen: Measured, arm: Arm, name: str) -> Sample:
-    def read(item: Result) -> float | None:
-        metrics = item.summary.get("test_metrics", {})
-        infinite = name in metrics and metrics[name] is None  # JSON has no such number
-        return math.nan if infinite else metrics.get(name)
-
-    return seen.results.arm(arm).values(read, performance=True)
+    return seen.results.arm(arm).values(metric_on_test(name), performance=True)
 
 
 def _final_of(searched: Arm, final: Arm) -> bool:

@@ -75,6 +75,16 @@ class Noisy(PureTask):
         return {}, {"loss": swept.loss.numpy()}
 
 
+class TwoMetrics(Tiny):
+    """Its second metric, of which less is better, comes first in the alphabet."""
+
+    name = "two-metrics"
+
+    def evaluate(self, model, batch):
+        errors = (model(batch[0]) - batch[1]).square()
+        return {"score": Mean(-errors), "error": Mean(errors)}
+
+
 class Metricless(Tiny):
     """It has no metric."""
 

@@ -1,15 +1,18 @@
 """The base of the paper's benchmarks: search, final runs, tables and claims, with own recipes."""
 
 import math
+from types import SimpleNamespace
 
 import pytest
 from running import run_study, shown
 from spherenorm_bench import SmallTable
 
+from experiments.core import Spec
 from experiments.engine import Store
-from experiments.results import Results
+from experiments.results import Result, Results
 from experiments.studies import Plan, thirteen_table
-from experiments.studies._setting import THIRTEEN
+from experiments.studies._more_metrics import claims_of_metric
+from experiments.studies._setting import THIRTEEN, arm_of
 
 
 @pytest.fixture(scope="module")
@@ -127,3 +130,22 @@ def test_the_grassmann_baselines_take_part(tmp_path):
     assert {item.spec.recipe for item in finals} == {"sgdg"}
     for item in finals:  # its invariant weights stay on the sphere that they are put on
         assert item.summary["norm_last"] == pytest.approx(1.0, abs=1e-5)
+
+
+def _result(arm, seed, **summary):
+    spec = Spec("digits", arm.recipe, {"lr": 0.1}, seed=seed)
+    return Result(arm, spec, {"diverged_at": None, **summary}, SimpleNamespace(name="a"))
+
+
+def test_an_infinite_metric_counts_against_the_claim_about_it():
+    """Left out, the seeds on which an optimizer failed would speak for it."""
+    study = SmallTable()
+    sgd, sgdp = (arm_of(study.table[0], contender) for contender in study.contenders)
+    values = {sgd: [1.0] * 8, sgdp: [None] * 7 + [2.0]}
+    items = [
+        _result(arm, seed, test_metrics={"accuracy": value})
+        for arm, row in values.items()
+        for seed, value in enumerate(row)
+    ]
+    (claim,) = claims_of_metric(study, Results(items), "accuracy")
+    assert (claim.seeds, claim.numbers[0].diverged, claim.supported) == (8, 7, False)
