@@ -1,5 +1,6 @@
 """A task of milliseconds, a study of it, and recipes with faults, for the tests of the engine."""
 
+import functools
 import itertools
 import math
 import os
@@ -83,6 +84,24 @@ class TwoMetrics(Tiny):
     def evaluate(self, model, batch):
         errors = (model(batch[0]) - batch[1]).square()
         return {"score": Mean(-errors), "error": Mean(errors)}
+
+
+class ScalesInPlace(Tiny):
+    """Its model changes what it is given, and the splits are kept."""
+
+    name = "scales-in-place"
+
+    @functools.cache  # noqa: B019  (for the life of the tests)
+    def data(self):
+        return super().data()
+
+    def model(self):
+        return nn.Sequential(Doubled(), *super().model())
+
+
+class Doubled(nn.Module):
+    def forward(self, x):
+        return x.mul_(2)
 
 
 class Metricless(Tiny):

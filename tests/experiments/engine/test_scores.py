@@ -1,11 +1,15 @@
 """Scores are of the split that they name, of a model in evaluation mode."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from running import folder_of, run_of
 from spherenorm_pictures import picture_spec
+from spherenorm_tiny import tiny_spec
 
 from experiments.door import execute_spec
+from experiments.engine import execute
 
 
 def test_validation_and_test_are_of_their_own_splits(tmp_path):
@@ -32,3 +36,14 @@ def test_validation_and_test_are_of_their_own_splits(tmp_path):
     in_training = records[-1]["validation/perplexity"]
     assert in_training == pytest.approx(expected["validation"], rel=1e-5)
     assert [record["step"] for record in records if "validation" in record] == [5, 10]
+
+
+def test_a_model_that_changes_its_inputs_in_place_leaves_the_splits_alone(tmp_path):
+    """Else each evaluation would be of other data, in this run and in the next one."""
+    spec = replace(tiny_spec("sgd"), task="spherenorm_tiny:ScalesInPlace")
+    run = run_of(spec, tmp_path)
+    before = [x.clone() for split in run.splits for x in split]
+    run.task.rehearse()
+    assert execute(run).state == "finished"
+    after = [x for split in run.splits for x in split]
+    assert all(map(torch.equal, before, after))
