@@ -5,12 +5,12 @@ from __future__ import annotations
 import functools
 import inspect
 import operator
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from experiments.core._folder import per_folder
 from experiments.core._recipes import rule_text
 from experiments.core._schedules import SCHEDULES
 from experiments.core._sources import digest, source_digest
@@ -21,10 +21,16 @@ from experiments.core._task import AnyTask, Task, fingerprint_of
 from spherenorm import Bound, Recipe, Rule
 from spherenorm.support import load_module
 
-__all__ = ["Sources", "configuration", "run_name", "sources_of"]
+__all__ = ["FOLDER", "Sources", "configuration", "run_name", "sources_of"]
 
 FORMAT = 3
 """Part of every hash. Raise it when what runs the rules changes the numbers of a run."""
+
+FOLDER = "SPHERENORM_DATA"
+"""The environment variable with the folder of all data sets.
+
+Processes that train inherit it. It is no part of a run's identity: the data are.
+"""
 
 LONGEST = 120
 """Letters of a folder's name before the hash; file systems take 255 bytes."""
@@ -74,7 +80,7 @@ def configuration(spec: Spec, task: AnyTask, bound: Bound, sources: Sources) -> 
         **{f"{part}_source": source_digest(*things) for part, things in sources.items()},
         # As built, at the first point of a sweep: the repr is the composition with its numbers.
         "rule": rule_text(bound.rule),
-        "data": _data_fingerprint(task),
+        "data": _data_fingerprint(task, os.environ.get(FOLDER)),
     }
 
 
@@ -84,9 +90,12 @@ def run_name(configuration: Mapping[str, Any]) -> str:
     return f"{readable[:LONGEST]}-{digest(configuration)[:16]}"
 
 
-@per_folder(64)
-def _data_fingerprint(task: Any) -> str:
+@functools.lru_cache(maxsize=64)
+def _data_fingerprint(task: Any, folder: str | None) -> str:
     """The fingerprint of the task's data; of data that a task keeps it is taken once.
+
+    Args:
+        folder: of the data sets on disk: another folder has other data.
 
     Raises:
         ValueError: the data are drawn anew on each call.

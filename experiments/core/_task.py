@@ -125,10 +125,10 @@ class Task(_Named):
         return tuple(self.first_batch(self.data().train, AUDITED)[:-1])
 
     def first_batch(self, split: Split, count: int) -> Batch:
-        """The batch of the first items."""
+        """The batch of the first items; a copy, which a model may change in place."""
         count = min(count, length(split))
         if are_tensors(split):
-            return tuple(x[:count] for x in split)
+            return tuple(x[:count].clone() for x in split)
         with preserved_randomness():
             seed_everything(stream(0, "first batch"))
             return self.collate([split[index] for index in range(count)])

@@ -8,6 +8,7 @@ Source: O. Russakovsky et al., *ImageNet Large Scale Visual Recognition Challeng
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +18,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from experiments.core import Splits, per_folder, require_extra
+from experiments.core import Splits, require_extra
 from experiments.data._layout import Layout
 from experiments.data.augmentation import (
     AUGMENTATIONS,
@@ -88,7 +89,6 @@ class Pictures:
         return self.folder / str(self.files[index], "ascii")
 
 
-@per_folder(4)
 def imagenet(side: int = 224, augmentation: str = "standard") -> Splits:
     """Training, validation and test set; the test set is the official validation set.
 
@@ -102,7 +102,12 @@ def imagenet(side: int = 224, augmentation: str = "standard") -> Splits:
     Raises:
         ValueError: no folder was given, or it has another layout.
     """
-    folder = LAYOUT.folder()
+    return _splits(LAYOUT.folder(), side, augmentation)
+
+
+@functools.lru_cache(maxsize=4)
+def _splits(folder: Path, side: int, augmentation: str) -> Splits:
+    """Those of a folder, once for a process."""
     more = AUGMENTATIONS[augmentation]
 
     def augmented(picture: Any) -> Tensor:

@@ -10,6 +10,7 @@ D. Hendrycks et al., *Natural Adversarial Examples*, 2021.
 from __future__ import annotations
 
 import csv
+import functools
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from experiments.core import Splits, per_folder
+from experiments.core import Splits
 from experiments.data import imagenet
 from experiments.data._layout import Layout
 from experiments.data.augmentation import centre, normalized, random_crop, random_flip
@@ -86,7 +87,6 @@ class Judged:
         return digest.hexdigest()
 
 
-@per_folder(2)
 def nine_class(side: int = 224) -> Splits:
     """Training images, a held-out part of them, and the validation images with ImageNet-A.
 
@@ -98,7 +98,12 @@ def nine_class(side: int = 224) -> Splits:
     Raises:
         ValueError: no folder was given, or a data set has another layout.
     """
-    folder, whole = LAYOUT.folder(), imagenet.LAYOUT.folder()
+    return _splits(LAYOUT.folder(), imagenet.LAYOUT.folder(), side)
+
+
+@functools.lru_cache(maxsize=2)
+def _splits(folder: Path, whole: Path, side: int) -> Splits:
+    """Those of two folders, once for a process."""
 
     def augmented(picture: Any) -> Tensor:
         return normalized(random_flip(random_crop(picture, side)))

@@ -135,8 +135,9 @@ def evaluation_batches(
     own = [min(number, len(starts) - 1) for number in numbers]
     spans = [range(starts[number], min(starts[number] + size, count)) for number in own]
     if are_tensors(split):
+        # A copy: the split stays as it is where a model changes its inputs in place.
         batches: Iterator[Batch] = (
-            tuple(x[span.start : span.stop].to(device) for x in split) for span in spans
+            tuple(x[span.start : span.stop].to(device, copy=True) for x in split) for span in spans
         )
     else:
         keys = [[(0, index) for index in span] for span in spans]

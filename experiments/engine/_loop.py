@@ -138,6 +138,8 @@ def _summary(training: Training, loop: _Loop) -> dict[str, Any]:
         # JSON has no number for an infinite perplexity.
         known = {key: value if math.isfinite(value) else None for key, value in found.items()}
         summary |= {name: next(iter(known.values()), None), f"{name}_metrics": known}
+    # By its name: a file has the metrics in the order of theirs.
+    summary["score"] = next(iter(summary["test_metrics"]), None)
     if training.ranks.parallel is not None:
         summary |= {"processes": training.ranks.world, "parallel": training.ranks.parallel}
     if not training.ranks.first:

@@ -33,7 +33,8 @@ NEGATIVES = 3
 """Default boxes without an object that count in the loss, for each that has one."""
 
 CANDIDATES, LEAST, SUPPRESSED = 400, 0.01, 0.45
-"""Detections of an image before suppression, the least score, and the overlap that suppresses."""
+"""Detections of a class in an image before suppression, the least score, and the overlap that
+suppresses."""
 
 
 class SSD(nn.Module):
@@ -196,18 +197,28 @@ def ssd_detections(
     Args:
         maps: of the model.
         sides: (width, height) of the images in pixels; boxes are cut at the images' edges.
-        candidates: detections of an image before suppression, those with the best scores.
+        candidates: detections of each class in an image before suppression, those with the best
+            scores. One number for all classes would let the copies of one object, of which there
+            are dozens before suppression, keep out other classes.
 
     Returns:
         For each image a tensor of shape (K, 6); see `detections`.
     """
     offsets, logits, places = _joined(maps, defaults)
-    shares = logits.softmax(-1)[..., 1:]
-    classes = shares.shape[-1]
-    scores, index = shares.flatten(1).topk(min(candidates, shares[0].numel()))
-    place = (index // classes)[..., None].expand(-1, -1, 4)
-    found = cornered(decoded(offsets.gather(1, place), places.expand_as(offsets).gather(1, place)))
-    found = found.clamp(0, 1) * found.new_tensor([*sides, *sides])
-    label = index % classes
+    shares = logits.softmax(-1)[..., 1:].transpose(1, 2)
+    found = cornered(decoded(offsets, places)).clamp(0, 1) * offsets.new_tensor([*sides, *sides])
+    pairs = zip(found, shares, strict=True)
+    return [row for boxes, own in pairs for row in _of_image(boxes, own, candidates)]
+
+
+def _of_image(boxes: Tensor, shares: Tensor, candidates: int) -> list[Tensor]:
+    """The detections of one image, of boxes (n, 4) and shares (classes, n); a list of one."""
+    scores, index = shares.topk(min(candidates, shares.shape[1]))
+    used = int((scores >= LEAST).sum(1).max())
+    scores, index = scores[:, :used], index[:, :used]
+    label = torch.arange(len(shares), device=index.device)[:, None].expand_as(index)
+    found = boxes[index]
     keep = (scores >= LEAST) & ~suppressed(found, label, SUPPRESSED)
-    return detections(found, scores, label, keep)
+    ranked, order = scores.flatten().sort(descending=True, stable=True)
+    found, label, keep = (x.flatten(0, 1)[order][None] for x in (found, label, keep))
+    return detections(found, ranked[None], label, keep)

@@ -17,7 +17,7 @@ from experiments.results._samples import Sample
 from experiments.results._statistics import deviation, mean
 from experiments.results._tables import Cell
 
-__all__ = ["Key", "Result", "Results"]
+__all__ = ["Key", "Result", "Results", "metric_on_test"]
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,17 @@ PERFORMANCE_KEYS = ("test", "validation")
 
 JSON has no infinite number, so that None is an infinite score, which no mean can hold.
 """
+
+
+def metric_on_test(name: str) -> Callable[[Result], float | None]:
+    """A metric on the test set, as a key; nan where it is infinite, which no mean can hold."""
+
+    def read(item: Result) -> float | None:
+        found: dict[str, float | None] = item.summary.get("test_metrics", {})
+        value = found.get(name)
+        return math.nan if name in found and value is None else value  # JSON has no such number
+
+    return read
 
 
 class Results:
@@ -181,6 +192,12 @@ class Results:
             unit=unit,
             missing=missing,
         )
+
+    def metrics(self) -> list[str]:
+        """The names of the metrics on the test set, the score first."""
+        scores = [item.summary.get("score") for item in self.finished]
+        named = [name for item in self.finished for name in item.summary.get("test_metrics", {})]
+        return list(dict.fromkeys([*filter(None, scores), *named]))
 
     def curves(self, key: str) -> tuple[np.ndarray, np.ndarray]:
         """A metric of the finished runs that have it, at the steps at which all of them have it.

@@ -20,6 +20,7 @@ from experiments.results import (
     Table,
     column,
     difference,
+    metric_on_test,
     paired,
     paper,
     performance,
@@ -92,8 +93,7 @@ class Measured:
 
     def metrics(self, setting: Setting) -> list[str]:
         """The metrics of a setting; those that the paper has come first, and of them the score."""
-        runs = self.results.having(setting=setting.label, stage="final").finished
-        named = [name for item in runs for name in item.summary.get("test_metrics", {})]
+        named = self.results.having(setting=setting.label, stage="final").metrics()
         return list(dict.fromkeys([*(name for name in setting.paper if name in named), *named]))
 
 
@@ -271,12 +271,7 @@ def _searches(seen: Measured) -> Table:
 
 
 def _metric(seen: Measured, arm: Arm, name: str) -> Sample:
-    def read(item: Result) -> float | None:
-        metrics = item.summary.get("test_metrics", {})
-        infinite = name in metrics and metrics[name] is None  # JSON has no such number
-        return math.nan if infinite else metrics.get(name)
-
-    return seen.results.arm(arm).values(read, performance=True)
+    return seen.results.arm(arm).values(metric_on_test(name), performance=True)
 
 
 def _final_of(searched: Arm, final: Arm) -> bool:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from experiments.pictures import Picture, Tries, best_scores, curves, drawn, tried
-from experiments.results import Arm, Cell, Result, Results, Row, Table, column, difference
+from experiments.results import Arm, Cell, Results, Row, Table, column, difference, metric_on_test
 from experiments.studies._comparing import Comparing
 from experiments.studies._tuning import Tuned
 
@@ -77,8 +76,7 @@ class Compared:
 
     def metrics(self) -> list[str]:
         """The names of the metrics on the test set, the score first."""
-        listed = [item.summary.get("test_metrics", {}) for item in self.final.finished]
-        return list(dict.fromkeys(name for names in listed for name in names)) or ["score"]
+        return self.final.metrics() or ["score"]
 
 
 def comparison_tables(seen: Compared) -> list[Table]:
@@ -122,7 +120,8 @@ def _scores(seen: Compared) -> Table:
     arms = [arm for arm in seen.found if len(seen.final.arm(arm))]
     columns = {
         name: column(
-            [seen.final.arm(arm).values(_test(name), performance=True) for arm in arms], ".4g"
+            [seen.final.arm(arm).values(metric_on_test(name), performance=True) for arm in arms],
+            ".4g",
         )
         for name in names
     }
@@ -158,12 +157,3 @@ def _searches(seen: Compared) -> Table:
         "value beyond it was tried on one side, so that a wider range may hold a better one."
     )
     return Table("Tuning", columns, rows, note)
-
-
-def _test(name: str) -> Callable[[Result], float | None]:
-    def read(item: Result) -> float | None:
-        metrics = item.summary.get("test_metrics", {})
-        infinite = name in metrics and metrics[name] is None  # JSON has no such number
-        return math.nan if infinite else metrics.get(name)
-
-    return read

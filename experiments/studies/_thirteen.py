@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Sequence
 
-from experiments.results import Claim, Heading, Results, Row, Table, paper
+from experiments.results import Claim, Heading, Results, Row, Table, column, paper
 from experiments.studies._benchmark import Benchmark
 from experiments.studies._setting import THIRTEEN, Setting, arm_of
 from experiments.studies._study import Study
@@ -59,9 +59,8 @@ def _row(
     study: Benchmark, setting: Setting, pair: tuple[str, str], claim: Claim, results: Results
 ) -> Row:
     known = {contender.name: contender for contender in study.contenders}
-    cells = [
-        results.arm(arm_of(setting, known[name])).cell("test", ".4g", spread=True) for name in pair
-    ]
+    arms = [arm_of(setting, known[name]) for name in pair]
+    cells = column([results.arm(arm).values("test") for arm in arms], ".4g")
     theirs = next(iter(setting.paper.values()), {})
     return (
         setting.benchmark,
@@ -86,7 +85,8 @@ def _about(verdicts: Sequence[str]) -> str:
     uniform = counts["gain"] == len(verdicts)
     said = "as the paper's abstract says" if uniform else "not the uniform gains of the abstract"
     return (
-        f"Scores, means over seeds ± standard deviation, on embedded data unless a study says the "
-        f"paper's data. Of {len(verdicts)} comparisons: {listed}; {said}. A verdict is for "
+        "Scores, means over the seeds that both have ended ± standard deviation, none of one that "
+        "diverged on one of these; on embedded data unless a study says the paper's data. "
+        f"Of {len(verdicts)} comparisons: {listed}; {said}. A verdict is for "
         "a gain, against one (a loss), for a difference within the margin (equivalent), or open."
     )

@@ -109,8 +109,8 @@ class F4(Benchmark):
         ("learning rate", "0.01", "best of four for each arm", "equal tuning"),
         ("length", "200 epochs of 50,000, steps at 1/2 and 3/4", "9 epochs of 640, cosine",
          "a small machine"),
-        ("validation", "none", "200 glyphs; with --data 1,000 training images are held out",
-         "rates are not chosen on the test set"),
+        ("validation", "none", "200 glyphs of the training's fonts; with --data 1,000 training "
+         "images are held out", "rates are not chosen on the test set"),
     )  # fmt: skip
 
     def claims(self, results: Results) -> list[Claim]:

@@ -100,10 +100,11 @@ def _norms(x: Tensor) -> Tensor:
 
 @contextmanager
 def _evaluating(model: nn.Module) -> Iterator[None]:
-    """Hold the model in eval mode."""
-    training = model.training
+    """Hold the model in eval mode; then each module is in its own again, a frozen one in eval."""
+    modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
         yield
     finally:
-        model.train(training)
+        for module, training in modes:
+            module.training = training

@@ -10,22 +10,13 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from experiments.core import (
-    Batch,
-    Budget,
-    Mean,
-    Split,
-    Splits,
-    Statistic,
-    Task,
-    cross_entropy,
-    per_folder,
-)
+from experiments.core import Batch, Budget, Mean, Split, Splits, Statistic, Task, cross_entropy
 from experiments.data import cifar, glyphs
 from experiments.networks.wide_resnet import WideResNet
 from experiments.tasks._attacks import Threat
@@ -82,7 +73,7 @@ class Adversarial(Task):
     }
 
     def data(self) -> Splits:
-        return _glyphs() if self.data_set == "glyphs" else _cifar10()
+        return _glyphs() if self.data_set == "glyphs" else _cifar10(cifar.LAYOUT.folder())
 
     def model(self) -> nn.Module:
         return WideResNet(self.depth, self.width, len(CHARACTERS), self.stem)
@@ -140,14 +131,13 @@ def _glyphs() -> Splits:
 
     return Splits(
         split(TRAIN, 0, glyphs.TRAIN_FONTS),
-        split(VALIDATION, 1, glyphs.TEST_FONTS),
+        split(VALIDATION, 1, glyphs.TRAIN_FONTS),
         split(TEST, 2, glyphs.TEST_FONTS),
     )
 
 
-@per_folder(1)
-def _cifar10() -> Splits:
-    folder = cifar.LAYOUT.folder()
+@functools.cache
+def _cifar10(folder: Path) -> Splits:
     images, labels = cifar.read_cifar10(folder, train=True)
     held = min(HELD_OUT, len(labels) // 2)
     return Splits(

@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -26,7 +27,6 @@ from experiments.core import (
     Statistic,
     Task,
     cross_entropy,
-    per_folder,
 )
 from experiments.data import biased, mnist, nine_class
 from experiments.networks.rebias import BagNet18, ConvStack, FeaturedResNet, Rivals
@@ -182,9 +182,8 @@ def _parts(strokes: Tensor, labels: Tensor, paint: Callable[[Tensor, int], Paint
     return [(paint(strokes[part], seed), labels[part]) for seed, part in enumerate(cuts)]
 
 
-@per_folder(2)
-def _mnist(rho: float) -> Splits:
-    folder = mnist.LAYOUT.folder()
+@functools.lru_cache(maxsize=2)
+def _mnist(folder: Path, rho: float) -> Splits:
     strokes, labels = mnist.read_mnist(folder, train=True)
     held = min(HELD_OUT, len(labels) // 2)
     test, test_labels = mnist.read_mnist(folder, train=False)
@@ -213,7 +212,7 @@ def _judged(paint: Paint, labels: Tensor, kinds: int, seed: int) -> Split:
 _SPLITS: dict[str, Callable[[float], Splits]] = {
     "digits": _digits,
     "stripes": _stripes,
-    "biased-mnist": _mnist,
+    "biased-mnist": lambda rho: _mnist(mnist.LAYOUT.folder(), rho),
     "nine-class": lambda _: nine_class.nine_class(),
 }
 

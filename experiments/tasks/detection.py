@@ -38,7 +38,7 @@ PUBLISHED = {"centernet": "resnet18.pth", "ssd": "vgg16_bn.pth"}
 SMALL = Defaults((0.25, 0.4, 0.6), ((1.5,), (1.5,)))
 STAGES = ((8,), (16, 16), (32, 32), (64,))
 CANDIDATES = 60
-"""Of the small SSD: default boxes, widths, and detections before suppression."""
+"""Of the small SSD: default boxes, widths, and detections of a class before suppression."""
 
 AUDITED = 8
 """Images of the audit's batch: it takes a dozen passes in float64."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +20,6 @@ from experiments.core import (
     Statistic,
     Task,
     are_tensors,
-    per_folder,
     require_extra,
 )
 from experiments.data import cars, cub, data_folder, in_shop, products
@@ -97,7 +97,10 @@ class Retrieval(Task):
     }
 
     def data(self) -> Splits:
-        return _splits(self.data_set, self.side, self.held_out)
+        source = ON_DISK.get(self.data_set)
+        if source is None:
+            return glyph_classes(self.data_set, SIDE)
+        return _splits(source.LAYOUT.folder(), self.data_set, self.side, self.held_out)
 
     def model(self) -> nn.Module:
         trunk = resnet50() if self.network == "resnet50" else _small()
@@ -235,10 +238,6 @@ def _small() -> ResNet:
     return ResNet("basic", (1, 1), 12, stem="small", classes=1)
 
 
-@per_folder(8)
-def _splits(data_set: str, side: int, held_out: int) -> Splits:
-    if data_set not in ON_DISK:
-        return glyph_classes(data_set, SIDE)
-    source = ON_DISK[data_set]
-    folder = source.LAYOUT.folder()
-    return splits_of(folder, source.listed(folder), side, held_out)
+@functools.lru_cache(maxsize=8)
+def _splits(folder: Path, data_set: str, side: int, held_out: int) -> Splits:
+    return splits_of(folder, ON_DISK[data_set].listed(folder), side, held_out)

@@ -1,5 +1,6 @@
 """A task of milliseconds, a study of it, and recipes with faults, for the tests of the engine."""
 
+import functools
 import itertools
 import math
 import os
@@ -73,6 +74,34 @@ class Noisy(PureTask):
 
     def summarize(self, start, swept):
         return {}, {"loss": swept.loss.numpy()}
+
+
+class TwoMetrics(Tiny):
+    """Its second metric, of which less is better, comes first in the alphabet."""
+
+    name = "two-metrics"
+
+    def evaluate(self, model, batch):
+        errors = (model(batch[0]) - batch[1]).square()
+        return {"score": Mean(-errors), "error": Mean(errors)}
+
+
+class ScalesInPlace(Tiny):
+    """Its model changes what it is given, and the splits are kept."""
+
+    name = "scales-in-place"
+
+    @functools.cache  # noqa: B019  (for the life of the tests)
+    def data(self):
+        return super().data()
+
+    def model(self):
+        return nn.Sequential(Doubled(), *super().model())
+
+
+class Doubled(nn.Module):
+    def forward(self, x):
+        return x.mul_(2)
 
 
 class Metricless(Tiny):

@@ -184,3 +184,16 @@ def test_bad_input_is_one_line_and_runs_nothing(tmp_path, arguments, says):
     assert (result.exit_code, len(result.output.splitlines())) == (2, 1), result.output
     assert says in result.output
     assert not (tmp_path / "out").exists()
+
+
+def test_the_difference_is_named_by_the_score_and_not_by_the_first_name_of_a_file(tmp_path):
+    """Files have the metrics by name, and a gain in the score is a loss in the error."""
+    names, task = "sgd,adamp", "spherenorm_tiny:TwoMetrics"
+    result = compare(tmp_path, names, seeds="0:2", trials=1, task=task)
+    assert result.exit_code == 0, result.output
+    text = invoke("export", "compare-TwoMetrics", "--out", tmp_path).stdout
+    (found,) = (part for part in text.split("\n\n") if "Test scores" in part)
+    sgd, adamp = csv.DictReader(found.splitlines()[1:])
+    assert [name for name in sgd if name in ("score", "error")] == ["score", "error"]
+    gap = float(adamp["score, minus that of sgd"])
+    assert gap == pytest.approx(float(adamp["score"]) - float(sgd["score"]), rel=1e-9)

@@ -11,7 +11,7 @@ from PIL import Image
 from scipy.io import savemat
 
 from experiments.data import FOLDER, checked
-from experiments.data.imagenet import CLASSES, KIT, LAYOUT, TRUTH, imagenet
+from experiments.data.imagenet import CLASSES, KIT, LAYOUT, TRUTH, _splits, imagenet
 
 SYNSETS = [f"n{10_000_000 + 7 * k}" for k in range(CLASSES)]
 
@@ -46,7 +46,6 @@ def write_imagenet(folder, pictures=4):
 
 @pytest.fixture(autouse=True)
 def _folder(miniature, monkeypatch):
-    imagenet.cache_clear()
     monkeypatch.setenv(FOLDER, str(miniature))
 
 
@@ -122,7 +121,7 @@ def test_wrong_and_partial_layouts_are_named(flat):
     folder, _ = flat
 
     def found():
-        imagenet.cache_clear()
+        _splits.cache_clear()
         with pytest.raises(ValueError, match="expected\nimagenet/\n  train/n01440764") as error:
             imagenet(8)
         return str(error.value)
@@ -150,7 +149,6 @@ def test_the_fingerprint_knows_files_and_their_content(tmp_path, monkeypatch):
     before = [part.fingerprint() for part in imagenet(8)]
     shutil.copytree(data_of(os.environ), tmp_path / "imagenet")
     monkeypatch.setenv(FOLDER, str(tmp_path))
-    imagenet.cache_clear()
     assert [part.fingerprint() for part in imagenet(8)] == before  # the folder does not count
     write_picture(tmp_path / "imagenet" / "val" / SYNSETS[0] / f"{SYNSETS[0]}_1.JPEG", 99)
     assert imagenet(8).test.fingerprint() != before[2]

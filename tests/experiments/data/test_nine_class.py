@@ -5,7 +5,7 @@ import torch
 from robustness_files import write_nine_class
 
 from experiments.data import FOLDER
-from experiments.data.nine_class import CLASS, LAYOUT, SYNSETS, nine_class
+from experiments.data.nine_class import CLASS, LAYOUT, SYNSETS, _splits, nine_class
 
 EACH = 3
 """Training images of each synset of the miniature."""
@@ -14,7 +14,6 @@ EACH = 3
 @pytest.fixture
 def root(tmp_path, monkeypatch):
     monkeypatch.setenv(FOLDER, str(tmp_path))
-    nine_class.cache_clear()
     write_nine_class(tmp_path, EACH)
     return tmp_path
 
@@ -50,7 +49,7 @@ def test_validation_files_may_lie_in_one_folder(root):
     nested = [nine_class(6).test[index][0] for index in range(9)]
     for path in list(val.glob("*/*.JPEG")):
         path.rename(val / path.name)
-    nine_class.cache_clear()
+    _splits.cache_clear()
     flat = nine_class(6).test
     assert all(torch.equal(flat[index][0], image) for index, image in enumerate(nested))
 

@@ -1,12 +1,16 @@
 """Scores are of the split that they name, of a model in evaluation mode."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from running import folder_of, run_of
 from spherenorm_pictures import picture_spec
+from spherenorm_tiny import tiny_spec
 
 from experiments.core import Spec
 from experiments.door import execute_spec
+from experiments.engine import execute
 
 
 def test_validation_and_test_are_of_their_own_splits(tmp_path):
@@ -49,3 +53,14 @@ def test_outputs_that_are_no_numbers_have_no_score(task, batch_size, tmp_path):
     spec = Spec(task, "adamw", {"lr": 1e12}, **common)
     assert execute_spec(spec, tmp_path).state == "diverged"
     assert folder_of(spec, tmp_path).summary()["test"] is None
+
+
+def test_a_model_that_changes_its_inputs_in_place_leaves_the_splits_alone(tmp_path):
+    """Else each evaluation would be of other data, in this run and in the next one."""
+    spec = replace(tiny_spec("sgd"), task="spherenorm_tiny:ScalesInPlace")
+    run = run_of(spec, tmp_path)
+    before = [x.clone() for split in run.splits for x in split]
+    run.task.rehearse()
+    assert execute(run).state == "finished"
+    after = [x for split in run.splits for x in split]
+    assert all(map(torch.equal, before, after))

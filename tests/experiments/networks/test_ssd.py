@@ -15,7 +15,7 @@ from experiments.networks.default_boxes import (
     encoded,
     matched,
 )
-from experiments.networks.ssd import SSD, ssd_detections, ssd_loss
+from experiments.networks.ssd import CANDIDATES, SSD, ssd_detections, ssd_loss
 from spherenorm import audit
 
 SMALL = Defaults((0.2, 0.45, 0.8), ((2,), ()))
@@ -162,9 +162,10 @@ def test_a_batch_without_objects_has_a_loss_of_0():
     assert loss.item() == 0
 
 
-def test_detections_are_those_of_a_loop():
+@pytest.mark.parametrize("candidates", [CANDIDATES, 9])
+def test_detections_are_those_of_a_loop(candidates):
     both, places = maps(), default_boxes(SHAPES, SMALL, "cpu")
-    for image, found in enumerate(ssd_detections(both, (32, 16), SMALL)):
+    for image, found in enumerate(ssd_detections(both, (32, 16), SMALL, candidates)):
         every = []
         for place, (offsets, logits) in zip(places, rows(both, image), strict=True):
             box = cornered(decoded(offsets, place)).clamp(0, 1) * torch.tensor([32, 16, 32, 16])
@@ -172,11 +173,31 @@ def test_detections_are_those_of_a_loop():
                 if score >= 0.01:
                     every.append([*box.tolist(), score, label])
         every.sort(key=lambda row: -row[4])
+        best = [[row for row in every if row[5] == label][:candidates] for label in (0, 1)]
+        every = sorted(best[0] + best[1], key=lambda row: -row[4])
         boxes = torch.tensor(every, dtype=torch.float64)
         gone = greedy(boxes[:, :4], boxes[:, 5], 0.45)
         kept = [row for row, out in zip(every, gone, strict=True) if not out][:100]
-        assert sum(gone) > 0
+        assert candidates == 9 or sum(gone) > 0
         torch.testing.assert_close(found, torch.tensor(kept), rtol=1e-5, atol=1e-5)
+
+
+def test_copies_of_one_object_keep_no_other_class_out():
+    """All 72 default boxes see one object: 0.9 for the first class, 0.05 for the second."""
+    places = default_boxes(SHAPES, SMALL, "cpu")
+    logits = torch.tensor([0.05, 0.9, 0.05]).log()
+    boxes = torch.tensor([0.5, 0.5, 0.5, 0.5]).expand_as(places)
+    both, first = [], 0
+    for level, (height, width) in enumerate(SHAPES):
+        n = len(SMALL.sizes(level))
+        last = first + height * width * n
+        off = encoded(boxes, places)[first:last].view(height, width, n, 4)
+        off = off.permute(2, 3, 0, 1).flatten(0, 1)[None]
+        both.append((off, logits.repeat(n)[None, :, None, None].expand(1, -1, height, width)))
+        first = last
+    (found,) = ssd_detections(both, (32, 32), SMALL, candidates=10)
+    expected = [[8.0, 8, 24, 24, 0.9, 0], [8, 8, 24, 24, 0.05, 1]]
+    torch.testing.assert_close(found, torch.tensor(expected), rtol=1e-4, atol=1e-4)
 
 
 def test_the_audit_knows_the_scale_invariant_weights():

@@ -56,7 +56,7 @@ KEEPING = (
     fault(
         "a hash without the data",
         CORE + "_identity.py",
-        '        "data": _data_fingerprint(task),\n',
+        '        "data": _data_fingerprint(task, os.environ.get(FOLDER)),\n',
         "",
         IDENTITY,
     ),

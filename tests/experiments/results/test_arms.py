@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from experiments.core import Spec
-from experiments.results import Arm, Result, Results
-from experiments.studies._comparison_shown import _test
+from experiments.results import Arm, Result, Results, metric_on_test
 
 ARM = Arm("SGDP, wd 1e-5", "sgdp", {"weight_decay": 1e-5, "nu": None, "schedule": "step"})
 
@@ -62,7 +61,7 @@ def test_an_infinite_score_is_lost_and_not_left_out():
     lost = {"test": None, "test_metrics": {"accuracy": 50.0, "perplexity": None}}
     known = {"test": 1.0, "test_metrics": {"accuracy": 60.0, "perplexity": 3.0}}
     results = Results([result(0, **lost), result(1, **known)])
-    for sample in (results.values("test"), results.values(_test("perplexity"))):
+    for sample in (results.values("test"), results.values(metric_on_test("perplexity"))):
         assert (list(sample), sample.diverged) == ([1], {0})
-    assert results.values(_test("accuracy")) == {0: 50.0, 1: 60.0}
+    assert results.values(metric_on_test("accuracy")) == {0: 50.0, 1: 60.0}
     assert not results.values("norm_last").diverged

@@ -1,16 +1,19 @@
 """The base of the paper's benchmarks: search, final runs, tables and claims, with own recipes."""
 
 import math
+from types import SimpleNamespace
 
 import pytest
 from running import run_study, shown
 from spherenorm_bench import SmallTable
 
+from experiments.core import Spec
 from experiments.engine import Store
-from experiments.results import Arm, Results, Sample
+from experiments.results import Arm, Result, Results, Sample
 from experiments.studies import Plan, thirteen_table
 from experiments.studies._benchmark_range import range_table
-from experiments.studies._setting import THIRTEEN
+from experiments.studies._more_metrics import claims_of_metric
+from experiments.studies._setting import THIRTEEN, arm_of
 
 
 @pytest.fixture(scope="module")
@@ -140,3 +143,34 @@ def test_the_best_and_the_worst_are_apart_if_their_interval_excludes_zero():
     assert (first[-1], second[-1]) == ("yes", "no")
     assert table.rows[0][3].number == pytest.approx((10 + 10.5 + 10) / 3)
     assert "In 1 of 2 settings" in table.about
+
+
+def _result(arm, seed, **summary):
+    spec = Spec("digits", arm.recipe, {"lr": 0.1}, seed=seed)
+    return Result(arm, spec, {"diverged_at": None, **summary}, SimpleNamespace(name="a"))
+
+
+def test_an_infinite_metric_counts_against_the_claim_about_it():
+    """Left out, the seeds on which an optimizer failed would speak for it."""
+    study = SmallTable()
+    sgd, sgdp = (arm_of(study.table[0], contender) for contender in study.contenders)
+    values = {sgd: [1.0] * 8, sgdp: [None] * 7 + [2.0]}
+    items = [
+        _result(arm, seed, test_metrics={"accuracy": value})
+        for arm, row in values.items()
+        for seed, value in enumerate(row)
+    ]
+    (claim,) = claims_of_metric(study, Results(items), "accuracy")
+    assert (claim.seeds, claim.numbers[0].diverged, claim.supported) == (8, 7, False)
+
+
+def test_the_table_of_the_thirteen_has_no_mean_over_the_seeds_that_were_not_lost():
+    """Over them alone an optimizer that often diverges would look better than one that does not."""
+    study = SmallTable()
+    sgd, sgdp = (arm_of(study.table[0], contender) for contender in study.contenders)
+    items = [_result(sgd, seed, test=50.0 + seed, test_metrics={}) for seed in range(8)]
+    items += [_result(sgdp, seed, test=90.0, test_metrics={}) for seed in (0, 1)]
+    items += [_result(sgdp, seed, diverged_at=3) for seed in range(2, 7)]
+    table = thirteen_table([("small-table", study, Results(items))])
+    (row,) = (row for row in shown(table) if row[0] == "ImageNet")
+    assert row[3:5] == ["53 ± 2.16", "– (5 diverged)"]  # seeds 0 to 6 have ended in both

@@ -9,10 +9,13 @@ from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
 import spherenorm as sn
-from experiments.core import preserved_randomness
-from experiments.data import FOLDER
+from experiments.core import Spec, preserved_randomness
+from experiments.data import FOLDER, glyphs
+from experiments.data.glyphs import glyph_images
+from experiments.door import resolve
+from experiments.engine import Store
 from experiments.tasks import find_task
-from experiments.tasks.adversarial import Adversarial, _cifar10
+from experiments.tasks.adversarial import Adversarial, _glyphs
 from spherenorm import audit
 
 COUNT = 4
@@ -23,9 +26,6 @@ def cifar10(tmp_path, monkeypatch):
     """A miniature of the official files."""
     write_cifar10(tmp_path / "cifar10", *random_cifar10(COUNT))
     monkeypatch.setenv(FOLDER, str(tmp_path))
-    _cifar10.cache_clear()
-    yield
-    _cifar10.cache_clear()
 
 
 class Linear(nn.Module):
@@ -136,6 +136,32 @@ def test_two_steps_on_the_official_files():
 
 def test_without_its_folder_cifar10_says_what_is_missing(tmp_path, monkeypatch):
     monkeypatch.setenv(FOLDER, str(tmp_path))
-    _cifar10.cache_clear()
     with pytest.raises(ValueError, match=r"lacks cifar-10-batches-bin/data_batch_1\.bin or"):
         find_task("adversarial", {"data_set": "cifar10"}).data()
+
+
+def test_two_folders_in_one_process_are_two_data_sets(tmp_path, monkeypatch):
+    """Tasks keep their data, and runs are named by them: another folder must not find the first."""
+    images, labels = random_cifar10(COUNT)
+    spec = Spec("adversarial", "adamp", options={"data_set": "cifar10"})
+    ids = []
+    for name, pixels, classes in (("a", images, labels), ("b", 255 - images, 9 - labels)):
+        write_cifar10(tmp_path / name / "cifar10", pixels, classes)
+        monkeypatch.setenv(FOLDER, str(tmp_path / name))
+        run = resolve(spec, Store(tmp_path / "runs"))
+        assert run.splits.test.labels.tolist() == classes[-1].tolist()
+        ids.append(run.id)
+    assert len(set(ids)) == 2
+
+
+def test_rates_are_not_chosen_on_the_fonts_of_the_test(monkeypatch):
+    fonts = []
+
+    def noted(*given, **more):
+        fonts.append(set(more["fonts"]))
+        return glyph_images(*given, **more)
+
+    monkeypatch.setattr(glyphs, "glyph_images", noted)
+    _glyphs.__wrapped__()
+    assert fonts[0] == fonts[1]
+    assert not fonts[1] & fonts[2]

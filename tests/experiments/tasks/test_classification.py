@@ -11,7 +11,7 @@ from torch.nn import functional as F  # noqa: N812
 from experiments.core import Splits
 from experiments.data import FOLDER
 from experiments.data.augmentation import cutmix
-from experiments.data.imagenet import CLASSES, imagenet
+from experiments.data.imagenet import CLASSES
 from experiments.networks.layers import StochasticDepth
 from experiments.tasks import find_task
 from experiments.tasks.classification import GLYPHS, SIDE, Name
@@ -126,9 +126,7 @@ def miniature(tmp_path, monkeypatch):
                 else:
                     os.link(folder / part / f"n{number % 8:08}" / f"{name}.JPEG", path)
     monkeypatch.setenv(FOLDER, str(tmp_path))
-    imagenet.cache_clear()
-    yield task_of(network="mobilenetv2", data_set="imagenet", side=64)
-    imagenet.cache_clear()
+    return task_of(network="mobilenetv2", data_set="imagenet", side=64)
 
 
 def test_a_full_size_network_takes_two_steps_on_the_official_layout(miniature):
