@@ -20,6 +20,7 @@ import inspect
 import json
 import sys
 import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from experiments.core._installed import is_installed
 __all__ = ["digest", "source_digest", "source_texts"]
 
 OURS = ("spherenorm", "experiments")
+CORE = "experiments.core"
 PARTS = (
     *("_chain", "_fields", "_interval", "_manifold", "_numerics", "_rule", "_update", "_views"),
     *("metrics", "rules"),
@@ -36,6 +38,7 @@ PARTS = (
 COUNTED = (
     *(f"spherenorm.{part}" for part in PARTS),
     *("experiments.tasks", "experiments.networks", "experiments.data"),
+    *("experiments.core._losses", "experiments.core._metrics"),
     *("experiments.core._schedules", "experiments.engine._probes"),
 )
 """The modules of ours that are followed like a user's own.
@@ -160,7 +163,16 @@ def _read(name: str, path: Path, _: int) -> tuple[str, frozenset[str]]:
                 base = importlib.util.resolve_name(relative, package)
             # An imported name may be a module.
             imported |= {base, *(f"{base}.{alias.name}" for alias in node.names)}
+            imported |= _homes(base, [alias.name for alias in node.names])
     return _code(tree), frozenset(imported)
+
+
+def _homes(base: str, names: Sequence[str]) -> set[str]:
+    """The modules that define what a task takes from `experiments.core`, such as its loss."""
+    if base != CORE:  # other packages are read themselves
+        return set()
+    found = (getattr(sys.modules[CORE], name, None) for name in names)
+    return {thing.__module__ for thing in found if hasattr(thing, "__module__")}
 
 
 def _with_parents(name: str) -> list[str]:

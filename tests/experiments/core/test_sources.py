@@ -149,14 +149,13 @@ def test_of_the_library_what_rules_are_made_of_counts():
     assert not used & {"spherenorm.rules._clip", "spherenorm.optim", "spherenorm"}
     own = modules("spherenorm_tiny")
     assert "spherenorm.rules._momentum" in own
-    assert not {
-        name
-        for name in own
-        if name.startswith(("torch", "experiments.", "spherenorm.compile", "dataclasses"))
-    }
+    others = ("torch", "experiments.", "spherenorm.compile", "dataclasses")
+    assert {name for name in own if name.startswith(others)} == {"experiments.core._metrics"}
     assert modules("experiments.tasks.digits") == {
         "experiments.tasks.digits",
         "experiments.data.augmentation",
+        "experiments.core._losses",
+        "experiments.core._metrics",
     }
 
 
@@ -167,6 +166,13 @@ def test_the_networks_and_the_data_of_a_task_count():
     retrieval = sources._closure({"experiments.tasks.retrieval"})
     assert {"experiments.networks.resnet", "experiments.data.augmentation"} <= retrieval.keys()
     assert "experiments.networks.harmonic_cnn" not in retrieval
+
+
+def test_the_losses_and_metrics_of_a_task_count():
+    keywords = sources._closure({"experiments.tasks.keywords"})
+    assert {"experiments.core._losses", "experiments.core._metrics"} <= keywords.keys()
+    assert "experiments.core._losses" not in sources._closure({"experiments.tasks.language"})
+    assert not keywords.keys() & {"experiments.core", "experiments.core._spec"}
 
 
 def test_probes_and_schedules_are_in_the_identity(tmp_path, monkeypatch):
