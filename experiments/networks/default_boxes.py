@@ -30,14 +30,30 @@ class Defaults:
     Attributes:
         scales: sides of the square box, as shares of the image; one more than maps.
         ratios: of width to height, of each map's other boxes; each is also turned by 90 degrees.
+        steps: from one place of each map to the next, as shares of the image; () where the places
+            of all maps divide it. A stride that does not divide the image's side has a map that
+            reaches beyond it: its places are not 1 / places apart.
     """
 
     scales: tuple[float, ...] = (0.07, 0.15, 0.33, 0.51, 0.69, 0.87, 1.05)
     ratios: tuple[tuple[float, ...], ...] = ((2,), (2, 3), (2, 3), (2, 3), (2,), (2,))
+    steps: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         if len(self.scales) != len(self.ratios) + 1:
             raise ValueError(f"scales must be one more than ratios, got {self}")
+        if self.steps and len(self.steps) != len(self.ratios):
+            raise ValueError(f"steps must be as many as ratios, got {self}")
+
+    def step(self, level: int, places: int) -> float:
+        """From one place of a map to the next, as a share of the image.
+
+        Example:
+            >>> SSD300.step(0, 38) * 300, SSD300.step(0, 64) * 512  # of another side's: divided
+            (8.0, 8.0)
+        """
+        own = self.steps[level] if self.steps else 1 / places
+        return own if math.ceil(round(1 / own, 6)) == places else 1 / places
 
     def sizes(self, level: int) -> list[tuple[float, float]]:
         """(width, height) of a map's boxes, as shares of the image.
@@ -55,7 +71,8 @@ class Defaults:
         return found
 
 
-SSD300 = Defaults()
+SSD300 = Defaults(steps=(8 / 300, 16 / 300, 32 / 300, 64 / 300, 100 / 300, 1.0))
+"""Scales, ratios and steps of the released code and of torchvision's `ssd300_vgg16`."""
 
 
 @functools.lru_cache(maxsize=8)
@@ -70,7 +87,10 @@ def default_boxes(shapes: tuple[tuple[int, int], ...], defaults: Defaults, devic
     """
     found = []
     for level, (rows, columns) in enumerate(shapes):
-        y, x = ((torch.arange(n, device=device) + 0.5) / n for n in (rows, columns))
+        y, x = (
+            (torch.arange(n, device=device) + 0.5) * defaults.step(level, n)
+            for n in (rows, columns)
+        )
         center = torch.stack(torch.meshgrid(x, y, indexing="xy"), dim=-1)  # rows, columns, 2
         size = torch.tensor(defaults.sizes(level), device=device)
         shape = (rows, columns, len(size), 2)

@@ -85,7 +85,7 @@ class D1(Benchmark):
          "median distance of the batch", "no pass over the data"),
         ("learning rate", "0.001", "best of four for each arm", "equal tuning"),
         ("length", "80 or 120 epochs, batch 256 or 128", "10 epochs, batch 50", "a small machine"),
-        ("validation", "none", "297 digits, unbiased; with --data 1,000 of MNIST or 10 of each "
+        ("validation", "none", "258 digits, unbiased; with --data 1,000 of MNIST or 10 of each "
          "synset are held out", "rates are not chosen on the test set"),
     )  # fmt: skip
 

@@ -28,6 +28,8 @@ BOXES = torch.tensor(
 )
 LABELS = torch.tensor([[1, 0, -1], [0, 1, 1]])
 """Objects of two images of 32 x 32 pixels."""
+SIZES = (4, 6, 6, 6, 4, 4)
+"""Default boxes of a place of each map of SSD300."""
 
 
 def drawn(*shape, seed=0):
@@ -97,6 +99,20 @@ def test_full_size_has_8732_default_boxes():
     )
 
 
+def test_default_boxes_of_300_pixels_lie_where_their_places_see():
+    """Strides of 8 to 64 do not divide 300, so that 38 places reach to 304 pixels."""
+    shapes = tuple((n, n) for n in (38, 19, 10, 5, 3, 1))
+    found, first = default_boxes(shapes, SSD300, "cpu") * 300, 0
+    for (n, _), step, sizes in zip(shapes, (8, 16, 32, 64, 100, 300), SIZES, strict=True):
+        for i in range(n):
+            for j in range(n):
+                own = found[first : first + sizes, :2]
+                expected = torch.tensor([(j + 0.5) * step, (i + 0.5) * step])
+                torch.testing.assert_close(own, expected.expand_as(own))
+                first += sizes
+    assert first == len(found)
+
+
 def test_default_boxes_are_those_of_a_loop():
     expected = []
     for level, (height, width) in enumerate(SHAPES):
@@ -115,6 +131,8 @@ def test_defaults_for_another_number_of_maps_are_refused():
         SSD(3, ((8,), (16,)), extras=(), defaults=SSD300)
     with pytest.raises(ValueError, match="scales must be one more than ratios"):
         Defaults((0.1,), ((),))
+    with pytest.raises(ValueError, match="steps must be as many as ratios"):
+        Defaults((0.1, 0.2), ((),), (0.5, 1.0))
 
 
 def test_encoding_is_undone_and_is_the_formula():

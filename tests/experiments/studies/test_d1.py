@@ -22,7 +22,7 @@ def test_biased_mnist_has_the_settings_of_appendix_e(ours, theirs):
         assert spec.hyper_parameters == {"lr": 1e-3, "weight_decay": 1e-4}
         assert (spec.epochs, spec.batch_size, spec.schedule) == (80, 256, "step-25-50-75")
         task = find_task(spec.task, spec.options)
-        assert (task.images, task.rho, task.dependence) == ("biased-mnist", theirs, 1.0)
+        assert (task.data_set, task.rho, task.dependence) == ("biased-mnist", theirs, 1.0)
 
 
 def test_nine_classes_have_the_settings_of_appendix_e():
@@ -30,7 +30,7 @@ def test_nine_classes_have_the_settings_of_appendix_e():
     for spec in specs:
         assert spec.hyper_parameters == {"lr": 1e-3, "weight_decay": 1e-4}
         assert (spec.epochs, spec.batch_size, spec.schedule) == (120, 128, "cosine")
-        assert find_task(spec.task, spec.options).images == "nine-class"
+        assert find_task(spec.task, spec.options).data_set == "nine-class"
 
 
 def test_the_gaps_of_table_d1_follow_from_its_scores():

@@ -9,10 +9,10 @@ from torch.nn import functional as F  # noqa: N812
 
 import spherenorm as sn
 from experiments.data import FOLDER
-from experiments.data.biased import COLOURS
+from experiments.data.biased import COLOURS, handwritten_digits
 from experiments.tasks import find_task
 from experiments.tasks._independence import hsic
-from experiments.tasks.debiasing import grouped_accuracy
+from experiments.tasks.debiasing import PARTS, grouped_accuracy
 from spherenorm import audit
 
 
@@ -53,6 +53,23 @@ def test_all_convolutions_of_both_networks_are_scale_invariant(images):
     variant = [finding.name for finding in found if finding.view is None]
     heads = {"digits": "f.head.weight", "stripes": "f.network.head.3.weight"}
     assert variant == [heads[images], "g.head.weight"]
+
+
+def test_no_writer_is_in_two_parts():
+    """Each writer has filled in a form, which begins with 0 to 9, twice; the labels are in order.
+
+    So a part begins with a form, but for the rest of a form that no part has.
+    """
+    _, labels = handwritten_digits()
+    forms = [k for k in range(len(labels) - 20) if labels[k : k + 20].tolist() == [*range(10)] * 2]
+    ends = [part.indices(len(labels))[:2] for part in PARTS]
+    owners = [
+        {max(k for k in forms if k <= digit) for digit in range(first, last)}
+        for first, last in ends
+    ]
+    assert not owners[0] & owners[1]
+    assert not owners[1] & owners[2]
+    assert not owners[0] & owners[2]
 
 
 @pytest.mark.parametrize("images", ["digits", "stripes"])
