@@ -57,6 +57,7 @@ class Benchmark(Study):
                 for setting, contender in self.entries(plan)
                 for trial in self._real(plan, setting, contender)
             ]
+        self.final_seeds(plan)  # raises if one of them is the seed of the search
         searches, finals = [], []
         for setting, contender in self.entries(plan):
             searches += self._searches(plan, setting, contender)

@@ -92,17 +92,6 @@ class Comparison(Study):
             for arm in others
         ]
 
-    def final_seeds(self, plan: Plan) -> Sequence[int]:
-        """The seeds of the final runs.
-
-        Raises:
-            ValueError: one of them is a seed of the tuning.
-        """
-        seeds = self.chosen_seeds(plan)
-        if taken := sorted(set(seeds) & set(tuning_seeds(self))):
-            raise ValueError(f"--seeds: {taken[0]} is a seed of the tuning; give others")
-        return seeds
-
     def _tuning_trials(self, plan: Plan, arm: Arm, found: Tuned) -> list[Trial]:
         """The trials of an optimizer as far as they are known, on each seed of the tuning."""
         request, ranges = self.request, self.request.ranges_of(arm.recipe)

@@ -126,7 +126,7 @@ class Study:
             name: more.pop(name) for name in ("epochs", "schedule") if name in more
         }
         task = more.pop("task", "network")
-        seeds = self.chosen_seeds(plan)
+        seeds = self.final_seeds(plan)
         texts = {"seeds": _joined(seeds), "tuning": _joined(tuning_seeds(self))}
         common: dict[str, Any] = {"epochs": self.budget(plan, task).epochs, "probes": ()}
         common |= fields
@@ -137,6 +137,17 @@ class Study:
         if plan.seeds is not None:
             return plan.seeds
         return range(self.first_seed, self.first_seed + self.seeds[plan.tier])
+
+    def final_seeds(self, plan: Plan) -> Sequence[int]:
+        """The seeds of runs whose hyper-parameters were chosen on others.
+
+        Raises:
+            ValueError: one of them is a seed of the tuning.
+        """
+        seeds = self.chosen_seeds(plan)
+        if taken := sorted(set(seeds) & set(tuning_seeds(self))):
+            raise ValueError(f"--seeds: {taken[0]} is a seed of the tuning; give others")
+        return seeds
 
     def budget(self, plan: Plan, task: str) -> Budget:
         """The budget of the task for the plan's tier."""

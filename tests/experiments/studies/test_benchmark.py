@@ -10,7 +10,7 @@ from spherenorm_bench import SmallTable
 from experiments.core import Spec
 from experiments.engine import Store
 from experiments.results import Result, Results
-from experiments.studies import Plan, thirteen_table
+from experiments.studies import Plan, find_study, thirteen_table
 from experiments.studies._more_metrics import claims_of_metric
 from experiments.studies._setting import THIRTEEN, arm_of
 
@@ -161,3 +161,10 @@ def test_the_table_of_the_thirteen_has_no_mean_over_the_seeds_that_were_not_lost
     table = thirteen_table([("small-table", study, Results(items))])
     (row,) = (row for row in shown(table) if row[0] == "ImageNet")
     assert row[3:5] == ["53 ± 2.16", "– (5 diverged)"]  # seeds 0 to 6 have ended in both
+
+
+@pytest.mark.parametrize("study", [SmallTable(), find_study("t1")], ids=lambda study: study.name)
+def test_no_final_run_has_a_seed_of_the_tuning(study):
+    taken = 10_000 + study.first_seed
+    with pytest.raises(ValueError, match=f"{taken} is a seed of the tuning"):
+        study.trials(Plan("smoke", seeds=(1, taken)), Results([]))
