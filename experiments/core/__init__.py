@@ -6,6 +6,8 @@ from experiments.core._errors import located as located
 from experiments.core._errors import one_line as one_line
 from experiments.core._errors import users_code as users_code
 from experiments.core._extras import require_extra as require_extra
+from experiments.core._folder import FOLDER as FOLDER
+from experiments.core._folder import kept_by_folder as kept_by_folder
 from experiments.core._identity import Sources as Sources
 from experiments.core._identity import configuration as configuration
 from experiments.core._identity import run_name as run_name

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
+from experiments.core._folder import kept_by_folder
 from experiments.core._recipes import rule_text
 from experiments.core._schedules import SCHEDULES
 from experiments.core._sources import digest, source_digest
@@ -83,7 +84,7 @@ def run_name(configuration: Mapping[str, Any]) -> str:
     return f"{readable[:LONGEST]}-{digest(configuration)[:16]}"
 
 
-@functools.lru_cache(maxsize=64)
+@kept_by_folder(64)
 def _data_fingerprint(task: Any) -> str:
     """The fingerprint of the task's data; of data that a task keeps it is taken once.
 

@@ -14,13 +14,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from experiments.core import FOLDER
+
 __all__ = ["FOLDER", "Layout", "checked", "data_folder", "layouts", "use_folder"]
-
-FOLDER = "SPHERENORM_DATA"
-"""The environment variable with the folder of all data sets.
-
-Processes that train inherit it. It is no part of a run's identity: the data are.
-"""
 
 
 @dataclass(frozen=True)

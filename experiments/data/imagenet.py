@@ -8,7 +8,6 @@ Source: O. Russakovsky et al., *ImageNet Large Scale Visual Recognition Challeng
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +17,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from experiments.core import Splits, require_extra
+from experiments.core import Splits, kept_by_folder, require_extra
 from experiments.data._layout import Layout
 from experiments.data.augmentation import (
     AUGMENTATIONS,
@@ -89,7 +88,7 @@ class Pictures:
         return self.folder / str(self.files[index], "ascii")
 
 
-@functools.lru_cache(maxsize=4)
+@kept_by_folder(4)
 def imagenet(side: int = 224, augmentation: str = "standard") -> Splits:
     """Training, validation and test set; the test set is the official validation set.
 

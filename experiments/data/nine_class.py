@@ -10,7 +10,6 @@ D. Hendrycks et al., *Natural Adversarial Examples*, 2021.
 from __future__ import annotations
 
 import csv
-import functools
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from experiments.core import Splits
+from experiments.core import Splits, kept_by_folder
 from experiments.data import imagenet
 from experiments.data._layout import Layout
 from experiments.data.augmentation import centre, normalized, random_crop, random_flip
@@ -87,7 +86,7 @@ class Judged:
         return digest.hexdigest()
 
 
-@functools.lru_cache(maxsize=2)
+@kept_by_folder(2)
 def nine_class(side: int = 224) -> Splits:
     """Training images, a held-out part of them, and the validation images with ImageNet-A.
 

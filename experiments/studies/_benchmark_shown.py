@@ -21,6 +21,7 @@ from experiments.results import (
     column,
     difference,
     metric_on_test,
+    metrics_of,
     paired,
     paper,
     performance,
@@ -86,7 +87,7 @@ class Measured:
 
     def metrics(self, setting: Setting) -> list[str]:
         """The metrics of a setting, the score first."""
-        return self.results.having(setting=setting.label, stage="final").metrics()
+        return metrics_of(self.results.having(setting=setting.label, stage="final"))
 
 
 def benchmark_tables(seen: Measured) -> list[Table]:

@@ -17,7 +17,7 @@ from experiments.studies._comparison_shown import (
     comparison_tables,
 )
 from experiments.studies._plan import Plan
-from experiments.studies._study import Study, tuning_seeds
+from experiments.studies._study import Study, final_seeds, tuning_seeds
 from experiments.studies._tuning import Tuned, tuned
 
 __all__ = ["Comparison"]
@@ -60,7 +60,7 @@ class Comparison(Study):
             tuning += self._tuning_trials(plan, arm, found)
             if len(found.points) >= self.request.count and found.best is not None:
                 final += self._trials_at(
-                    plan, arm, found.points[found.best], self.final_seeds(plan)
+                    plan, arm, found.points[found.best], final_seeds(self, plan)
                 )
         return tuning + final
 

@@ -15,7 +15,17 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from experiments.core import Batch, Budget, Mean, Split, Splits, Statistic, Task, cross_entropy
+from experiments.core import (
+    Batch,
+    Budget,
+    Mean,
+    Split,
+    Splits,
+    Statistic,
+    Task,
+    cross_entropy,
+    kept_by_folder,
+)
 from experiments.data import cifar, glyphs
 from experiments.networks.wide_resnet import WideResNet
 from experiments.tasks._attacks import Threat
@@ -135,7 +145,7 @@ def _glyphs() -> Splits:
     )
 
 
-@functools.cache
+@kept_by_folder(1)
 def _cifar10() -> Splits:
     folder = cifar.LAYOUT.folder()
     images, labels = cifar.read_cifar10(folder, train=True)

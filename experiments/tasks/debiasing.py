@@ -26,6 +26,7 @@ from experiments.core import (
     Statistic,
     Task,
     cross_entropy,
+    kept_by_folder,
 )
 from experiments.data import biased, mnist, nine_class
 from experiments.networks.rebias import BagNet18, ConvStack, FeaturedResNet, Rivals
@@ -181,7 +182,7 @@ def _parts(strokes: Tensor, labels: Tensor, paint: Callable[[Tensor, int], Paint
     return [(paint(strokes[part], seed), labels[part]) for seed, part in enumerate(cuts)]
 
 
-@functools.lru_cache(maxsize=2)
+@kept_by_folder(2)
 def _mnist(rho: float) -> Splits:
     folder = mnist.LAYOUT.folder()
     strokes, labels = mnist.read_mnist(folder, train=True)

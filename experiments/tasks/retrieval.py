@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from experiments.core import (
     Statistic,
     Task,
     are_tensors,
+    kept_by_folder,
     require_extra,
 )
 from experiments.data import cars, cub, data_folder, in_shop, products
@@ -235,7 +235,7 @@ def _small() -> ResNet:
     return ResNet("basic", (1, 1), 12, stem="small", classes=1)
 
 
-@functools.lru_cache(maxsize=8)
+@kept_by_folder(8)
 def _splits(data_set: str, side: int, held_out: int) -> Splits:
     if data_set not in ON_DISK:
         return glyph_classes(data_set, SIDE)

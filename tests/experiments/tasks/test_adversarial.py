@@ -5,11 +5,12 @@ import copy
 import pytest
 import torch
 from robustness_files import random_cifar10, write_cifar10
+from running import run_of
 from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
 import spherenorm as sn
-from experiments.core import preserved_randomness
+from experiments.core import Spec, preserved_randomness
 from experiments.data import FOLDER
 from experiments.tasks import find_task
 from experiments.tasks.adversarial import Adversarial, _cifar10
@@ -135,3 +136,18 @@ def test_without_its_folder_cifar10_says_what_is_missing(tmp_path, monkeypatch):
     _cifar10.cache_clear()
     with pytest.raises(ValueError, match=r"lacks cifar-10-batches-bin/data_batch_1\.bin or"):
         find_task("adversarial", {"images": "cifar10"}).data()
+
+
+def test_another_folder_is_another_data_set_in_one_process(tmp_path, monkeypatch, cifar10):
+    """Kept from the folder before, its data would count as those of the next one."""
+    images, labels = random_cifar10(COUNT)
+    spec = Spec("adversarial", "sgd", {"lr": 0.1}, {"images": "cifar10"})
+    found = {}
+    for name, pixels in (("one", images), ("other", 255 - images)):
+        write_cifar10(tmp_path / name / "cifar10", pixels, labels)
+        monkeypatch.setenv(FOLDER, str(tmp_path / name))
+        run = run_of(spec)
+        found[run.id] = run.splits.test[0][0]
+    (one, other), ids = found.values(), set(found)
+    assert len(ids) == 2
+    assert not torch.equal(one, other)
