@@ -190,7 +190,9 @@ def _scores(seen: Measured) -> Table:
         *("arm", "in place of", "lr", *names, "seeds", "minus its baseline"),
         *paper(*quoted),
     ]
-    pairs = ", ".join(f"{ours} − {baseline}" for baseline, ours in seen.pairs)
+    # (of an optimizer with two baselines, the row has the difference from the first)
+    shown = {ours: baseline for baseline, ours in reversed(seen.pairs)}
+    pairs = ", ".join(f"{ours} − {baseline}" for ours, baseline in shown.items())
     note = (
         "Means over the seeds that all arms of a setting have ended ± standard deviation. (edge): "
         f"the best rate is the first or the last of its search. Differences ({pairs}) are of the "

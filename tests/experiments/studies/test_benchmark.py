@@ -1,6 +1,7 @@
 """The base of the paper's benchmarks: search, final runs, tables and claims, with own recipes."""
 
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -12,7 +13,7 @@ from experiments.engine import Store
 from experiments.results import Result, Results
 from experiments.studies import Plan, find_study, thirteen_table
 from experiments.studies._more_metrics import claims_of_metric
-from experiments.studies._setting import THIRTEEN, arm_of
+from experiments.studies._setting import THIRTEEN, Conditions, arm_of
 
 
 @pytest.fixture(scope="module")
@@ -168,3 +169,31 @@ def test_no_final_run_has_a_seed_of_the_tuning(study):
     taken = 10_000 + study.first_seed
     with pytest.raises(ValueError, match=f"{taken} is a seed of the tuning"):
         study.trials(Plan("smoke", seeds=(1, taken)), Results([]))
+
+
+def test_a_rate_for_all_in_place_of_the_search_is_refused():
+    """All of a search would be one point, so that no final run ever came."""
+    setting = SmallTable.table[0]
+    with pytest.raises(ValueError, match="'plain' has an lr, which the contenders search"):
+        replace(setting, embedded=Conditions(hyper_parameters={"lr": 0.1}))
+
+
+def test_the_note_names_the_differences_that_the_table_has():
+    """The row of an optimizer with two baselines has one difference, from the first."""
+    study = find_study("t4")
+    setting = study.table[0]
+    known = {"test_metrics": {}, "invariant_share": 0.5, "views": {}}
+    items = [
+        _result(arm_of(setting, contender), seed, test=float(place), **known)
+        for place, contender in enumerate(study.contenders)
+        for seed in range(2)
+    ]
+    scores = study.tables(Results(items))[0]
+    assert "Differences (AdamP − AdamW) are" in scores.note
+    gaps = {str(row[0]): str(row[list(map(str, scores.columns)).index("minus its baseline")])
+            for row in scores.rows}  # fmt: skip
+    assert gaps == {
+        "music tags: AdamW": "",
+        "music tags: AdamP": "+1 [+1, +1]",
+        "music tags: Adam + SGD": "",
+    }
