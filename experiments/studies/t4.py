@@ -99,7 +99,8 @@ class T4(Benchmark):
         """The trials; those of the mixture with SGD in turn, without the cosine of the others."""
         if contender.name == MIXTURE:
             sgd = {"recipe": "sgd", "momentum": 0.9, "nesterov": True, "weight_decay": DECAY}
-            turns = [{**sgd, "after": after, "lr": values["lr"] / by} for after, by in TURNS]
+            rate = plan.settings.get("lr", values["lr"])  # `--set lr` is for the turns, too
+            turns = [{**sgd, "after": after, "lr": rate / by} for after, by in TURNS]
             contender = replace(contender, regime={"then": turns})
             length = {"epochs": EPOCHS} if plan.real else {}
             run = replace(run, fields={**run.fields, "schedule": "constant", **length})
