@@ -77,6 +77,12 @@ class Measured:
         name = next((a for a, b in self.pairs if b == arm.settings["contender"]), None)
         return None if name is None else self.own(setting, name)
 
+    @property
+    def rates(self) -> str:
+        """The rates of the final runs, in words: the paper's, where none was searched."""
+        real = bool(self.results.having(stage="final")) and not self.found
+        return "the paper's rate" if real else "its best rate"
+
     def rate(self, arm: Arm) -> Cell:
         """The learning rate of an arm's final runs, marked at the edges of its search."""
         runs = self.results.arm(arm)
@@ -100,7 +106,7 @@ def benchmark_pictures(seen: Measured) -> list[Picture]:
     pictures = []
     for setting in seen.table:
         final = seen.results.having(setting=setting.label, stage="final")
-        where = f"{setting.label}, each optimizer at its best rate"
+        where = f"{setting.label}, each optimizer at {seen.rates}"
         pictures += [
             curves(final, "norm", "norm ‖w‖", f"Norm of the scale-invariant units: {where}."),
             curves(final, "effective_step", "effective step ‖Δŵ‖",
@@ -143,7 +149,7 @@ def _of_geometry(seen: Measured, setting: Setting, baseline: str, ours: str) -> 
     if not setting.invariant:
         return
     runs, other = (seen.results.arm(seen.own(setting, name)) for name in (ours, baseline))
-    where = f"({setting.label}, each at its best rate)"
+    where = f"({setting.label}, each at {seen.rates})"
     grown = runs.values(growth), other.values(growth)
     text = f"{ours} grows its norm less than {baseline}: last over first norm {where}"
     yield paired(text, *grown, "<", how="ratio", source=says("t1.restrain"))

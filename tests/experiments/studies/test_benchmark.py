@@ -197,3 +197,21 @@ def test_the_note_names_the_differences_that_the_table_has():
         "music tags: AdamP": "+1 [+1, +1]",
         "music tags: Adam + SGD": "",
     }
+
+
+def test_what_is_said_of_the_papers_runs_holds_for_them():
+    """They have no search, and are not of the embedded data that the settings are about."""
+    study = find_study("t3")
+    setting, contenders = study.table[0], study.contenders
+    known = {"test": 50.0, "test_metrics": {}, "invariant_share": 0.5, "views": {}}
+    known |= {"norm_start": 1.0, "norm_last": 2.0, "total_effective_step": 3.0}
+    final, tuning = (
+        [_result(arm_of(setting, contender, stage), 0, validation=1.0, **known)
+         for contender in contenders] for stage in ("final", "tuning")
+    )  # fmt: skip
+    for found, rate in ((Results(final), "the paper's"), (Results([*final, *tuning]), "its best")):
+        texts = [claim.text for claim in study.claims(found) if "norm less" in claim.text]
+        assert texts
+        assert all(f"each at {rate} rate" in text for text in texts)
+    (settings,) = (t for t in study.every_table(Results(final)) if t.title == "Settings")
+    assert "Of runs on embedded data" in settings.note
