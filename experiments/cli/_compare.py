@@ -38,7 +38,7 @@ from experiments.cli._report import show_page
 from experiments.door import Door
 from experiments.engine import Runner, Store
 from experiments.page import sections
-from experiments.studies import Comparing, Comparison, Plan, parse_names, parse_ranges
+from experiments.studies import Comparing, Comparison, Plan, final_seeds, parse_names, parse_ranges
 
 __all__ = ["compare"]
 
@@ -107,7 +107,7 @@ def compare(
         plan = Plan(
             tier, None if seeds is None else parse_seeds(seeds), None, device, settings=given
         )
-        study.final_seeds(plan)
+        final_seeds(study, plan)
         campaign = Campaign([study], plan, door, backend, jobs, runner)
         campaign.rehearse()
     if dry_run:

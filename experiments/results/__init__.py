@@ -37,6 +37,7 @@ from experiments.results._results import Key as Key
 from experiments.results._results import Result as Result
 from experiments.results._results import Results as Results
 from experiments.results._results import metric_on_test as metric_on_test
+from experiments.results._results import metrics_of as metrics_of
 from experiments.results._samples import Comparison as Comparison
 from experiments.results._samples import Sample as Sample
 from experiments.results._samples import Values as Values

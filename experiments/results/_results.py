@@ -17,7 +17,7 @@ from experiments.results._samples import Sample
 from experiments.results._statistics import deviation, mean
 from experiments.results._tables import Cell
 
-__all__ = ["Key", "Result", "Results", "metric_on_test"]
+__all__ = ["Key", "Result", "Results", "metric_on_test", "metrics_of"]
 
 
 @dataclass(frozen=True)
@@ -193,12 +193,6 @@ class Results:
             missing=missing,
         )
 
-    def metrics(self) -> list[str]:
-        """The names of the metrics on the test set, the score first."""
-        scores = [item.summary.get("score") for item in self.finished]
-        named = [name for item in self.finished for name in item.summary.get("test_metrics", {})]
-        return list(dict.fromkeys([*filter(None, scores), *named]))
-
     def curves(self, key: str) -> tuple[np.ndarray, np.ndarray]:
         """A metric of the finished runs that have it, at the steps at which all of them have it.
 
@@ -213,6 +207,13 @@ class Results:
         steps = sorted(set.intersection(*map(set, rows))) if rows else []
         values = [[row[step] for step in steps] for row in rows]
         return np.array(steps, dtype=int), np.array(values, dtype=float)
+
+
+def metrics_of(results: Results) -> list[str]:
+    """The names of the metrics on the test set, the score first; files have them by name."""
+    scores = [item.summary.get("score") for item in results.finished]
+    named = [name for item in results.finished for name in item.summary.get("test_metrics", {})]
+    return list(dict.fromkeys([*filter(None, scores), *named]))
 
 
 def _sample(results: Results, key: Key, performance: bool | None) -> Sample:

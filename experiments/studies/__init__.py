@@ -14,4 +14,5 @@ from experiments.studies._setting import Conditions as Conditions
 from experiments.studies._setting import Contender as Contender
 from experiments.studies._setting import Setting as Setting
 from experiments.studies._study import Study as Study
+from experiments.studies._study import final_seeds as final_seeds
 from experiments.studies._thirteen import thirteen_table as thirteen_table

@@ -29,7 +29,7 @@ from experiments.studies._benchmark_shown import (
 )
 from experiments.studies._plan import Plan
 from experiments.studies._setting import Conditions, Contender, Setting, arm_of, with_substitutes
-from experiments.studies._study import TUNING, Study
+from experiments.studies._study import TUNING, Study, final_seeds
 from experiments.studies._tuning import Tuned, tuned
 
 __all__ = ["Benchmark"]
@@ -60,6 +60,7 @@ class Benchmark(Study):
                 for setting, contender in self.entries(plan)
                 for trial in self._real(plan, setting, contender)
             ]
+        final_seeds(self, plan)  # raises if one of them is the seed of the search
         searches, finals = [], []
         for setting, contender in self.entries(plan):
             searches += self._searches(plan, setting, contender)

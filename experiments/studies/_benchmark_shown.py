@@ -21,6 +21,7 @@ from experiments.results import (
     column,
     difference,
     metric_on_test,
+    metrics_of,
     paired,
     paper,
     performance,
@@ -83,6 +84,12 @@ class Measured:
         name = next((a for a, b in self.pairs if b == arm.settings["contender"]), None)
         return None if name is None else self.own(setting, name)
 
+    @property
+    def rates(self) -> str:
+        """The rates of the final runs, in words: the paper's, where none was searched."""
+        real = bool(self.results.having(stage="final")) and not self.found
+        return "the paper's rate" if real else "its best rate"
+
     def rate(self, arm: Arm) -> Cell:
         """The learning rate of an arm's final runs, marked at the edges of its search."""
         runs = self.results.arm(arm)
@@ -93,7 +100,7 @@ class Measured:
 
     def metrics(self, setting: Setting) -> list[str]:
         """The metrics of a setting; those that the paper has come first, and of them the score."""
-        named = self.results.having(setting=setting.label, stage="final").metrics()
+        named = metrics_of(self.results.having(setting=setting.label, stage="final"))
         return list(dict.fromkeys([*(name for name in setting.paper if name in named), *named]))
 
 
@@ -116,7 +123,7 @@ def benchmark_pictures(seen: Measured) -> list[Picture]:
     pictures = []
     for setting in seen.table:
         final = seen.results.having(setting=setting.label, stage="final")
-        where = f"{setting.label}, each optimizer at its best rate"
+        where = f"{setting.label}, each optimizer at {seen.rates}"
         pictures += [
             curves(final, "norm", "norm ‖w‖", f"Norm of the scale-invariant units: {where}."),
             curves(final, "effective_step", "effective step ‖Δŵ‖",
@@ -159,7 +166,7 @@ def _of_geometry(seen: Measured, setting: Setting, baseline: str, ours: str) -> 
     if not setting.invariant:
         return
     runs, other = (seen.results.arm(seen.own(setting, name)) for name in (ours, baseline))
-    where = f"({setting.label}, each at its best rate)"
+    where = f"({setting.label}, each at {seen.rates})"
     grown = runs.values(growth), other.values(growth)
     text = f"{ours} grows its norm less than {baseline}: last over first norm {where}"
     yield paired(text, *grown, "<", how="ratio", source=says("t1.restrain"))
@@ -206,7 +213,9 @@ def _scores(seen: Measured) -> Table:
         *("arm", "in place of", "lr", *names, "seeds", "minus its baseline"),
         *paper(*quoted),
     ]
-    pairs = ", ".join(f"{ours} − {baseline}" for baseline, ours in seen.pairs)
+    # (of an optimizer with two baselines, the row has the difference from the first)
+    shown = {ours: baseline for baseline, ours in reversed(seen.pairs)}
+    pairs = ", ".join(f"{ours} − {baseline}" for ours, baseline in shown.items())
     note = (
         "Means over the seeds that all arms of a setting have ended ± standard deviation. (edge): "
         f"the best rate is the first or the last of its search. Differences ({pairs}) are of the "

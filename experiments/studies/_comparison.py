@@ -17,7 +17,7 @@ from experiments.studies._comparison_shown import (
     comparison_tables,
 )
 from experiments.studies._plan import Plan
-from experiments.studies._study import Study, tuning_seeds
+from experiments.studies._study import Study, final_seeds, tuning_seeds
 from experiments.studies._tuning import Tuned, tuned
 
 __all__ = ["Comparison"]
@@ -60,7 +60,7 @@ class Comparison(Study):
             tuning += self._tuning_trials(plan, arm, found)
             if len(found.points) >= self.request.count and found.best is not None:
                 final += self._trials_at(
-                    plan, arm, found.points[found.best], self.final_seeds(plan)
+                    plan, arm, found.points[found.best], final_seeds(self, plan)
                 )
         return tuning + final
 
@@ -91,17 +91,6 @@ class Comparison(Study):
             )
             for arm in others
         ]
-
-    def final_seeds(self, plan: Plan) -> Sequence[int]:
-        """The seeds of the final runs.
-
-        Raises:
-            ValueError: one of them is a seed of the tuning.
-        """
-        seeds = self.chosen_seeds(plan)
-        if taken := sorted(set(seeds) & set(tuning_seeds(self))):
-            raise ValueError(f"--seeds: {taken[0]} is a seed of the tuning; give others")
-        return seeds
 
     def _tuning_trials(self, plan: Plan, arm: Arm, found: Tuned) -> list[Trial]:
         """The trials of an optimizer as far as they are known, on each seed of the tuning."""

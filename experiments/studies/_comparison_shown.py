@@ -6,7 +6,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from experiments.pictures import Picture, Tries, best_scores, curves, drawn, tried
-from experiments.results import Arm, Cell, Results, Row, Table, column, difference, metric_on_test
+from experiments.results import (
+    Arm,
+    Cell,
+    Results,
+    Row,
+    Table,
+    column,
+    difference,
+    metric_on_test,
+    metrics_of,
+)
 from experiments.studies._comparing import Comparing
 from experiments.studies._tuning import Tuned
 
@@ -76,7 +86,7 @@ class Compared:
 
     def metrics(self) -> list[str]:
         """The names of the metrics on the test set, the score first."""
-        return self.final.metrics() or ["score"]
+        return metrics_of(self.final) or ["score"]
 
 
 def comparison_tables(seen: Compared) -> list[Table]:

@@ -82,7 +82,7 @@ class Setting:
             claim.
 
     Raises:
-        ValueError: an unknown benchmark.
+        ValueError: an unknown benchmark, or a rate for all in place of those of a search.
     """
 
     label: str
@@ -101,6 +101,8 @@ class Setting:
         if self.benchmark not in ("", *THIRTEEN):
             known = ", ".join(THIRTEEN)
             raise ValueError(f"benchmark must be one of {known}, got {self.benchmark!r}")
+        if "lr" in self.embedded.hyper_parameters:  # no search over one rate would ever be complete
+            raise ValueError(f"embedded of {self.label!r} has an lr, which the contenders search")
 
     def gap(self, ours: str, baseline: str) -> Cell | None:
         """The paper's score of one contender minus another's; None where it has none."""

@@ -18,7 +18,7 @@ from experiments.studies._plan import Plan
 from experiments.studies._substitutes import substitute_pictures, substitute_tables
 from experiments.tasks import find_task_class
 
-__all__ = ["Study", "tuning_seeds"]
+__all__ = ["Study", "final_seeds", "tuning_seeds"]
 
 TUNING, TUNING_SEEDS = 10_000, 2
 """The first of the seeds on which hyper-parameters are chosen, and how many; no claim uses them."""
@@ -74,7 +74,8 @@ class Study:
     def every_table(self, results: Results) -> list[Table]:
         """The study's tables, and one of the recipes that substitute for its own."""
         rows = [tuple(row) for row in self.departures]
-        settings = [Table("Settings", ("setting", "the paper's", "ours", "why"), rows)]
+        note = "Of runs on embedded data, but for what says --data." if self.has_real else ""
+        settings = [Table("Settings", ("setting", "the paper's", "ours", "why"), rows, note)]
         substitutes = substitute_tables(results, self.compared)
         return [*self.tables(results), *substitutes, *(settings if rows else [])]
 
@@ -126,7 +127,7 @@ class Study:
             name: more.pop(name) for name in ("epochs", "schedule") if name in more
         }
         task = more.pop("task", "network")
-        seeds = self.chosen_seeds(plan)
+        seeds = final_seeds(self, plan)
         texts = {"seeds": _joined(seeds), "tuning": _joined(tuning_seeds(self))}
         common: dict[str, Any] = {"epochs": self.budget(plan, task).epochs, "probes": ()}
         common |= fields
@@ -147,6 +148,18 @@ def tuning_seeds(study: Study) -> Sequence[int]:
     """The seeds on which a study chooses hyper-parameters."""
     first = TUNING + study.first_seed
     return range(first, first + TUNING_SEEDS)
+
+
+def final_seeds(study: Study, plan: Plan) -> Sequence[int]:
+    """The seeds of the runs whose hyper-parameters are chosen on others.
+
+    Raises:
+        ValueError: one of them is a seed of the tuning.
+    """
+    seeds = study.chosen_seeds(plan)
+    if taken := sorted(set(seeds) & set(tuning_seeds(study))):
+        raise ValueError(f"--seeds: {taken[0]} is a seed of the tuning; give others")
+    return seeds
 
 
 def _joined(seeds: Iterable[int]) -> str:

@@ -1,6 +1,7 @@
 """The base of the paper's benchmarks: search, final runs, tables and claims, with own recipes."""
 
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -10,10 +11,10 @@ from spherenorm_bench import SmallTable
 from experiments.core import Spec
 from experiments.engine import Store
 from experiments.results import Arm, Result, Results, Sample
-from experiments.studies import Plan, thirteen_table
+from experiments.studies import Plan, find_study, thirteen_table
 from experiments.studies._benchmark_range import range_table
 from experiments.studies._more_metrics import claims_of_metric
-from experiments.studies._setting import THIRTEEN, arm_of
+from experiments.studies._setting import THIRTEEN, Conditions, arm_of
 
 
 @pytest.fixture(scope="module")
@@ -174,3 +175,56 @@ def test_the_table_of_the_thirteen_has_no_mean_over_the_seeds_that_were_not_lost
     table = thirteen_table([("small-table", study, Results(items))])
     (row,) = (row for row in shown(table) if row[0] == "ImageNet")
     assert row[3:5] == ["53 ± 2.16", "– (5 diverged)"]  # seeds 0 to 6 have ended in both
+
+
+@pytest.mark.parametrize("study", [SmallTable(), find_study("t1")], ids=lambda study: study.name)
+def test_no_final_run_has_a_seed_of_the_tuning(study):
+    taken = 10_000 + study.first_seed
+    with pytest.raises(ValueError, match=f"{taken} is a seed of the tuning"):
+        study.trials(Plan("smoke", seeds=(1, taken)), Results([]))
+
+
+def test_a_rate_for_all_in_place_of_the_search_is_refused():
+    """All of a search would be one point, so that no final run ever came."""
+    setting = SmallTable.table[0]
+    with pytest.raises(ValueError, match="'plain' has an lr, which the contenders search"):
+        replace(setting, embedded=Conditions(hyper_parameters={"lr": 0.1}))
+
+
+def test_the_note_names_the_differences_that_the_table_has():
+    """The row of an optimizer with two baselines has one difference, from the first."""
+    study = find_study("t4")
+    setting = study.table[0]
+    known = {"test_metrics": {}, "invariant_share": 0.5, "views": {}}
+    items = [
+        _result(arm_of(setting, contender), seed, test=float(place), **known)
+        for place, contender in enumerate(study.contenders)
+        for seed in range(2)
+    ]
+    scores = study.tables(Results(items))[0]
+    assert "Differences (AdamP − AdamW) are" in scores.note
+    gaps = {str(row[0]): str(row[list(map(str, scores.columns)).index("minus its baseline")])
+            for row in scores.rows}  # fmt: skip
+    assert gaps == {
+        "music tags: AdamW": "",
+        "music tags: AdamP": "+1 [+1, +1]",
+        "music tags: Adam + SGD": "",
+    }
+
+
+def test_what_is_said_of_the_papers_runs_holds_for_them():
+    """They have no search, and are not of the embedded data that the settings are about."""
+    study = find_study("t3")
+    setting, contenders = study.table[0], study.contenders
+    known = {"test": 50.0, "test_metrics": {}, "invariant_share": 0.5, "views": {}}
+    known |= {"norm_start": 1.0, "norm_last": 2.0, "total_effective_step": 3.0}
+    final, tuning = (
+        [_result(arm_of(setting, contender, stage), 0, validation=1.0, **known)
+         for contender in contenders] for stage in ("final", "tuning")
+    )  # fmt: skip
+    for found, rate in ((Results(final), "the paper's"), (Results([*final, *tuning]), "its best")):
+        texts = [claim.text for claim in study.claims(found) if "norm less" in claim.text]
+        assert texts
+        assert all(f"each at {rate} rate" in text for text in texts)
+    (settings,) = (t for t in study.every_table(Results(final)) if t.title == "Settings")
+    assert "Of runs on embedded data" in settings.note

@@ -63,3 +63,14 @@ def test_the_papers_runs_have_the_papers_epochs():
 def test_claims_are_told_apart_by_their_texts():
     texts = [claim.text for claim in find_study("t4").claims(Results([]))]
     assert len(texts) == len(set(texts)) == 21
+
+
+@pytest.mark.parametrize("real", [False, True], ids=["embedded", "real"])
+def test_a_rate_for_all_is_that_of_the_mixtures_turns_too(real):
+    plan = Plan("small", real=real, settings={"lr": 1e-2})
+    rates = {
+        tuple(turn["lr"] for turn in trial.spec.regime.then)
+        for trial in find_study("t4").trials(plan, Results([]))
+        if trial.spec.regime.then
+    }
+    assert rates == {(1e-2, 1e-3, 1e-4)}
