@@ -1,4 +1,4 @@
-"""`data`: the paper's data sets on disk, held against their official layouts and Table E.1."""
+"""`data`: the paper's data sets on disk, held against their official layouts and counts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def check(
     ] = None,
     folder: Data = None,
 ) -> None:
-    """Compare what lies in DIR/NAME with the official layout and the counts of Table E.1."""
+    """Compare what lies in DIR/NAME with the official layout and its counts, Table E.1's or its own description's."""
     with usage_errors():
         if folder is not None:
             use_folder(folder)
@@ -68,5 +68,5 @@ def _is_complete(layout: Layout, folder: Path) -> bool:
     for name, (expected, count) in found.items():
         mark = "[green]ok[/green]" if count == expected else "[red]differs[/red]"
         seen = "not counted" if count is None else f"{count:,}"
-        say(f"{layout.name}: {name}: {seen} (Table E.1: {expected:,}) {mark}")
+        say(f"{layout.name}: {name}: {seen} (expected: {expected:,}) {mark}")
     return all(count == expected for expected, count in found.values())

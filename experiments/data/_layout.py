@@ -113,7 +113,7 @@ def layouts() -> dict[str, Layout]:
 
 
 def checked(layout: Layout, folder: Path) -> dict[str, tuple[int, int | None]]:
-    """The numbers of Table E.1, each beside the one that is found.
+    """The expected numbers, each beside the one that is found.
 
     Args:
         folder: the data set's.

@@ -37,7 +37,7 @@ def test_check_compares_counts_and_names_what_is_missing(pair, tmp_path, monkeyp
     (folder / "b.txt").write_text("y\nz\n")
     code, text = command("data", "check", "pair", "--data", tmp_path)
     assert code == 1
-    assert "lines: 3 (Table E.1: 2) differs" in text
+    assert "lines: 3 (expected: 2) differs" in text
     (folder / "b.txt").write_text("y\n")
     assert command("data", "check", "pair", "--data", tmp_path)[0] == 0
 
