@@ -66,7 +66,8 @@ class Benchmark(Study):
             searches += self._searches(plan, setting, contender)
             for arm in with_substitutes(results, arm_of(setting, contender, "tuning")):
                 found = self.found(results, arm)
-                if len(found.points) >= self._count(plan, contender, results.arm(arm)):
+                count = _points(self.rates(plan, contender), results.arm(arm))
+                if len(found.points) >= count:
                     finals += self._finals(plan, setting, contender, arm, found)
         return searches + finals
 
@@ -97,13 +98,7 @@ class Benchmark(Study):
     def found(self, results: Results, arm: Arm) -> Tuned:
         """The search of an arm, as far as it has ended."""
         runs = results.arm(arm)
-        searched = all("lr" in item.spec.hyper_parameters for item in runs)
-        return tuned(runs, ["lr"] if searched else [], self.tuning_seeds())
-
-    def _count(self, plan: Plan, contender: Contender, runs: Results) -> int:
-        """The points of a search; one of a substitute that has no learning rate."""
-        searched = all("lr" in item.spec.hyper_parameters for item in runs)
-        return len(set(self.rates(plan, contender))) if searched else 1
+        return tuned(runs, ["lr"] if _searched(runs) else [], self.tuning_seeds())
 
     def _searches(self, plan: Plan, setting: Setting, contender: Contender) -> list[Trial]:
         arm = arm_of(setting, contender, "tuning")
@@ -162,3 +157,13 @@ class Benchmark(Study):
     def _measured(self, results: Results) -> Measured:
         tuning = {arm: self.found(results, arm) for arm in results.having(stage="tuning").arms}
         return Measured(self.table, self.contenders, self.pairs, results, tuning)
+
+
+def _searched(runs: Results) -> bool:
+    """True unless a substitute has no learning rate."""
+    return all("lr" in item.spec.hyper_parameters for item in runs)
+
+
+def _points(rates: Sequence[float], runs: Results) -> int:
+    """The points of a search over these rates; one if there is nothing to search."""
+    return len(set(rates)) if _searched(runs) else 1

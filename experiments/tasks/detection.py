@@ -119,17 +119,7 @@ class Detection(Task):
 
     def collate(self, items: list[Any]) -> Batch:
         """Objects are padded to those of the image that has most; labels are -1 there."""
-        images, *objects = zip(*items, strict=True)
-        padded = (
-            nn.utils.rnn.pad_sequence(list(column), batch_first=True, padding_value=value)
-            for column, value in zip(objects, (0.0, -1, 0), strict=True)
-        )
-        boxes, labels, crowds = padded
-        if not labels.shape[1]:
-            count = len(images)
-            boxes, labels = boxes.new_zeros(count, 1, 4), labels.new_full((count, 1), -1)
-            crowds = crowds.new_zeros(count, 1)
-        return torch.stack(images), boxes, labels, crowds
+        return _padded(items)
 
     def audit_inputs(self) -> tuple[Any, ...]:
         return (self.first_batch(self.data().train, AUDITED)[0],)
@@ -175,6 +165,21 @@ class Detection(Task):
         if self.data_set == "glyphs":
             return SIDE
         return 512 if self.detector == "centernet" else 300
+
+
+def _padded(items: list[Any]) -> Batch:
+    """Images as one tensor; boxes, labels and crowds as tensors of one length."""
+    images, *objects = zip(*items, strict=True)
+    padded = (
+        nn.utils.rnn.pad_sequence(list(column), batch_first=True, padding_value=value)
+        for column, value in zip(objects, (0.0, -1, 0), strict=True)
+    )
+    boxes, labels, crowds = padded
+    if not labels.shape[1]:
+        count = len(images)
+        boxes, labels = boxes.new_zeros(count, 1, 4), labels.new_full((count, 1), -1)
+        crowds = crowds.new_zeros(count, 1)
+    return torch.stack(images), boxes, labels, crowds
 
 
 def _trunk(model: nn.Module) -> list[nn.Module]:
