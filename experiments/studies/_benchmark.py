@@ -55,11 +55,7 @@ class Benchmark(Study):
 
     def trials(self, plan: Plan, results: Results) -> list[Trial]:
         if plan.real:
-            return [
-                trial
-                for setting, contender in self.entries(plan)
-                for trial in self._real(plan, setting, contender)
-            ]
+            return [trial for each in self.entries(plan) for trial in self._real(plan, *each)]
         final_seeds(self, plan)  # raises if one of them is the seed of the search
         searches, finals = [], []
         for setting, contender in self.entries(plan):
@@ -143,7 +139,6 @@ class Benchmark(Study):
         regime = Regime(**{**run.regime, **contender.regime})
         fields = {"probes": (), "regime": regime, **more, **run.fields}
         hyper_parameters = {**values, **run.hyper_parameters}
-        seeds = self.chosen_seeds(plan)
         budget = self.budget(plan, setting.task)
         common = {"epochs": budget.epochs, "batch_size": budget.batch_size, **fields}
         return [
@@ -151,7 +146,7 @@ class Benchmark(Study):
                 arm,
                 Spec(setting.task, arm.recipe, hyper_parameters, run.options, seed=seed, **common),
             )
-            for seed in seeds
+            for seed in self.chosen_seeds(plan)
         ]
 
     def _measured(self, results: Results) -> Measured:
