@@ -97,14 +97,14 @@ class Detection(Task):
         images, boxes, labels, _ = batch
         maps = model(images)
         if self.detector == "centernet":
-            return centernet_loss(maps, boxes, labels, self._stride(maps[0]))
+            return centernet_loss(maps, boxes, labels, _stride(self._side, maps[0]))
         return ssd_loss(maps, boxes, labels, (self._side, self._side), self._defaults)
 
     def evaluate(self, model: nn.Module, batch: Batch) -> Mapping[str, Statistic]:
         images, boxes, labels, crowds = batch
         maps = model(images)
         if self.detector == "centernet":
-            found = centernet_detections(maps, self._stride(maps[0]))
+            found = centernet_detections(maps, _stride(self._side, maps[0]))
         elif self.data_set == "coco":
             found = ssd_detections(maps, (self._side, self._side))
         else:
@@ -142,21 +142,6 @@ class Detection(Task):
     @property
     def _defaults(self) -> Defaults:
         return SSD300 if self.data_set == "coco" else SMALL
-
-    def _stride(self, maps: Tensor) -> float:
-        """Pixels to a place of the maps.
-
-        Raises:
-            ValueError: the trunk has rounded a side up on its way down, so that on its way up the
-                maps reach beyond the image: a place is no longer where its pixels are.
-        """
-        places = maps.shape[-1]
-        if self._side % places:
-            wrong = f"the {places} places of its maps do not divide them"
-            raise ValueError(
-                f"side must be a multiple of the trunk's stride: {self._side} pixels, {wrong}"
-            )
-        return self._side / places
 
     @property
     def _side(self) -> int:

@@ -76,6 +76,14 @@ def test_no_writer_is_in_two_parts():
     assert not owners[0] & owners[2]
 
 
+def _tenth(labels):
+    """The share of images in the colour of their class: of each class a tenth, rounded down."""
+    counts = torch.bincount(labels) // 2  # half of the images are biased
+    share = float((counts // 10).sum() / counts.sum())
+    assert 0.07 < share <= 0.1
+    return share
+
+
 @pytest.mark.parametrize("images", ["digits", "stripes"])
 def test_the_ground_tells_the_class_as_often_as_asked(images):
     task = find_task("debiasing", {"data_set": images, "rho": 0.8})

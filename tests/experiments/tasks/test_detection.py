@@ -276,5 +276,7 @@ def test_a_side_that_centernet_rounds_up_is_refused():
     """36 pixels are 18, 9, 5 on the way down and 10 on the way up, which are 40."""
     task = find_task("detection", {"side": 36})
     boxes, labels = torch.tensor([[[20.0, 20, 34, 34]]]), torch.tensor([[0]])
-    with pytest.raises(ValueError, match="side must be a multiple of the trunk's stride: 36 pix"):
+    with pytest.raises(
+        ValueError, match="side must be a multiple of the trunk's stride, got 36 pix"
+    ):
         task.loss(task.model(), (torch.zeros(1, 3, 36, 36), boxes, labels, labels))
