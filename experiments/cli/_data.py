@@ -33,7 +33,7 @@ def check(
     ] = None,
     folder: Data = None,
 ) -> None:
-    """Compare what lies in DIR/NAME with the official layout and the official counts."""
+    """Compare what lies in DIR/NAME with the official layout and its counts."""
     with usage_errors():
         if folder is not None:
             use_folder(folder)

@@ -119,7 +119,17 @@ class Detection(Task):
 
     def collate(self, items: list[Any]) -> Batch:
         """Objects are padded to those of the image that has most; labels are -1 there."""
-        return _padded(items)
+        images, *objects = zip(*items, strict=True)
+        padded = (
+            nn.utils.rnn.pad_sequence(list(column), batch_first=True, padding_value=value)
+            for column, value in zip(objects, (0.0, -1, 0), strict=True)
+        )
+        boxes, labels, crowds = padded
+        if not labels.shape[1]:
+            count = len(images)
+            boxes, labels = boxes.new_zeros(count, 1, 4), labels.new_full((count, 1), -1)
+            crowds = crowds.new_zeros(count, 1)
+        return torch.stack(images), boxes, labels, crowds
 
     def audit_inputs(self) -> tuple[Any, ...]:
         return (self.first_batch(self.data().train, AUDITED)[0],)
@@ -152,19 +162,18 @@ class Detection(Task):
         return 512 if self.detector == "centernet" else 300
 
 
-def _padded(items: list[Any]) -> Batch:
-    """Images as one tensor; boxes, labels and crowds as tensors of one length."""
-    images, *objects = zip(*items, strict=True)
-    padded = (
-        nn.utils.rnn.pad_sequence(list(column), batch_first=True, padding_value=value)
-        for column, value in zip(objects, (0.0, -1, 0), strict=True)
-    )
-    boxes, labels, crowds = padded
-    if not labels.shape[1]:
-        count = len(images)
-        boxes, labels = boxes.new_zeros(count, 1, 4), labels.new_full((count, 1), -1)
-        crowds = crowds.new_zeros(count, 1)
-    return torch.stack(images), boxes, labels, crowds
+def _stride(side: int, maps: Tensor) -> float:
+    """Pixels to a place of the maps.
+
+    Raises:
+        ValueError: the trunk has rounded a side up on its way down, so that on its way up the maps
+            reach beyond the image: a place is no longer where its pixels are.
+    """
+    places = maps.shape[-1]
+    if side % places:
+        wrong = f"{side} pixels, which the {places} places of its maps do not divide"
+        raise ValueError(f"side must be a multiple of the trunk's stride, got {wrong}")
+    return side / places
 
 
 def _trunk(model: nn.Module) -> list[nn.Module]:
