@@ -88,7 +88,9 @@ def line_styles(recipes: Iterable[str]) -> list[tuple[str, str]]:
         color = color_of(recipe)
         first = 0 if recipe in COLORS else 1 + _place(recipe) // len(OTHERS) % (len(DASHES) - 1)
         turns = [(color, DASHES[(first + i) % len(DASHES)]) for i in range(len(DASHES))]
-        found.append(next((style for style in turns if style not in taken), turns[0]))
+        # Where a color has no line left, an own recipe takes that of another, which is not solid.
+        others = [(other, dash) for dash in DASHES[1:] for other in OTHERS]
+        found.append(next((style for style in [*turns, *others] if style not in taken), turns[0]))
         taken.add(found[-1])
     return found
 

@@ -202,7 +202,7 @@ def _scores(seen: Measured) -> Table:
             name = arm.settings["contender"]
             rows.append(
                 (
-                    *(arm.label, setting.theirs, seen.rate(arm)),
+                    *(arm.label, seen.rate(arm)),
                     *(cells[i] for cells in columns),
                     Cell(len(seen.results.arm(arm).finished), "d"),
                     gap,
@@ -210,13 +210,15 @@ def _scores(seen: Measured) -> Table:
                 )
             )
     headings: list[Heading] = [
-        *("arm", "in place of", "lr", *names, "seeds", "minus its baseline"),
+        *("arm", "lr", *names, "seeds", "minus its baseline"),
         *paper(*quoted),
     ]
     # (of an optimizer with two baselines, the row has the difference from the first)
     shown = {ours: baseline for baseline, ours in reversed(seen.pairs)}
     pairs = ", ".join(f"{ours} − {baseline}" for ours, baseline in shown.items())
+    places = "; ".join(f"{each.label}: {each.theirs}" for each in seen.table)
     note = (
+        f"The paper's settings: {places}. "
         "Means over the seeds that all arms of a setting have ended ± standard deviation. (edge): "
         f"the best rate is the first or the last of its search. Differences ({pairs}) are of the "
         "score, paired by seed, with Student's 95 % intervals."

@@ -29,18 +29,14 @@ def thirteen_table(studies: Iterable[tuple[str, Study, Results]]) -> Table | Non
             for setting, pair, claim in _scores(study, results):
                 if setting.benchmark and claim.has_results:
                     row = _row(study, setting, pair, claim, results)
-                    row = (row[0], f"{setting.label} ({label})", *row[1:])
+                    row = (f"{setting.benchmark}: {setting.label} ({label})", *row)
                     rows[setting.benchmark].append(row)
                     verdicts.append(_outcome(claim))
     if not verdicts:
         return None
-    filled = [
-        row
-        for name in THIRTEEN
-        for row in rows[name] or [(name, *("not run", "", "", "", "", ""), "", "", "")]
-    ]
+    filled = [row for name in THIRTEEN for row in rows[name] or [(f"{name}: not run", *("",) * 8)]]
     columns: list[Heading] = [
-        *("benchmark", "setting", "optimizers", "baseline", "projected"),
+        *("benchmark", "optimizers", "baseline", "projected"),
         *("difference", "verdict"),
         *paper("baseline", "projected", "difference"),
     ]
@@ -63,7 +59,6 @@ def _row(
     cells = column([results.arm(arm).values("test") for arm in arms], ".4g")
     theirs = next(iter(setting.paper.values()), {})
     return (
-        setting.benchmark,
         f"{pair[0]} → {pair[1]}",
         *cells,
         claim.ours,

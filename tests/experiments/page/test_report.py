@@ -23,21 +23,8 @@ CHROMIUM = (
 )
 
 ORDER = [
-    "f1",
-    "f2",
-    "f3",
-    "t1",
-    "t2",
-    "c1",
-    "d2",
-    "d3",
-    "weight-decay",
-    "g1",
-    "h6",
-    "h7",
-    "detector",
-    "equilibrium",
-    "tiny",
+    *("f1", "f2", "f3", "t1", "t2", "t3", "f4", "t4", "t5", "t6", "c1", "d1", "d2", "d3"),
+    *("weight-decay", "g1", "h6", "h7", "detector", "equilibrium", "tiny"),
 ]
 
 
