@@ -34,11 +34,11 @@ def thirteen_table(studies: Iterable[tuple[str, Study, Results]]) -> Table | Non
                     verdicts.append(_outcome(claim))
     if not verdicts:
         return None
-    filled = [row for name in THIRTEEN for row in rows[name] or [(f"{name}: not run", *("",) * 8)]]
+    filled = [row for name in THIRTEEN for row in rows[name] or [(f"{name}: not run", *("",) * 7)]]
     columns: list[Heading] = [
         *("benchmark", "optimizers", "baseline", "projected"),
         *("difference", "verdict"),
-        *paper("baseline", "projected", "difference"),
+        *paper("scores", "difference"),
     ]
     return Table("The thirteen benchmarks", columns, filled, _about(verdicts))
 
@@ -58,12 +58,13 @@ def _row(
     arms = [arm_of(setting, known[name]) for name in pair]
     cells = column([results.arm(arm).values("test") for arm in arms], ".4g")
     theirs = next(iter(setting.paper.values()), {})
+    quoted = [str(theirs[name]) for name in pair if name in theirs]
     return (
         f"{pair[0]} → {pair[1]}",
         *cells,
         claim.ours,
         claim.verdict,
-        *(theirs.get(name) for name in pair),
+        " → ".join(quoted),
         setting.gap(pair[1], pair[0]),
     )
 

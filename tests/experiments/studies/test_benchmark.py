@@ -122,7 +122,7 @@ def test_the_table_of_the_thirteen_has_a_row_for_each_and_counts_verdicts(ended)
     assert row[:2] == ["ImageNet: plain (small-table)", "SGD → SGDP"]
     assert row[4] == score.ours
     assert rows[1][0] == "MS-COCO: not run"
-    assert row[-3:] == ["70.47", "70.70", "+0.23"]
+    assert row[-2:] == ["70.47 → 70.70", "+0.23"]
     assert "Of 1 comparisons: 1 inconclusive; not the uniform gains" in table.about
     assert thirteen_table([("small-table", study, Results([]))]) is None
 
