@@ -1,12 +1,13 @@
 # make demo: norms on real data and on the sphere of the toy, and a page about them.  make test: lint, types and the whole test suite.
+# make test-long: more cases of what the suite holds: other types, chains and substitutes.
 # make results: all studies that have not run yet (an hour on two cores), and docs/results.md of them.
-# Both set up .venv first, once; PYTHON=python3.12 picks another interpreter.
+# All set up .venv first, once; PYTHON=python3.12 picks another interpreter.
 
 PYTHON ?= python3
 BIN := .venv/bin
 SET_UP := .venv/.set-up
 
-.PHONY: demo test results clean
+.PHONY: demo test test-long results clean
 
 demo: $(SET_UP)
 	$(BIN)/python -m experiments run t1 f3
@@ -17,6 +18,9 @@ test: $(SET_UP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -n 2
+
+test-long: $(SET_UP)
+	$(BIN)/python -m pytest -n 2 -m long
 
 results: $(SET_UP)
 	$(BIN)/python -m experiments run

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
@@ -33,6 +34,9 @@ __all__ = [
 ]
 
 FAILED, USAGE, STORE, INTERRUPTED = 1, 2, 3, 130
+
+OUTPUT = 1
+"""The descriptor of the standard output."""
 
 console = Console()
 errors = Console(stderr=True)
@@ -66,12 +70,33 @@ _answers: ContextVar[TextIO | None] = ContextVar("answers", default=None)
 @contextmanager
 def quiet() -> Iterator[None]:
     """Send all but the `answer` to the standard error: a user's module may print at any moment."""
-    token = _answers.set(sys.stdout)
+    with _apart() as output:
+        token = _answers.set(output)
+        try:
+            with redirect_stdout(sys.stderr):
+                yield
+        finally:
+            _answers.reset(token)
+
+
+@contextmanager
+def _apart() -> Iterator[TextIO]:
+    """The standard output; its descriptor is the standard error's meanwhile, for what C prints."""
     try:
-        with redirect_stdout(sys.stderr):
-            yield
-    finally:
-        _answers.reset(token)
+        plain = sys.stdout.fileno() == OUTPUT
+    except (OSError, ValueError):  # a test's, which has no descriptor
+        plain = False
+    if not plain:
+        yield sys.stdout
+        return
+    sys.stdout.flush()
+    with os.fdopen(os.dup(OUTPUT), "w", encoding=sys.stdout.encoding) as output:
+        os.dup2(sys.stderr.fileno(), OUTPUT)
+        try:
+            yield output
+        finally:
+            output.flush()
+            os.dup2(output.fileno(), OUTPUT)
 
 
 def answer(content: Any) -> None:

@@ -64,6 +64,13 @@ class Task(_Named):
     evaluation_batch: ClassVar[int] = 512
     """Items of a batch of `evaluate`; it does not depend on the number of processes."""
 
+    is_mean: ClassVar[bool] = True
+    """True if the loss is a mean over items, so that those of a batch's parts add up to its own.
+
+    False for a loss that compares items with each other, or divides by something other than their
+    number. Micro-batches are refused for it; several processes take the mean of their own losses.
+    """
+
     def data(self) -> Splits:
         """The splits, the same on every call; cache what is expensive."""
         raise NotImplementedError
@@ -73,7 +80,7 @@ class Task(_Named):
         raise NotImplementedError
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        """The scalar to descend on: a mean over the items of the batch.
+        """The scalar to descend on: a mean over the items of the batch (else see `is_mean`).
 
         It calls the model itself, `model(...)`, which several processes need to work together.
         Randomness (augmentation, dropout) comes from the global random states, which are seeded by

@@ -29,14 +29,13 @@ def column(values: Sequence[Values], form: str, unit: str = "") -> list[Cell]:
 
 
 def mean_of(values: Values, form: str) -> Cell:
-    """The mean over seeds with its spread, the number of seeds, and that of those that diverged.
+    """The mean over all seeds, with its spread and their number; none if one of them diverged.
 
     >>> str(mean_of({0: 1.0, 1: 2.0}, ".2f"))
     '1.50 ± 0.71'
     """
     sample = Sample.of(values)
-    known, diverged = list(sample.values()), len(sample.diverged)
-    return Cell(mean(known), form, spread=deviation(known), n=len(known), diverged=diverged)
+    return _mean(sample, {*sample, *sample.diverged}, form, "")
 
 
 def difference(a: Values, b: Values, form: str = "+.3g", how: Comparison = "difference") -> Cell:

@@ -70,9 +70,14 @@ def compare(a: float, b: float, how: Comparison) -> float:
 
 
 def paired_values(a: Values, b: Values, how: Comparison = "difference") -> Sample:
-    """a - b, or a / b, for each seed that both have."""
+    """a - b, or a / b, for each seed that both have; no ratio to 0, as of steps at rate 0.
+
+    >>> dict(paired_values({0: 1.0, 1: 0.0, 2: 3.0}, {0: 2.0, 1: 0.0}, "ratio"))
+    {0: 0.5}
+    """
     a, b = Sample.of(a), Sample.of(b)
-    paired = {seed: compare(a[seed], b[seed], how) for seed in sorted(a.keys() & b.keys())}
+    shared = [s for s in sorted(a.keys() & b.keys()) if how == "difference" or b[s] != 0]
+    paired = {seed: compare(a[seed], b[seed], how) for seed in shared}
     return Sample(paired, a.diverged | b.diverged, a.performance or b.performance)
 
 

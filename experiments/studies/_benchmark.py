@@ -29,7 +29,7 @@ from experiments.studies._benchmark_shown import (
 )
 from experiments.studies._plan import Plan
 from experiments.studies._setting import Conditions, Contender, Setting, arm_of, with_substitutes
-from experiments.studies._study import TUNING, Study, final_seeds
+from experiments.studies._study import Study, final_seeds, tuning_seeds
 from experiments.studies._tuning import Tuned, tuned
 
 __all__ = ["Benchmark"]
@@ -51,6 +51,8 @@ class Benchmark(Study):
     seeds = {"smoke": 1, "small": 6, "full": 12}  # noqa: RUF012
     smoke_rates: ClassVar[int] = 1
     """The learning rates of a search in the smoke tier."""
+    tuned_on: ClassVar[int] = 2
+    """The seeds of a search, whose mean decides; 1 where two would take too long."""
     compared = {}  # noqa: RUF012  (every arm has a row)
 
     def trials(self, plan: Plan, results: Results) -> list[Trial]:
@@ -68,13 +70,13 @@ class Benchmark(Study):
         return searches + finals
 
     def tables(self, results: Results) -> list[Table]:
-        return benchmark_tables(self._measured(results))
+        return benchmark_tables(self.measured(results))
 
     def pictures(self, results: Results) -> list[Picture]:
-        return benchmark_pictures(self._measured(results))
+        return benchmark_pictures(self.measured(results))
 
     def claims(self, results: Results) -> list[Claim]:
-        return benchmark_claims(self._measured(results))
+        return benchmark_claims(self.measured(results))
 
     def entries(self, plan: Plan) -> Iterator[tuple[Setting, Contender]]:
         """Every contender on every setting; the smoke tier has the first setting alone."""
@@ -82,8 +84,8 @@ class Benchmark(Study):
         return itertools.product(settings, self.contenders)
 
     def tuning_seeds(self) -> Sequence[int]:
-        """The seed on which learning rates are chosen."""
-        return (TUNING + self.first_seed,)
+        """The seeds on which learning rates are chosen."""
+        return tuning_seeds(self)[: self.tuned_on]
 
     def rates(self, plan: Plan, contender: Contender) -> Sequence[float]:
         """The learning rates of a search; fewer in the smoke tier; `--set lr` is one for all."""
@@ -136,9 +138,11 @@ class Benchmark(Study):
         **more: Any,
     ) -> list[Trial]:
         """One trial for each seed."""
-        regime = Regime(**{**run.regime, **contender.regime})
-        fields = {"probes": (), "regime": regime, **more, **run.fields}
         hyper_parameters = {**values, **run.hyper_parameters}
+        given = {name: plan.settings.get(name, value) for name, value in hyper_parameters.items()}
+        regime = Regime(**{**run.regime, **contender.regime(given)})
+        own = {**contender.fields, **(contender.real_fields if plan.real else {})}
+        fields = {"probes": (), "regime": regime, **more, **run.fields, **own}
         budget = self.budget(plan, setting.task)
         common = {"epochs": budget.epochs, "batch_size": budget.batch_size, **fields}
         return [
@@ -149,7 +153,8 @@ class Benchmark(Study):
             for seed in self.chosen_seeds(plan)
         ]
 
-    def _measured(self, results: Results) -> Measured:
+    def measured(self, results: Results) -> Measured:
+        """The runs of this study's arms and searches."""
         tuning = {arm: self.found(results, arm) for arm in results.having(stage="tuning").arms}
         return Measured(self.table, self.contenders, self.pairs, results, tuning)
 

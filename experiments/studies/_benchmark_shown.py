@@ -277,7 +277,7 @@ def _searches(seen: Measured) -> Table:
                 if "lr" in point
             )
             rows.append((arm.label, Cell(len(found.points), "d"), scores))
-    note = "Validation scores on the seed of the tuning, which no final run has."
+    note = "Mean validation scores on the seeds of the tuning, which no final run has."
     return Table("Searches", ("arm", "trials", "rate: score"), rows, note)
 
 

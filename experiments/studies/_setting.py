@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
@@ -28,7 +28,10 @@ class Contender:
         rates: the learning rates of its search on embedded data.
         fixed: its other hyper-parameters on embedded data.
         paper: its hyper-parameters on the paper's data, the learning rate included.
-        regime: options of the regime that are its own, such as an optimizer that follows in turn.
+        fields: fields of `Spec` that are its own, such as a schedule, in place of the setting's.
+        real_fields: more of them, on the paper's data.
+        regime: options of the regime that are its own, a function of its hyper-parameters, such
+            as the optimizers that follow it in turn.
         called: its recipe; the name in lower case if it is empty.
     """
 
@@ -36,7 +39,9 @@ class Contender:
     rates: Sequence[float] = field(hash=False)
     fixed: Mapping[str, Any] = field(default_factory=dict, hash=False)
     paper: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    regime: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    fields: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    real_fields: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    regime: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda _: {}
     called: str = ""
 
     @property

@@ -13,7 +13,7 @@ __all__ = ["D3"]
 MICRO, LARGE_MICRO = 32, 256
 """Items of a micro-batch, over which BatchNorm takes its statistics: ours, and with `--data`."""
 
-RATES = (1e-2, 4e-2, 0.16)
+RATES = (1e-2, 2e-2, 4e-2, 8e-2, 0.16)
 
 PAPER = {32: (4096, "72.41 73.75"), 96: (8192, "69.74 71.36"), 288: (16384, "63.79 66.89")}
 """Our batch; the paper's, with its accuracies of AdamW and AdamP."""
@@ -58,7 +58,7 @@ class D3(Benchmark):
         ("batch", "4k, 8k, 16k: 31,000 to 8,000 steps", "32, 96, 288: 180 to 21 steps",
          "a small machine"),
         ("micro-batches", "not given", "of 32; with --data of 256", "BatchNorm sees one of them"),
-        ("learning rate", "not given", "best of three for each arm; with --data 0.001",
+        ("learning rate", "not given", "best of five for each arm; with --data 0.001",
          "equal tuning for every optimizer"),
         ("length", "100 epochs", "3 epochs", "a small machine"),
     )  # fmt: skip

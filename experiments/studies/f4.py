@@ -119,11 +119,12 @@ class F4(Benchmark):
         return [*super().claims(results), *more, *self._speeds(results)]
 
     def pictures(self, results: Results) -> list[Picture]:
+        rates = self.measured(results).rates
         learning = drawn(
             curves(
                 results.having(setting=setting.label, stage="final"), "loss",
                 "loss of attacked images",
-                f"Figure 4: the loss in training, {setting.label}, each at its best rate.",
+                f"Figure 4: the loss in training, {setting.label}, each at {rates}.",
             )
             for setting in self.table
         )  # fmt: skip

@@ -48,6 +48,7 @@ class T2(Benchmark):
 
     name = "t2"
     first_seed = 100
+    tuned_on = 1
     table = (
         Setting(
             "ResNet-18",

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
-from experiments.results import Arm, Trial, printed
+from experiments.results import printed
 from experiments.studies._benchmark import Benchmark
-from experiments.studies._plan import Plan
 from experiments.studies._setting import Conditions, Contender, Setting
 
 __all__ = ["T4"]
@@ -26,6 +24,12 @@ RATES, HIGHER_RATES = (0.003, 0.01, 0.03, 0.1), (0.01, 0.03, 0.1, 0.3)
 
 def _scores(text: str) -> Mapping[str, Decimal]:
     return dict(zip((MIXTURE, "AdamW", "AdamP"), printed(text), strict=True))
+
+
+def _turns(adam: Mapping[str, Any]) -> Mapping[str, Any]:
+    """SGD with Adam's rate and decay takes over; then its rate falls twice."""
+    sgd = {"recipe": "sgd", "momentum": 0.9, "nesterov": True, "weight_decay": adam["weight_decay"]}
+    return {"then": [{**sgd, "after": after, "lr": adam["lr"] / by} for after, by in TURNS]}
 
 
 def _setting(
@@ -68,6 +72,7 @@ class T4(Benchmark):
         Contender("AdamP", HIGHER_RATES, {"weight_decay": 0.0}, {"lr": 1e-4, "weight_decay": 0.0}),
         Contender(
             MIXTURE, RATES, {"weight_decay": DECAY}, {"lr": 1e-4, "weight_decay": DECAY},
+            fields={"schedule": "constant"}, real_fields={"epochs": EPOCHS}, regime=_turns,
             called="adam",
         ),
     )  # fmt: skip
@@ -85,24 +90,3 @@ class T4(Benchmark):
         ("mixture's SGD", "1e-4 in the paper, 1e-3 in the released code of Harmonic CNN",
          "Adam's rate, Nesterov momentum 0.9", "the paper's; the momentum is the code's"),
     )  # fmt: skip
-
-    def _runs(
-        self,
-        plan: Plan,
-        setting: Setting,
-        run: Conditions,
-        contender: Contender,
-        arm: Arm,
-        values: Any,
-        **more: Any,
-    ) -> list[Trial]:
-        """The trials; those of the mixture with SGD in turn, without the cosine of the others."""
-        if contender.name == MIXTURE:
-            # `--set` reaches the hyper-parameters of Adam; SGD has the same.
-            own = {name: plan.settings.get(name, values[name]) for name in ("lr", "weight_decay")}
-            sgd = {"recipe": "sgd", "momentum": 0.9, "nesterov": True, **own}
-            turns = [{**sgd, "after": after, "lr": own["lr"] / by} for after, by in TURNS]
-            contender = replace(contender, regime={"then": turns})
-            length = {"epochs": EPOCHS} if plan.real else {}
-            run = replace(run, fields={**run.fields, "schedule": "constant", **length})
-        return super()._runs(plan, setting, run, contender, arm, values, **more)

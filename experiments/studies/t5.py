@@ -106,7 +106,7 @@ class T5(Benchmark):
 
 def _of_both(study: T5, results: Results) -> Iterator[Claim]:
     """The claims about the two networks beside each other."""
-    seen = study._measured(results)
+    seen = study.measured(results)
 
     def values(setting: Setting, name: str, key: Any = "test") -> Any:
         return results.arm(seen.own(setting, name)).values(key)

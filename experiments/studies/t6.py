@@ -132,7 +132,7 @@ class T6(Benchmark):
 
 def _of_the_last_layer(study: T6, results: Results) -> Iterator[Claim]:
     """The invariance by l2 normalization, in the runs of AdamP."""
-    seen = study._measured(results)
+    seen = study.measured(results)
     for loss in LOSSES:
         arms = [seen.own(s, "AdamP") for s in study.table if s.label.endswith(f", {loss}")]
 

@@ -89,6 +89,7 @@ class Retrieval(Task):
 
     name = "retrieval"
     metric = "recall@1 (%)"
+    is_mean = False  # of pairs of items
     evaluation_batch = 128
     tiers = {  # noqa: RUF012
         "smoke": Budget(1, 120),

@@ -17,7 +17,7 @@ from spherenorm.compile import _compiled_rule as compiled_rule
 from spherenorm.compile import _dispatch as dispatch
 from spherenorm.compile._paths import Blocks
 from spherenorm.compile.blocks import _step as blocked
-from tests.compile.twins import KERNEL_ROWS, SHAPES, Twins, assert_close, random_weights
+from tests.compile.twins import SHAPES, TYPED_ROWS, Twins, assert_close, random_weights
 from tests.conformance.table import ROWS, parameters, set_gradients
 from tests.gradients import FAMILIES, gradient
 
@@ -51,8 +51,7 @@ def count_traces(monkeypatch):
 
 
 @pytest.mark.parametrize("block", [7, blocked.BLOCK])
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["float64", "float32"])
-@pytest.mark.parametrize("row", KERNEL_ROWS, ids=lambda row: row.id)
+@pytest.mark.parametrize(("row", "dtype"), TYPED_ROWS)
 def test_blocks_step_as_the_rule(row, dtype, block, no_fallback, monkeypatch):
     monkeypatch.setattr(blocked, "BLOCK", block)
     shapes = [shape for shape in SHAPES if torch.Size(shape).numel() < 100 * block]

@@ -16,7 +16,7 @@ from spherenorm.compile import _kernels as kernels
 from spherenorm.compile import _paths as paths
 from spherenorm.compile.cpp import BuildError, compiler
 from spherenorm.compile.cpp import _build as build
-from tests.compile.twins import KERNEL_ROWS, SHAPES, Twins, assert_close, random_weights
+from tests.compile.twins import KERNEL_ROWS, SHAPES, TYPED_ROWS, Twins, assert_close, random_weights
 from tests.conformance.table import ANY_WEIGHTS, ROWS, Row, parameters, set_gradients
 from tests.gradients import FAMILIES, gradient
 
@@ -48,8 +48,7 @@ def no_inductor(monkeypatch):
     monkeypatch.setattr(paths.Inductor, "__init__", refuse)
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["float64", "float32"])
-@pytest.mark.parametrize("row", KERNEL_ROWS, ids=lambda row: row.id)
+@pytest.mark.parametrize(("row", "dtype"), TYPED_ROWS)
 def test_kernels_step_as_the_rule(row, dtype, no_inductor):
     for family in FAMILIES:
         twins = Twins(row, random_weights(SHAPES), dtype, backend="compiled")
@@ -410,8 +409,8 @@ def test_no_group_steps_unless_all_can(backend, first):
     [
         Row(optim.AdamP, {"lr": 0.1, "views": ("groups=2", "layer")}),
         Row(optim.SGDP, {"lr": 0.1, "momentum": 0.9, "views": ("dim=1,groups=3",)}),
-        Row(optim.SGDG, {"lr": 0.1, "view": "groups=2"}),
-        Row(optim.AdamG, {"lr": 0.1, "view": "groups=4"}),
+        pytest.param(Row(optim.SGDG, {"lr": 0.1, "view": "groups=2"}), marks=pytest.mark.long),
+        pytest.param(Row(optim.AdamG, {"lr": 0.1, "view": "groups=4"}), marks=pytest.mark.long),
     ],
     ids=lambda row: row.id,
 )

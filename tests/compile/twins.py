@@ -2,6 +2,7 @@
 
 import warnings
 
+import pytest
 import torch
 
 from spherenorm import optim
@@ -15,6 +16,14 @@ KERNEL_ROWS = [row for row in ROWS if row.cls not in (optim.SGDG, optim.AdamG)] 
     Row(optim.SGDP, {"momentum": 0.5, "views": ("channel",), "dampening": 0.5}),
 ]
 """The recipes whose steps can be traced."""
+
+TYPED_ROWS = [
+    pytest.param(row, dtype, id=f"{row.id}-{name}", marks=[pytest.mark.long] * (place % 2 != wide))
+    for place, row in enumerate(KERNEL_ROWS)
+    for wide, (name, dtype) in enumerate((("float64", torch.float64), ("float32", torch.float32)))
+]
+"""Each of them in both types; one of the two is among the long checks."""
+
 SHAPES = (
     (6, 5),
     (4, 3, 3, 3),

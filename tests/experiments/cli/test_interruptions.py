@@ -26,7 +26,12 @@ def test_ctrl_c_while_it_still_imports_is_one_line(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("jobs", "how"), [("1", signal.SIGINT), ("2", signal.SIGINT), ("2", signal.SIGTERM)]
+    ("jobs", "how"),
+    [
+        pytest.param("1", signal.SIGINT, marks=pytest.mark.long),
+        ("2", signal.SIGINT),
+        ("2", signal.SIGTERM),
+    ],
 )
 def test_interrupted_it_exits_130_and_resumes(tmp_path, jobs, how):
     command = [

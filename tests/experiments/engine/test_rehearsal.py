@@ -8,7 +8,7 @@ from running import run_of
 from spherenorm_tiny import TinyStudy, tiny_spec
 
 from experiments.campaign import Campaign
-from experiments.core import Spec
+from experiments.core import Regime, Spec
 from experiments.door import Door
 from experiments.engine import Store, Training, rehearse
 from experiments.studies import Plan
@@ -36,6 +36,13 @@ def test_what_cannot_run_is_refused_with_file_and_line(spec, message):
     with pytest.raises(ValueError, match=message):
         rehearse(run_of(spec))
     assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.parametrize("task", ["detection", "retrieval", "debiasing"])
+def test_parts_of_a_batch_are_refused_where_they_have_another_loss(task):
+    spec = Spec(task, "adamp", {"lr": 1e-3}, regime=Regime(micro_batches=2))
+    with pytest.raises(ValueError, match=f"micro_batches=2: the loss of task '{task}' is no mean"):
+        rehearse(run_of(spec))
 
 
 def test_a_typo_costs_no_run(tmp_path):

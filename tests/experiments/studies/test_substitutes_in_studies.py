@@ -7,7 +7,11 @@ from experiments.studies import study_classes
 
 OWN = "spherenorm_tiny:careful"
 CASES = [(name, OWN) for name in sorted(study_classes())]
-CASES += [(name, "rmsprop") for name, cls in sorted(study_classes().items()) if not cls.has_real]
+CASES += [
+    pytest.param(name, "rmsprop", marks=pytest.mark.long)
+    for name, cls in sorted(study_classes().items())
+    if not cls.has_real
+]
 """Benchmarks have one base, whose own tests substitute other recipes too."""
 
 
