@@ -112,11 +112,7 @@ class Detection(Task):
             found = ssd_detections(maps, (self._side, self._side), SMALL, CANDIDATES)
         rows = torch.cat([boxes, labels[..., None], crowds[..., None]], dim=-1).cpu()
         truth = [row[row[:, 4] >= 0] for row in rows]
-        half = functools.partial(average_precision, threshold=0.5)
-        return {
-            "AP": Collected(average_precision, found, truth),
-            "AP50": Collected(half, found, truth),
-        }
+        return {"AP": Collected(average_precision, found, truth)}
 
     def collate(self, items: list[Any]) -> Batch:
         """Objects are padded to those of the image that has most; labels are -1 there."""
