@@ -47,8 +47,8 @@ class T2(Benchmark):
     """
 
     name = "t2"
-    first_seed = 100
-    tuned_on = 1
+    first_seed = 120
+    seeds = {"smoke": 1, "small": 5, "full": 12}  # noqa: RUF012
     table = (
         Setting(
             "ResNet-18",
