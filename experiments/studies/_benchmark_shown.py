@@ -94,9 +94,13 @@ class Measured:
         """The learning rate of an arm's final runs, marked at the edges of its search."""
         runs = self.results.arm(arm)
         rates = {item.spec.hyper_parameters.get("lr") for item in runs}
+        unit = "(edge)" if self.is_at_edge(arm) else ""
+        return Cell(next(iter(rates), None), ".3g", unit=unit)
+
+    def is_at_edge(self, arm: Arm) -> bool:
+        """True if the rate of an arm's final runs is the first or the last of its search."""
         search = next((found for of, found in self.found.items() if _final_of(of, arm)), None)
-        edge = search is not None and "lr" in search.points[0] and search.at_edge("lr")
-        return Cell(next(iter(rates), None), ".3g", unit="(edge)" if edge else "")
+        return bool(search and search.points and "lr" in search.points[0] and search.at_edge("lr"))
 
     def metrics(self, setting: Setting) -> list[str]:
         """The metrics of a setting; those that the paper has come first, and of them the score."""
@@ -155,10 +159,13 @@ def benchmark_claims(seen: Measured) -> list[Claim]:
 def _of_score(seen: Measured, setting: Setting, baseline: str, ours: str) -> Claim:
     a, b = (seen.results.arm(seen.own(setting, name)).values("test") for name in (ours, baseline))
     text = f"{ours} scores higher than {baseline} ({setting.label})"
+    details = [f"equivalent means within ±{setting.margin:g} {setting.unit}"]
+    for name in (ours, baseline):
+        if seen.is_at_edge(seen.own(setting, name)):
+            details.append(f"the best rate of {name} is at an edge of its search")
     return performance(
         text, a, b, source=says(setting.source), paper=setting.gap(ours, baseline) or "",
-        unit=setting.unit, margin=setting.margin, primary=True,
-        detail=f"equivalent means within ±{setting.margin:g} {setting.unit}",
+        unit=setting.unit, margin=setting.margin, primary=True, detail="; ".join(details),
     )  # fmt: skip
 
 
