@@ -48,7 +48,7 @@ class T2(Benchmark):
 
     name = "t2"
     first_seed = 120
-    seeds = {"smoke": 1, "small": 5, "full": 12}  # noqa: RUF012
+    tuned_on = 1
     table = (
         Setting(
             "ResNet-18",
