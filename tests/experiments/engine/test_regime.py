@@ -242,7 +242,9 @@ def test_a_float16_gradient_that_overflows_is_no_divergence_where_gradients_are_
     run = replace(run_of(spec, tmp_path), task=Steep(tensors=True, noisy=False, augment=False))
     assert execute(run).state == "finished"
     norms = [record.get("grad_norm") for record in run.folder.metrics.read()]
-    assert len(norms) == run.steps and norms[0] is None and norms[-1] > 0
+    assert len(norms) == run.steps
+    assert norms[0] is None
+    assert norms[-1] > 0
 
 
 def test_label_smoothing_that_a_task_would_ignore_is_refused(tmp_path):
@@ -261,7 +263,8 @@ def test_label_smoothing_beside_a_loss_s_own_is_refused(tmp_path):
 
     run = run_of(plain_spec(Regime(label_smoothing=0.1)), tmp_path)
     outcome = execute(replace(run, task=Own(tensors=True, noisy=False, augment=False)))
-    assert outcome.state == "failed" and "has no label_smoothing" in outcome.error
+    assert outcome.state == "failed"
+    assert "has no label_smoothing" in outcome.error
 
 
 def test_an_option_is_part_of_the_identity_only_if_it_is_not_the_default():
