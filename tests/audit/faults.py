@@ -178,6 +178,7 @@ FAULTS = [
         "buffer = left if point.jitter else start",
         "buffer = start",
     ),
+    Fault("a witness that scales one way", WITNESS, "for way in (1, -1)", "for way in (1, 1)"),
     Fault("a witness that scales by 1", WITNESS, "        value.mul_(factors)", "        pass"),
     Fault("frozen weights", AUDIT, "if not weight.requires_grad:", "if False:"),
     Fault(
