@@ -121,7 +121,7 @@ class Plan:
         least = float(norms.min()) if norms.numel() else math.inf
         if self.sphere is not None and least < _TINY * self.smallest_norm and not treatment.chosen:
             return (
-                f"a unit of norm {least:.2g}, which an eps may outweigh, would be as large as any"
+                f"a unit of norm {least:.2g}, which an eps may outweigh, would be as large as all"
             )
         return ""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Mapping
 
 import torch
@@ -56,7 +57,7 @@ def _hold(
     An output is not measured by its own size: a mask's -1e9, or a constant, would hide the change.
     """
     one, other = (
-        _outputs(subject, point, lambda way=way: _scale(subject, point, views, way))  # type: ignore[misc]
+        _outputs(subject, point, functools.partial(_scale, subject, point, views, way))
         for way in (1, -1)
     )
     turned = _outputs(subject, point, lambda: _turn(subject, point, views))
