@@ -114,7 +114,9 @@ class Subject:
 
     def _callers(self) -> Callers:
         """Copies of the caller's tensors at a point, to stand in for them."""
-        copies = {id(start): self.parameters[name] for name, start in self.start.items()}
+        copies: dict[int, Tensor] = {
+            id(start): self.parameters[name] for name, start in self.start.items()
+        }
         for (module, name, _), theirs in zip(self.buffers, self.theirs, strict=True):
             ours = module._buffers[name]
             if theirs is not None and ours is not None:
