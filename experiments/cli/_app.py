@@ -17,7 +17,7 @@ import typer
 
 from experiments.campaign import RequestWarning
 from experiments.cli._compare import compare
-from experiments.cli._console import quiet, say_error, store_errors
+from experiments.cli._console import hush, quiet, say_error, store_errors
 from experiments.cli._data import data
 from experiments.cli._export import export
 from experiments.cli._gc import gc
@@ -62,7 +62,10 @@ def main() -> None:
     warnings.showwarning = _show_warning
     # Ends as Ctrl-C does: noted in the store, workers gone.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    app()
+    try:
+        app()
+    finally:
+        hush()
 
 
 def _show_warning(message: Any, category: Any, *_: Any, **__: Any) -> None:

@@ -25,6 +25,7 @@ __all__ = [
     "answer",
     "console",
     "errors",
+    "hush",
     "interruptible",
     "quiet",
     "say",
@@ -64,6 +65,7 @@ def interruptible(root: Path) -> Iterator[None]:
         raise typer.Exit(INTERRUPTED) from None
 
 
+_answered = False
 _answers: ContextVar[TextIO | None] = ContextVar("answers", default=None)
 
 
@@ -82,11 +84,7 @@ def quiet() -> Iterator[None]:
 @contextmanager
 def _apart() -> Iterator[TextIO]:
     """The standard output; its descriptor is the standard error's meanwhile, for what C prints."""
-    try:
-        plain = sys.stdout.fileno() == OUTPUT
-    except (OSError, ValueError):  # a test's, which has no descriptor
-        plain = False
-    if not plain:
+    if not _is_plain():
         yield sys.stdout
         return
     sys.stdout.flush()
@@ -99,9 +97,26 @@ def _apart() -> Iterator[TextIO]:
             os.dup2(output.fileno(), OUTPUT)
 
 
+def _is_plain() -> bool:
+    """True if the standard output has its own descriptor: not that of a test, nor closed."""
+    try:
+        return sys.stdout.fileno() == OUTPUT and sys.stderr is not None
+    except (AttributeError, OSError, ValueError):
+        return False
+
+
 def answer(content: Any) -> None:
     """Print the JSON document that is the command's answer."""
+    global _answered  # noqa: PLW0603  (of the process, whose descriptor it is)
+    _answered = True
     print(json.dumps(content, indent=1), file=_answers.get() or sys.stdout)
+
+
+def hush() -> None:
+    """After an answer, send what modules print at exit to the standard error."""
+    if _answered and _is_plain():
+        sys.stdout.flush()
+        os.dup2(sys.stderr.fileno(), OUTPUT)
 
 
 @contextmanager

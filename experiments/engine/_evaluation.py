@@ -45,17 +45,25 @@ def evaluate(
 
 @contextmanager
 def watched_outputs(model: nn.Module) -> Iterator[list[bool]]:
-    """Note of each call of the model if all that it returns is finite."""
+    """Note of each call of the model if all that it returns is finite.
+
+    Minus infinity counts as finite, unless there is nothing else: a mask fills logits with it.
+    """
     found: list[bool] = []
 
     def note(_: nn.Module, __: object, output: object) -> None:
         tensors = [
             x for x in tree_leaves(output) if isinstance(x, Tensor) and x.is_floating_point()
         ]
-        found.append(all(bool(x.isfinite().all()) for x in tensors))
+        found.append(all(_is_finite(x) for x in tensors))
 
     handle = model.register_forward_hook(note)
     try:
         yield found
     finally:
         handle.remove()
+
+
+def _is_finite(x: Tensor) -> bool:
+    finite = x.isfinite()
+    return bool((finite | x.isneginf()).all()) and (not x.numel() or bool(finite.any()))

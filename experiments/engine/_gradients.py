@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -64,12 +65,17 @@ class Gradients:
         return total
 
     def update(self, optimizer: torch.optim.Optimizer, module: nn.Module) -> dict[str, float]:
-        """Clip the gradient and step; the norm before clipping, if it is clipped."""
+        """Clip the gradient and step; the norm before clipping, if it is clipped.
+
+        A scaled gradient that overflowed has no norm, and no step: it is no divergence.
+        """
         measured = {}
         if self.regime.clip_norm is not None:
             self.scaler.unscale_(optimizer)
-            norm = nn.utils.clip_grad_norm_(module.parameters(), self.regime.clip_norm)
-            measured["grad_norm"] = float(whole(norm))
+            clipped = nn.utils.clip_grad_norm_(module.parameters(), self.regime.clip_norm)
+            norm = float(whole(clipped))
+            if math.isfinite(norm) or not self.scaler.is_enabled():
+                measured["grad_norm"] = norm
         self.scaler.step(optimizer)
         self.scaler.update()
         return measured

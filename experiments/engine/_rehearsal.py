@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from experiments.core import PureTask, Task, located, preserved_randomness
-from experiments.engine._run import Run
+from experiments.engine._run import Run, refuse_parts
 from experiments.engine._sweep import first_step
 from experiments.engine._training import Training
 
@@ -48,10 +48,7 @@ def rehearse(run: Run, alone: bool = True) -> None:
         swept = next(iter(spec.points))
         lack = f"task {spec.task!r} trains one point at a time"
         raise ValueError(f"{lack}; {swept} must be a number, not a list")
-    parts = spec.regime.micro_batches
-    if parts > 1 and isinstance(run.task, Task) and not run.task.is_mean:
-        lack = f"the loss of task {spec.task!r} is no mean over the items of a batch"
-        raise ValueError(f"micro_batches={parts}: {lack}, so that its parts have another loss")
+    refuse_parts(run)
     try:
         run.task.rehearse()
     except (Exception, SystemExit) as error:  # a user's task may raise anything

@@ -102,7 +102,8 @@ def paired(
 ) -> Claim:
     """a - b, or a / b, over the seeds that both have, lies above or below `bound`, or near it.
 
-    The mean of ratios is geometric, so that a / b and b / a decide alike.
+    The mean of ratios is geometric, so that a / b and b / a decide alike. A ratio to 0 has no size;
+    it counts by its sign, as a seed does on which a run diverged.
 
     Args:
         behind: the one that the claim puts behind: where it diverged and the other finished, that
@@ -116,20 +117,25 @@ def paired(
     a, b = Sample.of(a), Sample.of(b)
     ahead = "a" if behind == "b" else "b"
     lost = {"a": a.diverged - b.diverged, "b": b.diverged - a.diverged}
+    above, below = _endless(a, b) if how == "ratio" else (0, 0)
+    for_it = {">": above, "<": below, "=": 0}[relation]
+    said = f"a ratio to 0 on {above + below} more" if above + below else ""
     claim = Claim(
         text,
         Basis.of(source),
         paper=paper,
-        detail=detail,
+        detail="; ".join(filter(None, [detail, said])),
         performance=performance or a.performance or b.performance,
         primary=primary,
         region=_region(relation, bound, margin),
     )
+    lost_against = lost["a"] | lost["b"] if relation == "=" else lost[ahead]
     return _tested(
         claim,
         paired_values(a, b, how),
-        wins=0 if relation == "=" else len(lost[behind]),
-        losses=len(lost["a"] | lost["b"] if relation == "=" else lost[ahead]),
+        wins=for_it + (0 if relation == "=" else len(lost[behind])),
+        losses=above + below - for_it + len(lost_against),
+        endless=above + below,
         near=None if equivalence is None else Region(bound - equivalence, bound + equivalence),
         of=how,
         unit=unit,
@@ -249,6 +255,7 @@ def _tested(
     unit: str,
     wins: int = 0,
     losses: int = 0,
+    endless: int = 0,
     near: Region | None = None,
     limits: tuple[float, float] = (-math.inf, math.inf),
 ) -> Claim:
@@ -257,6 +264,7 @@ def _tested(
     Args:
         wins: seeds without a number that count for the claim.
         losses: seeds without a number that count against it.
+        endless: how many of these have a ratio to 0; on the others a run diverged.
         near: the region of equivalence.
     """
     known = [0.0 if abs(value) < NOISE else value for value in values.values()]
@@ -274,19 +282,20 @@ def _tested(
         "+.3g" if of == "difference" else ".3g",
         interval=None if math.isnan(low) else (low, high),
         n=len(known),
-        diverged=wins + losses,
+        diverged=wins + losses - endless,
         prefix="×" if of == "ratio" else "",
         unit=unit,
     )
     least = PERFORMANCE_SEEDS if claim.performance else LEAST_SEEDS
     few = f"{seeds} seeds; a verdict needs {least}" if seeds < least else ""
-    if wins or losses:  # a difference to a run that diverged has a sign and no size
+    without_size = wins + losses
+    if without_size:  # a difference to a run that diverged has a sign and no size
         wins += sum(region.holds(value) for value in known)
         losses = seeds - wins
         supported, p = wins > losses, sign_test(wins, losses)
     else:
         supported, p = region.holds(mean(known)), region.p_value(known)
-    equivalent = near is not None and not number.diverged and near.holds(mean(known))
+    equivalent = near is not None and not without_size and near.holds(mean(known))
     return replace(
         claim,
         numbers=[number],
@@ -297,6 +306,12 @@ def _tested(
         p=None if few else p,
         p_equivalent=near.p_value(known) if near and equivalent and not few else None,
     )
+
+
+def _endless(a: Sample, b: Sample) -> tuple[int, int]:
+    """The seeds with a ratio of a to 0: above all numbers, and below. 0 / 0 is neither."""
+    over_0 = [a[seed] for seed in a.keys() & b.keys() if b[seed] == 0]
+    return sum(value > 0 for value in over_0), sum(value < 0 for value in over_0)
 
 
 def _log(bound: float) -> float:

@@ -176,7 +176,7 @@ def _at_every_rate(results: Results) -> list[Table]:
         parts = [ratios_of(results, a, b, key) for key in ("growth", "path")]
         for rate in parts[0]:
             cells = [mean_of(part[rate], ".3f") for part in parts]
-            if any(cell.known for cell in cells):
+            if any(cell.known or cell.diverged for cell in cells):
                 rows.append((f"{b} over {a}", Cell(rate, "g"), *cells))
     note = "Without weight decay. Means over seeds of the ratio of the two, ± deviation."
     columns = ("arms", "lr", "growth", "path on sphere")

@@ -122,7 +122,8 @@ def param_groups(
         views, loss: as for `audit`.
         smallest_norm: invariant weights whose units have a smaller median norm are Euclidean for
             recipes that keep norms, unless overridden; 0 lets all pass. Ordinary initializations
-            are above 0.1, at which lr / |w|^2 is 100 lr.
+            are above 0.1, at which lr / |w|^2 is 100 lr. No weight with a unit below a
+            tenth of it is put on a sphere.
         **hyper_parameters: of `recipe`.
 
     Returns:

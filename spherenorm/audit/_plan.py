@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 from dataclasses import dataclass
 
@@ -16,6 +17,9 @@ from spherenorm.audit._treatment import Treatment
 from spherenorm.rules import InvarianceTest, OrthogonalityRegularization, RadialProjection
 
 __all__ = ["Plan"]
+
+_TINY = 0.1
+"""A unit of this share of `smallest_norm`, such as a pruned channel, is not put on a sphere."""
 
 
 @dataclass(frozen=True)
@@ -114,6 +118,11 @@ class Plan:
         norm = float(norms.median()) if norms.numel() else 0.0
         if norm < self.smallest_norm and not treatment.chosen:
             return f"norm {norm:.2g}: so small that plain steps are to find its scale"
+        least = float(norms.min()) if norms.numel() else math.inf
+        if self.sphere is not None and least < _TINY * self.smallest_norm and not treatment.chosen:
+            return (
+                f"a unit of norm {least:.2g}, which an eps may outweigh, would be as large as all"
+            )
         return ""
 
     def _in_view(self, weight: Tensor, view: View) -> tuple[str, Bound, str]:

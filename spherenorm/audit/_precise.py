@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from spherenorm.audit._callers import Callers
+
 __all__ = ["EPS_LIMIT", "LARGEST_EPS", "PreciseMode"]
 
 EPS_LIMIT = 1e-10
@@ -34,11 +36,15 @@ class PreciseMode(TorchFunctionMode):
         dtype: of the model's parameters.
         eps_factor: multiplies every eps; 1 leaves it as it is.
         doubts: gets sentences about what was seen that makes an audit doubtful.
+        callers: keeps the pass away from the caller's tensors.
     """
 
-    def __init__(self, dtype: torch.dtype, eps_factor: float, doubts: dict[str, None]) -> None:
+    def __init__(
+        self, dtype: torch.dtype, eps_factor: float, doubts: dict[str, None], callers: Callers
+    ) -> None:
         super().__init__()
         self.dtype, self.eps_factor, self.doubts = dtype, eps_factor, doubts
+        self.callers = callers
         lower = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
         self.lower = frozenset(lower[: lower.index(dtype)])
 
@@ -50,13 +56,15 @@ class PreciseMode(TorchFunctionMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         name = getattr(func, "__name__", "")
+        args = tuple(self.callers.replaced(arg) for arg in args)
+        named = {key: self.callers.replaced(arg) for key, arg in (kwargs or {}).items()}
         if name == "__get__":
-            return func(*args, **(kwargs or {}))
+            return func(*args, **named)
         if name in _CASTS and len(args) == 1:
             return args[0].to(self.dtype)
         in_place = name.endswith("_")  # __setitem__ and __iadd__ too: they write to an argument
         args = tuple(self._widened(arg, in_place) for arg in args)
-        named = {key: self._widened(arg, in_place) for key, arg in (kwargs or {}).items()}
+        named = {key: self._widened(arg, in_place) for key, arg in named.items()}
         if name in _BATCH_STATISTICS:
             self._observe(name, args, named)
         if self.eps_factor != 1:

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from spherenorm.audit._callers import Callers
 from spherenorm.audit._copies import copy_model, in_dtype
 from spherenorm.audit._nested import change_tensors, tensors_of
 from spherenorm.audit._precise import LARGEST_EPS, PreciseMode
@@ -64,6 +65,7 @@ class Subject:
             for module in self.model.modules()
             for name, buffer in module._buffers.items()
         ]
+        self.theirs = [buffer for module in model.modules() for buffer in module._buffers.values()]
         self.left: list[Tensor | None] = [start for *_, start in self.buffers]
         self.doubts: dict[str, None] = {}
 
@@ -101,11 +103,25 @@ class Subject:
         """The context of a forward and a backward pass: precision, eps, random numbers."""
         default = torch.get_default_dtype()
         torch.set_default_dtype(self.dtype)
+        callers = self._callers()
+        mode = PreciseMode(self.dtype, point.eps_factor, self.doubts, callers)
         try:
-            with _seeded(point.seed), PreciseMode(self.dtype, point.eps_factor, self.doubts):
+            with _seeded(point.seed), mode:
                 yield
         finally:
+            callers.give_back()
             torch.set_default_dtype(default)
+
+    def _callers(self) -> Callers:
+        """Copies of the caller's tensors at a point, to stand in for them."""
+        copies: dict[int, Tensor] = {
+            id(start): self.parameters[name] for name, start in self.start.items()
+        }
+        for (module, name, _), theirs in zip(self.buffers, self.theirs, strict=True):
+            ours = module._buffers[name]
+            if theirs is not None and ours is not None:
+                copies[id(theirs)] = ours
+        return Callers(copies, {id(parameter) for parameter in self.parameters.values()})
 
     def run(self, point: Point) -> list[Tensor]:
         """A forward pass, within `evaluation`."""

@@ -83,6 +83,8 @@ class Units:
         good: invariant wherever anything depends on them, and so at a jittered point.
         seen: something depends on them at some point.
         bad_here, bad_elsewhere: not invariant at the own point, at a jittered one.
+        only_elsewhere: those that are not invariant at the own point are so at all others, and no
+            unit is not.
     """
 
     view: View
@@ -92,6 +94,7 @@ class Units:
     bad_here: bool
     bad_elsewhere: bool
     seen_here: bool
+    only_elsewhere: bool
 
     @property
     def holds(self) -> bool:
@@ -133,7 +136,8 @@ def judge_units(view: View, evidence: Evidence, exact: float) -> Units:
         int(good.sum()),
     )
     flags = bool(bad_here.any()), bool(bad_elsewhere.any()), bool(seen_here.any())
-    return Units(view, figures, good, seen, *flags)
+    only_elsewhere = flags[0] and not flags[1] and bool(seen_elsewhere[bad_here].all())
+    return Units(view, figures, good, seen, *flags, only_elsewhere)
 
 
 def _all_views(shape: torch.Size) -> Iterator[View]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Mapping
 
 import torch
@@ -20,7 +21,7 @@ _ALL_AT_ONCE = 1e-6
 _ROUNDING, _LEFT_BY_EPS = 64, 1e-9
 """Changes that are none: in units of the type's rounding, and of an output's spread."""
 _DOUBLINGS = 6
-"""Units are scaled by factors from 1/64 to 64: a bound on a norm may hold at one norm only."""
+"""Units are scaled by factors of 8 to 64, up and down: a bound on a norm may hold on one side."""
 
 
 def refuted(subject: Subject, point: Point, found: Mapping[str, View]) -> list[str]:
@@ -55,13 +56,16 @@ def _hold(
 
     An output is not measured by its own size: a mask's -1e9, or a constant, would hide the change.
     """
-    scaled = _outputs(subject, point, lambda: _scale(subject, point, views))
+    one, other = (
+        _outputs(subject, point, functools.partial(_scale, subject, point, views, way))
+        for way in (1, -1)
+    )
     turned = _outputs(subject, point, lambda: _turn(subject, point, views))
-    for x, by_scale, by_turn in zip(start, scaled, turned, strict=True):
+    for x, *by_scale, by_turn in zip(start, one, other, turned, strict=True):
         rounding = _ROUNDING * torch.finfo(x.dtype).eps * x.abs()
         turn = float((x - by_turn).abs().max())
-        allowed = max(tolerance * turn, _LEFT_BY_EPS * spread(x))
-        if bool(((x - by_scale).abs() > allowed + rounding).any()):
+        allowed = max(tolerance * turn, _LEFT_BY_EPS * spread(x)) + rounding
+        if any(bool(((x - scaled).abs() > allowed).any()) for scaled in by_scale):
             return False
     return True
 
@@ -74,13 +78,14 @@ def _turn(subject: Subject, point: Point, names: Iterable[str]) -> None:
         value.mul_(1 + 0.1 * torch.rand(value.shape, generator=generator).to(value))
 
 
-def _scale(subject: Subject, point: Point, views: Mapping[str, View]) -> None:
-    """Multiply each unit by a random factor."""
+def _scale(subject: Subject, point: Point, views: Mapping[str, View], way: int) -> None:
+    """Multiply each unit by a random factor, or in the other way, -1, divide it by that."""
     generator = _generator(point)
     for name, view in views.items():
         value = subject.parameters[name].data
         count = value.shape[view.dim] if view.dim is not None else 1
-        exponents = 2 * torch.rand(view.groups or count, generator=generator).to(value) - 1
+        draws = 2 * torch.rand(view.groups or count, generator=generator).to(value) - 1
+        exponents = way * (draws + draws.sign()) / 2  # not near 0
         factors = 2 ** (_DOUBLINGS * exponents)
         if view.dim is not None:
             shape = [1] * value.ndim

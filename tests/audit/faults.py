@@ -150,6 +150,7 @@ FAULTS = [
     ),
     Fault("an eps that stays", PRECISE, "EPS_LIMIT = 1e-10", "EPS_LIMIT = 1.0"),
     Fault("never up to eps", VERDICT, "float(seen.max()) <= tolerance", "True"),
+    Fault("a coarser view that hides units", VERDICT, "if units.only_elsewhere:", "if False:"),
     Fault("an eps that outweighs all", VERDICT, "if share > _MOST_EPS:", "if False:"),
     Fault(
         "only through eps ignored",
@@ -178,6 +179,7 @@ FAULTS = [
         "buffer = left if point.jitter else start",
         "buffer = start",
     ),
+    Fault("a witness that scales one way", WITNESS, "for way in (1, -1)", "for way in (1, 1)"),
     Fault("a witness that scales by 1", WITNESS, "        value.mul_(factors)", "        pass"),
     Fault("frozen weights", AUDIT, "if not weight.requires_grad:", "if False:"),
     Fault(

@@ -99,6 +99,19 @@ def test_an_eps_that_outweighs_the_variance_normalizes_nothing():
     assert "outweighs" in finding.reason
 
 
+@pytest.mark.parametrize("scale", [1e-5, 1e-6, 1e-9])
+def test_channels_that_an_eps_outweighs_hide_behind_no_coarser_view(scale):
+    torch.manual_seed(0)
+    first = nn.Linear(27, 64, bias=False)
+    with torch.no_grad():
+        first.weight[:8] *= scale
+    model = nn.Sequential(first, nn.BatchNorm1d(64), nn.Linear(64, 2))
+    finding = audit(model, torch.randn(64, 27))[0]
+    assert finding.verdict is Verdict.NOT_INVARIANT
+    assert "outweighs the variance" in finding.reason
+    assert "view channel" in finding.reason
+
+
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
 def test_the_scale_of_the_outputs_does_not_matter(scale):
     model = normed(nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 2))

@@ -192,6 +192,25 @@ def test_a_zero_unit_stays_off_the_sphere():
     assert "zero unit" in str(groups)
 
 
+@pytest.mark.parametrize("scale", [1e-2, 1e-3, 1e-4])
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_a_pruned_channel_does_not_speak_up(scale, count):
+    """An eps outweighs its variance; with norm 1 it would be as loud as the others."""
+    torch.manual_seed(0)
+    first = nn.Conv2d(3, 64, 3, bias=False)
+    layers = first, nn.BatchNorm2d(64), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()
+    model, batch = nn.Sequential(*layers, nn.Linear(64, 2)), torch.randn(16, 3, 8, 8)
+    with torch.no_grad():
+        first.weight[:count] *= scale
+    before = model(batch)
+    groups = sn.param_groups(model, batch, "sgdg")
+    torch.testing.assert_close(model(batch), before)
+    assert groups.assignments[0].treatment == "euclidean"
+    chosen = {"0.weight": "channel"}
+    groups = sn.param_groups(model, batch, "sgdg", overrides=chosen)
+    assert groups.assignments[0].treatment == "sphere"
+
+
 def test_an_audit_instead_of_a_batch_and_keyword_batches():
     net = Net(lambda self, *, x: self.f(x), f=nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3)))
     x = torch.randn(8, 4)

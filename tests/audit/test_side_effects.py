@@ -124,3 +124,46 @@ def test_no_grad_and_inference_mode_do_not_matter():
         with context():
             assert audit(model, x)[0].view == "channel"
             assert audit(model, torch.randn(8, 6))[0].view == "channel"
+
+
+GLOBAL = nn.Sequential(nn.Linear(4, 3, bias=False), nn.BatchNorm1d(3), nn.ReLU(), nn.Linear(3, 2))
+CRITERION = nn.Linear(2, 1)
+
+
+def penalty():
+    return sum(weight.square().sum() for weight in GLOBAL.parameters())
+
+
+def penalized(output):
+    return CRITERION(output).square().mean() + 0.1 * penalty()
+
+
+def test_a_loss_that_names_the_model_by_a_global_is_of_the_copy():
+    """It has a penalty on all weights: none is invariant, and no gradient of the caller's grows."""
+    CRITERION.weight.grad = torch.ones(1, 2)
+    found = audit(GLOBAL, torch.randn(16, 4), loss=penalized)
+    assert [str(each.verdict) for each in found] == ["not invariant"] * 2
+    assert all(weight.grad is None for weight in GLOBAL.parameters())
+    assert CRITERION.weight.grad.tolist() == [[1.0, 1.0]]
+    assert CRITERION.bias.grad is None
+    plain = audit(GLOBAL, torch.randn(16, 4), loss=lambda output: CRITERION(output).square().mean())
+    assert [each.view for each in plain] == ["channel", None]
+
+
+def test_functions_that_a_model_keeps_in_a_container_use_the_copy():
+    class Kept(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body = nn.Sequential(nn.Linear(4, 3, bias=False), nn.BatchNorm1d(3))
+            self.head = nn.Linear(3, 2, bias=False)
+            self.ways = {"usual": lambda x: self.body(x) @ self.head.weight.T}
+
+        def forward(self, x):
+            return self.ways["usual"](x)
+
+    model = Kept()
+    before = copy.deepcopy(model.state_dict())
+    found = audit(model, torch.randn(16, 4))
+    assert [each.view for each in found] == ["channel", None]
+    torch.testing.assert_close(model.state_dict(), before, rtol=0, atol=0)
+    assert all(weight.grad is None for weight in model.parameters())

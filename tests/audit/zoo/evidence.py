@@ -221,6 +221,28 @@ def norm_that_is_bounded():
 
 
 @case
+def norm_of_the_whole_weight_that_is_bounded():
+    """One unit: scaling it up alone says nothing."""
+
+    def function(self, x):
+        return torch.tanh(F.linear(x, self.w * (1.0 / self.w.norm()).clamp(max=1)))
+
+    return Case(Net(function, w=parameter(4, 6)), (vectors(),))
+
+
+@case
+def spectral_norm_that_is_bounded():
+    """W / max(1, |W| / c), as in invertible residual networks (Behrmann et al. 2019)."""
+
+    def function(self, x):
+        for w in (self.v, self.w):
+            x = x + F.elu(F.linear(x, w / (torch.linalg.matrix_norm(w, 2) / 0.9).clamp(min=1)))
+        return x
+
+    return Case(Net(function, v=parameter(6, 6), w=parameter(6, 6)), (vectors(),))
+
+
+@case
 def clipped_weights():
     net = Net(lambda self, x: F.linear(x, self.w.clamp(-0.01, 0.01)), w=parameter(4, 6, std=0.01))
     return Case(net, (vectors(),))

@@ -6,7 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import spherenorm_tiny
 from commands import ROOT, STUDY, invoke, run_tiny
 
 
@@ -51,23 +50,6 @@ def test_a_module_that_prints_when_it_is_imported_breaks_no_json(tmp_path, monke
         assert "imported" in result.stderr or command[0] == "gc"
 
 
-def test_what_c_code_prints_is_not_in_the_json(tmp_path):
-    """It goes to the descriptor of the standard output, not to `sys.stdout`."""
-    (tmp_path / "spherenorm_calls_c.py").write_text(
-        "import ctypes, os\n"
-        "from spherenorm.recipes import sgd\n"
-        "ctypes.CDLL(None).puts(b'buffered')\nos.write(1, b'written')\n"
-    )
-    command = ("run", STUDY, "--tier", "smoke", "--dry-run", "--json", "--seeds", "1")
-    more = ("--optimizers", "spherenorm_calls_c:sgd", "--out", str(tmp_path / "out"))
-    folders = tmp_path, Path(spherenorm_tiny.__file__).parent, ROOT
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, folders))}
-    call = [sys.executable, "-m", "experiments", *command, *more]
-    result = subprocess.run(call, env=env, cwd=ROOT, capture_output=True, text=True, check=True)
-    assert json.loads(result.stdout)[0]["runs"] == 1
-    assert "written" in result.stderr
-
-
 def test_a_module_that_exits_is_one_error(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "spherenorm_exits.py").write_text("raise SystemExit(5)\n")
@@ -96,3 +78,36 @@ def test_the_time_limit_is_an_option(tmp_path):
     result = invoke("run", STUDY, "--time-limit", "0", "--out", tmp_path)
     assert result.exit_code == 2
     assert "time_limit must be positive seconds, got 0" in result.output
+
+
+TALKS = """
+import atexit, contextlib, os
+from spherenorm.recipes import sgd as talking
+with contextlib.suppress(OSError):
+    os.write(1, b"imported\\n")  # as code in C does
+atexit.register(print, "done")
+"""
+
+
+def _of_a_process(tmp_path, **streams):
+    (tmp_path / "spherenorm_talks_in_c.py").write_text(TALKS)
+    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    names = ("run", "t1", "--optimizers", "sgd,spherenorm_talks_in_c:talking", "--tier", "smoke")
+    command = [sys.executable, "-m", "experiments", *names, "--dry-run", "--json", "--out", "none"]
+    environment = {**os.environ, "PYTHONPATH": path}
+    usual = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    given = {**usual, **streams, "cwd": ROOT, "env": environment}
+    return subprocess.run(command, text=True, check=False, **given)
+
+
+def test_what_c_prints_and_what_is_printed_at_exit_is_not_in_the_json(tmp_path):
+    result = _of_a_process(tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout)[0]["study"] == "t1"
+    assert result.stderr.splitlines()[-2:] == ["imported", "done"]
+
+
+def test_an_answer_that_nobody_reads_is_no_error(tmp_path):
+    closed = {"stdout": None, "preexec_fn": lambda: os.close(1)}
+    result = _of_a_process(tmp_path, **closed)
+    assert result.returncode == 0, result.stderr

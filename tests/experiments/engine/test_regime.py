@@ -9,9 +9,10 @@ from running import folder_of, run_of
 from spherenorm_pictures import PictureTask, picture_spec
 from torch.nn.functional import cross_entropy
 
+from experiments import core
 from experiments.core import SCHEDULES, Regime, Spec
 from experiments.door import execute_spec
-from experiments.engine import Training
+from experiments.engine import Training, execute
 
 
 def plain_spec(regime=None, recipe="sgd", epochs=3, **hyper_parameters):
@@ -230,11 +231,38 @@ def test_a_float16_gradient_that_overflows_skips_its_step_and_lowers_the_scale()
     assert not torch.equal(weight, before["0.weight"])
 
 
+def test_a_float16_gradient_that_overflows_is_no_divergence_where_gradients_are_clipped(tmp_path):
+    class Steep(PictureTask):
+        """The first scaled gradients of such a loss lie beyond 65504."""
+
+        def loss(self, model, batch):
+            return 1e3 * super().loss(model, batch)
+
+    spec = plain_spec(Regime(precision="float16", clip_norm=0.1), lr=1e-3)
+    run = replace(run_of(spec, tmp_path), task=Steep(tensors=True, noisy=False, augment=False))
+    assert execute(run).state == "finished"
+    norms = [record.get("grad_norm") for record in run.folder.metrics.read()]
+    assert len(norms) == run.steps
+    assert norms[0] is None
+    assert norms[-1] > 0
+
+
 def test_label_smoothing_that_a_task_would_ignore_is_refused(tmp_path):
     from spherenorm_tiny import tiny_spec
 
     spec = replace(tiny_spec(), regime=Regime(label_smoothing=0.1))
     outcome = execute_spec(spec, tmp_path)
+    assert outcome.state == "failed"
+    assert "has no label_smoothing" in outcome.error
+
+
+def test_label_smoothing_beside_a_loss_s_own_is_refused(tmp_path):
+    class Own(PictureTask):
+        def loss(self, model, batch):
+            return core.cross_entropy(model(batch[0]), batch[1], label_smoothing=0.0)
+
+    run = run_of(plain_spec(Regime(label_smoothing=0.1)), tmp_path)
+    outcome = execute(replace(run, task=Own(tensors=True, noisy=False, augment=False)))
     assert outcome.state == "failed"
     assert "has no label_smoothing" in outcome.error
 

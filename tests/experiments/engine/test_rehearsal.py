@@ -10,7 +10,7 @@ from spherenorm_tiny import TinyStudy, tiny_spec
 
 from experiments.campaign import Campaign
 from experiments.core import Regime, Spec
-from experiments.door import Door
+from experiments.door import Door, execute_spec
 from experiments.engine import Store, Training, rehearse
 from experiments.studies import Conditions, Plan
 
@@ -44,6 +44,13 @@ def test_parts_of_a_batch_are_refused_where_they_have_another_loss(task):
     spec = Spec(task, "adamp", {"lr": 1e-3}, regime=Regime(micro_batches=2))
     with pytest.raises(ValueError, match=f"micro_batches=2: the loss of task '{task}' is no mean"):
         rehearse(run_of(spec))
+
+
+def test_parts_of_a_batch_are_refused_without_a_rehearsal_too(tmp_path):
+    spec = Spec("retrieval", "adamp", {"lr": 1e-3}, regime=Regime(micro_batches=2), epochs=1)
+    outcome = execute_spec(spec, tmp_path)
+    assert outcome.state == "failed"
+    assert "is no mean" in outcome.error
 
 
 def test_a_typo_costs_no_run(tmp_path):

@@ -5,10 +5,12 @@ from dataclasses import replace
 import pytest
 import torch
 from running import folder_of, run_of
-from spherenorm_pictures import picture_spec
+from spherenorm_pictures import PictureTask, picture_spec
 from spherenorm_tiny import tiny_spec
+from torch import nn
+from torch.nn.functional import cross_entropy
 
-from experiments.core import Spec
+from experiments.core import Mean, Spec
 from experiments.door import execute_spec
 from experiments.engine import execute
 
@@ -64,3 +66,26 @@ def test_a_model_that_changes_its_inputs_in_place_leaves_the_splits_alone(tmp_pa
     assert execute(run).state == "finished"
     after = [x for split in run.splits for x in split]
     assert all(map(torch.equal, before, after))
+
+
+@pytest.mark.parametrize(("fill", "state"), [(-torch.inf, "finished"), (torch.inf, "diverged")])
+def test_logits_that_a_mask_fills_are_no_divergence(tmp_path, fill, state):
+    """The loss and all scores are finite: the classes after the third do not exist."""
+
+    class Masked(PictureTask):
+        def model(self):
+            class Model(nn.Linear):
+                def forward(self, x):
+                    return super().forward(x).masked_fill(torch.arange(5) > 2, fill)
+
+            return Model(6, 5)
+
+        def loss(self, model, batch):
+            return cross_entropy(model(batch[0])[:, :3], batch[1])
+
+        def evaluate(self, model, batch):
+            return {"accuracy": Mean(100.0 * (model(batch[0]).argmax(1) == batch[1]))}
+
+    run = run_of(picture_spec(tensors=True, noisy=False, augment=False), tmp_path)
+    outcome = execute(replace(run, task=Masked(tensors=True, noisy=False, augment=False)))
+    assert outcome.state == state, outcome.error

@@ -177,6 +177,20 @@ def test_a_ratio_and_its_inverse_decide_alike():
     assert negative.numbers[0].value == 0.75  # which has no logarithm
 
 
+def test_a_ratio_to_0_counts_by_its_sign():
+    """Steps to a target: on four seeds b is there at once, and a is not."""
+    a, b = by_seed([0.9] * 6 + [5.0] * 4 + [0.0]), by_seed([1.0] * 6 + [0.0] * 4 + [0.0])
+    below, above = (paired("", a, b, way, how="ratio", source="") for way in "<>")
+    assert below.verdict == above.verdict == "inconclusive"
+    assert below.p == above.p == pytest.approx(stats.binomtest(6, 10).pvalue)
+    assert below.supported
+    assert not above.supported
+    assert below.detail == "a ratio to 0 on 4 more"
+    assert (below.numbers[0].n, below.numbers[0].diverged, below.seeds) == (6, 0, 10)
+    alike = paired("", a, b, "=", how="ratio", margin=0.5, source="")
+    assert alike.p == pytest.approx(stats.binomtest(6, 10).pvalue)
+
+
 def test_the_claims_of_a_study_share_one_level():
     """Ten claims at p = 0.02 each are none; one of them would be one; primary ones weigh more."""
     values = [0.9, 0.2, 0.6, 0.1, 1.0, 0.3, 0.5]

@@ -5,9 +5,11 @@ from dataclasses import replace
 
 import numpy as np
 from fabricated import Folder
+from running import shown
 
 from experiments.core import Spec
-from experiments.results import Arm, Result, Results
+from experiments.results import Arm, Result, Results, Sample
+from experiments.studies import t1
 from experiments.studies._grid import Choice, Grid, grid_of, sample_of_curve
 
 RATES = [0.1, 0.1, 0.3, 0.3, 1.0, 1.0]
@@ -81,3 +83,14 @@ def test_starts_at_the_side_are_runs_and_the_papers_is_for_tuning():
     assert found.tuned("final_gap", min).index == 1
     sample = found.sample("final_gap", 1, performance=True)
     assert (dict(sample), sample.diverged) == ({1: 8.0}, {2})
+
+
+def test_a_rate_at_which_a_seed_diverged_keeps_its_row(monkeypatch):
+    """No mean is over the seeds on which the arm fared well, and the divergence is shown."""
+    whole, broken = Sample({0: 1.2, 1: 1.4}), Sample({0: 1.2}, frozenset({1}))
+    rates = {0.1: whole, 1.0: broken, 2.0: Sample({})}
+    monkeypatch.setattr(t1, "ratios_of", lambda *_: rates)
+    (table,) = t1._at_every_rate(Results([]))
+    found = shown(table)
+    assert [row[1] for row in found] == ["0.1", "1"] * len(t1.PAIRS)
+    assert found[1][2:] == ["– (1 diverged)"] * 2
