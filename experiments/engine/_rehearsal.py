@@ -34,19 +34,14 @@ def rehearse(run: Run, alone: bool = True) -> None:
             and the record are left out then.
 
     Raises:
-        ValueError: the task or the recipe raises, a probe's numbers are no JSON, a list for a task
-            that trains one point at a time, or micro-batches of a loss that is no mean over items.
-            The message has the user's file and line.
+        ValueError: the task or the recipe raises, a probe's numbers are no JSON, or a list for a
+            task that trains one point at a time. The message has the user's file and line.
     """
     spec = run.spec
     if spec.points and isinstance(run.task, Task):
         swept = next(iter(spec.points))
         lack = f"task {spec.task!r} trains one point at a time"
         raise ValueError(f"{lack}; {swept} must be a number, not a list")
-    parts = spec.regime.micro_batches
-    if parts > 1 and isinstance(run.task, Task) and not run.task.is_mean:
-        lack = f"the loss of task {spec.task!r} is no mean over the items of a batch"
-        raise ValueError(f"micro_batches={parts}: {lack}, so that its parts have another loss")
     try:
         run.task.rehearse()
     except (Exception, SystemExit) as error:  # a user's task may raise anything
