@@ -18,7 +18,6 @@ from experiments.results import (
     Row,
     Sample,
     Table,
-    column,
     difference,
     metric_on_test,
     metrics_of,
@@ -30,6 +29,7 @@ from experiments.results import (
 from experiments.studies._benchmark_range import range_table
 from experiments.studies._paper import says
 from experiments.studies._setting import Contender, Setting, arm_of, with_substitutes
+from experiments.studies._substitutes import means_of
 from experiments.studies._tuning import Tuned
 from experiments.studies._watched import percent_right
 
@@ -198,7 +198,9 @@ def _scores(seen: Measured) -> Table:
     rows: list[Row] = []
     for setting in seen.table:
         arms = [arm for _, arm in seen.arms(setting)]
-        columns = [column([_metric(seen, arm, name) for arm in arms], ".4g") for name in names]
+        columns = [
+            means_of({arm: _metric(seen, arm, name) for arm in arms}, ".4g") for name in names
+        ]
         for i, arm in enumerate(arms):
             base = seen.baseline(setting, arm)
             gap = Cell(None, missing="")
@@ -226,9 +228,10 @@ def _scores(seen: Measured) -> Table:
     places = "; ".join(f"{each.label}: {each.theirs}" for each in seen.table)
     note = (
         f"The paper's settings: {places}. "
-        "Means over the seeds that all arms of a setting have ended ± standard deviation. (edge): "
-        f"the best rate is the first or the last of its search. Differences ({pairs}) are of the "
-        "score, paired by seed, with Student's 95 % intervals."
+        "Means over the seeds that all arms of a setting have ended ± standard deviation; of a "
+        "substitute over those of them that it has. (edge): the best rate is the first or the last "
+        f"of its search. Differences ({pairs}) are of the score, paired by seed, with Student's "
+        "95 % intervals."
     )
     return Table("Scores", headings, rows, note)
 
@@ -243,7 +246,7 @@ def _norms(seen: Measured) -> Table:
             ("norm_start", ".3g"), ("norm_last", ".3g"), (growth, ".3f"),
             ("total_effective_step", ".3g"), (right, ".1f"), (wrong, ".1f"),
         )  # fmt: skip
-        columns = [column([seen.results.arm(a).values(key) for a in arms], form)
+        columns = [means_of({arm: seen.results.arm(arm).values(key) for arm in arms}, form)
                    for key, form in keys]  # fmt: skip
         for i, arm in enumerate(arms):
             runs = seen.results.arm(arm)

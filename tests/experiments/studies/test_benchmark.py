@@ -203,6 +203,20 @@ def test_final_runs_are_shown_while_their_search_is_made_anew():
     assert row[:2] == ["plain: SGD", "0.1"]
 
 
+def test_a_substitute_on_other_seeds_leaves_the_means_of_the_table_s_own_alone():
+    """A count of seeds begins at 0, and a study's own elsewhere: then no seed has all arms."""
+    study = SmallTable()
+    contender, setting = study.contenders[0], study.table[0]
+    arm = arm_of(setting, contender)
+    known = {"test_metrics": {"accuracy": 50.0}, "invariant_share": 0.5, "views": {}}
+    items = [_result(arm, seed, test=50.0, **known) for seed in (40, 41, 42)]
+    for recipe, seeds in (("sgdw", (0, 1)), ("sgdg", (40, 41))):
+        items += [_result(arm.substitute(recipe), seed, test=50.0, **known) for seed in seeds]
+    rows = shown(study.tables(Results(items))[0])
+    assert [row[2] for row in rows] == ["50 ± 0 (n = 3)", "–", "50 ± 0 (n = 2)"]
+    assert [row[3] for row in rows] == ["3", "2", "2"]
+
+
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
