@@ -91,8 +91,8 @@ class Campaign:
     def rehearse(self) -> None:
         """Find out if the first round of runs can start, before anything runs.
 
-        Of each task and recipe one run that has not ended takes a step, and has a score and a
-        record.
+        Of each task with its options, and of each recipe on a task, one run that has not ended
+        takes a step, and has a score and a record.
 
         Raises:
             ValueError: a setting is wrong, or a study, task or recipe raises for it.
@@ -101,9 +101,10 @@ class Campaign:
         rehearsed: set[str] = set()
         for study in self.studies:
             for _, run in self._planned(study, Results([])):
-                if (cast := cast_of(run)) not in rehearsed and run.folder.summary() is None:
+                cast = cast_of(run)
+                if not rehearsed.issuperset(cast) and run.folder.summary() is None:
                     rehearse(run, alone=not self.runner.distributed)
-                    rehearsed.add(cast)
+                    rehearsed.update(cast)
 
     def run(self, progress: Progress) -> Outcomes:
         """Run what is missing until nothing is, or until what is missing has failed."""

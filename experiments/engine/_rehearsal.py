@@ -13,15 +13,20 @@ from experiments.engine._training import Training
 
 __all__ = ["cast_of", "rehearse"]
 
+TASKS_OWN = ("task", "options", "probes", "device")
+RECIPES_OWN = ("task", "recipe", "rest", "probes", "device", "regime")
+"""Fields of a spec."""
 
-def cast_of(run: Run) -> str:
-    """The code that a run is made of: task, recipes, probes and regime; equal runs rehearse alike.
 
-    The values of hyper-parameters, the budget and the seed are left out.
+def cast_of(run: Run) -> tuple[str, str]:
+    """The task that a run is made of, with its options, and its recipes on this task.
+
+    A run whose two parts were both rehearsed, in one run or in two, has nothing new to show. The
+    values of hyper-parameters, the budget and the seed are left out.
     """
     spec = run.spec.to_json()
-    names = ("task", "options", "recipe", "rest", "probes", "device", "regime")
-    return json.dumps([[spec.get(name) for name in names], sorted(run.spec.points)])
+    task, recipe = ([spec.get(name) for name in names] for names in (TASKS_OWN, RECIPES_OWN))
+    return json.dumps(task), json.dumps([recipe, sorted(run.spec.points)])
 
 
 def rehearse(run: Run, alone: bool = True) -> None:

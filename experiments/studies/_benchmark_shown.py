@@ -95,11 +95,13 @@ class Measured:
         """The learning rate of an arm's final runs, marked at the edges of its search."""
         runs = self.results.arm(arm)
         rates = {item.spec.hyper_parameters.get("lr") for item in runs}
+        unit = "(edge)" if self.is_at_edge(arm) else ""
+        return Cell(next(iter(rates), None), ".3g", unit=unit)
+
+    def is_at_edge(self, arm: Arm) -> bool:
+        """True if the rate of an arm's final runs is the first or the last of its search."""
         search = next((found for of, found in self.found.items() if _final_of(of, arm)), None)
-        # (a search that is made anew, by other code or over more seeds, may have no point yet)
-        known = search is not None and search.best is not None and "lr" in search.points[0]
-        edge = search is not None and known and search.at_edge("lr")
-        return Cell(next(iter(rates), None), ".3g", unit="(edge)" if edge else "")
+        return bool(search and search.points and "lr" in search.points[0] and search.at_edge("lr"))
 
     def metrics(self, setting: Setting) -> list[str]:
         """The metrics of a setting; those that the paper has come first, and of them the score."""
@@ -162,10 +164,15 @@ def score_text(setting: Setting, baseline: str, ours: str) -> str:
 
 def _of_score(seen: Measured, setting: Setting, baseline: str, ours: str) -> Claim:
     a, b = (seen.results.arm(seen.own(setting, name)).values("test") for name in (ours, baseline))
+    details = [
+        f"the best rate of {name} is at an edge of its search"
+        for name in (ours, baseline)
+        if seen.is_at_edge(seen.own(setting, name))
+    ]
     return performance(
         score_text(setting, baseline, ours), a, b, source=says(setting.source),
         paper=setting.gap(ours, baseline) or "", unit=setting.unit, margin=setting.margin,
-        primary=True,
+        primary=True, detail="; ".join(details),
     )  # fmt: skip
 
 

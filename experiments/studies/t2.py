@@ -47,7 +47,7 @@ class T2(Benchmark):
     """
 
     name = "t2"
-    first_seed = 100
+    first_seed = 120
     tuned_on = 1
     table = (
         Setting(

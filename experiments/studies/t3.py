@@ -57,7 +57,6 @@ class T3(Benchmark):
     name = "t3"
     first_seed = 300
     tuned_on = 1
-    seeds = {"smoke": 1, "small": 5, "full": 12}  # noqa: RUF012
     table = (
         _setting("centernet", "random", "CenterNet, random", "26.57 27.11"),
         _setting("centernet", "pretrained", "CenterNet, ImageNet", "28.29 29.05"),

@@ -1,10 +1,13 @@
 """Commands with what users bring along: spaces, prints, `sys.exit`, files that cannot be read."""
 
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 
-from commands import STUDY, invoke, run_tiny
+import spherenorm_tiny
+from commands import ROOT, STUDY, invoke, run_tiny
 
 
 def test_spaces_between_optimizers_do_not_matter(tmp_path):
@@ -46,6 +49,23 @@ def test_a_module_that_prints_when_it_is_imported_breaks_no_json(tmp_path, monke
         assert result.exit_code == 0, result.output
         json.loads(result.stdout)
         assert "imported" in result.stderr or command[0] == "gc"
+
+
+def test_what_c_code_prints_is_not_in_the_json(tmp_path):
+    """It goes to the descriptor of the standard output, not to `sys.stdout`."""
+    (tmp_path / "spherenorm_calls_c.py").write_text(
+        "import ctypes, os\n"
+        "from spherenorm.recipes import sgd\n"
+        "ctypes.CDLL(None).puts(b'buffered')\nos.write(1, b'written')\n"
+    )
+    command = ("run", STUDY, "--tier", "smoke", "--dry-run", "--json", "--seeds", "1")
+    more = ("--optimizers", "spherenorm_calls_c:sgd", "--out", str(tmp_path / "out"))
+    folders = tmp_path, Path(spherenorm_tiny.__file__).parent, ROOT
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, folders))}
+    call = [sys.executable, "-m", "experiments", *command, *more]
+    result = subprocess.run(call, env=env, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert json.loads(result.stdout)[0]["runs"] == 1
+    assert "written" in result.stderr
 
 
 def test_a_module_that_exits_is_one_error(tmp_path, monkeypatch):

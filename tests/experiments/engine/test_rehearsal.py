@@ -5,13 +5,14 @@ from dataclasses import replace
 import pytest
 import torch
 from running import run_of
+from spherenorm_bench import SmallTable
 from spherenorm_tiny import TinyStudy, tiny_spec
 
 from experiments.campaign import Campaign
 from experiments.core import Regime, Spec
 from experiments.door import Door
 from experiments.engine import Store, Training, rehearse
-from experiments.studies import Plan
+from experiments.studies import Conditions, Plan
 
 PLACE = r" \(spherenorm_tiny.py, line \d+\)$"
 
@@ -60,3 +61,18 @@ def test_each_recipe_and_task_is_rehearsed_once(monkeypatch, tmp_path):
     )
     Campaign([TinyStudy()], Plan("smoke"), Door(Store(tmp_path))).rehearse()
     assert [spec.recipe for spec in steps] == ["sgd", "sgdp"]
+
+
+def test_a_table_is_rehearsed_by_its_first_row_and_its_first_column(monkeypatch, tmp_path):
+    """Of all pairs of settings and recipes it would take minutes."""
+    seen = []
+    monkeypatch.setattr(
+        "experiments.campaign._campaign.rehearse", lambda run, **_: seen.append(run)
+    )
+    other = replace(
+        SmallTable.table[0], label="other", embedded=Conditions({"variant": "residual"})
+    )
+    monkeypatch.setattr(SmallTable, "table", (*SmallTable.table, other))
+    Campaign([SmallTable()], Plan("small"), Door(Store(tmp_path))).rehearse()
+    pairs = [(run.spec.options["variant"], run.spec.recipe) for run in seen]
+    assert pairs == [("plain", "sgd"), ("plain", "sgdp"), ("residual", "sgd")]
