@@ -26,7 +26,8 @@ def range_table(scores: Mapping[str, Mapping[Arm, Sample]]) -> Table:
         means = {arm: float(cell.number) for arm, cell in cells.items() if cell.number is not None}
         if len(means) < 2:
             continue
-        best, worst = (end(means, key=means.__getitem__) for end in (max, min))
+        best = max(means, key=means.__getitem__)
+        worst = min(reversed(means), key=means.__getitem__)  # of equal ones another than the best
         gap = difference(known[best], known[worst])
         differ = _is_beyond_zero(gap)
         apart += differ

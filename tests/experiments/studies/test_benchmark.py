@@ -193,6 +193,8 @@ def test_the_best_and_the_worst_have_no_mean_over_the_seeds_that_were_not_lost()
     ]
     ((_, best, worst, *_),) = shown(range_table({"a": dict(zip(arms, samples, strict=True))}))
     assert (best, worst) == ("steady", "low")
+    ((_, best, worst, *_),) = shown(range_table({"a": dict.fromkeys(arms, samples[1])}))
+    assert (best, worst) == ("lucky", "low")  # equal ones, but two of them
 
 
 def test_final_runs_are_shown_while_their_search_is_made_anew():
