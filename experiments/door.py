@@ -58,13 +58,14 @@ class Door:
 
         Raises:
             RecipeError: there is no such recipe.
-            ValueError: an unknown task, option, hyper-parameter or probe, or a value that does not
-                fit.
+            ValueError: an unknown task, option, hyper-parameter or probe, a value that does not
+                fit, or micro-batches of a loss that is no mean over items.
         """
         key = _key(spec.to_json())
         if key not in self._runs:
             bound = bind_spec(spec, self.recipe(spec.recipe))
             task, rest = self.task(spec.task, spec.options), self._rest(spec, bound)
+            _require_mean(spec, task)
             turns = [self._turn(spec, turn) for turn in spec.regime.then]
             probes = [find_probe(name) for name in spec.probes]
             sources = sources_of(spec, task, bound, rest, turns, probes)
@@ -156,6 +157,13 @@ def execute_spec(
         (outcome,) = in_workers([run], Path(root), 1, runner, wait)
         return outcome
     return execute(run, runner, wait=wait, ranks=ranks)
+
+
+def _require_mean(spec: Spec, task: AnyTask) -> None:
+    parts = spec.regime.micro_batches
+    if parts > 1 and isinstance(task, Task) and not task.is_mean:
+        lack = f"the loss of task {spec.task!r} is no mean over the items of a batch"
+        raise ValueError(f"micro_batches={parts}: {lack}, so that its parts have another loss")
 
 
 def _key(content: Any) -> str:

@@ -30,7 +30,7 @@ from experiments.engine._launch import launch
 from experiments.engine._loop import train
 from experiments.engine._origin import keep_origin
 from experiments.engine._ranks import ALONE, Ranks
-from experiments.engine._run import Run, refuse_parts
+from experiments.engine._run import Run
 from experiments.engine._runner import USUAL, Runner
 from experiments.engine._store import Busy
 from experiments.engine._sweep import sweep_points
@@ -150,7 +150,6 @@ def _computed(run: Run, runner: Runner, ranks: Ranks) -> Outcome:
 
 def _compute(run: Run, runner: Runner, ranks: Ranks) -> None:
     """Compute the run's result and write it, by the kind of its task."""
-    refuse_parts(run)  # a run that was asked for from Python, or by torchrun, was not rehearsed
     seed_everything(stream(run.spec.seed, "init"), ranks.device(run.spec.device))
     if isinstance(run.task, Measurement):
         measured = run.task.measure(run.spec, run.bound)

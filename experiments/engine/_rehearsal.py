@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from experiments.core import PureTask, Task, located, preserved_randomness
-from experiments.engine._run import Run, refuse_parts
+from experiments.engine._run import Run
 from experiments.engine._sweep import first_step
 from experiments.engine._training import Training
 
@@ -39,16 +39,14 @@ def rehearse(run: Run, alone: bool = True) -> None:
             and the record are left out then.
 
     Raises:
-        ValueError: the task or the recipe raises, a probe's numbers are no JSON, a list for a task
-            that trains one point at a time, or micro-batches of a loss that is no mean over items.
-            The message has the user's file and line.
+        ValueError: the task or the recipe raises, a probe's numbers are no JSON, or a list for a
+            task that trains one point at a time. The message has the user's file and line.
     """
     spec = run.spec
     if spec.points and isinstance(run.task, Task):
         swept = next(iter(spec.points))
         lack = f"task {spec.task!r} trains one point at a time"
         raise ValueError(f"{lack}; {swept} must be a number, not a list")
-    refuse_parts(run)
     try:
         run.task.rehearse()
     except (Exception, SystemExit) as error:  # a user's task may raise anything

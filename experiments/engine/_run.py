@@ -13,7 +13,7 @@ from experiments.engine._probes import Probe
 from experiments.engine._store import RunFolder
 from spherenorm import Bound
 
-__all__ = ["Run", "refuse_parts"]
+__all__ = ["Run"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,15 +67,3 @@ class Run:
     def steps(self) -> int:
         """The optimizer steps of the whole run."""
         return self.spec.epochs * self.steps_per_epoch
-
-
-def refuse_parts(run: Run) -> None:
-    """Refuse micro-batches of a loss that is no mean over items.
-
-    Raises:
-        ValueError: the run has them.
-    """
-    parts = run.spec.regime.micro_batches
-    if parts > 1 and isinstance(run.task, Task) and not run.task.is_mean:
-        lack = f"the loss of task {run.spec.task!r} is no mean over the items of a batch"
-        raise ValueError(f"micro_batches={parts}: {lack}, so that its parts have another loss")

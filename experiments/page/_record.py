@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import platform
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from experiments.engine import write_file
 from experiments.page._scorecard import groups, labeled
@@ -16,7 +13,6 @@ from experiments.page._sections import Section
 from experiments.pictures import to_markdown
 from experiments.results import Results, Table
 from experiments.studies import study_classes, thirteen_table
-from spherenorm import __version__
 
 __all__ = ["results_page", "write_results"]
 
@@ -42,9 +38,12 @@ def write_results(sections: Sequence[Section], path: Path) -> None:
 
 
 def results_page(sections: Sequence[Section]) -> str:
-    """The page: verdicts by kind, every claim with its statement, tables, versions and hashes."""
+    """The page: verdicts by kind, every claim with its statement, tables, versions and hashes.
+
+    Versions are those of the runs.
+    """
     claims = [claim for section in sections for claim in _claims(section)]
-    parts = [HEAD, *_counts(claims), *_not_run(sections)]
+    parts = [HEAD, *_counts(claims), *_not_run(sections), *_notes(sections)]
     thirteen = thirteen_table((s.label, s.study, s.results) for s in sections)
     if thirteen is not None:
         parts.append(f"## {thirteen.title}\n\n{to_markdown(thirteen)}\n{thirteen.about}\n")
@@ -88,6 +87,12 @@ def _not_run(sections: Sequence[Section]) -> list[str]:
     return [" ".join(lines) + "\n"] if lines else []
 
 
+def _notes(sections: Sequence[Section]) -> list[str]:
+    """The runs that failed, and those of other code than is here."""
+    notes = [f"- {section.label}: {note}" for section in sections for note in section.notes]
+    return ["\n".join(notes) + "\n"] if notes else []
+
+
 def _claims_table(claims: Sequence[Mapping[str, Any]]) -> str:
     rows = []
     for claim in claims:
@@ -109,14 +114,24 @@ def _versions(sections: Sequence[Section]) -> str:
         (section.label, str(len(section.results)), _digest(section.results)) for section in sections
     ]
     table = to_markdown(Table("Runs", ("study", "runs", "hash of the runs"), rows))
-    versions = (
-        f"spherenorm {__version__}, torch {torch.__version__.partition('+')[0]}, Python "
-        f"{platform.python_version()}, {platform.machine()}."
+    origins = dict.fromkeys(
+        _version(origin)
+        for section in sections
+        for item in section.results
+        for origin in item.folder.read_json("origin.json") or ()
     )
+    versions = f"{'; '.join(origins)}." if origins else "The origin of the runs is not known."
     about = (
         "A hash is of the names and summaries of a study's runs; a name is itself a hash of all "
     )
     return f"## Versions and hashes\n\n{versions}\n\n{table}\n{about}that decides a run.\n"
+
+
+def _version(origin: Mapping[str, Any]) -> str:
+    """What computed a run, which need not be what writes the page."""
+    torch = origin["torch"].partition("+")[0]
+    machine = origin["gpu"] or origin["cpu"]
+    return f"spherenorm {origin['spherenorm']}, torch {torch}, Python {origin['python']}, {machine}"
 
 
 def _digest(results: Results) -> str:

@@ -4,8 +4,8 @@ A claim says that a mean over seeds lies in a region: above a bound, below it, o
 Student's test decides both ways alike: for the claim if the mean lies inside and the test excludes
 every end of the region, against it if the mean lies outside and the test excludes the nearest end.
 `decide` adjusts the p-values of a study for their number. A verdict on performance (a score or a
-time) needs six seeds. Where runs diverged, the exact sign test decides, and a run
-that diverged is worse than any other.
+time) needs six seeds. Where runs diverged, the exact sign test decides: a run that diverged is
+worse than any other, and ties are left out.
 """
 
 from __future__ import annotations
@@ -63,6 +63,10 @@ class Region:
 
     def holds(self, value: float) -> bool:
         return self.low + NOISE < value < self.high - NOISE
+
+    def touches(self, value: float) -> bool:
+        """True on an end, where a value speaks neither for a claim nor against it."""
+        return any(abs(value - end) <= NOISE for end in self.ends)
 
     def p_value(self, values: Sequence[float]) -> float:
         """The level at which the values decide, for or against."""

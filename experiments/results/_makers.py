@@ -107,7 +107,8 @@ def paired(
 
     Args:
         behind: the one that the claim puts behind: where it diverged and the other finished, that
-            counts for the claim, and the reverse against it. For "=" both count against it.
+            counts for the claim, and the reverse against it. For "=" both count against it. Seeds
+            that only one of them has ended count for nothing.
         bound: 0 for a difference and 1 for a ratio, unless given.
         margin: for "=", how far from the bound the mean may lie.
         equivalence: a margin within which the claim is "equivalent" if it is not decided.
@@ -116,7 +117,7 @@ def paired(
     bound = neutral if bound is None else bound
     a, b = Sample.of(a), Sample.of(b)
     ahead = "a" if behind == "b" else "b"
-    lost = {"a": a.diverged - b.diverged, "b": b.diverged - a.diverged}
+    lost = {"a": a.diverged & b.keys(), "b": b.diverged & a.keys()}
     above, below = _endless(a, b) if how == "ratio" else (0, 0)
     for_it = {">": above, "<": below, "=": 0}[relation]
     said = f"a ratio to 0 on {above + below} more" if above + below else ""
@@ -290,8 +291,9 @@ def _tested(
     few = f"{seeds} seeds; a verdict needs {least}" if seeds < least else ""
     without_size = wins + losses
     if without_size:  # a difference to a run that diverged has a sign and no size
+        ties = sum(region.touches(value) for value in known)
         wins += sum(region.holds(value) for value in known)
-        losses = seeds - wins
+        losses = seeds - wins - ties
         supported, p = wins > losses, sign_test(wins, losses)
     else:
         supported, p = region.holds(mean(known)), region.p_value(known)

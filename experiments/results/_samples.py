@@ -82,9 +82,13 @@ def paired_values(a: Values, b: Values, how: Comparison = "difference") -> Sampl
 
 
 def advantage(ours: Values, theirs: Values, how: Comparison = "difference") -> Sample:
-    """The same, lost for the seeds that ours alone lost: runs of theirs do not count against us."""
+    """The same, lost for the seeds that ours lost and theirs did not.
+
+    Runs that theirs lost do not count against us.
+    """
     ours, theirs = Sample.of(ours), Sample.of(theirs)
-    return replace(paired_values(ours, theirs, how), diverged=ours.diverged - theirs.diverged)
+    lost = frozenset(ours.diverged & theirs.keys())
+    return replace(paired_values(ours, theirs, how), diverged=lost)
 
 
 def combined(function: Callable[[list[float]], float], arms: Sequence[Values]) -> Sample:

@@ -27,10 +27,12 @@ from experiments.studies._benchmark_shown import (
     benchmark_pictures,
     benchmark_tables,
 )
+from experiments.studies._paper import STATEMENTS
 from experiments.studies._plan import Plan
 from experiments.studies._setting import Conditions, Contender, Setting, arm_of, with_substitutes
 from experiments.studies._study import Study, final_seeds, tuning_seeds
 from experiments.studies._tuning import Tuned, tuned
+from spherenorm.support import unknown_name
 
 __all__ = ["Benchmark"]
 
@@ -56,6 +58,7 @@ class Benchmark(Study):
     compared = {}  # noqa: RUF012  (every arm has a row)
 
     def trials(self, plan: Plan, results: Results) -> list[Trial]:
+        self._require_names()
         if plan.real:
             return [trial for each in self.entries(plan) for trial in self._real(plan, *each)]
         final_seeds(self, plan)  # raises if one of them is the seed of the search
@@ -152,6 +155,24 @@ class Benchmark(Study):
             )
             for seed in self.chosen_seeds(plan)
         ]
+
+    def _require_names(self) -> None:
+        """Refuse names that say two things or none, before anything runs.
+
+        Raises:
+            ValueError: two settings or contenders of one name, whose runs would be one arm's; a
+                pair of an unknown contender; or a source that is no statement of the paper.
+        """
+        labels, names = [s.label for s in self.table], [c.name for c in self.contenders]
+        for part, given in (("table", labels), ("contenders", names)):
+            if twice := [name for name in given if given.count(name) > 1]:
+                raise ValueError(f"{part} of {self.name!r} has {twice[0]!r} twice")
+        for name in itertools.chain(*self.pairs):
+            if name not in names:
+                raise unknown_name("contender", name, names)
+        for setting in self.table:
+            if setting.source not in STATEMENTS:
+                raise unknown_name("source", setting.source, list(STATEMENTS))
 
     def measured(self, results: Results) -> Measured:
         """The runs of this study's arms and searches."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from experiments.results import Arm, Cell, Row, Sample, Table, difference, mean
+from experiments.results import Arm, Cell, Row, Sample, Table, column, difference
 
 __all__ = ["range_table"]
 
@@ -22,9 +22,12 @@ def range_table(scores: Mapping[str, Mapping[Arm, Sample]]) -> Table:
     apart = 0
     for setting, arms in scores.items():
         known = {arm: sample for arm, sample in arms.items() if len(sample) > 1}
-        if len(known) < 2:
+        cells = dict(zip(known, column(list(known.values()), "g"), strict=True))
+        means = {arm: float(cell.number) for arm, cell in cells.items() if cell.number is not None}
+        if len(means) < 2:
             continue
-        best, worst = (end(known, key=lambda arm: mean(known[arm].values())) for end in (max, min))
+        best = max(means, key=means.__getitem__)
+        worst = min(reversed(means), key=means.__getitem__)  # of equal ones another than the best
         gap = difference(known[best], known[worst])
         differ = _is_beyond_zero(gap)
         apart += differ
@@ -32,8 +35,9 @@ def range_table(scores: Mapping[str, Mapping[Arm, Sample]]) -> Table:
         rows.append((setting, *names, gap, "yes" if differ else "no"))
     columns = ("setting", "best", "worst", "best minus worst", "apart")
     about = (
-        f"Paired by seed, with Student's 95 % intervals. In {apart} of {len(rows)} settings the "
-        "interval does not contain 0, so that the setting tells optimizers apart."
+        "Paired by seed, with Student's 95 % intervals; optimizers that diverged are left out. In "
+        f"{apart} of {len(rows)} settings the interval does not contain 0, so that the setting "
+        "tells optimizers apart."
     )
     return Table("Best against worst", columns, rows, about)
 

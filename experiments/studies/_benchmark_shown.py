@@ -18,7 +18,6 @@ from experiments.results import (
     Row,
     Sample,
     Table,
-    column,
     difference,
     metric_on_test,
     metrics_of,
@@ -30,6 +29,7 @@ from experiments.results import (
 from experiments.studies._benchmark_range import range_table
 from experiments.studies._paper import says
 from experiments.studies._setting import Contender, Setting, arm_of, with_substitutes
+from experiments.studies._substitutes import means_of
 from experiments.studies._tuning import Tuned
 from experiments.studies._watched import percent_right
 
@@ -39,6 +39,7 @@ __all__ = [
     "benchmark_pictures",
     "benchmark_tables",
     "invariant_share",
+    "score_text",
 ]
 
 DELTA = 0.1
@@ -156,16 +157,22 @@ def benchmark_claims(seen: Measured) -> list[Claim]:
     return list({claim.text: claim for claim in claims}.values())
 
 
+def score_text(setting: Setting, baseline: str, ours: str) -> str:
+    """The words of the claim about a pair's scores."""
+    return f"{ours} scores higher than {baseline} ({setting.label})"
+
+
 def _of_score(seen: Measured, setting: Setting, baseline: str, ours: str) -> Claim:
     a, b = (seen.results.arm(seen.own(setting, name)).values("test") for name in (ours, baseline))
-    text = f"{ours} scores higher than {baseline} ({setting.label})"
-    details = [f"equivalent means within ±{setting.margin:g} {setting.unit}"]
-    for name in (ours, baseline):
-        if seen.is_at_edge(seen.own(setting, name)):
-            details.append(f"the best rate of {name} is at an edge of its search")
+    details = [
+        f"the best rate of {name} is at an edge of its search"
+        for name in (ours, baseline)
+        if seen.is_at_edge(seen.own(setting, name))
+    ]
     return performance(
-        text, a, b, source=says(setting.source), paper=setting.gap(ours, baseline) or "",
-        unit=setting.unit, margin=setting.margin, primary=True, detail="; ".join(details),
+        score_text(setting, baseline, ours), a, b, source=says(setting.source),
+        paper=setting.gap(ours, baseline) or "", unit=setting.unit, margin=setting.margin,
+        primary=True, detail="; ".join(details),
     )  # fmt: skip
 
 
@@ -198,7 +205,9 @@ def _scores(seen: Measured) -> Table:
     rows: list[Row] = []
     for setting in seen.table:
         arms = [arm for _, arm in seen.arms(setting)]
-        columns = [column([_metric(seen, arm, name) for arm in arms], ".4g") for name in names]
+        columns = [
+            means_of({arm: _metric(seen, arm, name) for arm in arms}, ".4g") for name in names
+        ]
         for i, arm in enumerate(arms):
             base = seen.baseline(setting, arm)
             gap = Cell(None, missing="")
@@ -226,9 +235,10 @@ def _scores(seen: Measured) -> Table:
     places = "; ".join(f"{each.label}: {each.theirs}" for each in seen.table)
     note = (
         f"The paper's settings: {places}. "
-        "Means over the seeds that all arms of a setting have ended ± standard deviation. (edge): "
-        f"the best rate is the first or the last of its search. Differences ({pairs}) are of the "
-        "score, paired by seed, with Student's 95 % intervals."
+        "Means over the seeds that all arms of a setting have ended ± standard deviation; of a "
+        "substitute over those of them that it has. (edge): the best rate is the first or the last "
+        f"of its search. Differences ({pairs}) are of the score, paired by seed, with Student's "
+        "95 % intervals."
     )
     return Table("Scores", headings, rows, note)
 
@@ -243,7 +253,7 @@ def _norms(seen: Measured) -> Table:
             ("norm_start", ".3g"), ("norm_last", ".3g"), (growth, ".3f"),
             ("total_effective_step", ".3g"), (right, ".1f"), (wrong, ".1f"),
         )  # fmt: skip
-        columns = [column([seen.results.arm(a).values(key) for a in arms], form)
+        columns = [means_of({arm: seen.results.arm(arm).values(key) for arm in arms}, form)
                    for key, form in keys]  # fmt: skip
         for i, arm in enumerate(arms):
             runs = seen.results.arm(arm)

@@ -5,9 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from experiments.pictures import Picture, curves, drawn
-from experiments.results import Arm, Cell, Key, Results, Row, Table, column, difference, spans
+from experiments.results import (
+    Arm,
+    Cell,
+    Key,
+    Results,
+    Row,
+    Sample,
+    Table,
+    column,
+    difference,
+    spans,
+)
 
-__all__ = ["substitute_pictures", "substitute_tables"]
+__all__ = ["means_of", "substitute_pictures", "substitute_tables"]
 
 TITLE = "Recipes that substitute for the study's own"
 NOTE = (
@@ -15,6 +26,18 @@ NOTE = (
     "the recipe substitutes for; and the differences, paired by the seeds that the two have, with "
     "Student's 95 % intervals."
 )
+
+
+def means_of(samples: Mapping[Arm, Sample], form: str) -> list[Cell]:
+    """The means of arms over the same seeds; substitutes do not narrow those of the others."""
+    own = [sample for arm, sample in samples.items() if arm.substitutes_for is None]
+    if not own:
+        return column(list(samples.values()), form)
+    cells = iter(column(own, form))
+    return [
+        next(cells) if arm.substitutes_for is None else column([*own, sample], form)[-1]
+        for arm, sample in samples.items()
+    ]
 
 
 def substitute_tables(results: Results, compared: Mapping[str, Key]) -> list[Table]:

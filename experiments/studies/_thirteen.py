@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from experiments.results import Claim, Heading, Results, Row, Table, column, paper
 from experiments.studies._benchmark import Benchmark
+from experiments.studies._benchmark_shown import score_text
 from experiments.studies._setting import THIRTEEN, Setting, arm_of
 from experiments.studies._study import Study
 
@@ -45,10 +46,9 @@ def thirteen_table(studies: Iterable[tuple[str, Study, Results]]) -> Table | Non
 
 def _scores(study: Benchmark, results: Results) -> Iterable[tuple[Setting, tuple[str, str], Claim]]:
     """The claims about scores, each with its setting and its pair."""
-    claims = [claim for claim in study.decided(results) if claim.primary]
-    entries = itertools.product(study.table, study.pairs)
-    for (setting, pair), claim in zip(entries, claims, strict=True):
-        yield setting, pair, claim
+    claims = {claim.text: claim for claim in study.decided(results)}  # its own claims among them
+    for setting, pair in itertools.product(study.table, dict.fromkeys(study.pairs)):
+        yield setting, pair, claims[score_text(setting, *pair)]
 
 
 def _row(

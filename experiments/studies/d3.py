@@ -40,7 +40,8 @@ class D3(Benchmark):
     """Table D.3: large-batch training
 
     All batches see the data equally often, so that a batch three times as large has a third of the
-    steps. Gradients of micro-batches of one size add up, so that BatchNorm is the same in all.
+    steps. Gradients of micro-batches of one size add up, so that BatchNorm is the same in all, but
+    for the last batch of an epoch.
     """
 
     name = "d3"
@@ -57,7 +58,8 @@ class D3(Benchmark):
         ("network", "ResNet-50", "three bottleneck blocks", "a small machine"),
         ("batch", "4k, 8k, 16k: 31,000 to 8,000 steps", "32, 96, 288: 180 to 21 steps",
          "a small machine"),
-        ("micro-batches", "not given", "of 32; with --data of 256", "BatchNorm sees one of them"),
+        ("micro-batches", "not given", "of 32 (of 21 or 22 in every seventh batch of 288, the rest "
+         "of an epoch); with --data of 256", "BatchNorm sees one of them"),
         ("learning rate", "not given", "best of five for each arm; with --data 0.001",
          "equal tuning for every optimizer"),
         ("length", "100 epochs", "3 epochs", "a small machine"),

@@ -133,9 +133,10 @@ class F4(Benchmark):
     def _speeds(self, results: Results) -> Iterator[Claim]:
         adam, adamp = self.contenders
         for setting in self.table:
-            ours, theirs = (results.arm(arm_of(setting, each)).finished for each in (adamp, adam))
-            reached = {item.spec.seed: _last(item) for item in theirs}
-            shares = ours.values(partial(_share_until, reached=reached), performance=True)
+            ours, theirs = (results.arm(arm_of(setting, each)) for each in (adamp, adam))
+            reached = {item.spec.seed: _last(item) for item in theirs.finished}
+            known = ours.where(partial(_is_known, reached=reached))  # diverged ones count against
+            shares = known.values(partial(_share_until, reached=reached), performance=True)
             text = "AdamP comes to Adam's last training loss in less than half of the steps of Adam"
             yield sample(
                 f"{text} ({setting.label})", shares, "<", 0.5, source=says("f4.faster"),
@@ -152,6 +153,11 @@ def _smoothed(item: Result) -> Any:
 
 def _last(item: Result) -> float:
     return float(_smoothed(item)[-1])
+
+
+def _is_known(item: Result, reached: Mapping[int, float]) -> bool:
+    """True if the seed's other run has a last loss."""
+    return item.spec.seed in reached
 
 
 def _share_until(item: Result, reached: Mapping[int, float]) -> float | None:

@@ -49,6 +49,27 @@ def test_failures_come_first_and_kinds_are_counted_apart(tmp_path):
     assert re.search(r"spherenorm [\d.]+, torch [\d.]+, Python 3", text)
 
 
+def test_the_versions_are_those_that_the_runs_were_made_with(tmp_path):
+    """Of each that worked on one, not of the process that writes the page."""
+    study, _, results = run_study(TinyStudy(), Store(tmp_path))
+    folder = results.items[0].folder
+    (origin,) = folder.read_json("origin.json")
+    there = {**origin, "torch": "1.2.3+cpu", "spherenorm": "0.0.9", "gpu": "a GPU"}
+    folder.write_json("origin.json", [origin, there])
+    line = results_page([Section(study, Plan("smoke"), results)]).split("## Versions and hashes")[1]
+    assert "spherenorm 0.0.9, torch 1.2.3, Python 3" in line
+    assert line.count("a GPU") == 1
+    assert line.count(origin["cpu"]) == 1
+
+
+def test_the_page_names_runs_that_failed_and_those_of_other_code(tmp_path):
+    study, _, results = run_study(TinyStudy(), Store(tmp_path))
+    results.failed = ["SGD: it gave up"]
+    text = results_page([Section(study, Plan("smoke"), results, older=["SGDP"])])
+    assert "- tiny (smoke): failed: SGD: it gave up\n" in text
+    assert "- tiny (smoke): of other code than is here: SGDP\n" in text
+
+
 def test_the_same_runs_have_the_same_hash_and_others_another(tmp_path):
     def page(results):
         return results_page([Section(TinyStudy(), Plan("smoke"), results)])

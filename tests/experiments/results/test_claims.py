@@ -12,6 +12,7 @@ from experiments.results import (
     Basis,
     Region,
     Sample,
+    advantage,
     close,
     decide,
     exact,
@@ -151,6 +152,23 @@ def test_a_run_that_diverged_counts_for_a_claim_that_puts_it_behind():
     slower = {"how": "ratio", "source": "", "behind": "a"}
     assert paired("", lost, steps, ">", **slower).verdict == "holds"
     assert paired("", steps, lost, ">", **slower).verdict == "does not hold"
+
+
+def test_seeds_that_only_one_of_two_arms_has_ended_count_for_nothing():
+    """The baseline's runs that diverged came first, and ours on their seeds are still to come."""
+    ours = Sample(dict.fromkeys(range(2), 1.0))
+    baseline = Sample(dict.fromkeys(range(2), 2.0), diverged=frozenset(range(2, 16)))
+    claim = performance("", ours, baseline, source=QUOTED)
+    assert (claim.verdict, claim.seeds, claim.supported) == ("inconclusive", 2, False)
+    assert performance("", baseline, ours, source=QUOTED).seeds == 2
+    assert advantage(baseline, ours).diverged == frozenset()
+
+
+def test_ties_speak_neither_for_a_claim_nor_against_it():
+    """Two optimizers that stay at chance on seven seeds are alike; one lost run shows nothing."""
+    ours = Sample(dict.fromkeys(range(7), 10.0), diverged=frozenset({7}))
+    claim = performance("", ours, dict.fromkeys(range(8), 10.0), source=QUOTED)
+    assert (claim.verdict, claim.p) == ("inconclusive", stats.binomtest(0, 1).pvalue)
 
 
 @pytest.mark.parametrize("pair", [0, 1])

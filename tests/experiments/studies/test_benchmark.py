@@ -183,6 +183,79 @@ def test_the_table_of_the_thirteen_has_no_mean_over_the_seeds_that_were_not_lost
     assert row[2:4] == ["53 ± 2.16", "– (5 diverged)"]  # seeds 0 to 6 have ended in both
 
 
+def test_the_best_and_the_worst_have_no_mean_over_the_seeds_that_were_not_lost():
+    """Nor over other seeds than the rest: 90 and 80 of two easy seeds are no better than 70."""
+    arms = [Arm(name, "sgd", {"contender": name}) for name in ("lucky", "steady", "low")]
+    samples = [
+        Sample({0: 90.0, 1: 80.0}, frozenset({2, 3})),
+        Sample({0: 92.0, 1: 82.0, 2: 60.0, 3: 50.0}),
+        Sample({0: 41.0, 1: 40.0, 2: 40.0, 3: 42.0}),
+    ]
+    ((_, best, worst, *_),) = shown(range_table({"a": dict(zip(arms, samples, strict=True))}))
+    assert (best, worst) == ("steady", "low")
+    ((_, best, worst, *_),) = shown(range_table({"a": dict.fromkeys(arms, samples[1])}))
+    assert (best, worst) == ("lucky", "low")  # equal ones, but two of them
+
+
+def test_final_runs_are_shown_while_their_search_is_made_anew():
+    """By other code, say: of the new search no rate may have ended on every seed."""
+    study = SmallTable()
+    contender, setting = study.contenders[0], study.table[0]
+    known = {"test": 50.0, "test_metrics": {}, "invariant_share": 0.5, "views": {}}
+    items = [_result(arm_of(setting, contender), seed, **known) for seed in range(2)]
+    first = study.tuning_seeds()[0]
+    items.append(_result(arm_of(setting, contender, "tuning"), first, validation=1.0))
+    assert len(study.tuning_seeds()) == 2
+    row = shown(study.tables(Results(items))[0])[0]
+    assert row[:2] == ["plain: SGD", "0.1"]
+
+
+def test_a_substitute_on_other_seeds_leaves_the_means_of_the_table_s_own_alone():
+    """A count of seeds begins at 0, and a study's own elsewhere: then no seed has all arms."""
+    study = SmallTable()
+    contender, setting = study.contenders[0], study.table[0]
+    arm = arm_of(setting, contender)
+    known = {"test_metrics": {"accuracy": 50.0}, "invariant_share": 0.5, "views": {}}
+    items = [_result(arm, seed, test=50.0, **known) for seed in (40, 41, 42)]
+    for recipe, seeds in (("sgdw", (0, 1)), ("sgdg", (40, 41))):
+        items += [_result(arm.substitute(recipe), seed, test=50.0, **known) for seed in seeds]
+    rows = shown(study.tables(Results(items))[0])
+    assert [row[2] for row in rows] == ["50 ± 0 (n = 3)", "–", "50 ± 0 (n = 2)"]
+    assert [row[3] for row in rows] == ["3", "2", "2"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"table": SmallTable.table * 2}, "table of 'small-table' has 'plain' twice"),
+        ({"contenders": SmallTable.contenders * 2}, "contenders of 'small-table' has 'SGD' twice"),
+        ({"pairs": (("SGD", "SDGP"),)}, "no contender is named 'SDGP'; did you mean SGDP"),
+        (
+            {"table": (replace(SmallTable.table[0], source="t2.all"),)},
+            "no source is named 't2.all'",
+        ),
+    ],
+)
+def test_names_that_say_two_things_or_none_are_refused_before_anything_runs(changed, message):
+    """The runs of two settings of one label would be one arm's, of which one would be seen."""
+    study = type("Changed", (SmallTable,), changed)()
+    with pytest.raises(ValueError, match=message):
+        study.trials(Plan("smoke"), Results([]))
+
+
+def test_a_benchmark_with_more_primary_claims_has_its_rows_among_the_thirteen(ended):
+    class More(SmallTable):
+        def claims(self, results):
+            first, *others = super().claims(results)
+            return [replace(first, text="another"), first, *others]
+
+    _, _, results = ended
+    rows, more = (
+        shown(thirteen_table([("a", study, results)]))[0] for study in (SmallTable(), More())
+    )
+    assert rows == more
+
+
 @pytest.mark.parametrize("study", [SmallTable(), find_study("t1")], ids=lambda study: study.name)
 def test_no_final_run_has_a_seed_of_the_tuning(study):
     taken = 10_000 + study.first_seed

@@ -1,11 +1,15 @@
 """Figure 4: the speed claim on known curves, and the paper's settings."""
 
+import itertools
 from types import SimpleNamespace
 
 import pytest
+from scipy.stats import binomtest
 
-from experiments.results import Results
+from experiments.core import Spec
+from experiments.results import Result, Results
 from experiments.studies import Plan, find_study
+from experiments.studies._setting import arm_of
 from experiments.studies.f4 import _last, _share_until
 from experiments.tasks import find_task
 
@@ -53,3 +57,22 @@ def test_the_second_row_of_table_e2_attacks_the_first_model_twice_as_far():
     task = find_task("adversarial", setting.real.options)
     assert (255 * task.harder_radius, task.harder_steps) == (pytest.approx(8), 20)
     assert str(setting.paper["harder attacked accuracy"]["AdamP"]) == "35.76"
+
+
+def test_a_run_of_adamp_that_diverged_counts_against_its_speed():
+    """Left out, the seeds on which it failed would speak for it."""
+    study = find_study("f4")
+    setting, (adam, adamp) = study.table[0], study.contenders
+    losses = {adam: [8, 6, 4, 2, 2, 2], adamp: [2, 2, 1, 1, 1, 1]}
+    items = []
+    for contender, seed in itertools.product((adam, adamp), range(8)):
+        lost = {adam: seed == 7, adamp: seed in (5, 6, 7)}[contender]
+        arm = arm_of(setting, contender)
+        spec = Spec("adversarial", arm.recipe, seed=seed)
+        summary = {"diverged_at": 1 if lost else None, "steps_per_epoch": 2}
+        item = Result(arm, spec, summary, None)
+        vars(item)["metrics"] = _item(losses[contender]).metrics
+        items.append(item)
+    claim = next(c for c in study.claims(Results(items)) if "less than half" in c.text)
+    assert (claim.seeds, claim.numbers[0].n, claim.numbers[0].diverged) == (7, 5, 2)
+    assert claim.p == binomtest(5, 7).pvalue
