@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import torch
 
 from spherenorm._errors import close_names
-from spherenorm._registry import Recipe, defaults_of
+from spherenorm._registry import Recipe, defaults_of, find_recipe, recipe_names
 from spherenorm._views import View
 
 __all__ = [
@@ -94,15 +95,29 @@ def refuse_torch_arguments(arguments: Mapping[str, Any], known: Collection[str])
             raise TypeError(f"{name}={arguments[name]!r} is an argument of torch.optim: {instead}")
 
 
-def refuse_near_misses(entries: Collection[str], known: Collection[str]) -> None:
-    """Refuse an entry of a param_group that is nearly a hyper-parameter.
+def refuse_near_misses(entries: Mapping[str, Any], known: Collection[str]) -> None:
+    """Refuse an entry of a param_group that is nearly a hyper-parameter, or another recipe's.
+
+    Entries of the user's own, such as a group's name, are kept.
 
     Raises:
-        ValueError: an entry is another library's name of one, or misspelled.
+        ValueError: an entry is another library's name of one, misspelled, or a hyper-parameter of
+            this library's recipes that the group's own does not have, and that is switched on.
     """
-    for name in set(entries) - set(_NOT_HYPER_PARAMETERS):
+    for name in sorted(set(entries) - {*known, *_NOT_HYPER_PARAMETERS}):
         if meant := _meant(name, [*known, *_NOT_HYPER_PARAMETERS]):
             raise ValueError(f"param_group entry {name!r}: did you mean {meant!r}?")
+        if name in _hyper_parameters() and entries[name] not in (0, False, None):
+            lack = f"its recipe has no such hyper-parameter, but {', '.join(known)}"
+            raise ValueError(f"param_group entry {name!r}: {lack}")
+
+
+@functools.cache
+def _hyper_parameters() -> frozenset[str]:
+    """The names of hyper-parameters in this library's recipes."""
+    own = (find_recipe(name) for name in recipe_names())
+    own = (each for each in own if each.__module__ == "spherenorm.recipes")
+    return frozenset().union(*map(defaults_of, own))
 
 
 def refuse_modules(params: Any) -> None:

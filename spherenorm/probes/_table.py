@@ -124,6 +124,8 @@ class UnitTable:
         most = max(len(span) for span in self.spans.values())
         few = most * len(self._watched) <= MOST_FILLED
         for index, each in enumerate(self._watched):
+            if not each.test.views:  # a group whose weights are not tested
+                continue
             lengths = [len(self.spans[index, view]) for view in each.test.views]
             if not each.test.state_names:  # (a test with a state asks how many units there are)
                 lengths = [] if few else [length.bit_length() for length in lengths]

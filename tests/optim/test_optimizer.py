@@ -676,3 +676,13 @@ def test_a_manifold_needs_no_complaints():
     cls = sn.torch_optimizer(lambda lr=0.5: sn.chain(r.StepSize(lr), manifold=Flat()), "Flat")
     assert not warned(lambda: cls([w]).step())
     assert torch.equal(w, torch.full((3,), 0.5))
+
+
+def test_an_entry_that_only_other_recipes_have_is_refused_and_the_users_own_are_kept():
+    weight = torch.eye(2).requires_grad_()
+    for entry in ({"weight_decay": 0.5}, {"nesterov": True}):
+        with pytest.raises(ValueError, match="its recipe has no such hyper-parameter, but lr"):
+            sn.optim.SGDG([{"params": [weight], **entry}], lr=0.1)
+    own = {"params": [weight], "name": "head", "depth": 3, "weight_decay": 0.0, "initial_lr": 0.1}
+    (group,) = sn.optim.SGDG([own], lr=0.1).param_groups
+    assert (group["name"], group["depth"], group["weight_decay"]) == ("head", 3, 0.0)

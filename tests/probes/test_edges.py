@@ -107,3 +107,22 @@ def test_a_skipped_step_counts_only_for_a_fused_optimizer(fused, steps):
     turned = [m.turn > 0 for m in found.measurements]
     assert turned == ([True, False, True] if fused else [True, True])
     assert [math.isnan(m.cosine) for m in found.measurements] == [not each for each in turned]
+
+
+@pytest.mark.parametrize("units", [False, True])
+@pytest.mark.parametrize("recipe", ["sgdp", "adamp"])
+def test_groups_of_the_audit_have_weights_that_no_test_looks_at(recipe, units):
+    model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 2))
+    batch = torch.randn(16, 4)
+    groups = sn.param_groups(model, batch, recipe, lr=0.01)
+    optimizer = {"sgdp": sn.optim.SGDP, "adamp": sn.optim.AdamP}[recipe](groups)
+    with sn.probe(optimizer, every=1, model=model, units=units) as probe:
+        model(batch).square().mean().backward()
+        before = model[3].weight.detach().clone()
+        optimizer.step()
+    found = {each.weight: each for each in probe.measurements}
+    assert (found["0.weight"].invariant, found["0.weight"].invariant_view) == (1.0, "channel")
+    untested = found["3.weight"]
+    assert (untested.invariant, untested.invariant_view) == (0.0, None)
+    turns = sn.metrics.angular_update(before, model[3].weight.detach(), untested.view)
+    assert untested.turn == pytest.approx(float(turns.square().mean().sqrt()), rel=1e-5)
