@@ -257,8 +257,11 @@ FAULTS = [
     Fault(
         "tiny units whatever the user says",
         PLAN,
-        "self.smallest_norm and not treatment.chosen",
-        "self.smallest_norm",
+        "norm < self.smallest_norm and not treatment.chosen",
+        "norm < self.smallest_norm",
+    ),
+    Fault(
+        "pruned units on the sphere", PLAN, "least < _TINY * self.smallest_norm and", "False and"
     ),
     Fault(
         "a refused weight",
