@@ -53,6 +53,6 @@ def cross_entropy(logits: Tensor, targets: Tensor, **options: Any) -> Tensor:
     """
     smoothing = _active.get()
     if smoothing is not None:
-        smoothing.used = True
+        smoothing.used |= "label_smoothing" not in options  # the task's own goes before the run's
         options = {"label_smoothing": smoothing.amount, **options}
     return F.cross_entropy(logits, targets, **options)

@@ -67,7 +67,7 @@ class Debiasing(Task):
     """Descend on CE(f) + CE(g) + HSIC(f, g), whose gradient arrives at g with the opposite sign.
 
     The released code lets f and g take turns instead, with an optimizer each. HSIC is of the items
-    of a batch together: with micro-batches or several processes, of each part by itself.
+    of a batch together: with several processes, of each part by itself.
 
     Attributes:
         data_set: digits (of 8 x 8 pixels, on coloured grounds), stripes (digits on gray stripes),
