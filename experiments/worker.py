@@ -24,9 +24,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from experiments.core import Spec, located
+from experiments.core import Spec
 from experiments.door import execute_spec
 from experiments.engine import Outcome, StoreError, die_with_parent, joined
+from spherenorm.support import located
 
 __all__ = ["main", "serve", "work"]
 

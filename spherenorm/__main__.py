@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
+from spherenorm._located import located
 from spherenorm._modules import look_up
 from spherenorm._views import as_view
 from spherenorm.audit import Audit, audit_batch
@@ -43,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         views = None if given.view is None else [as_view(view) for view in given.view]
         result = _audit(given.factory, views, given.seed)
-    except (ValueError, TypeError) as error:
+    except ValueError as error:
         sys.stderr.write(f"{error}\n")
         return 2
     text = json.dumps(result.to_dict(), indent=2) if given.json else str(result)
@@ -52,12 +54,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _audit(name: str, views: Any, seed: int) -> Audit:
-    made = look_up("factory", name, "function", callable)()
+    with _users_code(name):
+        made = look_up("factory", name, "function", callable)()
     if not (isinstance(made, tuple) and len(made) in (2, 3) and isinstance(made[0], nn.Module)):
         kind = type(made).__name__
         raise ValueError(f"{name} must return (model, batch) or (model, batch, loss), got {kind}")
     model, batch, loss = (*made, None)[:3]
-    return audit_batch(model, batch, views=views, loss=loss, seed=seed)
+    with _users_code(name):
+        return audit_batch(model, batch, views=views, loss=loss, seed=seed)
+
+
+@contextmanager
+def _users_code(name: str) -> Iterator[None]:
+    """Raise what a factory, its model or its loss raises as an error that names it."""
+    try:
+        yield
+    except (Exception, SystemExit) as error:
+        said = repr(name) in str(error)
+        text = str(error) if said else f"factory {name!r}: {located(error)}"
+        raise ValueError(text) from error
 
 
 if __name__ == "__main__":

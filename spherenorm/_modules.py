@@ -36,6 +36,8 @@ def look_up(kind: str, name: str, what: str, accepts: Callable[[Any], bool]) -> 
         <function adamp at ...>
     """
     module_name, _, attribute = name.partition(":")
+    if not attribute:
+        raise ValueError(f"{kind} {name!r}: give module:{what}")
     try:
         module = load_module(module_name)
     except ModuleNotFoundError as error:

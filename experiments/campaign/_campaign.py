@@ -9,11 +9,11 @@ from typing import NamedTuple
 from experiments.campaign._estimates import Clock, estimate
 from experiments.campaign._requests import Request
 from experiments.campaign._trials import apply_plan
-from experiments.core import located
 from experiments.door import Door, execute_spec
 from experiments.engine import Outcome, Run, Runner, cast_of, execute, find_backend, rehearse
 from experiments.results import Arm, Results, Trial
 from experiments.studies import Plan, Study, name_of
+from spherenorm.support import located
 
 __all__ = ["Campaign", "Outcomes", "Planned", "StudyError"]
 

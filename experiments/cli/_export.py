@@ -12,12 +12,12 @@ import typer
 from experiments.cli._console import FAILED, say, say_error, usage_errors
 from experiments.cli._options import Out
 from experiments.cli._requests import read_sections
-from experiments.core import one_line, require_extra
+from experiments.core import require_extra
 from experiments.engine import write_file
 from experiments.page import DRAWINGS, Section, require_chrome, write_drawings
 from experiments.pictures import FORMATS, claims_table, to_parquet
 from experiments.results import Table
-from spherenorm.support import unknown_name
+from spherenorm.support import one_line, unknown_name
 
 __all__ = ["export"]
 

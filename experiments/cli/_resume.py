@@ -30,10 +30,10 @@ from experiments.cli._options import (
 )
 from experiments.cli._progress import run_campaigns
 from experiments.cli._requests import tell_unusable
-from experiments.core import one_line
 from experiments.door import Door
 from experiments.engine import Runner, find_backend
 from experiments.studies import find_study
+from spherenorm.support import one_line
 
 __all__ = ["resume"]
 

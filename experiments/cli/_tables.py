@@ -8,8 +8,8 @@ from rich.table import Table as RichTable
 
 from experiments.campaign import Campaign
 from experiments.cli._console import console, say_error
-from experiments.core import one_line
 from experiments.results import Table
+from spherenorm.support import one_line
 
 __all__ = ["show_tables"]
 

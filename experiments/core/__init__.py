@@ -2,8 +2,6 @@
 
 from experiments.core._classes import classes_in as classes_in
 from experiments.core._errors import RecipeError as RecipeError
-from experiments.core._errors import located as located
-from experiments.core._errors import one_line as one_line
 from experiments.core._errors import users_code as users_code
 from experiments.core._extras import require_extra as require_extra
 from experiments.core._identity import FOLDER as FOLDER

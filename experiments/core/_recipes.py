@@ -7,10 +7,11 @@ import json
 import re
 from typing import Any
 
-from experiments.core._errors import RecipeError, located, users_code
+from experiments.core._errors import RecipeError, users_code
 from experiments.core._spec import Spec
 from experiments.core._typed import fits, hints_of
 from spherenorm import Bound, Rule, bind
+from spherenorm.support import located
 
 __all__ = ["bind_spec", "load_recipe", "rule_text"]
 

@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from experiments.core._installed import is_installed
+from spherenorm.support import is_installed
 
 __all__ = ["digest", "source_digest", "source_texts"]
 

@@ -20,7 +20,6 @@ from experiments.core import (
     Measurement,
     PureTask,
     Task,
-    located,
     preserved_randomness,
     seed_everything,
     stream,
@@ -34,6 +33,7 @@ from experiments.engine._run import Run
 from experiments.engine._runner import USUAL, Runner
 from experiments.engine._store import Busy
 from experiments.engine._sweep import sweep_points
+from spherenorm.support import located
 
 __all__ = ["Outcome", "execute"]
 

@@ -6,10 +6,11 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from experiments.core import PureTask, Task, located, preserved_randomness
+from experiments.core import PureTask, Task, preserved_randomness
 from experiments.engine._run import Run
 from experiments.engine._sweep import first_step
 from experiments.engine._training import Training
+from spherenorm.support import located
 
 __all__ = ["cast_of", "rehearse"]
 

@@ -14,7 +14,7 @@ import jinja2
 from markupsafe import Markup, escape
 
 from experiments.campaign import RequestWarning
-from experiments.core import RecipeError, one_line
+from experiments.core import RecipeError
 from experiments.engine import write_file
 from experiments.page._figures import archive, grouped, library, swatch
 from experiments.page._scorecard import groups, labeled
@@ -22,6 +22,7 @@ from experiments.page._sections import Section
 from experiments.pictures import forest
 from experiments.results import Result, Table
 from experiments.studies import thirteen_table
+from spherenorm.support import one_line
 
 __all__ = ["Page", "write_report"]
 

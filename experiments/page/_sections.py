@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from experiments.campaign import Request, RequestWarning
-from experiments.core import one_line
 from experiments.door import Door
 from experiments.engine import Store
 from experiments.results import Claim, Result, Results, gather, spans
 from experiments.studies import TIERS, Plan, Study, find_study
+from spherenorm.support import one_line
 
 __all__ = ["Section", "names_of", "sections"]
 

@@ -36,6 +36,15 @@ def keywords():
 
 def wrong():
     return small()[0]
+
+def raising():
+    raise RuntimeError("no data")
+
+def of_another_shape():
+    return small()[0], torch.randn(16, 7)
+
+def of_one_item():
+    return small()[0], torch.randn(1, 6)
 """
 
 
@@ -83,10 +92,18 @@ def test_json(run, name):
         (("own_models:smal",), "has no function 'smal'; did you mean small"),
         (("nowhere:model",), "there is no module 'nowhere'"),
         (("own_models:small", "--view", "chanel"), "got 'chanel'"),
+        (("own_models",), "factory 'own_models': give module:function"),
+        (
+            ("own_models:raising",),
+            "'own_models:raising': RuntimeError: no data (own_models.py, line",
+        ),
+        (("own_models:of_another_shape",), "'own_models:of_another_shape': RuntimeError: mat1"),
+        (("own_models:of_one_item",), "'own_models:of_one_item': Expected more than 1 value"),
     ],
 )
 def test_wrong_requests(run, arguments, message):
     code, output, errors = run(*arguments)
     assert code == 2
     assert message in errors
+    assert len(errors.splitlines()) == 1
     assert not output

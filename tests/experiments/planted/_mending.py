@@ -95,7 +95,7 @@ MENDING = (
     ),
     fault(
         "errors without file and line",
-        CORE + "_errors.py",
+        "spherenorm/_located.py",
         'return f"{one_line(error)}{place}"',
         "return one_line(error)",
         REHEARSAL,
