@@ -128,7 +128,7 @@ def _versions(sections: Sequence[Section]) -> str:
 
 
 def _version(origin: Mapping[str, Any]) -> str:
-    """What computed a run, which need not be what writes the page."""
+    """The software and hardware of a run, which need not be those that write the page."""
     torch = origin["torch"].partition("+")[0]
     machine = origin["gpu"] or origin["cpu"]
     return f"spherenorm {origin['spherenorm']}, torch {torch}, Python {origin['python']}, {machine}"

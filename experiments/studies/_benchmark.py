@@ -58,7 +58,7 @@ class Benchmark(Study):
     compared = {}  # noqa: RUF012  (every arm has a row)
 
     def trials(self, plan: Plan, results: Results) -> list[Trial]:
-        self._require_names()
+        _require_names(self)
         if plan.real:
             return [trial for each in self.entries(plan) for trial in self._real(plan, *each)]
         final_seeds(self, plan)  # raises if one of them is the seed of the search
@@ -104,12 +104,11 @@ class Benchmark(Study):
     def _searches(self, plan: Plan, setting: Setting, contender: Contender) -> list[Trial]:
         arm = arm_of(setting, contender, "tuning")
         plan = replace(plan, seeds=tuple(self.tuning_seeds()))
+        points = ({**contender.fixed, "lr": rate} for rate in self.rates(plan, contender))
         return [
             trial
-            for rate in self.rates(plan, contender)
-            for trial in self._runs(
-                plan, setting, setting.embedded, contender, arm, {**contender.fixed, "lr": rate}
-            )
+            for point in points
+            for trial in _runs(self, plan, setting, setting.embedded, contender, arm, point)
         ]
 
     def _finals(
@@ -122,57 +121,13 @@ class Benchmark(Study):
             arm = arm.substitute(searched.recipe)
         more: dict[str, Any] = {"probes": PROBES, "probe_every": PROBE_EVERY}
         values = {**contender.fixed, **point}
-        return self._runs(plan, setting, setting.embedded, contender, arm, values, **more)
+        return _runs(self, plan, setting, setting.embedded, contender, arm, values, **more)
 
     def _real(self, plan: Plan, setting: Setting, contender: Contender) -> list[Trial]:
         """The paper's runs."""
         more: dict[str, Any] = {"probes": PROBES, "probe_every": PROBE_EVERY * 10}
         arm = arm_of(setting, contender)
-        return self._runs(plan, setting, setting.real, contender, arm, contender.paper, **more)
-
-    def _runs(
-        self,
-        plan: Plan,
-        setting: Setting,
-        run: Conditions,
-        contender: Contender,
-        arm: Arm,
-        values: Any,
-        **more: Any,
-    ) -> list[Trial]:
-        """One trial for each seed."""
-        hyper_parameters = {**values, **run.hyper_parameters}
-        given = {name: plan.settings.get(name, value) for name, value in hyper_parameters.items()}
-        regime = Regime(**{**run.regime, **contender.regime(given)})
-        own = {**contender.fields, **(contender.real_fields if plan.real else {})}
-        fields = {"probes": (), "regime": regime, **more, **run.fields, **own}
-        budget = self.budget(plan, setting.task)
-        common = {"epochs": budget.epochs, "batch_size": budget.batch_size, **fields}
-        return [
-            Trial(
-                arm,
-                Spec(setting.task, arm.recipe, hyper_parameters, run.options, seed=seed, **common),
-            )
-            for seed in self.chosen_seeds(plan)
-        ]
-
-    def _require_names(self) -> None:
-        """Refuse names that say two things or none, before anything runs.
-
-        Raises:
-            ValueError: two settings or contenders of one name, whose runs would be one arm's; a
-                pair of an unknown contender; or a source that is no statement of the paper.
-        """
-        labels, names = [s.label for s in self.table], [c.name for c in self.contenders]
-        for part, given in (("table", labels), ("contenders", names)):
-            if twice := [name for name in given if given.count(name) > 1]:
-                raise ValueError(f"{part} of {self.name!r} has {twice[0]!r} twice")
-        for name in itertools.chain(*self.pairs):
-            if name not in names:
-                raise unknown_name("contender", name, names)
-        for setting in self.table:
-            if setting.source not in STATEMENTS:
-                raise unknown_name("source", setting.source, list(STATEMENTS))
+        return _runs(self, plan, setting, setting.real, contender, arm, contender.paper, **more)
 
     def measured(self, results: Results) -> Measured:
         """The runs of this study's arms and searches."""
@@ -188,3 +143,49 @@ def _searched(runs: Results) -> bool:
 def _points(rates: Sequence[float], runs: Results) -> int:
     """The points of a search over these rates; one if there is nothing to search."""
     return len(set(rates)) if _searched(runs) else 1
+
+
+def _runs(
+    study: Benchmark,
+    plan: Plan,
+    setting: Setting,
+    run: Conditions,
+    contender: Contender,
+    arm: Arm,
+    values: Any,
+    **more: Any,
+) -> list[Trial]:
+    """One trial for each seed."""
+    hyper_parameters = {**values, **run.hyper_parameters}
+    given = {name: plan.settings.get(name, value) for name, value in hyper_parameters.items()}
+    regime = Regime(**{**run.regime, **contender.regime(given)})
+    own = {**contender.fields, **(contender.real_fields if plan.real else {})}
+    fields = {"probes": (), "regime": regime, **more, **run.fields, **own}
+    budget = study.budget(plan, setting.task)
+    common = {"epochs": budget.epochs, "batch_size": budget.batch_size, **fields}
+    return [
+        Trial(
+            arm,
+            Spec(setting.task, arm.recipe, hyper_parameters, run.options, seed=seed, **common),
+        )
+        for seed in study.chosen_seeds(plan)
+    ]
+
+
+def _require_names(study: Benchmark) -> None:
+    """Refuse names that say two things or none, before anything runs.
+
+    Raises:
+        ValueError: two settings or contenders of one name, whose runs would be one arm's; a
+            pair of an unknown contender; or a source that is no statement of the paper.
+    """
+    labels, names = [s.label for s in study.table], [c.name for c in study.contenders]
+    for part, given in (("table", labels), ("contenders", names)):
+        if twice := [name for name in given if given.count(name) > 1]:
+            raise ValueError(f"{part} of {study.name!r} has {twice[0]!r} twice")
+    for name in itertools.chain(*study.pairs):
+        if name not in names:
+            raise unknown_name("contender", name, names)
+    for setting in study.table:
+        if setting.source not in STATEMENTS:
+            raise unknown_name("source", setting.source, list(STATEMENTS))

@@ -151,7 +151,7 @@ TRAINING = (
     fault(
         "pairs by place",
         "experiments/results/_samples.py",
-        "paired = {seed: compare(a[seed], b[seed], how) for seed in sorted(a.keys() & b.keys())}",
+        "paired = {seed: compare(a[seed], b[seed], how) for seed in shared}",
         "paired = {s: compare(x, y, how) for s, x, y in zip(a, a.values(), b.values())}",
         "results/test_statistics::test_pairs_are_made_of_the_seeds_that_both_have",
     ),
