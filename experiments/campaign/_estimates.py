@@ -62,6 +62,6 @@ class Clock:
         """Count a run of that estimated cost as done; the estimated seconds of the others."""
         self.done += cost
         elapsed, expected = time.monotonic() - self.started, self.done / self.jobs
-        trust = min(1.0, elapsed / 30)
+        trust = min(1.0, elapsed / 30, 5 * self.done / self.cost if self.cost else 1.0)
         pace = 1 + trust * (elapsed / expected - 1) if expected else 1.0
         return max(0.0, self.cost - self.done) / self.jobs * pace

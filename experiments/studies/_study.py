@@ -74,7 +74,9 @@ class Study:
     def every_table(self, results: Results) -> list[Table]:
         """The study's tables, and one of the recipes that substitute for its own."""
         rows = [tuple(row) for row in self.departures]
-        note = "Of runs on embedded data, but for what says --data." if self.has_real else ""
+        note = (
+            "Of the small tier on embedded data, but for what says --data." if self.has_real else ""
+        )
         settings = [Table("Settings", ("setting", "the paper's", "ours", "why"), rows, note)]
         substitutes = substitute_tables(results, self.compared)
         return [*self.tables(results), *substitutes, *(settings if rows else [])]

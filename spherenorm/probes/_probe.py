@@ -186,7 +186,8 @@ def probe(
     Raises:
         TypeError: this is no optimizer, or `to` no function.
         ValueError: `every` or `block` is not positive; a view does not fit a weight, or is of a
-            name that neither the optimizer nor the model has.
+            name that neither the optimizer nor the model has; the model has no weight of the
+            optimizer's.
 
     Example:
         >>> weight = torch.nn.Parameter(torch.eye(2))
@@ -207,6 +208,9 @@ def probe(
     names: dict[Tensor, str] = (
         {} if model is None else {p: name for name, p in model.named_parameters()}
     )
+    stepped = {p for group in optimizer.param_groups for p in group["params"]}
+    if model is not None and stepped.isdisjoint(names):
+        raise ValueError("model: none of its parameters is a weight of the optimizer")
     predict = law if law is None or callable(law) else law.predict
     if not (views is None or isinstance(views, Mapping)):
         views = as_view(views)

@@ -18,7 +18,8 @@ class JSONLines:
     """Write each block to a file of its own, a measurement per line; `cat folder/*.jsonl` is all.
 
     A file is written whole or not at all, and is named after its last step: a run that resumes
-    from a checkpoint writes its files anew. Numbers that are not finite are null.
+    from a checkpoint writes its files anew. Files of another run would stay beside them, so each
+    run needs a folder of its own. Numbers that are not finite are null.
 
     Args:
         folder: of the files; it is made, if need be.

@@ -126,3 +126,9 @@ def test_groups_of_the_audit_have_weights_that_no_test_looks_at(recipe, units):
     assert (untested.invariant, untested.invariant_view) == (0.0, None)
     turns = sn.metrics.angular_update(before, model[3].weight.detach(), untested.view)
     assert untested.turn == pytest.approx(float(turns.square().mean().sqrt()), rel=1e-5)
+
+
+def test_another_model_is_refused():
+    optimizer = torch.optim.SGD(nn.Linear(3, 2).parameters(), lr=0.1)
+    with pytest.raises(ValueError, match="model: none of its parameters is a weight of the opt"):
+        sn.probe(optimizer, model=nn.Linear(3, 2))
