@@ -57,7 +57,11 @@ def test_kernels_step_as_the_rule(row, dtype, no_inductor):
         twins.agree()
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["float64", "float32"])
+@pytest.mark.parametrize(
+    "dtype",
+    [torch.float64, pytest.param(torch.float32, marks=pytest.mark.long)],
+    ids=["float64", "float32"],
+)
 @pytest.mark.parametrize(
     "row",
     [*(row for row in ROWS if row not in KERNEL_ROWS), Row(optim.AdamP, {"views": ("dim=1",)})],

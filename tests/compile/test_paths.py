@@ -183,7 +183,11 @@ class FixedMomentum(Rule):
         }
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+@pytest.mark.parametrize(
+    "dtype",
+    [torch.float64, pytest.param(torch.float32, marks=pytest.mark.long)],
+    ids=["float64", "float32"],
+)
 @pytest.mark.parametrize(
     "rules",
     [

@@ -28,7 +28,7 @@ def _own_cache(monkeypatch, tmp_path):
     launch._load.cache_clear()
 
 
-@pytest.mark.parametrize("part", ["float64", "not float64"])
+@pytest.mark.parametrize("part", [pytest.param("float64", marks=pytest.mark.long), "not float64"])
 def test_under_the_interpreter(part):
     pytest.importorskip("triton")
     command = [

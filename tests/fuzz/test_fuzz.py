@@ -33,7 +33,13 @@ def test_a_path_steps_as_the_rule_does(path):
     assert not different, "\n".join(different)
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+LONG = ("a state transposed", "rows of one entry not projected")
+"""Faults that take a search of seconds to find."""
+
+
+@pytest.mark.parametrize(
+    "fault", [pytest.param(name, marks=[pytest.mark.long] * (name in LONG)) for name in FAULTS]
+)
 def test_a_planted_fault_is_found(fault):
     def faulty(case, gradients):
         with planted(fault):

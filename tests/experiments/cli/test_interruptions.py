@@ -30,7 +30,7 @@ def test_ctrl_c_while_it_still_imports_is_one_line(tmp_path):
     [
         pytest.param("1", signal.SIGINT, marks=pytest.mark.long),
         ("2", signal.SIGINT),
-        ("2", signal.SIGTERM),
+        pytest.param("2", signal.SIGTERM, marks=pytest.mark.long),
     ],
 )
 def test_interrupted_it_exits_130_and_resumes(tmp_path, jobs, how):

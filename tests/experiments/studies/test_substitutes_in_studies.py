@@ -6,7 +6,11 @@ from running import run_study, shown
 from experiments.studies import study_classes
 
 OWN = "spherenorm_tiny:careful"
-CASES = [(name, OWN) for name in sorted(study_classes())]
+SLOW = ("c1", "d2", "d3", "h7", "t3", "weight-decay")
+CASES = [
+    pytest.param(name, OWN, marks=[pytest.mark.long] * (name in SLOW))
+    for name in sorted(study_classes())
+]
 CASES += [
     pytest.param(name, "rmsprop", marks=pytest.mark.long)
     for name, cls in sorted(study_classes().items())
