@@ -21,6 +21,16 @@ class Signs(Tiny):
         return {"score": Mean(100.0 * ((model(batch[0]) > 0) == (batch[1] > 0)))}
 
 
+@dataclass(frozen=True)
+class Bounded(Tiny):
+    """Its outputs are finite whatever the weights are."""
+
+    name = "bounded"
+
+    def model(self):
+        return nn.Sequential(nn.Linear(6, 1), nn.Tanh())
+
+
 class Warming(nn.Module):
     """Its output depends on buffers that are in no state of torch's; one of them grows."""
 

@@ -243,13 +243,13 @@ def test_two_processes_share_a_run_without_doing_it_twice(tmp_path, forkserver):
     assert waited.cached
 
 
-@pytest.mark.parametrize("task", [TASK, "spherenorm_odd:Signs"])
+@pytest.mark.parametrize("task", [TASK, "spherenorm_odd:Signs", "spherenorm_odd:Bounded"])
 @pytest.mark.parametrize("probes", [("norms",), ()])
 @pytest.mark.parametrize("steps", [1, 2])
 def test_a_run_that_explodes_in_its_last_step_has_diverged(tmp_path, task, probes, steps):
     """No loss is computed of the last weights; that of normalized ones would even be finite.
 
-    So is a score that counts signs.
+    So is a score that counts signs, and one of bounded outputs.
     """
     spec = Spec(
         task,
