@@ -29,7 +29,7 @@ from experiments.tasks._pretraining import pretrained_trunk
 __all__ = ["Detection"]
 
 SIDE = 32
-TRAIN, VALIDATION, TEST = 1024, 256, 384
+TRAIN, VALIDATION, TEST = 1024, 128, 384
 """Scenes of glyphs; the fonts of the test are not those of training and validation."""
 
 PUBLISHED = {"centernet": "resnet18.pth", "ssd": "vgg16_bn.pth"}
