@@ -10,7 +10,8 @@ import pytest
 ROOT = Path(__file__).parent.parent
 ROOMS = {
     "spherenorm": (
-        *("_errors", "_files", "_interval", "_numerics", "operations", "record"),
+        *("_errors", "_files", "_installed", "_interval", "_located", "_numerics"),
+        *("operations", "record"),
         *("_modules", "_progress", "_text", "_views", "_measures", "_fields", "_update"),
         *("support", "_manifold"),
         *("_rule", "_chain", "rules", "_registry", "recipes", "compile", "functional", "optim"),

@@ -306,4 +306,4 @@ def test_what_is_said_of_the_papers_runs_holds_for_them():
         assert texts
         assert all(f"each at {rate} rate" in text for text in texts)
     (settings,) = (t for t in study.every_table(Results(final)) if t.title == "Settings")
-    assert "Of runs on embedded data" in settings.note
+    assert "on embedded data" in settings.note
