@@ -2,19 +2,79 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from torch import Tensor
 
 from spherenorm._manifold import EUCLIDEAN, Manifold, Retraction, Sphere, check_shape, complaints
-from spherenorm._rule import Rule, State, apply
+from spherenorm._parts import COUNTER, Part, State, apply, parts_apart, transported, zeros
+from spherenorm._rule import Rule, scalar_state
 from spherenorm._update import Update
 
-__all__ = ["Chain", "chain", "refuse_lost_manifold", "sphere_of"]
+__all__ = ["Chain", "Combination", "chain", "refuse_lost_manifold", "sphere_of"]
 
 
 @dataclass(frozen=True)
-class Chain(Rule):
+class Combination(Rule):
+    """A rule that applies others, and keeps their states with its own, no two under one key.
+
+    A subclass has the rules among its fields, and names further states of its own, shaped as the
+    weight, in `own_names`. Known combinations: `Chain`, `rules.FeedbackMomentum`.
+
+    Example:
+        >>> class Twice(Combination):
+        ...     rule: Rule
+        ...     def update(self, update, state):
+        ...         update, _ = self.apply_children(update, state)
+        ...         return self.apply_children(update, state)
+        >>> chain(Twice(HeavyBall(0.5)), HeavyBall(0.9)).state_names
+        ('momentum', 'momentum_2')
+    """
+
+    @property
+    def own_names(self) -> tuple[str, ...]:
+        """The keys of this rule's own states, without those of the rules within it."""
+        return ()
+
+    @property
+    def state_names(self) -> tuple[str, ...]:
+        return self.keys(None)
+
+    def held(self, weight: Tensor | None) -> list[Part]:
+        return parts_apart(self.own_names, self.children(), weight)
+
+    def keys(self, weight: Tensor | None) -> tuple[str, ...]:
+        return (*self.own_names, *(key for part in self.held(weight) for key in part.keys.values()))
+
+    def init(self, weight: Tensor) -> State:
+        state = zeros(self.own_names, weight)
+        for part in self.held(weight):
+            own = part.rule.init(weight)
+            if part.rule.counts:
+                del own[COUNTER]
+            if own.keys() != part.keys.keys():
+                names = f"{sorted(own)}, state_names says {sorted(part.keys)}"
+                raise TypeError(f"{part}: init returns {names}")
+            state |= part.renamed(own)
+        return state
+
+    def apply_children(self, update: Update, state: State) -> tuple[Update, State]:
+        """The update after the rules within this one, in order, and the new values of their states.
+
+        Args:
+            update: the step so far.
+            state: this rule's part of the state.
+        """
+        new: State = {}
+        for part in self.held(update.weight):
+            update, own = apply(part, update, state)
+            new |= own
+        return update, new
+
+
+@dataclass(frozen=True)
+class Chain(Combination):
     """Rules applied one after another, and a manifold. Made by `chain`.
 
     Attributes:
@@ -29,38 +89,37 @@ class Chain(Rule):
         if not isinstance(self.manifold, Manifold):
             known = 'a Manifold such as Sphere("channel")'
             raise TypeError(f"chain: manifold must be {known}, got {self.manifold!r}")
-        owner: dict[str, Rule] = {}
         for rule in self.rules:
             if not isinstance(rule, Rule):
                 raise TypeError(f"chain takes rules, got {rule!r}")
-            for name in rule.state_names:
-                if name in owner:
-                    both = f"{type(owner[name]).__name__} and {type(rule).__name__}"
-                    raise ValueError(f"two rules of a chain claim the state {name!r}: {both}")
-                owner[name] = rule
         refuse_lost_manifold(self)
 
     @property
-    def state_names(self) -> tuple[str, ...]:
-        return tuple(name for rule in self.rules for name in rule.state_names)
+    def counts(self) -> bool:
+        return any(rule.needs_step for rule in self.tree())
+
+    @property
+    def own_names(self) -> tuple[str, ...]:
+        return (COUNTER,) if self.counts else ()
+
+    @property
+    def tangent_names(self) -> tuple[str, ...]:
+        held = self.held(None)
+        return tuple(part.keys[name] for part in held for name in part.rule.tangent_names)
+
+    def children(self) -> Iterator[Rule]:
+        yield from self.rules
 
     def init(self, weight: Tensor) -> State:
         check_shape(self.manifold, weight)
-        state: State = {}
-        for rule in self.rules:
-            own = rule.init(weight)
-            if own.keys() != set(rule.state_names):
-                name, names = type(rule).__name__, sorted(rule.state_names)
-                raise TypeError(f"{name}: init returns {sorted(own)}, state_names says {names}")
-            state.update(own)
-        return state
+        state = super().init(weight)
+        return state | {COUNTER: scalar_state(weight)} if self.counts else state
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
-        new: State = {}
-        for rule in self.rules:
-            update, own = apply(rule, update, state)
-            new.update(own)
-        return update, new
+        return self.apply_children(update, state)
+
+    def transport(self, state: State, retraction: Retraction) -> State:
+        return transported(self, state, retraction)
 
     def retract(self, weight: Tensor, direction: Tensor) -> Retraction:
         return self.manifold.retract(weight, direction)
@@ -70,7 +129,10 @@ class Chain(Rule):
 
 
 def chain(*rules: Rule, manifold: Manifold = EUCLIDEAN) -> Chain:
-    """Compose rules: each takes the update of the one before it; their states merge into one dict.
+    """Compose rules: each takes the update of the one before it; their states lie in one dict.
+
+    Where two rules have a state of one name, the later one's gets a number behind, or its rule's
+    `name` before it. The chain counts the steps, under "step", if a rule needs them.
 
     The first rule sees `direction = grad`; after the last, `manifold` moves the weight by minus the
     direction. A chain is a rule, so chains nest; the outermost one has the manifold.
@@ -81,13 +143,12 @@ def chain(*rules: Rule, manifold: Manifold = EUCLIDEAN) -> Chain:
 
     Raises:
         TypeError: an argument is not a rule, or `manifold` is not a manifold.
-        ValueError: two rules claim the same key of the state; an inner chain has a manifold of its
-            own.
+        ValueError: an inner chain has a manifold of its own.
 
     Example:
-        >>> rule = chain(rules.HeavyBall(0.9), rules.StepSize(0.1))
+        >>> rule = chain(rules.HeavyBall(0.9), rules.HeavyBall(0.5), rules.StepSize(0.1))
         >>> rule.state_names
-        ('momentum',)
+        ('momentum', 'momentum_2')
     """
     return Chain(rules, manifold)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from spherenorm._rule import init_apart
+from spherenorm._parts import init_apart
 from spherenorm._text import columns
 from spherenorm.compile import BackendError, Work
 from spherenorm.optim import RecipeOptimizer
@@ -112,7 +112,7 @@ def explain(optimizer: RecipeOptimizer) -> Explanation:
 def _path(optimizer: RecipeOptimizer, group: dict[str, object], weight: Tensor) -> tuple[str, str]:
     rule = optimizer.rule_of(group)
     old = optimizer.state.get(weight, {})
-    state = dict(old) if old.keys() == set(rule.state_names) else init_apart(rule, weight)
+    state = dict(old) if old.keys() == set(rule.keys(weight)) else init_apart(rule, weight)
     grad = weight.detach().clone() if weight.grad is None else weight.grad
     try:
         found = optimizer._dispatcher.path(rule, str(group["backend"]), Work(weight, grad, state))

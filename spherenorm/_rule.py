@@ -1,23 +1,37 @@
-"""Rules: pure functions of one weight tensor, written as frozen dataclasses of hyper-parameters."""
+"""Rules: pure functions of one weight tensor, written as classes of hyper-parameters."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import torch
 from torch import Tensor
+from typing_extensions import Self, dataclass_transform
 
-from spherenorm._fields import check_numbers
+from spherenorm._fields import check_numbers, choice, hyper, view, views
 from spherenorm._manifold import EUCLIDEAN, Retraction
 from spherenorm._numerics import wide_dtype, working
+from spherenorm._parts import (
+    COUNTER,
+    Measured,
+    Part,
+    State,
+    apply,
+    defines,
+    fitted,
+    keys_of_init,
+    keys_within,
+    measure,
+    move_on,
+    optional,
+    transported,
+    zeros,
+)
 from spherenorm._update import Update
 
-__all__ = ["Rule", "State", "apply", "init_apart", "refuse_unless_real", "scalar_state"]
-
-State = dict[str, Tensor]
-"""The state of one weight tensor, by name."""
+__all__ = ["Rule", "State", "refuse_unless_real", "scalar_state"]
 
 
 def scalar_state(weight: Tensor) -> Tensor:
@@ -45,6 +59,7 @@ def refuse_unless_real(weight: Tensor, what: str) -> None:
         )
 
 
+@dataclass_transform(frozen_default=True, field_specifiers=(field, hyper, view, views, choice))
 @dataclass(frozen=True)
 class Rule:
     """A pure update rule for one weight tensor.
@@ -53,61 +68,74 @@ class Rule:
     anew. It writes into nothing that it is given, reads nothing else that changes, and takes no
     Python branch on a tensor's values, so that it compiles, vmaps, differentiates and traces.
 
-    A subclass is a frozen dataclass whose fields are its hyper-parameters. It implements `update`,
-    names its state in `state_names`, and lists in `tangent_names` those of its states that are
-    tangent vectors (momentum), which a curved manifold transports along with the weight. Both may
-    be properties or plain tuples.
+    A subclass is a frozen dataclass (the decorator may be left out) whose fields are its
+    hyper-parameters. It implements `update`, and whichever of these it needs:
+
+    - `init(weight)` returns its states before the first step. States that are zeros shaped as the
+      weight need only their names, in `state_names`.
+    - `tangent_names` lists the states that are tangent vectors (momentum), which a curved manifold
+      transports along with the weight.
+    - `needs_step = True` has the chain count the steps: `update.step` is t, from 1.
+    - `measure(update, state)` returns numbers of one weight, which are summed over all weights
+      before the rules run: `update.shared`.
+    - `evaluate_at(update, state)` returns where the gradient is to be computed once more.
+    - `after(before, weight, state)` changes the weight that has moved.
+
+    Names may be properties or plain tuples.
+
+    Args:
+        name: put before the names of this rule's states, to tell them from another rule's. Rules
+            without a name get a number instead: `exp_avg`, `exp_avg_2`.
 
     Raises:
         TypeError, ValueError: a field declared by `hyper` has no number of its interval.
 
     Example:
-        >>> @dataclass(frozen=True)
-        ... class SignDescent(Rule):
+        >>> class SignDescent(Rule):
         ...     def update(self, update, state):
         ...         return replace(update, direction=update.direction.sign()), {}
         >>> SignDescent().step(torch.tensor([1.0]), torch.tensor([0.3]), {})
         (tensor([0.]), {})
     """
 
+    name: str | None = field(default=None, kw_only=True, repr=False)
+
+    needs_step = False
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "name" in cls.__dict__.get("__annotations__", {}):
+            taken = "every rule has a field `name`, which tells its states apart"
+            raise TypeError(f"{cls.__name__}: {taken}; call yours otherwise")
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        for base in reversed(cls.__mro__):  # a decorator may have been forgotten
+            if issubclass(base, Rule) and "__dataclass_fields__" not in base.__dict__:
+                dataclass(frozen=True)(base)
+        return object.__new__(cls)
+
     def __post_init__(self) -> None:
         check_numbers(self)
 
     @property
     def state_names(self) -> tuple[str, ...]:
-        """The keys of the state that this rule owns, those of the rules within it included."""
+        """The keys of this rule's state, those of the rules within it included."""
         return ()
 
     @property
     def tangent_names(self) -> tuple[str, ...]:
-        """The keys of this rule's own tangent vectors, among `state_names`."""
+        """The keys of this rule's own tangent vectors, among its states."""
         return ()
-
-    def children(self) -> Iterator[Rule]:
-        """The rules among the fields and attributes, in order."""
-        for name in dict.fromkeys([*(f.name for f in fields(self)), *vars(self)]):
-            value = getattr(self, name)
-            value = tuple(value.values()) if isinstance(value, dict) else value
-            parts = value if isinstance(value, tuple | list) else (value,)
-            yield from (part for part in parts if isinstance(part, Rule))
-
-    def tree(self) -> Iterator[Rule]:
-        """This rule and all rules within it, the outer ones first."""
-        yield self
-        for child in self.children():
-            yield from child.tree()
 
     def init(self, weight: Tensor) -> State:
         """The state before the first step: zeros shaped as the weight unless a rule says otherwise.
 
+        Its keys and shapes may depend on the weight's shape.
+
         Raises:
             ValueError: the rule cannot step a weight of this shape (its view has no such units).
         """
-        like = working(weight)
-        return {
-            name: torch.zeros_like(like, memory_format=torch.preserve_format)
-            for name in self.state_names
-        }
+        return zeros(self.state_names, weight)
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         """The update after this rule, and the new values of this rule's part of the state.
@@ -118,33 +146,126 @@ class Rule:
         """
         raise TypeError(f"{type(self).__name__} does not define update(update, state)")
 
+    @optional
+    def measure(self, update: Update, state: State) -> Mapping[str, Tensor]:
+        """0-dim tensors of one weight, by name; `update.shared` holds their sums over all weights.
+
+        They are measured once a step, before the first rule runs.
+
+        Args:
+            update: before the first rule: its direction is the gradient.
+            state: this rule's part of the state, before the step.
+        """
+        return {}
+
+    @optional
+    def evaluate_at(self, update: Update, state: State) -> Tensor:
+        """The weight at which the gradient of the step is computed, once there is a first one.
+
+        An optimizer calls its closure a second time there. In the pure form, the gradient that is
+        given to `step` is the second one; see `functional.evaluation_point`.
+
+        Args:
+            update: before the first rule: its direction is the first gradient.
+            state: this rule's part of the state, before the step.
+        """
+        return update.weight
+
+    @optional
+    def after(self, before: Update, weight: Tensor, state: State) -> tuple[Tensor, State]:
+        """The weight, and this rule's part of the state, after the weight has moved.
+
+        Args:
+            before: the update after the last rule; `before.weight` is the weight before the step.
+            weight: after the move, in the precision that rules compute in.
+            state: this rule's part of the state, as `update` returned it.
+        """
+        return weight, state
+
     def retract(self, weight: Tensor, direction: Tensor) -> Retraction:
         """Move the weight by minus `direction`: straight, unless a chain has a manifold."""
         return EUCLIDEAN.retract(weight, direction)
+
+    def complaints(self, weight: Tensor) -> list[str]:
+        """Reasons why this rule's steps are not what is wanted for `weight`; see `Sphere`."""
+        return []
+
+    @property
+    def counts(self) -> bool:
+        """True if this rule keeps a counter of the steps among its states: a chain may."""
+        return False
+
+    def children(self) -> Iterator[Rule]:
+        """The rules among the fields and attributes, in order."""
+        slots = () if not hasattr(self, "__slots__") else (f.name for f in fields(self))
+        for value in [*vars(self).values(), *(getattr(self, name) for name in slots)]:
+            value = tuple(value.values()) if isinstance(value, dict) else value
+            parts = value if isinstance(value, tuple | list) else (value,)
+            yield from (part for part in parts if isinstance(part, Rule))
+
+    def tree(self) -> Iterator[Rule]:
+        """This rule and all rules within it, the outer ones first."""
+        yield self
+        for child in self.children():
+            yield from child.tree()
+
+    def keys(self, weight: Tensor | None) -> tuple[str, ...]:
+        """The keys of the state of a weight.
+
+        Args:
+            weight: of the shape that matters; None where no rule's keys depend on it.
+        """
+        cls = type(self)
+        if cls.state_names is Rule.state_names and cls.init is not Rule.init:
+            return keys_of_init(self, weight)
+        return tuple(self.state_names)
+
+    def held(self, weight: Tensor | None) -> list[Part]:
+        """The rules within this one whose states are among its own."""
+        children = list(self.children())
+        own = set(self.keys(weight)) if children else set()
+        keys = [child.keys(weight) for child in children]
+        both = zip(children, keys, strict=True)
+        return [Part(child, {k: k for k in names}) for child, names in both if own.issuperset(names)]
 
     def transport(self, state: State, retraction: Retraction) -> State:
         """The entries of the state that change because the weight moved: its tangent vectors.
 
         They are those of this rule and of the rules within it whose state it holds.
         """
-        moved: State = {}
-        for child in self.children():
-            if state.keys() >= (names := set(child.state_names)):
-                moved |= child.transport({name: state[name] for name in names}, retraction)
         own = {name: retraction.transport(state[name]) for name in self.tangent_names}
-        return {**moved, **own}
+        return transported(self, state, retraction) | own
 
-    def complaints(self, weight: Tensor) -> list[str]:
-        """Reasons why this rule's steps are not what is wanted for `weight`; see `Sphere`."""
-        return []
+    def begin(
+        self, weight: Tensor, grad: Tensor, state: State, measured: Measured | None = None
+    ) -> Update:
+        """The update before the first rule.
 
-    def step(self, weight: Tensor, grad: Tensor, state: State) -> tuple[Tensor, State]:
+        Args:
+            weight, grad, state, measured: as for `step`.
+
+        Raises:
+            ValueError, TypeError: as `step`.
+        """
+        refuse_unless_real(weight, "weight")
+        if grad.shape != weight.shape:
+            shapes = f"{tuple(weight.shape)}, got {tuple(grad.shape)}"
+            raise ValueError(f"grad must be shaped as the weight, {shapes}")
+        start = working(weight)
+        grad = grad.to(start.dtype)
+        count = Part(self, {COUNTER: COUNTER}).own(state)[COUNTER] + 1 if self.counts else None
+        return Update(start, grad, direction=grad, count=count, measured=measured or {})
+
+    def step(
+        self, weight: Tensor, grad: Tensor, state: State, measured: Measured | None = None
+    ) -> tuple[Tensor, State]:
         """One whole step.
 
         Args:
             weight: of any shape; half precision is computed with in float32.
             grad: the raw gradient, shaped as the weight.
             state: as `init` or the last step returned it.
+            measured: the sums over all weights of what rules measure; None: this is all of them.
 
         Returns:
             The new weight, in the old one's dtype, and the new state. The arguments are left alone.
@@ -154,74 +275,18 @@ class Rule:
                 names; a direction or a state has another shape than before.
             TypeError: the weight is complex or integer.
         """
-        refuse_unless_real(weight, "weight")
-        if grad.shape != weight.shape:
-            shapes = f"{tuple(weight.shape)}, got {tuple(grad.shape)}"
-            raise ValueError(f"grad must be shaped as the weight, {shapes}")
-        start = working(weight)
-        grad = grad.to(start.dtype)
-        update, new = apply(self, Update(start, grad, direction=grad), state)
+        update, rules = self.begin(weight, grad, state, measured), list(self.tree())
+        if measured is None and any(defines(rule, "measure") for rule in rules):
+            found = {id(rule): numbers for rule, numbers in measure(self, update, state)}
+            update = replace(update, measured=found)
+        start, whole = update.weight, Part(self, {key: key for key in keys_within(self, weight)})
+        update, new = apply(whole, update, state)
         retraction = self.retract(start, update.direction)
-        moved = _fitted(retraction.weight, start, f"{type(self).__name__}: the moved weight")
-        for name, value in self.transport(new, retraction).items():
-            new[name] = _fitted(value, state[name], f"{type(self).__name__}: the moved {name!r}")
+        moved = fitted(retraction.weight, start, whole, "the moved weight")
+        for key, value in self.transport(new, retraction).items():
+            new[key] = fitted(value, state[key], whole, f"the moved {key!r}")
+        if any(defines(rule, "after") for rule in rules):
+            moved, new = move_on(self, update, moved, new, whole)
+        if update.count is not None:
+            new = {COUNTER: update.count, **new}
         return moved.to(weight.dtype), new
-
-
-def init_apart(rule: Rule, weight: Tensor) -> State:
-    """`rule.init(weight)`, drawn apart: the caller's random numbers stay as they were."""
-    devices = [weight.device] if weight.device.type == "cuda" else []
-    with torch.random.fork_rng(devices):
-        return rule.init(weight)
-
-
-def apply(rule: Rule, update: Update, state: State) -> tuple[Update, State]:
-    """`rule.update` on the rule's own part of `state`, with the result checked.
-
-    A direction and a state keep their dtype: a 0-dim float32 weight would otherwise be promoted
-    by a float64 counter.
-
-    Raises:
-        ValueError: naming the rule and what it returned.
-    """
-    name = type(rule).__name__
-    names = rule.state_names
-    missing = [each for each in names if each not in state]
-    if missing:
-        raise ValueError(f"{name}: the state has no {missing[0]!r}, it has {sorted(state)}")
-    own = {each: state[each] for each in names}
-    result = rule.update(update, own)
-    if not (isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], dict)):
-        raise TypeError(f"{name}: update must return (update, state), it returned {result!r}")
-    after, new = result
-    if new.keys() != own.keys():
-        both = f"{sorted(new)}, state_names says {sorted(names)}"
-        raise ValueError(f"{name}: update returns the state {both}")
-    if after.weight is not update.weight or after.grad is not update.grad:
-        only = "a rule may only change the direction"
-        raise ValueError(f"{name}: update returns another weight or gradient; {only}")
-    direction = _fitted(after.direction, update.weight, f"{name}: the direction")
-    if direction is not after.direction:
-        after = replace(after, direction=direction)
-    new = {each: _fitted(new[each], own[each], f"{name}: {each!r}") for each in names}
-    # Momentum at 0 is the gradient itself, into which a training loop writes.
-    given = (update.weight, update.grad)
-    shared = [each for each in names if any(new[each] is x for x in given)]
-    return after, {**new, **{each: new[each].clone() for each in shared}}
-
-
-def _fitted(value: Any, like: Tensor, what: str) -> Tensor:
-    """`value` in the dtype of `like`.
-
-    Raises:
-        ValueError: it has another shape, or a dtype that would lose more than precision.
-    """
-    if not isinstance(value, Tensor):
-        raise TypeError(f"{what} must be a tensor, got {value!r}")
-    if value.shape != like.shape:
-        raise ValueError(f"{what} must have shape {tuple(like.shape)}, got {tuple(value.shape)}")
-    if value.dtype == like.dtype:
-        return value
-    if value.is_complex() or (value.is_floating_point() and not like.is_floating_point()):
-        raise ValueError(f"{what} must be {like.dtype}, got {value.dtype}")
-    return value.to(like.dtype)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -121,9 +121,39 @@ class Update:
         direction: the step so far; in flat space the weight moves by minus this.
         invariance: set by a scale-invariance test, read by projection and decay; None before any
             test.
+        notes: what else rules tell the rules behind them, by name; see `noting`. `AdaptiveMoments`
+            and its kin note their "second_moment".
+        shared: what the rule's `measure` returned, summed over all weights of the step.
+        count, measured: of the chain, which gives them to rules as `step` and `shared`.
     """
 
     weight: Tensor
     grad: Tensor
     direction: Tensor
     invariance: Invariance | None = None
+    notes: Mapping[str, Any] = field(default_factory=dict)
+    shared: Mapping[str, Tensor] = field(default_factory=dict)
+    count: Tensor | None = None
+    measured: Mapping[int, Mapping[str, Tensor]] = field(default_factory=dict)
+
+    @property
+    def step(self) -> Tensor:
+        """t, the number of this step, from 1: 0-dim, in float64 (where the device has it).
+
+        Raises:
+            ValueError: the chain does not count, as no rule needs it.
+        """
+        if self.count is None:
+            need = "a rule that reads it says needs_step = True, and stands in a chain"
+            raise ValueError(f"update.step: the steps are not counted; {need}")
+        return self.count
+
+    def noting(self, **notes: Any) -> Update:
+        """This update with further notes.
+
+        Example:
+            >>> zero = torch.zeros(2)
+            >>> Update(zero, zero, zero).noting(second_moment=zero).notes
+            {'second_moment': tensor([0., 0.])}
+        """
+        return replace(self, notes={**self.notes, **notes})

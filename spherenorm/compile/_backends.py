@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from spherenorm._parts import Measured
 from spherenorm._rule import Rule, State
 
 __all__ = ["BACKENDS", "BackendError", "Group", "Work", "require_backend"]
@@ -42,8 +43,13 @@ class Work:
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """The weights of a param_group, and the rule that steps them."""
+    """The weights of a param_group, and the rule that steps them.
+
+    Attributes:
+        measured: the sums over all weights of what the rule measures; None: it measures nothing.
+    """
 
     rule: Rule
     backend: str
     works: Sequence[Work]
+    measured: Measured | None = None

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from spherenorm._numerics import working_dtype
-from spherenorm._rule import Rule, State, init_apart
+from spherenorm._parts import init_apart
+from spherenorm._rule import Rule, State
 
 __all__ = ["difference", "small_shape"]
 

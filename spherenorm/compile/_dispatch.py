@@ -156,7 +156,7 @@ class Dispatcher:
                     yield results
                     results, size, places = [], 0, set()
                 if isinstance(path, OwnCode):
-                    moved, new = self._own.step(rule, identity, work)
+                    moved, new = self._own.step(rule, identity, work, each.group.measured)
                 else:
                     moved, new = _by_inductor(path, work, each.numbers)
                 results.append((work, moved, new))

@@ -28,7 +28,9 @@ from spherenorm import rules
 from spherenorm._chain import Chain
 from spherenorm._manifold import Euclidean, Sphere
 from spherenorm._numerics import Scalar
+from spherenorm._parts import defines
 from spherenorm._rule import Rule
+from spherenorm._shared import measures
 from spherenorm._views import View
 
 __all__ = ["Guard", "UnsupportedRuleError"]
@@ -77,6 +79,9 @@ class Guard:
         Raises:
             UnsupportedRuleError: it holds what may change inside.
         """
+        if measures(rule):
+            names = ", ".join(type(each).__name__ for each in rule.tree() if defines(each, "measure"))
+            raise UnsupportedRuleError(f"{names} measures all weights together")
         reader = _Reader()
         key = reader.read(rule, type(rule).__name__)
         foreign = tuple(dict.fromkeys(reader.foreign))

@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
+from spherenorm._parts import Measured
 from spherenorm._rule import Rule, State
 from spherenorm.compile._backends import Work
 from spherenorm.compile._guard import Guard, UnsupportedRuleError
@@ -20,13 +21,14 @@ class OwnSteps:
         self._proven: set[Any] = set()
         """Kinds of weights that a rule has stepped without writing into its arguments."""
 
-    def step(self, rule: Rule, identity: Any, work: Work) -> tuple[Tensor, State]:
+    def step(self, rule: Rule, identity: Any, work: Work, measured: Measured | None) -> tuple[Tensor, State]:
         """The new weight and state. A write at the first weight of a kind is undone.
 
         Args:
             rule: steps the weight.
             identity: of the rule; see `identity_of`.
             work: the weight, its gradient and its state.
+            measured: of all weights; see `Rule.step`.
 
         Raises:
             ValueError: the rule writes into its arguments.
@@ -40,7 +42,7 @@ class OwnSteps:
         versions = [x._version for x in given.values()]
         written: list[str] = []
         try:
-            moved, new = rule.step(work.weight, work.grad, work.state)
+            moved, new = rule.step(work.weight, work.grad, work.state, measured)
         finally:
             for (what, x), version in zip(given.items(), versions, strict=True):
                 if x._version != version:

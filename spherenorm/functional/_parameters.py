@@ -6,9 +6,11 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
+from spherenorm._parts import Measured, second_point
 from spherenorm._rule import Rule, State, refuse_unless_real
+from spherenorm._shared import measures, totals
 
-__all__ = ["Params", "init", "step"]
+__all__ = ["Params", "evaluation_point", "init", "step"]
 
 Params = dict[str, Tensor]
 """The parameters of a model, by name."""
@@ -40,6 +42,8 @@ def step(
 ) -> tuple[Params, dict[str, State]]:
     """One step of every parameter.
 
+    What rules measure over all weights is summed over these parameters.
+
     Args:
         rule: steps each of them.
         params: as `torch.func.functional_call` takes them.
@@ -58,13 +62,58 @@ def step(
         >>> step(sn.recipes.sgd(lr=0.5), params, grads, {"w": {}})
         ({'w': tensor([0.5000, 0.5000])}, {'w': {}})
     """
+    measured = _measured(rule, params, grads, state)
+    moved, new = {}, {}
+    for name, weight in params.items():
+        moved[name], new[name] = rule.step(weight, grads[name], state[name], measured)
+    return moved, new
+
+
+def evaluation_point(
+    rule: Rule,
+    params: Mapping[str, Tensor],
+    grads: Mapping[str, Tensor],
+    state: Mapping[str, State],
+) -> Params:
+    """The parameters at which the gradients for `step` are to be computed.
+
+    They are `params` themselves, but for a rule that evaluates the gradient elsewhere, such as that
+    of sharpness-aware minimization:
+
+        grads = gradients(params)
+        grads = gradients(evaluation_point(rule, params, grads, state))
+        params, state = step(rule, params, grads, state)
+
+    Args:
+        rule, params, state: as for `step`.
+        grads: at `params`.
+
+    Raises:
+        ValueError, TypeError: as `step`.
+    """
+    measured = _measured(rule, params, grads, state)
+    points = {}
+    for name, weight in params.items():
+        update = rule.begin(weight, grads[name], state[name], measured)
+        point = second_point(rule, update, state[name])
+        points[name] = weight if point is None else point.to(weight.dtype)
+    return points
+
+
+def _measured(
+    rule: Rule,
+    params: Mapping[str, Tensor],
+    grads: Mapping[str, Tensor],
+    state: Mapping[str, State],
+) -> Measured | None:
+    """The sums of what the rule measures of all parameters; None if it measures nothing."""
     _refuse_unless_real(params)
     if grads.keys() != params.keys():
         raise ValueError(f"grads and params differ in {sorted(grads.keys() ^ params.keys())}")
-    moved, new = {}, {}
-    for name, weight in params.items():
-        moved[name], new[name] = rule.step(weight, grads[name], state[name])
-    return moved, new
+    if not measures(rule):
+        return None
+    (sums,) = totals([(rule, [(weight, grads[n], state[n]) for n, weight in params.items()])])
+    return sums
 
 
 def _refuse_unless_real(params: Mapping[str, Tensor]) -> None:

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from spherenorm._registry import Bound, Recipe, bind, defaults_of, registered
-from spherenorm._rule import Rule, init_apart
+from spherenorm._parts import init_apart
+from spherenorm._rule import Rule
 from spherenorm.optim._arguments import HOW, OTHER_NAMES
 from spherenorm.optim._group import ParamGroup, checked_rule
 from spherenorm.optim._weights import describe
@@ -85,8 +86,16 @@ def _fit_group(
     assert isinstance(present, ParamGroup)
     group = ParamGroup({**present, **copy.deepcopy(entries)}, present.how)
     rule = checked_rule(recipe, group)
-    if saver and set(saver.rule.state_names) != set(rule.state_names):
-        states = f"{sorted(saver.rule.state_names)} and {sorted(rule.state_names)}"
+    weights = present["params"] or [None]
+    states = next(
+        (
+            f"{sorted(theirs)} and {sorted(ours)}"
+            for weight in (weights if saver else ())
+            if set(theirs := saver.rule.keys(weight)) != set(ours := rule.keys(weight))
+        ),
+        None,
+    )
+    if saver and states:
         both = f"of recipe {saver.name!r}, the param_group of {present['recipe']!r}"
         raise ValueError(f"the state_dict is {both}: their states are {states}")
     return group, rule

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+import torch
 from torch import Tensor
 
+from spherenorm._parts import defines, second_point
 from spherenorm._rule import Rule, State
+from spherenorm._shared import measures, totals
 from spherenorm.compile import Group, Work, require_backend
 
-__all__ = ["gather"]
+__all__ = ["evaluate_elsewhere", "gather", "need_closure"]
 
 
 def gather(
@@ -29,18 +33,66 @@ def gather(
         The work, and the states that were made for it; they are to be kept if the step succeeds.
     """
     new: dict[Tensor, State] = {}
-    groups = []
+    groups: list[Group] = []
     for rule, group in zip(rules, param_groups, strict=True):
-        works, names = [], set(rule.state_names)
+        keys = _keys_of(rule)
+        works: list[Work] = []
         for weight in group["params"]:
             if weight.grad is not None:
                 state = states.get(weight)
-                if state is None or state.keys() != names:
+                if state is None or state.keys() != keys(weight):
                     state = new[weight] = _completed(state or {}, rule.init(weight))
                 grad = -weight.grad if group["maximize"] else weight.grad
                 works.append(Work(weight, grad, state))
         groups.append(Group(rule, require_backend(group["backend"]), works))
+    if any(map(measures, rules)):
+        sums = totals([(g.rule, [(w.weight, w.grad, w.state) for w in g.works]) for g in groups])
+        groups = [replace(each, measured=found) for each, found in zip(groups, sums, strict=True)]
     return groups, new
+
+
+def need_closure(rules: Sequence[Rule]) -> bool:
+    """True if a rule asks for the gradient at another point than the weight."""
+    return any(defines(each, "evaluate_at") for rule in rules for each in rule.tree())
+
+
+def evaluate_elsewhere(groups: Sequence[Group], closure: Callable[[], Any]) -> None:
+    """Compute the gradients once more at the points that rules ask for, and put the weights back.
+
+    Args:
+        groups: the weights, with their first gradients.
+        closure: computes the loss and its gradients.
+
+    Raises:
+        Exception: of any type, which a rule or the closure raises; the weights are put back then.
+    """
+    points = []
+    for group in groups:
+        for work in group.works:
+            update = group.rule.begin(work.weight, work.grad, work.state, group.measured)
+            point = second_point(group.rule, update, work.state)
+            if point is not None:
+                points.append((work.weight, work.weight.clone(), point))
+    try:
+        for weight, _, point in points:
+            weight.copy_(point)
+        with torch.enable_grad():
+            closure()
+    finally:
+        for weight, before, _ in points:
+            weight.copy_(before)
+
+
+def _keys_of(rule: Rule) -> Callable[[Tensor], set[str]]:
+    """The keys of a weight's state, asked once for each shape."""
+    known: dict[torch.Size, set[str]] = {}
+
+    def keys(weight: Tensor) -> set[str]:
+        if weight.shape not in known:
+            known[weight.shape] = set(rule.keys(weight))
+        return known[weight.shape]
+
+    return keys
 
 
 def _completed(old: State, fresh: State) -> State:

@@ -34,6 +34,8 @@ class UnitClip(Rule):
     nu: Scalar = hyper("(0, inf)")
     view: ViewField = view("channel")
 
+    state_names = ()
+
     def init(self, weight: Tensor) -> State:
         self.view.size(weight)  # which refuses a weight without such units
         return super().init(weight)

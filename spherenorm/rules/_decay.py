@@ -111,6 +111,8 @@ class OrthogonalityRegularization(Rule):
     alpha: Scalar = hyper("[0, inf)")
     view: ViewField = view("channel")
 
+    state_names = ()
+
     def init(self, weight: Tensor) -> State:
         if weight.ndim >= 2:
             self.view.size(weight)  # which refuses a weight without such units

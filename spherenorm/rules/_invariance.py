@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 
@@ -48,8 +49,11 @@ class InvarianceTest(Rule):
     A subclass has the fields `views`, to be tried in order, and `per`, and implements `decide`.
     """
 
-    views: tuple[View, ...]
-    per: Per
+    if TYPE_CHECKING:  # of each subclass, in its own order
+        views: tuple[View, ...]
+        per: Per
+
+    state_names = ()
 
     def decide(self, sums: Sequence[UnitSums], state: State) -> tuple[Invariance, State]:
         """The decision of one step, and the new state.

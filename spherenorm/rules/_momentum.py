@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor
 
+from spherenorm._chain import Combination
 from spherenorm._fields import hyper
 from spherenorm._numerics import Scalar, averaged, cast_like, is_zero, plus_scaled
-from spherenorm._rule import Rule, State, apply, scalar_state
+from spherenorm._rule import Rule, State
 from spherenorm._update import Update
 
 __all__ = ["ExponentialAverage", "FeedbackMomentum", "HeavyBall"]
@@ -68,7 +68,7 @@ class HeavyBall(Rule):
 
 
 @dataclass(frozen=True)
-class FeedbackMomentum(Rule):
+class FeedbackMomentum(Combination):
     """Momentum that remembers the result of a rule: p_t = rule(beta p_{t-1} + (1 - dampening) d_t).
 
     With a projection as `rule` this is the released SGDP without Nesterov momentum, which projects
@@ -92,8 +92,8 @@ class FeedbackMomentum(Rule):
     buffer: str = "momentum"
 
     @property
-    def state_names(self) -> tuple[str, ...]:
-        return (self.buffer, *self.rule.state_names)
+    def own_names(self) -> tuple[str, ...]:
+        return (self.buffer,)
 
     @property
     def tangent_names(self) -> tuple[str, ...]:
@@ -102,7 +102,7 @@ class FeedbackMomentum(Rule):
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         entering = cast_like(1 - self.dampening, update.direction) * update.direction
         momentum = plus_scaled(entering, self.beta, state[self.buffer])
-        update, inner = apply(self.rule, replace(update, direction=momentum), state)
+        update, inner = self.apply_children(replace(update, direction=momentum), state)
         return update, {self.buffer: update.direction, **inner}
 
 
@@ -117,7 +117,7 @@ class ExponentialAverage(Rule):
         bias_correction: divide by the weights' sum, which is 1 in the limit.
 
     Example:
-        >>> rule = ExponentialAverage(0.9, bias_correction=True)
+        >>> rule = chain(ExponentialAverage(0.9, bias_correction=True))
         >>> weight = torch.tensor([0.0])
         >>> rule.step(weight, torch.tensor([1.0]), rule.init(weight))[0]
         tensor([-1.])
@@ -128,20 +128,16 @@ class ExponentialAverage(Rule):
     beta: Scalar = hyper("[0, 1)")
     bias_correction: bool = False
 
+    state_names = ("exp_avg",)
     tangent_names = ("exp_avg",)
 
     @property
-    def state_names(self) -> tuple[str, ...]:
-        return ("step", "exp_avg") if self.bias_correction else ("exp_avg",)
-
-    def init(self, weight: Tensor) -> State:
-        state = super().init(weight)
-        return {**state, "step": scalar_state(weight)} if self.bias_correction else state
+    def needs_step(self) -> bool:
+        return self.bias_correction
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         average = averaged(state["exp_avg"], update.direction, self.beta)
-        if not self.bias_correction:
-            return replace(update, direction=average), {"exp_avg": average}
-        step = state["step"] + 1
-        corrected = average / cast_like(1 - self.beta**step, average)
-        return replace(update, direction=corrected), {"step": step, "exp_avg": average}
+        direction = average
+        if self.bias_correction:
+            direction = average / cast_like(1 - self.beta**update.step, average)
+        return replace(update, direction=direction), {"exp_avg": average}

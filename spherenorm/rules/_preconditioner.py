@@ -9,7 +9,7 @@ from torch import Tensor
 
 from spherenorm._fields import ViewField, hyper, view
 from spherenorm._numerics import Scalar, averaged, averaged_square, cast_like, root
-from spherenorm._rule import Rule, State, scalar_state
+from spherenorm._rule import Rule, State
 from spherenorm._update import Update
 
 __all__ = ["AdaptiveMoments", "RootMeanSquare", "UnitMoments"]
@@ -35,7 +35,7 @@ class AdaptiveMoments(Rule):
             printed.
 
     Example:
-        >>> rule = AdaptiveMoments(0.9, 0.999)
+        >>> rule = chain(AdaptiveMoments(0.9, 0.999))
         >>> weight = torch.tensor([0.0])
         >>> rule.step(weight, torch.tensor([5.0]), rule.init(weight))[0].round(decimals=4)
         tensor([-1.])
@@ -49,17 +49,12 @@ class AdaptiveMoments(Rule):
     nesterov: bool = False
     bias_correction: bool = True
 
+    needs_step = True
+    state_names = ("exp_avg", "exp_avg_sq")
     tangent_names = ("exp_avg",)
 
-    @property
-    def state_names(self) -> tuple[str, ...]:
-        return ("step", "exp_avg", "exp_avg_sq")
-
-    def init(self, weight: Tensor) -> State:
-        return {**super().init(weight), "step": scalar_state(weight)}
-
     def update(self, update: Update, state: State) -> tuple[Update, State]:
-        entering, step = update.direction, state["step"] + 1
+        entering, step = update.direction, update.step
         average = averaged(state["exp_avg"], entering, self.beta1)
         square = averaged_square(state["exp_avg_sq"], entering, self.beta2)
         numerator = averaged(average, entering, self.beta1) if self.nesterov else average
@@ -68,11 +63,8 @@ class AdaptiveMoments(Rule):
             numerator = numerator / cast_like(1 - self.beta1**step, numerator)
             length = length / cast_like((1 - self.beta2**step) ** 0.5, length)
         direction = numerator / (length + cast_like(self.eps, length))
-        return replace(update, direction=direction), {
-            "step": step,
-            "exp_avg": average,
-            "exp_avg_sq": square,
-        }
+        update = replace(update, direction=direction).noting(second_moment=square)
+        return update, {"exp_avg": average, "exp_avg_sq": square}
 
 
 @dataclass(frozen=True)
@@ -90,7 +82,7 @@ class RootMeanSquare(Rule):
         centered: reduce v_t by the square of the running mean of d.
 
     Example:
-        >>> rule = RootMeanSquare(alpha=0.0, eps=0.0)
+        >>> rule = chain(RootMeanSquare(alpha=0.0, eps=0.0))
         >>> weight = torch.tensor([0.0])
         >>> rule.step(weight, torch.tensor([5.0]), rule.init(weight))[0]
         tensor([-1.])
@@ -102,27 +94,22 @@ class RootMeanSquare(Rule):
     eps: Scalar = hyper("[0, inf)", 1e-8)
     centered: bool = False
 
+    needs_step = True  # for the checkpoints of torch.optim alone
+
     @property
     def state_names(self) -> tuple[str, ...]:
-        return ("step", "square_avg", "grad_avg") if self.centered else ("step", "square_avg")
-
-    def init(self, weight: Tensor) -> State:
-        return {**super().init(weight), "step": scalar_state(weight)}
+        return ("square_avg", "grad_avg") if self.centered else ("square_avg",)
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
-        entering, step = update.direction, state["step"] + 1
+        entering = update.direction
         square = averaged_square(state["square_avg"], entering, self.alpha)
-        if not self.centered:
-            direction = entering / (root(square) + cast_like(self.eps, square))
-            return replace(update, direction=direction), {"step": step, "square_avg": square}
-        mean = averaged(state["grad_avg"], entering, self.alpha)
-        variance = torch.addcmul(square, mean, mean, value=-1)
+        variance, new = square, {"square_avg": square}
+        if self.centered:
+            mean = averaged(state["grad_avg"], entering, self.alpha)
+            variance = torch.addcmul(square, mean, mean, value=-1)
+            new["grad_avg"] = mean
         direction = entering / (root(variance) + cast_like(self.eps, variance))
-        return replace(update, direction=direction), {
-            "step": step,
-            "square_avg": square,
-            "grad_avg": mean,
-        }
+        return replace(update, direction=direction).noting(second_moment=variance), new
 
 
 @dataclass(frozen=True)
@@ -143,7 +130,7 @@ class UnitMoments(Rule):
     Example:
         >>> rule = UnitMoments(0.9, 0.99)
         >>> {name: tuple(value.shape) for name, value in rule.init(torch.ones(3, 4)).items()}
-        {'step': (), 'exp_avg': (3, 4), 'exp_avg_sq': (3, 1)}
+        {'exp_avg': (3, 4), 'exp_avg_sq': (3, 1)}
 
     Source: Cho and Lee 2017, Adam-G.
     """
@@ -153,26 +140,20 @@ class UnitMoments(Rule):
     eps: Scalar = hyper("[0, inf)", 1e-8)
     view: ViewField = view("channel")
 
+    needs_step = True
+    state_names = ("exp_avg", "exp_avg_sq")
     tangent_names = ("exp_avg",)
-
-    @property
-    def state_names(self) -> tuple[str, ...]:
-        return ("step", "exp_avg", "exp_avg_sq")
 
     def init(self, weight: Tensor) -> State:
         state = super().init(weight)
-        per_unit = torch.zeros_like(self.view.total(state["exp_avg"]))
-        return {**state, "step": scalar_state(weight), "exp_avg_sq": per_unit}
+        return {**state, "exp_avg_sq": torch.zeros_like(self.view.total(state["exp_avg"]))}
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
-        entering, step = update.direction, state["step"] + 1
+        entering, step = update.direction, update.step
         average = averaged(state["exp_avg"], entering, self.beta1)
         squared_norm = self.view.inner(entering, entering)
         square = averaged(state["exp_avg_sq"], squared_norm, self.beta2)
         correction = (1 - self.beta2**step) ** 0.5 / (1 - self.beta1**step)
         scale = cast_like(correction, square) / root(square + cast_like(self.eps, square))
-        return replace(update, direction=scale * average), {
-            "step": step,
-            "exp_avg": average,
-            "exp_avg_sq": square,
-        }
+        update = replace(update, direction=scale * average).noting(second_moment=square)
+        return update, {"exp_avg": average, "exp_avg_sq": square}

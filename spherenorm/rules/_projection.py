@@ -102,6 +102,8 @@ class RadialProjection(Rule):
 
     view: OptionalViewField = view(None)
 
+    state_names = ()
+
     def init(self, weight: Tensor) -> State:
         if self.view is not None:
             self.view.size(weight)  # which refuses a weight without such units

@@ -1,0 +1,89 @@
+"""What all weights of a step share: numbers that rules measure of each, summed over all."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from spherenorm._numerics import wide_dtype
+from spherenorm._parts import Measured, State, defines, measure
+from spherenorm._rule import Rule
+
+__all__ = ["measures", "totals"]
+
+Weights = Sequence[tuple[Tensor, Tensor, State]]
+"""The weights that a rule steps: (weight, gradient, state) of each."""
+
+Key = tuple[type, int, str]
+"""The class of a rule, its number among the rules of that class, and the name of a number."""
+
+
+def measures(rule: Rule) -> bool:
+    """True if the rule, or one within it, measures what all weights share."""
+    return any(defines(each, "measure") for each in rule.tree())
+
+
+def totals(groups: Sequence[tuple[Rule, Weights]]) -> list[Measured]:
+    """The sums over all weights of all groups of what their rules measure, for each group.
+
+    Rules of one class in the same place among their like share a sum, also across groups. Sums are
+    in float64 (where the device has it). Parts of sharded weights take one collective.
+
+    Args:
+        groups: a rule and its weights, for each group.
+
+    Raises:
+        TypeError, ValueError: a rule measures what is no 0-dim tensor.
+    """
+    found: defaultdict[Key, list[Tensor]] = defaultdict(list)
+    keys: list[dict[int, dict[str, Key]]] = []
+    for rule, weights in groups:
+        keys.append({})
+        for weight, grad, state in weights if measures(rule) else ():
+            counts: defaultdict[type, int] = defaultdict(int)
+            for each, numbers in measure(rule, rule.begin(weight, grad, state), state):
+                counts[type(each)] += 1
+                names = keys[-1].setdefault(id(each), {})
+                for name, value in numbers.items():
+                    names[name] = (type(each), counts[type(each)], name)
+                    found[names[name]].append(_checked(value, each, name))
+    sums = _sums(found)
+    return [
+        {rule_id: {name: sums[key] for name, key in names.items()} for rule_id, names in each.items()}
+        for each in keys
+    ]
+
+
+def _checked(value: Any, rule: Rule, name: str) -> Tensor:
+    what = f"{type(rule).__name__}: measure()[{name!r}] must be"
+    if not isinstance(value, Tensor):
+        raise TypeError(f"{what} a tensor, got {value!r}")
+    if value.ndim:
+        raise ValueError(f"{what} 0-dim, got shape {tuple(value.shape)}")
+    return value.to(wide_dtype(value.device))
+
+
+def _sums(found: Mapping[Key, Sequence[Tensor]]) -> dict[Key, Tensor]:
+    """The sum of each list of 0-dim tensors, some of which may lie in parts in several processes."""
+    sums: dict[Key, Tensor] = {}
+    parts: defaultdict[Any, dict[Key, list[Tensor]]] = defaultdict(dict)
+    for key, values in found.items():
+        for value in values:
+            mesh = getattr(value, "device_mesh", None)
+            if mesh is None:
+                sums[key] = sums[key] + value.to(sums[key].device) if key in sums else value
+            else:
+                cut: Any = value
+                parts[mesh, cut.placements].setdefault(key, []).append(cut.to_local())
+    for (mesh, placements), by_key in parts.items():
+        from torch.distributed.tensor import DTensor
+
+        local = torch.stack([torch.stack(values).sum() for values in by_key.values()])
+        whole = DTensor.from_local(local, mesh, placements, run_check=False).full_tensor()
+        for key, value in zip(by_key, whole, strict=True):
+            sums[key] = sums[key] + value if key in sums else value
+    return sums
