@@ -173,7 +173,7 @@ def apply(part: Part, update: Update, state: State) -> tuple[Update, State]:
     if direction is not after.direction:
         after = replace(after, direction=direction)
     for key, value in own.items():
-        kept = fitted(new[key], value, part, key)
+        kept = fitted(new[key], value, part, repr(key))
         # Momentum at 0 is the gradient itself, into which a training loop writes.
         given = kept is update.weight or kept is update.grad
         new[key] = kept.clone() if given else kept
@@ -228,7 +228,7 @@ def move_on(
         both = f"{sorted(after)}, its states are {sorted(new)}"
         raise ValueError(f"{part}: after returns the state {both}")
     moved = fitted(moved, weight, part, "the weight of after")
-    return moved, {key: fitted(after[key], value, part, key) for key, value in new.items()}
+    return moved, {key: fitted(after[key], value, part, repr(key)) for key, value in new.items()}
 
 
 def optional(hook: _F) -> _F:

@@ -109,9 +109,8 @@ class Rule:
             raise TypeError(f"{cls.__name__}: {taken}; call yours otherwise")
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        for base in reversed(cls.__mro__):  # a decorator may have been forgotten
-            if issubclass(base, Rule) and "__dataclass_fields__" not in base.__dict__:
-                dataclass(frozen=True)(base)
+        if "__dataclass_fields__" not in cls.__dict__:
+            _make_dataclasses(cls)
         return object.__new__(cls)
 
     def __post_init__(self) -> None:
@@ -290,3 +289,12 @@ class Rule:
         if update.count is not None:
             new = {COUNTER: update.count, **new}
         return moved.to(weight.dtype), new
+
+
+def _make_dataclasses(cls: type) -> None:
+    """Do what `@dataclass(frozen=True)` does, for a class and those it inherits, where it lacks."""
+    for each in reversed(cls.__mro__):
+        if issubclass(each, Rule) and "__dataclass_fields__" not in each.__dict__:
+            written = getattr(each.__init__, "__code__", None)
+            made = written is not None and written.co_filename == "<string>"  # by dataclass
+            dataclass(frozen=True, init=made)(each)

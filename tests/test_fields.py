@@ -5,6 +5,7 @@ import pickle
 from dataclasses import MISSING, FrozenInstanceError, dataclass, fields, replace
 
 import pytest
+import torch
 
 import spherenorm as sn
 from spherenorm import rules as r
@@ -97,6 +98,8 @@ def test_a_rule_transports_the_tangent_vectors_of_the_rules_within_it():
     assert [type(each) for each in Composite(*rules).tree()] == [Composite, *map(type, rules)]
 
     class Doubling:
+        weight = torch.zeros(2)
+
         def transport(self, vector):
             return 2 * vector
 

@@ -39,6 +39,7 @@ class UnitSums:
     over: int | None = field(default=None, kw_only=True)
 
 
+@dataclass(frozen=True)
 class InvarianceTest(Rule):
     """A rule that annotates the update with the units that it finds scale-invariant.
 

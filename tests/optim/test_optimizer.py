@@ -476,7 +476,7 @@ def test_a_rule_must_return_the_state_that_it_names():
     w.grad = torch.ones_like(w)
     optimizer = sn.torch_optimizer(lambda lr=0.1: sn.chain(Forgetful()), "Forgetful")([w])
     with pytest.raises(
-        ValueError, match=r"Forgetful: update returns the state \[\], state_names says \['buffer'\]"
+        ValueError, match=r"Forgetful.*: update returns the state \[\], its states are \['buffer'\]"
     ):
         optimizer.step()
 
