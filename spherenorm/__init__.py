@@ -1,7 +1,7 @@
 """Optimizers as pure compositions of update rules, for weights whose direction alone matters."""
 
-from spherenorm import functional, metrics, optim, probes, recipes, rules, support, toys
-from spherenorm._chain import Chain, chain, sphere_of
+from spherenorm import functional, metrics, optim, probes, recipes, rules, support, testing, toys
+from spherenorm._chain import Chain, Combination, chain, sphere_of
 from spherenorm._explanation import explain
 from spherenorm._fields import (
     OptionalViewField,
@@ -19,6 +19,7 @@ from spherenorm._registry import Bound, Recipe, bind, find_recipe, recipe, recip
 from spherenorm._rule import Rule, State, scalar_state
 from spherenorm._update import Invariance, Update
 from spherenorm._views import View, ViewLike, as_view
+from spherenorm._when import when
 from spherenorm.audit import audit, param_groups
 from spherenorm.compile import BackendError
 from spherenorm.optim import torch_optimizer
@@ -28,6 +29,7 @@ __all__ = [
     "BackendError",
     "Bound",
     "Chain",
+    "Combination",
     "Euclidean",
     "Interval",
     "Invariance",
@@ -65,9 +67,11 @@ __all__ = [
     "scalar_state",
     "sphere_of",
     "support",
+    "testing",
     "torch_optimizer",
     "toys",
     "view",
     "views",
+    "when",
 ]
 __version__ = "0.1.0"

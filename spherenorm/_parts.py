@@ -96,7 +96,9 @@ def parts_apart(taken: Iterable[str], rules: Iterable[Rule], weight: Tensor | No
     """
     used, found = set(taken), []
     for place, rule in enumerate(rules, 1):
-        named = {key: f"{rule.name}_{key}" if rule.name else key for key in keys_within(rule, weight)}
+        named = {
+            key: f"{rule.name}_{key}" if rule.name else key for key in keys_within(rule, weight)
+        }
         number, keys = 1, named
         while not used.isdisjoint(keys.values()):
             number += 1
@@ -188,7 +190,9 @@ def transported(rule: Rule, state: State, retraction: Retraction) -> State:
     return moved
 
 
-def measure(rule: Rule, update: Update, state: State) -> Iterator[tuple[Rule, Mapping[str, Tensor]]]:
+def measure(
+    rule: Rule, update: Update, state: State
+) -> Iterator[tuple[Rule, Mapping[str, Tensor]]]:
     """What a rule and those within it measure of one weight, before the first rule runs."""
     if defines(rule, "measure"):
         yield rule, rule.measure(update, state)

@@ -225,7 +225,9 @@ class Rule:
         own = set(self.keys(weight)) if children else set()
         keys = [child.keys(weight) for child in children]
         both = zip(children, keys, strict=True)
-        return [Part(child, {k: k for k in names}) for child, names in both if own.issuperset(names)]
+        return [
+            Part(child, {k: k for k in names}) for child, names in both if own.issuperset(names)
+        ]
 
     def transport(self, state: State, retraction: Retraction) -> State:
         """The entries of the state that change because the weight moved: its tangent vectors.

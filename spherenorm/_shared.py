@@ -53,7 +53,10 @@ def totals(groups: Sequence[tuple[Rule, Weights]]) -> list[Measured]:
                     found[names[name]].append(_checked(value, each, name))
     sums = _sums(found)
     return [
-        {rule_id: {name: sums[key] for name, key in names.items()} for rule_id, names in each.items()}
+        {
+            rule_id: {name: sums[key] for name, key in names.items()}
+            for rule_id, names in each.items()
+        }
         for each in keys
     ]
 

@@ -80,7 +80,9 @@ class Guard:
             UnsupportedRuleError: it holds what may change inside.
         """
         if measures(rule):
-            names = ", ".join(type(each).__name__ for each in rule.tree() if defines(each, "measure"))
+            names = ", ".join(
+                type(each).__name__ for each in rule.tree() if defines(each, "measure")
+            )
             raise UnsupportedRuleError(f"{names} measures all weights together")
         reader = _Reader()
         key = reader.read(rule, type(rule).__name__)

@@ -21,7 +21,9 @@ class OwnSteps:
         self._proven: set[Any] = set()
         """Kinds of weights that a rule has stepped without writing into its arguments."""
 
-    def step(self, rule: Rule, identity: Any, work: Work, measured: Measured | None) -> tuple[Tensor, State]:
+    def step(
+        self, rule: Rule, identity: Any, work: Work, measured: Measured | None
+    ) -> tuple[Tensor, State]:
         """The new weight and state. A write at the first weight of a kind is undone.
 
         Args:

@@ -1,0 +1,11 @@
+"""Check a recipe of your own: does it keep the promises that the library's recipes keep?
+
+    print(spherenorm.testing.check("mymodule:mine"))
+
+See `check`. In a test: `report = check(mine); assert report.passed, report`.
+"""
+
+from spherenorm.testing._check import PROPERTIES, Finding, Report, check
+from spherenorm.testing._subject import Subject
+
+__all__ = ["PROPERTIES", "Finding", "Report", "Subject", "check"]

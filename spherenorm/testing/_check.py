@@ -1,0 +1,137 @@
+"""`check`: the promises that a recipe keeps, as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from spherenorm._registry import Recipe, bind
+from spherenorm._text import columns
+from spherenorm.testing import _properties as properties
+from spherenorm.testing._sharded import sharded
+from spherenorm.testing._subject import Refused, Subject
+
+__all__ = ["PROPERTIES", "Finding", "Report", "check"]
+
+PROPERTIES: dict[str, Callable[[Subject], str]] = {
+    "pure": properties.pure,
+    "writes into nothing": properties.writes_into_nothing,
+    "shapes": properties.shapes,
+    "dtypes": properties.dtypes,
+    "finite": properties.finite,
+    "vmap": properties.vmap,
+    "compiled": properties.compiled,
+    "resumes": properties.resumes,
+    "sharded": sharded,
+}
+"""The promises, in the order in which they are tried. `import theory` adds "law"."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One promise.
+
+    Attributes:
+        name: of the promise.
+        verdict: "holds", "fails", or "refused": it does not concern the recipe.
+        why: what was compared, what differs, or why it is refused.
+    """
+
+    name: str
+    verdict: Literal["holds", "fails", "refused"]
+    why: str
+
+
+@dataclass(frozen=True)
+class Report:
+    """The promises of a recipe; print it for a table.
+
+    Attributes:
+        recipe: its name.
+        findings: one for each promise.
+    """
+
+    recipe: str
+    findings: tuple[Finding, ...]
+
+    @property
+    def passed(self) -> bool:
+        """True if nothing fails."""
+        return not self.failed
+
+    @property
+    def failed(self) -> tuple[Finding, ...]:
+        """The promises that do not hold."""
+        return tuple(each for each in self.findings if each.verdict == "fails")
+
+    def __iter__(self) -> Iterator[Finding]:
+        return iter(self.findings)
+
+    def __getitem__(self, name: str) -> Finding:
+        return {each.name: each for each in self.findings}[name]
+
+    def __str__(self) -> str:
+        head = ("promise", "verdict", "why")
+        rows = [(each.name, each.verdict, each.why) for each in self.findings]
+        return f"{self.recipe}\n{columns([head, *rows])}"
+
+
+def check(recipe: str | Recipe, *, only: tuple[str, ...] = (), **hyper_parameters: Any) -> Report:
+    """Try the promises that the library's recipes keep on a recipe of your own.
+
+    | promise | what is compared |
+    |---|---|
+    | pure | a step gives equal bits a second time |
+    | writes into nothing | weight, gradient and state are as before |
+    | shapes | matrices, convolutions, vectors, numbers and empty weights keep shape and state |
+    | dtypes | half precision is the float32 step, rounded once |
+    | finite | steps with gradients of 0, 1e-6 and 1e6 |
+    | vmap | a batch of values of each number, and one value after another |
+    | compiled | `backend="compiled"`, and the rule's own code; or why it is refused |
+    | resumes | a run that was saved and loaded, and one that was not |
+    | sharded | weights cut along their rows in two processes, and whole ones |
+    | law | after `import theory`: the norm-growth law, or why there is none |
+
+    It takes some seconds; most of it is a compiler.
+
+    Args:
+        recipe: a recipe, its registered name, or `module:function`.
+        only: the promises to try; all if it is empty.
+        **hyper_parameters: those that are not at their defaults.
+
+    Returns:
+        What holds, what fails, and what does not concern the recipe.
+
+    Raises:
+        ValueError, TypeError: there is no such recipe, or it takes no such hyper-parameters; no
+            such promise.
+
+    Example:
+        >>> report = check("sgdp", momentum=0.9, only=("pure", "vmap"))
+        >>> print(report)
+        sgdp
+        promise  verdict  why
+        pure     holds    equal bits a second time, and by the rule made anew
+        vmap     holds    lr, momentum, dampening, weight_decay, ...
+        >>> report.passed
+        True
+    """
+    if unknown := set(only) - PROPERTIES.keys():
+        raise ValueError(f"only: no promise {sorted(unknown)[0]!r}; there are {list(PROPERTIES)}")
+    bound = bind(recipe, **hyper_parameters)
+    bound.rule  # noqa: B018  (it raises)
+    subject = Subject.of(bound)
+    asked = {name: PROPERTIES[name] for name in PROPERTIES if name in only or not only}
+    return Report(bound.name, tuple(_tried(name, each, subject) for name, each in asked.items()))
+
+
+def _tried(name: str, promise: Callable[[Subject], str], subject: Subject) -> Finding:
+    try:
+        return Finding(name, "holds", promise(subject))
+    except Refused as reason:
+        return Finding(name, "refused", str(reason).strip().partition("\n")[0])
+    except Exception as error:
+        first = str(error).strip().partition("\n")[0]
+        own = isinstance(error, AssertionError)
+        return Finding(name, "fails", first if own else f"{type(error).__name__}: {first}")

@@ -1,0 +1,241 @@
+"""The promises of a recipe, each a function of a `Subject`.
+
+It returns what was compared, in words. It raises AssertionError with the first thing that does not
+hold, or `Refused` with the reason why nothing can be compared.
+"""
+
+from __future__ import annotations
+
+import io
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from spherenorm._parts import init_apart
+from spherenorm.compile import BackendError
+from spherenorm.optim import torch_optimizer
+from spherenorm.testing._subject import STEPS, Refused, Subject, apart, named
+
+__all__ = [
+    "compiled",
+    "dtypes",
+    "finite",
+    "pure",
+    "resumes",
+    "shapes",
+    "vmap",
+    "writes_into_nothing",
+]
+
+ROUNDING = 1e-10
+"""Of float64, through the cancellations of a projection."""
+
+
+def pure(subject: Subject) -> str:
+    """The same arguments give the same bits, also by a rule that is made anew."""
+    rule = subject.rule()
+    for weight, grad, state in subject.warm():
+        with named(f"a step of shape {tuple(weight.shape)}"):
+            first, again = rule.step(weight, grad, state), rule.step(weight, grad, state)
+            anew = subject.rule().step(weight, grad, state)
+        for other, when in ((again, "a second time"), (anew, "by the rule made anew")):
+            off = apart(other, first, 0)
+            assert off is None, f"the same step {when}: {off}"
+    return "equal bits a second time, and by the rule made anew"
+
+
+def writes_into_nothing(subject: Subject) -> str:
+    """The arguments of a step stay as they are."""
+    rule = subject.rule()
+    for weight, grad, state in subject.warm():
+        given = {"the weight": weight, "the gradient": grad}
+        given |= {f"the state {name!r}": value for name, value in state.items()}
+        before = {what: (x._version, x.clone()) for what, x in given.items()}
+        keys = list(state)
+        with named(f"a step of shape {tuple(weight.shape)}"):
+            rule.step(weight, grad, state)
+        for what, x in given.items():
+            version, copy = before[what]
+            same = x._version == version and torch.equal(x.nan_to_num(), copy.nan_to_num())
+            assert same, f"the rule writes into {what}; return new tensors instead"
+        assert list(state) == keys, "the rule adds to the state that it is given"
+    return "weight, gradient and state are as before"
+
+
+def shapes(subject: Subject) -> str:
+    """Weight and states keep their shape and dtype, whatever the shape of the weight."""
+    for shape in subject.shapes:
+        weight = subject.weight(shape)
+        with named(f"steps of shape {shape}"):
+            fresh = init_apart(subject.rule(), weight)
+            moved, state = subject.run(subject.rule(), weight)
+        assert moved.shape == weight.shape, f"a weight of shape {shape} comes back as {moved.shape}"
+        assert state.keys() == fresh.keys(), f"{sorted(state)} after steps, {sorted(fresh)} before"
+        for name, value in state.items():
+            kinds = [(tuple(x.shape), x.dtype) for x in (value, fresh[name])]
+            assert kinds[0] == kinds[1], f"the state {name!r} is {kinds[0]}, it was {kinds[1]}"
+    taken = ", ".join(map(str, subject.shapes))
+    why = "".join(f"; {shape} refused: {reason}" for shape, reason in subject.refused.items())
+    assert subject.shapes, f"no weight is taken{why}"
+    return f"{taken}{why}"
+
+
+def dtypes(subject: Subject) -> str:
+    """Half precision is the float32 step, rounded once; float32 is near float64."""
+    rule = subject.rule()
+    for shape in subject.shapes:
+        double = subject.weight(shape).float().double()
+        with named(f"steps of shape {shape}"):
+            for dtype in (torch.bfloat16, torch.float16):
+                weight = double.to(dtype)
+                grad = subject.grad(weight, 0)
+                ours = rule.step(weight, grad, init_apart(rule, weight))
+                single = weight.float()
+                moved, state = rule.step(single, grad.float(), init_apart(rule, single))
+                off = apart(ours, (moved.to(dtype), state), 0)
+                assert off is None, f"a step in {dtype} is not the float32 step, rounded: {off}"
+            grad = subject.grad(double, 0).float().double()
+            wide, _ = rule.step(double, grad, init_apart(rule, double))
+            single, _ = rule.step(double.float(), grad.float(), init_apart(rule, double.float()))
+        assert single.dtype is torch.float32, f"a float32 weight comes back as {single.dtype}"
+        off = apart((single.double(), {}), (wide, {}), 1e-4)
+        assert off is None, f"float32 differs from float64: {off}"
+    return "half precision is float32, rounded once; float32 is near float64"
+
+
+def finite(subject: Subject) -> str:
+    """Zero gradients, and gradients of 1e-6 and 1e6, give finite steps."""
+    rule = subject.rule()
+    for shape in subject.shapes:
+        for scale in (0.0, 1e-6, 1e6):
+            weight = subject.weight(shape)
+            state = init_apart(rule, weight)
+            with named(f"gradients of {scale:g}"):
+                for step in range(STEPS):
+                    grad = scale * subject.grad(weight, step)
+                    weight, state = rule.step(weight, grad, state)
+            for what, x in {"the weight": weight, **state}.items():
+                whole = bool(x.isfinite().all())
+                assert whole, f"gradients of {scale:g}: {what} of shape {tuple(x.shape)} is not"
+    return "gradients of 0, 1e-6 and 1e6"
+
+
+def vmap(subject: Subject) -> str:
+    """A batch of values of each number gives what the values give one after another."""
+    done = []
+    cases = list(subject.warm())
+    for what, values, enter in _numbers(subject):
+        for weight, grad, state in cases:
+
+            def stepped(value: Any, args: Any = (weight, grad, state), enter: Any = enter) -> Any:
+                return subject.rule(**enter(value)).step(*args)
+
+            with named(f"vmap over {what}"):
+                batch = torch.tensor(values, dtype=torch.float64)
+                moved, new = torch.vmap(stepped)(batch)
+            for i, value in enumerate(values):
+                one = moved[i], {name: x[i] for name, x in new.items()}
+                off = apart(one, stepped(value), ROUNDING)
+                assert off is None, f"vmap over {what}, at {value:g}: {off}"
+        done.append(what)
+    if not done:
+        raise Refused("the recipe has no number with a default")
+    return ", ".join(done)
+
+
+def _numbers(
+    subject: Subject,
+) -> Iterator[tuple[str, list[float], Callable[[Any], dict[str, Any]]]]:
+    """Each number among the hyper-parameters: its name, values to try, and how to set it."""
+    for name, default in subject.bound.hyper_parameters.items():
+        entries = default if isinstance(default, tuple | list) else (default,)
+        for i, entry in enumerate(entries):
+            if type(entry) is not float:
+                continue
+
+            def enter(value: Any, name: str = name, i: int = i, default: Any = default) -> Any:
+                if not isinstance(default, tuple | list):
+                    return {name: value}
+                return {name: type(default)((*default[:i], value, *default[i + 1 :]))}
+
+            near = [0.9 * entry, 0.95 * entry, entry] if entry else [0.0, 0.01, 0.02]
+            values = [value for value in near if _is_taken(subject, enter(value))]
+            if values:
+                what = f"{name}[{i}]" if isinstance(default, tuple | list) else name
+                yield what, values, enter
+
+
+def _is_taken(subject: Subject, values: dict[str, Any]) -> bool:
+    try:
+        subject.rule(**values)
+    except (ValueError, TypeError):
+        return False
+    return True
+
+
+def compiled(subject: Subject) -> str:
+    """`backend="compiled"` gives the numbers of the rule's own code."""
+    own = _trained(subject, "rule")
+    try:
+        ours = _trained(subject, "compiled")
+    except BackendError as error:
+        raise Refused(str(error)) from error
+    for one, other in zip(ours, own, strict=True):
+        off = apart(one, other, 1e-8)
+        assert off is None, off
+    return f"{STEPS} steps of the rule's own code"
+
+
+def resumes(subject: Subject) -> str:
+    """A run goes on bit for bit from a saved state_dict, which loads with weights_only=True."""
+    whole = _trained(subject, "auto", steps=2 * STEPS)
+    again = _trained(subject, "auto", steps=2 * STEPS, save_at=STEPS)
+    for one, other in zip(again, whole, strict=True):
+        off = apart(one, other, 0)
+        assert off is None, f"after loading: {off}"
+    return "equal bits after saving and loading"
+
+
+def _trained(
+    subject: Subject, backend: str, steps: int = STEPS, save_at: int | None = None
+) -> list[tuple[Tensor, dict[str, Tensor]]]:
+    """Weights and states after some steps of a torch optimizer."""
+    cls = torch_optimizer(subject.bound.recipe)
+    weights = [subject.weight(shape).requires_grad_() for shape in subject.shapes]
+
+    def made() -> torch.optim.Optimizer:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of weights that cannot move on their sphere
+            return cls(weights, backend=backend, **subject.bound.hyper_parameters)
+
+    with torch.random.fork_rng([]):
+        torch.manual_seed(0)
+        optimizer = made()
+        for step in range(steps):
+            if step == save_at:
+                file = io.BytesIO()
+                torch.save(optimizer.state_dict(), file)
+                file.seek(0)
+                optimizer = made()
+                optimizer.load_state_dict(torch.load(file, weights_only=True))
+            if subject.evaluates_elsewhere:
+                optimizer.step(_closure(subject, weights, step))
+                continue
+            for weight in weights:
+                weight.grad = subject.grad(weight, step)
+            optimizer.step()
+    return [(w.detach(), {k: x.detach() for k, x in optimizer.state[w].items()}) for w in weights]
+
+
+def _closure(subject: Subject, weights: list[Tensor], step: int) -> Callable[[], float]:
+    """A closure whose gradients depend on where the weights are."""
+
+    def closure() -> float:
+        for weight in weights:
+            weight.grad = subject.grad(weight, step) + 0.1 * weight.detach()
+        return 0.0
+
+    return closure
