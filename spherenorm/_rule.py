@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
@@ -104,7 +105,7 @@ class Rule:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        if "name" in cls.__dict__.get("__annotations__", {}):
+        if "name" in inspect.get_annotations(cls):
             taken = "every rule has a field `name`, which tells its states apart"
             raise TypeError(f"{cls.__name__}: {taken}; call yours otherwise")
 
@@ -198,8 +199,8 @@ class Rule:
         """The rules among the fields and attributes, in order."""
         slots = () if not hasattr(self, "__slots__") else (f.name for f in fields(self))
         for value in [*vars(self).values(), *(getattr(self, name) for name in slots)]:
-            value = tuple(value.values()) if isinstance(value, dict) else value
-            parts = value if isinstance(value, tuple | list) else (value,)
+            among = tuple(value.values()) if isinstance(value, dict) else value
+            parts = among if isinstance(among, tuple | list) else (among,)
             yield from (part for part in parts if isinstance(part, Rule))
 
     def tree(self) -> Iterator[Rule]:

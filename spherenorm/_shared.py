@@ -71,7 +71,7 @@ def _checked(value: Any, rule: Rule, name: str) -> Tensor:
 
 
 def _sums(found: Mapping[Key, Sequence[Tensor]]) -> dict[Key, Tensor]:
-    """The sum of each list of 0-dim tensors, some of which may lie in parts in several processes."""
+    """The sum of each list of 0-dim tensors, some of which lie in parts in several processes."""
     sums: dict[Key, Tensor] = {}
     parts: defaultdict[Any, dict[Key, list[Tensor]]] = defaultdict(dict)
     for key, values in found.items():

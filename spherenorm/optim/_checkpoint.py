@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from spherenorm._registry import Bound, Recipe, bind, defaults_of, registered
 from spherenorm._parts import init_apart
+from spherenorm._registry import Bound, Recipe, bind, defaults_of, registered
 from spherenorm._rule import Rule
 from spherenorm.optim._arguments import HOW, OTHER_NAMES
 from spherenorm.optim._group import ParamGroup, checked_rule

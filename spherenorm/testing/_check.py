@@ -10,7 +10,7 @@ from spherenorm._registry import Recipe, bind
 from spherenorm._text import columns
 from spherenorm.testing import _properties as properties
 from spherenorm.testing._sharded import sharded
-from spherenorm.testing._subject import Refused, Subject
+from spherenorm.testing._subject import RefusedError, Subject
 
 __all__ = ["PROPERTIES", "Finding", "Report", "check"]
 
@@ -129,7 +129,7 @@ def check(recipe: str | Recipe, *, only: tuple[str, ...] = (), **hyper_parameter
 def _tried(name: str, promise: Callable[[Subject], str], subject: Subject) -> Finding:
     try:
         return Finding(name, "holds", promise(subject))
-    except Refused as reason:
+    except RefusedError as reason:
         return Finding(name, "refused", str(reason).strip().partition("\n")[0])
     except Exception as error:
         first = str(error).strip().partition("\n")[0]

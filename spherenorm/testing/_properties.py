@@ -1,7 +1,7 @@
 """The promises of a recipe, each a function of a `Subject`.
 
 It returns what was compared, in words. It raises AssertionError with the first thing that does not
-hold, or `Refused` with the reason why nothing can be compared.
+hold, or `RefusedError` with the reason why nothing can be compared.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch import Tensor
 from spherenorm._parts import init_apart
 from spherenorm.compile import BackendError
 from spherenorm.optim import torch_optimizer
-from spherenorm.testing._subject import STEPS, Refused, Subject, apart, named
+from spherenorm.testing._subject import STEPS, RefusedError, Subject, apart, named
 
 __all__ = [
     "compiled",
@@ -142,7 +142,7 @@ def vmap(subject: Subject) -> str:
                 assert off is None, f"vmap over {what}, at {value:g}: {off}"
         done.append(what)
     if not done:
-        raise Refused("the recipe has no number with a default")
+        raise RefusedError("the recipe has no number with a default")
     return ", ".join(done)
 
 
@@ -182,7 +182,7 @@ def compiled(subject: Subject) -> str:
     try:
         ours = _trained(subject, "compiled")
     except BackendError as error:
-        raise Refused(str(error)) from error
+        raise RefusedError(str(error)) from error
     for one, other in zip(ours, own, strict=True):
         off = apart(one, other, 1e-8)
         assert off is None, off

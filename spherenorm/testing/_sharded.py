@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from spherenorm.optim import torch_optimizer
-from spherenorm.testing._subject import STEPS, Refused, Subject, apart
+from spherenorm.testing._subject import STEPS, RefusedError, Subject, apart
 
 __all__ = ["sharded"]
 
@@ -25,11 +25,11 @@ def sharded(subject: Subject) -> str:
     import torch.distributed as dist
 
     if not (dist.is_available() and dist.is_gloo_available()):
-        raise Refused("gloo is not there")
+        raise RefusedError("gloo is not there")
     if sys.platform != "linux" or torch.cuda.is_initialized():
-        raise Refused("processes cannot be forked here")
+        raise RefusedError("processes cannot be forked here")
     if subject.evaluates_elsewhere:
-        raise Refused("the closure's gradients are the model's to shard")
+        raise RefusedError("the closure's gradients are the model's to shard")
     fork: Any = multiprocessing.get_context("fork")  # so that a recipe of any origin comes along
     answers = fork.Queue()
     with socket.socket() as free:

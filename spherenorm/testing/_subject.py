@@ -15,7 +15,7 @@ from spherenorm._registry import Bound
 from spherenorm._rule import Rule
 from spherenorm._views import View
 
-__all__ = ["Refused", "Subject", "apart", "named"]
+__all__ = ["RefusedError", "Subject", "apart", "named"]
 
 SHAPES = ((4, 3), (3, 5), (3, 2, 2, 2), (5,), (), (1, 4), (0, 3))
 """Wide and tall matrices, a convolution, a bias, a number, a single unit, and nothing at all."""
@@ -25,7 +25,7 @@ STEPS = 4
 Stepped = tuple[Tensor, State]
 
 
-class Refused(Exception):
+class RefusedError(Exception):
     """What is checked does not concern this recipe; the message says why."""
 
 
@@ -124,7 +124,7 @@ def named(what: str) -> Iterator[None]:
     """Put what was tried before the message of whatever the recipe raises."""
     try:
         yield
-    except (Refused, AssertionError):
+    except (RefusedError, AssertionError):
         raise
     except Exception as error:
         first = str(error).strip().partition("\n")[0]
