@@ -202,17 +202,17 @@ def measure(
 
 def second_point(rule: Rule, update: Update, state: State) -> Tensor | None:
     """The weight at which a rule, or one within it, wants the gradient once more."""
-    points = []
+    points: list[Tensor | None] = []
     if defines(rule, "evaluate_at"):
         if update.measured:
             update = replace(update, shared=update.measured.get(id(rule), {}))
         points.append(rule.evaluate_at(update, state))
     for part in rule.held(update.weight):
         points.append(second_point(part.rule, update, part.own(state)))
-    points = [point for point in points if point is not None]
-    if len(points) > 1:
+    found = [point for point in points if point is not None]
+    if len(found) > 1:
         raise ValueError(f"{type(rule).__name__}: two rules evaluate the gradient elsewhere")
-    return fitted(points[0], update.weight, Part(rule, {}), "evaluate_at") if points else None
+    return fitted(found[0], update.weight, Part(rule, {}), "evaluate_at") if found else None
 
 
 def move_on(

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from typing_extensions import Self, dataclass_transform
 
-from spherenorm._fields import check_numbers, choice, hyper, view, views
+from spherenorm._fields import check_numbers
 from spherenorm._manifold import EUCLIDEAN, Retraction
 from spherenorm._numerics import wide_dtype, working
 from spherenorm._parts import (
@@ -60,7 +60,7 @@ def refuse_unless_real(weight: Tensor, what: str) -> None:
         )
 
 
-@dataclass_transform(frozen_default=True, field_specifiers=(field, hyper, view, views, choice))
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
 @dataclass(frozen=True)
 class Rule:
     """A pure update rule for one weight tensor.
@@ -101,8 +101,6 @@ class Rule:
 
     name: str | None = field(default=None, kw_only=True, repr=False)
 
-    needs_step = False
-
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if "name" in inspect.get_annotations(cls):
@@ -116,6 +114,11 @@ class Rule:
 
     def __post_init__(self) -> None:
         check_numbers(self)
+
+    @property
+    def needs_step(self) -> bool:
+        """True if the rule reads `update.step`, the number of the step, so that a chain counts."""
+        return False
 
     @property
     def state_names(self) -> tuple[str, ...]:

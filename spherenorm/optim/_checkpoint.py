@@ -86,16 +86,10 @@ def _fit_group(
     assert isinstance(present, ParamGroup)
     group = ParamGroup({**present, **copy.deepcopy(entries)}, present.how)
     rule = checked_rule(recipe, group)
-    weights = present["params"] or [None]
-    states = next(
-        (
-            f"{sorted(theirs)} and {sorted(ours)}"
-            for weight in (weights if saver else ())
-            if set(theirs := saver.rule.keys(weight)) != set(ours := rule.keys(weight))
-        ),
-        None,
-    )
-    if saver and states:
+    pairs = [(saver.rule.keys(w), rule.keys(w)) for w in present["params"]] if saver else []
+    others = [(theirs, own) for theirs, own in pairs if set(theirs) != set(own)]
+    if saver and others:
+        states = " and ".join(str(sorted(keys)) for keys in others[0])
         both = f"of recipe {saver.name!r}, the param_group of {present['recipe']!r}"
         raise ValueError(f"the state_dict is {both}: their states are {states}")
     return group, rule

@@ -26,7 +26,7 @@ def sharded(subject: Subject) -> str:
 
     if not (dist.is_available() and dist.is_gloo_available()):
         raise RefusedError("gloo is not there")
-    if sys.platform != "linux" or torch.cuda.is_initialized():
+    if sys.platform != "linux" or torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         raise RefusedError("processes cannot be forked here")
     if subject.evaluates_elsewhere:
         raise RefusedError("the closure's gradients are the model's to shard")
@@ -66,7 +66,8 @@ def _rank(rank: int, port: int, subject: Subject, answers: Any) -> None:
 
 def _compared(rank: int, port: int, subject: Subject) -> str | None:
     import torch.distributed as dist
-    from torch.distributed.tensor import Shard, distribute_tensor, init_device_mesh
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Shard, distribute_tensor
 
     torch.set_num_threads(1)
     where = f"tcp://localhost:{port}"

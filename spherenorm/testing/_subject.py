@@ -46,7 +46,7 @@ class Subject:
     @classmethod
     def of(cls, bound: Bound) -> Subject:
         """The recipe with those of `SHAPES` whose weights its rule takes."""
-        refused = {}
+        refused: dict[tuple[int, ...], str] = {}
         for shape in SHAPES:
             try:
                 init_apart(bound.rule, torch.ones(shape))
