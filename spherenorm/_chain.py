@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torch import Tensor
 
@@ -80,10 +80,12 @@ class Chain(Combination):
     Attributes:
         rules: in the order in which they are applied.
         manifold: moves the weight by minus the direction that the last rule returns.
+        counted: True if a rule needs the number of the step, which is then among the states.
     """
 
     rules: tuple[Rule, ...]
     manifold: Manifold = EUCLIDEAN
+    counted: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.manifold, Manifold):
@@ -93,14 +95,15 @@ class Chain(Combination):
             if not isinstance(rule, Rule):
                 raise TypeError(f"chain takes rules, got {rule!r}")
         refuse_lost_manifold(self)
+        object.__setattr__(self, "counted", any(rule.needs_step for rule in self.tree()))
 
     @property
     def counts(self) -> bool:
-        return any(rule.needs_step for rule in self.tree())
+        return self.counted
 
     @property
     def own_names(self) -> tuple[str, ...]:
-        return (COUNTER,) if self.counts else ()
+        return (COUNTER,) if self.counted else ()
 
     @property
     def tangent_names(self) -> tuple[str, ...]:

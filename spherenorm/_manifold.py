@@ -20,6 +20,7 @@ __all__ = [
     "Retraction",
     "SelectiveManifold",
     "Sphere",
+    "Translation",
     "check_shape",
     "complaints",
 ]

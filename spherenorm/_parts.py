@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -94,17 +95,29 @@ def parts_apart(taken: Iterable[str], rules: Iterable[Rule], weight: Tensor | No
         rules: in order.
         weight: the one that the state is of; None where no rule's keys depend on it.
     """
+    rules = tuple(rules)
+    claims = tuple((rule.name, keys_within(rule, weight)) for rule in rules)
+    keys_apart: Any = _keys_apart
+    if torch.compiler.is_compiling():  # Dynamo warns of a cache, which it does not use
+        keys_apart = _keys_apart.__wrapped__
+    keys = keys_apart(tuple(taken), claims)
+    return [Part(*pair, place) for place, pair in enumerate(zip(rules, keys, strict=True), 1)]
+
+
+@functools.lru_cache(1024)
+def _keys_apart(
+    taken: tuple[str, ...], claims: tuple[tuple[str | None, tuple[str, ...]], ...]
+) -> list[dict[str, str]]:
+    """The outer keys for the keys of each rule, by the rules' names; see `parts_apart`."""
     used, found = set(taken), []
-    for place, rule in enumerate(rules, 1):
-        named = {
-            key: f"{rule.name}_{key}" if rule.name else key for key in keys_within(rule, weight)
-        }
+    for name, own in claims:
+        named = {key: f"{name}_{key}" if name else key for key in own}
         number, keys = 1, named
         while not used.isdisjoint(keys.values()):
             number += 1
-            keys = {key: f"{name}_{number}" for key, name in named.items()}
+            keys = {key: f"{outer}_{number}" for key, outer in named.items()}
         used.update(keys.values())
-        found.append(Part(rule, keys, place))
+        found.append(keys)
     return found
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from typing_extensions import Self, dataclass_transform
 
 from spherenorm._fields import check_numbers
-from spherenorm._manifold import EUCLIDEAN, Retraction
+from spherenorm._manifold import EUCLIDEAN, Retraction, Translation
 from spherenorm._numerics import wide_dtype, working
 from spherenorm._parts import (
     COUNTER,
@@ -106,6 +106,8 @@ class Rule:
         if "name" in inspect.get_annotations(cls):
             taken = "every rule has a field `name`, which tells its states apart"
             raise TypeError(f"{cls.__name__}: {taken}; call yours otherwise")
+        if "__repr__" not in cls.__dict__:
+            cls.__repr__ = Rule.__repr__  # type: ignore[method-assign]  # dataclass keeps it then
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         if "__dataclass_fields__" not in cls.__dict__:
@@ -114,6 +116,11 @@ class Rule:
 
     def __post_init__(self) -> None:
         check_numbers(self)
+
+    def __repr__(self) -> str:
+        shown = [each.name for each in fields(self) if each.repr]
+        shown += ["name"] if self.name else []
+        return f"{type(self).__qualname__}({', '.join(f'{n}={getattr(self, n)!r}' for n in shown)})"
 
     @property
     def needs_step(self) -> bool:
@@ -200,11 +207,15 @@ class Rule:
 
     def children(self) -> Iterator[Rule]:
         """The rules among the fields and attributes, in order."""
-        slots = () if not hasattr(self, "__slots__") else (f.name for f in fields(self))
-        for value in [*vars(self).values(), *(getattr(self, name) for name in slots)]:
-            among = tuple(value.values()) if isinstance(value, dict) else value
-            parts = among if isinstance(among, tuple | list) else (among,)
-            yield from (part for part in parts if isinstance(part, Rule))
+        values = list(vars(self).values())
+        if hasattr(self, "__slots__"):
+            values += (getattr(self, f.name) for f in fields(self))
+        for value in values:
+            if isinstance(value, Rule):
+                yield value
+            elif isinstance(value, tuple | list | dict):
+                among = value.values() if isinstance(value, dict) else value
+                yield from (each for each in among if isinstance(each, Rule))
 
     def tree(self) -> Iterator[Rule]:
         """This rule and all rules within it, the outer ones first."""
@@ -258,6 +269,9 @@ class Rule:
             raise ValueError(f"grad must be shaped as the weight, {shapes}")
         start = working(weight)
         grad = grad.to(start.dtype)
+        if self.needs_step and not self.counts:
+            name = type(self).__name__
+            raise ValueError(f"{name}: a chain counts the steps that it needs: chain({name}(...))")
         count = Part(self, {COUNTER: COUNTER}).own(state)[COUNTER] + 1 if self.counts else None
         return Update(start, grad, direction=grad, count=count, measured=measured or {})
 
@@ -288,8 +302,9 @@ class Rule:
         update, new = apply(whole, update, state)
         retraction = self.retract(start, update.direction)
         moved = fitted(retraction.weight, start, whole, "the moved weight")
-        for key, value in self.transport(new, retraction).items():
-            new[key] = fitted(value, state[key], whole, f"the moved {key!r}")
+        if not isinstance(retraction, Translation):  # which leaves vectors as they are
+            for key, value in self.transport(new, retraction).items():
+                new[key] = fitted(value, state[key], whole, f"the moved {key!r}")
         if any(defines(rule, "after") for rule in rules):
             moved, new = move_on(self, update, moved, new, whole)
         if update.count is not None:
