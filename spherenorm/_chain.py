@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
+from spherenorm._hooks import State, zeros
 from spherenorm._manifold import EUCLIDEAN, Manifold, Retraction, Sphere, check_shape, complaints
-from spherenorm._parts import COUNTER, Part, State, apply, parts_apart, transported, zeros
 from spherenorm._rule import Rule, scalar_state
+from spherenorm._step import apply
+from spherenorm._tree import COUNTER, Part, parts_apart
 from spherenorm._update import Update
 
 __all__ = ["Chain", "Combination", "chain", "refuse_lost_manifold", "sphere_of"]
@@ -122,7 +124,7 @@ class Chain(Combination):
         return self.apply_children(update, state)
 
     def transport(self, state: State, retraction: Retraction) -> State:
-        return transported(self, state, retraction)
+        return self.transport_held(state, retraction)
 
     def retract(self, weight: Tensor, direction: Tensor) -> Retraction:
         return self.manifold.retract(weight, direction)

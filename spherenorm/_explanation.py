@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from spherenorm._parts import init_apart
 from spherenorm._text import columns
+from spherenorm._tree import init_apart
 from spherenorm.compile import BackendError, Work
 from spherenorm.optim import RecipeOptimizer
 

@@ -278,11 +278,10 @@ def test_the_step_is_refused_where_nobody_counts():
     weight = torch.ones(2)
     with pytest.raises(ValueError, match=r"the steps are not counted.*needs_step = True"):
         sn.chain(Reads()).step(weight, weight, {})
-    with pytest.raises(
-        ValueError, match=r"AdaptiveMoments: a chain counts the steps that it needs"
-    ):
-        rule = r.AdaptiveMoments(0.9, 0.9)
-        rule.step(weight, weight, rule.init(weight))
+    rule = r.AdaptiveMoments(0.9, 0.9)
+    state = rule.init(weight)
+    with pytest.raises(ValueError, match="AdaptiveMoments: a chain counts the steps that it needs"):
+        rule.step(weight, weight, state)
 
 
 # States of any shape.

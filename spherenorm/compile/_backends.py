@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from spherenorm._parts import Measured
 from spherenorm._rule import Rule, State
+from spherenorm._step import Measured
 
 __all__ = ["BACKENDS", "BackendError", "Group", "Work", "require_backend"]
 

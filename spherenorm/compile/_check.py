@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from spherenorm._numerics import working_dtype
-from spherenorm._parts import init_apart
 from spherenorm._rule import Rule, State
+from spherenorm._tree import init_apart
 
 __all__ = ["difference", "small_shape"]
 

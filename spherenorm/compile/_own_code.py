@@ -6,8 +6,8 @@ from typing import Any
 
 from torch import Tensor
 
-from spherenorm._parts import Measured
 from spherenorm._rule import Rule, State
+from spherenorm._step import Measured
 from spherenorm.compile._backends import Work
 from spherenorm.compile._guard import Guard, UnsupportedRuleError
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from spherenorm._parts import Measured, second_point
-from spherenorm._rule import Rule, State, refuse_unless_real
+from spherenorm._rule import Rule, State
 from spherenorm._shared import measures, totals
+from spherenorm._step import Measured, begin, refuse_unless_real, second_point
 
 __all__ = ["Params", "evaluation_point", "init", "step"]
 
@@ -94,7 +94,7 @@ def evaluation_point(
     measured = _measured(rule, params, grads, state)
     points = {}
     for name, weight in params.items():
-        update = rule.begin(weight, grads[name], state[name], measured)
+        update = begin(rule, weight, grads[name], state[name], measured)
         point = second_point(rule, update, state[name])
         points[name] = weight if point is None else point.to(weight.dtype)
     return points

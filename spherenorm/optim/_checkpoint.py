@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from spherenorm._parts import init_apart
 from spherenorm._registry import Bound, Recipe, bind, defaults_of, registered
 from spherenorm._rule import Rule
+from spherenorm._tree import init_apart
 from spherenorm.optim._arguments import HOW, OTHER_NAMES
 from spherenorm.optim._group import ParamGroup, checked_rule
 from spherenorm.optim._weights import describe

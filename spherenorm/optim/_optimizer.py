@@ -16,7 +16,7 @@ from spherenorm.optim._arguments import SHARED, bind_arguments, refuse_modules
 from spherenorm.optim._checkpoint import fit
 from spherenorm.optim._group import bind_group, checked_rule, complete_group
 from spherenorm.optim._naming import OptimizerType
-from spherenorm.optim._step import evaluate_elsewhere, gather, need_closure
+from spherenorm.optim._step import gather_at_points
 from spherenorm.optim._weights import check_gradients, check_weights, warn_of_complaints
 
 __all__ = ["RecipeOptimizer"]
@@ -110,15 +110,7 @@ class RecipeOptimizer(Optimizer, metaclass=OptimizerType):
                 loss = closure()
         rules = [self.rule_of(group) for group in self.param_groups]
         check_gradients(self.param_groups)
-        groups, new = gather(rules, self.param_groups, self.state)
-        if need_closure(rules):
-            if closure is None:
-                why = "a rule computes the gradient at another point than the weight"
-                raise ValueError(f"{type(self).__name__}: {why}; call step(closure)")
-            evaluate_elsewhere(groups, closure)
-            check_gradients(self.param_groups)
-            groups, again = gather(rules, self.param_groups, {**self.state, **new})
-            new |= again
+        groups, new = gather_at_points(rules, self.param_groups, self.state, closure)
         self._dispatcher.step(groups)
         self.state.update(new)
         return loss

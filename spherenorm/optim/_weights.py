@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from spherenorm._rule import Rule, refuse_unless_real
+from spherenorm._rule import Rule
+from spherenorm._step import refuse_unless_real
 
 __all__ = ["check_gradients", "check_weights", "describe", "warn_of_complaints"]
 

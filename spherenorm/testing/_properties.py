@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from spherenorm._parts import init_apart
+from spherenorm._tree import init_apart
 from spherenorm.compile import BackendError
 from spherenorm.optim import torch_optimizer
 from spherenorm.testing._subject import STEPS, RefusedError, Subject, apart, named

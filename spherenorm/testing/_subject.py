@@ -1,4 +1,4 @@
-"""What is checked: a recipe, weights to step with it, and gradients of several kinds."""
+"""The subject of a check: a recipe, weights to step with it, and gradients of several kinds."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from spherenorm._parts import State, defines, init_apart
+from spherenorm._hooks import State, defines
 from spherenorm._registry import Bound
 from spherenorm._rule import Rule
+from spherenorm._tree import init_apart
 from spherenorm._views import View
 
 __all__ = ["RefusedError", "Subject", "apart", "named"]
@@ -26,7 +27,7 @@ Stepped = tuple[Tensor, State]
 
 
 class RefusedError(Exception):
-    """What is checked does not concern this recipe; the message says why."""
+    """The promise does not concern this recipe; the message says why."""
 
 
 @dataclass(frozen=True)
