@@ -24,7 +24,7 @@ def zeros(names: Iterable[str], weight: Tensor) -> State:
 
 
 class Hooks:
-    """The methods and names that an author of a `Rule` may define; `update` has no default."""
+    """The methods and names that an author of a `Rule` may define."""
 
     @property
     def needs_step(self) -> bool:
@@ -57,7 +57,12 @@ class Hooks:
         Args:
             update: the step so far.
             state: this rule's part of the state.
+
+        Raises:
+            TypeError: the rule defines neither this nor a hook before or after it.
         """
+        if defines(self, "evaluate_at") or defines(self, "after"):
+            return update, state
         raise TypeError(f"{type(self).__name__} does not define update(update, state)")
 
     def measure(self, update: Update, state: State) -> Mapping[str, Tensor]:
