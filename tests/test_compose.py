@@ -652,3 +652,47 @@ def test_a_second_gradient_needs_a_closure_and_puts_weights_back():
         optimizer.step(breaks)
     assert torch.equal(weight, torch.ones(2))
     assert not torch.equal(calls[1], calls[0])
+
+
+# The order of the rules.
+
+
+@pytest.mark.parametrize(
+    ("rules", "message"),
+    [
+        ([r.RadialProjection()], r"RadialProjection\(\) needs a ScaleInvarianceTest before it"),
+        ([r.DecoupledDecay(0.1, invariant_ratio=0.1)], r"DecoupledDecay\(invariant_ratio=...\)"),
+        ([r.FeedbackMomentum(r.RadialProjection(), 0.9)], r"RadialProjection\(\) needs"),
+        ([r.RadialProjection(), r.ScaleInvarianceTest()], r"RadialProjection\(\) needs"),
+    ],
+)
+def test_a_missing_test_is_refused_when_an_optimizer_is_made(rules, message):
+    """A chain may be a part of another, which has the test; so it is not refused by itself."""
+    cls = sn.torch_optimizer(lambda lr=0.1: sn.chain(*rules, r.StepSize(lr)), "Untested")
+    weight = torch.ones(3, 2, requires_grad=True)
+    with pytest.raises(ValueError, match=message):
+        cls([weight])
+    whole = sn.chain(r.ScaleInvarianceTest(), sn.chain(*rules), r.StepSize(0.1))
+    sn.torch_optimizer(lambda lr=0.1: whole, "Tested")([weight])
+
+
+class Decides(sn.Rule):
+    def update(self, update, state):
+        return replace(update, invariance=sn.Invariance()), {}
+
+
+@pytest.mark.parametrize(
+    ("rules", "message"),
+    [
+        ([r.HeavyBall(0.9)], "no StepSize, so weights move by the whole direction"),
+        ([r.StepSize(0.1), r.DecoupledDecay(0.1)], "DecoupledDecay comes behind StepSize"),
+        ([r.DecoupledDecay(0.1), r.StepSize(0.1)], None),
+        ([r.StepSize(0.1), r.DecoupledDecay(0.0)], None),
+        ([Decides(), r.RadialProjection()], None),
+    ],
+)
+def test_an_odd_order_is_said_when_an_optimizer_is_made(rules, message, recwarn):
+    sn.torch_optimizer(lambda lr=0.1: sn.chain(*rules), "Odd")([torch.ones(3, 2)])
+    said = [str(each.message) for each in recwarn]
+    assert bool(said) == (message is not None), said
+    assert message is None or message in said[0]

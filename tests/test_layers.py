@@ -15,7 +15,7 @@ ROOMS = {
         *("_modules", "_progress", "_text", "_views", "_measures", "_fields", "_update"),
         *("support", "_manifold"),
         *("_hooks", "_tree", "_step", "_rule", "_chain", "_shared", "_when", "rules"),
-        *("_registry", "recipes", "compile", "functional", "optim", "testing"),
+        *("_order", "_registry", "recipes", "compile", "functional", "optim", "testing"),
         *("metrics", "toys", "probes", "audit", "_explanation", "__main__"),
     ),
     "theory": ("algebra", "laws", "proofs", "checks", "report", "__main__"),

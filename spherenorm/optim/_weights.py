@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from spherenorm._order import order_warnings, refuse_missing_test
 from spherenorm._rule import Rule
 from spherenorm._step import refuse_unless_real
 
@@ -26,8 +27,9 @@ def check_weights(params: Any, rule: Rule, first: int) -> None:
     Raises:
         TypeError: a weight is complex or integer.
         ValueError: a weight was flattened by FullyShardedDataParallel, or the rule has no units
-            in its shape.
+            in its shape; a rule needs a test that does not come before it.
     """
+    refuse_missing_test(rule)
     entries = list(_entries(params, first))
     for index, name, weight in entries:
         refuse_unless_real(weight, describe(index, weight, name))
@@ -43,7 +45,7 @@ def check_weights(params: Any, rule: Rule, first: int) -> None:
 
 
 def warn_of_complaints(optimizer: str, params: Any, rule: Rule, first: int) -> None:
-    """Warn of weights for which the steps of `rule` are not what is wanted.
+    """Warn of weights for which the steps of `rule` are not what is wanted, and of its order.
 
     Args:
         optimizer: the name of the class, for the message.
@@ -51,10 +53,10 @@ def warn_of_complaints(optimizer: str, params: Any, rule: Rule, first: int) -> N
         rule: is to step them.
     """
     complained: dict[str, list[str]] = {}
+    sentences = order_warnings(rule)
     for index, name, weight in _entries(params, first):
         for complaint in rule.complaints(weight):
             complained.setdefault(complaint, []).append(name or describe(index, weight))
-    sentences = []
     for complaint, those in complained.items():
         more = f" and {len(those) - 5} more" if len(those) > 5 else ""
         sentences.append(f"{', '.join(those[:5])}{more} {complaint}")

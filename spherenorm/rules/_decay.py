@@ -75,14 +75,20 @@ class DecoupledDecay(Rule):
         if not isinstance(ratio, Real) or ratio not in _RATIOS:
             raise ValueError(f"DecoupledDecay: invariant_ratio must be in {_RATIOS}, got {ratio!r}")
 
+    @property
+    def need(self) -> str | None:
+        """The message where no test has decided, if this rule needs one."""
+        if self.invariant_ratio is None or is_zero(self.weight_decay):
+            return None
+        return "DecoupledDecay(invariant_ratio=...) needs a ScaleInvarianceTest before it"
+
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         if is_zero(self.weight_decay):
             return update, {}
         decay: Scalar = self.weight_decay
         if self.invariant_ratio is not None:
             if update.invariance is None:
-                need = "needs a ScaleInvarianceTest before it in the chain"
-                raise ValueError(f"DecoupledDecay(invariant_ratio=...) {need}")
+                raise ValueError(self.need)
             decay = update.invariance.select(decay * self.invariant_ratio, decay, update.weight)
         return replace(update, direction=plus_scaled(update.direction, decay, update.weight)), {}
 
