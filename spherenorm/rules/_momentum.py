@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from spherenorm._fields import hyper
-from spherenorm._numerics import Scalar, averaged, cast_like, is_zero, plus_scaled
+from spherenorm._numerics import Scalar, averaged, cast_like, is_zero, plus_scaled, power
 from spherenorm._rule import Rule, State, apply, scalar_state
 from spherenorm._update import Update
 
@@ -143,5 +143,5 @@ class ExponentialAverage(Rule):
         if not self.bias_correction:
             return replace(update, direction=average), {"exp_avg": average}
         step = state["step"] + 1
-        corrected = average / cast_like(1 - self.beta**step, average)
+        corrected = average / cast_like(1 - power(self.beta, step), average)
         return replace(update, direction=corrected), {"step": step, "exp_avg": average}
