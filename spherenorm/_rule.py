@@ -182,7 +182,7 @@ def apply(rule: Rule, update: Update, state: State) -> tuple[Update, State]:
     by a float64 counter.
 
     Raises:
-        ValueError: naming the rule and what it returned.
+        ValueError: naming the rule and what it returned, or into which of its arguments it wrote.
     """
     name = type(rule).__name__
     names = rule.state_names
@@ -190,7 +190,18 @@ def apply(rule: Rule, update: Update, state: State) -> tuple[Update, State]:
     if missing:
         raise ValueError(f"{name}: the state has no {missing[0]!r}, it has {sorted(state)}")
     own = {each: state[each] for each in names}
-    result = rule.update(update, own)
+    given = (update.weight, update.grad, update.direction, *own.values())
+    before = [_version(x) for x in given]
+    try:
+        result = rule.update(update, own)
+    except RuntimeError as error:
+        if any(word in str(error) for word in _IN_PLACE):  # torch refuses some writes itself
+            raise ValueError(f"{name}: the rule writes in place; {_INSTEAD}: {error}") from error
+        raise
+    for place, (x, version) in enumerate(zip(given, before, strict=True)):
+        if _version(x) != version:
+            what = ("the weight", "the gradient", "the direction", *(f"the state {n!r}" for n in own))
+            raise ValueError(f"{name}: the rule writes into {what[place]}; {_INSTEAD}")
     if not (isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], dict)):
         raise TypeError(f"{name}: update must return (update, state), it returned {result!r}")
     after, new = result
@@ -208,6 +219,20 @@ def apply(rule: Rule, update: Update, state: State) -> tuple[Update, State]:
     given = (update.weight, update.grad)
     shared = [each for each in names if any(new[each] is x for x in given)]
     return after, {**new, **{each: new[each].clone() for each in shared}}
+
+
+_INSTEAD = "return new tensors instead"
+_IN_PLACE = ("in-place", "inplace", "written-to tensor")
+"""Words of torch's messages about writes that it refuses, most of them under its transforms."""
+
+
+def _version(x: Tensor) -> int:
+    """A count of the writes into the memory of `x`, as far as it is known."""
+    if torch.compiler.is_compiling():
+        return 0
+    while torch._C._functorch.is_functorch_wrapped_tensor(x):  # which has a count of its own
+        x = torch._C._functorch.get_unwrapped(x)
+    return 0 if x.is_inference() else x._version
 
 
 def _fitted(value: Any, like: Tensor, what: str) -> Tensor:
