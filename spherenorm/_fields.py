@@ -9,13 +9,13 @@ A rule is a frozen dataclass. Three kinds of fields know what they may hold:
 
 from __future__ import annotations
 
-import functools
 import typing
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import MISSING, field, fields
 from numbers import Real
-from typing import Any, Generic, NamedTuple, TypeVar, overload
+from typing import Any, Generic, TypeVar, overload
 
+import torch
 from torch import Tensor
 
 from spherenorm._interval import Interval
@@ -162,7 +162,9 @@ def hyper(interval: str, default: Any = MISSING, *, through_zero: bool = False) 
         Traceback (most recent call last):
         ValueError: Halved: share must be in [0, 1), got 1.0
     """
-    metadata = {"interval": Interval.parse(interval), "through_zero": through_zero}
+    numbers = Interval.parse(interval)
+    _INTERVALS[str(numbers)] = numbers
+    metadata = {"interval": numbers, "through_zero": through_zero}
     return field(default=default, metadata=metadata)
 
 
@@ -174,12 +176,12 @@ def check_numbers(rule: Any) -> None:
         ValueError: as `hyper`.
     """
     cls: Any = type(rule)
-    for name, interval, flag in _checked_fields(cls):
+    for name, interval in _checked_fields(cls):
         value, what = getattr(rule, name), f"{cls.__name__}: {name} must be"
-        if flag and not isinstance(value, bool):
-            raise TypeError(f"{what} True or False, got {value!r}")
         if interval is not None:
-            _check_number(value, interval, what)
+            _check_number(value, _INTERVALS[interval], what)
+        elif not isinstance(value, bool):
+            raise TypeError(f"{what} True or False, got {value!r}")
 
 
 def _check_number(value: Any, interval: Interval, what: str) -> None:
@@ -194,20 +196,23 @@ def _check_number(value: Any, interval: Interval, what: str) -> None:
         raise ValueError(f"{what} in {interval}, got {value!r}")
 
 
-class _CheckedField(NamedTuple):
-    name: str
-    interval: Interval | None
-    flag: bool
+_INTERVALS: dict[str, Interval] = {}
+"""The intervals of all fields, as they print."""
+_CHECKED: dict[type, tuple[tuple[str, str | None], ...]] = {}
+"""The checked fields of classes that were read once, since rules are made anew at every step."""
 
 
-@functools.cache  # rules are made anew at every step
-def _checked_fields(cls: type) -> Iterable[_CheckedField]:
-    try:
-        declared = typing.get_type_hints(cls)
-    except Exception:  # an annotation need not be resolvable; then its own words count
-        declared = {f.name: f.type for f in fields(cls)}
-    found = (
-        _CheckedField(f.name, f.metadata.get("interval"), declared.get(f.name) in (bool, "bool"))
-        for f in fields(cls)
-    )
-    return tuple(each for each in found if each.flag or each.interval is not None)
+@torch.compiler.assume_constant_result  # of strings alone, or torch.compile does not take them
+def _checked_fields(cls: type) -> tuple[tuple[str, str | None], ...]:
+    """The names of the fields that are numbers or truth values, with the former's intervals."""
+    if cls not in _CHECKED:
+        try:
+            declared = typing.get_type_hints(cls)
+        except Exception:  # an annotation need not be resolvable; then its own words count
+            declared = {f.name: f.type for f in fields(cls)}
+        _CHECKED[cls] = tuple(
+            (f.name, str(f.metadata["interval"]) if "interval" in f.metadata else None)
+            for f in fields(cls)
+            if "interval" in f.metadata or declared.get(f.name) in (bool, "bool")
+        )
+    return _CHECKED[cls]

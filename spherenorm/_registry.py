@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, TypeVar
+
+import torch
 
 from spherenorm._chain import Chain, refuse_lost_manifold
 from spherenorm._errors import did_you_mean, unknown_name
@@ -32,6 +33,8 @@ Recipe = Callable[..., Rule]
 _F = TypeVar("_F", bound=Recipe)
 _registered: dict[tuple[str, str], Recipe] = {}
 """By file and function, so that a module that is loaded under two names has each recipe once."""
+_defaults: dict[Recipe, Mapping[str, Any]] = {}
+"""The hyper-parameters of the recipes that were read; see `defaults_of`."""
 _LIBRARY = "spherenorm.recipes"
 
 
@@ -123,7 +126,7 @@ class Bound:
         """The recipe's hyper-parameters with their defaults; see `defaults_of`."""
         return defaults_of(self.recipe)
 
-    @functools.cached_property
+    @property
     def rule(self) -> Rule:
         """The rule that the recipe makes of the hyper-parameters.
 
@@ -132,6 +135,14 @@ class Bound:
                 than its default. The message starts with the values that are not the defaults.
             TypeError: a hyper-parameter has a wrong type or no value; the recipe returns no rule.
         """
+        if torch.compiler.is_compiling():  # a cache would keep what torch.compile traces with
+            return self._made()
+        if "_rule" not in self.__dict__:
+            self.__dict__["_rule"] = self._made()
+        made: Rule = self.__dict__["_rule"]
+        return made
+
+    def _made(self) -> Rule:
         try:
             self._refuse_other_betas()
             rule = self.recipe(**self.hyper_parameters)
@@ -211,7 +222,6 @@ def name_of(function: Recipe) -> str:
     return function.__name__ if lasting else _location(function)
 
 
-@functools.cache  # reading a signature takes longer than stepping a small weight
 def defaults_of(function: Recipe) -> Mapping[str, Any]:
     """A recipe's hyper-parameters with their defaults, in order.
 
@@ -220,6 +230,14 @@ def defaults_of(function: Recipe) -> Mapping[str, Any]:
     Raises:
         TypeError: the function takes *args or **kwargs, so that its hyper-parameters have no names.
     """
+    # Reading a signature takes longer than stepping a small weight. (torch.compile warns of
+    # `functools.cache`.)
+    if function not in _defaults:
+        _defaults[function] = _read_defaults(function)
+    return _defaults[function]
+
+
+def _read_defaults(function: Recipe) -> Mapping[str, Any]:
     parameters = inspect.signature(function).parameters
     for parameter in parameters.values():
         if parameter.kind not in (

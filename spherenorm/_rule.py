@@ -200,7 +200,12 @@ def apply(rule: Rule, update: Update, state: State) -> tuple[Update, State]:
         raise
     for place, (x, version) in enumerate(zip(given, before, strict=True)):
         if _version(x) != version:
-            what = ("the weight", "the gradient", "the direction", *(f"the state {n!r}" for n in own))
+            what = (
+                "the weight",
+                "the gradient",
+                "the direction",
+                *(f"the state {n!r}" for n in own),
+            )
             raise ValueError(f"{name}: the rule writes into {what[place]}; {_INSTEAD}")
     if not (isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], dict)):
         raise TypeError(f"{name}: update must return (update, state), it returned {result!r}")

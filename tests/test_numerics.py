@@ -57,7 +57,9 @@ def test_the_derivatives_of_a_root():
                 torch.compile(derived, fullgraph=True, backend="aot_eager")(x), expected
             )
     for value in (0.0, 0.5, 2.0):
-        exact = [0.5 * value**-0.5, -0.25 * value**-1.5, 0.375 * value**-2.5] if value else [0.0] * 3
+        exact = (
+            [0.5 * value**-0.5, -0.25 * value**-1.5, 0.375 * value**-2.5] if value else [0.0] * 3
+        )
         for order in (1, 2, 3):
             for found in orders(root, number(value), order):
                 torch.testing.assert_close(found, number(exact[order - 1]), rtol=1e-14, atol=0)
