@@ -9,10 +9,12 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 import torch
+from torch import Tensor
 
 from spherenorm._chain import Chain, refuse_lost_manifold
 from spherenorm._errors import did_you_mean, unknown_name
 from spherenorm._modules import file_of, look_up
+from spherenorm._numerics import as_number
 from spherenorm._rule import Rule
 
 __all__ = [
@@ -109,8 +111,9 @@ class Bound:
 
     Attributes:
         recipe: the function.
-        hyper_parameters: the value of each hyper-parameter, in the recipe's order: as given, or
-            the default. One that has no default and was not given is absent.
+        hyper_parameters: the value of each hyper-parameter, in the recipe's order: as given (but
+            numpy's numbers as Python's), or the default. One that has no default and was not given
+            is absent.
     """
 
     recipe: Recipe
@@ -165,9 +168,9 @@ class Bound:
     def __str__(self) -> str:
         """The recipe as it is called, with the values that are not its defaults."""
         chosen = ", ".join(
-            f"{name}={value!r}"
+            f"{name}={_shown(value)}"
             for name, value in self.hyper_parameters.items()
-            if repr(value) != repr(self.defaults[name])
+            if _shown(value) != _shown(self.defaults[name])
         )
         return f"{self.name}({chosen})"
 
@@ -206,7 +209,7 @@ def bind(recipe: str | Recipe, /, **hyper_parameters: Any) -> Bound:
             nearest = did_you_mean(name, known, f"it has {', '.join(known)}")
             raise ValueError(f"{lacks}; {nearest}")
     values = {
-        name: hyper_parameters.get(name, default)
+        name: as_number(hyper_parameters.get(name, default))
         for name, default in known.items()
         if name in hyper_parameters or default is not inspect.Parameter.empty
     }
@@ -248,6 +251,16 @@ def _read_defaults(function: Recipe) -> Mapping[str, Any]:
                 f"recipe {_location(function)}: hyper-parameters need names, got {parameter}"
             )
     return MappingProxyType({name: each.default for name, each in parameters.items()})
+
+
+def _shown(value: Any) -> str:
+    """A hyper-parameter in a message: of a tensor that holds several values, the shape alone."""
+    if isinstance(value, tuple):
+        return f"({', '.join(map(_shown, value))}{',' if len(value) == 1 else ''})"
+    if isinstance(value, Tensor):
+        wrapped = torch._C._functorch.is_functorch_wrapped_tensor(value)
+        return f"<tensor of shape {tuple(value.shape)}>" if value.ndim or wrapped else repr(value)
+    return repr(value)
 
 
 def _named(name: str) -> list[Recipe]:
