@@ -199,7 +199,7 @@ def _checked_number(value: Any, interval: Interval, what: str) -> float | Tensor
     number = as_number(value)
     if isinstance(number, bool) or not isinstance(number, Real):
         raise TypeError(f"{what} a number or a tensor, got {value!r}")
-    if number not in interval:
+    if float(number) not in interval:
         raise ValueError(f"{what} in {interval}, got {value!r}")
     return number  # type: ignore[return-value]  # an int or a float
 
@@ -211,7 +211,8 @@ _CHECKED: dict[type, _Checked] = {}
 """The checked fields of classes that were read once, since rules are made anew at every step."""
 
 
-@torch.compiler.assume_constant_result  # of plain constants alone, or torch.compile refuses them
+# (torch.compile takes it as it is, if it returns plain constants.)
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _checked_fields(cls: type) -> _Checked:
     """The fields that are numbers or truth values: name, interval of a number, may it be None."""
     if cls not in _CHECKED:
