@@ -15,7 +15,6 @@ from dataclasses import MISSING, field, fields
 from numbers import Real
 from typing import Any, Generic, TypeVar, overload
 
-import torch
 from torch import Tensor
 
 from spherenorm._interval import Interval
@@ -211,8 +210,6 @@ _CHECKED: dict[type, _Checked] = {}
 """The checked fields of classes that were read once, since rules are made anew at every step."""
 
 
-# (torch.compile takes it as it is, if it returns plain constants.)
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _checked_fields(cls: type) -> _Checked:
     """The fields that are numbers or truth values: name, interval of a number, may it be None."""
     if cls not in _CHECKED:
@@ -229,3 +226,8 @@ def _checked_fields(cls: type) -> _Checked:
             if f.name in numbers or declared.get(f.name) in (bool, "bool")
         )
     return _CHECKED[cls]
+
+
+# As `torch.compiler.assume_constant_result` does, which imports the compiler. It works for plain
+# constants, and so intervals are named by strings.
+_checked_fields._dynamo_marked_constant = True  # type: ignore[attr-defined]
