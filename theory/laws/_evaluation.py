@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from spherenorm import View
-from theory.algebra import ANY, Array, Numbers, Trace, Vector
+from theory.algebra import Array, Numbers, Trace, Vector
 from theory.laws._one_step import OneStep
 
 __all__ = [
@@ -20,7 +20,6 @@ __all__ = [
     "Unit",
     "evaluate",
     "is_start",
-    "read_hyper_parameters",
     "require_states",
     "split",
     "symbol_values",
@@ -77,21 +76,6 @@ def evaluate(
         for name, value in state.items()
     }
     return new, after
-
-
-def read_hyper_parameters(traced: Trace, given: Mapping[str, Any]) -> dict[str, float]:
-    """Numbers for the symbols of the hyper-parameters, by name: given, or the recipe's defaults.
-
-    Raises:
-        ValueError: one is unknown, no finite number, outside its interval, or another number than
-            the law holds it at.
-    """
-    values = {symbol.name: value for symbol, value in traced.values(**given).items()}
-    for name, symbol in traced.symbols.items():
-        value, interval = values[symbol.name], traced.intervals.get(name, ANY)
-        if value not in interval or not np.isfinite(value):
-            raise ValueError(f"{traced.name}: {name} must be in {interval}, got {value!r}")
-    return values
 
 
 def symbol_values(traced: Trace, numbers: Mapping[str, float]) -> dict[str, float]:

@@ -6,8 +6,9 @@ import re
 from collections.abc import Iterable, Mapping
 
 import sympy as sp
+from torch import Tensor
 
-from theory.algebra import ANY, show
+from theory.algebra import ANY, is_number, show
 from theory.laws._step_law import StepLaw
 
 __all__ = ["list_hypotheses"]
@@ -17,7 +18,8 @@ def list_hypotheses(law: StepLaw) -> tuple[str, ...]:
     """The assumptions of a law.
 
     They are: known inner products, comparisons that were decided, entrywise operations of which
-    nothing is known, cases that are left open, and the intervals of the hyper-parameters.
+    nothing is known, cases that are left open, the intervals of the hyper-parameters, and the
+    numbers at which some of them are held.
     """
     return (
         "w, g not 0",
@@ -26,6 +28,7 @@ def list_hypotheses(law: StepLaw) -> tuple[str, ...]:
         *_entrywise_directions(law),
         *_cases(law),
         *_intervals(law),
+        *_held_numbers(law),
     )
 
 
@@ -62,3 +65,11 @@ def _intervals(law: StepLaw) -> Iterable[str]:
     for name, interval in traced.intervals.items():
         if name in traced.symbols and (interval != ANY or used.has(traced.symbols[name])):
             yield f"{name} in {interval}"
+
+
+def _held_numbers(law: StepLaw) -> Iterable[str]:
+    for name, value in law.step.traced.held.items():
+        if is_number(value):
+            yield f"{name} = {value}"
+        elif isinstance(value, Tensor):
+            yield f"{name} = {value.tolist()}"
