@@ -174,14 +174,15 @@ def trace(recipe: str | Recipe, dimension: int = 5, **given: Any) -> Trace:
     function = resolve_recipe(recipe)
     values = resolve_hyper_parameters(function, given)
     exact_numbers = _given_numbers(values, given)
-    try:
-        return _trace(function, values, exact_numbers, dimension)
-    except TraceError:
-        if all(number is None for number in exact_numbers.values()):
-            raise
-        # Code that branches on a given number wants it as a Python number.
-        symbols = {name: None for name, number in exact_numbers.items() if number is None}
-        return _trace(function, values, symbols, dimension)
+    with torch.no_grad():  # as optimizers take their steps
+        try:
+            return _trace(function, values, exact_numbers, dimension)
+        except TraceError:
+            if all(number is None for number in exact_numbers.values()):
+                raise
+            # Code that branches on a given number wants it as a Python number.
+            symbols = {name: None for name, number in exact_numbers.items() if number is None}
+            return _trace(function, values, symbols, dimension)
 
 
 def _symbols(numbers: Mapping[str, sp.Expr]) -> dict[str, sp.Symbol]:

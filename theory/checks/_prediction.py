@@ -21,9 +21,9 @@ def predict(law: NormGrowth, measured: Trajectory) -> Array:
     """|w_t|^2 at every step, from |w_0|^2 and the law alone; shape (steps + 1, units).
 
     The law is fed with |s_t|^2 (and <m_t, s_t> where it holds that), and with the hyper-parameters
-    of each step. The cross terms start as they were measured, at 0 where buffers do, and follow their
-    own recursion. A law whose cross term is open is fed with <w_t, s_t>, which leaves an identity
-    to check.
+    of each step. The cross terms start as they were measured, which is at 0 where buffers are 0,
+    and follow their own recursion. A law whose cross term is open is fed with <w_t, s_t>, which
+    leaves an identity to check.
     """
     told = law.recursion if law.first is None else law.first.recursion
     unknowns = [] if law.open_because else [x for x in law.recursion if x in told]

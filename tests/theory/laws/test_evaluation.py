@@ -9,7 +9,7 @@ import torch
 from spherenorm import chain
 from spherenorm import rules as r
 from tests.theory.laws.adversarial import By
-from theory import norm_growth
+from theory import check, norm_growth
 
 W, G = torch.tensor([[3.0, 4.0]]).double(), torch.tensor([[-4.0, 3.0]]).double()
 
@@ -46,7 +46,7 @@ def of_a_tensor(lr=torch.tensor(0.1)):  # noqa: B008
     return chain(r.StepSize(lr))
 
 
-def of_a_scalar(lr=np.float32(0.5)):
+def of_a_scalar(lr=np.float32(0.5)):  # noqa: B008
     return chain(r.StepSize(lr))
 
 
@@ -97,3 +97,29 @@ def test_the_entries_of_a_tuple_are_held_one_by_one():
         law.evaluate(W, G, {}, betas=(0.8, 0.5))
     with pytest.raises(ValueError, match="betas takes 2 numbers"):
         law.evaluate(W, G, {}, betas=(0.9,))
+
+
+def test_the_step_is_that_of_an_optimizer_without_gradients():
+    def recipe(lr=0.1):
+        return chain(By(lambda w, d: d if torch.is_grad_enabled() else 3 * d), r.StepSize(lr))
+
+    new, _ = norm_growth(recipe).evaluate(W, G, {}, lr=0.5)
+    torch.testing.assert_close(new, W - 1.5 * G, rtol=1e-14, atol=1e-14)
+    assert check(recipe, "toy-2d", steps=5).passed
+
+
+def test_plain_numbers_are_compared_over_the_whole_interval():
+    def at_most(end):
+        def recipe(lr=0.1, c=0.5):
+            c = min(c, end) if isinstance(c, float) else c
+            return chain(By(lambda w, d, c: c * d, (c,)), r.StepSize(lr))
+
+        return recipe
+
+    def at_least(lr=0.1, momentum=0.9):
+        momentum = max(momentum, 0.01) if isinstance(momentum, float) else momentum
+        return chain(r.HeavyBall(momentum), r.StepSize(lr))
+
+    for recipe in (at_most(2.0), at_most(500.0), at_least):
+        with pytest.raises(ValueError, match=r"numbers than where .* \(.* = .*\)"):
+            norm_growth(recipe)

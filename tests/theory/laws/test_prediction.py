@@ -130,7 +130,7 @@ def test_a_state_of_unknown_start_is_asked_for(begin):
         norms.append(new.norm(dim=1))
         w = new
     norms, drive, cross = map(torch.stack, (norms, drive, cross))
-    with pytest.raises(ValueError, match="needs <w,kept> .*nothing tells where <w,kept> starts"):
+    with pytest.raises(ValueError, match=r"needs <w,kept> .*nothing tells where <w,kept> starts"):
         law.predict(norms, drive)
     predicted = law.predict(norms, drive, measured={"<w,kept>": cross})
     np.testing.assert_allclose(predicted, norms, rtol=1e-12)
