@@ -17,7 +17,8 @@ __all__ = ["list_hypotheses"]
 def list_hypotheses(law: StepLaw) -> tuple[str, ...]:
     """The assumptions of a law.
 
-    They are: known inner products, comparisons that were decided, entrywise operations of which
+    They are: known inner products, comparisons that were decided, the views in which no
+    scale-invariance test passes, entrywise operations of which
     nothing is known, cases that are left open, the intervals of the hyper-parameters, and the
     numbers at which some of them are held.
     """
@@ -25,6 +26,7 @@ def list_hypotheses(law: StepLaw) -> tuple[str, ...]:
         "w, g not 0",
         *_inner_products(law),
         *law.step.algebra.assumptions,
+        *_views_without_projection(law),
         *_entrywise_directions(law),
         *_cases(law),
         *_intervals(law),
@@ -35,6 +37,12 @@ def list_hypotheses(law: StepLaw) -> tuple[str, ...]:
 def _inner_products(law: StepLaw) -> Iterable[str]:
     known = law.step.algebra.space.known
     return (f"<{a},{b}> = {value}" for (a, b), value in known.items() if a != "1")
+
+
+def _views_without_projection(law: StepLaw) -> Iterable[str]:
+    views = law.step.traced.views
+    if law.step.algebra.failed and len(views) > 1:
+        yield f"no projection acts in any of the views {', '.join(map(str, views))}"
 
 
 def _entrywise_directions(law: StepLaw) -> Iterable[str]:

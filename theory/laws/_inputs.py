@@ -22,6 +22,9 @@ ROUNDING = 1e-15
 RADIAL = 2.0
 """The radial part of a gradient that no test takes for an orthogonal one."""
 
+TOGETHER = 0.3
+"""The share of gradients whose units are orthogonal to the weight together, and none by itself."""
+
 NEAR = (1e-6, 1e-3)
 """The share of an interval, or the distance, from an end; code may decide otherwise there."""
 
@@ -112,11 +115,19 @@ def _spread(interval: Interval) -> list[float]:
 
 
 def _gradient(step: OneStep, view: View, weight: Tensor, rng: np.random.Generator) -> Tensor:
-    """A random gradient, orthogonal to each unit up to rounding where the law assumes that."""
+    """A random gradient, orthogonal to each unit up to rounding where the law assumes that.
+
+    Elsewhere each unit has a radial part of either sign, and now and then all of them together
+    have none.
+    """
     grad = torch.tensor(rng.normal(size=tuple(weight.shape)))
     radial = view.radial_coefficient(weight, grad)
     orthogonal = ("w", "g") in step.algebra.space.known
-    cosine = ROUNDING * float(rng.choice([-1, 1])) if orthogonal else RADIAL
+    cosine = torch.tensor(rng.choice([-1.0, 1.0], size=tuple(radial.shape)))
+    cosine = cosine * (ROUNDING if orthogonal else RADIAL)
+    if not orthogonal and cosine.numel() > 1 and rng.random() < TOGETHER:
+        squares = view.inner(weight, weight)
+        cosine = cosine - (cosine * squares).sum() / squares.sum()
     return grad - (radial - cosine) * weight
 
 

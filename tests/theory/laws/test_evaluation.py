@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from spherenorm import chain
+from spherenorm import chain, find_recipe
 from spherenorm import rules as r
 from tests.theory.laws.adversarial import By
 from theory import check, norm_growth
+from theory.laws import OutsideError
 
 W, G = torch.tensor([[3.0, 4.0]]).double(), torch.tensor([[-4.0, 3.0]]).double()
 
@@ -123,3 +124,40 @@ def test_plain_numbers_are_compared_over_the_whole_interval():
     for recipe in (at_most(2.0), at_most(500.0), at_least):
         with pytest.raises(ValueError, match=r"numbers than where .* \(.* = .*\)"):
             norm_growth(recipe)
+
+
+def mixed(radial):
+    """A weight of two rows of equal length, and a gradient with a radial part for each."""
+    generator = torch.Generator().manual_seed(0)
+    w = torch.randn(2, 40, dtype=torch.float64, generator=generator)
+    w = w / w.norm(dim=1, keepdim=True)
+    g = torch.randn(2, 40, dtype=torch.float64, generator=generator)
+    g = g - w * (w * g).sum(1, keepdim=True)
+    return w, g + torch.tensor(radial, dtype=torch.float64)[:, None] * w
+
+
+@pytest.mark.parametrize(
+    ("name", "given"), [("sgdp", {}), ("sgdp", {"per": "unit"}), ("adamp", {})], ids=str
+)
+def test_a_projection_of_a_later_view_is_outside_of_a_law_without_one(name, given):
+    law = norm_growth(name, scale_invariant=False, **given)
+    assert "no projection acts in any of the views channel, layer" in law.assumptions
+    numbers = {"weight_decay": 0.3, "wd_ratio": 0.2, "delta": 0.1}
+    rule = find_recipe(name)(**numbers, **given)
+    for radial in ([2.0, 2.0], [2.0, -1.0]):
+        w, g = mixed(radial)
+        new, _ = law.evaluate(w, g, rule.init(w), **numbers)
+        expected = rule.step(w, g, rule.init(w))[0]
+        torch.testing.assert_close(new, expected, rtol=1e-12, atol=1e-12)
+    w, g = mixed([2.0, -2.0])
+    with pytest.raises(OutsideError, match="the test of the view layer passes"):
+        law.evaluate(w, g, rule.init(w), **numbers)
+
+
+def test_a_test_that_no_view_declares_is_seen_by_gradients_of_both_signs():
+    def tested(w, d):
+        passes = (w * d).sum().abs() < 0.01 * w.norm() * d.norm()
+        return torch.where(passes, d - (w * d).sum() / (w * w).sum() * w, d)
+
+    law = norm_growth(lambda lr=0.1: chain(By(tested), r.StepSize(lr)), scale_invariant=False)
+    assert law.agreement.view.name == "layer"
