@@ -1,11 +1,13 @@
 """The sizes of tensors that Python code decides by: `if weight.shape[1] > 64`.
 
 No record of a step shows such a branch, so a step is run on sizes that note what is asked of them.
+Tensors that hold sizes are followed in `_constants`.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import linecache
 import math
 import operator
@@ -19,6 +21,8 @@ from unittest.mock import patch
 import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode
+
+from theory.algebra._constants import COMPARISONS, Constants
 
 __all__ = ["Branch", "Branches"]
 
@@ -76,6 +80,7 @@ class Branches(TorchFunctionMode):
     def __init__(self) -> None:
         super().__init__()
         self.found: list[Branch] = []
+        self._constants = Constants()
 
     def __enter__(self) -> Branches:
         # It would make a plain number, and no code is more common than a division by sqrt(d).
@@ -102,6 +107,8 @@ class Branches(TorchFunctionMode):
         if func in _PLAIN:
             self.found.append(Branch(_line(), _PLAIN[func], result))
         if func not in _READS:
+            decided = self._constants.follow(func, args, kwargs or {}, sizes, result)
+            self.found += [Branch(_line(), question, answer) for question, answer in decided]
             return result
         if isinstance(result, tuple):
             return _Shape(_Size(length, self.found) for length in result)
@@ -134,6 +141,7 @@ _LISTED = (
 def _listed(function: Callable[..., Any], at: int) -> Callable[..., Any]:
     """The function with a size that is given apart as one argument, from position `at` on."""
 
+    @functools.wraps(function)
     def method(*args: Any, **options: Any) -> Any:
         apart = len(args) > at + 1
         return function(*args[:at], args[at:], **options) if apart else function(*args, **options)
@@ -207,7 +215,7 @@ class _Size:
 def _comparison(symbol: str, compare: Callable[[Any, Any], Any]) -> Callable[[_Size, Any], Any]:
     def method(self: _Size, other: Any) -> Any:
         if isinstance(other, torch.Tensor):
-            return compare(self.value, other)
+            return NotImplemented  # torch compares, and `Branches` sees it
         against = "another" if isinstance(other, _Size) else repr(other)
         return self.ask(f"{symbol} {against}", bool(compare(self.value, _plain(other))))
 
@@ -219,7 +227,7 @@ def _arithmetic(
 ) -> Callable[[_Size, Any], Any]:
     def method(self: _Size, other: Any) -> Any:
         if isinstance(other, torch.Tensor):
-            return apply(other, self.value) if swap else apply(self.value, other)
+            return NotImplemented  # torch computes, and `Branches` sees it
         if not isinstance(other, (int, float, _Size)):
             value = self.become(self.value)  # to repeat a list, say
             return apply(other, value) if swap else apply(value, other)
@@ -240,7 +248,6 @@ def _escape(convert: Callable[[Any], Any]) -> Callable[..., Any]:
     return method
 
 
-_COMPARISONS = {"<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne"}
 _SMOOTH = ("add", "sub", "mul", "truediv", "pow")
 _STEPS = ("floordiv", "mod", "and", "or", "xor", "lshift", "rshift")
 _CONVERSIONS: dict[str, Callable[..., Any]] = {
@@ -255,7 +262,7 @@ _CONVERSIONS: dict[str, Callable[..., Any]] = {
     },
 }
 
-for _symbol, _name in _COMPARISONS.items():
+for _symbol, _name in COMPARISONS.items():
     setattr(_Size, f"__{_name}__", _comparison(_symbol, getattr(operator, _name)))
 for _name in (*_SMOOTH, *_STEPS):
     _apply, _steps = getattr(operator, f"__{_name}__"), _name in _STEPS

@@ -91,10 +91,12 @@ class Trace:
     def sized(self) -> str:
         """The line of a number that follows the size of the weight; empty if there is none."""
         pairs = zip(self.record.calls, self.general.calls, strict=True)
-        return next(
-            (old.line for old, new in pairs if old is not new and old.arguments != new.arguments),
-            "",
+        moved = (
+            old.line
+            for old, new in pairs
+            if old is not new and (old.arguments, old.options) != (new.arguments, new.options)
         )
+        return next(moved, "")
 
     @property
     def dimension(self) -> int:
