@@ -6,6 +6,7 @@ Tensors that hold sizes are followed in `_constants`.
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import functools
 import linecache
@@ -83,9 +84,10 @@ class Branches(TorchFunctionMode):
         self._constants = Constants()
 
     def __enter__(self) -> Branches:
-        # It would make a plain number, and no code is more common than a division by sqrt(d).
+        # These would make plain numbers, and no code is more common than a division by sqrt(d).
         self._patches = contextlib.ExitStack()
         self._patches.enter_context(patch.object(math, "sqrt", _root_of(math.sqrt)))
+        self._patches.enter_context(patch.object(builtins, "len", _length_by(len)))
         for owner, names, at in _LISTED:
             for name in names:
                 listed = _listed(getattr(owner, name), at)
@@ -154,6 +156,11 @@ def _root_of(sqrt: Callable[[Any], float]) -> Callable[[Any], Any]:
     return lambda x: _Size(sqrt(x.value), x.found) if isinstance(x, _Size) else sqrt(x)
 
 
+def _length_by(length: Callable[[Any], int]) -> Callable[[Any], Any]:
+    """The length of a tensor is its first size."""
+    return lambda x: x.shape[0] if isinstance(x, torch.Tensor) and x.ndim else length(x)
+
+
 class _Shape(tuple[Any, ...]):
     """Sizes in the place of `torch.Size`."""
 
@@ -204,12 +211,18 @@ class _Size:
         self.found.append(self.notes[-1])
         return value
 
+    def sqrt(self) -> _Size:
+        """The root, for numpy, which asks an object for its own."""
+        return _Size(math.sqrt(self.value), self.found)
+
     def __getattr__(self, name: str) -> Any:
-        """Other attributes of a number: `bit_length`, `real`."""
+        """Other attributes of a number: `bit_length`, `real`; and functions of numpy, as `log`."""
         if name.startswith("__"):
             raise AttributeError(name)
-        self.become(self.value)
-        return getattr(self.value, name)
+        value = self.become(self.value)
+        if not hasattr(value, name) and hasattr(np, name):
+            return functools.partial(getattr(np, name), value)
+        return getattr(value, name)
 
 
 def _comparison(symbol: str, compare: Callable[[Any, Any], Any]) -> Callable[[_Size, Any], Any]:
@@ -254,7 +267,6 @@ _CONVERSIONS: dict[str, Callable[..., Any]] = {
     **{"int": int, "float": float, "index": operator.index, "round": round, "hash": hash},
     **{"floor": math.floor, "ceil": math.ceil, "trunc": math.trunc, "abs": abs},
     **{
-        "array": lambda value, *_: np.asarray(value),
         "str": str,
         "repr": repr,
         "format": format,

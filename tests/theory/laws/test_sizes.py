@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
@@ -120,6 +121,23 @@ def test_constants_that_decide_nothing_restrict_no_law():
     assert not any("test_sizes.py" in each for each in law.assumptions)
 
 
+ARITHMETIC = {
+    "np.prod": lambda w: np.prod(w.shape),
+    "np.sqrt": lambda w: np.sqrt(np.array(w.shape).prod()),
+    "len": lambda w: len(w) * w[0].numel(),
+}
+
+
+@pytest.mark.parametrize("name", ARITHMETIC)
+def test_arithmetic_of_sizes_holds_for_sizes_that_were_not_tried(name):
+    function = ARITHMETIC[name]
+    law = norm_growth(lambda lr=0.1: chain(By(lambda w, d: d / function(w)), r.StepSize(lr)))
+    w, g = torch.randn(2, 31, 7, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    g = g - law.agreement.view.radial_coefficient(w, g) * w
+    new, _ = law.evaluate(w, g, {}, lr=0.3)
+    torch.testing.assert_close(new, w - 0.3 * g / function(w), rtol=1e-12, atol=1e-12)
+
+
 def test_a_number_by_the_longest_side_holds_where_it_is_the_last_one():
     law = norm_growth(by_rows)
     w, g = torch.tensor([[[3.0, 4.0]], [[-4.0, 3.0]]], dtype=torch.float64)
@@ -161,5 +179,14 @@ def test_arithmetic_of_sizes_is_followed():
         assert torch.zeros(x.shape[0] // 2).numel() == 3
         assert (torch.zeros(x.shape[0], 1) + x[:, :1].expand(x.shape[0], 1)).sum() == 6
         assert (x * x.shape[0] / math.sqrt(x.shape[1])).sum() == 72
+        assert np.prod(x.shape) / len(x) == np.sqrt(16)
+        assert np.log(x.shape[0] - 5) == 0
     asked = [(branch.question, branch.answer) for branch in branches.found]
-    assert asked == [("== 11", True), ("== 4", True), ("== 6", True), ("== 3", True)]
+    assert asked == [
+        ("== 11", True),
+        ("== 4", True),
+        ("== 6", True),
+        ("== 3", True),
+        (f"== {np.sqrt(16)!r}", True),
+        ("", 1),
+    ]
