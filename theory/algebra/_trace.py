@@ -108,7 +108,7 @@ class Trace:
         """The hyper-parameters that are symbols."""
         return _symbols(self.numbers)
 
-    @property
+    @cached_property
     def held(self) -> Mapping[str, Any]:
         """The hyper-parameters that are no symbols, with the values at which they are held."""
         numbers = numbers_by_name(self.hyper_parameters)

@@ -25,10 +25,10 @@ RADIAL = 2.0
 TOGETHER = 0.3
 """The share of gradients whose units are orthogonal to the weight together, and none by itself."""
 
-NEAR = (1e-4, 1e-2)
+NEAR = (1e-3,)
 """The share of an interval, or the distance, from an end; code may decide otherwise there."""
 
-FAR = (3.0, 30.0, 1e3)
+FAR = (3.0, 1e3)
 """The distance from the only end of an interval."""
 
 

@@ -47,13 +47,13 @@ def compare_kinds(step: OneStep) -> None:
             )
     for case in cases[:1]:
         for other in vary_each_number(step, case):
-            _compare_plain(step, other)
+            _compare_plain(step, other, steps=1)
 
 
-def _compare_plain(step: OneStep, case: Case) -> None:
+def _compare_plain(step: OneStep, case: Case, steps: int = STEPS) -> None:
     start = case.rule.init(case.weight)
-    expected = _run(case.rule, case.weight, case.grad, start)
-    if not _agree(_run_plain(step, case, start), expected, PLAIN):
+    expected = _run(case.rule, case.weight, case.grad, start, steps)
+    if not _agree(_run_plain(step, case, start, steps), expected, PLAIN):
         shown = ", ".join(f"{name} = {x:g}" for name, x in case.hyper_parameters.items())
         raise DifferenceError(
             f"{step.traced.name}: the code does another step where hyper-parameters are plain "
@@ -70,16 +70,18 @@ def _draw(step: OneStep, shape: tuple[int, ...]) -> list[Case]:
         return []
 
 
-def _run_plain(step: OneStep, case: Case, start: State) -> Tensor | None:
+def _run_plain(step: OneStep, case: Case, start: State, steps: int) -> Tensor | None:
     numbers: Mapping[str, float] = case.hyper_parameters
     try:
         rule = step.traced.build(numbers)
     except Exception:
         return None
-    return _run(rule, case.weight, case.grad, start)
+    return _run(rule, case.weight, case.grad, start, steps)
 
 
-def _run(rule: Rule, weight: Tensor, grad: Tensor, start: State) -> Tensor | None:
+def _run(
+    rule: Rule, weight: Tensor, grad: Tensor, start: State, steps: int = STEPS
+) -> Tensor | None:
     """The weight after some steps; None if the code takes no such inputs, or a result overflows.
 
     A random first state is another one each time, so that it is `start` here.
@@ -89,7 +91,7 @@ def _run(rule: Rule, weight: Tensor, grad: Tensor, start: State) -> Tensor | Non
             state, again = rule.init(weight), rule.init(weight)
             if any(not torch.equal(x, again[name]) for name, x in state.items()):
                 state = {name: start[name].to(x.dtype) for name, x in state.items()}
-            for _ in range(STEPS):
+            for _ in range(steps):
                 weight, state = rule.step(weight, grad, dict(state))
                 grad = grad.roll(1, -1)
     except Exception:
