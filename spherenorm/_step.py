@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from spherenorm._hooks import State, defines
@@ -82,12 +83,25 @@ def apply(part: Part, update: Update, state: State) -> tuple[Update, State]:
         The update, and the new entries of the outer rule's state.
 
     Raises:
-        ValueError, TypeError: naming the rule, its place and what it returned.
+        ValueError, TypeError: naming the rule, its place, and what it returned, or into which of
+            its arguments it wrote.
     """
     rule, own = part.rule, part.own(state)
     if update.measured:
         update = replace(update, shared=update.measured.get(id(rule), {}))
-    result = rule.update(update, own)
+    given = (update.weight, update.grad, update.direction, *own.values())
+    before = [_version(x) for x in given]
+    try:
+        result = rule.update(update, own)
+    except RuntimeError as error:
+        if any(word in str(error) for word in _IN_PLACE):  # torch refuses some writes itself
+            raise ValueError(f"{part}: the rule writes in place; {_INSTEAD}: {error}") from error
+        raise
+    for number, (x, version) in enumerate(zip(given, before, strict=True)):
+        if _version(x) != version:
+            states = (f"the state {key!r}" for key in own)
+            what = ("the weight", "the gradient", "the direction", *states)[number]
+            raise ValueError(f"{part}: the rule writes into {what}; {_INSTEAD}")
     if not (isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], dict)):
         raise TypeError(f"{part}: update must return (update, state), it returned {result!r}")
     after, new = result
@@ -108,6 +122,20 @@ def apply(part: Part, update: Update, state: State) -> tuple[Update, State]:
         given = kept is update.weight or kept is update.grad
         new[key] = kept.clone() if given else kept
     return after, part.renamed(new)
+
+
+_INSTEAD = "return new tensors instead"
+_IN_PLACE = ("in-place", "inplace", "written-to tensor")
+"""Words of torch's messages about writes that it refuses, most of them under its transforms."""
+
+
+def _version(x: Tensor) -> int:
+    """A count of the writes into the memory of `x`, as far as it is known."""
+    if torch.compiler.is_compiling():
+        return 0
+    while torch._C._functorch.is_functorch_wrapped_tensor(x):  # which has a count of its own
+        x = torch._C._functorch.get_unwrapped(x)
+    return 0 if x.is_inference() else x._version
 
 
 def measure(

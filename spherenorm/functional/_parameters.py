@@ -54,7 +54,7 @@ def step(
         The new parameters and states; the arguments are left alone.
 
     Raises:
-        ValueError: the names of `grads` differ from the parameters'.
+        ValueError: the names of `grads` differ from the parameters', or `state` lacks one.
         TypeError: a parameter is complex or integer.
 
     Example:
@@ -110,6 +110,9 @@ def _measured(
     _refuse_unless_real(params)
     if grads.keys() != params.keys():
         raise ValueError(f"grads and params differ in {sorted(grads.keys() ^ params.keys())}")
+    if missing := [name for name in params if name not in state]:
+        first = "a first step takes the state that spherenorm.functional.init(rule, params) returns"
+        raise ValueError(f"state has no entry for parameter {missing[0]!r}; {first}")
     if not measures(rule):
         return None
     (sums,) = totals([(rule, [(weight, grads[n], state[n]) for n, weight in params.items()])])

@@ -75,7 +75,7 @@ def sweep(
         params: the initial parameters with a leading dimension S, one entry per seed
             (`torch.func.stack_module_state`).
         hyper_parameters: by name, K values each (tensors or sequences); points are their rows, not
-            their product. `betas` may be a pair of such.
+            their product. `betas` may be a pair of such, or a list of K pairs.
         steps: the number of steps T.
         batches: `batches(t)` gives step t's batch, every tensor in it with a leading dimension S,
             alike for all t.
@@ -241,7 +241,7 @@ def _bind_points(
     if both := [name for name in fixed if name in swept]:
         value = fixed[both[0]]
         raise ValueError(f"{both[0]} is both among the hyper_parameters and fixed to {value!r}")
-    points = {name: _as_points(value) for name, value in swept.items()}
+    points = {name: _as_points(name, value) for name, value in swept.items()}
     leaves = [
         (name, t)
         for name, value in points.items()
@@ -282,10 +282,19 @@ def _rows(points: Points, first: int, last: int) -> Points:
     return rows
 
 
-def _as_points(value: Any) -> Any:
+def _as_points(name: str, value: Any) -> Any:
+    if isinstance(value, list) and value and all(isinstance(v, tuple) for v in value):
+        value = tuple(map(list, zip(*value, strict=True)))  # K pairs: a pair of K values
     if isinstance(value, tuple):
-        return tuple(_as_points(v) for v in value)
-    return value if isinstance(value, Tensor) else torch.tensor(value, dtype=torch.float64)
+        return tuple(_as_points(name, v) for v in value)
+    try:
+        made = torch.as_tensor(value, dtype=None if isinstance(value, Tensor) else torch.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} needs one number for each point, got {value!r}") from error
+    if made.ndim > 1:
+        shape = f"a tensor of shape {tuple(made.shape)}"
+        raise ValueError(f"{name} needs one number for each point, got {shape}")
+    return made.detach()
 
 
 def _require_common_length(what: str, tensors: Sequence[tuple[str, Tensor]]) -> None:

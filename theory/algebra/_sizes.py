@@ -17,7 +17,17 @@ __all__ = ["SizeError", "with_sizes"]
 
 OPERANDS = {
     *("add", "sub", "rsub", "mul", "div", "pow", "clamp", "clamp_min", "clamp_max"),
-    *("maximum", "minimum", "full", "full_like", "scalar_tensor", "addcmul", "addcdiv", "lerp"),
+    *(
+        "maximum",
+        "minimum",
+        "full",
+        "full_like",
+        "new_full",
+        "scalar_tensor",
+        "addcmul",
+        "addcdiv",
+        "lerp",
+    ),
     *("gt", "lt", "ge", "le", "eq", "ne", "where", "remainder", "fmod", "floor_divide"),
 }
 """Operations whose plain numbers are values; elsewhere a number is an index or a length."""
@@ -52,6 +62,10 @@ def with_sizes(records: Sequence[Record], sizes: Sequence[int]) -> Record:
                 _general(calls[0], entries, sizes)
                 for entries in zip(*(call.arguments for call in calls), strict=True)
             ),
+            options={
+                name: _general(calls[0], [call.options[name] for call in calls], sizes)
+                for name in calls[0].options
+            },
         )
         for calls in zip(*needed, strict=True)
         if calls[0].packet.removesuffix("_") in OPERANDS
