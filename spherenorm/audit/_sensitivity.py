@@ -120,9 +120,7 @@ def measure(
     found = {}
     for name, by in dims.items():
         weight = subject.parameters[name].detach()
-        grad = subject.parameters[name].grad
-        grad = torch.zeros_like(weight) if grad is None else grad.to_dense()
-        found[name] = Sums.of(weight, grad, by, exact)
+        found[name] = Sums.of(weight, subject.gradient(name), by, exact)
         if not math.isfinite(found[name].sensitivity):
             return None
     return found

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from spherenorm.audit._callers import Callers
-from spherenorm.audit._copies import copy_model, in_dtype
+from spherenorm.audit._copies import copy_model, in_dtype, memory_of
 from spherenorm.audit._nested import change_tensors, tensors_of
 from spherenorm.audit._precise import LARGEST_EPS, PreciseMode
 
@@ -29,12 +30,14 @@ class Point:
         jitter: of the parameters; 0 leaves them as they are, 1 is the usual size.
         batch_jitter: of the batch, likewise.
         eps_factor: multiplies the eps of every normalization.
+        nudge: a further jitter of the parameters, to see what depends on them.
     """
 
     seed: int = 0
     jitter: float = 0.0
     batch_jitter: float = 0.0
     eps_factor: float = 1.0
+    nudge: float = 0.0
 
 
 class Subject:
@@ -60,12 +63,16 @@ class Subject:
         self.batch = change_tensors((tuple(inputs), dict(keywords)), lambda x: x)
         self.parameters = dict(self.model.named_parameters())
         self.start = dict(model.named_parameters())
-        self.buffers = [
-            (module, name, None if buffer is None else buffer.clone())
-            for module in self.model.modules()
-            for name, buffer in module._buffers.items()
-        ]
-        self.theirs = [buffer for module in model.modules() for buffer in module._buffers.values()]
+        self._sharing: dict[int, list[Tensor]] = {}
+        for parameter in self.parameters.values():
+            self._sharing.setdefault(memory_of(parameter), []).append(parameter)
+        self.buffers, self.theirs = [], []
+        for module, original in zip(self.model.modules(), model.modules(), strict=True):
+            for name, buffer in module._buffers.items():
+                if buffer is None or memory_of(buffer) not in self._sharing:  # (of a weight: with it)
+                    start = None if buffer is None else buffer.clone()
+                    self.buffers.append((module, name, start))
+                    self.theirs.append(original._buffers[name])
         self.left: list[Tensor | None] = [start for *_, start in self.buffers]
         self.doubts: dict[str, None] = {}
 
@@ -79,24 +86,45 @@ class Subject:
         [-1, 1] for each entry: positive gains stay so, and what starts at 0 leaves it. a is the
         usual size of the entries of such a weight.
         """
-        generators: dict[torch.device, torch.Generator] = {}
         for name, parameter in self.parameters.items():
-            value = parameter.data.copy_(self.start[name].detach())
+            parameter.data.copy_(self.start[name].detach())
             parameter.grad = None
-            if point.jitter and parameter.requires_grad and value.is_floating_point():
-                device = value.device
-                if device not in generators:
-                    generators[device] = torch.Generator(device).manual_seed(point.seed)
-                usual = (value[0].numel() if value.ndim > 1 and len(value) else 1) ** -0.5
-                noise = torch.empty_like(value).uniform_(-1, 1, generator=generators[device])
-                value.addcmul_(value, noise, value=0.3 * point.jitter)
-                value.add_(noise, alpha=0.1 * usual * point.jitter)
+        self._move(point.jitter, point.seed)
+        self._move(point.nudge, point.seed + 1)
         for (module, name, start), left in zip(self.buffers, self.left, strict=True):
             buffer = left if point.jitter else start
             fresh = None if buffer is None else buffer.clone()
             if fresh is not None and "eps" in name and 0 < fresh.abs().max() <= LARGEST_EPS:
                 fresh *= point.eps_factor
             module._buffers[name] = fresh
+
+    def _move(self, size: float, seed: int) -> None:
+        """Jitter the parameters that take a gradient."""
+        generators: dict[torch.device, torch.Generator] = {}
+        for parameter in self.parameters.values() if size else ():
+            value = parameter.data
+            if parameter.requires_grad and value.is_floating_point():
+                device = value.device
+                if device not in generators:
+                    generators[device] = torch.Generator(device).manual_seed(seed)
+                usual = (value[0].numel() if value.ndim > 1 and len(value) else 1) ** -0.5
+                noise = torch.empty_like(value).uniform_(-1, 1, generator=generators[device])
+                value.addcmul_(value, noise, value=0.3 * size)
+                value.add_(noise, alpha=0.1 * usual * size)
+
+    def gradient(self, name: str) -> Tensor:
+        """The gradient by the entries of a weight: of all parameters that lie in its memory."""
+        own = self.parameters[name]
+        sharing = self._sharing[memory_of(own)]
+        if len(sharing) == 1:
+            return torch.zeros_like(own) if own.grad is None else own.grad.to_dense()
+        size = own.untyped_storage().size() // own.element_size()
+        memory = torch.zeros(size, dtype=own.dtype, device=own.device)
+        for each in sharing:
+            if each.grad is not None:
+                of_memory = memory.as_strided(each.shape, each.stride(), each.storage_offset())
+                of_memory.add_(each.grad.to_dense())
+        return memory.as_strided(own.shape, own.stride(), own.storage_offset())
 
     @contextmanager
     def evaluation(self, point: Point) -> Iterator[None]:
@@ -106,7 +134,7 @@ class Subject:
         callers = self._callers()
         mode = PreciseMode(self.dtype, point.eps_factor, self.doubts, callers)
         try:
-            with _seeded(point.seed), mode:
+            with _seeded(point.seed), _eager(), mode:
                 yield
         finally:
             callers.give_back()
@@ -139,13 +167,20 @@ class Subject:
 
         inputs, keywords = change_tensors(self.batch, moved)
         result = self.model(*inputs, **keywords)
-        if not point.jitter:
+        if not point.jitter and not point.nudge:
             now = (module._buffers[name] for module, name, _ in self.buffers)
             self.left = [None if buffer is None else buffer.detach().clone() for buffer in now]
         if self.loss is not None:
             result = self.loss(result)
         real = (torch.view_as_real(x) if x.is_complex() else x for x in tensors_of(result))
         return [x for x in real if x.is_floating_point() and x.numel()]
+
+
+def _eager() -> AbstractContextManager[Any]:
+    """Compiled code runs as written, within the reach of a function mode."""
+    if "torch._dynamo" not in sys.modules:  # an import of seconds, and nothing is compiled
+        return nullcontext()
+    return torch.compiler.set_stance("force_eager")
 
 
 @contextmanager
