@@ -151,6 +151,14 @@ class Subject:
                 copies[id(theirs)] = ours
         return Callers(copies, {id(parameter) for parameter in self.parameters.values()})
 
+    def outputs(self, point: Point, change: Callable[[], None] | None = None) -> list[Tensor]:
+        """The outputs at a point, without a graph, after a change of the parameters there."""
+        self.place(point)
+        if change is not None:
+            change()
+        with self.evaluation(point):
+            return [x.detach() for x in self.run(point)]
+
     def run(self, point: Point) -> list[Tensor]:
         """A forward pass, within `evaluation`."""
         generator = torch.Generator().manual_seed(point.seed)
