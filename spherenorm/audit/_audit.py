@@ -66,7 +66,7 @@ def audit(
 
     Raises:
         ValueError: the output has no finite entry, which tells nothing; the model cannot be
-            copied, or has lazy parameters.
+            copied, does not run in `dtype`, or has lazy parameters or ones on the meta device.
         TypeError: `model` is no module; `dtype` is neither float64 nor float32.
 
     Example:
@@ -85,7 +85,22 @@ def audit(
     exact = 64 * torch.finfo(dtype).eps ** 0.5
     with torch.inference_mode(False), torch.enable_grad():
         subject = Subject(model, inputs, keywords, loss, dtype)
-        evidence = _gather(subject, dims, exact, seed)
+        try:
+            evidence = _gather(subject, dims, exact, seed)
+        except Exception as error:
+            if dtype is torch.float64 and _runs(
+                Subject(model, inputs, keywords, loss, torch.float32)
+            ):
+                raise ValueError(
+                    f"the model does not run in float64 ({error}), but in float32: pass"
+                    " dtype=torch.float32"
+                ) from error
+            raise
+        if evidence is None:
+            raise ValueError(
+                "the model's output on this batch, or its gradient, is not finite; the audit needs"
+                " one finite entry"
+            )
         findings = [
             judge(name, weight.shape, evidence[name], wanted, exact, tolerance)
             for name, weight in audited.items()
@@ -125,6 +140,8 @@ def _divide(model: nn.Module) -> tuple[dict[str, Tensor], list[Skipped]]:
     for name, weight in model.named_parameters():
         if nn.parameter.is_lazy(weight):
             raise ValueError(f"{name} has no shape yet: run the model on a batch before the audit")
+        if weight.is_meta:
+            raise ValueError(f"{name} is on the meta device, without values: move the model first")
         reason = _reason_to_skip(weight)
         if reason is None:
             audited[name] = weight
@@ -152,16 +169,13 @@ def _dims(ndim: int, views: Sequence[View] | None) -> list[int]:
 
 def _gather(
     subject: Subject, dims: dict[str, list[int]], exact: float, seed: int
-) -> dict[str, Evidence]:
-    """The sensitivities at the own point and at jittered ones."""
+) -> dict[str, Evidence] | None:
+    """The sensitivities at the own point and at jittered ones; None if there are none here."""
     limit = measure(subject, Point(seed, eps_factor=EPS_LIMIT), dims, exact)
     left = {name: [*(limit[name].along if limit else by)] for name, by in dims.items()}
     here = measure(subject, Point(seed), left, 0.0)
     if here is None:
-        raise ValueError(
-            "the model's output on this batch, or its gradient, is not finite; the audit needs"
-            " one finite entry"
-        )
+        return None
     elsewhere: list[dict[str, Sums]] = []
     for number in range(1, _MOST_POINTS + 1):
         shown = [sum(sums[name].sensitivity > 0 for sums in elsewhere) for name in dims]
@@ -182,6 +196,14 @@ def _gather(
     if elsewhere and not all(each.tells_here for each in evidence.values()):
         evidence = gathered(_measure_nearby(subject, seed + 1, 1.0, dims, 0.0) or {})
     return evidence
+
+
+def _runs(subject: Subject) -> bool:
+    try:
+        subject.outputs(Point())
+    except Exception:
+        return False
+    return True
 
 
 def _measure_nearby(

@@ -33,6 +33,10 @@ def copy_model(model: nn.Module, loss: Any, dtype: torch.dtype) -> tuple[nn.Modu
     for made in list(memo.values()):  # what a copy has made is not copied again
         memo.setdefault(id(made), made)
     for module in copied.modules():
+        if isinstance(module, torch.jit.ScriptModule):  # its copy is in its precision, with a graph
+            for parameter in [each for each in module.parameters() if each.requires_grad]:
+                parameter.detach_().requires_grad_()
+            module.to(dtype)
         for hooks in (vars(module).get(name, {}) for name in _HOOKS):
             for key, hook in hooks.items():
                 hooks[key] = _apart(hook, memo)

@@ -11,6 +11,8 @@ from torch import Tensor
 
 __all__ = ["change_tensors", "tensors_of"]
 
+_CACHES = ("past_key_values", "past_key_value", "cache")
+
 
 def change_tensors(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
     """A copy of a nested value in which every tensor is replaced by `change` of it.
@@ -49,19 +51,24 @@ def _changed_mapping(value: Mapping[Any, Any], change: Callable[[Tensor], Tensor
 
 
 def tensors_of(value: Any) -> Iterator[Tensor]:
-    """The tensors of a nested value in order, each once; attributes of other objects count."""
+    """The tensors of a nested value in order, each once; attributes of other objects count.
+
+    A cache of keys and values is left out: an entry or an attribute named "past_key_values" or
+    "cache", or an object whose class is named so.
+    """
     yield from _tensors_of(value, set())
 
 
 def _tensors_of(value: Any, seen: set[int]) -> Iterator[Tensor]:
-    if id(value) in seen or isinstance(value, type):
+    if id(value) in seen or isinstance(value, type) or type(value).__name__.endswith("Cache"):
         return
     seen.add(id(value))
     if isinstance(value, Tensor):
         yield value
     elif isinstance(value, Mapping):
-        for item in value.values():
-            yield from _tensors_of(item, seen)
+        for key, item in value.items():
+            if not (isinstance(key, str) and key.endswith(_CACHES)):
+                yield from _tensors_of(item, seen)
     elif isinstance(value, tuple | list):
         for item in value:
             yield from _tensors_of(item, seen)

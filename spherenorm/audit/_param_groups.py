@@ -83,6 +83,7 @@ def param_groups(
     overrides: Mapping[str, Override] | None = None,
     views: Sequence[ViewLike] | None = None,
     loss: Callable[[Any], Any] | None = None,
+    dtype: torch.dtype = torch.float64,
     smallest_norm: float = 0.1,
     **hyper_parameters: Any,
 ) -> ParamGroups:
@@ -119,7 +120,7 @@ def param_groups(
         overrides: by name or pattern, such as "blocks.*.qkv.weight": a view in which the weight
             counts as invariant; "euclidean"; or a mapping of entries for its group, such as
             {"lr": 0.1}, in which "as" may be one of the former. Later ones prevail.
-        views, loss: as for `audit`.
+        views, loss, dtype: as for `audit`.
         smallest_norm: invariant weights whose units have a smaller median norm are Euclidean for
             recipes that keep norms, unless overridden; 0 lets all pass. Ordinary initializations
             are above 0.1, at which lr / |w|^2 is 100 lr. No weight with a unit below a
@@ -152,7 +153,7 @@ def param_groups(
     parameters = dict(model.named_parameters())
     audited = batch
     if not isinstance(batch, Audit):
-        audited = audit_batch(model, batch, views=views, loss=loss)
+        audited = audit_batch(model, batch, views=views, loss=loss, dtype=dtype)
     treatments = treat(parameters, audited, overrides or {})
     groups: dict[str, dict[str, Any]] = {}
     assignments, on_sphere = [], []

@@ -69,7 +69,9 @@ class Subject:
         self.buffers, self.theirs = [], []
         for module, original in zip(self.model.modules(), model.modules(), strict=True):
             for name, buffer in module._buffers.items():
-                if buffer is None or memory_of(buffer) not in self._sharing:  # (of a weight: with it)
+                if (
+                    buffer is None or memory_of(buffer) not in self._sharing
+                ):  # (of a weight: with it)
                     start = None if buffer is None else buffer.clone()
                     self.buffers.append((module, name, start))
                     self.theirs.append(original._buffers[name])
@@ -131,7 +133,7 @@ class Subject:
         """The context of a forward and a backward pass: precision, eps, random numbers."""
         default = torch.get_default_dtype()
         torch.set_default_dtype(self.dtype)
-        callers = self._callers()
+        self._callers = callers = self._stand_ins()
         mode = PreciseMode(self.dtype, point.eps_factor, self.doubts, callers)
         try:
             with _seeded(point.seed), _eager(), mode:
@@ -140,7 +142,7 @@ class Subject:
             callers.give_back()
             torch.set_default_dtype(default)
 
-    def _callers(self) -> Callers:
+    def _stand_ins(self) -> Callers:
         """Copies of the caller's tensors at a point, to stand in for them."""
         copies: dict[int, Tensor] = {
             id(start): self.parameters[name] for name, start in self.start.items()
@@ -175,6 +177,11 @@ class Subject:
 
         inputs, keywords = change_tensors(self.batch, moved)
         result = self.model(*inputs, **keywords)
+        for parameter in self._callers.foreign:
+            self.doubts[
+                f"the model uses a parameter of shape {tuple(parameter.shape)} that is not among"
+                " its own, such as that of a second copy: it stays as it is when the others move"
+            ] = None
         if not point.jitter and not point.nudge:
             now = (module._buffers[name] for module, name, _ in self.buffers)
             self.left = [None if buffer is None else buffer.detach().clone() for buffer in now]

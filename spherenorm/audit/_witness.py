@@ -42,11 +42,19 @@ def refuted(subject: Subject, point: Point, found: Mapping[str, View]) -> list[s
     units = units_of(start, _finite(nudged(subject, point)))
     if _hold(subject, point, start, units, found, _ALL_AT_ONCE):
         return []
+    again = _finite(subject.outputs(point))
+    same = [
+        _within(x, y, _LEFT_BY_EPS * unit) for x, y, unit in zip(start, again, units, strict=True)
+    ]
+    if not all(same):
+        subject.doubts[
+            "the model's passes differ by themselves, as with a counter or a random generator of"
+            " its own: no outputs that differ show whether scaling a weight changes them"
+        ] = None
+        units = [unit if each else unit * torch.inf for unit, each in zip(units, same, strict=True)]
     one_by_one = ((name, {name: view}) for name, view in found.items())
     return [
-        name
-        for name, one in one_by_one
-        if not _hold(subject, point, start, units, one, _TOLERANCE)
+        name for name, one in one_by_one if not _hold(subject, point, start, units, one, _TOLERANCE)
     ]
 
 
@@ -62,18 +70,23 @@ def _hold(
 
     An output is not measured by its own size: a mask's -1e9, or a constant, would hide the change.
     """
-    one, other = (
+    by_scale = (
         _finite(subject.outputs(point, functools.partial(_scale, subject, point, views, way)))
         for way in (1, -1)
     )
     turned = _finite(subject.outputs(point, lambda: _turn(subject, point, views)))
-    for x, unit, *by_scale, by_turn in zip(start, units, one, other, turned, strict=True):
-        rounding = _ROUNDING * torch.finfo(x.dtype).eps * x.abs()
+    for x, unit, by_turn, *scaled in zip(start, units, turned, *by_scale, strict=True):
         turn = float(((x - by_turn) / unit).abs().max())
-        allowed = max(tolerance * turn, _LEFT_BY_EPS) * unit + rounding
-        if any(bool(((x - scaled).abs() > allowed).any()) for scaled in by_scale):
+        allowed = max(tolerance * turn, _LEFT_BY_EPS) * unit
+        if not all(_within(x, y, allowed) for y in scaled):
             return False
     return True
+
+
+def _within(x: Tensor, y: Tensor, allowed: Tensor) -> bool:
+    """True if each entry changes by as much as is allowed at most, and by rounding."""
+    rounding = _ROUNDING * torch.finfo(x.dtype).eps * x.abs()
+    return bool(((x - y).abs() <= allowed + rounding).all())
 
 
 def _turn(subject: Subject, point: Point, names: Iterable[str]) -> None:

@@ -148,7 +148,7 @@ def test_float32_arithmetic_where_the_model_needs_it():
         return self.f(x)
 
     model, x = Net(function, f=normed(nn.Linear(5, 4), nn.ReLU(), linear(4, 2))), torch.randn(16, 6)
-    with pytest.raises(TypeError, match="float32 only"):
+    with pytest.raises(ValueError, match=r"float32 only\), but in float32: pass dtype"):
         audit(model, x)
     found = views(model, x, dtype=torch.float32)
     assert found == {"f.0.weight": "channel", "f.2.weight": None, "f.4.weight": None}
