@@ -17,7 +17,7 @@ from spherenorm.audit._units import Evidence
 from spherenorm.audit._verdict import Finding, judge, overruled
 from spherenorm.audit._witness import refuted
 
-__all__ = ["audit", "audit_batch", "unwrap"]
+__all__ = ["arguments_of", "audit", "audit_batch", "unwrap"]
 
 _FEWEST_POINTS, _MOST_POINTS = 2, 8
 """Jittered points: so many in any case, and so many to see every weight at two of them."""
@@ -117,9 +117,14 @@ def audit_batch(model: nn.Module, batch: Any, **options: Any) -> Audit:
         model, **options: as for `audit`.
         batch: a tensor, a tuple of the model's arguments, or a mapping of its keyword arguments.
     """
-    keywords = dict(batch) if isinstance(batch, Mapping) else {}
-    inputs = () if keywords else batch if isinstance(batch, tuple | list) else (batch,)
+    inputs, keywords = arguments_of(batch)
     return audit(model, *inputs, **options, **keywords)
+
+
+def arguments_of(batch: Any) -> tuple[Sequence[Any], dict[str, Any]]:
+    """The arguments and keyword arguments of a model in one batch."""
+    keywords = dict(batch) if isinstance(batch, Mapping) else {}
+    return () if keywords else batch if isinstance(batch, tuple | list) else (batch,), keywords
 
 
 def unwrap(model: nn.Module) -> nn.Module:

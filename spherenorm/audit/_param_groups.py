@@ -13,9 +13,10 @@ from spherenorm._manifold import Sphere
 from spherenorm._registry import Bound, Recipe, bind
 from spherenorm._text import columns
 from spherenorm._views import ViewLike
-from spherenorm.audit._audit import audit_batch, unwrap
+from spherenorm.audit._audit import arguments_of, audit_batch, unwrap
 from spherenorm.audit._plan import Plan
 from spherenorm.audit._report import Audit
+from spherenorm.audit._statistics import change_with_statistics
 from spherenorm.audit._treatment import Override, treat
 
 __all__ = ["Assignment", "ParamGroups", "param_groups"]
@@ -172,9 +173,15 @@ def param_groups(
         assignments.append(Assignment(name, shape, index, treatment, shown, reason))
         if treatment == "sphere" and view is not None:
             on_sphere.append((weight, view))
-    with torch.no_grad():
+
+    @torch.no_grad()
+    def put_on_sphere() -> None:
         for weight, view in on_sphere:
             weight.copy_(Sphere(view).normalize(weight))
+
+    if on_sphere:
+        given = None if isinstance(batch, Audit) else arguments_of(batch)
+        change_with_statistics(model, given, dtype, put_on_sphere)
     return ParamGroups(list(groups.values()), assignments, audited)
 
 

@@ -1,4 +1,4 @@
-"""Models that are hard to copy, to repeat or to compute in float64: a verdict, a doubt, a sentence."""
+"""Models that are hard to copy or to repeat: a verdict, a doubt, or a sentence."""
 
 import copy
 import threading
