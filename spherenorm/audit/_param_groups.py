@@ -84,6 +84,7 @@ def param_groups(
     overrides: Mapping[str, Override] | None = None,
     views: Sequence[ViewLike] | None = None,
     loss: Callable[[Any], Any] | None = None,
+    tolerance: float = 1e-3,
     dtype: torch.dtype = torch.float64,
     smallest_norm: float = 0.1,
     **hyper_parameters: Any,
@@ -93,7 +94,9 @@ def param_groups(
     - A recipe on the sphere (sgdg, adamg) steps the invariant weights, in their views. **They are
       put on the sphere here**: w becomes w / |w| in each unit. All others get `rest`. Weights of
       more units than entries in each get `alpha=0`, unless you give an `alpha`: no such units are
-      orthogonal.
+      orthogonal. Running statistics of BatchNorm follow their weights; where others do not, so that
+      the outputs in eval mode change, that is a warning. Weights that are invariant up to eps are
+      put on the sphere only if `overrides` or `tolerance` say so.
     - A recipe that tests for invariance (sgdp, adamp) tests the invariant weights in their views,
       and projects no others.
     - A recipe that projects without a test steps the invariant weights; all others get `rest`.
@@ -121,7 +124,8 @@ def param_groups(
         overrides: by name or pattern, such as "blocks.*.qkv.weight": a view in which the weight
             counts as invariant; "euclidean"; or a mapping of entries for its group, such as
             {"lr": 0.1}, in which "as" may be one of the former. Later ones prevail.
-        views, loss, dtype: as for `audit`.
+        views, loss, tolerance, dtype: as for `audit`. A larger tolerance puts weights on the
+            sphere that are invariant up to eps, by which the outputs change.
         smallest_norm: invariant weights whose units have a smaller median norm are Euclidean for
             recipes that keep norms, unless overridden; 0 lets all pass. Ordinary initializations
             are above 0.1, at which lr / |w|^2 is 100 lr. No weight with a unit below a
@@ -154,7 +158,8 @@ def param_groups(
     parameters = dict(model.named_parameters())
     audited = batch
     if not isinstance(batch, Audit):
-        audited = audit_batch(model, batch, views=views, loss=loss, dtype=dtype)
+        options = {"views": views, "loss": loss, "tolerance": tolerance, "dtype": dtype}
+        audited = audit_batch(model, batch, **options)
     treatments = treat(parameters, audited, overrides or {})
     groups: dict[str, dict[str, Any]] = {}
     assignments, on_sphere = [], []
