@@ -13,14 +13,14 @@ from spherenorm.audit._precise import EPS_LIMIT
 from spherenorm.audit._report import Audit, Skipped
 from spherenorm.audit._sensitivity import Sums, default_dims, measure
 from spherenorm.audit._subject import Point, Subject
-from spherenorm.audit._units import Evidence
+from spherenorm.audit._units import Evidence, all_shown
 from spherenorm.audit._verdict import Finding, judge, overruled
 from spherenorm.audit._witness import refuted
 
 __all__ = ["arguments_of", "audit", "audit_batch", "unwrap"]
 
 _FEWEST_POINTS, _MOST_POINTS = 2, 8
-"""Jittered points: so many in any case, and so many to see every weight at two of them."""
+"""Jittered points: so many in any case, and so many to see each weight at two, each unit at one."""
 
 
 def audit(
@@ -183,8 +183,8 @@ def _gather(
         return None
     elsewhere: list[dict[str, Sums]] = []
     for number in range(1, _MOST_POINTS + 1):
-        shown = [sum(sums[name].sensitivity > 0 for sums in elsewhere) for name in dims]
-        if number > _FEWEST_POINTS and all(count >= 2 for count in shown):
+        shown = (all_shown((limit or here)[n], [sums[n] for sums in elsewhere]) for n in dims)
+        if number > _FEWEST_POINTS and all(shown):
             break
         found = _measure_nearby(subject, seed + number, EPS_LIMIT, dims, exact)
         if found is None:
