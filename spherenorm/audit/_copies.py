@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from spherenorm.audit._nested import tensors_of
+
 __all__ = ["copy_model", "in_dtype", "memory_of"]
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
@@ -86,7 +88,7 @@ def _refused(error: Exception) -> Any:
 
 def _copies_of_tensors(model: nn.Module, dtype: torch.dtype) -> dict[int, Tensor]:
     """Copies of the tensors that modules hold, by the `id` of these."""
-    held = {id(value): value for module in model.modules() for value in _kept_by(module)}
+    held = {id(x): x for module in model.modules() for x in tensors_of(vars(module))}
     copies = {}
     for together in _sharing_memory(held.values()):
         first, *others = together
@@ -123,14 +125,6 @@ def _end(x: Tensor) -> int:
     """The address after the last entry."""
     last = sum((size - 1) * stride for size, stride in zip(x.shape, x.stride(), strict=True))
     return x.data_ptr() + (last + 1) * x.element_size()
-
-
-def _kept_by(module: nn.Module) -> Iterator[Tensor]:
-    """The tensors that a module holds: parameters, buffers, and plain attributes."""
-    for value in (*module._parameters.values(), *module._buffers.values(), *vars(module).values()):
-        for item in value if isinstance(value, list | tuple) else (value,):
-            if isinstance(item, Tensor):
-                yield item
 
 
 def _copy_tensor(x: Tensor, dtype: torch.dtype) -> Tensor:

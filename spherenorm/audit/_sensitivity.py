@@ -12,7 +12,7 @@ from torch import Tensor
 from spherenorm._views import View
 from spherenorm.audit._subject import Point, Subject
 
-__all__ = ["Sums", "default_dims", "measure", "nudged", "units_of"]
+__all__ = ["Sums", "default_dims", "measure", "nudged", "shapes_of", "units_of"]
 
 _NUDGE = 1e-3
 """The jitter of all parameters that shows how much an output moves with them."""
@@ -165,6 +165,11 @@ def nudged(subject: Subject, point: Point) -> list[Tensor]:
     return subject.outputs(replace(point, nudge=_NUDGE))
 
 
+def shapes_of(outputs: Sequence[Tensor]) -> list[torch.Size]:
+    """Their shapes, which may depend on values, as those of a selection do."""
+    return [x.shape for x in outputs]
+
+
 def units_of(outputs: Sequence[Tensor], nearby: Sequence[Tensor]) -> list[Tensor]:
     """The unit of each entry of the outputs: how much it moves with the parameters.
 
@@ -175,7 +180,7 @@ def units_of(outputs: Sequence[Tensor], nearby: Sequence[Tensor]) -> list[Tensor
         outputs, nearby: at a point and next to it. Outputs whose number or shapes differ there
             are measured by their values.
     """
-    if [x.shape for x in outputs] != [x.shape for x in nearby]:
+    if shapes_of(outputs) != shapes_of(nearby):
         nearby = [torch.zeros_like(x) for x in outputs]
     moves = [
         ((x - near) / _NUDGE).abs().nan_to_num(0.0, 0.0)

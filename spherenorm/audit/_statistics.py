@@ -86,7 +86,7 @@ def _batch_statistics(subject: Subject, norms: Sequence[str]) -> list[tuple[Tens
     """Mean and variance of the batch before each normalization."""
     modules = [subject.model.get_submodule(name) for name in norms]
     for module in modules:
-        module.momentum = 1.0  # type: ignore[assignment]  (the statistics of the last batch)
+        vars(module)["momentum"] = 1.0  # the statistics of the last batch alone
     subject.outputs(_POINT)
     return [(m._buffers["running_mean"], m._buffers["running_var"]) for m in modules]  # type: ignore[misc]
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from spherenorm.audit._callers import Callers
 from spherenorm.audit._copies import copy_model, in_dtype, memory_of
-from spherenorm.audit._nested import change_tensors, tensors_of
+from spherenorm.audit._nested import change_tensors, outputs_of
 from spherenorm.audit._precise import LARGEST_EPS, PreciseMode
 
 __all__ = ["Point", "Subject"]
@@ -187,7 +187,7 @@ class Subject:
             self.left = [None if buffer is None else buffer.detach().clone() for buffer in now]
         if self.loss is not None:
             result = self.loss(result)
-        real = (torch.view_as_real(x) if x.is_complex() else x for x in tensors_of(result))
+        real = (torch.view_as_real(x) if x.is_complex() else x for x in outputs_of(result))
         return [x for x in real if x.is_floating_point() and x.numel()]
 
 
@@ -195,7 +195,8 @@ def _eager() -> AbstractContextManager[Any]:
     """Compiled code runs as written, within the reach of a function mode."""
     if "torch._dynamo" not in sys.modules:  # an import of seconds, and nothing is compiled
         return nullcontext()
-    return torch.compiler.set_stance("force_eager")
+    stance: AbstractContextManager[Any] = torch.compiler.set_stance("force_eager")
+    return stance
 
 
 @contextmanager

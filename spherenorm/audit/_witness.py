@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from spherenorm._views import View
-from spherenorm.audit._sensitivity import nudged, units_of
+from spherenorm.audit._sensitivity import nudged, shapes_of, units_of
 from spherenorm.audit._subject import Point, Subject
 
 __all__ = ["refuted"]
@@ -70,11 +70,15 @@ def _hold(
 
     An output is not measured by its own size: a mask's -1e9, or a constant, would hide the change.
     """
-    by_scale = (
+    by_scale = [
         _finite(subject.outputs(point, functools.partial(_scale, subject, point, views, way)))
         for way in (1, -1)
-    )
+    ]
+    if any(shapes_of(scaled) != shapes_of(start) for scaled in by_scale):
+        return False
     turned = _finite(subject.outputs(point, lambda: _turn(subject, point, views)))
+    if shapes_of(turned) != shapes_of(start):
+        turned = [x + unit for x, unit in zip(start, units, strict=True)]
     for x, unit, by_turn, *scaled in zip(start, units, turned, *by_scale, strict=True):
         turn = float(((x - by_turn) / unit).abs().max())
         allowed = max(tolerance * turn, _LEFT_BY_EPS) * unit

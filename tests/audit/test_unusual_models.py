@@ -136,3 +136,13 @@ def test_passes_that_differ_by_themselves_are_a_doubt(function):
     found = audit(net, torch.randn(16, 6))
     assert [str(each.verdict) for each in found] == ["invariant", "not invariant"]
     assert "passes differ by themselves" in found.doubts[0]
+
+
+def test_outputs_whose_shapes_depend_on_values():
+    def function(self, x):
+        y = self.f(x)
+        return y[y > 0]
+
+    net = Net(function, f=nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.Linear(5, 2)))
+    found = verdicts(net, torch.randn(300, 6))
+    assert found == {"f.0.weight": "invariant", "f.2.weight": "not invariant"}

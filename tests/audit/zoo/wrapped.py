@@ -124,6 +124,16 @@ def one_memory_as_a_buffer():
 
 
 @case
+def one_memory_in_a_dict():
+    def function(self, x):
+        return self.norm(F.linear(x, self.a)), F.linear(x, self.kept["a"][0]).tanh()
+
+    net = Net(function, a=parameter(5, 6), norm=nn.BatchNorm1d(5))
+    net.kept = {"a": [net.a.data]}
+    return Case(net, (vectors(),))
+
+
+@case
 def one_memory_of_which_rows_are_raw():
     """The first three rows are raw, too; the others are invariant by channel."""
 
