@@ -60,6 +60,7 @@ def in_dtype(x: Tensor, dtype: torch.dtype) -> Tensor:
 def memory_of(x: Tensor) -> int:
     """The identity of the memory of a tensor; of the tensor, if it has none of its own."""
     plain = type(x) in (Tensor, nn.Parameter) and x.layout is torch.strided
+    plain = plain and not x.is_conj() and not x.is_neg()  # (these are more than their memory)
     return (x.untyped_storage().data_ptr() if plain else 0) or id(x)
 
 

@@ -156,6 +156,16 @@ def one_memory_before_two_norms():
 
 
 @case
+def one_memory_before_norms_of_two_kinds():
+    def function(self, x):
+        return self.f(F.linear(x, self.a)), self.g(F.linear(x, self.b))
+
+    net = Net(function, a=parameter(5, 6), f=nn.BatchNorm1d(5), g=nn.LayerNorm(5))
+    net.b = nn.Parameter(net.a.data)
+    return Case(net, (vectors(),), {"a": LAYER, "b": LAYER})
+
+
+@case
 def neighbours_in_one_storage():
     """As recurrent networks on a GPU, and readers of one large file, lay out their weights."""
     memory = torch.randn(60)
