@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from spherenorm._views import View
+from spherenorm.audit._copies import memory_of
 from spherenorm.audit._subject import Point, Subject
 
 __all__ = ["Sums", "default_dims", "measure", "nudged", "shapes_of", "units_of"]
@@ -125,10 +126,25 @@ def measure(
     found = {}
     for name, by in dims.items():
         weight = subject.parameters[name].detach()
-        found[name] = Sums.of(weight, subject.gradient(name), by, exact)
+        found[name] = Sums.of(weight, _gradient(subject, name), by, exact)
         if not math.isfinite(found[name].sensitivity):
             return None
     return found
+
+
+def _gradient(subject: Subject, name: str) -> Tensor:
+    """The gradient by the entries of a weight: of all parameters that lie in its memory."""
+    own = subject.parameters[name]
+    sharing = subject.sharing[memory_of(own)]
+    if len(sharing) == 1:
+        return torch.zeros_like(own) if own.grad is None else own.grad.to_dense()
+    size = own.untyped_storage().size() // own.element_size()
+    memory = torch.zeros(size, dtype=own.dtype, device=own.device)
+    for each in sharing:
+        if each.grad is not None:
+            part = memory.as_strided(each.shape, each.stride(), each.storage_offset())
+            part.add_(each.grad.to_dense())
+    return memory.as_strided(own.shape, own.stride(), own.storage_offset())
 
 
 def _run_backward(scalar: Tensor) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -48,6 +48,9 @@ class Subject:
         inputs, keywords: of its forward pass.
         loss: takes the model's output; None keeps the whole output.
         dtype: of the arithmetic.
+
+    Attributes:
+        sharing: the parameters in one memory, by `memory_of` one of them.
     """
 
     def __init__(
@@ -63,18 +66,17 @@ class Subject:
         self.batch = change_tensors((tuple(inputs), dict(keywords)), lambda x: x)
         self.parameters = dict(self.model.named_parameters())
         self.start = dict(model.named_parameters())
-        self._sharing: dict[int, list[Tensor]] = {}
+        self.sharing: dict[int, list[Tensor]] = {}
         for parameter in self.parameters.values():
-            self._sharing.setdefault(memory_of(parameter), []).append(parameter)
+            self.sharing.setdefault(memory_of(parameter), []).append(parameter)
         self.buffers, self.theirs = [], []
         for module, original in zip(self.model.modules(), model.modules(), strict=True):
             for name, buffer in module._buffers.items():
-                if (
-                    buffer is None or memory_of(buffer) not in self._sharing
-                ):  # (of a weight: with it)
-                    start = None if buffer is None else buffer.clone()
-                    self.buffers.append((module, name, start))
-                    self.theirs.append(original._buffers[name])
+                if buffer is not None and memory_of(buffer) in self.sharing:
+                    continue  # it is placed with the parameters
+                start = None if buffer is None else buffer.clone()
+                self.buffers.append((module, name, start))
+                self.theirs.append(original._buffers[name])
         self.left: list[Tensor | None] = [start for *_, start in self.buffers]
         self.doubts: dict[str, None] = {}
 
@@ -91,42 +93,14 @@ class Subject:
         for name, parameter in self.parameters.items():
             parameter.data.copy_(self.start[name].detach())
             parameter.grad = None
-        self._move(point.jitter, point.seed)
-        self._move(point.nudge, point.seed + 1)
+        _move(self.parameters.values(), point.jitter, point.seed)
+        _move(self.parameters.values(), point.nudge, point.seed + 1)
         for (module, name, start), left in zip(self.buffers, self.left, strict=True):
             buffer = left if point.jitter else start
             fresh = None if buffer is None else buffer.clone()
             if fresh is not None and "eps" in name and 0 < fresh.abs().max() <= LARGEST_EPS:
                 fresh *= point.eps_factor
             module._buffers[name] = fresh
-
-    def _move(self, size: float, seed: int) -> None:
-        """Jitter the parameters that take a gradient."""
-        generators: dict[torch.device, torch.Generator] = {}
-        for parameter in self.parameters.values() if size else ():
-            value = parameter.data
-            if parameter.requires_grad and value.is_floating_point():
-                device = value.device
-                if device not in generators:
-                    generators[device] = torch.Generator(device).manual_seed(seed)
-                usual = (value[0].numel() if value.ndim > 1 and len(value) else 1) ** -0.5
-                noise = torch.empty_like(value).uniform_(-1, 1, generator=generators[device])
-                value.addcmul_(value, noise, value=0.3 * size)
-                value.add_(noise, alpha=0.1 * usual * size)
-
-    def gradient(self, name: str) -> Tensor:
-        """The gradient by the entries of a weight: of all parameters that lie in its memory."""
-        own = self.parameters[name]
-        sharing = self._sharing[memory_of(own)]
-        if len(sharing) == 1:
-            return torch.zeros_like(own) if own.grad is None else own.grad.to_dense()
-        size = own.untyped_storage().size() // own.element_size()
-        memory = torch.zeros(size, dtype=own.dtype, device=own.device)
-        for each in sharing:
-            if each.grad is not None:
-                of_memory = memory.as_strided(each.shape, each.stride(), each.storage_offset())
-                of_memory.add_(each.grad.to_dense())
-        return memory.as_strided(own.shape, own.stride(), own.storage_offset())
 
     @contextmanager
     def evaluation(self, point: Point) -> Iterator[None]:
@@ -166,13 +140,7 @@ class Subject:
         generator = torch.Generator().manual_seed(point.seed)
 
         def moved(x: Tensor) -> Tensor:
-            value = in_dtype(x, self.dtype)
-            if point.batch_jitter and value.is_floating_point() and value.numel():
-                finite = torch.where(value.isfinite(), value, 0)
-                typical = finite.square().mean().sqrt().item() or 1.0
-                noise = torch.rand(value.shape, generator=generator).to(value) * 2 - 1
-                size = point.batch_jitter * (0.3 * finite.abs() + 0.1 * typical)
-                value = value + size * noise
+            value = _jittered(in_dtype(x, self.dtype), point.batch_jitter, generator)
             return value.requires_grad_() if x.requires_grad else value
 
         inputs, keywords = change_tensors(self.batch, moved)
@@ -189,6 +157,31 @@ class Subject:
             result = self.loss(result)
         real = (torch.view_as_real(x) if x.is_complex() else x for x in outputs_of(result))
         return [x for x in real if x.is_floating_point() and x.numel()]
+
+
+def _move(parameters: Iterable[Tensor], size: float, seed: int) -> None:
+    """Jitter the parameters that take a gradient."""
+    generators: dict[torch.device, torch.Generator] = {}
+    for parameter in parameters if size else ():
+        value = parameter.data
+        if parameter.requires_grad and value.is_floating_point():
+            device = value.device
+            if device not in generators:
+                generators[device] = torch.Generator(device).manual_seed(seed)
+            usual = (value[0].numel() if value.ndim > 1 and len(value) else 1) ** -0.5
+            noise = torch.empty_like(value).uniform_(-1, 1, generator=generators[device])
+            value.addcmul_(value, noise, value=0.3 * size)
+            value.add_(noise, alpha=0.1 * usual * size)
+
+
+def _jittered(value: Tensor, size: float, generator: torch.Generator) -> Tensor:
+    """A tensor of the batch, with noise in units of its entries."""
+    if not (size and value.is_floating_point() and value.numel()):
+        return value
+    finite = torch.where(value.isfinite(), value, 0)
+    typical = finite.square().mean().sqrt().item() or 1.0
+    noise = torch.rand(value.shape, generator=generator).to(value) * 2 - 1
+    return value + size * (0.3 * finite.abs() + 0.1 * typical) * noise
 
 
 def _eager() -> AbstractContextManager[Any]:

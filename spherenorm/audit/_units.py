@@ -120,7 +120,7 @@ class Units:
 
     @property
     def unseen(self) -> int:
-        """How many units act at the own point alone, where all others are invariant; or 0."""
+        """The number of units that act at the own point alone, if all others are invariant."""
         if not self.good.any() or self.bad_here or self.bad_elsewhere:
             return 0
         return int((self.seen & ~self.good).sum())

@@ -28,6 +28,8 @@ from spherenorm.probes._weights import (
 
 __all__ = ["Probe", "probe"]
 
+_KEPT = "a probe could not hand over its block, which is kept and goes with the next one"
+
 
 class Probe:
     """Measures the weights of an optimizer at every k-th of its steps. Made by `probe`.
@@ -131,11 +133,7 @@ class Probe:
             try:
                 self.flush()
             except Exception as error:  # the step is done
-                warnings.warn(
-                    f"a probe could not hand over its block: {type(error).__name__}: {error}; the"
-                    " block is kept, and handed over with the next",
-                    stacklevel=2,
-                )
+                warnings.warn(f"{_KEPT}: {type(error).__name__}: {error}", stacklevel=2)
 
     def _lay_out(self) -> None:
         """Make the benches, unless those of the last step serve."""

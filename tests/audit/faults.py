@@ -95,9 +95,9 @@ FAULTS = [
     ),
     Fault(
         "memory that counts once",
-        SUBJECT,
-        "        if len(sharing) == 1:",
-        "        if True:",
+        SENSITIVITY,
+        "    if len(sharing) == 1:",
+        "    if True:",
     ),
     Fault(
         "a backward pass without the mode",
@@ -129,7 +129,7 @@ FAULTS = [
     Fault(
         "no jitter of parameters",
         SUBJECT,
-        "self._move(point.jitter, point.seed)",
+        "_move(self.parameters.values(), point.jitter, point.seed)",
         "pass",
     ),
     Fault(
@@ -138,7 +138,12 @@ FAULTS = [
         "value.add_(noise, alpha=0.1 * usual * size)",
         "pass",
     ),
-    Fault("no jitter of the batch", SUBJECT, "if point.batch_jitter and", "if False and"),
+    Fault(
+        "no jitter of the batch",
+        SUBJECT,
+        "if not (size and value.is_floating_point()",
+        "if not (False and value.is_floating_point()",
+    ),
     Fault(
         "one jittered point",
         AUDIT,
@@ -224,8 +229,8 @@ FAULTS = [
     Fault(
         "inputs that are not copied",
         SUBJECT,
-        "value = in_dtype(x, self.dtype)",
-        "value = x.to(self.dtype) if x.is_floating_point() else x",
+        "_jittered(in_dtype(x, self.dtype), point",
+        "_jittered(x.to(self.dtype) if x.is_floating_point() else x, point",
     ),
     Fault(
         "the model itself", COPIES, "return copy.deepcopy(model, memo), memo", "return model, memo"
