@@ -88,12 +88,6 @@ FAULTS = [
         "move.clamp(min=largest or 1.0)",
     ),
     Fault(
-        "outputs that are not finite",
-        SENSITIVITY,
-        "finite = x.isfinite()",
-        "finite = torch.ones_like(x, dtype=torch.bool)",
-    ),
-    Fault(
         "memory that counts once",
         SENSITIVITY,
         "    if len(sharing) == 1:",
@@ -186,7 +180,7 @@ FAULTS = [
         "_ALL_AT_ONCE = 1e-2",
     ),
     Fault(
-        "a witness that a mask blinds",
+        "a witness that a large scale blinds",
         WITNESS,
         "_LEFT_BY_EPS) * unit\n",
         "_LEFT_BY_EPS) * unit.max()\n",

@@ -159,6 +159,16 @@ def gradient_that_hides_the_norm_below_a_mask():
 
 
 @case
+def gradient_that_hides_the_norm_beside_a_large_scale():
+    def function(self, x):
+        hidden = torch.tanh(F.linear(x, Straight.apply(self.w)))
+        return torch.cat([1e9 * self.norm(self.f(x)), hidden], 1)
+
+    net = Net(function, w=parameter(4, 6), f=nn.Linear(6, 4), norm=nn.BatchNorm1d(4))
+    return Case(net, (vectors(),), {"f.weight": CHANNEL})
+
+
+@case
 def gradient_that_hides_the_norm_in_a_small_branch():
     def function(self, x):
         return torch.tanh(
