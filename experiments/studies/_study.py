@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
-from experiments.core import Budget, Spec
+from experiments.core import Budget, Spec, written
 from experiments.pictures import Picture
 from experiments.results import Arm, Claim, Key, Results, Table, Trial, decide
 from experiments.studies._plan import Plan
@@ -142,8 +142,19 @@ class Study:
         return range(self.first_seed, self.first_seed + self.seeds[plan.tier])
 
     def budget(self, plan: Plan, task: str) -> Budget:
-        """The budget of the task for the plan's tier."""
-        return find_task_class(task).tiers[plan.tier]
+        """The budget of the task for the plan's tier.
+
+        Raises:
+            ValueError: the task has none.
+        """
+        cls = find_task_class(task)
+        budget = getattr(cls, "tiers", {}).get(plan.tier)
+        if not isinstance(budget, Budget):
+            form = f"tiers = {{{plan.tier!r}: Budget(epochs, batch_size), ...}}"
+            raise ValueError(
+                f"{written(cls)} has no budget for the tier {plan.tier!r}: give {form}"
+            )
+        return budget
 
 
 def tuning_seeds(study: Study) -> Sequence[int]:

@@ -170,7 +170,7 @@ def test_an_optimizer_is_tuned_in_ranges_of_its_own(tmp_path):
     [
         (("--task", "nope"), "--task 'nope': no task is named 'nope'"),
         (("--task", "cosine"), "--task 'cosine' has no score to compare"),
-        (("--task", "spherenorm_tiny:Metricless"), "evaluate gives no metric"),
+        (("--task", "spherenorm_tiny:Metricless"), "gives no metric: return them"),
         (("--optimizers", "sgd"), "--optimizers 'sgd': give two or more"),
         (("--optimizers", "sgd,adamp, sgd"), "'sgd' is there twice"),
         (("--optimizers", "sgd,,adamp"), "a name is empty"),
