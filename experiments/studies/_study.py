@@ -150,10 +150,8 @@ class Study:
         cls = find_task_class(task)
         budget = getattr(cls, "tiers", {}).get(plan.tier)
         if not isinstance(budget, Budget):
-            form = f"tiers = {{{plan.tier!r}: Budget(epochs, batch_size), ...}}"
-            raise ValueError(
-                f"{written(cls)} has no budget for the tier {plan.tier!r}: give {form}"
-            )
+            lack = f"{written(cls)} has no budget for the tier {plan.tier!r}"
+            raise ValueError(f"{lack}; give tiers = {{{plan.tier!r}: Budget(epochs, batch_size)}}")
         return budget
 
 
