@@ -28,7 +28,7 @@ from experiments.cli._resume import resume
 from experiments.cli._run import run
 from experiments.cli._show import diff, show
 from experiments.cli._status import status
-from experiments.engine import CorruptFileWarning
+from experiments.engine import CorruptFileWarning, only_reading
 
 __all__ = ["app", "main"]
 
@@ -46,14 +46,21 @@ def _guarded(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def guarded(*arguments: Any, **options: Any) -> None:
-        with store_errors(), quiet() if options.get("as_json") else nullcontext():
+        with (
+            store_errors(),
+            only_reading() if command in READING else nullcontext(),
+            quiet() if options.get("as_json") else nullcontext(),
+        ):
             command(*arguments, **options)
 
     return guarded
 
 
+READING = (status, report, results, export, show, diff)
+"""The commands that leave all files of a store as they are."""
+
 app.command("list")(_guarded(list_))
-for command in (run, compare, resume, status, report, results, export, show, diff, gc):
+for command in (run, compare, resume, *READING, gc):
     app.command()(_guarded(command))
 
 

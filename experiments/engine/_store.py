@@ -33,6 +33,7 @@ import torch
 from filelock import FileLock, Timeout
 
 from experiments.engine._files import (
+    StoreError,
     make_folder,
     read_bytes,
     read_json,
@@ -98,20 +99,29 @@ class RunFolder:
 
         Raises:
             Busy: somebody else has held it for `wait` seconds.
+            StoreError: its lock cannot be opened.
         """
         make_folder(self.path)
+        lock = FileLock(self.path / "lock", timeout=wait)
         try:
-            with FileLock(self.path / "lock", timeout=wait):
-                yield
+            lock.acquire()
         except Timeout:
             raise Busy(self.name) from None
+        except OSError as error:
+            raise StoreError(f"cannot lock {self.path}: {error.strerror or error}") from error
+        try:
+            yield
+        finally:
+            lock.release()
 
     def held(self) -> bool:
-        """True if a living process holds the run."""
+        """True if a living process holds the run, or if that cannot be found out here."""
+        if not (self.path / "lock").exists():
+            return False
         try:
             with self.lock():
                 return False
-        except Busy:
+        except (Busy, StoreError):
             return True
 
     def read_json(self, name: str) -> Any:
@@ -139,13 +149,10 @@ class RunFolder:
     def summary(self) -> dict[str, Any] | None:
         """The result of a finished run, if all files that it vouches for are intact.
 
-        If one is not, the summary is deleted, so that the run is computed again.
+        If one is not, it counts as not finished, and is computed again if it is asked for.
         """
         summary = self.read_json("summary.json")
-        if summary is None:
-            return None
-        if not _are_intact(self.path, summary.get("files", {})):
-            (self.path / "summary.json").unlink()
+        if summary is None or not _are_intact(self.path, summary.get("files", {})):
             return None
         return summary  # type: ignore[no-any-return]
 
