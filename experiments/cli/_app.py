@@ -6,6 +6,7 @@ Exit codes: 0 everything asked for is done; 1 some of it failed or is lost; 2 th
 
 from __future__ import annotations
 
+import faulthandler
 import functools
 import signal
 import warnings
@@ -67,6 +68,7 @@ for command in (run, compare, resume, *READING, gc):
 def main() -> None:
     """Run the command of `sys.argv`."""
     warnings.showwarning = _show_warning
+    faulthandler.enable()  # a crash in a user's code names its line
     # Ends as Ctrl-C does: noted in the store, workers gone.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:

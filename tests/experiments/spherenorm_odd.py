@@ -1,6 +1,7 @@
 """Variants of the tiny task with what few tasks have: odd scores, buffers and data."""
 
 import functools
+import os
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,7 +9,9 @@ import torch
 from spherenorm_tiny import Tiny
 from torch import nn
 
+import spherenorm as sn
 from experiments.core import Collected, Mean, Splits
+from spherenorm import rules as r
 
 
 @dataclass(frozen=True)
@@ -200,3 +203,15 @@ class Faulty(Tiny):
 
 def _undefined(column):
     raise ValueError("only one class")
+
+
+@dataclass(frozen=True)
+class Leaves(r.StepSize):
+    """Ends its process without a word."""
+
+    def update(self, update, state):
+        os._exit(3)
+
+
+def leaving(lr=0.1):
+    return sn.chain(Leaves(lr))
