@@ -69,7 +69,7 @@ def diff(first: RunName, second: RunName, out: Out = Path("runs"), as_json: AsJs
 
 
 def _read(folder: RunFolder) -> dict[str, Any]:
-    """What there is of a run; each file is checked, also those that no result is made of."""
+    """The content of a run; each file is checked, also those that no result is made of."""
     summary, origin = folder.summary() or {}, folder.read_json("origin.json") or []
     folder.load_checkpoint()
     return {

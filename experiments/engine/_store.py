@@ -24,7 +24,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -93,26 +93,14 @@ class RunFolder:
         """The records of each step, in the form that they have."""
         return records_in(self.path)
 
-    @contextmanager
-    def lock(self, wait: float = 0.0) -> Iterator[None]:
+    def lock(self, wait: float = 0.0) -> AbstractContextManager[None]:
         """Hold the run; the operating system releases it when the process ends, however it ends.
 
         Raises:
             Busy: somebody else has held it for `wait` seconds.
             StoreError: its lock cannot be opened.
         """
-        make_folder(self.path)
-        lock = FileLock(self.path / "lock", timeout=wait)
-        try:
-            lock.acquire()
-        except Timeout:
-            raise Busy(self.name) from None
-        except OSError as error:
-            raise StoreError(f"cannot lock {self.path}: {error.strerror or error}") from error
-        try:
-            yield
-        finally:
-            lock.release()
+        return _locked(self.path, wait)
 
     def held(self) -> bool:
         """True if a living process holds the run, or if that cannot be found out here."""
@@ -201,6 +189,22 @@ class RunFolder:
         for path in (self.path / "metrics", *self.path.glob("checkpoint-*/")):
             if ".corrupt-" not in path.name:
                 shutil.rmtree(path, ignore_errors=True)
+
+
+@contextmanager
+def _locked(folder: Path, wait: float) -> Iterator[None]:
+    make_folder(folder)
+    lock = FileLock(folder / "lock", timeout=wait)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise Busy(folder.name) from None
+    except OSError as error:
+        raise StoreError(f"cannot lock {folder}: {error.strerror or error}") from error
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def _are_intact(folder: Path, digests: Mapping[str, str]) -> bool:
