@@ -34,6 +34,7 @@ def difference(
     shape: tuple[int, ...],
     dtype: torch.dtype,
     device: torch.device,
+    negative: bool = False,
 ) -> str | None:
     """Step random weights by `run` and by the rule's own code, from a fresh state and a random one.
 
@@ -41,6 +42,7 @@ def difference(
         rule: the rule.
         run: steps (weight, gradient, state) in place.
         shape, dtype, device: of the weights.
+        negative: `run` also takes a weight whose memory holds its negative; one of them does.
 
     Returns:
         Their distance in words, or None if rounding explains it.
@@ -60,7 +62,8 @@ def difference(
                 name: _state(draw(torch.rand, *value.shape), value, whole=bool(shape))
                 for name, value in before.items()
             }
-        off = _step_difference(rule, run, start, grad, before)
+        weight = torch._neg_view(-start) if negative and not fresh else start.clone()
+        off = _step_difference(rule, run, weight, start, grad, before)
         if off is not None:
             return off
     return None
@@ -75,13 +78,17 @@ def _state(drawn: Tensor, like: Tensor, whole: bool) -> Tensor:
 def _step_difference(
     rule: Rule,
     run: Callable[[Tensor, Tensor, State], None],
+    weight: Tensor,
     start: Tensor,
     grad: Tensor,
     before: State,
 ) -> str | None:
-    """The distance between one step by `run` and one by the rule's own code, in words."""
+    """The distance between one step of `weight` by `run` and one of `start` by the rule's own code.
+
+    Both hold the same values.
+    """
     computed = working_dtype(start.dtype)  # a state of a half-precision weight is float32
-    weight, state = start.clone(), {name: value.clone() for name, value in before.items()}
+    state = {name: value.clone() for name, value in before.items()}
     run(weight, grad.clone(), state)
     given = [start, grad, *before.values()]
     versions = [x._version for x in given]

@@ -150,7 +150,8 @@ def _compared(
         probe(weight, grad, state, numbers)
 
     try:
-        return difference(visible.rule, run, small, weight.dtype, weight.device)
+        negative = isinstance(path, Inductor)  # which takes weights in any memory
+        return difference(visible.rule, run, small, weight.dtype, weight.device, negative)
     except Exception as error:
         if not isinstance(path, Inductor):
             raise

@@ -27,8 +27,8 @@ def no_fallback(monkeypatch):
     """Fail where the rule's own code would step."""
     original = dispatch.Dispatcher._assign
 
-    def checked(dispatcher, group, places):
-        assigned = original(dispatcher, group, places)
+    def checked(dispatcher, group, most):
+        assigned = original(dispatcher, group, most)
         for work, path in assigned:
             blocks = isinstance(path, Blocks) or not work.weight.numel()
             assert blocks or group.backend == "rule", f"fell back to the rule: {path.reason}"

@@ -1,5 +1,7 @@
 """The comparison of a path with the rule's own code, before it steps anything."""
 
+import functools
+
 import pytest
 import torch
 
@@ -64,3 +66,20 @@ def test_small_shapes_keep_what_matters():
     assert small_shape((64, 3, 7, 7)) == (4, 2, 3, 3)
     assert small_shape((0, 1, 5, 1)) == (0, 1, 2, 1)
     assert small_shape(()) == ()
+
+
+def test_a_path_that_takes_a_weights_memory_as_it_is_is_found():
+    """That of a negative view holds the other sign."""
+    rule = WHOLE["sgdp"]
+
+    def run(weight, grad, state, resolved):
+        held = torch._neg_view(weight) if weight.is_neg() and not resolved else weight
+        moved, new = rule.step(held, grad, state)
+        weight.copy_(moved)
+        state.update(new)
+
+    for resolved in (True, False):
+        said = difference(
+            rule, functools.partial(run, resolved=resolved), (3, 2), torch.float64, CPU, True
+        )
+        assert (said is None) is resolved
