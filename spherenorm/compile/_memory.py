@@ -18,6 +18,7 @@ __all__ = ["laid_out_as", "misfit", "settled", "take"]
 
 Span = tuple[int, int]
 """Where a tensor begins in memory, and where it ends."""
+_PLAIN = (Tensor, torch.nn.Parameter)
 
 
 def settled(groups: Sequence[Group]) -> Sequence[Group]:
@@ -27,33 +28,29 @@ def settled(groups: Sequence[Group]) -> Sequence[Group]:
     is a state that lies in a weight or another state, and a gradient or state whose memory holds
     its negative. Weights are the caller's: those that overlap are marked.
     """
-    spans, negative = [], False
-    for group in groups:
-        for work in group.works:
-            for x in (work.weight, work.grad, *work.state.values()):
-                if _is_plain(x):
-                    spans.append(_span(x))
-                    negative = negative or x.is_neg()
-    spans.sort()
-    if not negative and all(one[1] <= other[0] for one, other in pairwise(spans)):
+    works = [work for group in groups for work in group.works]
+    given = [x for work in works for x in (work.grad, *work.state.values())]
+    spans = sorted(filter(None, map(_span, [*(work.weight for work in works), *given])))
+    apart = all(one[1] <= other[0] for one, other in pairwise(spans))
+    if apart and not any(x.is_neg() for x in given):
         return groups
     return _settled(groups)
 
 
 def _settled(groups: Sequence[Group]) -> Sequence[Group]:
     works = [work for group in groups for work in group.works]
-    written, overlapping = _clusters([work.weight for work in works if _is_plain(work.weight)])
+    written, overlapping = _clusters([work.weight for work in works])
     for work in works:
         for name, value in work.state.items():
-            if _is_plain(value):
-                if value.is_neg() or _meets(value, written):
-                    work.state[name] = value = value.clone()  # noqa: PLW2901
-                insort(written, _span(value))
+            if value.is_neg() or _meets(value, written):
+                work.state[name] = value = value.clone()  # noqa: PLW2901
+            span = _span(value)
+            if span is not None:
+                insort(written, span)
 
     def settle(work: Work) -> Work:
-        grad = work.grad
-        if _is_plain(grad) and (grad.is_neg() or _meets(grad, written)):
-            grad = grad.clone()
+        copied = work.grad.is_neg() or _meets(work.grad, written)
+        grad = work.grad.clone() if copied else work.grad
         return replace(work, grad=grad, overlaps=id(work.weight) in overlapping)
 
     return [replace(group, works=[settle(work) for work in group.works]) for group in groups]
@@ -64,34 +61,32 @@ def _clusters(weights: Sequence[Tensor]) -> tuple[list[Span], set[int]]:
     clusters: list[Span] = []
     overlapping: set[int] = set()
     last = 0
-    for (start, end), weight in sorted(((_span(w), w) for w in weights), key=lambda each: each[0]):
+    for (start, end), weight in sorted((span, id(w)) for w in weights if (span := _span(w))):
         if clusters and start < clusters[-1][1]:
-            overlapping |= {last, id(weight)}
+            overlapping |= {last, weight}
             clusters[-1] = clusters[-1][0], max(end, clusters[-1][1])
         else:
             clusters.append((start, end))
-        last = id(weight)
+        last = weight
     return clusters, overlapping
 
 
 def _meets(x: Tensor, spans: Sequence[Span]) -> bool:
     """True if `x` overlaps one of `spans`, which are disjoint and in order."""
-    start, end = _span(x)
-    before = bisect_left(spans, (end,))
-    return before > 0 and spans[before - 1][1] > start
+    span = _span(x)
+    before = bisect_left(spans, (span[1],)) if span else 0
+    return before > 0 and span is not None and spans[before - 1][1] > span[0]
 
 
-def _span(x: Tensor) -> Span:
-    start = x.data_ptr()
+def _span(x: Tensor) -> Span | None:
+    """Where `x` lies in memory; None if torch does not tell, or if it has no entries."""
+    start = x.data_ptr() if type(x) in _PLAIN else 0
+    if not start:
+        return None
     if x.is_contiguous():
         return start, start + x.nbytes
     last = sum((length - 1) * s for length, s in zip(x.shape, x.stride(), strict=True))
     return start, start + (1 + last) * x.itemsize
-
-
-def _is_plain(x: Tensor) -> bool:
-    """True if `x` has entries in memory that torch tells."""
-    return type(x) in (Tensor, torch.nn.Parameter) and x.numel() > 0 and not x.is_meta
 
 
 def misfit(weight: Tensor, grad: Tensor, state: State, recorded: Mapping[str, Any]) -> str | None:
@@ -104,7 +99,7 @@ def misfit(weight: Tensor, grad: Tensor, state: State, recorded: Mapping[str, An
         weight, grad, state: to be stepped.
         recorded: the shape and dtype of each state.
     """
-    if type(weight) not in (Tensor, torch.nn.Parameter):
+    if type(weight) not in _PLAIN:
         return f"the weight is a {type(weight).__name__}"
     if type(grad) is not Tensor:
         return f"the gradient is a {type(grad).__name__}"
@@ -181,4 +176,5 @@ def _placed_as(before: Tensor, after: Tensor) -> Tensor:
 
 def _memory(x: Tensor) -> int:
     """A number that two tensors have in common if they share memory."""
-    return x.untyped_storage().data_ptr() if _is_plain(x) else id(x)
+    plain = type(x) in _PLAIN and x.numel()
+    return x.untyped_storage().data_ptr() if plain else id(x)
