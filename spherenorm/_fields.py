@@ -19,6 +19,7 @@ from typing import Any, Generic, NamedTuple, TypeVar, overload
 from torch import Tensor
 
 from spherenorm._interval import Interval
+from spherenorm._numerics import as_number
 from spherenorm._views import View, ViewLike, as_view
 
 __all__ = [
@@ -143,9 +144,11 @@ def choice(*allowed: Given) -> ConvertedField[Given, Given]:
 def hyper(interval: str, default: Any = MISSING, *, through_zero: bool = False) -> Any:
     """A dataclass field of a rule for a number, checked on construction unless it is a tensor.
 
+    It holds a number of any type as Python's own, with which a rule computes in double.
+
     Args:
         interval: where the number must lie, such as "[0, 1)".
-        default: of the field.
+        default: of the field. With None, the field takes None, too.
         through_zero: the rule computes with 0 as with any other number. Otherwise a rule may leave
             the term of a Python 0 out, so a recorded step with 0 is another one than without.
 
@@ -167,37 +170,43 @@ def hyper(interval: str, default: Any = MISSING, *, through_zero: bool = False) 
 
 
 def check_numbers(rule: Any) -> None:
-    """Check the fields of a dataclass that are numbers or truth values; see `hyper`.
+    """Check and convert the fields of a dataclass that are numbers or truth values; see `hyper`.
 
     Raises:
         TypeError: a field that is declared as bool is not True or False; and as `hyper`.
         ValueError: as `hyper`.
     """
     cls: Any = type(rule)
-    for name, interval, flag in _checked_fields(cls):
+    for name, interval, flag, optional in _checked_fields(cls):
         value, what = getattr(rule, name), f"{cls.__name__}: {name} must be"
         if flag and not isinstance(value, bool):
             raise TypeError(f"{what} True or False, got {value!r}")
-        if interval is not None:
-            _check_number(value, interval, what)
+        if interval is None or (optional and value is None):
+            continue
+        kept = _checked_number(value, interval, what)
+        if kept is not value:
+            object.__setattr__(rule, name, kept)  # the class is frozen
 
 
-def _check_number(value: Any, interval: Interval, what: str) -> None:
+def _checked_number(value: Any, interval: Interval, what: str) -> float | Tensor:
     if isinstance(value, Tensor):
         if value.ndim:
             shape = tuple(value.shape)
             raise ValueError(f"{what} a number or a 0-dim tensor, got shape {shape}")
-        return
-    if isinstance(value, bool) or not isinstance(value, Real):
+        return value
+    number = as_number(value)
+    if isinstance(number, bool) or not isinstance(number, Real):
         raise TypeError(f"{what} a number or a tensor, got {value!r}")
-    if float(value) not in interval:
+    if number not in interval:
         raise ValueError(f"{what} in {interval}, got {value!r}")
+    return number  # type: ignore[return-value]  # an int or a float
 
 
 class _CheckedField(NamedTuple):
     name: str
     interval: Interval | None
     flag: bool
+    optional: bool
 
 
 @functools.cache  # rules are made anew at every step
@@ -207,7 +216,12 @@ def _checked_fields(cls: type) -> Iterable[_CheckedField]:
     except Exception:  # an annotation need not be resolvable; then its own words count
         declared = {f.name: f.type for f in fields(cls)}
     found = (
-        _CheckedField(f.name, f.metadata.get("interval"), declared.get(f.name) in (bool, "bool"))
+        _CheckedField(
+            f.name,
+            f.metadata.get("interval"),
+            declared.get(f.name) in (bool, "bool"),
+            f.default is None,
+        )
         for f in fields(cls)
     )
     return tuple(each for each in found if each.flag or each.interval is not None)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from numbers import Real
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 __all__ = [
     "Scalar",
+    "as_number",
     "averaged",
     "averaged_square",
     "cast_like",
@@ -24,6 +27,20 @@ __all__ = [
 
 Scalar = float | Tensor
 """A hyper-parameter: a Python number, or a 0-dim tensor (batched under vmap, or a symbol)."""
+
+
+def as_number(value: Any) -> Any:
+    """A number of another type, such as numpy's or a Fraction, as a Python int or float.
+
+    A rule then computes with it in double: 1 - np.float32(0.9) has single precision. Tuples and
+    lists are searched; anything else stays as it is.
+    """
+    if type(value) in (tuple, list):
+        return type(value)(map(as_number, value))
+    if isinstance(value, np.generic):
+        value = value.item()
+    other = isinstance(value, Real) and not isinstance(value, int | float)
+    return float(value) if other else value
 
 
 def is_zero(value: Scalar) -> bool:

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from spherenorm._chain import Chain, refuse_lost_manifold
 from spherenorm._errors import did_you_mean, unknown_name
 from spherenorm._modules import file_of, look_up
+from spherenorm._numerics import as_number
 from spherenorm._rule import Rule
 
 __all__ = [
@@ -106,8 +107,9 @@ class Bound:
 
     Attributes:
         recipe: the function.
-        hyper_parameters: the value of each hyper-parameter, in the recipe's order: as given, or
-            the default. One that has no default and was not given is absent.
+        hyper_parameters: the value of each hyper-parameter, in the recipe's order: as given (but
+            numpy's numbers as Python's), or the default. One that has no default and was not given
+            is absent.
     """
 
     recipe: Recipe
@@ -195,7 +197,7 @@ def bind(recipe: str | Recipe, /, **hyper_parameters: Any) -> Bound:
             nearest = did_you_mean(name, known, f"it has {', '.join(known)}")
             raise ValueError(f"{lacks}; {nearest}")
     values = {
-        name: hyper_parameters.get(name, default)
+        name: as_number(hyper_parameters.get(name, default))
         for name, default in known.items()
         if name in hyper_parameters or default is not inspect.Parameter.empty
     }

@@ -5,8 +5,8 @@ import functools
 import pytest
 import torch
 
-from spherenorm import recipes
-from spherenorm.compile._check import difference, small_shape
+from spherenorm import optim, recipes
+from spherenorm.compile._check import TOLERANCE, difference, small_shape
 
 CPU = torch.device("cpu")
 DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
@@ -59,6 +59,31 @@ def test_what_cancels_out_may_differ_by_roundings(shape, dtype):
         state.update({n: value + noise for n, value in new.items()})
 
     assert difference(rule, run, shape, dtype, CPU) is None
+
+
+@pytest.mark.parametrize("backend", ["compiled"])
+@pytest.mark.parametrize("shape", [(5, 1), (1, 1)], ids=str)
+def test_units_that_cannot_move_are_compared_up_to_rounding(backend, shape):
+    """Their tangential part is rounding, which AdamG divides by the root of eps."""
+    generator = torch.Generator().manual_seed(0)
+    start = torch.randn(shape, generator=generator, dtype=torch.float64).sign()
+    weight = start.clone().requires_grad_()
+    optimizer = optim.AdamG([weight], lr=0.1, alpha=0.1, backend=backend)
+    for _ in range(3):
+        weight.grad = torch.randn(shape, generator=generator, dtype=torch.float64)
+        optimizer.step()
+    torch.testing.assert_close(weight.detach(), start, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("dtype", DTYPES[:2], ids=str)
+@pytest.mark.parametrize("name", ["sgdp", "sgdg", "adamg"])
+@pytest.mark.parametrize("shape", [(5, 1), (3, 2)], ids=str)
+def test_a_small_fault_of_units_that_move_is_found(name, dtype, shape):
+    """And one of a state that is no rounding."""
+    entry = next(iter(WHOLE[name].state_names))
+    fault = 1 + 100 * TOLERANCE[dtype]
+    if shape == (3, 2) or name == "sgdp":
+        assert off_by(WHOLE[name], shape, dtype, entry, fault) is not None
 
 
 def test_small_shapes_keep_what_matters():
