@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from spherenorm._rule import Rule, State
+from spherenorm._rule import Rule, State, init_apart
 from spherenorm.compile._backends import Work
 from spherenorm.compile._check import difference, small_shape
 from spherenorm.compile._graph import StepGraph
@@ -29,6 +29,8 @@ class CompiledRule:
     def __init__(self) -> None:
         self._graphs: dict[Any, StepGraph | UnsupportedRuleError] = {}
         self._paths: dict[Any, Blocks | Specialization | Inductor | UnsupportedRuleError] = {}
+        self._states: dict[Any, dict[str, tuple[torch.Size, torch.dtype]]] = {}
+        """The kind of each state of a kind of weight."""
         self._differences: dict[Any, str | None] = {}
         """The difference of each path from the rule's own code; None if there is none."""
 
@@ -74,11 +76,26 @@ class CompiledRule:
             if isinstance(error.__cause__, BuildError):
                 raise
             reason = str(error)
+        self._refuse_other_state(guard, work)
 
         def make_inductor(shape: tuple[int, ...]) -> Inductor:
             return Inductor(guard, reason, weight.device, weight.ndim)
 
         return self._made("Inductor", make_inductor, guard, weight)
+
+    def _refuse_other_state(self, guard: Guard, work: Work) -> None:
+        """Inductor would compile anew for a state of another kind than it was compared with."""
+        key = tuple(work.weight.shape), work.weight.dtype
+        if key not in self._states:
+            fresh = init_apart(guard.rule, work.weight)
+            self._states[key] = {name: (x.shape, x.dtype) for name, x in fresh.items()}
+        for name, kind in self._states[key].items():
+            value = work.state[name]
+            if (value.shape, value.dtype) != kind:
+                held = f"{value.dtype} of shape {tuple(value.shape)}"
+                raise UnsupportedRuleError(
+                    f"the state {name!r} is {held}, unlike what init returns"
+                )
 
     def _graph(self, guard: Guard, shape: tuple[int, ...], dtype: torch.dtype) -> StepGraph:
         key = shape, dtype

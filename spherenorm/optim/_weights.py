@@ -9,9 +9,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from spherenorm._rule import Rule, refuse_unless_real
+from spherenorm._rule import Rule, State, init_apart, refuse_unless_real
 
-__all__ = ["check_gradients", "check_weights", "describe", "warn_of_complaints"]
+__all__ = [
+    "check_gradients",
+    "check_weights",
+    "describe",
+    "name_changed_weight",
+    "warn_of_complaints",
+]
 
 
 def check_weights(params: Any, rule: Rule, first: int) -> None:
@@ -82,6 +88,43 @@ def check_gradients(param_groups: Sequence[Mapping[str, Any]]) -> None:
                     raise ValueError(f"{what} is an inference tensor, which cannot be changed")
                 raise ValueError(f"{what} is expanded: several entries share one place")
             index += 1
+
+
+def name_changed_weight(
+    param_groups: Sequence[Mapping[str, Any]],
+    rules: Sequence[Rule],
+    states: Mapping[Tensor, State],
+    error: Exception,
+) -> None:
+    """Say, of a step that has failed, which weight has a state that was made for another kind.
+
+    Args:
+        param_groups, rules: of the optimizer.
+        states: of its weights.
+        error: of the step, which stays as it is if every state fits.
+
+    Raises:
+        ValueError: the state of a weight with a gradient is not what the rule makes for it.
+    """
+    index = 0
+    for group, rule in zip(param_groups, rules, strict=True):
+        names = group.get("param_names", [None] * len(group["params"]))
+        for weight, name in zip(group["params"], names, strict=True):
+            state = states.get(weight, {})
+            fresh = init_apart(rule, weight) if state and weight.grad is not None else {}
+            for entry, needed in fresh.items():
+                held = state.get(entry, needed)
+                if (held.dtype, held.shape) != (needed.dtype, needed.shape):
+                    raise ValueError(
+                        f"{describe(index, weight, name)}: its state {entry!r} is {_kind(held)}, "
+                        f"and the weight needs {_kind(needed)}. If the weight has changed, delete "
+                        f"its state or make a new optimizer ({error})"
+                    ) from error
+            index += 1
+
+
+def _kind(x: Tensor) -> str:
+    return f"{x.dtype} of shape {tuple(x.shape)}"
 
 
 def describe(index: int, weight: Tensor, name: str | None = None) -> str:
