@@ -167,11 +167,7 @@ class Rule:
             TypeError: the weight is complex or integer, or the gradient is complex.
         """
         refuse_unless_real(weight, "weight")
-        if grad.is_complex():
-            raise TypeError(f"grad is complex ({grad.dtype}), and the weight is real")
-        if grad.shape != weight.shape:
-            shapes = f"{tuple(weight.shape)}, got {tuple(grad.shape)}"
-            raise ValueError(f"grad must be shaped as the weight, {shapes}")
+        _refuse_unlike(grad, weight)
         start = working(weight)
         grad = grad.to(start.dtype)
         update, new = apply(self, Update(start, grad, direction=grad), state)
@@ -180,6 +176,14 @@ class Rule:
         for name, value in self.transport(new, retraction).items():
             new[name] = _fitted(value, state[name], f"{type(self).__name__}: the moved {name!r}")
         return moved.to(weight.dtype), new
+
+
+def _refuse_unlike(grad: Tensor, weight: Tensor) -> None:
+    if grad.is_complex():
+        raise TypeError(f"grad is complex ({grad.dtype}), and the weight is real")
+    if grad.shape != weight.shape:
+        shapes = f"{tuple(weight.shape)}, got {tuple(grad.shape)}"
+        raise ValueError(f"grad must be shaped as the weight, {shapes}")
 
 
 def init_apart(rule: Rule, weight: Tensor) -> State:

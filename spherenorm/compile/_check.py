@@ -117,7 +117,7 @@ def _step_difference(
 
 
 def _moves_by_rounding(rule: Rule, start: Tensor, grad: Tensor, before: State) -> dict[str, float]:
-    """How far roundings of the inputs move the results of the rule's own code.
+    """The distances by which roundings of the inputs move the results of the rule's own code.
 
     A unit that cannot move, such as one of one entry on a sphere, steps by nothing but roundings,
     which a preconditioner may enlarge.

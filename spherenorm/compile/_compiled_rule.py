@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -29,8 +29,7 @@ class CompiledRule:
     def __init__(self) -> None:
         self._graphs: dict[Any, StepGraph | UnsupportedRuleError] = {}
         self._paths: dict[Any, Blocks | Specialization | Inductor | UnsupportedRuleError] = {}
-        self._states: dict[Any, dict[str, tuple[torch.Size, torch.dtype]]] = {}
-        """The kind of each state of a kind of weight."""
+        self._states: dict[Any, Mapping[str, Any]] = {}
         self._differences: dict[Any, str | None] = {}
         """The difference of each path from the rule's own code; None if there is none."""
 
@@ -76,26 +75,20 @@ class CompiledRule:
             if isinstance(error.__cause__, BuildError):
                 raise
             reason = str(error)
-        self._refuse_other_state(guard, work)
+        _refuse_other_state(work, self._states_of(guard, weight))
 
         def make_inductor(shape: tuple[int, ...]) -> Inductor:
             return Inductor(guard, reason, weight.device, weight.ndim)
 
         return self._made("Inductor", make_inductor, guard, weight)
 
-    def _refuse_other_state(self, guard: Guard, work: Work) -> None:
-        """Inductor would compile anew for a state of another kind than it was compared with."""
-        key = tuple(work.weight.shape), work.weight.dtype
+    def _states_of(self, guard: Guard, weight: Tensor) -> Mapping[str, Any]:
+        """The shape and dtype of each state, as `init` makes it."""
+        key = tuple(weight.shape), weight.dtype
         if key not in self._states:
-            fresh = init_apart(guard.rule, work.weight)
+            fresh = init_apart(guard.rule, weight)
             self._states[key] = {name: (x.shape, x.dtype) for name, x in fresh.items()}
-        for name, kind in self._states[key].items():
-            value = work.state[name]
-            if (value.shape, value.dtype) != kind:
-                held = f"{value.dtype} of shape {tuple(value.shape)}"
-                raise UnsupportedRuleError(
-                    f"the state {name!r} is {held}, unlike what init returns"
-                )
+        return self._states[key]
 
     def _graph(self, guard: Guard, shape: tuple[int, ...], dtype: torch.dtype) -> StepGraph:
         key = shape, dtype
@@ -183,6 +176,15 @@ def _refuse_misfit(work: Work, graph: StepGraph) -> None:
     reason = misfit(work.weight, work.grad, work.state, graph.states)
     if reason is not None:
         raise UnsupportedRuleError(reason)
+
+
+def _refuse_other_state(work: Work, states: Mapping[str, Any]) -> None:
+    """Refuse a state of another kind: Inductor would compile for it, compared with nothing."""
+    for name, kind in states.items():
+        value = work.state[name]
+        if (value.shape, value.dtype) != kind:
+            held = f"{value.dtype} of shape {tuple(value.shape)}"
+            raise UnsupportedRuleError(f"the state {name!r} is {held}, unlike what init returns")
 
 
 def _or_raised(found: Any) -> Any:

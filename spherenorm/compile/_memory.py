@@ -17,7 +17,7 @@ from spherenorm.compile._backends import Group, Work
 __all__ = ["laid_out_as", "misfit", "settled", "take"]
 
 Span = tuple[int, int]
-"""Where a tensor begins in memory, and where it ends."""
+"""The beginning and the end of a tensor in memory."""
 _PLAIN = (Tensor, torch.nn.Parameter)
 
 
@@ -79,7 +79,7 @@ def _meets(x: Tensor, spans: Sequence[Span]) -> bool:
 
 
 def _span(x: Tensor) -> Span | None:
-    """Where `x` lies in memory; None if torch does not tell, or if it has no entries."""
+    """The memory of `x`; None if torch does not tell, or if it has no entries."""
     start = x.data_ptr() if type(x) in _PLAIN else 0
     if not start:
         return None

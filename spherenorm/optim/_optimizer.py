@@ -20,7 +20,7 @@ from spherenorm.optim._step import gather
 from spherenorm.optim._weights import (
     check_gradients,
     check_weights,
-    name_changed_weight,
+    naming_changed_weights,
     warn_of_complaints,
 )
 
@@ -98,8 +98,7 @@ class RecipeOptimizer(Optimizer, metaclass=OptimizerType):
 
         Raises:
             TypeError, ValueError: a gradient is sparse; a hyper-parameter has left its interval; a
-                weight has another dtype or shape than its state was made for, and the rule cannot
-                step it. Nothing changes then.
+                weight no longer fits its state. Nothing changes then.
         """
         if torch.compiler.is_compiling():
             # The kernels are compiled already, so Dynamo must skip this call. (As a decorator, this
@@ -110,18 +109,13 @@ class RecipeOptimizer(Optimizer, metaclass=OptimizerType):
 
     @torch.no_grad()
     def _step_now(self, closure: Callable[[], float] | None) -> float | None:
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+        with torch.enable_grad():
+            loss = None if closure is None else closure()
         rules = [self.rule_of(group) for group in self.param_groups]
         check_gradients(self.param_groups)
         groups, new = gather(rules, self.param_groups, self.state)
-        try:
+        with naming_changed_weights(self.param_groups, rules, self.state):
             self._dispatcher.step(groups)
-        except Exception as error:
-            name_changed_weight(self.param_groups, rules, self.state, error)
-            raise
         self.state.update(new)
         return loss
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -15,7 +16,7 @@ __all__ = [
     "check_gradients",
     "check_weights",
     "describe",
-    "name_changed_weight",
+    "naming_changed_weights",
     "warn_of_complaints",
 ]
 
@@ -90,29 +91,25 @@ def check_gradients(param_groups: Sequence[Mapping[str, Any]]) -> None:
             index += 1
 
 
-def name_changed_weight(
-    param_groups: Sequence[Mapping[str, Any]],
-    rules: Sequence[Rule],
-    states: Mapping[Tensor, State],
-    error: Exception,
-) -> None:
-    """Say, of a step that has failed, which weight has a state that was made for another kind.
+@contextlib.contextmanager
+def naming_changed_weights(
+    param_groups: Sequence[Mapping[str, Any]], rules: Sequence[Rule], states: Mapping[Tensor, State]
+) -> Iterator[None]:
+    """If a step fails, say which weight has a state that was made for another dtype or shape.
 
     Args:
         param_groups, rules: of the optimizer.
         states: of its weights.
-        error: of the step, which stays as it is if every state fits.
 
     Raises:
-        ValueError: the state of a weight with a gradient is not what the rule makes for it.
+        ValueError: the step has failed, and a state is not what the rule makes for its weight.
     """
-    index = 0
-    for group, rule in zip(param_groups, rules, strict=True):
-        names = group.get("param_names", [None] * len(group["params"]))
-        for weight, name in zip(group["params"], names, strict=True):
+    try:
+        yield
+    except Exception as error:
+        for index, name, rule, weight in _stepped(param_groups, rules):
             state = states.get(weight, {})
-            fresh = init_apart(rule, weight) if state and weight.grad is not None else {}
-            for entry, needed in fresh.items():
+            for entry, needed in init_apart(rule, weight).items() if state else ():
                 held = state.get(entry, needed)
                 if (held.dtype, held.shape) != (needed.dtype, needed.shape):
                     raise ValueError(
@@ -120,6 +117,19 @@ def name_changed_weight(
                         f"and the weight needs {_kind(needed)}. If the weight has changed, delete "
                         f"its state or make a new optimizer ({error})"
                     ) from error
+        raise
+
+
+def _stepped(
+    param_groups: Sequence[Mapping[str, Any]], rules: Sequence[Rule]
+) -> Iterator[tuple[int, str | None, Rule, Tensor]]:
+    """Index, name if it has one, and rule, of each weight that has a gradient."""
+    index = 0
+    for group, rule in zip(param_groups, rules, strict=True):
+        names = group.get("param_names", [None] * len(group["params"]))
+        for weight, name in zip(group["params"], names, strict=True):
+            if weight.grad is not None:
+                yield index, name, rule, weight
             index += 1
 
 

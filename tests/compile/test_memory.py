@@ -143,7 +143,7 @@ def test_weights_side_by_side_in_one_memory_do_not_overlap():
 
 
 def of_products(lr=LR, momentum=MOMENTUM):
-    """What only Inductor compiles."""
+    """Only Inductor compiles it."""
     return sn.chain(Products(), r.HeavyBall(momentum), r.StepSize(lr))
 
 

@@ -1,4 +1,4 @@
-"""Hyper-parameters of any type of number, and what is kept of those that change."""
+"""Hyper-parameters of any type of number, and the bounds of caches when they change."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TYPES = (np.float32, np.float64, np.float16, Fraction)
 
 @pytest.fixture
 def recorded(monkeypatch):
-    """What is recorded."""
+    """The records that are made."""
     found = []
     original = compiled_rule.lower
     monkeypatch.setattr(compiled_rule, "lower", lambda *args: found.append(args) or original(*args))

@@ -1,4 +1,4 @@
-"""What an optimizer refuses at a step or in a checkpoint, with the name of what is wrong."""
+"""Refusals at a step or in a checkpoint, which name what is wrong."""
 
 from __future__ import annotations
 
