@@ -197,7 +197,7 @@ def _checked_number(value: Any, interval: Interval, what: str) -> float | Tensor
     number = as_number(value)
     if isinstance(number, bool) or not isinstance(number, Real):
         raise TypeError(f"{what} a number or a tensor, got {value!r}")
-    if number not in interval:
+    if float(number) not in interval:
         raise ValueError(f"{what} in {interval}, got {value!r}")
     return number  # type: ignore[return-value]  # an int or a float
 
