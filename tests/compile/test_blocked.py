@@ -451,7 +451,7 @@ def test_a_state_of_another_shape_is_refused_and_nothing_changes():
     before = weight.detach().clone()
     weight.data = weight.data.view(6, 4)
     weight.grad = torch.ones(6, 4)
-    with pytest.raises(ValueError, match="its state 'momentum_buffer' is .* needs"):
+    with pytest.raises(ValueError, match=r"its state 'momentum_buffer' is .* needs"):
         optimizer.step()
     assert torch.equal(weight.detach().view(4, 6), before)
 
