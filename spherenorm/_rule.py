@@ -14,7 +14,7 @@ from spherenorm._manifold import EUCLIDEAN, Retraction
 from spherenorm._numerics import wide_dtype, working
 from spherenorm._update import Update
 
-__all__ = ["Rule", "State", "apply", "init_apart", "refuse_unless_real", "scalar_state"]
+__all__ = ["Rule", "State", "apply", "counted", "init_apart", "refuse_unless_real", "scalar_state"]
 
 State = dict[str, Tensor]
 """The state of one weight tensor, by name."""
@@ -26,6 +26,18 @@ def scalar_state(weight: Tensor) -> Tensor:
     Powers such as beta^t then keep double precision.
     """
     return torch.zeros((), dtype=wide_dtype(weight.device), device=weight.device)
+
+
+def counted(state: State) -> Tensor:
+    """The number of the present step, which follows the counter `state["step"]`.
+
+    Raises:
+        ValueError: the counter is not 0-dim; one of several entries would count column by column.
+    """
+    step = state["step"]
+    if step.ndim:
+        raise ValueError(f"the state 'step' must be 0-dim, got shape {tuple(step.shape)}")
+    return step + 1
 
 
 def refuse_unless_real(weight: Tensor, what: str) -> None:
@@ -152,12 +164,10 @@ class Rule:
         Raises:
             ValueError: the gradient has another shape; a rule does not return the state that it
                 names; a direction or a state has another shape than before.
-            TypeError: the weight is complex or integer.
+            TypeError: the weight is complex or integer, or the gradient is complex.
         """
         refuse_unless_real(weight, "weight")
-        if grad.shape != weight.shape:
-            shapes = f"{tuple(weight.shape)}, got {tuple(grad.shape)}"
-            raise ValueError(f"grad must be shaped as the weight, {shapes}")
+        _refuse_unlike(grad, weight)
         start = working(weight)
         grad = grad.to(start.dtype)
         update, new = apply(self, Update(start, grad, direction=grad), state)
@@ -166,6 +176,14 @@ class Rule:
         for name, value in self.transport(new, retraction).items():
             new[name] = _fitted(value, state[name], f"{type(self).__name__}: the moved {name!r}")
         return moved.to(weight.dtype), new
+
+
+def _refuse_unlike(grad: Tensor, weight: Tensor) -> None:
+    if grad.is_complex():
+        raise TypeError(f"grad is complex ({grad.dtype}), and the weight is real")
+    if grad.shape != weight.shape:
+        shapes = f"{tuple(weight.shape)}, got {tuple(grad.shape)}"
+        raise ValueError(f"grad must be shaped as the weight, {shapes}")
 
 
 def init_apart(rule: Rule, weight: Tensor) -> State:

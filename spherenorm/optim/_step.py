@@ -9,6 +9,7 @@ from torch import Tensor
 
 from spherenorm._rule import Rule, State
 from spherenorm.compile import Group, Work, require_backend
+from spherenorm.optim._arguments import require_truth
 
 __all__ = ["gather"]
 
@@ -27,17 +28,21 @@ def gather(
 
     Returns:
         The work, and the states that were made for it; they are to be kept if the step succeeds.
+
+    Raises:
+        TypeError, ValueError: a group's `maximize` is no truth value, or its backend is unknown.
     """
     new: dict[Tensor, State] = {}
     groups = []
     for rule, group in zip(rules, param_groups, strict=True):
         works, names = [], set(rule.state_names)
+        maximize = require_truth(group["maximize"])
         for weight in group["params"]:
             if weight.grad is not None:
                 state = states.get(weight)
                 if state is None or state.keys() != names:
                     state = new[weight] = _completed(state or {}, rule.init(weight))
-                grad = -weight.grad if group["maximize"] else weight.grad
+                grad = -weight.grad if maximize else weight.grad
                 works.append(Work(weight, grad, state))
         groups.append(Group(rule, require_backend(group["backend"]), works))
     return groups, new

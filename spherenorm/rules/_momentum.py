@@ -9,7 +9,7 @@ from torch import Tensor
 
 from spherenorm._fields import hyper
 from spherenorm._numerics import Scalar, averaged, cast_like, is_zero, plus_scaled, power
-from spherenorm._rule import Rule, State, apply, scalar_state
+from spherenorm._rule import Rule, State, apply, counted, scalar_state
 from spherenorm._update import Update
 
 __all__ = ["ExponentialAverage", "FeedbackMomentum", "HeavyBall"]
@@ -142,6 +142,6 @@ class ExponentialAverage(Rule):
         average = averaged(state["exp_avg"], update.direction, self.beta)
         if not self.bias_correction:
             return replace(update, direction=average), {"exp_avg": average}
-        step = state["step"] + 1
+        step = counted(state)
         corrected = average / cast_like(1 - power(self.beta, step), average)
         return replace(update, direction=corrected), {"step": step, "exp_avg": average}

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from spherenorm._fields import ViewField, hyper, view
 from spherenorm._numerics import Scalar, averaged, averaged_square, cast_like, power, root
-from spherenorm._rule import Rule, State, scalar_state
+from spherenorm._rule import Rule, State, counted, scalar_state
 from spherenorm._update import Update
 
 __all__ = ["AdaptiveMoments", "RootMeanSquare", "UnitMoments"]
@@ -59,7 +59,7 @@ class AdaptiveMoments(Rule):
         return {**super().init(weight), "step": scalar_state(weight)}
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
-        entering, step = update.direction, state["step"] + 1
+        entering, step = update.direction, counted(state)
         average = averaged(state["exp_avg"], entering, self.beta1)
         square = averaged_square(state["exp_avg_sq"], entering, self.beta2)
         numerator = averaged(average, entering, self.beta1) if self.nesterov else average
@@ -110,7 +110,7 @@ class RootMeanSquare(Rule):
         return {**super().init(weight), "step": scalar_state(weight)}
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
-        entering, step = update.direction, state["step"] + 1
+        entering, step = update.direction, counted(state)
         square = averaged_square(state["square_avg"], entering, self.alpha)
         if not self.centered:
             direction = entering / (root(square) + cast_like(self.eps, square))
@@ -165,7 +165,7 @@ class UnitMoments(Rule):
         return {**state, "step": scalar_state(weight), "exp_avg_sq": per_unit}
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
-        entering, step = update.direction, state["step"] + 1
+        entering, step = update.direction, counted(state)
         average = averaged(state["exp_avg"], entering, self.beta1)
         squared_norm = self.view.inner(entering, entering)
         square = averaged(state["exp_avg_sq"], squared_norm, self.beta2)
