@@ -104,7 +104,7 @@ class Rule(Node):
         Raises:
             ValueError: the gradient has another shape; a rule does not return the state that it
                 was given; a direction or a state has another shape than before.
-            TypeError: the weight is complex or integer.
+            TypeError: the weight is complex or integer, or the gradient is complex.
         """
         return step(self, weight, grad, state, measured)
 

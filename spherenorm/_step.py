@@ -61,6 +61,8 @@ def begin(
         ValueError, TypeError: as `Rule.step`.
     """
     refuse_unless_real(weight, "weight")
+    if grad.is_complex():
+        raise TypeError(f"grad is complex ({grad.dtype}), and the weight is real")
     if grad.shape != weight.shape:
         shapes = f"{tuple(weight.shape)}, got {tuple(grad.shape)}"
         raise ValueError(f"grad must be shaped as the weight, {shapes}")
@@ -69,8 +71,20 @@ def begin(
         raise ValueError(f"{name}: a chain counts the steps that it needs: chain({name}(...))")
     start = working(weight)
     grad = grad.to(start.dtype)
-    count = Part(rule, {COUNTER: COUNTER}).own(state)[COUNTER] + 1 if rule.counts else None
+    count = _counted(rule, state) if rule.counts else None
     return Update(start, grad, direction=grad, count=count, measured=measured or {})
+
+
+def _counted(rule: Node, state: State) -> Tensor:
+    """The number of the present step, which follows the counter.
+
+    Raises:
+        ValueError: the counter is not 0-dim; one of several entries would count column by column.
+    """
+    count = Part(rule, {COUNTER: COUNTER}).own(state)[COUNTER]
+    if count.ndim:
+        raise ValueError(f"the state {COUNTER!r} must be 0-dim, got shape {tuple(count.shape)}")
+    return count + 1
 
 
 def apply(part: Part, update: Update, state: State) -> tuple[Update, State]:

@@ -216,6 +216,13 @@ def test_a_sweep_of_modules():
             {"hyper_parameters": {"momentum": [0.1]}, "schedule": lambda t: 1.0},
             "a schedule needs lr",
         ),
+        ({"schedule": lambda t: -1}, r"schedule\(0\) is -1: .*lr must be in \[0, ∞\), got -0.1"),
+        ({"schedule": lambda t: float("nan")}, r"schedule\(0\) is nan: .* got nan"),
+        (
+            {"schedule": lambda t: (1.0, -1.0)[t // 9], "steps": 10},
+            r"schedule\(9\) is -1.0: .* got -0.1",
+        ),
+        ({"schedule": lambda t: "half"}, r"schedule\(0\) must be a number, got 'half'"),
     ],
 )
 def test_bad_sweeps(change, message):
@@ -225,7 +232,7 @@ def test_bad_sweeps(change, message):
         "steps": 1,
         "batches": lambda t: batch_of(t, 1),
     } | change
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((ValueError, TypeError), match=message):
         functional.sweep("sgd", loss, **arguments)
 
 
@@ -254,6 +261,12 @@ def test_without_rich_the_extra_is_named(monkeypatch):
             batches=lambda t: batch_of(t, 1),
             progress=True,
         )
+
+
+def test_a_complex_gradient_is_refused():
+    rule, params = sn.recipes.sgd(), {"a": torch.ones(2)}
+    with pytest.raises(TypeError, match=r"grad is complex \(torch.complex64\)"):
+        functional.step(rule, params, {"a": torch.full((2,), 1 + 2j)}, {"a": {}})
 
 
 def test_step_needs_matching_names():

@@ -13,6 +13,9 @@ from spherenorm.compile._guard import Guard, UnsupportedRuleError
 
 __all__ = ["OwnSteps", "identity_of"]
 
+MOST_KINDS = 1024
+"""Kinds of weights of which it is remembered that a rule did not write into its arguments."""
+
 
 class OwnSteps:
     """Steps weights by their rules' own code, and refuses a rule that writes into its arguments."""
@@ -56,7 +59,10 @@ class OwnSteps:
             raise ValueError(
                 f"{names}: the rule writes into {written[0]}; return new tensors instead"
             )
-        self._proven.add(kind)
+        if kind not in self._proven:
+            if len(self._proven) >= MOST_KINDS:  # a rule keeps changing
+                self._proven.clear()
+            self._proven.add(kind)
         return moved, new
 
 

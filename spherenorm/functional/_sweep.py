@@ -12,6 +12,7 @@ from torch.func import grad_and_value, vmap
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._pytree import tree_leaves, tree_map
 
+from spherenorm._numerics import as_number
 from spherenorm._progress import shown
 from spherenorm._registry import Bound, Recipe, bind
 from spherenorm._rule import State
@@ -90,8 +91,9 @@ def sweep(
         **fixed: hyper-parameters that all points share.
 
     Raises:
-        ValueError: an unknown hyper-parameter, one outside its interval, lengths that differ, or a
-            `max_memory` that does not hold one point.
+        ValueError: an unknown hyper-parameter, one outside its interval (at any step of the
+            schedule), lengths that differ, or a `max_memory` that does not hold one point.
+        TypeError: the schedule returns something else than a number.
 
     Example:
         >>> rates = {"lr": [0.1, 0.2, 0.3]}
@@ -187,13 +189,27 @@ class _Training:
             for t in range(self.steps):
                 now = points
                 if self.schedule is not None:
-                    now = {**points, "lr": points["lr"] * self.schedule(t)}
+                    now = self._scheduled(points, t)
                 batch = (self.batches(t),) if self.batches else ()
                 weights, state, value, recorded = take_step(now, weights, state, batch)
                 losses.append(value)
                 records.append(recorded)
                 done(t + 1)
         return weights, torch.stack(losses), tree_map(lambda *x: torch.stack(x), *records)
+
+    def _scheduled(self, points: Points, t: int) -> Points:
+        """The points at step t, with all learning rates multiplied by the schedule's factor."""
+        assert self.schedule is not None
+        given = self.schedule(t)
+        factor = given.item() if isinstance(given, Tensor) else as_number(given)
+        if not isinstance(factor, int | float):
+            raise TypeError(f"schedule({t}) must be a number, got {given!r}")
+        now = {**points, "lr": points["lr"] * factor}
+        try:
+            _refuse_outside(self.bound, now)
+        except ValueError as error:
+            raise ValueError(f"schedule({t}) is {given!r}: {error}") from error
+        return now
 
 
 class _Replayed:
@@ -248,11 +264,20 @@ def _bind_points(
         for t in (value if isinstance(value, tuple) else (value,))
     ]
     _require_common_length("hyper_parameters", leaves)
+    _refuse_outside(bound, points)
+    return bound, points
+
+
+def _refuse_outside(bound: Bound, points: Points) -> None:
+    """Refuse points of which a hyper-parameter lies outside its interval.
+
+    Raises:
+        ValueError: one does.
+    """
     # Intervals are convex, and nan is the extreme of what holds it.
     for extreme in (torch.amin, torch.amax):
         point = tree_map(lambda v, extreme=extreme: float(extreme(v)), points)
         bound.replace(**point).rule  # noqa: B018  (it raises)
-    return bound, points
 
 
 def _points_that_fit(

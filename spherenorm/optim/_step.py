@@ -14,6 +14,7 @@ from spherenorm._rule import Rule, State
 from spherenorm._shared import measures, totals
 from spherenorm._step import begin, second_point
 from spherenorm.compile import Group, Work, require_backend
+from spherenorm.optim._arguments import require_truth
 from spherenorm.optim._weights import check_gradients
 
 __all__ = ["gather_at_points"]
@@ -33,18 +34,22 @@ def gather(
 
     Returns:
         The work, and the states that were made for it; they are to be kept if the step succeeds.
+
+    Raises:
+        TypeError, ValueError: a group's `maximize` is no truth value, or its backend is unknown.
     """
     new: dict[Tensor, State] = {}
     groups: list[Group] = []
     for rule, group in zip(rules, param_groups, strict=True):
         keys = _keys_of(rule)
         works: list[Work] = []
+        maximize = require_truth(group["maximize"])
         for weight in group["params"]:
             if weight.grad is not None:
                 state = states.get(weight)
                 if state is None or state.keys() != keys(weight):
                     state = new[weight] = _completed(state or {}, rule.init(weight))
-                grad = -weight.grad if group["maximize"] else weight.grad
+                grad = -weight.grad if maximize else weight.grad
                 works.append(Work(weight, grad, state))
         groups.append(Group(rule, require_backend(group["backend"]), works))
     if any(map(measures, rules)):
