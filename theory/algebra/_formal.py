@@ -54,7 +54,7 @@ class Formal(Entrywise):
             return self.aten_mul(a, b)
         if prod(self.shape) > 1:
             raise NotImplementedError("an outer product is no combination of vectors")
-        inner = self.space.inner(a, b)
+        inner = self.shorten(self.space.inner(a, b))
         return self.square(inner) if a == b else inner
 
     aten_mm = aten_mv = aten_bmm = aten_vdot = aten_dot

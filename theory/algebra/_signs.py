@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 
 import sympy as sp
 
@@ -11,6 +12,12 @@ from spherenorm import Interval
 from theory.algebra._naming import Naming
 
 __all__ = ["Signs"]
+
+
+HALF = sp.Rational(1, 2)
+
+LONG = 300
+"""Nodes of an inner product beyond which it has a name. Those of the library have 240 at most."""
 
 
 @dataclass
@@ -73,6 +80,19 @@ class Signs(Naming):
             return sp.sqrt(x)
         facts = {"positive": True} if self.is_positive(x) else {"nonnegative": True}
         return self.name("r", sp.sqrt(x), **facts)
+
+    def shorten(self, x: sp.Expr) -> sp.Expr:
+        """`x` without the squares of named roots, where that is a number; a name for a long `x`.
+
+        A formula that is fed into the next one, as by the steps of an iteration, stays short so.
+        """
+        roots = {n**2: m**2 for n, m in self.definitions.items() if m.is_Pow and m.exp == HALF}
+        if x.has(*(power.base for power in roots)):
+            plain = sp.cancel(x.subs(roots))
+            x = plain if plain.is_number else x
+        if sum(1 for _ in islice(sp.preorder_traversal(x), LONG + 1)) <= LONG:
+            return x
+        return self.name("q", x, **({"positive": True} if x in self._squares else {"real": True}))
 
     def angle(self, x: sp.Expr) -> sp.Expr:
         """A name for the angle x, or a multiple of one."""

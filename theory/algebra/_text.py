@@ -8,8 +8,17 @@ from sympy.printing.str import StrPrinter
 __all__ = ["PlusFirst", "show"]
 
 
+DIGITS = 15
+"""Of a number in print; a fraction that has more is printed as a decimal."""
+
+
 class PlusFirst:
-    """Prints the positive terms of a sum first: 1 - x, not -x + 1."""
+    """Prints the positive terms of a sum first: 1 - x, not -x + 1; and long fractions in short."""
+
+    def doprint(self, expression: sp.Basic) -> str:
+        limit = 10**DIGITS
+        long = {x for x in expression.atoms(sp.Rational) if max(abs(x.p), x.q) >= limit}
+        return str(super().doprint(expression.xreplace({x: sp.Float(x, DIGITS) for x in long})))  # type: ignore[misc]
 
     def _as_ordered_terms(self, expression: sp.Expr, order: str | None = None) -> list[sp.Expr]:
         terms = super()._as_ordered_terms(expression, order)  # type: ignore[misc]

@@ -31,7 +31,7 @@ def predict_norms(
     steps = len(lengths)
     products = {name: _over_steps(name, value, steps) for name, value in measured.items()}
     schedule = read_schedule(law.step.traced, given, steps)
-    unknowns = [] if law.open_because else sorted(law.recursion, key=str)
+    unknowns = [] if law.open_because else sorted(law.unknowns, key=str)
     _refuse_missing(law, unknowns, products)
     values: dict[sp.Symbol, Any] = {W: start**2, **dict.fromkeys(unknowns, np.zeros_like(start))}
     scalars = _start_of_scalars(law, [law.law.rhs, *(law.recursion[u] for u in unknowns)])
