@@ -124,6 +124,8 @@ class Formal(Entrywise):
         return sp.Not(a)
 
     def aten_where(self, condition: Any, a: Any, b: Any) -> Any:
+        if isinstance(condition, Entries):
+            raise NotImplementedError("a choice of each entry by its own value")
         a, b = self.linear(a), self.linear(b)
         if not (isinstance(a, Vector) or isinstance(b, Vector)):
             return self.where(condition, a, b)

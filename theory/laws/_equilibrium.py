@@ -201,6 +201,7 @@ def equilibrium(recipe: str | Recipe | Trace, **given: Any) -> Equilibrium:
         >>> print(equilibrium("sgd", dampening=0.0).squared_rotation)
         2*lr*weight_decay/(momentum + 1)
     """
+    given = {name: tuple(x) if isinstance(x, list) else x for name, x in given.items()}
     traced = recipe if isinstance(recipe, Trace) else _traced(recipe, tuple(sorted(given.items())))
     try:
         with budget(traced.name):

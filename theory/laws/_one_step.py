@@ -93,12 +93,14 @@ class OneStep:
 
 def choose_letters(traced: Trace) -> dict[str, str]:
     """The atom of each state: its letter, unless something else has it too."""
-    wanted = {n: re.sub(r"\W", "_", LETTERS.get(n, n)) for n in traced.outputs[1:]}
+    wanted = {n: re.sub(r"\W", "_", LETTERS.get(n, n)) or "state" for n in traced.outputs[1:]}
     taken = {*RESERVED, *traced.numbers, *(s.name for s in traced.symbols.values())}
     alone = {n for n, letter in wanted.items() if [*wanted.values()].count(letter) == 1}
     chosen: dict[str, str] = {}
     for name, letter in wanted.items():
-        free = letter if name in alone and letter not in taken else re.sub(r"\W", "_", name)
+        free = (
+            letter if name in alone and letter not in taken else re.sub(r"\W", "_", name) or "state"
+        )
         while free in taken or free in chosen.values() or (free != letter and free in wanted):
             free = f"{free}_state"
         chosen[name] = free

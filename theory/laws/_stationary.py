@@ -51,7 +51,9 @@ def drop_transients(expression: sp.Expr, step: OneStep) -> sp.Expr:
     """
     counters = {step.scalars[letter] for letter in step.counters}
     moving = {*counters}
-    moving.update(n for n, x in step.algebra.definitions.items() if x.free_symbols & moving)
+    for name, meaning in step.algebra.definitions.items():
+        if meaning.free_symbols & moving and not meaning.has(sp.Piecewise):
+            moving.add(name)
     for name in [n for n in reversed(step.algebra.definitions) if n in moving]:
         expression = expression.subs(name, step.algebra.definitions[name])
     if not expression.free_symbols & counters:
@@ -301,7 +303,9 @@ def find_stationary_buffers(law: StepLaw) -> tuple[dict[sp.Symbol, sp.Expr], sp.
     _decorrelate(step)
     space, after, pairs = step.algebra.space, step.after, _buffer_pairs(step)
     equations = [step.inner(after[a], after[b]) - space.gram(a, b) for a, b in pairs]
-    solution = _solve(step, equations, [space.gram(a, b) for a, b in pairs])
+    unknowns = [space.gram(a, b) for a, b in pairs]
+    _refuse_unknown(step, equations, [*unknowns, W, space.gram("g", "g")])
+    solution = _solve(step, equations, unknowns)
     squared = space.inner(law.drive, law.drive)
     return solution, normalize_signs(sp.cancel(squared.subs(solution)))
 
