@@ -87,9 +87,8 @@ class Signs(Naming):
         A formula that is fed into the next one, as by the steps of an iteration, stays short so.
         """
         roots = {n**2: m**2 for n, m in self.definitions.items() if m.is_Pow and m.exp == HALF}
-        if x.has(*(power.base for power in roots)):
-            plain = sp.cancel(x.subs(roots))
-            x = plain if plain.is_number else x
+        if x.has(*(power.base for power in roots)) and _seems_constant(plain := x.subs(roots)):
+            x = sp.cancel(plain)
         if sum(1 for _ in islice(sp.preorder_traversal(x), LONG + 1)) <= LONG:
             return x
         return self.name("q", x, **({"positive": True} if x in self._squares else {"real": True}))
@@ -99,6 +98,13 @@ class Signs(Naming):
         factor, rest = x.as_coeff_Mul()
         facts = {"positive": True} if self.is_positive(rest) else {"real": True}
         return factor * (rest if rest.is_Symbol else self.name("theta", rest, **facts))
+
+
+def _seems_constant(x: sp.Expr) -> bool:
+    """Tell if a formula has one value at two points; most have not, and this is seen quickly."""
+    at = ({s: sp.Float(n + 0.1 * i) for i, s in enumerate(x.free_symbols)} for n in (0.3, 0.7))
+    first, second = (complex(x.subs(values).evalf()) for values in at)
+    return abs(first - second) <= 1e-9 * abs(first)
 
 
 def _ends_at_one(interval: Interval | None) -> bool:

@@ -330,7 +330,7 @@ REFUSED = {
     "a branch on the size": (branching_on_size, "other operations"),
     "a choice by w == 0": (
         by(lambda w, d: torch.where(w == 0, torch.zeros_like(d), d)),
-        r"aten.where\(w = 0, 0, g\) .* a choice of each entry",
+        r"aten.where\(w = 0, 0, g\).*a choice of each entry",
     ),
     "a random number": (by(lambda w, d: d * (1 + random.random())), "draws a random number"),
     "a count as a hyper-parameter": (repeated, r"range\(n\).* hold the hyper-parameter"),
