@@ -50,7 +50,7 @@ def _at_rest(law: NormGrowth) -> tuple[dict[sp.Symbol, sp.Expr], sp.Expr]:
     Their recursions give them where these hold no product but |s|^2; otherwise the products of the
     buffers are solved for too.
     """
-    at_rest = {}
+    at_rest: dict[sp.Symbol, sp.Expr] = {}
     if not law.open_because:
         equations = [drop_transients(law.recursion[u], law.step) - u for u in law.unknowns]
         solutions = sp.solve(equations, [*law.unknowns], dict=True)
