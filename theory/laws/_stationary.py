@@ -194,13 +194,14 @@ def _refuse_other_decay(step: OneStep) -> None:
     """
     name, kept = step.traced.name, step.weight["w"]
     for symbol, meaning in reversed(step.algebra.definitions.items()):
-        kept = kept.subs(symbol, meaning)
+        kept = kept if meaning.has(sp.Piecewise) else kept.subs(symbol, meaning)
     products = {s: 0 for s in kept.free_symbols if s.name.startswith("<w,")}
     kept = drop_transients(tidy(kept.subs(products)), step)
     enters = any(isinstance(x, Vector) and x["w"] != 0 for x in step.states.values())
     if kept == 1 and not enters:
         raise NoEquilibriumError(f"{name}: without decay the norm does not settle")
-    fixed = {*step.traced.symbols.values(), *step.scalars.values(), DIMENSION}
+    named = {*step.algebra.definitions, *step.traced.symbols.values()}
+    fixed = {*named, *step.scalars.values(), DIMENSION}
     if lengths := sorted(map(str, kept.free_symbols - fixed)):
         raise NoEquilibriumError(
             f"{name}: the decay is no fixed share of the weight, it changes with "
