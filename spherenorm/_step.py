@@ -103,15 +103,15 @@ def apply(part: Part, update: Update, state: State) -> tuple[Update, State]:
     rule, own = part.rule, part.own(state)
     if update.measured:
         update = replace(update, shared=update.measured.get(id(rule), {}))
-    given = (update.weight, update.grad, update.direction, *own.values())
-    before = [_version(x) for x in given]
+    arguments = (update.weight, update.grad, update.direction, *own.values())
+    before = [_version(x) for x in arguments]
     try:
         result = rule.update(update, own)
     except RuntimeError as error:
         if any(word in str(error) for word in _IN_PLACE):  # torch refuses some writes itself
             raise ValueError(f"{part}: the rule writes in place; {_INSTEAD}: {error}") from error
         raise
-    for number, (x, version) in enumerate(zip(given, before, strict=True)):
+    for number, (x, version) in enumerate(zip(arguments, before, strict=True)):
         if _version(x) != version:
             states = (f"the state {key!r}" for key in own)
             what = ("the weight", "the gradient", "the direction", *states)[number]

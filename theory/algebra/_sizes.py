@@ -13,7 +13,7 @@ from spherenorm.record import Call, Record, Value
 from theory.algebra._atoms import DIMENSION
 from theory.algebra._symbols import exact
 
-__all__ = ["SizeError", "with_sizes"]
+__all__ = ["SizeError", "refuse_chance", "with_sizes"]
 
 OPERANDS = {
     *("add", "sub", "rsub", "mul", "div", "pow", "clamp", "clamp_min", "clamp_max"),
@@ -73,6 +73,21 @@ def with_sizes(records: Sequence[Record], sizes: Sequence[int]) -> Record:
     _refuse_constants(records, sizes)
     first = records[0]
     return replace(first, calls=tuple(replaced.get(id(call), call) for call in first.calls))
+
+
+def refuse_chance(record: Record, again: Record) -> None:
+    """Refuse code whose plain numbers differ from one call to the next, for one weight.
+
+    Raises:
+        SizeError: a number of the first record is another one in the second.
+    """
+    for call, other in zip(record.needed, again.needed, strict=False):
+        pairs = zip(call.arguments, other.arguments, strict=False)
+        if any(isinstance(a, float) and isinstance(b, float) and a != b for a, b in pairs):
+            raise SizeError(
+                "the code draws a random number, and a law is about a step that inputs alone "
+                f"decide; it is in {call.line}"
+            )
 
 
 def _general(call: Call, entries: Sequence[Any], sizes: Sequence[int]) -> Any:

@@ -25,7 +25,7 @@ from theory.algebra._hyper_parameters import (
     resolve_recipe,
 )
 from theory.algebra._one_unit import shape_of_one_unit, views_of
-from theory.algebra._sizes import SizeError, with_sizes
+from theory.algebra._sizes import SizeError, refuse_chance, with_sizes
 from theory.algebra._symbols import exact
 
 __all__ = ["Trace", "TraceError", "trace"]
@@ -280,7 +280,11 @@ class _Build:
         sizes = (dimension, dimension + 2)
         records = [self.record(size) for size in sizes]
         with _named_errors(self.called):
-            general = with_sizes(records, sizes)
+            try:
+                general = with_sizes(records, sizes)
+            except SizeError:
+                refuse_chance(records[0], self.record(dimension))
+                raise
         (weight, state), other = map(self.start, sizes)
         hypers = (("hyper", n) for n in self.tensors)
         return Trace(
@@ -371,11 +375,13 @@ def _named_errors(called: str) -> Iterator[None]:
     """Name the recipe in whatever its code raises."""
     try:
         yield
-    except RecordError as error:
+    except (RecordError, TypeError) as error:
+        if isinstance(error, TypeError) and "integer tensors" not in str(error):
+            raise TraceError(f"{called}: {message(error)}") from error
         raise TraceError(
             f"{called}: the step takes a number out of a tensor (an `if` on a tensor, .item(), "
-            "float()), so that it cannot be traced; use torch.where, or hold the hyper-parameter "
-            "that it asks for at a number"
+            "float(), range(n)), so that it cannot be traced; use torch.where, or hold the "
+            "hyper-parameter that it asks for at a number"
         ) from error
     except SizeError as error:
         raise TraceError(f"{called}: {error}") from error

@@ -166,6 +166,9 @@ class _Meter:
     def _keep(self, kappa: sp.Expr) -> Callable[..., float]:
         """1 - kappa as a function of the hyper-parameters and the counters."""
         inputs = [*self.hypers, *self.counters]
+        definitions = self.step.algebra.definitions
+        for name in reversed(definitions):
+            kappa = kappa.subs(name, definitions[name])
         return sp.lambdify(inputs, 1 - kappa)  # type: ignore[no-any-return]
 
     def read(

@@ -61,7 +61,7 @@ def _spell_out(text: str, meanings: Mapping[str, str]) -> str:
 
 
 def _cases(law: StepLaw) -> Iterable[str]:
-    formulas = sp.Tuple(law.cross, *law.recursion.values(), *law.drive.terms.values())
+    formulas = sp.Tuple(law.kappa, law.cross, *law.recursion.values(), *law.drive.terms.values())
     for name, meaning in law.step.algebra.definitions.items():
         if name in formulas.free_symbols or meaning.has(sp.Piecewise):
             yield f"{name} is {show(meaning)}"
