@@ -11,7 +11,7 @@ from spherenorm._manifold import EUCLIDEAN, Retraction
 from spherenorm._numerics import working
 from spherenorm._update import Update
 
-__all__ = ["Hooks", "State", "defines", "zeros"]
+__all__ = ["Hooks", "State", "zeros"]
 
 State = dict[str, Tensor]
 """The state of one weight tensor, by name."""
@@ -61,7 +61,7 @@ class Hooks:
         Raises:
             TypeError: the rule defines neither this nor a hook before or after it.
         """
-        if defines(self, "evaluate_at") or defines(self, "after"):
+        if self.defines("evaluate_at") or self.defines("after"):
             return update, state
         raise TypeError(f"{type(self).__name__} does not define update(update, state)")
 
@@ -106,7 +106,6 @@ class Hooks:
         """Reasons why this rule's steps are not what is wanted for `weight`; see `Sphere`."""
         return []
 
-
-def defines(rule: Hooks, hook: str) -> bool:
-    """True if the rule's class defines the hook."""
-    return getattr(type(rule), hook) is not getattr(Hooks, hook)
+    def defines(self, hook: str) -> bool:
+        """True if this rule's class defines the hook, such as "measure"."""
+        return getattr(type(self), hook) is not getattr(Hooks, hook)

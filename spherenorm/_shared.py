@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from spherenorm._hooks import State, defines
+from spherenorm._hooks import State
 from spherenorm._numerics import wide_dtype
 from spherenorm._rule import Rule
 from spherenorm._step import Measured, begin, measure
@@ -26,7 +26,7 @@ Key = tuple[type, int, str]
 
 def measures(rule: Rule) -> bool:
     """True if the rule, or one within it, measures what all weights share."""
-    return any(defines(each, "measure") for each in rule.tree())
+    return any(each.defines("measure") for each in rule.tree())
 
 
 def totals(groups: Sequence[tuple[Rule, Weights]]) -> list[Measured]:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from spherenorm._hooks import State, defines
+from spherenorm._hooks import State
 from spherenorm._numerics import working
 from spherenorm._tree import COUNTER, Node, Part, keys_within
 from spherenorm._update import Update
@@ -33,7 +33,7 @@ def step(
 ) -> tuple[Tensor, State]:
     """The new weight and state; see `Rule.step`."""
     update, rules = begin(rule, weight, grad, state, measured), list(rule.tree())
-    if measured is None and any(defines(each, "measure") for each in rules):
+    if measured is None and any(each.defines("measure") for each in rules):
         found = {id(each): numbers for each, numbers in measure(rule, update, state)}
         update = replace(update, measured=found)
     start, whole = update.weight, Part(rule, {key: key for key in keys_within(rule, weight)})
@@ -42,7 +42,7 @@ def step(
     moved = fitted(retraction.weight, start, whole, "the moved weight")
     for key, value in rule.transport(new, retraction).items():
         new[key] = fitted(value, state[key], whole, f"the moved {key!r}")
-    if any(defines(each, "after") for each in rules):
+    if any(each.defines("after") for each in rules):
         moved, new = move_on(rule, update, moved, new, whole)
     if update.count is not None:
         new = {COUNTER: update.count, **new}
@@ -156,7 +156,7 @@ def measure(
     rule: Node, update: Update, state: State
 ) -> Iterator[tuple[Node, Mapping[str, Tensor]]]:
     """The numbers that a rule and those within it measure of one weight, before the first rule."""
-    if defines(rule, "measure"):
+    if rule.defines("measure"):
         yield rule, rule.measure(update, state)
     for part in rule.held(update.weight):
         yield from measure(part.rule, update, part.own(state))
@@ -165,7 +165,7 @@ def measure(
 def second_point(rule: Node, update: Update, state: State) -> Tensor | None:
     """The weight at which a rule, or one within it, wants the gradient once more."""
     points: list[Tensor | None] = []
-    if defines(rule, "evaluate_at"):
+    if rule.defines("evaluate_at"):
         if update.measured:
             update = replace(update, shared=update.measured.get(id(rule), {}))
         points.append(rule.evaluate_at(update, state))
@@ -185,7 +185,7 @@ def move_on(
     for inner in rule.held(before.weight):
         weight, own = move_on(inner.rule, before, weight, inner.own(new), inner)
         new |= inner.renamed(own)
-    if not defines(rule, "after"):
+    if not rule.defines("after"):
         return weight, new
     if before.measured:
         before = replace(before, shared=before.measured.get(id(rule), {}))

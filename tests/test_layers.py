@@ -18,7 +18,7 @@ ROOMS = {
         *("_order", "_registry", "recipes", "compile", "functional", "optim", "testing"),
         *("metrics", "toys", "probes", "audit", "_explanation", "__main__"),
     ),
-    "theory": ("algebra", "laws", "proofs", "checks", "report", "__main__"),
+    "theory": ("algebra", "laws", "_promise", "proofs", "checks", "report", "__main__"),
     "experiments": (
         *("core", "data", "networks", "engine", "tasks", "door", "results", "pictures", "studies"),
         *("campaign", "page", "cli", "worker", "__main__"),

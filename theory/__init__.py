@@ -18,6 +18,8 @@ or `python -m theory sgdp`. The way from a recipe to a law, one room after the o
 Each room imports only from the rooms above it in this list.
 """
 
+from spherenorm.testing import PROPERTIES
+from theory._promise import law
 from theory.algebra import Proof, Trace, TraceError, trace
 from theory.checks import Check, check, check_equilibrium, check_ratio
 from theory.laws import (
@@ -58,3 +60,5 @@ __all__ = [
     "step_in_coordinates",
     "trace",
 ]
+
+PROPERTIES["law"] = law  # of `spherenorm.testing.check`

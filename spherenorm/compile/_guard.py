@@ -26,7 +26,6 @@ from torch import Tensor
 
 from spherenorm import rules
 from spherenorm._chain import Chain
-from spherenorm._hooks import defines
 from spherenorm._manifold import Euclidean, Sphere
 from spherenorm._numerics import Scalar
 from spherenorm._rule import Rule
@@ -81,7 +80,7 @@ class Guard:
         """
         if measures(rule):
             names = ", ".join(
-                type(each).__name__ for each in rule.tree() if defines(each, "measure")
+                type(each).__name__ for each in rule.tree() if each.defines("measure")
             )
             raise UnsupportedRuleError(f"{names} measures all weights together")
         reader = _Reader()

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from spherenorm._hooks import defines
 from spherenorm._rule import Rule, State
 from spherenorm._shared import measures, totals
 from spherenorm._step import begin, second_point
@@ -74,7 +73,7 @@ def gather_at_points(
         ValueError: a rule asks for a second gradient, and there is no closure.
     """
     groups, new = gather(rules, param_groups, states)
-    asking = [each for rule in rules for each in rule.tree() if defines(each, "evaluate_at")]
+    asking = [each for rule in rules for each in rule.tree() if each.defines("evaluate_at")]
     if not asking:
         return groups, new
     if closure is None:

@@ -6,6 +6,6 @@ See `check`. In a test: `report = check(mine); assert report.passed, report`.
 """
 
 from spherenorm.testing._check import PROPERTIES, Finding, Report, check
-from spherenorm.testing._subject import Subject
+from spherenorm.testing._subject import RefusedError, Subject
 
-__all__ = ["PROPERTIES", "Finding", "Report", "Subject", "check"]
+__all__ = ["PROPERTIES", "Finding", "RefusedError", "Report", "Subject", "check"]

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from spherenorm._hooks import State, defines
+from spherenorm._hooks import State
 from spherenorm._registry import Bound
 from spherenorm._rule import Rule
 from spherenorm._tree import init_apart
@@ -58,7 +58,7 @@ class Subject:
     @property
     def evaluates_elsewhere(self) -> bool:
         """True if the rule asks for the gradient at another point than the weight."""
-        return any(defines(each, "evaluate_at") for each in self.rule().tree())
+        return any(each.defines("evaluate_at") for each in self.rule().tree())
 
     def rule(self, **replaced: Any) -> Rule:
         """The recipe's rule, made anew."""

@@ -88,7 +88,7 @@ class Constants:
         sizes: Sequence[Any],
         result: Any,
     ) -> list[tuple[str, Any]]:
-        """What a function of torch decides by sizes: questions and their answers.
+        """The decisions of torch functions by sizes: questions and their answers.
 
         A number that decides in another way than a comparison has an empty question.
 

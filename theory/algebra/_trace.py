@@ -336,6 +336,7 @@ class _Build:
         """A weight of one unit, and its state before the first step."""
         generator = torch.Generator().manual_seed(0)
         with _named_errors(self.called):
+            _refuse_more_than_a_step(self.rule)
             shape = shape_of_one_unit(self.rule, dimension)
             weight = torch.randn(shape, dtype=torch.float64, generator=generator)
             state = self.rule.init(weight)
@@ -358,6 +359,21 @@ class _Build:
 
         with _named_errors(self.called):
             return record(step, *self.tensors.values(), weight, grad, *state.values())
+
+
+def _refuse_more_than_a_step(rule: Rule) -> None:
+    """Refuse rules whose steps are of more than one weight, and one gradient at it.
+
+    Raises:
+        TraceError: naming the rule.
+    """
+    for each in rule.tree():
+        if each.defines("measure"):
+            why = "measures all weights together, and a law is of one"
+            raise TraceError(f"{type(each).__name__} {why}")
+        if each.defines("evaluate_at"):
+            why = "takes the gradient at another point than the weight, so <w, g> is not known"
+            raise TraceError(f"{type(each).__name__} {why}")
 
 
 def _refuse_narrow(state: Mapping[str, torch.Tensor]) -> None:

@@ -1,0 +1,65 @@
+"""The promise "law", and the refusals of steps that are not of one weight."""
+
+from dataclasses import replace
+
+import pytest
+
+import spherenorm as sn
+import theory
+from spherenorm import rules as r
+
+
+class Clip(sn.Rule):
+    def measure(self, update, state):
+        return {"squared": (update.grad**2).sum()}
+
+    def update(self, update, state):
+        return replace(update, direction=update.direction / update.shared["squared"].sqrt()), {}
+
+
+class Ascends(sn.Rule):
+    def evaluate_at(self, update, state):
+        return update.weight + update.grad
+
+
+def clipped(lr=0.1):
+    return sn.chain(Clip(), r.StepSize(lr))
+
+
+def ascending(lr=0.1):
+    return sn.chain(Ascends(), r.StepSize(lr))
+
+
+def two_momenta(lr=0.1, fast=0.5, slow=0.9):
+    return sn.chain(r.HeavyBall(slow), r.HeavyBall(fast), r.StepSize(lr))
+
+
+def two_projected(lr=0.1, beta=0.9):
+    momenta = r.HeavyBall(beta), r.HeavyBall(beta)
+    return sn.chain(*momenta, r.ScaleInvarianceTest(), r.RadialProjection(), r.StepSize(lr))
+
+
+@pytest.mark.parametrize(
+    ("recipe", "reason"),
+    [
+        (clipped, "Clip measures all weights together, and a law is of one"),
+        (ascending, "Ascends takes the gradient at another point than the weight"),
+    ],
+)
+def test_steps_that_are_not_of_one_weight_are_refused(recipe, reason):
+    with pytest.raises(theory.TraceError, match=reason):
+        theory.norm_growth(recipe)
+    found = sn.testing.check(recipe, only=("law",))
+    assert found["law"].verdict == "refused"
+    assert reason in found["law"].why
+
+
+def test_laws_of_renamed_states():
+    """Two momenta have a recursion each; behind a projection neither matters to the norm."""
+    law = theory.norm_growth(two_momenta)
+    assert {str(product) for product in law.recursion} == {"<w,m>", "<w,momentum_2>"}
+    assert theory.check(two_momenta, steps=10).passed
+    assert theory.norm_growth(two_projected).cross == 0
+    found = sn.testing.check(two_projected, only=("law",))
+    assert found["law"].verdict == "holds"
+    assert found["law"].why.startswith("law ")
