@@ -139,10 +139,14 @@ class Rule:
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         """The update after this rule, and the new values of this rule's part of the state.
 
+        A rule that defines `evaluate_at` or `after` may leave it out: nothing changes then.
+
         Args:
             update: the step so far.
             state: this rule's part of the state.
         """
+        if defines(self, "evaluate_at") or defines(self, "after"):
+            return update, state
         raise TypeError(f"{type(self).__name__} does not define update(update, state)")
 
     @optional
