@@ -117,18 +117,20 @@ def keys_within(rule: Rule, weight: Tensor | None) -> tuple[str, ...]:
 def keys_of_init(rule: Rule, weight: Tensor | None) -> tuple[str, ...]:
     """The keys of the state that a rule's `init` makes, tried on a tensor without memory.
 
+    An `init` that a tensor without memory does not suit (it reads values, or a field is a tensor of
+    another device) is tried on zeros.
+
     Raises:
-        ValueError: `weight` is None, or `init` reads values of the weight.
+        ValueError: `weight` is None.
     """
-    name = type(rule).__name__
     if weight is None:
+        name = type(rule).__name__
         raise ValueError(f"{name}: its states depend on the weight; ask keys(weight)")
-    empty = torch.empty(weight.shape, dtype=weight.dtype, device="meta")
     try:
-        return tuple(rule.init(empty))
-    except (RuntimeError, NotImplementedError) as error:
-        need = "init reads values of the weight, so name the states in state_names"
-        raise ValueError(f"{name}: {need} ({error})") from error
+        return tuple(rule.init(torch.empty(weight.shape, dtype=weight.dtype, device="meta")))
+    except (RuntimeError, NotImplementedError):
+        zero = torch.zeros(weight.shape, dtype=weight.dtype, device=weight.device)
+        return tuple(init_apart(rule, zero))
 
 
 def zeros(names: Iterable[str], weight: Tensor) -> State:
