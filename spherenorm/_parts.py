@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import _disable_current_modes
 
 from spherenorm._numerics import working
 from spherenorm._update import Update
@@ -126,8 +128,11 @@ def keys_of_init(rule: Rule, weight: Tensor | None) -> tuple[str, ...]:
     if weight is None:
         name = type(rule).__name__
         raise ValueError(f"{name}: its states depend on the weight; ask keys(weight)")
+    # (which is no part of a step that is recorded; Dynamo drops it by itself)
+    unseen = contextlib.nullcontext if torch.compiler.is_compiling() else _disable_current_modes
     try:
-        return tuple(rule.init(torch.empty(weight.shape, dtype=weight.dtype, device="meta")))
+        with unseen():
+            return tuple(rule.init(torch.empty(weight.shape, dtype=weight.dtype, device="meta")))
     except (RuntimeError, NotImplementedError):
         zero = torch.zeros(weight.shape, dtype=weight.dtype, device=weight.device)
         return tuple(init_apart(rule, zero))
