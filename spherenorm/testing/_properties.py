@@ -119,7 +119,9 @@ def finite(subject: Subject) -> str:
                     weight, state = rule.step(weight, grad, state)
             for what, x in {"the weight": weight, **state}.items():
                 whole = bool(x.isfinite().all())
-                assert whole, f"gradients of {scale:g}: {what} of shape {tuple(x.shape)} is not finite"
+                assert whole, (
+                    f"gradients of {scale:g}: {what} of shape {tuple(x.shape)} is not finite"
+                )
     return "gradients of 0, 1e-6 and 1e6"
 
 

@@ -154,9 +154,7 @@ def dadapt_sgd(ws, momentum, d0):
         rate = d * lr / first
         gain = gain + rate * sum((g * x).sum() for g, x in zip(gs, s, strict=True))
         s = [x + rate * g for x, g in zip(s, gs, strict=True)]
-        ws = [
-            momentum * w + (1 - momentum) * (x - y) for w, x, y in zip(ws, start, s, strict=True)
-        ]
+        ws = [momentum * w + (1 - momentum) * (x - y) for w, x, y in zip(ws, start, s, strict=True)]
         d = max(d, 2 * gain / math.sqrt(sum((x * x).sum() for x in s)))
 
 

@@ -8,6 +8,7 @@ from spherenorm import rules as r
 from tests.gradients import gradient
 from tests.testing import loops
 from tests.testing.users import RECIPES
+from tests.trajectories import largest_difference
 
 SHAPES = {"a matrix": (4, 3), "a wide one": (3, 5), "a convolution": (3, 2, 2, 2), "a vector": (5,)}
 FAMILIES = ("random", "mixed")
@@ -91,3 +92,33 @@ def test_five_steps_are_those_of_a_plain_loop(name, run, family):
                 one, other, rtol=1e-12, atol=1e-12, msg=lambda m, t=step: f"step {t + 1}: {m}"
             )
     assert all((a - b).abs().max() > 1e-4 for a, b in zip(theirs, weights, strict=True))
+
+
+def rmsprop(lr=1e-3, alpha=0.95, eps=1e-8, weight_decay=0.02, momentum=0.9):
+    parts = (r.CoupledDecay(weight_decay), r.RootMeanSquare(alpha, eps), r.HeavyBall(momentum))
+    return sn.chain(*parts, r.StepSize(lr))
+
+
+FROM_PARTS = {
+    "AdamW is AdEMAMix without its slow average": (
+        (RECIPES["ademamix"], {"alpha": 0.0, "weight_decay": 0.03}),
+        (torch.optim.AdamW, {"weight_decay": 0.03}),
+    ),
+    "AMSGrad": ((RECIPES["amsgrad"], {}), (torch.optim.Adam, {"amsgrad": True})),
+    "RMSprop": (
+        (rmsprop, {}),
+        (torch.optim.RMSprop, {"alpha": 0.95, "weight_decay": 0.02, "momentum": 0.9}),
+    ),
+}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("case", FROM_PARTS)
+def test_optimizers_of_torch_from_parts(case, family):
+    (recipe, ours), (cls, theirs) = FROM_PARTS[case]
+    difference = largest_difference(
+        lambda p: sn.torch_optimizer(recipe)(p, lr=1e-3, backend="rule", **ours),
+        lambda p: cls(p, lr=1e-3, **theirs),
+        family=family,
+    )
+    assert difference < 1e-12

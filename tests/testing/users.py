@@ -271,9 +271,7 @@ class GlobalClip(sn.Rule):
 
 
 def clipped_adamw(lr=1e-3, longest=1.0, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.1):
-    return adamw_behind(
-        GlobalClip(longest), lr=lr, betas=betas, eps=eps, weight_decay=weight_decay
-    )
+    return adamw_behind(GlobalClip(longest), lr=lr, betas=betas, eps=eps, weight_decay=weight_decay)
 
 
 class ScheduleFree(sn.Rule):
@@ -319,9 +317,7 @@ class Lookahead(sn.Rule):
         return torch.where(now, merged, weight), {"slow": torch.where(now, merged, slow)}
 
 
-def lookahead_adamw(
-    lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.1, alpha=0.5, every=2
-):
+def lookahead_adamw(lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.1, alpha=0.5, every=2):
     adamw = adamw_behind(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay)
     return sn.chain(adamw, Lookahead(alpha, every))
 
@@ -527,9 +523,7 @@ class Came(Factored):
         return {**average, **self.moments(weight, "square"), **residual}
 
     def update(self, update, state):
-        square, new = self.second_moment(
-            state, "square", update.grad**2 + self.eps1, self.beta2
-        )
+        square, new = self.second_moment(state, "square", update.grad**2 + self.eps1, self.beta2)
         scaled = self.clipped(update.grad / square.sqrt(), self.longest)
         m = averaged(state["exp_avg"], scaled, self.beta1)
         new["exp_avg"], direction = m, m
@@ -541,9 +535,7 @@ class Came(Factored):
 
 
 def came(lr=2e-4, betas=(0.9, 0.999, 0.9999), longest=1.0, eps=(1e-30, 1e-16), weight_decay=0.1):
-    return sn.chain(
-        Came(*betas, longest, *eps), r.DecoupledDecay(weight_decay), r.StepSize(lr)
-    )
+    return sn.chain(Came(*betas, longest, *eps), r.DecoupledDecay(weight_decay), r.StepSize(lr))
 
 
 class AdamMini(sn.Rule):
