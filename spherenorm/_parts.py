@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -117,10 +117,11 @@ def keys_within(rule: Rule, weight: Tensor | None) -> tuple[str, ...]:
 
 
 def keys_of_init(rule: Rule, weight: Tensor | None) -> tuple[str, ...]:
-    """The keys of the state that a rule's `init` makes, tried on a tensor without memory.
+    """The keys of the state that a rule's `init` makes for weights of one shape.
 
-    An `init` that a tensor without memory does not suit (it reads values, or a field is a tensor of
-    another device) is tried on zeros.
+    It is tried on a tensor without memory, once, since a step asks often. An `init` that such a
+    tensor does not suit (it reads values, or a field is a tensor of another device) is tried on
+    zeros.
 
     Raises:
         ValueError: `weight` is None.
@@ -128,14 +129,25 @@ def keys_of_init(rule: Rule, weight: Tensor | None) -> tuple[str, ...]:
     if weight is None:
         name = type(rule).__name__
         raise ValueError(f"{name}: its states depend on the weight; ask keys(weight)")
-    # (which is no part of a step that is recorded; Dynamo drops it by itself)
-    unseen = contextlib.nullcontext if torch.compiler.is_compiling() else _disable_current_modes
-    try:
-        with unseen():
-            return tuple(rule.init(torch.empty(weight.shape, dtype=weight.dtype, device="meta")))
-    except (RuntimeError, NotImplementedError):
-        zero = torch.zeros(weight.shape, dtype=weight.dtype, device=weight.device)
-        return tuple(init_apart(rule, zero))
+    if torch.compiler.is_compiling():
+        return tuple(rule.init(torch.empty(weight.shape, dtype=weight.dtype, device="meta")))
+    place = id(rule)
+    if place not in _tried:
+        _tried[place] = weakref.ref(rule, lambda _: _tried.pop(place, None)), {}
+    known, kind = _tried[place][1], (weight.shape, weight.dtype)
+    if kind not in known:
+        with _disable_current_modes():  # of a recorder, which would take this for the step's
+            try:
+                empty = torch.empty(weight.shape, dtype=weight.dtype, device="meta")
+                known[kind] = tuple(rule.init(empty))
+            except (RuntimeError, NotImplementedError):
+                zero = torch.zeros(weight.shape, dtype=weight.dtype, device=weight.device)
+                known[kind] = tuple(init_apart(rule, zero))
+    return known[kind]
+
+
+_tried: dict[int, tuple[weakref.ref[Rule], dict[Any, tuple[str, ...]]]] = {}
+"""The keys that were found, by `id(rule)`, as long as the rule lives."""
 
 
 def zeros(names: Iterable[str], weight: Tensor) -> State:

@@ -51,6 +51,22 @@ def test_the_keys_of_an_init_are_no_part_of_a_recorded_step():
     assert [call.packet for call in calls if call.packet in ("empty", "zeros")] == []
 
 
+def test_a_rule_is_asked_for_its_keys_once():
+    asked = []
+
+    class Asked(Distance):
+        def init(self, weight):
+            asked.append(weight.device.type)
+            return super().init(weight)
+
+    rule, weight = sn.chain(Asked(1.0)), torch.ones(2)
+    state = rule.init(weight)
+    for _ in range(3):
+        weight, state = rule.step(weight, weight, state)
+    assert sorted(asked) == ["cpu", "meta"]
+    assert Asked(1.0).keys(weight) == ("distance",)
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_a_chain_gives_init_a_weight_in_the_precision_of_its_steps(dtype):
     class Start(sn.Rule):

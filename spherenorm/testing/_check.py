@@ -96,8 +96,8 @@ def check(recipe: str | Recipe, *, only: tuple[str, ...] = (), **hyper_parameter
     | sharded | weights cut along their rows in two processes, and whole ones |
     | law | after `import theory`: the norm-growth law, or why there is none |
 
-    Of a rule that breaks one of the first three, no further promise is tried. It takes some seconds;
-    most of it is a compiler.
+    Of a rule that breaks one of the first three, no further promise is tried. It takes some
+    seconds; most of it is a compiler.
 
     Args:
         recipe: a recipe, its registered name, or `module:function`.

@@ -57,7 +57,7 @@ def test_every_number_is_swept(name):
     given = sn.bind(RECIPES[name]).hyper_parameters.items()
     numbers = {key: len(value) if isinstance(value, tuple) else 0 for key, value in given}
     names = [[f"{key}[{i}]" for i in range(n)] if n else [key] for key, n in numbers.items()]
-    assert swept == sum(names, [])
+    assert swept == [each for one in names for each in one]
 
 
 def assert_named(recipe, promises, promise, message):
