@@ -112,7 +112,10 @@ def explain(optimizer: RecipeOptimizer) -> Explanation:
 def _path(optimizer: RecipeOptimizer, group: dict[str, object], weight: Tensor) -> tuple[str, str]:
     rule = optimizer.rule_of(group)
     old = optimizer.state.get(weight, {})
-    state = dict(old) if old.keys() == set(rule.keys(weight)) else init_apart(rule, weight)
+    fits = old.keys() == set(rule.keys(weight))
+    fresh = {} if fits else init_apart(rule, weight)
+    # (as a step would, which copies what a rule may begin with: the weight itself)
+    state = dict(old) if fits else {name: value.clone() for name, value in fresh.items()}
     grad = weight.detach().clone() if weight.grad is None else weight.grad
     try:
         found = optimizer._dispatcher.path(rule, str(group["backend"]), Work(weight, grad, state))
