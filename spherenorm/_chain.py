@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torch import Tensor
 
+from spherenorm._hooks import State, zeros
 from spherenorm._manifold import EUCLIDEAN, Manifold, Retraction, Sphere, check_shape, complaints
 from spherenorm._numerics import working
-from spherenorm._parts import COUNTER, Part, State, apply, parts_apart, transported, zeros
 from spherenorm._rule import Rule, scalar_state
+from spherenorm._step import apply
+from spherenorm._tree import COUNTER, Part, parts_apart
 from spherenorm._update import Update
 
 __all__ = ["Chain", "Combination", "chain", "refuse_lost_manifold", "sphere_of"]
@@ -93,10 +95,12 @@ class Chain(Combination):
     Attributes:
         rules: in the order in which they are applied.
         manifold: moves the weight by minus the direction that the last rule returns.
+        counted: True if a rule needs the number of the step, which is then among the states.
     """
 
     rules: tuple[Rule, ...]
     manifold: Manifold = EUCLIDEAN
+    counted: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.manifold, Manifold):
@@ -106,14 +110,15 @@ class Chain(Combination):
             if not isinstance(rule, Rule):
                 raise TypeError(f"chain takes rules, got {rule!r}")
         refuse_lost_manifold(self)
+        object.__setattr__(self, "counted", any(rule.needs_step for rule in self.tree()))
 
     @property
     def counts(self) -> bool:
-        return any(rule.needs_step for rule in self.tree())
+        return self.counted
 
     @property
     def own_names(self) -> tuple[str, ...]:
-        return (COUNTER,) if self.counts else ()
+        return (COUNTER,) if self.counted else ()
 
     @property
     def tangent_names(self) -> tuple[str, ...]:
@@ -132,7 +137,7 @@ class Chain(Combination):
         return self.apply_children(update, state)
 
     def transport(self, state: State, retraction: Retraction) -> State:
-        return transported(self, state, retraction)
+        return self.transport_held(state, retraction)
 
     def retract(self, weight: Tensor, direction: Tensor) -> Retraction:
         return self.manifold.retract(weight, direction)

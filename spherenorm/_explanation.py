@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
-from torch import Tensor
 
-from spherenorm._parts import init_apart
 from spherenorm._text import columns
-from spherenorm.compile import BackendError, Work
+from spherenorm._tree import init_apart
+from spherenorm.compile import BackendError, Group, Work
 from spherenorm.optim import RecipeOptimizer
 
 __all__ = ["Explanation", "Line", "explain"]
@@ -99,26 +99,30 @@ def explain(optimizer: RecipeOptimizer) -> Explanation:
     """
     if not isinstance(optimizer, RecipeOptimizer):
         raise TypeError(f"explain takes an optimizer of spherenorm, got {type(optimizer).__name__}")
+    groups = [_group(optimizer, group) for group in optimizer.param_groups]
+    works = [(index, work) for index, group in enumerate(groups) for work in group.works]
     counts: Counter[Line] = Counter()
-    for index, group in enumerate(optimizer.param_groups):
-        for weight in group["params"]:
-            path, reason = _path(optimizer, group, weight)
-            dtype = str(weight.dtype).removeprefix("torch.")
-            kind = (tuple(weight.shape), dtype, str(weight.device))
-            counts[Line(index, group["recipe"], group["backend"], *kind, path, reason)] += 1
+    for (index, work), path in zip(works, optimizer._dispatcher.paths(groups), strict=True):
+        name, reason = (
+            ("error", str(path)) if isinstance(path, BackendError) else (path.name, path.reason)
+        )
+        weight, group = work.weight, optimizer.param_groups[index]
+        dtype = str(weight.dtype).removeprefix("torch.")
+        kind = (tuple(weight.shape), dtype, str(weight.device))
+        counts[Line(index, group["recipe"], group["backend"], *kind, name, reason)] += 1
     return Explanation(counts)
 
 
-def _path(optimizer: RecipeOptimizer, group: dict[str, object], weight: Tensor) -> tuple[str, str]:
+def _group(optimizer: RecipeOptimizer, group: Mapping[str, Any]) -> Group:
+    """The group as the next step has it, with a gradient and a state for each weight."""
     rule = optimizer.rule_of(group)
-    old = optimizer.state.get(weight, {})
-    fits = old.keys() == set(rule.keys(weight))
-    fresh = {} if fits else init_apart(rule, weight)
-    # (as a step would, which copies what a rule may begin with: the weight itself)
-    state = dict(old) if fits else {name: value.clone() for name, value in fresh.items()}
-    grad = weight.detach().clone() if weight.grad is None else weight.grad
-    try:
-        found = optimizer._dispatcher.path(rule, str(group["backend"]), Work(weight, grad, state))
-    except BackendError as error:
-        return "error", str(error)
-    return found.name, found.reason
+    works = []
+    for weight in group["params"]:
+        old = optimizer.state.get(weight, {})
+        fits = old.keys() == set(rule.keys(weight))
+        fresh = {} if fits else init_apart(rule, weight)
+        # (as a step would, which copies what a rule may begin with: the weight itself)
+        state = dict(old) if fits else {name: value.clone() for name, value in fresh.items()}
+        grad = weight.detach().clone() if weight.grad is None else weight.grad
+        works.append(Work(weight, grad, state))
+    return Group(rule, group["backend"], works)

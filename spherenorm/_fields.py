@@ -9,16 +9,16 @@ A rule is a frozen dataclass. Three kinds of fields know what they may hold:
 
 from __future__ import annotations
 
-import functools
 import typing
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import MISSING, field, fields
 from numbers import Real
-from typing import Any, Generic, NamedTuple, TypeVar, overload
+from typing import Any, Generic, TypeVar, overload
 
 from torch import Tensor
 
 from spherenorm._interval import Interval
+from spherenorm._numerics import as_number
 from spherenorm._views import View, ViewLike, as_view
 
 __all__ = [
@@ -143,9 +143,11 @@ def choice(*allowed: Given) -> ConvertedField[Given, Given]:
 def hyper(interval: str, default: Any = MISSING, *, through_zero: bool = False) -> Any:
     """A dataclass field of a rule for a number, checked on construction unless it is a tensor.
 
+    It holds a number of any type as Python's own, with which a rule computes in double.
+
     Args:
         interval: where the number must lie, such as "[0, 1)".
-        default: of the field.
+        default: of the field. With None, the field takes None, too.
         through_zero: the rule computes with 0 as with any other number. Otherwise a rule may leave
             the term of a Python 0 out, so a recorded step with 0 is another one than without.
 
@@ -162,52 +164,70 @@ def hyper(interval: str, default: Any = MISSING, *, through_zero: bool = False) 
         Traceback (most recent call last):
         ValueError: Halved: share must be in [0, 1), got 1.0
     """
-    metadata = {"interval": Interval.parse(interval), "through_zero": through_zero}
+    numbers = Interval.parse(interval)
+    _INTERVALS[str(numbers)] = numbers
+    metadata = {"interval": numbers, "through_zero": through_zero}
     return field(default=default, metadata=metadata)
 
 
 def check_numbers(rule: Any) -> None:
-    """Check the fields of a dataclass that are numbers or truth values; see `hyper`.
+    """Check and convert the fields of a dataclass that are numbers or truth values; see `hyper`.
 
     Raises:
         TypeError: a field that is declared as bool is not True or False; and as `hyper`.
         ValueError: as `hyper`.
     """
     cls: Any = type(rule)
-    for name, interval, flag in _checked_fields(cls):
+    for name, interval, optional in _checked_fields(cls):
         value, what = getattr(rule, name), f"{cls.__name__}: {name} must be"
-        if flag and not isinstance(value, bool):
-            raise TypeError(f"{what} True or False, got {value!r}")
-        if interval is not None:
-            _check_number(value, interval, what)
+        if interval is None:
+            if not isinstance(value, bool):
+                raise TypeError(f"{what} True or False, got {value!r}")
+        elif not (optional and value is None):
+            kept = _checked_number(value, _INTERVALS[interval], what)
+            if kept is not value:
+                object.__setattr__(rule, name, kept)  # the class is frozen
 
 
-def _check_number(value: Any, interval: Interval, what: str) -> None:
+def _checked_number(value: Any, interval: Interval, what: str) -> float | Tensor:
     if isinstance(value, Tensor):
         if value.ndim:
             shape = tuple(value.shape)
             raise ValueError(f"{what} a number or a 0-dim tensor, got shape {shape}")
-        return
-    if isinstance(value, bool) or not isinstance(value, Real):
+        return value
+    number = as_number(value)
+    if isinstance(number, bool) or not isinstance(number, Real):
         raise TypeError(f"{what} a number or a tensor, got {value!r}")
-    if float(value) not in interval:
+    if float(number) not in interval:
         raise ValueError(f"{what} in {interval}, got {value!r}")
+    return number  # type: ignore[return-value]  # an int or a float
 
 
-class _CheckedField(NamedTuple):
-    name: str
-    interval: Interval | None
-    flag: bool
+_INTERVALS: dict[str, Interval] = {}
+"""The intervals of all fields, as they print."""
+_Checked = tuple[tuple[str, str | None, bool], ...]
+_CHECKED: dict[type, _Checked] = {}
+"""The checked fields of classes that were read once, since rules are made anew at every step."""
 
 
-@functools.cache  # rules are made anew at every step
-def _checked_fields(cls: type) -> Iterable[_CheckedField]:
-    try:
-        declared = typing.get_type_hints(cls)
-    except Exception:  # an annotation need not be resolvable; then its own words count
-        declared = {f.name: f.type for f in fields(cls)}
-    found = (
-        _CheckedField(f.name, f.metadata.get("interval"), declared.get(f.name) in (bool, "bool"))
-        for f in fields(cls)
-    )
-    return tuple(each for each in found if each.flag or each.interval is not None)
+def _checked_fields(cls: type) -> _Checked:
+    """The fields that are numbers or truth values: name, interval of a number, may it be None."""
+    if cls not in _CHECKED:
+        try:
+            declared = typing.get_type_hints(cls)
+        except Exception:  # an annotation need not be resolvable; then its own words count
+            declared = {f.name: f.type for f in fields(cls)}
+        numbers = {
+            f.name: str(f.metadata["interval"]) for f in fields(cls) if "interval" in f.metadata
+        }
+        _CHECKED[cls] = tuple(
+            (f.name, numbers.get(f.name), f.default is None)
+            for f in fields(cls)
+            if f.name in numbers or declared.get(f.name) in (bool, "bool")
+        )
+    return _CHECKED[cls]
+
+
+# As `torch.compiler.assume_constant_result` does, which imports the compiler. It works for plain
+# constants, and so intervals are named by strings.
+_checked_fields._dynamo_marked_constant = True  # type: ignore[attr-defined]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor
 
 from spherenorm._fields import ViewField, view
-from spherenorm._numerics import root, working
+from spherenorm._numerics import derivatives_are_taken, root, working
 from spherenorm._views import View, uncut
 
 __all__ = [
@@ -20,9 +21,15 @@ __all__ = [
     "Retraction",
     "SelectiveManifold",
     "Sphere",
+    "Translation",
     "check_shape",
     "complaints",
 ]
+
+
+NEAR, TERMS = 1e-3, 6
+"""Squared angles below this take their derivatives from a series of so many terms, which has them
+to 1e-15; a closed form loses all digits of its second derivative there."""
 
 
 class Retraction(Protocol):
@@ -93,6 +100,7 @@ class Geodesic:
         direction: d, tangent at w.
         squared_radius: |w|^2, or 1 for a zero unit; this and the angle broadcast against w.
         angle: |d| / |w|, in radians.
+        squared_angle: the square of it.
         view: splits w into its units.
     """
 
@@ -100,17 +108,24 @@ class Geodesic:
     direction: Tensor
     squared_radius: Tensor
     angle: Tensor
+    squared_angle: Tensor
     view: View
 
     @property
     def weight(self) -> Tensor:
-        return torch.cos(self.angle) * self.start - _sinc(self.angle) * self.direction
+        cos = _smooth(torch.cos, self.angle, self.squared_angle, 0)
+        return cos * self.start - self._sinc() * self.direction
 
     def transport(self, vector: Tensor) -> Tensor:
         along = self.view.inner(self.direction, vector) / self.squared_radius
-        return vector + along * (
-            _sinc(self.angle) * self.start - 0.5 * _sinc(self.angle / 2) ** 2 * self.direction
-        )
+        bend = 0.5 * self._sinc(parts=2) ** 2
+        return vector + along * (self._sinc() * self.start - bend * self.direction)
+
+    def _sinc(self, parts: int = 1) -> Tensor:
+        """sin(x) / x, 1 at 0, where x is one of so many equal parts of the angle."""
+        if parts == 1:
+            return _smooth(_sinc, self.angle, self.squared_angle, 1)
+        return _smooth(_sinc, self.angle / parts, self.squared_angle / parts**2, 1)
 
 
 @dataclass(frozen=True)
@@ -155,8 +170,8 @@ class Sphere:
         radial = self.view.radial_coefficient(weight, direction)
         tangent = torch.addcmul(direction, -radial, weight)
         tangent = torch.where(exists, tangent, 0)
-        angle = root(self.view.inner(tangent, tangent) / safe)
-        return Geodesic(weight, tangent, safe, angle, self.view)
+        squared_angle = self.view.inner(tangent, tangent) / safe
+        return Geodesic(weight, tangent, safe, root(squared_angle), squared_angle, self.view)
 
     def check_shape(self, weight: Tensor) -> None:
         """Refuse a weight that has no units of this view.
@@ -217,3 +232,20 @@ def complaints(manifold: Manifold, weight: Tensor) -> list[str]:
 def _sinc(angle: Tensor) -> Tensor:
     """sin(x) / x, 1 at 0."""
     return torch.sinc(angle / math.pi)
+
+
+def _smooth(function: Callable[[Tensor], Tensor], x: Tensor, square: Tensor, odd: int) -> Tensor:
+    """`function` of `x`, with the derivatives of sum_k (-x^2)^k / (2k + odd)! near 0.
+
+    cos(x), and sin(x) / x with `odd` = 1, have derivatives by x^2 at 0, where x has none.
+    """
+    value = function(x)
+    if not derivatives_are_taken():
+        return value
+    near = square < NEAR
+    small, series = torch.where(near, square, 0), torch.zeros_like(square)
+    for k in reversed(range(TERMS)):
+        series = 1 / math.factorial(2 * k + odd) - small * series
+    far = function(root(torch.where(near, 1, square)))
+    # The value is the function's own, so that it does not depend on whether derivatives are taken.
+    return torch.where(near, value.detach() + (series - series.detach()), far)

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from numbers import Real
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 __all__ = [
     "Scalar",
+    "as_number",
     "averaged",
     "averaged_square",
     "cast_like",
+    "derivatives_are_taken",
     "is_finite",
     "is_zero",
     "plus_scaled",
+    "power",
     "ratio",
     "root",
     "wide_dtype",
@@ -24,6 +29,24 @@ __all__ = [
 
 Scalar = float | Tensor
 """A hyper-parameter: a Python number, or a 0-dim tensor (batched under vmap, or a symbol)."""
+
+
+def as_number(value: Any) -> Any:
+    """A number of another type, such as numpy's or a Fraction, as a Python int or float.
+
+    A rule then computes with it in double: 1 - np.float32(0.9) has single precision. Tuples and
+    lists are searched; anything else stays as it is.
+    """
+    if type(value) in (tuple, list):
+        return type(value)(map(as_number, value))
+    if isinstance(value, np.generic):
+        value = value.item()
+    other = isinstance(value, Real) and not isinstance(value, int | float)
+    return float(value) if other else value
+
+
+ORDERS = 4
+"""The highest derivative of a power by its base that is right at a base of 0."""
 
 
 def is_zero(value: Scalar) -> bool:
@@ -83,11 +106,27 @@ def averaged_square(past: Tensor, entering: Tensor, beta: Scalar) -> Tensor:
 
 
 def plus_scaled(x: Tensor, scale: Scalar, y: Tensor) -> Tensor:
-    """x + scale y, and x itself at scale = 0, even where y is infinite."""
-    if isinstance(scale, Tensor):
-        # (0 as it was given: a float32 has none but 0 for 1e-300)
-        return torch.where(scale == 0, x, torch.addcmul(x, scale.to(x.dtype), y))
-    return x if scale == 0 else torch.add(x, y, alpha=scale)
+    """x + scale y, and x itself at scale = 0, even where y is infinite.
+
+    The derivative by a tensor `scale` is y, at 0 too: training of hyper-parameters may start there.
+    """
+    if not isinstance(scale, Tensor):
+        return x if scale == 0 else torch.add(x, y, alpha=scale)
+    off = scale == 0  # as it was given: a float32 has none but 0 for 1e-300
+    if derivatives_are_taken():
+        return torch.addcmul(x, scale.to(x.dtype), torch.where(off & ~is_finite(y), 0, y))
+    return torch.where(off, x, torch.addcmul(x, scale.to(x.dtype), y))
+
+
+def power(base: Scalar, exponent: Tensor) -> Tensor:
+    """base^exponent, for an exponent that counts from 1: the share of a past that old.
+
+    Torch has no derivative of second order at a base of 0.
+    """
+    if not (isinstance(base, Tensor) and derivatives_are_taken()):
+        return base**exponent
+    at_zero = sum(torch.where(exponent == k, base**k, 0) for k in range(1, ORDERS + 1))
+    return torch.where(base == 0, at_zero, torch.where(base == 0, 1, base) ** exponent)
 
 
 def ratio(inner: Tensor, squared_norm: Tensor) -> Tensor:
@@ -102,30 +141,18 @@ def ratio(inner: Tensor, squared_norm: Tensor) -> Tensor:
 def root(x: Tensor) -> Tensor:
     """sqrt(x), with the derivative 0 at 0, where torch has an infinite one.
 
-    An infinite derivative makes nan of a chain rule's 0. To torch this is one square root, in
-    traces too; only a derivative shows the difference.
+    An infinite derivative makes nan of a chain rule's 0.
     """
-    if torch.compiler.is_compiling():  # torch.compile refuses a Function with a forward derivative
+    if derivatives_are_taken():
         return torch.where(x == 0, 0, torch.where(x == 0, 1, x).sqrt())
-    result: Tensor = _Root.apply(x)  # type: ignore[no-untyped-call]
-    return result
+    return x.sqrt()
 
 
-class _Root(torch.autograd.Function):
-    generate_vmap_rule = True
+def derivatives_are_taken() -> bool:
+    """True unless no derivative can be asked for, as in a step of an optimizer or a record of one.
 
-    @staticmethod
-    def forward(x: Tensor) -> Tensor:
-        return x.sqrt()
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
-        ctx.save_for_backward(output)
-        ctx.save_for_forward(output)
-
-    @staticmethod
-    def backward(ctx: Any, derivative: Tensor) -> Tensor:
-        (root,) = ctx.saved_tensors
-        return torch.where(root == 0, 0, derivative / (2 * torch.where(root == 0, 1, root)))
-
-    jvp = backward  # of an elementwise function, whose Jacobian is its own transpose
+    Formulas that only serve derivatives cost operations, which kernels and laws need not have.
+    """
+    # (Derivatives in forward mode are taken under `no_grad` too. Of compiled code we cannot know.)
+    forward = torch.autograd.forward_ad._current_level >= 0
+    return torch.is_grad_enabled() or torch.compiler.is_compiling() or forward

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, TypeVar
 
+import torch
+from torch import Tensor
+
 from spherenorm._chain import Chain, refuse_lost_manifold
 from spherenorm._errors import did_you_mean, unknown_name
 from spherenorm._modules import file_of, look_up
+from spherenorm._numerics import as_number
 from spherenorm._rule import Rule
 
 __all__ = [
@@ -32,6 +35,8 @@ Recipe = Callable[..., Rule]
 _F = TypeVar("_F", bound=Recipe)
 _registered: dict[tuple[str, str], Recipe] = {}
 """By file and function, so that a module that is loaded under two names has each recipe once."""
+_defaults: dict[Recipe, Mapping[str, Any]] = {}
+"""The hyper-parameters of the recipes that were read; see `defaults_of`."""
 _LIBRARY = "spherenorm.recipes"
 
 
@@ -106,8 +111,9 @@ class Bound:
 
     Attributes:
         recipe: the function.
-        hyper_parameters: the value of each hyper-parameter, in the recipe's order: as given, or
-            the default. One that has no default and was not given is absent.
+        hyper_parameters: the value of each hyper-parameter, in the recipe's order: as given (but
+            numpy's numbers as Python's), or the default. One that has no default and was not given
+            is absent.
     """
 
     recipe: Recipe
@@ -123,7 +129,7 @@ class Bound:
         """The recipe's hyper-parameters with their defaults; see `defaults_of`."""
         return defaults_of(self.recipe)
 
-    @functools.cached_property
+    @property
     def rule(self) -> Rule:
         """The rule that the recipe makes of the hyper-parameters.
 
@@ -132,6 +138,14 @@ class Bound:
                 than its default. The message starts with the values that are not the defaults.
             TypeError: a hyper-parameter has a wrong type or no value; the recipe returns no rule.
         """
+        if torch.compiler.is_compiling():  # a cache would keep what torch.compile traces with
+            return self._made()
+        if "_rule" not in self.__dict__:
+            self.__dict__["_rule"] = self._made()
+        made: Rule = self.__dict__["_rule"]
+        return made
+
+    def _made(self) -> Rule:
         try:
             self._refuse_other_betas()
             rule = self.recipe(**self.hyper_parameters)
@@ -154,9 +168,9 @@ class Bound:
     def __str__(self) -> str:
         """The recipe as it is called, with the values that are not its defaults."""
         chosen = ", ".join(
-            f"{name}={value!r}"
+            f"{name}={_shown(value)}"
             for name, value in self.hyper_parameters.items()
-            if repr(value) != repr(self.defaults[name])
+            if _shown(value) != _shown(self.defaults[name])
         )
         return f"{self.name}({chosen})"
 
@@ -195,7 +209,7 @@ def bind(recipe: str | Recipe, /, **hyper_parameters: Any) -> Bound:
             nearest = did_you_mean(name, known, f"it has {', '.join(known)}")
             raise ValueError(f"{lacks}; {nearest}")
     values = {
-        name: hyper_parameters.get(name, default)
+        name: as_number(hyper_parameters.get(name, default))
         for name, default in known.items()
         if name in hyper_parameters or default is not inspect.Parameter.empty
     }
@@ -211,7 +225,6 @@ def name_of(function: Recipe) -> str:
     return function.__name__ if lasting else _location(function)
 
 
-@functools.cache  # reading a signature takes longer than stepping a small weight
 def defaults_of(function: Recipe) -> Mapping[str, Any]:
     """A recipe's hyper-parameters with their defaults, in order.
 
@@ -220,6 +233,14 @@ def defaults_of(function: Recipe) -> Mapping[str, Any]:
     Raises:
         TypeError: the function takes *args or **kwargs, so that its hyper-parameters have no names.
     """
+    # Reading a signature takes longer than stepping a small weight. (torch.compile warns of
+    # `functools.cache`.)
+    if function not in _defaults:
+        _defaults[function] = _read_defaults(function)
+    return _defaults[function]
+
+
+def _read_defaults(function: Recipe) -> Mapping[str, Any]:
     parameters = inspect.signature(function).parameters
     for parameter in parameters.values():
         if parameter.kind not in (
@@ -230,6 +251,16 @@ def defaults_of(function: Recipe) -> Mapping[str, Any]:
                 f"recipe {_location(function)}: hyper-parameters need names, got {parameter}"
             )
     return MappingProxyType({name: each.default for name, each in parameters.items()})
+
+
+def _shown(value: Any) -> str:
+    """A hyper-parameter in a message: of a tensor that holds several values, the shape alone."""
+    if isinstance(value, tuple):
+        return f"({', '.join(map(_shown, value))}{',' if len(value) == 1 else ''})"
+    if isinstance(value, Tensor):
+        wrapped = torch._C._functorch.is_functorch_wrapped_tensor(value)
+        return f"<tensor of shape {tuple(value.shape)}>" if value.ndim or wrapped else repr(value)
+    return repr(value)
 
 
 def _named(name: str) -> list[Recipe]:

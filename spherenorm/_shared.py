@@ -1,4 +1,4 @@
-"""What all weights of a step share: numbers that rules measure of each, summed over all."""
+"""Numbers that all weights of a step share: rules measure them of each, and they are summed."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from spherenorm._hooks import State, defines
 from spherenorm._numerics import wide_dtype
-from spherenorm._parts import Measured, State, defines, measure
 from spherenorm._rule import Rule
+from spherenorm._step import Measured, begin, measure
+from spherenorm._tree import Node
 
 __all__ = ["measures", "totals"]
 
@@ -45,7 +47,7 @@ def totals(groups: Sequence[tuple[Rule, Weights]]) -> list[Measured]:
         keys.append({})
         for weight, grad, state in weights if measures(rule) else ():
             counts: defaultdict[type, int] = defaultdict(int)
-            for each, numbers in measure(rule, rule.begin(weight, grad, state), state):
+            for each, numbers in measure(rule, begin(rule, weight, grad, state, None), state):
                 counts[type(each)] += 1
                 names = keys[-1].setdefault(id(each), {})
                 for name, value in numbers.items():
@@ -61,7 +63,7 @@ def totals(groups: Sequence[tuple[Rule, Weights]]) -> list[Measured]:
     ]
 
 
-def _checked(value: Any, rule: Rule, name: str) -> Tensor:
+def _checked(value: Any, rule: Node, name: str) -> Tensor:
     what = f"{type(rule).__name__}: measure()[{name!r}] must be"
     if not isinstance(value, Tensor):
         raise TypeError(f"{what} a tensor, got {value!r}")
@@ -71,7 +73,7 @@ def _checked(value: Any, rule: Rule, name: str) -> Tensor:
 
 
 def _sums(found: Mapping[Key, Sequence[Tensor]]) -> dict[Key, Tensor]:
-    """The sum of each list of 0-dim tensors, some of which may lie in parts in several processes."""
+    """The sum of each list of 0-dim tensors, some of which lie in parts in several processes."""
     sums: dict[Key, Tensor] = {}
     parts: defaultdict[Any, dict[Key, list[Tensor]]] = defaultdict(dict)
     for key, values in found.items():

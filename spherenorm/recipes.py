@@ -317,7 +317,7 @@ def _torch_momentum(
         return []
     if isinstance(momentum, Tensor) and not is_zero(dampening):
         # (of two Python numbers, or one and a truth value, torch would make a float32)
-        dampening = torch.where(momentum == 0, momentum, dampening + 0 * momentum)
+        dampening = torch.where(momentum == 0, 0, dampening + 0 * momentum)
     return [
         r.HeavyBall(momentum, dampening, nesterov, undamped_start=True, buffer="momentum_buffer")
     ]

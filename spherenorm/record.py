@@ -185,7 +185,7 @@ def _record(
     recorder = recorder or Recorder()
     copies = [tensor.clone() for tensor in inputs]  # which the function may write into
     entered = tuple(recorder.enter(tensor) for tensor in copies)
-    with recorder:
+    with torch.no_grad(), recorder:  # as an optimizer steps
         outputs = function(*copies)
     return Record(entered, recorder.values(outputs), tuple(recorder.calls), recorder.constants)
 

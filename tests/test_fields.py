@@ -3,7 +3,9 @@
 import copy
 import pickle
 from dataclasses import MISSING, FrozenInstanceError, dataclass, fields, replace
+from fractions import Fraction
 
+import numpy as np
 import pytest
 import torch
 
@@ -72,6 +74,31 @@ def test_copies_and_pickles_hold_the_same():
     assert replace(sphere, view="layer").view == sn.View(None)
     with pytest.raises(FrozenInstanceError):
         sphere.view = "layer"
+
+
+@pytest.mark.parametrize("name", sn.recipe_names())
+def test_a_number_of_any_type_is_a_double(name):
+    """A step by a Fraction or a numpy number is the step by the float of the same value."""
+    weight = torch.randn(3, 4, dtype=torch.float64)
+    grad = torch.randn(3, 4, dtype=torch.float64)
+    known = sn.bind(name).defaults
+
+    def of(kind):
+        values = {"lr": kind(0.5), "momentum": kind(0.25), "betas": (kind(0.5), kind(0.75))}
+        values |= {"weight_decay": kind(1), "wd_ratio": kind(0.25), "dampening": kind(0.125)}
+        values |= {"nu": kind(0.5), "alpha": kind(0.5), "eps": kind(0.5), "delta": kind(0.125)}
+        return {key: value for key, value in values.items() if key in known}
+
+    def bound(**numbers):
+        return sn.bind(name, **numbers).rule
+
+    for kind in (Fraction, np.float32, np.float16):
+        # A recipe that is called with numpy's numbers computes with them as numpy does.
+        for make in (bound, sn.find_recipe(name)) if kind is Fraction else (bound,):
+            rule, expected = make(**of(kind)), make(**of(float))
+            assert rule == expected
+            steps = [each.step(weight, grad, each.init(weight)) for each in (rule, expected)]
+            torch.testing.assert_close(*steps, rtol=0, atol=0)
 
 
 @dataclass(frozen=True)

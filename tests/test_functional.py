@@ -99,6 +99,17 @@ def test_pairs_sweep_as_pairs():
         torch.testing.assert_close(result.loss[:, k], alone.loss[:, 0], rtol=1e-12, atol=0)
 
 
+def test_pairs_may_be_listed_point_by_point():
+    """Also as many pairs as a pair has numbers."""
+    columns, rows = ([0.5, 0.9], [0.9, 0.99]), [(0.5, 0.9), (0.9, 0.99)]
+    first, second = (
+        functional.sweep("adam", pull, {"w": torch.zeros(1, 3)}, {"betas": betas}, steps=3)
+        for betas in (columns, rows)
+    )
+    assert torch.equal(first.params["w"], second.params["w"])
+    assert not torch.equal(first.params["w"][0], first.params["w"][1])
+
+
 def test_chunks_of_a_memory_budget_change_nothing():
     arguments = {
         "steps": 4,
@@ -192,11 +203,26 @@ def test_a_sweep_of_modules():
         ),
         ({"hyper_parameters": {"lr": [0.1, -0.1]}}, r"lr must be in \[0, ∞\), got -0.1"),
         ({"hyper_parameters": {"lr": [0.1, float("nan")]}}, "lr must be in .* got nan"),
+        (
+            {"hyper_parameters": {"lr": torch.ones(2, 2)}},
+            r"lr needs one number for each point, got a tensor of shape \(2, 2\)",
+        ),
+        (
+            {"hyper_parameters": {"lr": ["a", "b"]}},
+            r"lr needs one number for each point, got \['a', 'b'\]",
+        ),
         ({"lr": 0.3}, "lr is both among the hyper_parameters and fixed to 0.3"),
         (
             {"hyper_parameters": {"momentum": [0.1]}, "schedule": lambda t: 1.0},
             "a schedule needs lr",
         ),
+        ({"schedule": lambda t: -1}, r"schedule\(0\) is -1: .*lr must be in \[0, ∞\), got -0.1"),
+        ({"schedule": lambda t: float("nan")}, r"schedule\(0\) is nan: .* got nan"),
+        (
+            {"schedule": lambda t: (1.0, -1.0)[t // 9], "steps": 10},
+            r"schedule\(9\) is -1.0: .* got -0.1",
+        ),
+        ({"schedule": lambda t: "half"}, r"schedule\(0\) must be a number, got 'half'"),
     ],
 )
 def test_bad_sweeps(change, message):
@@ -206,7 +232,7 @@ def test_bad_sweeps(change, message):
         "steps": 1,
         "batches": lambda t: batch_of(t, 1),
     } | change
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((ValueError, TypeError), match=message):
         functional.sweep("sgd", loss, **arguments)
 
 
@@ -237,11 +263,26 @@ def test_without_rich_the_extra_is_named(monkeypatch):
         )
 
 
+def test_a_complex_gradient_is_refused():
+    rule, params = sn.recipes.sgd(), {"a": torch.ones(2)}
+    with pytest.raises(TypeError, match=r"grad is complex \(torch.complex64\)"):
+        functional.step(rule, params, {"a": torch.full((2,), 1 + 2j)}, {"a": {}})
+
+
 def test_step_needs_matching_names():
     rule = sn.recipes.sgd()
     params = {"a": torch.ones(2)}
     with pytest.raises(ValueError, match=r"differ in \['a', 'b'\]"):
         functional.step(rule, params, {"b": torch.ones(2)}, functional.init(rule, params))
+
+
+def test_step_needs_a_state():
+    params = {"a": torch.ones(2)}
+    for rule in (sn.recipes.sgd(), sn.recipes.adam()):
+        with pytest.raises(
+            ValueError, match=r"no entry for parameter 'a'.*functional.init\(rule, p"
+        ):
+            functional.step(rule, params, params, {})
 
 
 @pytest.mark.parametrize(

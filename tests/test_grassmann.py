@@ -1,6 +1,7 @@
 """SGDG and AdamG against Cho and Lee's equations in numpy, and the invariants of the sphere."""
 
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -209,6 +210,14 @@ def test_a_sphere_complains_of_weights_off_the_unit_sphere(view, dtype):
         assert sphere.complaints(weight.to(dtype))
     assert not sphere.complaints(torch.empty(4, 6, device="meta"))
     assert not sphere.complaints(torch.empty(0, 6))
+
+
+@pytest.mark.parametrize("leaf", [True, False])
+def test_complaints_of_a_weight_that_requires_grad_raise_no_warning(leaf):
+    weight = torch.randn(4, 6, requires_grad=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert find_recipe("sgdg")().complaints(weight if leaf else 2 * weight)
 
 
 @pytest.mark.parametrize(

@@ -239,3 +239,16 @@ def test_what_cannot_be_bound_is_refused(recipes):
         sn.bind("sgd", lr=-1).rule  # noqa: B018
     with pytest.raises(TypeError, match="must return a rule, it returned 3"):
         sn.bind(lambda: 3).rule  # noqa: B018
+
+
+@pytest.mark.parametrize("name", ["lr", "betas"])
+def test_a_batched_number_is_shown_by_its_shape(name):
+    def make(numbers):
+        value = numbers if name == "lr" else (numbers, 0.9)
+        return sn.bind("adam", **{name: value}).rule
+
+    with pytest.raises(ValueError, match="0-dim tensor, got shape") as caught:
+        torch.vmap(make)(torch.ones(2, 2))
+    assert "<tensor of shape (2,)>" in str(caught.value)
+    assert "Batched" not in str(caught.value)
+    assert "lr=tensor(-1.)" in str(sn.bind("adam", lr=torch.tensor(-1.0)))

@@ -125,6 +125,49 @@ def test_a_rule_that_writes_into_its_arguments_is_refused_and_undone(what, backe
     assert torch.equal(weight.grad, torch.ones(3, 2))
 
 
+PURE = {
+    "step": lambda rule, grad: rule(0.1).step(torch.ones(3), grad, {"m": torch.zeros(3)}),
+    "functional": lambda rule, grad: sn.functional.step(
+        rule(0.1), {"w": torch.ones(3)}, {"w": grad}, {"w": {"m": torch.zeros(3)}}
+    ),
+    "vmap over rates": lambda rule, grad: torch.vmap(
+        lambda lr: rule(lr).step(torch.ones(3), grad, {"m": torch.zeros(3)})
+    )(torch.rand(4)),
+    "vmap over gradients": lambda rule, grad: torch.vmap(
+        lambda g: rule(0.1).step(torch.ones(()), g, {"m": torch.zeros(())})
+    )(grad),
+    "grad": lambda rule, grad: torch.func.grad(
+        lambda lr: rule(lr).step(torch.ones(3), grad, {"m": torch.zeros(3)})[0].sum()
+    )(torch.tensor(0.1)),
+    "jvp": lambda rule, grad: torch.func.jvp(
+        lambda g: rule(0.1).step(torch.ones(3), g, {"m": torch.zeros(3)})[0], (grad,), (grad,)
+    ),
+    "half precision": lambda rule, grad: rule(0.1).step(
+        torch.ones(3).half(), grad.half(), {"m": torch.zeros(3)}
+    ),
+    "sweep": lambda rule, grad: sn.functional.sweep(
+        rule, lambda p: (p["w"] ** 2).sum(), {"w": grad}, {"lr": [0.1, 0.2]}, steps=2
+    ),
+    "sweep of a linear loss": lambda rule, grad: sn.functional.sweep(
+        rule, lambda p: p["w"].sum(), {"w": grad[None]}, {"lr": [0.1, 0.2]}, steps=10
+    ),
+}
+
+
+@pytest.mark.parametrize("what", ["direction", "grad", "weight", "m"])
+@pytest.mark.parametrize("pure", PURE)
+def test_a_rule_that_writes_into_its_arguments_is_refused_in_the_pure_functions(what, pure):
+    def writes(update, state):
+        (state["m"] if what == "m" else getattr(update, what)).mul_(3)
+        return update, {"m": state["m"] + 1}
+
+    def rule(lr=0.1):
+        return sn.chain(r.CoupledDecay(0.0), Returns(writes), r.StepSize(lr))
+
+    with pytest.raises(ValueError, match=r"Returns.*: the rule writes in.*; return new tensors"):
+        PURE[pure](rule, torch.ones(3))
+
+
 def test_a_rule_may_write_into_what_it_made():
     def fresh(update, state):
         return replace(update, direction=update.direction.clone().mul_(3)), state

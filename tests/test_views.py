@@ -1,10 +1,6 @@
-import math
-
 import pytest
 import torch
-from torch.fx.experimental.proxy_tensor import make_fx
 
-from spherenorm._numerics import root
 from spherenorm._views import View, as_view
 
 SHAPES = [(), (4,), (4, 3), (4, 6, 2), (4, 3, 2, 2), (0, 3), (4, 0)]
@@ -51,26 +47,3 @@ def test_a_view_that_does_not_fit_the_weight():
         View(2).norm(torch.ones(4, 3))
     with pytest.raises(ValueError, match=r"divisible by 3, got shape \(4, 3\)"):
         View(0, 3).norm(torch.ones(4, 3))
-
-
-def test_a_root_is_one_square_root_whose_derivatives_at_0_are_0():
-    x = torch.tensor([0.0, 1e-300, 2.0, math.inf, math.nan], dtype=torch.float64)
-    assert torch.equal(root(x)[:4], x.sqrt()[:4])
-    assert root(x)[4].isnan()
-    assert [node.target for node in make_fx(root)(x).graph.nodes if node.op == "call_function"] == [
-        torch.ops.aten.sqrt.default
-    ]
-    x = torch.tensor([0.0, 0.5, 2.0], dtype=torch.float64)
-    expected = torch.tensor([0.0, 0.5**0.5, 0.5 / 2**0.5], dtype=torch.float64)
-    for f in (root, torch.vmap(root)):
-        for derived in (
-            torch.func.grad(lambda x, f=f: f(x).sum()),
-            lambda x, f=f: torch.func.jvp(f, (x,), (torch.ones_like(x),))[1],
-        ):
-            torch.testing.assert_close(derived(x), expected)
-            torch.testing.assert_close(
-                torch.compile(derived, fullgraph=True, backend="aot_eager")(x), expected
-            )
-    torch.testing.assert_close(
-        torch.func.hessian(lambda x: root(x).sum())(x), torch.diag(-0.25 * (expected * 2) ** 3)
-    )

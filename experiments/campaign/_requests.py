@@ -68,9 +68,9 @@ def read_requests(store: Store) -> tuple[list[Request], dict[str, str]]:
                 found.append(_from_json(content))
         except (KeyError, TypeError, ValueError) as error:
             unusable[f"{name}.json"] = f"not of this version ({error}); {REPEAT}"
-    for path in sorted(folder.glob("*.json.corrupt-*")):
-        original = path.with_name(path.name.partition(".corrupt-")[0])
-        if not original.exists():  # else it was repeated since
+    for path in sorted(folder.glob("*.json*")):
+        name = path.name.partition(".json")[0]
+        if name not in numbers:  # else it is intact, or was repeated since
             unusable[path.name] = f"what was asked is lost; {REPEAT}"
     return found, unusable
 

@@ -6,6 +6,7 @@ Exit codes: 0 everything asked for is done; 1 some of it failed or is lost; 2 th
 
 from __future__ import annotations
 
+import faulthandler
 import functools
 import signal
 import warnings
@@ -28,7 +29,7 @@ from experiments.cli._resume import resume
 from experiments.cli._run import run
 from experiments.cli._show import diff, show
 from experiments.cli._status import status
-from experiments.engine import CorruptFileWarning
+from experiments.engine import CorruptFileWarning, only_reading
 
 __all__ = ["app", "main"]
 
@@ -46,20 +47,28 @@ def _guarded(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def guarded(*arguments: Any, **options: Any) -> None:
-        with store_errors(), quiet() if options.get("as_json") else nullcontext():
+        with (
+            store_errors(),
+            only_reading() if command in READING else nullcontext(),
+            quiet() if options.get("as_json") else nullcontext(),
+        ):
             command(*arguments, **options)
 
     return guarded
 
 
+READING = (status, report, results, export, show, diff)
+"""The commands that leave all files of a store as they are."""
+
 app.command("list")(_guarded(list_))
-for command in (run, compare, resume, status, report, results, export, show, diff, gc):
+for command in (run, compare, resume, *READING, gc):
     app.command()(_guarded(command))
 
 
 def main() -> None:
     """Run the command of `sys.argv`."""
     warnings.showwarning = _show_warning
+    faulthandler.enable()  # a crash in a user's code names its line
     # Ends as Ctrl-C does: noted in the store, workers gone.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:

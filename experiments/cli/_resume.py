@@ -31,7 +31,7 @@ from experiments.cli._options import (
 from experiments.cli._progress import run_campaigns
 from experiments.cli._requests import tell_unusable
 from experiments.door import Door
-from experiments.engine import Runner, find_backend
+from experiments.engine import Runner, StoreError, find_backend
 from experiments.studies import find_study
 from spherenorm.support import one_line
 
@@ -67,6 +67,8 @@ def resume(
                 campaign = Campaign(studies, request.plan, door, backend, jobs, runner)
                 campaign.rehearse()
                 campaigns.append(campaign)
+            except StoreError:
+                raise
             except (Exception, SystemExit) as error:  # a user's study or recipe may raise anything
                 left = True
                 say_error(f"{', '.join(request.studies)} cannot go on here: {one_line(error)}")

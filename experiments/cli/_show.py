@@ -69,13 +69,16 @@ def diff(first: RunName, second: RunName, out: Out = Path("runs"), as_json: AsJs
 
 
 def _read(folder: RunFolder) -> dict[str, Any]:
-    summary = folder.summary() or {}
+    """The content of a run; each file is checked, also those that no result is made of."""
+    summary, origin = folder.summary() or {}, folder.read_json("origin.json") or []
+    folder.load_checkpoint()
     return {
         "run": folder.name,
         "state": state_of(folder, folder.status()),
         "error": folder.status().get("error", ""),
         "settings": flattened(folder.config() or {}),
         "summary": flattened({k: v for k, v in summary.items() if k not in BULKY}),
+        "origin": origin,
         "files": [str(path) for path in sorted(folder.path.iterdir()) if path.name != "lock"],
     }
 

@@ -3,6 +3,7 @@
 from experiments.core._classes import classes_in as classes_in
 from experiments.core._errors import RecipeError as RecipeError
 from experiments.core._errors import users_code as users_code
+from experiments.core._errors import written as written
 from experiments.core._extras import require_extra as require_extra
 from experiments.core._identity import FOLDER as FOLDER
 from experiments.core._identity import Sources as Sources
@@ -41,4 +42,5 @@ from experiments.core._task import Budget as Budget
 from experiments.core._task import Measurement as Measurement
 from experiments.core._task import PureTask as PureTask
 from experiments.core._task import Task as Task
+from experiments.core._task import splits_of as splits_of
 from experiments.core._typed import fits as fits

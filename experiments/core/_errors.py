@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
 
 from spherenorm.support import located
 
-__all__ = ["RecipeError", "users_code"]
+__all__ = ["RecipeError", "users_code", "written"]
 
 
 class RecipeError(ValueError):
@@ -30,3 +33,13 @@ def users_code(kind: str, name: str, raised: type[ValueError] = ValueError) -> I
     except (Exception, SystemExit) as error:
         said = repr(name) in str(error)
         raise raised(str(error) if said else f"{kind} {name!r}: {located(error)}") from error
+
+
+def written(cls: type, method: str = "") -> str:
+    """A user's class, or a method of it, with its file and line."""
+    thing: Any = inspect.unwrap(getattr(cls, method)) if method else cls
+    name, place = f"{method}() of {cls.__name__}" if method else cls.__name__, ""
+    with suppress(OSError, TypeError):  # a class of an interactive session has no file
+        file, line = inspect.getsourcefile(thing), inspect.getsourcelines(thing)[1]
+        place = f" ({Path(file or '').name}, line {line})"
+    return f"{name}{place}"

@@ -17,7 +17,7 @@ from experiments.core._sources import digest, source_digest
 from experiments.core._spec import Spec
 from experiments.core._splits import Split, are_tensors
 from experiments.core._streams import preserved_randomness, seed_everything, stream
-from experiments.core._task import AnyTask, Task, fingerprint_of
+from experiments.core._task import AnyTask, Task, fingerprint_of, splits_of
 from spherenorm import Bound, Recipe, Rule
 from spherenorm.support import load_module
 
@@ -101,7 +101,8 @@ def _data_fingerprint(task: Any, folder: str | None) -> str:
         ValueError: the data are drawn anew on each call.
     """
     if getattr(type(task), "fingerprint", None) is Task.fingerprint:
-        splits = [_from_seed(seed, task.data) for seed in (0, 1)]
+        drawn = functools.partial(splits_of, task)
+        splits = [_from_seed(seed, drawn) for seed in (0, 1)]
         kept = all(map(_is_same, *splits))
         takes = [functools.partial(fingerprint_of, data) for data in splits]
         found = [_from_seed(seed, take) for seed, take in enumerate(takes[:1] if kept else takes)]

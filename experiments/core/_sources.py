@@ -22,7 +22,7 @@ import sys
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from spherenorm.support import is_installed
 
@@ -52,7 +52,6 @@ def digest(content: Any) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-@functools.lru_cache(maxsize=1024)  # the code in memory runs, even if its file changes later
 def source_digest(*things: Any) -> str:
     """The SHA-256 of the sources of functions, classes and modules, as this module counts them.
 
@@ -61,18 +60,29 @@ def source_digest(*things: Any) -> str:
     Raises:
         ValueError: a thing that is in no file.
     """
-    alone, names = _counted(*things)
-    return digest([sorted(alone), sorted(_closure(names).items())])
+    return _taken(*things)[0]
 
 
 def source_texts(*things: Any) -> dict[str, str]:
-    """The source of each module that `source_digest` counts, by its name."""
-    found = {}
-    for name in _closure(_counted(*things)[1]):
-        path = _file(name)
-        if path is not None and path.suffix == ".py":
-            found[name] = path.read_text()
-    return found
+    """The source of each module that `source_digest` counts, by its name, as it was counted."""
+    return dict(_taken(*things)[1])
+
+
+@functools.lru_cache(maxsize=1024)  # the code in memory runs, even if its file changes later
+def _taken(*things: Any) -> tuple[str, dict[str, str]]:
+    alone, names = _counted(*things)
+    found = _closure(names)
+    digests = sorted((name, module.digest) for name, module in found.items())
+    texts = {name: module.text for name, module in found.items() if module.text is not None}
+    return digest([sorted(alone), digests]), texts
+
+
+class _Module(NamedTuple):
+    """A module as it is read: the digest of its code, what it may import, and its text if any."""
+
+    digest: str
+    imported: frozenset[str]
+    text: str | None
 
 
 def _counted(*things: Any) -> tuple[set[str], set[str]]:
@@ -100,22 +110,22 @@ def _imported_as(name: str) -> str:
     return path.stem if spec is None else spec.name
 
 
-def _closure(names: set[str]) -> dict[str, str]:
-    """The digests of these modules and of all that they import, by name."""
-    found: dict[str, str] = {}
+def _closure(names: set[str]) -> dict[str, _Module]:
+    """These modules and all that they import, by name."""
+    found: dict[str, _Module] = {}
     waiting = set(names)
     while waiting:
         name = waiting.pop()
         if name in found or (path := _file(name)) is None:
             continue
         try:
-            found[name], imported = _read(name, path, path.stat().st_mtime_ns)
+            found[name] = _read(name, path, path.stat().st_mtime_ns)
         except (OSError, SyntaxError, ImportError):
             # The file is gone, is no Python, or imports from outside of its package.
             if name in names:
                 raise _unreadable(name) from None
             continue
-        waiting |= {other for other in imported if _counts(other)}
+        waiting |= {other for other in found[name].imported if _counts(other)}
     if missing := names - found.keys():
         raise _unreadable(missing.pop())
     return found
@@ -145,11 +155,11 @@ def _file(name: str) -> Path | None:
 
 
 @functools.lru_cache(maxsize=1024)
-def _read(name: str, path: Path, _: int) -> tuple[str, frozenset[str]]:
-    """The digest of a module's code (its bytes, if compiled), and the names that it may import."""
+def _read(name: str, path: Path, _: int) -> _Module:
+    """A module; the digest of one that is compiled is that of its bytes."""
     content = path.read_bytes()
     if path.suffix != ".py":
-        return hashlib.sha256(content).hexdigest(), frozenset()
+        return _Module(hashlib.sha256(content).hexdigest(), frozenset(), None)
     tree = ast.parse(content)
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
     imported: set[str] = set()
@@ -164,7 +174,7 @@ def _read(name: str, path: Path, _: int) -> tuple[str, frozenset[str]]:
             # An imported name may be a module.
             imported |= {base, *(f"{base}.{alias.name}" for alias in node.names)}
             imported |= _homes(base, [alias.name for alias in node.names])
-    return _code(tree), frozenset(imported)
+    return _Module(_code(tree), frozenset(imported), importlib.util.decode_source(content))
 
 
 def _homes(base: str, names: Sequence[str]) -> set[str]:

@@ -8,7 +8,10 @@ a number.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+import math
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -16,14 +19,15 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_map
 
-from experiments.core._metrics import Statistic
+from experiments.core._errors import written
+from experiments.core._metrics import Statistic, Sums
 from experiments.core._spec import Spec
-from experiments.core._splits import Batch, Split, Splits, are_tensors, length
+from experiments.core._splits import Batch, Split, Splits, are_tensors, length, require_splits
 from experiments.core._streams import preserved_randomness, seed_everything, stream
 from spherenorm import Bound
 from spherenorm.functional import Sweep
 
-__all__ = ["AnyTask", "Budget", "Measurement", "PureTask", "Task"]
+__all__ = ["AnyTask", "Budget", "Measurement", "PureTask", "Task", "splits_of"]
 
 AUDITED, REHEARSED, FINGERPRINTED = 64, 8, 16
 """Items of the audit's batch, of a rehearsal's, and of a data set's fingerprint."""
@@ -142,16 +146,91 @@ class Task(_Named):
 
     def rehearse(self) -> None:
         with preserved_randomness():
-            model, data = self.model(), self.data()
-            self.loss(model, self.first_batch(data.train, REHEARSED))
+            data, model, again = splits_of(self), self.model(), self.model()
+            shared = _Shared(type(self), model, again)
+            loss = self.loss(model, self.first_batch(data.train, REHEARSED))
+            shared.require_unchanged()
+            _require_loss(loss, model, written(type(self), "loss"))
             with torch.no_grad():
                 found = self.evaluate(model.eval(), self.first_batch(data.validation, REHEARSED))
-            if not found:
-                raise ValueError("evaluate gives no metric")
+            _require_metrics(found, written(type(self), "evaluate"))
 
     def fingerprint(self) -> str:
         """A hash of all tensors; of a data set its own `fingerprint()`, else length and samples."""
-        return fingerprint_of(self.data())
+        return fingerprint_of(splits_of(self))
+
+
+def splits_of(task: Task) -> Splits:
+    """The data of a task.
+
+    Raises:
+        ValueError: `data` returns what is no `Splits`, or what can be read in two ways.
+    """
+    return require_splits(task.data(), written(type(task), "data"))
+
+
+class _Shared:
+    """The tensors that two models of a task share: the runs of one process would share them too.
+
+    Raises:
+        ValueError: one of them is trained.
+    """
+
+    def __init__(self, cls: type[Task], model: Any, again: Any) -> None:
+        self.source = written(cls, "model")
+        if not isinstance(model, nn.Module):
+            got = type(model).__name__
+            raise ValueError(f"{self.source} must return a torch.nn.Module, got a {got}")
+        others = {x.untyped_storage().data_ptr() for _, x in _tensors_of(again)}
+        found = [(n, x) for n, x in _tensors_of(model) if x.untyped_storage().data_ptr() in others]
+        for name, tensor in found:
+            if tensor.requires_grad:
+                self._refuse(name)
+        self.kept = [(name, tensor, tensor.detach().clone()) for name, tensor in found]
+
+    def require_unchanged(self) -> None:
+        """Raise ValueError if the loss has changed one of them, as BatchNorm does."""
+        for name, tensor, before in self.kept:
+            if not torch.equal(tensor, before):
+                self._refuse(name)
+
+    def _refuse(self, name: str) -> None:
+        shared = f"{self.source} returns the same {name!r} on each call"
+        raise ValueError(f"{shared}: a run would go on from the last one's; make a new module")
+
+
+def _tensors_of(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """The tensors of a model that have memory of their own kind."""
+    for name, x in (*model.named_parameters(), *model.named_buffers()):
+        if not nn.parameter.is_lazy(x) and _is_dense(x) and not x.is_meta and x.numel():
+            yield name, x
+
+
+def _require_loss(loss: Any, model: nn.Module, source: str) -> None:
+    if not isinstance(loss, Tensor):
+        raise ValueError(f"{source} must return a tensor, got a {type(loss).__name__}")
+    if loss.numel() != 1 or not loss.is_floating_point():
+        got = f"shape {tuple(loss.shape)} and {loss.dtype}"
+        raise ValueError(f"{source} must return one real number, a mean over items; got {got}")
+    if not any(x.requires_grad for x in model.parameters()):
+        raise ValueError(f"{source}: no parameter of the model takes a gradient")
+    if not loss.requires_grad:
+        raise ValueError(f"{source} has no gradient: it is detached, or does not use the model")
+
+
+def _require_metrics(found: Any, source: str) -> None:
+    if not isinstance(found, Mapping) or not found:
+        raise ValueError(f"{source} gives no metric: return them by name, as {{name: Mean(...)}}")
+    for name, share in found.items():
+        if not isinstance(share, Statistic):
+            need = f"{source}: the metric {name!r} must be a Mean, Sums or Collected"
+            raise ValueError(f"{need}, got a {type(share).__name__}")
+        state = share.state
+        if isinstance(share, Sums) and any(map(math.isnan, state)):
+            raise ValueError(f"{source}: the metric {name!r} is not a number")
+        with warnings.catch_warnings(), suppress(ArithmeticError, ValueError):
+            warnings.simplefilter("ignore")  # so few items may have no such number
+            share.value([state])
 
 
 def fingerprint_of(splits: Splits) -> str:

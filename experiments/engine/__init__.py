@@ -6,6 +6,7 @@ from experiments.engine._execute import Outcome as Outcome
 from experiments.engine._execute import execute as execute
 from experiments.engine._files import CorruptFileWarning as CorruptFileWarning
 from experiments.engine._files import StoreError as StoreError
+from experiments.engine._files import only_reading as only_reading
 from experiments.engine._files import write_file as write_file
 from experiments.engine._launch import launch_request as launch_request
 from experiments.engine._pool import in_workers as in_workers

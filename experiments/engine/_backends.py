@@ -17,10 +17,11 @@ from typing import Any
 
 from experiments.core import require_extra
 from experiments.engine._execute import Outcome, execute
+from experiments.engine._files import StoreError
 from experiments.engine._pool import in_workers
 from experiments.engine._run import Run
 from experiments.engine._runner import USUAL, Runner
-from spherenorm.support import unknown_name
+from spherenorm.support import one_line, unknown_name
 
 __all__ = ["BACKENDS", "Backend", "Worker", "find_backend"]
 
@@ -59,7 +60,10 @@ def ray(
     """Ray tasks: on the cluster that Ray finds (RAY_ADDRESS), else on one with `jobs` workers here.
 
     The store must be on a disk that all of them see. Ray starts a task whose worker dies again, up
-    to three times.
+    to three times; then the run fails, and the others go on.
+
+    Raises:
+        StoreError: a worker cannot write the store.
     """
     ray_ = require_extra("ray", "the backend ray")
     if not ray_.is_initialized():
@@ -67,15 +71,29 @@ def ray(
         ray_.init(num_cpus=jobs if here else None, include_dashboard=False, log_to_driver=False)
     remote: Any = ray_.remote(max_retries=3)(worker)
     folder, flags = Path(root).resolve(), asdict(runner)
-    waiting = [
+    running = {
         remote.options(**_share(run, runner)).remote(
             run.spec, folder, wait=60.0, expected=run.id, **flags
-        )
+        ): run
         for run in runs
-    ]
-    while waiting:
-        ready, waiting = ray_.wait(waiting, num_returns=1)
-        yield from ray_.get(ready)
+    }
+    while running:
+        (ready,), _ = ray_.wait(list(running), num_returns=1)
+        yield _ended(ray_, ready, running.pop(ready))
+
+
+def _ended(ray_: Any, ready: Any, run: Run) -> Outcome:
+    """The outcome of a task; a failed one if its code has raised, or its worker is lost."""
+    try:
+        outcome: Outcome = ray_.get(ready)
+        return outcome
+    except ray_.exceptions.RayTaskError as error:
+        if isinstance(error.cause, StoreError):
+            raise error.cause from None
+        return Outcome(run.id, "failed", error=one_line(error.cause))
+    except ray_.exceptions.RayError as error:
+        lost = f"Ray has lost its worker ({type(error).__name__})"
+        return Outcome(run.id, "failed", error=f"{lost}; `resume` goes on from its checkpoint")
 
 
 def _share(run: Run, runner: Runner) -> dict[str, int]:

@@ -8,6 +8,7 @@ import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ __all__ = [
     "as_store_error",
     "delete_leftovers",
     "make_folder",
+    "only_reading",
     "read_bytes",
     "read_json",
     "set_aside",
@@ -64,7 +66,7 @@ def write_json(path: Path, content: Any, owner: str = "") -> None:
 
 
 def read_json(path: Path, owner: str = "") -> Any:
-    """The content; None if there is no such file, or if it was corrupt and is now set aside."""
+    """The content; None if there is no such file, or if it is corrupt, which sets it aside."""
     raw = read_bytes(path)
     if raw is None:
         return None
@@ -100,15 +102,39 @@ def read_bytes(path: Path) -> bytes | None:
         raise StoreError(f"cannot read {path}: {error.strerror or error}") from error
 
 
+_only_reads: ContextVar[bool] = ContextVar("only_reads", default=False)
+
+
+@contextmanager
+def only_reading() -> Iterator[None]:
+    """Leave files that are not intact where they are, as a command that only reads has to."""
+    token = _only_reads.set(True)
+    try:
+        yield
+    finally:
+        _only_reads.reset(token)
+
+
 def set_aside(path: Path, reason: str) -> None:
-    """Rename a file to `<name>.corrupt-<n>`, with a warning; it is never deleted."""
+    """Rename a file to `<name>.corrupt-<n>`, with a warning; it is never deleted.
+
+    Within `only_reading` it stays, and the warning says so.
+
+    Raises:
+        StoreError: it cannot be renamed.
+    """
+    if _only_reads.get():
+        left = "left where it is, since this command only reads"
+        warnings.warn(f"{path}: {reason}; {left}", CorruptFileWarning, stacklevel=3)
+        return
     n = 1
     while (aside := path.with_name(f"{path.name}.corrupt-{n}")).exists():
         n += 1
-    try:
-        os.replace(path, aside)
-    except FileNotFoundError:  # another process was faster
-        return
+    with as_store_error(path):
+        try:
+            os.replace(path, aside)
+        except FileNotFoundError:  # another process was faster
+            return
     warnings.warn(f"{path}: {reason}; set aside as {aside.name}", CorruptFileWarning, stacklevel=3)
 
 

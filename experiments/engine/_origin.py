@@ -29,7 +29,9 @@ PACKAGES = ("torch", "numpy", "scikit-learn", "triton")
 
 def keep_origin(run: Run) -> None:
     """Write the origin of a run that is about to be computed here."""
-    texts = source_texts(*(thing for things in run.sources.values() for thing in things))
+    texts: dict[str, str] = {}
+    for things in run.sources.values():
+        texts |= source_texts(*things)
     name = f"sources/{digest(texts)[:16]}.json"
     store = Store(run.folder.path.parents[1])
     if not (store.root / name).exists():

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from experiments.core import AnyTask, Sources, Spec, Splits, Task, length
+from experiments.core import AnyTask, Sources, Spec, Splits, Task, length, splits_of
 from experiments.engine._probes import Probe
 from experiments.engine._store import RunFolder
 from spherenorm import Bound
@@ -54,7 +54,7 @@ class Run:
     def splits(self) -> Splits:
         """The data of a task that trains on batches."""
         assert isinstance(self.task, Task)
-        return self.task.data()
+        return splits_of(self.task)
 
     @functools.cached_property
     def steps_per_epoch(self) -> int:

@@ -24,7 +24,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ import torch
 from filelock import FileLock, Timeout
 
 from experiments.engine._files import (
+    StoreError,
     make_folder,
     read_bytes,
     read_json,
@@ -92,26 +93,23 @@ class RunFolder:
         """The records of each step, in the form that they have."""
         return records_in(self.path)
 
-    @contextmanager
-    def lock(self, wait: float = 0.0) -> Iterator[None]:
+    def lock(self, wait: float = 0.0) -> AbstractContextManager[None]:
         """Hold the run; the operating system releases it when the process ends, however it ends.
 
         Raises:
             Busy: somebody else has held it for `wait` seconds.
+            StoreError: its lock cannot be opened.
         """
-        make_folder(self.path)
-        try:
-            with FileLock(self.path / "lock", timeout=wait):
-                yield
-        except Timeout:
-            raise Busy(self.name) from None
+        return _locked(self.path, wait)
 
     def held(self) -> bool:
-        """True if a living process holds the run."""
+        """True if a living process holds the run, or if that cannot be found out here."""
+        if not (self.path / "lock").exists():
+            return False
         try:
             with self.lock():
                 return False
-        except Busy:
+        except (Busy, StoreError):
             return True
 
     def read_json(self, name: str) -> Any:
@@ -139,13 +137,10 @@ class RunFolder:
     def summary(self) -> dict[str, Any] | None:
         """The result of a finished run, if all files that it vouches for are intact.
 
-        If one is not, the summary is deleted, so that the run is computed again.
+        If one is not, it counts as not finished, and is computed again if it is asked for.
         """
         summary = self.read_json("summary.json")
-        if summary is None:
-            return None
-        if not _are_intact(self.path, summary.get("files", {})):
-            (self.path / "summary.json").unlink()
+        if summary is None or not _are_intact(self.path, summary.get("files", {})):
             return None
         return summary  # type: ignore[no-any-return]
 
@@ -194,6 +189,22 @@ class RunFolder:
         for path in (self.path / "metrics", *self.path.glob("checkpoint-*/")):
             if ".corrupt-" not in path.name:
                 shutil.rmtree(path, ignore_errors=True)
+
+
+@contextmanager
+def _locked(folder: Path, wait: float) -> Iterator[None]:
+    make_folder(folder)
+    lock = FileLock(folder / "lock", timeout=wait)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise Busy(folder.name) from None
+    except OSError as error:
+        raise StoreError(f"cannot lock {folder}: {error.strerror or error}") from error
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def _are_intact(folder: Path, digests: Mapping[str, str]) -> bool:

@@ -26,6 +26,7 @@ __all__ = [
     "Region",
     "Verdict",
     "decide",
+    "price",
 ]
 
 Verdict = Literal[
@@ -37,8 +38,11 @@ VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 LEVEL = 0.04
 """The share of studies without any true difference that have a verdict.
 
-At most 5 % is the promise; the rest is for scores, which are not quite normal.
+At most 5 % is the promise; the rest is for scores, which are not quite normal, and for later looks.
 """
+
+LATER_LEVEL = 0.01
+"""The share that all later looks have together, at a claim whose seeds grew."""
 
 PRIMARY_WEIGHT = 4.0
 """A primary claim counts this often among the claims of its study."""
@@ -95,6 +99,7 @@ class Claim:
         supported: True if our number lies in the claim's region.
         p: the level at which that is decided; None where there is nothing to test.
         p_equivalent: the level at which the number is within the margin of the bound.
+        looks: how often there were more seeds to look at, each time enough for a verdict.
         region: of the number, for the picture.
     """
 
@@ -110,6 +115,7 @@ class Claim:
     supported: bool = False
     p: float | None = None
     p_equivalent: float | None = None
+    looks: int = 1
     region: Region | None = None
 
     @property
@@ -158,22 +164,37 @@ class Claim:
 
 
 def decide(claims: Sequence[Claim]) -> list[Claim]:
-    """The claims of a study with their p-values adjusted for their number.
+    """The claims of a study with their p-values adjusted for their looks and their number.
 
     Holm's procedure with weights: primary claims count `PRIMARY_WEIGHT` times. A verdict of
     equivalence is adjusted by the same weights, all at once.
     """
     tested = [i for i, claim in enumerate(claims) if claim.p is not None and claim.seeds]
     weights = [PRIMARY_WEIGHT if claims[i].primary else 1.0 for i in tested]
-    raw = [claims[i].p for i in tested]
-    adjusted = holm([p for p in raw if p is not None], weights)
+    prices = [price(claims[i].looks) for i in tested]
+    raw = [factor * (claims[i].p or 0.0) for i, factor in zip(tested, prices, strict=True)]
+    adjusted = holm(raw, weights)
     made = list(claims)
-    for i, weight, p in zip(tested, weights, adjusted, strict=True):
+    for i, weight, factor, p in zip(tested, weights, prices, adjusted, strict=True):
         equivalent = claims[i].p_equivalent
         if equivalent is not None:
-            equivalent = min(1.0, equivalent * sum(weights) / weight)
+            equivalent = min(1.0, factor * equivalent * sum(weights) / weight)
         made[i] = replace(claims[i], p=p, p_equivalent=equivalent)
     return made
+
+
+def price(looks: int) -> float:
+    """The factor of a p-value at the k-th look at more and more seeds.
+
+        1 for k = 1, else LEVEL k (k - 1) / LATER_LEVEL
+
+    The levels of all later looks then add up to `LATER_LEVEL`, however many there are, whatever the
+    numbers of seeds and whenever one stops (Bonferroni's inequality).
+
+    >>> [price(k) for k in (1, 2, 3)]
+    [1.0, 8.0, 24.0]
+    """
+    return 1.0 if looks < 2 else LEVEL * looks * (looks - 1) / LATER_LEVEL
 
 
 def _pair(region: Region) -> tuple[float, float]:

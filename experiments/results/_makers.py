@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Literal
 
 from experiments.results._basis import Basis
-from experiments.results._claims import Claim, Region
+from experiments.results._claims import Claim, Region, price
 from experiments.results._samples import Comparison, Sample, Values, paired_values
 from experiments.results._statistics import NOISE, interval, mean, sign_test
 from experiments.results._tables import Cell
@@ -289,6 +289,11 @@ def _tested(
     )
     least = PERFORMANCE_SEEDS if claim.performance else LEAST_SEEDS
     few = f"{seeds} seeds; a verdict needs {least}" if seeds < least else ""
+    sizes = sorted({len(seeds) for seeds in values.looks if len(seeds) >= least})
+    grown = ""
+    if len(sizes) > 1:
+        chain = " to ".join(map(str, sizes))
+        grown = f"grown from {chain} seeds, so that p counts {price(len(sizes)):g}-fold"
     without_size = wins + losses
     if without_size:  # a difference to a run that diverged has a sign and no size
         ties = sum(region.touches(value) for value in known)
@@ -303,7 +308,8 @@ def _tested(
         numbers=[number],
         words="{}",
         seeds=seeds,
-        detail="; ".join(filter(None, [claim.detail, few])),
+        detail="; ".join(filter(None, [claim.detail, few, grown])),
+        looks=max(1, len(sizes)),
         supported=supported,
         p=None if few else p,
         p_equivalent=near.p_value(known) if near and equivalent and not few else None,

@@ -13,7 +13,7 @@ import numpy as np
 from experiments.core import Spec
 from experiments.engine import Run, RunFolder
 from experiments.results._arms import Arm
-from experiments.results._samples import Sample
+from experiments.results._samples import Looks, Sample
 from experiments.results._statistics import deviation, mean
 from experiments.results._tables import Cell
 
@@ -22,12 +22,17 @@ __all__ = ["Key", "Result", "Results", "metric_on_test", "metrics_of"]
 
 @dataclass(frozen=True)
 class Result:
-    """A trial that has ended, finished or diverged."""
+    """A trial that has ended, finished or diverged.
+
+    Attributes:
+        looks: the seeds of its arm that had ended, request by request, if a store has kept these.
+    """
 
     arm: Arm
     spec: Spec
     summary: dict[str, Any]
     folder: RunFolder
+    looks: Looks = ()
 
     @property
     def id(self) -> str:
@@ -230,4 +235,5 @@ def _sample(results: Results, key: Key, performance: bool | None) -> Sample:
             diverged.add(item.spec.seed)
         elif value is not None:
             by_seed[item.spec.seed] = float(value)
-    return Sample(by_seed, frozenset(diverged), performance)
+    looks = next((item.looks for item in results), ())
+    return Sample(by_seed, frozenset(diverged), performance, looks)

@@ -8,6 +8,7 @@ from typing import Literal
 
 __all__ = [
     "Comparison",
+    "Looks",
     "Sample",
     "Values",
     "advantage",
@@ -25,6 +26,9 @@ Values = Mapping[int, float]
 
 Comparison = Literal["difference", "ratio"]
 
+Looks = tuple[frozenset[int], ...]
+"""The seeds that were there after each request of a store; empty for numbers of no store."""
+
 
 @dataclass(frozen=True, eq=False)
 class Sample(Mapping[int, float]):
@@ -38,11 +42,13 @@ class Sample(Mapping[int, float]):
         by_seed: the numbers.
         diverged: the seeds whose runs diverged; they have no number.
         performance: True for a score or a time, False for a norm, an angle or a count.
+        looks: the seeds that could be looked at, request by request.
     """
 
     by_seed: Mapping[int, float]
     diverged: frozenset[int] = field(default_factory=frozenset)
     performance: bool = False
+    looks: Looks = ()
 
     def __getitem__(self, seed: int) -> float:
         return self.by_seed[seed]
@@ -60,8 +66,7 @@ class Sample(Mapping[int, float]):
 
     def map(self, function: Callable[[float], float]) -> Sample:
         """The function of each number."""
-        mapped = {seed: function(value) for seed, value in self.items()}
-        return Sample(mapped, self.diverged, self.performance)
+        return replace(self, by_seed={seed: function(value) for seed, value in self.items()})
 
 
 def compare(a: float, b: float, how: Comparison) -> float:
@@ -78,7 +83,8 @@ def paired_values(a: Values, b: Values, how: Comparison = "difference") -> Sampl
     a, b = Sample.of(a), Sample.of(b)
     shared = [s for s in sorted(a.keys() & b.keys()) if how == "difference" or b[s] != 0]
     paired = {seed: compare(a[seed], b[seed], how) for seed in shared}
-    return Sample(paired, a.diverged | b.diverged, a.performance or b.performance)
+    lost, performance = a.diverged | b.diverged, a.performance or b.performance
+    return Sample(paired, lost, performance, _looks(frozenset.intersection, [a, b]))
 
 
 def advantage(ours: Values, theirs: Values, how: Comparison = "difference") -> Sample:
@@ -99,6 +105,7 @@ def combined(function: Callable[[list[float]], float], arms: Sequence[Values]) -
         {seed: function([sample[seed] for sample in samples]) for seed in shared},
         frozenset().union(*(sample.diverged for sample in samples)),
         any(sample.performance for sample in samples),
+        _looks(frozenset.intersection, samples),
     )
 
 
@@ -129,7 +136,14 @@ def _over_known(
         {seed: function([s[seed] for s in samples if seed in s]) for seed in sorted(seeds)},
         lost - frozenset(seeds),
         any(sample.performance for sample in samples),
+        _looks(frozenset.union, samples),
     )
+
+
+def _looks(joined: Callable[..., frozenset[int]], samples: Sequence[Sample]) -> Looks:
+    """The looks at several samples together, of which each has them of the same requests."""
+    known = [sample.looks for sample in samples if sample.looks]
+    return tuple(joined(*seeds) for seeds in zip(*known, strict=True))
 
 
 def spread(arms: Sequence[Values], how: Comparison = "difference") -> Sample:

@@ -93,15 +93,20 @@ class Measured:
 
     def rate(self, arm: Arm) -> Cell:
         """The learning rate of an arm's final runs, marked at the edges of its search."""
-        runs = self.results.arm(arm)
-        rates = {item.spec.hyper_parameters.get("lr") for item in runs}
         unit = "(edge)" if self.is_at_edge(arm) else ""
-        return Cell(next(iter(rates), None), ".3g", unit=unit)
+        return Cell(self._rate(arm), ".3g", unit=unit)
 
     def is_at_edge(self, arm: Arm) -> bool:
         """True if the rate of an arm's final runs is the first or the last of its search."""
         search = next((found for of, found in self.found.items() if _final_of(of, arm)), None)
-        return bool(search and search.points and "lr" in search.points[0] and search.at_edge("lr"))
+        rate = self._rate(arm)
+        if search is None or rate is None or not search.points or "lr" not in search.points[0]:
+            return False
+        return search.at_edge("lr", rate)
+
+    def _rate(self, arm: Arm) -> float | None:
+        """The learning rate of an arm's final runs."""
+        return next((item.spec.hyper_parameters.get("lr") for item in self.results.arm(arm)), None)
 
     def metrics(self, setting: Setting) -> list[str]:
         """The metrics of a setting; those that the paper has come first, and of them the score."""

@@ -18,7 +18,7 @@ from experiments.results import (
     metrics_of,
 )
 from experiments.studies._comparing import Comparing
-from experiments.studies._tuning import Tuned
+from experiments.studies._tuning import Point, Tuned
 
 __all__ = ["Compared", "comparison_pictures", "comparison_tables"]
 
@@ -60,29 +60,53 @@ class Compared:
         """The unit of a difference of scores: percentage points, or none that is known."""
         return "pp" if "%" in self.metric else ""
 
+    @property
+    def training(self) -> str:
+        """The budget and the schedule of the final runs, in a sentence."""
+        ran = (item.spec for item in self.final)
+        said = {
+            f"{x.epochs} epochs of batches of {x.batch_size}, {x.schedule} schedule" for x in ran
+        }
+        return f"Each run: {'; '.join(sorted(said))}." if said else ""
+
     def caveats(self, arm: Arm) -> list[str]:
         """The facts about the tuning of an arm that a reader of its claim needs."""
-        found = self.found[arm]
-        if found.points and found.best is None:
+        found, count = self.found[arm], len(self.found[arm].points)
+        if count and found.best is None:
             return [f"no trial of {arm.label} has a score"]
+        trials = f"{count} of {self.request.count} trials"
+        lack = f"the tuning of {arm.label} is incomplete: {trials} are in the store"
         return [
-            f"the best {name} of {arm.label} is at an edge of its trials"
-            for name in self.request.ranges_of(arm.recipe)
-            if found.at_edge(name)
+            *([lack] if self.results.arm(arm) and count < self.request.count else []),
+            *(
+                f"the best {name} of {arm.label} is at an edge of its trials"
+                for name in self._edges(arm, self.taken(arm))
+            ),
         ]
 
-    def point(self, arm: Arm) -> list[Cell]:
-        """The best point of an arm, marked at the edges of its search."""
+    def best(self, arm: Arm) -> Point:
+        """The best point of an arm's tuning, as far as it is in the store."""
         found = self.found[arm]
-        point = {} if found.best is None else found.points[found.best]
-        own = self.request.ranges_of(arm.recipe)
-        edges = [name for name in own if found.at_edge(name)]
+        return {} if found.best is None else found.points[found.best]
+
+    def taken(self, arm: Arm) -> Point:
+        """The point of an arm's final runs, as they have it themselves: tuning may be lost."""
+        runs = self.results.arm(arm)
+        return next((item.spec.hyper_parameters for item in runs), self.best(arm))
+
+    def shown(self, arm: Arm, point: Point) -> list[Cell]:
+        """A point of an arm, marked at the edges of its search."""
+        own, edges = self.request.ranges_of(arm.recipe), self._edges(arm, point)
         return [
             Cell(point.get(name), ".3g", unit="(edge)" if name in edges else "")
             if name in own
             else Cell(None, missing="not tuned")
             for name in self.request.searched
         ]
+
+    def _edges(self, arm: Arm, point: Point) -> list[str]:
+        own, found = self.request.ranges_of(arm.recipe), self.found[arm]
+        return [name for name in own if name in point and found.at_edge(name, point[name])]
 
     def metrics(self) -> list[str]:
         """The names of the metrics on the test set, the score first."""
@@ -142,7 +166,8 @@ def _scores(seen: Compared) -> Table:
         gap = Cell(None, missing="baseline")
         if arm in others:
             gap = difference(seen.final.arm(arm).values("test"), theirs)
-        rows.append((arm.label, *seen.point(arm), *cells, Cell(cells[0].n, "d"), gap))
+        point, count = seen.shown(arm, seen.taken(arm)), Cell(cells[0].n, "d")
+        rows.append((arm.label, *point, *cells, count, gap))
     headings = ("optimizer", *seen.request.searched, *names, "seeds")
     note = (
         "Means over the seeds that all of them have ended ± standard deviation; an arm that "
@@ -150,7 +175,7 @@ def _scores(seen: Compared) -> Table:
         "the seeds that both have, with Student's 95 % interval."
     )
     compared = f"{next(iter(names), 'score')}, minus that of {base.label}"
-    return Table("Test scores", (*headings, compared), rows, note)
+    return Table("Test scores", (*headings, compared), rows, f"{seen.training} {note}".strip())
 
 
 def _searches(seen: Compared) -> Table:
@@ -158,9 +183,11 @@ def _searches(seen: Compared) -> Table:
     rows: list[Row] = []
     for arm, found in seen.found.items():
         if found.points:
-            counts = Cell(len(found.points), "d"), Cell(found.lost, "d")
+            lacking = len(found.points) < seen.request.count
+            of_all = f"of {seen.request.count}" if lacking else ""
+            counts = Cell(len(found.points), "d", unit=of_all), Cell(found.lost, "d")
             best = Cell(None if found.best is None else found.scores[found.best], ".4g")
-            rows.append((arm.label, *counts, *seen.point(arm), best))
+            rows.append((arm.label, *counts, *seen.shown(arm, seen.best(arm)), best))
     columns = ("optimizer", "trials", "without a score", *seen.request.searched, "validation")
     note = (
         f"Means over the seeds of the tuning, {', '.join(map(str, seen.seeds))}. (edge): no "

@@ -86,6 +86,7 @@ class Grid:
             {seed: float(value) for seed, value in by_seed.items() if value is not None},
             frozenset(seed for seed, value in by_seed.items() if value is None),
             scores,
+            self.item.looks,
         )
 
     def tuned(
@@ -173,6 +174,7 @@ def sample_of_curve(
     return Sample(
         {seed: float(function(steps, curve)) for seed, curve in whole.items()},
         frozenset(curves.keys() - whole.keys()),
+        looks=grid.item.looks,
     )
 
 

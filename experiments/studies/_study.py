@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
-from experiments.core import Budget, Spec
+from experiments.core import AnyTask, Budget, Spec, written
 from experiments.pictures import Picture
 from experiments.results import Arm, Claim, Key, Results, Table, Trial, decide
 from experiments.studies._plan import Plan
@@ -143,7 +143,20 @@ class Study:
 
     def budget(self, plan: Plan, task: str) -> Budget:
         """The budget of the task for the plan's tier."""
-        return find_task_class(task).tiers[plan.tier]
+        return _budget_of(find_task_class(task), plan.tier)
+
+
+def _budget_of(task: type[AnyTask], tier: str) -> Budget:
+    """The budget of a task for a tier.
+
+    Raises:
+        ValueError: it has none.
+    """
+    budget = getattr(task, "tiers", {}).get(tier)
+    if not isinstance(budget, Budget):
+        lack = f"{written(task)} has no budget for the tier {tier!r}"
+        raise ValueError(f"{lack}; give tiers = {{{tier!r}: Budget(epochs, batch_size)}}")
+    return budget
 
 
 def tuning_seeds(study: Study) -> Sequence[int]:

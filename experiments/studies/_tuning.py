@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from experiments.results import Results
 
-__all__ = ["Tuned", "tuned"]
+__all__ = ["Point", "Tuned", "tuned"]
 
 Point = Mapping[str, float]
 
@@ -42,12 +42,10 @@ class Tuned:
             return None
         return max(range(len(self.scores)), key=lambda i: self.scores[i])
 
-    def at_edge(self, name: str) -> bool:
-        """True if no value of a hyper-parameter beyond the best one was tried on one side."""
-        if self.best is None:
-            return False
-        tried = [point[name] for point in self.points]
-        return len(set(tried)) > 1 and self.points[self.best][name] in (min(tried), max(tried))
+    def at_edge(self, name: str, value: float) -> bool:
+        """True if no value of a hyper-parameter beyond the chosen one was tried on one side."""
+        tried = [] if self.best is None else [point[name] for point in self.points]
+        return len(set(tried)) > 1 and not min(tried) < value < max(tried)
 
 
 def tuned(results: Results, names: Sequence[str], seeds: Sequence[int]) -> Tuned:

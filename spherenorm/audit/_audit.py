@@ -13,14 +13,14 @@ from spherenorm.audit._precise import EPS_LIMIT
 from spherenorm.audit._report import Audit, Skipped
 from spherenorm.audit._sensitivity import Sums, default_dims, measure
 from spherenorm.audit._subject import Point, Subject
-from spherenorm.audit._units import Evidence
+from spherenorm.audit._units import Evidence, all_shown
 from spherenorm.audit._verdict import Finding, judge, overruled
 from spherenorm.audit._witness import refuted
 
-__all__ = ["audit", "audit_batch", "unwrap"]
+__all__ = ["arguments_of", "audit", "audit_batch", "unwrap"]
 
 _FEWEST_POINTS, _MOST_POINTS = 2, 8
-"""Jittered points: so many in any case, and so many to see every weight at two of them."""
+"""Jittered points: so many in any case, and so many to see each weight at two, each unit at one."""
 
 
 def audit(
@@ -66,7 +66,7 @@ def audit(
 
     Raises:
         ValueError: the output has no finite entry, which tells nothing; the model cannot be
-            copied, or has lazy parameters.
+            copied, does not run in `dtype`, or has lazy parameters or ones on the meta device.
         TypeError: `model` is no module; `dtype` is neither float64 nor float32.
 
     Example:
@@ -85,7 +85,22 @@ def audit(
     exact = 64 * torch.finfo(dtype).eps ** 0.5
     with torch.inference_mode(False), torch.enable_grad():
         subject = Subject(model, inputs, keywords, loss, dtype)
-        evidence = _gather(subject, dims, exact, seed)
+        try:
+            evidence = _gather(subject, dims, exact, seed)
+        except Exception as error:
+            if dtype is torch.float64 and _runs(
+                Subject(model, inputs, keywords, loss, torch.float32)
+            ):
+                raise ValueError(
+                    f"the model does not run in float64 ({error}), but in float32: pass"
+                    " dtype=torch.float32"
+                ) from error
+            raise
+        if evidence is None:
+            raise ValueError(
+                "the model's output on this batch, or its gradient, is not finite; the audit needs"
+                " one finite entry"
+            )
         findings = [
             judge(name, weight.shape, evidence[name], wanted, exact, tolerance)
             for name, weight in audited.items()
@@ -102,9 +117,14 @@ def audit_batch(model: nn.Module, batch: Any, **options: Any) -> Audit:
         model, **options: as for `audit`.
         batch: a tensor, a tuple of the model's arguments, or a mapping of its keyword arguments.
     """
-    keywords = dict(batch) if isinstance(batch, Mapping) else {}
-    inputs = () if keywords else batch if isinstance(batch, tuple | list) else (batch,)
+    inputs, keywords = arguments_of(batch)
     return audit(model, *inputs, **options, **keywords)
+
+
+def arguments_of(batch: Any) -> tuple[Sequence[Any], dict[str, Any]]:
+    """The arguments and keyword arguments of a model in one batch."""
+    keywords = dict(batch) if isinstance(batch, Mapping) else {}
+    return () if keywords else batch if isinstance(batch, tuple | list) else (batch,), keywords
 
 
 def unwrap(model: nn.Module) -> nn.Module:
@@ -125,6 +145,8 @@ def _divide(model: nn.Module) -> tuple[dict[str, Tensor], list[Skipped]]:
     for name, weight in model.named_parameters():
         if nn.parameter.is_lazy(weight):
             raise ValueError(f"{name} has no shape yet: run the model on a batch before the audit")
+        if weight.is_meta:
+            raise ValueError(f"{name} is on the meta device, without values: move the model first")
         reason = _reason_to_skip(weight)
         if reason is None:
             audited[name] = weight
@@ -152,20 +174,17 @@ def _dims(ndim: int, views: Sequence[View] | None) -> list[int]:
 
 def _gather(
     subject: Subject, dims: dict[str, list[int]], exact: float, seed: int
-) -> dict[str, Evidence]:
-    """The sensitivities at the own point and at jittered ones."""
+) -> dict[str, Evidence] | None:
+    """The sensitivities at the own point and at jittered ones; None if there are none here."""
     limit = measure(subject, Point(seed, eps_factor=EPS_LIMIT), dims, exact)
     left = {name: [*(limit[name].along if limit else by)] for name, by in dims.items()}
     here = measure(subject, Point(seed), left, 0.0)
     if here is None:
-        raise ValueError(
-            "the model's output on this batch, or its gradient, is not finite; the audit needs"
-            " one finite entry"
-        )
+        return None
     elsewhere: list[dict[str, Sums]] = []
     for number in range(1, _MOST_POINTS + 1):
-        shown = [sum(sums[name].sensitivity > 0 for sums in elsewhere) for name in dims]
-        if number > _FEWEST_POINTS and all(count >= 2 for count in shown):
+        shown = (all_shown((limit or here)[n], [sums[n] for sums in elsewhere]) for n in dims)
+        if number > _FEWEST_POINTS and all(shown):
             break
         found = _measure_nearby(subject, seed + number, EPS_LIMIT, dims, exact)
         if found is None:
@@ -182,6 +201,14 @@ def _gather(
     if elsewhere and not all(each.tells_here for each in evidence.values()):
         evidence = gathered(_measure_nearby(subject, seed + 1, 1.0, dims, 0.0) or {})
     return evidence
+
+
+def _runs(subject: Subject) -> bool:
+    try:
+        subject.outputs(Point())
+    except Exception:
+        return False
+    return True
 
 
 def _measure_nearby(

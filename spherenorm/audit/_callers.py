@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 __all__ = ["Callers"]
 
@@ -42,6 +42,11 @@ class Callers:
         if type(arg) in (list, tuple):
             return type(arg)(self.replaced(each) for each in arg)
         return arg
+
+    @property
+    def foreign(self) -> list[nn.Parameter]:
+        """The parameters of others that functions have taken so far."""
+        return [x for x, _ in self._strangers.values() if isinstance(x, nn.Parameter)]
 
     def give_back(self) -> None:
         """Give each tensor that is no parameter of the model its gradient again."""

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import copy
 import functools
+import traceback
 import types
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-__all__ = ["copy_model", "in_dtype"]
+from spherenorm.audit._nested import tensors_of
+
+__all__ = ["copy_model", "in_dtype", "memory_of"]
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _KINDS_OF_CODE = (types.FunctionType, types.BuiltinFunctionType, types.ModuleType, type)
@@ -22,19 +25,20 @@ def copy_model(model: nn.Module, loss: Any, dtype: torch.dtype) -> tuple[nn.Modu
 
     Hooks and replaced methods are copied with the variables that they use, so that what they write
     goes to copies. Tensors that a layer keeps from its last forward pass are cut from their graph.
+    Weights that share memory share that of their copies. A lock, a file or another thing that
+    cannot be copied is shared with the caller's model.
 
     Raises:
         ValueError: the model cannot be copied.
     """
-    memo: dict[int, Any] = {}
-    for value in [value for module in model.modules() for value in _kept_by(module)]:
-        if id(value) not in memo:
-            memo[id(value)] = _copy_tensor(value, dtype)
-    try:
-        copied = copy.deepcopy(model, memo)
-    except Exception as error:
-        raise ValueError(f"the model cannot be copied for the audit: {error}") from error
+    copied, memo = _deep_copied(model, _copies_of_tensors(model, dtype), dtype)
+    for made in list(memo.values()):  # what a copy has made is not copied again
+        memo.setdefault(id(made), made)
     for module in copied.modules():
+        if isinstance(module, torch.jit.ScriptModule):  # its copy is in its precision, with a graph
+            for parameter in [each for each in module.parameters() if each.requires_grad]:
+                parameter.detach_().requires_grad_()
+            module.to(dtype)
         for hooks in (vars(module).get(name, {}) for name in _HOOKS):
             for key, hook in hooks.items():
                 hooks[key] = _apart(hook, memo)
@@ -53,16 +57,83 @@ def in_dtype(x: Tensor, dtype: torch.dtype) -> Tensor:
     return x.detach().clone()
 
 
-def _kept_by(module: nn.Module) -> Iterator[Tensor]:
-    """The tensors that a module holds: parameters, buffers, and plain attributes."""
-    for value in (*module._parameters.values(), *module._buffers.values(), *vars(module).values()):
-        for item in value if isinstance(value, list | tuple) else (value,):
-            if isinstance(item, Tensor):
-                yield item
+def memory_of(x: Tensor) -> int:
+    """The identity of the memory of a tensor; of the tensor, if it has none of its own."""
+    plain = type(x) in (Tensor, nn.Parameter) and x.layout is torch.strided
+    plain = plain and not x.is_conj() and not x.is_neg()  # (these are more than their memory)
+    return (x.untyped_storage().data_ptr() if plain else 0) or id(x)
+
+
+def _deep_copied(
+    model: nn.Module, tensors: Mapping[int, Tensor], dtype: torch.dtype
+) -> tuple[nn.Module, dict[int, Any]]:
+    """A deep copy of the model, and all copies by the `id` of their originals."""
+    known: dict[int, Any] = dict(tensors)
+    while True:
+        memo = dict(known)
+        try:
+            return copy.deepcopy(model, memo), memo
+        except Exception as error:
+            refused = _refused(error)
+            if id(refused) in known or isinstance(refused, nn.Module):
+                raise ValueError(f"the model cannot be copied for the audit: {error}") from error
+            is_tensor = isinstance(refused, Tensor)
+            known[id(refused)] = _copy_tensor(refused, dtype) if is_tensor else refused
+
+
+def _refused(error: Exception) -> Any:
+    """The innermost object that `copy.deepcopy` was at when it failed."""
+    frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
+    return [f.f_locals["x"] for f in frames if f.f_code is copy.deepcopy.__code__][-1]
+
+
+def _copies_of_tensors(model: nn.Module, dtype: torch.dtype) -> dict[int, Tensor]:
+    """Copies of the tensors that modules hold, by the `id` of these."""
+    held = {id(x): x for module in model.modules() for x in tensors_of(vars(module))}
+    copies = {}
+    for together in _sharing_memory(held.values()):
+        first, *others = together
+        if not others or any(x.dtype != first.dtype for x in others):
+            copies.update({id(x): _copy_tensor(x, dtype) for x in together})
+            continue
+        length = (max(map(_end, together)) - first.data_ptr()) // first.element_size()
+        memory = in_dtype(first.detach().as_strided((length,), (1,)), dtype)
+        for x in together:
+            offset = (x.data_ptr() - first.data_ptr()) // x.element_size()
+            copies[id(x)] = _in_role_of(x, memory.as_strided(x.shape, x.stride(), offset))
+    return copies
+
+
+def _sharing_memory(tensors: Iterable[Tensor]) -> Iterator[list[Tensor]]:
+    """Tensors that overlap in memory, together; each begins with the one at the lowest address."""
+    groups: dict[torch.device, list[Tensor]] = {}
+    for x in tensors:
+        if memory_of(x) != id(x):
+            groups.setdefault(x.device, []).append(x)
+        else:
+            yield [x]
+    for group in groups.values():
+        together: list[Tensor] = []
+        for x in sorted(group, key=Tensor.data_ptr):
+            if together and x.data_ptr() >= max(map(_end, together)):
+                yield together
+                together = []
+            together.append(x)
+        yield together
+
+
+def _end(x: Tensor) -> int:
+    """The address after the last entry."""
+    last = sum((size - 1) * stride for size, stride in zip(x.shape, x.stride(), strict=True))
+    return x.data_ptr() + (last + 1) * x.element_size()
 
 
 def _copy_tensor(x: Tensor, dtype: torch.dtype) -> Tensor:
-    copied = in_dtype(x, dtype)
+    return _in_role_of(x, in_dtype(x, dtype))
+
+
+def _in_role_of(x: Tensor, copied: Tensor) -> Tensor:
+    """The copy as a parameter if `x` is one, and with a gradient if `x` takes one."""
     if isinstance(x, nn.Parameter):
         return nn.Parameter(copied, requires_grad=x.requires_grad)
     return copied.requires_grad_(x.requires_grad and x.is_leaf)

@@ -9,7 +9,9 @@ from typing import Any
 
 from torch import Tensor
 
-__all__ = ["change_tensors", "tensors_of"]
+__all__ = ["change_tensors", "outputs_of", "tensors_of"]
+
+_CACHES = ("past_key_values", "past_key_value", "cache")
 
 
 def change_tensors(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
@@ -50,20 +52,30 @@ def _changed_mapping(value: Mapping[Any, Any], change: Callable[[Tensor], Tensor
 
 def tensors_of(value: Any) -> Iterator[Tensor]:
     """The tensors of a nested value in order, each once; attributes of other objects count."""
-    yield from _tensors_of(value, set())
+    return _tensors_of(value, set(), caches=True)
 
 
-def _tensors_of(value: Any, seen: set[int]) -> Iterator[Tensor]:
+def outputs_of(value: Any) -> Iterator[Tensor]:
+    """The same for what a model returns, without caches of keys and values.
+
+    A cache is an entry or an attribute named "past_key_values" or "cache", or an object whose class
+    is named so.
+    """
+    return _tensors_of(value, set(), caches=False)
+
+
+def _tensors_of(value: Any, seen: set[int], caches: bool) -> Iterator[Tensor]:
     if id(value) in seen or isinstance(value, type):
         return
     seen.add(id(value))
     if isinstance(value, Tensor):
         yield value
     elif isinstance(value, Mapping):
-        for item in value.values():
-            yield from _tensors_of(item, seen)
+        for key, item in value.items():
+            if caches or not (isinstance(key, str) and key.endswith(_CACHES)):
+                yield from _tensors_of(item, seen, caches)
     elif isinstance(value, tuple | list):
         for item in value:
-            yield from _tensors_of(item, seen)
-    elif not callable(value):
-        yield from _tensors_of(getattr(value, "__dict__", {}), seen)
+            yield from _tensors_of(item, seen, caches)
+    elif not callable(value) and (caches or not type(value).__name__.endswith("Cache")):
+        yield from _tensors_of(getattr(value, "__dict__", {}), seen, caches)

@@ -13,9 +13,10 @@ from spherenorm._manifold import Sphere
 from spherenorm._registry import Bound, Recipe, bind
 from spherenorm._text import columns
 from spherenorm._views import ViewLike
-from spherenorm.audit._audit import audit_batch, unwrap
+from spherenorm.audit._audit import arguments_of, audit_batch, unwrap
 from spherenorm.audit._plan import Plan
 from spherenorm.audit._report import Audit
+from spherenorm.audit._statistics import change_with_statistics
 from spherenorm.audit._treatment import Override, treat
 
 __all__ = ["Assignment", "ParamGroups", "param_groups"]
@@ -83,6 +84,8 @@ def param_groups(
     overrides: Mapping[str, Override] | None = None,
     views: Sequence[ViewLike] | None = None,
     loss: Callable[[Any], Any] | None = None,
+    tolerance: float = 1e-3,
+    dtype: torch.dtype = torch.float64,
     smallest_norm: float = 0.1,
     **hyper_parameters: Any,
 ) -> ParamGroups:
@@ -91,7 +94,9 @@ def param_groups(
     - A recipe on the sphere (sgdg, adamg) steps the invariant weights, in their views. **They are
       put on the sphere here**: w becomes w / |w| in each unit. All others get `rest`. Weights of
       more units than entries in each get `alpha=0`, unless you give an `alpha`: no such units are
-      orthogonal.
+      orthogonal. Running statistics of BatchNorm follow their weights; where others do not, so that
+      the outputs in eval mode change, that is a warning. Weights that are invariant up to eps are
+      put on the sphere only if `overrides` or `tolerance` say so.
     - A recipe that tests for invariance (sgdp, adamp) tests the invariant weights in their views,
       and projects no others.
     - A recipe that projects without a test steps the invariant weights; all others get `rest`.
@@ -119,7 +124,8 @@ def param_groups(
         overrides: by name or pattern, such as "blocks.*.qkv.weight": a view in which the weight
             counts as invariant; "euclidean"; or a mapping of entries for its group, such as
             {"lr": 0.1}, in which "as" may be one of the former. Later ones prevail.
-        views, loss: as for `audit`.
+        views, loss, tolerance, dtype: as for `audit`. A larger tolerance puts weights on the
+            sphere that are invariant up to eps, by which the outputs change.
         smallest_norm: invariant weights whose units have a smaller median norm are Euclidean for
             recipes that keep norms, unless overridden; 0 lets all pass. Ordinary initializations
             are above 0.1, at which lr / |w|^2 is 100 lr. No weight with a unit below a
@@ -152,7 +158,8 @@ def param_groups(
     parameters = dict(model.named_parameters())
     audited = batch
     if not isinstance(batch, Audit):
-        audited = audit_batch(model, batch, views=views, loss=loss)
+        options = {"views": views, "loss": loss, "tolerance": tolerance, "dtype": dtype}
+        audited = audit_batch(model, batch, **options)
     treatments = treat(parameters, audited, overrides or {})
     groups: dict[str, dict[str, Any]] = {}
     assignments, on_sphere = [], []
@@ -171,9 +178,15 @@ def param_groups(
         assignments.append(Assignment(name, shape, index, treatment, shown, reason))
         if treatment == "sphere" and view is not None:
             on_sphere.append((weight, view))
-    with torch.no_grad():
+
+    @torch.no_grad()
+    def put_on_sphere() -> None:
         for weight, view in on_sphere:
             weight.copy_(Sphere(view).normalize(weight))
+
+    if on_sphere:
+        given = None if isinstance(batch, Audit) else arguments_of(batch)
+        change_with_statistics(model, given, dtype, put_on_sphere)
     return ParamGroups(list(groups.values()), assignments, audited)
 
 

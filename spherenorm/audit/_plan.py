@@ -112,6 +112,11 @@ class Plan:
             return ""
         if self.fixed is not None and "view" not in self.main.defaults and view != self.fixed:
             return f"the recipe's view is {self.fixed}"
+        if self.sphere is not None and treatment.up_to_eps:
+            return (
+                "on the sphere it would change the outputs; an override"
+                f" {str(view)!r}, or a larger tolerance, puts it there"
+            )
         norms = metrics.norm(weight.detach(), view)
         if self.sphere is not None and bool((norms == 0).any()):
             return "a zero unit cannot move on a sphere"

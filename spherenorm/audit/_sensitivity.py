@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from spherenorm._views import View
+from spherenorm.audit._copies import memory_of
 from spherenorm.audit._subject import Point, Subject
 
-__all__ = ["Sums", "default_dims", "measure", "spread"]
+__all__ = ["Sums", "default_dims", "measure", "nudged", "shapes_of", "units_of"]
 
-_LEAST_SPREAD = 1e-6
+_NUDGE = 1e-3
+"""The jitter of all parameters that shows how much an output moves with them."""
+_LEAST_UNIT = 1e-5
+"""The unit of an output that hardly moves, in units of the one that moves most."""
 _RELATIVE_ROUNDING = 1e-13
 """A unit of less sensitivity than this share of its weight's most sensitive one shows nothing."""
 
@@ -108,24 +112,39 @@ def measure(
     Returns:
         The sums of each weight; None if no entry of the outputs is finite, or a gradient is not.
     """
+    nearby = nudged(subject, point)
     subject.place(point)
     with subject.evaluation(point):
         outputs = subject.run(point)
         generator = torch.Generator().manual_seed(point.seed + 1)
         if outputs and not any(bool(x.isfinite().any()) for x in outputs):
             return None
-        tested = _in_random_direction(outputs, generator, subject.dtype)
+        units = units_of([x.detach() for x in outputs], nearby)
+        tested = _in_random_direction(outputs, units, generator, subject.dtype)
         if tested.requires_grad:
             _run_backward(tested)
     found = {}
     for name, by in dims.items():
         weight = subject.parameters[name].detach()
-        grad = subject.parameters[name].grad
-        grad = torch.zeros_like(weight) if grad is None else grad.to_dense()
-        found[name] = Sums.of(weight, grad, by, exact)
+        found[name] = Sums.of(weight, _gradient(subject, name), by, exact)
         if not math.isfinite(found[name].sensitivity):
             return None
     return found
+
+
+def _gradient(subject: Subject, name: str) -> Tensor:
+    """The gradient by the entries of a weight: of all parameters that lie in its memory."""
+    own = subject.parameters[name]
+    sharing = subject.sharing[memory_of(own)]
+    if len(sharing) == 1:
+        return torch.zeros_like(own) if own.grad is None else own.grad.to_dense()
+    size = own.untyped_storage().size() // own.element_size()
+    memory = torch.zeros(size, dtype=own.dtype, device=own.device)
+    for each in sharing:
+        if each.grad is not None:
+            part = memory.as_strided(each.shape, each.stride(), each.storage_offset())
+            part.add_(each.grad.to_dense())
+    return memory.as_strided(own.shape, own.stride(), own.storage_offset())
 
 
 def _run_backward(scalar: Tensor) -> None:
@@ -141,27 +160,47 @@ def _run_backward(scalar: Tensor) -> None:
 
 
 def _in_random_direction(
-    outputs: Sequence[Tensor], generator: torch.Generator, dtype: torch.dtype
+    outputs: Sequence[Tensor],
+    units: Sequence[Tensor],
+    generator: torch.Generator,
+    dtype: torch.dtype,
 ) -> Tensor:
-    """<r, outputs> with a random r, over the finite entries, each output in units of its spread."""
-    values = [x[x.isfinite()] for x in outputs if x.requires_grad]
-    spreads = [spread(x.detach()) for x in values]
-    # An output that is constant up to rounding does not count as much as the others.
-    least = _LEAST_SPREAD * max(spreads, default=0.0)
+    """<r, outputs> with a random r, over the finite entries, each in its unit."""
     total = torch.zeros((), dtype=dtype)
-    for x, own in zip(values, spreads, strict=True):
-        noise = torch.randn(x.shape, generator=generator, dtype=torch.float64).to(x)
-        total = total.to(x) + (noise * x).sum() / (max(own, least) or 1.0)
+    for x, unit in zip(outputs, units, strict=True):
+        if x.requires_grad:
+            finite = x.isfinite()
+            values = x[finite]
+            noise = torch.randn(values.shape, generator=generator, dtype=torch.float64).to(values)
+            total = total.to(x) + (noise / unit[finite] * values).sum()
     return total
 
 
-def spread(values: Tensor) -> float:
-    """The standard deviation of the entries; the absolute value of a single one.
+def nudged(subject: Subject, point: Point) -> list[Tensor]:
+    """The outputs next to a point."""
+    return subject.outputs(replace(point, nudge=_NUDGE))
 
-    The least and the greatest value are left out: a mask fills outputs with numbers such as -1e9.
+
+def shapes_of(outputs: Sequence[Tensor]) -> list[torch.Size]:
+    """Their shapes, which may depend on values, as those of a selection do."""
+    return [x.shape for x in outputs]
+
+
+def units_of(outputs: Sequence[Tensor], nearby: Sequence[Tensor]) -> list[Tensor]:
+    """The unit of each entry of the outputs: how much it moves with the parameters.
+
+    So neither a mask, such as -1e9, nor a large scale hides other entries, of the same output or of
+    another. What is constant up to rounding does not count as much as the others.
+
+    Args:
+        outputs, nearby: at a point and next to it. Outputs whose number or shapes differ there
+            are measured by their values.
     """
-    if not values.numel():
-        return 0.0
-    inner = values[(values > values.min()) & (values < values.max())]
-    found = float(inner.std()) if inner.numel() > 1 else 0.0
-    return found or float(values.std() if values.numel() > 1 else values.abs().max())
+    if shapes_of(outputs) != shapes_of(nearby):
+        nearby = [torch.zeros_like(x) for x in outputs]
+    moves = [
+        ((x - near) / _NUDGE).abs().nan_to_num(0.0, 0.0)
+        for x, near in zip(outputs, nearby, strict=True)
+    ]
+    largest = max((float(move.max()) for move in moves), default=0.0)
+    return [move.clamp(min=_LEAST_UNIT * largest or 1.0) for move in moves]

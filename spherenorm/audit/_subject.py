@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,8 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from spherenorm.audit._callers import Callers
-from spherenorm.audit._copies import copy_model, in_dtype
-from spherenorm.audit._nested import change_tensors, tensors_of
+from spherenorm.audit._copies import copy_model, in_dtype, memory_of
+from spherenorm.audit._nested import change_tensors, outputs_of
 from spherenorm.audit._precise import LARGEST_EPS, PreciseMode
 
 __all__ = ["Point", "Subject"]
@@ -29,12 +30,14 @@ class Point:
         jitter: of the parameters; 0 leaves them as they are, 1 is the usual size.
         batch_jitter: of the batch, likewise.
         eps_factor: multiplies the eps of every normalization.
+        nudge: a further jitter of the parameters, to see what depends on them.
     """
 
     seed: int = 0
     jitter: float = 0.0
     batch_jitter: float = 0.0
     eps_factor: float = 1.0
+    nudge: float = 0.0
 
 
 class Subject:
@@ -45,6 +48,9 @@ class Subject:
         inputs, keywords: of its forward pass.
         loss: takes the model's output; None keeps the whole output.
         dtype: of the arithmetic.
+
+    Attributes:
+        sharing: the parameters in one memory, by `memory_of` one of them.
     """
 
     def __init__(
@@ -60,12 +66,17 @@ class Subject:
         self.batch = change_tensors((tuple(inputs), dict(keywords)), lambda x: x)
         self.parameters = dict(self.model.named_parameters())
         self.start = dict(model.named_parameters())
-        self.buffers = [
-            (module, name, None if buffer is None else buffer.clone())
-            for module in self.model.modules()
-            for name, buffer in module._buffers.items()
-        ]
-        self.theirs = [buffer for module in model.modules() for buffer in module._buffers.values()]
+        self.sharing: dict[int, list[Tensor]] = {}
+        for parameter in self.parameters.values():
+            self.sharing.setdefault(memory_of(parameter), []).append(parameter)
+        self.buffers, self.theirs = [], []
+        for module, original in zip(self.model.modules(), model.modules(), strict=True):
+            for name, buffer in module._buffers.items():
+                if buffer is not None and memory_of(buffer) in self.sharing:
+                    continue  # it is placed with the parameters
+                start = None if buffer is None else buffer.clone()
+                self.buffers.append((module, name, start))
+                self.theirs.append(original._buffers[name])
         self.left: list[Tensor | None] = [start for *_, start in self.buffers]
         self.doubts: dict[str, None] = {}
 
@@ -79,18 +90,11 @@ class Subject:
         [-1, 1] for each entry: positive gains stay so, and what starts at 0 leaves it. a is the
         usual size of the entries of such a weight.
         """
-        generators: dict[torch.device, torch.Generator] = {}
         for name, parameter in self.parameters.items():
-            value = parameter.data.copy_(self.start[name].detach())
+            parameter.data.copy_(self.start[name].detach())
             parameter.grad = None
-            if point.jitter and parameter.requires_grad and value.is_floating_point():
-                device = value.device
-                if device not in generators:
-                    generators[device] = torch.Generator(device).manual_seed(point.seed)
-                usual = (value[0].numel() if value.ndim > 1 and len(value) else 1) ** -0.5
-                noise = torch.empty_like(value).uniform_(-1, 1, generator=generators[device])
-                value.addcmul_(value, noise, value=0.3 * point.jitter)
-                value.add_(noise, alpha=0.1 * usual * point.jitter)
+        _move(self.parameters.values(), point.jitter, point.seed)
+        _move(self.parameters.values(), point.nudge, point.seed + 1)
         for (module, name, start), left in zip(self.buffers, self.left, strict=True):
             buffer = left if point.jitter else start
             fresh = None if buffer is None else buffer.clone()
@@ -103,16 +107,16 @@ class Subject:
         """The context of a forward and a backward pass: precision, eps, random numbers."""
         default = torch.get_default_dtype()
         torch.set_default_dtype(self.dtype)
-        callers = self._callers()
+        self._callers = callers = self._stand_ins()
         mode = PreciseMode(self.dtype, point.eps_factor, self.doubts, callers)
         try:
-            with _seeded(point.seed), mode:
+            with _seeded(point.seed), _eager(), mode:
                 yield
         finally:
             callers.give_back()
             torch.set_default_dtype(default)
 
-    def _callers(self) -> Callers:
+    def _stand_ins(self) -> Callers:
         """Copies of the caller's tensors at a point, to stand in for them."""
         copies: dict[int, Tensor] = {
             id(start): self.parameters[name] for name, start in self.start.items()
@@ -123,29 +127,69 @@ class Subject:
                 copies[id(theirs)] = ours
         return Callers(copies, {id(parameter) for parameter in self.parameters.values()})
 
+    def outputs(self, point: Point, change: Callable[[], None] | None = None) -> list[Tensor]:
+        """The outputs at a point, without a graph, after a change of the parameters there."""
+        self.place(point)
+        if change is not None:
+            change()
+        with self.evaluation(point):
+            return [x.detach() for x in self.run(point)]
+
     def run(self, point: Point) -> list[Tensor]:
         """A forward pass, within `evaluation`."""
         generator = torch.Generator().manual_seed(point.seed)
 
         def moved(x: Tensor) -> Tensor:
-            value = in_dtype(x, self.dtype)
-            if point.batch_jitter and value.is_floating_point() and value.numel():
-                finite = torch.where(value.isfinite(), value, 0)
-                typical = finite.square().mean().sqrt().item() or 1.0
-                noise = torch.rand(value.shape, generator=generator).to(value) * 2 - 1
-                size = point.batch_jitter * (0.3 * finite.abs() + 0.1 * typical)
-                value = value + size * noise
+            value = _jittered(in_dtype(x, self.dtype), point.batch_jitter, generator)
             return value.requires_grad_() if x.requires_grad else value
 
         inputs, keywords = change_tensors(self.batch, moved)
         result = self.model(*inputs, **keywords)
-        if not point.jitter:
+        for parameter in self._callers.foreign:
+            self.doubts[
+                f"the model uses a parameter of shape {tuple(parameter.shape)} that is not among"
+                " its own, such as that of a second copy: it stays as it is when the others move"
+            ] = None
+        if not point.jitter and not point.nudge:
             now = (module._buffers[name] for module, name, _ in self.buffers)
             self.left = [None if buffer is None else buffer.detach().clone() for buffer in now]
         if self.loss is not None:
             result = self.loss(result)
-        real = (torch.view_as_real(x) if x.is_complex() else x for x in tensors_of(result))
+        real = (torch.view_as_real(x) if x.is_complex() else x for x in outputs_of(result))
         return [x for x in real if x.is_floating_point() and x.numel()]
+
+
+def _move(parameters: Iterable[Tensor], size: float, seed: int) -> None:
+    """Jitter the parameters that take a gradient."""
+    generators: dict[torch.device, torch.Generator] = {}
+    for parameter in parameters if size else ():
+        value = parameter.data
+        if parameter.requires_grad and value.is_floating_point():
+            device = value.device
+            if device not in generators:
+                generators[device] = torch.Generator(device).manual_seed(seed)
+            usual = (value[0].numel() if value.ndim > 1 and len(value) else 1) ** -0.5
+            noise = torch.empty_like(value).uniform_(-1, 1, generator=generators[device])
+            value.addcmul_(value, noise, value=0.3 * size)
+            value.add_(noise, alpha=0.1 * usual * size)
+
+
+def _jittered(value: Tensor, size: float, generator: torch.Generator) -> Tensor:
+    """A tensor of the batch, with noise in units of its entries."""
+    if not (size and value.is_floating_point() and value.numel()):
+        return value
+    finite = torch.where(value.isfinite(), value, 0)
+    typical = finite.square().mean().sqrt().item() or 1.0
+    noise = torch.rand(value.shape, generator=generator).to(value) * 2 - 1
+    return value + size * (0.3 * finite.abs() + 0.1 * typical) * noise
+
+
+def _eager() -> AbstractContextManager[Any]:
+    """Compiled code runs as written, within the reach of a function mode."""
+    if "torch._dynamo" not in sys.modules:  # an import of seconds, and nothing is compiled
+        return nullcontext()
+    stance: AbstractContextManager[Any] = torch.compiler.set_stance("force_eager")
+    return stance
 
 
 @contextmanager

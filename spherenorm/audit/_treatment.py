@@ -13,6 +13,7 @@ from torch import Tensor
 from spherenorm._errors import did_you_mean
 from spherenorm._views import View, ViewLike, as_view
 from spherenorm.audit._report import Audit
+from spherenorm.audit._verdict import Verdict
 
 __all__ = ["Override", "Treatment", "treat"]
 
@@ -30,12 +31,14 @@ class Treatment:
         reason: in words.
         entries: of its param_group, that the user has set.
         chosen: the view, or that there is none, is the user's choice.
+        up_to_eps: the weight is invariant in the limit of eps only.
     """
 
     view: View | None
     reason: str
     entries: Mapping[str, Any] = field(default_factory=dict)
     chosen: bool = False
+    up_to_eps: bool = False
 
 
 def treat(
@@ -65,7 +68,11 @@ def treat(
         else:
             view = found[name].view
             reason = f"{found[name].verdict}: {found[name].reason}"
-            treatments[name] = Treatment(None if view is None else as_view(view), reason)
+            treatments[name] = Treatment(
+                None if view is None else as_view(view),
+                reason,
+                up_to_eps=found[name].verdict is Verdict.UP_TO_EPS,
+            )
     for pattern, override in overrides.items():
         names = _matching(pattern, parameters)
         for name in names:

@@ -12,7 +12,7 @@ from torch import Tensor
 from spherenorm._views import View
 from spherenorm.audit._sensitivity import Sums, default_dims
 
-__all__ = ["Evidence", "Figures", "Units", "fitting_views", "judge_units"]
+__all__ = ["Evidence", "Figures", "Units", "all_shown", "fitting_views", "judge_units"]
 
 _ONLY_THROUGH_EPS = 1e-3
 """The share of its sensitivity that a weight loses at least, if it acts through an eps alone."""
@@ -75,6 +75,20 @@ class Evidence:
         return sum(sums.sensitivity > 0 for sums in self.elsewhere)
 
 
+def all_shown(here: Sums, elsewhere: Sequence[Sums]) -> bool:
+    """True if two jittered points show the weight, and one at least each unit that acts here."""
+    if sum(sums.sensitivity > 0 for sums in elsewhere) < 2:
+        return False
+    for dim in here.along:
+        if all(dim in sums.along for sums in elsewhere):
+            _, unseen = here.statistic(View(dim))
+            for sums in elsewhere:
+                unseen = unseen & ~sums.statistic(View(dim))[1]
+            if unseen.any():
+                return False
+    return True
+
+
 @dataclass(frozen=True)
 class Units:
     """One view of a weight: its units, one by one.
@@ -103,6 +117,13 @@ class Units:
     @property
     def only_here(self) -> bool:
         return self.seen_here and not self.bad_here and self.bad_elsewhere
+
+    @property
+    def unseen(self) -> int:
+        """The number of units that act at the own point alone, if all others are invariant."""
+        if not self.good.any() or self.bad_here or self.bad_elsewhere:
+            return 0
+        return int((self.seen & ~self.good).sum())
 
     @property
     def share(self) -> float:

@@ -102,6 +102,9 @@ def _judged(
         tried.append(units := judge_units(view, evidence, exact))
         if units.holds:
             return *_up_to_eps(units, evidence, tolerance), units
+        if units.unseen:  # a coarser view would hide them
+            count = f"{units.unseen} of {units.figures.units} units of view {view}"
+            return Verdict.NO_EVIDENCE, f"{count} act at this point only; a larger batch?", None
         if units.only_elsewhere:  # a coarser view would hide the units that an eps outweighs
             left = f"{units.figures.limit:.1g} in view {units.view} at this point"
             return Verdict.NOT_INVARIANT, f"eps outweighs the variance: {left} alone", units

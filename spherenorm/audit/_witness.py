@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 import torch
 from torch import Tensor
 
 from spherenorm._views import View
-from spherenorm.audit._sensitivity import spread
+from spherenorm.audit._sensitivity import nudged, shapes_of, units_of
 from spherenorm.audit._subject import Point, Subject
 
 __all__ = ["refuted"]
@@ -19,7 +19,7 @@ _TOLERANCE = 1e-3
 _ALL_AT_ONCE = 1e-6
 """The same when all weights are scaled or turn, which a weight of a small branch hardly shows."""
 _ROUNDING, _LEFT_BY_EPS = 64, 1e-9
-"""Changes that are none: in units of the type's rounding, and of an output's spread."""
+"""Changes that are none: in units of the type's rounding, and of an output's own."""
 _DOUBLINGS = 6
 """Units are scaled by factors of 8 to 64, up and down: a bound on a norm may hold on one side."""
 
@@ -38,17 +38,31 @@ def refuted(subject: Subject, point: Point, found: Mapping[str, View]) -> list[s
     """
     if not found:
         return []
-    start = _outputs(subject, point, lambda: None)
-    if _hold(subject, point, start, found, _ALL_AT_ONCE):
+    start = _finite(subject.outputs(point))
+    units = units_of(start, _finite(nudged(subject, point)))
+    if _hold(subject, point, start, units, found, _ALL_AT_ONCE):
         return []
+    again = _finite(subject.outputs(point))
+    same = [
+        _within(x, y, _LEFT_BY_EPS * unit) for x, y, unit in zip(start, again, units, strict=True)
+    ]
+    if not all(same):
+        subject.doubts[
+            "the model's passes differ by themselves, as with a counter or a random generator of"
+            " its own: no outputs that differ show whether scaling a weight changes them"
+        ] = None
+        units = [unit if each else unit * torch.inf for unit, each in zip(units, same, strict=True)]
     one_by_one = ((name, {name: view}) for name, view in found.items())
-    return [name for name, one in one_by_one if not _hold(subject, point, start, one, _TOLERANCE)]
+    return [
+        name for name, one in one_by_one if not _hold(subject, point, start, units, one, _TOLERANCE)
+    ]
 
 
 def _hold(
     subject: Subject,
     point: Point,
     start: list[Tensor],
+    units: list[Tensor],
     views: Mapping[str, View],
     tolerance: float,
 ) -> bool:
@@ -56,18 +70,27 @@ def _hold(
 
     An output is not measured by its own size: a mask's -1e9, or a constant, would hide the change.
     """
-    one, other = (
-        _outputs(subject, point, functools.partial(_scale, subject, point, views, way))
+    by_scale = [
+        _finite(subject.outputs(point, functools.partial(_scale, subject, point, views, way)))
         for way in (1, -1)
-    )
-    turned = _outputs(subject, point, lambda: _turn(subject, point, views))
-    for x, *by_scale, by_turn in zip(start, one, other, turned, strict=True):
-        rounding = _ROUNDING * torch.finfo(x.dtype).eps * x.abs()
-        turn = float((x - by_turn).abs().max())
-        allowed = max(tolerance * turn, _LEFT_BY_EPS * spread(x)) + rounding
-        if any(bool(((x - scaled).abs() > allowed).any()) for scaled in by_scale):
+    ]
+    if any(shapes_of(scaled) != shapes_of(start) for scaled in by_scale):
+        return False
+    turned = _finite(subject.outputs(point, lambda: _turn(subject, point, views)))
+    if shapes_of(turned) != shapes_of(start):
+        turned = [x + unit for x, unit in zip(start, units, strict=True)]
+    for x, unit, by_turn, *scaled in zip(start, units, turned, *by_scale, strict=True):
+        turn = float(((x - by_turn) / unit).abs().max())
+        allowed = max(tolerance * turn, _LEFT_BY_EPS) * unit
+        if not all(_within(x, y, allowed) for y in scaled):
             return False
     return True
+
+
+def _within(x: Tensor, y: Tensor, allowed: Tensor) -> bool:
+    """True if each entry changes by as much as is allowed at most, and by rounding."""
+    rounding = _ROUNDING * torch.finfo(x.dtype).eps * x.abs()
+    return bool(((x - y).abs() <= allowed + rounding).all())
 
 
 def _turn(subject: Subject, point: Point, names: Iterable[str]) -> None:
@@ -94,12 +117,8 @@ def _scale(subject: Subject, point: Point, views: Mapping[str, View], way: int) 
         value.mul_(factors)
 
 
-def _outputs(subject: Subject, point: Point, change: Callable[[], None]) -> list[Tensor]:
-    """The outputs at a point after a change of its parameters."""
-    subject.place(point)
-    change()
-    with subject.evaluation(point):
-        return [x.detach().nan_to_num(0.0, 0.0, 0.0) for x in subject.run(point)]
+def _finite(outputs: list[Tensor]) -> list[Tensor]:
+    return [x.nan_to_num(0.0, 0.0, 0.0) for x in outputs]
 
 
 def _generator(point: Point) -> torch.Generator:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from spherenorm._parts import Measured
 from spherenorm._rule import Rule, State
+from spherenorm._step import Measured
 
 __all__ = ["BACKENDS", "BackendError", "Group", "Work", "require_backend"]
 
@@ -34,11 +34,16 @@ def require_backend(backend: str) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Work:
-    """One weight to step, with its gradient and state."""
+    """One weight to step, with its gradient and state.
+
+    Attributes:
+        overlaps: it lies in the memory of another weight; the two step one after the other.
+    """
 
     weight: Tensor
     grad: Tensor
     state: State
+    overlaps: bool = False
 
 
 @dataclass(frozen=True, eq=False)

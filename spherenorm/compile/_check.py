@@ -11,9 +11,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from spherenorm._numerics import working_dtype
-from spherenorm._parts import init_apart
+from spherenorm._numerics import working, working_dtype
 from spherenorm._rule import Rule, State
+from spherenorm._tree import init_apart
 
 __all__ = ["difference", "small_shape"]
 
@@ -21,6 +21,10 @@ TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4, torch.bfloat16: 3e-2, tor
 """Of a step, relative to its length: far above rounding, far below a wrong formula."""
 ROUNDINGS = {torch.float64: 32, torch.float32: 32, torch.bfloat16: 2, torch.float16: 2}
 """Of the result, on top; half precision is rounded once."""
+RUNS = 8
+"""Runs of the rule's own code on rounded inputs, where a result is farther off."""
+ROUNDED = 16
+"""Times the farthest of them that a result may be off."""
 
 
 def small_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -35,6 +39,7 @@ def difference(
     shape: tuple[int, ...],
     dtype: torch.dtype,
     device: torch.device,
+    negative: bool = False,
 ) -> str | None:
     """Step random weights by `run` and by the rule's own code, from a fresh state and a random one.
 
@@ -42,6 +47,7 @@ def difference(
         rule: the rule.
         run: steps (weight, gradient, state) in place.
         shape, dtype, device: of the weights.
+        negative: `run` also takes a weight whose memory holds its negative; one of them does.
 
     Returns:
         Their distance in words, or None if rounding explains it.
@@ -61,7 +67,8 @@ def difference(
                 name: _state(draw(torch.rand, *value.shape), value, whole=bool(shape))
                 for name, value in before.items()
             }
-        off = _step_difference(rule, run, start, grad, before)
+        weight = torch._neg_view(-start) if negative and not fresh else start.clone()
+        off = _step_difference(rule, run, weight, start, grad, before)
         if off is not None:
             return off
     return None
@@ -76,31 +83,67 @@ def _state(drawn: Tensor, like: Tensor, whole: bool) -> Tensor:
 def _step_difference(
     rule: Rule,
     run: Callable[[Tensor, Tensor, State], None],
+    weight: Tensor,
     start: Tensor,
     grad: Tensor,
     before: State,
 ) -> str | None:
-    """The distance between one step by `run` and one by the rule's own code, in words."""
+    """The distance between one step of `weight` by `run` and one of `start` by the rule's own code.
+
+    Both hold the same values.
+    """
     computed = working_dtype(start.dtype)  # a state of a half-precision weight is float32
-    weight, state = start.clone(), {name: value.clone() for name, value in before.items()}
+    state = {name: value.clone() for name, value in before.items()}
     run(weight, grad.clone(), state)
     given = [start, grad, *before.values()]
     versions = [x._version for x in given]
     moved, new = rule.step(start, grad, before)
     if versions != [x._version for x in given]:
         return "the rule writes into its arguments; return new tensors instead"
-    sizes = [x.double().nan_to_num(0, 0, 0).abs() for x in given if x.numel()]
-    inputs = max((x.max().item() for x in sizes), default=0.0)
+    cancelled = torch.finfo(computed).eps * max(map(_largest, given))
+    moves = None
     for name, ours, theirs, old in (
         ("the weight", weight, moved, start),
         *((f"the state {n!r}", state[n], new[n], before[n]) for n in new),
     ):
         kept = start.dtype if theirs is moved else computed
-        off = _apart(ours, theirs, old, kept, torch.finfo(computed).eps * inputs)
+        if _apart(ours, theirs, old, kept, cancelled) is None:
+            continue
+        moves = moves or _moves_by_rounding(rule, start, grad, before)
+        off = _apart(ours, theirs, old, kept, cancelled + ROUNDED * moves[name])
         if off is not None:
             shape = tuple(start.shape)
             return f"{name} is off by {off} after one step of random weights of shape {shape}"
     return None
+
+
+def _moves_by_rounding(rule: Rule, start: Tensor, grad: Tensor, before: State) -> dict[str, float]:
+    """The distances by which roundings of the inputs move the results of the rule's own code.
+
+    A unit that cannot move, such as one of one entry on a sphere, steps by nothing but roundings,
+    which a preconditioner may enlarge.
+    """
+    generator = torch.Generator("cpu").manual_seed(1)
+
+    def rounded(x: Tensor, by: float) -> Tensor:
+        if not (x.ndim and x.is_floating_point()):
+            return x  # a counter
+        sign = torch.randint(-1, 2, x.shape, generator=generator, device="cpu").to(x.device)
+        return x + by * sign * torch.finfo(x.dtype).eps * x.abs()
+
+    def results(by: float) -> dict[str, Tensor]:
+        state = {name: rounded(value, by) for name, value in before.items()}
+        moved, new = rule.step(rounded(working(start), by), rounded(working(grad), by), state)
+        return {"the weight": moved, **{f"the state {n!r}": value for n, value in new.items()}}
+
+    exact = results(0)
+    runs = [results(1) for _ in range(RUNS)]
+    return {n: max(_largest(run[n].double() - exact[n]) for run in runs) for n in exact}
+
+
+def _largest(x: Tensor) -> float:
+    """The largest finite entry, without its sign."""
+    return x.double().nan_to_num(0, 0, 0).abs().max().item() if x.numel() else 0.0
 
 
 def _apart(
@@ -110,8 +153,8 @@ def _apart(
 
     Args:
         dtype: what they are rounded to.
-        cancelled: a rounding of the inputs, which is what terms leave that cancel out, such as the
-            tangential part of a unit of one entry.
+        cancelled: what terms leave that cancel out, such as the tangential part of a unit of one
+            entry.
     """
     if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
         return f"its kind, {tuple(ours.shape)} of {ours.dtype}"

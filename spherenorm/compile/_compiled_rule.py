@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from spherenorm._rule import Rule, State
+from spherenorm._tree import init_apart
 from spherenorm.compile._backends import Work
 from spherenorm.compile._check import difference, small_shape
 from spherenorm.compile._graph import StepGraph
@@ -29,6 +30,7 @@ class CompiledRule:
     def __init__(self) -> None:
         self._graphs: dict[Any, StepGraph | UnsupportedRuleError] = {}
         self._paths: dict[Any, Blocks | Specialization | Inductor | UnsupportedRuleError] = {}
+        self._states: dict[Any, Mapping[str, Any]] = {}
         self._differences: dict[Any, str | None] = {}
         """The difference of each path from the rule's own code; None if there is none."""
 
@@ -74,11 +76,20 @@ class CompiledRule:
             if isinstance(error.__cause__, BuildError):
                 raise
             reason = str(error)
+        _refuse_other_state(work, self._states_of(guard, weight))
 
         def make_inductor(shape: tuple[int, ...]) -> Inductor:
             return Inductor(guard, reason, weight.device, weight.ndim)
 
         return self._made("Inductor", make_inductor, guard, weight)
+
+    def _states_of(self, guard: Guard, weight: Tensor) -> Mapping[str, Any]:
+        """The shape and dtype of each state, as `init` makes it."""
+        key = tuple(weight.shape), weight.dtype
+        if key not in self._states:
+            fresh = init_apart(guard.rule, weight)
+            self._states[key] = {name: (x.shape, x.dtype) for name, x in fresh.items()}
+        return self._states[key]
 
     def _graph(self, guard: Guard, shape: tuple[int, ...], dtype: torch.dtype) -> StepGraph:
         key = shape, dtype
@@ -150,7 +161,8 @@ def _compared(
         probe(weight, grad, state, numbers)
 
     try:
-        return difference(visible.rule, run, small, weight.dtype, weight.device)
+        negative = isinstance(path, Inductor)  # which takes weights in any memory
+        return difference(visible.rule, run, small, weight.dtype, weight.device, negative)
     except Exception as error:
         if not isinstance(path, Inductor):
             raise
@@ -165,6 +177,15 @@ def _refuse_misfit(work: Work, graph: StepGraph) -> None:
     reason = misfit(work.weight, work.grad, work.state, graph.states)
     if reason is not None:
         raise UnsupportedRuleError(reason)
+
+
+def _refuse_other_state(work: Work, states: Mapping[str, Any]) -> None:
+    """Refuse a state of another kind: Inductor would compile for it, compared with nothing."""
+    for name, kind in states.items():
+        value = work.state[name]
+        if (value.shape, value.dtype) != kind:
+            held = f"{value.dtype} of shape {tuple(value.shape)}"
+            raise UnsupportedRuleError(f"the state {name!r} is {held}, unlike what init returns")
 
 
 def _or_raised(found: Any) -> Any:

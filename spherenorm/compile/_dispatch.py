@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor
@@ -11,12 +11,12 @@ from torch.overrides import _get_current_function_mode_stack
 from torch.utils._device import DeviceContext
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
-from spherenorm._rule import Rule, State
+from spherenorm._rule import State
 from spherenorm.compile._backends import BackendError, Group, Work
 from spherenorm.compile._compiled_rule import CompiledRule
 from spherenorm.compile._guard import Guard, UnsupportedRuleError
 from spherenorm.compile._kernels import run_kernel
-from spherenorm.compile._memory import memory, take
+from spherenorm.compile._memory import settled, take
 from spherenorm.compile._numbers import Numbers
 from spherenorm.compile._own_code import OwnSteps, identity_of
 from spherenorm.compile._paths import Blocks, Inductor, OwnCode, Path, Specialization
@@ -24,8 +24,8 @@ from spherenorm.compile._paths import Blocks, Inductor, OwnCode, Path, Specializ
 __all__ = ["Dispatcher"]
 
 MOST_RULES = 32
-"""Rules of different keys that are recorded for one optimizer. A rule with a field that changes at
-every step would otherwise be recorded anew at every step."""
+"""Rules of different keys that an optimizer keeps records of, for each of its groups. A rule with a
+field that changes at every step would otherwise be recorded anew at every step."""
 HELD = 2**28
 """Bytes of results of rules' own code that wait until every weight has its result, so that an error
 in one changes nothing."""
@@ -69,50 +69,42 @@ class Dispatcher:
             BackendError: a group with `backend="compiled"` has a weight that it cannot take.
             ValueError: a rule writes into what it was given, or returns what does not fit.
         """
-        places: set[int] = set()
-        assigned = [self._assign(group, places) for group in groups]
+        groups = settled(groups)
+        assigned = [self._assign(group, MOST_RULES * len(groups)) for group in groups]
         for results in self._results(assigned):
             for work, moved, new in results:
                 take(work.weight, work.grad, work.state, moved, new)
         for each in assigned:
             each.run()
 
-    def path(self, rule: Rule, backend: str, work: Work) -> Path:
-        """The path that a weight would take now, made if it has not been.
+    def paths(self, groups: Sequence[Group]) -> Iterator[Path | BackendError]:
+        """The path that each weight would take now, or the error that `step` would raise for it.
 
-        Raises:
-            BackendError: as `step`.
+        Paths that are not made yet are made.
         """
-        return self._assign(Group(rule, backend, [work]), set()).paths[0]
+        for group in settled(groups):
+            for work in group.works:
+                alone = replace(group, works=[work])
+                try:
+                    yield self._assign(alone, MOST_RULES * len(groups)).paths[0]
+                except BackendError as error:
+                    yield error
 
-    def _assign(self, group: Group, places: set[int]) -> Assignment:
+    def _assign(self, group: Group, most: int) -> Assignment:
         """The numbers of a group's rule, and the path of each of its weights.
 
         Args:
             group: the weights.
-            places: where the states of other weights lie, to which those of these are added.
+            most: the number of rules of which records are kept.
         """
-        found = self._compiled_rule(group)
+        found = self._compiled_rule(group, most)
         if isinstance(found, OwnCode):
             return Assignment(group, Numbers(()), [found] * len(group.works))
         guard, compiled = found
-        paths: list[Path] = []
-        for work in group.works:
-            path = _path(guard, compiled, group.backend, work)
-            # (Blocks step weights that share memory one after another; a kernel steps all at once.)
-            weights = (work.weight,) if group.backend == "compiled" else ()
-            held = (*weights, *work.state.values())
-            here = {x.data_ptr() for x in held if x.numel() and not isinstance(path, OwnCode)}
-            if here & places:
-                reason = "it, or a state, shares its memory with another weight's"
-                if group.backend == "compiled":
-                    raise BackendError(f'backend="compiled" cannot step {guard.names}: {reason}')
-                path = OwnCode(reason)
-            places |= here
-            paths.append(path)
+        paths = [_path(guard, compiled, group.backend, work) for work in group.works]
         return Assignment(group, Numbers(guard.numbers), paths)
 
-    def _compiled_rule(self, group: Group) -> tuple[Guard, CompiledRule] | OwnCode:
+    def _compiled_rule(self, group: Group, most: int) -> tuple[Guard, CompiledRule] | OwnCode:
         """The guard of a group's rule and its records; its own code if it is not recorded."""
         if group.backend == "rule":
             return OwnCode('backend="rule"')
@@ -127,53 +119,57 @@ class Dispatcher:
         modes = [] if group.backend == "compiled" else _modes()
         if modes:
             return OwnCode(f"{modes[0]} is active")
-        if guard.key not in self._rules:
-            if len(self._rules) >= MOST_RULES:
+        records = self._rules.pop(guard.key, None)
+        if records is None:
+            if len(self._rules) >= most:
                 if group.backend != "compiled":
-                    kept = f"{MOST_RULES} other rules were recorded"
+                    kept = f"{len(self._rules)} other rules were recorded"
                     return OwnCode(f"{kept}; a field keeps changing")
-                del self._rules[next(iter(self._rules))]
-            self._rules[guard.key] = CompiledRule()
-        return guard, self._rules[guard.key]
+                del self._rules[next(iter(self._rules))]  # not used for the longest time
+            records = CompiledRule()
+        self._rules[guard.key] = records
+        return guard, records
 
     def _results(
         self, assigned: Sequence[Assignment]
     ) -> Iterator[list[tuple[Work, Tensor, State]]]:
         """The results of rules' own code and of Inductor's, in order.
 
-        They come at once, unless they take much memory, or a weight lies where an earlier one does,
-        whose new value it has to see.
+        They come at once, unless they take much memory, or a weight overlaps another one, whose new
+        value it has to see.
         """
         results: list[tuple[Work, Tensor, State]] = []
-        size, places = 0, set[int]()
+        size = 0
         for each in assigned:
             rule, own = each.group.rule, any(isinstance(path, OwnCode) for path in each.paths)
             identity = identity_of(rule) if own else None
             for work, path in each:
                 if not isinstance(path, OwnCode | Inductor):
                     continue
-                if size > HELD or memory(work.weight) in places:
+                if size > HELD or work.overlaps:
                     yield results
-                    results, size, places = [], 0, set()
+                    results, size = [], 0
                 if isinstance(path, OwnCode):
                     moved, new = self._own.step(rule, identity, work, each.group.measured)
                 else:
                     moved, new = _by_inductor(path, work, each.numbers)
                 results.append((work, moved, new))
-                places.add(memory(work.weight))
                 size += moved.nbytes + sum(value.nbytes for value in new.values())
         yield results
 
 
 def _path(guard: Guard, compiled: CompiledRule, backend: str, work: Work) -> Path:
-    """The path of one weight, whatever the memory of others.
+    """The path of one weight.
 
     Raises:
         BackendError: there is none under `backend="compiled"`.
     """
     choose = compiled.compiled if backend == "compiled" else compiled.blocks
     try:
-        return choose(guard, work)
+        path = choose(guard, work)
+        if work.overlaps and not isinstance(path, Inductor):  # whose results come in order
+            raise UnsupportedRuleError("its memory overlaps another weight's")
+        return path
     except UnsupportedRuleError as error:
         if backend == "compiled":
             weight = work.weight

@@ -26,9 +26,9 @@ from torch import Tensor
 
 from spherenorm import rules
 from spherenorm._chain import Chain
+from spherenorm._hooks import defines
 from spherenorm._manifold import Euclidean, Sphere
 from spherenorm._numerics import Scalar
-from spherenorm._parts import defines
 from spherenorm._rule import Rule
 from spherenorm._shared import measures
 from spherenorm._views import View

@@ -42,7 +42,8 @@ class Inductor:
         on a fused row projection."""
         for slot, value in zip(self.slots, numbers.values, strict=True):
             slot.copy_(value) if isinstance(value, Tensor) else slot.fill_(value)
-        found: tuple[Tensor, State] = self.compiled(weight.detach(), grad, state)
+        # Inductor reads memory as it is, and that of a weight may hold its negative.
+        found: tuple[Tensor, State] = self.compiled(weight.detach().resolve_neg(), grad, state)
         return found
 
     def __call__(self, weight: Tensor, grad: Tensor, state: State, numbers: Numbers) -> None:

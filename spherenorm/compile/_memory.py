@@ -2,15 +2,91 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from bisect import bisect_left, insort
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from spherenorm._rule import State
+from spherenorm.compile._backends import Group, Work
 
-__all__ = ["laid_out_as", "memory", "misfit", "take"]
+__all__ = ["laid_out_as", "misfit", "settled", "take"]
+
+Span = tuple[int, int]
+"""The beginning and the end of a tensor in memory."""
+_PLAIN = (Tensor, torch.nn.Parameter)
+
+
+def settled(groups: Sequence[Group]) -> Sequence[Group]:
+    """The groups, with every gradient and state in memory of its own.
+
+    A step writes into weights and states. So a gradient that lies in one of them is copied, and so
+    is a state that lies in a weight or another state, and a gradient or state whose memory holds
+    its negative. Weights are the caller's: those that overlap are marked.
+    """
+    works = [work for group in groups for work in group.works]
+    given = [x for work in works for x in (work.grad, *work.state.values())]
+    spans = sorted(filter(None, map(_span, [*(work.weight for work in works), *given])))
+    apart = all(one[1] <= other[0] for one, other in pairwise(spans))
+    if apart and not any(x.is_neg() for x in given):
+        return groups
+    return _settled(groups)
+
+
+def _settled(groups: Sequence[Group]) -> Sequence[Group]:
+    works = [work for group in groups for work in group.works]
+    written, overlapping = _clusters([work.weight for work in works])
+    for work in works:
+        for name, value in work.state.items():
+            if value.is_neg() or _meets(value, written):
+                work.state[name] = value = value.clone()  # noqa: PLW2901
+            span = _span(value)
+            if span is not None:
+                insort(written, span)
+
+    def settle(work: Work) -> Work:
+        copied = work.grad.is_neg() or _meets(work.grad, written)
+        grad = work.grad.clone() if copied else work.grad
+        return replace(work, grad=grad, overlaps=id(work.weight) in overlapping)
+
+    return [replace(group, works=[settle(work) for work in group.works]) for group in groups]
+
+
+def _clusters(weights: Sequence[Tensor]) -> tuple[list[Span], set[int]]:
+    """The memory of all weights as disjoint spans, in order, and the ids of those that overlap."""
+    clusters: list[Span] = []
+    overlapping: set[int] = set()
+    last = 0
+    for (start, end), weight in sorted((span, id(w)) for w in weights if (span := _span(w))):
+        if clusters and start < clusters[-1][1]:
+            overlapping |= {last, weight}
+            clusters[-1] = clusters[-1][0], max(end, clusters[-1][1])
+        else:
+            clusters.append((start, end))
+        last = weight
+    return clusters, overlapping
+
+
+def _meets(x: Tensor, spans: Sequence[Span]) -> bool:
+    """True if `x` overlaps one of `spans`, which are disjoint and in order."""
+    span = _span(x)
+    before = bisect_left(spans, (span[1],)) if span else 0
+    return before > 0 and span is not None and spans[before - 1][1] > span[0]
+
+
+def _span(x: Tensor) -> Span | None:
+    """The memory of `x`; None if torch does not tell, or if it has no entries."""
+    start = x.data_ptr() if type(x) in _PLAIN else 0
+    if not start:
+        return None
+    if x.is_contiguous():
+        return start, start + x.nbytes
+    last = sum((length - 1) * s for length, s in zip(x.shape, x.stride(), strict=True))
+    return start, start + (1 + last) * x.itemsize
 
 
 def misfit(weight: Tensor, grad: Tensor, state: State, recorded: Mapping[str, Any]) -> str | None:
@@ -23,7 +99,7 @@ def misfit(weight: Tensor, grad: Tensor, state: State, recorded: Mapping[str, An
         weight, grad, state: to be stepped.
         recorded: the shape and dtype of each state.
     """
-    if type(weight) not in (Tensor, torch.nn.Parameter):
+    if type(weight) not in _PLAIN:
         return f"the weight is a {type(weight).__name__}"
     if type(grad) is not Tensor:
         return f"the gradient is a {type(grad).__name__}"
@@ -35,30 +111,24 @@ def misfit(weight: Tensor, grad: Tensor, state: State, recorded: Mapping[str, An
         return f"the gradient is on {grad.device}, the weight on {weight.device}"
     if not (weight.is_contiguous() or _is_channels_last(weight)):
         return "the weight's rows do not lie one after another in memory"
-    return _state_misfit(weight, grad, state, recorded)
+    return _state_misfit(weight, state, recorded)
 
 
-def _state_misfit(
-    weight: Tensor, grad: Tensor, state: State, recorded: Mapping[str, Any]
-) -> str | None:
+def _state_misfit(weight: Tensor, state: State, recorded: Mapping[str, Any]) -> str | None:
     device, inference = weight.get_device(), torch.is_inference_mode_enabled()
     strides = None if weight.is_contiguous() else weight.stride()
-    places = {weight.data_ptr(), grad.data_ptr()}
     for name, value in state.items():
         shape, dtype = recorded[name]
         if type(value) is not Tensor or value.shape != shape or value.dtype is not dtype:
             return f"the state {name!r} is not what init returns"
         frozen = value.is_inference() and not inference
-        if value.get_device() != device or frozen or value.is_neg():
-            return f"the state {name!r} is on another device, frozen, or kept as its negative"
+        if value.get_device() != device or frozen:
+            return f"the state {name!r} is on another device, or frozen"
         contiguous = value.is_contiguous()
         alike = contiguous if strides is None else value.stride() == strides
         per_unit = strides is not None and shape != weight.shape and contiguous
         if not (alike or per_unit):
             return f"the state {name!r} is laid out otherwise than the weight"
-        if value.data_ptr() in places and value.numel():
-            return f"the state {name!r} shares its memory"
-        places.add(value.data_ptr())
     return None
 
 
@@ -67,16 +137,8 @@ def _is_channels_last(x: Tensor) -> bool:
 
 
 def laid_out_as(weight: Tensor, grad: Tensor) -> Tensor:
-    """The gradient in the memory order of the weight; a copy if the two overlap in part.
-
-    A gradient whose memory holds the negative values, which autograd gives behind a conjugation, is
-    copied, too.
-    """
-    grad = grad.resolve_neg()
-    overlaps = 0 < abs(grad.data_ptr() - weight.data_ptr()) < weight.nbytes
-    if grad.stride() == weight.stride() and not overlaps:
-        return grad
-    return torch.empty_like(weight).copy_(grad)
+    """The gradient in the memory order of the weight."""
+    return grad if grad.stride() == weight.stride() else torch.empty_like(weight).copy_(grad)
 
 
 def take(weight: Tensor, grad: Tensor, state: State, moved: Tensor, new: State) -> None:
@@ -89,12 +151,12 @@ def take(weight: Tensor, grad: Tensor, state: State, moved: Tensor, new: State) 
         weight, grad, state: of the step; weight and state are changed.
         moved, new: the weight and state after it.
     """
-    taken = {memory(weight), memory(grad)}
+    taken = {_memory(weight), _memory(grad)}
     for name, value in new.items():
         value = _placed_as(state[name], value)  # noqa: PLW2901
-        if memory(value) in taken:
+        if _memory(value) in taken:
             value = value.clone()  # noqa: PLW2901
-        taken.add(memory(value))
+        taken.add(_memory(value))
         state[name] = value
     weight.copy_(_placed_as(weight, moved))
 
@@ -112,7 +174,7 @@ def _placed_as(before: Tensor, after: Tensor) -> Tensor:
     return placed
 
 
-def memory(x: Tensor) -> int:
+def _memory(x: Tensor) -> int:
     """A number that two tensors have in common if they share memory."""
-    plain = type(x) in (Tensor, torch.nn.Parameter) and x.numel()
+    plain = type(x) in _PLAIN and x.numel()
     return x.untyped_storage().data_ptr() if plain else id(x)

@@ -6,12 +6,15 @@ from typing import Any
 
 from torch import Tensor
 
-from spherenorm._parts import Measured
 from spherenorm._rule import Rule, State
+from spherenorm._step import Measured
 from spherenorm.compile._backends import Work
 from spherenorm.compile._guard import Guard, UnsupportedRuleError
 
 __all__ = ["OwnSteps", "identity_of"]
+
+MOST_KINDS = 1024
+"""Kinds of weights of which it is remembered that a rule did not write into its arguments."""
 
 
 class OwnSteps:
@@ -56,7 +59,10 @@ class OwnSteps:
             raise ValueError(
                 f"{names}: the rule writes into {written[0]}; return new tensors instead"
             )
-        self._proven.add(kind)
+        if kind not in self._proven:
+            if len(self._proven) >= MOST_KINDS:  # a rule keeps changing
+                self._proven.clear()
+            self._proven.add(kind)
         return moved, new
 
 

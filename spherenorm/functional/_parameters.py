@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from spherenorm._parts import Measured, second_point
-from spherenorm._rule import Rule, State, refuse_unless_real
+from spherenorm._rule import Rule, State
 from spherenorm._shared import measures, totals
+from spherenorm._step import Measured, begin, refuse_unless_real, second_point
 
 __all__ = ["Params", "evaluation_point", "init", "step"]
 
@@ -54,7 +54,7 @@ def step(
         The new parameters and states; the arguments are left alone.
 
     Raises:
-        ValueError: the names of `grads` differ from the parameters'.
+        ValueError: the names of `grads` differ from the parameters', or `state` lacks one.
         TypeError: a parameter is complex or integer.
 
     Example:
@@ -94,7 +94,7 @@ def evaluation_point(
     measured = _measured(rule, params, grads, state)
     points = {}
     for name, weight in params.items():
-        update = rule.begin(weight, grads[name], state[name], measured)
+        update = begin(rule, weight, grads[name], state[name], measured)
         point = second_point(rule, update, state[name])
         points[name] = weight if point is None else point.to(weight.dtype)
     return points
@@ -110,6 +110,9 @@ def _measured(
     _refuse_unless_real(params)
     if grads.keys() != params.keys():
         raise ValueError(f"grads and params differ in {sorted(grads.keys() ^ params.keys())}")
+    if missing := [name for name in params if name not in state]:
+        first = "a first step takes the state that spherenorm.functional.init(rule, params) returns"
+        raise ValueError(f"state has no entry for parameter {missing[0]!r}; {first}")
     if not measures(rule):
         return None
     (sums,) = totals([(rule, [(weight, grads[n], state[n]) for n, weight in params.items()])])

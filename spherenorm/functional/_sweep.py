@@ -12,6 +12,7 @@ from torch.func import grad_and_value, vmap
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._pytree import tree_leaves, tree_map
 
+from spherenorm._numerics import as_number
 from spherenorm._progress import shown
 from spherenorm._registry import Bound, Recipe, bind
 from spherenorm._rule import State
@@ -75,7 +76,7 @@ def sweep(
         params: the initial parameters with a leading dimension S, one entry per seed
             (`torch.func.stack_module_state`).
         hyper_parameters: by name, K values each (tensors or sequences); points are their rows, not
-            their product. `betas` may be a pair of such.
+            their product. `betas` may be a pair of such, or a list of K pairs.
         steps: the number of steps T.
         batches: `batches(t)` gives step t's batch, every tensor in it with a leading dimension S,
             alike for all t.
@@ -90,8 +91,9 @@ def sweep(
         **fixed: hyper-parameters that all points share.
 
     Raises:
-        ValueError: an unknown hyper-parameter, one outside its interval, lengths that differ, or a
-            `max_memory` that does not hold one point.
+        ValueError: an unknown hyper-parameter, one outside its interval (at any step of the
+            schedule), lengths that differ, or a `max_memory` that does not hold one point.
+        TypeError: the schedule returns something else than a number.
 
     Example:
         >>> rates = {"lr": [0.1, 0.2, 0.3]}
@@ -187,13 +189,27 @@ class _Training:
             for t in range(self.steps):
                 now = points
                 if self.schedule is not None:
-                    now = {**points, "lr": points["lr"] * self.schedule(t)}
+                    now = self._scheduled(points, t)
                 batch = (self.batches(t),) if self.batches else ()
                 weights, state, value, recorded = take_step(now, weights, state, batch)
                 losses.append(value)
                 records.append(recorded)
                 done(t + 1)
         return weights, torch.stack(losses), tree_map(lambda *x: torch.stack(x), *records)
+
+    def _scheduled(self, points: Points, t: int) -> Points:
+        """The points at step t, with all learning rates multiplied by the schedule's factor."""
+        assert self.schedule is not None
+        given = self.schedule(t)
+        factor = given.item() if isinstance(given, Tensor) else as_number(given)
+        if not isinstance(factor, int | float):
+            raise TypeError(f"schedule({t}) must be a number, got {given!r}")
+        now = {**points, "lr": points["lr"] * factor}
+        try:
+            _refuse_outside(self.bound, now)
+        except ValueError as error:
+            raise ValueError(f"schedule({t}) is {given!r}: {error}") from error
+        return now
 
 
 class _Replayed:
@@ -241,18 +257,27 @@ def _bind_points(
     if both := [name for name in fixed if name in swept]:
         value = fixed[both[0]]
         raise ValueError(f"{both[0]} is both among the hyper_parameters and fixed to {value!r}")
-    points = {name: _as_points(value) for name, value in swept.items()}
+    points = {name: _as_points(name, value) for name, value in swept.items()}
     leaves = [
         (name, t)
         for name, value in points.items()
         for t in (value if isinstance(value, tuple) else (value,))
     ]
     _require_common_length("hyper_parameters", leaves)
+    _refuse_outside(bound, points)
+    return bound, points
+
+
+def _refuse_outside(bound: Bound, points: Points) -> None:
+    """Refuse points of which a hyper-parameter lies outside its interval.
+
+    Raises:
+        ValueError: one does.
+    """
     # Intervals are convex, and nan is the extreme of what holds it.
     for extreme in (torch.amin, torch.amax):
         point = tree_map(lambda v, extreme=extreme: float(extreme(v)), points)
         bound.replace(**point).rule  # noqa: B018  (it raises)
-    return bound, points
 
 
 def _points_that_fit(
@@ -282,10 +307,19 @@ def _rows(points: Points, first: int, last: int) -> Points:
     return rows
 
 
-def _as_points(value: Any) -> Any:
+def _as_points(name: str, value: Any) -> Any:
+    if isinstance(value, list) and value and all(isinstance(v, tuple) for v in value):
+        value = tuple(map(list, zip(*value, strict=True)))  # K pairs: a pair of K values
     if isinstance(value, tuple):
-        return tuple(_as_points(v) for v in value)
-    return value if isinstance(value, Tensor) else torch.tensor(value, dtype=torch.float64)
+        return tuple(_as_points(name, v) for v in value)
+    try:
+        made = torch.as_tensor(value, dtype=None if isinstance(value, Tensor) else torch.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} needs one number for each point, got {value!r}") from error
+    if made.ndim > 1:
+        shape = f"a tensor of shape {tuple(made.shape)}"
+        raise ValueError(f"{name} needs one number for each point, got {shape}")
+    return made.detach()
 
 
 def _require_common_length(what: str, tensors: Sequence[tuple[str, Tensor]]) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from spherenorm._errors import close_names
-from spherenorm._registry import Recipe, defaults_of, find_recipe, recipe_names
+from spherenorm._registry import Recipe, defaults_of, find_recipe, name_of, recipe_names
 from spherenorm._views import View
 
 __all__ = [
@@ -21,7 +21,9 @@ __all__ = [
     "bind_arguments",
     "refuse_modules",
     "refuse_near_misses",
+    "refuse_taken_names",
     "refuse_torch_arguments",
+    "require_truth",
 ]
 
 SHARED = {"maximize": False, "backend": "auto"}
@@ -46,6 +48,31 @@ OTHER_NAMES = {
     "backend": ("compile", "trace"),
 }
 """The names that arguments have in other libraries, and had in this one."""
+
+
+def require_truth(maximize: Any) -> bool:
+    """Return `maximize` if it is True or False; any other value would count as one of them.
+
+    Raises:
+        TypeError: it is something else.
+    """
+    if not isinstance(maximize, bool):
+        raise TypeError(f"maximize must be True or False, got {maximize!r}")
+    return maximize
+
+
+def refuse_taken_names(recipe: Recipe) -> None:
+    """Refuse a recipe with a hyper-parameter that is called as another argument of optimizers.
+
+    Raises:
+        TypeError: it has one.
+    """
+    for name in defaults_of(recipe):
+        if name in ("self", *_NOT_HYPER_PARAMETERS):
+            raise TypeError(
+                f"recipe {name_of(recipe)!r} has a hyper-parameter {name!r}, which is the name of "
+                "an argument or an entry that every optimizer has; give it another name"
+            )
 
 
 def bind_arguments(

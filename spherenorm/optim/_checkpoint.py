@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from spherenorm._registry import Bound, Recipe, bind, defaults_of, registered
-from spherenorm._parts import init_apart
 from spherenorm._rule import Rule
-from spherenorm.optim._arguments import HOW, OTHER_NAMES
+from spherenorm._tree import init_apart
+from spherenorm.optim._arguments import HOW, OTHER_NAMES, require_truth
 from spherenorm.optim._group import ParamGroup, checked_rule
 from spherenorm.optim._weights import describe
 
@@ -43,8 +43,9 @@ def fit(
         recipe_of: the recipe of a param_group.
 
     Raises:
-        ValueError: the state has other names or shapes, or belongs to amsgrad; the groups are
-            others; a hyper-parameter is outside its interval.
+        ValueError: the state has other names or shapes, is complex, or belongs to amsgrad; the
+            groups are others; a hyper-parameter is outside its interval.
+        TypeError: `maximize` is not True or False.
     """
     if not {"state", "param_groups"} <= state_dict.keys():
         raise ValueError(f"a state_dict has state and param_groups, got {sorted(state_dict)}")
@@ -85,17 +86,12 @@ def _fit_group(
     entries = {name: value for name, value in saved.items() if name not in left_out}
     assert isinstance(present, ParamGroup)
     group = ParamGroup({**present, **copy.deepcopy(entries)}, present.how)
+    require_truth(group["maximize"])
     rule = checked_rule(recipe, group)
-    weights = present["params"] or [None]
-    states = next(
-        (
-            f"{sorted(theirs)} and {sorted(ours)}"
-            for weight in (weights if saver else ())
-            if set(theirs := saver.rule.keys(weight)) != set(ours := rule.keys(weight))
-        ),
-        None,
-    )
-    if saver and states:
+    pairs = [(saver.rule.keys(w), rule.keys(w)) for w in present["params"]] if saver else []
+    others = [(theirs, own) for theirs, own in pairs if set(theirs) != set(own)]
+    if saver and others:
+        states = " and ".join(str(sorted(keys)) for keys in others[0])
         both = f"of recipe {saver.name!r}, the param_group of {present['recipe']!r}"
         raise ValueError(f"the state_dict is {both}: their states are {states}")
     return group, rule
@@ -127,5 +123,7 @@ def _fit_state(saved: Mapping[str, Any], template: Mapping[str, Tensor]) -> dict
         if value.shape != fresh.shape:
             shapes = f"{tuple(value.shape)} in the state_dict, not {tuple(fresh.shape)}"
             raise ValueError(f"{name} has shape {shapes}")
+        if value.is_complex():
+            raise ValueError(f"{name} is complex ({value.dtype}), and the recipe's state is real")
         state[name] = torch.empty_like(fresh).copy_(value)
     return state

@@ -9,7 +9,7 @@ import sys
 from typing import Any
 
 from spherenorm._registry import Recipe, find_recipe
-from spherenorm.optim._arguments import SHARED
+from spherenorm.optim._arguments import SHARED, refuse_taken_names
 from spherenorm.optim._naming import OptimizerType
 from spherenorm.optim._optimizer import RecipeOptimizer
 
@@ -30,6 +30,7 @@ def torch_optimizer(recipe: Recipe | str, name: str | None = None) -> type[Recip
 
     Raises:
         ValueError: nothing of that name; see `find_recipe`.
+        TypeError: a hyper-parameter has the name of an argument that all classes share.
 
     Example:
         >>> Plain = torch_optimizer("sgd", "Plain")
@@ -42,6 +43,7 @@ def torch_optimizer(recipe: Recipe | str, name: str | None = None) -> type[Recip
 
 @functools.cache
 def _optimizer_class(function: Recipe, name: str | None, module: str) -> type[RecipeOptimizer]:
+    refuse_taken_names(function)
     shared = "A torch.optim.Optimizer; see `RecipeOptimizer` for the arguments that all share."
     cls: Any = OptimizerType(
         name or "".join(part.capitalize() for part in function.__name__.split("_")),

@@ -17,7 +17,9 @@ from spherenorm.optim._arguments import (
     as_saved,
     refuse_modules,
     refuse_near_misses,
+    refuse_taken_names,
     refuse_torch_arguments,
+    require_truth,
 )
 
 __all__ = ["ParamGroup", "bind_group", "checked_rule", "complete_group"]
@@ -93,6 +95,7 @@ def complete_group(
     if not isinstance(group["params"], Tensor | set):
         group["params"] = list(group["params"])
     recipe = find_recipe(group.get("recipe", own_recipe))
+    refuse_taken_names(recipe)
     known, group["recipe"] = defaults_of(recipe), name_of(recipe)
     defaults = own_defaults
     if recipe is not own_recipe:
@@ -103,8 +106,7 @@ def complete_group(
             lack = f"needs {name}, and the param_group does not set it"
             raise ValueError(f"recipe {group['recipe']!r} {lack}")
         group[name] = as_saved(group[name])
-    if not isinstance(group["maximize"], bool):
-        raise TypeError(f"maximize must be True or False, got {group['maximize']!r}")
+    require_truth(group["maximize"])
     require_backend(group["backend"])
     refuse_torch_arguments(group, known)
     refuse_near_misses(group, known)

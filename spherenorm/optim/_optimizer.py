@@ -16,8 +16,13 @@ from spherenorm.optim._arguments import SHARED, bind_arguments, refuse_modules
 from spherenorm.optim._checkpoint import fit
 from spherenorm.optim._group import bind_group, checked_rule, complete_group
 from spherenorm.optim._naming import OptimizerType
-from spherenorm.optim._step import evaluate_elsewhere, gather, need_closure
-from spherenorm.optim._weights import check_gradients, check_weights, warn_of_complaints
+from spherenorm.optim._step import gather_at_points
+from spherenorm.optim._weights import (
+    check_gradients,
+    check_weights,
+    naming_changed_weights,
+    warn_of_complaints,
+)
 
 __all__ = ["RecipeOptimizer"]
 
@@ -92,8 +97,8 @@ class RecipeOptimizer(Optimizer, metaclass=OptimizerType):
         """Step every parameter that has a gradient, after `closure` has computed a loss.
 
         Raises:
-            TypeError, ValueError: a gradient is sparse; a hyper-parameter has left its interval.
-                Nothing changes then.
+            TypeError, ValueError: a gradient is sparse; a hyper-parameter has left its interval; a
+                weight no longer fits its state. Nothing changes then.
         """
         if torch.compiler.is_compiling():
             # The kernels are compiled already, so Dynamo must skip this call. (As a decorator, this
@@ -104,22 +109,13 @@ class RecipeOptimizer(Optimizer, metaclass=OptimizerType):
 
     @torch.no_grad()
     def _step_now(self, closure: Callable[[], float] | None) -> float | None:
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+        with torch.enable_grad():
+            loss = None if closure is None else closure()
         rules = [self.rule_of(group) for group in self.param_groups]
         check_gradients(self.param_groups)
-        groups, new = gather(rules, self.param_groups, self.state)
-        if need_closure(rules):
-            if closure is None:
-                why = "a rule computes the gradient at another point than the weight"
-                raise ValueError(f"{type(self).__name__}: {why}; call step(closure)")
-            evaluate_elsewhere(groups, closure)
-            check_gradients(self.param_groups)
-            groups, again = gather(rules, self.param_groups, {**self.state, **new})
-            new |= again
-        self._dispatcher.step(groups)
+        groups, new = gather_at_points(rules, self.param_groups, self.state, closure)
+        with naming_changed_weights(self.param_groups, rules, self.state):
+            self._dispatcher.step(groups)
         self.state.update(new)
         return loss
 

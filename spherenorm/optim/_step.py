@@ -9,12 +9,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from spherenorm._parts import defines, second_point
+from spherenorm._hooks import defines
 from spherenorm._rule import Rule, State
 from spherenorm._shared import measures, totals
+from spherenorm._step import begin, second_point
 from spherenorm.compile import Group, Work, require_backend
+from spherenorm.optim._arguments import require_truth
+from spherenorm.optim._weights import check_gradients
 
-__all__ = ["evaluate_elsewhere", "gather", "need_closure"]
+__all__ = ["gather_at_points"]
 
 
 def gather(
@@ -31,18 +34,22 @@ def gather(
 
     Returns:
         The work, and the states that were made for it; they are to be kept if the step succeeds.
+
+    Raises:
+        TypeError, ValueError: a group's `maximize` is no truth value, or its backend is unknown.
     """
     new: dict[Tensor, State] = {}
     groups: list[Group] = []
     for rule, group in zip(rules, param_groups, strict=True):
         keys = _keys_of(rule)
         works: list[Work] = []
+        maximize = require_truth(group["maximize"])
         for weight in group["params"]:
             if weight.grad is not None:
                 state = states.get(weight)
                 if state is None or state.keys() != keys(weight):
                     state = new[weight] = _completed(state or {}, rule.init(weight))
-                grad = -weight.grad if group["maximize"] else weight.grad
+                grad = -weight.grad if maximize else weight.grad
                 works.append(Work(weight, grad, state))
         groups.append(Group(rule, require_backend(group["backend"]), works))
     if any(map(measures, rules)):
@@ -51,12 +58,35 @@ def gather(
     return groups, new
 
 
-def need_closure(rules: Sequence[Rule]) -> bool:
-    """True if a rule asks for the gradient at another point than the weight."""
-    return any(defines(each, "evaluate_at") for rule in rules for each in rule.tree())
+def gather_at_points(
+    rules: Sequence[Rule],
+    param_groups: Sequence[Mapping[str, Any]],
+    states: Mapping[Tensor, State],
+    closure: Callable[[], Any] | None,
+) -> tuple[list[Group], dict[Tensor, State]]:
+    """As `gather`, with the gradients at the points where rules ask for them.
+
+    Args:
+        rules, param_groups, states: as for `gather`.
+        closure: computes the loss and its gradients; it has been called once.
+
+    Raises:
+        ValueError: a rule asks for a second gradient, and there is no closure.
+    """
+    groups, new = gather(rules, param_groups, states)
+    asking = [each for rule in rules for each in rule.tree() if defines(each, "evaluate_at")]
+    if not asking:
+        return groups, new
+    if closure is None:
+        why = "computes the gradient at another point than the weight"
+        raise ValueError(f"{type(asking[0]).__name__} {why}; call step(closure)")
+    _evaluate_elsewhere(groups, closure)
+    check_gradients(param_groups)
+    groups, again = gather(rules, param_groups, {**states, **new})
+    return groups, {**new, **again}
 
 
-def evaluate_elsewhere(groups: Sequence[Group], closure: Callable[[], Any]) -> None:
+def _evaluate_elsewhere(groups: Sequence[Group], closure: Callable[[], Any]) -> None:
     """Compute the gradients once more at the points that rules ask for, and put the weights back.
 
     Args:
@@ -69,7 +99,7 @@ def evaluate_elsewhere(groups: Sequence[Group], closure: Callable[[], Any]) -> N
     points = []
     for group in groups:
         for work in group.works:
-            update = group.rule.begin(work.weight, work.grad, work.state, group.measured)
+            update = begin(group.rule, work.weight, work.grad, work.state, group.measured)
             point = second_point(group.rule, update, work.state)
             if point is not None:
                 points.append((work.weight, work.weight.clone(), point))

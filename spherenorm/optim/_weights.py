@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -9,9 +10,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from spherenorm._rule import Rule, refuse_unless_real
+from spherenorm._order import order_warnings, refuse_missing_test
+from spherenorm._rule import Rule, State
+from spherenorm._step import refuse_unless_real
+from spherenorm._tree import init_apart
 
-__all__ = ["check_gradients", "check_weights", "describe", "warn_of_complaints"]
+__all__ = [
+    "check_gradients",
+    "check_weights",
+    "describe",
+    "naming_changed_weights",
+    "warn_of_complaints",
+]
 
 
 def check_weights(params: Any, rule: Rule, first: int) -> None:
@@ -25,8 +35,9 @@ def check_weights(params: Any, rule: Rule, first: int) -> None:
     Raises:
         TypeError: a weight is complex or integer.
         ValueError: a weight was flattened by FullyShardedDataParallel, or the rule has no units
-            in its shape.
+            in its shape; a rule needs a test that does not come before it.
     """
+    refuse_missing_test(rule)
     entries = list(_entries(params, first))
     for index, name, weight in entries:
         refuse_unless_real(weight, describe(index, weight, name))
@@ -42,7 +53,7 @@ def check_weights(params: Any, rule: Rule, first: int) -> None:
 
 
 def warn_of_complaints(optimizer: str, params: Any, rule: Rule, first: int) -> None:
-    """Warn of weights for which the steps of `rule` are not what is wanted.
+    """Warn of weights for which the steps of `rule` are not what is wanted, and of its order.
 
     Args:
         optimizer: the name of the class, for the message.
@@ -50,10 +61,10 @@ def warn_of_complaints(optimizer: str, params: Any, rule: Rule, first: int) -> N
         rule: is to step them.
     """
     complained: dict[str, list[str]] = {}
+    sentences = order_warnings(rule)
     for index, name, weight in _entries(params, first):
         for complaint in rule.complaints(weight):
             complained.setdefault(complaint, []).append(name or describe(index, weight))
-    sentences = []
     for complaint, those in complained.items():
         more = f" and {len(those) - 5} more" if len(those) > 5 else ""
         sentences.append(f"{', '.join(those[:5])}{more} {complaint}")
@@ -82,6 +93,52 @@ def check_gradients(param_groups: Sequence[Mapping[str, Any]]) -> None:
                     raise ValueError(f"{what} is an inference tensor, which cannot be changed")
                 raise ValueError(f"{what} is expanded: several entries share one place")
             index += 1
+
+
+@contextlib.contextmanager
+def naming_changed_weights(
+    param_groups: Sequence[Mapping[str, Any]], rules: Sequence[Rule], states: Mapping[Tensor, State]
+) -> Iterator[None]:
+    """If a step fails, say which weight has a state that was made for another dtype or shape.
+
+    Args:
+        param_groups, rules: of the optimizer.
+        states: of its weights.
+
+    Raises:
+        ValueError: the step has failed, and a state is not what the rule makes for its weight.
+    """
+    try:
+        yield
+    except Exception as error:
+        for index, name, rule, weight in _stepped(param_groups, rules):
+            state = states.get(weight, {})
+            for entry, needed in init_apart(rule, weight).items() if state else ():
+                held = state.get(entry, needed)
+                if (held.dtype, held.shape) != (needed.dtype, needed.shape):
+                    raise ValueError(
+                        f"{describe(index, weight, name)}: its state {entry!r} is {_kind(held)}, "
+                        f"and the weight needs {_kind(needed)}. If the weight has changed, delete "
+                        f"its state or make a new optimizer ({error})"
+                    ) from error
+        raise
+
+
+def _stepped(
+    param_groups: Sequence[Mapping[str, Any]], rules: Sequence[Rule]
+) -> Iterator[tuple[int, str | None, Rule, Tensor]]:
+    """Index, name if it has one, and rule, of each weight that has a gradient."""
+    index = 0
+    for group, rule in zip(param_groups, rules, strict=True):
+        names = group.get("param_names", [None] * len(group["params"]))
+        for weight, name in zip(group["params"], names, strict=True):
+            if weight.grad is not None:
+                yield index, name, rule, weight
+            index += 1
+
+
+def _kind(x: Tensor) -> str:
+    return f"{x.dtype} of shape {tuple(x.shape)}"
 
 
 def describe(index: int, weight: Tensor, name: str | None = None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
@@ -26,6 +27,8 @@ from spherenorm.probes._weights import (
 )
 
 __all__ = ["Probe", "probe"]
+
+_KEPT = "a probe could not hand over its block, which is kept and goes with the next one"
 
 
 class Probe:
@@ -54,6 +57,7 @@ class Probe:
         self._rules: list[RuleAndTest] = []
         self._laid_out: Hashable = None
         self._kept: list[Tensor] = []  # so that no other weight gets the identity of one of these
+        self._measured: list[Measurement] = []  # and not yet handed over
         self._waiting: list[tuple[int, list[Bench], list[Tensor]]] = []
         check_names(optimizer, names, views)
         check(watched_weights(optimizer, rules_of(optimizer), names, views))
@@ -63,16 +67,20 @@ class Probe:
         ]
 
     def flush(self) -> None:
-        """Hand over what has been measured so far. This waits for the device."""
+        """Hand over what has been measured so far. This waits for the device.
+
+        What `to` or `law` raises, this raises too; the measurements are kept for the next time.
+        """
         waiting, self._waiting = self._waiting, []
-        measured: list[Measurement] = []
         for step, benches, vectors in _on_host(waiting):
             for bench, vector in zip(benches, vectors, strict=True):
-                measured += bench.read(step, vector)
+                self._measured += bench.read(step, vector)
+        measured = list(self._measured)
         if self._law is not None:
             measured = [replace(each, predicted=float(self._law(each))) for each in measured]
         if measured:
             self._to(measured)
+        self._measured.clear()
 
     def close(self) -> None:
         """Flush, and leave the optimizer."""
@@ -104,7 +112,7 @@ class Probe:
         """
         if not isinstance(state_dict.get("step"), int):
             raise ValueError(f"a probe's state_dict has a step, got {dict(state_dict)!r}")
-        self._waiting, self._step = [], state_dict["step"]
+        self._waiting, self._measured, self._step = [], [], state_dict["step"]
 
     @torch.no_grad()
     def _before(self, *_: Any) -> None:
@@ -122,7 +130,10 @@ class Probe:
         vectors = [b.measure([tests[each.group] for each in b.watched]) for b in self._benches]
         self._waiting.append((self._step, self._benches, vectors))
         if len(self._waiting) >= self._block:
-            self.flush()
+            try:
+                self.flush()
+            except Exception as error:  # the step is done
+                warnings.warn(f"{_KEPT}: {type(error).__name__}: {error}", stacklevel=2)
 
     def _lay_out(self) -> None:
         """Make the benches, unless those of the last step serve."""
@@ -171,7 +182,8 @@ def probe(
         optimizer: of torch, of this library, or any other with torch's step hooks.
         every: k; steps are counted from 1.
         to: takes a list of measurements when a block is full: a function, `JSONLines`, `Parquet`
-            or `TensorBoard`. None collects them in `Probe.measurements`.
+            or `TensorBoard`. None collects them in `Probe.measurements`. If it raises within a
+            step, that is a warning, and it gets the block with the next one.
         model: gives the weights their names; those that `named_parameters()` gave an optimizer
             are known without.
         views: the view that is measured, for all weights, or by name (None leaves one out); by

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from numbers import Real
 
 from torch import Tensor
 
 from spherenorm._fields import ViewField, hyper, view
-from spherenorm._interval import Interval
 from spherenorm._numerics import Scalar, is_zero, plus_scaled
 from spherenorm._rule import Rule, State
 from spherenorm._update import Update
 
 __all__ = ["CoupledDecay", "DecoupledDecay", "OrthogonalityRegularization"]
-
-_RATIOS = Interval.parse("[0, inf)")
 
 
 @dataclass(frozen=True)
@@ -65,15 +61,14 @@ class DecoupledDecay(Rule):
     """
 
     weight_decay: Scalar = hyper("[0, inf)")
-    invariant_ratio: Scalar | None = None
+    invariant_ratio: Scalar | None = hyper("[0, inf)", None)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        ratio = self.invariant_ratio
-        if ratio is None or isinstance(ratio, Tensor):
-            return
-        if not isinstance(ratio, Real) or ratio not in _RATIOS:
-            raise ValueError(f"DecoupledDecay: invariant_ratio must be in {_RATIOS}, got {ratio!r}")
+    @property
+    def need(self) -> str | None:
+        """The message where no test has decided, if this rule needs one."""
+        if self.invariant_ratio is None or is_zero(self.weight_decay):
+            return None
+        return "DecoupledDecay(invariant_ratio=...) needs a ScaleInvarianceTest before it"
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         if is_zero(self.weight_decay):
@@ -81,8 +76,7 @@ class DecoupledDecay(Rule):
         decay: Scalar = self.weight_decay
         if self.invariant_ratio is not None:
             if update.invariance is None:
-                need = "needs a ScaleInvarianceTest before it in the chain"
-                raise ValueError(f"DecoupledDecay(invariant_ratio=...) {need}")
+                raise ValueError(self.need)
             decay = update.invariance.select(decay * self.invariant_ratio, decay, update.weight)
         return replace(update, direction=plus_scaled(update.direction, decay, update.weight)), {}
 

@@ -50,11 +50,16 @@ class InvarianceTest(Rule):
     A subclass has the fields `views`, to be tried in order, and `per`, and implements `decide`.
     """
 
-    if TYPE_CHECKING:  # of each subclass, in its own order
-        views: tuple[View, ...]
-        per: Per
+    if TYPE_CHECKING:  # fields of each subclass, in its own order
 
-    state_names = ()
+        @property
+        def views(self) -> tuple[View, ...]: ...
+        @property
+        def per(self) -> Per: ...
+
+    @property
+    def state_names(self) -> tuple[str, ...]:
+        return ()
 
     def decide(self, sums: Sequence[UnitSums], state: State) -> tuple[Invariance, State]:
         """The decision of one step, and the new state.

@@ -8,7 +8,7 @@ import torch
 
 from spherenorm._chain import Combination
 from spherenorm._fields import hyper
-from spherenorm._numerics import Scalar, averaged, cast_like, is_zero, plus_scaled
+from spherenorm._numerics import Scalar, averaged, cast_like, is_zero, plus_scaled, power
 from spherenorm._rule import Rule, State
 from spherenorm._update import Update
 
@@ -139,5 +139,5 @@ class ExponentialAverage(Rule):
         average = averaged(state["exp_avg"], update.direction, self.beta)
         direction = average
         if self.bias_correction:
-            direction = average / cast_like(1 - self.beta**update.step, average)
+            direction = average / cast_like(1 - power(self.beta, update.step), average)
         return replace(update, direction=direction), {"exp_avg": average}

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from spherenorm._fields import ViewField, hyper, view
-from spherenorm._numerics import Scalar, averaged, averaged_square, cast_like, root
+from spherenorm._numerics import Scalar, averaged, averaged_square, cast_like, power, root
 from spherenorm._rule import Rule, State
 from spherenorm._update import Update
 
@@ -60,11 +60,12 @@ class AdaptiveMoments(Rule):
         numerator = averaged(average, entering, self.beta1) if self.nesterov else average
         length = root(square)
         if self.bias_correction:
-            numerator = numerator / cast_like(1 - self.beta1**step, numerator)
-            length = length / cast_like((1 - self.beta2**step) ** 0.5, length)
+            numerator = numerator / cast_like(1 - power(self.beta1, step), numerator)
+            length = length / cast_like((1 - power(self.beta2, step)) ** 0.5, length)
         direction = numerator / (length + cast_like(self.eps, length))
-        update = replace(update, direction=direction).noting(second_moment=square)
-        return update, {"exp_avg": average, "exp_avg_sq": square}
+        notes = {**update.notes, "second_moment": square}
+        new = {"exp_avg": average, "exp_avg_sq": square}
+        return replace(update, direction=direction, notes=notes), new
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,8 @@ class RootMeanSquare(Rule):
             variance = torch.addcmul(square, mean, mean, value=-1)
             new["grad_avg"] = mean
         direction = entering / (root(variance) + cast_like(self.eps, variance))
-        return replace(update, direction=direction).noting(second_moment=variance), new
+        notes = {**update.notes, "second_moment": variance}
+        return replace(update, direction=direction, notes=notes), new
 
 
 @dataclass(frozen=True)
@@ -153,7 +155,8 @@ class UnitMoments(Rule):
         average = averaged(state["exp_avg"], entering, self.beta1)
         squared_norm = self.view.inner(entering, entering)
         square = averaged(state["exp_avg_sq"], squared_norm, self.beta2)
-        correction = (1 - self.beta2**step) ** 0.5 / (1 - self.beta1**step)
+        correction = (1 - power(self.beta2, step)) ** 0.5 / (1 - power(self.beta1, step))
         scale = cast_like(correction, square) / root(square + cast_like(self.eps, square))
-        update = replace(update, direction=scale * average).noting(second_moment=square)
-        return update, {"exp_avg": average, "exp_avg_sq": square}
+        notes = {**update.notes, "second_moment": square}
+        new = {"exp_avg": average, "exp_avg_sq": square}
+        return replace(update, direction=scale * average, notes=notes), new

@@ -104,6 +104,12 @@ class RadialProjection(Rule):
 
     state_names = ()
 
+    @property
+    def need(self) -> str | None:
+        """The message where no test has decided, if this rule needs one."""
+        before = "a ScaleInvarianceTest before it in the chain, or a view"
+        return f"RadialProjection() needs {before}" if self.view is None else None
+
     def init(self, weight: Tensor) -> State:
         if self.view is not None:
             self.view.size(weight)  # which refuses a weight without such units
@@ -117,6 +123,5 @@ class RadialProjection(Rule):
         elif update.invariance is not None:
             projected = update.invariance.without_radial_part(weight, direction)
         else:
-            need = "needs a ScaleInvarianceTest before it in the chain, or a view"
-            raise ValueError(f"RadialProjection() {need}")
+            raise ValueError(self.need)
         return replace(update, direction=projected), {}

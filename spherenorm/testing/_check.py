@@ -10,7 +10,7 @@ from spherenorm._registry import Recipe, bind
 from spherenorm._text import columns
 from spherenorm.testing import _properties as properties
 from spherenorm.testing._sharded import sharded
-from spherenorm.testing._subject import Refused, Subject
+from spherenorm.testing._subject import RefusedError, Subject
 
 __all__ = ["PROPERTIES", "Finding", "Report", "check"]
 
@@ -139,7 +139,7 @@ def _tried(name: str, subject: Subject, before: Sequence[Finding]) -> Finding:
             return Finding(name, "refused", f"not tried, since {each.name!r} fails")
     try:
         return Finding(name, "holds", PROPERTIES[name](subject))
-    except Refused as reason:
+    except RefusedError as reason:
         return Finding(name, "refused", str(reason).strip().partition("\n")[0])
     except Exception as error:
         first = str(error).strip().partition("\n")[0]

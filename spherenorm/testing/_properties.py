@@ -1,7 +1,7 @@
 """The promises of a recipe, each a function of a `Subject`.
 
 It returns what was compared, in words. It raises AssertionError with the first thing that does not
-hold, or `Refused` with the reason why nothing can be compared.
+hold, or `RefusedError` with the reason why nothing can be compared.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from spherenorm._parts import init_apart
+from spherenorm._tree import init_apart
 from spherenorm.compile import BackendError
 from spherenorm.optim import torch_optimizer
-from spherenorm.testing._subject import STEPS, Refused, Subject, apart, named
+from spherenorm.testing._subject import STEPS, RefusedError, Subject, apart, named
 
 __all__ = [
     "compiled",
@@ -55,8 +55,7 @@ def writes_into_nothing(subject: Subject) -> str:
         given |= {f"the state {name!r}": value for name, value in state.items()}
         before = {what: (x._version, x.clone()) for what, x in given.items()}
         keys = list(state)
-        with named(f"a step of shape {tuple(weight.shape)}"):
-            rule.step(weight, grad, state)
+        rule.step(weight, grad, state)  # which refuses what it sees
         for what, x in given.items():
             version, copy = before[what]
             same = x._version == version and torch.equal(x.nan_to_num(), copy.nan_to_num())
@@ -144,7 +143,7 @@ def vmap(subject: Subject) -> str:
                 assert off is None, f"vmap over {what}, at {value:g}: {off}"
         done.append(what)
     if not done:
-        raise Refused("the recipe has no number with a default")
+        raise RefusedError("the recipe has no number with a default")
     return ", ".join(done)
 
 
@@ -185,7 +184,7 @@ def compiled(subject: Subject) -> str:
         ours = _trained(subject, "compiled")
     except BackendError as error:
         # (A kernel is compared with the rule's own code before it steps anything.)
-        kind = AssertionError if "other numbers" in str(error) else Refused
+        kind = AssertionError if "other numbers" in str(error) else RefusedError
         raise kind(str(error)) from error
     for one, other in zip(ours, own, strict=True):
         off = apart(one, other, 1e-8)

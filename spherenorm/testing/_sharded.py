@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from spherenorm.optim import torch_optimizer
-from spherenorm.testing._subject import STEPS, Refused, Subject, apart
+from spherenorm.testing._subject import STEPS, RefusedError, Subject, apart
 
 __all__ = ["sharded"]
 
@@ -25,11 +25,11 @@ def sharded(subject: Subject) -> str:
     import torch.distributed as dist
 
     if not (dist.is_available() and dist.is_gloo_available()):
-        raise Refused("gloo is not there")
-    if sys.platform != "linux" or torch.cuda.is_initialized():
-        raise Refused("processes cannot be forked here")
+        raise RefusedError("gloo is not there")
+    if sys.platform != "linux" or torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        raise RefusedError("processes cannot be forked here")
     if subject.evaluates_elsewhere:
-        raise Refused("the closure's gradients are the model's to shard")
+        raise RefusedError("the closure's gradients are the model's to shard")
     fork: Any = multiprocessing.get_context("fork")  # so that a recipe of any origin comes along
     answers = fork.Queue()
     with socket.socket() as free:
@@ -66,7 +66,8 @@ def _rank(rank: int, port: int, subject: Subject, answers: Any) -> None:
 
 def _compared(rank: int, port: int, subject: Subject) -> str | None:
     import torch.distributed as dist
-    from torch.distributed.tensor import Shard, distribute_tensor, init_device_mesh
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Shard, distribute_tensor
 
     torch.set_num_threads(1)
     where = f"tcp://localhost:{port}"

@@ -1,4 +1,4 @@
-"""What is checked: a recipe, weights to step with it, and gradients of several kinds."""
+"""The subject of a check: a recipe, weights to step with it, and gradients of several kinds."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from spherenorm._parts import State, defines, init_apart
+from spherenorm._hooks import State, defines
 from spherenorm._registry import Bound
 from spherenorm._rule import Rule
+from spherenorm._step import InPlaceError
+from spherenorm._tree import init_apart
 from spherenorm._views import View
 
-__all__ = ["Refused", "Subject", "apart", "named"]
+__all__ = ["RefusedError", "Subject", "apart", "named"]
 
 SHAPES = ((4, 3), (3, 5), (3, 2, 2, 2), (5,), (), (1, 4), (0, 3))
 """Wide and tall matrices, a convolution, a bias, a number, a single unit, and nothing at all."""
@@ -25,8 +27,8 @@ STEPS = 4
 Stepped = tuple[Tensor, State]
 
 
-class Refused(Exception):
-    """What is checked does not concern this recipe; the message says why."""
+class RefusedError(Exception):
+    """The promise does not concern this recipe; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ class Subject:
     @classmethod
     def of(cls, bound: Bound) -> Subject:
         """The recipe with those of `SHAPES` whose weights its rule takes."""
-        refused = {}
+        refused: dict[tuple[int, ...], str] = {}
         for shape in SHAPES:
             try:
                 init_apart(bound.rule, torch.ones(shape))
@@ -124,8 +126,10 @@ def named(what: str) -> Iterator[None]:
     """Put what was tried before the message of whatever the recipe raises."""
     try:
         yield
-    except (Refused, AssertionError):
+    except (RefusedError, AssertionError):
         raise
+    except InPlaceError as error:
+        raise RefusedError("the rule writes into its arguments") from error
     except Exception as error:
         first = str(error).strip().partition("\n")[0]
         raise AssertionError(f"{what}: {type(error).__name__}: {first}") from error

@@ -18,17 +18,18 @@ from typing import NamedTuple
 __all__ = ["FAULTS", "Fault", "noticed"]
 
 ROOT = Path(__file__).parents[2]
-AUDIT, COPIES, GROUPS, PLAN, PRECISE, SENSITIVITY, SUBJECT, UNITS, VERDICT, WITNESS = (
+AUDIT, COPIES, GROUPS, PLAN, PRECISE, SENSITIVITY, STATISTICS, SUBJECT, UNITS, VERDICT, WITNESS = (
     f"_{name}.py"
     for name in (
         *("audit", "copies", "param_groups", "plan", "precise", "sensitivity"),
-        *("subject", "units", "verdict", "witness"),
+        *("statistics", "subject", "units", "verdict", "witness"),
     )
 )
 
 
 FIRST = {
-    **dict.fromkeys((COPIES, SUBJECT), ("side_effects",)),
+    **dict.fromkeys((COPIES, SUBJECT), ("side_effects", "unusual_models")),
+    STATISTICS: ("statistics",),
     **dict.fromkeys((GROUPS, PLAN), ("param_groups", "users_recipes")),
 }
 """Tests that most likely notice the faults of a file."""
@@ -79,12 +80,18 @@ FAULTS = [
         "shows = sensitivity > _RELATIVE_ROUNDING * sensitivity.max()",
         "shows = sensitivity > 0",
     ),
-    Fault("one output of a large spread", SENSITIVITY, " / (max(own, least) or 1.0)", ""),
+    Fault("one output of a large scale", SENSITIVITY, "noise / unit[finite]", "noise"),
     Fault(
-        "outputs that are not finite",
+        "one unit for all outputs",
         SENSITIVITY,
-        "values = [x[x.isfinite()] for",
-        "values = [x.flatten() for",
+        "move.clamp(min=_LEAST_UNIT * largest or 1.0)",
+        "move.clamp(min=largest or 1.0)",
+    ),
+    Fault(
+        "memory that counts once",
+        SENSITIVITY,
+        "    if len(sharing) == 1:",
+        "    if True:",
     ),
     Fault(
         "a backward pass without the mode",
@@ -116,16 +123,21 @@ FAULTS = [
     Fault(
         "no jitter of parameters",
         SUBJECT,
-        "if point.jitter and parameter.requires_grad",
-        "if False and parameter.requires_grad",
+        "_move(self.parameters.values(), point.jitter, point.seed)",
+        "pass",
     ),
     Fault(
         "zeros that stay zeros",
         SUBJECT,
-        "value.add_(noise, alpha=0.1 * usual * point.jitter)",
+        "value.add_(noise, alpha=0.1 * usual * size)",
         "pass",
     ),
-    Fault("no jitter of the batch", SUBJECT, "if point.batch_jitter and", "if False and"),
+    Fault(
+        "no jitter of the batch",
+        SUBJECT,
+        "if not (size and value.is_floating_point()",
+        "if not (False and value.is_floating_point()",
+    ),
     Fault(
         "one jittered point",
         AUDIT,
@@ -168,10 +180,23 @@ FAULTS = [
         "_ALL_AT_ONCE = 1e-2",
     ),
     Fault(
-        "a spread of which a mask is part",
-        SENSITIVITY,
-        "inner = values[(values > values.min()) & (values < values.max())]",
-        "inner = values",
+        "a witness that a large scale blinds",
+        WITNESS,
+        "_LEFT_BY_EPS) * unit\n",
+        "_LEFT_BY_EPS) * unit.max()\n",
+    ),
+    Fault("passes that differ, unsaid", WITNESS, "    if not all(same):", "    if False:"),
+    Fault(
+        "units that were seen here alone",
+        UNITS,
+        "            if unseen.any():",
+        "            if False:",
+    ),
+    Fault(
+        "a coarser view that hides unseen units",
+        VERDICT,
+        "        if units.unseen:",
+        "        if False:",
     ),
     Fault(
         "buffers that stay as they start",
@@ -198,10 +223,21 @@ FAULTS = [
     Fault(
         "inputs that are not copied",
         SUBJECT,
-        "value = in_dtype(x, self.dtype)",
-        "value = x.to(self.dtype) if x.is_floating_point() else x",
+        "_jittered(in_dtype(x, self.dtype), point",
+        "_jittered(x.to(self.dtype) if x.is_floating_point() else x, point",
     ),
-    Fault("the model itself", COPIES, "copied = copy.deepcopy(model, memo)", "copied = model"),
+    Fault(
+        "the model itself", COPIES, "return copy.deepcopy(model, memo), memo", "return model, memo"
+    ),
+    Fault("copies that are copied", COPIES, "memo.setdefault(id(made), made)", "pass"),
+    Fault("compiled code", SUBJECT, 'set_stance("force_eager")', 'set_stance("default")'),
+    Fault(
+        "a second copy, unsaid",
+        SUBJECT,
+        "for parameter in self._callers.foreign:",
+        "for parameter in ():",
+    ),
+    Fault("memory that is not shared", COPIES, "if not others or any(", "if True or any("),
     Fault("hooks that are shared", COPIES, "hooks[key] = _apart(hook, memo)", "pass"),
     Fault(
         "buffers that are not put back",
@@ -234,6 +270,15 @@ FAULTS = [
         GROUPS,
         "weight.copy_(Sphere(view).normalize(weight))",
         "pass",
+    ),
+    Fault("up to eps on the sphere", PLAN, "treatment.up_to_eps:", "False:"),
+    Fault("statistics that stay", STATISTICS, "    variance.mul_(factor)", "    pass"),
+    Fault("means that stay", STATISTICS, "    mean.copy_(", "    mean.clone().copy_("),
+    Fault(
+        "statistics that do not fit, unsaid",
+        STATISTICS,
+        "    if moved > _NOTICED:",
+        "    if False:",
     ),
     Fault(
         "zero units on the sphere",

@@ -62,6 +62,25 @@ def test_a_batch_on_a_line_is_no_evidence_against_invariance():
     assert views(normed(nn.Linear(5, 2)), x) == {"0.weight": "channel", "2.weight": None}
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_channels_that_dropout_hides_at_some_points_make_no_view_coarser(seed):
+    torch.manual_seed(seed)
+    layers = (nn.Linear(6, 64), nn.BatchNorm1d(64), nn.ReLU(), nn.Dropout(0.5))
+    model = nn.Sequential(*layers, nn.Linear(64, 64), nn.BatchNorm1d(64), nn.Dropout(0.5))
+    assert set(views(model, torch.randn(4, 6), seed=seed).values()) == {"channel"}
+
+
+def test_a_unit_that_acts_at_the_own_point_only_is_no_evidence_in_a_coarser_view():
+    def function(self, x):
+        seen = torch.cat([self.gate == 0, torch.ones(5, dtype=torch.bool)])
+        return self.norm(self.f(x)) * seen
+
+    net = Net(function, f=linear(6, 6), norm=nn.BatchNorm1d(6), gate=nn.Parameter(torch.zeros(1)))
+    finding = audit(net, torch.randn(16, 6))[0]
+    assert finding.verdict is Verdict.NO_EVIDENCE
+    assert finding.reason.startswith("1 of 6 units of view channel act at this point only")
+
+
 def test_an_input_that_is_zero_in_the_batch_is_not_taken_for_zero():
     net = Net(
         lambda self, x, condition: self.norm(self.f(x) + self.g(condition)),
@@ -148,7 +167,7 @@ def test_float32_arithmetic_where_the_model_needs_it():
         return self.f(x)
 
     model, x = Net(function, f=normed(nn.Linear(5, 4), nn.ReLU(), linear(4, 2))), torch.randn(16, 6)
-    with pytest.raises(TypeError, match="float32 only"):
+    with pytest.raises(ValueError, match=r"float32 only\), but in float32: pass dtype"):
         audit(model, x)
     found = views(model, x, dtype=torch.float32)
     assert found == {"f.0.weight": "channel", "f.2.weight": None, "f.4.weight": None}

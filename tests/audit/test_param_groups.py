@@ -56,7 +56,7 @@ def test_invariant_weights_go_to_the_sphere_in_their_views(recipe):
         if name in sphere:
             view = sn.View(1) if name == "0.weight" else sn.View(0)
             torch.testing.assert_close(value, sn.Sphere(view).normalize(before[name]))
-        else:
+        elif "running" not in name:  # these follow the weights
             assert torch.equal(value, before[name])
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # no weight has another norm, or cannot move
@@ -72,7 +72,7 @@ def test_more_units_than_entries_are_not_turned_apart():
     def groups(*arguments, **settings):
         wide, tall = nn.Linear(6, 4), nn.Linear(4, 6)
         net = nn.Sequential(wide, nn.BatchNorm1d(4), nn.ReLU(), tall, nn.BatchNorm1d(6), nn.Tanh())
-        made = sn.param_groups(net, torch.randn(16, 6), *arguments, **settings)
+        made = sn.param_groups(net, torch.randn(16, 6), *arguments, tolerance=1e-2, **settings)
         return [group_of(made, name)["alpha"] for name in ("0.weight", "3.weight")], made
 
     for recipe in ("sgdg", "adamg"):
@@ -209,6 +209,24 @@ def test_a_pruned_channel_does_not_speak_up(scale, count):
     chosen = {"0.weight": "channel"}
     groups = sn.param_groups(model, batch, "sgdg", overrides=chosen)
     assert groups.assignments[0].treatment == "sphere"
+
+
+def test_a_weight_that_is_invariant_up_to_eps_goes_onto_a_sphere_at_the_users_word():
+    model = nn.Sequential(nn.Embedding(64, 16), nn.LayerNorm(16, eps=1e-2), nn.Linear(16, 2))
+    nn.init.normal_(model[0].weight, std=0.3)
+    batch = torch.arange(64)
+    before = model(batch)
+    groups = sn.param_groups(model, batch, "sgdg")
+    assert groups.audit[0].verdict == "invariant up to eps"
+    assert groups.assignments[0].treatment == "euclidean"
+    assert (
+        "an override 'channel', or a larger tolerance, puts it there"
+        in groups.assignments[0].reason
+    )
+    assert torch.equal(model(batch), before)
+    groups = sn.param_groups(model, batch, "sgdg", overrides={"0.weight": "channel"})
+    assert groups.assignments[0].treatment == "sphere"
+    assert sn.param_groups(model, batch, "sgdp").assignments[0].treatment == "projected"
 
 
 def test_an_audit_instead_of_a_batch_and_keyword_batches():

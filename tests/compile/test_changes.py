@@ -1150,8 +1150,8 @@ def one_manifold_that_becomes_of_another_class(patch):
 
 
 @case
-def one_rule_whose_ratio_is_a_tensor_of_one_dimension(patch):
-    ratio = torch.full((1,), 0.1, dtype=torch.float64)
+def one_rule_whose_ratio_is_a_tensor(patch):
+    ratio = torch.tensor(0.1, dtype=torch.float64)
     rules = r.ScaleInvarianceTest(0.5), r.DecoupledDecay(0.5, ratio), r.StepSize(0.1)
     yield start(lambda lr=0.1: sn.chain(*rules))
     for value in (0.5, 0.0):
@@ -1417,7 +1417,6 @@ enter(
     a_count=of_a_group("count", *range(6), recipe=counted),
     an_integer_that_is_a_float=of_a_group("level", 1, 1.0, recipe=by_level),
     a_true_that_is_1=of_a_group("level", True, 1, recipe=by_level),
-    a_number_of_numpy=of_a_group("level", 1.0, np.float64(1.0), recipe=by_level),
     a_0_that_is_minus_0=of_a_group("sign", 0.0, -0.0, recipe=by_sign),
     a_learning_rate_that_is_an_integer=of_a_group("lr", 0.1, 1, recipe=SGD),
     a_learning_rate_of_numpy=of_a_group("lr", 0.1, np.float32(0.3), np.float64(0.2), recipe=paced),

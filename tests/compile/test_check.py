@@ -1,10 +1,12 @@
 """The comparison of a path with the rule's own code, before it steps anything."""
 
+import functools
+
 import pytest
 import torch
 
 from spherenorm import recipes
-from spherenorm.compile._check import difference, small_shape
+from spherenorm.compile._check import TOLERANCE, difference, small_shape
 
 CPU = torch.device("cpu")
 DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
@@ -59,8 +61,53 @@ def test_what_cancels_out_may_differ_by_roundings(shape, dtype):
     assert difference(rule, run, shape, dtype, CPU) is None
 
 
+@pytest.mark.parametrize("dtype", DTYPES[:2], ids=str)
+@pytest.mark.parametrize("alpha", [0.0, 1.0, 10.0])
+@pytest.mark.parametrize("shape", [(5, 1), (1, 1)], ids=str)
+def test_units_that_cannot_move_are_compared_up_to_rounding(shape, alpha, dtype):
+    """Their tangential part is rounding, which AdamG divides by the root of eps."""
+    rule = recipes.adamg(lr=0.05, alpha=alpha)
+    generator = torch.Generator().manual_seed(1)
+
+    def rounded(x):
+        sign = torch.randint(-1, 2, x.shape, generator=generator)
+        return x + sign * x.abs() * torch.finfo(dtype).eps
+
+    def run(weight, grad, state):
+        moved, new = rule.step(rounded(weight), rounded(grad), state)
+        weight.copy_(moved)
+        state.update(new)
+
+    assert difference(rule, run, shape, dtype, CPU) is None
+
+
+@pytest.mark.parametrize("dtype", DTYPES[:2], ids=str)
+@pytest.mark.parametrize("name", ["sgdp", "sgdg", "adamg"])
+def test_a_small_fault_is_no_rounding(name, dtype):
+    entry = WHOLE[name].state_names[0]
+    said = off_by(WHOLE[name], (3, 2), dtype, entry, 1 + 100 * TOLERANCE[dtype])
+    assert said.startswith(f"the state '{entry}' is off by ")
+
+
 def test_small_shapes_keep_what_matters():
     """Zeros, ones, and which lengths are equal or longer."""
     assert small_shape((64, 3, 7, 7)) == (4, 2, 3, 3)
     assert small_shape((0, 1, 5, 1)) == (0, 1, 2, 1)
     assert small_shape(()) == ()
+
+
+def test_a_path_that_takes_a_weights_memory_as_it_is_is_found():
+    """That of a negative view holds the other sign."""
+    rule = WHOLE["sgdp"]
+
+    def run(weight, grad, state, resolved):
+        held = torch._neg_view(weight) if weight.is_neg() and not resolved else weight
+        moved, new = rule.step(held, grad, state)
+        weight.copy_(moved)
+        state.update(new)
+
+    for resolved in (True, False):
+        said = difference(
+            rule, functools.partial(run, resolved=resolved), (3, 2), torch.float64, CPU, True
+        )
+        assert (said is None) is resolved

@@ -1,12 +1,18 @@
 """Every recipe is a pure function."""
 
+import warnings
+from dataclasses import dataclass, replace
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch._dynamo.exc import Unsupported
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from spherenorm import bind, functional
+from spherenorm import Rule, ViewField, bind, chain, functional, hyper, view
+from spherenorm._numerics import Scalar
+from spherenorm.rules import StepSize
 from tests.conformance.table import ANY_WEIGHTS, ROWS, parameters
 from tests.conformance.table import SHAPES as TABLE_SHAPES
 from tests.gradients import FAMILIES, gradient
@@ -111,6 +117,63 @@ def test_compiles_to_one_graph(row):
     for weight in matrices():
         arguments = warm(rule, weight)
         close(compiled(*arguments), rule.step(*arguments))
+
+
+IN_THE_SUITE = ((ROWS[4], torch.tensor), (ROWS[8], float))
+
+
+@pytest.mark.parametrize(
+    ("row", "kind"),
+    [
+        pytest.param(
+            row,
+            kind,
+            id=f"{row.id}-{kind.__name__}",
+            marks=() if (row, kind) in IN_THE_SUITE else pytest.mark.long,
+        )
+        for row in ROWS
+        for kind in (float, torch.tensor)
+    ],
+)
+def test_a_function_that_builds_its_recipe_compiles_to_one_graph(row, kind):
+    def step(weight, grad, state, lr):
+        return bind(row.cls.recipe, **{**row.settings, "lr": lr}).rule.step(weight, grad, state)
+
+    arguments = warm(row.rule(), matrices()[0])
+    torch._dynamo.reset()
+    compiled = torch.compile(step, fullgraph=True, backend="eager")
+    for lr in (0.02, 0.03):
+        close(compiled(*arguments, kind(lr)), step(*arguments, kind(lr)))
+
+
+def test_a_function_that_builds_a_users_recipe_compiles_to_one_graph():
+    @dataclass(frozen=True)
+    class Weighted(Rule):
+        share: Scalar = hyper("(0, 1]", 0.5)
+        count: bool = True
+        view: ViewField = view("channel")
+        state_names = ("count",)
+
+        def update(self, update, state):
+            norm = self.view.norm(update.direction)
+            direction = self.share * update.direction / (1 + norm)
+            return replace(update, direction=direction), {"count": state["count"] + self.count}
+
+    def weighted(lr=0.1, share=0.3):
+        return chain(Weighted(share), StepSize(lr))
+
+    def step(weight, lr):
+        rule = bind(weighted, lr=lr, share=0.2).rule
+        return rule.step(weight, 2 * weight, rule.init(weight))
+
+    weight = matrices()[0]
+    torch._dynamo.reset()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        compiled = torch.compile(step, fullgraph=True, backend="eager")
+        close(compiled(weight, 0.3), step(weight, 0.3))
+    with pytest.raises(Unsupported):  # outside its interval, there too
+        compiled(weight, -0.3)
 
 
 def test_traces_without_values(row):

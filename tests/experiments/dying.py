@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import threading
 
 from experiments.door import execute_spec
@@ -23,3 +24,12 @@ def execute_and_die(spec, root, checkpoints, seconds):
 
     RunFolder.save_checkpoint = saving
     execute_spec(spec, root, checkpoint_seconds=0.0)
+
+
+def command(errors, *arguments):
+    """Run a command as a process of its own does, with its standard error in a file."""
+    from experiments.cli import main
+
+    sys.stderr = open(errors, "w")  # noqa: SIM115  (for the life of the process)
+    sys.argv = ["experiments", *arguments]
+    main()

@@ -345,14 +345,3 @@ class Unscored(Tiny):
     def evaluate(self, model, batch):
         model(batch[0] * (torch.inf if self.explode else 1.0))
         return {"score": Mean(torch.zeros(2)), "area": Mean(torch.tensor([torch.nan]))}
-
-
-@dataclass(frozen=True)
-class Empty(Tiny):
-    """Has no items to validate on."""
-
-    name = "empty"
-
-    def data(self):
-        train, (x, y), test = super().data()
-        return Splits(train, (x[:0], y[:0]), test)

@@ -6,11 +6,13 @@ A case is a pure function of (path, seed, number); the path only limits the draw
 from __future__ import annotations
 
 import functools
+import math
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -44,6 +46,9 @@ class Limits:
     every_rule: bool = True  # those too that only Inductor compiles
     changes: tuple[str, ...] = ("numbers", "add", "state_dict", "deepcopy", "none")
     tensors: bool = True  # numbers may be 0-dim tensors
+    memory: bool = True  # gradients may lie in weights and states, memory may hold the negative
+    negative: bool = True  # that of weights, too
+    overlaps: bool = True  # weights may overlap
 
 
 LIMITS = {
@@ -57,12 +62,15 @@ LIMITS = {
         layouts=("contiguous", "contiguous", "channels_last"),
         structural_zeros=False,
         every_rule=False,
+        negative=False,
+        overlaps=False,
     ),
-    "sweep": Limits(layouts=("contiguous",), changes=("numbers",), tensors=False),
+    "sweep": Limits(layouts=("contiguous",), changes=("numbers",), tensors=False, memory=False),
     "dtensor": Limits(
         dtypes=("float64",) * 5 + ("float32",),
         layouts=("contiguous",),
         changes=("numbers", "none", "add"),
+        memory=False,
     ),
 }
 INDUCTOR_EVERY = 50
@@ -326,6 +334,10 @@ class Weight:
     shard: int | None
     seed: int
 
+    @property
+    def numel(self) -> int:
+        return math.prod(self.shape)
+
     def first(self) -> Tensor:
         w = torch.randn(self.shape, generator=self._generator(0), dtype=torch.float64)
         if self.start == "zero rows" and w.ndim:
@@ -373,6 +385,10 @@ def laid_out(x: Tensor, layout: str) -> Tensor:
         return wide[..., 1::2]
     if layout == "expanded" and x.ndim and len(x):
         return x[:1].clone().expand(x.shape)
+    if layout == "conjugate" and x.dtype in (torch.float32, torch.float64):
+        return torch.complex(x, -x).conj().imag
+    if layout in ("negative", "conjugate"):
+        return torch._neg_view(-x)
     return x.clone(memory_format=torch.contiguous_format)
 
 
@@ -437,6 +453,22 @@ class Group:
 
 
 @dataclass(frozen=True)
+class Lent:
+    """At a step, a gradient that lies at the end of another tensor's memory.
+
+    Attributes:
+        place: of the gradient's weight.
+        owner: the place of the weight in whose memory it lies.
+        state: it lies in the owner's first state instead.
+    """
+
+    step: int
+    place: tuple[int, int]
+    owner: tuple[int, int]
+    state: bool
+
+
+@dataclass(frozen=True)
 class Case:
     """Eight steps of one recipe.
 
@@ -445,6 +477,10 @@ class Case:
         block: entries of a block of the default step.
         factors: the schedule of the learning rates of a sweep. Its points are the groups, which
             have equal weights and gradients. Empty for other paths.
+        lent: the gradients in others' memory, whose values the run of the path decides.
+        overlap: two weights, and how many of the last entries of the first are the first ones of
+            the second. They step one after the other.
+        negated: the steps before which the memory of states comes to hold their negative.
     """
 
     seed: int
@@ -455,6 +491,9 @@ class Case:
     changes: tuple[tuple[int, str], ...]
     block: int
     factors: tuple[float, ...] = ()
+    lent: tuple[Lent, ...] = ()
+    overlap: tuple[tuple[int, int], tuple[int, int], int] | None = None
+    negated: tuple[int, ...] = ()
 
     @property
     def sweep(self) -> bool:
@@ -463,6 +502,7 @@ class Case:
     def __str__(self) -> str:
         lines = [f"case {self.number} of seed {self.seed}", self.structure.source.strip()]
         lines += [f"maximize={self.maximize} block={self.block} changes={dict(self.changes)}"]
+        lines += [f"overlap={self.overlap} negated={self.negated}", *map(str, self.lent)]
         for group in self.groups:
             lines.append(f"group, since step {group.since}:")
             last: dict[str, Any] = {}
@@ -486,7 +526,12 @@ def draw_case(path: str, seed: int, number: int) -> Case:
     index = number // limits.same
     if path == "compiled" and number % INDUCTOR_EVERY == INDUCTOR_EVERY - 1:
         limits, index = (
-            Limits(dtypes=("float64", "float32"), layouts=("contiguous",), structural_zeros=False),
+            Limits(
+                dtypes=("float64", "float32"),
+                layouts=("contiguous",),
+                structural_zeros=False,
+                overlaps=False,
+            ),
             -number,
         )
     structure = draw_structure(seed, index, limits)
@@ -521,7 +566,75 @@ def draw_case(path: str, seed: int, number: int) -> Case:
         if c in limits.changes and draw.random() < 0.15
     ]
     block = draw.choice((3, 16, 64, 1000, 524288))
-    return Case(seed, number, structure, tuple(groups), draw.random() < 0.1, tuple(changes), block)
+    maximize = draw.random() < 0.1
+    case = Case(seed, number, structure, tuple(groups), maximize, tuple(changes), block)
+    return _in_memory(case, limits) if limits.memory else case
+
+
+def _in_memory(case: Case, limits: Limits) -> Case:
+    """The case with numbers of numpy, and with tensors in unusual memory."""
+    draw = random.Random(f"memory {case.seed} {case.number}")
+    groups = [
+        replace(
+            group,
+            weights=tuple(_perhaps_negative(draw, limits, weight) for weight in group.weights),
+            numbers=_of_numpy(group.numbers, case.structure)
+            if draw.random() < 0.2
+            else group.numbers,
+        )
+        for group in case.groups
+    ]
+    weights = {(g, i): w for g, group in enumerate(groups) for i, w in enumerate(group.weights)}
+    pairs = [
+        (p, q)
+        for p, one in weights.items()
+        for q, other in weights.items()
+        if one.dtype == other.dtype and 0 < one.numel <= other.numel
+    ]
+    often = draw.choice((0.0, 0.0, 0.4))
+    lent = tuple(
+        Lent(step, *draw.choice(pairs), draw.random() < 0.3)
+        for step in range(STEPS)
+        if pairs and draw.random() < often
+    )
+    overlap = None
+    if limits.overlaps and draw.random() < 0.3:
+        at_once = [
+            (p, q)
+            for p, q in pairs
+            if p != q
+            and {weights[p].layout, weights[q].layout} == {"contiguous"}
+            and not (case.groups[p[0]].since or case.groups[q[0]].since)
+        ]
+        if at_once:
+            p, q = sorted(draw.choice(at_once))
+            smaller = min(weights[p].numel, weights[q].numel)
+            overlap = p, q, draw.choice((smaller, draw.randint(1, smaller)))
+    negated = tuple(step for step in range(1, STEPS) if draw.random() < 0.05)
+    return replace(case, groups=tuple(groups), lent=lent, overlap=overlap, negated=negated)
+
+
+def _perhaps_negative(draw: random.Random, limits: Limits, weight: Weight) -> Weight:
+    if draw.random() < 0.15:
+        weight = replace(weight, grad_layout=draw.choice(("negative", "conjugate")))
+    if limits.negative and draw.random() < 0.08:
+        weight = replace(weight, layout="negative")
+    return weight
+
+
+def _of_numpy(
+    numbers: tuple[dict[str, Any], ...], structure: Structure
+) -> tuple[dict[str, Any], ...]:
+    intervals = dict(structure.numbers)
+
+    def converted(name: str, value: Any) -> Any:
+        if type(value) is not float:
+            return value
+        single = np.float32(value)
+        kept = (float(single) == 0) == (value == 0) and float(single) in intervals[name]
+        return single if kept else np.float64(value)
+
+    return tuple({name: converted(name, x) for name, x in step.items()} for step in numbers)
 
 
 def _draw_sweep(

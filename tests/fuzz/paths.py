@@ -14,8 +14,8 @@ from torch import Tensor
 import spherenorm as sn
 import spherenorm.compile
 from spherenorm import functional, optim
-from tests.fuzz.cases import STEPS, Case, laid_out
-from tests.fuzz.reference import Gradients, Moment
+from tests.fuzz.cases import STEPS, Case, Lent, laid_out
+from tests.fuzz.reference import Gradients, Moment, Place
 
 PATHS = ("auto", "rule", "blocks", "compiled", "sweep", "dtensor")
 
@@ -44,6 +44,8 @@ def by_optimizer(
         for g, group in enumerate(case.groups)
         for i, weight in enumerate(group.weights)
     }
+    if case.overlap is not None:
+        _overlap(case, weights)
     cls = sn.torch_optimizer(case.structure.recipe)
 
     def group_of(g: int, step: int) -> dict[str, Any]:
@@ -76,6 +78,11 @@ def by_optimizer(
         for p, weight in weights.items():
             grad, drawn = gradients[step][p], case.groups[p[0]].weights[p[1]]
             weight.grad = None if grad is None else place(laid_out(grad, drawn.grad_layout), drawn)
+        for state in optimizer.state.values() if step in case.negated else ():
+            state.update({name: torch._neg_view(-value) for name, value in state.items()})
+        for lent in case.lent:
+            if lent.step == step:
+                _lend(lent, weights, optimizer, gradients[step])
         optimizer.step()
         moments.append(
             {
@@ -90,6 +97,33 @@ def by_optimizer(
             }
         )
     return moments
+
+
+def _overlap(case: Case, weights: dict[Place, Tensor]) -> None:
+    assert case.overlap is not None
+    one, other, count = case.overlap
+    first, last = weights[one], weights[other]
+    memory = torch.empty(first.numel() + last.numel() - count, dtype=first.dtype)
+    memory[: first.numel()] = first.detach().view(-1)
+    memory[-last.numel() :] = last.detach().view(-1)
+    first.data = memory[: first.numel()].view(first.shape)
+    last.data = memory[-last.numel() :].view(last.shape)
+
+
+def _lend(
+    lent: Lent,
+    weights: dict[Place, Tensor],
+    optimizer: optim.RecipeOptimizer,
+    gradients: dict[Place, Tensor | None],
+) -> None:
+    """Let a gradient lie in a weight or a state, and keep a copy of it for the reference."""
+    weight, owner = weights[lent.place], weights[lent.owner].detach()
+    if lent.state:
+        owner = next(iter(optimizer.state.get(weights[lent.owner], {}).values()), owner)
+    kind = owner.dtype, owner.is_contiguous(), owner.numel() >= weight.numel()
+    if kind == (weight.dtype, True, True):
+        weight.grad = owner.view(-1)[owner.numel() - weight.numel() :].view(weight.shape)
+        gradients[lent.place] = weight.grad.clone(memory_format=torch.contiguous_format)
 
 
 def _snapshot(x: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -52,6 +53,7 @@ def reference(
         for g, group in enumerate(case.groups)
         for i, weight in enumerate(group.weights)
     }
+    _share(case, weights, case.overlap and case.overlap[1])
     states: dict[Place, State] = {place: {} for place in weights}
     moments: list[Moment] = []
     gradients: Gradients = given or [_Drawn(case, step, weights) for step in range(STEPS)]
@@ -65,8 +67,21 @@ def reference(
                 start = nudge(weight if path is None else working(weight))
                 moved = _step(case, group.numbers[step], start, grad, states[place], nudge)
                 weights[place], states[place] = moved[0].to(weight.dtype), moved[1]
+                _share(case, weights, place)
         moments.append({p: (weight.clone(), dict(states[p])) for p, weight in weights.items()})
     return Trajectory(moments, gradients)
+
+
+def _share(case: Case, weights: dict[Place, Tensor], moved: Place | None) -> None:
+    """Let the other one of two weights that overlap see the entries of the one that has moved."""
+    if case.overlap is None or moved not in case.overlap[:2]:
+        return
+    one, other, count = case.overlap
+    first, last = weights[one].reshape(-1), weights[other].reshape(-1)
+    if moved == one:
+        weights[other] = torch.cat([first[-count:], last[count:]]).view(weights[other].shape)
+    else:
+        weights[one] = torch.cat([first[:-count], last[:count]]).view(weights[one].shape)
 
 
 class _Drawn(dict[Place, Tensor | None]):
@@ -110,7 +125,8 @@ def _step(
 def _nudged_number(
     value: float | Tensor, precision: torch.dtype, nudge: Callable[[Tensor], Tensor]
 ) -> float | Tensor:
-    """0 and 1 are exact, and may be ends of an interval."""
+    """0 and 1 are exact, and may be ends of an interval. Numbers of numpy count as Python's."""
+    value = float(value) if isinstance(value, np.generic) else value
     if isinstance(value, int) or value in (0, 1):
         return value
     return value * nudge(torch.ones((), dtype=precision)).item()

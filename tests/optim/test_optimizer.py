@@ -427,8 +427,13 @@ def test_a_state_dict_that_does_not_fit_is_refused_before_anything_changes():
         ),
         (
             lambda w: optim.AdamP([w], wd_ratio="x"),
+            TypeError,
+            "invariant_ratio must be a number or a tensor, got 'x'",
+        ),
+        (
+            lambda w: optim.AdamP([w], wd_ratio=torch.ones(3)),
             ValueError,
-            r"invariant_ratio must be in \[0, ∞\), got 'x'",
+            r"invariant_ratio must be a number or a 0-dim tensor, got shape \(3,\)",
         ),
         (lambda w: optim.AdamP([w], betas=0.9), ValueError, "betas must be 2 numbers, got 0.9"),
         (

@@ -119,3 +119,46 @@ def test_what_a_probe_writes_is_what_it_measures(tmp_path):
     lines = "".join(file.read_text() for file in files).splitlines()
     assert [json.loads(line) for line in lines] == [each.plain() for each in kept]
     assert [each.step for each in kept] == [2, 4, 6]
+
+
+def test_a_sink_that_raises_costs_no_step_and_no_block():
+    full, kept = [True, True], []
+
+    def write(block):
+        if full and full.pop():
+            raise OSError("no space left")
+        kept.extend(block)
+
+    layer = nn.Linear(4, 3)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+    with sn.probe(optimizer, every=1, to=write, model=layer, block=2):
+        for step in range(1, 6):
+            layer.weight.grad = torch.randn(3, 4)
+            if step in (2, 4):
+                with pytest.warns(
+                    UserWarning, match="block, which is kept.*: OSError: no space left"
+                ):
+                    optimizer.step()
+            else:
+                optimizer.step()
+    assert [each.step for each in kept] == [1, 2, 3, 4, 5]
+
+
+def test_what_a_sink_does_not_take_at_the_end_raises_and_is_kept():
+    kept, taken = [], [False]
+
+    def write(block):
+        if not taken[0]:
+            raise OSError("no space left")
+        kept.extend(block)
+
+    layer = nn.Linear(4, 3)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+    probe = sn.probe(optimizer, every=1, to=write, model=layer)
+    layer.weight.grad = torch.randn(3, 4)
+    optimizer.step()
+    with pytest.raises(OSError, match="no space left"):
+        probe.close()
+    taken[0] = True
+    probe.flush()
+    assert [each.step for each in kept] == [1]

@@ -32,12 +32,18 @@ class Product:
     a: Vector
     b: Vector
 
+    def __str__(self) -> str:
+        return f"({self.a}) * ({self.b})"
+
 
 @dataclass(frozen=True)
 class Entries:
     """A statement about every entry of a vector, such as `m == 0`; `.all()` makes it one of m."""
 
     vector: Vector
+
+    def __str__(self) -> str:
+        return f"{self.vector} = 0"
 
 
 @dataclass

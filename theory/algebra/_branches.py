@@ -1,11 +1,14 @@
 """The sizes of tensors that Python code decides by: `if weight.shape[1] > 64`.
 
 No record of a step shows such a branch, so a step is run on sizes that note what is asked of them.
+Tensors that hold sizes are followed in `_constants`.
 """
 
 from __future__ import annotations
 
+import builtins
 import contextlib
+import functools
 import linecache
 import math
 import operator
@@ -19,6 +22,8 @@ from unittest.mock import patch
 import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode
+
+from theory.algebra._constants import COMPARISONS, Constants
 
 __all__ = ["Branch", "Branches"]
 
@@ -76,11 +81,13 @@ class Branches(TorchFunctionMode):
     def __init__(self) -> None:
         super().__init__()
         self.found: list[Branch] = []
+        self._constants = Constants()
 
     def __enter__(self) -> Branches:
-        # It would make a plain number, and no code is more common than a division by sqrt(d).
+        # These would make plain numbers, and no code is more common than a division by sqrt(d).
         self._patches = contextlib.ExitStack()
         self._patches.enter_context(patch.object(math, "sqrt", _root_of(math.sqrt)))
+        self._patches.enter_context(patch.object(builtins, "len", _length_by(len)))
         for owner, names, at in _LISTED:
             for name in names:
                 listed = _listed(getattr(owner, name), at)
@@ -102,6 +109,8 @@ class Branches(TorchFunctionMode):
         if func in _PLAIN:
             self.found.append(Branch(_line(), _PLAIN[func], result))
         if func not in _READS:
+            decided = self._constants.follow(func, args, kwargs or {}, sizes, result)
+            self.found += [Branch(_line(), question, answer) for question, answer in decided]
             return result
         if isinstance(result, tuple):
             return _Shape(_Size(length, self.found) for length in result)
@@ -134,6 +143,7 @@ _LISTED = (
 def _listed(function: Callable[..., Any], at: int) -> Callable[..., Any]:
     """The function with a size that is given apart as one argument, from position `at` on."""
 
+    @functools.wraps(function)
     def method(*args: Any, **options: Any) -> Any:
         apart = len(args) > at + 1
         return function(*args[:at], args[at:], **options) if apart else function(*args, **options)
@@ -144,6 +154,11 @@ def _listed(function: Callable[..., Any], at: int) -> Callable[..., Any]:
 def _root_of(sqrt: Callable[[Any], float]) -> Callable[[Any], Any]:
     """The root of a size is one too."""
     return lambda x: _Size(sqrt(x.value), x.found) if isinstance(x, _Size) else sqrt(x)
+
+
+def _length_by(length: Callable[[Any], int]) -> Callable[[Any], Any]:
+    """The length of a tensor is its first size."""
+    return lambda x: x.shape[0] if isinstance(x, torch.Tensor) and x.ndim else length(x)
 
 
 class _Shape(tuple[Any, ...]):
@@ -196,18 +211,24 @@ class _Size:
         self.found.append(self.notes[-1])
         return value
 
+    def sqrt(self) -> _Size:
+        """The root, for numpy, which asks an object for its own."""
+        return _Size(math.sqrt(self.value), self.found)
+
     def __getattr__(self, name: str) -> Any:
-        """Other attributes of a number: `bit_length`, `real`."""
+        """Other attributes of a number: `bit_length`, `real`; and functions of numpy, as `log`."""
         if name.startswith("__"):
             raise AttributeError(name)
-        self.become(self.value)
-        return getattr(self.value, name)
+        value = self.become(self.value)
+        if not hasattr(value, name) and hasattr(np, name):
+            return functools.partial(getattr(np, name), value)
+        return getattr(value, name)
 
 
 def _comparison(symbol: str, compare: Callable[[Any, Any], Any]) -> Callable[[_Size, Any], Any]:
     def method(self: _Size, other: Any) -> Any:
         if isinstance(other, torch.Tensor):
-            return compare(self.value, other)
+            return NotImplemented  # torch compares, and `Branches` sees it
         against = "another" if isinstance(other, _Size) else repr(other)
         return self.ask(f"{symbol} {against}", bool(compare(self.value, _plain(other))))
 
@@ -219,7 +240,7 @@ def _arithmetic(
 ) -> Callable[[_Size, Any], Any]:
     def method(self: _Size, other: Any) -> Any:
         if isinstance(other, torch.Tensor):
-            return apply(other, self.value) if swap else apply(self.value, other)
+            return NotImplemented  # torch computes, and `Branches` sees it
         if not isinstance(other, (int, float, _Size)):
             value = self.become(self.value)  # to repeat a list, say
             return apply(other, value) if swap else apply(value, other)
@@ -240,14 +261,12 @@ def _escape(convert: Callable[[Any], Any]) -> Callable[..., Any]:
     return method
 
 
-_COMPARISONS = {"<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne"}
 _SMOOTH = ("add", "sub", "mul", "truediv", "pow")
 _STEPS = ("floordiv", "mod", "and", "or", "xor", "lshift", "rshift")
 _CONVERSIONS: dict[str, Callable[..., Any]] = {
     **{"int": int, "float": float, "index": operator.index, "round": round, "hash": hash},
     **{"floor": math.floor, "ceil": math.ceil, "trunc": math.trunc, "abs": abs},
     **{
-        "array": lambda value, *_: np.asarray(value),
         "str": str,
         "repr": repr,
         "format": format,
@@ -255,7 +274,7 @@ _CONVERSIONS: dict[str, Callable[..., Any]] = {
     },
 }
 
-for _symbol, _name in _COMPARISONS.items():
+for _symbol, _name in COMPARISONS.items():
     setattr(_Size, f"__{_name}__", _comparison(_symbol, getattr(operator, _name)))
 for _name in (*_SMOOTH, *_STEPS):
     _apply, _steps = getattr(operator, f"__{_name}__"), _name in _STEPS

@@ -11,13 +11,16 @@ from itertools import islice
 
 import sympy as sp
 
-__all__ = ["SECONDS", "TERMS", "BudgetError", "budget", "spend"]
+__all__ = ["SECONDS", "TERMS", "BudgetError", "budget", "spend", "spend_terms"]
 
 SECONDS = 60.0
 """Of processor time, for one law. Those of the library take one or two."""
 
 TERMS = 4000
 """Nodes of one expression that is to be simplified. Those of the library have some hundreds."""
+
+POLYNOMIAL = 800
+"""Terms of one polynomial in hyper-parameters. Those of the library have less than fifty."""
 
 _local = threading.local()
 
@@ -40,6 +43,23 @@ def spend(expression: sp.Basic) -> None:
     nodes = sum(1 for _ in islice(sp.preorder_traversal(expression), TERMS + 1))
     if nodes > TERMS:
         raise BudgetError(f"a formula grew beyond {TERMS} terms: {_describe(expression)}")
+
+
+def spend_terms(count: int, what: str, symbols: object) -> None:
+    """Count the terms of a polynomial in the hyper-parameters, of which a law is to be made.
+
+    Args:
+        count: of its terms.
+        what: the polynomial, in text.
+        symbols: of its coefficients, in text.
+
+    Raises:
+        BudgetError: it has too many.
+    """
+    if count > POLYNOMIAL:
+        raise BudgetError(
+            f"{what} grew beyond {POLYNOMIAL} terms in {symbols}; hold some of these at numbers"
+        )
 
 
 @contextlib.contextmanager

@@ -54,7 +54,7 @@ class Formal(Entrywise):
             return self.aten_mul(a, b)
         if prod(self.shape) > 1:
             raise NotImplementedError("an outer product is no combination of vectors")
-        inner = self.space.inner(a, b)
+        inner = self.shorten(self.space.inner(a, b))
         return self.square(inner) if a == b else inner
 
     aten_mm = aten_mv = aten_bmm = aten_vdot = aten_dot
@@ -124,6 +124,8 @@ class Formal(Entrywise):
         return sp.Not(a)
 
     def aten_where(self, condition: Any, a: Any, b: Any) -> Any:
+        if isinstance(condition, Entries):
+            raise NotImplementedError("a choice of each entry by its own value")
         a, b = self.linear(a), self.linear(b)
         if not (isinstance(a, Vector) or isinstance(b, Vector)):
             return self.where(condition, a, b)

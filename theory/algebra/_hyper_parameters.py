@@ -6,6 +6,8 @@ import inspect
 import math
 import traceback
 from collections.abc import Mapping
+from itertools import count
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +16,18 @@ from spherenorm import Recipe, bind, find_recipe, recipe_names
 __all__ = [
     "are_numbers",
     "enter",
-    "inputs_of",
     "is_number",
     "message",
     "numbers_by_name",
+    "parts_of",
     "resolve_hyper_parameters",
     "resolve_recipe",
 ]
 
 
 def is_number(value: object) -> bool:
-    """True for a Python number that is no truth value."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+    """True for a real number that is no truth value."""
+    return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def are_numbers(value: object) -> bool:
@@ -33,35 +35,38 @@ def are_numbers(value: object) -> bool:
     return isinstance(value, tuple) and bool(value) and all(map(is_number, value))
 
 
-def inputs_of(name: str, value: Any) -> dict[str, Any]:
-    """The numbers of a hyper-parameter by the names of their inputs."""
-    if are_numbers(value):
-        return _parts(name, value)
-    return {name: value} if is_number(value) else {}
+def parts_of(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Each hyper-parameter by the names of its inputs: betas gives beta1, beta2.
+
+    No two inputs have one name: beside a hyper-parameter beta1, betas gives betas1, betas2.
+    """
+    taken, parts = {*values}, dict[str, dict[str, Any]]()
+    for name, value in values.items():
+        parts[name] = {name: value}
+        if are_numbers(value):
+            parts[name] = dict(zip(_part_names(name, len(value), taken), value, strict=True))
+            taken |= {*parts[name]}
+    return parts
+
+
+def _part_names(name: str, entries: int, taken: set[str]) -> list[str]:
+    stems = (name + "_" * n if n >= 0 else name.removesuffix("s") for n in count(-1))
+    names = ([f"{stem}{i}" for i in range(1, entries + 1)] for stem in stems)
+    return next(each for each in names if taken.isdisjoint(each))
 
 
 def numbers_by_name(values: Mapping[str, Any]) -> dict[str, Any]:
     """All values by the names of inputs."""
-    numbers: dict[str, Any] = {}
-    for name, value in values.items():
-        numbers.update(_parts(name, value) if isinstance(value, tuple) else {name: value})
-    return numbers
+    return {part: entry for parts in parts_of(values).values() for part, entry in parts.items()}
 
 
 def enter(values: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, Any]:
     """The hyper-parameters `values`, with `inputs` in the places of the numbers of their names."""
-
-    def entered(name: str, value: Any) -> Any:
-        if isinstance(value, tuple):
-            return tuple(inputs.get(part, entry) for part, entry in _parts(name, value).items())
-        return inputs.get(name, value)
-
-    return {name: entered(name, value) for name, value in values.items()}
-
-
-def _parts(name: str, value: tuple[Any, ...]) -> dict[str, Any]:
-    """One name per entry of a tuple: betas gives beta1, beta2."""
-    return {f"{name.removesuffix('s')}{i}": entry for i, entry in enumerate(value, 1)}
+    entered = {
+        name: [inputs.get(part, entry) for part, entry in parts.items()]
+        for name, parts in parts_of(values).items()
+    }
+    return {n: tuple(x) if are_numbers(values[n]) else x[0] for n, x in entered.items()}
 
 
 def resolve_recipe(recipe: str | Recipe) -> Recipe:
@@ -86,7 +91,8 @@ def resolve_recipe(recipe: str | Recipe) -> Recipe:
 def resolve_hyper_parameters(recipe: Recipe, given: Mapping[str, Any]) -> dict[str, Any]:
     """Every hyper-parameter of `recipe` with its value, given or default.
 
-    Lists become tuples. Entries of a tuple that stay symbols have their defaults.
+    Lists become tuples, and real numbers of other types, such as numpy's, become Python's. Entries
+    of a tuple that stay symbols have their defaults.
 
     Raises:
         ValueError: no such hyper-parameter, one without a value, one that is inf or nan, or not as
@@ -94,13 +100,14 @@ def resolve_hyper_parameters(recipe: Recipe, given: Mapping[str, Any]) -> dict[s
     """
     bound = bind(recipe)
     name, values = bound.name, dict(bound.defaults)
+    parts = parts_of(values)
     for hyper, value in given.items():
         if hyper not in values:
             raise ValueError(f"{name} has no hyper-parameter {hyper!r}; it has {', '.join(values)}")
         default = values[hyper]
         values[hyper] = tuple(value) if isinstance(value, list) else value
         if are_numbers(default):
-            values[hyper] = _resolve_tuple(name, hyper, default, values[hyper], value)
+            values[hyper] = _resolve_tuple(name, hyper, parts[hyper], values[hyper], value)
         for entry in values[hyper] if isinstance(values[hyper], tuple) else (values[hyper],):
             if is_number(entry) and not math.isfinite(entry):
                 raise ValueError(f"{name}: {hyper} must be a finite number, got {value!r}")
@@ -109,23 +116,31 @@ def resolve_hyper_parameters(recipe: Recipe, given: Mapping[str, Any]) -> dict[s
         raise ValueError(
             f"{name}: hyper-parameter {missing[0]!r} has no default, give a value: {missing[0]}=..."
         )
-    return values
+    return {hyper: _plain(value) for hyper, value in values.items()}
 
 
 def _resolve_tuple(
-    name: str, hyper: str, default: tuple[Any, ...], entries: Any, given: Any
+    name: str, hyper: str, parts: Mapping[str, Any], entries: Any, given: Any
 ) -> tuple[Any, ...]:
     """The entries of a tuple, where one may be its own name and then has its default."""
-    parts = _parts(hyper, default)
     entries = entries if isinstance(entries, tuple) else ()
     if len(entries) != len(parts) or not all(
         is_number(e) or e == part for e, part in zip(entries, parts, strict=True)
     ):
         raise ValueError(
-            f"{name}: {hyper} takes {len(parts)} numbers, such as {default}, or "
+            f"{name}: {hyper} takes {len(parts)} numbers, such as {(*parts.values(),)}, or "
             f"({', '.join(parts)}) where one stays a symbol; got {given!r}"
         )
     return tuple(parts[e] if isinstance(e, str) else e for e in entries)
+
+
+def _plain(value: Any) -> Any:
+    """A real number as an int or a float of Python, a tuple entry by entry."""
+    if isinstance(value, tuple):
+        return tuple(map(_plain, value))
+    if not is_number(value) or isinstance(value, (int, float)):
+        return value
+    return int(value) if isinstance(value, Integral) else float(value)
 
 
 def message(error: Exception) -> str:

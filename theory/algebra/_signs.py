@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 
 import sympy as sp
 
@@ -11,6 +12,12 @@ from spherenorm import Interval
 from theory.algebra._naming import Naming
 
 __all__ = ["Signs"]
+
+
+HALF = sp.Rational(1, 2)
+
+LONG = 300
+"""Nodes of an inner product beyond which it has a name. Those of the library have 240 at most."""
 
 
 @dataclass
@@ -74,11 +81,30 @@ class Signs(Naming):
         facts = {"positive": True} if self.is_positive(x) else {"nonnegative": True}
         return self.name("r", sp.sqrt(x), **facts)
 
+    def shorten(self, x: sp.Expr) -> sp.Expr:
+        """`x` without the squares of named roots, where that is a number; a name for a long `x`.
+
+        A formula that is fed into the next one, as by the steps of an iteration, stays short so.
+        """
+        roots = {n**2: m**2 for n, m in self.definitions.items() if m.is_Pow and m.exp == HALF}
+        if x.has(*(power.base for power in roots)) and _seems_constant(plain := x.subs(roots)):
+            x = sp.cancel(plain)
+        if sum(1 for _ in islice(sp.preorder_traversal(x), LONG + 1)) <= LONG:
+            return x
+        return self.name("q", x, **({"positive": True} if x in self._squares else {"real": True}))
+
     def angle(self, x: sp.Expr) -> sp.Expr:
         """A name for the angle x, or a multiple of one."""
         factor, rest = x.as_coeff_Mul()
         facts = {"positive": True} if self.is_positive(rest) else {"real": True}
         return factor * (rest if rest.is_Symbol else self.name("theta", rest, **facts))
+
+
+def _seems_constant(x: sp.Expr) -> bool:
+    """Tell if a formula has one value at two points; most have not, and this is seen quickly."""
+    at = ({s: sp.Float(n + 0.1 * i) for i, s in enumerate(x.free_symbols)} for n in (0.3, 0.7))
+    first, second = (complex(x.subs(values).evalf()) for values in at)
+    return abs(first - second) <= 1e-9 * abs(first)
 
 
 def _ends_at_one(interval: Interval | None) -> bool:

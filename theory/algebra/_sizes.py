@@ -13,11 +13,21 @@ from spherenorm.record import Call, Record, Value
 from theory.algebra._atoms import DIMENSION
 from theory.algebra._symbols import exact
 
-__all__ = ["SizeError", "with_sizes"]
+__all__ = ["SizeError", "refuse_chance", "with_sizes"]
 
 OPERANDS = {
     *("add", "sub", "rsub", "mul", "div", "pow", "clamp", "clamp_min", "clamp_max"),
-    *("maximum", "minimum", "full", "full_like", "scalar_tensor", "addcmul", "addcdiv", "lerp"),
+    *(
+        "maximum",
+        "minimum",
+        "full",
+        "full_like",
+        "new_full",
+        "scalar_tensor",
+        "addcmul",
+        "addcdiv",
+        "lerp",
+    ),
     *("gt", "lt", "ge", "le", "eq", "ne", "where", "remainder", "fmod", "floor_divide"),
 }
 """Operations whose plain numbers are values; elsewhere a number is an index or a length."""
@@ -52,6 +62,10 @@ def with_sizes(records: Sequence[Record], sizes: Sequence[int]) -> Record:
                 _general(calls[0], entries, sizes)
                 for entries in zip(*(call.arguments for call in calls), strict=True)
             ),
+            options={
+                name: _general(calls[0], [call.options[name] for call in calls], sizes)
+                for name in calls[0].options
+            },
         )
         for calls in zip(*needed, strict=True)
         if calls[0].packet.removesuffix("_") in OPERANDS
@@ -59,6 +73,21 @@ def with_sizes(records: Sequence[Record], sizes: Sequence[int]) -> Record:
     _refuse_constants(records, sizes)
     first = records[0]
     return replace(first, calls=tuple(replaced.get(id(call), call) for call in first.calls))
+
+
+def refuse_chance(record: Record, again: Record) -> None:
+    """Refuse code whose plain numbers differ from one call to the next, for one weight.
+
+    Raises:
+        SizeError: a number of the first record is another one in the second.
+    """
+    for call, other in zip(record.needed, again.needed, strict=False):
+        pairs = zip(call.arguments, other.arguments, strict=False)
+        if any(isinstance(a, float) and isinstance(b, float) and a != b for a, b in pairs):
+            raise SizeError(
+                "the code draws a random number, and a law is about a step that inputs alone "
+                f"decide; it is in {call.line}"
+            )
 
 
 def _general(call: Call, entries: Sequence[Any], sizes: Sequence[int]) -> Any:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from math import prod
 from typing import Any, TypeAlias
 
 import sympy as sp
@@ -14,17 +14,18 @@ import torch
 
 from spherenorm import Interval, Recipe, Rule, View, bind
 from spherenorm.record import Record, RecordError, record
-from theory.algebra._domains import intervals_of, probe, symbol_of
+from theory.algebra._domains import ANY, intervals_of, probe, symbol_of
 from theory.algebra._hyper_parameters import (
     enter,
-    inputs_of,
+    is_number,
     message,
     numbers_by_name,
+    parts_of,
     resolve_hyper_parameters,
     resolve_recipe,
 )
 from theory.algebra._one_unit import shape_of_one_unit, views_of
-from theory.algebra._sizes import SizeError, with_sizes
+from theory.algebra._sizes import SizeError, refuse_chance, with_sizes
 from theory.algebra._symbols import exact
 
 __all__ = ["Trace", "TraceError", "trace"]
@@ -90,25 +91,60 @@ class Trace:
     def sized(self) -> str:
         """The line of a number that follows the size of the weight; empty if there is none."""
         pairs = zip(self.record.calls, self.general.calls, strict=True)
-        return next(
-            (old.line for old, new in pairs if old is not new and old.arguments != new.arguments),
-            "",
+        moved = (
+            old.line
+            for old, new in pairs
+            if old is not new and (old.arguments, old.options) != (new.arguments, new.options)
         )
+        return next(moved, "")
 
     @property
     def dimension(self) -> int:
         """The number of entries of the traced weight."""
-        return prod(self.shape)
+        return math.prod(self.shape)
 
     @cached_property
     def symbols(self) -> Mapping[str, sp.Symbol]:
         """The hyper-parameters that are symbols."""
         return _symbols(self.numbers)
 
+    @cached_property
+    def held(self) -> Mapping[str, Any]:
+        """The hyper-parameters that are no symbols, with the values at which they are held."""
+        numbers = numbers_by_name(self.hyper_parameters)
+        return {name: value for name, value in numbers.items() if name not in self.symbols}
+
     def values(self, **given: Any) -> dict[sp.Symbol, float]:
-        """Numbers for the symbols: of `given` (betas as a tuple), else the recipe's defaults."""
-        numbers = numbers_by_name({**bind(self.recipe).defaults, **given})
-        return {symbol: float(numbers[name]) for name, symbol in self.symbols.items()}
+        """Numbers for the symbols: of `given` (betas as a tuple), else the recipe's defaults.
+
+        Raises:
+            ValueError: one is unknown, no finite number, outside its interval, or another value
+                than the one at which the trace holds it.
+        """
+        whole = {n: x for n, x in given.items() if n in self.hyper_parameters}
+        parts = {n: x for n, x in given.items() if n not in whole and n in self.numbers}
+        unknown = {n: x for n, x in given.items() if n not in whole and n not in parts}
+        used = resolve_hyper_parameters(self.recipe, {**self.hyper_parameters, **whole, **unknown})
+        numbers = {**numbers_by_name(used), **parts}
+        for name, value in self.held.items():
+            if not _is_same(numbers.get(name), value):
+                other = numbers.get(name)
+                raise ValueError(
+                    f"{self.name}: the law holds {name} at {value!r}, got {other!r}; derive one "
+                    f"for it: norm_growth(..., {name}={other!r})"
+                )
+        return {symbol: self._number(name, numbers[name]) for name, symbol in self.symbols.items()}
+
+    def _number(self, name: str, value: Any) -> float:
+        """The number of a symbol, which its interval holds."""
+        interval = self.intervals.get(name, ANY)
+        try:
+            number = float(value)
+        except (TypeError, ValueError):
+            number = math.nan
+        if number not in interval or not math.isfinite(number):
+            raise ValueError(f"{self.name}: {name} must be in {interval}, got {value!r}")
+        return number
 
 
 def trace(recipe: str | Recipe, dimension: int = 5, **given: Any) -> Trace:
@@ -140,18 +176,26 @@ def trace(recipe: str | Recipe, dimension: int = 5, **given: Any) -> Trace:
     function = resolve_recipe(recipe)
     values = resolve_hyper_parameters(function, given)
     exact_numbers = _given_numbers(values, given)
-    try:
-        return _trace(function, values, exact_numbers, dimension)
-    except TraceError:
-        if all(number is None for number in exact_numbers.values()):
-            raise
-        # Code that branches on a given number wants it as a Python number.
-        symbols = {name: None for name, number in exact_numbers.items() if number is None}
-        return _trace(function, values, symbols, dimension)
+    with torch.no_grad():  # as optimizers take their steps
+        try:
+            return _trace(function, values, exact_numbers, dimension)
+        except TraceError:
+            if all(number is None for number in exact_numbers.values()):
+                raise
+            # Code that branches on a given number wants it as a Python number.
+            symbols = {name: None for name, number in exact_numbers.items() if number is None}
+            return _trace(function, values, symbols, dimension)
 
 
 def _symbols(numbers: Mapping[str, sp.Expr]) -> dict[str, sp.Symbol]:
     return {name: number for name, number in numbers.items() if isinstance(number, sp.Symbol)}
+
+
+def _is_same(a: Any, b: Any) -> bool:
+    try:
+        return a is b or bool(a == b)
+    except (RuntimeError, ValueError):  # tensors and arrays of several entries
+        return False
 
 
 def _given_numbers(
@@ -159,9 +203,11 @@ def _given_numbers(
 ) -> dict[str, sp.Expr | None]:
     """The inputs among the hyper-parameters: the exact number that was given, None for a symbol."""
     numbers: dict[str, sp.Expr | None] = {}
-    for name, value in values.items():
+    for name, parts in parts_of(values).items():
         kept = given.get(name, ())
-        for n, (part, entry) in enumerate(inputs_of(name, value).items()):
+        for n, (part, entry) in enumerate(parts.items()):
+            if not is_number(entry):
+                continue
             if name not in given or (isinstance(kept, (tuple, list)) and kept[n] == part):
                 numbers[part] = None
             elif isinstance(entry, float) and entry != 0:
@@ -177,7 +223,7 @@ def _trace(
 ) -> Trace:
     """The trace whose inputs are `given`; other hyper-parameters are constants."""
     called = bind(function).name
-    entries = {k: v for name, value in values.items() for k, v in inputs_of(name, value).items()}
+    entries = numbers_by_name(values)
     tensors = {part: torch.tensor(float(entries[part]), dtype=torch.float64) for part in given}
     with _named_errors(called):
         function(**values)  # rules check intervals of Python numbers, and of no tensors
@@ -194,11 +240,8 @@ def _trace(
 def _structure(values: Mapping[str, Any], numbers: Mapping[str, sp.Expr]) -> dict[str, Any]:
     """The hyper-parameters of which no part is a symbol."""
     symbols = _symbols(numbers)
-    return {
-        name: value
-        for name, value in values.items()
-        if not any(part in symbols for part in inputs_of(name, value))
-    }
+    parts = parts_of(values)
+    return {name: value for name, value in values.items() if symbols.keys().isdisjoint(parts[name])}
 
 
 def _start_of(*pairs: tuple[torch.Tensor, torch.Tensor]) -> Start:
@@ -237,7 +280,11 @@ class _Build:
         sizes = (dimension, dimension + 2)
         records = [self.record(size) for size in sizes]
         with _named_errors(self.called):
-            general = with_sizes(records, sizes)
+            try:
+                general = with_sizes(records, sizes)
+            except SizeError:
+                refuse_chance(records[0], self.record(dimension))
+                raise
         (weight, state), other = map(self.start, sizes)
         hypers = (("hyper", n) for n in self.tensors)
         return Trace(
@@ -328,11 +375,13 @@ def _named_errors(called: str) -> Iterator[None]:
     """Name the recipe in whatever its code raises."""
     try:
         yield
-    except RecordError as error:
+    except (RecordError, TypeError) as error:
+        if isinstance(error, TypeError) and "integer tensors" not in str(error):
+            raise TraceError(f"{called}: {message(error)}") from error
         raise TraceError(
             f"{called}: the step takes a number out of a tensor (an `if` on a tensor, .item(), "
-            "float()), so that it cannot be traced; use torch.where, or hold the hyper-parameter "
-            "that it asks for at a number"
+            "float(), range(n)), so that it cannot be traced; use torch.where, or hold the "
+            "hyper-parameter that it asks for at a number"
         ) from error
     except SizeError as error:
         raise TraceError(f"{called}: {error}") from error

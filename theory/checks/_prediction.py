@@ -21,14 +21,16 @@ def predict(law: NormGrowth, measured: Trajectory) -> Array:
     """|w_t|^2 at every step, from |w_0|^2 and the law alone; shape (steps + 1, units).
 
     The law is fed with |s_t|^2 (and <m_t, s_t> where it holds that), and with the hyper-parameters
-    of each step. The cross terms start at 0 and follow their own recursion. A law whose cross term
-    is open is fed with <w_t, s_t>, which leaves an identity to check.
+    of each step. The cross terms start as they were measured, which is at 0 where buffers are 0,
+    and follow their own recursion. A law whose cross term is open is fed with <w_t, s_t>, which
+    leaves an identity to check.
     """
-    unknowns = [] if law.open_because else [*law.recursion]
+    told = law.recursion if law.first is None else law.first.recursion
+    unknowns = [] if law.open_because else [x for x in law.recursion if x in told]
     follow = _follower(law, unknowns)
     follow_first = follow if law.first is None else _follower(law.first, unknowns)
     start = measured.squared_norm[0]
-    state = [start, *(np.zeros_like(start) for _ in unknowns)]
+    state = [start, *(measured.products[str(unknown)][0] for unknown in unknowns)]
     predicted = [start]
     for time in range(len(measured.squared_norm) - 1):
         products = {name: values[time] for name, values in measured.products.items()}

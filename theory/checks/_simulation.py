@@ -51,7 +51,8 @@ def simulate(
         states = states or {name: present.init(weight) for name, weight in weights.items()}
         grads, transitions = source.gradients(weights, generator), {}
         for name, weight in weights.items():
-            new, state = present.step(weight, grads[name], states[name])
+            with torch.no_grad():  # as optimizers take their steps
+                new, state = present.step(weight, grads[name], states[name])
             transitions[name] = Transition(weight, grads[name], states[name], new, state)
         yield transitions
         weights = {name: each.new_weight for name, each in transitions.items()}

@@ -31,8 +31,8 @@ class Trajectory:
 
     Attributes:
         squared_norm: |w_t|^2.
-        products: the law's symbols by name: |s|^2, <w,s>, <m,s> for each buffer m, counters, and
-            the hyper-parameters of each step.
+        products: the law's symbols by name: |s|^2, <w,s>, <m,s> and <w,m> for each buffer m,
+            counters, and the hyper-parameters of each step.
         radial: |<w_t, g_t>|.
         scale: |w_t| |g_t|.
         step_error: the greatest difference of the law's own step, from its formulas for the drive,
@@ -166,6 +166,9 @@ class _Meter:
     def _keep(self, kappa: sp.Expr) -> Callable[..., float]:
         """1 - kappa as a function of the hyper-parameters and the counters."""
         inputs = [*self.hypers, *self.counters]
+        definitions = self.step.algebra.definitions
+        for name in reversed(definitions):
+            kappa = kappa.subs(name, definitions[name])
         return sp.lambdify(inputs, 1 - kappa)  # type: ignore[no-any-return]
 
     def read(
@@ -187,6 +190,7 @@ class _Meter:
             "|s|^2": view.inner(drive, drive),
             "<w,s>": view.inner(weight, drive),
             **{str(product(m, "s")): view.inner(state[m], drive) for m in self.step.buffers},
+            **{str(product("w", m)): view.inner(weight, state[m]) for m in self.step.buffers},
         }
         measured = {what: view.units(value).numpy() for what, value in per_unit.items()}
         single = {**counts, **{symbol.name: value for symbol, value in hypers.items()}}

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from spherenorm import Rule, View
@@ -93,7 +94,7 @@ def write_dimensions(counts: Sequence[int]) -> str:
 
 def read_path(rule: Rule, weight: Tensor, grad: Tensor, state: Mapping[str, Tensor]) -> Path:
     """The branches on sizes in the first state and in one step of a rule."""
-    with Branches() as branches:
+    with torch.no_grad(), Branches() as branches:
         rule.init(weight)
         rule.step(weight, grad, dict(state))
     return weight.ndim, tuple(branches.found)

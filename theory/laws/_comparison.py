@@ -58,6 +58,11 @@ def compare(step: OneStep, first: OneStep | None, constant: bool = False) -> Agr
     Raises:
         DifferenceError: they differ; with the operation at which they do.
     """
+    with torch.no_grad():  # as optimizers take their steps
+        return _compare(step, first, constant)
+
+
+def _compare(step: OneStep, first: OneStep | None, constant: bool) -> Agreement:
     views = step.traced.views or (View(0), View(None))
     _compare_one_unit(step, first)
     compare_kinds(step)
@@ -179,7 +184,9 @@ def compare_products(law: StepLaw) -> None:
         DifferenceError: a formula gives another number.
     """
     step, view = law.step, View(None)
-    for case in draw_cases(step, view, step.traced.shape, CASES, 2):
+    with torch.no_grad():
+        cases = [*draw_cases(step, view, step.traced.shape, CASES, 2)]
+    for case in cases:
         values = symbol_values(step.traced, case.hyper_parameters)
         (unit,) = split(step, view, case.weight, case.grad, case.state)
         try:

@@ -40,20 +40,23 @@ def derive(step: OneStep, required: Collection[sp.Symbol] = ()) -> StepLaw:
         can_be_measured = after.free_symbols <= measured | {*buffers}
         if unknown in cross.free_symbols | {*required} or can_be_measured:
             recursion[unknown] = after
-    meanings = step.algebra.definitions.items()
-    known = {name for name, meaning in meanings if meaning.free_symbols <= given}
     formulas = sp.Tuple(cross, *recursion.values())
-    loose = formulas.free_symbols - measured - {*recursion} - known
+    loose = formulas.free_symbols - measured - {*recursion}
     return replace(law, recursion=recursion, open_because=_reason(step, loose))
 
 
 def _constants(step: OneStep) -> set[sp.Symbol]:
-    """The hyper-parameters and the counters."""
-    return {*step.traced.symbols.values(), *(step.scalars[letter] for letter in step.counters)}
+    """The hyper-parameters and the counters, and the names of formulas of these alone."""
+    counters = (step.scalars[letter] for letter in step.counters)
+    constants = {*step.traced.symbols.values(), *counters}
+    for name, meaning in step.algebra.definitions.items():
+        if meaning.free_symbols <= constants:
+            constants.add(name)
+    return constants
 
 
 def _decay(step: OneStep, given: set[sp.Symbol]) -> sp.Expr:
-    """kappa: 1 minus the part of w's coefficient that hyper-parameters and counters alone make."""
+    """kappa: 1 minus the part of w's coefficient that hyper-parameters and counters make."""
     terms = sp.Add.make_args(sp.expand(step.weight["w"]))
     keep = sp.Add(*(term for term in terms if term.free_symbols <= given))
     return normalize_signs(1 - (sp.Integer(1) if keep == 0 else keep))

@@ -16,7 +16,6 @@ from theory.algebra import (
     DIMENSION,
     BudgetError,
     Trace,
-    Vector,
     budget,
     normalize_signs,
     show,
@@ -26,14 +25,12 @@ from theory.algebra import (
 from theory.laws._mean_field import error_bound, list_mean_field_hypotheses
 from theory.laws._norm_growth import norm_growth
 from theory.laws._one_step import OneStep
-from theory.laws._quantities import GAMMA, W
+from theory.laws._quantities import GAMMA
 from theory.laws._stationary import (
     NoEquilibriumError,
-    drop_transients,
     find_second_moment,
     find_stationary_point,
     read_mean_field_step,
-    unit_scale,
 )
 
 __all__ = ["Equilibrium", "equilibrium"]
@@ -204,6 +201,7 @@ def equilibrium(recipe: str | Recipe | Trace, **given: Any) -> Equilibrium:
         >>> print(equilibrium("sgd", dampening=0.0).squared_rotation)
         2*lr*weight_decay/(momentum + 1)
     """
+    given = {name: tuple(x) if isinstance(x, list) else x for name, x in given.items()}
     traced = recipe if isinstance(recipe, Trace) else _traced(recipe, tuple(sorted(given.items())))
     try:
         with budget(traced.name):
@@ -221,12 +219,14 @@ def _traced(recipe: str | Recipe, given: tuple[tuple[str, Any], ...]) -> Trace:
 def _equilibrium(traced: Trace) -> Equilibrium:
     general = _with_symbols(traced) if traced.scalar_states else traced
     held = {general.numbers[name]: number for name, number in traced.numbers.items()}
-    if norm_growth(general).constant:
+    law = norm_growth(general)
+    if law.constant:
         raise NoEquilibriumError(f"{traced.name}: the norm never changes")
     step = read_mean_field_step(general)
-    fourth, rotation = (
-        normalize_signs(sp.cancel(formula.subs(held))) for formula in _general_formulas(step)
-    )
+    W, G, moved = find_stationary_point(step, law.kappa, held)
+    # Without a second moment |w| = 1, where |g| = gamma / |w| ties |w|^4 to |g|^2.
+    fourth = normalize_signs(GAMMA**2 / G if W == 1 else W**2)
+    rotation = normalize_signs(moved / W)
     if fourth == 0 or fourth.has(sp.zoo, sp.oo):
         raise NoEquilibriumError(f"{traced.name}: the norm does not settle")
     assumptions = tuple(step.algebra.assumptions)
@@ -268,16 +268,6 @@ def _with_symbols(traced: Trace) -> Trace:
     Sums that hold (9/10)^t would be brought to a denominator of 10^t.
     """
     return replace(traced, numbers={n: symbol_of(n, x) for n, x in traced.intervals.items()})
-
-
-def _general_formulas(step: OneStep) -> tuple[sp.Expr, sp.Expr]:
-    """|w|^4 and the squared rotation at the stationary point of a step."""
-    point, G = find_stationary_point(step), step.algebra.space.gram("g", "g")
-    moved = step.weight - Vector.atom("w")
-    squared = drop_transients(step.inner(moved, moved, everything=True), step)
-    rotation = (squared / W).subs(unit_scale(step)).subs(point)
-    # Without a second moment |w| = 1, where |g| = gamma / |w| ties |w|^4 to |g|^2.
-    return (point[W] ** 2 if W in point else GAMMA**2 / point[G]), rotation
 
 
 def _cases(step: OneStep, held: dict[sp.Symbol, sp.Expr], *formulas: sp.Expr) -> tuple[str, ...]:

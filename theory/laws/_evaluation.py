@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from spherenorm import View
-from theory.algebra import ANY, Array, Numbers, Trace, Vector
+from theory.algebra import Array, Numbers, Trace, Vector
 from theory.laws._one_step import OneStep
 
 __all__ = [
@@ -20,7 +20,6 @@ __all__ = [
     "Unit",
     "evaluate",
     "is_start",
-    "read_hyper_parameters",
     "require_states",
     "split",
     "symbol_values",
@@ -69,6 +68,7 @@ def evaluate(
     units = split(step, view, weight, gradient, state)
     starting = first is not None and is_start(step.traced, weight, state)
     used = first if starting and first is not None else step
+    _refuse_projection(used, weight, gradient, state, values)
     results = [_evaluate_unit(used, unit, values) for unit in units]
     new = view.from_rows(torch.tensor(np.stack([w for w, _ in results])), weight)
     letters = step.letters
@@ -77,21 +77,6 @@ def evaluate(
         for name, value in state.items()
     }
     return new, after
-
-
-def read_hyper_parameters(traced: Trace, given: Mapping[str, Any]) -> dict[str, float]:
-    """Numbers for the symbols of the hyper-parameters, by name: given, or the recipe's defaults.
-
-    Raises:
-        ValueError: one is unknown, no finite number, outside its interval, or another number than
-            the law holds it at.
-    """
-    values = {symbol.name: value for symbol, value in traced.values(**given).items()}
-    for name, symbol in traced.symbols.items():
-        value, interval = values[symbol.name], traced.intervals.get(name, ANY)
-        if value not in interval or not np.isfinite(value):
-            raise ValueError(f"{traced.name}: {name} must be in {interval}, got {value!r}")
-    return values
 
 
 def symbol_values(traced: Trace, numbers: Mapping[str, float]) -> dict[str, float]:
@@ -215,6 +200,33 @@ def _check_assumptions(step: OneStep, unit: Unit, numbers: Numbers) -> None:
     for text, condition in zip(step.algebra.assumptions, step.algebra.conditions, strict=True):
         if not numbers.holds(*condition):
             raise OutsideError(f"{name}: the law assumes {text}, which these numbers do not meet")
+
+
+def _refuse_projection(
+    step: OneStep,
+    weight: Tensor,
+    gradient: Tensor,
+    state: Mapping[str, Tensor],
+    values: Mapping[str, float],
+) -> None:
+    """Refuse a scale-invariance test that passes in a view of the rule, which the law says fails.
+
+    A view of the rule may have other units than the law: all rows together may be orthogonal to
+    their gradient where no row is.
+    """
+    shaped = {n: x for n, x in state.items() if x.shape == weight.shape}
+    single = {step.letters[n]: float(x) for n, x in state.items() if x.ndim == 0}
+    names = ["w", "g", *(step.letters[n] for n in shaped)]
+    for view in step.traced.views if step.algebra.failed else ():
+        rows = (view.rows(x.double()).numpy() for x in (weight, gradient, *shaped.values()))
+        for unit in zip(*rows, strict=True):
+            vectors = dict(zip(names, unit, strict=True))
+            numbers = Numbers(step.algebra, vectors, {**values, **single})
+            if any(numbers.holds(test.func, *test.args) for test in step.algebra.failed):
+                raise OutsideError(
+                    f"{step.traced.name}: the law assumes that no projection acts; the test of the "
+                    f"view {view} passes for these numbers"
+                )
 
 
 def _evaluate_unit(

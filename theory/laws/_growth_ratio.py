@@ -50,10 +50,11 @@ def _at_rest(law: NormGrowth) -> tuple[dict[sp.Symbol, sp.Expr], sp.Expr]:
     Their recursions give them where these hold no product but |s|^2; otherwise the products of the
     buffers are solved for too.
     """
-    at_rest = {}
+    at_rest: dict[sp.Symbol, sp.Expr] = {}
     if not law.open_because:
         equations = [drop_transients(law.recursion[u], law.step) - u for u in law.unknowns]
-        (at_rest,) = sp.solve(equations, [*law.unknowns], dict=True)
+        solutions = sp.solve(equations, [*law.unknowns], dict=True)
+        at_rest = solutions[0] if len(solutions) == 1 else {}
     symbols = (s for value in at_rest.values() for s in value.free_symbols)
     if not at_rest or any(str(s).endswith(",s>") for s in symbols):
         return find_stationary_buffers(law)

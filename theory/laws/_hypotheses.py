@@ -6,8 +6,9 @@ import re
 from collections.abc import Iterable, Mapping
 
 import sympy as sp
+from torch import Tensor
 
-from theory.algebra import ANY, show
+from theory.algebra import ANY, is_number, show
 from theory.laws._step_law import StepLaw
 
 __all__ = ["list_hypotheses"]
@@ -16,22 +17,32 @@ __all__ = ["list_hypotheses"]
 def list_hypotheses(law: StepLaw) -> tuple[str, ...]:
     """The assumptions of a law.
 
-    They are: known inner products, comparisons that were decided, entrywise operations of which
-    nothing is known, cases that are left open, and the intervals of the hyper-parameters.
+    They are: known inner products, comparisons that were decided, the views in which no
+    scale-invariance test passes, entrywise operations of which
+    nothing is known, cases that are left open, the intervals of the hyper-parameters, and the
+    numbers at which some of them are held.
     """
     return (
         "w, g not 0",
         *_inner_products(law),
         *law.step.algebra.assumptions,
+        *_views_without_projection(law),
         *_entrywise_directions(law),
         *_cases(law),
         *_intervals(law),
+        *_held_numbers(law),
     )
 
 
 def _inner_products(law: StepLaw) -> Iterable[str]:
     known = law.step.algebra.space.known
     return (f"<{a},{b}> = {value}" for (a, b), value in known.items() if a != "1")
+
+
+def _views_without_projection(law: StepLaw) -> Iterable[str]:
+    views = law.step.traced.views
+    if law.step.algebra.failed and len(views) > 1:
+        yield f"no projection acts in any of the views {', '.join(map(str, views))}"
 
 
 def _entrywise_directions(law: StepLaw) -> Iterable[str]:
@@ -50,7 +61,7 @@ def _spell_out(text: str, meanings: Mapping[str, str]) -> str:
 
 
 def _cases(law: StepLaw) -> Iterable[str]:
-    formulas = sp.Tuple(law.cross, *law.recursion.values(), *law.drive.terms.values())
+    formulas = sp.Tuple(law.kappa, law.cross, *law.recursion.values(), *law.drive.terms.values())
     for name, meaning in law.step.algebra.definitions.items():
         if name in formulas.free_symbols or meaning.has(sp.Piecewise):
             yield f"{name} is {show(meaning)}"
@@ -62,3 +73,11 @@ def _intervals(law: StepLaw) -> Iterable[str]:
     for name, interval in traced.intervals.items():
         if name in traced.symbols and (interval != ANY or used.has(traced.symbols[name])):
             yield f"{name} in {interval}"
+
+
+def _held_numbers(law: StepLaw) -> Iterable[str]:
+    for name, value in law.step.traced.held.items():
+        if is_number(value):
+            yield f"{name} = {value}"
+        elif isinstance(value, Tensor):
+            yield f"{name} = {value.tolist()}"

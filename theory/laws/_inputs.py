@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import sympy as sp
@@ -14,13 +14,22 @@ from torch import Tensor
 from spherenorm import Interval, Rule, View
 from theory.laws._one_step import OneStep
 
-__all__ = ["Case", "draw_cases", "rule_of"]
+__all__ = ["Case", "draw_cases", "rule_of", "vary_each_number"]
 
 ROUNDING = 1e-15
 """A cosine of w and g that rounding leaves where they are orthogonal; a law must not notice it."""
 
 RADIAL = 2.0
 """The radial part of a gradient that no test takes for an orthogonal one."""
+
+TOGETHER = 0.3
+"""The share of gradients whose units are orthogonal to the weight together, and none by itself."""
+
+NEAR = (1e-3,)
+"""The share of an interval, or the distance, from an end; code may decide otherwise there."""
+
+FAR = (3.0, 1e3)
+"""The distance from the only end of an interval."""
 
 
 @dataclass(frozen=True)
@@ -86,12 +95,39 @@ def _draw_from(interval: Interval, rng: np.random.Generator) -> float:
     return float(low + (high - low) * rng.uniform(0.05, 0.95))
 
 
+def vary_each_number(step: OneStep, case: Case) -> Iterator[Case]:
+    """The case with one hyper-parameter at a time near an end of its interval, or far from it."""
+    for name in step.traced.symbols:
+        for number in _spread(step.traced.intervals[name]):
+            numbers = {**case.hyper_parameters, name: number}
+            yield replace(case, hyper_parameters=numbers, rule=rule_of(step, numbers))
+
+
+def _spread(interval: Interval) -> list[float]:
+    low, high = interval.low, interval.high
+    if math.isfinite(low) and math.isfinite(high):
+        shares = (*NEAR, *(1 - share for share in NEAR))
+        return [low + (high - low) * share for share in shares]
+    distances = (*NEAR, *FAR)
+    above = [low + x for x in distances] if math.isfinite(low) else [*distances]
+    below = [high - x for x in distances] if math.isfinite(high) else [-x for x in distances]
+    return [x for x in (*above, *below) if x in interval]
+
+
 def _gradient(step: OneStep, view: View, weight: Tensor, rng: np.random.Generator) -> Tensor:
-    """A random gradient, orthogonal to each unit up to rounding where the law assumes that."""
+    """A random gradient, orthogonal to each unit up to rounding where the law assumes that.
+
+    Elsewhere each unit has a radial part of either sign, and now and then all of them together
+    have none.
+    """
     grad = torch.tensor(rng.normal(size=tuple(weight.shape)))
     radial = view.radial_coefficient(weight, grad)
     orthogonal = ("w", "g") in step.algebra.space.known
-    cosine = ROUNDING * float(rng.choice([-1, 1])) if orthogonal else RADIAL
+    cosine = torch.tensor(rng.choice([-1.0, 1.0], size=tuple(radial.shape)))
+    cosine = cosine * (ROUNDING if orthogonal else RADIAL)
+    if not orthogonal and cosine.numel() > 1 and rng.random() < TOGETHER:
+        squares = view.inner(weight, weight)
+        cosine = cosine - (cosine * squares).sum() / squares.sum()
     return grad - (radial - cosine) * weight
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from spherenorm import Rule, State, View
 from theory.laws._difference import DifferenceError
-from theory.laws._inputs import Case, draw_cases
+from theory.laws._inputs import Case, draw_cases, vary_each_number
 from theory.laws._one_step import OneStep
 
 __all__ = ["compare_kinds"]
@@ -33,23 +33,33 @@ def compare_kinds(step: OneStep) -> None:
             another step.
     """
     name = step.traced.name
-    for shape in (step.traced.shape, (3, 4)):
-        for case in _draw(step, shape):
-            start = case.rule.init(case.weight)
-            expected = _run(case.rule, case.weight, case.grad, start)
-            plain = _run_plain(step, case, start)
-            parameter = nn.Parameter(case.weight.float())
-            single = _run(case.rule, parameter, case.grad.float(), start)
-            if not _agree(plain, expected, PLAIN):
-                raise DifferenceError(
-                    f"{name}: the code does another step where hyper-parameters are plain numbers "
-                    "than where they are tensors of float64: it asks for their type, or rounds them"
-                )
-            if not _agree(single, expected, SINGLE):
-                raise DifferenceError(
-                    f"{name}: the code does another step for a parameter in float32 than for a "
-                    "tensor in float64: it asks for the type of the weight, or overflows"
-                )
+    cases = [case for shape in (step.traced.shape, (3, 4)) for case in _draw(step, shape)]
+    for case in cases:
+        _compare_plain(step, case)
+        parameter = nn.Parameter(case.weight.float())
+        start = case.rule.init(case.weight)
+        expected = _run(case.rule, case.weight, case.grad, start)
+        single = _run(case.rule, parameter, case.grad.float(), start)
+        if not _agree(single, expected, SINGLE):
+            raise DifferenceError(
+                f"{name}: the code does another step for a parameter in float32 than for a "
+                "tensor in float64: it asks for the type of the weight, or overflows"
+            )
+    for case in cases[:1]:
+        for other in vary_each_number(step, case):
+            _compare_plain(step, other, steps=2)  # a momentum is seen in the second one
+
+
+def _compare_plain(step: OneStep, case: Case, steps: int = STEPS) -> None:
+    start = case.rule.init(case.weight)
+    expected = _run(case.rule, case.weight, case.grad, start, steps)
+    if not _agree(_run_plain(step, case, start, steps), expected, PLAIN):
+        shown = ", ".join(f"{name} = {x:g}" for name, x in case.hyper_parameters.items())
+        raise DifferenceError(
+            f"{step.traced.name}: the code does another step where hyper-parameters are plain "
+            "numbers than where they are tensors of float64: it asks for their type or size, or "
+            f"rounds them ({shown})"
+        )
 
 
 def _draw(step: OneStep, shape: tuple[int, ...]) -> list[Case]:
@@ -60,16 +70,18 @@ def _draw(step: OneStep, shape: tuple[int, ...]) -> list[Case]:
         return []
 
 
-def _run_plain(step: OneStep, case: Case, start: State) -> Tensor | None:
+def _run_plain(step: OneStep, case: Case, start: State, steps: int) -> Tensor | None:
     numbers: Mapping[str, float] = case.hyper_parameters
     try:
         rule = step.traced.build(numbers)
     except Exception:
         return None
-    return _run(rule, case.weight, case.grad, start)
+    return _run(rule, case.weight, case.grad, start, steps)
 
 
-def _run(rule: Rule, weight: Tensor, grad: Tensor, start: State) -> Tensor | None:
+def _run(
+    rule: Rule, weight: Tensor, grad: Tensor, start: State, steps: int = STEPS
+) -> Tensor | None:
     """The weight after some steps; None if the code takes no such inputs, or a result overflows.
 
     A random first state is another one each time, so that it is `start` here.
@@ -79,7 +91,7 @@ def _run(rule: Rule, weight: Tensor, grad: Tensor, start: State) -> Tensor | Non
             state, again = rule.init(weight), rule.init(weight)
             if any(not torch.equal(x, again[name]) for name, x in state.items()):
                 state = {name: start[name].to(x.dtype) for name, x in state.items()}
-            for _ in range(STEPS):
+            for _ in range(steps):
                 weight, state = rule.step(weight, grad, dict(state))
                 grad = grad.roll(1, -1)
     except Exception:

@@ -18,12 +18,7 @@ from theory.algebra import Array, Letters, Trace, budget, trace
 from theory.laws._agreement import Agreement, read_path
 from theory.laws._comparison import compare, compare_products
 from theory.laws._derivation import derive
-from theory.laws._evaluation import (
-    OutsideError,
-    evaluate,
-    read_hyper_parameters,
-    require_states,
-)
+from theory.laws._evaluation import OutsideError, evaluate, require_states
 from theory.laws._hypotheses import list_hypotheses
 from theory.laws._inputs import rule_of
 from theory.laws._intervals import write_interval
@@ -69,14 +64,15 @@ class NormGrowth(SolvedLaw):
 
         Raises:
             OutsideError: an assumption of the law does not hold for these numbers.
-            ValueError: a hyper-parameter is outside its interval, or a state is missing.
+            ValueError: a hyper-parameter is unknown, outside its interval, or held at another
+                number by the law; or a state is missing.
 
         Example:
             >>> law, w = norm_growth("sgd", weight_decay=0.0), torch.tensor([[3.0, 4.0]])
             >>> law.evaluate(w, torch.tensor([[-4.0, 3.0]]), {"momentum_buffer": w * 0}, lr=1.0)[0]
             tensor([[7., 1.]], dtype=torch.float64)
         """
-        values = read_hyper_parameters(self.step.traced, hyper_parameters)
+        values = {s.name: x for s, x in self.step.traced.values(**hyper_parameters).items()}
         require_states(self.step, state)
         if self.agreement.paths is not None:
             path = read_path(_rule_at(self, values), weight, gradient, state)
@@ -108,7 +104,8 @@ class NormGrowth(SolvedLaw):
             |w_t|, shape (steps + 1, ...).
 
         Raises:
-            ValueError: lengths that do not fit, or a product that the law needs and does not get.
+            ValueError: lengths that do not fit, a product that the law needs and does not get, or
+                a hyper-parameter as for `evaluate`.
 
         Example:
             >>> plain = norm_growth("sgd", momentum=0.0, weight_decay=0.0, dampening=0.0)

@@ -75,7 +75,7 @@ class OneStep:
 
         Or of the vectors that a preconditioner made of the gradients.
         """
-        entrywise = {a for a in self.algebra.opaque if a.startswith("e")} | {"1"}
+        entrywise = {a for a in self.algebra.opaque if a.startswith("e")}
         vectors = {n: v for n, v in self.states.items() if isinstance(v, Vector)}
         return tuple(n for n, v in vectors.items() if not entrywise & {*v.terms})
 
@@ -93,12 +93,14 @@ class OneStep:
 
 def choose_letters(traced: Trace) -> dict[str, str]:
     """The atom of each state: its letter, unless something else has it too."""
-    wanted = {n: re.sub(r"\W", "_", LETTERS.get(n, n)) for n in traced.outputs[1:]}
+    wanted = {n: re.sub(r"\W", "_", LETTERS.get(n, n)) or "state" for n in traced.outputs[1:]}
     taken = {*RESERVED, *traced.numbers, *(s.name for s in traced.symbols.values())}
     alone = {n for n, letter in wanted.items() if [*wanted.values()].count(letter) == 1}
     chosen: dict[str, str] = {}
     for name, letter in wanted.items():
-        free = letter if name in alone and letter not in taken else re.sub(r"\W", "_", name)
+        free = (
+            letter if name in alone and letter not in taken else re.sub(r"\W", "_", name) or "state"
+        )
         while free in taken or free in chosen.values() or (free != letter and free in wanted):
             free = f"{free}_state"
         chosen[name] = free
@@ -254,7 +256,7 @@ class _Reader:
 def _algebra_of(reader: _Reader, scalars: frozenset[sp.Symbol]) -> Formal:
     """The algebra of a reading, in which nothing is assumed but its facts."""
     traced = reader.traced
-    curved = any("cos" in call.name for call in traced.record.needed)
+    curved = _turns(traced)
     hypers = traced.symbols.items()
     algebra = Formal(
         domains={symbol: traced.intervals[name] for name, symbol in hypers},
@@ -270,6 +272,18 @@ def _algebra_of(reader: _Reader, scalars: frozenset[sp.Symbol]) -> Formal:
     if reader.tangent:
         algebra.space.known.update({("w", m): sp.Integer(0) for m in reader.letters.values()})
     return algebra
+
+
+def _turns(traced: Trace) -> bool:
+    """Tell if the step takes the cosine of an angle that vectors make, and not of a counter."""
+    kinds = zip(traced.record.inputs, traced.inputs, strict=True)
+    moving = {x for x, (kind, name) in kinds if kind != "hyper" and name not in traced.counters}
+    for call in traced.record.needed:
+        if not moving.isdisjoint(call.values()):
+            if "cos" in call.name:
+                return True
+            moving.add(call.result)
+    return False
 
 
 class Sign(Enum):

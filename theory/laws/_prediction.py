@@ -31,8 +31,10 @@ def predict_norms(
     steps = len(lengths)
     products = {name: _over_steps(name, value, steps) for name, value in measured.items()}
     schedule = read_schedule(law.step.traced, given, steps)
-    unknowns = [] if law.open_because else sorted(law.recursion, key=str)
-    _refuse_missing(law, unknowns, products)
+    # A cross term that is measured is not carried.
+    carried = {x for x in law.unknowns if str(x) not in products and not law.open_because}
+    unknowns = sorted(carried, key=str)
+    _refuse_missing(law, first, unknowns, products)
     values: dict[sp.Symbol, Any] = {W: start**2, **dict.fromkeys(unknowns, np.zeros_like(start))}
     scalars = _start_of_scalars(law, [law.law.rhs, *(law.recursion[u] for u in unknowns)])
     predicted = [start]
@@ -73,12 +75,13 @@ def predict_range(
 
 def read_schedule(traced: Trace, given: Mapping[str, Any], steps: int) -> dict[sp.Symbol, Array]:
     """A value per step for each hyper-parameter; a number is the same at every step."""
-    plain = {n: v for n, v in given.items() if np.ndim(v) == 0 or isinstance(v, tuple)}
-    schedules = {n: v for n, v in given.items() if n not in plain}
-    if unknown := schedules.keys() - traced.symbols.keys():
-        raise ValueError(f"{traced.name} has no hyper-parameter {sorted(unknown)[0]!r}")
-    values = {s: np.full(steps, float(v)) for s, v in traced.values(**plain).items()}
-    return values | {traced.symbols[n]: _over_steps(n, v, steps) for n, v in schedules.items()}
+    schedules = {n: v for n, v in given.items() if n in traced.symbols and np.ndim(v) > 0}
+    plain = {n: v for n, v in given.items() if n not in schedules}
+    values = {s: np.full(steps, v) for s, v in traced.values(**plain).items()}
+    schedules = {n: _over_steps(n, v, steps) for n, v in schedules.items()}
+    for end in (np.min, np.max) if steps else ():
+        traced.values(**plain, **{n: float(end(v)) for n, v in schedules.items()})
+    return values | {traced.symbols[n]: v for n, v in schedules.items()}
 
 
 def _start_and_lengths(norms: Any, drive: Any) -> tuple[Array, Array]:
@@ -147,19 +150,36 @@ def _recursions(now: StepLaw, law: StepLaw, unknowns: list[sp.Symbol]) -> dict[s
     return {x: now.recursion.get(x, law.recursion[x]) for x in unknowns}
 
 
-def _refuse_missing(law: StepLaw, unknowns: list[sp.Symbol], products: Mapping[str, Any]) -> None:
+def _refuse_missing(
+    law: StepLaw, first: StepLaw | None, unknowns: list[sp.Symbol], products: Mapping[str, Any]
+) -> None:
     if law.constant:
         return
+    loose = _unknown_at_start(law, first)
     known = {*law.step.algebra.definitions, *law.step.traced.symbols.values(), W, S, *unknowns}
+    known -= loose
     asked = {s for u in unknowns for s in law.recursion[u].free_symbols} | law.kappa.free_symbols
     asked |= {CROSS} if law.open_because else law.cross.free_symbols
     lacking = {str(s) for s in asked - known - {*law.step.scalars.values()}} - products.keys()
     if lacking:
-        why = f" ({law.open_because})" if law.open_because else ""
+        unstarted = ", ".join(sorted({*map(str, loose)} & lacking))
+        why = law.open_because or (f"nothing tells where {unstarted} starts" if unstarted else "")
+        why = f" ({why})" if why else ""
         raise ValueError(
             f"{law.name}: the law needs {', '.join(sorted(lacking))} of each step{why}; give "
             "measured={'" + sorted(lacking)[0] + "': ...}, or use predict_range"
         )
+
+
+def _unknown_at_start(law: StepLaw, first: StepLaw | None) -> set[sp.Symbol]:
+    """The cross terms whose first value neither `init` nor the law of the first step gives."""
+    told = first.recursion if first is not None else {}
+    unknown = set()
+    for name, letter in law.step.letters.items():
+        start, cross = law.step.traced.starts[name], product("w", letter)
+        if start is None or (start not in (0, (0, 0)) and cross not in told):
+            unknown.add(cross)
+    return unknown
 
 
 def _number(law: StepLaw, expression: sp.Expr, known: Mapping[sp.Symbol, Any]) -> Any:

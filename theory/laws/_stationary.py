@@ -7,6 +7,11 @@ point it changes none of them.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
 import sympy as sp
 
 from theory.algebra import (
@@ -17,8 +22,8 @@ from theory.algebra import (
     eliminate,
     normalize_signs,
     show,
+    tidy,
 )
-from theory.laws._derivation import derive
 from theory.laws._homogeneity import NoEquilibriumError, refuse_unless_homogeneous
 from theory.laws._inner import express_inner
 from theory.laws._one_step import OneStep, one_step
@@ -38,11 +43,19 @@ __all__ = [
 def drop_transients(expression: sp.Expr, step: OneStep) -> sp.Expr:
     """The expression after many steps: a power x^t of a counter t is 0 where |x| < 1.
 
+    Names of formulas in a counter are written out first.
+
     Raises:
         NoEquilibriumError: the expression holds a power x^t of which |x| < 1 is not known, or the
             counter itself.
     """
     counters = {step.scalars[letter] for letter in step.counters}
+    moving = {*counters}
+    for name, meaning in step.algebra.definitions.items():
+        if meaning.free_symbols & moving and not meaning.has(sp.Piecewise):
+            moving.add(name)
+    for name in [n for n in reversed(step.algebra.definitions) if n in moving]:
+        expression = expression.subs(name, step.algebra.definitions[name])
     if not expression.free_symbols & counters:
         return expression
     after = _limit_of_numbers(expression, counters)
@@ -136,11 +149,14 @@ def _resting_gradient(step: OneStep, moment: sp.Symbol) -> sp.Expr:
     after = sp.expand(drop_transients(step.states[moment.name], step) - moment)
     slope = sp.cancel(sp.diff(after, G))
     rest = sp.cancel(-after.subs(G, 0) / slope)
-    free = {DIMENSION, moment}
-    if slope.has(G) or sp.cancel(rest).free_symbols - free:
+    rest = sp.cancel(rest)
+    if slope.has(G) or rest.free_symbols - {DIMENSION, moment}:
+        hypers = {*step.traced.symbols.values()}
+        loose = sorted(map(str, rest.free_symbols - {DIMENSION, moment} - hypers))
+        entering = "coupled decay" if W in rest.free_symbols else ", ".join(loose) or "a number"
         raise NoEquilibriumError(
             f"{step.traced.name}: the second moment {moment} is not of gradients alone "
-            "(coupled decay enters it)"
+            f"({entering} enters it)"
         )
     return rest
 
@@ -152,7 +168,7 @@ def read_mean_field_step(traced: Trace) -> OneStep:
         NoEquilibriumError: the step holds an entrywise operation that is not linear in the
             gradients, a second moment of more than gradients, or lengths that do not scale.
     """
-    step = one_step(traced, mean_field=True)
+    step = _without_bystanders(one_step(traced, mean_field=True))
     algebra = step.algebra
     opaque = [atom for atom in step.weight.terms if atom in algebra.opaque]
     if opaque:
@@ -166,23 +182,79 @@ def read_mean_field_step(traced: Trace) -> OneStep:
         at_rest = {algebra.space.gram("g", "g"): _resting_gradient(step, moment)}
         for name, meaning in algebra.definitions.items():
             algebra.definitions[name] = sp.cancel(drop_transients(meaning, step).subs(at_rest))
+    _refuse_other_decay(step)
     refuse_unless_homogeneous(step, moment)
     return step
 
 
-def find_stationary_point(step: OneStep) -> dict[sp.Symbol, sp.Expr]:
-    """The Gram entries that one step leaves as they are in expectation, in units of `unit_scale`.
+def _refuse_other_decay(step: OneStep) -> None:
+    """Refuse a step that leaves the weight its length, or takes a share that changes with it.
+
+    A projection acts on the products of the weight with other vectors; decay on the weight itself.
+    """
+    name, kept = step.traced.name, step.weight["w"]
+    for symbol, meaning in reversed(step.algebra.definitions.items()):
+        kept = kept if meaning.has(sp.Piecewise) else kept.subs(symbol, meaning)
+    products = {s: 0 for s in kept.free_symbols if s.name.startswith("<w,")}
+    kept = drop_transients(tidy(kept.subs(products)), step)
+    enters = any(isinstance(x, Vector) and x["w"] != 0 for x in step.states.values())
+    if kept == 1 and not enters:
+        raise NoEquilibriumError(f"{name}: without decay the norm does not settle")
+    named = {*step.algebra.definitions, *step.traced.symbols.values()}
+    fixed = {*named, *step.scalars.values(), DIMENSION}
+    if lengths := sorted(map(str, kept.free_symbols - fixed)):
+        raise NoEquilibriumError(
+            f"{name}: the decay is no fixed share of the weight, it changes with "
+            f"{', '.join(lengths)}; such a norm has no closed form"
+        )
+
+
+def _without_bystanders(step: OneStep) -> OneStep:
+    """The step without states that no later weight depends on, such as an average of weights."""
+    needed: set[str] = set()
+    waiting: list[Any] = [step.weight]
+    while waiting:
+        names = {*_names_in(waiting.pop())} - needed
+        needed |= names
+        algebra = step.algebra
+        waiting += [
+            x
+            for names_of in (step.states, algebra.composites)
+            for n, x in names_of.items()
+            if n in names
+        ]
+        waiting += [x for n, (_, given) in algebra.meanings.items() if n in names for x in given]
+        waiting += [x for symbol, x in algebra.definitions.items() if symbol.name in names]
+    return replace(step, states={n: x for n, x in step.states.items() if n in needed})
+
+
+def _names_in(x: Any) -> Iterator[str]:
+    """The atoms, states and names that a value holds."""
+    if isinstance(x, Vector):
+        yield from x.terms
+        x = sp.Tuple(*x.terms.values())
+    for symbol in x.free_symbols if isinstance(x, sp.Basic) else ():
+        yield symbol.name
+        yield from re.split(r"[<>|,]", symbol.name)
+
+
+def find_stationary_point(
+    step: OneStep, kappa: sp.Expr, held: Mapping[sp.Symbol, sp.Expr]
+) -> tuple[sp.Expr, sp.Expr, sp.Expr]:
+    """|w|^2, |g|^2 and |w' - w|^2 that one step leaves as they are in expectation.
+
+    In the units of `unit_scale`.
 
     Args:
         step: as `read_mean_field_step` returns it.
+        kappa: the decay of one step.
+        held: numbers for some of the hyper-parameters.
 
     Raises:
         NoEquilibriumError: there is no such point, or it has no closed form.
     """
     space, w = step.algebra.space, Vector.atom("w")
-    kappa = derive(one_step(step.traced)).kappa
-    if kappa == 0:
-        raise NoEquilibriumError(f"{step.traced.name}: without decay the norm does not settle")
+    G, moved = space.gram("g", "g"), sp.Dummy("|w'-w|^2", real=True)
 
     def resolve(expression: sp.Expr) -> sp.Expr:
         return drop_transients(step.algebra.expand(expression, everything=True), step)
@@ -199,10 +271,27 @@ def find_stationary_point(step: OneStep) -> dict[sp.Symbol, sp.Expr]:
             in_drive = express_inner(step, drive.map(resolve), "s", *vectors)
             value = in_drive if in_drive.free_symbols <= value.free_symbols | {S} else value
         equations.append(value - space.gram(a, b))
-    products = [space.gram(a, b) for a, b in pairs[1:]]
+    way = step.weight - w
+    equations.append(resolve(space.inner(way, way)) - moved)
     units = unit_scale(step)
-    unknowns = [S, *products, space.gram("g", "g") if W in units else W]
-    return _solve(step, [e.subs(units) for e in equations], unknowns)
+    free = G if W in units else W
+    unknowns = [S, *(space.gram(a, b) for a, b in pairs[1:]), free, moved]
+    equations = [e.subs(units).subs(held) for e in equations]
+    _refuse_unknown(step, equations, unknowns)
+    point = {**units, **_solve(step, equations, unknowns, [free, moved])}
+    return point[W], point[G], point[moved]
+
+
+def _refuse_unknown(
+    step: OneStep, equations: Sequence[sp.Expr], unknowns: Sequence[sp.Symbol]
+) -> None:
+    """Refuse equations with a product that random gradients do not fix, as the mean of entries."""
+    names = {*step.algebra.definitions, *step.traced.symbols.values(), DIMENSION, *unknowns}
+    if loose := sorted(sp.Tuple(*equations).free_symbols - names, key=str):
+        raise NoEquilibriumError(
+            f"{step.traced.name}: the step depends on {', '.join(map(str, loose))}, which random "
+            "gradients do not fix"
+        )
 
 
 def find_stationary_buffers(law: StepLaw) -> tuple[dict[sp.Symbol, sp.Expr], sp.Expr]:
@@ -215,7 +304,9 @@ def find_stationary_buffers(law: StepLaw) -> tuple[dict[sp.Symbol, sp.Expr], sp.
     _decorrelate(step)
     space, after, pairs = step.algebra.space, step.after, _buffer_pairs(step)
     equations = [step.inner(after[a], after[b]) - space.gram(a, b) for a, b in pairs]
-    solution = _solve(step, equations, [space.gram(a, b) for a, b in pairs])
+    unknowns = [space.gram(a, b) for a, b in pairs]
+    _refuse_unknown(step, equations, [*unknowns, W, space.gram("g", "g")])
+    solution = _solve(step, equations, unknowns)
     squared = space.inner(law.drive, law.drive)
     return solution, normalize_signs(sp.cancel(squared.subs(solution)))
 
@@ -233,7 +324,10 @@ def _buffer_pairs(step: OneStep) -> list[tuple[str, str]]:
 
 
 def _solve(
-    step: OneStep, equations: list[sp.Expr], unknowns: list[sp.Symbol]
+    step: OneStep,
+    equations: list[sp.Expr],
+    unknowns: list[sp.Symbol],
+    wanted: list[sp.Symbol] | None = None,
 ) -> dict[sp.Symbol, sp.Expr]:
     """The solution. Of two roots the one near 0 is taken: the cross term that decay leaves."""
 
@@ -244,6 +338,6 @@ def _solve(
         return abs(complex(root.subs(values)).real)
 
     try:
-        return eliminate(equations, unknowns, size)
+        return eliminate(equations, unknowns, size, wanted)
     except NoClosedFormError as error:
         raise NoEquilibriumError(f"{step.traced.name}: {error}") from error

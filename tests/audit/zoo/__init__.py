@@ -17,6 +17,7 @@ from tests.audit.zoo import (
     residual,
     sequences,
     shapes,
+    wrapped,
 )
 from tests.audit.zoo.case import CASES, Case
 
@@ -31,6 +32,7 @@ ROOMS = (
     residual,
     evidence,
     interfaces,
+    wrapped,
 )
 
 

@@ -159,6 +159,16 @@ def gradient_that_hides_the_norm_below_a_mask():
 
 
 @case
+def gradient_that_hides_the_norm_beside_a_large_scale():
+    def function(self, x):
+        hidden = torch.tanh(F.linear(x, Straight.apply(self.w)))
+        return torch.cat([1e9 * self.norm(self.f(x)), hidden], 1)
+
+    net = Net(function, w=parameter(4, 6), f=nn.Linear(6, 4), norm=nn.BatchNorm1d(4))
+    return Case(net, (vectors(),), {"f.weight": CHANNEL})
+
+
+@case
 def gradient_that_hides_the_norm_in_a_small_branch():
     def function(self, x):
         return torch.tanh(
@@ -187,6 +197,53 @@ def masked_logits_that_show_the_norm_beside_features_that_do_not():
 
     parts = {"f": linear(6, 5), "h": parameter(5, 5), "norm": nn.LayerNorm(5)}
     return Case(Net(function, **parts), (vectors(),))
+
+
+def beside_features(logits):
+    """Raw logits, made by a function of them, beside features that a norm has made invariant."""
+
+    def function(self, x):
+        y = self.f(x)
+        return logits(torch.tanh(y) @ self.h), self.norm(y).tanh()
+
+    parts = {"f": linear(6, 5), "h": parameter(5, 5), "norm": nn.LayerNorm(5)}
+    return Case(Net(function, **parts), (vectors(),))
+
+
+@case
+def logits_below_two_masks():
+    least, index = torch.finfo(torch.float32).min, torch.arange(5)
+
+    def masked_twice(logits):
+        return (logits + least * (index > 2)).masked_fill(index > 3, 2.0 * least) - 1e20 * (
+            index == 2
+        )
+
+    return beside_features(masked_twice)
+
+
+@case
+def logits_below_masks_of_two_sizes():
+    masks = torch.tensor([0, 0, 0, -1e20, -1e9])
+    return beside_features(lambda logits: logits + masks)
+
+
+@case
+def outputs_of_two_scales_in_one_tensor():
+    def function(self, x):
+        y = self.f(x)
+        return torch.stack([1e9 * self.norm(y), torch.tanh(y)], 1)
+
+    return Case(Net(function, f=linear(6, 5), norm=nn.BatchNorm1d(5)), (vectors(),))
+
+
+@case
+def a_large_and_positive_scale_beside_a_small_one():
+    def function(self, x):
+        y = self.f(x)
+        return torch.cat([1e9 * F.softplus(self.norm(y)).repeat(1, 3), torch.tanh(y)], 1)
+
+    return Case(Net(function, f=linear(6, 5), norm=nn.BatchNorm1d(5)), (vectors(),))
 
 
 @case

@@ -3,6 +3,7 @@
 import csv
 import json
 import math
+import shutil
 import statistics
 
 import pytest
@@ -78,6 +79,7 @@ def test_the_numbers_are_those_of_the_files(made):
     assert shown == pytest.approx([statistics.mean(gaps), *ends], rel=1e-9)
     assert own[gap] == ""
     assert "3 seeds; a verdict needs 6" in result.output
+    assert "Each run: 2 epochs of batches of 16, cosine schedule." in result.output
     assert (out / "compare-Tiny.html").is_file()
 
 
@@ -95,6 +97,23 @@ def test_the_other_commands_take_it_for_a_study(made):
     assert "2 runs now" in more.output  # a seed more, and nothing is tuned again
     assert {row["seeds"] for row in exported(out, "compare-Tiny (smoke): Test scores")} == {"4"}
     assert json.loads(invoke("gc", "--out", out, "--json").stdout)["unasked"] == {}
+
+
+def test_a_lost_tuning_run_changes_no_rate_and_is_said(made, tmp_path):
+    out = tmp_path / "out"
+    shutil.copytree(made[0], out)
+    before = exported(out, "compare-Tiny (smoke): Test scores")
+    (rate,) = {float(row["lr"]) for row in before if row["optimizer"] == "adamp"}
+    for path in out.glob("runs/*"):
+        config = json.loads((path / "config.json").read_text())["content"]
+        given = config["recipe"], config["hyper_parameters"]["lr"]
+        if given == ("adamp", rate) and config["seed"] == 10_000:
+            shutil.rmtree(path)
+    assert exported(out, "compare-Tiny (smoke): Test scores") == before
+    trials = [row["trials"] for row in exported(out, "compare-Tiny (smoke): Tuning")]
+    assert trials == ["3", "2"]
+    (claim,) = json.loads(invoke("report", "--out", out, "--json").stdout)["claims"]
+    assert "the tuning of adamp is incomplete: 2 of 3 trials" in claim["detail"]
 
 
 def test_arms_that_tie_collide_in_their_names_or_diverge(tmp_path):
@@ -151,7 +170,7 @@ def test_an_optimizer_is_tuned_in_ranges_of_its_own(tmp_path):
     [
         (("--task", "nope"), "--task 'nope': no task is named 'nope'"),
         (("--task", "cosine"), "--task 'cosine' has no score to compare"),
-        (("--task", "spherenorm_tiny:Metricless"), "evaluate gives no metric"),
+        (("--task", "spherenorm_tiny:Metricless"), "gives no metric: return them"),
         (("--optimizers", "sgd"), "--optimizers 'sgd': give two or more"),
         (("--optimizers", "sgd,adamp, sgd"), "'sgd' is there twice"),
         (("--optimizers", "sgd,,adamp"), "a name is empty"),

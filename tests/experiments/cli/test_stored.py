@@ -1,9 +1,11 @@
 """`resume`, `status` and `report`: the commands about a store that is there."""
 
+import errno
 import html
 import importlib
 import json
 import linecache
+import os
 import re
 import sys
 import warnings
@@ -15,7 +17,7 @@ from running import folder_of
 from spherenorm_tiny import tiny_spec
 
 from experiments.campaign import Request, read_requests
-from experiments.engine import Store
+from experiments.engine import CorruptFileWarning, Store
 from experiments.page import sections
 from experiments.studies import Plan
 
@@ -141,6 +143,63 @@ def test_a_lost_request_is_named_until_it_is_repeated(tmp_path):
         result = invoke(command, "--out", tmp_path)
         assert result.exit_code == 0
         assert "is lost" not in result.output
+
+
+def tree(root):
+    return {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+def test_commands_that_only_read_change_nothing_in_a_damaged_store(tmp_path):
+    out, page = tmp_path / "out", tmp_path / "page"
+    run_tiny(out)
+    run_tiny(out, "--optimizers", "sgd", "--seeds", "1")
+    folders = sorted(out.glob("runs/*"))
+    names = ("summary.json", "metrics.jsonl", "config.json", "status.json", "origin.json")
+    for folder, name in zip(folders, names, strict=False):
+        (folder / name).write_text('{"half')
+    (folders[5] / "lock").unlink()
+    folder_of(tiny_spec(seed=9), out).write_status("running")  # of a process that was killed
+    min(out.glob("plans/*"), key=lambda path: path.stat().st_size).write_text("{")
+    before = tree(out)
+    commands = (("report", "--file", page), ("results", "--file", page), ("export",), ("status",))
+    for name, *more in (*commands, *(("show", folder.name) for folder in folders)):
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            result = invoke(name, *more, "--out", out)
+        assert result.exit_code in (0, 1), result.output
+        assert result.exception is None or isinstance(result.exception, SystemExit)
+        assert tree(out) == before
+        if name in ("report", "results", "export"):
+            assert "repeat its `run` command" in result.output
+            told = [str(w.message) for w in said if w.category is CorruptFileWarning]
+            assert any("summary.json" in x and "only reads" in x for x in told)
+    assert "6 results in 1 studies" in invoke("resume", "--out", out, "--jobs", 1).output
+    aside = {path.name.partition(".corrupt")[0] for path in out.glob("runs/*/*.corrupt-1")}
+    assert aside == {*names} - {"origin.json"}  # which decides nothing
+
+
+@pytest.mark.parametrize("name", ["checkpoint.pt", "origin.json"])
+def test_show_says_that_weights_or_origin_of_a_finished_run_are_not_its_own(tmp_path, name):
+    run_tiny(tmp_path, "--seeds", "0:1")
+    one, other = sorted(tmp_path.glob("runs/*"))[:2]
+    for content in ((other / name).read_bytes(), (one / name).read_bytes()[:-9]):
+        (one / name).write_bytes(content)
+        with pytest.warns(CorruptFileWarning, match=rf"{name}: it is no .* of this run"):
+            assert invoke("show", one.name, "--out", tmp_path).exit_code == 0
+        assert (one / name).read_bytes() == content
+
+
+def test_a_damaged_file_that_cannot_be_set_aside_is_one_error(tmp_path, monkeypatch):
+    run_tiny(tmp_path, "--optimizers", "sgd", "--seeds", "1")
+    next(tmp_path.glob("runs/*/summary.json")).write_text("{")
+
+    def refused(*_):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(os, "replace", refused)
+    result = invoke("resume", "--out", tmp_path, "--jobs", 1)
+    assert (result.exit_code, len(result.output.splitlines())) == (3, 1), result.output
+    assert "summary.json: Read-only file system" in result.output
 
 
 @pytest.mark.parametrize("name", ["status.json", "config.json"])

@@ -10,7 +10,7 @@ from running import folder_of, run_of
 from spherenorm_tiny import tiny_spec
 
 from experiments.door import execute_spec
-from experiments.engine import Runner, _backends, find_backend
+from experiments.engine import Runner, StoreError, _backends, find_backend
 
 
 def summaries(specs, root):
@@ -106,6 +106,48 @@ def test_the_time_limit_holds_on_a_cluster(tmp_path, monkeypatch):
     (found,) = outcomes_of("ray", [long], tmp_path, 1, 0.0, time_limit=0.5)
     assert (found.state, found.error) == ("failed", "stopped after its time limit of 0.5 s")
     assert folder_of(long, tmp_path).status()["error"] == found.error
+
+
+class Losing(OneByOne):
+    """A Ray whose answers are errors."""
+
+    def __init__(self, *answers):
+        self.answers, self.exceptions = list(answers), pytest.importorskip("ray").exceptions
+
+    def get(self, ready):
+        answer = self.answers.pop(0)
+        if answer is None:
+            return ready
+        raise answer
+
+
+def test_a_dead_ray_node_costs_its_own_run_and_says_how_to_go_on(tmp_path, monkeypatch):
+    exceptions = pytest.importorskip("ray").exceptions
+    cause = ValueError("no recipe is named 'gone'")
+    answers = (
+        exceptions.WorkerCrashedError(),
+        exceptions.RayTaskError("execute_spec", "a traceback\nof many lines", cause),
+        None,
+    )
+    monkeypatch.setattr(_backends, "require_extra", lambda *_: Losing(*answers))
+    specs = [tiny_spec(seed=seed, epochs=1) for seed in range(3)]
+    lost, refused, ended = outcomes_of("ray", specs, tmp_path, 1, 0.0)
+    assert [found.id for found in (lost, refused, ended)] == [run_of(s, tmp_path).id for s in specs]
+    assert (lost.state, refused.state, ended.state) == ("failed", "failed", "finished")
+    assert lost.error.startswith("Ray has lost its worker (WorkerCrashedError")
+    assert lost.error.endswith("; `resume` goes on from its checkpoint")
+    assert len(lost.error.splitlines()) == 1
+    assert refused.error == "no recipe is named 'gone'"
+
+
+def test_a_store_that_no_ray_worker_can_write_ends_the_campaign(tmp_path, monkeypatch):
+    exceptions = pytest.importorskip("ray").exceptions
+    full = exceptions.RayTaskError(
+        "execute_spec", "a traceback", StoreError("cannot write a: full")
+    )
+    monkeypatch.setattr(_backends, "require_extra", lambda *_: Losing(full))
+    with pytest.raises(StoreError, match=r"^cannot write a: full$"):
+        outcomes_of("ray", [tiny_spec(epochs=1)], tmp_path, 1, 0.0)
 
 
 def test_a_preempted_slurm_job_is_requeued_and_goes_on(tmp_path, reference):

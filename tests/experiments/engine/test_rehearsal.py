@@ -1,18 +1,23 @@
 """A campaign rehearses each task with each recipe before anything runs or is stored."""
 
+import os
+import re
+import signal
 from dataclasses import replace
 
 import pytest
 import torch
+from commands import STUDY
+from dying import command
 from running import run_of
 from spherenorm_bench import SmallTable
-from spherenorm_tiny import TinyStudy, tiny_spec
+from spherenorm_tiny import Tiny, TinyStudy, tiny_spec
 
 from experiments.campaign import Campaign
 from experiments.core import Regime, Spec
 from experiments.door import Door, execute_spec
 from experiments.engine import Store, Training, rehearse
-from experiments.studies import Conditions, Plan
+from experiments.studies import Conditions, Plan, Study
 
 PLACE = r" \(spherenorm_tiny.py, line \d+\)$"
 
@@ -37,6 +42,75 @@ def test_what_cannot_run_is_refused_with_file_and_line(spec, message):
     with pytest.raises(ValueError, match=message):
         rehearse(run_of(spec))
     assert torch.equal(torch.get_rng_state(), state)
+
+
+ODD = r"\(spherenorm_odd.py, line \d+\)"
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    {
+        "a list": f"data.. of Faulty {ODD}: the train split must be a tuple of tensors.* of Tensor",
+        "arrays": "the validation split must be a tuple of tensors.* got a tuple of ndarray",
+        "a dict": "the train split must be a tuple of tensors.* got a dict",
+        "lengths": r"the train split has tensors without a common .*: \(40, 6\), \(60, 1\)",
+        "a scalar": "the test split has tensors without a common first dimension",
+        "no items": "the train split is empty",
+        "no validation": "the validation split is empty",
+        "a tuple": r"must return Splits\(train, validation, test\), got a tuple of tuple",
+        "one model": f"model.. of Faulty {ODD} returns the same '0.weight' on each call",
+        "statistics": "returns the same '0.1.running_mean' on each call",
+        "no model": "must return a torch.nn.Module, got a OrderedDict",
+        "frozen": f"loss.. of Faulty {ODD}: no parameter of the model takes a gradient",
+        "a vector": r"loss.. of Faulty .* must return one real number.* got shape \(8, 1\)",
+        "a number": "must return a tensor, got a float",
+        "detached": "has no gradient: it is detached",
+        "integer": "must return one real number.* torch.int64",
+        "a tensor": f"evaluate.. of Faulty {ODD}: the metric 'score' must be .* got a Tensor",
+        "a float": "the metric 'score' must be a Mean, Sums or Collected, got a float",
+        "nan": "the metric 'score' is not a number",
+        "a typo": f"'float' object has no attribute 'mean' {ODD}",
+        "bare": "evaluate.. of Faulty .* gives no metric: return them by name",
+    }.items(),
+)
+def test_a_mistake_in_a_task_is_one_sentence_with_its_place(fault, message, tmp_path):
+    spec = replace(tiny_spec(), task="spherenorm_odd:Faulty", options={"fault": fault})
+    with pytest.raises(ValueError, match=message) as raised:
+        rehearse(run_of(spec, tmp_path))
+    assert len(str(raised.value).splitlines()) == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_eight_items_cannot_tell_is_no_mistake():
+    spec = replace(tiny_spec(), task="spherenorm_odd:Faulty", options={"fault": "too few"})
+    rehearse(run_of(spec))
+
+
+def test_a_task_without_a_budget_is_named_with_its_place(monkeypatch):
+    monkeypatch.delattr(Tiny, "tiers")
+    message = r"Tiny \(spherenorm_tiny.py, line \d+\) has no budget for the tier 'smoke'; give"
+    with pytest.raises(ValueError, match=message):
+        Study().budget(Plan("smoke"), "spherenorm_tiny:Tiny")
+
+
+def test_a_recipe_that_would_end_the_process_is_one_sentence():
+    exits = tiny_spec("spherenorm_odd:leaving", lr=0.1)
+    with pytest.raises(
+        ValueError, match=rf"leaving' with lr=0.1, on task .*: SystemExit: 3 {ODD}$"
+    ):
+        rehearse(run_of(exits))
+    assert os._exit.__module__ == "posix"
+
+
+def test_a_crash_names_the_line_and_stores_nothing(tmp_path, forkserver):
+    errors, out = tmp_path / "errors", tmp_path / "runs"
+    asked = ("run", STUDY, "--optimizers", "spherenorm_tiny:dying", "--tier", "smoke")
+    child = forkserver.Process(target=command, args=(errors, *asked, "--out", str(out)))
+    child.start()
+    child.join()
+    assert child.exitcode == -signal.SIGSEGV
+    assert re.search(r'spherenorm_tiny.py", line \d+ in update', errors.read_text())
+    assert not out.exists()
 
 
 @pytest.mark.parametrize("task", ["detection", "retrieval", "debiasing"])

@@ -6,9 +6,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from experiments.core import Spec
+from experiments.engine import Store
 from experiments.results import (
     MARGIN,
     PERFORMANCE_SEEDS,
+    Arm,
     Basis,
     Region,
     Sample,
@@ -16,6 +19,7 @@ from experiments.results import (
     close,
     decide,
     exact,
+    gather,
     of_paper,
     paired,
     performance,
@@ -243,3 +247,61 @@ def test_a_region_is_open_and_knows_its_ends():
     assert Region(-1.0, 1.0).ends == [-1.0, 1.0]
     rounded = paired("", {0: 0.1 + 0.2, 1: 2.0, 2: 3.0}, {0: 0.3, 1: 2.0, 2: 3.0}, "<", source="")
     assert rounded.verdict == "inconclusive"  # a difference of rounding is none
+
+
+def stored(store, arm, numbers):
+    """The names of finished runs of an arm, one for each seed."""
+    names = [f"{arm.label}-{seed}" for seed in range(len(numbers))]
+    for seed, (name, number) in enumerate(zip(names, numbers, strict=True)):
+        folder = store.folder(name)
+        folder.write_config(Spec("tiny", arm.recipe, seed=seed).to_json())
+        folder.finish({"diverged_at": None, "test": number}, [])
+    return [(arm, name) for name in names]
+
+
+def test_a_comparison_that_grew_says_so_and_pays_for_each_look(tmp_path):
+    """The looks are those that the store has kept, of the seeds that both arms had."""
+    store, random = Store(tmp_path), np.random.default_rng(0)
+    a, b, c = (Arm(name, "sgd") for name in "abc")
+    numbers = {arm: random.normal(arm is not a, 0.3, size=12) for arm in (a, b, c)}
+    runs = {arm: stored(store, arm, values) for arm, values in numbers.items()}
+    requests = [
+        [*runs[a][:3], *runs[b][:3]],  # too few for a verdict: no look
+        [*runs[a][:6], *runs[b][:6]],
+        [*runs[a][:6], *runs[b][:6]],
+        [*runs[a], *runs[c]],  # of b there are six still
+        [*runs[b][:9]],
+        [*runs[b]],
+    ]
+    found = gather(store, requests)
+    first, second = (
+        performance("", found.arm(arm).values("test"), found.arm(a).values("test"), source="")
+        for arm in (b, c)
+    )
+    assert "grown from 6 to 9 to 12 seeds, so that p counts 24-fold" in first.detail
+    assert "grown" not in second.detail
+    p = stats.ttest_rel(numbers[b], numbers[a]).pvalue
+    assert decide([first])[0].p == pytest.approx(24 * p, rel=1e-9)
+    assert decide([second])[0].p == pytest.approx(stats.ttest_rel(numbers[c], numbers[a]).pvalue)
+    few = gather(store, requests[:2])
+    once = performance("", few.arm(b).values("test"), few.arm(a).values("test"), source="")
+    assert "grown" not in once.detail
+
+
+def test_looking_at_6_8_and_up_to_24_seeds_keeps_the_promise():
+    """Of worlds without a difference at most 5 % ever have a verdict; unpaid looks have more."""
+    random, sizes, worlds = np.random.default_rng(0), range(6, 25, 2), 400
+    looks = [frozenset(range(size)) for size in sizes]
+    base, ever = dict.fromkeys(range(24), 0.0), {"paid": 0, "unpaid": 0}
+    for _ in range(worlds):
+        values = random.normal(size=24).tolist()
+        for kind in ever:
+            for number, size in enumerate(sizes, 1):
+                kept = tuple(looks[:number]) if kind == "paid" else ()
+                ours = Sample(by_seed(values[:size]), looks=kept)
+                (claim,) = decide([performance("", ours, base, source="", margin=1e-3)])
+                if claim.verdict != "inconclusive":
+                    ever[kind] += 1
+                    break
+    assert ever["unpaid"] > 0.1 * worlds
+    assert ever["paid"] <= 0.05 * worlds

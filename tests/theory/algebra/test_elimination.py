@@ -26,6 +26,10 @@ def test_of_two_roots_the_smaller_one_is_taken():
     assert solution == {x: a, y: 2 * a}
 
 
+def test_the_wanted_unknowns_alone():
+    assert eliminate([x + y - a, x - y], [x, y], size, wanted=[y]) == {y: a / 2}
+
+
 @pytest.mark.parametrize(
     ("equations", "why"),
     [

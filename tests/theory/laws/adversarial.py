@@ -5,6 +5,8 @@ A row is a recipe, the cause that a refusal must name, or "" where there must be
 
 from __future__ import annotations
 
+import math
+import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -236,6 +238,10 @@ def rounded(lr=0.1, wd=0.1):
     return chain(By(lambda w, d: d + torch.as_tensor(wd).square() * w), r.StepSize(lr))
 
 
+def repeated(lr=0.1, k=2):
+    return chain(By(lambda w, d, k: sum(d for _ in range(k)), (k,)), r.StepSize(lr))
+
+
 LAWS = {
     "a second moment per row": keeps(by_rows_of_moments, one_per_row),
     "|shift| of any sign": shifted,
@@ -270,6 +276,12 @@ LAWS = {
     "normalized four times": normalized_in_series,
     "one Newton-Schulz step": newton_schulz(1),
     "projections in series": in_series(4),
+    "three Newton-Schulz steps": newton_schulz(3),
+    "a cosine schedule within": keeps(
+        lambda w, d, t: ((d + 0.1 * w) * (2 + torch.cos(math.pi * t / 100)), t + 1), called="step"
+    ),
+    "1/sqrt(t)": keeps(lambda w, d, t: ((d + 0.1 * w) / (t + 1).sqrt(), t + 1), called="step"),
+    "a state without a name": keeps(lambda w, d, m: (d + m, 0.9 * m + d), torch.zeros_like, ""),
     "the layer's norm": by(lambda w, d: d * w.norm() / d.norm()),
 }
 """Recipes that have a true law."""
@@ -316,7 +328,12 @@ REFUSED = {
     ),
     "columns^0.3": (by_columns, "depends on the shape"),
     "a branch on the size": (branching_on_size, "other operations"),
-    "three Newton-Schulz steps": (newton_schulz(3), "budget|grew"),
+    "a choice by w == 0": (
+        by(lambda w, d: torch.where(w == 0, torch.zeros_like(d), d)),
+        r"aten.where\(w = 0, 0, g\).*a choice of each entry",
+    ),
+    "a random number": (by(lambda w, d: d * (1 + random.random())), "draws a random number"),
+    "a count as a hyper-parameter": (repeated, r"range\(n\).* hold the hyper-parameter"),
     "flip": (by(lambda w, d: d.flip(1)), "flip"),
     "roll": (by(lambda w, d: d.roll(1, 1)), "roll"),
     "cumsum": (by(lambda w, d: d.cumsum(1)), "cumsum"),

@@ -1,14 +1,19 @@
 """Equilibria: closed forms, and recipes that have none."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
+import numpy as np
 import pytest
 import sympy as sp
+import torch
 
 from spherenorm import Rule, chain
 from spherenorm import rules as r
+from spherenorm._rule import scalar_state
 from tests.theory import faults
-from theory import NoEquilibriumError, equilibrium
+from tests.theory.laws.adversarial import By, Keeps
+from theory import NoEquilibriumError, equilibrium, growth_ratio, norm_growth
 
 lr, beta, wd, gamma = (
     sp.Symbol(n, positive=True) for n in ("lr", "momentum", "weight_decay", "gamma")
@@ -101,3 +106,180 @@ def test_projected_nesterov_has_a_quadratic():
 
 def test_text():
     assert "for small lr" in str(equilibrium("sgdw", momentum=0.0))
+
+
+@dataclass(frozen=True)
+class Sums(Rule):
+    """States by a function of weight, direction, the states and numbers."""
+
+    function: Any
+    names: tuple[str, ...]
+    numbers: tuple[Any, ...] = ()
+    begin: Any = torch.zeros_like
+
+    @property
+    def state_names(self):
+        return self.names
+
+    def init(self, weight):
+        return {name: self.begin(weight) for name in self.state_names}
+
+    def update(self, update, state):
+        direction, *new = self.function(
+            update.weight, update.direction, *state.values(), *self.numbers
+        )
+        return replace(update, direction=direction), dict(zip(state, new, strict=True))
+
+
+def three_momenta(lr=0.1, beta1=0.0, beta2=0.9, beta3=0.99, weight_decay=0.01):
+    def mean(w, d, a, b, c, x, y, z):
+        a, b, c = x * a + d, y * b + d, z * c + d
+        return (a + b + c) / 3, a, b, c
+
+    momenta = Sums(mean, ("a", "b", "c"), (beta1, beta2, beta3))
+    return chain(r.CoupledDecay(weight_decay), momenta, r.StepSize(lr))
+
+
+def averaged(lr=0.1, momentum=0.9, beta=0.8, decay=0.99, weight_decay=0.01):
+    """Two averages of gradients, and one of weights, on which no step depends."""
+    weights = Sums(
+        lambda w, d, e, x: (d, x * e + (1 - x) * (w - d)), ("ema",), (decay,), torch.clone
+    )
+    momenta = r.HeavyBall(momentum), r.ExponentialAverage(beta)
+    return chain(r.CoupledDecay(weight_decay), *momenta, r.StepSize(lr), weights)
+
+
+def stationary_moments(after, gradient):
+    """E|w|^2 and E|w' - w|^2 of x' = A x + b g with x = (w, momenta), for E|g|^2 = 1."""
+    size, noise = len(gradient), np.outer(gradient, gradient)
+    still = np.eye(size * size) - np.kron(after, after)
+    moments = np.linalg.solve(still, noise.ravel()).reshape(size, size)
+    way = after - np.eye(size)
+    return moments[0, 0], (way @ moments @ way.T + noise)[0, 0]
+
+
+def three_momenta_by_hand(lr, wd, betas):
+    kept = np.array([[wd, *np.diag(betas)[n]] for n in range(3)])
+    step = -lr / 3 * kept.sum(0)
+    return np.vstack([np.add(step, [1, 0, 0, 0]), kept]), np.array([-lr, 1, 1, 1])
+
+
+def averaged_by_hand(lr, wd, momentum, beta):
+    m = np.array([wd, momentum, 0])
+    average = (1 - beta) * m + [0, 0, beta]
+    return np.array([np.array([1, 0, 0]) - lr * average, m, average]), np.array(
+        [-lr * (1 - beta), 1, 1 - beta]
+    )
+
+
+@pytest.mark.parametrize(
+    ("recipe", "given", "system"),
+    [
+        (
+            three_momenta,
+            {"beta1": 0.5, "beta2": 0.9, "beta3": 0.99},
+            three_momenta_by_hand(0.1, 0.01, (0.5, 0.9, 0.99)),
+        ),
+        (averaged, {}, averaged_by_hand(0.1, 0.01, 0.9, 0.8)),
+    ],
+)
+def test_several_momenta_against_their_second_moments(recipe, given, system):
+    """Each within the budget: see `BudgetError`."""
+    law = equilibrium(recipe, **given)
+    squared, moved = stationary_moments(*system)
+    values = law.traced.values()
+    assert law.squared_norm(values, 256, 1.0) == pytest.approx(np.sqrt(squared), rel=1e-9)
+    assert law.rotation(values) == pytest.approx(np.sqrt(moved / squared), rel=1e-9)
+
+
+def test_a_law_that_grows_says_what_grew():
+    with pytest.raises(
+        NoEquilibriumError,
+        match="three_momenta: an equation of the stationary point grew beyond 800 terms in beta1, "
+        "beta2, beta3, lr, weight_decay; hold some of these at numbers",
+    ):
+        equilibrium(three_momenta)
+
+
+def test_an_average_of_weights_takes_no_part():
+    def tracked(lr=0.1, momentum=0.9):
+        average = Sums(lambda w, d, e: (d, 0.9 * e + 0.1 * (w - d)), ("ema",), (), torch.clone)
+        return chain(r.HeavyBall(momentum), r.StepSize(lr), average)
+
+    plain = norm_growth("sgd", weight_decay=0.0, dampening=0.0)
+    run = 3.0, [0.1, 0.3, 0.2]
+    assert norm_growth(tracked).predict(*run) == pytest.approx(plain.predict(*run, momentum=0.9))
+    memories = next(each for each in equilibrium(averaged).hypotheses if "off by" in each)
+    assert "max(momentum, beta)" in memories
+
+
+def lars(lr=0.1, weight_decay=0.01, trust=0.001):
+    def scaled(w, d, decay, trust):
+        return trust * w.norm() / (d.norm() + decay * w.norm()) * (d + decay * w)
+
+    return chain(By(scaled, (weight_decay, trust)), r.StepSize(lr))
+
+
+def inverse_root(lr=0.1, weight_decay=0.01):
+    def scaled(w, d, t):
+        return d / (t + 1).sqrt(), t + 1
+
+    return chain(
+        r.DecoupledDecay(weight_decay), Keeps(scaled, scalar_state, "step"), r.StepSize(lr)
+    )
+
+
+def belief(lr=0.01, beta1=0.9, beta2=0.99, weight_decay=0.1):
+    def scaled(w, d, m, v, x, y):
+        m = x * m + (1 - x) * d
+        v = y * v + (1 - y) * (d - m) ** 2
+        return m / v.sqrt(), m, v
+
+    moments = Sums(scaled, ("exp_avg", "exp_avg_var"), (beta1, beta2))
+    return chain(moments, r.DecoupledDecay(weight_decay), r.StepSize(lr))
+
+
+def centralized(lr=0.1, momentum=0.9, weight_decay=0.01):
+    def centred(w, d):
+        return d - d.mean(1, keepdim=True)
+
+    return chain(By(centred), r.HeavyBall(momentum), r.DecoupledDecay(weight_decay), r.StepSize(lr))
+
+
+@pytest.mark.parametrize(
+    ("recipe", "why"),
+    [
+        (lars, r"no fixed share of the weight, it changes with \|g\|\^2, \|w\|\^2"),
+        (inverse_root, "changes with t for ever"),
+        (belief, r"not of gradients alone \(<g,m>, \|m\|\^2 enters it\)"),
+        (centralized, "depends on <1,g>, <1,m>, <w,1>, which random gradients do not fix"),
+    ],
+)
+def test_the_true_cause_is_named(recipe, why):
+    with pytest.raises(NoEquilibriumError, match=why):
+        equilibrium(recipe)
+
+
+def test_the_decay_of_a_schedule_within_a_rule_is_a_decay():
+    law = norm_growth(inverse_root)
+    (root,) = (s for s in law.kappa.free_symbols if s.name == "r1")
+    assert law.step.algebra.definitions[root] == sp.sqrt(law.step.scalars["t"] + 1)
+    assert sp.simplify(law.kappa - lr * wd / root) == 0
+
+
+def test_lists_are_tuples():
+    held = {"eps": 0, "weight_decay": 0.1}
+    law = equilibrium("adamw", betas=[0.9, 0.99], **held)
+    assert law.fourth_power == equilibrium("adamw", betas=(0.9, 0.99), **held).fourth_power
+
+
+def test_a_growth_ratio_of_two_roots():
+    def braked(lr=0.1, momentum=0.9, share=0.5):
+        def brake(w, d, share):
+            radial = (w * d).sum(1, keepdim=True) / (w * w).sum(1, keepdim=True)
+            return d - share * radial * w
+
+        return chain(r.HeavyBall(momentum), By(brake, (share,)), r.StepSize(lr))
+
+    share = sp.Symbol("share", real=True)
+    assert growth_ratio(braked).free_symbols >= {beta, share}

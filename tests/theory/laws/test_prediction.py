@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from spherenorm import find_recipe
-from tests.theory.laws.adversarial import inner, keeps
-from theory import norm_growth
+from spherenorm import chain, find_recipe
+from spherenorm import rules as r
+from tests.theory.laws.adversarial import Keeps, inner, keeps
+from theory import check, norm_growth
 
 
 def run(recipe, law, steps=12, schedule=None, **given):
@@ -102,3 +103,51 @@ def test_a_counter_that_no_length_gives_is_named():
     law = norm_growth(keeps(held, torch.norm))
     with pytest.raises(ValueError, match="the law needs kept of each step"):
         law.predict(1.0, [0.1, 0.1])
+
+
+def averaged_from(begin):
+    def recipe(lr=0.1):
+        kept = Keeps(lambda w, d, m: (m := 0.9 * m + d, m), begin)
+        return chain(kept, r.StepSize(lr))
+
+    return recipe
+
+
+@pytest.mark.parametrize("begin", [torch.rand_like, torch.square], ids=["random", "w*w"])
+def test_a_state_of_unknown_start_is_asked_for(begin):
+    recipe = averaged_from(begin)
+    law = norm_growth(recipe)
+    generator = torch.Generator().manual_seed(0)
+    w = torch.randn(3, 9, dtype=torch.float64, generator=generator)
+    rule, norms, drive, cross = recipe(), [w.norm(dim=1)], [], []
+    state = rule.init(w)
+    for _ in range(9):
+        g = torch.randn(w.shape, dtype=torch.float64, generator=generator)
+        g = g - w * inner(g, w) / inner(w, w)
+        cross.append((w * state["kept"]).sum(1))
+        new, state = rule.step(w, g, state)
+        drive.append((new - w).norm(dim=1))
+        norms.append(new.norm(dim=1))
+        w = new
+    norms, drive, cross = map(torch.stack, (norms, drive, cross))
+    with pytest.raises(ValueError, match=r"needs <w,kept> .*nothing tells where <w,kept> starts"):
+        law.predict(norms, drive)
+    predicted = law.predict(norms, drive, measured={"<w,kept>": cross})
+    np.testing.assert_allclose(predicted, norms, rtol=1e-12)
+    assert law.closed_form() is None
+    assert check(recipe, "toy-3d", steps=20).passed
+
+
+def test_a_start_at_the_weight_is_known():
+    recipe = averaged_from(torch.clone)
+    w = torch.tensor([[3.0, 4.0]], dtype=torch.float64)
+    g = torch.tensor([[-4.0, 3.0]], dtype=torch.float64)
+    law, rule = norm_growth(recipe), recipe(lr=0.5)
+    once, state = rule.step(w, g, rule.init(w))
+    twice, _ = rule.step(once, g2 := g - inner(g, once) / inner(once, once) * once, state)
+    keep = 1 - float(law.first.kappa.subs(law.step.traced.values(lr=0.5)))
+    drive = [(once - keep * w).norm(dim=1), (twice - once).norm(dim=1)]
+    assert g2.norm() > 0
+    np.testing.assert_allclose(
+        law.predict([5.0], torch.stack(drive), lr=0.5)[2], twice.norm(), rtol=1e-12
+    )

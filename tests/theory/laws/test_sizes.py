@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
@@ -72,6 +73,71 @@ def test_a_branch_on_a_size_is_noticed(name):
         assert any("test_sizes.py" in each for each in law.assumptions)
 
 
+TENSORS = {
+    "new_full": (lambda w: w.new_full((), w.numel()) > 700, "> 700"),
+    "full": (lambda w: torch.full((), fill_value=w.shape[0]) > 300, "> 300"),
+    "tensor": (lambda w: torch.tensor(w.shape[0]) > 300, "> 300"),
+    "ones": (lambda w: torch.ones_like(w).sum() > 700, "> 700"),
+    "zeros and 1": (lambda w: (torch.zeros(w.shape[0], 1) + 1).expand_as(w).sum() > 700, "> 700"),
+    "size times ones": (lambda w: w.shape[0] * torch.ones(()) > 300, "> 300"),
+    "clamp": (lambda w: torch.full((), w.shape[0]).clamp(max=300) > 299, "becomes"),
+    "against a norm": (lambda w: 1e3 * w.norm() < w.shape[0], "becomes"),
+}
+
+
+@pytest.mark.parametrize("name", TENSORS)
+def test_a_tensor_that_holds_a_size_is_noticed(name):
+    decides, question = TENSORS[name]
+
+    def change(w, d, wd):
+        return torch.where(decides(w), d + wd * w, d)
+
+    law = norm_growth(lambda lr=0.1, wd=0.1: chain(By(change, (wd,)), r.StepSize(lr)))
+    assert any(question in each and "test_sizes.py" in each for each in law.assumptions)
+    followed = []
+    generator = torch.Generator().manual_seed(1)
+    for shape in ((3, 5), (310, 4), (40, 300)):
+        w, g = torch.randn(2, *shape, dtype=torch.float64, generator=generator) / 1e4
+        g = g - law.agreement.view.radial_coefficient(w, g) * w
+        try:
+            new, _ = law.evaluate(w, g, {}, lr=0.3, wd=0.7)
+        except OutsideError:
+            continue
+        expected = w - 0.3 * change(w, g, 0.7)
+        torch.testing.assert_close(new, expected, rtol=1e-12, atol=1e-16)
+        followed.append(shape)
+    assert followed[0] == (3, 5)
+    assert len(followed) < 3
+
+
+def test_constants_that_decide_nothing_restrict_no_law():
+    def change(w, d):
+        few = w.new_full((), w.numel()).sqrt() * torch.ones_like(w).sum()
+        few = torch.add(few, few, alpha=w.numel())
+        return torch.where((d * d).sum() > 0, d / few, torch.zeros_like(d))
+
+    law = norm_growth(lambda lr=0.1: chain(By(change), r.StepSize(lr)))
+    assert law.agreement.view.name == "layer"
+    assert not any("test_sizes.py" in each for each in law.assumptions)
+
+
+ARITHMETIC = {
+    "np.prod": lambda w: np.prod(w.shape),
+    "np.sqrt": lambda w: np.sqrt(np.array(w.shape).prod()),
+    "len": lambda w: len(w) * w[0].numel(),
+}
+
+
+@pytest.mark.parametrize("name", ARITHMETIC)
+def test_arithmetic_of_sizes_holds_for_sizes_that_were_not_tried(name):
+    function = ARITHMETIC[name]
+    law = norm_growth(lambda lr=0.1: chain(By(lambda w, d: d / function(w)), r.StepSize(lr)))
+    w, g = torch.randn(2, 31, 7, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    g = g - law.agreement.view.radial_coefficient(w, g) * w
+    new, _ = law.evaluate(w, g, {}, lr=0.3)
+    torch.testing.assert_close(new, w - 0.3 * g / function(w), rtol=1e-12, atol=1e-12)
+
+
 def test_a_number_by_the_longest_side_holds_where_it_is_the_last_one():
     law = norm_growth(by_rows)
     w, g = torch.tensor([[[3.0, 4.0]], [[-4.0, 3.0]]], dtype=torch.float64)
@@ -113,5 +179,14 @@ def test_arithmetic_of_sizes_is_followed():
         assert torch.zeros(x.shape[0] // 2).numel() == 3
         assert (torch.zeros(x.shape[0], 1) + x[:, :1].expand(x.shape[0], 1)).sum() == 6
         assert (x * x.shape[0] / math.sqrt(x.shape[1])).sum() == 72
+        assert np.prod(x.shape) / len(x) == np.sqrt(16)
+        assert np.log(x.shape[0] - 5) == 0
     asked = [(branch.question, branch.answer) for branch in branches.found]
-    assert asked == [("== 11", True), ("== 4", True), ("== 6", True), ("== 3", True)]
+    assert asked == [
+        ("== 11", True),
+        ("== 4", True),
+        ("== 6", True),
+        ("== 3", True),
+        (f"== {np.sqrt(16)!r}", True),
+        ("", 1),
+    ]
