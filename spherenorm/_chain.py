@@ -9,6 +9,7 @@ from torch import Tensor
 
 from spherenorm._hooks import State, zeros
 from spherenorm._manifold import EUCLIDEAN, Manifold, Retraction, Sphere, check_shape, complaints
+from spherenorm._numerics import working
 from spherenorm._rule import Rule, scalar_state
 from spherenorm._step import apply
 from spherenorm._tree import COUNTER, Part, parts_apart
@@ -50,6 +51,7 @@ class Combination(Rule):
         return (*self.own_names, *(key for part in self.held(weight) for key in part.keys.values()))
 
     def init(self, weight: Tensor) -> State:
+        weight = working(weight)  # so that no rule begins with a state in half precision
         state = zeros(self.own_names, weight)
         for part in self.held(weight):
             own = part.rule.init(weight)
@@ -73,6 +75,17 @@ class Combination(Rule):
             update, own = apply(part, update, state)
             new |= own
         return update, new
+
+    def apply_each(self, update: Update, state: State) -> tuple[list[Update], State]:
+        """The update after each of the rules within this one alone, and the new values of all.
+
+        For rules side by side, such as averages of one gradient that are mixed.
+
+        Args:
+            update, state: as for `apply_children`.
+        """
+        applied = [apply(part, update, state) for part in self.held(update.weight)]
+        return [after for after, _ in applied], {k: x for _, own in applied for k, x in own.items()}
 
 
 @dataclass(frozen=True)

@@ -119,7 +119,10 @@ def _group(optimizer: RecipeOptimizer, group: Mapping[str, Any]) -> Group:
     works = []
     for weight in group["params"]:
         old = optimizer.state.get(weight, {})
-        state = dict(old) if old.keys() == set(rule.keys(weight)) else init_apart(rule, weight)
+        fits = old.keys() == set(rule.keys(weight))
+        fresh = {} if fits else init_apart(rule, weight)
+        # (as a step would, which copies what a rule may begin with: the weight itself)
+        state = dict(old) if fits else {name: value.clone() for name, value in fresh.items()}
         grad = weight.detach().clone() if weight.grad is None else weight.grad
         works.append(Work(weight, grad, state))
     return Group(rule, group["backend"], works)

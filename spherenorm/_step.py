@@ -15,6 +15,7 @@ from spherenorm._tree import COUNTER, Node, Part, keys_within
 from spherenorm._update import Update
 
 __all__ = [
+    "InPlaceError",
     "Measured",
     "apply",
     "begin",
@@ -26,6 +27,10 @@ __all__ = [
 
 Measured = Mapping[int, Mapping[str, Tensor]]
 """The numbers that rules have measured of all weights, by `id(rule)`."""
+
+
+class InPlaceError(ValueError):
+    """A rule writes into its arguments; the message says into which."""
 
 
 def step(
@@ -109,13 +114,13 @@ def apply(part: Part, update: Update, state: State) -> tuple[Update, State]:
         result = rule.update(update, own)
     except RuntimeError as error:
         if any(word in str(error) for word in _IN_PLACE):  # torch refuses some writes itself
-            raise ValueError(f"{part}: the rule writes in place; {_INSTEAD}: {error}") from error
+            raise InPlaceError(f"{part}: the rule writes in place; {_INSTEAD}: {error}") from error
         raise
     for number, (x, version) in enumerate(zip(arguments, before, strict=True)):
         if _version(x) != version:
             states = (f"the state {key!r}" for key in own)
             what = ("the weight", "the gradient", "the direction", *states)[number]
-            raise ValueError(f"{part}: the rule writes into {what}; {_INSTEAD}")
+            raise InPlaceError(f"{part}: the rule writes into {what}; {_INSTEAD}")
     if not (isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], dict)):
         raise TypeError(f"{part}: update must return (update, state), it returned {result!r}")
     after, new = result

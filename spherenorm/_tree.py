@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import _disable_current_modes
 
 from spherenorm._hooks import Hooks, State
 from spherenorm._manifold import Retraction
@@ -164,20 +166,37 @@ def keys_within(rule: Node, weight: Tensor | None) -> tuple[str, ...]:
 
 
 def _keys_of_init(rule: Node, weight: Tensor | None) -> tuple[str, ...]:
-    """The keys of the state that a rule's `init` makes, tried on a tensor without memory.
+    """The keys of the state that a rule's `init` makes for weights of one shape.
+
+    It is tried on a tensor without memory, once, since a step asks often. An `init` that such a
+    tensor does not suit (it reads values, or a field is a tensor of another device) is tried on
+    zeros.
 
     Raises:
-        ValueError: `weight` is None, or `init` reads values of the weight.
+        ValueError: `weight` is None.
     """
-    name = type(rule).__name__
     if weight is None:
+        name = type(rule).__name__
         raise ValueError(f"{name}: its states depend on the weight; ask keys(weight)")
-    empty = torch.empty(weight.shape, dtype=weight.dtype, device="meta")
-    try:
-        return tuple(rule.init(empty))
-    except (RuntimeError, NotImplementedError) as error:
-        need = "init reads values of the weight, so name the states in state_names"
-        raise ValueError(f"{name}: {need} ({error})") from error
+    if torch.compiler.is_compiling():
+        return tuple(rule.init(torch.empty(weight.shape, dtype=weight.dtype, device="meta")))
+    place = id(rule)
+    if place not in _tried:
+        _tried[place] = weakref.ref(rule, lambda _: _tried.pop(place, None)), {}
+    known, kind = _tried[place][1], (weight.shape, weight.dtype)
+    if kind not in known:
+        with _disable_current_modes():  # of a recorder, which would take this for the step's
+            try:
+                empty = torch.empty(weight.shape, dtype=weight.dtype, device="meta")
+                known[kind] = tuple(rule.init(empty))
+            except (RuntimeError, NotImplementedError):
+                zero = torch.zeros(weight.shape, dtype=weight.dtype, device=weight.device)
+                known[kind] = tuple(init_apart(rule, zero))
+    return known[kind]
+
+
+_tried: dict[int, tuple[weakref.ref[Node], dict[Any, tuple[str, ...]]]] = {}
+"""The keys that were found, by `id(rule)`, as long as the rule lives."""
 
 
 def init_apart(rule: Node, weight: Tensor) -> State:

@@ -131,3 +131,23 @@ def test_the_step_does_what_it_says(backend, monkeypatch):
 def test_another_optimizer_is_refused():
     with pytest.raises(TypeError, match="explain takes an optimizer of spherenorm, got SGD"):
         sn.explain(torch.optim.SGD([torch.ones(2)], lr=0.1))
+
+
+def test_a_state_that_begins_as_the_weight_takes_the_path_of_the_step():
+    class Start(sn.Rule):
+        def init(self, weight):
+            return {"start": weight}
+
+        def update(self, update, state):
+            return replace(update, direction=update.weight - state["start"]), state
+
+    weight = torch.ones(2, 3)
+    optimizer = sn.torch_optimizer(lambda lr=0.1: sn.chain(Start(), r.StepSize(lr)), "Starting")(
+        [weight]
+    )
+    optimizer.param_groups[0]["backend"] = "compiled"
+    before = str(sn.explain(optimizer))
+    assert "shares its memory" not in before
+    weight.grad = torch.ones(2, 3)
+    optimizer.step()
+    assert str(sn.explain(optimizer)) == before

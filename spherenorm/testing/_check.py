@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -15,9 +15,9 @@ from spherenorm.testing._subject import RefusedError, Subject
 __all__ = ["PROPERTIES", "Finding", "Report", "check"]
 
 PROPERTIES: dict[str, Callable[[Subject], str]] = {
-    "pure": properties.pure,
-    "writes into nothing": properties.writes_into_nothing,
     "shapes": properties.shapes,
+    "writes into nothing": properties.writes_into_nothing,
+    "pure": properties.pure,
     "dtypes": properties.dtypes,
     "finite": properties.finite,
     "vmap": properties.vmap,
@@ -26,6 +26,9 @@ PROPERTIES: dict[str, Callable[[Subject], str]] = {
     "sharded": sharded,
 }
 """The promises, in the order in which they are tried. `import theory` adds "law"."""
+
+FOUNDATIONS = ("shapes", "writes into nothing", "pure")
+"""Of a rule that breaks one of these, no comparison of two runs says anything."""
 
 
 @dataclass(frozen=True)
@@ -82,9 +85,9 @@ def check(recipe: str | Recipe, *, only: tuple[str, ...] = (), **hyper_parameter
 
     | promise | what is compared |
     |---|---|
-    | pure | a step gives equal bits a second time |
-    | writes into nothing | weight, gradient and state are as before |
     | shapes | matrices, convolutions, vectors, numbers and empty weights keep shape and state |
+    | writes into nothing | weight, gradient and state are as before |
+    | pure | a step gives equal bits a second time |
     | dtypes | half precision is the float32 step, rounded once |
     | finite | steps with gradients of 0, 1e-6 and 1e6 |
     | vmap | a batch of values of each number, and one value after another |
@@ -93,7 +96,8 @@ def check(recipe: str | Recipe, *, only: tuple[str, ...] = (), **hyper_parameter
     | sharded | weights cut along their rows in two processes, and whole ones |
     | law | after `import theory`: the norm-growth law, or why there is none |
 
-    It takes some seconds; most of it is a compiler.
+    Of a rule that breaks one of the first three, no further promise is tried. It takes some
+    seconds; most of it is a compiler.
 
     Args:
         recipe: a recipe, its registered name, or `module:function`.
@@ -122,13 +126,19 @@ def check(recipe: str | Recipe, *, only: tuple[str, ...] = (), **hyper_parameter
     bound = bind(recipe, **hyper_parameters)
     bound.rule  # noqa: B018  (it raises)
     subject = Subject.of(bound)
-    asked = {name: PROPERTIES[name] for name in PROPERTIES if name in only or not only}
-    return Report(bound.name, tuple(_tried(name, each, subject) for name, each in asked.items()))
+    findings: list[Finding] = []
+    for name in PROPERTIES:
+        if name in only or not only:
+            findings.append(_tried(name, subject, findings))
+    return Report(bound.name, tuple(findings))
 
 
-def _tried(name: str, promise: Callable[[Subject], str], subject: Subject) -> Finding:
+def _tried(name: str, subject: Subject, before: Sequence[Finding]) -> Finding:
+    for each in before:
+        if each.verdict == "fails" and each.name in FOUNDATIONS:
+            return Finding(name, "refused", f"not tried, since {each.name!r} fails")
     try:
-        return Finding(name, "holds", promise(subject))
+        return Finding(name, "holds", PROPERTIES[name](subject))
     except RefusedError as reason:
         return Finding(name, "refused", str(reason).strip().partition("\n")[0])
     except Exception as error:

@@ -13,6 +13,7 @@ from torch import Tensor
 from spherenorm._hooks import State
 from spherenorm._registry import Bound
 from spherenorm._rule import Rule
+from spherenorm._step import InPlaceError
 from spherenorm._tree import init_apart
 from spherenorm._views import View
 
@@ -127,6 +128,8 @@ def named(what: str) -> Iterator[None]:
         yield
     except (RefusedError, AssertionError):
         raise
+    except InPlaceError as error:
+        raise RefusedError("the rule writes into its arguments") from error
     except Exception as error:
         first = str(error).strip().partition("\n")[0]
         raise AssertionError(f"{what}: {type(error).__name__}: {first}") from error
