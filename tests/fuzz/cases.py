@@ -103,7 +103,7 @@ class _Writer:
     """Writes rules with numbers by name, and remembers the intervals."""
 
     def __init__(self, draw: random.Random, limits: Limits) -> None:
-        self.draw, self.limits, self.numbers, self.buffers = draw, limits, {}, 0
+        self.draw, self.limits, self.numbers = draw, limits, {}
 
     def number(self, name: str, interval: str | sn.Interval) -> str:
         while name in self.numbers:
@@ -122,9 +122,8 @@ class _Writer:
                 arguments.append(f"{f.name}={self.number(f.name, f.metadata['interval'])}")
             elif f.type == "bool":
                 arguments.append(f"{f.name}={self.draw.random() < 0.5}")
-            elif f.name == "buffer":
-                self.buffers += 1
-                arguments.append(f"buffer='momentum{self.buffers}'")
+            elif f.name == "name" and self.draw.random() < 0.2:
+                arguments.append(f"name={self.draw.choice(('first', 'second'))!r}")
             elif f.name == "view":
                 arguments.append(f"view={self.view()!r}")
             elif f.name == "views":
