@@ -1,6 +1,6 @@
 """Recipes that break one promise each, and the words of the message that names it."""
 
-from dataclasses import replace
+from dataclasses import field, replace
 from itertools import count
 
 import torch
@@ -35,6 +35,15 @@ class Counting(Faulty):
         return super().average(update, state) * next(calls)
 
 
+class CountingRules(Faulty):
+    """Each rule differs from the one before."""
+
+    scale: float = field(default_factory=lambda: next(calls))
+
+    def average(self, update, state):
+        return super().average(update, state) * self.scale
+
+
 class InPlace(Faulty):
     def average(self, update, state):
         return state["m"].mul_(self.beta).add_(update.direction, alpha=0.1)
@@ -44,6 +53,11 @@ class IntoTheGradient(Faulty):
     def average(self, update, state):
         update.grad.mul_(0.5)
         return super().average(update, state)
+
+
+class WritesWhenMeasuring(Faulty):
+    def measure(self, update, state):
+        return {"sum": update.grad.abs_().sum()}
 
 
 class RowState(Faulty):
@@ -128,8 +142,10 @@ def recipe_of(rule, alone=False):
 
 FAULTS = {
     Counting: ("pure", "the same step a second time: the weight .* is off by"),
+    CountingRules: ("pure", "the same step by the rule made anew: the weight .* is off by"),
     InPlace: ("writes into nothing", "the rule writes into the state 'm'"),
     IntoTheGradient: ("writes into nothing", "the rule writes into the gradient"),
+    WritesWhenMeasuring: ("writes into nothing", "the rule writes into the gradient"),
     RowState: ("shapes", r"steps of shape \(4, 3\): .*RowState.*'m' must have shape \(4, 3\)"),
     Forgetful: ("shapes", r"Forgetful.*update returns the state \[\], its states are \['m'\]"),
     TinySquares: ("dtypes", "float32 differs from float64: the weight"),

@@ -138,7 +138,7 @@ def grams(lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.1):
 
 
 class Adopt(sn.Rule):
-    """Divide by the root of the second moment before this step; the first step moves nothing."""
+    """Divide by the root of the second moment before this step; the first direction is 0."""
 
     beta: float
     eps: float
