@@ -7,6 +7,9 @@ import pytest
 import spherenorm as sn
 import theory
 from spherenorm import rules as r
+from tests.testing.users import RECIPES
+
+QUICK = ("lion", "adam_h", "came", "clipped_adamw", "lookahead_adamw")
 
 
 class Clip(sn.Rule):
@@ -63,3 +66,14 @@ def test_laws_of_renamed_states():
     found = sn.testing.check(two_projected, only=("law",))
     assert found["law"].verdict == "holds"
     assert found["law"].why.startswith("law ")
+
+
+@pytest.mark.parametrize(
+    "name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.long) for n in RECIPES]
+)
+def test_users_recipes_have_a_law_or_a_reason(name):
+    """No raw error; and the cache of keys is no branch on sizes of the recipe."""
+    found = sn.testing.check(RECIPES[name], only=("law",))["law"]
+    assert found.verdict in ("holds", "refused"), found.why
+    if found.verdict == "holds":
+        assert "_tree.py" not in str(theory.norm_growth(RECIPES[name]))

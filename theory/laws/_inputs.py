@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from spherenorm import Interval, Rule, View
+from theory.algebra import TraceError
 from theory.laws._one_step import OneStep
 
 __all__ = ["Case", "draw_cases", "rule_of", "vary_each_number"]
@@ -62,11 +63,23 @@ def draw_cases(
         rule = rule_of(step, numbers)
         weight = torch.tensor(rng.normal(size=shape) * rng.uniform(0.5, 2))
         state = rule.init(weight)
+        _refuse_other_states(step, state, shape)
         for _ in range((0, 1, 3)[n % 3]):
             weight, state = rule.step(weight, _gradient(step, view, weight, rng), state)
         if n % 3 == 2:
             state = {k: _draw_state(step, k, x, rng) for k, x in state.items()}
         yield Case(rule, numbers, weight, _gradient(step, view, weight, rng), state)
+
+
+def _refuse_other_states(step: OneStep, state: Mapping[str, Any], shape: tuple[int, ...]) -> None:
+    """Refuse a rule that keeps other states for this shape than the law has."""
+    traced = step.traced.outputs[1:]
+    if set(state) != set(traced):
+        here = f"{sorted(state)} for a weight of shape {shape}"
+        raise TraceError(
+            f"{step.traced.name}: its states depend on the shape: {here}, {sorted(traced)} for the "
+            f"shape {step.traced.shape} of the law"
+        )
 
 
 def _draw_hyper_parameters(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -66,14 +67,17 @@ class StepLaw:
         return seems and bool(self.step.algebra.expand(self.norm_after, everything=True) == W)
 
     def _ratio_at(self, seed: int) -> float:
-        """|w'|^2 / |w|^2 at random inner products, rounded."""
+        """|w'|^2 / |w|^2 at random inner products, rounded; nan where no real vectors have them."""
         rng, definitions = random.Random(seed), self.step.algebra.definitions
         formulas = sp.Tuple(self.norm_after, *definitions.values())
         free = sorted((formulas.free_symbols | {W}) - definitions.keys(), key=str)
         values = {symbol: sp.Float(rng.uniform(0.5, 1)) for symbol in free}
-        for name, meaning in definitions.items():
-            values[name] = meaning.subs(values).evalf()
-        ratio = complex((self.norm_after / W).subs(values).evalf())
+        try:
+            for name, meaning in definitions.items():
+                values[name] = meaning.subs(values).evalf()
+            ratio = complex((self.norm_after / W).subs(values).evalf())
+        except TypeError:  # of the root of a negative number, which code compares
+            return math.nan
         return round(abs(ratio), 9)
 
     @cached_property
