@@ -71,7 +71,9 @@ def draw_cases(
         yield Case(rule, numbers, weight, _gradient(step, view, weight, rng), state)
 
 
-def _refuse_other_states(step: OneStep, state: Mapping[str, Any], shape: tuple[int, ...]) -> None:
+def _refuse_other_states(
+    step: OneStep, state: Mapping[str, Tensor], shape: tuple[int, ...]
+) -> None:
     """Refuse a rule that keeps other states for this shape than the law has."""
     traced = step.traced.outputs[1:]
     if set(state) != set(traced):
