@@ -380,6 +380,27 @@ def test_a_global_norm_is_torchs_clip(groups):
         torch.testing.assert_close(x, y, rtol=1e-12, atol=1e-13)
 
 
+def test_two_rules_of_one_class_measure_apart():
+    class ByPower(sn.Rule):
+        power: float = 1.0
+
+        def measure(self, update, state):
+            return {"total": (update.grad.abs() ** self.power).sum()}
+
+        def update(self, update, state):
+            return replace(update, direction=update.direction / update.shared["total"]), {}
+
+    cls = sn.torch_optimizer(
+        lambda lr=1.0: sn.chain(ByPower(1.0), ByPower(2.0), r.StepSize(lr)), "Powers"
+    )
+    params = [torch.zeros(2, requires_grad=True), torch.zeros(3, requires_grad=True)]
+    for weight in params:
+        weight.grad = torch.full_like(weight, 2.0)
+    cls([{"params": params[:1]}, {"params": params[1:]}]).step()
+    for weight in params:
+        torch.testing.assert_close(weight.detach(), torch.full_like(weight, -2.0 / (10 * 20)))
+
+
 def test_the_pure_forms_share_too():
     rule, params = clipped(), dict(enumerate(weights(3)))
     params = {str(name): w for name, w in params.items()}
