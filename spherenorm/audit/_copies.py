@@ -31,7 +31,7 @@ def copy_model(model: nn.Module, loss: Any, dtype: torch.dtype) -> tuple[nn.Modu
     Raises:
         ValueError: the model cannot be copied, or its copy shares weights or buffers with it.
     """
-    copied, memo = _deep_copied(model, _copies_of_tensors(model, dtype), dtype)
+    copied, memo = _deep_copied(model, _copies_of_tensors((model, loss), dtype), dtype)
     for made in list(memo.values()):  # what a copy has made is not copied again
         memo.setdefault(id(made), made)
     _check_apart(copied, model)
@@ -99,9 +99,9 @@ def _refused(error: Exception) -> Any:
     return [f.f_locals["x"] for f in frames if f.f_code is copy.deepcopy.__code__][-1]
 
 
-def _copies_of_tensors(model: nn.Module, dtype: torch.dtype) -> dict[int, Tensor]:
-    """Copies of the tensors that a model holds, by the `id` of these."""
-    held = {id(x): x for x in tensors_of(model)}
+def _copies_of_tensors(value: Any, dtype: torch.dtype) -> dict[int, Tensor]:
+    """Copies of the tensors that a value holds, by the `id` of these."""
+    held = {id(x): x for x in tensors_of(value)}
     copies = {}
     for together in _sharing_memory(held.values()):
         first, *others = together

@@ -6,6 +6,7 @@ import collections
 import contextlib
 import copy
 import dataclasses
+import functools
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
@@ -16,6 +17,7 @@ __all__ = ["change_tensors", "outputs_of", "tensors_of"]
 
 _CACHES = ("past_key_values", "past_key_value", "cache", "kv_cache")
 _CONTAINERS = (tuple, list, set, frozenset, collections.deque)
+_FUNCTIONS = (types.FunctionType, types.MethodType, functools.partial)
 _NO_CONTAINERS = (type, str, bytes, int, float, complex, types.NoneType, types.ModuleType)
 
 
@@ -76,7 +78,7 @@ def _tensors_of(value: Any, seen: dict[int, Any], is_output: bool) -> Iterator[T
     items: Iterable[Any] = ()
     if isinstance(value, Tensor):
         yield value
-    elif isinstance(value, types.FunctionType):
+    elif isinstance(value, _FUNCTIONS):
         items = () if is_output else _variables_of(value)
     elif isinstance(value, _CONTAINERS) or (is_output and isinstance(value, Iterator)):
         items = value
@@ -95,11 +97,17 @@ def _is_cache(key: Any) -> bool:
     return isinstance(key, str) and key.lstrip("_") in _CACHES
 
 
-def _variables_of(function: types.FunctionType) -> Iterator[Any]:
-    """The values in the closure of a function."""
-    for cell in function.__closure__ or ():
-        with contextlib.suppress(ValueError):  # it has no value yet
-            yield cell.cell_contents
+def _variables_of(function: Any) -> Iterator[Any]:
+    """The values that a function keeps: in its closure and defaults, or of a partial or method."""
+    if isinstance(function, functools.partial):
+        yield from (function.func, *function.args, *function.keywords.values())
+    elif isinstance(function, types.MethodType):
+        yield from (function.__func__, function.__self__)
+    else:
+        yield from function.__defaults__ or ()
+        for cell in function.__closure__ or ():
+            with contextlib.suppress(ValueError):  # it has no value yet
+                yield cell.cell_contents
 
 
 def _attributes_of(value: Any) -> dict[str, Any]:

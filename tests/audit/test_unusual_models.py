@@ -3,6 +3,7 @@
 import collections
 import copy
 import dataclasses
+import functools
 import threading
 
 import pytest
@@ -226,10 +227,27 @@ def test_a_model_that_refuses_another_norm_depends_on_it():
     assert verdicts(net, torch.randn(16, 6)) == {"f.weight": "not invariant"}
 
 
+def product(weight, x):
+    return 1e-3 * x @ weight
+
+
 @pytest.mark.parametrize("view", [lambda w: w.data, lambda w: w.view(-1), lambda w: w.T])
-def test_a_function_that_keeps_a_view_of_a_weight_sees_it_move(view):
+@pytest.mark.parametrize(
+    "keep",
+    [
+        lambda w: lambda x: 1e-3 * x @ w.view(6, 6),
+        lambda w: functools.partial(product, w.view(6, 6)),
+    ],
+)
+def test_a_function_that_keeps_a_view_of_a_weight_sees_it_move(view, keep):
     net = Net(lambda self, x: (self.norm(self.f(x)).tanh(), *(raw(x) for raw in self.raw)))
     net.f, net.norm = linear(6, 6), nn.BatchNorm1d(6)
-    weight = view(net.f.weight)
-    net.raw = [lambda x: 1e-3 * x @ weight.view(6, 6)]
+    net.raw = [keep(view(net.f.weight))]
     assert verdicts(net, torch.randn(16, 6)) == {"f.weight": "not invariant"}
+
+
+def test_a_loss_that_keeps_the_data_of_a_weight_sees_it_move():
+    model = normed(nn.Linear(5, 2))
+    data = model[0].weight.data
+    found = verdicts(model, torch.randn(16, 6), loss=lambda y: y.square().mean() + data.norm())
+    assert found == {"0.weight": "not invariant", "2.weight": "not invariant"}
