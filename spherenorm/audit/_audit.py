@@ -200,9 +200,15 @@ def _gather(
         elsewhere.append(found[1])
 
     def gathered(plain: Sequence[dict[str, Sums]]) -> dict[str, Evidence]:
-        points = (at, [limit or at[0]], elsewhere, plain)
-        of = {name: [[sums[name] for sums in kind] for kind in points] for name in dims}
-        return {name: Evidence(own, *lim, far, near) for name, (own, lim, far, near) in of.items()}
+        return {
+            name: Evidence(
+                here=[sums[name] for sums in at],
+                limit=(limit or at[0])[name],
+                elsewhere=[sums[name] for sums in elsewhere],
+                plain=[sums[name] for sums in plain],
+            )
+            for name in dims
+        }
 
     evidence = gathered([])
     if elsewhere and not all(each.tells_here for each in evidence.values()):
