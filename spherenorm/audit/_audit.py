@@ -86,26 +86,26 @@ def audit(
     with torch.inference_mode(False), torch.enable_grad():
         subject = Subject(model, inputs, keywords, loss, dtype)
         try:
-            evidence = _gather(subject, dims, exact, seed)
+            gathered = _gather(subject, dims, exact, seed)
         except Exception as error:
-            if dtype is torch.float64 and _runs(
-                Subject(model, inputs, keywords, loss, torch.float32)
-            ):
+            if dtype is torch.float64 and _runs_in_float32_alone(model, inputs, keywords, loss):
                 raise ValueError(
                     f"the model does not run in float64 ({error}), but in float32: pass"
                     " dtype=torch.float32"
                 ) from error
             raise
-        if evidence is None:
+        if gathered is None:
             raise ValueError(
                 "the model's output on this batch, or its gradient, is not finite; the audit needs"
                 " one finite entry"
             )
+        evidence, nearby = gathered
         findings = [
             judge(name, weight.shape, evidence[name], wanted, exact, tolerance)
             for name, weight in audited.items()
         ]
-        findings = _cross_examined(subject, findings, seed)
+        if nearby is not None:
+            findings = _cross_examined(subject, findings, nearby)
     total = sum(parameter.numel() for parameter in model.parameters())
     return Audit(tuple(findings), tuple(skipped), tuple(subject.doubts), total)
 
@@ -174,47 +174,68 @@ def _dims(ndim: int, views: Sequence[View] | None) -> list[int]:
 
 def _gather(
     subject: Subject, dims: dict[str, list[int]], exact: float, seed: int
-) -> dict[str, Evidence] | None:
-    """The sensitivities at the own point and at jittered ones; None if there are none here."""
+) -> tuple[dict[str, Evidence], Point | None] | None:
+    """The sensitivities at the own point and at jittered ones, and the first of the latter.
+
+    None if there are none at the own point.
+    """
     limit = measure(subject, Point(seed, eps_factor=EPS_LIMIT), dims, exact)
     left = {name: [*(limit[name].along if limit else by)] for name, by in dims.items()}
-    here = measure(subject, Point(seed), left, 0.0)
-    if here is None:
+    # The share of an eps may be small in one random direction, hardly in two.
+    here = [measure(subject, Point(draw), left, 0.0) for draw in (seed, seed + 1)]
+    at = [sums for sums in here if sums is not None]
+    if not at:
         return None
     elsewhere: list[dict[str, Sums]] = []
+    nearby = None
     for number in range(1, _MOST_POINTS + 1):
-        shown = (all_shown((limit or here)[n], [sums[n] for sums in elsewhere]) for n in dims)
+        shown = (all_shown((limit or at[0])[n], [sums[n] for sums in elsewhere]) for n in dims)
         if number > _FEWEST_POINTS and all(shown):
             break
         found = _measure_nearby(subject, seed + number, EPS_LIMIT, dims, exact)
         if found is None:
             subject.doubts["the model gives no finite output when its parameters move"] = None
             break
-        elsewhere.append(found)
+        nearby = nearby or found[0]
+        elsewhere.append(found[1])
 
-    def gathered(plain: dict[str, Sums]) -> dict[str, Evidence]:
-        around = {name: [sums[name] for sums in elsewhere] for name in dims}
-        at = {name: (here[name], (limit or here)[name]) for name in dims}
-        return {name: Evidence(*at[name], around[name], plain.get(name)) for name in dims}
+    def gathered(plain: Sequence[dict[str, Sums]]) -> dict[str, Evidence]:
+        return {
+            name: Evidence(
+                here=[sums[name] for sums in at],
+                limit=(limit or at[0])[name],
+                elsewhere=[sums[name] for sums in elsewhere],
+                plain=[sums[name] for sums in plain],
+            )
+            for name in dims
+        }
 
-    evidence = gathered({})
+    evidence = gathered([])
     if elsewhere and not all(each.tells_here for each in evidence.values()):
-        evidence = gathered(_measure_nearby(subject, seed + 1, 1.0, dims, 0.0) or {})
-    return evidence
+        plain = _measure_nearby(subject, seed + 1, 1.0, dims, 0.0)
+        evidence = gathered([] if plain is None else [plain[1]])
+    return evidence, nearby
 
 
-def _runs(subject: Subject) -> bool:
-    try:
-        subject.outputs(Point())
-    except Exception:
-        return False
-    return True
+def _runs_in_float32_alone(
+    model: nn.Module, inputs: Sequence[Any], keywords: Mapping[str, Any], loss: Any
+) -> bool:
+    """True if the model gives outputs in float32, but not in float64."""
+
+    def runs(dtype: torch.dtype) -> bool:
+        try:
+            Subject(model, inputs, keywords, loss, dtype).outputs(Point())
+        except Exception:
+            return False
+        return True
+
+    return runs(torch.float32) and not runs(torch.float64)
 
 
 def _measure_nearby(
     subject: Subject, seed: int, eps_factor: float, dims: dict[str, list[int]], exact: float
-) -> dict[str, Sums] | None:
-    """The sensitivities at a jittered point, as near as it must be for the model to take it."""
+) -> tuple[Point, dict[str, Sums]] | None:
+    """A jittered point, as near as it must be for the model to take it, and the sums there."""
     for jitter, batch_jitter in ((1.0, 1.0), (1.0, 0.0), (0.3, 0.0), (0.1, 0.0)):
         point = Point(seed, jitter, batch_jitter, eps_factor)
         try:
@@ -222,13 +243,12 @@ def _measure_nearby(
         except Exception:  # jittered values may be outside of what the model takes
             continue
         if found is not None:
-            return found
+            return point, found
     return None
 
 
-def _cross_examined(subject: Subject, findings: list[Finding], seed: int) -> list[Finding]:
-    """The findings after the second witness was heard."""
-    point = Point(seed + 1, jitter=1.0, eps_factor=EPS_LIMIT)
+def _cross_examined(subject: Subject, findings: list[Finding], point: Point) -> list[Finding]:
+    """The findings after the second witness was heard at a point."""
     found = {each.name: as_view(each.view) for each in findings if each.view is not None}
     wrong = set(refuted(subject, point, found))
     return [overruled(each) if each.name in wrong else each for each in findings]

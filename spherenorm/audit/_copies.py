@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 import traceback
@@ -16,7 +17,6 @@ from spherenorm.audit._nested import tensors_of
 
 __all__ = ["copy_model", "in_dtype", "memory_of"]
 
-_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _KINDS_OF_CODE = (types.FunctionType, types.BuiltinFunctionType, types.ModuleType, type)
 
 
@@ -29,23 +29,35 @@ def copy_model(model: nn.Module, loss: Any, dtype: torch.dtype) -> tuple[nn.Modu
     cannot be copied is shared with the caller's model.
 
     Raises:
-        ValueError: the model cannot be copied.
+        ValueError: the model cannot be copied, or its copy shares weights or buffers with it.
     """
-    copied, memo = _deep_copied(model, _copies_of_tensors(model, dtype), dtype)
+    copied, memo = _deep_copied(model, _copies_of_tensors((model, loss), dtype), dtype)
     for made in list(memo.values()):  # what a copy has made is not copied again
         memo.setdefault(id(made), made)
+    _check_apart(copied, model)
+    seen: set[int] = set()
     for module in copied.modules():
         if isinstance(module, torch.jit.ScriptModule):  # its copy is in its precision, with a graph
             for parameter in [each for each in module.parameters() if each.requires_grad]:
                 parameter.detach_().requires_grad_()
             module.to(dtype)
-        for hooks in (vars(module).get(name, {}) for name in _HOOKS):
-            for key, hook in hooks.items():
-                hooks[key] = _apart(hook, memo)
-        for name, value in list(vars(module).items()):
-            if isinstance(value, types.FunctionType | functools.partial):
-                object.__setattr__(module, name, _apart(value, memo))
+        _take_functions_apart(vars(module), memo, seen)
     return copied, _copied(loss, memo)
+
+
+def _check_apart(copied: nn.Module, model: nn.Module) -> None:
+    """Refuse a copy that shares memory with the model, in which an audit would write.
+
+    Raises:
+        ValueError: it does.
+    """
+    theirs = {memory_of(x) for x in (*model.parameters(), *model.buffers())}
+    for name, x in (*copied.named_parameters(), *copied.named_buffers()):
+        if memory_of(x) in theirs:
+            raise ValueError(
+                f"the model cannot be copied for the audit: {name} of the copy is the model's own;"
+                " let the __deepcopy__ of the module that has it copy its tensors"
+            )
 
 
 def in_dtype(x: Tensor, dtype: torch.dtype) -> Tensor:
@@ -87,9 +99,9 @@ def _refused(error: Exception) -> Any:
     return [f.f_locals["x"] for f in frames if f.f_code is copy.deepcopy.__code__][-1]
 
 
-def _copies_of_tensors(model: nn.Module, dtype: torch.dtype) -> dict[int, Tensor]:
-    """Copies of the tensors that modules hold, by the `id` of these."""
-    held = {id(x): x for module in model.modules() for x in tensors_of(vars(module))}
+def _copies_of_tensors(value: Any, dtype: torch.dtype) -> dict[int, Tensor]:
+    """Copies of the tensors that a value holds, by the `id` of these."""
+    held = {id(x): x for x in tensors_of(value)}
     copies = {}
     for together in _sharing_memory(held.values()):
         first, *others = together
@@ -139,6 +151,19 @@ def _in_role_of(x: Tensor, copied: Tensor) -> Tensor:
     return copied.requires_grad_(x.requires_grad and x.is_leaf)
 
 
+def _take_functions_apart(container: Any, memo: dict[int, Any], seen: set[int]) -> None:
+    """Put copies of the functions in a dict or list of a copy, however deep, in their place."""
+    if id(container) in seen:
+        return
+    seen.add(id(container))
+    pairs = container.items() if isinstance(container, dict) else enumerate(container)
+    for key, value in list(pairs):
+        if isinstance(value, types.FunctionType | functools.partial):
+            container[key] = _apart(value, memo)
+        elif isinstance(value, dict | list):
+            _take_functions_apart(value, memo, seen)
+
+
 def _apart(hook: Any, memo: dict[int, Any]) -> Any:
     """A hook with copies of the variables that it uses: of its closure, defaults and module.
 
@@ -151,14 +176,20 @@ def _apart(hook: Any, memo: dict[int, Any]) -> Any:
         )
     if not isinstance(hook, types.FunctionType):
         return hook
+    if id(hook) in memo:
+        return memo[id(hook)]
     variables = dict(hook.__globals__)
     for name in hook.__code__.co_names:
         if name in variables and not isinstance(variables[name], _KINDS_OF_CODE):
             variables[name] = _copied(variables[name], memo)
-    cells = tuple(types.CellType(_copied(c.cell_contents, memo)) for c in hook.__closure__ or ())
     defaults = tuple(_copied(value, memo) for value in hook.__defaults__ or ())
+    cells = tuple(types.CellType() for _ in hook.__closure__ or ())
     apart = types.FunctionType(hook.__code__, variables, hook.__name__, defaults, cells or None)
     apart.__kwdefaults__ = hook.__kwdefaults__
+    memo[id(hook)] = apart  # it may refer to itself
+    for cell, theirs in zip(cells, hook.__closure__ or (), strict=True):
+        with contextlib.suppress(ValueError):  # it has no value yet
+            cell.cell_contents = _copied(theirs.cell_contents, memo)
     return apart
 
 

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import collections
+import contextlib
 import copy
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+import functools
+import types
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 __all__ = ["change_tensors", "outputs_of", "tensors_of"]
 
-_CACHES = ("past_key_values", "past_key_value", "cache")
+_CACHES = ("past_key_values", "past_key_value", "cache", "kv_cache")
+_CONTAINERS = (tuple, list, set, frozenset, collections.deque)
+_FUNCTIONS = (types.FunctionType, types.MethodType, functools.partial)
+_NO_CONTAINERS = (type, str, bytes, int, float, complex, types.NoneType, types.ModuleType)
 
 
 def change_tensors(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
@@ -51,31 +58,61 @@ def _changed_mapping(value: Mapping[Any, Any], change: Callable[[Tensor], Tensor
 
 
 def tensors_of(value: Any) -> Iterator[Tensor]:
-    """The tensors of a nested value in order, each once; attributes of other objects count."""
-    return _tensors_of(value, set(), caches=True)
+    """The tensors that a value holds, each once: in containers, attributes, parts and closures."""
+    return _tensors_of(value, {}, is_output=False)
 
 
 def outputs_of(value: Any) -> Iterator[Tensor]:
-    """The same for what a model returns, without caches of keys and values.
+    """The tensors in what a model returns, in order, each once.
 
-    A cache is an entry or an attribute named "past_key_values" or "cache", or an object whose class
-    is named so.
+    Modules among the outputs do not count, nor do caches of keys and values: an entry or attribute
+    named "past_key_values" or "cache", or an object whose class is named so.
     """
-    return _tensors_of(value, set(), caches=False)
+    return _tensors_of(value, {}, is_output=True)
 
 
-def _tensors_of(value: Any, seen: set[int], caches: bool) -> Iterator[Tensor]:
-    if id(value) in seen or isinstance(value, type):
+def _tensors_of(value: Any, seen: dict[int, Any], is_output: bool) -> Iterator[Tensor]:
+    if id(value) in seen or isinstance(value, _NO_CONTAINERS):
         return
-    seen.add(id(value))
+    seen[id(value)] = value  # kept, so that no other gets its identity
+    items: Iterable[Any] = ()
     if isinstance(value, Tensor):
         yield value
-    elif isinstance(value, Mapping):
-        for key, item in value.items():
-            if caches or not (isinstance(key, str) and key.endswith(_CACHES)):
-                yield from _tensors_of(item, seen, caches)
-    elif isinstance(value, tuple | list):
-        for item in value:
-            yield from _tensors_of(item, seen, caches)
-    elif not callable(value) and (caches or not type(value).__name__.endswith("Cache")):
-        yield from _tensors_of(getattr(value, "__dict__", {}), seen, caches)
+    elif isinstance(value, _FUNCTIONS):
+        items = () if is_output else _variables_of(value)
+    elif isinstance(value, _CONTAINERS) or (is_output and isinstance(value, Iterator)):
+        items = value
+    elif isinstance(value, Mapping) or not (is_output and _is_no_output(value)):
+        entries = value if isinstance(value, Mapping) else _attributes_of(value)
+        items = [item for key, item in entries.items() if not (is_output and _is_cache(key))]
+    for item in items:
+        yield from _tensors_of(item, seen, is_output)
+
+
+def _is_no_output(value: Any) -> bool:
+    return isinstance(value, nn.Module) or type(value).__name__.endswith("Cache")
+
+
+def _is_cache(key: Any) -> bool:
+    return isinstance(key, str) and key.lstrip("_") in _CACHES
+
+
+def _variables_of(function: Any) -> Iterator[Any]:
+    """The values that a function keeps: in its closure and defaults, or of a partial or method."""
+    if isinstance(function, functools.partial):
+        yield from (function.func, *function.args, *function.keywords.values())
+    elif isinstance(function, types.MethodType):
+        yield from (function.__func__, function.__self__)
+    else:
+        yield from function.__defaults__ or ()
+        for cell in function.__closure__ or ():
+            with contextlib.suppress(ValueError):  # it has no value yet
+                yield cell.cell_contents
+
+
+def _attributes_of(value: Any) -> dict[str, Any]:
+    """The attributes of an object, those in slots included."""
+    slots = [vars(kind).get("__slots__", ()) for kind in type(value).__mro__]
+    names = [name for s in slots for name in ((s,) if isinstance(s, str) else s)]
+    in_slots = {name: getattr(value, name) for name in names if hasattr(value, name)}
+    return {**in_slots, **getattr(value, "__dict__", {})}

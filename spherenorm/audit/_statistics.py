@@ -35,15 +35,15 @@ def change_with_statistics(
     warning.
 
     Args:
-        model: in training mode.
+        model: in its mode; statistics of its parts in training mode follow.
         batch: the arguments and keyword arguments of the model; None if there are none.
         dtype: of the arithmetic.
         change: of the weights.
     """
-    norms = [name for name, module in model.named_modules() if _keeps_statistics(module)]
+    kept = [name for name, module in model.named_modules() if _keeps_statistics(module)]
     if batch is None:
         change()
-        made = [n for n in norms if model.get_buffer(f"{n}.running_var").ne(1).any()]
+        made = [n for n in kept if model.get_buffer(f"{n}.running_var").ne(1).any()]
         if made:
             warnings.warn(
                 f"the running statistics of {made[0]!r} do not fit its weights on the sphere: give"
@@ -52,9 +52,7 @@ def change_with_statistics(
             )
         return
     inputs, keywords = batch
-    if not model.training or not any(buffer.is_floating_point() for buffer in model.buffers()):
-        change()
-        return
+    norms = [name for name in kept if model.get_submodule(name).training]
     subject = Subject(model, inputs, keywords, None, dtype)
     evaluated = _in_eval_mode(Subject(model, inputs, keywords, None, dtype))
     before = _batch_statistics(subject, norms)
@@ -77,9 +75,9 @@ def change_with_statistics(
 
 
 def _keeps_statistics(module: nn.Module) -> bool:
-    """True for BatchNorm and the like in training mode."""
+    """True for BatchNorm and the like."""
     kept = all(module._buffers.get(name) is not None for name in ("running_mean", "running_var"))
-    return kept and module.training and hasattr(module, "momentum")
+    return kept and hasattr(module, "momentum")
 
 
 def _batch_statistics(subject: Subject, norms: Sequence[str]) -> list[tuple[Tensor, Tensor]]:

@@ -155,8 +155,17 @@ class Subject:
             self.left = [None if buffer is None else buffer.detach().clone() for buffer in now]
         if self.loss is not None:
             result = self.loss(result)
-        real = (torch.view_as_real(x) if x.is_complex() else x for x in outputs_of(result))
+        real = (_real_and_dense(x) for x in outputs_of(result))
         return [x for x in real if x.is_floating_point() and x.numel()]
+
+
+def _real_and_dense(x: Tensor) -> Tensor:
+    """The entries of a tensor of any kind."""
+    if x.is_nested:
+        x = torch.cat([part.flatten() for part in x.unbind()])
+    elif x.layout != torch.strided:
+        x = x.to_dense()
+    return torch.view_as_real(x) if x.is_complex() else x
 
 
 def _move(parameters: Iterable[Tensor], size: float, seed: int) -> None:

@@ -45,16 +45,16 @@ class Evidence:
     """The sensitivities to one weight.
 
     Attributes:
-        here: at the model's own point.
+        here: at the model's own point, in random directions.
         limit: there with eps in the limit.
         elsewhere: at jittered points with eps in the limit.
-        plain: at the first jittered point with the model's own eps; None if `here` tells enough.
+        plain: at the first jittered point with the model's own eps; none if `here` tells enough.
     """
 
-    here: Sums
+    here: Sequence[Sums]
     limit: Sums
     elsewhere: Sequence[Sums]
-    plain: Sums | None = None
+    plain: Sequence[Sums] = ()
 
     @property
     def only_through_eps(self) -> bool:
@@ -62,12 +62,12 @@ class Evidence:
 
         So it is with a batch that a normalization maps to signs.
         """
-        return 0 < self.limit.sensitivity < _ONLY_THROUGH_EPS * self.here.sensitivity
+        return 0 < self.limit.sensitivity < _ONLY_THROUGH_EPS * self.here[0].sensitivity
 
     @property
     def tells_here(self) -> bool:
         """True if the own point shows how the weight acts."""
-        return self.here.sensitivity > 0 and not self.only_through_eps
+        return self.here[0].sensitivity > 0 and not self.only_through_eps
 
     @property
     def shown(self) -> int:
@@ -149,7 +149,7 @@ def judge_units(view: View, evidence: Evidence, exact: float) -> Units:
     seen = seen_here | seen_elsewhere
     good = seen_elsewhere & ~bad_here & ~bad_elsewhere
     figures = Figures(
-        largest([evidence.here]),
+        largest(evidence.here),
         largest([evidence.limit]),
         largest(evidence.elsewhere),
         len(seen),

@@ -95,7 +95,7 @@ def _judged(
     tried: list[Units],
 ) -> _Judged:
     """The verdict on a weight; `tried` gets the views that were looked at."""
-    everywhere = [evidence.here, evidence.limit, *evidence.elsewhere]
+    everywhere = [*evidence.here, evidence.limit, *evidence.elsewhere]
     if not any(sums.sensitivity > 0 for sums in everywhere):
         return Verdict.NO_EVIDENCE, "no output depends on it at any point", None
     for view in fitting_views(shape, views):
@@ -142,10 +142,9 @@ def _up_to_eps(units: Units, evidence: Evidence, tolerance: float) -> tuple[Verd
     if figures.silent:
         silent = f"; {figures.silent} of {figures.units} units showed nothing"
     sums = evidence.here if evidence.tells_here else evidence.plain
-    if sums is None:
+    if not sums:
         return Verdict.INVARIANT, f"no output depends on it at this point{silent}"
-    statistic, shows = sums.statistic(units.view)
-    seen = statistic[shows]
+    seen = torch.cat([s[shows] for s, shows in (each.statistic(units.view) for each in sums)])
     if not seen.numel() or float(seen.max()) <= tolerance:
         return Verdict.INVARIANT, f"at {1 + evidence.shown} points{silent}"
     share = float(seen.square().mean().sqrt())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import torch
 from torch import Tensor
@@ -70,14 +70,15 @@ def _hold(
 
     An output is not measured by its own size: a mask's -1e9, or a constant, would hide the change.
     """
-    by_scale = [
-        _finite(subject.outputs(point, functools.partial(_scale, subject, point, views, way)))
-        for way in (1, -1)
-    ]
-    if any(shapes_of(scaled) != shapes_of(start) for scaled in by_scale):
-        return False
-    turned = _finite(subject.outputs(point, lambda: _turn(subject, point, views)))
-    if shapes_of(turned) != shapes_of(start):
+    by_scale = []
+    for way in (1, -1):
+        scale = functools.partial(_scale, subject, point, views, way)
+        scaled = _outputs_alike(subject, point, scale, start)
+        if scaled is None:
+            return False
+        by_scale.append(scaled)
+    turned = _outputs_alike(subject, point, lambda: _turn(subject, point, views), start)
+    if turned is None:
         turned = [x + unit for x, unit in zip(start, units, strict=True)]
     for x, unit, by_turn, *scaled in zip(start, units, turned, *by_scale, strict=True):
         turn = float(((x - by_turn) / unit).abs().max())
@@ -85,6 +86,17 @@ def _hold(
         if not all(_within(x, y, allowed) for y in scaled):
             return False
     return True
+
+
+def _outputs_alike(
+    subject: Subject, point: Point, change: Callable[[], None], start: list[Tensor]
+) -> list[Tensor] | None:
+    """The outputs after a change; None if the model refuses it, or gives other shapes."""
+    try:
+        outputs = _finite(subject.outputs(point, change))
+    except Exception:  # so does a model that bounds a norm
+        return None
+    return outputs if shapes_of(outputs) == shapes_of(start) else None
 
 
 def _within(x: Tensor, y: Tensor, allowed: Tensor) -> bool:

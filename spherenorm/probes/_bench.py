@@ -30,6 +30,31 @@ OF_SEVERAL_WEIGHTS = ScaleInvarianceTest.decide, AccumulatedInvarianceTest.decid
 """Decisions that take the units of several weights at once; others get one weight at a time."""
 
 
+class _Grad:
+    """A gradient before a step.
+
+    Args:
+        grad: that of the weight.
+        copied: keep a copy.
+    """
+
+    def __init__(self, grad: Tensor, copied: bool) -> None:
+        self._grad, self._version = grad, grad._version
+        self._copy = grad.clone() if copied else None
+
+    @property
+    def written(self) -> bool:
+        """True if the step has written into it."""
+        return self._grad._version != self._version
+
+    @property
+    def raw(self) -> Tensor | None:
+        """Its values before the step; None if they were not copied and are lost."""
+        if self._copy is not None:
+            return self._copy
+        return None if self.written else self._grad
+
+
 class Bench:
     """Measures the watched weights of one device, without a word to the host.
 
@@ -46,16 +71,27 @@ class Bench:
         self._packs = Packs(watched)
         self._table = UnitTable(watched, self._packs)
         self._states: list[State] = []
+        self._grads: list[_Grad | None] = []
+        self._copied = set(range(len(watched)))
         self._shapes: list[torch.Size] = []
 
-    def keep(self, states: Mapping[Tensor, State]) -> None:
-        """Copy what the step is about to change: the weights, and the states of their tests.
+    def keep(self, states: Mapping[Tensor, State], has_closure: bool) -> None:
+        """Keep what the step is about to change: weights, states of their tests, and gradients.
+
+        Gradients are copied at the first time, and then where a step has written into them, as one
+        that adds its decay to them.
 
         Args:
             states: of the optimizer.
+            has_closure: the step itself makes the gradients.
         """
         self._packs.keep([plain(each.weight) for each in self.watched])
         self._states = [_kept(each, states.get(each.weight, {})) for each in self.watched]
+        grads = [None if has_closure else each.weight.grad for each in self.watched]
+        self._grads = [
+            None if grad is None else _Grad(grad, copied=i in self._copied)
+            for i, grad in enumerate(grads)
+        ]
 
     def measure(self, tests: Sequence[InvarianceTest]) -> Tensor:
         """The numbers of the step that has been taken, as a vector; `read` tells them apart.
@@ -64,7 +100,7 @@ class Bench:
             tests: of the watched weights, at their present hyper-parameters.
         """
         weights = [plain(each.weight) for each in self.watched]
-        grads = [each.weight.grad for each in self.watched]
+        grads = self._raw_gradients()
         sums = self._packs.sums(weights, [None if g is None else plain(g) for g in grads])
         table = self._table
         units = table.units(sums)
@@ -85,6 +121,15 @@ class Bench:
                 parts += [flag.expand(own.shape).to(by_unit.dtype) for flag, own in pairs]
         self._shapes = [part.shape for part in parts]
         return torch.cat([part.flatten() for part in parts])
+
+    def _raw_gradients(self) -> list[Tensor | None]:
+        """The gradients before the step, or those that it has made; None of one that is lost."""
+        kept, self._grads = self._grads, []
+        self._copied = {i for i, grad in enumerate(kept) if grad is not None and grad.written}
+        return [
+            each.weight.grad if grad is None else grad.raw
+            for each, grad in zip(self.watched, kept, strict=True)
+        ]
 
     def read(self, step: int, vector: Tensor) -> list[Measurement]:
         """The measurements in a vector of `measure` that is on the host."""

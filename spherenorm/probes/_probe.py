@@ -115,11 +115,12 @@ class Probe:
         self._waiting, self._measured, self._step = [], [], state_dict["step"]
 
     @torch.no_grad()
-    def _before(self, *_: Any) -> None:
+    def _before(self, _: Any = None, args: Sequence[Any] = (), options: Any = None) -> None:
         if (self._step + 1) % self._every == 0:
+            has_closure = any(map(callable, (*args, *(options or {}).values())))
             self._lay_out()
             for bench in self._benches:
-                bench.keep(self._optimizer.state)
+                bench.keep(self._optimizer.state, has_closure)
 
     @torch.no_grad()
     def _after(self, *_: Any) -> None:

@@ -18,17 +18,17 @@ from typing import NamedTuple
 __all__ = ["FAULTS", "Fault", "noticed"]
 
 ROOT = Path(__file__).parents[2]
-AUDIT, COPIES, GROUPS, PLAN, PRECISE, SENSITIVITY, STATISTICS, SUBJECT, UNITS, VERDICT, WITNESS = (
+AUDIT, COPIES, GROUPS, NESTED, PLAN, PRECISE = (
+    f"_{name}.py" for name in ("audit", "copies", "param_groups", "nested", "plan", "precise")
+)
+SENSITIVITY, STATISTICS, SUBJECT, UNITS, VERDICT, WITNESS = (
     f"_{name}.py"
-    for name in (
-        *("audit", "copies", "param_groups", "plan", "precise", "sensitivity"),
-        *("statistics", "subject", "units", "verdict", "witness"),
-    )
+    for name in ("sensitivity", "statistics", "subject", "units", "verdict", "witness")
 )
 
 
 FIRST = {
-    **dict.fromkeys((COPIES, SUBJECT), ("side_effects", "unusual_models")),
+    **dict.fromkeys((COPIES, NESTED, SUBJECT), ("side_effects", "unusual_models")),
     STATISTICS: ("statistics",),
     **dict.fromkeys((GROUPS, PLAN), ("param_groups", "users_recipes")),
 }
@@ -167,7 +167,7 @@ FAULTS = [
     Fault(
         "only through eps ignored",
         UNITS,
-        "return 0 < self.limit.sensitivity < _ONLY_THROUGH_EPS * self.here.sensitivity",
+        "return 0 < self.limit.sensitivity < _ONLY_THROUGH_EPS * self.here[0].sensitivity",
         "return False",
     ),
     Fault(
@@ -185,6 +185,8 @@ FAULTS = [
         "_LEFT_BY_EPS) * unit\n",
         "_LEFT_BY_EPS) * unit.max()\n",
     ),
+    Fault("a witness elsewhere", AUDIT, "found[0]\n", "Point(seed + 1, 1.0, 0.0, EPS_LIMIT)\n"),
+    Fault("one random direction", AUDIT, "for draw in (seed, seed + 1)]", "for draw in (seed,)]"),
     Fault("passes that differ, unsaid", WITNESS, "    if not all(same):", "    if False:"),
     Fault(
         "units that were seen here alone",
@@ -238,7 +240,32 @@ FAULTS = [
         "for parameter in ():",
     ),
     Fault("memory that is not shared", COPIES, "if not others or any(", "if True or any("),
-    Fault("hooks that are shared", COPIES, "hooks[key] = _apart(hook, memo)", "pass"),
+    Fault("functions that are shared", COPIES, "container[key] = _apart(value, memo)", "pass"),
+    Fault("functions of tables that are shared", COPIES, "isinstance(value, dict | list)", "False"),
+    Fault("a copy that shares weights", COPIES, "if memory_of(x) in theirs:", "if False:"),
+    Fault(
+        "a loss with views of weights",
+        COPIES,
+        "_tensors((model, loss), dtype)",
+        "_tensors(model, dtype)",
+    ),
+    Fault(
+        "views in closures",
+        NESTED,
+        "items = () if is_output else _variables_of(value)",
+        "items = ()",
+    ),
+    Fault("slots without outputs", NESTED, "{**in_slots, **getattr", "{**getattr"),
+    Fault(
+        "outputs in sets and deques",
+        NESTED,
+        "(tuple, list, set, frozenset, collections.deque)",
+        "(tuple, list)",
+    ),
+    Fault("outputs of generators", NESTED, "(is_output and isinstance(value, Iterator))", "False"),
+    Fault(
+        "a cache by part of its name", NESTED, 'key.lstrip("_") in _CACHES', "key.endswith(_CACHES)"
+    ),
     Fault(
         "buffers that are not put back",
         SUBJECT,
@@ -272,6 +299,12 @@ FAULTS = [
         "pass",
     ),
     Fault("up to eps on the sphere", PLAN, "treatment.up_to_eps:", "False:"),
+    Fault(
+        "statistics of parts in eval mode",
+        STATISTICS,
+        "made = [n for n in kept if",
+        "made = [n for n in kept if model.training and",
+    ),
     Fault("statistics that stay", STATISTICS, "    variance.mul_(factor)", "    pass"),
     Fault("means that stay", STATISTICS, "    mean.copy_(", "    mean.clone().copy_("),
     Fault(

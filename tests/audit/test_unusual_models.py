@@ -1,6 +1,9 @@
 """Models that are hard to copy or to repeat: a verdict, a doubt, or a sentence."""
 
+import collections
 import copy
+import dataclasses
+import functools
 import threading
 
 import pytest
@@ -146,3 +149,105 @@ def test_outputs_whose_shapes_depend_on_values():
     net = Net(function, f=nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.Linear(5, 2)))
     found = verdicts(net, torch.randn(300, 6))
     assert found == {"f.0.weight": "invariant", "f.2.weight": "not invariant"}
+
+
+class Slotted:
+    __slots__ = ("size",)
+
+    def __init__(self, size):
+        self.size = size
+
+
+class Scores:
+    def __init__(self, size):
+        self.size = size
+
+    def __call__(self):
+        return self.size
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        lambda size: collections.deque([size]),
+        lambda size: {size},
+        lambda size: (each for each in [size]),
+        Slotted,
+        dataclasses.make_dataclass("Output", ["size"], slots=True),
+        Scores,
+        lambda size: {"loss_without_cache": size},
+        lambda size: size.reshape(1).to_sparse(),
+        lambda size: torch.nested.as_nested_tensor([size.reshape(1)], layout=torch.jagged),
+    ],
+)
+def test_an_output_in_any_container_shows_a_norm(kept):
+    norm = nn.BatchNorm1d(5)
+    net = Net(lambda self, x: (norm(self.f(x)).tanh(), kept(self.f(x).square().sum())))
+    net.f = linear(6, 5)
+    assert verdicts(net, torch.randn(16, 6)) == {"f.weight": "not invariant"}
+
+
+@pytest.mark.parametrize("copied", [lambda self, memo: self, lambda self, memo: copy.copy(self)])
+def test_a_part_whose_copy_shares_its_weights_is_refused_and_left_alone(copied):
+    part = type("Part", (nn.Linear,), {"__deepcopy__": copied})(5, 2)
+    before = part.weight.detach().clone()
+    with pytest.raises(ValueError, match=r"f\.2\.weight of the copy is the model's own"):
+        audit(Net(lambda self, x: self.f(x), f=normed(part)), torch.randn(16, 6))
+    assert torch.equal(part.weight, before)
+
+
+def raises(allowed, y):
+    if not allowed:
+        raise ValueError("out of range")
+    return y
+
+
+def is_nan(allowed, y):
+    return y if allowed else y * torch.nan
+
+
+@pytest.mark.parametrize("elsewhere", [raises, is_nan])
+def test_the_second_witness_is_heard_where_the_model_gives_outputs(elsewhere):
+    """They depend on a norm that no gradient shows."""
+
+    def function(self, x):
+        y = torch.tanh(self.norm(self.f(x))) * (1 + self.f.weight.detach().norm())
+        return elsewhere(0.9 < self.gain.item() < 1.1, y)
+
+    net = Net(function, f=linear(6, 5), norm=nn.BatchNorm1d(5), gain=nn.Parameter(torch.ones(())))
+    finding = audit(net, torch.randn(16, 6))[0]
+    assert finding.reason.startswith("scaling it changes the outputs")
+
+
+def test_a_model_that_refuses_another_norm_depends_on_it():
+    def function(self, x):
+        return raises(float(self.f.weight.detach().norm()) < 9, self.norm(self.f(x)).tanh())
+
+    net = Net(function, f=linear(6, 5), norm=nn.BatchNorm1d(5))
+    assert verdicts(net, torch.randn(16, 6)) == {"f.weight": "not invariant"}
+
+
+def product(weight, x):
+    return 1e-3 * x @ weight
+
+
+@pytest.mark.parametrize("view", [lambda w: w.data, lambda w: w.view(-1), lambda w: w.T])
+@pytest.mark.parametrize(
+    "keep",
+    [
+        lambda w: lambda x: 1e-3 * x @ w.view(6, 6),
+        lambda w: functools.partial(product, w.view(6, 6)),
+    ],
+)
+def test_a_function_that_keeps_a_view_of_a_weight_sees_it_move(view, keep):
+    net = Net(lambda self, x: (self.norm(self.f(x)).tanh(), *(raw(x) for raw in self.raw)))
+    net.f, net.norm = linear(6, 6), nn.BatchNorm1d(6)
+    net.raw = [keep(view(net.f.weight))]
+    assert verdicts(net, torch.randn(16, 6)) == {"f.weight": "not invariant"}
+
+
+def test_a_loss_that_keeps_the_data_of_a_weight_sees_it_move():
+    model = normed(nn.Linear(5, 2))
+    data = model[0].weight.data
+    found = verdicts(model, torch.randn(16, 6), loss=lambda y: y.square().mean() + data.norm())
+    assert found == {"0.weight": "not invariant", "2.weight": "not invariant"}

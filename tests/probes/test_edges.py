@@ -132,3 +132,38 @@ def test_another_model_is_refused():
     optimizer = torch.optim.SGD(nn.Linear(3, 2).parameters(), lr=0.1)
     with pytest.raises(ValueError, match="model: none of its parameters is a weight of the opt"):
         sn.probe(optimizer, model=nn.Linear(3, 2))
+
+
+class WritesIntoGradients(torch.optim.Optimizer):
+    """As older optimizers do: decay is added to the gradient itself, from the second step on."""
+
+    def __init__(self, params, start):
+        super().__init__(params, {"start": start})
+        self.steps = 0
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        self.steps += 1
+        for group in self.param_groups:
+            for p in group["params"]:
+                if self.steps >= group["start"]:
+                    p.grad.add_(p)
+                p.sub_(p.grad, alpha=0.1)
+
+
+@pytest.mark.parametrize(("start", "lost"), [(1, []), (2, [2])])
+def test_the_raw_gradient_is_measured_though_the_step_writes_into_it(start, lost):
+    """A step that has not written into gradients before costs one cosine when it does."""
+    torch.manual_seed(0)
+    weight = nn.Parameter(torch.randn(6, 4, dtype=torch.float64))
+    optimizer = WritesIntoGradients([weight], start)
+    expected = []
+    with sn.probe(optimizer, every=1) as found:
+        for _ in range(4):
+            weight.grad = nearly_tangential(weight)
+            expected.append(sn.metrics.cosine(weight, weight.grad).square().mean().sqrt().item())
+            optimizer.step()
+    for m, cosine in zip(found.measurements, expected, strict=True):
+        wanted = math.nan if m.step in lost else cosine
+        assert m.cosine == pytest.approx(wanted, rel=1e-12, nan_ok=True)
+        assert m.invariant == (m.step not in lost)
