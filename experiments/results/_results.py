@@ -95,12 +95,20 @@ def metric_on_test(name: str) -> Callable[[Result], float | None]:
 
 
 class Results:
-    """Ended trials, in the study's order; of those that failed `failed` has arms and errors."""
+    """Ended trials, in the study's order.
+
+    Of those that failed `failed` has arms and errors; `replaced` has the arms of which runs are
+    left out, since their task was edited and other arms have runs of the task as it is now.
+    """
 
     def __init__(
-        self, items: Sequence[Result], planned: int | None = None, failed: Sequence[str] = ()
+        self,
+        items: Sequence[Result],
+        planned: int | None = None,
+        failed: Sequence[str] = (),
+        replaced: Sequence[str] = (),
     ) -> None:
-        self.items, self.failed = list(items), list(failed)
+        self.items, self.failed, self.replaced = list(items), list(failed), list(replaced)
         self.planned = len(self.items) if planned is None else planned
 
     @classmethod

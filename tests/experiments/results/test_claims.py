@@ -249,12 +249,13 @@ def test_a_region_is_open_and_knows_its_ends():
     assert rounded.verdict == "inconclusive"  # a difference of rounding is none
 
 
-def stored(store, arm, numbers):
-    """The names of finished runs of an arm, one for each seed."""
-    names = [f"{arm.label}-{seed}" for seed in range(len(numbers))]
+def stored(store, arm, numbers, version=""):
+    """The names of finished runs of an arm, one for each seed, on a version of the task."""
+    names = [f"{arm.label}{version}-{seed}" for seed in range(len(numbers))]
     for seed, (name, number) in enumerate(zip(names, numbers, strict=True)):
         folder = store.folder(name)
-        folder.write_config(Spec("tiny", arm.recipe, seed=seed).to_json())
+        spec = Spec("tiny", arm.recipe, seed=seed).to_json()
+        folder.write_config({**spec, "task_source": version})
         folder.finish({"diverged_at": None, "test": number}, [])
     return [(arm, name) for name in names]
 
@@ -286,6 +287,19 @@ def test_a_comparison_that_grew_says_so_and_pays_for_each_look(tmp_path):
     few = gather(store, requests[:2])
     once = performance("", few.arm(b).values("test"), few.arm(a).values("test"), source="")
     assert "grown" not in once.detail
+
+
+def test_arms_of_two_versions_of_a_task_are_never_compared(tmp_path):
+    """As when a task was edited and the runs were interrupted after the first arm."""
+    store = Store(tmp_path)
+    a, b = (Arm(name, "sgd") for name in "ab")
+    old = [*stored(store, a, np.zeros(6), "1"), *stored(store, b, np.zeros(6), "1")]
+    assert [len(gather(store, [old]).arm(arm)) for arm in (a, b)] == [6, 6]
+    names = [(b, f"b {seed} of 2") for seed in range(6)]  # asked for, and not ended
+    new = [*stored(store, a, np.ones(6), "2"), *names]
+    found = gather(store, [old, new])
+    assert found.arm(a).mean("test") == 1.0
+    assert (len(found.arm(b)), found.replaced) == (0, ["b"])
 
 
 def test_looking_at_6_8_and_up_to_24_seeds_keeps_the_promise():
