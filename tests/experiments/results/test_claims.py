@@ -18,6 +18,7 @@ from experiments.results import (
     advantage,
     close,
     decide,
+    difference,
     exact,
     gather,
     of_paper,
@@ -300,6 +301,30 @@ def test_arms_of_two_versions_of_a_task_are_never_compared(tmp_path):
     found = gather(store, [old, new])
     assert found.arm(a).mean("test") == 1.0
     assert (len(found.arm(b)), found.replaced) == (0, ["b"])
+
+
+@pytest.mark.parametrize("unit", [1.0, 1e-3, 1e-9, 1e-14])
+def test_a_comparison_does_not_depend_on_the_unit_of_the_scores(unit):
+    """Metres or nanometres: intervals and verdicts are those of the numbers, none is rounding."""
+    base = [0.52, 0.55, 0.47, 0.51, 0.58, 0.49]
+    for gap, verdict in (
+        ([0.11, 0.12, 0.1, 0.13, 0.09, 0.12], "holds"),
+        ([0.11, -0.12, 0.1, -0.13, 0.09, 0.02], "inconclusive"),
+        ([0.0] * 6, "equivalent"),
+    ):
+        ours, theirs = (
+            by_seed([unit * x for x in xs])
+            for xs in ([x + y for x, y in zip(base, gap, strict=True)], base)
+        )
+        claim = performance("", ours, theirs, source="", margin=1e-3 * unit)
+        known = stats.ttest_1samp(gap, 0.0)
+        expected = [unit * x for x in (np.mean(gap), *known.confidence_interval(0.95))]
+        assert claim.verdict == verdict
+        if any(gap):  # else Student's test has no number
+            assert claim.p == pytest.approx(known.pvalue, rel=1e-9)
+            for cell in (claim.numbers[0], difference(ours, theirs)):
+                shown = [cell.value, *cell.interval]
+                assert shown == pytest.approx(expected, rel=1e-9, abs=1e-12 * unit)
 
 
 def test_looking_at_6_8_and_up_to_24_seeds_keeps_the_promise():
