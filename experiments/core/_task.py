@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_map
+from torch.utils.data import ConcatDataset, Subset, TensorDataset
 
 from experiments.core._errors import written
 from experiments.core._metrics import Statistic, Sums
@@ -156,7 +157,7 @@ class Task(_Named):
             _require_metrics(found, written(type(self), "evaluate"))
 
     def fingerprint(self) -> str:
-        """A hash of all tensors; of a data set its own `fingerprint()`, else length and samples."""
+        """A hash of all data in memory; of another data set its `fingerprint()`, else of samples."""
         return fingerprint_of(splits_of(self))
 
 
@@ -236,6 +237,8 @@ def _require_metrics(found: Any, source: str) -> None:
 def fingerprint_of(splits: Splits) -> str:
     """The fingerprint of a task that has none of its own; see `Task.fingerprint`.
 
+    Tensors, lists, and torch's `TensorDataset`, `Subset` and `ConcatDataset` of such count whole.
+
     Raises:
         ValueError: items with a generator of their own.
     """
@@ -246,11 +249,26 @@ def fingerprint_of(splits: Splits) -> str:
                 _hash(digest, tensor)
             continue
         _require_keyed(split)
-        if hasattr(split, "fingerprint"):
-            digest.update(str(split.fingerprint()).encode())
-        else:
-            _hash_samples(digest, split)
+        _hash_set(digest, split)
     return digest.hexdigest()
+
+
+def _hash_set(digest: Any, data: Any) -> None:
+    """Hash a data set: whole, if it is of a kind that holds its items in memory."""
+    kind = type(data)
+    if hasattr(data, "fingerprint"):
+        digest.update(str(data.fingerprint()).encode())
+    elif kind in (TensorDataset, list):
+        for leaf in tree_flatten(data.tensors if kind is TensorDataset else data)[0]:
+            _hash(digest, leaf)
+    elif kind is Subset:
+        digest.update(str([int(index) for index in data.indices]).encode())
+        _hash_set(digest, data.dataset)
+    elif kind is ConcatDataset:
+        for part in data.datasets:
+            _hash_set(digest, part)
+    else:
+        _hash_samples(digest, data)
 
 
 def _hash(digest: Any, value: Any) -> None:
