@@ -63,8 +63,11 @@ class Task(_Named):
     `data`, `model`, `loss` and `evaluate` are the task's own; the rest has defaults.
     """
 
-    metric: ClassVar[str] = "accuracy (%)"
-    """The quantity of the score, the first number of `evaluate`; higher is better."""
+    metric: ClassVar[str] = "score"
+    """The quantity of the score, the first number of `evaluate`; higher is better.
+
+    With "%" in it differences are percentage points, and those below one point are equivalent.
+    """
 
     evaluation_batch: ClassVar[int] = 512
     """Items of a batch of `evaluate`; it does not depend on the number of processes."""
@@ -157,7 +160,7 @@ class Task(_Named):
             _require_metrics(found, written(type(self), "evaluate"))
 
     def fingerprint(self) -> str:
-        """A hash of all data in memory; of another data set its `fingerprint()`, else of samples."""
+        """A hash of all data in memory; another data set's `fingerprint()`, else of samples."""
         return fingerprint_of(splits_of(self))
 
 

@@ -160,14 +160,15 @@ def _scores(seen: Compared) -> Table:
         for name in names
     }
     theirs = seen.final.arm(base).values("test")
+    ended = [{item.spec.seed for item in seen.final.arm(arm)} for arm in arms]
+    count = Cell(len(set.intersection(*ended)) if ended else 0, "d")
     rows: list[Row] = []
     for i, arm in enumerate(arms):
         cells = [cells[i] for cells in columns.values()]
         gap = Cell(None, missing="baseline")
         if arm in others:
             gap = difference(seen.final.arm(arm).values("test"), theirs)
-        point, count = seen.shown(arm, seen.taken(arm)), Cell(cells[0].n, "d")
-        rows.append((arm.label, *point, *cells, count, gap))
+        rows.append((arm.label, *seen.shown(arm, seen.taken(arm)), *cells, count, gap))
     headings = ("optimizer", *seen.request.searched, *names, "seeds")
     note = (
         "Means over the seeds that all of them have ended ± standard deviation; an arm that "
