@@ -48,6 +48,9 @@ class Section:
         failed = [f"failed: {text}" for text in dict.fromkeys(self.results.failed)]
         lack = "left out, as the task or its data were edited since; run it again"
         replaced = [f"{lack}: {arm}" for arm in self.results.replaced]
+        if lost := sum(self.results.lacking.values()):
+            ended = f"{len(self.results)} of {len(self.results) + lost} runs have a result"
+            replaced.append(f"{ended}; `resume` goes on with the rest")
         return [*failed, *replaced, *(f"of other code than is here: {arm}" for arm in self.older)]
 
     @property

@@ -65,7 +65,8 @@ def gather(
         if item is None and (status := store.folder(name).status()).get("state") == "failed"
     ]
     found = [item for item in items if item is not None]
-    return Results(found, len(items), failed, list(replaced))
+    lacking = {arm: list(runs.values()).count(None) for arm, runs in arms.items()}
+    return Results(found, len(items), failed, list(replaced), lacking)
 
 
 def _looks(

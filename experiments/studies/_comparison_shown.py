@@ -72,12 +72,14 @@ class Compared:
     def caveats(self, arm: Arm) -> list[str]:
         """The facts about the tuning of an arm that a reader of its claim needs."""
         found, count = self.found[arm], len(self.found[arm].points)
+        lost, ended = self.results.lacking.get(arm, 0), len(self.results.arm(arm))
         if count and found.best is None:
             return [f"no trial of {arm.label} has a score"]
         trials = f"{count} of {self.request.count} trials"
         lack = f"the tuning of {arm.label} is incomplete: {trials} are in the store"
         return [
-            *([lack] if self.results.arm(arm) and count < self.request.count else []),
+            *([lack] if ended and count < self.request.count else []),
+            *([f"{ended} of {ended + lost} runs of {arm.label} have ended"] if lost else []),
             *(
                 f"the best {name} of {arm.label} is at an edge of its trials"
                 for name in self._edges(arm, self.taken(arm))

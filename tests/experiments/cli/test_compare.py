@@ -116,6 +116,21 @@ def test_a_lost_tuning_run_changes_no_rate_and_is_said(made, tmp_path):
     assert "the tuning of adamp is incomplete: 2 of 3 trials" in claim["detail"]
 
 
+def test_a_lost_final_run_is_said(made, tmp_path):
+    """A verdict on some of the runs that were asked for may be one on those that ended first."""
+    out = tmp_path / "out"
+    shutil.copytree(made[0], out)
+    for path in out.glob("runs/*adamp*"):
+        if json.loads((path / "config.json").read_text())["content"]["seed"] == 1:
+            shutil.rmtree(path)
+    found = json.loads(invoke("report", "--out", out, "--json").stdout)
+    (claim,) = found["claims"]
+    assert (claim["seeds"], "2 of 3 runs of adamp have ended" in claim["detail"]) == (2, True)
+    (note,) = found["notes"]
+    assert "17 of 18 runs have a result; `resume` goes on with the rest" in note
+    assert "runs of adamp" not in made[1].output
+
+
 def test_arms_that_tie_collide_in_their_names_or_diverge(tmp_path):
     names = f"{OWN},spherenorm_again:careful,spherenorm_tiny:exploding"
     result = compare(tmp_path, names, seeds="0:6", trials=1)
