@@ -85,7 +85,7 @@ class Campaign:
             missing |= {
                 run.id: run for _, run in planned if run.id not in done and run.id not in skip
             }
-        Request(list(asked), self.plan, asked).save(self.door.store)
+        Request(list(asked), self.plan, asked).save(self.door.store, ended=not missing)
         return list(missing.values())
 
     def rehearse(self) -> None:

@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_map
+from torch.utils.data import ConcatDataset, Subset, TensorDataset
 
 from experiments.core._errors import written
 from experiments.core._metrics import Statistic, Sums
@@ -62,8 +63,11 @@ class Task(_Named):
     `data`, `model`, `loss` and `evaluate` are the task's own; the rest has defaults.
     """
 
-    metric: ClassVar[str] = "accuracy (%)"
-    """The quantity of the score, the first number of `evaluate`; higher is better."""
+    metric: ClassVar[str] = "score"
+    """The quantity of the score, the first number of `evaluate`; higher is better.
+
+    With "%" in it differences are percentage points, and those below one point are equivalent.
+    """
 
     evaluation_batch: ClassVar[int] = 512
     """Items of a batch of `evaluate`; it does not depend on the number of processes."""
@@ -156,7 +160,7 @@ class Task(_Named):
             _require_metrics(found, written(type(self), "evaluate"))
 
     def fingerprint(self) -> str:
-        """A hash of all tensors; of a data set its own `fingerprint()`, else length and samples."""
+        """A hash of all data in memory; another data set's `fingerprint()`, else of samples."""
         return fingerprint_of(splits_of(self))
 
 
@@ -236,6 +240,8 @@ def _require_metrics(found: Any, source: str) -> None:
 def fingerprint_of(splits: Splits) -> str:
     """The fingerprint of a task that has none of its own; see `Task.fingerprint`.
 
+    Tensors, lists, and torch's `TensorDataset`, `Subset` and `ConcatDataset` of such count whole.
+
     Raises:
         ValueError: items with a generator of their own.
     """
@@ -246,11 +252,26 @@ def fingerprint_of(splits: Splits) -> str:
                 _hash(digest, tensor)
             continue
         _require_keyed(split)
-        if hasattr(split, "fingerprint"):
-            digest.update(str(split.fingerprint()).encode())
-        else:
-            _hash_samples(digest, split)
+        _hash_set(digest, split)
     return digest.hexdigest()
+
+
+def _hash_set(digest: Any, data: Any) -> None:
+    """Hash a data set: whole, if it is of a kind that holds its items in memory."""
+    kind = type(data)
+    if hasattr(data, "fingerprint"):
+        digest.update(str(data.fingerprint()).encode())
+    elif kind in (TensorDataset, list):
+        for leaf in tree_flatten(data.tensors if kind is TensorDataset else data)[0]:
+            _hash(digest, leaf)
+    elif kind is Subset:
+        digest.update(str([int(index) for index in data.indices]).encode())
+        _hash_set(digest, data.dataset)
+    elif kind is ConcatDataset:
+        for part in data.datasets:
+            _hash_set(digest, part)
+    else:
+        _hash_samples(digest, data)
 
 
 def _hash(digest: Any, value: Any) -> None:

@@ -25,7 +25,8 @@ def evaluate(
     The shares of all batches meet in the order of the data.
 
     Raises:
-        ValueError: `evaluate` returns no metrics, or the split is empty.
+        ValueError: `evaluate` returns no metrics, or others for one batch than for another, or the
+            split is empty.
     """
     shares: dict[str, Statistic] = {}
     states: dict[int, dict[str, object]] = {}
@@ -33,7 +34,10 @@ def evaluate(
     for number, counts, batch in batches:
         seed_everything(stream(run.spec.seed, "evaluation", number), device)
         with torch.no_grad():
-            shares = dict(task.evaluate(model, batch))
+            before, shares = shares, dict(task.evaluate(model, batch))
+        if before and list(before) != list(shares):  # the first is the score
+            each = f"{list(before)} of one batch and {list(shares)} of another"
+            raise ValueError(f"task {run.spec.task!r}: the metrics are {each}; give all of each")
         if counts:
             states[number] = {name: share.state for name, share in shares.items()}
     if not shares:

@@ -44,9 +44,14 @@ class Section:
 
     @property
     def notes(self) -> list[str]:
-        """Runs that failed, and arms whose results are not of the code that is here."""
+        """Runs that failed or are left out, and arms with results of other code than is here."""
         failed = [f"failed: {text}" for text in dict.fromkeys(self.results.failed)]
-        return [*failed, *(f"of other code than is here: {arm}" for arm in self.older)]
+        lack = "left out, as the task or its data were edited since; run it again"
+        replaced = [f"{lack}: {arm}" for arm in self.results.replaced]
+        if lost := sum(self.results.lacking.values()):
+            ended = f"{len(self.results)} of {len(self.results) + lost} runs have a result"
+            replaced.append(f"{ended}; `resume` goes on with the rest")
+        return [*failed, *replaced, *(f"of other code than is here: {arm}" for arm in self.older)]
 
     @property
     def label(self) -> str:
@@ -93,7 +98,9 @@ def sections(
             warnings.warn(left_out, RequestWarning, stacklevel=2)
             continue
         if not wanted or study.name in wanted:
-            results = gather(store, [request.trials.get(name, ()) for request in asked])
+            trials = [request.trials.get(name, ()) for request in asked]
+            by_end = sorted(range(len(asked)), key=lambda i: asked[i].ended)
+            results = gather(store, trials, [trials[i] for i in by_end])
             whole = any(request.plan.optimizers is None for request in asked)
             older = _older(results, door)
             made.append(Section(study, asked[0].plan.setting, results, whole, older))

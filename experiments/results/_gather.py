@@ -5,28 +5,37 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from experiments.core import Spec
 from experiments.engine import Store
 from experiments.results._arms import Arm
 from experiments.results._results import Result, Results
+from experiments.results._samples import Looks
 
 __all__ = ["gather"]
 
+Asked = Sequence[tuple[Arm, str]]
 
-def gather(store: Store, requests: Iterable[Sequence[tuple[Arm, str]]]) -> Results:
+
+def gather(
+    store: Store, requests: Sequence[Asked], ended: Sequence[Asked] | None = None
+) -> Results:
     """The stored results of several requests as one.
 
     Seeds and arms add up. If a later request has an arm with other runs than an earlier one
     (another learning rate was best, or the recipe was edited since), the later runs replace the
-    earlier ones: an arm is never a mixture. Every result knows with which seeds each request could
-    look at its arm, since a claim that grew has to pay for that.
+    earlier ones: an arm is never a mixture. Nor is a comparison: if a task or its data were edited
+    since, arms that only have runs of the earlier task are left out. Every result knows with which
+    seeds each request could look at its arm, since a claim that grew has to pay for that.
 
     Args:
         requests: each a list of arms and names of runs, in the order in which they were asked.
+        ended: the same in the order in which they came to their end, if that is another.
     """
     arms: dict[Arm, dict[str, Result | None]] = {}
-    seeds: list[dict[Arm, frozenset[int]]] = [{}]  # of each arm, request by request
+    seeds: dict[str, Sequence[int]] = {}  # of each run that has ended, by its name
+    tasks: dict[str, Any] = {}  # of each task the sources and data of its latest run
     for request in requests:
         asked: dict[Arm, dict[str, Result | None]] = {}
         for arm, name in request:
@@ -35,9 +44,15 @@ def gather(store: Store, requests: Iterable[Sequence[tuple[Arm, str]]]) -> Resul
             known = arms.get(arm, {})
             before, now = _but_for_the_seed(known), _but_for_the_seed(runs)
             arms[arm] = {**known, **runs} if before <= now or now <= before else runs
-        more = {arm: _seeds(runs) | seeds[-1].get(arm, set()) for arm, runs in asked.items()}
-        seeds.append(seeds[-1] | more)
-    looks = {arm: tuple(known.get(arm, frozenset()) for known in seeds[1:]) for arm in arms}
+            now_ended = {name: item for name, item in runs.items() if item is not None}
+            seeds |= {name: item.seeds for name, item in now_ended.items()}
+            tasks |= {_task(item): _version(item) for item in now_ended.values()}
+    replaced: dict[str, None] = {}
+    for arm, runs in arms.items():
+        for name, item in runs.items():
+            if item is not None and tasks[_task(item)] != _version(item):
+                runs[name], replaced[arm.label] = None, None
+    looks = _looks(arms, seeds, requests if ended is None else ended)
     items = [
         None if item is None else replace(item, looks=looks[arm])
         for arm, runs in arms.items()
@@ -49,7 +64,33 @@ def gather(store: Store, requests: Iterable[Sequence[tuple[Arm, str]]]) -> Resul
         for name, item in runs.items()
         if item is None and (status := store.folder(name).status()).get("state") == "failed"
     ]
-    return Results([item for item in items if item is not None], len(items), failed)
+    found = [item for item in items if item is not None]
+    lacking = {arm: list(runs.values()).count(None) for arm, runs in arms.items()}
+    return Results(found, len(items), failed, list(replaced), lacking)
+
+
+def _looks(
+    arms: Iterable[Arm], seeds: Mapping[str, Sequence[int]], ended: Sequence[Asked]
+) -> dict[Arm, Looks]:
+    """The seeds of each arm that could be looked at, after each request that came to its end."""
+    seen: dict[Arm, frozenset[int]] = dict.fromkeys(arms, frozenset())
+    looks: dict[Arm, Looks] = dict.fromkeys(seen, ())
+    for request in ended:
+        for arm, name in request:
+            seen[arm] |= set(seeds.get(name, ()))
+        looks = {arm: (*known, seen[arm]) for arm, known in looks.items()}
+    return looks
+
+
+def _task(item: Result) -> str:
+    """A task with its options."""
+    return json.dumps([item.spec.task, dict(item.spec.options)], sort_keys=True)
+
+
+def _version(item: Result) -> tuple[Any, Any]:
+    """The digests of the sources and data that a run trained on."""
+    config = item.folder.config() or {}
+    return config.get("task_source"), config.get("data")
 
 
 def _recorded(store: Store, arm: Arm, name: str) -> Result | None:
@@ -58,10 +99,6 @@ def _recorded(store: Store, arm: Arm, name: str) -> Result | None:
     if summary is None or config is None:
         return None
     return Result(arm, Spec.from_json(config), summary, folder)
-
-
-def _seeds(runs: Mapping[str, Result | None]) -> frozenset[int]:
-    return frozenset(seed for item in runs.values() if item is not None for seed in item.seeds)
 
 
 def _but_for_the_seed(runs: Mapping[str, Result | None]) -> set[str]:

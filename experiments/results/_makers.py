@@ -139,6 +139,7 @@ def paired(
         endless=above + below,
         near=None if equivalence is None else Region(bound - equivalence, bound + equivalence),
         of=how,
+        scale=_scale(a, b) if how == "difference" else 1.0,
         unit=unit,
     )
 
@@ -259,6 +260,7 @@ def _tested(
     endless: int = 0,
     near: Region | None = None,
     limits: tuple[float, float] = (-math.inf, math.inf),
+    scale: float = 1.0,
 ) -> Claim:
     """The claim with its number, and the level at which the number decides.
 
@@ -267,8 +269,9 @@ def _tested(
         losses: seeds without a number that count against it.
         endless: how many of these have a ratio to 0; on the others a run diverged.
         near: the region of equivalence.
+        scale: the size of the numbers, of which `NOISE` is rounding.
     """
-    known = [0.0 if abs(value) < NOISE else value for value in values.values()]
+    known = [0.0 if abs(value) < NOISE * scale else value for value in values.values()]
     region, seeds = claim.region, len(known) + wins + losses
     if region is None or seeds == 0:
         return claim
@@ -278,8 +281,11 @@ def _tested(
         region, near = region.map(_log), None if near is None else near.map(_log)
     back = math.exp if logarithmic else float
     low, high = (min(max(back(end), limits[0]), limits[1]) for end in interval(known))
+    center = back(mean(known))
+    known, region = [value / scale for value in known], region.map(lambda end: end / scale)
+    near = None if near is None else near.map(lambda end: end / scale)
     number = Cell(
-        back(mean(known)),
+        center,
         "+.3g" if of == "difference" else ".3g",
         interval=None if math.isnan(low) else (low, high),
         n=len(known),
@@ -320,6 +326,12 @@ def _endless(a: Sample, b: Sample) -> tuple[int, int]:
     """The seeds with a ratio of a to 0: above all numbers, and below. 0 / 0 is neither."""
     over_0 = [a[seed] for seed in a.keys() & b.keys() if b[seed] == 0]
     return sum(value > 0 for value in over_0), sum(value < 0 for value in over_0)
+
+
+def _scale(a: Sample, b: Sample) -> float:
+    """The size of the numbers of two arms, at most 1."""
+    size = max((abs(x[seed]) for seed in a.keys() & b.keys() for x in (a, b)), default=1.0)
+    return min(size, 1.0) or 1.0
 
 
 def _log(bound: float) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -95,12 +95,23 @@ def metric_on_test(name: str) -> Callable[[Result], float | None]:
 
 
 class Results:
-    """Ended trials, in the study's order; of those that failed `failed` has arms and errors."""
+    """Ended trials, in the study's order.
+
+    Of those that failed `failed` has arms and errors; `replaced` has the arms of which runs are
+    left out, since their task was edited and other arms have runs of the task as it is now.
+    `lacking` has the number of runs without a result, by arm.
+    """
 
     def __init__(
-        self, items: Sequence[Result], planned: int | None = None, failed: Sequence[str] = ()
+        self,
+        items: Sequence[Result],
+        planned: int | None = None,
+        failed: Sequence[str] = (),
+        replaced: Sequence[str] = (),
+        lacking: Mapping[Arm, int] | None = None,
     ) -> None:
-        self.items, self.failed = list(items), list(failed)
+        self.items, self.failed, self.replaced = list(items), list(failed), list(replaced)
+        self.lacking = dict(lacking or {})
         self.planned = len(self.items) if planned is None else planned
 
     @classmethod

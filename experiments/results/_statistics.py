@@ -55,7 +55,8 @@ def interval(values: Sequence[float], level: float = 0.95) -> tuple[float, float
     known = np.asarray(values, dtype=float)
     if len(known) < 2:
         return math.nan, math.nan
-    center, half = float(known.mean()), _standard_error(known) * _quantile(level, len(known))
+    error = float(known.std(ddof=1)) / math.sqrt(len(known))
+    center, half = float(known.mean()), error * _quantile(level, len(known))
     return center - half, center + half
 
 

@@ -72,12 +72,14 @@ class Compared:
     def caveats(self, arm: Arm) -> list[str]:
         """The facts about the tuning of an arm that a reader of its claim needs."""
         found, count = self.found[arm], len(self.found[arm].points)
+        lost, ended = self.results.lacking.get(arm, 0), len(self.results.arm(arm))
         if count and found.best is None:
             return [f"no trial of {arm.label} has a score"]
         trials = f"{count} of {self.request.count} trials"
         lack = f"the tuning of {arm.label} is incomplete: {trials} are in the store"
         return [
-            *([lack] if self.results.arm(arm) and count < self.request.count else []),
+            *([lack] if ended and count < self.request.count else []),
+            *([f"{ended} of {ended + lost} runs of {arm.label} have ended"] if lost else []),
             *(
                 f"the best {name} of {arm.label} is at an edge of its trials"
                 for name in self._edges(arm, self.taken(arm))
@@ -160,14 +162,15 @@ def _scores(seen: Compared) -> Table:
         for name in names
     }
     theirs = seen.final.arm(base).values("test")
+    ended = [{item.spec.seed for item in seen.final.arm(arm)} for arm in arms]
+    count = Cell(len(set.intersection(*ended)) if ended else 0, "d")
     rows: list[Row] = []
     for i, arm in enumerate(arms):
         cells = [cells[i] for cells in columns.values()]
         gap = Cell(None, missing="baseline")
         if arm in others:
             gap = difference(seen.final.arm(arm).values("test"), theirs)
-        point, count = seen.shown(arm, seen.taken(arm)), Cell(cells[0].n, "d")
-        rows.append((arm.label, *point, *cells, count, gap))
+        rows.append((arm.label, *seen.shown(arm, seen.taken(arm)), *cells, count, gap))
     headings = ("optimizer", *seen.request.searched, *names, "seeds")
     note = (
         "Means over the seeds that all of them have ended ± standard deviation; an arm that "

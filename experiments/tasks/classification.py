@@ -95,6 +95,7 @@ class Classification(Task):
     stochastic_depth: float | None = None
 
     name = "classification"
+    metric = "accuracy (%)"
     tiers = {  # noqa: RUF012
         "smoke": Budget(1, 256),
         "small": Budget(3, 32),

@@ -42,6 +42,7 @@ class Digits(Task):
     cutmix: bool = False
 
     name = "digits"
+    metric = "accuracy (%)"
     tiers = {  # noqa: RUF012
         "smoke": Budget(1, 256),
         "small": Budget(13, 64),

@@ -32,6 +32,7 @@ class Keywords(Task):
     width: int | None = None
 
     name = "keywords"
+    metric = "accuracy (%)"
     evaluation_batch = EVALUATION_BATCH
     tiers = {  # noqa: RUF012
         "smoke": Budget(1, 256),

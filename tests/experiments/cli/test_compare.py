@@ -116,6 +116,24 @@ def test_a_lost_tuning_run_changes_no_rate_and_is_said(made, tmp_path):
     assert "the tuning of adamp is incomplete: 2 of 3 trials" in claim["detail"]
 
 
+def test_a_lost_final_run_is_said(made, tmp_path):
+    """A verdict on some of the runs that were asked for may be one on those that ended first."""
+    out = tmp_path / "out"
+    shutil.copytree(made[0], out)
+    seeds = {config["seed"] for config, _ in stored(out) if config["seed"] < 10_000}
+    count, every = len(seeds), len(list(stored(out)))
+    for path in out.glob("runs/*adamp*"):
+        if json.loads((path / "config.json").read_text())["content"]["seed"] == 1:
+            shutil.rmtree(path)
+    found = json.loads(invoke("report", "--out", out, "--json").stdout)
+    (claim,) = found["claims"]
+    assert claim["seeds"] == count - 1
+    assert f"{count - 1} of {count} runs of adamp have ended" in claim["detail"]
+    (note,) = found["notes"]
+    assert f"{every - 1} of {every} runs have a result; `resume` goes on with the rest" in note
+    assert "runs of adamp" not in made[1].output
+
+
 def test_arms_that_tie_collide_in_their_names_or_diverge(tmp_path):
     names = f"{OWN},spherenorm_again:careful,spherenorm_tiny:exploding"
     result = compare(tmp_path, names, seeds="0:6", trials=1)

@@ -5,15 +5,18 @@ import sys
 from dataclasses import replace
 
 import pytest
+import torch
 from miniatures_of_audio import write_speech_commands
 from retrieval_folders import write_in_shop
 from running import run_of
 from spherenorm_odd import Arrays
 from spherenorm_tiny import Tiny, tiny_spec
+from torch.utils.data import ConcatDataset, Subset, TensorDataset
 
 from experiments.core import SCHEDULES, Spec, Splits
 from experiments.core import _identity as identity_module
 from experiments.core import _sources as sources
+from experiments.core._task import fingerprint_of
 from experiments.data import FOLDER
 from experiments.engine import PROBES
 
@@ -279,3 +282,23 @@ def test_arrays_of_other_forms_are_other_data():
     wide = Arrays(width=12).data().train[0][0]
     assert wide.tobytes() == Arrays(dtype="int32", width=12).data().train[0][0].tobytes()
     assert len(found) == 4
+
+
+@pytest.mark.parametrize("kind", ["list", "tensors", "subset", "concatenated"])
+def test_every_item_of_a_data_set_in_memory_counts(kind):
+    """A label that was corrected makes new runs, wherever it stands."""
+    made = {
+        "list": lambda x, y: list(zip(x, y.tolist(), strict=True)),
+        "tensors": TensorDataset,
+        "subset": lambda x, y: Subset(TensorDataset(x, y), range(100)),
+        "concatenated": lambda x, y: ConcatDataset([TensorDataset(x, y), TensorDataset(x, y)]),
+    }[kind]
+    found = set()
+    for changed in (None, None, 1, 50, 98):
+        x, y = torch.arange(200.0).view(100, 2), torch.zeros(100, dtype=torch.int64)
+        if changed is not None:
+            y[changed] = 1
+        found.add(fingerprint_of(Splits(made(x, y), (x,), (x,))))
+    assert len(found) == 4
+    whole, part = (Subset(TensorDataset(x), rows) for rows in (range(100), [*range(99), 0]))
+    assert fingerprint_of(Splits(whole, (x,), (x,))) != fingerprint_of(Splits(part, (x,), (x,)))

@@ -57,6 +57,15 @@ def test_outputs_that_are_no_numbers_have_no_score(task, batch_size, tmp_path):
     assert folder_of(spec, tmp_path).summary()["test"] is None
 
 
+def test_each_batch_has_the_same_metrics(tmp_path):
+    """The last batch's would be the score of some splits and not of others."""
+    spec = replace(tiny_spec(epochs=1), task="spherenorm_odd:OtherMetrics")
+    spec = replace(spec, options={})
+    outcome = execute_spec(spec, tmp_path)
+    assert outcome.state == "failed"
+    assert "['score'] of one batch and ['error'] of another; give all of each" in outcome.error
+
+
 def test_a_model_that_changes_its_inputs_in_place_leaves_the_splits_alone(tmp_path):
     """Else each evaluation would be of other data, in this run and in the next one."""
     spec = replace(tiny_spec("sgd"), task="spherenorm_tiny:ScalesInPlace")

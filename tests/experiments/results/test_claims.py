@@ -18,6 +18,7 @@ from experiments.results import (
     advantage,
     close,
     decide,
+    difference,
     exact,
     gather,
     of_paper,
@@ -249,12 +250,13 @@ def test_a_region_is_open_and_knows_its_ends():
     assert rounded.verdict == "inconclusive"  # a difference of rounding is none
 
 
-def stored(store, arm, numbers):
-    """The names of finished runs of an arm, one for each seed."""
-    names = [f"{arm.label}-{seed}" for seed in range(len(numbers))]
+def stored(store, arm, numbers, version=""):
+    """The names of finished runs of an arm, one for each seed, on a version of the task."""
+    names = [f"{arm.label}{version}-{seed}" for seed in range(len(numbers))]
     for seed, (name, number) in enumerate(zip(names, numbers, strict=True)):
         folder = store.folder(name)
-        folder.write_config(Spec("tiny", arm.recipe, seed=seed).to_json())
+        spec = Spec("tiny", arm.recipe, seed=seed).to_json()
+        folder.write_config({**spec, "task_source": version})
         folder.finish({"diverged_at": None, "test": number}, [])
     return [(arm, name) for name in names]
 
@@ -286,6 +288,43 @@ def test_a_comparison_that_grew_says_so_and_pays_for_each_look(tmp_path):
     few = gather(store, requests[:2])
     once = performance("", few.arm(b).values("test"), few.arm(a).values("test"), source="")
     assert "grown" not in once.detail
+
+
+def test_arms_of_two_versions_of_a_task_are_never_compared(tmp_path):
+    """As when a task was edited and the runs were interrupted after the first arm."""
+    store = Store(tmp_path)
+    a, b = (Arm(name, "sgd") for name in "ab")
+    old = [*stored(store, a, np.zeros(6), "1"), *stored(store, b, np.zeros(6), "1")]
+    assert [len(gather(store, [old]).arm(arm)) for arm in (a, b)] == [6, 6]
+    names = [(b, f"b {seed} of 2") for seed in range(6)]  # asked for, and not ended
+    new = [*stored(store, a, np.ones(6), "2"), *names]
+    found = gather(store, [old, new])
+    assert found.arm(a).mean("test") == 1.0
+    assert (len(found.arm(b)), found.replaced) == (0, ["b"])
+
+
+@pytest.mark.parametrize("unit", [1.0, 1e-3, 1e-9, 1e-14])
+def test_a_comparison_does_not_depend_on_the_unit_of_the_scores(unit):
+    """Metres or nanometres: intervals and verdicts are those of the numbers, none is rounding."""
+    base = [0.52, 0.55, 0.47, 0.51, 0.58, 0.49]
+    for gap, verdict in (
+        ([0.11, 0.12, 0.1, 0.13, 0.09, 0.12], "holds"),
+        ([0.11, -0.12, 0.1, -0.13, 0.09, 0.02], "inconclusive"),
+        ([0.0] * 6, "equivalent"),
+    ):
+        ours, theirs = (
+            by_seed([unit * x for x in xs])
+            for xs in ([x + y for x, y in zip(base, gap, strict=True)], base)
+        )
+        claim = performance("", ours, theirs, source="", margin=1e-3 * unit)
+        known = stats.ttest_1samp(gap, 0.0)
+        expected = [unit * x for x in (np.mean(gap), *known.confidence_interval(0.95))]
+        assert claim.verdict == verdict
+        if any(gap):  # else Student's test has no number
+            assert claim.p == pytest.approx(known.pvalue, rel=1e-9)
+            for cell in (claim.numbers[0], difference(ours, theirs)):
+                shown = [cell.value, *cell.interval]
+                assert shown == pytest.approx(expected, rel=1e-9, abs=1e-12 * unit)
 
 
 def test_looking_at_6_8_and_up_to_24_seeds_keeps_the_promise():
