@@ -10,10 +10,9 @@ import torch
 from torch import Tensor
 
 from spherenorm._hooks import State
-from spherenorm._numerics import wide_dtype
 from spherenorm._rule import Rule
 from spherenorm._step import Measured, begin, measure
-from spherenorm._tree import Node
+from spherenorm._update import Place
 
 __all__ = ["measures", "totals"]
 
@@ -42,34 +41,23 @@ def totals(groups: Sequence[tuple[Rule, Weights]]) -> list[Measured]:
         TypeError, ValueError: a rule measures what is no 0-dim tensor.
     """
     found: defaultdict[Key, list[Tensor]] = defaultdict(list)
-    keys: list[dict[int, dict[str, Key]]] = []
+    keys: list[dict[Place, dict[str, Key]]] = []
     for rule, weights in groups:
         keys.append({})
         for weight, grad, state in weights if measures(rule) else ():
             counts: defaultdict[type, int] = defaultdict(int)
-            for each, numbers in measure(rule, begin(rule, weight, grad, state, None), state):
+            update = begin(rule, weight, grad, state, None)
+            for place, each, numbers in measure(rule, update, state):
                 counts[type(each)] += 1
-                names = keys[-1].setdefault(id(each), {})
+                names = keys[-1].setdefault(place, {})
                 for name, value in numbers.items():
                     names[name] = (type(each), counts[type(each)], name)
-                    found[names[name]].append(_checked(value, each, name))
+                    found[names[name]].append(value)
     sums = _sums(found)
     return [
-        {
-            rule_id: {name: sums[key] for name, key in names.items()}
-            for rule_id, names in each.items()
-        }
+        {place: {name: sums[key] for name, key in names.items()} for place, names in each.items()}
         for each in keys
     ]
-
-
-def _checked(value: Any, rule: Node, name: str) -> Tensor:
-    what = f"{type(rule).__name__}: measure()[{name!r}] must be"
-    if not isinstance(value, Tensor):
-        raise TypeError(f"{what} a tensor, got {value!r}")
-    if value.ndim:
-        raise ValueError(f"{what} 0-dim, got shape {tuple(value.shape)}")
-    return value.to(wide_dtype(value.device))
 
 
 def _sums(found: Mapping[Key, Sequence[Tensor]]) -> dict[Key, Tensor]:
