@@ -132,7 +132,7 @@ def apply(part: Part, update: Update, state: State) -> tuple[Update, State]:
 
 
 def called(part: Part, hook: Callable[..., T], *given: Any) -> T:
-    """What a hook of a rule returns.
+    """The result of a rule's hook.
 
     Args:
         part: the rule.
@@ -156,7 +156,7 @@ def called(part: Part, hook: Callable[..., T], *given: Any) -> T:
 
 
 def _tensors(given: Iterable[Any]) -> Iterator[tuple[str, Tensor]]:
-    """What a hook is given, and how messages call it."""
+    """The tensors that a hook is given, and how messages call them."""
     for each in given:
         if isinstance(each, Update):
             yield "the weight", each.weight

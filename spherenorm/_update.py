@@ -18,7 +18,7 @@ __all__ = ["Invariance", "Per", "Place", "Update", "all_units", "any_unit", "tot
 Per = Literal["tensor", "unit"]
 """A scale-invariance test decides for a whole weight tensor, or for each unit by itself."""
 Place = tuple[int, ...]
-"""Where a rule stands: its number among those of the rule around it, behind that one's place."""
+"""The place of the rule around a rule, and the rule's number among those in it."""
 
 
 @dataclass(frozen=True)

@@ -106,12 +106,10 @@ class Notes(sn.Rule):
 @pytest.mark.parametrize("where", ["measure", "evaluate_at", "after"])
 def test_a_hook_that_writes_into_its_arguments_is_refused(where, into):
     rule = sn.chain(Notes(), Writes(where, into), r.StepSize(0.1))
-    params, state = {"w": torch.ones(3)}, {"w": rule.init(torch.ones(3))}
+    run = functional.evaluation_point if where == "evaluate_at" else functional.step
+    given = {"w": torch.ones(3)}, {"w": torch.ones(3)}, {"w": rule.init(torch.ones(3))}
     with pytest.raises(ValueError, match=f"Writes.* writes into {into}"):
-        if where == "evaluate_at":
-            functional.evaluation_point(rule, params, {"w": torch.ones(3)}, state)
-        else:
-            rule.step(params["w"], torch.ones(3), state["w"])
+        run(rule, *given)
 
 
 @pytest.mark.parametrize("into", ["update.step", "update.notes['note']", "update.shared['n']"])
