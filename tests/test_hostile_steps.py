@@ -265,3 +265,34 @@ def test_the_count_goes_on_behind_a_rule_that_makes_an_update_anew(backend):
         oracle.step()
     assert optimizer.state[ours]["step"] == 3
     torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-13)
+
+
+def test_a_check_does_not_take_a_write_for_a_refusal_of_the_shape():
+    class BeginsMatrices(sn.Rule):
+        """Changes matrices when it begins, and no other weight."""
+
+        def init(self, weight):
+            return {"unit": weight.div_(2) if weight.ndim == 2 else weight.clone()}
+
+        def update(self, update, state):
+            return update, state
+
+    def recipe(lr=0.1):
+        return sn.chain(BeginsMatrices(), r.StepSize(lr))
+
+    report = sn.testing.check(recipe, only=("shapes", "writes into nothing"))
+    assert [each.name for each in report.failed] == ["writes into nothing"]
+    assert "BeginsMatrices (rule 1 of the chain): the rule writes into the weight" in str(report)
+
+
+@pytest.mark.parametrize("derivative", [torch.func.grad, torch.func.jacfwd, torch.func.jacrev])
+def test_work_that_is_not_done_has_no_derivative(derivative):
+    """sqrt has none at 0: computed and not chosen, it made nan of the derivative 2."""
+
+    def chosen(x):
+        return sn.when(x.sum() > 5, lambda: x.sqrt().sum(), 2 * x.sum())
+
+    zero = torch.zeros(3, dtype=torch.float64)
+    assert derivative(chosen)(zero).tolist() == [2.0] * 3
+    batch = torch.tensor([[0.0, 0.0, 0.0], [4.0, 9.0, 16.0]], dtype=torch.float64)
+    assert torch.vmap(chosen)(batch).tolist() == [0.0, 9.0]
