@@ -142,37 +142,48 @@ def called(part: Part, hook: Callable[..., T], *given: Any) -> T:
     Raises:
         InPlaceError: the rule writes into one of them.
     """
-    arguments = [(what, x, _version(x)) for what, x in _tensors(given)]
+    arguments = _tensors(given)
+    before = [_version(x) for x in arguments]
     try:
         result = hook(*given)
     except RuntimeError as error:
         if any(word in str(error) for word in _IN_PLACE):  # torch refuses some writes itself
             raise InPlaceError(f"{part}: the rule writes in place; {_INSTEAD}: {error}") from error
         raise
-    for what, x, version in arguments:
+    for number, (x, version) in enumerate(zip(arguments, before, strict=True)):
         if _version(x) != version:
+            what = _names(given)[number]
             raise InPlaceError(f"{part}: the rule writes into {what}; {_INSTEAD}")
     return result
 
 
-def _tensors(given: Iterable[Any]) -> Iterator[tuple[str, Tensor]]:
-    """The tensors that a hook is given, and how messages call them."""
+def _tensors(given: Iterable[Any]) -> list[Tensor]:
+    """The tensors that a hook is given."""
+    found: list[Tensor] = []
     for each in given:
         if isinstance(each, Update):
-            yield "the weight", each.weight
-            yield "the gradient", each.grad
-            yield "the direction", each.direction
-            if each.count is not None:
-                yield "update.step", each.count
-            for where, entries in (("notes", each.notes), ("shared", each.shared)):
-                for key, value in entries.items():
-                    if isinstance(value, Tensor):
-                        yield f"update.{where}[{key!r}]", value
-        elif isinstance(each, Tensor):
-            yield "the weight", each
+            found += (each.weight, each.grad, each.direction)
+            shared = [each.count, *each.notes.values(), *each.shared.values()]
+            found += [x for x in shared if isinstance(x, Tensor)]
         else:
-            for key, value in each.items():
-                yield f"the state {key!r}", value
+            found += (each,) if isinstance(each, Tensor) else each.values()
+    return found
+
+
+def _names(given: Iterable[Any]) -> list[str]:
+    """The names in messages of the tensors that a hook is given, in the same order."""
+    names: list[str] = []
+    for each in given:
+        if isinstance(each, Update):
+            names += ("the weight", "the gradient", "the direction")
+            named = {"update.step": each.count}
+            named |= {f"update.notes[{key!r}]": x for key, x in each.notes.items()}
+            named |= {f"update.shared[{key!r}]": x for key, x in each.shared.items()}
+            names += [name for name, x in named.items() if isinstance(x, Tensor)]
+        else:
+            whole = isinstance(each, Tensor)
+            names += ["the weight"] if whole else [f"the state {key!r}" for key in each]
+    return names
 
 
 def _at(place: Place, update: Update) -> Update:
