@@ -41,19 +41,21 @@ def totals(groups: Sequence[tuple[Rule, Weights]]) -> list[Measured]:
         TypeError, ValueError: a rule measures what is no 0-dim tensor.
     """
     found: defaultdict[Key, list[Tensor]] = defaultdict(list)
-    keys: list[dict[Place, dict[str, Key]]] = []
+    kinds: list[dict[Place, tuple[type, int]]] = []
     for rule, weights in groups:
-        keys.append({})
+        kinds.append({})
         for weight, grad, state in weights if measures(rule) else ():
             counts: defaultdict[type, int] = defaultdict(int)
             update = begin(rule, weight, grad, state, None)
             for place, each, numbers in measure(rule, update, state):
                 counts[type(each)] += 1
-                names = keys[-1].setdefault(place, {})
+                kinds[-1][place] = kind = type(each), counts[type(each)]
                 for name, value in numbers.items():
-                    names[name] = (type(each), counts[type(each)], name)
-                    found[names[name]].append(value)
-    sums = _sums(found)
+                    found[*kind, name].append(value)
+    # By kind: a group may have none of the weights of which its rule measures something.
+    sums: defaultdict[tuple[type, int], dict[str, Tensor]] = defaultdict(dict)
+    for (cls, number, name), total in _sums(found).items():
+        sums[cls, number][name] = total
     return [
         {place: {name: sums[key] for name, key in names.items()} for place, names in each.items()}
         for each in keys
