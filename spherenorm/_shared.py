@@ -51,15 +51,12 @@ def totals(groups: Sequence[tuple[Rule, Weights]]) -> list[Measured]:
                 counts[type(each)] += 1
                 kinds[-1][place] = kind = type(each), counts[type(each)]
                 for name, value in numbers.items():
-                    found[*kind, name].append(value)
+                    found[(*kind, name)].append(value)
     # By kind: a group may have none of the weights of which its rule measures something.
     sums: defaultdict[tuple[type, int], dict[str, Tensor]] = defaultdict(dict)
     for (cls, number, name), total in _sums(found).items():
         sums[cls, number][name] = total
-    return [
-        {place: {name: sums[key] for name, key in names.items()} for place, names in each.items()}
-        for each in keys
-    ]
+    return [{place: sums[kind] for place, kind in each.items()} for each in kinds]
 
 
 def _sums(found: Mapping[Key, Sequence[Tensor]]) -> dict[Key, Tensor]:

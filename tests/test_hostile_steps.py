@@ -57,6 +57,27 @@ def test_one_measuring_rule_twice_has_numbers_for_each_place():
         torch.testing.assert_close(functions, oracle, rtol=1e-13, atol=1e-14)
 
 
+class ByMatrices(sn.Rule):
+    """d |G|^2 of all matrices, which leaves vectors out of the sum."""
+
+    def measure(self, update, state):
+        return {"size": (update.grad**2).sum()} if update.grad.ndim == 2 else {}
+
+    def update(self, update, state):
+        size = update.shared.get("size", torch.ones(()))
+        return replace(update, direction=update.direction * size), {}
+
+
+def test_a_group_reads_sums_of_which_its_own_weights_have_no_part():
+    matrix, vector = (torch.zeros(*s, requires_grad=True) for s in ((2, 2), (2,)))
+    cls = sn.torch_optimizer(lambda lr=0.1: sn.chain(ByMatrices(), r.StepSize(lr)), "ByMatrices_")
+    for each in (matrix, vector):
+        each.grad = torch.ones_like(each)
+    cls([{"params": [matrix]}, {"params": [vector]}]).step()
+    torch.testing.assert_close(vector.detach(), torch.full((2,), -0.4))
+    torch.testing.assert_close(matrix.detach(), torch.full((2, 2), -0.4))
+
+
 class Writes(sn.Rule):
     """Writes in place, in the hook that is asked for, which returns what it should."""
 
