@@ -51,7 +51,8 @@ def totals(groups: Sequence[tuple[Rule, Weights]]) -> list[Measured]:
                 counts[type(each)] += 1
                 kinds[-1][place] = kind = type(each), counts[type(each)]
                 for name, value in numbers.items():
-                    found[(*kind, name)].append(value)
+                    key = *kind, name
+                    found[key].append(value)
     # By kind: a group may have none of the weights of which its rule measures something.
     sums: defaultdict[tuple[type, int], dict[str, Tensor]] = defaultdict(dict)
     for (cls, number, name), total in _sums(found).items():
