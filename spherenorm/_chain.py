@@ -11,7 +11,7 @@ from spherenorm._hooks import State, zeros
 from spherenorm._manifold import EUCLIDEAN, Manifold, Retraction, Sphere, check_shape, complaints
 from spherenorm._numerics import working
 from spherenorm._rule import Rule, scalar_state
-from spherenorm._step import apply
+from spherenorm._step import apply, called, shares_memory
 from spherenorm._tree import COUNTER, Part, parts_apart
 from spherenorm._update import Update
 
@@ -54,13 +54,14 @@ class Combination(Rule):
         weight = working(weight)  # so that no rule begins with a state in half precision
         state = zeros(self.own_names, weight)
         for part in self.held(weight):
-            own = part.rule.init(weight)
+            own = called(part, part.rule.init, weight)
             if part.rule.counts:
                 del own[COUNTER]
             if own.keys() != part.keys.keys():
                 names = f"{sorted(own)}, state_names says {sorted(part.keys)}"
                 raise TypeError(f"{part}: init returns {names}")
-            state |= part.renamed(own)
+            apart = {k: x.clone() if shares_memory(x, weight) else x for k, x in own.items()}
+            state |= part.renamed(apart)
         return state
 
     def apply_children(self, update: Update, state: State) -> tuple[Update, State]:

@@ -10,10 +10,9 @@ import torch
 from torch import Tensor
 
 from spherenorm._hooks import State
-from spherenorm._numerics import wide_dtype
 from spherenorm._rule import Rule
 from spherenorm._step import Measured, begin, measure
-from spherenorm._tree import Node
+from spherenorm._update import Place
 
 __all__ = ["measures", "totals"]
 
@@ -42,34 +41,23 @@ def totals(groups: Sequence[tuple[Rule, Weights]]) -> list[Measured]:
         TypeError, ValueError: a rule measures what is no 0-dim tensor.
     """
     found: defaultdict[Key, list[Tensor]] = defaultdict(list)
-    keys: list[dict[int, dict[str, Key]]] = []
+    kinds: list[dict[Place, tuple[type, int]]] = []
     for rule, weights in groups:
-        keys.append({})
+        kinds.append({})
         for weight, grad, state in weights if measures(rule) else ():
             counts: defaultdict[type, int] = defaultdict(int)
-            for each, numbers in measure(rule, begin(rule, weight, grad, state, None), state):
+            update = begin(rule, weight, grad, state, None)
+            for place, each, numbers in measure(rule, update, state):
                 counts[type(each)] += 1
-                names = keys[-1].setdefault(id(each), {})
+                kinds[-1][place] = kind = type(each), counts[type(each)]
                 for name, value in numbers.items():
-                    names[name] = (type(each), counts[type(each)], name)
-                    found[names[name]].append(_checked(value, each, name))
-    sums = _sums(found)
-    return [
-        {
-            rule_id: {name: sums[key] for name, key in names.items()}
-            for rule_id, names in each.items()
-        }
-        for each in keys
-    ]
-
-
-def _checked(value: Any, rule: Node, name: str) -> Tensor:
-    what = f"{type(rule).__name__}: measure()[{name!r}] must be"
-    if not isinstance(value, Tensor):
-        raise TypeError(f"{what} a tensor, got {value!r}")
-    if value.ndim:
-        raise ValueError(f"{what} 0-dim, got shape {tuple(value.shape)}")
-    return value.to(wide_dtype(value.device))
+                    key = *kind, name
+                    found[key].append(value)
+    # By kind: a group may have none of the weights of which its rule measures something.
+    sums: defaultdict[tuple[type, int], dict[str, Tensor]] = defaultdict(dict)
+    for (cls, number, name), total in _sums(found).items():
+        sums[cls, number][name] = total
+    return [{place: sums[kind] for place, kind in each.items()} for each in kinds]
 
 
 def _sums(found: Mapping[Key, Sequence[Tensor]]) -> dict[Key, Tensor]:

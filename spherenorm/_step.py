@@ -2,31 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from spherenorm._hooks import State
-from spherenorm._numerics import working
+from spherenorm._numerics import wide_dtype, working
 from spherenorm._tree import COUNTER, Node, Part, keys_within
-from spherenorm._update import Update
+from spherenorm._update import Place, Update
 
 __all__ = [
     "InPlaceError",
     "Measured",
     "apply",
     "begin",
+    "called",
     "measure",
     "refuse_unless_real",
     "second_point",
+    "shares_memory",
     "step",
 ]
 
-Measured = Mapping[int, Mapping[str, Tensor]]
-"""The numbers that rules have measured of all weights, by `id(rule)`."""
+Measured = Mapping[Place, Mapping[str, Tensor]]
+"""The numbers that rules have measured of all weights, by the places of the rules."""
+OUTERMOST: Place = (0,)
+T = TypeVar("T")
 
 
 class InPlaceError(ValueError):
@@ -39,7 +43,7 @@ def step(
     """The new weight and state; see `Rule.step`."""
     update, rules = begin(rule, weight, grad, state, measured), list(rule.tree())
     if measured is None and any(each.defines("measure") for each in rules):
-        found = {id(each): numbers for each, numbers in measure(rule, update, state)}
+        found = {place: numbers for place, _, numbers in measure(rule, update, state)}
         update = replace(update, measured=found)
     start, whole = update.weight, Part(rule, {key: key for key in keys_within(rule, weight)})
     update, new = apply(whole, update, state)
@@ -105,22 +109,9 @@ def apply(part: Part, update: Update, state: State) -> tuple[Update, State]:
         ValueError, TypeError: naming the rule, its place, and what it returned, or into which of
             its arguments it wrote.
     """
-    rule, own = part.rule, part.own(state)
-    if update.measured:
-        update = replace(update, shared=update.measured.get(id(rule), {}))
-    arguments = (update.weight, update.grad, update.direction, *own.values())
-    before = [_version(x) for x in arguments]
-    try:
-        result = rule.update(update, own)
-    except RuntimeError as error:
-        if any(word in str(error) for word in _IN_PLACE):  # torch refuses some writes itself
-            raise InPlaceError(f"{part}: the rule writes in place; {_INSTEAD}: {error}") from error
-        raise
-    for number, (x, version) in enumerate(zip(arguments, before, strict=True)):
-        if _version(x) != version:
-            states = (f"the state {key!r}" for key in own)
-            what = ("the weight", "the gradient", "the direction", *states)[number]
-            raise InPlaceError(f"{part}: the rule writes into {what}; {_INSTEAD}")
+    own, outer = part.own(state), update
+    update = _at((*outer.place, part.place), outer)
+    result = called(part, part.rule.update, update, own)
     if not (isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], dict)):
         raise TypeError(f"{part}: update must return (update, state), it returned {result!r}")
     after, new = result
@@ -133,14 +124,94 @@ def apply(part: Part, update: Update, state: State) -> tuple[Update, State]:
         only = "a rule may only change the direction"
         raise ValueError(f"{part}: update returns another weight or gradient; {only}")
     direction = fitted(after.direction, update.weight, part, "the direction")
-    if direction is not after.direction:
-        after = replace(after, direction=direction)
+    # (A rule may have made another Update, without what is the chain's.)
+    if direction is not after.direction or after.count is not outer.count or outer.measured:
+        after = replace(after, direction=direction, count=outer.count, measured=outer.measured)
+        after = _at(outer.place, after)
+    return after, part.renamed(_kept(new, own, update, part))
+
+
+def called(part: Part, hook: Callable[..., T], *given: Any) -> T:
+    """The result of a rule's hook.
+
+    Args:
+        part: the rule.
+        hook: its method.
+        *given: the hook's arguments.
+
+    Raises:
+        InPlaceError: the rule writes into one of them.
+    """
+    arguments = _tensors(given)
+    before = [_version(x) for x in arguments]
+    try:
+        result = hook(*given)
+    except RuntimeError as error:
+        if any(word in str(error) for word in _IN_PLACE):  # torch refuses some writes itself
+            raise InPlaceError(f"{part}: the rule writes in place; {_INSTEAD}: {error}") from error
+        raise
+    for number, (x, version) in enumerate(zip(arguments, before, strict=True)):
+        if _version(x) != version:
+            what = _names(given)[number]
+            raise InPlaceError(f"{part}: the rule writes into {what}; {_INSTEAD}")
+    return result
+
+
+def _tensors(given: Iterable[Any]) -> list[Tensor]:
+    """The tensors that a hook is given."""
+    found: list[Tensor] = []
+    for each in given:
+        if isinstance(each, Update):
+            found += (each.weight, each.grad, each.direction)
+            shared = [each.count, *each.notes.values(), *each.shared.values()]
+            found += [x for x in shared if isinstance(x, Tensor)]
+        else:
+            found += (each,) if isinstance(each, Tensor) else each.values()
+    return found
+
+
+def _names(given: Iterable[Any]) -> list[str]:
+    """The names in messages of the tensors that a hook is given, in the same order."""
+    names: list[str] = []
+    for each in given:
+        if isinstance(each, Update):
+            names += ("the weight", "the gradient", "the direction")
+            named = {"update.step": each.count}
+            named |= {f"update.notes[{key!r}]": x for key, x in each.notes.items()}
+            named |= {f"update.shared[{key!r}]": x for key, x in each.shared.items()}
+            names += [name for name, x in named.items() if isinstance(x, Tensor)]
+        else:
+            whole = isinstance(each, Tensor)
+            names += ["the weight"] if whole else [f"the state {key!r}" for key in each]
+    return names
+
+
+def _at(place: Place, update: Update) -> Update:
+    """The update for the rule in a place, with the numbers that it has measured."""
+    if not update.measured:
+        return update
+    return replace(update, place=place, shared=update.measured.get(place, {}))
+
+
+def _kept(new: Mapping[str, Any], own: State, update: Update, part: Part) -> State:
+    """The new entries of a rule's state, in the dtypes of the old ones.
+
+    Momentum at 0 is the gradient itself, into which a training loop writes: it is copied.
+    """
+    kept: State = {}
     for key, value in own.items():
-        kept = fitted(new[key], value, part, repr(key))
-        # Momentum at 0 is the gradient itself, into which a training loop writes.
-        given = kept is update.weight or kept is update.grad
-        new[key] = kept.clone() if given else kept
-    return after, part.renamed(new)
+        entry = fitted(new[key], value, part, repr(key))
+        given = shares_memory(entry, update.weight) or shares_memory(entry, update.grad)
+        kept[key] = entry.clone() if given else entry
+    return kept
+
+
+def shares_memory(x: Tensor, y: Tensor) -> bool:
+    """True if `x` is `y` or a view of it, as far as it is known."""
+    if x is y or torch.compiler.is_compiling():
+        return x is y
+    alias: bool = torch._C._is_alias_of(x, y)  # type: ignore[attr-defined]
+    return alias
 
 
 _INSTEAD = "return new tensors instead"
@@ -158,24 +229,38 @@ def _version(x: Tensor) -> int:
 
 
 def measure(
-    rule: Node, update: Update, state: State
-) -> Iterator[tuple[Node, Mapping[str, Tensor]]]:
-    """The numbers that a rule and those within it measure of one weight, before the first rule."""
+    rule: Node, update: Update, state: State, place: Place = OUTERMOST
+) -> Iterator[tuple[Place, Node, Mapping[str, Tensor]]]:
+    """The numbers that a rule and those within it measure of one weight, before the first rule.
+
+    Raises:
+        TypeError, ValueError: one of them is no 0-dim tensor.
+    """
     if rule.defines("measure"):
-        yield rule, rule.measure(update, state)
-    for part in rule.held(update.weight):
-        yield from measure(part.rule, update, part.own(state))
+        numbers = called(Part(rule, {}), rule.measure, update, state)
+        yield place, rule, {name: _number(x, rule, name) for name, x in numbers.items()}
+    for number, part in enumerate(rule.held_for("measure", update.weight), 1):
+        yield from measure(part.rule, update, part.own(state), (*place, number))
 
 
-def second_point(rule: Node, update: Update, state: State) -> Tensor | None:
+def _number(value: Any, rule: Node, name: str) -> Tensor:
+    what = f"{type(rule).__name__}: measure()[{name!r}] must be"
+    if not isinstance(value, Tensor):
+        raise TypeError(f"{what} a tensor, got {value!r}")
+    if value.ndim:
+        raise ValueError(f"{what} 0-dim, got shape {tuple(value.shape)}")
+    return value.to(wide_dtype(value.device))
+
+
+def second_point(
+    rule: Node, update: Update, state: State, place: Place = OUTERMOST
+) -> Tensor | None:
     """The weight at which a rule, or one within it, wants the gradient once more."""
     points: list[Tensor | None] = []
     if rule.defines("evaluate_at"):
-        if update.measured:
-            update = replace(update, shared=update.measured.get(id(rule), {}))
-        points.append(rule.evaluate_at(update, state))
-    for part in rule.held(update.weight):
-        points.append(second_point(part.rule, update, part.own(state)))
+        points.append(called(Part(rule, {}), rule.evaluate_at, _at(place, update), state))
+    for number, part in enumerate(rule.held_for("evaluate_at", update.weight), 1):
+        points.append(second_point(part.rule, update, part.own(state), (*place, number)))
     found = [point for point in points if point is not None]
     if len(found) > 1:
         raise ValueError(f"{type(rule).__name__}: two rules evaluate the gradient elsewhere")
@@ -183,23 +268,28 @@ def second_point(rule: Node, update: Update, state: State) -> Tensor | None:
 
 
 def move_on(
-    rule: Node, before: Update, weight: Tensor, state: State, part: Part
+    rule: Node,
+    before: Update,
+    weight: Tensor,
+    state: State,
+    part: Part,
+    place: Place = OUTERMOST,
 ) -> tuple[Tensor, State]:
     """The weight and a rule's state after the hooks behind the move, in the order of the rules."""
     new = dict(state)
-    for inner in rule.held(before.weight):
-        weight, own = move_on(inner.rule, before, weight, inner.own(new), inner)
+    for number, inner in enumerate(rule.held_for("after", before.weight), 1):
+        at = *place, number
+        weight, own = move_on(inner.rule, before, weight, inner.own(new), inner, at)
         new |= inner.renamed(own)
     if not rule.defines("after"):
         return weight, new
-    if before.measured:
-        before = replace(before, shared=before.measured.get(id(rule), {}))
-    moved, after = rule.after(before, weight, dict(new))
+    before = _at(place, before)
+    moved, after = called(part, rule.after, before, weight, dict(new))
     if after.keys() != new.keys():
         both = f"{sorted(after)}, its states are {sorted(new)}"
         raise ValueError(f"{part}: after returns the state {both}")
     moved = fitted(moved, weight, part, "the weight of after")
-    return moved, {key: fitted(after[key], value, part, repr(key)) for key, value in new.items()}
+    return moved, _kept(after, new, before, part)
 
 
 def fitted(value: Any, like: Tensor, part: Part, what: str) -> Tensor:

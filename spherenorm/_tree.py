@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
@@ -13,9 +14,9 @@ from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
 from spherenorm._hooks import Hooks, State
-from spherenorm._manifold import Retraction
+from spherenorm._manifold import Retraction, Translation
 
-__all__ = ["COUNTER", "Node", "Part", "init_apart", "keys_within", "parts_apart"]
+__all__ = ["COUNTER", "Node", "Part", "init_apart", "keys_within", "parts_apart", "refuse_renamed"]
 
 COUNTER = "step"
 """The name of a chain's step counter in the state."""
@@ -37,12 +38,7 @@ class Node(Hooks):
         values = list(vars(self).values())
         if hasattr(self, "__slots__"):
             values += (getattr(self, f.name) for f in fields(self))
-        for value in values:
-            if isinstance(value, Node):
-                yield value
-            elif isinstance(value, tuple | list | dict):
-                among = value.values() if isinstance(value, dict) else value
-                yield from (each for each in among if isinstance(each, Node))
+        yield from _nodes(values)
 
     def tree(self) -> Iterator[Node]:
         """This rule and all rules within it, the outer ones first."""
@@ -71,12 +67,32 @@ class Node(Hooks):
             Part(child, {k: k for k in names}) for child, names in both if own.issuperset(names)
         ]
 
+    def held_for(self, hook: str, weight: Tensor) -> list[Part]:
+        """As `held`, for a hook that is called in this rule's stead.
+
+        Raises:
+            TypeError: a rule within this one has the hook, and states of which this one does not
+                tell where they are, so that it would not be called.
+        """
+        held = self.held(weight)
+        for child in self.children():
+            lost = all(part.rule is not child for part in held)
+            if lost and any(each.defines(hook) for each in child.tree()):
+                own, inner = type(self).__name__, type(child).__name__
+                raise TypeError(
+                    f"{own}: {hook} of {inner} has no effect, since the states of {inner} are not "
+                    f"among those of {own} under their names; derive {own} from Combination"
+                )
+        return held
+
     def transport(self, state: State, retraction: Retraction) -> State:
         """The entries of the state that change because the weight moved: its tangent vectors.
 
         They are those of this rule and of the rules within it whose state it holds.
         """
         own = {name: retraction.transport(state[name]) for name in self.tangent_names}
+        if not (own or isinstance(retraction, Translation)):
+            self.held_for("tangent_names", retraction.weight)
         return self.transport_held(state, retraction) | own
 
     def transport_held(self, state: State, retraction: Retraction) -> State:
@@ -85,6 +101,15 @@ class Node(Hooks):
         for part in self.held(retraction.weight):
             moved |= part.renamed(part.rule.transport(part.own(state), retraction))
         return moved
+
+
+def _nodes(value: Any) -> Iterator[Node]:
+    """The rules in a value, however its lists, tuples and dicts nest."""
+    if isinstance(value, Node):
+        yield value
+    elif isinstance(value, tuple | list | dict):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _nodes(each)
 
 
 @dataclass(frozen=True)
@@ -157,6 +182,29 @@ def _keys_apart(
         used.update(keys.values())
         found.append(keys)
     return found
+
+
+def refuse_renamed(old: Iterable[str], new: Iterable[str]) -> None:
+    """Refuse other keys of a state if numbers behind them may now belong to other rules.
+
+    Where a rule comes or goes, "momentum" may become "momentum_2" or the other way round.
+
+    Raises:
+        ValueError: a key has come or gone, and one that stays differs in the number only.
+    """
+    old, new = set(old), set(new)
+    stay = {_unnumbered(key) for key in old & new}
+    if any(_unnumbered(key) in stay for key in old ^ new):
+        both = f"the state holds {sorted(old)}, the rule's is {sorted(new)}"
+        name = 'such as HeavyBall(0.9, name="slow")'
+        raise ValueError(
+            f"{both}, and the numbers do not tell which rule has come or gone. Give rules of one "
+            f"kind a name, {name}, and start with a new state"
+        )
+
+
+def _unnumbered(key: str) -> str:
+    return re.sub(r"(_\d+)+$", "", key)
 
 
 def keys_within(rule: Node, weight: Tensor | None) -> tuple[str, ...]:

@@ -13,10 +13,12 @@ from torch import Tensor
 from spherenorm._numerics import Scalar, cast_like, ratio
 from spherenorm._views import View
 
-__all__ = ["Invariance", "Per", "Update", "all_units", "any_unit", "total_of_units"]
+__all__ = ["Invariance", "Per", "Place", "Update", "all_units", "any_unit", "total_of_units"]
 
 Per = Literal["tensor", "unit"]
 """A scale-invariance test decides for a whole weight tensor, or for each unit by itself."""
+Place = tuple[int, ...]
+"""The place of the rule around a rule, and the rule's number among those in it."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +126,7 @@ class Update:
         notes: what else rules tell the rules behind them, by name; see `noting`. `AdaptiveMoments`
             and its kin note their "second_moment".
         shared: what the rule's `measure` returned, summed over all weights of the step.
-        count, measured: of the chain, which gives them to rules as `step` and `shared`.
+        count, measured, place: of the chain, which gives them to rules as `step` and `shared`.
     """
 
     weight: Tensor
@@ -134,7 +136,8 @@ class Update:
     notes: Mapping[str, Any] = field(default_factory=dict)
     shared: Mapping[str, Tensor] = field(default_factory=dict)
     count: Tensor | None = None
-    measured: Mapping[int, Mapping[str, Tensor]] = field(default_factory=dict)
+    measured: Mapping[Place, Mapping[str, Tensor]] = field(default_factory=dict)
+    place: Place = ()
 
     @property
     def step(self) -> Tensor:

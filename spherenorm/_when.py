@@ -20,8 +20,8 @@ def when(condition: Tensor, fresh: Callable[[], T], kept: T) -> T:
 
     For work that is worth while every k steps, such as the roots of Shampoo. A step that runs as it
     is written reads the condition and does the work only if it holds (on a GPU, reading waits for
-    the device). Under vmap, torch.func, torch.compile and a recorder, whose steps hold for other
-    values too, both are computed and one is chosen: the numbers are the same.
+    the device). Under vmap over the condition, torch.compile and a recorder, whose steps hold for
+    other values too, both are computed and one is chosen: the numbers are the same.
 
     Args:
         condition: 0-dim truth value, such as `update.step % 10 == 1`.
@@ -45,8 +45,12 @@ def when(condition: Tensor, fresh: Callable[[], T], kept: T) -> T:
 
 
 def _is_readable(condition: Tensor) -> bool:
-    """True if the value may decide what runs: no transform or recorder is at work."""
-    if torch.compiler.is_compiling() or condition.is_meta:
+    """True if the value may decide what runs: it is one, and no recorder is at work."""
+    if torch.compiler.is_compiling() or condition.is_meta or _get_current_dispatch_mode_stack():
         return False
     functorch: Any = torch._C._functorch
-    return functorch.peek_interpreter_stack() is None and not _get_current_dispatch_mode_stack()
+    while functorch.is_functorch_wrapped_tensor(condition):
+        if functorch.is_batchedtensor(condition):
+            return False
+        condition = functorch.get_unwrapped(condition)
+    return True

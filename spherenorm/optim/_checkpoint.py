@@ -12,7 +12,7 @@ from torch import Tensor
 
 from spherenorm._registry import Bound, Recipe, bind, defaults_of, registered
 from spherenorm._rule import Rule
-from spherenorm._tree import init_apart
+from spherenorm._tree import init_apart, refuse_renamed
 from spherenorm.optim._arguments import HOW, OTHER_NAMES, require_truth
 from spherenorm.optim._group import ParamGroup, checked_rule
 from spherenorm.optim._weights import describe
@@ -117,6 +117,8 @@ def _fit_state(saved: Mapping[str, Any], template: Mapping[str, Tensor]) -> dict
     if saved and not saved.keys() >= template.keys():
         held = f"the state_dict holds {sorted(saved)}"
         raise ValueError(f"{held}, the recipe's state is {sorted(template)}")
+    if saved:
+        refuse_renamed(saved, template)
     state = {}
     for name, fresh in template.items() if saved else ():
         value = torch.as_tensor(saved[name])

@@ -12,6 +12,7 @@ from torch import Tensor
 from spherenorm._rule import Rule, State
 from spherenorm._shared import measures, totals
 from spherenorm._step import begin, second_point
+from spherenorm._tree import refuse_renamed
 from spherenorm.compile import Group, Work, require_backend
 from spherenorm.optim._arguments import require_truth
 from spherenorm.optim._weights import check_gradients
@@ -130,5 +131,10 @@ def _completed(old: State, fresh: State) -> State:
     It is used at a first step, and where a schedule has switched a rule on or off. The entries are
     copied since states are written to, and a rule may begin with the weight itself, or with one
     tensor for several.
+
+    Raises:
+        ValueError: see `refuse_renamed`.
     """
+    if old:
+        refuse_renamed(old, fresh)
     return {name: old[name] if name in old else value.clone() for name, value in fresh.items()}

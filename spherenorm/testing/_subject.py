@@ -52,6 +52,8 @@ class Subject:
         for shape in SHAPES:
             try:
                 init_apart(bound.rule, torch.ones(shape))
+            except InPlaceError:
+                pass  # no refusal of the shape; "writes into nothing" names it
             except ValueError as error:
                 refused[shape] = str(error)
         return cls(bound, [shape for shape in SHAPES if shape not in refused], refused)
