@@ -183,16 +183,18 @@ def _keys_of_init(rule: Node, weight: Tensor | None) -> tuple[str, ...]:
     place = id(rule)
     if place not in _tried:
         _tried[place] = weakref.ref(rule, lambda _: _tried.pop(place, None)), {}
-    known, kind = _tried[place][1], (weight.shape, weight.dtype)
-    if kind not in known:
-        with _disable_current_modes():  # of a recorder, which would take this for the step's
+    with torch._C.DisableTorchFunction():  # of modes that would take this for the step's
+        known, kind = _tried[place][1], (weight.shape, weight.dtype)
+        if kind in known:
+            return known[kind]
+        with _disable_current_modes():
             try:
                 empty = torch.empty(weight.shape, dtype=weight.dtype, device="meta")
                 known[kind] = tuple(rule.init(empty))
             except (RuntimeError, NotImplementedError):
                 zero = torch.zeros(weight.shape, dtype=weight.dtype, device=weight.device)
                 known[kind] = tuple(init_apart(rule, zero))
-    return known[kind]
+        return known[kind]
 
 
 _tried: dict[int, tuple[weakref.ref[Node], dict[Any, tuple[str, ...]]]] = {}

@@ -1,12 +1,13 @@
 """Code that decides by the size of a weight has a law for the sizes that the law says."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
-from spherenorm import chain
+from spherenorm import Rule, chain
 from spherenorm import rules as r
 from tests.theory.laws.adversarial import By, by_rows
 from theory import norm_growth
@@ -93,7 +94,8 @@ def test_a_tensor_that_holds_a_size_is_noticed(name):
         return torch.where(decides(w), d + wd * w, d)
 
     law = norm_growth(lambda lr=0.1, wd=0.1: chain(By(change, (wd,)), r.StepSize(lr)))
-    assert any(question in each and "test_sizes.py" in each for each in law.assumptions)
+    noticed = any(question in each and "test_sizes.py" in each for each in law.assumptions)
+    assert noticed or law.agreement.view.name == "layer"  # where d is the number of all entries
     followed = []
     generator = torch.Generator().manual_seed(1)
     for shape in ((3, 5), (310, 4), (40, 300)):
@@ -107,7 +109,58 @@ def test_a_tensor_that_holds_a_size_is_noticed(name):
         torch.testing.assert_close(new, expected, rtol=1e-12, atol=1e-16)
         followed.append(shape)
     assert followed[0] == (3, 5)
-    assert len(followed) < 3
+    assert (len(followed) < 3) == noticed
+
+
+WHOLE = {
+    "a sum of ones": lambda w: (w * 0 + 1).sum() > 2e4,
+    "powers": lambda w: w.pow(0).sum() > 2e4,
+    "shares of itself": lambda w: (w / w).sum() > 2e4,
+    "sum by mean": lambda w: w.square().sum() / w.square().mean() > 2e4,
+    "a great length": lambda w: w.square().sum() > 2e8,
+    "clamp": lambda w: (w * 0 + 1).sum().clamp(min=2e4) / 2e4,
+    "maximum": lambda w: torch.maximum((w * 0 + 1).sum(), w.new_full((), 2e4)) / 2e4,
+}
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_what_the_whole_weight_decides_is_decided_for_no_row(name):
+    decides = WHOLE[name]
+
+    def change(w, d, wd):
+        return d + wd * w * decides(w)
+
+    law = norm_growth(lambda lr=0.1, wd=0.1: chain(By(change, (wd,)), r.StepSize(lr)))
+    assert law.agreement.view.name == "layer"
+    generator = torch.Generator().manual_seed(1)
+    for shape in ((3, 5), (150, 150)):
+        w, g = 100 * torch.randn(2, *shape, dtype=torch.float64, generator=generator)
+        g = g - law.agreement.view.radial_coefficient(w, g) * w
+        new, _ = law.evaluate(w, g, {}, lr=0.3, wd=0.7)
+        torch.testing.assert_close(new, w - 0.3 * change(w, g, 0.7), rtol=1e-12, atol=1e-9)
+
+
+class Averaged(Rule):
+    """A rule that names its state in `init` alone."""
+
+    def init(self, weight):
+        return {"average": torch.zeros_like(weight)}
+
+    def update(self, update, state):
+        average = 0.5 * state["average"] + update.direction
+        return replace(update, direction=average), {"average": average}
+
+
+def test_a_state_of_init_asks_no_size():
+    def recipe(lr=0.1):
+        return chain(Averaged(), r.StepSize(lr))
+
+    law = norm_growth(recipe)
+    assert not any("a size" in each for each in law.assumptions)
+    w, g = torch.randn(2, 31, 7, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    g = g - law.agreement.view.radial_coefficient(w, g) * w
+    new, _ = law.evaluate(w, g, {"average": torch.zeros_like(w)}, lr=0.3)
+    torch.testing.assert_close(new, w - 0.3 * g, rtol=1e-12, atol=1e-12)
 
 
 def test_constants_that_decide_nothing_restrict_no_law():
