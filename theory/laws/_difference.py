@@ -13,18 +13,21 @@ from torch.utils import _pytree as pytree
 
 from spherenorm import View
 from spherenorm.record import Call, Record, Value, record
-from theory.algebra import interpret
+from theory.algebra import Vector, interpret
 from theory.laws._evaluation import is_start, split, symbol_values, unit_numbers
 from theory.laws._inputs import Case
 from theory.laws._one_step import OneStep
 
 __all__ = ["DifferenceError", "decides_together", "find_mixing", "find_operation"]
 
-DECISIONS = {
-    *("gt", "lt", "ge", "le", "eq", "ne"),
-    *("clamp", "clamp_min", "clamp_max", "maximum", "minimum"),
+SHAPING = {
+    *("view", "_unsafe_view", "reshape", "expand", "permute", "t", "transpose", "unsqueeze"),
+    *("squeeze", "clone", "alias", "detach"),
 }
-"""Operations that take one of two ways by numbers."""
+"""Operations that a weight of other dimensions may have more or fewer of."""
+
+UNITS = 8
+"""Of a weight, which are compared where all of them would take long."""
 
 
 class DifferenceError(ValueError):
@@ -92,26 +95,27 @@ def find_mixing(step: OneStep, view: View, case: Case) -> str:
 
 
 def decides_together(step: OneStep, first: OneStep | None, view: View, case: Case) -> bool:
-    """Tell if a weight of several units takes a decision by other numbers than each of them.
+    """Tell if an open decision of a weight of several units has other numbers than each unit's.
 
-    Both may decide alike for all inputs that are tried, as in `w.norm() > 1e6`.
+    Those that decide, and those that it chooses from: no input that is tried need show either, as
+    `w.norm() > 1e6` and what is done at step 10^5.
     """
     step = _reading_of(step, first, case)
     general = step.traced.general
     read: dict[Value, Any] = dict(zip(general.inputs, step.inputs, strict=True))
     interpret(general, step.algebra, step.inputs, lambda call, x: read.update({call.result: x}))
-    decisions = [call for call in general.needed if call.packet in DECISIONS]
-    if not any(_is_open(step, read[call.result]) for call in decisions):
+    calls = [call for call in general.needed if call.packet not in SHAPING]
+    if not any(_is_open(step, read[call.result]) for call in calls):
         return False
     together = _record_of(case)
-    likewise = [call for call in together.needed if call.packet in DECISIONS]
-    if [call.packet for call in decisions] != [call.packet for call in likewise]:
+    likewise = [call for call in together.needed if call.packet not in SHAPING]
+    if [call.packet for call in calls] != [call.packet for call in likewise]:
         return False
     tensors = _replay(together, _inputs(step.traced.inputs, case))
     values = symbol_values(step.traced, case.hyper_parameters)
-    units = split(step, view, case.weight, case.grad, case.state)
+    units = split(step, view, case.weight, case.grad, case.state)[:UNITS]
     numbers = [unit_numbers(step, unit, values) for unit in units]
-    for call, other in zip(decisions, likewise, strict=True):
+    for call, other in zip(calls, likewise, strict=True):
         if not _is_open(step, read[call.result]):
             continue
         pairs = zip(call.values(), other.values(), strict=False)
@@ -125,6 +129,8 @@ def decides_together(step: OneStep, first: OneStep | None, view: View, case: Cas
 
 def _is_open(step: OneStep, value: Any) -> bool:
     """Tell if a value depends on a decision that inputs take."""
+    if isinstance(value, Vector):
+        return any(_is_open(step, coefficient) for coefficient in value.terms.values())
     if not isinstance(value, sp.Basic):
         return False
     meanings = (step.algebra.definitions.get(symbol, sp.S.Zero) for symbol in value.free_symbols)

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -151,6 +152,31 @@ class Averaged(Rule):
         return replace(update, direction=average), {"average": average}
 
 
+class Late(Rule):
+    """What is done after many steps: it takes the norm of the whole weight."""
+
+    change: Any = None
+    needs_step = True
+
+    def update(self, update, state):
+        return replace(update, direction=self.change(update, update.step > 10**5)), {}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda u, late: torch.where(late, u.direction + u.weight.norm() * u.weight, u.direction),
+        lambda u, late: u.direction + late * (u.weight.norm() * u.weight),
+    ],
+)
+def test_a_choice_that_no_run_reaches_is_of_the_units_of_the_law(change):
+    law = norm_growth(lambda lr=0.1: chain(Late(change), r.StepSize(lr)))
+    w, g = torch.randn(2, 3, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    g = g - law.agreement.view.radial_coefficient(w, g) * w
+    new, _ = law.evaluate(w, g, {"step": torch.tensor(10**5)}, lr=0.3)
+    torch.testing.assert_close(new, w - 0.3 * (g + w.norm() * w), rtol=1e-12, atol=1e-12)
+
+
 def test_a_state_of_init_asks_no_size():
     def recipe(lr=0.1):
         return chain(Averaged(), r.StepSize(lr))
@@ -196,7 +222,7 @@ def test_a_number_by_the_longest_side_holds_where_it_is_the_last_one():
     w, g = torch.tensor([[[3.0, 4.0]], [[-4.0, 3.0]]], dtype=torch.float64)
     new, _ = law.evaluate(w, g, {}, lr=0.5, wd=1.0)
     torch.testing.assert_close(new, w - 0.5 * (g + 2**0.5 * w))
-    with pytest.raises(OutsideError, match=r"no weight for which \(a size > another\) is False"):
+    with pytest.raises(OutsideError, match=r"not the step .* \(a size > another\) is False"):
         law.evaluate(w.repeat(3, 1), g.repeat(3, 1), {})
 
 
