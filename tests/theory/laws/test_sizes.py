@@ -153,7 +153,7 @@ class Averaged(Rule):
 
 
 class Late(Rule):
-    """What is done after many steps: it takes the norm of the whole weight."""
+    """Another direction after many steps, from the norm of the whole weight."""
 
     change: Any = None
     needs_step = True
