@@ -151,12 +151,12 @@ def _hold(
             if (difference := _difference(step, first, view, case)) is not None
         ]
         if compared:
-            differing = (
+            unlike = (
                 case
                 for case, difference in compared
                 if difference or decides_together(step, first, view, case)
             )
-            found = next(differing, None)
+            found = next(unlike, None)
             results.setdefault(path, []).append(found)
     agreeing = tuple(path for path, cases in results.items() if not any(cases))
     refused = tuple(path for path in results if path not in agreeing)
