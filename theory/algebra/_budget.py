@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import math
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
+from typing import TypeAlias
 
 import sympy as sp
 
@@ -18,6 +21,10 @@ SECONDS = 60.0
 
 TERMS = 4000
 """Nodes of one expression that is to be simplified. Those of the library have some hundreds."""
+
+EXPANDED = 20_000
+"""Terms of one expression multiplied out over its common denominator, at most. Those of the library
+have some hundreds; half a million take a minute."""
 
 POLYNOMIAL = 800
 """Terms of one polynomial in hyper-parameters. Those of the library have less than fifty."""
@@ -43,6 +50,52 @@ def spend(expression: sp.Basic) -> None:
     nodes = sum(1 for _ in islice(sp.preorder_traversal(expression), TERMS + 1))
     if nodes > TERMS:
         raise BudgetError(f"a formula grew beyond {TERMS} terms: {_describe(expression)}")
+    if _count_expanded(expression) > EXPANDED:
+        raise BudgetError(
+            f"a formula grew beyond {EXPANDED} terms, multiplied out: {_describe(expression)}"
+        )
+
+
+def _count_expanded(expression: sp.Basic) -> int:
+    """A bound of the terms of an expression over its common denominator, all multiplied out."""
+    known: dict[sp.Basic, _Fraction] = {}
+
+    def power_of(base: sp.Basic, power: int) -> int:
+        return math.comb(count(base)[0] + power - 1, power)
+
+    def count(e: sp.Basic) -> _Fraction:
+        if e not in known:
+            known[e] = read(e)
+        return known[e]
+
+    def read(e: sp.Basic) -> _Fraction:
+        if e.is_Add or e.is_Mul:
+            parts = [count(part) for part in e.args]
+            below: Counter[sp.Basic] = Counter()
+            for _, own in parts:
+                below = below | own if e.is_Add else below + own
+            if e.is_Mul:
+                return math.prod(above for above, _ in parts), below
+            missing = ((above, below - own) for above, own in parts)
+            return sum(
+                n * math.prod(power_of(*b) for b in rest.items()) for n, rest in missing
+            ), below
+        if not (e.is_Pow and e.exp.is_Integer):
+            return 1, Counter()
+        n, own = int(e.exp), count(e.base)[1]
+        raised = Counter({base: power * abs(n) for base, power in own.items()})
+        if n > 0:
+            return power_of(e.base, n), raised
+        alone = count(e.base)[0] == 1
+        above = math.prod(power_of(*b) for b in raised.items())
+        return above, Counter({} if alone else {e.base: -n})
+
+    above, below = count(expression)
+    return max(above, math.prod(power_of(*b) for b in below.items()))
+
+
+_Fraction: TypeAlias = tuple[int, "Counter[sp.Basic]"]
+"""Terms of a numerator, and the denominators with their powers."""
 
 
 def spend_terms(count: int, what: str, symbols: object) -> None:

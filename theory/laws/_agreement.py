@@ -77,6 +77,8 @@ class Agreement:
             )
         at = max(_count_alike(path[1], branches) for branches in alike)
         asked = path[1][min(at, len(path[1]) - 1)]
+        if path in self.refused:
+            return f"the law is not the step of its code for weights for which {asked}"
         return f"the law was compared with its code for no weight for which {asked}"
 
 

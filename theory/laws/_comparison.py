@@ -13,7 +13,12 @@ from torch import Tensor
 from spherenorm import Recipe, View
 from theory.algebra import Trace, trace
 from theory.laws._agreement import Agreement, Path, read_path, write_dimensions
-from theory.laws._difference import DifferenceError, find_mixing, find_operation
+from theory.laws._difference import (
+    DifferenceError,
+    decides_together,
+    find_mixing,
+    find_operation,
+)
 from theory.laws._evaluation import (
     OutsideError,
     evaluate,
@@ -146,7 +151,12 @@ def _hold(
             if (difference := _difference(step, first, view, case)) is not None
         ]
         if compared:
-            found = next((case for case, difference in compared if difference), None)
+            unlike = (
+                case
+                for case, difference in compared
+                if difference or decides_together(step, first, view, case)
+            )
+            found = next(unlike, None)
             results.setdefault(path, []).append(found)
     agreeing = tuple(path for path, cases in results.items() if not any(cases))
     refused = tuple(path for path in results if path not in agreeing)

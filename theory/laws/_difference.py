@@ -6,18 +6,28 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import sympy as sp
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from spherenorm import View
 from spherenorm.record import Call, Record, Value, record
-from theory.algebra import interpret
+from theory.algebra import Vector, interpret
 from theory.laws._evaluation import is_start, split, symbol_values, unit_numbers
 from theory.laws._inputs import Case
 from theory.laws._one_step import OneStep
 
-__all__ = ["DifferenceError", "find_mixing", "find_operation"]
+__all__ = ["DifferenceError", "decides_together", "find_mixing", "find_operation"]
+
+SHAPING = {
+    *("view", "_unsafe_view", "reshape", "expand", "permute", "t", "transpose", "unsqueeze"),
+    *("squeeze", "clone", "alias", "detach"),
+}
+"""Operations that a weight of other dimensions may have more or fewer of."""
+
+UNITS = 8
+"""Of a weight, which are compared where all of them would take long."""
 
 
 class DifferenceError(ValueError):
@@ -27,8 +37,7 @@ class DifferenceError(ValueError):
 def find_operation(step: OneStep, first: OneStep | None, case: Case) -> DifferenceError:
     """The error that shows the first operation whose reading differs from its tensors."""
     traced, view = step.traced, View(None)
-    starting = first is not None and is_start(traced, case.weight, case.state)
-    used = first if starting and first is not None else step
+    used = _reading_of(step, first, case)
     (unit,) = split(used, view, case.weight, case.grad, case.state)
     values = symbol_values(traced, case.hyper_parameters)
     numbers = unit_numbers(used, unit, values)
@@ -49,6 +58,12 @@ def find_operation(step: OneStep, first: OneStep | None, case: Case) -> Differen
         f"{traced.name}: the law differs from the step of the code: {where}; "
         f"at {given}, weight {_text(case.weight)}, gradient {_text(case.grad)}{held}"
     )
+
+
+def _reading_of(step: OneStep, first: OneStep | None, case: Case) -> OneStep:
+    """The first step, or the general one, as the state of a case has it."""
+    starting = first is not None and is_start(step.traced, case.weight, case.state)
+    return first if starting and first is not None else step
 
 
 def find_mixing(step: OneStep, view: View, case: Case) -> str:
@@ -77,6 +92,49 @@ def find_mixing(step: OneStep, view: View, case: Case) -> str:
             if not _is_part(whole, part, i, view, case.weight):
                 return f"; with several, they mix in {call.line}"
     return ""
+
+
+def decides_together(step: OneStep, first: OneStep | None, view: View, case: Case) -> bool:
+    """Tell if an open decision of a weight of several units has other numbers than each unit's.
+
+    Those that decide, and those that it chooses from: no input that is tried need show either, as
+    `w.norm() > 1e6` and what is done at step 10^5.
+    """
+    step = _reading_of(step, first, case)
+    general = step.traced.general
+    read: dict[Value, Any] = dict(zip(general.inputs, step.inputs, strict=True))
+    interpret(general, step.algebra, step.inputs, lambda call, x: read.update({call.result: x}))
+    calls = [call for call in general.needed if call.packet not in SHAPING]
+    if not any(_is_open(step, read[call.result]) for call in calls):
+        return False
+    together = _record_of(case)
+    likewise = [call for call in together.needed if call.packet not in SHAPING]
+    if [call.packet for call in calls] != [call.packet for call in likewise]:
+        return False
+    tensors = _replay(together, _inputs(step.traced.inputs, case))
+    values = symbol_values(step.traced, case.hyper_parameters)
+    units = split(step, view, case.weight, case.grad, case.state)[:UNITS]
+    numbers = [unit_numbers(step, unit, values) for unit in units]
+    for call, other in zip(calls, likewise, strict=True):
+        if not _is_open(step, read[call.result]):
+            continue
+        pairs = zip(call.values(), other.values(), strict=False)
+        for formal, given in ((a, b) for a, b in pairs if a in read):
+            for i, each in enumerate(numbers):
+                part = torch.as_tensor(each.of(read[formal]), dtype=torch.float64)
+                if not _is_part(tensors[given].double(), part, i, view, case.weight):
+                    return True
+    return False
+
+
+def _is_open(step: OneStep, value: Any) -> bool:
+    """Tell if a value depends on a decision that inputs take."""
+    if isinstance(value, Vector):
+        return any(_is_open(step, coefficient) for coefficient in value.terms.values())
+    if not isinstance(value, sp.Basic):
+        return False
+    meanings = (step.algebra.definitions.get(symbol, sp.S.Zero) for symbol in value.free_symbols)
+    return isinstance(value, sp.Rel) or any(meaning.has(sp.Piecewise) for meaning in meanings)
 
 
 def _alone(case: Case, name: str, weight: Tensor) -> tuple[int, ...]:

@@ -25,7 +25,7 @@ from theory.algebra import (
 from theory.laws._mean_field import error_bound, list_mean_field_hypotheses
 from theory.laws._norm_growth import norm_growth
 from theory.laws._one_step import OneStep
-from theory.laws._quantities import GAMMA
+from theory.laws._quantities import GAMMA, S, W
 from theory.laws._stationary import (
     NoEquilibriumError,
     find_second_moment,
@@ -222,11 +222,13 @@ def _equilibrium(traced: Trace) -> Equilibrium:
     law = norm_growth(general)
     if law.constant:
         raise NoEquilibriumError(f"{traced.name}: the norm never changes")
+    if law.law.rhs == W + S:
+        raise NoEquilibriumError(f"{traced.name}: without decay the norm does not settle")
     step = read_mean_field_step(general)
-    W, G, moved = find_stationary_point(step, law.kappa, held)
+    squared, gradient, moved = find_stationary_point(step, law.kappa, held)
     # Without a second moment |w| = 1, where |g| = gamma / |w| ties |w|^4 to |g|^2.
-    fourth = normalize_signs(GAMMA**2 / G if W == 1 else W**2)
-    rotation = normalize_signs(moved / W)
+    fourth = normalize_signs(GAMMA**2 / gradient if squared == 1 else squared**2)
+    rotation = normalize_signs(moved / squared)
     if fourth == 0 or fourth.has(sp.zoo, sp.oo):
         raise NoEquilibriumError(f"{traced.name}: the norm does not settle")
     assumptions = tuple(step.algebra.assumptions)

@@ -152,7 +152,7 @@ def _draw_state(step: OneStep, name: str, value: Tensor, rng: np.random.Generato
     if symbol is None:
         drawn = torch.tensor(rng.normal(size=tuple(value.shape)))
         return drawn.abs() if bool((value >= 0).all()) else drawn
-    if value.ndim == 0 and float(value) == round(float(value)):
+    if value.ndim == 0 and float(value).is_integer():
         late = rng.choice([1, 2, 9, 57, 299, 300, 4000])
         return torch.full_like(value, float(late) if float(value) > 0 else float(value))
     drawn = torch.tensor(rng.normal(size=tuple(value.shape)))

@@ -51,6 +51,8 @@ def predict_norms(
         values = {x: np.broadcast_to(_number(now, e, known), start.shape) for x, e in after.items()}
         scalars = _scalars_after(now, scalars, known)
         predicted.append(np.sqrt(np.maximum(values[W], 0)))
+        if not np.isfinite(predicted[-1]).all():
+            _refuse_infinite(law, schedule, time)
     return np.stack(predicted)
 
 
@@ -171,6 +173,17 @@ def _refuse_missing(
         )
 
 
+def _refuse_infinite(law: StepLaw, schedule: Mapping[sp.Symbol, Array], time: int) -> None:
+    """Refuse a norm that is not finite: most laws divide |s|^2 by the learning rate."""
+    zeros = ", ".join(
+        f"{symbol} = 0 at step {np.flatnonzero(values[: time + 1] == 0)[0]}"
+        for symbol, values in schedule.items()
+        if (values[: time + 1] == 0).any()
+    )
+    why = f": it divides by a number that is 0 ({zeros}); use predict_range" if zeros else ""
+    raise ValueError(f"{law.name}: the law gives no finite norm after step {time}{why}")
+
+
 def _unknown_at_start(law: StepLaw, first: StepLaw | None) -> set[sp.Symbol]:
     """The cross terms whose first value neither `init` nor the law of the first step gives."""
     told = first.recursion if first is not None else {}
@@ -193,7 +206,8 @@ def _number(law: StepLaw, expression: sp.Expr, known: Mapping[sp.Symbol, Any]) -
             "do not give"
         )
     function = _compiled(expression, tuple(symbols))
-    return function(*(by_name[s.name] for s in symbols))
+    with np.errstate(all="ignore"):
+        return function(*(by_name[s.name] for s in symbols))
 
 
 def _spell_out(law: StepLaw, expression: sp.Expr) -> sp.Expr:

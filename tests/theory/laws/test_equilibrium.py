@@ -64,6 +64,15 @@ def test_no_equilibrium(name, given, why):
         equilibrium(name, **given)
 
 
+def test_decay_that_a_projection_takes_away_is_none():
+    def recipe(lr=0.1, momentum=0.9, wd=0.1):
+        coupled = By(lambda w, d, wd: d + wd * w, (wd,))
+        return chain(coupled, r.HeavyBall(momentum), r.RadialProjection("channel"), r.StepSize(lr))
+
+    with pytest.raises(NoEquilibriumError, match="without decay the norm does not settle"):
+        equilibrium(recipe)
+
+
 def test_a_step_that_does_not_scale():
     """At another length of weight and gradients, eps and a unit step have other shares."""
 

@@ -1,12 +1,14 @@
 """The step of a law in numbers: those of its code, or a refusal that says why not."""
 
+from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from spherenorm import chain, find_recipe
+from spherenorm import Rule, chain, find_recipe
 from spherenorm import rules as r
 from tests.theory.laws.adversarial import By
 from theory import check, norm_growth
@@ -161,3 +163,23 @@ def test_a_test_that_no_view_declares_is_seen_by_gradients_of_both_signs():
 
     law = norm_growth(lambda lr=0.1: chain(By(tested), r.StepSize(lr)), scale_invariant=False)
     assert law.agreement.view.name == "layer"
+
+
+def test_a_moment_that_is_no_number_is_drawn_as_others_are():
+    """A share that may be any number makes roots of negative moments."""
+
+    class Unit(Rule):
+        beta: Any = 0.9
+
+        def init(self, weight):
+            return {"square": weight.new_zeros(())}
+
+        def update(self, update, state):
+            d = update.direction
+            square = self.beta * state["square"] + (1 - self.beta) * (d * d).sum()
+            return replace(update, direction=d / square.sqrt()), {"square": square}
+
+    law = norm_growth(lambda lr=0.1, beta=0.9: chain(Unit(beta), r.StepSize(lr)))
+    new, state = law.evaluate(W, G, {"square": torch.zeros(())}, lr=0.5, beta=0.75)
+    torch.testing.assert_close(new, W - 0.5 * G / 6.25**0.5, rtol=1e-14, atol=1e-14)
+    assert state["square"] == 6.25

@@ -70,6 +70,14 @@ def test_bad_lengths():
         law.predict(1.0, [1.0, 1.0], lr=[0.1])
 
 
+def test_a_rate_of_0_is_named_where_the_norm_needs_what_no_step_shows():
+    law = norm_growth("sgd", weight_decay=0.0, dampening=0.0)
+    with pytest.raises(ValueError, match=r"no finite norm after step 2: .*\(lr = 0 at step 1\)"):
+        law.predict(1.0, [0.1, 0.0, 0.1], lr=[0.1, 0.0, 0.1], momentum=0.5)
+    cooled = law.predict(1.0, [0.3, 0.4, 0.0], lr=[0.1, 0.1, 0.0], momentum=0.5)
+    assert cooled == pytest.approx([1.0, 1.09**0.5, 1.34**0.5, 1.34**0.5], rel=1e-14)
+
+
 def opposed(w, d, m):
     against = (w * m).sum(1, keepdim=True) <= 0
     return torch.where(against, d + 0.5 * w, d), 0.9 * m + d

@@ -1,12 +1,14 @@
 """Code that decides by the size of a weight has a law for the sizes that the law says."""
 
 import math
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from spherenorm import chain
+from spherenorm import Rule, chain
 from spherenorm import rules as r
 from tests.theory.laws.adversarial import By, by_rows
 from theory import norm_growth
@@ -93,7 +95,8 @@ def test_a_tensor_that_holds_a_size_is_noticed(name):
         return torch.where(decides(w), d + wd * w, d)
 
     law = norm_growth(lambda lr=0.1, wd=0.1: chain(By(change, (wd,)), r.StepSize(lr)))
-    assert any(question in each and "test_sizes.py" in each for each in law.assumptions)
+    noticed = any(question in each and "test_sizes.py" in each for each in law.assumptions)
+    assert noticed or law.agreement.view.name == "layer"  # where d is the number of all entries
     followed = []
     generator = torch.Generator().manual_seed(1)
     for shape in ((3, 5), (310, 4), (40, 300)):
@@ -107,7 +110,83 @@ def test_a_tensor_that_holds_a_size_is_noticed(name):
         torch.testing.assert_close(new, expected, rtol=1e-12, atol=1e-16)
         followed.append(shape)
     assert followed[0] == (3, 5)
-    assert len(followed) < 3
+    assert (len(followed) < 3) == noticed
+
+
+WHOLE = {
+    "a sum of ones": lambda w: (w * 0 + 1).sum() > 2e4,
+    "powers": lambda w: w.pow(0).sum() > 2e4,
+    "shares of itself": lambda w: (w / w).sum() > 2e4,
+    "sum by mean": lambda w: w.square().sum() / w.square().mean() > 2e4,
+    "a great length": lambda w: w.square().sum() > 2e8,
+    "clamp": lambda w: (w * 0 + 1).sum().clamp(min=2e4) / 2e4,
+    "maximum": lambda w: torch.maximum((w * 0 + 1).sum(), w.new_full((), 2e4)) / 2e4,
+}
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_what_the_whole_weight_decides_is_decided_for_no_row(name):
+    decides = WHOLE[name]
+
+    def change(w, d, wd):
+        return d + wd * w * decides(w)
+
+    law = norm_growth(lambda lr=0.1, wd=0.1: chain(By(change, (wd,)), r.StepSize(lr)))
+    assert law.agreement.view.name == "layer"
+    generator = torch.Generator().manual_seed(1)
+    for shape in ((3, 5), (150, 150)):
+        w, g = 100 * torch.randn(2, *shape, dtype=torch.float64, generator=generator)
+        g = g - law.agreement.view.radial_coefficient(w, g) * w
+        new, _ = law.evaluate(w, g, {}, lr=0.3, wd=0.7)
+        torch.testing.assert_close(new, w - 0.3 * change(w, g, 0.7), rtol=1e-12, atol=1e-9)
+
+
+class Averaged(Rule):
+    """A rule that names its state in `init` alone."""
+
+    def init(self, weight):
+        return {"average": torch.zeros_like(weight)}
+
+    def update(self, update, state):
+        average = 0.5 * state["average"] + update.direction
+        return replace(update, direction=average), {"average": average}
+
+
+class Late(Rule):
+    """Another direction after many steps, from the norm of the whole weight."""
+
+    change: Any = None
+    needs_step = True
+
+    def update(self, update, state):
+        return replace(update, direction=self.change(update, update.step > 10**5)), {}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda u, late: torch.where(late, u.direction + u.weight.norm() * u.weight, u.direction),
+        lambda u, late: u.direction + late * (u.weight.norm() * u.weight),
+    ],
+)
+def test_a_choice_that_no_run_reaches_is_of_the_units_of_the_law(change):
+    law = norm_growth(lambda lr=0.1: chain(Late(change), r.StepSize(lr)))
+    w, g = torch.randn(2, 3, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    g = g - law.agreement.view.radial_coefficient(w, g) * w
+    new, _ = law.evaluate(w, g, {"step": torch.tensor(10**5)}, lr=0.3)
+    torch.testing.assert_close(new, w - 0.3 * (g + w.norm() * w), rtol=1e-12, atol=1e-12)
+
+
+def test_a_state_of_init_asks_no_size():
+    def recipe(lr=0.1):
+        return chain(Averaged(), r.StepSize(lr))
+
+    law = norm_growth(recipe)
+    assert not any("a size" in each for each in law.assumptions)
+    w, g = torch.randn(2, 31, 7, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    g = g - law.agreement.view.radial_coefficient(w, g) * w
+    new, _ = law.evaluate(w, g, {"average": torch.zeros_like(w)}, lr=0.3)
+    torch.testing.assert_close(new, w - 0.3 * g, rtol=1e-12, atol=1e-12)
 
 
 def test_constants_that_decide_nothing_restrict_no_law():
@@ -143,7 +222,7 @@ def test_a_number_by_the_longest_side_holds_where_it_is_the_last_one():
     w, g = torch.tensor([[[3.0, 4.0]], [[-4.0, 3.0]]], dtype=torch.float64)
     new, _ = law.evaluate(w, g, {}, lr=0.5, wd=1.0)
     torch.testing.assert_close(new, w - 0.5 * (g + 2**0.5 * w))
-    with pytest.raises(OutsideError, match=r"no weight for which \(a size > another\) is False"):
+    with pytest.raises(OutsideError, match=r"not the step .* \(a size > another\) is False"):
         law.evaluate(w.repeat(3, 1), g.repeat(3, 1), {})
 
 
