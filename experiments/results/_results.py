@@ -215,14 +215,7 @@ class Results:
         Returns:
             The steps, and the values of shape (runs, steps).
         """
-        every = [
-            {record["step"]: record[key] for record in item.metrics if record.get(key) is not None}
-            for item in self.finished
-        ]
-        rows = [row for row in every if row]
-        steps = sorted(set.intersection(*map(set, rows))) if rows else []
-        values = [[row[step] for step in steps] for row in rows]
-        return np.array(steps, dtype=int), np.array(values, dtype=float)
+        return _curves(self, key)
 
 
 def metrics_of(results: Results) -> list[str]:
@@ -248,3 +241,14 @@ def _sample(results: Results, key: Key, performance: bool | None) -> Sample:
             by_seed[item.spec.seed] = float(value)
     looks = next((item.looks for item in results), ())
     return Sample(by_seed, frozenset(diverged), performance, looks)
+
+
+def _curves(results: Results, key: str) -> tuple[np.ndarray, np.ndarray]:
+    every = [
+        {record["step"]: record[key] for record in item.metrics if record.get(key) is not None}
+        for item in results.finished
+    ]
+    rows = [row for row in every if row]
+    steps = sorted(set.intersection(*map(set, rows))) if rows else []
+    values = [[row[step] for step in steps] for row in rows]
+    return np.array(steps, dtype=int), np.array(values, dtype=float)

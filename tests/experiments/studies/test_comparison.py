@@ -1,4 +1,4 @@
-"""What `compare` shows of fabricated runs."""
+"""The tables, claims and notes of `compare`, of fabricated runs."""
 
 from experiments.core import Spec, Task
 from experiments.results import Arm, Result, Results, decide
