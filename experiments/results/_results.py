@@ -97,9 +97,8 @@ def metric_on_test(name: str) -> Callable[[Result], float | None]:
 class Results:
     """Ended trials, in the study's order.
 
-    Of those that failed `failed` has arms and errors; `replaced` has the arms of which runs are
-    left out, since their task was edited and other arms have runs of the task as it is now.
-    `lacking` has the number of runs without a result, by arm.
+    `failed` has arms and errors of trials that failed, `replaced` the arms with runs of an earlier
+    version of the task, which are left out, `lacking` the number of runs without a result, by arm.
     """
 
     def __init__(
@@ -116,10 +115,7 @@ class Results:
 
     @classmethod
     def load(cls, runs: Sequence[tuple[Arm, Run]]) -> Results:
-        """The results of these runs, as far as they have ended.
-
-        Corrupt files are set aside, and their runs count as not ended.
-        """
+        """The results of these runs as far as they have ended; a run with damaged files has not."""
         items = []
         for arm, run in runs:
             summary = run.folder.summary()
