@@ -12,7 +12,7 @@ import torch
 import spherenorm as sn
 from spherenorm import optim
 from spherenorm import rules as r
-from spherenorm.compile import Work
+from spherenorm.compile import Group, Work
 from spherenorm.compile import _compiled_rule as compiled_rule
 from spherenorm.compile import _dispatch as dispatch
 from spherenorm.compile._paths import Blocks
@@ -93,14 +93,13 @@ def test_every_outcome_of_the_test_is_met():
         w = torch.randn(
             6, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
         ).requires_grad_()
-        optimizer = optim.AdamP([w], delta=0.1)
+        optimizer = optim.AdamP([w], delta=0.1, backend="blocks")
         for step in range(3):
             w.grad = gradient(family, w.detach(), torch.Generator().manual_seed(step), step)
             optimizer.step()
-        work = Work(w, w.grad, optimizer.state[w])
-        path = optimizer._dispatcher.path(
-            optimizer.rule_of(optimizer.param_groups[0]), "auto", work
-        )
+        rule = optimizer.rule_of(optimizer.param_groups[0])
+        group = Group(rule, "blocks", [Work(w, w.grad, optimizer.state[w])])
+        (path,) = optimizer._dispatcher.paths([group])
         outcomes |= {fallen for _, fallen in path.step._plans}
     # A unit is found, the whole weight is, either is.
     assert {(True, False, True), (False, True, True), (False, False, False)} <= outcomes

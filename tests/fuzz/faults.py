@@ -44,14 +44,11 @@ def _transposed(self, update, state, usual=r.HeavyBall.update):
 
 
 def _late(cls):
-    """Counts one step more in its bias correction than it returns."""
+    """Counts one step more in its bias correction than there is."""
     usual = cls.update
 
     def update(self, update, state):
-        new, states = usual(
-            self, update, {**state, "step": state["step"] + 1} if "step" in state else state
-        )
-        return new, {**states, "step": states["step"] - 1} if "step" in states else states
+        return usual(self, replace(update, count=update.step + 1), state)
 
     return update
 

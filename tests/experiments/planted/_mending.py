@@ -68,7 +68,7 @@ MENDING = (
     fault(
         "requests in the order of their files",
         "experiments/campaign/_requests.py",
-        "key=lambda name: (numbers[name], name)",
+        "key=lambda name: (_number(contents[name]), name)",
         'key=lambda name: (folder / f"{name}.json").stat().st_mtime',
         "campaign/test_requests",
     ),
