@@ -1,4 +1,4 @@
-"""The engine of `experiments` against a bare training loop, and its commands on a large store."""
+"""The engine of the experiments against a bare training loop, and its commands on a large store."""
 
 from __future__ import annotations
 
@@ -18,12 +18,21 @@ from rich.console import Console
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from experiments.campaign import Campaign
-from experiments.core import SCHEDULES, Batch, Budget, Mean, Spec, Splits, Statistic, Task
-from experiments.door import Door, resolve
-from experiments.engine import Store, Training, execute
-from experiments.studies import Plan, find_study
 from spherenorm import optim
+from spherenorm_experiments.campaign import Campaign
+from spherenorm_experiments.core import (
+    SCHEDULES,
+    Batch,
+    Budget,
+    Mean,
+    Spec,
+    Splits,
+    Statistic,
+    Task,
+)
+from spherenorm_experiments.door import Door, resolve
+from spherenorm_experiments.engine import Store, Training, execute
+from spherenorm_experiments.studies import Plan, find_study
 
 __all__ = ["engine_overhead", "large_store"]
 
@@ -219,7 +228,7 @@ def _seconds(root: Path, *command: str) -> float:
     out = [] if "--help" in command or "list" in command else ["--out", str(root)]
     begin = time.perf_counter()
     subprocess.run(
-        [sys.executable, "-m", "experiments", *command, *out],
+        [sys.executable, "-m", "spherenorm_experiments", *command, *out],
         check=True,
         stdout=subprocess.DEVNULL,
     )

@@ -10,7 +10,8 @@ from spherenorm._installed import is_installed
 __all__ = ["located", "one_line"]
 
 LIBRARY = tuple(
-    Path(__file__).resolve().parents[1] / name for name in ("spherenorm", "theory", "experiments")
+    Path(__file__).resolve().parents[1] / name
+    for name in ("spherenorm", "spherenorm_theory", "spherenorm_experiments")
 )
 """Folders whose lines a user did not write."""
 

@@ -1,8 +1,8 @@
 """Operations: one row each, with its names in torch and its form in every language of a step.
 
 `spherenorm.record` writes a step down as calls of aten's overloads. A row joins those that mean the
-same: `spherenorm.compile` prints its forms, and `theory` does it on symbols. A new operation is one
-row.
+same: `spherenorm.compile` prints its forms, and `spherenorm_theory` does it on symbols. A new
+operation is one row.
 
     from spherenorm.operations import OPERATIONS, of_overload
     print(of_overload("aten.clamp_min.default").name)  # maximum

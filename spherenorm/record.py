@@ -1,6 +1,7 @@
 """The recorder: one run of a function of tensors, written down as the operations of torch.
 
-`spherenorm.compile` makes kernels of the record of a rule's step, and `theory` reads it on symbols.
+`spherenorm.compile` makes kernels of the record of a rule's step, and `spherenorm_theory` reads it
+on symbols.
 
     from spherenorm.record import record
     written = record(lambda x, y: x + 2 * y, torch.ones(3), torch.ones(3))

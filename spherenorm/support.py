@@ -1,4 +1,4 @@
-"""Helpers that packages around the library share with it, such as `theory` and `experiments`.
+"""Helpers that the library shares with `spherenorm_theory` and `spherenorm_experiments`.
 
 None of them is about optimization: error messages about unknown names and about a user's code,
 objects by the name `module:attribute`, optional packages, and files that are written whole.

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PACKAGES = ("spherenorm", "theory", "experiments", "benchmarks", "tests")
+PACKAGES = ("spherenorm", "spherenorm_theory", "spherenorm_experiments", "benchmarks", "tests")
 LONGEST_CLASS = 120
 QUESTIONS = ("What", "How", "Where", "Whether", "Whatever")
 """A docstring that starts so describes its subject by a riddle."""

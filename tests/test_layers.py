@@ -18,8 +18,8 @@ ROOMS = {
         *("_order", "_registry", "recipes", "compile", "functional", "optim", "testing"),
         *("metrics", "toys", "probes", "audit", "_explanation", "__main__"),
     ),
-    "theory": ("algebra", "laws", "_promise", "proofs", "checks", "report", "__main__"),
-    "experiments": (
+    "spherenorm_theory": ("algebra", "laws", "_promise", "proofs", "checks", "report", "__main__"),
+    "spherenorm_experiments": (
         *("core", "data", "networks", "engine", "tasks", "door", "results", "pictures", "studies"),
         *("campaign", "page", "cli", "worker", "__main__"),
     ),
@@ -29,8 +29,8 @@ PACKAGES = [*ROOMS]
 FILES = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
 FORBIDDEN = {
     "spherenorm": {"matplotlib", "rich", "typer", "sympy", "sklearn"},
-    "theory": set(),
-    "experiments": set(),
+    "spherenorm_theory": set(),
+    "spherenorm_experiments": set(),
 }
 ALLOWED = {"spherenorm/_progress.py": {"rich"}}
 

@@ -183,9 +183,9 @@ def test_a_run_is_the_same_from_the_script_that_has_the_recipe_and_from_elsewher
     (tmp_path / "f.py").write_text(
         MODULE.format(lr=0.1)
         + """
-from experiments.core import Spec
-from experiments.door import resolve
-from experiments.engine import Store
+from spherenorm_experiments.core import Spec
+from spherenorm_experiments.door import resolve
+from spherenorm_experiments.engine import Store
 
 if __name__ == "__main__":
     print(resolve(Spec("rosenbrock", "f:mine"), Store(".")).id)
@@ -193,9 +193,9 @@ if __name__ == "__main__":
     )
     (tmp_path / "other.py").write_text(
         """
-from experiments.core import Spec
-from experiments.door import resolve
-from experiments.engine import Store
+from spherenorm_experiments.core import Spec
+from spherenorm_experiments.door import resolve
+from spherenorm_experiments.engine import Store
 
 print(resolve(Spec("rosenbrock", "f:mine"), Store(".")).id)
 """

@@ -25,7 +25,7 @@ PROPERTIES: dict[str, Callable[[Subject], str]] = {
     "resumes": properties.resumes,
     "sharded": sharded,
 }
-"""The promises, in the order in which they are tried. `import theory` adds "law"."""
+"""The promises, in the order in which they are tried. `import spherenorm_theory` adds "law"."""
 
 FOUNDATIONS = ("shapes", "writes into nothing", "pure")
 """Of a rule that breaks one of these, no comparison of two runs says anything."""
@@ -94,7 +94,7 @@ def check(recipe: str | Recipe, *, only: tuple[str, ...] = (), **hyper_parameter
     | compiled | `backend="compiled"`, and the rule's own code; or why it is refused |
     | resumes | a run that was saved and loaded, and one that was not |
     | sharded | weights cut along their rows in two processes, and whole ones |
-    | law | after `import theory`: the norm-growth law, or why there is none |
+    | law | after `import spherenorm_theory`: the norm-growth law, or why there is none |
 
     Of a rule that breaks one of the first three, no further promise is tried. It takes some
     seconds; most of it is a compiler.

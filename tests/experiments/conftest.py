@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from experiments.engine import Store
+from spherenorm_experiments.engine import Store
 
 HERE = str(Path(__file__).parent)
 ROOT = str(Path(__file__).parents[2])
@@ -36,5 +36,5 @@ def store(tmp_path_factory):
 def forkserver():
     """Child processes that start fast: torch is imported once, in their common parent."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["spherenorm_warm", "experiments.campaign"])
+    context.set_forkserver_preload(["spherenorm_warm", "spherenorm_experiments.campaign"])
     return context

@@ -5,8 +5,8 @@ import signal
 import sys
 import threading
 
-from experiments.door import execute_spec
-from experiments.engine import RunFolder
+from spherenorm_experiments.door import execute_spec
+from spherenorm_experiments.engine import RunFolder
 
 
 def execute_and_die(spec, root, checkpoints, seconds):
@@ -28,8 +28,8 @@ def execute_and_die(spec, root, checkpoints, seconds):
 
 def command(errors, *arguments):
     """Run a command as a process of its own does, with its standard error in a file."""
-    from experiments.cli import main
+    from spherenorm_experiments.cli import main
 
     sys.stderr = open(errors, "w")  # noqa: SIM115  (for the life of the process)
-    sys.argv = ["experiments", *arguments]
+    sys.argv = ["spherenorm_experiments", *arguments]
     main()

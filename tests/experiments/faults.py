@@ -23,7 +23,7 @@ import torch
 from tests.experiments.planted import FAULTS, Fault
 
 ROOT = Path(__file__).parents[2]
-COPIED = ("spherenorm", "theory", "experiments", "tests", "pyproject.toml")
+COPIED = ("spherenorm", "spherenorm_theory", "spherenorm_experiments", "tests", "pyproject.toml")
 PATIENCE = os.environ.get("SPHERENORM_PATIENCE", "20")
 """Seconds that a test waits for another process which a fault keeps from ending; a busy machine
 needs more."""

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import torch
 
-from experiments.door import execute_spec
-from experiments.engine import joined
-from experiments.engine._checkpoints import Checkpoints
+from spherenorm_experiments.door import execute_spec
+from spherenorm_experiments.engine import joined
+from spherenorm_experiments.engine._checkpoints import Checkpoints
 
 WORLD = 2
 

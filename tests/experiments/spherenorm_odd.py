@@ -10,8 +10,8 @@ from spherenorm_tiny import Tiny
 from torch import nn
 
 import spherenorm as sn
-from experiments.core import Collected, Mean, Splits
 from spherenorm import rules as r
+from spherenorm_experiments.core import Collected, Mean, Splits
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from experiments import core
-from experiments.core import Budget, Collected, Mean, Spec, Splits, Sums, Task
+from spherenorm_experiments import core
+from spherenorm_experiments.core import Budget, Collected, Mean, Spec, Splits, Sums, Task
 
 
 class Pictures(torch.utils.data.Dataset):

@@ -15,11 +15,11 @@ from torch import nn
 from torch.nn.functional import mse_loss
 
 import spherenorm as sn
-from experiments.core import Budget, Mean, PureTask, Spec, Splits, Task
-from experiments.pictures import curves
-from experiments.results import Arm, Table, paired, paper
-from experiments.studies import Study
 from spherenorm import rules as r
+from spherenorm_experiments.core import Budget, Mean, PureTask, Spec, Splits, Task
+from spherenorm_experiments.pictures import curves
+from spherenorm_experiments.results import Arm, Table, paired, paper
+from spherenorm_experiments.studies import Study
 
 
 @dataclass(frozen=True)

@@ -8,17 +8,17 @@ from commands import STUDY, invoke
 from running import run_of
 from spherenorm_tiny import tiny_spec
 
-import experiments.door
 import spherenorm as sn
-from experiments.door import Door, execute_spec
-from experiments.engine import Store
+import spherenorm_experiments.door
+from spherenorm_experiments.door import Door, execute_spec
+from spherenorm_experiments.engine import Store
 
 
 @pytest.fixture
 def looked_up(monkeypatch):
     """The number of look-ups of each name: of a recipe by anybody, of a task by the door."""
     counts = Counter()
-    find_recipe, find_task_class = sn.find_recipe, experiments.door.find_task_class
+    find_recipe, find_task_class = sn.find_recipe, spherenorm_experiments.door.find_task_class
 
     def counting_recipe(name):
         counts[name] += isinstance(name, str)
@@ -31,7 +31,7 @@ def looked_up(monkeypatch):
     for module in list(sys.modules.values()):
         if getattr(module, "find_recipe", None) is find_recipe:
             monkeypatch.setattr(module, "find_recipe", counting_recipe)
-    monkeypatch.setattr(experiments.door, "find_task_class", counting_task)
+    monkeypatch.setattr(spherenorm_experiments.door, "find_task_class", counting_task)
     return counts
 
 

@@ -14,9 +14,9 @@ import numpy as np
 import torch
 
 from spherenorm import View
+from spherenorm_theory import norm_growth
+from spherenorm_theory.laws import OutsideError
 from tests.theory.laws.test_random_chains import random_structure
-from theory import norm_growth
-from theory.laws import OutsideError
 
 SHAPES = ((1, 7), (3, 4), (4, 4), (5, 2), (2, 3, 2, 2))
 

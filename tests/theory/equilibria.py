@@ -13,8 +13,8 @@ import math
 
 import torch
 
-from theory import equilibrium
-from theory.laws import NoEquilibriumError
+from spherenorm_theory import equilibrium
+from spherenorm_theory.laws import NoEquilibriumError
 
 NOISE = {"lr": 0.1, "weight_decay": 0.1}
 ADAMW = {"lr": 0.01, "weight_decay": 1.0}

@@ -7,8 +7,8 @@ import numpy as np
 import sympy as sp
 import torch
 
-from theory import OneStep, norm_growth
-from theory.algebra import DIMENSION, Vector
+from spherenorm_theory import OneStep, norm_growth
+from spherenorm_theory.algebra import DIMENSION, Vector
 
 
 @dataclass

@@ -15,9 +15,9 @@ from dataclasses import replace
 
 import sympy as sp
 
-from theory import Proof
-from theory.algebra import Claim, Refutation, show
-from theory.proofs import STATEMENTS
+from spherenorm_theory import Proof
+from spherenorm_theory.algebra import Claim, Refutation, show
+from spherenorm_theory.proofs import STATEMENTS
 
 RELATIONS = sp.Eq, sp.Ne, sp.Lt, sp.Le, sp.Gt, sp.Ge
 CONTRARY = {

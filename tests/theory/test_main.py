@@ -1,11 +1,11 @@
-"""`python -m theory`, as a newcomer uses it."""
+"""`python -m spherenorm_theory`, as a newcomer uses it."""
 
 import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from theory.__main__ import _setting, app
-from theory.report import Job, Row
+from spherenorm_theory.__main__ import _setting, app
+from spherenorm_theory.report import Job, Row
 
 runner = CliRunner()
 
@@ -13,7 +13,7 @@ runner = CliRunner()
 @pytest.fixture(autouse=True)
 def wide(monkeypatch):
     """A terminal in which no cell is wrapped."""
-    monkeypatch.setattr("theory.__main__.console", Console(width=1000))
+    monkeypatch.setattr("spherenorm_theory.__main__.console", Console(width=1000))
 
 
 def test_a_recipe_and_its_files(tmp_path):
@@ -115,7 +115,7 @@ def test_mistakes(arguments, message):
 
 def test_a_failed_row_fails_the_command(monkeypatch):
     monkeypatch.setattr(
-        "theory.__main__.paper_jobs",
+        "spherenorm_theory.__main__.paper_jobs",
         lambda: [Job("s", "bad", lambda: [Row("s", "n", "f", "FAILS", good=False)])],
     )
     assert runner.invoke(app, []).exit_code == 1
@@ -126,7 +126,7 @@ def test_a_job_that_raises_is_a_row(monkeypatch):
         raise ArithmeticError("one\ntwo")
 
     jobs = [Job("s", "before", lambda: [Row("s", "one", "f", "fine")]), Job("s", "bad", fails)]
-    monkeypatch.setattr("theory.__main__.paper_jobs", lambda: jobs)
+    monkeypatch.setattr("spherenorm_theory.__main__.paper_jobs", lambda: jobs)
     result = runner.invoke(app, [])
     assert result.exit_code == 1
     assert "fine" in result.stdout
@@ -135,7 +135,7 @@ def test_a_job_that_raises_is_a_row(monkeypatch):
 
 def test_markup_is_text(monkeypatch):
     monkeypatch.setattr(
-        "theory.__main__.paper_jobs",
+        "spherenorm_theory.__main__.paper_jobs",
         lambda: [Job("[s]", "[j]", lambda: [Row("[s]", "[n]", "[f]", "[/t]")])],
     )
     result = runner.invoke(app, [])
@@ -143,9 +143,11 @@ def test_markup_is_text(monkeypatch):
 
 
 def test_narrow_tables_break_formulas_at_operators(monkeypatch):
-    monkeypatch.setattr("theory.__main__.console", Console(width=60))
+    monkeypatch.setattr("spherenorm_theory.__main__.console", Console(width=60))
     row = Row("s", "n", "2*learning_rate*weight_decay*momentum*wd_ratio", "fine")
-    monkeypatch.setattr("theory.__main__.paper_jobs", lambda: [Job("s", "j", lambda: [row])])
+    monkeypatch.setattr(
+        "spherenorm_theory.__main__.paper_jobs", lambda: [Job("s", "j", lambda: [row])]
+    )
     output = runner.invoke(app, []).stdout
     assert all(
         name in output for name in ("learning_rate*", "weight_decay*", "momentum*", "wd_ratio")

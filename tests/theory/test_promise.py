@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 import spherenorm as sn
-import theory
+import spherenorm_theory
 from spherenorm import rules as r
 from tests.testing.users import RECIPES
 
@@ -50,8 +50,8 @@ def two_projected(lr=0.1, beta=0.9):
     ],
 )
 def test_steps_that_are_not_of_one_weight_are_refused(recipe, reason):
-    with pytest.raises(theory.TraceError, match=reason):
-        theory.norm_growth(recipe)
+    with pytest.raises(spherenorm_theory.TraceError, match=reason):
+        spherenorm_theory.norm_growth(recipe)
     found = sn.testing.check(recipe, only=("law",))
     assert found["law"].verdict == "refused"
     assert reason in found["law"].why
@@ -59,10 +59,10 @@ def test_steps_that_are_not_of_one_weight_are_refused(recipe, reason):
 
 def test_laws_of_renamed_states():
     """Two momenta have a recursion each; behind a projection neither matters to the norm."""
-    law = theory.norm_growth(two_momenta)
+    law = spherenorm_theory.norm_growth(two_momenta)
     assert {str(product) for product in law.recursion} == {"<w,m>", "<w,momentum_2>"}
-    assert theory.check(two_momenta, steps=10).passed
-    assert theory.norm_growth(two_projected).cross == 0
+    assert spherenorm_theory.check(two_momenta, steps=10).passed
+    assert spherenorm_theory.norm_growth(two_projected).cross == 0
     found = sn.testing.check(two_projected, only=("law",))
     assert found["law"].verdict == "holds"
     assert found["law"].why.startswith("law ")
@@ -76,4 +76,4 @@ def test_users_recipes_have_a_law_or_a_reason(name):
     found = sn.testing.check(RECIPES[name], only=("law",))["law"]
     assert found.verdict in ("holds", "refused"), found.why
     if found.verdict == "holds":
-        assert "_tree.py" not in str(theory.norm_growth(RECIPES[name]))
+        assert "_tree.py" not in str(spherenorm_theory.norm_growth(RECIPES[name]))

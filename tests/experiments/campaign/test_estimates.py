@@ -6,10 +6,10 @@ import pytest
 from running import run_of
 from spherenorm_tiny import tiny_spec
 
-from experiments.campaign import Campaign
-from experiments.door import Door
-from experiments.engine import Store
-from experiments.studies import Plan
+from spherenorm_experiments.campaign import Campaign
+from spherenorm_experiments.door import Door
+from spherenorm_experiments.engine import Store
+from spherenorm_experiments.studies import Plan
 
 
 def test_short_runs_do_not_tell_how_long_long_ones_take(tmp_path):

@@ -2,12 +2,12 @@
 
 import os
 
-from experiments.campaign import Request, read_requests
-from experiments.core import Spec
-from experiments.engine import Store
-from experiments.page import sections
-from experiments.results import Arm
-from experiments.studies import Plan
+from spherenorm_experiments.campaign import Request, read_requests
+from spherenorm_experiments.core import Spec
+from spherenorm_experiments.engine import Store
+from spherenorm_experiments.page import sections
+from spherenorm_experiments.results import Arm
+from spherenorm_experiments.studies import Plan
 
 STUDY = "spherenorm_tiny:TinyStudy"
 

@@ -4,11 +4,11 @@ import pytest
 from running import run_study
 from spherenorm_tiny import TinyStudy
 
-from experiments.campaign import apply_plan
-from experiments.door import Door
-from experiments.engine import Store
-from experiments.results import Arm, Results
-from experiments.studies import Plan, find_study
+from spherenorm_experiments.campaign import apply_plan
+from spherenorm_experiments.door import Door
+from spherenorm_experiments.engine import Store
+from spherenorm_experiments.results import Arm, Results
+from spherenorm_experiments.studies import Plan, find_study
 
 
 def trials_of(study, plan):

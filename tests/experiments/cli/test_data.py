@@ -3,8 +3,8 @@
 import pytest
 from commands import invoke
 
-from experiments import data
-from experiments.cli import _data
+from spherenorm_experiments import data
+from spherenorm_experiments.cli import _data
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ import pytest
 from commands import STUDY, invoke, run_tiny
 from pyarrow import parquet
 
-from experiments.engine import Store
-from experiments.page._drawings import CHROMES
+from spherenorm_experiments.engine import Store
+from spherenorm_experiments.page._drawings import CHROMES
 
 
 def test_the_numbers_of_a_table_are_those_of_the_store(tmp_path):

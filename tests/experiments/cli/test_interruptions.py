@@ -11,12 +11,20 @@ from pathlib import Path
 import pytest
 from commands import ROOT, STUDY, invoke
 
-from experiments.engine import Store
+from spherenorm_experiments.engine import Store
 
 
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="looks into /proc")
 def test_ctrl_c_while_it_still_imports_is_one_line(tmp_path):
-    command = [sys.executable, "-m", "experiments", "run", STUDY, "--out", str(tmp_path / "out")]
+    command = [
+        sys.executable,
+        "-m",
+        "spherenorm_experiments",
+        "run",
+        STUDY,
+        "--out",
+        str(tmp_path / "out"),
+    ]
     process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
     while "libtorch" not in Path(f"/proc/{process.pid}/maps").read_text():
         time.sleep(0.01)
@@ -37,7 +45,7 @@ def test_interrupted_it_exits_130_and_resumes(tmp_path, jobs, how):
     command = [
         sys.executable,
         "-m",
-        "experiments",
+        "spherenorm_experiments",
         "run",
         STUDY,
         "--tier",
@@ -64,7 +72,7 @@ def test_interrupted_it_exits_130_and_resumes(tmp_path, jobs, how):
         process.send_signal(how)
     _, stderr = process.communicate(timeout=300)
     assert process.returncode == 130, stderr
-    assert stderr.startswith("interrupted; go on with: python -m experiments resume")
+    assert stderr.startswith("interrupted; go on with: python -m spherenorm_experiments resume")
     assert len(stderr.splitlines()) == 1
     folders = list(Store(tmp_path).folders())
     assert any(folder.summary() is None for folder in folders)
@@ -77,7 +85,7 @@ def test_two_commands_on_one_store_run_everything_once(tmp_path):
     command = [
         sys.executable,
         "-m",
-        "experiments",
+        "spherenorm_experiments",
         "run",
         STUDY,
         "--tier",

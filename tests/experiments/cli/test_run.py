@@ -6,8 +6,8 @@ import re
 import pytest
 from commands import STUDY, arms_of, claims_of, invoke, run_tiny
 
-from experiments.cli._options import parse_seeds, parse_settings
-from experiments.engine import Store
+from spherenorm_experiments.cli._options import parse_seeds, parse_settings
+from spherenorm_experiments.engine import Store
 
 
 def test_run_status_report_resume(tmp_path):
@@ -120,7 +120,7 @@ def test_list():
         (("run", STUDY, "--jobs", "0"), "error: --jobs 0: give 1 or more"),
         (("run", STUDY, "--epochs", "0"), "epochs must be an integer of at least 1, got 0"),
         (("resume", "--jobs", "-1"), "error: --jobs -1: give 1 or more"),
-        (("report",), "`python -m experiments run` comes first"),
+        (("report",), "`python -m spherenorm_experiments run` comes first"),
         (("resume",), "there is no store at"),
         (("status",), "there is no store at"),
     ],

@@ -93,7 +93,16 @@ def _of_a_process(tmp_path, **streams):
     (tmp_path / "spherenorm_talks_in_c.py").write_text(TALKS)
     path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
     names = ("run", "t1", "--optimizers", "sgd,spherenorm_talks_in_c:talking", "--tier", "smoke")
-    command = [sys.executable, "-m", "experiments", *names, "--dry-run", "--json", "--out", "none"]
+    command = [
+        sys.executable,
+        "-m",
+        "spherenorm_experiments",
+        *names,
+        "--dry-run",
+        "--json",
+        "--out",
+        "none",
+    ]
     environment = {**os.environ, "PYTHONPATH": path}
     usual = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     given = {**usual, **streams, "cwd": ROOT, "env": environment}

@@ -9,8 +9,8 @@ from running import run_of
 from sklearn.metrics import average_precision_score, f1_score, roc_auc_score
 from spherenorm_pictures import picture_spec, recall_at_1
 
-from experiments.core import Mean, Sums
-from experiments.engine import Training
+from spherenorm_experiments.core import Mean, Sums
+from spherenorm_experiments.engine import Training
 
 
 @pytest.mark.parametrize("workers", [0, 1])

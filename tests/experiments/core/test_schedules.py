@@ -2,7 +2,7 @@
 
 import pytest
 
-from experiments.core import SCHEDULES
+from spherenorm_experiments.core import SCHEDULES
 
 
 @pytest.mark.parametrize(

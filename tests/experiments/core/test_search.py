@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from experiments.core import points
+from spherenorm_experiments.core import points
 
 
 def test_search_points_fill_the_ranges_evenly_and_are_the_same_each_time():

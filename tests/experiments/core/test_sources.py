@@ -13,12 +13,12 @@ from spherenorm_odd import Arrays
 from spherenorm_tiny import Tiny, tiny_spec
 from torch.utils.data import ConcatDataset, Subset, TensorDataset
 
-from experiments.core import SCHEDULES, Spec, Splits
-from experiments.core import _identity as identity_module
-from experiments.core import _sources as sources
-from experiments.core._task import fingerprint_of
-from experiments.data import FOLDER
-from experiments.engine import PROBES
+from spherenorm_experiments.core import SCHEDULES, Spec, Splits
+from spherenorm_experiments.core import _identity as identity_module
+from spherenorm_experiments.core import _sources as sources
+from spherenorm_experiments.core._task import fingerprint_of
+from spherenorm_experiments.data import FOLDER
+from spherenorm_experiments.engine import PROBES
 
 FILES = {
     "mine_recipe": """
@@ -154,30 +154,46 @@ def test_of_the_library_what_rules_are_made_of_counts():
     assert not used & {"spherenorm.rules._clip", "spherenorm.optim", "spherenorm"}
     own = modules("spherenorm_tiny")
     assert "spherenorm.rules._momentum" in own
-    others = ("torch", "experiments.", "spherenorm.compile", "dataclasses")
-    assert {name for name in own if name.startswith(others)} == {"experiments.core._metrics"}
-    assert modules("experiments.tasks.digits") == {
-        "experiments.tasks.digits",
-        "experiments.data.augmentation",
-        "experiments.core._losses",
-        "experiments.core._metrics",
+    others = ("torch", "spherenorm_experiments.", "spherenorm.compile", "dataclasses")
+    assert {name for name in own if name.startswith(others)} == {
+        "spherenorm_experiments.core._metrics"
+    }
+    assert modules("spherenorm_experiments.tasks.digits") == {
+        "spherenorm_experiments.tasks.digits",
+        "spherenorm_experiments.data.augmentation",
+        "spherenorm_experiments.core._losses",
+        "spherenorm_experiments.core._metrics",
     }
 
 
 def test_the_networks_and_the_data_of_a_task_count():
     """An edit of a network, an augmentation or a crop must not find the runs of the one before."""
-    tagging = sources._closure({"experiments.tasks.tagging"})
-    assert {"experiments.networks.harmonic_cnn", "experiments.data._audio"} <= tagging.keys()
-    retrieval = sources._closure({"experiments.tasks.retrieval"})
-    assert {"experiments.networks.resnet", "experiments.data.augmentation"} <= retrieval.keys()
-    assert "experiments.networks.harmonic_cnn" not in retrieval
+    tagging = sources._closure({"spherenorm_experiments.tasks.tagging"})
+    assert {
+        "spherenorm_experiments.networks.harmonic_cnn",
+        "spherenorm_experiments.data._audio",
+    } <= tagging.keys()
+    retrieval = sources._closure({"spherenorm_experiments.tasks.retrieval"})
+    assert {
+        "spherenorm_experiments.networks.resnet",
+        "spherenorm_experiments.data.augmentation",
+    } <= retrieval.keys()
+    assert "spherenorm_experiments.networks.harmonic_cnn" not in retrieval
 
 
 def test_the_losses_and_metrics_of_a_task_count():
-    keywords = sources._closure({"experiments.tasks.keywords"})
-    assert {"experiments.core._losses", "experiments.core._metrics"} <= keywords.keys()
-    assert "experiments.core._losses" not in sources._closure({"experiments.tasks.language"})
-    assert not keywords.keys() & {"experiments.core", "experiments.core._spec"}
+    keywords = sources._closure({"spherenorm_experiments.tasks.keywords"})
+    assert {
+        "spherenorm_experiments.core._losses",
+        "spherenorm_experiments.core._metrics",
+    } <= keywords.keys()
+    assert "spherenorm_experiments.core._losses" not in sources._closure(
+        {"spherenorm_experiments.tasks.language"}
+    )
+    assert not keywords.keys() & {
+        "spherenorm_experiments.core",
+        "spherenorm_experiments.core._spec",
+    }
 
 
 def test_probes_and_schedules_are_in_the_identity(tmp_path, monkeypatch):
@@ -197,8 +213,10 @@ def test_probes_and_schedules_are_in_the_identity(tmp_path, monkeypatch):
     assert len({identity(1, mine), identity(222, mine), identity(1, "norms")}) == 3
     schedules = {run_of(replace(tiny_spec(), schedule=name)).id for name in SCHEDULES}
     assert len(schedules) == len(SCHEDULES)
-    counted = sources._closure({"experiments.engine._probes", "experiments.core._schedules"})
-    assert {"spherenorm.metrics", "experiments.engine._probes"} <= counted.keys()
+    counted = sources._closure(
+        {"spherenorm_experiments.engine._probes", "spherenorm_experiments.core._schedules"}
+    )
+    assert {"spherenorm.metrics", "spherenorm_experiments.engine._probes"} <= counted.keys()
     for part, thing in (("schedule", SCHEDULES["cosine"]), ("probe", PROBES["norms"])):
         assert run_of(tiny_spec()).config[f"{part}_source"] == sources.source_digest(thing)
         assert sources._counts(thing.__module__)

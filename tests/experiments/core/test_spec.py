@@ -7,8 +7,8 @@ import pytest
 from running import run_of
 from spherenorm_tiny import tiny_spec
 
-from experiments.core import Spec
-from experiments.engine import rehearse
+from spherenorm_experiments.core import Spec
+from spherenorm_experiments.engine import rehearse
 
 
 def refuse(spec):

@@ -6,7 +6,7 @@ import soundfile
 import torch
 from miniatures_of_audio import tone, write
 
-from experiments.data._audio import Clips, length_of, read_wave, resampled
+from spherenorm_experiments.data._audio import Clips, length_of, read_wave, resampled
 
 
 @pytest.mark.parametrize("ending", ["wav", "flac"])

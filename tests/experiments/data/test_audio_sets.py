@@ -4,10 +4,10 @@ import pytest
 import torch
 from miniatures_of_audio import write_dcase2017, write_magnatagatune, write_speech_commands
 
-from experiments.data import FOLDER, checked
-from experiments.data import dcase2017 as dcase
-from experiments.data import magnatagatune as magna
-from experiments.data import speech_commands as speech
+from spherenorm_experiments.data import FOLDER, checked
+from spherenorm_experiments.data import dcase2017 as dcase
+from spherenorm_experiments.data import magnatagatune as magna
+from spherenorm_experiments.data import speech_commands as speech
 
 
 @pytest.fixture

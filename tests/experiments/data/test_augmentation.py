@@ -7,7 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
-from experiments.data.augmentation import (
+from spherenorm_experiments.data.augmentation import (
     GRAY,
     MEAN,
     OPERATIONS,

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from experiments.data.biased import (
+from spherenorm_experiments.data.biased import (
     COLOURS,
     colour_strokes,
     draw_grounds,

@@ -7,8 +7,8 @@ import pytest
 import torch
 from robustness_files import random_cifar10, write_cifar10
 
-from experiments.data import cifar
-from experiments.data.cifar import CifarImages, read_cifar10
+from spherenorm_experiments.data import cifar
+from spherenorm_experiments.data.cifar import CifarImages, read_cifar10
 
 COUNT = 3
 """Images of each file of the miniature."""

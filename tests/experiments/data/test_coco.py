@@ -9,11 +9,11 @@ import torch
 from miniature_coco import BOXES, CATEGORIES, SIZE, write_coco
 from PIL import Image, ImageDraw
 
-from experiments.core import seed_everything
-from experiments.data import FOLDER, checked
-from experiments.data.augmentation import MEAN
-from experiments.data.coco import LAYOUT, coco
-from experiments.data.windows import (
+from spherenorm_experiments.core import seed_everything
+from spherenorm_experiments.data import FOLDER, checked
+from spherenorm_experiments.data.augmentation import MEAN
+from spherenorm_experiments.data.coco import LAYOUT, coco
+from spherenorm_experiments.data.windows import (
     Window,
     letterbox,
     overlapping_window,

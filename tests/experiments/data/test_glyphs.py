@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from experiments.data import glyphs
+from spherenorm_experiments.data import glyphs
 
 
 def test_the_same_seed_gives_the_same_bytes_and_another_seed_others():

@@ -10,8 +10,8 @@ import torch
 from PIL import Image
 from scipy.io import savemat
 
-from experiments.data import FOLDER, checked
-from experiments.data.imagenet import CLASSES, KIT, LAYOUT, TRUTH, _splits, imagenet
+from spherenorm_experiments.data import FOLDER, checked
+from spherenorm_experiments.data.imagenet import CLASSES, KIT, LAYOUT, TRUTH, _splits, imagenet
 
 SYNSETS = [f"n{10_000_000 + 7 * k}" for k in range(CLASSES)]
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from experiments.data import FOLDER, Layout, checked, data_folder, layouts, use_folder
+from spherenorm_experiments.data import FOLDER, Layout, checked, data_folder, layouts, use_folder
 
 
 def _count(folder):

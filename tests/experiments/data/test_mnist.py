@@ -5,8 +5,8 @@ import pytest
 import torch
 from robustness_files import idx, write_mnist
 
-from experiments.data import mnist
-from experiments.data.mnist import read_idx, read_mnist
+from spherenorm_experiments.data import mnist
+from spherenorm_experiments.data.mnist import read_idx, read_mnist
 
 
 @pytest.mark.parametrize("zipped", [False, True])

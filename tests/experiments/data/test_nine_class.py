@@ -4,8 +4,8 @@ import pytest
 import torch
 from robustness_files import write_nine_class
 
-from experiments.data import FOLDER
-from experiments.data.nine_class import CLASS, LAYOUT, SYNSETS, _splits, nine_class
+from spherenorm_experiments.data import FOLDER
+from spherenorm_experiments.data.nine_class import CLASS, LAYOUT, SYNSETS, _splits, nine_class
 
 EACH = 3
 """Training images of each synset of the miniature."""

@@ -6,8 +6,8 @@ import torch
 from retrieval_folders import WRITERS, write_cub, write_in_shop
 from scipy.io import savemat
 
-from experiments.data import cars, checked, cub, glyph_classes, glyphs, in_shop, products
-from experiments.data.listed import BOTH, GALLERY, QUERY, splits_of
+from spherenorm_experiments.data import cars, checked, cub, glyph_classes, glyphs, in_shop, products
+from spherenorm_experiments.data.listed import BOTH, GALLERY, QUERY, splits_of
 
 
 @pytest.fixture(params=WRITERS)

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from experiments.data.glyphs import CHARACTERS
-from experiments.data.scenes import OBJECTS, glyph_scenes
+from spherenorm_experiments.data.glyphs import CHARACTERS
+from spherenorm_experiments.data.scenes import OBJECTS, glyph_scenes
 
 
 def test_scenes_are_the_same_for_the_same_seed_only():

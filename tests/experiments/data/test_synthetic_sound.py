@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from experiments.data import spoken, street
-from experiments.data._synthesis import RATE, Draw
-from experiments.data.clips import clips, spectra
+from spherenorm_experiments.data import spoken, street
+from spherenorm_experiments.data._synthesis import RATE, Draw
+from spherenorm_experiments.data.clips import clips, spectra
 
 SIZES = [(clips, 1024, 288, 288), (spoken.spoken_words, 600, 180, 300)]
 SIZES += [(street.street_sounds, 768, 192, 320)]

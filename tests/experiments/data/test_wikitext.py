@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from experiments.data import checked, standard_library
-from experiments.data.wikitext import LAYOUT, Windows, corpus, encode, vocabulary
+from spherenorm_experiments.data import checked, standard_library
+from spherenorm_experiments.data.wikitext import LAYOUT, Windows, corpus, encode, vocabulary
 
 LINES = " \n = Title = \n \n the cat and the dog \n"
 

@@ -18,10 +18,10 @@ from interrupted import assert_same_end, ended, stop_after
 from running import folder_of, run_of
 from spherenorm_tiny import TASK, tiny_spec
 
-from experiments.core import Spec, _identity
-from experiments.door import execute_spec
-from experiments.engine import CorruptFileWarning, Store, StoreError, execute
-from experiments.engine import _store as store_module
+from spherenorm_experiments.core import Spec, _identity
+from spherenorm_experiments.door import execute_spec
+from spherenorm_experiments.engine import CorruptFileWarning, Store, StoreError, execute
+from spherenorm_experiments.engine import _store as store_module
 
 GAVE_UP = r"RuntimeError: this recipe gave up \(spherenorm_tiny.py, line \d+\)"
 
@@ -224,7 +224,7 @@ def test_a_run_keeps_its_sources_versions_and_hardware(tmp_path):
     assert origin["sources"] == f"sources/{kept.name}"
     texts = Store(tmp_path).read_json(origin["sources"])
     assert texts["spherenorm_tiny"] == Path(sys.modules["spherenorm_tiny"].__file__).read_text()
-    assert {"spherenorm.rules._momentum", "experiments.core._schedules"} <= texts.keys()
+    assert {"spherenorm.rules._momentum", "spherenorm_experiments.core._schedules"} <= texts.keys()
 
 
 def test_a_loss_that_is_not_finite_ends_the_run_with_a_result(tmp_path):

@@ -11,10 +11,10 @@ from running import folder_of, run_of
 from spherenorm_pictures import Pictures, PictureTask, picture_spec
 from spherenorm_tiny import tiny_spec
 
-from experiments.core import length
-from experiments.door import execute_spec
-from experiments.engine import Ranks, Training
-from experiments.engine._loader import TrainingBatches, evaluation_batches
+from spherenorm_experiments.core import length
+from spherenorm_experiments.door import execute_spec
+from spherenorm_experiments.engine import Ranks, Training
+from spherenorm_experiments.engine._loader import TrainingBatches, evaluation_batches
 
 
 def batches_of(spec, workers=0, ranks=None, steps=None, start=0):

@@ -15,9 +15,9 @@ from ranked import pair_of, run, run_until
 from running import folder_of, run_of
 from spherenorm_pictures import picture_spec
 
-from experiments.core import Regime
-from experiments.door import execute_spec
-from experiments.engine import Training
+from spherenorm_experiments.core import Regime
+from spherenorm_experiments.door import execute_spec
+from spherenorm_experiments.engine import Training
 
 WAYS = ("ddp", "fsdp")
 WARMED = {"task": "spherenorm_odd:Warmed", "options": {}}
@@ -197,7 +197,7 @@ def test_a_process_whose_launcher_is_killed_ends(tmp_path):
     """Else a restart would be a second writer in a run's folder."""
     child = """
         import os, sys, time
-        from experiments.engine import die_with_parent
+        from spherenorm_experiments.engine import die_with_parent
         die_with_parent()
         open(sys.argv[1], "w").write(str(os.getpid()))
         time.sleep(600)

@@ -11,18 +11,18 @@ from running import folder_of, run_of
 from spherenorm_pictures import picture_spec
 from spherenorm_tiny import tiny_spec
 
-from experiments.door import execute_spec
-from experiments.engine import (
+from spherenorm_experiments.door import execute_spec
+from spherenorm_experiments.engine import (
     PROBES,
     CorruptFileWarning,
     MeasuredStep,
     Training,
     read_progress,
 )
-from experiments.engine import _probes as probes_module
-from experiments.engine import _progress as progress_module
-from experiments.engine import _records as records_module
-from experiments.engine._records import JsonLines, ParquetParts, records_in
+from spherenorm_experiments.engine import _probes as probes_module
+from spherenorm_experiments.engine import _progress as progress_module
+from spherenorm_experiments.engine import _records as records_module
+from spherenorm_experiments.engine._records import JsonLines, ParquetParts, records_in
 
 pytest.importorskip("pyarrow")
 

@@ -9,10 +9,10 @@ from running import folder_of, run_of
 from spherenorm_pictures import PictureTask, picture_spec
 from torch.nn.functional import cross_entropy
 
-from experiments import core
-from experiments.core import SCHEDULES, Regime, Spec
-from experiments.door import execute_spec
-from experiments.engine import Training, execute
+from spherenorm_experiments import core
+from spherenorm_experiments.core import SCHEDULES, Regime, Spec
+from spherenorm_experiments.door import execute_spec
+from spherenorm_experiments.engine import Training, execute
 
 
 def plain_spec(regime=None, recipe="sgd", epochs=3, **hyper_parameters):

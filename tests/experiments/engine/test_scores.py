@@ -10,9 +10,9 @@ from spherenorm_tiny import tiny_spec
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from experiments.core import Mean, Spec
-from experiments.door import execute_spec
-from experiments.engine import execute
+from spherenorm_experiments.core import Mean, Spec
+from spherenorm_experiments.door import execute_spec
+from spherenorm_experiments.engine import execute
 
 
 def test_validation_and_test_are_of_their_own_splits(tmp_path):

@@ -7,10 +7,10 @@ import torch
 from running import run_of
 from spherenorm_pictures import PictureTask, picture_spec
 
-from experiments.core import Regime
-from experiments.engine import Ranks, Training
-from experiments.engine._gradients import Gradients
-from experiments.engine._loader import TrainingBatches
+from spherenorm_experiments.core import Regime
+from spherenorm_experiments.engine import Ranks, Training
+from spherenorm_experiments.engine._gradients import Gradients
+from spherenorm_experiments.engine._loader import TrainingBatches
 
 
 def batches_of(seed, steps=1, **options):

@@ -5,9 +5,9 @@ import pytest
 import torch
 from running import folder_of
 
-from experiments.core import Spec
-from experiments.door import execute_spec
-from experiments.tasks.toys import Cosine
+from spherenorm_experiments.core import Spec
+from spherenorm_experiments.door import execute_spec
+from spherenorm_experiments.tasks.toys import Cosine
 
 
 @pytest.mark.parametrize("task", ["rosenbrock", "mlp"])

@@ -5,15 +5,15 @@ import math
 import pytest
 import torch
 
-from experiments.networks.centernet import (
+from spherenorm import audit
+from spherenorm_experiments.networks.centernet import (
     CenterNet,
     centernet_detections,
     centernet_loss,
     heat,
     radius,
 )
-from experiments.networks.resnet import ResNet
-from spherenorm import audit
+from spherenorm_experiments.networks.resnet import ResNet
 
 
 def drawn(*shape, seed=0):

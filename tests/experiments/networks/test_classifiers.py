@@ -4,12 +4,12 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from experiments.networks.efficientnet import SCALES, EfficientNet, efficientnet
-from experiments.networks.layers import StochasticDepth, divisible
-from experiments.networks.mobilenet import MobileNetV2
-from experiments.networks.resnet import ResNet, resnet18, resnet50
-from experiments.networks.rexnet import ReXNet
 from spherenorm import audit
+from spherenorm_experiments.networks.efficientnet import SCALES, EfficientNet, efficientnet
+from spherenorm_experiments.networks.layers import StochasticDepth, divisible
+from spherenorm_experiments.networks.mobilenet import MobileNetV2
+from spherenorm_experiments.networks.resnet import ResNet, resnet18, resnet50
+from spherenorm_experiments.networks.rexnet import ReXNet
 
 PUBLISHED = {
     "resnet18": (resnet18, 224, 11_689_512, 1.814),

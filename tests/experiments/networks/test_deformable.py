@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.nn import functional as F  # noqa: N812
 
-from experiments.networks.deformable import DeformableConv2d, deformable_convolution
+from spherenorm_experiments.networks.deformable import DeformableConv2d, deformable_convolution
 
 
 def at(x, row, column):

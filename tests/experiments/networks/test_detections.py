@@ -4,8 +4,8 @@ import pytest
 import torch
 from plain_boxes import greedy, overlap
 
-from experiments.data.boxes import centered, cornered, overlaps
-from experiments.networks.detections import detections, suppressed
+from spherenorm_experiments.data.boxes import centered, cornered, overlaps
+from spherenorm_experiments.networks.detections import detections, suppressed
 
 
 def boxes(count, seed, side=20.0):

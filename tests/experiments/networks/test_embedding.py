@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from experiments.networks.embedding import Embedding
-from experiments.networks.resnet import ResNet, resnet50
 from spherenorm import audit
+from spherenorm_experiments.networks.embedding import Embedding
+from spherenorm_experiments.networks.resnet import ResNet, resnet50
 
 
 def small(**options):

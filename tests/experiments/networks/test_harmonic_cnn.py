@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from experiments.networks.harmonic_cnn import POOLS, HarmonicCNN, HarmonicFilters
+from spherenorm_experiments.networks.harmonic_cnn import POOLS, HarmonicCNN, HarmonicFilters
 
 COUNTS = {"magnatagatune": (50, 3_631_551), "speech_commands": (35, 3_627_696)}
 COUNTS["dcase2017"] = (17, 3_623_070)

@@ -2,8 +2,8 @@
 
 import torch
 
-from experiments.networks.rebias import BagNet18, ConvStack, FeaturedResNet, Rivals
-from experiments.networks.resnet import ResNet, resnet18
+from spherenorm_experiments.networks.rebias import BagNet18, ConvStack, FeaturedResNet, Rivals
+from spherenorm_experiments.networks.resnet import ResNet, resnet18
 
 
 def _count(network):

@@ -6,8 +6,9 @@ import pytest
 import torch
 from plain_boxes import greedy, overlap
 
-from experiments.data.boxes import centered, cornered
-from experiments.networks.default_boxes import (
+from spherenorm import audit
+from spherenorm_experiments.data.boxes import centered, cornered
+from spherenorm_experiments.networks.default_boxes import (
     SSD300,
     Defaults,
     decoded,
@@ -15,8 +16,7 @@ from experiments.networks.default_boxes import (
     encoded,
     matched,
 )
-from experiments.networks.ssd import CANDIDATES, SSD, ssd_detections, ssd_loss
-from spherenorm import audit
+from spherenorm_experiments.networks.ssd import CANDIDATES, SSD, ssd_detections, ssd_loss
 
 SMALL = Defaults((0.2, 0.45, 0.8), ((2,), ()))
 SHAPES = ((4, 4), (2, 2))

@@ -6,14 +6,14 @@ import pytest
 import torch
 from torch.nn.utils.parametrizations import weight_norm
 
-from experiments.networks.transformer_xl import (
+from spherenorm import audit
+from spherenorm_experiments.networks.transformer_xl import (
     AdaptiveVocabulary,
     Projection,
     TransformerXL,
     relative_shift,
     sinusoids,
 )
-from spherenorm import audit
 
 WT103 = {"vocabulary": 267735, "cutoffs": (20000, 40000, 200000)}
 

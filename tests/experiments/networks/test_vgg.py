@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from experiments.networks.vgg import VGG, stages
+from spherenorm_experiments.networks.vgg import VGG, stages
 
 
 def test_full_size_has_the_published_count():

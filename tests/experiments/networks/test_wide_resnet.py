@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from experiments.networks.wide_resnet import WideResNet
 from spherenorm import audit
+from spherenorm_experiments.networks.wide_resnet import WideResNet
 
 
 def _count(network):

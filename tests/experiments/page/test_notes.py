@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from commands import invoke, run_tiny
 
-from experiments.campaign import read_requests
-from experiments.engine import Store
-from experiments.page import sections
+from spherenorm_experiments.campaign import read_requests
+from spherenorm_experiments.engine import Store
+from spherenorm_experiments.page import sections
 
 
 def test_a_run_that_failed_is_on_the_page(tmp_path):

@@ -12,11 +12,11 @@ import subprocess
 import pytest
 from spherenorm_tiny import TinyStudy
 
-from experiments.campaign import Campaign, read_requests
-from experiments.door import Door
-from experiments.page import Section, sections, write_report
-from experiments.results import Results
-from experiments.studies import Plan, find_study, study_classes
+from spherenorm_experiments.campaign import Campaign, read_requests
+from spherenorm_experiments.door import Door
+from spherenorm_experiments.page import Section, sections, write_report
+from spherenorm_experiments.results import Results
+from spherenorm_experiments.studies import Plan, find_study, study_classes
 
 CHROMIUM = (
     shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")

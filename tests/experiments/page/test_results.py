@@ -6,10 +6,10 @@ from commands import invoke, run_tiny
 from running import run_study
 from spherenorm_tiny import TinyStudy
 
-from experiments.engine import Store
-from experiments.page import Section, results_page
-from experiments.results import identity, of_paper, sample
-from experiments.studies import Plan
+from spherenorm_experiments.engine import Store
+from spherenorm_experiments.page import Section, results_page
+from spherenorm_experiments.results import identity, of_paper, sample
+from spherenorm_experiments.studies import Plan
 
 
 class Claiming(TinyStudy):

@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from experiments.pictures import FORMATS, claims_table, to_csv, to_latex, to_markdown
-from experiments.results import Cell, Table, missing, paired, paper, printed
+from spherenorm_experiments.pictures import FORMATS, claims_table, to_csv, to_latex, to_markdown
+from spherenorm_experiments.results import Cell, Table, missing, paired, paper, printed
 
 THIRD = 1 / 3
 TABLE = Table(

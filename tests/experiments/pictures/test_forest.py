@@ -2,8 +2,8 @@
 
 import pytest
 
-from experiments.pictures import forest
-from experiments.results import Cell, of_paper, paired, sample
+from spherenorm_experiments.pictures import forest
+from spherenorm_experiments.results import Cell, of_paper, paired, sample
 
 SAYS = of_paper("Table 1", "so")
 VALUES = dict(enumerate([0.2, 0.3, 0.4]))

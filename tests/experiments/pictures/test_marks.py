@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from experiments.pictures import (
+from spherenorm_experiments.pictures import (
     Tries,
     best_scores,
     color_of,
@@ -14,8 +14,8 @@ from experiments.pictures import (
     lines,
     tried,
 )
-from experiments.pictures._figures import COLORS, OTHERS, line_styles
-from experiments.results import Arm
+from spherenorm_experiments.pictures._figures import COLORS, OTHERS, line_styles
+from spherenorm_experiments.results import Arm
 
 # Machado et al. 2009, severity 1: linear sRGB as a reader without one kind of cone sees it.
 VISIONS = {

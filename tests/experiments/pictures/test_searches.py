@@ -6,8 +6,8 @@ import math
 import numpy as np
 import pytest
 
-from experiments.pictures import best_scores, profile
-from experiments.results import Arm
+from spherenorm_experiments.pictures import best_scores, profile
+from spherenorm_experiments.results import Arm
 
 
 def test_best_of_k_is_the_mean_over_all_choices_of_k_trials():

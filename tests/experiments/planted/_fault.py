@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 __all__ = ["CORE", "ENGINE", "Fault", "fault"]
 
-CORE, ENGINE = "experiments/core/", "experiments/engine/"
+CORE, ENGINE = "spherenorm_experiments/core/", "spherenorm_experiments/engine/"
 
 
 class Fault(NamedTuple):

@@ -67,7 +67,7 @@ MENDING = (
     ),
     fault(
         "requests in the order of their files",
-        "experiments/campaign/_requests.py",
+        "spherenorm_experiments/campaign/_requests.py",
         "key=lambda name: (_number(contents[name]), name)",
         'key=lambda name: (folder / f"{name}.json").stat().st_mtime',
         "campaign/test_requests",
@@ -144,14 +144,14 @@ MENDING = (
     ),
     fault(
         "a cluster does not keep the time limit",
-        "experiments/door.py",
+        "spherenorm_experiments/door.py",
         "if runner.time_limit is not None:",
         "if False:",
         "engine/test_backends::test_the_time_limit_holds_on_a_cluster",
     ),
     fault(
         "an optimizer's own range is not searched",
-        "experiments/studies/_comparing.py",
+        "spherenorm_experiments/studies/_comparing.py",
         "for (owner, _, name), bounds in split if owner == optimizer}",
         "for (owner, _, name), bounds in split if name in common}",
         "cli/test_compare::test_an_optimizer_is_tuned_in_ranges_of_its_own",
@@ -165,14 +165,14 @@ MENDING = (
     ),
     fault(
         "spaces between optimizers count",
-        "experiments/studies/_comparing.py",
+        "spherenorm_experiments/studies/_comparing.py",
         "name.strip() for name in",
         "name for name in",
         USERS,
     ),
     fault(
         "a print is part of the JSON",
-        "experiments/cli/_console.py",
+        "spherenorm_experiments/cli/_console.py",
         "with redirect_stdout(sys.stderr):",
         "with redirect_stdout(sys.stdout):",
         USERS,

@@ -7,7 +7,14 @@ The suite runs a small part of it.
 
 import numpy as np
 
-from experiments.results import PERFORMANCE_SEEDS, Sample, decide, interval, paired, performance
+from spherenorm_experiments.results import (
+    PERFORMANCE_SEEDS,
+    Sample,
+    decide,
+    interval,
+    paired,
+    performance,
+)
 
 SEEDS = (3, 4, 5, 8, 10, 20)
 IMAGES = 360

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from experiments.core import Spec
-from experiments.results import Arm, Result, Results, metric_on_test
+from spherenorm_experiments.core import Spec
+from spherenorm_experiments.results import Arm, Result, Results, metric_on_test
 
 ARM = Arm("SGDP, wd 1e-5", "sgdp", {"weight_decay": 1e-5, "nu": None, "schedule": "step"})
 

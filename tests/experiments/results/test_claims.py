@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from experiments.core import Spec
-from experiments.engine import Store
-from experiments.results import (
+from spherenorm_experiments.core import Spec
+from spherenorm_experiments.engine import Store
+from spherenorm_experiments.results import (
     MARGIN,
     PERFORMANCE_SEEDS,
     Arm,

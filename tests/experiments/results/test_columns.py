@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from experiments.results import Sample, column, difference
+from spherenorm_experiments.results import Sample, column, difference
 
 NUMBERS = st.floats(-1e3, 1e3)
 SAMPLES = st.builds(

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from experiments.results import WeightStatistic, accumulated, single_step
 from spherenorm import Update, metrics
 from spherenorm import rules as r
+from spherenorm_experiments.results import WeightStatistic, accumulated, single_step
 
 
 def recorded(rows, size, steps, scale):

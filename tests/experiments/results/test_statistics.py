@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from experiments.results import (
+from spherenorm_experiments.results import (
     PERFORMANCE_SEEDS,
     Sample,
     advantage,

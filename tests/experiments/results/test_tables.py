@@ -5,7 +5,7 @@ from decimal import Decimal
 
 import pytest
 
-from experiments.results import Cell, Table, paper, printed
+from spherenorm_experiments.results import Cell, Table, paper, printed
 
 
 @pytest.mark.parametrize(

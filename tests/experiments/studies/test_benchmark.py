@@ -8,13 +8,13 @@ import pytest
 from running import run_study, shown
 from spherenorm_bench import SmallTable
 
-from experiments.core import Spec
-from experiments.engine import Store
-from experiments.results import Arm, Result, Results, Sample
-from experiments.studies import Plan, find_study, thirteen_table
-from experiments.studies._benchmark_range import range_table
-from experiments.studies._more_metrics import claims_of_metric
-from experiments.studies._setting import THIRTEEN, Conditions, arm_of
+from spherenorm_experiments.core import Spec
+from spherenorm_experiments.engine import Store
+from spherenorm_experiments.results import Arm, Result, Results, Sample
+from spherenorm_experiments.studies import Plan, find_study, thirteen_table
+from spherenorm_experiments.studies._benchmark_range import range_table
+from spherenorm_experiments.studies._more_metrics import claims_of_metric
+from spherenorm_experiments.studies._setting import THIRTEEN, Conditions, arm_of
 
 
 @pytest.fixture(scope="module")

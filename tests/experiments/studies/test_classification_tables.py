@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from experiments.results import Result, Results
-from experiments.studies import Plan, find_study
+from spherenorm_experiments.results import Result, Results
+from spherenorm_experiments.studies import Plan, find_study
 
 
 def real_trials(name):

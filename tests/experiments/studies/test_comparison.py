@@ -1,8 +1,8 @@
 """The tables, claims and notes of `compare`, of fabricated runs."""
 
-from experiments.core import Spec, Task
-from experiments.results import Arm, Result, Results, decide
-from experiments.studies import Comparing, Comparison
+from spherenorm_experiments.core import Spec, Task
+from spherenorm_experiments.results import Arm, Result, Results, decide
+from spherenorm_experiments.studies import Comparing, Comparison
 
 
 class Folder:

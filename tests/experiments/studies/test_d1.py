@@ -2,9 +2,9 @@
 
 import pytest
 
-from experiments.results import Results
-from experiments.studies import Plan, find_study
-from experiments.tasks import find_task
+from spherenorm_experiments.results import Results
+from spherenorm_experiments.studies import Plan, find_study
+from spherenorm_experiments.tasks import find_task
 
 RHOS = {"0.95": 0.999, "0.9": 0.997, "0.85": 0.995, "0.8": 0.99}
 

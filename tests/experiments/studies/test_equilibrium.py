@@ -3,9 +3,9 @@
 import pytest
 from running import run_study, shown
 
-from experiments.engine import Store
-from experiments.studies._laws import predict
-from experiments.studies.equilibrium import _points
+from spherenorm_experiments.engine import Store
+from spherenorm_experiments.studies._laws import predict
+from spherenorm_experiments.studies.equilibrium import _points
 
 
 @pytest.mark.parametrize(

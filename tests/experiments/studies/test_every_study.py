@@ -6,11 +6,11 @@ import pytest
 from running import labels, run_study, shown
 from spherenorm_tiny import TinyStudy
 
-from experiments.engine import Store
-from experiments.page import Section, write_report
-from experiments.pictures import FORMATS, claims_table
-from experiments.results import VERDICTS, Results
-from experiments.studies import Plan, find_study, study_classes
+from spherenorm_experiments.engine import Store
+from spherenorm_experiments.page import Section, write_report
+from spherenorm_experiments.pictures import FORMATS, claims_table
+from spherenorm_experiments.results import VERDICTS, Results
+from spherenorm_experiments.studies import Plan, find_study, study_classes
 
 STUDIES = [
     "c1",

@@ -3,7 +3,7 @@
 import pytest
 from running import labels, run_study, shown
 
-from experiments.engine import Store
+from spherenorm_experiments.engine import Store
 
 
 def test_a_recipe_of_ones_own_goes_through_every_stage(store):

@@ -6,12 +6,12 @@ from types import SimpleNamespace
 import pytest
 from scipy.stats import binomtest
 
-from experiments.core import Spec
-from experiments.results import Result, Results
-from experiments.studies import Plan, find_study
-from experiments.studies._setting import arm_of
-from experiments.studies.f4 import _last, _share_until
-from experiments.tasks import find_task
+from spherenorm_experiments.core import Spec
+from spherenorm_experiments.results import Result, Results
+from spherenorm_experiments.studies import Plan, find_study
+from spherenorm_experiments.studies._setting import arm_of
+from spherenorm_experiments.studies.f4 import _last, _share_until
+from spherenorm_experiments.tasks import find_task
 
 
 def _item(losses, seed=0, per_epoch=2):

@@ -7,10 +7,10 @@ import numpy as np
 from fabricated import Folder
 from running import shown
 
-from experiments.core import Spec
-from experiments.results import Arm, Result, Results, Sample
-from experiments.studies import t1
-from experiments.studies._grid import Choice, Grid, grid_of, sample_of_curve
+from spherenorm_experiments.core import Spec
+from spherenorm_experiments.results import Arm, Result, Results, Sample
+from spherenorm_experiments.studies import t1
+from spherenorm_experiments.studies._grid import Choice, Grid, grid_of, sample_of_curve
 
 RATES = [0.1, 0.1, 0.3, 0.3, 1.0, 1.0]
 DECAYS = [0.0, 1.0] * 3

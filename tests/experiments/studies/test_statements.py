@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from experiments.results import Results
-from experiments.studies import Plan, find_study, study_classes
-from experiments.studies._paper import CALIBRATED, REASONS, STATEMENTS, fitted, says
+from spherenorm_experiments.results import Results
+from spherenorm_experiments.studies import Plan, find_study, study_classes
+from spherenorm_experiments.studies._paper import CALIBRATED, REASONS, STATEMENTS, fitted, says
 
 EVERY = {name: find_study(name).claims(Results([])) for name in study_classes()}
 CLAIMS = [claim for claims in EVERY.values() for claim in claims]

@@ -3,9 +3,9 @@
 import pytest
 from running import run_study, shown
 
-from experiments.core import Spec
-from experiments.results import Arm, Result, Results
-from experiments.studies._substitutes import substitute_tables
+from spherenorm_experiments.core import Spec
+from spherenorm_experiments.results import Arm, Result, Results
+from spherenorm_experiments.studies._substitutes import substitute_tables
 
 
 def test_a_recipe_that_substitutes_is_beside_the_one_that_it_substitutes_for(store):

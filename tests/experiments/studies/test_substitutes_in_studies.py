@@ -3,7 +3,7 @@
 import pytest
 from running import run_study, shown
 
-from experiments.studies import study_classes
+from spherenorm_experiments.studies import study_classes
 
 OWN = "spherenorm_tiny:careful"
 SLOW = ("c1", "d2", "d3", "h7", "t3", "weight-decay")

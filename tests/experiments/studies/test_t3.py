@@ -3,12 +3,12 @@
 import pytest
 import torch
 
-from experiments.core import SCHEDULES
-from experiments.networks.centernet import CenterNet
-from experiments.networks.ssd import SSD
-from experiments.results import Results
-from experiments.studies import Plan, find_study
-from experiments.tasks import find_task
+from spherenorm_experiments.core import SCHEDULES
+from spherenorm_experiments.networks.centernet import CenterNet
+from spherenorm_experiments.networks.ssd import SSD
+from spherenorm_experiments.results import Results
+from spherenorm_experiments.studies import Plan, find_study
+from spherenorm_experiments.tasks import find_task
 
 PAPER = {
     "centernet": (2.5e-4, 140, "cosine", 512, CenterNet, 14_437_349),

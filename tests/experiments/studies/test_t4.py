@@ -2,11 +2,11 @@
 
 import pytest
 
-from experiments.campaign._trials import apply_plan
-from experiments.door import Door
-from experiments.engine import Store
-from experiments.results import Results
-from experiments.studies import Plan, find_study
+from spherenorm_experiments.campaign._trials import apply_plan
+from spherenorm_experiments.door import Door
+from spherenorm_experiments.engine import Store
+from spherenorm_experiments.results import Results
+from spherenorm_experiments.studies import Plan, find_study
 
 
 def trials(real):

@@ -4,13 +4,13 @@ import math
 
 import pytest
 
-from experiments.core import SCHEDULES
-from experiments.data import layouts
-from experiments.door import Door
-from experiments.engine import Store
-from experiments.results import Results
-from experiments.studies import Plan, find_study
-from experiments.tasks import find_task
+from spherenorm_experiments.core import SCHEDULES
+from spherenorm_experiments.data import layouts
+from spherenorm_experiments.door import Door
+from spherenorm_experiments.engine import Store
+from spherenorm_experiments.results import Results
+from spherenorm_experiments.studies import Plan, find_study
+from spherenorm_experiments.tasks import find_task
 
 NAMES = ("t5", "t6")
 

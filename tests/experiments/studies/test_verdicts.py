@@ -9,13 +9,13 @@ import pytest
 import torch
 from fabricated import fabricated
 
-from experiments.results import Sample
-from experiments.studies import equilibrium, find_study
-from experiments.studies._descents import REFERENCE, search_arm
-from experiments.studies._growth import ratios_of
-from experiments.studies._growth_claims import _correlation
-from experiments.studies.weight_decay import _arm, _Reader
-from experiments.tasks import find_task
+from spherenorm_experiments.results import Sample
+from spherenorm_experiments.studies import equilibrium, find_study
+from spherenorm_experiments.studies._descents import REFERENCE, search_arm
+from spherenorm_experiments.studies._growth import ratios_of
+from spherenorm_experiments.studies._growth_claims import _correlation
+from spherenorm_experiments.studies.weight_decay import _arm, _Reader
+from spherenorm_experiments.tasks import find_task
 
 WORLDS = 80
 STUDIES = ("t1", "weight-decay", "g1", "h6", "c1", "f1", "f3")

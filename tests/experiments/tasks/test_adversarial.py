@@ -9,14 +9,14 @@ from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
 import spherenorm as sn
-from experiments.core import Spec, preserved_randomness
-from experiments.data import FOLDER, glyphs
-from experiments.data.glyphs import glyph_images
-from experiments.door import resolve
-from experiments.engine import Store
-from experiments.tasks import find_task
-from experiments.tasks.adversarial import Adversarial, _glyphs
 from spherenorm import audit
+from spherenorm_experiments.core import Spec, preserved_randomness
+from spherenorm_experiments.data import FOLDER, glyphs
+from spherenorm_experiments.data.glyphs import glyph_images
+from spherenorm_experiments.door import resolve
+from spherenorm_experiments.engine import Store
+from spherenorm_experiments.tasks import find_task
+from spherenorm_experiments.tasks.adversarial import Adversarial, _glyphs
 
 COUNT = 4
 

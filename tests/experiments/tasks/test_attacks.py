@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from experiments.tasks._attacks import Threat
+from spherenorm_experiments.tasks._attacks import Threat
 
 torchattacks = pytest.importorskip("torchattacks")
 

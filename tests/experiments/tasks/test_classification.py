@@ -8,15 +8,15 @@ import torch
 from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
-from experiments.core import Splits
-from experiments.data import FOLDER
-from experiments.data.augmentation import cutmix
-from experiments.data.imagenet import CLASSES
-from experiments.networks.layers import StochasticDepth
-from experiments.tasks import find_task
-from experiments.tasks.classification import GLYPHS, SIDE, Name
 from spherenorm import audit
 from spherenorm.optim import AdamP
+from spherenorm_experiments.core import Splits
+from spherenorm_experiments.data import FOLDER
+from spherenorm_experiments.data.augmentation import cutmix
+from spherenorm_experiments.data.imagenet import CLASSES
+from spherenorm_experiments.networks.layers import StochasticDepth
+from spherenorm_experiments.tasks import find_task
+from spherenorm_experiments.tasks.classification import GLYPHS, SIDE, Name
 
 NAMES = get_args(Name)
 PARAMETERS = {

@@ -8,12 +8,12 @@ from robustness_files import write_mnist, write_nine_class
 from torch.nn import functional as F  # noqa: N812
 
 import spherenorm as sn
-from experiments.data import FOLDER
-from experiments.data.biased import COLOURS, handwritten_digits
-from experiments.tasks import find_task
-from experiments.tasks._independence import hsic
-from experiments.tasks.debiasing import PARTS, grouped_accuracy
 from spherenorm import audit
+from spherenorm_experiments.data import FOLDER
+from spherenorm_experiments.data.biased import COLOURS, handwritten_digits
+from spherenorm_experiments.tasks import find_task
+from spherenorm_experiments.tasks._independence import hsic
+from spherenorm_experiments.tasks.debiasing import PARTS, grouped_accuracy
 
 
 def _values(shares):

@@ -11,14 +11,14 @@ from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
 import spherenorm as sn
-from experiments.core import seed_everything
-from experiments.data import FOLDER
-from experiments.networks.published import load_published
-from experiments.networks.resnet import resnet18
-from experiments.networks.vgg import VGG
-from experiments.tasks import find_task
-from experiments.tasks._average_precision import average_precision
-from experiments.tasks.detection import Detection, _trunk
+from spherenorm_experiments.core import seed_everything
+from spherenorm_experiments.data import FOLDER
+from spherenorm_experiments.networks.published import load_published
+from spherenorm_experiments.networks.resnet import resnet18
+from spherenorm_experiments.networks.vgg import VGG
+from spherenorm_experiments.tasks import find_task
+from spherenorm_experiments.tasks._average_precision import average_precision
+from spherenorm_experiments.tasks.detection import Detection, _trunk
 
 DETECTORS = ("centernet", "ssd")
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from experiments.tasks import find_task
 from spherenorm import audit
+from spherenorm_experiments.tasks import find_task
 
 
 def test_digits_are_stratified_and_standardized():

@@ -5,7 +5,7 @@ from itertools import permutations
 import pytest
 import torch
 
-from experiments.tasks._independence import hsic, reversed_gradient
+from spherenorm_experiments.tasks._independence import hsic, reversed_gradient
 
 
 def _kernel(a, b, sigma):

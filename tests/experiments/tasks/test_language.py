@@ -6,11 +6,11 @@ import pytest
 import torch
 from running import run_of
 
-from experiments.core import Spec, seed_everything
-from experiments.data import FOLDER
-from experiments.data.wikitext import LAYOUT
-from experiments.engine import Training
-from experiments.tasks import find_task
+from spherenorm_experiments.core import Spec, seed_everything
+from spherenorm_experiments.data import FOLDER
+from spherenorm_experiments.data.wikitext import LAYOUT
+from spherenorm_experiments.engine import Training
+from spherenorm_experiments.tasks import find_task
 
 TINY = {"layers": 1, "width": 8, "heads": 2, "inner": 8, "segment": 12, "memory": 6}
 

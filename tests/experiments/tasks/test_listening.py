@@ -7,13 +7,13 @@ from running import folder_of
 from sklearn.metrics import average_precision_score, f1_score, roc_auc_score
 from torchmetrics.functional.classification import multilabel_auroc, multilabel_average_precision
 
-from experiments.core import Spec
-from experiments.data import FOLDER
-from experiments.door import execute_spec
-from experiments.tasks import find_task
-from experiments.tasks.events import f1_of_items
 from spherenorm import audit
 from spherenorm.optim import AdamP
+from spherenorm_experiments.core import Spec
+from spherenorm_experiments.data import FOLDER
+from spherenorm_experiments.door import execute_spec
+from spherenorm_experiments.tasks import find_task
+from spherenorm_experiments.tasks.events import f1_of_items
 
 COUNTS = {"magnatagatune": 3_631_551, "speech_commands": 3_627_696, "dcase2017": 3_623_070}
 ON_DISK = [
@@ -101,7 +101,7 @@ def test_the_papers_network_steps_on_the_official_layout(
     name, data_set, write, tmp_path, monkeypatch
 ):
     monkeypatch.setenv(FOLDER, str(tmp_path))
-    monkeypatch.setattr("experiments.tasks.events.SAMPLES", 33_000)  # 2 s, to save time
+    monkeypatch.setattr("spherenorm_experiments.tasks.events.SAMPLES", 33_000)  # 2 s, to save time
     write(tmp_path)
     task = find_task(name, {"data_set": data_set})
     torch.manual_seed(0)

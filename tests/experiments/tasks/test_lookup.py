@@ -5,9 +5,9 @@ from itertools import combinations
 import pytest
 from running import folder_of
 
-from experiments.core import Spec, Task
-from experiments.door import execute_spec
-from experiments.tasks import find_task, task_classes
+from spherenorm_experiments.core import Spec, Task
+from spherenorm_experiments.door import execute_spec
+from spherenorm_experiments.tasks import find_task, task_classes
 
 TRAINED = [name for name, cls in task_classes().items() if issubclass(cls, Task)]
 

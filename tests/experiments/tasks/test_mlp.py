@@ -2,7 +2,7 @@
 
 import torch
 
-from experiments.tasks.mlp import Mlp
+from spherenorm_experiments.tasks.mlp import Mlp
 
 
 def test_every_weight_of_the_mlp_is_invariant_row_by_row():

@@ -7,9 +7,9 @@ import pytest
 import torch
 from sklearn.metrics import roc_auc_score
 
-from experiments.tasks._network_data import TRAIN, VALIDATION, pool_of, split_of
-from experiments.tasks.network import Network, _areas
 from spherenorm.functional import sweep
+from spherenorm_experiments.tasks._network_data import TRAIN, VALIDATION, pool_of, split_of
+from spherenorm_experiments.tasks.network import Network, _areas
 
 VARIANTS = ("plain", "residual", "bottleneck", "prenorm")
 

@@ -2,7 +2,7 @@
 
 from running import run_of
 
-from experiments.core import Spec
+from spherenorm_experiments.core import Spec
 
 
 def test_the_overhead_is_measured_in_turns():

@@ -11,14 +11,14 @@ from retrieval_folders import write_products
 from running import run_of
 from torch.nn import functional as F  # noqa: N812
 
-from experiments.core import Spec
-from experiments.data import FOLDER
-from experiments.data.listed import BOTH, GALLERY, QUERY
-from experiments.engine import Training
-from experiments.networks.resnet import resnet50
-from experiments.tasks import find_task
-from experiments.tasks._recall import recall_at_1
-from experiments.tasks.retrieval import balanced
+from spherenorm_experiments.core import Spec
+from spherenorm_experiments.data import FOLDER
+from spherenorm_experiments.data.listed import BOTH, GALLERY, QUERY
+from spherenorm_experiments.engine import Training
+from spherenorm_experiments.networks.resnet import resnet50
+from spherenorm_experiments.tasks import find_task
+from spherenorm_experiments.tasks._recall import recall_at_1
+from spherenorm_experiments.tasks.retrieval import balanced
 
 
 def library(query, query_labels, reference, reference_labels, same):
@@ -45,7 +45,7 @@ def by_loop(x, labels, roles):
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("divided", [False, True])
 def test_recall_is_that_of_the_library_and_of_a_loop(seed, divided, monkeypatch):
-    monkeypatch.setattr("experiments.tasks._recall.CHUNK", 7)
+    monkeypatch.setattr("spherenorm_experiments.tasks._recall.CHUNK", 7)
     torch.manual_seed(seed)
     labels = torch.cat([torch.randint(8, (59,)), torch.tensor([99])])  # one has no match
     x = F.normalize(torch.randn(60, 8) + 2 * F.one_hot(labels % 8, 8))

@@ -7,9 +7,9 @@ import sympy as sp
 
 from spherenorm import chain
 from spherenorm import rules as r
+from spherenorm_theory import norm_growth
+from spherenorm_theory.algebra import BudgetError, budget, tidy
 from tests.theory.laws.adversarial import By
-from theory import norm_growth
-from theory.algebra import BudgetError, budget, tidy
 
 
 def endless():

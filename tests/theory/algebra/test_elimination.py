@@ -3,7 +3,7 @@
 import pytest
 import sympy as sp
 
-from theory.algebra import NoClosedFormError, eliminate
+from spherenorm_theory.algebra import NoClosedFormError, eliminate
 
 a, x, y, z = sp.symbols("a x y z", positive=True)
 

@@ -6,9 +6,9 @@ import sympy as sp
 
 from spherenorm import Rule, chain
 from spherenorm import rules as r
+from spherenorm_theory import TraceError, norm_growth
 from tests.theory.gram import assert_matches_a_float64_step
 from tests.theory.recipes import NUMBERS, scaled
-from theory import TraceError, norm_growth
 
 
 @pytest.mark.parametrize("name", NUMBERS)

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 import sympy as sp
 
-from theory import Proof
-from theory.algebra import Claim, Induction, Kind, Refutation, latex, vanishes
+from spherenorm_theory import Proof
+from spherenorm_theory.algebra import Claim, Induction, Kind, Refutation, latex, vanishes
 
 a, b = sp.symbols("a b", positive=True)
 x = sp.Symbol("x", real=True)

@@ -5,7 +5,7 @@ import math
 import pytest
 import sympy as sp
 
-from theory.algebra import exact, normalize_signs, tidy
+from spherenorm_theory.algebra import exact, normalize_signs, tidy
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import torch
 
 from spherenorm import Interval, Rule, bind, chain
 from spherenorm import rules as r
-from theory import TraceError, norm_growth, trace
+from spherenorm_theory import TraceError, norm_growth, trace
 
 
 def test_hyper_parameters_become_symbols():

@@ -2,7 +2,7 @@
 
 import sympy as sp
 
-from theory.algebra import Space, Vector
+from spherenorm_theory.algebra import Space, Vector
 
 
 def test_space():

@@ -2,8 +2,8 @@
 
 import pytest
 
+from spherenorm_theory import NoEquilibriumError, check_equilibrium
 from tests.theory.recipes import clipped, counted
-from theory import NoEquilibriumError, check_equilibrium
 
 NOISE = {"lr": 0.1, "weight_decay": 0.1, "momentum": 0.9, "dampening": 0.0}
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from theory.checks import count_false_positives
+from spherenorm_theory.checks import count_false_positives
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,9 @@
 
 import pytest
 
+from spherenorm_theory import check_ratio
+from spherenorm_theory.checks import RatioCheck
 from tests.theory.recipes import counted
-from theory import check_ratio
-from theory.checks import RatioCheck
 
 NOISE = {"lr": 0.1, "weight_decay": 0.1, "momentum": 0.9, "dampening": 0.0}
 

@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 
 from spherenorm import chain, recipes
 from spherenorm import rules as r
-from tests.theory import faults
-from tests.theory.recipes import accumulated, clipped, counted, warm
-from theory import (
+from spherenorm_theory import (
     check,
     norm_growth,
 )
-from theory.checks import (
+from spherenorm_theory.checks import (
     TOLERANCE,
     Problem,
 )
+from tests.theory import faults
+from tests.theory.recipes import accumulated, clipped, counted, warm
 
 BUSY = {"lr": 0.05, "momentum": 0.9, "weight_decay": 0.01}
 

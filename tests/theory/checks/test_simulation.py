@@ -3,7 +3,7 @@
 import torch
 
 from spherenorm import find_recipe
-from theory.checks import PROBLEMS, simulate, structure_of
+from spherenorm_theory.checks import PROBLEMS, simulate, structure_of
 
 
 def test_transitions_are_the_steps_of_the_rule():

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
+from spherenorm_theory import norm_growth
+from spherenorm_theory.laws import OutsideError
 from tests.theory.laws.adversarial import LAWS, REFUSED
-from theory import norm_growth
-from theory.laws import OutsideError
 
 SHAPES = ((1, 6), (3, 4), (4, 4))
 

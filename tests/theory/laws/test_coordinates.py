@@ -6,9 +6,9 @@ import sympy as sp
 import torch
 
 from spherenorm import find_recipe, recipe_names
+from spherenorm_theory import step_in_coordinates, trace
+from spherenorm_theory.laws._one_step import choose_letters
 from tests.theory.recipes import ENTRIES, NUMBERS, scaled
-from theory import step_in_coordinates, trace
-from theory.laws._one_step import choose_letters
 
 
 @pytest.mark.parametrize("name", [*NUMBERS, *ENTRIES])

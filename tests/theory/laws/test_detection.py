@@ -2,7 +2,7 @@
 
 import pytest
 
-from theory import false_positive_rate
+from spherenorm_theory import false_positive_rate
 
 
 def test_false_positive_rate():

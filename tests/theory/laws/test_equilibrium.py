@@ -11,9 +11,9 @@ import torch
 from spherenorm import Rule, chain
 from spherenorm import rules as r
 from spherenorm._rule import scalar_state
+from spherenorm_theory import NoEquilibriumError, equilibrium, growth_ratio, norm_growth
 from tests.theory import faults
 from tests.theory.laws.adversarial import By, Keeps
-from theory import NoEquilibriumError, equilibrium, growth_ratio, norm_growth
 
 lr, beta, wd, gamma = (
     sp.Symbol(n, positive=True) for n in ("lr", "momentum", "weight_decay", "gamma")

@@ -11,9 +11,9 @@ import torch
 
 from spherenorm import Rule, chain
 from spherenorm import rules as r
+from spherenorm_theory import NoEquilibriumError, equilibrium
 from tests.theory import equilibria
 from tests.theory.laws.adversarial import keeps
-from theory import NoEquilibriumError, equilibrium
 
 
 @dataclass(frozen=True)

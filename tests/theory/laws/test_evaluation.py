@@ -10,9 +10,9 @@ import torch
 
 from spherenorm import Rule, chain, find_recipe
 from spherenorm import rules as r
+from spherenorm_theory import check, norm_growth
+from spherenorm_theory.laws import OutsideError
 from tests.theory.laws.adversarial import By
-from theory import check, norm_growth
-from theory.laws import OutsideError
 
 W, G = torch.tensor([[3.0, 4.0]]).double(), torch.tensor([[-4.0, 3.0]]).double()
 

@@ -3,8 +3,8 @@
 import pytest
 import sympy as sp
 
-from theory import growth_ratio
-from theory.laws import S, W
+from spherenorm_theory import growth_ratio
+from spherenorm_theory.laws import S, W
 
 lr, beta, wd, gamma = (
     sp.Symbol(n, positive=True) for n in ("lr", "momentum", "weight_decay", "gamma")

@@ -9,9 +9,9 @@ import torch
 
 from spherenorm import Rule, chain, recipe_names
 from spherenorm import rules as r
+from spherenorm_theory import check, norm_growth, trace
+from spherenorm_theory.laws import S, W
 from tests.theory import faults
-from theory import check, norm_growth, trace
-from theory.laws import S, W
 
 lr, beta, wd, rho = (
     sp.Symbol(n, positive=True) for n in ("lr", "momentum", "weight_decay", "wd_ratio")

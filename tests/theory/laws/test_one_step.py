@@ -6,8 +6,8 @@ import pytest
 import sympy as sp
 
 from spherenorm import bind, find_recipe
-from theory import one_step
-from theory.algebra import tidy
+from spherenorm_theory import one_step
+from spherenorm_theory.algebra import tidy
 
 
 @pytest.mark.parametrize("name", ["sgd", "sgdp", "adamw", "adamp"])

@@ -6,8 +6,8 @@ import torch
 
 from spherenorm import chain, find_recipe
 from spherenorm import rules as r
+from spherenorm_theory import check, norm_growth
 from tests.theory.laws.adversarial import Keeps, inner, keeps
-from theory import check, norm_growth
 
 
 def run(recipe, law, steps=12, schedule=None, **given):

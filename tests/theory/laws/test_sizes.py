@@ -10,10 +10,10 @@ import torch
 
 from spherenorm import Rule, chain
 from spherenorm import rules as r
+from spherenorm_theory import norm_growth
+from spherenorm_theory.algebra import Branches
+from spherenorm_theory.laws import OutsideError
 from tests.theory.laws.adversarial import By, by_rows
-from theory import norm_growth
-from theory.algebra import Branches
-from theory.laws import OutsideError
 
 SIZES = {
     "columns": lambda w: w.shape[1] > 64,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from theory.proofs._normalized import FUNCTIONS, equation_4, radial_part
+from spherenorm_theory.proofs._normalized import FUNCTIONS, equation_4, radial_part
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 import sympy as sp
 
+from spherenorm_theory import Proof, beyond, equation_4, false_positive_law, lemmas
+from spherenorm_theory.proofs import STATEMENTS
 from tests.theory import faults
 from tests.theory.mutations import survivors
-from theory import Proof, beyond, equation_4, false_positive_law, lemmas
-from theory.proofs import STATEMENTS
 
 ALL = [prove for proofs in STATEMENTS.values() for prove in proofs]
 

@@ -1,6 +1,6 @@
 """Markdown and LaTeX."""
 
-from theory.report import Row, to_latex, to_markdown
+from spherenorm_theory.report import Row, to_latex, to_markdown
 
 
 def test_reports_escape():

@@ -1,6 +1,6 @@
 """The report on the paper."""
 
-from theory.report import paper_jobs
+from spherenorm_theory.report import paper_jobs
 
 
 def test_the_paper_has_every_statement():

@@ -2,7 +2,7 @@
 
 from spherenorm import chain
 from spherenorm import rules as r
-from theory.report import recipe_jobs, to_latex, to_markdown
+from spherenorm_theory.report import recipe_jobs, to_latex, to_markdown
 
 
 def test_given_numbers_print_as_they_were_given():

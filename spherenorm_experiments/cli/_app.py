@@ -1,0 +1,82 @@
+"""`python -m spherenorm_experiments`: list, run, compare, resume, inspect and report.
+
+Exit codes: 0 everything asked for is done; 1 some of it failed or is lost; 2 the command is wrong;
+3 the store cannot be written; 130 interrupted (`resume` goes on).
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import functools
+import signal
+import warnings
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+import typer
+
+from spherenorm_experiments.campaign import RequestWarning
+from spherenorm_experiments.cli._compare import compare
+from spherenorm_experiments.cli._console import hush, quiet, say_error, store_errors
+from spherenorm_experiments.cli._data import data
+from spherenorm_experiments.cli._export import export
+from spherenorm_experiments.cli._gc import gc
+from spherenorm_experiments.cli._list import list_
+from spherenorm_experiments.cli._report import report
+from spherenorm_experiments.cli._results import results
+from spherenorm_experiments.cli._resume import resume
+from spherenorm_experiments.cli._run import run
+from spherenorm_experiments.cli._show import diff, show
+from spherenorm_experiments.cli._status import status
+from spherenorm_experiments.engine import CorruptFileWarning, only_reading
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    no_args_is_help=True, add_completion=False, pretty_exceptions_show_locals=False, help=__doc__
+)
+app.add_typer(data, name="data")
+
+
+def _guarded(command: Callable[..., None]) -> Callable[..., None]:
+    """The command, which says of a store that cannot be read or written what is wrong.
+
+    With --json it prints nothing but its answer.
+    """
+
+    @functools.wraps(command)
+    def guarded(*arguments: Any, **options: Any) -> None:
+        with (
+            store_errors(),
+            only_reading() if command in READING else nullcontext(),
+            quiet() if options.get("as_json") else nullcontext(),
+        ):
+            command(*arguments, **options)
+
+    return guarded
+
+
+READING = (status, report, results, export, show, diff)
+"""The commands that leave all files of a store as they are."""
+
+app.command("list")(_guarded(list_))
+for command in (run, compare, resume, *READING, gc):
+    app.command()(_guarded(command))
+
+
+def main() -> None:
+    """Run the command of `sys.argv`."""
+    warnings.showwarning = _show_warning
+    faulthandler.enable()  # a crash in a user's code names its line
+    # Ends as Ctrl-C does: noted in the store, workers gone.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        app()
+    finally:
+        hush()
+
+
+def _show_warning(message: Any, category: Any, *_: Any, **__: Any) -> None:
+    if issubclass(category, CorruptFileWarning | RequestWarning):
+        say_error(str(message), "[yellow]warning[/yellow]: ")

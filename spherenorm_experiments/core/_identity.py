@@ -1,0 +1,147 @@
+"""The identity of a run: a hash of everything that decides its outcome, which names its folder."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import operator
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from spherenorm import Bound, Recipe, Rule
+from spherenorm.support import load_module
+from spherenorm_experiments.core._recipes import rule_text
+from spherenorm_experiments.core._schedules import SCHEDULES
+from spherenorm_experiments.core._sources import digest, source_digest
+from spherenorm_experiments.core._spec import Spec
+from spherenorm_experiments.core._splits import Split, are_tensors
+from spherenorm_experiments.core._streams import preserved_randomness, seed_everything, stream
+from spherenorm_experiments.core._task import AnyTask, Task, fingerprint_of, splits_of
+
+__all__ = ["FOLDER", "Sources", "configuration", "run_name", "sources_of"]
+
+FORMAT = 3
+"""Part of every hash. Raise it when what runs the rules changes the numbers of a run."""
+
+FOLDER = "SPHERENORM_DATA"
+"""The environment variable with the folder of all data sets.
+
+Processes that train inherit it. It is no part of a run's identity: the data are.
+"""
+
+LONGEST = 120
+"""Letters of a folder's name before the hash; file systems take 255 bytes."""
+
+
+Sources = Mapping[str, Sequence[Any]]
+"""The functions, classes and modules that compute a run: of recipe, task, schedule and probes."""
+
+
+def sources_of(
+    spec: Spec,
+    task: AnyTask,
+    bound: Bound,
+    rest: Bound | None = None,
+    turns: Sequence[Bound] = (),
+    probes: Sequence[Callable[..., Any]] = (),
+) -> Sources:
+    """All that computes a run.
+
+    Args:
+        bound: the spec's recipe, at the first point of a sweep.
+        rest: the recipe of the weights that are not on the sphere, if the spec's is for a sphere.
+        turns: the recipes of the optimizers that follow in turn.
+        probes: the functions that measure the steps.
+    """
+    modules = [bound.recipe, *_asked_module(spec.recipe)]
+    rules = [bound.rule]
+    if rest is not None:
+        modules += [rest.recipe, *_asked_module((spec.rest or {}).get("recipe", ""))]
+        rules.append(rest.rule)
+    for turn, asked in zip(turns, spec.regime.then, strict=True):
+        modules += [turn.recipe, *_asked_module(asked["recipe"])]
+        rules.append(turn.rule)
+    return {
+        "recipe": [*modules, *_parts(rules)],
+        "task": _parts(task),
+        "schedule": [SCHEDULES[spec.schedule]],
+        "probe": list(probes),
+    }
+
+
+def configuration(spec: Spec, task: AnyTask, bound: Bound, sources: Sources) -> dict[str, Any]:
+    """The whole configuration of a run: its spec, and digests of the sources and data behind it."""
+    return {
+        **spec.to_json(),
+        "format": FORMAT,
+        **{f"{part}_source": source_digest(*things) for part, things in sources.items()},
+        # As built, at the first point of a sweep: the repr is the composition with its numbers.
+        "rule": rule_text(bound.rule),
+        "data": _data_fingerprint(task, os.environ.get(FOLDER)),
+    }
+
+
+def run_name(configuration: Mapping[str, Any]) -> str:
+    """The name of a run's folder: task, recipe, and 16 digits of the configuration's SHA-256."""
+    readable = re.sub(r"[^\w-]+", "_", f"{configuration['task']}-{configuration['recipe']}")
+    return f"{readable[:LONGEST]}-{digest(configuration)[:16]}"
+
+
+@functools.lru_cache(maxsize=64)
+def _data_fingerprint(task: Any, folder: str | None) -> str:
+    """The fingerprint of the task's data; of data that a task keeps it is taken once.
+
+    Args:
+        folder: of the data sets on disk: another folder has other data.
+
+    Raises:
+        ValueError: the data are drawn anew on each call.
+    """
+    if getattr(type(task), "fingerprint", None) is Task.fingerprint:
+        drawn = functools.partial(splits_of, task)
+        splits = [_from_seed(seed, drawn) for seed in (0, 1)]
+        kept = all(map(_is_same, *splits))
+        takes = [functools.partial(fingerprint_of, data) for data in splits]
+        found = [_from_seed(seed, take) for seed, take in enumerate(takes[:1] if kept else takes)]
+    else:
+        found = [_from_seed(seed, task.fingerprint) for seed in (0, 1)]
+    if len(set(found)) > 1:  # a run would not train on what its name says
+        kind = type(task).__name__
+        other = f"data() of {kind} is drawn anew on each call, or its items have no stable repr"
+        raise ValueError(f"{other}; give it a seed, or its data set a `fingerprint()`")
+    return str(found[0])
+
+
+def _from_seed(seed: int, function: Callable[[], Any]) -> Any:
+    with preserved_randomness():
+        seed_everything(stream(seed, "fingerprint"))
+        return function()
+
+
+def _is_same(split: Split, other: Split) -> bool:
+    """True if both are one object, or tuples of the same tensors."""
+    if split is other:
+        return True
+    if not (are_tensors(split) and are_tensors(other) and len(split) == len(other)):
+        return False
+    return all(map(operator.is_, split, other))
+
+
+def _asked_module(recipe: str) -> list[Any]:
+    """The module in `module:function`, which may have the function from another one."""
+    module, colon, _ = recipe.partition(":")
+    return [load_module(module)] if colon else []
+
+
+def _parts(whole: Any) -> list[Recipe | type]:
+    """The classes of a rule or task and of all that it is composed of, and functions among it."""
+    if isinstance(whole, tuple | list):
+        return [found for part in whole for found in _parts(part)]
+    if inspect.isfunction(whole):
+        return [whole]
+    inner = [getattr(whole, f.name) for f in fields(whole)] if is_dataclass(whole) else []
+    own = [type(whole)] if isinstance(whole, Rule) or is_dataclass(whole) else []
+    return [*own, *_parts(inner)]

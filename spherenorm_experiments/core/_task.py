@@ -1,0 +1,379 @@
+"""Tasks: what is trained. One file defines one: data, model, loss, budget.
+
+There are three kinds. A `Task` trains a torch module on batches. A `PureTask` is a pure loss of a
+few small tensors; a whole grid of hyper-parameters trains as one vmap sweep. A `Measurement` takes
+a number.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_flatten, tree_map
+from torch.utils.data import ConcatDataset, Subset, TensorDataset
+
+from spherenorm import Bound
+from spherenorm.functional import Sweep
+from spherenorm_experiments.core._errors import written
+from spherenorm_experiments.core._metrics import Statistic, Sums
+from spherenorm_experiments.core._spec import Spec
+from spherenorm_experiments.core._splits import (
+    Batch,
+    Split,
+    Splits,
+    are_tensors,
+    length,
+    require_splits,
+)
+from spherenorm_experiments.core._streams import preserved_randomness, seed_everything, stream
+
+__all__ = ["AnyTask", "Budget", "Measurement", "PureTask", "Task", "splits_of"]
+
+AUDITED, REHEARSED, FINGERPRINTED = 64, 8, 16
+"""Items of the audit's batch, of a rehearsal's, and of a data set's fingerprint."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The cost of one run of a tier: passes over the data (steps for a pure task), batch size."""
+
+    epochs: int
+    batch_size: int = 64
+
+
+class _Named:
+    """The base of all kinds: dataclass fields are a task's options."""
+
+    name: ClassVar[str]
+    tiers: ClassVar[Mapping[str, Budget]]
+    """The budget of each tier: smoke (seconds; tests), small (the default), full (a GPU)."""
+
+    def fingerprint(self) -> str:
+        """A hash of the data."""
+        raise NotImplementedError
+
+    def rehearse(self) -> None:
+        """Compute a first loss, to raise now the errors that a run would raise."""
+
+
+class Task(_Named):
+    """A torch module trained on batches. Subclasses are frozen dataclasses.
+
+    `data`, `model`, `loss` and `evaluate` are the task's own; the rest has defaults.
+    """
+
+    metric: ClassVar[str] = "score"
+    """The quantity of the score, the first number of `evaluate`; higher is better.
+
+    With "%" in it differences are percentage points, and those below one point are equivalent.
+    """
+
+    evaluation_batch: ClassVar[int] = 512
+    """Items of a batch of `evaluate`; it does not depend on the number of processes."""
+
+    is_mean: ClassVar[bool] = True
+    """True if the loss is a mean over items, so that those of a batch's parts add up to its own.
+
+    False for a loss that compares items with each other, or divides by something other than their
+    number. Micro-batches are refused for it; several processes take the mean of their own losses.
+    """
+
+    def data(self) -> Splits:
+        """The splits, the same on every call; cache what is expensive."""
+        raise NotImplementedError
+
+    def model(self) -> nn.Module:
+        """A new model, initialized from the global random states."""
+        raise NotImplementedError
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        """The scalar to descend on: a mean over the items of the batch (else see `is_mean`).
+
+        It calls the model itself, `model(...)`, which several processes need to work together.
+        Randomness (augmentation, dropout) comes from the global random states, which are seeded by
+        (seed, step, micro-batch, rank).
+        """
+        raise NotImplementedError
+
+    def evaluate(self, model: nn.Module, batch: Batch) -> Mapping[str, Statistic]:
+        """One batch's share of each metric, by name; the first is the score, and higher is better.
+
+        The model is in eval mode and without gradients (an attack may `torch.enable_grad()`). The
+        global random states are seeded by (seed, batch).
+        """
+        raise NotImplementedError
+
+    def parameter_groups(self, model: nn.Module) -> Sequence[Mapping[str, Any]]:
+        """Weights with hyper-parameters of their own; the others share the run's.
+
+        A group has "params", and values of hyper-parameters; a recipe without one of these leaves
+        it out. "lr_factor" multiplies the run's learning rate.
+        """
+        return ()
+
+    def order(self, count: int, batch_size: int, random: torch.Generator) -> Tensor:
+        """The `count` indices of one epoch; a batch is the next `batch_size` of them.
+
+        A permutation, unless a task samples otherwise. `random` is seeded by (seed, epoch).
+        """
+        return torch.randperm(count, generator=random)
+
+    def collate(self, items: list[Any]) -> Batch:
+        """The batch of some items of a map-style data set."""
+        from torch.utils.data import default_collate
+
+        return default_collate(items)
+
+    def shards(self, model: nn.Module) -> Sequence[nn.Module]:
+        """The modules that fully sharded training shards one by one; the model is last."""
+        found: list[nn.Module] = []
+        for child in model.children():
+            found += list(child) if isinstance(child, nn.ModuleList) else [child]
+        return [module for module in found if any(True for _ in module.parameters())]
+
+    def audit_inputs(self) -> tuple[Any, ...]:
+        """A batch for the audit of which weights are scale-invariant.
+
+        Empty if the model does not return one tensor; no weight then counts as scale-invariant.
+        """
+        return tuple(self.first_batch(self.data().train, AUDITED)[:-1])
+
+    def first_batch(self, split: Split, count: int) -> Batch:
+        """The batch of the first items; a copy, which a model may change in place."""
+        count = min(count, length(split))
+        if are_tensors(split):
+            return tuple(x[:count].clone() for x in split)
+        with preserved_randomness():
+            seed_everything(stream(0, "first batch"))
+            return self.collate([split[index] for index in range(count)])
+
+    def rehearse(self) -> None:
+        with preserved_randomness():
+            data, model, again = splits_of(self), self.model(), self.model()
+            shared = _Shared(type(self), model, again)
+            loss = self.loss(model, self.first_batch(data.train, REHEARSED))
+            shared.require_unchanged()
+            _require_loss(loss, model, written(type(self), "loss"))
+            with torch.no_grad():
+                found = self.evaluate(model.eval(), self.first_batch(data.validation, REHEARSED))
+            _require_metrics(found, written(type(self), "evaluate"))
+
+    def fingerprint(self) -> str:
+        """A hash of all data in memory; another data set's `fingerprint()`, else of samples."""
+        return fingerprint_of(splits_of(self))
+
+
+def splits_of(task: Task) -> Splits:
+    """The data of a task.
+
+    Raises:
+        ValueError: `data` returns what is no `Splits`, or what can be read in two ways.
+    """
+    return require_splits(task.data(), written(type(task), "data"))
+
+
+class _Shared:
+    """The tensors that two models of a task share: the runs of one process would share them too.
+
+    Raises:
+        ValueError: one of them is trained.
+    """
+
+    def __init__(self, cls: type[Task], model: Any, again: Any) -> None:
+        self.source = written(cls, "model")
+        if not isinstance(model, nn.Module):
+            got = type(model).__name__
+            raise ValueError(f"{self.source} must return a torch.nn.Module, got a {got}")
+        others = {x.untyped_storage().data_ptr() for _, x in _tensors_of(again)}
+        found = [(n, x) for n, x in _tensors_of(model) if x.untyped_storage().data_ptr() in others]
+        for name, tensor in found:
+            if tensor.requires_grad:
+                self._refuse(name)
+        self.kept = [(name, tensor, tensor.detach().clone()) for name, tensor in found]
+
+    def require_unchanged(self) -> None:
+        """Raise ValueError if the loss has changed one of them, as BatchNorm does."""
+        for name, tensor, before in self.kept:
+            if not torch.equal(tensor, before):
+                self._refuse(name)
+
+    def _refuse(self, name: str) -> None:
+        shared = f"{self.source} returns the same {name!r} on each call"
+        raise ValueError(f"{shared}: a run would go on from the last one's; make a new module")
+
+
+def _tensors_of(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """The tensors of a model that have memory of their own kind."""
+    for name, x in (*model.named_parameters(), *model.named_buffers()):
+        if not nn.parameter.is_lazy(x) and _is_dense(x) and not x.is_meta and x.numel():
+            yield name, x
+
+
+def _require_loss(loss: Any, model: nn.Module, source: str) -> None:
+    if not isinstance(loss, Tensor):
+        raise ValueError(f"{source} must return a tensor, got a {type(loss).__name__}")
+    if loss.numel() != 1 or not loss.is_floating_point():
+        got = f"shape {tuple(loss.shape)} and {loss.dtype}"
+        raise ValueError(f"{source} must return one real number, a mean over items; got {got}")
+    if not any(x.requires_grad for x in model.parameters()):
+        raise ValueError(f"{source}: no parameter of the model takes a gradient")
+    if not loss.requires_grad:
+        raise ValueError(f"{source} has no gradient: it is detached, or does not use the model")
+
+
+def _require_metrics(found: Any, source: str) -> None:
+    if not isinstance(found, Mapping) or not found:
+        raise ValueError(f"{source} gives no metric: return them by name, as {{name: Mean(...)}}")
+    for name, share in found.items():
+        if not isinstance(share, Statistic):
+            need = f"{source}: the metric {name!r} must be a Mean, Sums or Collected"
+            raise ValueError(f"{need}, got a {type(share).__name__}")
+        state = share.state
+        if isinstance(share, Sums) and any(map(math.isnan, state)):
+            raise ValueError(f"{source}: the metric {name!r} is not a number")
+        with warnings.catch_warnings(), suppress(ArithmeticError, ValueError):
+            warnings.simplefilter("ignore")  # so few items may have no such number
+            share.value([state])
+
+
+def fingerprint_of(splits: Splits) -> str:
+    """The fingerprint of a task that has none of its own; see `Task.fingerprint`.
+
+    Tensors, lists, and torch's `TensorDataset`, `Subset` and `ConcatDataset` of such count whole.
+
+    Raises:
+        ValueError: items with a generator of their own.
+    """
+    digest = hashlib.sha256()
+    for split in splits:
+        if are_tensors(split):
+            for tensor in split:
+                _hash(digest, tensor)
+            continue
+        _require_keyed(split)
+        _hash_set(digest, split)
+    return digest.hexdigest()
+
+
+def _hash_set(digest: Any, data: Any) -> None:
+    """Hash a data set: whole, if it is of a kind that holds its items in memory."""
+    kind = type(data)
+    if hasattr(data, "fingerprint"):
+        digest.update(str(data.fingerprint()).encode())
+    elif kind in (TensorDataset, list):
+        for leaf in tree_flatten(data.tensors if kind is TensorDataset else data)[0]:
+            _hash(digest, leaf)
+    elif kind is Subset:
+        digest.update(str([int(index) for index in data.indices]).encode())
+        _hash_set(digest, data.dataset)
+    elif kind is ConcatDataset:
+        for part in data.datasets:
+            _hash_set(digest, part)
+    else:
+        _hash_samples(digest, data)
+
+
+def _hash(digest: Any, value: Any) -> None:
+    if isinstance(value, Tensor):
+        digest.update(str((value.dtype, tuple(value.shape))).encode())
+        digest.update(value.contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    elif hasattr(value, "tobytes"):  # an array, a picture
+        form = [getattr(value, name, None) for name in ("dtype", "mode", "size", "shape")]
+        digest.update(str(form).encode())
+        digest.update(value.tobytes())
+    else:
+        digest.update(repr(value).encode())
+
+
+def _hash_samples(digest: Any, split: Any) -> None:
+    """Hash the length and a few items, spread evenly: to read all of them may take hours."""
+    count = len(split)
+    digest.update(str(count).encode())
+    with preserved_randomness():
+        for index in sorted({k * (count - 1) // (FINGERPRINTED - 1) for k in range(FINGERPRINTED)}):
+            seed_everything(stream(0, "fingerprint", index))
+            for leaf in tree_flatten(split[index])[0]:
+                _hash(digest, leaf)
+
+
+def _require_keyed(split: Any) -> None:
+    """Refuse items with a generator of their own, whose state no worker and no checkpoint shares.
+
+    Raises:
+        ValueError: an item is another one when it is read again.
+    """
+    found = []
+    with preserved_randomness():
+        for _ in range(2 if len(split) else 0):
+            seed_everything(stream(0, "fingerprint", 0))
+            digest = hashlib.sha256()
+            for leaf in tree_flatten(split[0])[0]:
+                if isinstance(leaf, int | float) or hasattr(leaf, "tobytes") or _is_dense(leaf):
+                    _hash(digest, leaf)
+            found.append(digest.digest())
+    if len(set(found)) > 1:
+        wrong = f"item 0 of {type(split).__name__} is another one when it is read again"
+        raise ValueError(f"{wrong}; draw from the global random states, which each item seeds")
+
+
+def _is_dense(leaf: Any) -> bool:
+    return isinstance(leaf, Tensor) and leaf.layout == torch.strided
+
+
+class PureTask(_Named):
+    """A pure loss of a dict of small tensors."""
+
+    def start(self, seeds: Sequence[int]) -> dict[str, Tensor]:
+        """The initial parameters, each with a leading dimension, one entry per seed."""
+        raise NotImplementedError
+
+    def loss(self, params: dict[str, Tensor], *batch: Any) -> Tensor:
+        """The scalar to descend on, without side effects."""
+        raise NotImplementedError
+
+    def batches(self, seeds: Sequence[int]) -> Callable[[int], Any] | None:
+        """`batches(t)` is step t's batch, with a leading dimension, one entry per seed.
+
+        None without data.
+        """
+        return None
+
+    def record(self, before: dict[str, Tensor], after: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Numbers to keep of each step of one point; see `spherenorm.functional.sweep`."""
+        return dict(after)
+
+    def summarize(
+        self, start: dict[str, Tensor], swept: Sweep
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The summary (lists over points, JSON) and the arrays to keep (numpy) of a sweep."""
+        raise NotImplementedError
+
+    def rehearse(self) -> None:
+        batches = self.batches((0,))
+        batch = () if batches is None else (tree_map(lambda x: x[0], batches(0)),)
+        self.loss({name: value[0] for name, value in self.start((0,)).items()}, *batch)
+
+    def fingerprint(self) -> str:
+        return "none"
+
+
+class Measurement(_Named):
+    """A number that is taken, such as a time; the one kind that differs from run to run."""
+
+    def measure(self, spec: Spec, bound: Bound) -> dict[str, Any]:
+        """The summary of `spec.epochs` rounds with the spec's recipe."""
+        raise NotImplementedError
+
+    def fingerprint(self) -> str:
+        return "none"
+
+
+AnyTask = Task | PureTask | Measurement

@@ -1,0 +1,29 @@
+"""One run to its end: execute, train, sweep, store, probes and backends."""
+
+from spherenorm_experiments.engine._backends import BACKENDS as BACKENDS
+from spherenorm_experiments.engine._backends import find_backend as find_backend
+from spherenorm_experiments.engine._execute import Outcome as Outcome
+from spherenorm_experiments.engine._execute import execute as execute
+from spherenorm_experiments.engine._files import CorruptFileWarning as CorruptFileWarning
+from spherenorm_experiments.engine._files import StoreError as StoreError
+from spherenorm_experiments.engine._files import only_reading as only_reading
+from spherenorm_experiments.engine._files import write_file as write_file
+from spherenorm_experiments.engine._launch import launch_request as launch_request
+from spherenorm_experiments.engine._pool import in_workers as in_workers
+from spherenorm_experiments.engine._probes import PROBES as PROBES
+from spherenorm_experiments.engine._probes import MeasuredStep as MeasuredStep
+from spherenorm_experiments.engine._probes import find_probe as find_probe
+from spherenorm_experiments.engine._progress import read_progress as read_progress
+from spherenorm_experiments.engine._ranks import ALONE as ALONE
+from spherenorm_experiments.engine._ranks import Ranks as Ranks
+from spherenorm_experiments.engine._ranks import die_with_parent as die_with_parent
+from spherenorm_experiments.engine._ranks import joined as joined
+from spherenorm_experiments.engine._rehearsal import cast_of as cast_of
+from spherenorm_experiments.engine._rehearsal import rehearse as rehearse
+from spherenorm_experiments.engine._run import Run as Run
+from spherenorm_experiments.engine._runner import PARALLEL as PARALLEL
+from spherenorm_experiments.engine._runner import Runner as Runner
+from spherenorm_experiments.engine._store import Busy as Busy
+from spherenorm_experiments.engine._store import RunFolder as RunFolder
+from spherenorm_experiments.engine._store import Store as Store
+from spherenorm_experiments.engine._training import Training as Training

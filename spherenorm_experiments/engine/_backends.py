@@ -1,0 +1,152 @@
+"""Backends: the processes that execute runs. Each yields the outcomes as they come, in any order.
+
+A run knows everything from its spec and the store, so that a backend only has to call a function
+somewhere. In this process that is `execute`, of the run as it was resolved. Another process is sent
+the spec, and resolves it at its own door; it refuses one that is another run there, since sources
+have changed meanwhile. A worker that dies loses nothing but the work since its
+last checkpoint; whoever runs the spec again goes on from there.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from spherenorm.support import one_line, unknown_name
+from spherenorm_experiments.core import require_extra
+from spherenorm_experiments.engine._execute import Outcome, execute
+from spherenorm_experiments.engine._files import StoreError
+from spherenorm_experiments.engine._pool import in_workers
+from spherenorm_experiments.engine._run import Run
+from spherenorm_experiments.engine._runner import USUAL, Runner
+
+__all__ = ["BACKENDS", "Backend", "Worker", "find_backend"]
+
+Worker = Callable[..., Outcome]
+"""Resolves and executes a spec in another process: (spec, root, *, wait, expected, **flags)."""
+
+Backend = Callable[[Sequence[Run], Worker, Path, int, Runner], Iterator[Outcome]]
+"""Executes runs: (runs, worker, root of the store, jobs at a time, runner)."""
+
+
+def local(
+    runs: Sequence[Run],
+    worker: Worker,
+    root: Path,
+    jobs: int,
+    runner: Runner = USUAL,
+) -> Iterator[Outcome]:
+    """This process, or `jobs` processes of one torch thread each; those too for a time limit.
+
+    A process that dies, or that takes longer than the limit, fails its own run.
+    """
+    if (jobs > 1 and len(runs) > 1) or runner.time_limit is not None:
+        yield from in_workers(runs, root, jobs, runner)
+        return
+    for run in runs:
+        yield execute(run, runner)
+
+
+def ray(
+    runs: Sequence[Run],
+    worker: Worker,
+    root: Path,
+    jobs: int,
+    runner: Runner = USUAL,
+) -> Iterator[Outcome]:
+    """Ray tasks: on the cluster that Ray finds (RAY_ADDRESS), else on one with `jobs` workers here.
+
+    The store must be on a disk that all of them see. Ray starts a task whose worker dies again, up
+    to three times; then the run fails, and the others go on.
+
+    Raises:
+        StoreError: a worker cannot write the store.
+    """
+    ray_ = require_extra("ray", "the backend ray")
+    if not ray_.is_initialized():
+        here = "RAY_ADDRESS" not in os.environ
+        ray_.init(num_cpus=jobs if here else None, include_dashboard=False, log_to_driver=False)
+    remote: Any = ray_.remote(max_retries=3)(worker)
+    folder, flags = Path(root).resolve(), asdict(runner)
+    running = {
+        remote.options(**_share(run, runner)).remote(
+            run.spec, folder, wait=60.0, expected=run.id, **flags
+        ): run
+        for run in runs
+    }
+    while running:
+        (ready,), _ = ray_.wait(list(running), num_returns=1)
+        yield _ended(ray_, ready, running.pop(ready))
+
+
+def _ended(ray_: Any, ready: Any, run: Run) -> Outcome:
+    """The outcome of a task; a failed one if its code has raised, or its worker is lost."""
+    try:
+        outcome: Outcome = ray_.get(ready)
+        return outcome
+    except ray_.exceptions.RayTaskError as error:
+        if isinstance(error.cause, StoreError):
+            raise error.cause from None
+        return Outcome(run.id, "failed", error=one_line(error.cause))
+    except ray_.exceptions.RayError as error:
+        lost = f"Ray has lost its worker ({type(error).__name__})"
+        return Outcome(run.id, "failed", error=f"{lost}; `resume` goes on from its checkpoint")
+
+
+def _share(run: Run, runner: Runner) -> dict[str, int]:
+    """The part of a cluster that a run takes: a core for each process, and a GPU on "cuda"."""
+    gpus = runner.processes if run.spec.device.startswith("cuda") else 0
+    return {"num_cpus": runner.processes, "num_gpus": gpus}
+
+
+def slurm(
+    runs: Sequence[Run],
+    worker: Worker,
+    root: Path,
+    jobs: int,
+    runner: Runner = USUAL,
+) -> Iterator[Outcome]:
+    """A Slurm job array, `jobs` at a time, through submitit; without Slurm, its local processes.
+
+    Submitit's folder of logs is `<root>/slurm`. A job that is preempted or times out is requeued
+    and resumes.
+    """
+    submitit = require_extra("submitit", "the backend slurm")
+    folder = Path(root).resolve()
+
+    def call(_: Any, spec: Any, expected: str) -> Outcome:
+        return worker(spec, folder, wait=60.0, expected=expected, **asdict(runner))
+
+    # Called again with the same arguments after a preemption; what it did before is in the store.
+    job = type("Requeued", (submitit.helpers.Checkpointable,), {"__call__": call})()
+    executor = submitit.AutoExecutor(folder=folder / "slurm", slurm_max_num_timeout=10)
+    executor.update_parameters(
+        cpus_per_task=runner.processes, timeout_min=240, slurm_array_parallelism=jobs
+    )
+    # Slurm itself keeps to `jobs` at a time; submitit's local processes would all start at once.
+    size = len(runs) if executor.cluster == "slurm" else jobs
+    for start in range(0, len(runs), size):
+        with executor.batch():
+            running = [executor.submit(job, run.spec, run.id) for run in runs[start : start + size]]
+        for done in submitit.helpers.as_completed(running):
+            yield done.result()
+
+
+BACKENDS: dict[str, Backend] = {"local": local, "ray": ray, "slurm": slurm}
+PACKAGES = {"ray": "ray", "slurm": "submitit"}
+
+
+def find_backend(name: str) -> Backend:
+    """The backend called `name`.
+
+    Raises:
+        ValueError: there is none, or its package is missing.
+    """
+    if name not in BACKENDS:
+        raise unknown_name("backend", name, BACKENDS)
+    if name in PACKAGES:
+        require_extra(PACKAGES[name], f"the backend {name}")
+    return BACKENDS[name]

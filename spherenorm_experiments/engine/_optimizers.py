@@ -1,0 +1,121 @@
+"""The optimizers of a run: one after another in turn, each with its groups of weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from spherenorm import Bound, sphere_of, torch_optimizer
+from spherenorm_experiments.core import SCHEDULES, Task
+from spherenorm_experiments.engine._run import Run
+
+__all__ = ["Turns", "make_optimizer"]
+
+
+class Turns:
+    """The optimizers of a run in turn; each has a state of its own.
+
+    Attributes:
+        now: the number of the one whose turn it is.
+        optimizer: that one.
+    """
+
+    def __init__(self, run: Run, task: Task, module: nn.Module, on_sphere: Sequence[str]) -> None:
+        self.run, self.task, self.module, self.on_sphere = run, task, module, on_sphere
+        self._recipes = [run.bound, *run.turns]
+        self._starts = [0, *(round(turn["after"] * run.steps) for turn in run.spec.regime.then)]
+        self.now = -1
+        self.optimizer: torch.optim.Optimizer
+        self.take(0)
+
+    def begin(self, step: int) -> None:
+        """Make the optimizer of a step, unless it has its turn already."""
+        self.take(sum(start <= step for start in self._starts) - 1)
+
+    def take(self, number: int) -> None:
+        """Make the optimizer of this number, unless it has its turn already."""
+        if number != self.now:
+            bound, channels = self._recipes[number], self.on_sphere
+            self.optimizer = make_optimizer(bound, self.run.rest, self.task, self.module, channels)
+            self.now = number
+            self._base_lr = [group.get("lr") for group in self.optimizer.param_groups]
+
+    def schedule(self, step: int) -> None:
+        """Set the learning rates of a step: the schedule's, and below them in the warm-up."""
+        spec = self.run.spec
+        rising = spec.regime.warmup * self.run.steps_per_epoch
+        factor = SCHEDULES[spec.schedule](step / self.run.steps)
+        factor *= min(1.0, (step + 1) / rising) if rising else 1.0
+        for group, lr in zip(self.optimizer.param_groups, self._base_lr, strict=True):
+            if lr is not None:
+                group["lr"] = lr * factor
+
+
+def make_optimizer(
+    bound: Bound, rest: Bound | None, task: Task, model: nn.Module, on_sphere: Sequence[str]
+) -> torch.optim.Optimizer:
+    """The optimizer of a recipe, with the task's groups and the run's others in one more.
+
+    A recipe on the sphere takes the weights `on_sphere`, which start with norm 1; the recipe `rest`
+    has the others.
+
+    Raises:
+        ValueError: a weight in two of the task's groups, or one that is not the model's.
+    """
+    sphere = sphere_of(bound.rule)
+    if rest is None:
+        sphere = None
+    names = {id(weight): name for name, weight in model.named_parameters()}
+    chosen = set(on_sphere) if sphere is not None else set()
+    groups: list[dict[str, Any]] = []
+    for weights, own in _task_groups(task, model, names):
+        inside = [weight for weight in weights if names[id(weight)] in chosen]
+        outside = [weight for weight in weights if names[id(weight)] not in chosen]
+        if sphere is not None:
+            _normalize(sphere, inside)
+            if inside:
+                groups.append({"params": inside, **_settings(bound, own)})
+            if outside:
+                assert rest is not None
+                recipe = {"recipe": rest.recipe}
+                groups.append({"params": outside, **recipe, **_settings(rest, own)})
+        elif outside:
+            groups.append({"params": outside, **_settings(bound, own)})
+    return torch_optimizer(bound.recipe)(groups, **bound.hyper_parameters)
+
+
+def _task_groups(
+    task: Task, model: nn.Module, names: Mapping[int, str]
+) -> Iterator[tuple[list[Tensor], dict[str, Any]]]:
+    """Weights with their own hyper-parameters; all that are in no group of the task come first."""
+    groups = []
+    taken: set[int] = set()
+    for group in task.parameter_groups(model):
+        weights = list(group["params"])
+        for weight in weights:
+            if id(weight) not in names:
+                raise ValueError("parameter_groups has a weight that is not the model's")
+            if id(weight) in taken:
+                raise ValueError(f"parameter_groups has the weight {names[id(weight)]!r} twice")
+            taken.add(id(weight))
+        groups.append((weights, {name: x for name, x in group.items() if name != "params"}))
+    yield [weight for weight in model.parameters() if id(weight) not in taken], {}
+    yield from groups
+
+
+def _settings(bound: Bound, own: Mapping[str, Any]) -> dict[str, Any]:
+    """The hyper-parameters of a recipe in a group: the recipe's, and the group's that it has."""
+    known = {name: value for name, value in own.items() if name in bound.defaults}
+    settings = {**bound.hyper_parameters, **known}
+    if "lr_factor" in own and "lr" in settings:
+        settings["lr"] = own["lr_factor"] * settings["lr"]
+    return settings
+
+
+def _normalize(sphere: Any, weights: Sequence[Tensor]) -> None:
+    with torch.no_grad():
+        for weight in weights:
+            weight.copy_(sphere.normalize(weight))

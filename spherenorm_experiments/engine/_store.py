@@ -1,0 +1,223 @@
+"""The store: a folder per run, named by the hash of its configuration.
+
+    <root>/runs/<task>-<recipe>-<hash>/
+        config.json     the whole configuration, written first
+        origin.json     versions and hardware; it names a file in <root>/sources/
+        status.json     running | finished | diverged | failed | interrupted; times, the error
+        metrics.jsonl   a line per step, appended; cut back to the checkpoint when a run resumes
+        metrics/        in place of it for long runs: parts of 500 records in Parquet
+        checkpoint.pt   the last state to go on from; checkpoint.json and checkpoint-*/ are in
+                        place of it for a run in several processes
+        progress.json   how far it is, while it trains
+        summary.json    the result, written last
+        arrays.npz      curves of a sweep
+
+Nothing in it is lost, and nothing runs twice. A file is written whole or not at all, and carries
+its SHA-256. One that does not match is set aside under the name `<file>.corrupt-<n>` with a
+warning, never deleted, and the run goes on from what is intact.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from filelock import FileLock, Timeout
+
+from spherenorm_experiments.engine._files import (
+    StoreError,
+    make_folder,
+    read_bytes,
+    read_json,
+    set_aside,
+    sha256,
+    write_file,
+    write_json,
+)
+from spherenorm_experiments.engine._records import Records, records_in
+
+__all__ = ["Busy", "RunFolder", "Store"]
+
+
+class Busy(Exception):  # noqa: N818  (not an error: somebody else does the work)
+    """Another process holds the run."""
+
+
+class Store:
+    """All runs under one root."""
+
+    def __init__(self, root: Path | str) -> None:
+        self.root = Path(root)
+
+    def folder(self, name: str) -> RunFolder:
+        """The folder of the run of that name, which need not exist yet."""
+        return RunFolder(self.root / "runs" / name)
+
+    def folders(self) -> Iterator[RunFolder]:
+        """Every run in the store, by name."""
+        for path in sorted((self.root / "runs").glob("*/")):
+            yield RunFolder(path)
+
+    def write_json(self, name: str, content: Any) -> None:
+        """Write a document of the store itself (a plan)."""
+        write_json(self.root / name, content)
+
+    def read_json(self, name: str) -> Any:
+        """A document of the store itself; None if there is none, or none that is intact."""
+        return read_json(self.root / name)
+
+
+class RunFolder:
+    """One run's files."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __repr__(self) -> str:
+        return f"RunFolder({self.name})"
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    @property
+    def metrics(self) -> Records:
+        """The records of each step, in the form that they have."""
+        return records_in(self.path)
+
+    def lock(self, wait: float = 0.0) -> AbstractContextManager[None]:
+        """Hold the run; the operating system releases it when the process ends, however it ends.
+
+        Raises:
+            Busy: somebody else has held it for `wait` seconds.
+            StoreError: its lock cannot be opened.
+        """
+        return _locked(self.path, wait)
+
+    def held(self) -> bool:
+        """True if a living process holds the run, or if that cannot be found out here."""
+        if not (self.path / "lock").exists():
+            return False
+        try:
+            with self.lock():
+                return False
+        except (Busy, StoreError):
+            return True
+
+    def read_json(self, name: str) -> Any:
+        """A document of this run; None if there is none, or none that is intact."""
+        return read_json(self.path / name, self.name)
+
+    def write_json(self, name: str, content: Any) -> None:
+        """Write a document of this run; in another run's folder it is not intact."""
+        write_json(self.path / name, content, self.name)
+
+    def config(self) -> dict[str, Any] | None:
+        return self.read_json("config.json")  # type: ignore[no-any-return]
+
+    def write_config(self, config: Mapping[str, Any]) -> None:
+        self.write_json("config.json", config)
+
+    def status(self) -> dict[str, Any]:
+        """Empty if the run has not started."""
+        return self.read_json("status.json") or {}
+
+    def write_status(self, state: str, **more: Any) -> None:
+        stamp = {"state": state, "updated": time.time(), "pid": os.getpid()}
+        self.write_json("status.json", {**stamp, **more})
+
+    def summary(self) -> dict[str, Any] | None:
+        """The result of a finished run, if all files that it vouches for are intact.
+
+        If one is not, it counts as not finished, and is computed again if it is asked for.
+        """
+        summary = self.read_json("summary.json")
+        if summary is None or not _are_intact(self.path, summary.get("files", {})):
+            return None
+        return summary  # type: ignore[no-any-return]
+
+    def complete(self) -> bool:
+        """True if a finished run still has its configuration and its status."""
+        return self.config() is not None and bool(self.status())
+
+    def finish(self, summary: Mapping[str, Any], files: Iterable[str]) -> None:
+        """Write the result; it vouches for `files` by their checksums."""
+        digests = {name: sha256((self.path / name).read_bytes()) for name in files}
+        self.write_json("summary.json", {**summary, "files": digests})
+
+    def save_checkpoint(self, state: Mapping[str, Any]) -> None:
+        buffer = io.BytesIO()
+        torch.save(dict(state), buffer)
+        payload = buffer.getvalue()
+        write_file(self.path / "checkpoint.pt", _checksum(self.name, payload) + b"\n" + payload)
+
+    def load_checkpoint(self) -> dict[str, Any] | None:
+        """The last checkpoint; None if there is none, or none that is intact."""
+        path = self.path / "checkpoint.pt"
+        content = read_bytes(path)
+        if content is None:
+            return None
+        expected, _, payload = content.partition(b"\n")
+        if _checksum(self.name, payload) != expected:
+            set_aside(path, "it is no checkpoint of this run or its checksum is wrong")
+            return None
+        buffer = io.BytesIO(payload)
+        state: dict[str, Any] = torch.load(buffer, weights_only=True, map_location="cpu")
+        return state
+
+    def save_arrays(self, arrays: Mapping[str, np.ndarray]) -> None:
+        buffer = io.BytesIO()
+        np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
+        write_file(self.path / "arrays.npz", buffer.getvalue())
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        with np.load(self.path / "arrays.npz") as file:
+            return dict(file)
+
+    def clear(self) -> None:
+        """Forget how far the run was, to start it from the beginning."""
+        for name in ("metrics.jsonl", "checkpoint.pt", "checkpoint.json", "summary.json"):
+            (self.path / name).unlink(missing_ok=True)
+        for path in (self.path / "metrics", *self.path.glob("checkpoint-*/")):
+            if ".corrupt-" not in path.name:
+                shutil.rmtree(path, ignore_errors=True)
+
+
+@contextmanager
+def _locked(folder: Path, wait: float) -> Iterator[None]:
+    make_folder(folder)
+    lock = FileLock(folder / "lock", timeout=wait)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise Busy(folder.name) from None
+    except OSError as error:
+        raise StoreError(f"cannot lock {folder}: {error.strerror or error}") from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _are_intact(folder: Path, digests: Mapping[str, str]) -> bool:
+    """True if the files are there and match; the first that does not is set aside."""
+    for name, expected in digests.items():
+        content = read_bytes(folder / name)
+        if content is None or sha256(content) != expected:
+            if content is not None:
+                set_aside(folder / name, "does not match the summary's checksum")
+            return False
+    return True
+
+
+def _checksum(run: str, payload: bytes) -> bytes:
+    """The checksum of a checkpoint, which holds for its run only."""
+    return sha256(run.encode() + b"\n" + payload).encode()

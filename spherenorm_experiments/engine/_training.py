@@ -1,0 +1,154 @@
+"""Model, optimizers and data of a run on batches, and one step of it."""
+
+from __future__ import annotations
+
+import math
+from contextlib import ExitStack
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from spherenorm_experiments.core import Split, Task, seed_everything, stream
+from spherenorm_experiments.engine._checkpoints import Found
+from spherenorm_experiments.engine._evaluation import evaluate
+from spherenorm_experiments.engine._gradients import Gradients
+from spherenorm_experiments.engine._loader import TrainingBatches
+from spherenorm_experiments.engine._optimizers import Turns
+from spherenorm_experiments.engine._parallel import parallelize, whole
+from spherenorm_experiments.engine._probes import MeasuredStep, is_finite, measure
+from spherenorm_experiments.engine._ranks import ALONE, Ranks
+from spherenorm_experiments.engine._run import Run
+from spherenorm_experiments.engine._weights import (
+    Average,
+    Watched,
+    empty_states,
+    is_training,
+    load_model,
+    model_tensors,
+    own_states,
+)
+
+__all__ = ["Training"]
+
+
+class Training:
+    """A run on batches, before its first step.
+
+    Attributes:
+        module: the model with its weights.
+        model: the model as the loss calls it, in DDP if there are several processes.
+        watched: the weights of two or more dimensions, with their views.
+    """
+
+    def __init__(self, run: Run, task: Task, ranks: Ranks = ALONE, workers: int = 0) -> None:
+        self.run, self.spec, self.task, self.ranks = run, run.spec, task, ranks
+        self.regime, self.workers = run.spec.regime, workers
+        self.device = ranks.device(self.spec.device)
+        seed_everything(stream(self.spec.seed, "init"), self.device)
+        self.module = task.model().to(self.device)
+        self.watched = Watched.of(self.module, task, self.device)
+        self.model = parallelize(self.module, task, ranks, self.device)
+        self.batches = TrainingBatches(run, task, ranks, workers, self.device)
+        self.turns = Turns(run, task, self.module, self.watched.channels)
+        self.average = None if self.regime.ema is None else Average(self.module, self.regime.ema)
+        parts = (self.batches, ranks, self.device)
+        self.gradients = Gradients(run, task, self.model, *parts)
+
+    @property
+    def optimizer(self) -> torch.optim.Optimizer:
+        """The one whose turn it is."""
+        return self.turns.optimizer
+
+    def step(self, step: int, *notes: float) -> tuple[dict[str, Any] | None, list[float]]:
+        """Take one step.
+
+        Args:
+            notes: numbers to be summed over ranks, beside the loss.
+
+        Returns:
+            Its measurements, None if the loss was not finite; and the sums of the notes.
+        """
+        self.turns.begin(step)
+        if not is_training(self.module):
+            self.module.train()
+        self.optimizer.zero_grad()
+        loss, *sums = self.ranks.totals([self.gradients.add(step), *notes])
+        if not math.isfinite(loss):
+            return None, sums
+        record: dict[str, Any] = {"step": step + 1, "loss": loss}
+        self.turns.schedule(step)
+        before = self.watched.copies(self.module) if self._is_probed(step + 1) else None
+        record |= self.gradients.update(self.optimizer, self.module)
+        if self.average is not None:
+            self.average.update(self.module)
+        if before is not None:
+            record |= self._probed(before)
+        return record, sums
+
+    def survived(self) -> bool:
+        """True if the norms of the weights are finite: no loss is computed after the last step."""
+        norms = (torch.linalg.vector_norm(weight.detach()) for weight in self.module.parameters())
+        return all(bool(whole(norm).isfinite()) for norm in norms)
+
+    def metrics(self, split: Split) -> dict[str, float]:
+        """The task's metrics on a split, of the averaged weights if the regime keeps them."""
+        self._share_buffers()
+        self.module.eval()
+        with ExitStack() as stack:
+            stack.enter_context(self.gradients.autocast())
+            if self.average is not None:
+                stack.enter_context(self.average.in_place(self.module))
+            workers, device = self.workers, self.device
+            return evaluate(self.run, self.task, self.module, split, self.ranks, workers, device)
+
+    def state(self) -> dict[str, Any]:
+        """The tensors of a checkpoint; buffers are rank 0's."""
+        self._share_buffers()
+        return self._state(own_states(self.module, self.optimizer))
+
+    def position(self) -> dict[str, Any]:
+        """The rest of a checkpoint."""
+        scaler = self.gradients.scaler
+        scaled = {"scaler": scaler.state_dict()} if scaler.is_enabled() else {}
+        return {"turn": self.turns.now, **scaled}
+
+    def restore(self, found: Found) -> None:
+        """Go on from a checkpoint."""
+        self.turns.take(found.position["turn"])
+        state = found.load(
+            lambda has: self._state(
+                empty_states(
+                    self.module, self.optimizer, lambda path: has(f"optimizer.state.{path}")
+                )
+            )
+        )
+        load_model(self.module, state["model"])
+        for name, weight in self.module.named_parameters():
+            if name in state["optimizer"]["state"]:
+                self.optimizer.state[weight] = state["optimizer"]["state"][name]
+        if self.gradients.scaler.is_enabled():
+            self.gradients.scaler.load_state_dict(found.position["scaler"])
+
+    def _state(self, optimizer: dict[str, Any]) -> dict[str, Any]:
+        average = {} if self.average is None else {"ema": self.average.tensors}
+        model = model_tensors(self.module)
+        return {"model": model, "optimizer": {"state": optimizer}, **average}
+
+    def _share_buffers(self) -> None:
+        """Make buffers, such as the statistics of BatchNorm, and their averages those of rank 0."""
+        averages = () if self.average is None else self.average.buffers()
+        self.ranks.share([*self.module.buffers(), *averages])
+
+    def _is_probed(self, done: int) -> bool:
+        ends = done % self.run.steps_per_epoch == 0
+        return bool(self.spec.probes) and (ends or done % self.spec.probe_every == 0)
+
+    def _probed(self, before: dict[str, Tensor]) -> dict[str, Any]:
+        now, grads = self.watched.now(self.module), self.watched.gradients(self.module)
+        step = MeasuredStep(before, now, grads, self.watched.views)
+        measured = measure(self.run.probes, step)
+        lacking = [name for name, value in measured.items() if not is_finite(value)]
+        if lacking and self.survived():  # 0/0, say: the probe has no number here
+            return {name: value for name, value in measured.items() if name not in lacking}
+        return measured

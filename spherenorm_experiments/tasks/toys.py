@@ -1,0 +1,151 @@
+"""The paper's toys: pure losses of one scale-invariant vector in the plane and in space.
+
+Source: the paper's Appendix B.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from spherenorm import toys
+from spherenorm.functional import Sweep
+from spherenorm_experiments.core import Budget, PureTask, generator
+
+__all__ = ["Cosine", "Rosenbrock"]
+
+JITTER = 0.01
+"""The distance of the other starts from the paper's, on average and in each coordinate."""
+
+KEPT_CURVES = 16
+"""A sweep of more points keeps numbers only, no trajectories."""
+
+
+class _Vector(PureTask):
+    """A loss of one vector, a weight of shape (1, n), with its norm and its gap to the optimum."""
+
+    optimum: float
+    """The smallest loss."""
+
+    scale: float
+    """The gap to the optimum is reported before the loss was multiplied by this."""
+
+    levels: tuple[float, ...]
+    """Gaps whose first step is reported."""
+
+    def begin(self) -> list[float]:
+        """The vector before the first step."""
+        raise NotImplementedError
+
+    def value(self, w: Tensor) -> Tensor:
+        """The loss of a vector of shape (n,)."""
+        raise NotImplementedError
+
+    starts: int
+    """The number of starts of every point: the paper's, then others at its side."""
+
+    def start(self, seeds: Sequence[int]) -> dict[str, Tensor]:
+        begin = torch.tensor(self.begin(), dtype=torch.float64)
+        moved = [begin]
+        for seed in range(1, self.starts):
+            random = generator(seed, "start")
+            aside = torch.randn(len(begin), generator=random, dtype=torch.float64)
+            near = begin + JITTER * aside
+            moved.append(near * begin.norm() / near.norm())
+        return {"w": torch.stack(moved)[:, None]}
+
+    def loss(self, params: dict[str, Tensor], *batch: Any) -> Tensor:
+        return self.value(params["w"][0])
+
+    def record(self, before: dict[str, Tensor], after: dict[str, Tensor]) -> dict[str, Tensor]:
+        return {"w": after["w"][0], "after": self.loss(after)}
+
+    def summarize(
+        self, start: dict[str, Tensor], swept: Sweep
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        w = swept.records["w"]
+        begun = start["w"][None, None, :, 0].expand(1, w.shape[1], -1, -1)
+        w = torch.cat([begun, w])
+        loss = torch.cat([swept.loss[:1], swept.records["after"]])
+        gap = (loss - self.optimum) / self.scale
+        norm = w.norm(dim=-1)
+        finite = torch.isfinite(gap).all(dim=0) & torch.isfinite(norm).all(dim=0)
+
+        def numbers(values: Tensor) -> list[list[float | None]]:
+            rows = zip(values.tolist(), finite.tolist(), strict=True)
+            return [[x if ok else None for x, ok in zip(*row, strict=True)] for row in rows]
+
+        every: dict[str, list[list[Any]]] = {
+            "final_gap": numbers(gap[-1]),
+            "max_norm": numbers(norm.max(dim=0).values),
+            "last_norm": numbers(norm[-1]),
+            **{f"steps_to_{level:g}": _first_below(gap, level) for level in self.levels},
+        }
+        # The paper's start alone, and all of them.
+        summary: dict[str, Any] = {name: [row[0] for row in rows] for name, rows in every.items()}
+        summary["starts"] = every
+        w, gap, norm = w[:, :, 0], gap[:, :, 0], norm[:, :, 0]
+        arrays = {"points": np.arange(w.shape[1])}
+        if w.shape[1] <= KEPT_CURVES:
+            arrays |= {"w": w.numpy(), "gap": gap.numpy(), "norm": norm.numpy()}
+        return summary, arrays
+
+
+def _first_below(gap: Tensor, level: float) -> list[list[int | None]]:
+    """The first step from which on the gap stays below the level; None if it ends above."""
+    above = ~(gap < level)
+    last = above.shape[0] - above.flip(0).int().argmax(dim=0)
+    steps = torch.where(above.any(dim=0), last, 0)
+    return [[step if step < gap.shape[0] else None for step in row] for row in steps.tolist()]
+
+
+@dataclass(frozen=True)
+class Cosine(_Vector):
+    """Figure 1's toy: minimize `spherenorm.toys.cosine` from (0.001, 1).
+
+    Attributes:
+        starts: how many starts; those after the first are at its side.
+    """
+
+    starts: int = 1
+
+    name = "cosine"
+    tiers = {"smoke": Budget(250), "small": Budget(2000), "full": Budget(2000)}  # noqa: RUF012
+    optimum, scale, levels = -1.0, 1.0, (1e-1, 1e-2, 1e-3)
+
+    def begin(self) -> list[float]:
+        return [0.001, 1.0]
+
+    def value(self, w: Tensor) -> Tensor:
+        return toys.cosine(w)
+
+
+@dataclass(frozen=True)
+class Rosenbrock(_Vector):
+    """Figure 3's toy: minimize `spherenorm.toys.rosenbrock` times `scale`.
+
+    It starts on the unit sphere at the scaled angles (-2, 2); the minimum is at (1, 1).
+
+    Attributes:
+        scale: of the loss. The paper does not mention one, but its learning rates of 0.001 to 0.1
+            explode without: the gradient at the start is 3e4 long.
+        starts: how many starts; those after the first are at its side.
+    """
+
+    scale: float = 1e-4
+    starts: int = 1
+
+    name = "rosenbrock"
+    tiers = {"smoke": Budget(60), "small": Budget(1000), "full": Budget(1000)}  # noqa: RUF012
+    optimum, levels = 0.0, (10.0, 1.0, 0.1)
+
+    def begin(self) -> list[float]:
+        return toys.sphere_point(-2.0, 2.0)
+
+    def value(self, w: Tensor) -> Tensor:
+        return self.scale * toys.rosenbrock(w)

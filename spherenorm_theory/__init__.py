@@ -1,0 +1,65 @@
+"""Laws of an optimizer, derived from the code of its recipe.
+
+    from spherenorm_theory import norm_growth, check, equilibrium
+    print(norm_growth("sgdp"))                 # the law, from the recipe's own code
+    print(check("sgdp", weight_decay=1e-2))    # against a float64 run
+
+or `python -m spherenorm_theory sgdp`. The way from a recipe to a law, one room after the other:
+
+1. `spherenorm_theory.algebra`: one step of the recipe is recorded as a list of tensor operations
+   (`trace`), and the record is read on symbols.
+2. `spherenorm_theory.laws`: `one_step` gives the new weight as a combination of the old one, the
+   gradient and the states; `norm_growth` makes it a law of the norm, `equilibrium` a law of many
+   steps.
+3. `spherenorm_theory.proofs`: the paper's statements in `lemmas`, further ones in `beyond`, each a
+   `Proof` from such laws.
+4. `spherenorm_theory.checks`: `check` and its like hold a law against float64 runs of the recipe.
+5. `spherenorm_theory.report`: all of it as tables, Markdown or LaTeX.
+
+Each room imports only from the rooms above it in this list.
+"""
+
+from spherenorm.testing import PROPERTIES
+from spherenorm_theory._promise import law
+from spherenorm_theory.algebra import Proof, Trace, TraceError, trace
+from spherenorm_theory.checks import Check, check, check_equilibrium, check_ratio
+from spherenorm_theory.laws import (
+    Equilibrium,
+    NoEquilibriumError,
+    NormGrowth,
+    OneStep,
+    equilibrium,
+    false_positive_rate,
+    growth_ratio,
+    norm_growth,
+    one_step,
+    step_in_coordinates,
+)
+from spherenorm_theory.proofs import beyond, equation_4, false_positive_law, lemmas
+
+__all__ = [
+    "Check",
+    "Equilibrium",
+    "NoEquilibriumError",
+    "NormGrowth",
+    "OneStep",
+    "Proof",
+    "Trace",
+    "TraceError",
+    "beyond",
+    "check",
+    "check_equilibrium",
+    "check_ratio",
+    "equation_4",
+    "equilibrium",
+    "false_positive_law",
+    "false_positive_rate",
+    "growth_ratio",
+    "lemmas",
+    "norm_growth",
+    "one_step",
+    "step_in_coordinates",
+    "trace",
+]
+
+PROPERTIES["law"] = law  # of `spherenorm.testing.check`

@@ -1,0 +1,86 @@
+"""The algebra in which recorded steps are read.
+
+A *record* holds one step of a recipe as a list of operations; a *reading* runs them on symbols
+instead of tensors. There are two: `Formal` vectors, of which only inner products are known, hold in
+every dimension; `Coordinates` are exact, entrywise operations included, in a dimension that one
+names. From the bottom to the top:
+
+| part | names |
+|---|---|
+| text and LaTeX of a formula | `show`, `latex` |
+| canonical forms | `exact`, `tidy`, `normalize_signs` |
+| vectors and their inner products | `Vector`, `Space` |
+| the two algebras | `Formal`, `Coordinates` |
+| polynomial equations | `eliminate` |
+| the record of a step | `trace`, `Trace` |
+| a reading of it | `interpret` |
+| branches of code on sizes | `Branch`, `Branches` |
+| an expression that is 0 | `vanishes` |
+| a relation and what shows it | `Claim`, `Induction`, `Slope`, `Refutation` |
+| a statement and its proof | `Proof` |
+"""
+
+from spherenorm_theory.algebra._atoms import DIMENSION
+from spherenorm_theory.algebra._branches import Branch, Branches
+from spherenorm_theory.algebra._budget import BudgetError, budget
+from spherenorm_theory.algebra._claims import Claim, Induction, Kind, Refutation, Slope
+from spherenorm_theory.algebra._coordinates import Array, Coordinates
+from spherenorm_theory.algebra._decide import vanishes
+from spherenorm_theory.algebra._domains import ANY, RESERVED, symbol_of
+from spherenorm_theory.algebra._elimination import NoClosedFormError, eliminate
+from spherenorm_theory.algebra._formal import Formal
+from spherenorm_theory.algebra._hyper_parameters import (
+    are_numbers,
+    is_number,
+    resolve_hyper_parameters,
+    resolve_recipe,
+)
+from spherenorm_theory.algebra._interpreter import interpret
+from spherenorm_theory.algebra._latex import Letters, choose_latex, latex
+from spherenorm_theory.algebra._numbers import Numbers
+from spherenorm_theory.algebra._proof import Proof
+from spherenorm_theory.algebra._symbols import exact, normalize_signs, tidy
+from spherenorm_theory.algebra._text import show
+from spherenorm_theory.algebra._trace import Trace, TraceError, trace
+from spherenorm_theory.algebra._vectors import Space, Vector
+
+__all__ = [
+    "ANY",
+    "DIMENSION",
+    "RESERVED",
+    "Array",
+    "Branch",
+    "Branches",
+    "BudgetError",
+    "Claim",
+    "Coordinates",
+    "Formal",
+    "Induction",
+    "Kind",
+    "Letters",
+    "NoClosedFormError",
+    "Numbers",
+    "Proof",
+    "Refutation",
+    "Slope",
+    "Space",
+    "Trace",
+    "TraceError",
+    "Vector",
+    "are_numbers",
+    "budget",
+    "choose_latex",
+    "eliminate",
+    "exact",
+    "interpret",
+    "is_number",
+    "latex",
+    "normalize_signs",
+    "resolve_hyper_parameters",
+    "resolve_recipe",
+    "show",
+    "symbol_of",
+    "tidy",
+    "trace",
+    "vanishes",
+]

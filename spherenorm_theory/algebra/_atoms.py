@@ -1,0 +1,139 @@
+"""The values of the formal algebra: vectors, products that wait for a sum, and atoms.
+
+A linear operation on vectors gives a vector. Anything else that is done to each entry gives an
+*atom*: a new vector of which nothing is known but the expression that it came from.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import sympy as sp
+from sympy.logic.boolalg import Boolean
+
+from spherenorm_theory.algebra._operations import Operations
+from spherenorm_theory.algebra._symbols import tidy
+from spherenorm_theory.algebra._vectors import Space, Vector
+
+__all__ = ["DIMENSION", "Atoms", "Entries", "Product"]
+
+DIMENSION = sp.Symbol("d", positive=True)
+"""The number of entries of a unit."""
+
+
+@dataclass(frozen=True)
+class Product:
+    """The entrywise product of two vectors: its sum is their inner product."""
+
+    a: Vector
+    b: Vector
+
+    def __str__(self) -> str:
+        return f"({self.a}) * ({self.b})"
+
+
+@dataclass(frozen=True)
+class Entries:
+    """A statement about every entry of a vector, such as `m == 0`; `.all()` makes it one of m."""
+
+    vector: Vector
+
+    def __str__(self) -> str:
+        return f"{self.vector} = 0"
+
+
+@dataclass
+class Atoms(Operations):
+    """The atoms of a step, and the space that they span.
+
+    Attributes:
+        space: the inner products that are known; the atom "1" has 1 in every entry.
+        mean_field: replace the entrywise product of two vectors by its mean over the entries,
+            <a, b> / d. Adam's second moment is then a scalar; this is exact if all entries have
+            the same second moment.
+        opaque: the origin of each atom of an entrywise operation, in text.
+        meanings: for each of these atoms, the function of numpy's arrays and its arguments.
+        curved: give a vector that `where` has chosen an atom of its own. A manifold chooses its
+            tangent vectors so, and arcs then stay short formulas: the products of such an atom
+            with the others are known, and its square has a name.
+        composites: the vectors that these atoms stand for.
+    """
+
+    space: Space = field(default_factory=lambda: Space({("1", "1"): DIMENSION}))
+    mean_field: bool = False
+    opaque: dict[str, str] = field(default_factory=dict)
+    meanings: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = field(default_factory=dict)
+    curved: bool = False
+    composites: dict[str, Vector] = field(default_factory=dict)
+
+    def atom(
+        self, origin: str, letter: str, function: Callable[..., Any], *arguments: Any
+    ) -> Vector:
+        """The atom of an entrywise expression; the same expression gives the same atom.
+
+        Args:
+            origin: the expression in text.
+            letter: u for a direction, e for a magnitude.
+            function: the operation on numpy's arrays.
+            arguments: of the operation, vectors and scalars.
+        """
+        for name, known in self.opaque.items():
+            if known == origin and self.meanings[name][1] == arguments:
+                return Vector.atom(name)
+        name = self.free(letter, self.opaque, bare=True)
+        self.opaque[name] = origin
+        self.meanings[name] = function, arguments
+        return Vector.atom(name)
+
+    def composite(self, vector: Vector) -> Vector:
+        """An atom that stands for a combination of atoms."""
+        for name, known in self.composites.items():
+            if known == vector:
+                return Vector.atom(name)
+        name = self.free("d", self.composites)
+        for other in ("w", "g", *self.composites, *vector.terms):
+            self.space.known[name, other] = tidy(self.space.inner(vector, Vector.atom(other)))
+        self.composites[name] = vector
+        self.definitions[self.space.gram(name, name)] = self.space.inner(vector, vector)
+        return Vector.atom(name)
+
+    def linear(self, x: Any) -> Any:
+        """`x`, with an entrywise product replaced by an atom or, in the mean field, by a scalar.
+
+        A truth value is 1 or 0.
+        """
+        if isinstance(x, Boolean) and not isinstance(x, sp.Expr):
+            return self.where(x, sp.Integer(1), sp.Integer(0))
+        if not isinstance(x, Product):
+            return x
+        factor = _ratio(x.a, x.b)
+        if factor is None and not self.mean_field:
+            return self.atom(f"({x.a}) * ({x.b})", "u", operator.mul, x.a, x.b)
+        if factor is None:
+            return self._mean(x)
+        base = Product(x.b, x.b)  # of which x is a multiple
+        square = (
+            self.square(self._mean(base))
+            if self.mean_field
+            else self.atom(f"({x.b})^2", "e", np.square, x.b)
+        )
+        return square if factor == 1 else self.aten_mul(square, factor)
+
+    def _mean(self, x: Product) -> sp.Expr:
+        return self.space.inner(x.a, x.b) / DIMENSION
+
+    def ones(self, x: sp.Expr) -> Vector:
+        """The vector with the scalar x in every entry."""
+        return Vector({"1": x}) if x != 0 else Vector()
+
+
+def _ratio(a: Vector, b: Vector) -> sp.Expr | None:
+    """The number c with a = c b, if there is one."""
+    if not b.terms or a.terms.keys() != b.terms.keys():
+        return None
+    factors = {sp.cancel(a[name] / b[name]) for name in b.terms}
+    return factors.pop() if len(factors) == 1 else None

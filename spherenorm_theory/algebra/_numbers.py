@@ -1,0 +1,144 @@
+"""Formal results in numbers: each vector an array, each inner product the one of the arrays."""
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import sympy as sp
+
+from spherenorm_theory.algebra._atoms import DIMENSION, Atoms, Entries, Product
+from spherenorm_theory.algebra._vectors import Vector
+
+__all__ = ["Numbers"]
+
+Array = np.ndarray[Any, Any]
+
+RELATIONS: Mapping[type[sp.Basic], Callable[[Any, Any], Any]] = {
+    sp.Gt: operator.gt,
+    sp.Lt: operator.lt,
+    sp.Ge: operator.ge,
+    sp.Le: operator.le,
+    sp.Eq: operator.eq,
+    sp.Ne: operator.ne,
+}
+
+
+ROUNDING = 1e-13
+"""A sum that is smaller than this share of its terms is 0 up to rounding."""
+TINY = 1e-150
+"""Positive, with a square that is a normal number."""
+
+
+@dataclass
+class Numbers:
+    """Values for what a step on formal vectors takes, and from them for all that it makes.
+
+    A name stands for its definition, and an atom of an entrywise operation for the operation on the
+    entries.
+
+    Args:
+        algebra: of the step.
+        vectors: an array for each atom that is an input, as w, g, m.
+        values: a number for each scalar input, by its name.
+
+    Example:
+        >>> one = Numbers(Atoms(), {"w": np.array([3.0, 4.0])}, {"lr": 0.1})
+        >>> one.scalar(sp.Symbol("|w|^2") * sp.Symbol("lr"))
+        2.5
+    """
+
+    algebra: Atoms
+    vectors: dict[str, Array]
+    values: dict[str, float]
+    _known: dict[str, float] = field(default_factory=dict)
+
+    def of(self, x: Any) -> Any:
+        """Any value of the formal algebra: an array, a number or a truth value."""
+        if isinstance(x, Vector):
+            return self.vector(x)
+        if isinstance(x, Product):
+            return self.vector(x.a) * self.vector(x.b)
+        if isinstance(x, Entries):
+            return self.vector(x.vector) == 0
+        return self.scalar(x) if isinstance(x, sp.Basic) else x
+
+    def scalar(self, expression: sp.Basic) -> Any:
+        """A formula in numbers; nan where it has no value, as 1 / 0."""
+        names, function = _compiled(expression)
+        try:
+            return function(*(self._symbol(name) for name in names))
+        except (ZeroDivisionError, ValueError, OverflowError):
+            return math.nan
+
+    def vector(self, x: Vector) -> Array:
+        """A combination of atoms as an array."""
+        zero = np.zeros_like(self.vectors["w"])
+        return sum((self.scalar(c) * self._atom(a) for a, c in x.terms.items()), zero)
+
+    def holds(self, relation: type[sp.Basic], a: sp.Expr, b: sp.Expr) -> bool:
+        """Tell if a relation between two formulas holds."""
+        return bool(RELATIONS[relation](self.scalar(a), self.scalar(b)))
+
+    def _atom(self, name: str) -> Array:
+        if name not in self.vectors:
+            self.vectors[name] = self._make(name)
+        return self.vectors[name]
+
+    def _make(self, name: str) -> Array:
+        if name == "1":
+            return np.ones_like(self.vectors["w"])
+        if name in self.algebra.composites:
+            return self.vector(self.algebra.composites[name])
+        function, arguments = self.algebra.meanings[name]
+        with np.errstate(all="ignore"):
+            made = function(*map(self.of, arguments))
+        return np.broadcast_to(np.asarray(made, dtype=float), self.vectors["w"].shape)
+
+    def _symbol(self, name: str) -> float:
+        if name in self.values:
+            return self.values[name]
+        if name not in self._known:
+            self._known[name] = self._find(name)
+        return self._known[name]
+
+    def _find(self, name: str) -> float:
+        for symbol, meaning in self.algebra.definitions.items():
+            if symbol.name == name:
+                return self._positive(meaning) if symbol.is_positive else self.scalar(meaning)
+        if name == DIMENSION.name:
+            return float(self.vectors["w"].size)
+        pair = re.fullmatch(r"\|(.+)\|\^2", name)
+        a, b = (pair[1], pair[1]) if pair else _pair(name)
+        return float(self._atom(a) @ self._atom(b))
+
+    def _positive(self, meaning: sp.Expr) -> float:
+        """A number that is positive; below rounding, where its terms cancel to 0 or less."""
+        value: float = self.scalar(meaning)
+        if value > 0:
+            return value
+        terms = [self.scalar(term) for term in sp.Add.make_args(meaning)]
+        cancels = abs(math.fsum(terms)) <= ROUNDING * math.fsum(map(abs, terms))
+        return TINY if cancels else value
+
+
+def _pair(name: str) -> tuple[str, str]:
+    match = re.fullmatch(r"<([^,]+),([^,]+)>", name)
+    if match is None:
+        raise KeyError(f"{name} has no value")
+    return match[1], match[2]
+
+
+@lru_cache(maxsize=4096)
+def _compiled(expression: sp.Basic) -> tuple[tuple[str, ...], Callable[..., Any]]:
+    """The names in a formula, and the function of their values."""
+    by_name = {s: s.name for s in sorted(expression.free_symbols, key=lambda s: str(s.name))}
+    plain = {s: sp.Dummy() for s in by_name}
+    function = sp.lambdify([*plain.values()], expression.xreplace(plain), "math", cse=True)
+    return tuple(by_name.values()), function

@@ -1,0 +1,199 @@
+"""The derived laws against float64 runs; a broken assumption is named with its number."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from spherenorm import Interval, Recipe, Rule, View, ViewLike, as_view, bind
+from spherenorm.support import did_you_mean
+from spherenorm_theory.algebra import resolve_recipe
+from spherenorm_theory.checks._check import NOT_ORTHOGONAL, Check, WeightCheck
+from spherenorm_theory.checks._prediction import predict
+from spherenorm_theory.checks._problems import PROBLEMS, Problem
+from spherenorm_theory.checks._schedules import Numbers, Schedule, resolve_schedule
+from spherenorm_theory.checks._simulation import structure_of
+from spherenorm_theory.checks._trajectory import Trajectory, measure, measure_coupling
+from spherenorm_theory.laws import NormGrowth, norm_growth
+
+__all__ = ["check", "switch_on"]
+
+
+def check(
+    recipe: str | Recipe,
+    problem: str | Problem = "network",
+    *,
+    steps: int = 200,
+    seed: int = 0,
+    law: NormGrowth | None = None,
+    schedule: str | Schedule = "constant",
+    **hyper_parameters: Any,
+) -> Check:
+    """Train with `recipe` in float64, and compare the run with its law.
+
+    At every step |w_t|^2 is compared with the prediction from |w_0|^2 and the lengths of the steps,
+    and at some of them the rule's step with the one that the law's formulas give.
+
+    Args:
+        recipe: as for `norm_growth`; it takes the steps, whatever the law.
+        problem: a name from `PROBLEMS`, or a problem of your own.
+        steps: how many.
+        seed: of weights and data.
+        law: the law to check; by default the recipe's own. Another one fails, and shows how far off
+            it is.
+        schedule: of the learning rate: a name from `SCHEDULES`, or a function from the share of the
+            run that is over to a factor.
+        hyper_parameters: of the run; the rest have their defaults. Where a default of 0 would
+            leave a part of the recipe out, such as SGD's momentum, the part is switched on.
+
+    Raises:
+        ValueError: no such problem, schedule, recipe or hyper-parameter, `steps` or `seed` is no
+            count, or the law is one of other states.
+        TypeError: `problem` is neither a name nor a problem.
+
+    Example:
+        >>> check("sgdp", "toy-2d", steps=100, momentum=0.9).passed
+        True
+    """
+    label, problem = _resolve_problem(problem)
+    _refuse_unless_counts(steps, seed)
+    factor = resolve_schedule(schedule)
+    function = resolve_recipe(recipe)
+    bind(function, **hyper_parameters)  # refuses what it does not have
+    own = law if law is not None else norm_growth(function, **structure_of(hyper_parameters))
+    used = bind(function, **{**switch_on(function, own), **hyper_parameters}).hyper_parameters
+    run = _Run(own, problem, Numbers(function, used, factor, steps), seed)
+    differences = () if law is None else _differences(law, function, used)
+    return Check(
+        bind(function).name,
+        label,
+        run.check_weights(explain=not differences),
+        used,
+        schedule if isinstance(schedule, str) else "own",
+        own.name,
+        bool(own.open_because),
+        differences,
+        problem.broken,
+    )
+
+
+def switch_on(recipe: Recipe, law: NormGrowth) -> dict[str, Any]:
+    """Values for a run: a hyper-parameter whose default switches a rule off gets another one.
+
+    Args:
+        recipe: of the run.
+        law: of the recipe; hyper-parameters that are symbols of it are switched on.
+    """
+    traced = law.step.traced
+    return {
+        name: _value_within(traced.intervals.get(name))
+        for name, default in bind(recipe).defaults.items()
+        if name in traced.symbols and default == 0 and not isinstance(default, bool)
+    }
+
+
+def _value_within(interval: Interval | None) -> float:
+    """A usual value: 0.9 for a momentum, which is below 1, 0.5 for a share, 0.01 for the rest."""
+    if interval is None or interval.high != 1:
+        return 0.01
+    return 0.9 if interval.open_high else 0.5
+
+
+@dataclass(frozen=True)
+class _Run:
+    """A law, and the run that checks it."""
+
+    law: NormGrowth
+    problem: Problem
+    numbers: Numbers
+    seed: int
+
+    def check_weights(self, explain: bool) -> dict[str, WeightCheck]:
+        """The check of each weight; with `explain`, failures without a complaint get a reason."""
+        trajectories = measure(self.law, self.problem, self.numbers, self.seed)
+        weights = {name: self._check(measured) for name, measured in trajectories.items()}
+        failed = [name for name, each in weights.items() if not (each.passed or each.complaints)]
+        return weights | self._explain(weights, failed) if explain and failed else weights
+
+    def _check(self, measured: Trajectory) -> WeightCheck:
+        norms = measured.squared_norm
+        predicted = predict(self.law, measured)
+        off = np.abs(predicted / norms - 1)
+        return WeightCheck(
+            residual=float(np.nan_to_num(off, nan=np.inf).max()),
+            step_error=measured.step_error,
+            cosine=measured.cosine,
+            zero_gradients=int((measured.scale == 0).any(axis=1).sum()),
+            growth=float((norms[-1] / norms[0]).max()),
+            outside=measured.outside if measured.cosine <= NOT_ORTHOGONAL else "",
+            alone=measured.alone,
+            measured=norms,
+            predicted=predicted,
+        )
+
+    def _explain(
+        self, weights: Mapping[str, WeightCheck], failed: list[str]
+    ) -> dict[str, WeightCheck]:
+        """The failed checks with the share of a unit's step that is due to other units."""
+        apart = measure_coupling(self.numbers, self.problem, self.seed, failed)
+        rule = self.numbers.recipe(**self.numbers.base)
+        views = {name: as_view(self.problem.views[name]) for name in failed}
+        return {
+            name: replace(
+                weights[name], apart=apart[name], other_views=_other_views(rule, views[name])
+            )
+            for name in failed
+        }
+
+
+def _refuse_unless_counts(steps: int, seed: int) -> None:
+    for name, value, least in (("steps", steps, 1), ("seed", seed, 0)):
+        if not isinstance(value, int) or value < least:
+            raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
+
+
+def _resolve_problem(problem: str | Problem) -> tuple[str, Problem]:
+    """The name of a problem, and the problem."""
+    if isinstance(problem, Problem):
+        return "problem", problem
+    if not isinstance(problem, str):
+        raise TypeError(f"problem must be a name or a Problem, got {problem!r}")
+    if problem not in PROBLEMS:
+        near = did_you_mean(problem, PROBLEMS, f"known: {', '.join(PROBLEMS)}")
+        raise ValueError(f"no problem is named {problem!r}; {near}")
+    return problem, PROBLEMS[problem]
+
+
+def _differences(law: NormGrowth, recipe: Recipe, used: Mapping[str, Any]) -> tuple[str, ...]:
+    """The respects in which a run is another one than the law's."""
+    traced = law.step.traced
+    run = bind(recipe).name
+    other = [f"the law is that of {law.name}, the run that of {run}"] if law.name != run else []
+    held = (
+        f"the law was derived for {name} = {value!r}, the run has {used[name]!r}"
+        for name, value in traced.structure.items()
+        if name in used and used[name] != value
+    )
+    return (*other, *held)
+
+
+def _other_views(rule: Rule, view: View) -> tuple[str, ...]:
+    """The rules that have a view, and another one than `view`."""
+    viewed = (part for part in rule.tree() if isinstance(part, _Viewed))
+    return tuple(
+        f"{type(part).__name__} has the view {part.view}, the weight {view}"
+        for part in viewed
+        if part.view is not None and as_view(part.view) != view
+    )
+
+
+@runtime_checkable
+class _Viewed(Protocol):
+    """A rule that acts on units of its own."""
+
+    @property
+    def view(self) -> ViewLike | None:
+        """The view of these units, if it is declared."""

@@ -1,0 +1,72 @@
+"""The one simulation loop: a rule steps the weights of a problem in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import repeat
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from spherenorm import Rule, State
+from spherenorm_theory.algebra import are_numbers, is_number
+from spherenorm_theory.checks._problems import Source
+
+__all__ = ["Transition", "simulate", "structure_of"]
+
+
+@dataclass(frozen=True)
+class Transition:
+    """One step of one weight.
+
+    Attributes:
+        weight, grad, state: before the step.
+        new_weight, new_state: after it.
+    """
+
+    weight: Tensor
+    grad: Tensor
+    state: State
+    new_weight: Tensor
+    new_state: State
+
+
+def simulate(
+    rule: Rule | Iterable[Rule], source: Source, steps: int, seed: int
+) -> Iterator[dict[str, Transition]]:
+    """Run a rule on a source of gradients; one transition per weight and step.
+
+    Args:
+        rule: steps every weight; or the rule of each step, of one recipe under a schedule.
+        source: gives the initial weights, and the gradients at each step.
+        steps: how many.
+        seed: of the generator that the source draws from.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    weights, states = source.start(generator), dict[str, State]()
+    rules = repeat(rule, steps) if isinstance(rule, Rule) else rule
+    for present in rules:
+        states = states or {name: present.init(weight) for name, weight in weights.items()}
+        grads, transitions = source.gradients(weights, generator), {}
+        for name, weight in weights.items():
+            with torch.no_grad():  # as optimizers take their steps
+                new, state = present.step(weight, grads[name], states[name])
+            transitions[name] = Transition(weight, grads[name], states[name], new, state)
+        yield transitions
+        weights = {name: each.new_weight for name, each in transitions.items()}
+        states = {name: each.new_state for name, each in transitions.items()}
+
+
+def structure_of(hyper_parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """The hyper-parameters that choose a recipe's code, and so its law.
+
+    They are flags and other values that are no numbers, and the number 0, at which a recipe may
+    leave a rule out.
+    """
+    return {
+        name: value
+        for name, value in hyper_parameters.items()
+        if value == 0 or not (is_number(value) or are_numbers(value))
+    }

@@ -1,0 +1,64 @@
+"""Laws of a recipe, derived from the record of its step.
+
+| law | names |
+|---|---|
+| one step on symbols, in every dimension | `one_step`, `OneStep` |
+| the same, held against the code | `compared_step` |
+| one step in explicit coordinates | `step_in_coordinates` |
+| the law of one step: decay, drive and cross term | `derive`, `StepLaw` |
+| the law from the first step on, and its solution in time | `norm_growth`, `NormGrowth` |
+| growth relative to the steps' own | `growth_ratio` |
+| norm and rotation in equilibrium | `equilibrium`, `Equilibrium` |
+| false positives of the scale-invariance test | `false_positive_rate` |
+
+A law is apart from its hypotheses (`_hypotheses`), from its text (`_text`), from the proofs that
+use it (`spherenorm_theory.proofs`) and from the runs that it is checked on
+(`spherenorm_theory.checks`).
+"""
+
+from spherenorm_theory.laws._comparison import compared_step
+from spherenorm_theory.laws._coordinates import step_in_coordinates
+from spherenorm_theory.laws._derivation import derive
+from spherenorm_theory.laws._detection import derive_threshold, false_positive_rate
+from spherenorm_theory.laws._difference import DifferenceError
+from spherenorm_theory.laws._equilibrium import Equilibrium, equilibrium
+from spherenorm_theory.laws._evaluation import OutsideError
+from spherenorm_theory.laws._growth_ratio import growth_ratio
+from spherenorm_theory.laws._inner import express_inner
+from spherenorm_theory.laws._norm_growth import NormGrowth, norm_growth
+from spherenorm_theory.laws._one_step import OneStep, one_step
+from spherenorm_theory.laws._quantities import GAMMA, W_NEXT, S, W, product
+from spherenorm_theory.laws._stationary import (
+    NoEquilibriumError,
+    drop_transients,
+    find_stationary_buffers,
+)
+from spherenorm_theory.laws._step_law import StepLaw, squared_norm_after
+
+__all__ = [
+    "GAMMA",
+    "W_NEXT",
+    "DifferenceError",
+    "Equilibrium",
+    "NoEquilibriumError",
+    "NormGrowth",
+    "OneStep",
+    "OutsideError",
+    "S",
+    "StepLaw",
+    "W",
+    "compared_step",
+    "derive",
+    "derive_threshold",
+    "drop_transients",
+    "equilibrium",
+    "express_inner",
+    "false_positive_rate",
+    "find_stationary_buffers",
+    "growth_ratio",
+    "norm_growth",
+    "one_step",
+    "product",
+    "squared_norm_after",
+    "step_in_coordinates",
+]

@@ -1,0 +1,275 @@
+"""A law against the code that it came from: no law is shown that differs from its step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from spherenorm import Recipe, View
+from spherenorm_theory.algebra import Trace, trace
+from spherenorm_theory.laws._agreement import Agreement, Path, read_path, write_dimensions
+from spherenorm_theory.laws._difference import (
+    DifferenceError,
+    decides_together,
+    find_mixing,
+    find_operation,
+)
+from spherenorm_theory.laws._evaluation import (
+    OutsideError,
+    evaluate,
+    split,
+    symbol_values,
+    unit_numbers,
+)
+from spherenorm_theory.laws._inputs import Case, draw_cases
+from spherenorm_theory.laws._kinds import compare_kinds
+from spherenorm_theory.laws._one_step import OneStep, one_step
+from spherenorm_theory.laws._quantities import W
+from spherenorm_theory.laws._step_law import StepLaw
+
+__all__ = ["compare", "compare_products", "compared_step"]
+
+TOLERANCE = 1e-10
+"""Relative to the largest entry of the result, or to 1."""
+
+CASES = 9
+"""Of one unit: three first steps, three after some steps, three with any state."""
+
+SHAPES: tuple[tuple[int, ...], ...] = (
+    *((7,), (600,)),
+    *((3, 5), (5, 3), (4, 4), (2, 1030), (260, 3), (70, 72)),
+    *((3, 2, 4), (4, 3, 2), (70, 2, 67)),
+    *((3, 2, 2, 2), (4, 3, 5, 5), (70, 66, 1, 3)),
+    (3, 2, 2, 2, 2),
+)
+"""Of weights of several units: of each number of dimensions; oblong, square, wide."""
+
+SINGLE = ((7,), (1, 5), (5, 1), (1, 1030), (1030, 1), (1, 3, 2), (3, 1, 2), (1, 3, 2, 2))
+"""Of weights of one unit, some of them in one view and some in others."""
+
+
+def compare(step: OneStep, first: OneStep | None, constant: bool = False) -> Agreement:
+    """Hold a step on symbols against the step of the rule, on random inputs.
+
+    Args:
+        step, first: the step from a general state, and from the first one.
+        constant: the law says that the norm never changes.
+
+    Raises:
+        DifferenceError: they differ; with the operation at which they do.
+    """
+    with torch.no_grad():  # as optimizers take their steps
+        return _compare(step, first, constant)
+
+
+def _compare(step: OneStep, first: OneStep | None, constant: bool) -> Agreement:
+    views = step.traced.views or (View(0), View(None))
+    _compare_one_unit(step, first)
+    compare_kinds(step)
+    held: list[_Held] = []
+    for view in views:
+        held.append(_hold(step, first, view, SHAPES))
+        if held[-1].everywhere:
+            return held[-1].agreement
+    best = max(held, key=lambda each: len(each.dimensions - {1}))
+    if best.dimensions - {1}:
+        return best.agreement
+    found = (
+        find_mixing(step, each.agreement.view, case) for each in held for case in each.differing
+    )
+    where = next(filter(None, found), "")
+    if step.traced.sized and step.traced.sized in (where or step.traced.sized):
+        raise DifferenceError(
+            f"{step.traced.name}: a number depends on the shape of the weight, and not by the "
+            f"count of a unit's entries; it is in {step.traced.sized}"
+        )
+    if constant:
+        _refuse_unless_constant(step, views[0], where)
+    single = [shape for shape in SINGLE if _count_units(views[0], shape) == 1]
+    alone = _hold(step, first, views[0], (step.traced.shape, *single)).agreement
+    norm = ", for the step; the norm is constant for each of several units too" if constant else ""
+    return replace(alone, several=False, note=f"the weight is one unit{norm}{where}")
+
+
+def compared_step(recipe: str | Recipe | Trace, *, first: bool = False, **given: Any) -> OneStep:
+    """One step of `recipe` on symbols, after it was held against its code; see `one_step`.
+
+    Args:
+        recipe: as for `trace`, or a trace.
+        first: return the first step, instead of one from a general state.
+        given: hyper-parameters to hold at a value.
+
+    Raises:
+        DifferenceError: it differs from the rule's step.
+
+    Example:
+        >>> print(compared_step("sgd", weight_decay=0.0, dampening=0.0, first=True).weight)
+        w - g*lr
+    """
+    traced = recipe if isinstance(recipe, Trace) else trace(recipe, **given)
+    step, start = one_step(traced), one_step(traced, first=True)
+    compare(step, start if step.states else None)
+    return start if first else step
+
+
+@dataclass(frozen=True)
+class _Held:
+    """A law against its code for weights of many shapes, with cases in which they differ."""
+
+    agreement: Agreement
+    differing: tuple[Case, ...]
+
+    @property
+    def dimensions(self) -> set[int]:
+        """The numbers of dimensions of weights at which they agree."""
+        return {count for count, _ in self.agreement.paths or ()}
+
+    @property
+    def everywhere(self) -> bool:
+        """True if they agree for weights of each number of dimensions that the code takes."""
+        seen = {count for count, _ in self.agreement.refused}
+        return bool(self.dimensions - {1}) and self.dimensions >= seen
+
+
+def _hold(
+    step: OneStep, first: OneStep | None, view: View, shapes: Sequence[tuple[int, ...]]
+) -> _Held:
+    """Compare a law with its code; shapes at which the code takes the same path count as one."""
+    results: dict[Path, list[Case | None]] = {}
+    for shape in dict.fromkeys(shapes):
+        path = _path(step, shape)
+        if path is None or not _count_units(view, shape):
+            continue
+        compared = [
+            (case, difference)
+            for case in draw_cases(step, view, shape, 3, 1)
+            if (difference := _difference(step, first, view, case)) is not None
+        ]
+        if compared:
+            unlike = (
+                case
+                for case, difference in compared
+                if difference or decides_together(step, first, view, case)
+            )
+            found = next(unlike, None)
+            results.setdefault(path, []).append(found)
+    agreeing = tuple(path for path, cases in results.items() if not any(cases))
+    refused = tuple(path for path in results if path not in agreeing)
+    differing = tuple(case for cases in results.values() for case in cases if case is not None)
+    held = _Held(Agreement(view, True, _note(view), agreeing, refused), differing)
+    if held.everywhere or not agreeing:
+        return held
+    note = f"{_note(view)} of {write_dimensions(sorted(held.dimensions))}"
+    return replace(held, agreement=replace(held.agreement, note=note))
+
+
+def _path(step: OneStep, shape: tuple[int, ...]) -> Path | None:
+    """The branches that the rule takes for a weight of this shape; None if it takes no such one."""
+    try:
+        case = next(draw_cases(step, View(None), shape, 1, 0))
+        return read_path(case.rule, case.weight, case.grad, case.state)
+    except Exception:
+        return None
+
+
+def _count_units(view: View, shape: tuple[int, ...]) -> int:
+    """The number of units of a weight, 0 where the view takes no weight of this shape."""
+    try:
+        return len(view.rows(torch.empty(shape)))
+    except ValueError:
+        return 0
+
+
+def compare_products(law: StepLaw) -> None:
+    """Hold |w'|^2 and the recursions of a law against the arrays that its step gives.
+
+    The step itself is the one of the code, as `compare` has shown.
+
+    Raises:
+        DifferenceError: a formula gives another number.
+    """
+    step, view = law.step, View(None)
+    with torch.no_grad():
+        cases = [*draw_cases(step, view, step.traced.shape, CASES, 2)]
+    for case in cases:
+        values = symbol_values(step.traced, case.hyper_parameters)
+        (unit,) = split(step, view, case.weight, case.grad, case.state)
+        try:
+            numbers = unit_numbers(step, unit, values)
+        except OutsideError:
+            continue
+        after = {"w": numbers.vector(law.split_step.weight)}
+        after |= {m: numbers.vector(step.states[m]) for m in step.buffers}
+        numbers.vectors["s"] = numbers.vector(law.drive)
+        formulas = {W: law.law.rhs, **law.recursion}
+        for product, formula in formulas.items():
+            a, b = ("w", "w") if product == W else (str(product)[1:-1].split(","))
+            given, made = numbers.scalar(formula), float(after[a] @ after[b])
+            scale = float(np.linalg.norm(after[a]) * np.linalg.norm(after[b]))
+            if not np.isfinite([given, made]).all():
+                continue  # as |s|^2 / lr at a learning rate of 0
+            if not abs(given - made) <= 1e-9 * max(1.0, scale):
+                raise DifferenceError(
+                    f"{step.traced.name}: the law gives {given:.10g} for {product} after the step, "
+                    f"the code {made:.10g}; the formula is {formula}"
+                )
+
+
+def _refuse_unless_constant(step: OneStep, view: View, where: str) -> None:
+    """Refuse a constant norm that is one of a weight of a single unit alone."""
+    shapes = [shape for shape in SHAPES if len(shape) > 1 and _path(step, shape)]
+    for case in (case for shape in shapes for case in draw_cases(step, view, shape, 3, 1)):
+        new, _ = case.rule.step(case.weight, case.grad, dict(case.state))
+        if bool(new.isfinite().all()) and not _agree(view.norm(new), view.norm(case.weight)):
+            raise DifferenceError(
+                f"{step.traced.name}: the norm is constant for a weight of one unit and for no "
+                f"other{where}"
+            )
+
+
+def _note(view: View) -> str:
+    return f"units: {_NAMES.get(view.name, f'those of the view {view}')} of a weight"
+
+
+_NAMES = {"channel": "each index of dimension 0", "layer": "the whole tensor"}
+
+
+def _compare_one_unit(step: OneStep, first: OneStep | None) -> None:
+    compared = 0
+    for case in draw_cases(step, View(None), step.traced.shape, CASES, 0):
+        difference = _difference(step, first, View(None), case)
+        compared += difference is not None
+        if difference:
+            raise find_operation(step, first, case)
+    if not compared:
+        assumptions = "; ".join(step.algebra.assumptions)
+        raise DifferenceError(
+            f"{step.traced.name}: no random inputs meet the assumptions of the law, so that it "
+            f"cannot be held against its code: {assumptions}"
+        )
+
+
+def _difference(step: OneStep, first: OneStep | None, view: View, case: Case) -> bool | None:
+    """Tell if law and rule differ in a case; None for one that the law is not about."""
+    weight, state = case.rule.step(case.weight, case.grad, dict(case.state))
+    if not all(bool(x.isfinite().all()) for x in (weight, *state.values())):
+        return None
+    values = symbol_values(step.traced, case.hyper_parameters)
+    try:
+        new, after = evaluate(step, first, view, case.weight, case.grad, case.state, values)
+    except OutsideError:
+        return None
+    except ValueError:
+        return True
+    pairs = [(new, weight), *((after[name], state[name]) for name in state)]
+    return not all(_agree(a, b) for a, b in pairs)
+
+
+def _agree(a: Tensor, b: Tensor) -> bool:
+    scale = max(1.0, float(b.abs().max()))
+    return a.shape == b.shape and bool(((a - b.double()).abs() <= TOLERANCE * scale).all())

@@ -1,0 +1,98 @@
+"""Scales: what a step does to a weight and gradients of other lengths."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import sympy as sp
+
+from spherenorm_theory.algebra import Vector, show
+from spherenorm_theory.laws._one_step import OneStep
+
+__all__ = ["NoEquilibriumError", "refuse_unless_homogeneous"]
+
+SCALE = 1.7
+"""The factor by which lengths are multiplied."""
+
+POINTS = 3
+"""Random points at which a coefficient is compared with itself at other lengths."""
+
+
+class NoEquilibriumError(ValueError):
+    """The norm of a recipe has no equilibrium, or none in closed form."""
+
+
+def refuse_unless_homogeneous(step: OneStep, moment: sp.Symbol | None) -> None:
+    """Refuse a step that does not scale, so that no one norm can be set to 1.
+
+    Without a second moment, a weight, gradients and momenta that are c times as long must give a
+    weight c times as long. With one, gradients c times as long must give the same weight.
+
+    Raises:
+        NoEquilibriumError: a coefficient of the step changes with the lengths.
+    """
+    lengths = dict.fromkeys(("g", *step.buffers), 1) | {"w": 1 if moment is None else 0}
+    for m in step.buffers if moment is not None else ():
+        share = step.states[m]["g"]
+        if not _scales(step, share, 0, lengths, moment):
+            lengths[m] = 0  # of gradients that are divided by the root of the second moment
+    for after, atom, coefficient in _coefficients(step):
+        power = lengths[after] - lengths.get(atom, 0)
+        if not _scales(step, coefficient, power, lengths, moment):
+            whole = step.algebra.expand(coefficient, everything=True)
+            of = "gradients" if moment is not None else "the weight and its gradients"
+            raise NoEquilibriumError(
+                f"{step.traced.name}: the step does not scale with {of}: "
+                f"it holds {show(whole)} times {atom}{_advice(step, whole)}"
+            )
+
+
+def _advice(step: OneStep, coefficient: sp.Expr) -> str:
+    eps = step.traced.symbols.get("eps")
+    return "; eps=0.0 holds it at 0" if eps in coefficient.free_symbols else ""
+
+
+def _coefficients(step: OneStep) -> Iterator[tuple[str, str, sp.Expr]]:
+    """(result, source, coefficient) of each term of the new weight and buffers."""
+    after = {"w": step.weight, **{m: step.states[m] for m in step.buffers}}
+    for name, vector in after.items():
+        if isinstance(vector, Vector):
+            for atom, coefficient in vector.terms.items():
+                yield name, atom, coefficient
+
+
+def _scales(
+    step: OneStep,
+    coefficient: sp.Expr,
+    power: int,
+    lengths: Mapping[str, int],
+    moment: sp.Symbol | None,
+) -> bool:
+    """Tell if a coefficient is multiplied by a power of the scale."""
+    expression = coefficient
+    for name in reversed(step.algebra.definitions):
+        expression = expression.subs(name, step.algebra.definitions[name])
+    powers = {s: _power(s, lengths, moment) for s in expression.free_symbols}
+    if not any(powers.values()) and power == 0:
+        return True
+    rng = np.random.default_rng(0)
+    for _ in range(POINTS):
+        values = {s: float(rng.uniform(0.2, 0.8)) for s in powers}
+        scaled = {s: value * SCALE ** powers[s] for s, value in values.items()}
+        before, after = (complex(expression.subs(v).evalf()) for v in (values, scaled))
+        if not abs(after - before * SCALE**power) <= 1e-9 * abs(before):
+            return False
+    return True
+
+
+def _power(symbol: sp.Symbol, lengths: Mapping[str, int], moment: sp.Symbol | None) -> int:
+    """The power of the scale by which a symbol is multiplied."""
+    if moment is not None and symbol == moment:
+        return 2
+    if norm := re.fullmatch(r"\|(.+)\|\^2", symbol.name):
+        return 2 * lengths.get(norm[1], 0)
+    if product := re.fullmatch(r"<([^,]+),([^,]+)>", symbol.name):
+        return lengths.get(product[1], 0) + lengths.get(product[2], 0)
+    return 0

@@ -1,0 +1,305 @@
+"""One step of a recipe on symbols: the new weight and states as combinations of the old ones.
+
+A record of the step is read on formal vectors: the weight is the atom w, the gradient g, and each
+state has a letter of its own (m for a momentum, v for a second moment).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from functools import cached_property
+from typing import Any
+
+import sympy as sp
+
+from spherenorm import Recipe
+from spherenorm_theory.algebra import RESERVED, Formal, Trace, Vector, interpret, trace
+from spherenorm_theory.laws._quantities import product
+
+__all__ = ["OneStep", "choose_letters", "one_step"]
+
+LETTERS = {
+    "momentum": "m",
+    "momentum_buffer": "m",
+    "exp_avg": "m",
+    "exp_avg_sq": "v",
+    "square_avg": "v",
+    "step": "t",
+}
+"""The paper's letters for the states of the library's rules; a state of another name keeps it."""
+
+
+@dataclass(frozen=True)
+class OneStep:
+    """The weight and the states after one step, from (w, states) and the gradient g.
+
+    Attributes:
+        weight: w', the weight after the step.
+        states: the states after the step, by the letter of the atom that each was before: a vector,
+            or a sympy number.
+        algebra: the algebra of the reading, with the Gram table and the assumptions made.
+        traced: the record that was read.
+        scalars: the symbols of the states that are one number, by letter.
+        first: True for the first step, from the state that `init` returns.
+        inputs: what the record was read on.
+    """
+
+    weight: Vector
+    states: Mapping[str, Vector | sp.Expr]
+    algebra: Formal
+    traced: Trace
+    scalars: Mapping[str, sp.Symbol]
+    first: bool = False
+    inputs: tuple[Any, ...] = ()
+
+    def inner(self, a: Vector, b: Vector, everything: bool = False) -> sp.Expr:
+        """<a, b>, in a form in which 0 is 0.
+
+        Args:
+            a, b: vectors of this step.
+            everything: replace every name by its meaning, not those of angles alone.
+        """
+        return self.algebra.expand(self.algebra.space.inner(a, b), everything)
+
+    @property
+    def after(self) -> dict[str, Any]:
+        """The weight and the states after the step, each by its atom before it."""
+        return {"w": self.weight, **self.states}
+
+    @property
+    def buffers(self) -> tuple[str, ...]:
+        """The momenta: states that are combinations of earlier gradients.
+
+        Or of the vectors that a preconditioner made of the gradients.
+        """
+        entrywise = {a for a in self.algebra.opaque if a.startswith("e")}
+        vectors = {n: v for n, v in self.states.items() if isinstance(v, Vector)}
+        return tuple(n for n, v in vectors.items() if not entrywise & {*v.terms})
+
+    @property
+    def letters(self) -> dict[str, str]:
+        """The atom of each state, by the name of the state."""
+        return choose_letters(self.traced)
+
+    @property
+    def counters(self) -> tuple[str, ...]:
+        """The states that are one number for the whole weight, such as the count of steps."""
+        counters = self.traced.counters
+        return tuple(letter for name, letter in self.letters.items() if name in counters)
+
+
+def choose_letters(traced: Trace) -> dict[str, str]:
+    """The atom of each state: its letter, unless something else has it too."""
+    wanted = {n: re.sub(r"\W", "_", LETTERS.get(n, n)) or "state" for n in traced.outputs[1:]}
+    taken = {*RESERVED, *traced.numbers, *(s.name for s in traced.symbols.values())}
+    alone = {n for n, letter in wanted.items() if [*wanted.values()].count(letter) == 1}
+    chosen: dict[str, str] = {}
+    for name, letter in wanted.items():
+        free = (
+            letter if name in alone and letter not in taken else re.sub(r"\W", "_", name) or "state"
+        )
+        while free in taken or free in chosen.values() or (free != letter and free in wanted):
+            free = f"{free}_state"
+        chosen[name] = free
+    return chosen
+
+
+def one_step(
+    recipe: str | Recipe | Trace,
+    *,
+    scale_invariant: bool = True,
+    first: bool = False,
+    tangent: bool = False,
+    mean_field: bool = False,
+    **given: Any,
+) -> OneStep:
+    """Read the recorded step of `recipe` on formal vectors.
+
+    Args:
+        recipe: as for `trace`, or a trace.
+        scale_invariant: put <w, g> = 0 into the Gram table. Otherwise <w, g> is a general number,
+            and a scale-invariance test fails.
+        first: read the first step, from the state that `init` returns (all zero), instead of a
+            general one.
+        tangent: put <w, m> = 0 into the Gram table for every state m.
+        mean_field: replace entrywise products by their means; see
+            `spherenorm_theory.algebra.Formal`.
+        given: hyper-parameters to hold at a value.
+
+    Raises:
+        ValueError: no such recipe or hyper-parameter.
+        TraceError: the step cannot be traced, or holds an operation that has no meaning on symbols.
+
+    Example:
+        >>> print(one_step("sgd", weight_decay=0.0, dampening=0.0).weight)
+        w - g*lr - lr*m*momentum
+    """
+    traced = recipe if isinstance(recipe, Trace) else trace(recipe, **given)
+    reader = _Reader(traced, scale_invariant, tangent, mean_field)
+    return reader.first if first else reader.general
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """Reads the record of a step on formal vectors; see `one_step` for the attributes."""
+
+    traced: Trace
+    scale_invariant: bool
+    tangent: bool
+    mean_field: bool
+
+    @cached_property
+    def letters(self) -> dict[str, str]:
+        """The atom of each state."""
+        return choose_letters(self.traced)
+
+    @cached_property
+    def scalar_states(self) -> Collection[str]:
+        """The states that are numbers; in the mean field entrywise ones are too."""
+        if not self.mean_field:
+            return self.traced.scalar_states
+        linear = one_step(self.traced, scale_invariant=self.scale_invariant).buffers
+        averaged = (name for name, letter in self.letters.items() if letter not in linear)
+        return (*self.traced.scalar_states, *averaged)
+
+    @cached_property
+    def first(self) -> OneStep:
+        """The step from the state that `init` returns; what `init` makes of a weight is general."""
+        return self._read(dict.fromkeys(self.scalar_states, Sign.ANY), self._starts(), True)
+
+    @cached_property
+    def general(self) -> OneStep:
+        """The step from any state that earlier steps can have left.
+
+        A number of the state has the sign that the step gives it: it is taken as positive, and the
+        step is read again with fewer facts for as long as the step does not confirm them. One that
+        no step changes has the value that `init` returns.
+        """
+        signs = dict.fromkeys(self.scalar_states, Sign.POSITIVE)
+        step = self._read(signs)
+        while weaker := {n: s.weaker for n, s in signs.items() if not self._keeps(step, n, s)}:
+            signs |= weaker
+            step = self._read(signs)
+        at_rest = self._candidates_for_rest(step)
+        while at_rest:
+            again = self._read(signs, at_rest)
+            stay = {n: x for n, x in at_rest.items() if again.states[self.letters[n]] == x}
+            if stay == at_rest:
+                return again
+            at_rest = stay
+        return step
+
+    def _starts(self) -> dict[str, Any]:
+        """The first value of each state that does not depend on the weight in an unknown way."""
+        return {n: self._start(n) for n, start in self.traced.starts.items() if start is not None}
+
+    def _start(self, name: str) -> Any:
+        start = self.traced.starts[name]
+        if not isinstance(start, tuple):
+            return start
+        of_weight, constant = start
+        if name in self.scalar_states:
+            return constant
+        return Vector.atom("w") * of_weight + Vector.atom("1") * constant
+
+    def _keeps(self, step: OneStep, name: str, sign: Sign) -> bool:
+        """Tell if a number of the state has a sign after each step, if it has it before."""
+        if sign is Sign.ANY:
+            return True
+        if self.traced.starts[name] is None or not self._start(name).is_nonnegative:
+            return False
+        algebra = step.algebra
+        proves = algebra.is_positive if sign is Sign.POSITIVE else algebra.is_nonnegative
+        after, first = (s.states[self.letters[name]] for s in (step, self.first))
+        return proves(after) and (
+            sign is not Sign.POSITIVE or self.first.algebra.is_positive(first)
+        )
+
+    def _candidates_for_rest(self, step: OneStep) -> dict[str, sp.Expr]:
+        """The numbers of the state that the first step leaves as they are.
+
+        So does the evidence against scale invariance where <w, g> = 0.
+        """
+        starts = {n: x for n, x in self._starts().items() if n in self.traced.scalar_states}
+        return {n: x for n, x in starts.items() if self.first.states[self.letters[n]] == x}
+
+    def _read(
+        self,
+        signs: Mapping[str, Sign],
+        values: Mapping[str, Any] | None = None,
+        first: bool = False,
+    ) -> OneStep:
+        """The step from a state of which `values` are known, and the others general."""
+        traced, values = self.traced, values or {}
+        symbols = {n: sp.Symbol(self.letters[n], **sign.facts) for n, sign in signs.items()}
+        algebra = _algebra_of(self, frozenset(symbols.values()))
+        inputs = []
+        for kind, name in traced.inputs:
+            if kind == "state" and name in values:
+                inputs.append(values[name])
+            elif kind == "state":
+                inputs.append(symbols.get(name) or Vector.atom(self.letters[name]))
+            else:
+                inputs.append(traced.numbers[name] if kind == "hyper" else Vector.atom(name))
+        if not first:
+            for name, value in values.items():
+                algebra.assume(sp.Eq, symbols[name], value, ", as at the start")
+        outputs = interpret(traced.general, algebra, inputs)
+        weight, *states = map(algebra.linear, outputs)
+        after = dict(zip(self.letters.values(), states, strict=True))
+        by_letter = {self.letters[name]: symbol for name, symbol in symbols.items()}
+        return OneStep(weight, after, algebra, traced, by_letter, first, tuple(inputs))
+
+
+def _algebra_of(reader: _Reader, scalars: frozenset[sp.Symbol]) -> Formal:
+    """The algebra of a reading, in which nothing is assumed but its facts."""
+    traced = reader.traced
+    curved = _turns(traced)
+    hypers = traced.symbols.items()
+    algebra = Formal(
+        domains={symbol: traced.intervals[name] for name, symbol in hypers},
+        scalars=scalars,
+        taken=frozenset(["w", "g", "s", *reader.letters.values(), *(s.name for _, s in hypers)]),
+        mean_field=reader.mean_field,
+        curved=curved,
+    )
+    if reader.scale_invariant:
+        algebra.space.known["w", "g"] = sp.Integer(0)
+    else:
+        algebra.general = product("w", "g")
+    if reader.tangent:
+        algebra.space.known.update({("w", m): sp.Integer(0) for m in reader.letters.values()})
+    return algebra
+
+
+def _turns(traced: Trace) -> bool:
+    """Tell if the step takes the cosine of an angle that vectors make, and not of a counter."""
+    kinds = zip(traced.record.inputs, traced.inputs, strict=True)
+    moving = {x for x, (kind, name) in kinds if kind != "hyper" and name not in traced.counters}
+    for call in traced.record.needed:
+        if not moving.isdisjoint(call.values()):
+            if "cos" in call.name:
+                return True
+            moving.add(call.result)
+    return False
+
+
+class Sign(Enum):
+    """A fact about a number of the state."""
+
+    POSITIVE = "positive"
+    NONNEGATIVE = "nonnegative"
+    ANY = "real"
+
+    @property
+    def facts(self) -> dict[str, bool]:
+        """The assumption of its symbol."""
+        return {self.value: True}
+
+    @property
+    def weaker(self) -> Sign:
+        """The next fact to try."""
+        return Sign.NONNEGATIVE if self is Sign.POSITIVE else Sign.ANY

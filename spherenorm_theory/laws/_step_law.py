@@ -1,0 +1,121 @@
+"""The law of one step: the decay of the weight, the drive beside it, their inner product."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import sympy as sp
+
+from spherenorm_theory.algebra import Vector, normalize_signs, show
+from spherenorm_theory.laws._one_step import OneStep
+from spherenorm_theory.laws._quantities import W_NEXT, S, W
+
+__all__ = ["StepLaw", "squared_norm_after"]
+
+
+def squared_norm_after(keep: sp.Expr, drift: sp.Expr) -> sp.Expr:
+    """|w'|^2 for w' = keep w + s, where drift = 2 keep <w, s>."""
+    return keep**2 * W + S + drift
+
+
+@dataclass(frozen=True)
+class StepLaw:
+    """The norm after one step of a recipe, and the cross term that drives it.
+
+    The step is split into decay and drive, w' = (1 - kappa) w + s: kappa collects what multiplies w
+    by hyper-parameters alone; the rest, projection included, is the drive s. Then
+
+        |w'|^2 = (1 - kappa)^2 |w|^2 + |s|^2 + 2 (1 - kappa) <w, s>,
+
+    so that recipes differ in <w, s> alone. A prime marks a value after the step.
+
+    Attributes:
+        step: the step on symbols.
+        kappa: the decay of one step.
+        drive: s, in the atoms.
+        cross: <w, s> in Gram entries: 0 for a projected step, -lr momentum <w, m> for SGD with
+            momentum.
+        recursion: <w', m'> in Gram entries, for each buffer m that `cross` requires.
+        open_because: the reason why there is no recursion or no closed form; empty if there is one.
+    """
+
+    step: OneStep
+    kappa: sp.Expr
+    drive: Vector
+    cross: sp.Expr
+    recursion: Mapping[sp.Symbol, sp.Expr]
+    open_because: str
+
+    @property
+    def name(self) -> str:
+        """The recipe's name."""
+        return self.step.traced.name
+
+    @cached_property
+    def constant(self) -> bool:
+        """True if the norm never changes: the weight lives on a sphere, or is put back to it."""
+        if self.norm_after == W:
+            return True
+        if not self.norm_after.free_symbols & self.step.algebra.definitions.keys():
+            return False
+        # In numbers first: few norms are constant, and roots written out can grow far.
+        seems = all(self._ratio_at(seed) == 1 for seed in range(2))
+        return seems and bool(self.step.algebra.expand(self.norm_after, everything=True) == W)
+
+    def _ratio_at(self, seed: int) -> float:
+        """|w'|^2 / |w|^2 at random inner products, rounded; nan where no real vectors have them."""
+        rng, definitions = random.Random(seed), self.step.algebra.definitions
+        formulas = sp.Tuple(self.norm_after, *definitions.values())
+        free = sorted((formulas.free_symbols | {W}) - definitions.keys(), key=str)
+        values = {symbol: sp.Float(rng.uniform(0.5, 1)) for symbol in free}
+        try:
+            for name, meaning in definitions.items():
+                values[name] = meaning.subs(values).evalf()
+            ratio = complex((self.norm_after / W).subs(values).evalf())
+        except TypeError:  # of the root of a negative number, which code compares
+            return math.nan
+        return round(abs(ratio), 9)
+
+    @cached_property
+    def norm_after(self) -> sp.Expr:
+        """|w'|^2 in Gram entries, as the code computes it."""
+        return self.step.inner(self.step.weight, self.step.weight)
+
+    @property
+    def split_step(self) -> OneStep:
+        """The step with the weight that decay and drive make: w' = (1 - kappa) w + s."""
+        return replace(self.step, weight=Vector.atom("w") * (1 - self.kappa) + self.drive)
+
+    @property
+    def law(self) -> sp.Eq:
+        """|w'|^2 in terms of |w|^2, |s|^2 and the cross term."""
+        if self.constant:
+            return sp.Eq(W_NEXT, W, evaluate=False)
+        keep = normalize_signs(1 - self.kappa)
+        drift = normalize_signs(2 * keep * self.cross)
+        return sp.Eq(W_NEXT, squared_norm_after(keep, drift), evaluate=False)
+
+    @property
+    def residual(self) -> sp.Expr:
+        """The law against `norm_after`: 0 if the law holds."""
+        predicted = self.law.rhs.subs(S, self.step.algebra.space.inner(self.drive, self.drive))
+        return self.step.algebra.expand(predicted - self.norm_after)
+
+    @property
+    def unknowns(self) -> set[sp.Symbol]:
+        """The inner products that the cross term requires, by way of their recursions too."""
+        required, waiting = set[sp.Symbol](), [self.cross]
+        while waiting:
+            new = waiting.pop().free_symbols & {*self.recursion} - required
+            required |= new
+            waiting += [self.recursion[unknown] for unknown in new]
+        return required
+
+    @property
+    def kept(self) -> str:
+        """The share of w that decay leaves, in text."""
+        return "w" if self.kappa == 0 else f"({show(normalize_signs(1 - self.kappa))}) w"

@@ -1,0 +1,164 @@
+"""Equilibria of the recipes, against the literature and against each other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sympy as sp
+
+from spherenorm_theory.algebra import DIMENSION, Claim, Kind, Proof
+from spherenorm_theory.laws import GAMMA, W_NEXT, S, W, equilibrium, norm_growth, product
+from spherenorm_theory.proofs._notation import beta, beta1, lr, rho, scalar, wd
+
+__all__ = ["equilibria_of_the_literature", "matched_decay", "projected_buffer"]
+
+KAPPA = sp.Symbol("kappa", positive=True)
+TURN, FOURTH, RATIO = scalar("rotation^2"), scalar("|w|^4"), sp.Function("ratio")
+RANDOM = "random gradients"
+
+
+def projected_buffer() -> Proof:
+    """Algorithm 1 remembers the unprojected momentum, the release its projection.
+
+    The norm law is the same, the memory is not: <w', m'> = beta (1 - kappa) <w, m> - |s|^2 / lr in
+    the paper, -|s|^2 / lr in the release. The radial part that the next projection removes is a sum
+    over all past steps in the one, of the last step alone in the other.
+    """
+    given: dict[str, Any] = {"project_buffer": True}
+    X, X_next = product("w", "m"), product("w'", "m'")
+    forms = {"the paper's": {}, "the release's": given}
+    memory = {
+        "the paper's": beta * (1 - KAPPA) * X - S / lr,
+        "the release's": -S / lr,
+    }
+    claims = []
+    for name, held in forms.items():
+        law = norm_growth("sgdp", **held)
+        record = {W_NEXT: law.law.rhs, X_next: law.recursion[X], KAPPA: law.kappa}
+        grown = (1 - KAPPA) ** 2 * W + S
+        turn = {TURN: equilibrium("sgdp", dampening=0.0, **held).squared_rotation}
+        claims += [
+            Claim(f"{name} norm", sp.Eq(W_NEXT, grown), Kind.DERIVED, record),
+            Claim(f"{name} memory", sp.Eq(X_next, memory[name]), Kind.DERIVED, record),
+            Claim(
+                f"{name} rotation in equilibrium",
+                sp.Eq(TURN, 2 * lr * wd * rho / (1 - beta)),
+                Kind.MEAN_FIELD,
+                turn,
+            ),
+        ]
+    return Proof(
+        "Release's buffer",
+        (*claims, *_norms_of_the_buffers(given)),
+        under=(RANDOM,),
+        remark="the norms differ where decay is strong; random gradients are assumed for "
+        "the equilibria alone",
+    )
+
+
+def _norms_of_the_buffers(given: dict[str, Any]) -> tuple[Claim, ...]:
+    """The paper's |w|^4 over the release's, for small lr and to first order in it."""
+    paper, release = (equilibrium("sgdp", dampening=0.0, **each) for each in ({}, given))
+    ratio = {RATIO: sp.Lambda(lr, sp.cancel(paper.fourth_power / release.fourth_power))}
+    first = beta * (3 / (1 - beta) - 1 / (1 + beta) - 2 / (1 - beta) ** 2)
+    slope = sp.Subs(sp.Derivative(RATIO(lr), lr), lr, 0)
+    per_lr = wd * rho / (1 - beta)  # kappa / lr
+    return (
+        Claim("the equilibrium norms for small lr", sp.Eq(RATIO(0), 1), Kind.MEAN_FIELD, ratio),
+        Claim("and to first order", sp.Eq(slope, per_lr * first), Kind.MEAN_FIELD, ratio),
+    )
+
+
+def equilibria_of_the_literature() -> Proof:
+    """The derived equilibria against Wan et al. 2021 and Kosson et al. 2023.
+
+    Wan et al., *Spherical Motion Dynamics*: SGD with momentum and coupled decay,
+    |w|^4 = gamma^2 lr / (wd (1-b)(2 - lr wd / (1+b))), rotation sqrt(2 lr wd / (1+b)).
+    Kosson et al., *Rotational Equilibrium*: AdamW, |w|^2 = lr d / (2 wd), rotation
+    sqrt(2 lr wd (1-b1) / (1+b1)).
+    """
+    sgdm, sgd = equilibrium("sgd", dampening=0.0), equilibrium("sgd", momentum=0.0, dampening=0.0)
+    adamw = equilibrium("adamw", eps=0.0)
+    wan = GAMMA**2 * lr / (wd * (1 - beta) * (2 - lr * wd / (1 + beta)))
+    kosson = (lr * DIMENSION / (2 * wd)) ** 2, 2 * lr * wd * (1 - beta1) / (1 + beta1)
+    exact = 1 - lr * wd * beta1 / (1 + beta1)
+    cases: dict[str, tuple[sp.Symbol, sp.Expr, sp.Expr]] = {
+        "SGD with momentum, norm (Wan, exactly)": (FOURTH, wan, sgdm.fourth_power),
+        "SGD with momentum, rotation (Wan, Kosson, exactly)": (
+            TURN, 2 * lr * wd / (1 + beta), sgdm.squared_rotation
+        ),
+        "SGD, rotation (Wan, exactly)": (TURN, 2 * lr * wd, sgd.squared_rotation),
+        "AdamW, norm (Kosson, for small lr)": (
+            FOURTH, kosson[0], adamw.leading(adamw.fourth_power)
+        ),
+        "AdamW, rotation (Kosson, for small lr)": (
+            TURN, kosson[1], adamw.leading(adamw.squared_rotation)
+        ),
+    }  # fmt: skip
+    return Proof(
+        "Equilibria",
+        (
+            *(
+                Claim(name, sp.Eq(symbol, published), Kind.LITERATURE, {symbol: derived})
+                for name, (symbol, published, derived) in cases.items()
+            ),
+            Claim(
+                "AdamW, rotation (exactly)",
+                sp.Eq(TURN, kosson[1] / exact),
+                Kind.MEAN_FIELD,
+                {TURN: adamw.squared_rotation},
+            ),
+        ),
+        under=(RANDOM, "mean-field second moments"),
+    )
+
+
+def matched_decay() -> Proof:
+    """With equal decay a projected optimizer turns faster: rotation^2 by the decay ratio times 19.
+
+    Without projection the squared rotation carries the factor (1 - beta) / (1 + beta), the inverse
+    of Corollary 2.3's; with it, the factor wd_ratio. They match at wd_ratio = (1 - beta) /
+    (1 + beta) = 1/19 for beta = 0.9; the release's 0.1 turns 1.38 times faster.
+    """
+    adamw, adamp = equilibrium("adamw", eps=0.0), equilibrium("adamp", eps=0.0)
+    sgdm, sgdp = equilibrium("sgd", dampening=0.0), equilibrium("sgdp", dampening=0.0)
+    turn_adamw = adamw.leading(adamw.squared_rotation)
+    tenth, nine = sp.Rational(1, 10), sp.Rational(9, 10)
+    faster, matched = sp.Function("speed^2"), sp.Function("matched_ratio")
+    of_adam = _matching_ratio(adamp.squared_rotation, turn_adamw)
+    of_sgd = _matching_ratio(sgdp.squared_rotation, sgdm.squared_rotation)
+    speed = sp.Lambda((rho, beta1), sp.cancel(adamp.squared_rotation / turn_adamw))
+    statements = {
+        "AdamP turns as AdamW does (for small lr)": (
+            sp.Eq(rho, (1 - beta1) / (1 + beta1)), {rho: of_adam}
+        ),
+        "SGDP turns as SGD with momentum does": (
+            sp.Eq(rho, (1 - beta) / (1 + beta)), {rho: of_sgd}
+        ),
+        "AdamP's rotation": (
+            sp.Eq(TURN, 2 * lr * wd * rho), {TURN: adamp.squared_rotation}
+        ),
+        "SGDP's rotation": (
+            sp.Eq(TURN, 2 * lr * wd * rho / (1 - beta)), {TURN: sgdp.squared_rotation}
+        ),
+        "the usual momentum": (
+            sp.Eq(matched(nine), sp.Rational(1, 19)), {matched: sp.Lambda(beta1, of_adam)}
+        ),
+        "the release's ratio": (
+            sp.Eq(faster(tenth, nine), sp.Rational(19, 10)), {faster: speed}
+        ),
+    }  # fmt: skip
+    return Proof(
+        "Matched decay",
+        tuple(
+            Claim(about, relation, Kind.MEAN_FIELD, record)
+            for about, (relation, record) in statements.items()
+        ),
+        under=(RANDOM, "mean-field second moments"),
+    )
+
+
+def _matching_ratio(projected: sp.Expr, plain: sp.Expr) -> sp.Expr:
+    """The decay ratio at which two squared rotations are the same."""
+    (solution,) = sp.solve(projected - plain, rho)
+    return solution
