@@ -136,14 +136,14 @@ TRAINING = (
     ),
     fault(
         "selection reads the seeds that are reported",
-        "spherenorm_experiments/study/_grid.py",
+        "spherenorm_experiments/analysis/_grid.py",
         "enumerate(row) if i not in taken)",
         "enumerate(row) if i in taken)",
         "analysis/test_grid",
     ),
     fault(
         "the worst point of a search",
-        "spherenorm_experiments/study/_grid.py",
+        "spherenorm_experiments/analysis/_grid.py",
         "index = best(scores, key=lambda i: scores[i])",
         "index = (min if best is max else max)(scores, key=lambda i: scores[i])",
         "analysis/test_grid",
