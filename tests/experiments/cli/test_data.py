@@ -11,9 +11,8 @@ from spherenorm_experiments.paper.shared.layout import FOLDER, Layout
 def pair(monkeypatch):
     """One layout, of two files, in place of the real ones."""
     layout = Layout("pair", "A Pair", "pair/\n  a.txt\n  b.txt", ("a.txt", "b.txt"),
-                         {"lines": 2}, _lines, "a test")  # fmt: skip
-    for room in (data, _data):
-        monkeypatch.setattr(room, "layouts", lambda: {"pair": layout})
+                    {"lines": 2}, _lines, "a test")  # fmt: skip
+    monkeypatch.setattr(_data, "layouts", lambda: {"pair": layout})
     return layout
 
 
