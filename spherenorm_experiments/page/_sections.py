@@ -14,7 +14,7 @@ from spherenorm.support import one_line
 from spherenorm_experiments.campaign import Request, RequestWarning
 from spherenorm_experiments.door import Door
 from spherenorm_experiments.engine import Store
-from spherenorm_experiments.results import Claim, Result, Results, gather, spans
+from spherenorm_experiments.results import Decision, Result, Results, gather, spans
 from spherenorm_experiments.studies import TIERS, Plan, Study, find_study
 
 __all__ = ["Section", "names_of", "sections"]
@@ -65,10 +65,10 @@ class Section:
         departures = [part for part in self.plan.departures if part != self.plan.tier]
         return ", ".join([f"{self.plan.tier} tier", _seeds(self.results), *departures])
 
-    def claims(self) -> list[Claim]:
-        """All claims of the study; for a partial run, only those it has results for."""
-        claims = self.study.decided(self.results)
-        return [claim for claim in claims if self.whole or claim.has_results]
+    def decisions(self) -> list[Decision]:
+        """Of all claims of the study; for a partial run, only of those it has results for."""
+        decided = self.study.decided(self.results)
+        return [decision for decision in decided if self.whole or decision.has_results]
 
 
 def sections(

@@ -24,7 +24,6 @@ from spherenorm_experiments.pictures._marks import is_flat as is_flat
 from spherenorm_experiments.pictures._marks import legend_of as legend_of
 from spherenorm_experiments.pictures._searches import Tries as Tries
 from spherenorm_experiments.pictures._searches import best_scores as best_scores
-from spherenorm_experiments.pictures._searches import profile as profile
 from spherenorm_experiments.pictures._searches import tried as tried
 from spherenorm_experiments.pictures._tensorboard import require_tensorboard as require_tensorboard
 from spherenorm_experiments.pictures._tensorboard import write_events as write_events

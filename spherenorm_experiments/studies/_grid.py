@@ -11,7 +11,7 @@ import numpy as np
 
 from spherenorm_experiments.results import Arm, Cell, Result, Results, Sample, mean, mean_of
 
-__all__ = ["Choice", "Grid", "grid_of", "sample_of_curve"]
+__all__ = ["Choice", "Grid", "at_best", "at_point", "grid_of", "sample_of_curve"]
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class Grid:
 
     def tuned(
         self,
-        key: str = "validation",
+        by: str = "validation",
         best: Callable[..., Any] = max,
         rates: tuple[float, float] | None = None,
         among: Collection[float] = (),
@@ -100,6 +100,7 @@ class Grid:
         """The point that is best on the seeds of the tuning, among those with `fixed`.
 
         Args:
+            by: the number that decides.
             best: `max` for a score, `min` for a gap.
             rates: the lowest and the highest learning rate that may be chosen.
             among: the learning rates that may be chosen, if any are named.
@@ -107,7 +108,7 @@ class Grid:
         worst = -math.inf if best is max else math.inf
         low, high = rates or (-math.inf, math.inf)
         scores = {
-            i: self._tuning_score(key, i, worst)
+            i: self._tuning_score(by, i, worst)
             for part in ([{"lr": rate} for rate in among] or [{}])
             for i in self.where(**part, **fixed)
             if low * 0.999 <= self.points[i].get("lr", low) <= high * 1.001
@@ -176,6 +177,34 @@ def sample_of_curve(
         frozenset(curves.keys() - whole.keys()),
         looks=grid.item.looks,
     )
+
+
+def at_point(
+    arm: Arm, key: str, *, performance: bool | None = None, **fixed: float
+) -> Callable[[Results], Sample]:
+    """The number at the point of an arm with these hyper-parameters: a side of a claim."""
+
+    def side(results: Results) -> Sample:
+        grid = grid_of(results, arm)
+        return grid.sample(key, grid.at(**fixed), performance=performance)
+
+    return side
+
+
+def at_best(
+    arm: Arm, key: str = "test", *, performance: bool | None = None, **how: Any
+) -> Callable[[Results], Sample]:
+    """The number at the point of an arm that tuning chooses: a side of a claim.
+
+    Args:
+        **how: the arguments of `Grid.tuned`.
+    """
+
+    def side(results: Results) -> Sample:
+        grid = grid_of(results, arm)
+        return grid.sample(key, grid.tuned(**how).index, performance=performance)
+
+    return side
 
 
 def grid_of(results: Results, arm: Arm) -> Grid:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from spherenorm_experiments.core import Budget
 from spherenorm_experiments.results import printed
 from spherenorm_experiments.studies._benchmark import Benchmark
+from spherenorm_experiments.studies._paper import PROJECTION, says
 from spherenorm_experiments.studies._photographs import GLYPHS, on_glyphs, on_imagenet
 from spherenorm_experiments.studies._plan import Plan
 from spherenorm_experiments.studies._setting import Contender, Setting
@@ -40,7 +41,7 @@ def _setting(label: str, numbers: str) -> Setting:
         on_glyphs(network, options=TECHNIQUES, regime={**SMOOTHED, "warmup": 0.5}),
         on_imagenet(network, options=large, regime=regime, epochs=400, batch_size=512),
         {"accuracy": dict(zip(("baseline", "AdamP"), printed(numbers), strict=True))},
-        "d2.effective",
+        says("d2.effective"),
     )
 
 
@@ -53,6 +54,7 @@ class D2(Benchmark):
 
     name = "d2"
     first_seed = 1220
+    grounds = PROJECTION
     tuned_on = 1
     table = tuple(_setting(*row) for row in PAPER.items())
     contenders = (

@@ -10,7 +10,18 @@ from typing import Any
 
 from spherenorm_experiments.core import Spec
 from spherenorm_experiments.pictures import Picture, color_of, drawn, empty_figure, rounded
-from spherenorm_experiments.results import Arm, Cell, Claim, Result, Results, Table, Trial, sample
+from spherenorm_experiments.results import (
+    Arm,
+    Cell,
+    Claim,
+    Of,
+    Result,
+    Results,
+    Statement,
+    Table,
+    Trial,
+    slug,
+)
 from spherenorm_experiments.studies._laws import Prediction, predict
 from spherenorm_experiments.studies._plan import Plan
 from spherenorm_experiments.studies._study import Study
@@ -102,18 +113,19 @@ class EquilibriumStudy(Study):
             ]
         )
 
-    def claims(self, results: Results) -> list[Claim]:
-        claims = []
-        for quantity in QUANTITIES:
-            for name in OPTIMIZERS:
-                off = results.arm(name).values(functools.partial(_worst, quantity=quantity))
-                text = (
-                    f"{name}: the measured {quantity.name} in equilibrium is within 15 % of the "
-                    "prediction, at the worst of four points"
-                )
-                source = "ours; Kosson et al. 2023"
-                claims.append(sample(text, off, "<", ALLOWED, source=source, unit="% off"))
-        return claims
+    @property
+    def claims(self) -> Sequence[Claim]:
+        return [
+            Claim(
+                f"{slug(quantity.name)}.{slug(name)}",
+                f"{name}: the measured {quantity.name} in equilibrium is within 15 % of the "
+                "prediction, at the worst of four points",
+                Of(name, functools.partial(_worst, quantity=quantity)), "<", ALLOWED,
+                cites=Statement("ours", "ours; Kosson et al. 2023"), unit="% off",
+            )
+            for quantity in QUANTITIES
+            for name in OPTIMIZERS
+        ]  # fmt: skip
 
 
 Number = Callable[[Result, int], float | None]

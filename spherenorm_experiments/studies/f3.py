@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +13,7 @@ from spherenorm_experiments.pictures import Picture, add_crosses, color_of, line
 from spherenorm_experiments.results import (
     Cell,
     Claim,
+    Decision,
     Heading,
     Result,
     Results,
@@ -23,6 +25,7 @@ from spherenorm_experiments.studies._descent_claims import (
     claims_of_norms,
     claims_of_speed,
     gap_table,
+    in_every_setting,
 )
 from spherenorm_experiments.studies._descents import (
     METHODS,
@@ -121,8 +124,12 @@ class F3(Study):
             *searched,
         ]
 
-    def claims(self, results: Results) -> list[Claim]:
-        return [*claims_of_norms(results), *claims_of_speed(results)]
+    @property
+    def claims(self) -> Sequence[Claim]:
+        return [*claims_of_norms(), *claims_of_speed()]
+
+    def evaluated(self, results: Results) -> list[Decision]:
+        return [in_every_setting(decision, results) for decision in super().evaluated(results)]
 
 
 def _best_descent(search: Result) -> Trial | None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from spherenorm_experiments.results import printed
 from spherenorm_experiments.studies._benchmark import Benchmark
+from spherenorm_experiments.studies._paper import PROJECTION, says
 from spherenorm_experiments.studies._setting import Conditions, Contender, Setting
 
 __all__ = ["T3"]
@@ -38,7 +39,7 @@ def _setting(detector: str, start: str, theirs: str, scores: str) -> Setting:
             {**options, "data_set": "coco"}, hyper_parameters=hyper_parameters, fields=fields
         ),
         {"AP": dict(zip(("Adam", "AdamP"), printed(scores), strict=True))},
-        "t3.boosts",
+        says("t3.boosts"),
     )
 
 
@@ -56,6 +57,7 @@ class T3(Benchmark):
 
     name = "t3"
     first_seed = 300
+    grounds = PROJECTION
     tuned_on = 1
     table = (
         _setting("centernet", "random", "CenterNet, random", "26.57 27.11"),

@@ -8,6 +8,7 @@ from typing import Any
 
 from spherenorm_experiments.results import printed
 from spherenorm_experiments.studies._benchmark import Benchmark
+from spherenorm_experiments.studies._paper import PROJECTION, says
 from spherenorm_experiments.studies._setting import Conditions, Contender, Setting
 
 __all__ = ["T4"]
@@ -43,7 +44,7 @@ def _setting(
         embedded=Conditions(),
         real=Conditions({"data_set": data_set}, fields={"epochs": epochs, "batch_size": 16}),
         paper={metric: _scores(text) for metric, text in paper.items()},
-        source="t4.better",
+        cites=says("t4.better"),
     )
 
 
@@ -57,6 +58,7 @@ class T4(Benchmark):
 
     name = "t4"
     first_seed = 400
+    grounds = PROJECTION
     table = (
         _setting(
             "music tags", "MagnaTagATune", "tagging", "magnatagatune", 100,
