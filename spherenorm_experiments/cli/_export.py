@@ -97,7 +97,7 @@ def _write(section: Section, form: str, folder: Path, name: str, width: float) -
 
 def _tables(section: Section) -> Iterator[Table]:
     yield from section.study.every_table(section.results)
-    yield claims_table(section.claims())
+    yield claims_table(section.decisions())
 
 
 def _file_names(found: Sequence[Section]) -> list[str]:

@@ -11,7 +11,17 @@ import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
-from spherenorm_experiments.analysis import Arm, Claim, Key, Results, Table, Trial, decide
+from spherenorm_experiments.analysis import (
+    Arm,
+    Claim,
+    Decision,
+    Key,
+    Results,
+    Table,
+    Trial,
+    adjusted,
+    evaluate,
+)
 from spherenorm_experiments.core import AnyTask, Budget, Spec, find_task_class, written
 from spherenorm_experiments.report.pictures import Picture
 from spherenorm_experiments.study._plan import Plan
@@ -66,9 +76,10 @@ class Study:
         """The study's pictures; none with nothing in it."""
         return []
 
-    def claims(self, results: Results) -> list[Claim]:
-        """The study's claims; inconclusive where there are no results."""
-        raise NotImplementedError
+    @property
+    def claims(self) -> Sequence[Claim]:
+        """The study's claims, as rows; a study may also give them as an attribute."""
+        return ()
 
     def every_table(self, results: Results) -> list[Table]:
         """The study's tables, and one of the recipes that substitute for its own."""
@@ -80,9 +91,13 @@ class Study:
         substitutes = substitute_tables(results, self.compared)
         return [*self.tables(results), *substitutes, *(settings if rows else [])]
 
-    def decided(self, results: Results) -> list[Claim]:
+    def evaluated(self, results: Results) -> list[Decision]:
+        """Each of the study's claims by itself; inconclusive where there are no results."""
+        return [evaluate(claim, results) for claim in self.claims]
+
+    def decided(self, results: Results) -> list[Decision]:
         """The study's claims, with their p-values adjusted for their number."""
-        return decide(self.claims(results))
+        return adjusted(self.evaluated(results))
 
     def every_picture(self, results: Results) -> list[Picture]:
         """The study's pictures, and those of the recipes that substitute for its own."""

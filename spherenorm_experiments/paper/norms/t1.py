@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -116,8 +117,9 @@ class T1(Study):
             ]
         )  # fmt: skip
 
-    def claims(self, results: Results) -> list[Claim]:
-        return claims_of_growth(results)
+    @property
+    def claims(self) -> Sequence[Claim]:
+        return list(claims_of_growth())
 
 
 def _points(name: str) -> dict[str, Any]:
