@@ -266,10 +266,10 @@ def _scores(seen: Measured) -> Table:
     # (of an optimizer with two baselines, the row has the difference from the first)
     shown = {ours: baseline for baseline, ours in reversed(seen.pairs)}
     pairs = ", ".join(f"{ours} − {baseline}" for ours, baseline in shown.items())
-    places = "; ".join(f"{each.label}: {each.theirs}" for each in seen.table)
+    places = "; ".join(f"{each.label}: {each.theirs}" for each in seen.table if each.theirs)
     note = (
-        f"The paper's settings: {places}. "
-        "Means over the seeds that all arms of a setting have ended ± standard deviation; of a "
+        (f"The paper's settings: {places}. " if places else "")
+        + "Means over the seeds that all arms of a setting have ended ± standard deviation; of a "
         "substitute over those of them that it has. (edge): the best rate is the first or the last "
         f"of its search. Differences ({pairs}) are of the score, paired by seed, with Student's "
         "95 % intervals."

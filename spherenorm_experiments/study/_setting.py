@@ -91,10 +91,10 @@ class Setting:
     """
 
     label: str
-    theirs: str
-    benchmark: str
-    task: str
-    embedded: Conditions = field(hash=False)
+    theirs: str = ""
+    benchmark: str = ""
+    task: str = ""
+    embedded: Conditions = field(default_factory=Conditions, hash=False)
     real: Conditions = field(default_factory=Conditions, hash=False)
     paper: Mapping[str, Mapping[str, Decimal]] = field(default_factory=dict, hash=False)
     cites: Statement = OURS

@@ -1,6 +1,6 @@
 """The tables, claims and notes of `compare`, of fabricated runs."""
 
-from spherenorm_experiments.analysis import Arm, Result, Results, decide
+from spherenorm_experiments.analysis import Arm, Result, Results
 from spherenorm_experiments.core import Spec, Task
 from spherenorm_experiments.study import Comparing, Comparison
 
@@ -40,6 +40,6 @@ def test_scores_that_nobody_calls_percent_have_no_margin_of_a_point():
     """Shares between 0 and 1 would be equivalent whatever they are."""
     scores = {"sgd": [0.51, 0.62, 0.43, 0.55, 0.61, 0.48], "adam": [0.9, 0.4, 0.7, 0.5, 0.8, 0.4]}
     study, results = comparison(scores, Task.metric)
-    (claim,) = decide(study.claims(results))
+    (claim,) = study.decided(results)
     assert (claim.verdict, claim.p_equivalent) == ("inconclusive", None)
     assert not claim.ours.endswith("pp")
