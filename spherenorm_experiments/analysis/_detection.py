@@ -6,6 +6,7 @@ The probe `detection` records them.
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +15,14 @@ import numpy as np
 from spherenorm_experiments.analysis._results import Result
 from spherenorm_experiments.engine import RunFolder
 
-__all__ = ["WeightStatistic", "accumulated", "read_statistics", "single_step"]
+__all__ = [
+    "WeightStatistic",
+    "accumulated",
+    "percent_right",
+    "read_statistics",
+    "single_step",
+    "statistics_of",
+]
 
 
 @dataclass(frozen=True)
@@ -41,6 +49,28 @@ class WeightStatistic:
 def read_statistics(result: Result) -> list[WeightStatistic]:
     """The statistics of every weight of two or more dimensions."""
     return _read(result.folder.path, tuple(result.summary["files"].values()))
+
+
+def statistics_of(item: Result, *, invariant: bool) -> list[WeightStatistic]:
+    """The statistics of the weights that the audit found scale-invariant, or of the others."""
+    return [each for each in read_statistics(item) if each.invariant == invariant]
+
+
+def percent_right(delta: float, *, invariant: bool) -> Callable[[Result], float | None]:
+    """The percentage of weights and steps that the single-step test gets right, as a key.
+
+    Args:
+        invariant: of the scale-invariant weights, or of the others. None where there are none.
+    """
+
+    def key(item: Result) -> float | None:
+        if "detection" not in item.spec.probes:
+            return None
+        chosen = statistics_of(item, invariant=invariant)
+        rates = [(single_step(each, delta) == invariant).mean() for each in chosen]
+        return 100 * float(np.mean(rates)) if rates else None
+
+    return key
 
 
 @functools.lru_cache(maxsize=64)

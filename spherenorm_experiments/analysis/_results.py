@@ -141,17 +141,12 @@ class Results:
         return self.where(lambda item: arm in (item.arm, item.arm.label))
 
     def having(self, **settings: Any) -> Results:
-        """The results of the arms that have these settings, substitutes included."""
+        """The results of the arms that have these settings."""
         return self.where(lambda item: item.arm.has(**settings))
 
     def where(self, condition: Callable[[Result], bool]) -> Results:
         """The results for which the condition is true."""
         return Results([item for item in self.items if condition(item)])
-
-    @property
-    def own(self) -> Results:
-        """The results of the study's own arms, without substitutes."""
-        return self.where(lambda item: item.arm.substitutes_for is None)
 
     @property
     def finished(self) -> Results:

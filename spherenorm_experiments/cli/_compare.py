@@ -29,7 +29,6 @@ from spherenorm_experiments.cli._options import (
     TimeLimit,
     Workers,
     parse_seeds,
-    parse_settings,
     require_device,
     require_jobs,
 )
@@ -40,10 +39,11 @@ from spherenorm_experiments.report.page import sections
 from spherenorm_experiments.study import (
     Campaign,
     Comparing,
-    Comparison,
     Plan,
+    TunedComparison,
     final_seeds,
     parse_names,
+    parse_overrides,
     parse_ranges,
     read_requests,
 )
@@ -102,8 +102,10 @@ def compare(
     with interruptible(out), usage_errors():
         ranges = parse_ranges(search)
         names = parse_names(optimizers)
-        request = Comparing(task, names, ranges, trials, method, baseline.strip(), margin)
-        study, given = Comparison(request), parse_settings(entries)
+        given = parse_overrides(entries)
+        own = {name: given.pop(name) for name in list(given) if ":" in name}
+        request = Comparing(task, names, ranges, trials, method, baseline.strip(), margin, own)
+        study = request.study()
         if clash := set(given) & set(request.searched):
             raise ValueError(f"--set {sorted(clash)[0]!r}: --search tunes it")
         require_jobs(jobs)
@@ -113,7 +115,7 @@ def compare(
         flags = {"workers": workers, "processes": processes, "parallel": parallel}
         runner = Runner(**flags, tensorboard=tensorboard, time_limit=time_limit)  # type: ignore[arg-type]
         plan = Plan(
-            tier, None if seeds is None else parse_seeds(seeds), None, device, settings=given
+            tier, None if seeds is None else parse_seeds(seeds), None, device, overrides=given
         )
         final_seeds(study, plan)
         campaign = Campaign([study], plan, door, backend, jobs, runner)
@@ -128,7 +130,7 @@ def compare(
         raise typer.Exit(FAILED)
 
 
-def _show_page(campaign: Campaign, study: Comparison) -> list[str]:
+def _show_page(campaign: Campaign, study: TunedComparison) -> list[str]:
     """Write the page of the comparisons on this task, and say what they claim."""
     store = campaign.door.store
     found = sections(store, read_requests(store)[0], {study.name})

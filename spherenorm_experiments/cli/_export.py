@@ -84,7 +84,7 @@ def _print(section: Section, form: str) -> None:
 
 def _write(section: Section, form: str, folder: Path, name: str, width: float) -> None:
     if form in DRAWINGS:
-        pictures = section.study.every_picture(section.results)
+        pictures = section.study.pictures(section.results)
         paths = write_drawings(pictures, form, width, folder, name)
     else:
         paths = []

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import torch
 import typer
@@ -34,7 +33,6 @@ __all__ = [
     "Workers",
     "existing_store",
     "parse_seeds",
-    "parse_settings",
     "require_device",
     "require_jobs",
 ]
@@ -123,24 +121,6 @@ def parse_seeds(text: str) -> tuple[int, ...]:
         right = "give a count (3), a range (0:10) or a list (1,4,7)"
         raise ValueError(f"--seeds {text!r}: {right}, at most {MOST_SEEDS}") from None
     return tuple(dict.fromkeys(seeds))
-
-
-def parse_settings(entries: Sequence[str]) -> dict[str, Any]:
-    """The settings of key=value entries; a value is JSON (0.1, true, null, [0.9]) or else a word.
-
-    Raises:
-        ValueError: an entry without a key or an equals sign.
-    """
-    settings: dict[str, Any] = {}
-    for entry in entries:
-        key, equals, text = entry.partition("=")
-        if not (key and equals):
-            raise ValueError(f"--set {entry!r}: give key=value, such as lr=0.05")
-        try:
-            settings[key] = json.loads(text)
-        except ValueError:
-            settings[key] = text
-    return settings
 
 
 def existing_store(out: Path) -> Store:

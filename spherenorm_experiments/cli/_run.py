@@ -30,7 +30,6 @@ from spherenorm_experiments.cli._options import (
     TimeLimit,
     Workers,
     parse_seeds,
-    parse_settings,
     require_device,
     require_jobs,
 )
@@ -43,6 +42,8 @@ from spherenorm_experiments.study import (
     Study,
     find_study,
     parse_names,
+    parse_overrides,
+    parse_ranges,
     study_classes,
 )
 
@@ -55,8 +56,21 @@ def run(
     ] = None,
     optimizers: Annotated[
         str | None,
-        typer.Option(help="Comma-separated: recipe names, or module:function for your own."),
+        typer.Option(
+            help="Contenders that tuned comparisons have beside their own, comma-separated: recipe "
+            "names, or module:function; each needs --search or --like."
+        ),
     ] = None,
+    search: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="name=low:high, the logarithmic range in which --optimizers are tuned; "
+            "optimizer:name=low:high is that optimizer's own; may be repeated."
+        ),
+    ] = None,
+    like: Annotated[
+        str, typer.Option(help="The contender as which --optimizers without a range are searched.")
+    ] = "",
     seeds: Seeds = None,
     tier: Tier = "small",
     device: Device = "cpu",
@@ -97,7 +111,8 @@ def run(
         flags = {"workers": workers, "processes": processes, "parallel": parallel}
         runner = Runner(**flags, tensorboard=tensorboard, time_limit=time_limit)  # type: ignore[arg-type]
         asked = None if seeds is None else parse_seeds(seeds)
-        plan = Plan(tier, asked, recipes, device, real, parse_settings(entries))
+        ranges = parse_ranges(search) if search else {}
+        plan = Plan(tier, asked, recipes, device, real, parse_overrides(entries), ranges, like)
         campaign = Campaign(chosen, plan, door, backend, jobs, runner)
         campaign.rehearse()
     if dry_run:

@@ -70,7 +70,6 @@ class EquilibriumStudy(Study):
 
     name = "equilibrium"
     seeds = {"smoke": 1, "small": 3, "full": 10}  # noqa: RUF012
-    compared = {}  # noqa: RUF012  (every arm has a row)
 
     def trials(self, plan: Plan, results: Results) -> list[Trial]:
         seeds = self.chosen_seeds(plan)

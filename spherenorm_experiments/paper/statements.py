@@ -14,7 +14,7 @@ import tomllib
 from spherenorm.support import unknown_name
 from spherenorm_experiments.analysis import Kind, Statement
 
-__all__ = ["PROJECTION", "STATEMENTS", "UNCLAIMED", "says"]
+__all__ = ["STATEMENTS", "UNCLAIMED", "says"]
 
 
 def _read(path: Path) -> tuple[dict[str, Statement], dict[str, str]]:
@@ -43,11 +43,3 @@ def says(name: str) -> Statement:
     if name not in STATEMENTS:
         raise unknown_name("statement", name, list(STATEMENTS))
     return STATEMENTS[name]
-
-
-PROJECTION = {
-    "growth": says("t1.restrain"),
-    "steps": says("3.steps"),
-    "detection": says("3.delta"),
-}
-"""The statements behind a benchmark's claims about norms, steps and the test of invariance."""

@@ -152,6 +152,9 @@ class Campaign:
         return [Planned(trial.arm, self.door.resolve(trial.spec)) for trial in applied]
 
     def _asked(self, study: Study, results: Results) -> list[Trial]:
+        if self.plan.optimizers and not study.takes_optimizers:
+            instead = "`compare --task ... --optimizers ...` tunes and compares yours"
+            raise ValueError(f"--optimizers: {study.name!r} is of fixed methods; {instead}")
         try:
             return study.trials(self.plan, results)
         except ValueError:

@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
+import json
 import math
+import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from spherenorm.support import did_you_mean, unknown_name
 from spherenorm_experiments.core import METHODS, RecipeError, Task, find_task_class, points
 from spherenorm_experiments.engine.door import Door
+from spherenorm_experiments.study._comparison import TunedComparison
+from spherenorm_experiments.study._condition import Condition, Contender, Setup
+from spherenorm_experiments.study._plan import Range, ranges_of
+from spherenorm_experiments.study._search import Search
+from spherenorm_experiments.study._study import Study
 
-__all__ = ["COMMAND", "Comparing", "parse_names", "parse_ranges"]
+__all__ = ["COMMAND", "Comparing", "parse_names", "parse_overrides", "parse_ranges"]
 
 COMMAND = "compare"
 
-Range = tuple[float, float]
+ABOUT = """Every optimizer is tuned in the same number of trials, over the same ranges if it is
+given none of its own, by its mean validation score on seeds that no final run uses. The final runs
+take the best point of each; their test scores are compared seed by seed. Means in one column are
+over the same seeds."""
+
+MEASURED = {"probes": ("norms",), "probe_every": 1}
+"""In every run, at every step."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +53,7 @@ class Comparing:
         baseline: the optimizer to which the others are compared; the first by default.
         margin: two mean scores that differ by less are equivalent; None for no such verdict, or
             one percentage point if the score is in percent.
+        fixed: values of one optimizer's own hyper-parameters, by `optimizer:name`.
 
     Raises:
         ValueError: an argument that is wrong by itself; the message names it and its value.
@@ -52,6 +66,7 @@ class Comparing:
     method: str = "halton"
     baseline: str = ""
     margin: float | None = None
+    fixed: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         listed = ",".join(self.optimizers)
@@ -73,6 +88,12 @@ class Comparing:
                 raise ValueError(f"--search {name!r}: {owner!r} is none of --optimizers {listed!r}")
         for name in self.optimizers:
             _require_ranges(self, name)
+        for name in self.fixed:
+            owner, _, own = name.rpartition(":")
+            if owner not in self.optimizers:
+                raise ValueError(f"--set {name!r}: {owner!r} is none of --optimizers {listed!r}")
+            if own in self.ranges_of(owner):
+                raise ValueError(f"--set {name!r}: --search tunes it")
         if self.baseline and self.baseline not in self.optimizers:
             raise ValueError(f"--baseline {self.baseline!r} is none of --optimizers {listed!r}")
         if self.margin is not None and not 0 < self.margin < math.inf:
@@ -85,12 +106,9 @@ class Comparing:
         words += [] if self.method == Comparing.method else ["--method", self.method]
         words += ["--baseline", self.baseline] if self.baseline else []
         words += [] if self.margin is None else ["--margin", repr(self.margin)]
+        for name, value in self.fixed.items():
+            words += ["--set", f"{name}={json.dumps(value)}"]
         return shlex.join(words)
-
-    @property
-    def reference(self) -> str:
-        """The recipe to which the others are compared."""
-        return self.baseline or self.optimizers[0]
 
     @property
     def searched(self) -> list[str]:
@@ -99,9 +117,40 @@ class Comparing:
 
     def ranges_of(self, optimizer: str) -> dict[str, Range]:
         """The ranges in which an optimizer is tuned: the common ones, or its own in their place."""
-        split = [(name.rpartition(":"), bounds) for name, bounds in self.search.items()]
-        common = {name: bounds for (owner, _, name), bounds in split if not owner}
-        return common | {name: bounds for (owner, _, name), bounds in split if owner == optimizer}
+        return ranges_of(self.search, optimizer)
+
+    def study(self) -> TunedComparison:
+        """The comparison that this asks for."""
+        names = dict(zip(self.optimizers, _labels(self.optimizers), strict=True))
+        contenders = {
+            recipe: Contender(
+                names[recipe],
+                Search(self.ranges_of(recipe), self.count, self.method),
+                self.fixed_of(recipe),
+                recipe=recipe,
+            )
+            for recipe in self.optimizers
+        }
+        baseline = contenders.pop(self.baseline or self.optimizers[0])
+        labels = ", ".join(each.name for each in (baseline, *contenders.values()))
+        study = TunedComparison(
+            re.sub(r"[^\w.-]+", "-", f"{COMMAND}-{self.task}"),
+            f"{self.task}: {labels}, tuned alike\n\n{ABOUT}\n\n"
+            f"`python -m spherenorm_experiments {self}`",
+            baseline=baseline,
+            contenders=list(contenders.values()),
+            tune=Search(self.ranges_of(baseline.recipe), self.count, self.method),
+            on=[Condition("", self.task, Setup(fields=MEASURED), margin=self.margin)],
+            seeds=Study.seeds,
+            smoke_points=None,
+        )
+        study.found_as = str(self)
+        return study
+
+    def fixed_of(self, optimizer: str) -> dict[str, Any]:
+        """The values that are fixed for one optimizer alone."""
+        split = [(name.rpartition(":"), value) for name, value in self.fixed.items()]
+        return {name: value for (owner, _, name), value in split if owner == optimizer}
 
     @classmethod
     def from_text(cls, text: str) -> Comparing:
@@ -111,7 +160,8 @@ class Comparing:
             ValueError: the text is of something else.
         """
         words = shlex.split(text)[1:]
-        given = dict(zip(words[::2], words[1::2], strict=True))
+        flags = list(zip(words[::2], words[1::2], strict=True))
+        given = dict(flags)
         try:
             return cls(
                 given["--task"],
@@ -121,6 +171,7 @@ class Comparing:
                 given.get("--method", cls.method),
                 given.get("--baseline", ""),
                 float(given["--margin"]) if "--margin" in given else None,
+                parse_overrides([word for flag, word in flags if flag == "--set"]),
             )
         except KeyError as error:
             raise ValueError(f"{text!r} is no comparison: it lacks {error}") from None
@@ -138,15 +189,12 @@ class Comparing:
                 known = door.recipe(name).defaults
             except RecipeError as error:
                 raise ValueError(f"--optimizers {name!r}: {error}") from error
-            _require_known(name, self.ranges_of(name), known)
-
-
-def _require_known(optimizer: str, ranges: Mapping[str, Range], known: Mapping[str, Any]) -> None:
-    for name in ranges:
-        if name not in known:
-            right = did_you_mean(name, sorted(known)) if known else "it has none"
-            lack = f"recipe {optimizer!r} has no hyper-parameter {name!r}"
-            raise ValueError(f"--search {name!r}: {lack}; {right}")
+            for flag, names in (("search", self.ranges_of(name)), ("set", self.fixed_of(name))):
+                for own in names:
+                    if own not in known:
+                        right = did_you_mean(own, sorted(known)) if known else "it has none"
+                        lack = f"recipe {name!r} has no hyper-parameter {own!r}"
+                        raise ValueError(f"--{flag} {own!r}: {lack}; {right}")
 
 
 def _require_ranges(request: Comparing, optimizer: str) -> None:
@@ -171,6 +219,30 @@ def _require_task(name: str) -> None:
         raise ValueError(f"--task {name!r} has no score to compare: {need}")
     if task.evaluate is Task.evaluate:
         raise ValueError(f"--task {name!r} has no metric: it does not define `evaluate`")
+
+
+def _labels(recipes: Sequence[str]) -> list[str]:
+    """The names without their modules, unless two would then be alike."""
+    short = [recipe.rpartition(":")[2] for recipe in recipes]
+    return [a if short.count(a) == 1 else b for a, b in zip(short, recipes, strict=True)]
+
+
+def parse_overrides(entries: Sequence[str]) -> dict[str, Any]:
+    """The values of key=value entries; a value is JSON (0.1, true, null, [0.9]) or else a word.
+
+    Raises:
+        ValueError: an entry without a key or an equals sign.
+    """
+    overrides: dict[str, Any] = {}
+    for entry in entries:
+        key, equals, text = entry.partition("=")
+        if not (key and equals):
+            raise ValueError(f"--set {entry!r}: give key=value, such as lr=0.05")
+        try:
+            overrides[key] = json.loads(text)
+        except ValueError:
+            overrides[key] = text
+    return overrides
 
 
 def parse_names(text: str) -> tuple[str, ...]:

@@ -3,46 +3,53 @@
 from __future__ import annotations
 
 import inspect
+from typing import Any
 
 from spherenorm.support import did_you_mean, look_up
 from spherenorm_experiments.core import named, places, users_code
 from spherenorm_experiments.study._comparing import COMMAND, Comparing
-from spherenorm_experiments.study._comparison import Comparison
+from spherenorm_experiments.study._comparison import TunedComparison
 from spherenorm_experiments.study._study import Study
 
 __all__ = ["find_study", "name_of", "study_classes"]
 
 
-def study_classes() -> dict[str, type[Study]]:
-    """Every study of the folders, by name."""
+def study_classes() -> dict[str, type[Study] | Study]:
+    """Every study of the folders, by name: a class, or an instance of one."""
     return {name: named("STUDIES", name) for name in places("STUDIES")}
 
 
 def find_study(name: str) -> Study:
-    """The study called `name`, in upper or lower case, `module:Class`, or the text of a comparison.
+    """The study called `name`, in upper or lower case, `module:Class` or `module:instance`, or the
+    text of a comparison.
 
     Raises:
         ValueError: there is none.
     """
     if name.startswith(f"{COMMAND} "):
-        return Comparison(Comparing.from_text(name))
+        return Comparing.from_text(name).study()
     if ":" in name:
         with users_code("study", name):
-            cls: type[Study] = look_up("study", name, "class", inspect.isclass)
-        if not issubclass(cls, Study):
-            raise ValueError(f"{name!r} is no study")
-        return cls()
-    known = study_classes()
-    by_alias = {alias: cls for cls in known.values() for alias in (cls.name, *cls.aliases)}
-    if name.lower() not in by_alias:
-        raise ValueError(f"no study is named {name!r}; {did_you_mean(name.lower(), by_alias)}")
-    return by_alias[name.lower()]()
+            found = look_up("study", name, "study", _is_study)
+            study: Study = found() if inspect.isclass(found) else found
+    else:
+        known = places("STUDIES")
+        if name.lower() not in known:
+            raise ValueError(f"no study is named {name!r}; {did_you_mean(name.lower(), known)}")
+        found = named("STUDIES", name.lower())
+        study = found() if inspect.isclass(found) else found
+    study.found_as = name if ":" in name else study.name
+    return study
+
+
+def _is_study(value: Any) -> bool:
+    return isinstance(value, Study) or (inspect.isclass(value) and issubclass(value, Study))
 
 
 def name_of(study: Study) -> str:
     """The name that finds the study again: its own for one of ours, `module:Class` for another."""
-    if isinstance(study, Comparison):
-        return str(study.request)
+    if study.found_as or isinstance(study, TunedComparison):
+        return study.found_as or study.name
     cls = type(study)
     place = f"{cls.__module__}:{cls.__name__}"
-    return cls.name if place in places("STUDIES").values() else place
+    return study.name if place in places("STUDIES").values() else place

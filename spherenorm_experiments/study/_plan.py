@@ -9,7 +9,9 @@ from typing import Any
 
 from spherenorm.support import unknown_name
 
-__all__ = ["TIERS", "Plan"]
+__all__ = ["TIERS", "Plan", "Range", "ranges_of"]
+
+Range = tuple[float, float]
 
 TIERS = ("smoke", "small", "full")
 
@@ -21,12 +23,15 @@ class Plan:
     Attributes:
         tier: smoke | small | full.
         seeds: None for the study's own.
-        optimizers: only these recipes; None for the study's own. One that the study does not have
-            substitutes for one that it has.
+        optimizers: recipes that a tuned comparison has as contenders, beside its own; None for
+            none.
+        search: their logarithmic ranges, by hyper-parameter; one that is named `optimizer:name` is
+            that optimizer's own.
+        like: the contender as which those without a range are searched.
         device: a torch device.
         real: the paper's data sets and settings, in place of embedded data; for the studies that
             have them.
-        settings: `--set`: values for fields of `Spec`, options of the task and hyper-parameters of
+        overrides: `--set`: values for fields of `Spec`, options of the task and hyper-parameters of
             the recipes.
 
     Raises:
@@ -38,29 +43,31 @@ class Plan:
     optimizers: tuple[str, ...] | None = None
     device: str = "cpu"
     real: bool = False
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+    search: Mapping[str, Range] = field(default_factory=dict)
+    like: str = ""
 
     def __post_init__(self) -> None:
         if self.tier not in TIERS:
             raise unknown_name("tier", self.tier, TIERS)
 
     @property
-    def setting(self) -> Plan:
+    def common(self) -> Plan:
         """The plan without its choice of optimizers and seeds.
 
-        Results of plans with one setting belong together.
+        Results of plans that have this in common belong together.
         """
-        return replace(self, seeds=None, optimizers=None)
+        return replace(self, seeds=None, optimizers=None, search={}, like="")
 
     @property
     def departures(self) -> list[str]:
-        """The parts of the setting that are not the default, as a reader sees them."""
+        """The parts in common that are not the default, as a reader sees them."""
         parts = [] if self.tier == Plan.tier else [self.tier]
         parts += [] if self.device == Plan.device else [self.device]
         parts += ["the paper's data"] if self.real else []
         return parts + [
             f"{name}={value if isinstance(value, str) else json.dumps(value)}"
-            for name, value in sorted(self.settings.items())
+            for name, value in sorted(self.overrides.items())
         ]
 
     def to_json(self) -> dict[str, Any]:
@@ -76,4 +83,16 @@ class Plan:
         """
         lists = {name: content[name] for name in ("seeds", "optimizers")}
         tuples = {name: None if found is None else tuple(found) for name, found in lists.items()}
-        return cls(**{**content, **tuples})
+        search = {name: (low, high) for name, (low, high) in content["search"].items()}
+        return cls(**{**content, **tuples, "search": search})
+
+
+def ranges_of(search: Mapping[str, Range], optimizer: str) -> dict[str, Range]:
+    """The ranges in which an optimizer is tuned: the common ones, or its own in their place.
+
+    >>> ranges_of({"lr": (0.1, 1.0), "sgd:lr": (1.0, 2.0), "adam:eps": (0.1, 0.2)}, "sgd")
+    {'lr': (1.0, 2.0)}
+    """
+    split = [(name.rpartition(":"), bounds) for name, bounds in search.items()]
+    common = {name: bounds for (owner, _, name), bounds in split if not owner}
+    return common | {name: bounds for (owner, _, name), bounds in split if owner == optimizer}

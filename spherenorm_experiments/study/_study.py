@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 from spherenorm_experiments.analysis import (
     Arm,
     Claim,
     Decision,
-    Key,
     Results,
     Table,
     Trial,
@@ -25,7 +25,6 @@ from spherenorm_experiments.analysis import (
 from spherenorm_experiments.core import AnyTask, Budget, Spec, find_task_class, written
 from spherenorm_experiments.report.pictures import Picture
 from spherenorm_experiments.study._plan import Plan
-from spherenorm_experiments.study._substitutes import substitute_pictures, substitute_tables
 
 __all__ = ["Study", "final_seeds", "tuning_seeds"]
 
@@ -42,24 +41,19 @@ class Study:
     name: str
     aliases: ClassVar[tuple[str, ...]] = ()
     settings: ClassVar[tuple[str, ...]] = ()
-    """Settings of the study itself that `--set` may set; it reads them from `plan.settings`."""
-    seeds: ClassVar[Mapping[str, int]] = {"smoke": 2, "small": 6, "full": 12}
+    """Settings of the study itself that `--set` may set; it reads them from `plan.overrides`."""
+    seeds: Mapping[str, int] = MappingProxyType({"smoke": 2, "small": 6, "full": 12})
     """The number of seeds of each tier."""
-    first_seed: ClassVar[int] = 0
+    first_seed: int = 0
     """The first of them: studies that share a task have different seeds."""
-    has_real: ClassVar[bool] = False
+    has_real: bool = False
     """True if the study can run on the paper's data sets; it then reads `plan.real`."""
-    departures: ClassVar[Sequence[tuple[str, str, str, str]]] = ()
+    takes_optimizers: ClassVar[bool] = False
+    """True if `trials` reads `plan.optimizers`; a study of fixed methods refuses them."""
+    found_as: str = ""
+    """The name by which a command finds the study; a class has its own."""
+    departures: Sequence[tuple[str, str, str, str]] = ()
     """Settings that differ from the paper's: the setting, the paper's, ours, and why."""
-    compared: ClassVar[Mapping[str, Key]] = {
-        "last norm": "norm_last",
-        "path on sphere": "total_effective_step",
-        "score": "test",
-    }
-    """The numbers that are shown of recipes that substitute for the study's own, by heading.
-
-    Empty if `tables` has a row for every arm anyway.
-    """
 
     def trials(self, plan: Plan, results: Results) -> list[Trial]:
         """The runs that are needed, given what is known.
@@ -82,14 +76,13 @@ class Study:
         return ()
 
     def every_table(self, results: Results) -> list[Table]:
-        """The study's tables, and one of the recipes that substitute for its own."""
+        """The study's tables, and one of the settings that differ from the paper's."""
         rows = [tuple(row) for row in self.departures]
         note = (
             "Of the small tier on embedded data, but for what says --data." if self.has_real else ""
         )
         settings = [Table("Settings", ("setting", "the paper's", "ours", "why"), rows, note)]
-        substitutes = substitute_tables(results, self.compared)
-        return [*self.tables(results), *substitutes, *(settings if rows else [])]
+        return [*self.tables(results), *(settings if rows else [])]
 
     def evaluated(self, results: Results) -> list[Decision]:
         """Each of the study's claims by itself; inconclusive where there are no results."""
@@ -98,11 +91,6 @@ class Study:
     def decided(self, results: Results) -> list[Decision]:
         """The study's claims, with their p-values adjusted for their number."""
         return adjusted(self.evaluated(results))
-
-    def every_picture(self, results: Results) -> list[Picture]:
-        """The study's pictures, and those of the recipes that substitute for its own."""
-        more = substitute_pictures(results) if self.compared else []
-        return [*self.pictures(results), *more]
 
     def title(self) -> str:
         """The first line of the docstring."""

@@ -6,9 +6,8 @@ import itertools
 from collections.abc import Iterable, Sequence
 
 from spherenorm_experiments.analysis import Decision, Heading, Results, Row, Table, column, paper
-from spherenorm_experiments.study._benchmark import Benchmark
-from spherenorm_experiments.study._benchmark_shown import score_claim
-from spherenorm_experiments.study._setting import THIRTEEN, Setting, arm_of
+from spherenorm_experiments.study._comparison import TunedComparison, score_claim
+from spherenorm_experiments.study._condition import THIRTEEN, Condition, Contender, arm_of
 from spherenorm_experiments.study._study import Study
 
 __all__ = ["thirteen_table"]
@@ -18,7 +17,7 @@ def thirteen_table(studies: Iterable[tuple[str, Study, Results]]) -> Table | Non
     """The score of every contender of the paper's beside its baseline's, by benchmark.
 
     Args:
-        studies: labels, studies and results; studies that are no benchmark are left out.
+        studies: labels, studies and results; studies that are no tuned comparison are left out.
 
     Returns:
         The table; None if no benchmark has a result.
@@ -26,12 +25,12 @@ def thirteen_table(studies: Iterable[tuple[str, Study, Results]]) -> Table | Non
     rows: dict[str, list[Row]] = {name: [] for name in THIRTEEN}
     verdicts: list[str] = []
     for label, study, results in studies:
-        if isinstance(study, Benchmark):
-            for setting, pair, decision in _scores(study, results):
-                if setting.benchmark and decision.has_results:
-                    row = _row(study, setting, pair, decision, results)
-                    row = (f"{setting.benchmark}: {setting.label} ({label})", *row)
-                    rows[setting.benchmark].append(row)
+        if isinstance(study, TunedComparison):
+            for condition, pair, decision in _scores(study, results):
+                if condition.benchmark and decision.has_results:
+                    row = _row(condition, pair, decision, results)
+                    row = (f"{condition.benchmark}: {condition.label} ({label})", *row)
+                    rows[condition.benchmark].append(row)
                     verdicts.append(_outcome(decision))
     if not verdicts:
         return None
@@ -44,30 +43,29 @@ def thirteen_table(studies: Iterable[tuple[str, Study, Results]]) -> Table | Non
     return Table("The thirteen benchmarks", columns, filled, _about(verdicts))
 
 
-def _scores(
-    study: Benchmark, results: Results
-) -> Iterable[tuple[Setting, tuple[str, str], Decision]]:
-    """The claims about scores, each with its setting and its pair."""
+Pair = tuple[Contender, Contender]
+
+
+def _scores(study: TunedComparison, results: Results) -> Iterable[tuple[Condition, Pair, Decision]]:
+    """The claims about scores, each with its condition and its pair."""
     decided = {decision.claim.name: decision for decision in study.decided(results)}
-    for setting, pair in itertools.product(study.table, dict.fromkeys(study.pairs)):
-        yield setting, pair, decided[score_claim(setting, *pair)]
+    for condition, pair in itertools.product(study.on, study.pairs):
+        yield condition, pair, decided[score_claim(condition, *pair).name]
 
 
-def _row(
-    study: Benchmark, setting: Setting, pair: tuple[str, str], decision: Decision, results: Results
-) -> Row:
-    known = {contender.name: contender for contender in study.contenders}
-    arms = [arm_of(setting, known[name]) for name in pair]
+def _row(condition: Condition, pair: Pair, decision: Decision, results: Results) -> Row:
+    names = [contender.name for contender in pair]
+    arms = [arm_of(condition, contender) for contender in pair]
     cells = column([results.arm(arm).values("test") for arm in arms], ".4g")
-    theirs = next(iter(setting.paper.values()), {})
-    quoted = [str(theirs[name]) for name in pair if name in theirs]
+    theirs = next(iter(condition.paper.values()), {})
+    quoted = [str(theirs[name]) for name in names if name in theirs]
     return (
-        f"{pair[0]} → {pair[1]}",
+        " → ".join(names),
         *cells,
         decision.ours,
         decision.verdict,
         " → ".join(quoted),
-        setting.gap(pair[1], pair[0]),
+        condition.gap(names[1], names[0]),
     )
 
 

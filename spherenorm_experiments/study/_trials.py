@@ -1,4 +1,4 @@
-"""The trials of a study as a plan wants them: its optimizers, its device and its settings."""
+"""The trials of a study as a plan wants them: its device and its overrides."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from spherenorm.support import did_you_mean
-from spherenorm_experiments.analysis import Arm, Trial
+from spherenorm_experiments.analysis import Trial
 from spherenorm_experiments.core import Regime, Spec
 from spherenorm_experiments.engine.door import Door
 from spherenorm_experiments.study._plan import Plan
@@ -28,7 +28,7 @@ def apply_plan(
     own: Sequence[str] = (),
     first: Sequence[Trial] | None = None,
 ) -> list[Trial]:
-    """The study's trials with the optimizers, the device and the settings of a plan.
+    """The study's trials with the device and the overrides of a plan.
 
     Args:
         trials: those that the study asks for.
@@ -38,67 +38,26 @@ def apply_plan(
     Raises:
         ValueError: a setting that no trial has.
     """
-    first = trials if first is None else first
-    chosen = list(trials)
-    if plan.optimizers is not None:
-        chosen = _with_optimizers(trials, plan.optimizers, first, door)
-    first_arms = {trial.arm for trial in first}
+    first_arms = {trial.arm for trial in (trials if first is None else first)}
     used: set[str] = set(own)
     applied = []
-    for trial in chosen:
-        later = (trial.arm.substitutes_for or trial.arm) not in first_arms
-        spec = replace(_known_only(trial, door), device=plan.device)
-        spec, taken = _with_settings(spec, plan.settings, door, later=later)
+    for trial in trials:
+        later = trial.arm not in first_arms
+        spec = replace(trial.spec, device=plan.device)
+        spec, taken = _with_overrides(spec, plan.overrides, door, later=later)
         used |= taken
         applied.append(Trial(trial.arm, spec))
-    if chosen and (unused := [name for name in plan.settings if name not in used]):
-        known = {*SETTABLE, *own}.union(*(_settable(trial.spec, door) for trial in chosen))
+    if trials and (unused := [name for name in plan.overrides if name not in used]):
+        known = {*SETTABLE, *own}.union(*(_settable(trial.spec, door) for trial in trials))
         right = did_you_mean(unused[0], sorted(known))
         raise ValueError(f"no run has a setting {unused[0]!r}; {right}")
-    return _merged(applied)
+    return applied
 
 
-def _with_optimizers(
-    trials: Sequence[Trial], wanted: Sequence[str], first: Sequence[Trial], door: Door
-) -> list[Trial]:
-    """The trials of the wanted recipes.
-
-    A recipe that the study does not have substitutes for the one with which it shares most
-    hyper-parameters. A substitute replaces first-round trials only: values derived from another
-    recipe's results, such as its best learning rate, do not apply to it. The study makes later
-    rounds for it as for its own recipes.
-    """
-    chosen = []
-    for name in wanted:
-        asked = [trial for trial in trials if trial.spec.recipe == name]
-        if all(trial.arm.substitutes_for for trial in asked):  # the study has no such recipe
-            nearest = _nearest_recipe(name, first, door)
-            chosen += [trial.substitute(name) for trial in first if trial.spec.recipe == nearest]
-        chosen += asked
-    return chosen
-
-
-def _nearest_recipe(name: str, first: Sequence[Trial], door: Door) -> str | None:
-    """The recipe of these trials that shares most hyper-parameters with the one called `name`."""
-    known = set(door.recipe(name).defaults)
-    recipes = dict.fromkeys(trial.spec.recipe for trial in first)
-    return max(recipes, key=lambda own: len(known & set(door.recipe(own).defaults)), default=None)
-
-
-def _known_only(trial: Trial, door: Door) -> Spec:
-    """The trial's spec; a substitute's without hyper-parameters that its recipe does not have."""
-    if trial.arm.substitutes_for is None:
-        return trial.spec
-    known = door.recipe(trial.spec.recipe).defaults
-    given = trial.spec.hyper_parameters
-    kept = {name: value for name, value in given.items() if name in known}
-    return replace(trial.spec, hyper_parameters=kept)
-
-
-def _with_settings(
-    spec: Spec, settings: Mapping[str, Any], door: Door, *, later: bool
+def _with_overrides(
+    spec: Spec, overrides: Mapping[str, Any], door: Door, *, later: bool
 ) -> tuple[Spec, set[str]]:
-    """The spec with the settings that it has, and their names.
+    """The spec with those of the overrides that it has, and their names.
 
     Args:
         later: the spec is of a later round, which has chosen among the values of a list.
@@ -107,9 +66,9 @@ def _with_settings(
     direct: dict[str, Any] = {}
     regime: dict[str, Any] = {}
     known = _settable(spec, door)
-    taken = [name for name in settings if name in known]
+    taken = [name for name in overrides if name in known]
     for name in taken:
-        value = settings[name]
+        value = overrides[name]
         if name in SETTABLE:
             direct[name] = value
         elif name in door.options(spec):
@@ -145,29 +104,3 @@ def _on_grid(points: Mapping[str, list[float]], name: str, value: Any) -> dict[s
     rows = dict.fromkeys(zip(*fixed.values(), strict=True))
     columns = zip(*rows, strict=True)
     return {swept: list(column) for swept, column in zip(fixed, columns, strict=True)}
-
-
-def _merged(trials: Sequence[Trial]) -> list[Trial]:
-    """The trials without repetitions: substitutes' arms that have become identical are merged.
-
-    They are identical if the recipe lacks the hyper-parameter in which the study's arms differ. The
-    study's own arms keep their names.
-    """
-    arms: dict[Arm, list[Spec]] = {}
-    for trial in trials:
-        if trial.arm.substitutes_for and trial.spec not in arms.setdefault(trial.arm, []):
-            arms[trial.arm].append(trial.spec)
-    runs = list(arms.values())
-    left = {
-        arm: list(specs)
-        for number, (arm, specs) in enumerate(arms.items())
-        if specs not in runs[:number]
-    }
-    kept = []
-    for trial in trials:
-        if trial.arm.substitutes_for is None:
-            kept.append(trial)
-        elif trial.spec in left.get(trial.arm, ()):
-            left[trial.arm].remove(trial.spec)  # once: a later round may ask for it again
-            kept.append(trial)
-    return kept

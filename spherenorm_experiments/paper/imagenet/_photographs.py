@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from spherenorm_experiments.study import Conditions
+from spherenorm_experiments.study import Setup
 
 __all__ = ["ADAM_RATES", "GLYPHS", "SGD_RATES", "WARM_UP", "on_glyphs", "on_imagenet"]
 
@@ -27,18 +27,14 @@ WARM_UP = (
 """The departure of those that train for three epochs."""
 
 
-def on_glyphs(
-    network: str, *, options: Any = None, regime: Any = None, **fields: Any
-) -> Conditions:
+def on_glyphs(network: str, *, options: Any = None, regime: Any = None, **fields: Any) -> Setup:
     """A small network of the family on the embedded data."""
-    return Conditions(
+    return Setup(
         {"network": network, **(options or {})}, {"warmup": 1.0, **(regime or {})}, fields=fields
     )
 
 
-def on_imagenet(
-    network: str, *, options: Any = None, regime: Any = None, **fields: Any
-) -> Conditions:
+def on_imagenet(network: str, *, options: Any = None, regime: Any = None, **fields: Any) -> Setup:
     """The paper's network on its data."""
     given = {"network": network, "data_set": "imagenet", **(options or {})}
-    return Conditions(given, regime or {}, fields=fields)
+    return Setup(given, regime or {}, fields=fields)

@@ -90,7 +90,7 @@ RATES = {
     "AdamW": (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 0.3),
     "AdamP": (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 0.3),
 }
-"""Eight for every optimizer, its own arms and a substitute's."""
+"""Eight for every optimizer."""
 
 BASELINE, PROJECTED = {"SGDG": "SGD", "AdamG": "AdamW"}, {"SGDG": "SGDP", "AdamG": "AdamP"}
 
@@ -111,7 +111,6 @@ class G1(Study):
 
     name = "g1"
     first_seed = 300
-    compared = {}  # noqa: RUF012  (every arm has a row)
     departures = (
         ("data, network", "ImageNet, ResNet-18", "digits, three hidden layers", "a small machine"),
         ("classifier", "trained, with a learning rate of its own", "fixed",

@@ -71,7 +71,6 @@ class H6(Study):
 
     name = "h6"
     first_seed = 400
-    compared = {}  # noqa: RUF012  (every arm has a row)
     departures = (
         ("data, network", "ImageNet, ResNet-18", "digits, three hidden layers", "a small machine"),
         ("momentum", "Nesterov", "Nesterov, and heavy ball", "Corollary 2.3 is heavy ball's"),
@@ -117,8 +116,6 @@ class H6(Study):
 
 def _law(arm: Arm, momentum: float) -> float | None:
     """Growth of the squared norm over the sum of the squared steps, where it is a constant."""
-    if arm.substitutes_for is not None:
-        return None
     if arm.settings["optimizer"] == "SGDP":
         return 1.0
     return 1 + 2 * momentum / (1 - momentum) if arm.settings["kind"] == "heavy ball" else None
@@ -126,7 +123,7 @@ def _law(arm: Arm, momentum: float) -> float | None:
 
 def _norms(results: Results, arm: Arm) -> Table:
     grid = grid_of(results, arm)
-    quoted = arm.substitutes_for is None and arm.settings["kind"] == "Nesterov"
+    quoted = arm.settings["kind"] == "Nesterov"
     first = 0 if arm.settings["optimizer"] == "SGD" else 2
     rows: list[Row] = []
     for momentum, numbers in PAPER.items() if grid.item is not None else ():

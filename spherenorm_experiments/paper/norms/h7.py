@@ -94,10 +94,6 @@ class H7(Study):
 
     name = "h7"
     first_seed = 500
-    compared = {  # noqa: RUF012
-        "step (ms)": "recipe_ms",
-        "% more time than the baseline": _more_time,
-    }
     departures = (
         ("data, network", "ImageNet, ResNet-18", "digits; three hidden layers, and for the time "
          "three convolutions", "a small machine"),

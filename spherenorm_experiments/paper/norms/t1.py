@@ -54,7 +54,6 @@ class T1(Study):
 
     name = "t1"
     aliases = ("norm-growth",)
-    compared = {}  # noqa: RUF012  (every arm has a row)
     departures = (
         ("data", "ImageNet; MagnaTagATune", "1,797 digits of 8 x 8 pixels; synthetic clips",
          "a small machine"),
@@ -148,12 +147,11 @@ def _common(results: Results, arm: Arm) -> int | None:
 def _rows(grid: Grid, arm: Arm) -> list[tuple[Any, ...]]:
     """A row for each weight decay of an arm, at the rate that is best there."""
     decays = {(point.get("weight_decay", 0.0), point.get("wd_ratio", 0.1)) for point in grid.points}
-    own = arm if arm.substitutes_for is None else arm.substitutes_for
     rows = []
     for decay, ratio in sorted(decays, key=lambda pair: (pair[1], pair[0])):
         choice = grid.tuned(weight_decay=decay, wd_ratio=ratio)
         name = next((n for n in DECAYS if np.isclose(decay_of(n), decay)), f"{decay:g}")
-        quoted = PAPER.get((own.label, name)) if arm == own and ratio < 1 else None
+        quoted = PAPER.get((arm.label, name)) if ratio < 1 else None
         first, last, score = quoted or (None, None, None)
         grown = growth_of(grid, choice.index)
         rows.append(

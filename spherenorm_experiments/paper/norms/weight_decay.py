@@ -84,7 +84,6 @@ class WeightDecay(Study):
 
     name = "weight-decay"
     first_seed = 200
-    compared = {}  # noqa: RUF012  (every arm has a row)
     departures = (
         ("data, network", "ImageNet, ResNet-18", "digits, three hidden layers", "a small machine"),
         ("reference", "1e-4, the baseline's best", "1e-2 (SGD), 1e-1 (AdamW)",
@@ -300,7 +299,7 @@ def _of_high(baseline: str) -> Iterator[Claim]:
 def _figure(
     results: Results, optimizers: Sequence[str], schedule: str, decays: Sequence[float], name: str
 ) -> list[Picture]:
-    """Draw norm and effective step, of the study's arms and those that substitute for them."""
+    """Draw norm and effective step."""
     curves = []
     for arm in results.arms:
         if arm.settings["optimizer"] not in optimizers or arm.settings["schedule"] != schedule:

@@ -66,7 +66,6 @@ class F1(Study):
     """
 
     name = "f1"
-    compared = {}  # noqa: RUF012  (every arm has a row)
     departures = (
         ("loss", "cos(w, w*), minimized", "-cos(w, w*)", "as printed its start is the optimum"),
         ("learning rate", "not given", f"{LR}, and each method's best of {len(RATES)}",

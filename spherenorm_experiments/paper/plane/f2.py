@@ -30,10 +30,6 @@ class F2(Study):
     """
 
     name = "f2"
-    compared = {  # noqa: RUF012
-        "max norm": lambda item: item.summary["max_norm"][0],
-        "gap left": lambda item: item.summary["final_gap"][0],
-    }
 
     def trials(self, plan: Plan, results: Results) -> list[Trial]:
         return [descent(ARM, self.budget(plan, "cosine").epochs)]
@@ -97,10 +93,7 @@ Number = Callable[[_Step], float]
 
 
 def _step(results: Results) -> _Step | None:
-    """The step whose momentum points outward most; None if the run has not finished.
-
-    The run is the study's own: it has heavy ball's momentum, which a substitute need not have.
-    """
+    """The step whose momentum points outward most; None if the run has not finished."""
     items = results.arm(ARM).finished.items
     if not items:
         return None

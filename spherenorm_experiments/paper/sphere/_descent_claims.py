@@ -238,11 +238,10 @@ def gap_table(results: Results) -> Table | None:
     settings = _known(results)
     rows: list[Row] = []
     arms = results.having(stage="search").arms
-    for label, recipe in dict.fromkeys((arm.settings["method"], arm.recipe) for arm in arms):
+    for label in dict.fromkeys(arm.settings["method"] for arm in arms):
         cells = []
         for setting in settings:
-            own = search_arm(label, *setting)
-            grid = grid_of(results, own if own.recipe == recipe else own.substitute(recipe))
+            grid = grid_of(results, search_arm(label, *setting))
             choice = _choice(grid)
             gaps = grid.sample("final_gap", choice.index)
             known = [max(gap, FLOOR) for gap in gaps.values()]
@@ -251,13 +250,7 @@ def gap_table(results: Results) -> Table | None:
             unit = f"(lr {choice.rate:.2g}{', edge' if choice.at_edge else ''})"
             lost = len(gaps.diverged)
             cells.append(Cell(center, ".2g", None, ends, len(known), lost, unit=unit))
-        own_label = search_arm(label, *REFERENCE).label.partition(":")[0]
-        named = (
-            own_label
-            if search_arm(label, *REFERENCE).recipe == recipe
-            else (f"{recipe} as {own_label}")
-        )
-        rows.append((named, *cells))
+        rows.append((search_arm(label, *REFERENCE).label.partition(":")[0], *cells))
     if not rows:
         return None
     columns = ("arm", *(f"{steps} steps, scale {scale:g}" for steps, scale in settings))

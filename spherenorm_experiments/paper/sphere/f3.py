@@ -64,7 +64,6 @@ class F3(Study):
     """
 
     name = "f3"
-    compared = {}  # noqa: RUF012  (every arm has a row)
     departures = (
         ("loss", "as printed", "times 1e-5, 1e-4 or 1e-3", "as printed these rates explode: the "
          "gradient at the start is 3e4 long; at 1e-4 GDM's norm is the paper's 3.2"),
@@ -142,8 +141,6 @@ def _best_descent(search: Result) -> Trial | None:
         for name, value in search.spec.hyper_parameters.items()
     }
     arm = descent_arm(search.arm.settings["method"])
-    if search.arm.substitutes_for:
-        arm = arm.substitute(search.arm.recipe)
     options = {**search.spec.options, "starts": 1}
     return Trial(arm, replace(search.spec, hyper_parameters=setting, options=options))
 
@@ -188,8 +185,7 @@ def _searched(results: Results) -> Picture:
     for item in results.having(stage="search", steps=steps, scale=scale):
         if "weight_decay" in item.spec.points:
             continue
-        own = descent_arm(item.arm.settings["method"])
-        label = (own.substitute(item.arm.recipe) if item.arm.substitutes_for else own).label
+        label = descent_arm(item.arm.settings["method"]).label
         colors[label], dashes[label] = color_of(item.arm.recipe), method_of(item.arm).dash
         rates, gaps = item.spec.points["lr"], item.summary["final_gap"]
         pairs = [(lr, gap) for lr, gap in zip(rates, gaps, strict=True) if gap is not None]

@@ -87,7 +87,7 @@ def _shown(section: Section) -> dict[str, Any] | None:
     parts: dict[str, Callable[[], list[Any]]] = {
         "claims": lambda: [claim.to_json() for claim in section.decisions()],
         "tables": lambda: study.every_table(results),
-        "pictures": lambda: study.every_picture(results),
+        "pictures": lambda: study.pictures(results),
     }
     made: dict[str, list[Any]] = {}
     problems = []

@@ -85,7 +85,7 @@ def sections(
     """
     found: dict[tuple[str, str], list[Request]] = {}
     for request in requests:
-        setting = json.dumps(request.plan.setting.to_json(), sort_keys=True)
+        setting = json.dumps(request.plan.common.to_json(), sort_keys=True)
         for name in request.studies:
             found.setdefault((name, setting), []).append(request)
     made, door = [], Door(store)
@@ -102,7 +102,7 @@ def sections(
             results = gather(store, trials, [trials[i] for i in by_end])
             whole = any(request.plan.optimizers is None for request in asked)
             older = _older(results, door)
-            made.append(Section(study, asked[0].plan.setting, results, whole, older))
+            made.append(Section(study, asked[0].plan.common, results, whole, older))
     return sorted((section for section in made if section.results.planned), key=_order)
 
 
@@ -132,7 +132,7 @@ def _older(results: Results, door: Door) -> list[str]:
 def _order(section: Section) -> tuple[Any, ...]:
     name, plan = section.study.name, section.plan
     place = ORDER.index(name) if name in ORDER else len(ORDER)
-    return place, name, bool(plan.settings), -TIERS.index(plan.tier), plan.departures
+    return place, name, bool(plan.overrides), -TIERS.index(plan.tier), plan.departures
 
 
 def _seeds(results: Results) -> str:
