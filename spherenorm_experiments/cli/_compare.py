@@ -120,6 +120,9 @@ def compare(
         final_seeds(study, plan)
         campaign = Campaign([study], plan, door, backend, jobs, runner)
         campaign.rehearse()
+        differences = [] if as_json else study.differences(plan)
+    for line in differences:
+        typer.echo(f"differs  {line}")
     if dry_run:
         with usage_errors():
             show_dry_run(campaign, as_json)

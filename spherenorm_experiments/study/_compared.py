@@ -6,14 +6,16 @@ import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from spherenorm_experiments.analysis import Arm, Cell, Results, metrics_of
 from spherenorm_experiments.core import load_recipe
 from spherenorm_experiments.study._condition import Condition, Contender, arm_of, tuning_of
 from spherenorm_experiments.study._search import EDGE, OUTERMOST, Point, Search, Tuned, tuned
 
-__all__ = ["Compared"]
+__all__ = ["Compared", "differing"]
+
+K = TypeVar("K")
 
 
 @dataclass(frozen=True)
@@ -132,15 +134,9 @@ class Compared:
         A recipe of which a run fixes no value has its default; one that is not here has only what
         its runs were given.
         """
-        values: dict[str, dict[Arm, Any]] = {}
-        for arm in self.every_arm:
-            for name, value in {**_defaults(arm.recipe), **self.taken(arm)}.items():
-                values.setdefault(name, {})[arm] = value
-        return {
-            name: of
-            for name, of in values.items()
-            if name not in self.tuned_names and len(set(map(repr, of.values()))) > 1
-        }
+        values = {arm: {**_defaults(arm.recipe), **self.taken(arm)} for arm in self.every_arm}
+        tuned_names = self.tuned_names
+        return {n: of for n, of in differing(values).items() if n not in tuned_names}
 
     def caveats(self, arm: Arm) -> list[str]:
         """The facts about the search and the runs of an arm that a reader of its claim needs."""
@@ -177,6 +173,19 @@ class Compared:
         if condition.unit is not None:
             return condition.unit
         return "pp" if "%" in self.metric(condition) else ""
+
+
+def differing(values: Mapping[K, Mapping[str, Any]]) -> dict[str, dict[K, Any]]:
+    """The hyper-parameters in which some differ, by name; one that only some have has no value.
+
+    >>> differing({"sgd": {"lr": 1, "momentum": 0}, "sgdp": {"lr": 1, "momentum": 0.9}})
+    {'momentum': {'sgd': 0, 'sgdp': 0.9}}
+    """
+    by_name: dict[str, dict[K, Any]] = {}
+    for each, given in values.items():
+        for name, value in given.items():
+            by_name.setdefault(name, {})[each] = value
+    return {name: of for name, of in by_name.items() if len(set(map(repr, of.values()))) > 1}
 
 
 def _contender_of(arm: Arm) -> tuple[str, str]:

@@ -33,7 +33,7 @@ from spherenorm_experiments.analysis import (
 )
 from spherenorm_experiments.core import Regime, load_recipe, points
 from spherenorm_experiments.report.pictures import Picture
-from spherenorm_experiments.study._compared import Compared
+from spherenorm_experiments.study._compared import Compared, differing
 from spherenorm_experiments.study._condition import Condition, Contender, Setup, arm_of
 from spherenorm_experiments.study._plan import Plan, Range, ranges_of
 from spherenorm_experiments.study._search import Point, Search, Tuned, tuned
@@ -184,6 +184,17 @@ class TunedComparison(Study):
             self.tuning_seeds(),
             results,
         )
+
+    def differences(self, plan: Plan) -> list[str]:
+        """The hyper-parameters that nobody tunes and in which contenders differ, with values."""
+        chosen = self.with_added(plan)
+        values = {each.name: {**load_recipe(each.recipe).defaults, **each.fixed} for each in chosen}
+        return [
+            f"{name}: " + ", ".join(f"{contender} {value!r}" for contender, value in of.items())
+            for name, of in differing(values).items()
+            if name not in plan.overrides
+            and not any(name in self.search(each).names for each in chosen)
+        ]
 
     def with_added(self, plan: Plan) -> list[Contender]:
         """The contenders, and those that a plan adds.

@@ -94,7 +94,8 @@ def _of_searches(seen: Compared, condition: Condition) -> list[Picture | None]:
 
 def _scores(seen: Compared) -> Table:
     """The final runs: hyper-parameters, metrics of the test set, and paired differences."""
-    names = list(dict.fromkeys(name for each in seen.on for name in seen.metrics(each)))
+    metrics = dict.fromkeys(name for each in seen.on for name in seen.metrics(each))
+    names = list(metrics) or ["score"]
     quoted = list(dict.fromkeys(name for each in seen.on for name in each.paper))
     differing = seen.differing()
     rows: list[Row] = []
@@ -119,7 +120,7 @@ def _scores(seen: Compared) -> Table:
                 )
             )
     headings: list[Heading] = [
-        *("arm", *seen.tuned_names, *differing, *(names or ["score"]), "seeds"),
+        *("arm", *seen.tuned_names, *differing, *names, "seeds"),
         *("minus its baseline", *paper(*quoted)),
     ]
     return Table("Scores", headings, rows, _about_scores(seen, list(pairs)))

@@ -14,9 +14,18 @@ def folder_of(spec, root):
     return run_of(spec, root).folder
 
 
-def run_study(name_or_study, store, **plan):
-    """The study, its trials with their runs, and their results."""
+def run_study(name_or_study, store, only=(), **plan):
+    """The study, its trials with their runs, and their results.
+
+    Args:
+        only: the recipes of the trials that run, if not all.
+    """
     study = find_study(name_or_study) if isinstance(name_or_study, str) else name_or_study
+    if only:
+        every = type(study).trials
+        study.trials = lambda *given: [
+            trial for trial in every(study, *given) if trial.spec.recipe in only
+        ]
     campaign = Campaign([study], Plan("smoke", **plan), Door(store))
     campaign.rehearse()
     outcomes = campaign.run(lambda *_: None)

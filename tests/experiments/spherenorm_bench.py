@@ -1,37 +1,40 @@
 """A benchmark of two contenders on the digits."""
 
 from spherenorm_experiments.analysis import printed
-from spherenorm_experiments.paper.statements import PROJECTION, says
-from spherenorm_experiments.study._benchmark import Benchmark
-from spherenorm_experiments.study._setting import Conditions, Contender, Setting
+from spherenorm_experiments.paper.shared.claims import projection
+from spherenorm_experiments.paper.statements import says
+from spherenorm_experiments.study import Condition, Contender, Setup, TunedComparison
+
+PLAIN = Condition(
+    "plain",
+    "digits",
+    Setup({"variant": "plain"}, fields={"epochs": 1, "batch_size": 128}),
+    Setup({"variant": "residual"}, fields={"epochs": 100}),
+    theirs="ResNet-18, ImageNet",
+    benchmark="ImageNet",
+    paper={"accuracy": dict(zip(("SGD", "SGDP"), printed("70.47 70.70"), strict=True))},
+    cites=says("t2.outperform"),
+)
+SGD = Contender("SGD", fixed={"momentum": 0.9}, paper={"lr": 0.1, "momentum": 0.9})
+SGDP = Contender(
+    "SGDP", fixed={"momentum": 0.9}, paper={"lr": 0.1, "momentum": 0.9, "weight_decay": 1e-5}
+)
 
 
-class SmallTable(Benchmark):
-    """A small table: SGD and SGDP
+def small_table(**changed):
+    """The comparison, with these arguments in place of its own."""
+    given = {
+        "baseline": SGD,
+        "contenders": [SGDP],
+        "tune": {"lr": [0.01, 0.1]},
+        "on": [PLAIN],
+        "claims": projection([PLAIN], (SGD, SGDP)),
+        "first_seed": 40,
+        "seeds": {"smoke": 2, "small": 3, "full": 4},
+        "smoke_points": 2,
+    }
+    about = "A small table: SGD and SGDP\n\nOn the digits."
+    return TunedComparison("small-table", about, **{**given, **changed})
 
-    On the digits.
-    """
 
-    name = "small-table"
-    first_seed = 40
-    grounds = PROJECTION
-    seeds = {"smoke": 2, "small": 3, "full": 4}  # noqa: RUF012
-    smoke_rates = 2
-    table = (
-        Setting(
-            "plain",
-            "ResNet-18, ImageNet",
-            "ImageNet",
-            "digits",
-            Conditions({"variant": "plain"}, fields={"epochs": 1, "batch_size": 128}),
-            Conditions({"variant": "residual"}, fields={"epochs": 100}),
-            {"accuracy": dict(zip(("SGD", "SGDP"), printed("70.47 70.70"), strict=True))},
-            says("t2.outperform"),
-        ),
-    )
-    contenders = (
-        Contender("SGD", (0.01, 0.1), {"momentum": 0.9}, {"lr": 0.1, "momentum": 0.9}),
-        Contender("SGDP", (0.01, 0.1), {"momentum": 0.9},
-                  {"lr": 0.1, "momentum": 0.9, "weight_decay": 1e-5}),
-    )  # fmt: skip
-    pairs = (("SGD", "SGDP"),)
+SMALL_TABLE = small_table()

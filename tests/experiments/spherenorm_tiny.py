@@ -17,7 +17,7 @@ from torch.nn.functional import mse_loss
 import spherenorm as sn
 from spherenorm import rules as r
 from spherenorm_experiments.analysis import Arm, Claim, Of, Table, paper
-from spherenorm_experiments.core import Budget, Mean, PureTask, Spec, Splits, Task
+from spherenorm_experiments.core import Budget, Mean, PureTask, Spec, Splits, Task, load_recipe
 from spherenorm_experiments.report.pictures import curves
 from spherenorm_experiments.study import Study
 
@@ -119,19 +119,19 @@ class TinyStudy(Study):
 
     name = "tiny"
     seeds = {"smoke": 2, "small": 3, "full": 4}  # noqa: RUF012
+    takes_optimizers = True
 
     def trials(self, plan, results):
-        setting = {"lr": 0.1, "momentum": 0.9}
-        first = [
-            t
-            for name in ("sgd", "sgdp")
-            for t in self.seeded(plan, Arm(name.upper(), name), TASK, setting)
-        ]
-        if len(results) < len(first):
+        """Only those of `--optimizers`, if there are any."""
+        first = []
+        for name in plan.optimizers or ("sgd", "sgdp"):
+            arm = Arm(name if ":" in name else name.upper(), name)
+            first += self.seeded(plan, arm, TASK, _setting_of(name))
+        if plan.optimizers or len(results) < len(first):
             return first
         better = max(("SGD", "SGDP"), key=lambda arm: results.arm(arm).mean("validation"))
         longer = Arm("longer", better.lower())
-        return first + self.seeded(plan, longer, TASK, setting, epochs=3)
+        return first + self.seeded(plan, longer, TASK, SETTING, epochs=3)
 
     def budget(self, plan, task):
         return Tiny.tiers[plan.tier]
@@ -161,6 +161,12 @@ class AgainStudy(TinyStudy):
 
 TASK = "spherenorm_tiny:Tiny"
 SETTING = {"lr": 0.1, "momentum": 0.9}
+
+
+def _setting_of(recipe):
+    """As far as the recipe has it."""
+    known = load_recipe(recipe).defaults
+    return {name: value for name, value in SETTING.items() if name in known}
 
 
 def tiny_spec(recipe="sgdp", seed=0, epochs=3, delay=0.0, **hyper_parameters):
@@ -258,7 +264,7 @@ class RaisesInTrials(TinyStudy):
     name = "raises-in-trials"
 
     def trials(self, plan, results):
-        if len(results) >= plan.settings.get("known", 0):
+        if len(results) >= plan.overrides.get("known", 0):
             raise KeyError("nothing to run")
         return super().trials(plan, results)
 

@@ -77,7 +77,7 @@ def test_an_arm_is_never_a_mixture(tmp_path, monkeypatch):
     write(0.25)  # of another length: Python may take an edit within one second for the same file
     run_tiny(tmp_path, "--optimizers", "sgd,spherenorm_edited:mine", "--seeds", "0:2")
     both = sections(Store(tmp_path), read_requests(Store(tmp_path))[0])[0].results
-    own = both.arm("spherenorm_edited:mine as SGD")
+    own = both.arm("spherenorm_edited:mine")
     assert len(own) == 2
     assert len({item.folder.config()["rule"] for item in own}) == 1
     assert "0.25" in own.items[0].folder.config()["rule"]
@@ -108,7 +108,7 @@ def test_resume_and_report_do_without_a_recipe_that_is_not_here(tmp_path, monkey
     )
     assert "3 runs now" in resumed.output
     assert invoke("report", "--out", tmp_path / "out").exit_code == 0
-    assert "spherenorm_away:early as SGDP" in arms_of(tmp_path / "out")
+    assert "spherenorm_away:early" in arms_of(tmp_path / "out")
 
 
 def test_resume_goes_through_all_requests(tmp_path):

@@ -91,8 +91,10 @@ atexit.register(print, "done")
 
 def _of_a_process(tmp_path, **streams):
     (tmp_path / "spherenorm_talks_in_c.py").write_text(TALKS)
-    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
-    names = ("run", "t1", "--optimizers", "sgd,spherenorm_talks_in_c:talking", "--tier", "smoke")
+    ours = [str(tmp_path), str(Path(__file__).parents[1])]
+    path = os.pathsep.join([*ours, *filter(None, [os.environ.get("PYTHONPATH")])])
+    optimizers = ("--optimizers", "sgd,spherenorm_talks_in_c:talking")
+    names = ("run", STUDY, *optimizers, "--tier", "smoke")
     command = [
         sys.executable,
         "-m",
@@ -112,7 +114,7 @@ def _of_a_process(tmp_path, **streams):
 def test_what_c_prints_and_what_is_printed_at_exit_is_not_in_the_json(tmp_path):
     result = _of_a_process(tmp_path)
     assert result.returncode == 0, result.stderr
-    assert json.loads(result.stdout)[0]["study"] == "t1"
+    assert json.loads(result.stdout)[0]["study"] == STUDY
     assert result.stderr.splitlines()[-2:] == ["imported", "done"]
 
 

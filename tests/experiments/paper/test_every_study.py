@@ -73,7 +73,7 @@ def test_smoke(name, store):
     for picture in pictures:
         assert picture.figure.data, picture.caption
         json.loads(picture.figure.to_json())
-    for recipe in {item.spec.recipe for item in results}:  # as much as `--optimizers` may leave
+    for recipe in {item.spec.recipe for item in results}:  # as much as may have ended
         part = results.where(lambda item, recipe=recipe: item.spec.recipe == recipe)
         study.evaluated(part), study.tables(part), study.pictures(part)
 
@@ -99,8 +99,8 @@ def test_sweeps_of_which_all_points_diverge_are_shown(name, tmp_path):
     study, _, results = run_study(
         name,
         Store(tmp_path),
-        settings={"lr": 1e300},
-        **({"optimizers": ("sgd",)} if name == "equilibrium" else {}),
+        overrides={"lr": 1e300},
+        **({"only": ("sgd",)} if name == "equilibrium" else {}),
     )
     assert results.diverged
     page = write_report([Section(study, Plan("smoke"), results)], tmp_path / "page.html")

@@ -1,8 +1,10 @@
 """The tables, claims and notes of `compare`, of fabricated runs."""
 
-from spherenorm_experiments.analysis import Arm, Result, Results
+import pytest
+
+from spherenorm_experiments.analysis import Result, Results
 from spherenorm_experiments.core import Spec, Task
-from spherenorm_experiments.study import Comparing, Comparison
+from spherenorm_experiments.study import Comparing, Plan, arm_of, find_study
 
 
 class Folder:
@@ -13,10 +15,10 @@ class Folder:
 
 def comparison(numbers, metric="accuracy (%)"):
     """A comparison of arms with these test scores; None for a seed on which the run diverged."""
-    study = Comparison(Comparing("digits", tuple(numbers), {"lr": (0.1, 1.0)}, 1))
+    study = Comparing("digits", tuple(numbers), {"lr": (0.1, 1.0)}, 1).study()
     items = []
-    for arm in study.arms:
-        tuning = Arm(f"{arm.label}, tuning", arm.recipe, {"stage": "tuning"})
+    for contender in study.contenders:
+        arm, tuning = (arm_of(study.on[0], contender, stage) for stage in ("final", "tuning"))
         runs = [(tuning, seed, 1.0) for seed in (10_000, 10_001)]
         runs += [(arm, seed, number) for seed, number in enumerate(numbers[arm.recipe])]
         for each, seed, number in runs:
@@ -43,3 +45,43 @@ def test_scores_that_nobody_calls_percent_have_no_margin_of_a_point():
     (claim,) = study.decided(results)
     assert (claim.verdict, claim.p_equivalent) == ("inconclusive", None)
     assert not claim.ours.endswith("pp")
+
+
+def test_a_value_of_one_optimizer_is_its_own_and_is_in_the_text_that_repeats_the_comparison():
+    fixed = {"sgdp:momentum": 0.9, "adamw:betas": [0.5, 0.9]}
+    ranges = {"lr": (0.1, 1.0)}
+    request = Comparing("digits", ("sgd", "sgdp", "adamw"), ranges, 1, fixed=fixed)
+    assert Comparing.from_text(str(request)) == request
+    study = find_study(str(request))
+    given = {
+        trial.spec.recipe: trial.spec.hyper_parameters
+        for trial in study.trials(Plan("smoke"), Results([]))
+    }
+    assert {name: sorted(values) for name, values in given.items()} == {
+        "sgd": ["lr"], "sgdp": ["lr", "momentum"], "adamw": ["betas", "lr"]
+    }  # fmt: skip
+    assert given["sgdp"]["momentum"] == 0.9
+
+
+@pytest.mark.parametrize(
+    ("fixed", "message"),
+    [
+        ({"adam:momentum": 0.9}, "--set 'adam:momentum': 'adam' is none of --optimizers"),
+        ({"sgd:lr": 0.9}, "--set 'sgd:lr': --search tunes it"),
+    ],
+)
+def test_a_value_that_no_optimizer_takes_is_refused(fixed, message):
+    with pytest.raises(ValueError, match=message):
+        Comparing("digits", ("sgd", "sgdp"), {"lr": (0.1, 1.0)}, 1, fixed=fixed)
+
+
+def test_values_that_differ_by_default_are_said_before_anything_runs():
+    """A momentum of 0 against one of 0.9 is no comparison of two optimizers."""
+    ranges, own = {"lr": (0.1, 1.0)}, {"spherenorm_tiny:careful:delta": 0.2}
+    names = ("sgdp", "spherenorm_tiny:careful")  # of momentum 0 and 0.9 by default
+    study = Comparing("digits", names, ranges, 1, fixed=own).study()
+    expected = ["momentum: sgdp 0.0, careful 0.9", "delta: sgdp 0.1, careful 0.2"]
+    assert sorted(study.differences(Plan("smoke"))) == sorted(expected)
+    assert study.differences(Plan("smoke", overrides={"momentum": 0.5})) == expected[1:]
+    same = Comparing("digits", names, ranges, 1, fixed={"sgdp:momentum": 0.9}).study()
+    assert same.differences(Plan("smoke")) == []

@@ -10,7 +10,7 @@ from spherenorm_experiments.analysis import Result, Results
 from spherenorm_experiments.core import Spec, find_task
 from spherenorm_experiments.paper.adversarial.f4 import _last, _share_until
 from spherenorm_experiments.study import Plan, find_study
-from spherenorm_experiments.study._setting import arm_of
+from spherenorm_experiments.study._condition import arm_of
 
 
 def _item(losses, seed=0, per_epoch=2):
@@ -39,7 +39,7 @@ def test_the_share_of_steps_until_the_other_run_s_last_loss():
 )
 def test_with_data_the_settings_are_those_of_appendix_e(label, threat, test):
     trials = find_study("f4").trials(Plan("full", real=True), Results([]))
-    specs = [t.spec for t in trials if t.arm.settings["setting"] == label]
+    specs = [t.spec for t in trials if t.arm.settings["condition"] == label]
     assert {spec.recipe for spec in specs} == {"adam", "adamp"}
     for spec in specs:
         assert spec.hyper_parameters == {"lr": 0.01, "weight_decay": 2e-4}
@@ -52,7 +52,7 @@ def test_with_data_the_settings_are_those_of_appendix_e(label, threat, test):
 
 
 def test_the_second_row_of_table_e2_attacks_the_first_model_twice_as_far():
-    (setting, *_) = find_study("f4").table
+    (setting, *_) = find_study("f4").on
     task = find_task("adversarial", setting.real.options)
     assert (255 * task.harder_radius, task.harder_steps) == (pytest.approx(8), 20)
     assert str(setting.paper["harder attacked accuracy"]["AdamP"]) == "35.76"
@@ -61,7 +61,7 @@ def test_the_second_row_of_table_e2_attacks_the_first_model_twice_as_far():
 def test_a_run_of_adamp_that_diverged_counts_against_its_speed():
     """Left out, the seeds on which it failed would speak for it."""
     study = find_study("f4")
-    setting, (adam, adamp) = study.table[0], study.contenders
+    setting, (adam, adamp) = study.on[0], study.contenders
     losses = {adam: [8, 6, 4, 2, 2, 2], adamp: [2, 2, 1, 1, 1, 1]}
     items = []
     for contender, seed in itertools.product((adam, adamp), range(8)):

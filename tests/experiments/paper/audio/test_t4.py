@@ -34,7 +34,7 @@ def test_sgd_takes_over_from_adam_at_its_rate_and_lowers_it_twice(real):
 @pytest.mark.parametrize("real", [False, True])
 def test_a_setting_of_adams_holds_for_the_sgd_that_follows(real, tmp_path):
     study = find_study("t4")
-    plan = Plan("small", seeds=(0,), real=real, settings={"lr": 2e-3, "weight_decay": 0.5})
+    plan = Plan("small", seeds=(0,), real=real, overrides={"lr": 2e-3, "weight_decay": 0.5})
     asked = apply_plan(plan, study.trials(plan, Results([])), Door(Store(tmp_path)))
     mixed = [t.spec for t in asked if t.arm.settings["contender"] == "Adam + SGD"]
     assert len(mixed) == (3 if real else 6)  # the search has two seeds
@@ -67,7 +67,7 @@ def test_claims_are_told_apart_by_their_texts():
 
 @pytest.mark.parametrize("real", [False, True], ids=["embedded", "real"])
 def test_a_rate_for_all_is_that_of_the_mixtures_turns_too(real):
-    plan = Plan("small", real=real, settings={"lr": 1e-2})
+    plan = Plan("small", real=real, overrides={"lr": 1e-2})
     rates = {
         tuple(turn["lr"] for turn in trial.spec.regime.then)
         for trial in find_study("t4").trials(plan, Results([]))

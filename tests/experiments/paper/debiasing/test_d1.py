@@ -11,7 +11,7 @@ RHOS = {"0.95": 0.999, "0.9": 0.997, "0.85": 0.995, "0.8": 0.99}
 
 def _specs():
     trials = find_study("d1").trials(Plan("full", real=True), Results([]))
-    return [(trial.arm.settings["setting"], trial.spec) for trial in trials]
+    return [(trial.arm.settings["condition"], trial.spec) for trial in trials]
 
 
 @pytest.mark.parametrize(("ours", "theirs"), RHOS.items())

@@ -28,7 +28,7 @@ def test_with_data_the_settings_are_those_of_appendix_e(label):
     detector, start = label.split()
     rate, epochs, schedule, side, network, count = PAPER[detector]
     trials = study.trials(Plan("full", real=True), Results([]))
-    specs = [t.spec for t in trials if t.arm.settings["setting"] == label]
+    specs = [t.spec for t in trials if t.arm.settings["condition"] == label]
     assert {spec.recipe for spec in specs} == {"adam", "adamp"}
     for spec in specs:
         assert spec.hyper_parameters == {"lr": rate, "weight_decay": 1e-5}

@@ -18,7 +18,7 @@ def results_of(name, score):
     items = []
     for trial in real_trials(name):
         where = trial.arm.settings
-        value = score(where["setting"], where["contender"], trial.spec.seed)
+        value = score(where["condition"], where["contender"], trial.spec.seed)
         summary = {"diverged_at": None, "test": value, "validation": value}
         spec = replace(trial.spec, probes=())  # no records to be read
         items.append(Result(trial.arm, spec, summary, SimpleNamespace(name="made")))
@@ -36,7 +36,7 @@ def noise(seed):
 
 
 def test_the_papers_runs_of_table_2_have_its_settings():
-    specs = {(t.arm.settings["setting"], t.spec.recipe): t.spec for t in real_trials("t2")}
+    specs = {(t.arm.settings["condition"], t.spec.recipe): t.spec for t in real_trials("t2")}
     assert len(specs) == 20
     decays = {recipe: specs["ResNet-50", recipe].hyper_parameters for _, recipe in specs}
     assert {recipe: given["weight_decay"] for recipe, given in decays.items()} == {

@@ -3,10 +3,9 @@
 from running import run_study, shown
 
 
-def test_a_recipe_that_substitutes_is_tuned_in_as_many_trials(store):
-    own = "spherenorm_tiny:careful"
-    study, _, results = run_study("g1", store, optimizers=("sgdp", own))
+def test_every_optimizer_is_tuned_in_as_many_trials(store):
+    study, _, results = run_study("g1", store, only=("sgdp", "sgd"))
     counts = {item.arm.label: len(set(item.spec.points["lr"])) for item in results}
-    assert counts == {"SGDP": 8, f"{own} as SGDP": 8}
+    assert counts == {"SGDP": 8, "SGD": 8}
     rows = {row[0]: row for row in shown(study.tables(results)[-1])}
     assert set(rows) == set(counts)

@@ -6,17 +6,9 @@ from running import labels, run_study, shown
 from spherenorm_experiments.engine import Store
 
 
-def test_a_recipe_of_ones_own_goes_through_every_stage(store):
-    _, _, results = run_study("f3", store, optimizers=("sgd", "spherenorm_tiny:careful"))
-    arms = [label for label in labels(results) if "careful" in label]
-    assert arms == ["spherenorm_tiny:careful as GDP: search", "spherenorm_tiny:careful as GDP"]
-    assert "lr" in results.arm(arms[1]).items[0].spec.points
-    assert len(results.arm(arms[1]).items[0].spec.points["lr"]) == 1
-
-
 def test_a_setting_of_a_swept_hyper_parameter_holds_at_every_point(tmp_path):
     study, _, results = run_study(
-        "f3", Store(tmp_path), optimizers=("sgd", "adamp"), settings={"lr": 0.03}
+        "f3", Store(tmp_path), only=("sgd", "adamp"), overrides={"lr": 0.03}
     )
     points = {item.arm.label: item.spec.points for item in results}
     assert points["GDM: search"] == points["GDM"] == {"lr": [0.03]}
@@ -29,7 +21,7 @@ def test_a_setting_of_a_swept_hyper_parameter_holds_at_every_point(tmp_path):
 
 def test_swept_values_may_be_set_where_they_fit(tmp_path):
     study, _, results = run_study(
-        "f3", Store(tmp_path), optimizers=("adamp",), settings={"lr": [0.01, 0.03]}
+        "f3", Store(tmp_path), only=("adamp",), overrides={"lr": [0.01, 0.03]}
     )
     assert results.arm("AdamP: search").items[0].spec.points == {"lr": [0.01, 0.03]}
     assert results.arm("AdamP").items[0].spec.points["lr"] in ([0.01], [0.03])
@@ -40,12 +32,12 @@ def test_swept_values_may_be_set_where_they_fit(tmp_path):
         with pytest.raises(
             ValueError, match=f"the points of a sweep need one value .* of 'sgd': {counts}"
         ):
-            run_study(study, Store(tmp_path), optimizers=("sgd",), settings=settings)
+            run_study(study, Store(tmp_path), only=("sgd",), overrides=settings)
 
 
 def test_points_that_diverge_are_crosses_in_the_search_and_noted(tmp_path):
     study, _, results = run_study(
-        "f3", Store(tmp_path), optimizers=("sgdp",), settings={"lr": [0.01, 1e300]}
+        "f3", Store(tmp_path), only=("sgdp",), overrides={"lr": [0.01, 1e300]}
     )
     assert results.arm("GDP").items[0].spec.points["lr"] == [0.01]
     (search,) = (
@@ -54,9 +46,7 @@ def test_points_that_diverge_are_crosses_in_the_search_and_noted(tmp_path):
     (crosses,) = (trace for trace in search.figure.data if trace.name == "diverged")
     assert list(crosses.x) == [1e300]
     assert "Points that diverged: GDP: search (1)." in study.tables(results)[0].note
-    study, _, results = run_study(
-        "f3", Store(tmp_path), optimizers=("sgdp",), settings={"lr": 1e300}
-    )
+    study, _, results = run_study("f3", Store(tmp_path), only=("sgdp",), overrides={"lr": 1e300})
     assert labels(results) == ["GDP: search"]
     assert [len(picture.figure.data) for picture in study.pictures(results)] == [
         2

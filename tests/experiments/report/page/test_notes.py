@@ -16,7 +16,7 @@ def test_a_run_that_failed_is_on_the_page(tmp_path):
     run_tiny(tmp_path, "--optimizers", "sgd,spherenorm_tiny:raising", "--seeds", "1")
     assert invoke("report", "--out", tmp_path).exit_code == 0
     page = html.unescape((tmp_path / "report.html").read_text())
-    assert "failed: spherenorm_tiny:raising as SGD: RuntimeError: this recipe gave up" in page
+    assert "failed: spherenorm_tiny:raising: RuntimeError: this recipe gave up" in page
 
 
 def test_results_of_edited_code_are_marked(tmp_path, monkeypatch):
