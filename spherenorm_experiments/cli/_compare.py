@@ -41,6 +41,7 @@ from spherenorm_experiments.study import (
     Comparing,
     Plan,
     TunedComparison,
+    comparison_of,
     final_seeds,
     parse_names,
     parse_overrides,
@@ -105,7 +106,7 @@ def compare(
         given = parse_overrides(entries)
         own = {name: given.pop(name) for name in list(given) if ":" in name}
         request = Comparing(task, names, ranges, trials, method, baseline.strip(), margin, own)
-        study = request.study()
+        study = comparison_of(request)
         if clash := set(given) & set(request.searched):
             raise ValueError(f"--set {sorted(clash)[0]!r}: --search tunes it")
         require_jobs(jobs)

@@ -5,6 +5,7 @@ from spherenorm_experiments.study._campaign import Outcomes as Outcomes
 from spherenorm_experiments.study._campaign import Planned as Planned
 from spherenorm_experiments.study._campaign import StudyError as StudyError
 from spherenorm_experiments.study._comparing import Comparing as Comparing
+from spherenorm_experiments.study._comparing import comparison_of as comparison_of
 from spherenorm_experiments.study._comparing import parse_names as parse_names
 from spherenorm_experiments.study._comparing import parse_overrides as parse_overrides
 from spherenorm_experiments.study._comparing import parse_ranges as parse_ranges

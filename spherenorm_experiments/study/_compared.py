@@ -13,7 +13,7 @@ from spherenorm_experiments.core import load_recipe
 from spherenorm_experiments.study._condition import Condition, Contender, arm_of, tuning_of
 from spherenorm_experiments.study._search import EDGE, OUTERMOST, Point, Search, Tuned, tuned
 
-__all__ = ["Compared", "differing"]
+__all__ = ["Compared", "caveats_of", "differing", "metric_of", "metrics_on", "unit_of"]
 
 K = TypeVar("K")
 
@@ -138,41 +138,45 @@ class Compared:
         tuned_names = self.tuned_names
         return {n: of for n, of in differing(values).items() if n not in tuned_names}
 
-    def caveats(self, arm: Arm) -> list[str]:
-        """The facts about the search and the runs of an arm that a reader of its claim needs."""
-        search, ended = self.tuned(arm), len(self.results.arm(arm))
-        if search.points and search.best is None:
-            return [f"no trial of {arm.label} has a score"]
-        tuning = tuning_of(arm)
-        done, lost = len(self.results.arm(tuning)), self.results.lacking.get(tuning, 0)
-        away = self.results.lacking.get(arm, 0)
-        lack = f"the tuning of {arm.label} is incomplete: {done} of {done + lost} runs have ended"
-        places = {EDGE: "at an edge of its search",
-                  OUTERMOST: "the outermost of its trials, within its range"}  # fmt: skip
-        return [
-            *([lack] if ended and lost else []),
-            *([f"{ended} of {ended + away} runs of {arm.label} have ended"] if away else []),
-            *(
-                f"the best {name} of {arm.label} is {places[mark]}"
-                for name, mark in self.marks(arm, self.taken(arm)).items()
-            ),
-        ]
 
-    def metrics(self, condition: Condition) -> list[str]:
-        """The metrics of a condition; those that the paper has come first, and then the score."""
-        named = metrics_of(self.final.having(condition=condition.label))
-        return list(dict.fromkeys([*(name for name in condition.paper if name in named), *named]))
+def caveats_of(seen: Compared, arm: Arm) -> list[str]:
+    """The facts about the search and the runs of an arm that a reader of its claim needs."""
+    search, ended = seen.tuned(arm), len(seen.results.arm(arm))
+    if search.points and search.best is None:
+        return [f"no trial of {arm.label} has a score"]
+    tuning = tuning_of(arm)
+    done, lost = len(seen.results.arm(tuning)), seen.results.lacking.get(tuning, 0)
+    away = seen.results.lacking.get(arm, 0)
+    lack = f"the tuning of {arm.label} is incomplete: {done} of {done + lost} runs have ended"
+    places = {EDGE: "at an edge of its search",
+              OUTERMOST: "the outermost of its trials, within its range"}  # fmt: skip
+    return [
+        *([lack] if ended and lost else []),
+        *([f"{ended} of {ended + away} runs of {arm.label} have ended"] if away else []),
+        *(
+            f"the best {name} of {arm.label} is {places[mark]}"
+            for name, mark in seen.marks(arm, seen.taken(arm)).items()
+        ),
+    ]
 
-    def metric(self, condition: Condition) -> str:
-        """The quantity of the score, as the runs have noted it: the task may not be here."""
-        runs = self.results.having(condition=condition.label)
-        return next(filter(None, (item.summary.get("metric") for item in runs)), "score")
 
-    def unit(self, condition: Condition) -> str:
-        """The unit of a difference of scores: its own, percentage points, or none."""
-        if condition.unit is not None:
-            return condition.unit
-        return "pp" if "%" in self.metric(condition) else ""
+def metrics_on(results: Results, condition: Condition) -> list[str]:
+    """The metrics of a condition; those that the paper has come first, and then the score."""
+    named = metrics_of(results.having(condition=condition.label, stage="final"))
+    return list(dict.fromkeys([*(name for name in condition.paper if name in named), *named]))
+
+
+def metric_of(results: Results, condition: Condition) -> str:
+    """The quantity of the score, as the runs have noted it: the task may not be here."""
+    runs = results.having(condition=condition.label)
+    return next(filter(None, (item.summary.get("metric") for item in runs)), "score")
+
+
+def unit_of(results: Results, condition: Condition) -> str:
+    """The unit of a difference of scores: its own, percentage points, or none."""
+    if condition.unit is not None:
+        return condition.unit
+    return "pp" if "%" in metric_of(results, condition) else ""
 
 
 def differing(values: Mapping[K, Mapping[str, Any]]) -> dict[str, dict[K, Any]]:

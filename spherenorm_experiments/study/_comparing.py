@@ -19,7 +19,14 @@ from spherenorm_experiments.study._plan import Range, ranges_of
 from spherenorm_experiments.study._search import Search
 from spherenorm_experiments.study._study import Study
 
-__all__ = ["COMMAND", "Comparing", "parse_names", "parse_overrides", "parse_ranges"]
+__all__ = [
+    "COMMAND",
+    "Comparing",
+    "comparison_of",
+    "parse_names",
+    "parse_overrides",
+    "parse_ranges",
+]
 
 COMMAND = "compare"
 
@@ -69,35 +76,7 @@ class Comparing:
     fixed: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        listed = ",".join(self.optimizers)
-        if len(self.optimizers) < 2:
-            raise ValueError(f"--optimizers {listed!r}: give two or more to compare")
-        for name in self.optimizers:
-            if self.optimizers.count(name) > 1:
-                raise ValueError(f"--optimizers {listed!r}: {name!r} is there twice")
-        if self.count < 1:
-            raise ValueError(f"--trials {self.count}: give 1 or more")
-        if self.method not in METHODS:
-            wrong = unknown_name("search method", self.method, METHODS)
-            raise ValueError(f"--method {self.method!r}: {wrong}")
-        if not self.search:
-            raise ValueError("--search '': give a range to tune in, such as lr=1e-4:1e-1")
-        for name in self.search:
-            owner = name.rpartition(":")[0]
-            if owner and owner not in self.optimizers:
-                raise ValueError(f"--search {name!r}: {owner!r} is none of --optimizers {listed!r}")
-        for name in self.optimizers:
-            _require_ranges(self, name)
-        for name in self.fixed:
-            owner, _, own = name.rpartition(":")
-            if owner not in self.optimizers:
-                raise ValueError(f"--set {name!r}: {owner!r} is none of --optimizers {listed!r}")
-            if own in self.ranges_of(owner):
-                raise ValueError(f"--set {name!r}: --search tunes it")
-        if self.baseline and self.baseline not in self.optimizers:
-            raise ValueError(f"--baseline {self.baseline!r} is none of --optimizers {listed!r}")
-        if self.margin is not None and not 0 < self.margin < math.inf:
-            raise ValueError(f"--margin {self.margin:g}: give a positive number")
+        _require(self)
 
     def __str__(self) -> str:
         ranges = ",".join(f"{name}={low!r}:{high!r}" for name, (low, high) in self.search.items())
@@ -118,34 +97,6 @@ class Comparing:
     def ranges_of(self, optimizer: str) -> dict[str, Range]:
         """The ranges in which an optimizer is tuned: the common ones, or its own in their place."""
         return ranges_of(self.search, optimizer)
-
-    def study(self) -> TunedComparison:
-        """The comparison that this asks for."""
-        names = dict(zip(self.optimizers, _labels(self.optimizers), strict=True))
-        contenders = {
-            recipe: Contender(
-                names[recipe],
-                Search(self.ranges_of(recipe), self.count, self.method),
-                self.fixed_of(recipe),
-                recipe=recipe,
-            )
-            for recipe in self.optimizers
-        }
-        baseline = contenders.pop(self.baseline or self.optimizers[0])
-        labels = ", ".join(each.name for each in (baseline, *contenders.values()))
-        study = TunedComparison(
-            re.sub(r"[^\w.-]+", "-", f"{COMMAND}-{self.task}"),
-            f"{self.task}: {labels}, tuned alike\n\n{ABOUT}\n\n"
-            f"`python -m spherenorm_experiments {self}`",
-            baseline=baseline,
-            contenders=list(contenders.values()),
-            tune=Search(self.ranges_of(baseline.recipe), self.count, self.method),
-            on=[Condition("", self.task, Setup(fields=MEASURED), margin=self.margin)],
-            seeds=Study.seeds,
-            smoke_points=None,
-        )
-        study.found_as = str(self)
-        return study
 
     def fixed_of(self, optimizer: str) -> dict[str, Any]:
         """The values that are fixed for one optimizer alone."""
@@ -195,6 +146,68 @@ class Comparing:
                         right = did_you_mean(own, sorted(known)) if known else "it has none"
                         lack = f"recipe {name!r} has no hyper-parameter {own!r}"
                         raise ValueError(f"--{flag} {own!r}: {lack}; {right}")
+
+
+def comparison_of(request: Comparing) -> TunedComparison:
+    """The study that a comparison's arguments ask for."""
+    names = dict(zip(request.optimizers, _labels(request.optimizers), strict=True))
+    contenders = {
+        recipe: Contender(
+            names[recipe],
+            Search(request.ranges_of(recipe), request.count, request.method),
+            request.fixed_of(recipe),
+            recipe=recipe,
+        )
+        for recipe in request.optimizers
+    }
+    baseline = contenders.pop(request.baseline or request.optimizers[0])
+    labels = ", ".join(each.name for each in (baseline, *contenders.values()))
+    study = TunedComparison(
+        re.sub(r"[^\w.-]+", "-", f"{COMMAND}-{request.task}"),
+        f"{request.task}: {labels}, tuned alike\n\n{ABOUT}\n\n"
+        f"`python -m spherenorm_experiments {request}`",
+        baseline=baseline,
+        contenders=list(contenders.values()),
+        tune=Search(request.ranges_of(baseline.recipe), request.count, request.method),
+        on=[Condition("", request.task, Setup(fields=MEASURED), margin=request.margin)],
+        seeds=Study.seeds,
+        smoke_points=None,
+    )
+    study.found_as = str(request)
+    return study
+
+
+def _require(request: Comparing) -> None:
+    """Refuse arguments that are wrong by themselves."""
+    listed = ",".join(request.optimizers)
+    if len(request.optimizers) < 2:
+        raise ValueError(f"--optimizers {listed!r}: give two or more to compare")
+    for name in request.optimizers:
+        if request.optimizers.count(name) > 1:
+            raise ValueError(f"--optimizers {listed!r}: {name!r} is there twice")
+    if request.count < 1:
+        raise ValueError(f"--trials {request.count}: give 1 or more")
+    if request.method not in METHODS:
+        wrong = unknown_name("search method", request.method, METHODS)
+        raise ValueError(f"--method {request.method!r}: {wrong}")
+    if not request.search:
+        raise ValueError("--search '': give a range to tune in, such as lr=1e-4:1e-1")
+    for name in request.search:
+        owner = name.rpartition(":")[0]
+        if owner and owner not in request.optimizers:
+            raise ValueError(f"--search {name!r}: {owner!r} is none of --optimizers {listed!r}")
+    for name in request.optimizers:
+        _require_ranges(request, name)
+    for name in request.fixed:
+        owner, _, own = name.rpartition(":")
+        if owner not in request.optimizers:
+            raise ValueError(f"--set {name!r}: {owner!r} is none of --optimizers {listed!r}")
+        if own in request.ranges_of(owner):
+            raise ValueError(f"--set {name!r}: --search tunes it")
+    if request.baseline and request.baseline not in request.optimizers:
+        raise ValueError(f"--baseline {request.baseline!r} is none of --optimizers {listed!r}")
+    if request.margin is not None and not 0 < request.margin < math.inf:
+        raise ValueError(f"--margin {request.margin:g}: give a positive number")
 
 
 def _require_ranges(request: Comparing, optimizer: str) -> None:

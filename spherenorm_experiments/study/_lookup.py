@@ -7,7 +7,7 @@ from typing import Any
 
 from spherenorm.support import did_you_mean, look_up
 from spherenorm_experiments.core import named, places, users_code
-from spherenorm_experiments.study._comparing import COMMAND, Comparing
+from spherenorm_experiments.study._comparing import COMMAND, Comparing, comparison_of
 from spherenorm_experiments.study._comparison import TunedComparison
 from spherenorm_experiments.study._study import Study
 
@@ -27,7 +27,7 @@ def find_study(name: str) -> Study:
         ValueError: there is none.
     """
     if name.startswith(f"{COMMAND} "):
-        return Comparing.from_text(name).study()
+        return comparison_of(Comparing.from_text(name))
     if ":" in name:
         with users_code("study", name):
             found = look_up("study", name, "study", _is_study)

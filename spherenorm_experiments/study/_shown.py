@@ -23,7 +23,7 @@ from spherenorm_experiments.analysis import (
     percent_right,
 )
 from spherenorm_experiments.report.pictures import Picture, Tries, best_scores, curves, drawn, tried
-from spherenorm_experiments.study._compared import Compared
+from spherenorm_experiments.study._compared import Compared, metric_of, metrics_on
 from spherenorm_experiments.study._condition import Condition
 
 __all__ = ["growth", "invariant_share", "pictures_of", "range_table", "tables_of"]
@@ -61,7 +61,10 @@ def pictures_of(seen: Compared) -> list[Picture]:
             words = f"{caption}, each optimizer at its tuned point: {condition.place}."
             pictures.append(curves(final, key, title, words, log_y=log_y))
         pictures += _of_searches(seen, condition)
-        score, trained = f"validation {seen.metric(condition)}", "The final runs while they train"
+        score, trained = (
+            f"validation {metric_of(seen.results, condition)}",
+            "The final runs while they train",
+        )
         pictures.append(curves(final, "validation", score, f"{trained}: {condition.place}."))
     return drawn(pictures)
 
@@ -70,7 +73,7 @@ def _of_searches(seen: Compared, condition: Condition) -> list[Picture | None]:
     """Scores against each tuned hyper-parameter, and the expected best of k trials in ranges."""
     arms = seen.arms(condition, searched=True)
     ended = {arm: seen.tuned(arm) for arm in arms}
-    score = f"validation {seen.metric(condition)}"
+    score = f"validation {metric_of(seen.results, condition)}"
     tries = {
         arm: Tries(each.points, each.scores, each.best)
         for arm, each in ended.items() if each.points
@@ -94,7 +97,7 @@ def _of_searches(seen: Compared, condition: Condition) -> list[Picture | None]:
 
 def _scores(seen: Compared) -> Table:
     """The final runs: hyper-parameters, metrics of the test set, and paired differences."""
-    metrics = dict.fromkeys(name for each in seen.on for name in seen.metrics(each))
+    metrics = dict.fromkeys(name for each in seen.on for name in metrics_on(seen.results, each))
     names = list(metrics) or ["score"]
     quoted = list(dict.fromkeys(name for each in seen.on for name in each.paper))
     differing = seen.differing()

@@ -4,7 +4,7 @@ import pytest
 
 from spherenorm_experiments.analysis import Result, Results
 from spherenorm_experiments.core import Spec, Task
-from spherenorm_experiments.study import Comparing, Plan, arm_of, find_study
+from spherenorm_experiments.study import Comparing, Plan, arm_of, comparison_of, find_study
 
 
 class Folder:
@@ -15,7 +15,7 @@ class Folder:
 
 def comparison(numbers, metric="accuracy (%)"):
     """A comparison of arms with these test scores; None for a seed on which the run diverged."""
-    study = Comparing("digits", tuple(numbers), {"lr": (0.1, 1.0)}, 1).study()
+    study = comparison_of(Comparing("digits", tuple(numbers), {"lr": (0.1, 1.0)}, 1))
     items = []
     for contender in study.contenders:
         arm, tuning = (arm_of(study.on[0], contender, stage) for stage in ("final", "tuning"))
@@ -79,9 +79,9 @@ def test_values_that_differ_by_default_are_said_before_anything_runs():
     """A momentum of 0 against one of 0.9 is no comparison of two optimizers."""
     ranges, own = {"lr": (0.1, 1.0)}, {"spherenorm_tiny:careful:delta": 0.2}
     names = ("sgdp", "spherenorm_tiny:careful")  # of momentum 0 and 0.9 by default
-    study = Comparing("digits", names, ranges, 1, fixed=own).study()
+    study = comparison_of(Comparing("digits", names, ranges, 1, fixed=own))
     expected = ["momentum: sgdp 0.0, careful 0.9", "delta: sgdp 0.1, careful 0.2"]
     assert sorted(study.differences(Plan("smoke"))) == sorted(expected)
     assert study.differences(Plan("smoke", overrides={"momentum": 0.5})) == expected[1:]
-    same = Comparing("digits", names, ranges, 1, fixed={"sgdp:momentum": 0.9}).study()
+    same = comparison_of(Comparing("digits", names, ranges, 1, fixed={"sgdp:momentum": 0.9}))
     assert same.differences(Plan("smoke")) == []
