@@ -1,6 +1,6 @@
 """Claims about numbers that are given, decided."""
 
-from spherenorm_experiments.results import MARGIN, Claim, Results, evaluate
+from spherenorm_experiments.analysis import MARGIN, Claim, Results, evaluate
 
 
 def decided(left, relation, right, name="claim", text="", **more):

@@ -1,0 +1,53 @@
+"""The paper's statements about what the studies cover, in its own words, by a name of ours.
+
+They are data: `statements.toml`. Each is claimed by a study or has a written reason why not;
+the tests hold that.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import tomllib
+
+from spherenorm.support import unknown_name
+from spherenorm_experiments.analysis import Kind, Statement
+
+__all__ = ["PROJECTION", "STATEMENTS", "UNCLAIMED", "says"]
+
+
+def _read(path: Path) -> tuple[dict[str, Statement], dict[str, str]]:
+    content: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+    unclaimed: dict[str, str] = content.pop("unclaimed")
+    kinds: dict[Kind, dict[str, dict[str, str]]] = content  # type: ignore[assignment]
+    statements = {
+        name: Statement(kind, place, words)
+        for kind, places in kinds.items()
+        for place, named in places.items()
+        for name, words in named.items()
+    }
+    return statements, unclaimed
+
+
+STATEMENTS, UNCLAIMED = _read(Path(__file__).with_name("statements.toml"))
+"""The statements by name, and the reasons for those without a claim."""
+
+
+def says(name: str) -> Statement:
+    """The statement that a claim cites.
+
+    Raises:
+        ValueError: there is no such statement.
+    """
+    if name not in STATEMENTS:
+        raise unknown_name("statement", name, list(STATEMENTS))
+    return STATEMENTS[name]
+
+
+PROJECTION = {
+    "growth": says("t1.restrain"),
+    "steps": says("3.steps"),
+    "detection": says("3.delta"),
+}
+"""The statements behind a benchmark's claims about norms, steps and the test of invariance."""
