@@ -64,22 +64,26 @@ def export(
     for section, name in zip(found, _file_names(found), strict=True):
         for note in section.notes:
             say_error(f"{section.label}: {note}", "[yellow]note[/yellow]: ")
+        text = ""
         try:
             if form in FORMATS:
-                _print(section, form)
+                text = _text(section, form)
             else:
                 _write(section, form, into or out / "exports", name, width)
         except Exception as error:  # a user's study may raise anything
             left = True
             say_error(f"{section.label}: {one_line(error)}")
+        print(text, end="")  # not in the `try`: a reader such as `head` may close the pipe
     if left:
         raise typer.Exit(FAILED)
 
 
-def _print(section: Section, form: str) -> None:
-    for table in list(_tables(section)):  # all or none of them
-        print(COMMENTS[form].format(f"{section.label}: {table.title}"))
-        print(FORMATS[form](table))
+def _text(section: Section, form: str) -> str:
+    parts = (
+        f"{COMMENTS[form].format(f'{section.label}: {table.title}')}\n{FORMATS[form](table)}\n"
+        for table in _tables(section)
+    )
+    return "".join(parts)
 
 
 def _write(section: Section, form: str, folder: Path, name: str, width: float) -> None:

@@ -19,7 +19,8 @@ from spherenorm_experiments.cli._console import (
 )
 from spherenorm_experiments.cli._options import AsJson, Out
 from spherenorm_experiments.cli._requests import read_sections
-from spherenorm_experiments.report.page import Section, write_report
+from spherenorm_experiments.cli._tables import show_headlines
+from spherenorm_experiments.report.page import Section, groups, write_report
 
 __all__ = ["report", "show_page"]
 
@@ -29,6 +30,9 @@ COLORS = {
     "equivalent": "blue",
     "inconclusive": "yellow",
 }
+
+LISTED = 12
+"""More claims than these are counted on a terminal; the page has them."""
 
 
 def report(
@@ -51,7 +55,7 @@ def report(
 
 
 def show_page(found: Sequence[Section], path: Path, as_json: bool = False) -> list[str]:
-    """Write a page, say what its claims are and where it lies.
+    """Write a page, show the headlines, say what its claims are and where it lies.
 
     Returns:
         The problems of its sections, which are said too.
@@ -61,10 +65,14 @@ def show_page(found: Sequence[Section], path: Path, as_json: bool = False) -> li
     if as_json:
         answer({"page": str(path), "claims": claims, "notes": notes})
     else:
-        for claim in claims:
-            color, verdict = COLORS[claim["verdict"]], claim["verdict"]
-            say(f"[{color}]{verdict:>15}[/{color}]  {claim['study']}: {escape(claim['text'])}")
-            say(f"{'':17}{escape(_numbers(claim))}", style="dim")
+        show_headlines(found)
+        if len(claims) > LISTED:
+            for group in groups(claims):
+                counts = ", ".join(f"{count} {verdict}" for verdict, count in group.counts.items())
+                say(f"[bold]{escape(group.title)}[/bold]: {counts}")
+        else:
+            for claim in claims:
+                _show_claim(claim)
         say(f"page: {path}")
         for note in notes:
             say_error(note, "[yellow]note[/yellow]: ")
@@ -73,6 +81,9 @@ def show_page(found: Sequence[Section], path: Path, as_json: bool = False) -> li
     return problems
 
 
-def _numbers(claim: Mapping[str, Any]) -> str:
-    """Our numbers, and what a reader needs beside them."""
-    return "; ".join(filter(None, [claim["ours"], claim["detail"]]))
+def _show_claim(claim: Mapping[str, Any]) -> None:
+    """Print a claim, our numbers, and what a reader needs beside them."""
+    color, verdict = COLORS[claim["verdict"]], claim["verdict"]
+    numbers = "; ".join(filter(None, [claim["ours"], claim["detail"]]))
+    say(f"[{color}]{verdict:>15}[/{color}]  {claim['study']}: {escape(claim['text'])}")
+    say(f"{'':17}{escape(numbers)}", style="dim")

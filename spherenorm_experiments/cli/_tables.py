@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
+
 from rich import box
 from rich.markup import escape
 from rich.table import Table as RichTable
@@ -9,9 +12,10 @@ from rich.table import Table as RichTable
 from spherenorm.support import one_line
 from spherenorm_experiments.analysis import Table
 from spherenorm_experiments.cli._console import console, say_error
+from spherenorm_experiments.report.page import Section
 from spherenorm_experiments.study import Campaign
 
-__all__ = ["show_tables"]
+__all__ = ["show_headlines", "show_tables"]
 
 
 def show_tables(campaign: Campaign) -> bool:
@@ -30,6 +34,15 @@ def show_tables(campaign: Campaign) -> bool:
         for table in tables:
             console.print(_as_text(table, f"{study.name}: {table.title}"))
     return raised
+
+
+def show_headlines(sections: Sequence[Section]) -> None:
+    """Print the headline of each section that has one."""
+    for section in sections:
+        with suppress(Exception):  # of a study that raises the page says so
+            table = section.study.headline(section.results)
+            if table is not None:
+                console.print(_as_text(table, f"{section.label}: {table.title}"))
 
 
 def _as_text(table: Table, title: str) -> RichTable:

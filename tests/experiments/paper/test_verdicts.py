@@ -11,11 +11,12 @@ from fabricated import fabricated
 
 from spherenorm_experiments.analysis import Sample
 from spherenorm_experiments.core import find_task
+from spherenorm_experiments.extra import equilibrium
 from spherenorm_experiments.paper.norms._growth import ratios_of
 from spherenorm_experiments.paper.norms._growth_claims import _correlation
 from spherenorm_experiments.paper.norms.weight_decay import _arm, _change, _point
 from spherenorm_experiments.paper.sphere._descents import REFERENCE, search_arm
-from spherenorm_experiments.study import equilibrium, find_study
+from spherenorm_experiments.study import find_study
 
 WORLDS = 80
 STUDIES = ("t1", "weight-decay", "g1", "h6", "c1", "f1", "f3")

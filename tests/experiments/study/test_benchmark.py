@@ -301,4 +301,4 @@ def test_what_is_said_of_the_papers_runs_holds_for_them():
     for found, rate in ((final, "the paper's"), ([*final, *tuning], "its best")):
         assert study.measured(Results(found)).rates == f"{rate} rate"
     (settings,) = (t for t in study.every_table(Results(final)) if t.title == "Settings")
-    assert "on embedded data" in settings.note
+    assert "embedded data" in settings.note
