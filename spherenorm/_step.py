@@ -188,9 +188,7 @@ class Watched:
         return next(x for x, before, behind in both if before != behind)
 
 
-def called(
-    part: Part, hook: Callable[..., T], *given: Any, watched: Watched | None = None
-) -> T:
+def called(part: Part, hook: Callable[..., T], *given: Any, watched: Watched | None = None) -> T:
     """The result of a rule's hook.
 
     Args:
