@@ -18,7 +18,7 @@ from spherenorm.compile._guard import Guard, UnsupportedRuleError
 from spherenorm.compile._kernels import run_kernel
 from spherenorm.compile._memory import settled, take
 from spherenorm.compile._numbers import Numbers
-from spherenorm.compile._own_code import OwnSteps, identity_of
+from spherenorm.compile._own_code import Identity, OwnSteps
 from spherenorm.compile._paths import Blocks, Inductor, OwnCode, Path, Specialization
 
 __all__ = ["Dispatcher"]
@@ -142,7 +142,7 @@ class Dispatcher:
         size = 0
         for each in assigned:
             rule, own = each.group.rule, any(isinstance(path, OwnCode) for path in each.paths)
-            identity = identity_of(rule) if own else None
+            identity = Identity(rule) if own else None
             for work, path in each:
                 if not isinstance(path, OwnCode | Inductor):
                     continue
