@@ -45,7 +45,7 @@ MODES: dict[str, Callable[[Function], Function]] = {
     "jacfwd": jacfwd,
     "jacrev": jacrev,
     "vmap grad": lambda f: lambda t: vmap(grad(f))(torch.stack([t + 0.01, t]))[1],
-    "vmap jvp": lambda f: lambda t: vmap(MODES["jvp"](f))(torch.stack([t, t - 0.01]))[0],
+    "vmap jvp": lambda f: lambda t: vmap(MODES["jvp"](f))(torch.stack([t, t + 0.01]))[0],
 }
 
 
@@ -119,10 +119,7 @@ def draw_line(case: Case) -> Line:
         given = run.gradients[first + step][0, 0]
         assert given is not None
         origin[f"gradient {step}"] = given
-    kinds = {
-        name: draw.choice(("none", "all", "share" if "state" in name else "support", "share"))
-        for name in origin
-    }
+    kinds = {name: draw.choice(("none", "share", "share", "all")) for name in origin}
     direction = {
         name: _direction(x, kinds[name], generator)
         for name, x in origin.items()
@@ -133,9 +130,11 @@ def draw_line(case: Case) -> Line:
     for name in moving:
         x = torch.tensor([float(of[name]) for of in numbers], dtype=torch.float64)
         room = torch.where(x < 1, 1 - x, x) if intervals[name].high == 1 else x
-        size = torch.where(x == 0, 0.1, torch.minimum(x, room))
+        noise = torch.randn(x.shape, generator=generator, dtype=x.dtype)
         origin[f"number {name}"] = x
-        direction[f"number {name}"] = size * _direction(torch.ones_like(x), "all", generator)
+        # (beyond 0 there is no derivative of a power by the exponent, which some modes multiply by 0)
+        size = torch.where(x == 0, 0.1 * noise.sign(), torch.minimum(x, room))
+        direction[f"number {name}"] = size * noise
     staying = tuple({n: x for n, x in of.items() if n not in moving} for of in numbers)
     line = Line(case, origin, direction, staying)
     with torch.no_grad():
@@ -154,11 +153,9 @@ def _largest(x: Tensor) -> float:
 
 
 def _direction(x: Tensor, kind: str, generator: torch.Generator) -> Tensor:
-    """Of the size of the largest entry ("support": 0 where x is), or each of its entry's size."""
+    """For each entry a share of it, or, in the kind "all", of the largest where it is 0."""
     noise = torch.randn(x.shape, generator=generator, dtype=x.dtype)
-    if kind == "share":
-        return noise * x
-    return noise * (_largest(x) or 1) * ((x != 0) | (kind == "all"))
+    return noise * torch.where((x == 0) & (kind == "all"), _largest(x) or 1.0, x)
 
 
 # ------------------------------------------------------------------ the two sides
