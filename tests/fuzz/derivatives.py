@@ -35,7 +35,7 @@ NODES = torch.arange(-4, 5, dtype=torch.float64) / 4
 WEIGHTS = torch.linalg.inv(NODES[:, None] ** torch.arange(9))[1 : ORDERS + 1]
 WEIGHTS *= torch.tensor([math.factorial(k) for k in range(1, ORDERS + 1)])[:, None]
 SEVENTH = torch.tensor([(-1.0) ** k * math.comb(7, k) for k in range(8)], dtype=torch.float64)
-SAFETY = 16
+SAFETY = 64
 Function = Callable[[Tensor], Tensor]
 
 MODES: dict[str, Callable[[Function], Function]] = {
@@ -44,8 +44,8 @@ MODES: dict[str, Callable[[Function], Function]] = {
     "vjp": lambda f: lambda t: vjp(f, t)[1](torch.ones_like(t))[0],
     "jacfwd": jacfwd,
     "jacrev": jacrev,
-    "vmap grad": lambda f: lambda t: vmap(grad(f))(torch.stack([t + 0.01, t]))[1],
-    "vmap jvp": lambda f: lambda t: vmap(MODES["jvp"](f))(torch.stack([t, t + 0.01]))[0],
+    "vmap grad": lambda f: lambda t: vmap(grad(f))(torch.stack([t + 1e-6, t]))[1],
+    "vmap jvp": lambda f: lambda t: vmap(MODES["jvp"](f))(torch.stack([t, t + 1e-6]))[0],
 }
 
 
@@ -212,19 +212,17 @@ def nudged(
     return replace(line, origin=moved)
 
 
-def not_smooth(line: Line, order: int, width: Tensor, far: float) -> bool:
-    """True if differences in the neighbourhood disagree by about as much as `far`."""
+def not_smooth(line: Line, order: int, width: Tensor, far: Tensor) -> bool:
+    """True if differences as near as one likes disagree by about as much as `far`."""
     wanted = differences(line)[0][order]
-    for run in range(8):
+
+    def disagree(size: Tensor, run: int) -> bool:
         generator = generator_of(run, line.case)
+        near = nudged(line, lambda x: x + size * _direction(x, "all", generator))
+        value, error, _ = (of[order] for of in differences(near))
+        return not (resolved(value, error) and abs(value - wanted) < far / 4)
 
-        def near(x: Tensor, run: int = run, generator: torch.Generator = generator) -> Tensor:
-            return x + width * 10.0 ** -(2 + run % 4) * _direction(x, "all", generator)
-
-        value, error, _ = (of[order] for of in differences(nudged(line, near)))
-        if not (resolved(value, error) and abs(value - wanted) < far / 4):
-            return True
-    return False
+    return all(any(disagree(width / 100**k, run) for run in range(8)) for k in (1, 2, 3))
 
 
 def compare(line: Line, modes: tuple[str, ...], wanted: tuple[Tensor, ...]) -> tuple[str, str]:
@@ -237,10 +235,10 @@ def compare(line: Line, modes: tuple[str, ...], wanted: tuple[Tensor, ...]) -> t
     if abs(found - value) <= allowed:
         return "equal", ""
     runs = [by_torch(nudged(line, nudge_of(run, line.case)), modes) for run in range(8)]
-    allowed = allowed + SAFETY * max(abs(run - found) for run in runs)
+    allowed = allowed + 16 * max(abs(run - found) for run in runs)
     if abs(found - value) <= allowed:
         return "explained", ""
-    far = abs(found - value) if found.isfinite() else RESOLVED * max(1.0, abs(value))
+    far = abs(found - value).nan_to_num(nan=abs(value) + 1, posinf=abs(value) + 1)
     detail = f"{', '.join(modes)}: {found:.12g}, differences {value:.12g}, allowed {allowed:.2g}"
     smooth = not not_smooth(line, len(modes) - 1, width, far)
     return "different" if smooth else "explained", detail
