@@ -47,6 +47,8 @@ def as_number(value: Any) -> Any:
 
 ORDERS = 4
 """The highest derivative of a power by its base that is right at a base of 0."""
+TINY = 1e-60
+"""Bases below this have the derivatives of a polynomial, whose intermediates do not overflow."""
 
 
 def is_zero(value: Scalar) -> bool:
@@ -121,12 +123,13 @@ def plus_scaled(x: Tensor, scale: Scalar, y: Tensor) -> Tensor:
 def power(base: Scalar, exponent: Tensor) -> Tensor:
     """base^exponent, for an exponent that counts from 1: the share of a past that old.
 
-    Torch has no derivative of second order at a base of 0.
+    Torch has no derivative of second order at a base of 0, nor of third at 1e-300.
     """
     if not (isinstance(base, Tensor) and derivatives_are_taken()):
         return base**exponent
-    at_zero = sum(torch.where(exponent == k, base**k, 0) for k in range(1, ORDERS + 1))
-    return torch.where(base == 0, at_zero, torch.where(base == 0, 1, base) ** exponent)
+    tiny = base.abs() < TINY
+    near_zero = sum(torch.where(exponent == k, base**k, 0) for k in range(1, ORDERS + 1))
+    return torch.where(tiny, near_zero, torch.where(tiny, 1, base) ** exponent)
 
 
 def ratio(inner: Tensor, squared_norm: Tensor) -> Tensor:
