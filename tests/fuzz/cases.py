@@ -49,6 +49,8 @@ class Limits:
     memory: bool = True  # gradients may lie in weights and states, memory may hold the negative
     negative: bool = True  # that of weights, too
     overlaps: bool = True  # weights may overlap
+    entries: int = MOST_ENTRIES  # of a weight
+    finite: bool = False  # gradients are
 
 
 LIMITS = {
@@ -71,6 +73,16 @@ LIMITS = {
         layouts=("contiguous",),
         changes=("numbers", "none", "add"),
         memory=False,
+    ),
+    "derivative": Limits(
+        same=1,
+        dtypes=("float64",),
+        layouts=("contiguous",),
+        changes=("numbers",),
+        tensors=False,
+        memory=False,
+        entries=300,
+        finite=True,
     ),
 }
 INDUCTOR_EVERY = 50
@@ -393,7 +405,7 @@ def laid_out(x: Tensor, layout: str) -> Tensor:
 
 def _draw_weight(draw: random.Random, limits: Limits, structure: Structure) -> Weight:
     while True:
-        shape = _draw_shape(draw)
+        shape = _draw_shape(draw, limits.entries)
         if _is_legal(structure, shape):
             break
     if draw.random() < 0.4:  # one kind at every step
@@ -401,8 +413,8 @@ def _draw_weight(draw: random.Random, limits: Limits, structure: Structure) -> W
     else:
         odd = draw.choice((0.0, 0.1, 0.3))
         kinds = tuple(_draw_kind(draw, odd) for _ in range(STEPS))
-    if "none" not in limits.changes:
-        kinds = tuple("zero" if kind == "none" else kind for kind in kinds)
+    left_out = SPECIAL[1:] if limits.finite else () if "none" in limits.changes else ("none",)
+    kinds = tuple("zero" if kind in left_out else kind for kind in kinds)
     return Weight(
         shape,
         draw.choice(limits.dtypes),
@@ -421,14 +433,14 @@ def _draw_weight(draw: random.Random, limits: Limits, structure: Structure) -> W
     )
 
 
-def _draw_shape(draw: random.Random) -> tuple[int, ...]:
+def _draw_shape(draw: random.Random, most: int) -> tuple[int, ...]:
     while True:
         ndim = draw.choice((0, 1, 2, 2, 2, 2, 3, 4))
         shape = tuple(draw.choice(SIZES[: draw.choice((4, 9, 21))]) for _ in range(ndim))
         if shape and draw.random() < 0.03:
             shape = (*shape[:-1], 0) if draw.random() < 0.5 else (0, *shape[1:])
         numel = functools.reduce(lambda a, b: a * b, shape, 1)
-        if numel <= MOST_ENTRIES:
+        if numel <= most:
             return shape
 
 
