@@ -60,7 +60,7 @@ def interruptible(root: Path) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         begun = (root / "plans").is_dir()
-        go_on = f"; go on with: python -m spherenorm_experiments resume --out {root}"
+        go_on = f"; go on with: spherenorm resume --out {root}"
         say_error(f"interrupted{go_on if begun else ', nothing ran'}", "")
         raise typer.Exit(INTERRUPTED) from None
 

@@ -150,9 +150,7 @@ def existing_store(out: Path) -> Store:
         ValueError: there is none.
     """
     if not ((out / "plans").is_dir() or (out / "runs").is_dir()):
-        raise ValueError(
-            f"there is no store at {out}; `python -m spherenorm_experiments run` comes first"
-        )
+        raise ValueError(f"there is no store at {out}; `spherenorm run` comes first")
     return Store(out)
 
 

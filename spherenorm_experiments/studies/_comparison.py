@@ -52,7 +52,7 @@ class Comparison(Study):
 
     def about(self) -> str:
         """The general text, and the command that repeats the comparison."""
-        return f"{super().about()}\n\n`python -m spherenorm_experiments {self.request}`"
+        return f"{super().about()}\n\n`spherenorm {self.request}`"
 
     def trials(self, plan: Plan, results: Results) -> list[Trial]:
         tuning, final = [], []

@@ -120,7 +120,7 @@ def test_list():
         (("run", STUDY, "--jobs", "0"), "error: --jobs 0: give 1 or more"),
         (("run", STUDY, "--epochs", "0"), "epochs must be an integer of at least 1, got 0"),
         (("resume", "--jobs", "-1"), "error: --jobs -1: give 1 or more"),
-        (("report",), "`python -m spherenorm_experiments run` comes first"),
+        (("report",), "`spherenorm run` comes first"),
         (("resume",), "there is no store at"),
         (("status",), "there is no store at"),
     ],
