@@ -41,5 +41,5 @@ def require_extra(module: str, purpose: str) -> Any:
         MissingExtraError: the module is missing; it is a ValueError too.
     """
     extra = EXTRAS[module]
-    missing = f"{purpose} needs the extra {extra} ({{error}}): pip install -e '.[{extra}]'"
+    missing = f"{purpose} needs the extra {extra} ({{error}}): pip install 'spherenorm[{extra}]'"
     return require_module(module, missing)

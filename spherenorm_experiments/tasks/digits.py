@@ -83,7 +83,7 @@ def _digits() -> Splits:
         from sklearn.model_selection import train_test_split
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
-            "the digits need scikit-learn: pip install -e '.[experiments]'"
+            "the digits need scikit-learn: pip install 'spherenorm[experiments]'"
         ) from error
     images, labels = load_digits(return_X_y=True)
     rest_x, test_x, rest_y, test_y = train_test_split(
