@@ -16,7 +16,6 @@ from typing import Any
 
 import typer
 
-from spherenorm_experiments.campaign import RequestWarning
 from spherenorm_experiments.cli._compare import compare
 from spherenorm_experiments.cli._console import hush, quiet, say_error, store_errors
 from spherenorm_experiments.cli._data import data
@@ -31,6 +30,7 @@ from spherenorm_experiments.cli._show import diff, show
 from spherenorm_experiments.cli._status import status
 from spherenorm_experiments.cli._theory import theory
 from spherenorm_experiments.engine import CorruptFileWarning, only_reading
+from spherenorm_experiments.study import RequestWarning
 
 __all__ = ["app", "run_app"]
 

@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from spherenorm_experiments.campaign import Campaign, read_requests
 from spherenorm_experiments.cli._console import FAILED, interruptible, store_errors, usage_errors
 from spherenorm_experiments.cli._dry_run import show_dry_run
 from spherenorm_experiments.cli._ending import run_and_show
@@ -35,16 +34,18 @@ from spherenorm_experiments.cli._options import (
     require_jobs,
 )
 from spherenorm_experiments.cli._report import show_page
-from spherenorm_experiments.door import Door
 from spherenorm_experiments.engine import Runner, Store
-from spherenorm_experiments.page import sections
-from spherenorm_experiments.studies import (
+from spherenorm_experiments.engine.door import Door
+from spherenorm_experiments.report.page import sections
+from spherenorm_experiments.study import (
+    Campaign,
     Comparing,
     Comparison,
     Plan,
     final_seeds,
     parse_names,
     parse_ranges,
+    read_requests,
 )
 
 __all__ = ["compare"]

@@ -19,7 +19,7 @@ from spherenorm_experiments.cli._console import (
 )
 from spherenorm_experiments.cli._options import AsJson, Out
 from spherenorm_experiments.cli._requests import read_sections
-from spherenorm_experiments.page import Section, write_report
+from spherenorm_experiments.report.page import Section, write_report
 
 __all__ = ["report", "show_page"]
 

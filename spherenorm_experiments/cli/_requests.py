@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from spherenorm_experiments.campaign import read_requests
 from spherenorm_experiments.cli._console import say_error, usage_errors
 from spherenorm_experiments.cli._options import existing_store
-from spherenorm_experiments.page import Section, names_of, sections
-from spherenorm_experiments.studies import find_study
+from spherenorm_experiments.report.page import Section, names_of, sections
+from spherenorm_experiments.study import find_study, read_requests
 
 __all__ = ["read_sections", "tell_unusable"]
 

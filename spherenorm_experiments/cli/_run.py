@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 
-from spherenorm_experiments.campaign import Campaign
 from spherenorm_experiments.cli._console import FAILED, interruptible, usage_errors
 from spherenorm_experiments.cli._dry_run import show_dry_run
 from spherenorm_experiments.cli._ending import run_and_show
@@ -35,10 +34,17 @@ from spherenorm_experiments.cli._options import (
     require_device,
     require_jobs,
 )
-from spherenorm_experiments.data import use_folder
-from spherenorm_experiments.door import Door
 from spherenorm_experiments.engine import Runner, Store
-from spherenorm_experiments.studies import Plan, Study, find_study, parse_names, study_classes
+from spherenorm_experiments.engine.door import Door
+from spherenorm_experiments.paper.shared.layout import use_folder
+from spherenorm_experiments.study import (
+    Campaign,
+    Plan,
+    Study,
+    find_study,
+    parse_names,
+    study_classes,
+)
 
 __all__ = ["run"]
 

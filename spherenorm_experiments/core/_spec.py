@@ -23,8 +23,8 @@ class Spec:
 
         Spec("digits", "sgdp", {"lr": 0.1, "momentum": 0.9}, epochs=13)
 
-    A spec holds names only. `spherenorm_experiments.door.resolve` looks them up and makes a `Run`
-    of it.
+    A spec holds names only. `spherenorm_experiments.engine.door.resolve` looks them up and makes a
+    `Run` of it.
 
     Attributes:
         task: a task's name, or `module:Class`.

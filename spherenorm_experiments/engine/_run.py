@@ -20,8 +20,8 @@ __all__ = ["Run"]
 class Run:
     """One run, resolved: every name in its spec has been looked up, once.
 
-    `spherenorm_experiments.door` makes it. From there it only goes down: what executes, trains,
-    sweeps or stores the run reads everything from this object.
+    `spherenorm_experiments.engine.door` makes it. From there it only goes down: what executes,
+    trains, sweeps or stores the run reads everything from this object.
 
     Attributes:
         spec: the request, as names and numbers.

@@ -19,9 +19,9 @@ from running import folder_of, run_of
 from spherenorm_tiny import TASK, tiny_spec
 
 from spherenorm_experiments.core import Spec, _identity
-from spherenorm_experiments.door import execute_spec
 from spherenorm_experiments.engine import CorruptFileWarning, Store, StoreError, execute
 from spherenorm_experiments.engine import _store as store_module
+from spherenorm_experiments.engine.door import execute_spec
 
 GAVE_UP = r"RuntimeError: this recipe gave up \(spherenorm_tiny.py, line \d+\)"
 

@@ -6,8 +6,8 @@ import torch
 from running import folder_of
 
 from spherenorm_experiments.core import Spec
-from spherenorm_experiments.door import execute_spec
-from spherenorm_experiments.tasks.toys import Cosine
+from spherenorm_experiments.engine.door import execute_spec
+from spherenorm_experiments.paper.shared.toys import Cosine
 
 
 @pytest.mark.parametrize("task", ["rosenbrock", "mlp"])

@@ -67,10 +67,10 @@ MENDING = (
     ),
     fault(
         "requests in the order of their files",
-        "spherenorm_experiments/campaign/_requests.py",
+        "spherenorm_experiments/study/_requests.py",
         "key=lambda name: (_number(contents[name]), name)",
         'key=lambda name: (folder / f"{name}.json").stat().st_mtime',
-        "campaign/test_requests",
+        "study/test_requests",
     ),
     fault(
         "a run forgets its sources, versions and hardware",
@@ -144,14 +144,14 @@ MENDING = (
     ),
     fault(
         "a cluster does not keep the time limit",
-        "spherenorm_experiments/door.py",
+        "spherenorm_experiments/engine/door.py",
         "if runner.time_limit is not None:",
         "if False:",
         "engine/test_backends::test_the_time_limit_holds_on_a_cluster",
     ),
     fault(
         "an optimizer's own range is not searched",
-        "spherenorm_experiments/studies/_comparing.py",
+        "spherenorm_experiments/study/_comparing.py",
         "for (owner, _, name), bounds in split if owner == optimizer}",
         "for (owner, _, name), bounds in split if name in common}",
         "cli/test_compare::test_an_optimizer_is_tuned_in_ranges_of_its_own",
@@ -165,7 +165,7 @@ MENDING = (
     ),
     fault(
         "spaces between optimizers count",
-        "spherenorm_experiments/studies/_comparing.py",
+        "spherenorm_experiments/study/_comparing.py",
         "name.strip() for name in",
         "name for name in",
         USERS,

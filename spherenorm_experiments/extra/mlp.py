@@ -1,0 +1,167 @@
+"""A network of scale-invariant weights only, as a pure loss: grids of it train as one sweep."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.func import grad, vmap
+from torch.nn.functional import cross_entropy
+
+from spherenorm import metrics
+from spherenorm.functional import Sweep
+from spherenorm_experiments.core import Budget, PureTask, generator
+from spherenorm_experiments.paper.shared.digits import Digits
+
+__all__ = ["Mlp"]
+
+UNSEEN = 2**40
+"""The first seed of the batches that measure gradients at the end; no run has one so large."""
+
+GRADIENT_BATCHES = 64
+
+ROUNDING = 1e-12
+"""The gradient of a weight on a pixel that never changes is at most this.
+
+Adam's eps keeps such a weight in its place.
+"""
+
+LATE = 0.5
+"""The share of the steps, at the end, over which stationary averages are taken."""
+
+KEPT = 200
+"""Points of a curve that are kept."""
+
+
+@dataclass(frozen=True)
+class Mlp(PureTask):
+    """Digits through two hidden layers, each normalized over its batch, and a fixed last layer.
+
+    Every weight that trains is scale-invariant row by row. Random labels keep gradients from
+    vanishing: the task is to find where weight decay balances them.
+
+    Attributes:
+        width: units of a hidden layer.
+        noise: the share of the labels that is random.
+        batch: images in a batch.
+    """
+
+    width: int = 24
+    noise: float = 0.5
+    batch: int = 48
+
+    name = "mlp"
+    tiers = {"smoke": Budget(60), "small": Budget(1500), "full": Budget(20000)}  # noqa: RUF012
+
+    def start(self, seeds: Sequence[int]) -> dict[str, Tensor]:
+        def weights(inputs: int, layer: str) -> Tensor:
+            drawn = [
+                torch.randn(
+                    self.width,
+                    inputs,
+                    generator=generator(seed, f"init {layer}"),
+                    dtype=torch.float64,
+                )
+                for seed in seeds
+            ]
+            return torch.stack(drawn) / math.sqrt(inputs)
+
+        return {"first": weights(64, "first"), "second": weights(self.width, "second")}
+
+    def loss(self, params: dict[str, Tensor], *batch: Any) -> Tensor:
+        images, labels = batch[0]
+        hidden = torch.relu(_normalize(images @ params["first"].T))
+        hidden = torch.relu(_normalize(hidden @ params["second"].T))
+        return cross_entropy(hidden @ _last_layer(self.width).to(hidden.device), labels)
+
+    def batches(self, seeds: Sequence[int]) -> Callable[[int], Any]:
+        images, labels = Digits().first_batch(Digits().data().train, 1024)
+        images = images.flatten(1).double()
+
+        def drawn(seed: int, step: int) -> tuple[Tensor, Tensor]:
+            random = generator(seed, "data", step)
+            chosen = torch.randint(len(images), (self.batch,), generator=random)
+            noisy = torch.rand(self.batch, generator=random) < self.noise
+            others = torch.randint(10, (self.batch,), generator=random)
+            return images[chosen], torch.where(noisy, others, labels[chosen])
+
+        def batch(step: int) -> tuple[Tensor, Tensor]:
+            each = [drawn(seed, step) for seed in seeds]
+            return torch.stack([x for x, _ in each]), torch.stack([y for _, y in each])
+
+        return batch
+
+    def record(self, before: dict[str, Tensor], after: dict[str, Tensor]) -> dict[str, Tensor]:
+        moved = torch.cat([metrics.effective_step(before[name], after[name]) for name in before])
+        norms = torch.cat([metrics.norm(after[name]) for name in after])
+        return {
+            "squared_step": moved.square().mean(),
+            "fourth_power": norms.pow(4).mean(),
+            "norm": norms.mean(),
+        }
+
+    def gradients(self, params: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """Sizes of the gradients at weights that have a leading dimension of points.
+
+        Returns:
+            Of shape (points,), means over all units and over batches that no run has seen: of
+            |g|^2 |w|^2, and of the squared number of a unit's weights that have a gradient at all
+            (some pixels never change).
+        """
+        device = next(iter(params.values())).device
+        unseen = self.batches(range(UNSEEN, UNSEEN + GRADIENT_BATCHES))(0)
+        # The fixed last layer is drawn in the loss: the same for all.
+        per_batch = vmap(grad(self.loss), in_dims=(None, 0), randomness="same")
+        per_point = vmap(per_batch, in_dims=(0, None), randomness="same")
+        grads = per_point(params, tuple(x.to(device) for x in unseen))
+        sizes = [
+            grads[name].square().sum(-1).mean(dim=1) * weight.square().sum(-1)
+            for name, weight in params.items()
+        ]
+        counts = [(grads[name].abs() > ROUNDING).any(dim=1).sum(-1) for name in params]
+        squared = torch.cat(counts, dim=-1).double().square()
+        return torch.cat(sizes, dim=-1).mean(-1), squared.mean(-1)
+
+    def summarize(
+        self, start: dict[str, Tensor], swept: Sweep
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        last = {name: value[:, 0] for name, value in swept.params.items()}
+        gamma_squared, dimension_squared = self.gradients(last)
+        norm, squared_step, fourth_power = (
+            swept.records[name][:, :, 0] for name in ("norm", "squared_step", "fourth_power")
+        )
+        late = int(LATE * len(norm))
+        half = late + (len(norm) - late) // 2
+        drift = norm[half:].mean(dim=0) / norm[late:half].mean(dim=0) - 1
+        summary = {
+            "effective_step_rms": [math.sqrt(x) for x in squared_step[late:].mean(dim=0).tolist()],
+            "norm_late": norm[late:].mean(dim=0).tolist(),
+            "fourth_power_late": fourth_power[late:].mean(dim=0).tolist(),
+            "gamma_squared": gamma_squared.tolist(),
+            "dimension_squared": dimension_squared.tolist(),
+            "norm_drift": drift.tolist(),
+            "loss_late": swept.loss[late:, :, 0].mean(dim=0).tolist(),
+        }
+        every = max(1, len(norm) // KEPT)
+        return summary, {
+            "norm": norm[::every].numpy(),
+            "squared_step": squared_step[::every].numpy(),
+            "every": torch.tensor(every).numpy(),
+        }
+
+    def fingerprint(self) -> str:
+        return Digits().fingerprint()
+
+
+def _normalize(x: Tensor) -> Tensor:
+    centered = x - x.mean(dim=0)
+    return centered / (centered.square().mean(dim=0) + 1e-12).sqrt()
+
+
+def _last_layer(width: int) -> Tensor:
+    random = torch.Generator().manual_seed(11)
+    return torch.randn(width, 10, generator=random, dtype=torch.float64) / math.sqrt(width)

@@ -1,0 +1,39 @@
+"""Tasks are found by name, and what they have in common."""
+
+from itertools import combinations
+
+import pytest
+from running import folder_of
+
+from spherenorm_experiments.core import Spec, Task, find_task, task_classes
+from spherenorm_experiments.engine.door import execute_spec
+
+TRAINED = [name for name, cls in task_classes().items() if issubclass(cls, Task)]
+
+
+def test_tasks_are_found_by_themselves():
+    assert list(task_classes()) == [
+        *("adversarial", "classification", "cosine", "debiasing", "detection", "digits"),
+        *("events", "keywords", "language", "mlp", "network", "overhead", "retrieval"),
+        *("rosenbrock", "sphere-network", "tagging"),
+    ]
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_splits_do_not_overlap_and_their_fingerprint_is_theirs(name):
+    task = find_task(name)
+    rows = [{x.numpy().tobytes() for x in split[0]} for split in task.data()]
+    if name != "debiasing":  # few pixels and few colours: two writers may make the same image
+        assert [len(r) for r in rows] == [len(split[0]) for split in task.data()]
+        assert all(a.isdisjoint(b) for a, b in combinations(rows, 2))
+    assert all(len({len(x) for x in split}) == 1 for split in task.data())
+    assert task.fingerprint() == find_task(name).fingerprint()
+    assert len({find_task(n).fingerprint() for n in TRAINED}) == len(TRAINED)
+
+
+@pytest.mark.parametrize(("name", "least"), [("digits", 60.0), ("tagging", 60.0)])
+def test_a_task_can_be_learned(name, least, tmp_path):
+
+    spec = Spec(name, "adamp", {"lr": 0.01}, epochs=2, batch_size=64)
+    assert execute_spec(spec, tmp_path).state == "finished"
+    assert folder_of(spec, tmp_path).summary()["test"] > least
