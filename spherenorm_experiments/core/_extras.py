@@ -24,7 +24,6 @@ EXTRAS = {
     "pytorch_metric_learning": "data",
     "skimage": "data",
     "soundfile": "data",
-    "torchmetrics": "data",
     "torch.utils.tensorboard": "tensorboard",
 }
 """The extra of `pyproject.toml` that installs a module."""
