@@ -20,6 +20,7 @@ from spherenorm_experiments.engine import StoreError
 __all__ = [
     "FAILED",
     "INTERRUPTED",
+    "NOTE",
     "STORE",
     "USAGE",
     "answer",
@@ -38,6 +39,8 @@ FAILED, USAGE, STORE, INTERRUPTED = 1, 2, 3, 130
 
 OUTPUT = 1
 """The descriptor of the standard output."""
+
+NOTE = "[yellow]note[/yellow]: "
 
 console = Console()
 errors = Console(stderr=True)

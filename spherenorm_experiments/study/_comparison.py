@@ -39,8 +39,7 @@ class Comparison(Study):
 
     def __init__(self, request: Comparing) -> None:
         self.request = request
-        task = request.task.rpartition(":")[2]
-        self.name = re.sub(r"[^\w-]+", "-", f"compare-{task}")
+        self.name = re.sub(r"[^\w.-]+", "-", f"compare-{request.task}")
         labels = dict(zip(request.optimizers, _labels(request.optimizers), strict=True))
         names = dict.fromkeys((request.reference, *request.optimizers))
         self.arms = [Arm(labels[name], name, {"stage": "final"}) for name in names]
