@@ -57,7 +57,6 @@ from spherenorm_experiments.analysis._statistics import deviation as deviation
 from spherenorm_experiments.analysis._statistics import holm as holm
 from spherenorm_experiments.analysis._statistics import interval as interval
 from spherenorm_experiments.analysis._statistics import mean as mean
-from spherenorm_experiments.analysis._statistics import shares_solved as shares_solved
 from spherenorm_experiments.analysis._statistics import sign_test as sign_test
 from spherenorm_experiments.analysis._statistics import smoothed as smoothed
 from spherenorm_experiments.analysis._statistics import t_test as t_test

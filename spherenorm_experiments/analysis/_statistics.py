@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from scipy import stats
@@ -19,7 +19,6 @@ __all__ = [
     "holm",
     "interval",
     "mean",
-    "shares_solved",
     "sign_test",
     "smoothed",
     "t_test",
@@ -127,31 +126,6 @@ def best_of_k(scores: Sequence[float]) -> list[float]:
     n = len(ordered)
     below = np.arange(n)  # how many scores are smaller
     return [float(comb(below, k - 1) @ ordered / comb(n, k)) for k in range(1, n + 1)]
-
-
-def shares_solved(
-    steps_to_target: Mapping[str, Sequence[float]],
-) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """The share of problems that each name solves within a factor tau of the fastest's steps.
-
-    Args:
-        steps_to_target: for each name its steps on each problem, in one common order; inf where
-            the target was missed.
-
-    Returns:
-        For each name the corners of a staircase: tau from 1 to a limit common to all, and shares.
-    """
-    table = np.array(list(steps_to_target.values()), dtype=float)
-    fastest = table.min(axis=0, initial=np.inf)
-    with np.errstate(invalid="ignore"):
-        ratios = np.where(np.isfinite(table), table / fastest, np.inf)
-    limit = max(4.0, 1.1 * ratios[np.isfinite(ratios)].max(initial=1.0))
-    stairs = {}
-    for name, row in zip(steps_to_target, ratios, strict=True):
-        jumps = np.sort(row[np.isfinite(row)])
-        tau = np.concatenate([[1.0], np.repeat(jumps, 2), [limit]])
-        stairs[name] = tau, np.repeat(np.arange(len(jumps) + 1) / len(row), 2)
-    return stairs
 
 
 def smoothed(values: np.ndarray, window: int) -> np.ndarray:

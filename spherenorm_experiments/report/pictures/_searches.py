@@ -1,4 +1,4 @@
-"""Pictures of searches: scores against a hyper-parameter, best of k trials, profiles."""
+"""Pictures of searches: scores against a hyper-parameter, best of k trials."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from spherenorm_experiments.analysis import Arm, best_of_k, shares_solved
+from spherenorm_experiments.analysis import Arm, best_of_k
 from spherenorm_experiments.report.pictures._figures import (
     Picture,
     add_crosses,
@@ -15,7 +15,7 @@ from spherenorm_experiments.report.pictures._figures import (
     rounded,
 )
 
-__all__ = ["Tries", "best_scores", "profile", "tried"]
+__all__ = ["Tries", "best_scores", "tried"]
 
 
 class Tries(NamedTuple):
@@ -76,22 +76,4 @@ def best_scores(scores: Mapping[Arm, Sequence[float]], y: str, caption: str) -> 
             mode="lines+markers",
             line={"color": color, "dash": dash},
         )
-    return Picture(figure, caption)
-
-
-def profile(steps_to_target: Mapping[str, Sequence[float]], caption: str) -> Picture:
-    """Draw a performance profile of recipes.
-
-    It is the share of problems that a recipe solves within a factor tau of the fastest recipe's
-    steps, see `spherenorm_experiments.analysis.shares_solved`.
-
-    Args:
-        steps_to_target: for each recipe its steps on each problem, in one common order; inf where
-            the target was missed.
-    """
-    figure = empty_figure("factor τ of the fastest", "share of problems solved", log_x=True)
-    solved, styles = shares_solved(steps_to_target), line_styles(steps_to_target)
-    for (recipe, (tau, share)), (color, dash) in zip(solved.items(), styles, strict=True):
-        line = {"color": color, "dash": dash, "width": 2}
-        figure.add_scatter(x=rounded(tau), y=rounded(share), name=recipe, mode="lines", line=line)
     return Picture(figure, caption)
