@@ -136,7 +136,7 @@ def ends(pid):
 
 
 def test_an_interrupt_stops_the_compiler(compiler, cache, tmp_path):
-    compiler(f"echo $$ > {tmp_path}/pid; kill -INT {os.getpid()}; sleep {LONG}")
+    compiler(f"echo $$ > {tmp_path}/pid; sleep 0.5; kill -INT {os.getpid()}; sleep {LONG}")
     with pytest.raises(KeyboardInterrupt):
         build.load_step(SOURCE, ())
     assert ends(int((tmp_path / "pid").read_text()))
