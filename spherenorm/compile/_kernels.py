@@ -51,8 +51,8 @@ class CppKernel:
 
     def __call__(self, tensors: Array, literals: Array, numbers: Tensor) -> None:
         step = load_step(self.source, self.defines)
-        threads = torch.get_num_threads()
-        step(len(tensors), tensors.ctypes.data, literals.ctypes.data, numbers.data_ptr(), threads)
+        described = tensors.ctypes.data, literals.ctypes.data, numbers.data_ptr()
+        step(len(tensors), *described, cpp.threads())
 
 
 @dataclass(frozen=True, eq=False)

@@ -30,7 +30,10 @@ class Numbers:
                 if isinstance(v, Tensor) and v.device.type == device.type
             }
             read = [0.0 if i in here else float(v) for i, v in enumerate(self.values)]
-            vector = upload(np.array(read), device)
+            if device.type == "cpu":
+                vector = torch.tensor(read, dtype=torch.float64)
+            else:
+                vector = upload(np.array(read, dtype=np.float64), device)
             if here:
                 vector = vector.clone()
                 for i, value in here.items():

@@ -26,6 +26,13 @@ from spherenorm.optim._weights import (
 
 __all__ = ["RecipeOptimizer"]
 
+IN_A_GRAPH = (
+    "step() runs kernels of its own between the graphs of torch.compile. Compile the loss with "
+    "fullgraph=True and call backward() and step() outside, or compile the whole train step with "
+    "fullgraph=False; see docs/speed.md."
+)
+"""The reason that torch.compile is given, and shows where it wants the whole graph."""
+
 
 class RecipeOptimizer(Optimizer, metaclass=OptimizerType):
     """A torch optimizer that steps each weight by its recipe's rule. Made by `torch_optimizer`.
@@ -103,6 +110,7 @@ class RecipeOptimizer(Optimizer, metaclass=OptimizerType):
         if torch.compiler.is_compiling():
             # The kernels are compiled already, so Dynamo must skip this call. (As a decorator, this
             # would import Dynamo with this module.)
+            torch._dynamo.graph_break(msg=IN_A_GRAPH)
             skipped = torch.compiler.disable(self._step_now)  # type: ignore[no-untyped-call]
             return skipped(closure)  # type: ignore[no-any-return]
         return self._step_now(closure)
