@@ -30,9 +30,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("--cases", type=int, default=5000, help="over all paths together")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument(
-        "--paths", default=DEFAULT, help="of auto, rule, blocks, compiled, sweep, dtensor"
-    )
+    parser.add_argument("--paths", default=DEFAULT, help="of auto, rule, compiled, sweep, dtensor")
     parser.add_argument("--only", type=int, help="one case of each path, with its description")
     arguments = parser.parse_args()
     paths = arguments.paths.split(",")
