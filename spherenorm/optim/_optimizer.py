@@ -42,7 +42,7 @@ class RecipeOptimizer(Optimizer, metaclass=OptimizerType):
             hyper-parameter, and may name another recipe under "recipe" (a registered name or
             `module:function`), whose own defaults then hold for it.
         maximize: ascend instead of descend.
-        backend: which path a step takes: "auto", "rule", "blocks" or "compiled", explained in
+        backend: which path a step takes: "auto", "rule" or "compiled", explained in
             `spherenorm.compile`; the numbers are the rule's own on each. See also `explain`.
         *args, **hyper_parameters: those of the recipe, in its order. Arguments that only
             torch.optim has (amsgrad, foreach, ...) are taken at False and None.

@@ -56,7 +56,6 @@ class Limits:
 LIMITS = {
     "auto": Limits(),
     "rule": Limits(),
-    "blocks": Limits(),
     "compiled": Limits(
         same=40,
         views=("channel", "layer"),
@@ -485,7 +484,6 @@ class Case:
 
     Attributes:
         changes: what is done to the optimizer before a step: "state_dict" or "deepcopy".
-        block: entries of a block of the default step.
         factors: the schedule of the learning rates of a sweep. Its points are the groups, which
             have equal weights and gradients. Empty for other paths.
         lent: the gradients in others' memory, whose values the run of the path decides.
@@ -500,7 +498,6 @@ class Case:
     groups: tuple[Group, ...]
     maximize: bool
     changes: tuple[tuple[int, str], ...]
-    block: int
     factors: tuple[float, ...] = ()
     lent: tuple[Lent, ...] = ()
     overlap: tuple[tuple[int, int], tuple[int, int], int] | None = None
@@ -512,7 +509,7 @@ class Case:
 
     def __str__(self) -> str:
         lines = [f"case {self.number} of seed {self.seed}", self.structure.source.strip()]
-        lines += [f"maximize={self.maximize} block={self.block} changes={dict(self.changes)}"]
+        lines += [f"maximize={self.maximize} changes={dict(self.changes)}"]
         lines += [f"overlap={self.overlap} negated={self.negated}", *map(str, self.lent)]
         for group in self.groups:
             lines.append(f"group, since step {group.since}:")
@@ -532,7 +529,7 @@ class Case:
 
 
 def draw_case(path: str, seed: int, number: int) -> Case:
-    """The case of that number for `path`; "auto", "rule" and "blocks" have the same."""
+    """The case of that number for `path`; "auto" and "rule" have the same."""
     limits = LIMITS[path]
     index = number // limits.same
     if path == "compiled" and number % INDUCTOR_EVERY == INDUCTOR_EVERY - 1:
@@ -576,9 +573,8 @@ def draw_case(path: str, seed: int, number: int) -> Case:
         for c in ("state_dict", "deepcopy")
         if c in limits.changes and draw.random() < 0.15
     ]
-    block = draw.choice((3, 16, 64, 1000, 524288))
     maximize = draw.random() < 0.1
-    case = Case(seed, number, structure, tuple(groups), maximize, tuple(changes), block)
+    case = Case(seed, number, structure, tuple(groups), maximize, tuple(changes))
     return _in_memory(case, limits) if limits.memory else case
 
 
