@@ -18,10 +18,10 @@ ROOMS = {
         *("_order", "_registry", "recipes", "compile", "functional", "optim", "testing"),
         *("metrics", "toys", "probes", "audit", "_explanation", "__main__"),
     ),
-    "spherenorm_theory": ("algebra", "laws", "_promise", "proofs", "checks", "report", "__main__"),
+    "spherenorm_theory": ("algebra", "laws", "_promise", "proofs", "checks", "report"),
     "spherenorm_experiments": (
         *("core", "engine", "analysis", "report.pictures", "paper.statements", "study"),
-        *("paper.shared", "paper", "extra", "report.page", "report", "cli", "__main__"),
+        *("paper.shared", "paper", "extra", "report.page", "report", "cli"),
     ),
 }
 """Of each package, from the bottom to the top; the packages too are in this order.

@@ -32,6 +32,7 @@ from spherenorm_experiments.cli._options import (
     parse_settings,
     require_device,
     require_jobs,
+    tell_many_seeds,
 )
 from spherenorm_experiments.cli._report import show_page
 from spherenorm_experiments.engine import Runner, Store
@@ -116,6 +117,7 @@ def compare(
             tier, None if seeds is None else parse_seeds(seeds), None, device, settings=given
         )
         final_seeds(study, plan)
+        tell_many_seeds(seeds)
         campaign = Campaign([study], plan, door, backend, jobs, runner)
         campaign.rehearse()
     if dry_run:

@@ -20,7 +20,7 @@ def run_and_show(campaign: Campaign, as_json: bool, tensorboard: bool) -> bool:
     if not as_json and not failed:
         failed = show_tables(campaign)
         option = "" if out == DEFAULT_OUT else f" --out {out}"
-        text = f"pictures and claims: python -m spherenorm_experiments report{option}"
+        text = f"pictures and claims: spherenorm report{option}"
         console.print(text, soft_wrap=True)
     if tensorboard and not failed:
         _write_tensorboard(campaign)

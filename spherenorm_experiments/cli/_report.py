@@ -11,6 +11,7 @@ from rich.markup import escape
 
 from spherenorm_experiments.cli._console import (
     FAILED,
+    NOTE,
     answer,
     say,
     say_error,
@@ -75,7 +76,7 @@ def show_page(found: Sequence[Section], path: Path, as_json: bool = False) -> li
                 _show_claim(claim)
         say(f"page: {path}")
         for note in notes:
-            say_error(note, "[yellow]note[/yellow]: ")
+            say_error(note, NOTE)
     for problem in problems:
         say_error(problem)
     return problems

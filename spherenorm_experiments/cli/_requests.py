@@ -39,5 +39,5 @@ def read_sections(studies: Sequence[str], out: Path) -> tuple[list[Section], boo
     with usage_errors():
         if not found:
             lack = f"the store {out} holds no such study"
-            raise ValueError(f"{lack}; `python -m spherenorm_experiments run` comes first")
+            raise ValueError(f"{lack}; `spherenorm run` comes first")
     return found, left

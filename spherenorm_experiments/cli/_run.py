@@ -33,6 +33,7 @@ from spherenorm_experiments.cli._options import (
     parse_settings,
     require_device,
     require_jobs,
+    tell_many_seeds,
 )
 from spherenorm_experiments.engine import Runner, Store
 from spherenorm_experiments.engine.door import Door
@@ -97,6 +98,7 @@ def run(
         flags = {"workers": workers, "processes": processes, "parallel": parallel}
         runner = Runner(**flags, tensorboard=tensorboard, time_limit=time_limit)  # type: ignore[arg-type]
         asked = None if seeds is None else parse_seeds(seeds)
+        tell_many_seeds(seeds)
         plan = Plan(tier, asked, recipes, device, real, parse_settings(entries))
         campaign = Campaign(chosen, plan, door, backend, jobs, runner)
         campaign.rehearse()

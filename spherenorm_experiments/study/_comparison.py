@@ -54,8 +54,7 @@ class Comparison(Study):
 
     def __init__(self, request: Comparing) -> None:
         self.request = request
-        task = request.task.rpartition(":")[2]
-        self.name = re.sub(r"[^\w-]+", "-", f"compare-{task}")
+        self.name = re.sub(r"[^\w.-]+", "-", f"compare-{request.task}")
         labels = dict(zip(request.optimizers, _labels(request.optimizers), strict=True))
         names = dict.fromkeys((request.reference, *request.optimizers))
         self.arms = [Arm(labels[name], name, {"stage": "final"}) for name in names]
@@ -67,7 +66,7 @@ class Comparison(Study):
 
     def about(self) -> str:
         """The general text, and the command that repeats the comparison."""
-        return f"{super().about()}\n\n`python -m spherenorm_experiments {self.request}`"
+        return f"{super().about()}\n\n`spherenorm {self.request}`"
 
     def trials(self, plan: Plan, results: Results) -> list[Trial]:
         tuning, final = [], []

@@ -18,9 +18,12 @@ from spherenorm_experiments.analysis import (
 )
 from spherenorm_experiments.report.pictures import Picture, Tries, best_scores, curves, drawn, tried
 from spherenorm_experiments.study._comparing import Comparing
-from spherenorm_experiments.study._tuning import Point, Tuned
+from spherenorm_experiments.study._tuning import Point, Tuned, at_end
 
 __all__ = ["Compared", "comparison_pictures", "comparison_tables"]
+
+EDGE, OUTERMOST = "edge", "outermost"
+"""Marks of a tuned value: the range ends there; no trial lies beyond it, but the range goes on."""
 
 CURVES = (
     ("loss", "training loss", True, "The training loss of the final runs."),
@@ -81,8 +84,10 @@ class Compared:
             *([lack] if ended and count < self.request.count else []),
             *([f"{ended} of {ended + lost} runs of {arm.label} have ended"] if lost else []),
             *(
-                f"the best {name} of {arm.label} is at an edge of its trials"
-                for name in self._edges(arm, self.taken(arm))
+                f"the best {name} of {arm.label} is the outermost of its trials, within its range"
+                if place == OUTERMOST
+                else f"the best {name} of {arm.label} is at an edge of its range"
+                for name, place in self._edges(arm, self.taken(arm)).items()
             ),
         ]
 
@@ -100,15 +105,20 @@ class Compared:
         """A point of an arm, marked at the edges of its search."""
         own, edges = self.request.ranges_of(arm.recipe), self._edges(arm, point)
         return [
-            Cell(point.get(name), ".3g", unit="(edge)" if name in edges else "")
+            Cell(point.get(name), ".3g", unit=f"({edges[name]})" if name in edges else "")
             if name in own
             else Cell(None, missing="not tuned")
             for name in self.request.searched
         ]
 
-    def _edges(self, arm: Arm, point: Point) -> list[str]:
+    def _edges(self, arm: Arm, point: Point) -> dict[str, str]:
+        """The values with no trial beyond them on one side, and if the range ends there, too."""
         own, found = self.request.ranges_of(arm.recipe), self.found[arm]
-        return [name for name in own if name in point and found.at_edge(name, point[name])]
+        return {
+            name: EDGE if at_end(point[name], bounds) else OUTERMOST
+            for name, bounds in own.items()
+            if name in point and found.at_edge(name, point[name])
+        }
 
     def metrics(self) -> list[str]:
         """The names of the metrics on the test set, the score first."""
@@ -193,7 +203,8 @@ def _searches(seen: Compared) -> Table:
             rows.append((arm.label, *counts, *seen.shown(arm, seen.best(arm)), best))
     columns = ("optimizer", "trials", "without a score", *seen.request.searched, "validation")
     note = (
-        f"Means over the seeds of the tuning, {', '.join(map(str, seen.seeds))}. (edge): no "
-        "value beyond it was tried on one side, so that a wider range may hold a better one."
+        f"Means over the seeds of the tuning, {', '.join(map(str, seen.seeds))}. (edge): the "
+        "range ends there, a wider one may hold a better value. (outermost): no trial lies beyond "
+        "it on one side, but the range goes on: more trials may find a better value."
     )
     return Table("Tuning", columns, rows, note)

@@ -32,11 +32,10 @@ def find_study(name: str) -> Study:
         if not issubclass(cls, Study):
             raise ValueError(f"{name!r} is no study")
         return cls()
-    known = study_classes()
-    by_alias = {alias: cls for cls in known.values() for alias in (cls.name, *cls.aliases)}
-    if name.lower() not in by_alias:
-        raise ValueError(f"no study is named {name!r}; {did_you_mean(name.lower(), by_alias)}")
-    return by_alias[name.lower()]()
+    known = places("STUDIES")
+    if name.lower() not in known:
+        raise ValueError(f"no study is named {name!r}; {did_you_mean(name.lower(), known)}")
+    return named("STUDIES", name.lower())()  # type: ignore[no-any-return]
 
 
 def name_of(study: Study) -> str:

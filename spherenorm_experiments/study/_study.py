@@ -40,7 +40,6 @@ class Study:
     """
 
     name: str
-    aliases: ClassVar[tuple[str, ...]] = ()
     settings: ClassVar[tuple[str, ...]] = ()
     """Settings of the study itself that `--set` may set; it reads them from `plan.settings`."""
     seeds: ClassVar[Mapping[str, int]] = {"smoke": 2, "small": 6, "full": 12}

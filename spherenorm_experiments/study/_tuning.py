@@ -8,7 +8,10 @@ from dataclasses import dataclass
 
 from spherenorm_experiments.analysis import Results
 
-__all__ = ["Point", "Tuned", "tuned"]
+__all__ = ["Point", "Tuned", "at_end", "tuned"]
+
+END = 0.05
+"""The share of a logarithmic range that counts as its end."""
 
 Point = Mapping[str, float]
 
@@ -46,6 +49,12 @@ class Tuned:
         """True if no value of a hyper-parameter beyond the chosen one was tried on one side."""
         tried = [] if self.best is None else [point[name] for point in self.points]
         return len(set(tried)) > 1 and not min(tried) < value < max(tried)
+
+
+def at_end(value: float, bounds: tuple[float, float]) -> bool:
+    """True if a logarithmic range ends at a value, up to a twentieth of the range."""
+    low, high = map(math.log, bounds)
+    return min(math.log(value) - low, high - math.log(value)) <= END * (high - low)
 
 
 def tuned(results: Results, names: Sequence[str], seeds: Sequence[int]) -> Tuned:

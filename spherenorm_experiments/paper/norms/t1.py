@@ -54,7 +54,6 @@ class T1(Study):
     """
 
     name = "t1"
-    aliases = ("norm-growth",)
     compared = {}  # noqa: RUF012  (every arm has a row)
     departures = (
         ("data", "ImageNet; MagnaTagATune", "1,797 digits of 8 x 8 pixels; synthetic clips",
