@@ -8,7 +8,15 @@ import torch
 from torch import Tensor
 
 from spherenorm._fields import ViewField, hyper, view
-from spherenorm._numerics import Scalar, averaged, averaged_square, cast_like, root, spare, total_share
+from spherenorm._numerics import (
+    Scalar,
+    averaged,
+    averaged_square,
+    cast_like,
+    root,
+    spare,
+    total_share,
+)
 from spherenorm._rule import Rule, State
 from spherenorm._update import Update
 
