@@ -25,15 +25,14 @@ from spherenorm_experiments.core import (
     seed_everything,
     stream,
 )
-from spherenorm_experiments.engine._files import StoreError, delete_leftovers
 from spherenorm_experiments.engine._launch import launch
 from spherenorm_experiments.engine._loop import train
 from spherenorm_experiments.engine._origin import keep_origin
 from spherenorm_experiments.engine._ranks import ALONE, Ranks
 from spherenorm_experiments.engine._run import Run
 from spherenorm_experiments.engine._runner import USUAL, Runner
-from spherenorm_experiments.engine._store import Busy
 from spherenorm_experiments.engine._sweep import sweep_points
+from spherenorm_experiments.files import Busy, StoreError, delete_leftovers
 
 __all__ = ["Outcome", "execute"]
 
