@@ -37,6 +37,12 @@ from spherenorm_experiments.files import Busy, StoreError, delete_leftovers
 __all__ = ["Outcome", "execute"]
 
 
+SHARDED = (
+    "; with fsdp a weight is whole only while its module runs: where another one uses it, as in "
+    "`self.pos.weight[i]`, let `shards` of the task leave its module out"
+)
+
+
 @dataclass(frozen=True)
 class Outcome:
     """The end of a run.
@@ -137,6 +143,8 @@ def _computed(run: Run, runner: Runner, ranks: Ranks) -> Outcome:
         raise
     except Exception as error:  # a user's code may raise anything
         text = located(error)
+        if ranks.parallel == "fsdp" and "DTensor" in text:
+            text += SHARDED
         note("failed", error=text, traceback=traceback.format_exc())
         return Outcome(run.id, "failed", seconds=time.perf_counter() - started, error=text)
     summary = folder.summary()
