@@ -20,7 +20,16 @@ ROOMS = {
     ),
     "spherenorm_theory": ("algebra", "laws", "_promise", "proofs", "checks", "report"),
     "spherenorm_experiments": (
-        *("core", "engine", "analysis", "report.pictures", "paper.statements", "study"),
+        *(
+            "files",
+            "named",
+            "core",
+            "engine",
+            "analysis",
+            "report.pictures",
+            "paper.statements",
+            "study",
+        ),
         *("paper.shared", "paper", "extra", "report.page", "report", "cli"),
     ),
 }
