@@ -17,7 +17,7 @@ from spherenorm._rule import State
 from spherenorm.compile._backends import BackendError, Group, Work
 from spherenorm.compile._guard import Guard, UnsupportedRuleError
 from spherenorm.compile._kernels import GRAD, Batch, vector
-from spherenorm.compile._memory import Memory, Tensors, settled, take
+from spherenorm.compile._memory import Memory, Tensors, refusal, settled, take
 from spherenorm.compile._own_code import OwnSteps, identity_of
 from spherenorm.compile._paths import (
     Inductor,
@@ -155,6 +155,9 @@ class Dispatcher:
                 guard = error
             for work in group.works:
                 alone = Group(group.rule, group.backend, [work])
+                if said := refusal(work.weight, work.grad):
+                    yield BackendError(f"the weight {said}")
+                    continue
                 try:
                     yield (
                         guard
