@@ -32,7 +32,9 @@ def main() -> int:
     parser.add_argument("--cases", type=int, default=5000, help="over all paths together")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
-        "--paths", default=DEFAULT, help="of auto, rule, blocks, compiled, sweep, dtensor, derivative"
+        "--paths",
+        default=DEFAULT,
+        help="of auto, rule, blocks, compiled, sweep, dtensor, derivative",
     )
     parser.add_argument("--only", type=int, help="one case of each path, with its description")
     arguments = parser.parse_args()
