@@ -2,10 +2,10 @@
 
     python -m tests.fuzz --cases 5000 --seed 0
 
-The paths share the cases out in equal numbers. Of "derivative" a case is explained, too, where
-differences of values do not resolve one of its derivatives. The output is a table; each difference that is not
+The paths share the cases out in equal numbers. The output is a table; each difference that is not
 explained by rounding of the inputs is a line on stderr that reproduces it; the exit code is 1 if
-there is one that rounding of the operations does not explain either.
+there is one that rounding of the operations does not explain either. On the path "derivative", a
+case is explained, too, where differences of values do not resolve one of its derivatives.
 """
 
 from __future__ import annotations

@@ -35,6 +35,8 @@ WEIGHTS = torch.linalg.inv(NODES[:, None] ** torch.arange(9))[1 : ORDERS + 1]
 WEIGHTS *= torch.tensor([math.factorial(k) for k in range(1, ORDERS + 1)])[:, None]
 SEVENTH = torch.tensor([(-1.0) ** k * math.comb(7, k) for k in range(8)], dtype=torch.float64)
 SAFETY = 64
+ROUNDING = 1e-9
+"""Of a derivative, which a cancellation within a step may cost."""
 Function = Callable[[Tensor], Tensor]
 
 MODES: dict[str, Callable[[Function], Function]] = {
@@ -107,7 +109,7 @@ def compare(line: Line, modes: tuple[str, ...], wanted: tuple[Tensor, ...]) -> t
     if not resolved(value, error):
         return "explained", ""
     found = by_torch(line, modes)
-    allowed = error + 1e-12 * abs(value)
+    allowed = error + ROUNDING * abs(value)
     if abs(found - value) <= allowed:
         return "equal", ""
     runs = [by_torch(nudged(line, nudge_of(run, line.case)), modes) for run in range(8)]

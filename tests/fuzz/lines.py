@@ -100,7 +100,7 @@ def draw_line(case: Case) -> Line:
         room = torch.where(x < 1, 1 - x, x) if intervals[name].high == 1 else x
         noise = torch.randn(x.shape, generator=generator, dtype=x.dtype)
         origin[f"number {name}"] = x
-        # (beyond 0 there is no derivative of a power by the exponent, which some modes multiply by 0)
+        # (A power of a negative base has no derivative by its exponent, and modes may ask for it.)
         size = torch.where(x == 0, 0.1 * noise.sign(), torch.minimum(x, room))
         direction[f"number {name}"] = size * noise
     staying = tuple({n: x for n, x in of.items() if n not in moving} for of in numbers)
