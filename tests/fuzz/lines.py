@@ -85,7 +85,10 @@ def draw_line(case: Case) -> Line:
         given = run.gradients[first + step][0, 0]
         assert given is not None
         origin[f"gradient {step}"] = given
-    kinds = {name: draw.choice(("none", "share", "share", "all")) for name in origin}
+    # Off a momentum of 0 the dampening sets in: a jump, which a dampening of 0 would hide.
+    jumps = "undamped_start=True" in case.structure.source or "recipes.sgd" in case.structure.source
+    leave = "share" if jumps else "all"
+    kinds = {name: draw.choice(("none", "share", "share", leave)) for name in origin}
     direction = {
         name: direction_of(x, kinds[name], generator)
         for name, x in origin.items()
