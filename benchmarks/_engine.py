@@ -227,7 +227,7 @@ def _seconds(root: Path, *command: str) -> float:
     out = [] if "--help" in command or "list" in command else ["--out", str(root)]
     begin = time.perf_counter()
     subprocess.run(
-        [sys.executable, "-m", "spherenorm_experiments", *command, *out],
+        [sys.executable, "-m", "spherenorm", *command, *out],
         check=True,
         stdout=subprocess.DEVNULL,
     )

@@ -26,9 +26,7 @@ def main(runs: str = "runs") -> None:
     store = Store(runs)
     found = sections(store, read_requests(store)[0], {"t1"})
     if not found:
-        raise SystemExit(
-            f"{runs} holds no t1: python -m spherenorm_experiments run t1 --out {runs}"
-        )
+        raise SystemExit(f"{runs} holds no t1: spherenorm run t1 --out {runs}")
     study, results = found[0].study, found[0].results
     parts: list[str] = []
     for title, picture in zip(TITLES, study.pictures(results), strict=False):

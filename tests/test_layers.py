@@ -14,14 +14,23 @@ ROOMS = {
         *("operations", "record"),
         *("_modules", "_progress", "_text", "_views", "_measures", "_fields", "_update"),
         *("support", "_manifold"),
-        *("_hooks", "_tree", "_step", "_rule", "_chain", "_shared", "_when", "rules"),
+        *("_hooks", "_tree", "_outline", "_step", "_rule", "_chain", "_shared", "_when", "rules"),
         *("_order", "_registry", "recipes", "compile", "functional", "optim", "testing"),
         *("metrics", "toys", "probes", "audit", "_explanation", "__main__"),
     ),
-    "spherenorm_theory": ("algebra", "laws", "_promise", "proofs", "checks", "report", "__main__"),
+    "spherenorm_theory": ("algebra", "laws", "_promise", "proofs", "checks", "report"),
     "spherenorm_experiments": (
-        *("core", "engine", "analysis", "report.pictures", "paper.statements", "study"),
-        *("paper.shared", "paper", "extra", "report.page", "report", "cli", "__main__"),
+        *(
+            "files",
+            "named",
+            "core",
+            "engine",
+            "analysis",
+            "report.pictures",
+            "paper.statements",
+            "study",
+        ),
+        *("paper.shared", "paper", "extra", "report.page", "report", "cli"),
     ),
 }
 """Of each package, from the bottom to the top; the packages too are in this order.

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor
 
+from spherenorm._numerics import spare
 from spherenorm._rule import Rule, State
 from spherenorm._update import Invariance, Per, Update
 from spherenorm._views import View
@@ -82,12 +84,15 @@ class InvarianceTest(Rule):
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         weight, grad = update.weight, update.grad
         if weight.ndim < 2:
-            return replace(update, invariance=Invariance()), dict(state)
-        squares, squared_grad, product = weight * weight, grad * grad, weight * grad
+            return update.changed(invariance=Invariance()), dict(state)
+        totals, place = [], None
+        for x, y in ((weight, weight), (grad, grad), (weight, grad)):
+            product = torch.mul(x, y, out=place)
+            totals.append([view.total(product) for view in self.views])
+            place = spare(product)
         sums = []
-        for view in self.views:
+        for view, *of_units in zip(self.views, *totals, strict=True):
             size = max(view.size(weight), 1)
-            totals = (view.total(x) for x in (squares, squared_grad, product))
-            sums.append(UnitSums(view, size, weight.numel() // size, *totals))
+            sums.append(UnitSums(view, size, weight.numel() // size, *of_units))
         found, new = self.decide(sums, state)
-        return replace(update, invariance=found), new
+        return update.changed(invariance=found), new

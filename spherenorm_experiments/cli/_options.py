@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import torch
 import typer
 
-from spherenorm_experiments.engine import Store
+from spherenorm_experiments.cli._console import NOTE, say_error
+
+if TYPE_CHECKING:
+    from spherenorm_experiments.engine import Store
 
 __all__ = [
     "CORES",
@@ -34,14 +36,15 @@ __all__ = [
     "existing_store",
     "parse_seeds",
     "require_device",
-    "require_jobs",
+    "require_store",
+    "tell_many_seeds",
 ]
 
 DEFAULT_OUT = Path("runs")
 Out = Annotated[Path, typer.Option("--out", help="The store: finished runs, and the report.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document instead of text.")]
 Jobs = Annotated[
-    int, typer.Option("--jobs", help="How many runs at a time.", show_default="one per core")
+    int, typer.Option("--jobs", help="How many runs at a time.", show_default="one per core", min=1)
 ]
 BackendName = Annotated[str, typer.Option("--backend", help="local (processes), ray, or slurm.")]
 
@@ -100,6 +103,9 @@ DryRun = Annotated[
 Epochs = Annotated[int | None, typer.Option("--epochs", help="Short for --set epochs=N.")]
 
 MOST_SEEDS = 10_000
+MANY_SEEDS = 20
+"""A count above it may have been meant as one seed."""
+
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
 
 
@@ -123,27 +129,35 @@ def parse_seeds(text: str) -> tuple[int, ...]:
     return tuple(dict.fromkeys(seeds))
 
 
+def tell_many_seeds(text: str | None) -> None:
+    """Say of a large count of seeds that it is one: `--seeds 440` is not seed 440."""
+    if text is not None and text.isdecimal() and int(text) > MANY_SEEDS:
+        many = f"--seeds {text}: {text} seeds, 0 to {int(text) - 1}"
+        say_error(f"{many}; seed {text} alone is {text}:{int(text) + 1}", NOTE)
+
+
+def require_store(out: Path) -> None:
+    """Raise ValueError for a folder that is no store."""
+    if not ((out / "plans").is_dir() or (out / "runs").is_dir()):
+        raise ValueError(f"there is no store at {out}; `spherenorm run` comes first")
+
+
 def existing_store(out: Path) -> Store:
     """The store in a folder.
 
     Raises:
         ValueError: there is none.
     """
-    if not ((out / "plans").is_dir() or (out / "runs").is_dir()):
-        raise ValueError(
-            f"there is no store at {out}; `python -m spherenorm_experiments run` comes first"
-        )
+    from spherenorm_experiments.engine import Store
+
+    require_store(out)
     return Store(out)
-
-
-def require_jobs(jobs: int) -> None:
-    """Raise ValueError for a number of jobs below 1."""
-    if jobs < 1:
-        raise ValueError(f"--jobs {jobs}: give 1 or more")
 
 
 def require_device(device: str) -> None:
     """Raise ValueError for a torch device that cannot be used here."""
+    import torch
+
     try:
         torch.zeros(1, device=device)
     except (RuntimeError, AssertionError) as error:

@@ -10,9 +10,9 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from spherenorm.support import did_you_mean, look_up, unknown_name
 from spherenorm_experiments.core._errors import users_code
-from spherenorm_experiments.core._named import named, places
 from spherenorm_experiments.core._task import AnyTask
-from spherenorm_experiments.core._typed import fits
+from spherenorm_experiments.core._typed import fits, with_tuples
+from spherenorm_experiments.named import named, places
 
 __all__ = ["find_task", "find_task_class", "make_task", "task_classes"]
 
@@ -56,12 +56,14 @@ def make_task(name: str, cls: Any, options: Mapping[str, Any]) -> AnyTask:
         ValueError: an unknown option, or an option's value that is none of its choices.
     """
     hints, known = get_type_hints(cls), [f.name for f in fields(cls)]
+    given = {}
     for option, value in options.items():
         if option not in known:
             right = did_you_mean(option, known) if known else "it has none"
             raise ValueError(f"task {name!r} has no option {option!r}; {right}")
         _require_value(name, option, value, hints[option], getattr(cls, option, None))
-    task: AnyTask = cls(**options)
+        given[option] = with_tuples(value, hints[option])
+    task: AnyTask = cls(**given)
     return task
 
 

@@ -1,12 +1,10 @@
 """A process that executes runs: those of a campaign one by one, or one together with others.
 
-`python -m spherenorm_experiments run --jobs 8` starts the first kind; without an argument, this
-module reads requests from its standard input until there are no more, a line of JSON each, and
-answers each.
+`spherenorm run --jobs 8` starts the first kind; without an argument, this module reads requests
+from its standard input until there are no more, a line of JSON each, and answers each.
 
-`python -m spherenorm_experiments run --processes 8` starts the second kind on this machine. On
-several machines, start torchrun on each, with a request that all of them see, and a store that all
-of them see:
+`spherenorm run --processes 8` starts the second kind on this machine. On several machines, start
+torchrun on each, with a request that all of them see, and a store that all of them see:
 
     torchrun --nnodes 2 --nproc-per-node 8 --rdzv-backend c10d --rdzv-endpoint HOST:29500 \\
         -m spherenorm_experiments.engine.worker request.json

@@ -1,36 +1,33 @@
 """The paper's statements about what the studies cover, in its own words, by a name of ours.
 
-They are data: `paper/statements.toml`. Each is claimed by a study or has a written reason why not;
+They are data: `statements.json`. Each is claimed by a study or has a written reason why not;
 the tests hold that.
 """
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
-import tomllib
-
 from spherenorm.support import unknown_name
-from spherenorm_experiments.analysis import Kind, Statement
+from spherenorm_experiments.analysis import KINDS, Statement
 
 __all__ = ["STATEMENTS", "UNCLAIMED", "says"]
 
 
 def _read(path: Path) -> tuple[dict[str, Statement], dict[str, str]]:
-    content: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
-    unclaimed: dict[str, str] = content.pop("unclaimed")
-    kinds: dict[Kind, dict[str, dict[str, str]]] = content  # type: ignore[assignment]
+    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     statements = {
         name: Statement(kind, place, words)
-        for kind, places in kinds.items()
-        for place, named in places.items()
+        for kind in KINDS
+        for place, named in content.get(kind, {}).items()
         for name, words in named.items()
     }
-    return statements, unclaimed
+    return statements, content["unclaimed"]
 
 
-STATEMENTS, UNCLAIMED = _read(Path(__file__).with_name("statements.toml"))
+STATEMENTS, UNCLAIMED = _read(Path(__file__).with_name("statements.json"))
 """The statements by name, and the reasons for those without a claim."""
 
 

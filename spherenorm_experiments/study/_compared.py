@@ -148,7 +148,7 @@ def caveats_of(seen: Compared, arm: Arm) -> list[str]:
     done, lost = len(seen.results.arm(tuning)), seen.results.lacking.get(tuning, 0)
     away = seen.results.lacking.get(arm, 0)
     lack = f"the tuning of {arm.label} is incomplete: {done} of {done + lost} runs have ended"
-    places = {EDGE: "at an edge of its search",
+    places = {EDGE: "at an edge of its range",
               OUTERMOST: "the outermost of its trials, within its range"}  # fmt: skip
     return [
         *([lack] if ended and lost else []),

@@ -164,8 +164,7 @@ def comparison_of(request: Comparing) -> TunedComparison:
     labels = ", ".join(each.name for each in (baseline, *contenders.values()))
     study = TunedComparison(
         re.sub(r"[^\w.-]+", "-", f"{COMMAND}-{request.task}"),
-        f"{request.task}: {labels}, tuned alike\n\n{ABOUT}\n\n"
-        f"`python -m spherenorm_experiments {request}`",
+        f"{request.task}: {labels}, tuned alike\n\n{ABOUT}\n\n`spherenorm {request}`",
         baseline=baseline,
         contenders=list(contenders.values()),
         tune=Search(request.ranges_of(baseline.recipe), request.count, request.method),

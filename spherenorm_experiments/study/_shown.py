@@ -54,7 +54,7 @@ def tables_of(seen: Compared) -> list[Table]:
 
 def pictures_of(seen: Compared) -> list[Picture]:
     """The final runs and the searches, condition by condition."""
-    pictures = []
+    pictures: list[Picture] = []
     for condition in seen.on:
         final = seen.final.having(condition=condition.label)
         for key, title, caption, log_y in CURVES:
@@ -69,7 +69,7 @@ def pictures_of(seen: Compared) -> list[Picture]:
     return drawn(pictures)
 
 
-def _of_searches(seen: Compared, condition: Condition) -> list[Picture | None]:
+def _of_searches(seen: Compared, condition: Condition) -> list[Picture]:
     """Scores against each tuned hyper-parameter, and the expected best of k trials in ranges."""
     arms = seen.arms(condition, searched=True)
     ended = {arm: seen.tuned(arm) for arm in arms}
@@ -78,7 +78,7 @@ def _of_searches(seen: Compared, condition: Condition) -> list[Picture | None]:
         arm: Tries(each.points, each.scores, each.best)
         for arm, each in ended.items() if each.points
     }  # fmt: skip
-    pictures: list[Picture | None] = []
+    pictures: list[Picture] = []
     for name in seen.tuned_names:
         own = {arm: each for arm, each in tries.items() if name in each.points[0]}
         caption = (

@@ -39,7 +39,6 @@ class Study:
     """
 
     name: str
-    aliases: ClassVar[tuple[str, ...]] = ()
     settings: ClassVar[tuple[str, ...]] = ()
     """Settings of the study itself that `--set` may set; it reads them from `plan.overrides`."""
     seeds: Mapping[str, int] = MappingProxyType({"smoke": 2, "small": 6, "full": 12})
@@ -66,6 +65,10 @@ class Study:
         """The study's tables; none of which no run has a number."""
         return []
 
+    def headline(self, results: Results) -> Table | None:
+        """The table that a terminal shows of a report; None if the page has all there is to see."""
+        return None
+
     def pictures(self, results: Results) -> list[Picture]:
         """The study's pictures; none with nothing in it."""
         return []
@@ -76,13 +79,8 @@ class Study:
         return ()
 
     def every_table(self, results: Results) -> list[Table]:
-        """The study's tables, and one of the settings that differ from the paper's."""
-        rows = [tuple(row) for row in self.departures]
-        note = (
-            "Of the small tier on embedded data, but for what says --data." if self.has_real else ""
-        )
-        settings = [Table("Settings", ("setting", "the paper's", "ours", "why"), rows, note)]
-        return [*self.tables(results), *(settings if rows else [])]
+        """The study's tables, and the settings that differ from the paper's."""
+        return [*self.tables(results), *_settings_table(self)]
 
     def evaluated(self, results: Results) -> list[Decision]:
         """Each of the study's claims by itself; inconclusive where there are no results."""
@@ -146,6 +144,14 @@ class Study:
     def budget(self, plan: Plan, task: str) -> Budget:
         """The budget of the task for the plan's tier."""
         return _budget_of(find_task_class(task), plan.tier)
+
+
+def _settings_table(study: Study) -> list[Table]:
+    """The settings that differ from the paper's; empty if there are none."""
+    note = "Small tier, embedded data, unless marked --data." if study.has_real else ""
+    rows = [tuple(row) for row in study.departures]
+    columns = ("setting", "the paper's", "ours", "why")
+    return [Table("Settings", columns, rows, note)] if rows else []
 
 
 def _budget_of(task: type[AnyTask], tier: str) -> Budget:

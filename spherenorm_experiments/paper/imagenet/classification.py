@@ -31,7 +31,6 @@ from spherenorm_experiments.paper.imagenet.efficientnet import SCALES, Efficient
 from spherenorm_experiments.paper.imagenet.mobilenet import MobileNetV2
 from spherenorm_experiments.paper.imagenet.rexnet import ReXNet
 from spherenorm_experiments.paper.shared.augmentation import (
-    auto_augment,
     cutmix,
     normalized,
     rand_augment,
@@ -85,8 +84,8 @@ class Classification(Task):
         data: glyphs (drawn here; the fonts of the test are not those of training) or imagenet
             (official layout, in the folder of `--data`).
         side: pixels of an image's side; None for the network's on photographs, 12 on glyphs.
-        augmentation: standard (random crops and flips of photographs; none of glyphs), and then
-            autoaugment or randaugment.
+        augmentation: standard (random crops and flips of photographs; none of glyphs), or
+            randaugment after it.
         cutmix: the probability with which a batch is mixed (CutMix, alpha 1).
         dropout: the rate before the classifier; None for the network's.
         stochastic_depth: the rate of the last block; None for the network's.
@@ -95,7 +94,7 @@ class Classification(Task):
     network: Name = "resnet18"
     data_set: Literal["glyphs", "imagenet"] = "glyphs"
     side: int | None = None
-    augmentation: Literal["standard", "autoaugment", "randaugment"] = "standard"
+    augmentation: Literal["standard", "randaugment"] = "standard"
     cutmix: float = 0.0
     dropout: float | None = None
     stochastic_depth: float | None = None
@@ -183,8 +182,7 @@ def _glyphs(side: int, augmentation: str) -> Splits:
     if augmentation == "standard":
         return splits
     mild = functools.partial(rand_augment, magnitude=MAGNITUDE)
-    augment = mild if augmentation == "randaugment" else auto_augment
-    return splits._replace(train=_Pictures(*drawn[0], augment))
+    return splits._replace(train=_Pictures(*drawn[0], mild))
 
 
 def _small_efficientnet(scale: str, **options: Any) -> nn.Module:

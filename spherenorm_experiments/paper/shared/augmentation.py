@@ -1,4 +1,4 @@
-"""Augmentation of photographs: crops, flips, AutoAugment, RandAugment; CutMix of a batch.
+"""Augmentation of photographs: crops, flips, RandAugment; CutMix of a batch.
 
 All draw from torch's global random state, which the engine seeds for each item and step. Pictures
 are Pillow's, of mode RGB.
@@ -20,7 +20,6 @@ __all__ = [
     "AUGMENTATIONS",
     "MEAN",
     "STD",
-    "auto_augment",
     "centre",
     "cutmix",
     "normalized",
@@ -113,22 +112,11 @@ def rand_augment(picture: Picture, count: int = 2, magnitude: float = 9.0) -> Pi
     Source: E. Cubuk et al., *RandAugment: Practical automated data augmentation with a reduced
     search space*, 2020.
     """
-    names = [name for name in OPERATIONS if name != "Invert"]
+    names = list(OPERATIONS)
     for _ in range(count):
         chosen = _integer(len(names) + 1)
         if chosen < len(names):  # else the identity
             picture = OPERATIONS[names[chosen]](picture, magnitude / LEVELS)
-    return picture
-
-
-def auto_augment(picture: Picture) -> Picture:
-    """One of the 25 pairs of operations that were found for ImageNet.
-
-    Source: E. Cubuk et al., *AutoAugment: Learning Augmentation Policies from Data*, 2019, Table 9.
-    """
-    for name, probability, level in POLICIES[_integer(len(POLICIES))]:
-        if torch.rand(()) < probability:
-            picture = OPERATIONS[name](picture, level / LEVELS)
     return picture
 
 
@@ -219,45 +207,11 @@ OPERATIONS: dict[str, Callable[[Picture, float], Picture]] = {
     "Solarize": lambda image, share: _pillow("ImageOps").solarize(image, round(256 * (1 - share))),
     "AutoContrast": _plain("autocontrast"),
     "Equalize": _plain("equalize"),
-    "Invert": _plain("invert"),
 }
 """Functions of a picture and a share of the largest magnitude, by the names of AutoAugment."""
 
-POLICIES = tuple(
-    tuple(zip(names.split(), probabilities, levels, strict=True))
-    for names, probabilities, levels in (
-        ("Posterize Rotate", (0.4, 0.6), (8, 9)),
-        ("Solarize AutoContrast", (0.6, 0.6), (5, 5)),
-        ("Equalize Equalize", (0.8, 0.6), (8, 3)),
-        ("Posterize Posterize", (0.6, 0.6), (7, 6)),
-        ("Equalize Solarize", (0.4, 0.2), (7, 4)),
-        ("Equalize Rotate", (0.4, 0.8), (4, 8)),
-        ("Solarize Equalize", (0.6, 0.6), (3, 7)),
-        ("Posterize Equalize", (0.8, 1.0), (5, 2)),
-        ("Rotate Solarize", (0.2, 0.6), (3, 8)),
-        ("Equalize Posterize", (0.6, 0.4), (8, 6)),
-        ("Rotate Color", (0.8, 0.4), (8, 0)),
-        ("Rotate Equalize", (0.4, 0.6), (9, 2)),
-        ("Equalize Equalize", (0.0, 0.8), (7, 8)),
-        ("Invert Equalize", (0.6, 1.0), (4, 8)),
-        ("Color Contrast", (0.6, 1.0), (4, 8)),
-        ("Rotate Color", (0.8, 1.0), (8, 2)),
-        ("Color Solarize", (0.8, 0.8), (8, 7)),
-        ("Sharpness Invert", (0.4, 0.6), (7, 8)),
-        ("ShearX Equalize", (0.6, 1.0), (5, 9)),
-        ("Color Equalize", (0.4, 0.6), (0, 3)),
-        ("Equalize Solarize", (0.4, 0.2), (7, 4)),
-        ("Solarize AutoContrast", (0.6, 0.6), (5, 5)),
-        ("Invert Equalize", (0.6, 1.0), (4, 8)),
-        ("Color Contrast", (0.6, 1.0), (4, 8)),
-        ("Equalize Equalize", (0.8, 0.6), (8, 3)),
-    )
-)
-"""Pairs of (operation, probability, magnitude)."""
-
 AUGMENTATIONS: dict[str, Callable[[Picture], Picture]] = {
     "standard": lambda picture: picture,
-    "autoaugment": auto_augment,
     "randaugment": rand_augment,
 }
 """Augmentations that follow crop and flip, by name."""

@@ -27,7 +27,6 @@ from spherenorm_experiments.core import (
     Task,
     cross_entropy,
 )
-from spherenorm_experiments.paper.shared.augmentation import cutmix as paste
 
 __all__ = ["Digits"]
 
@@ -39,16 +38,13 @@ class Digits(Task):
     Every class has the same share of each split.
 
     Attributes:
-        variant: the network: plain (three convolutions with BatchNorm), depthwise (MobileNetV2's
-            inverted residuals), residual (ResNet's basic blocks), transformer (four-pixel patches,
-            LayerNorm before each sublayer).
+        variant: the network: plain (three convolutions with BatchNorm), residual (ResNet's basic
+            blocks), transformer (four-pixel patches, LayerNorm before each sublayer).
         width: channels of the first layer; the transformer has twice as many.
-        cutmix: paste a rectangle of another image into each with probability 1/2 (Yun et al. 2019).
     """
 
-    variant: Literal["plain", "depthwise", "residual", "transformer"] = "plain"
+    variant: Literal["plain", "residual", "transformer"] = "plain"
     width: int = 16
-    cutmix: bool = False
 
     name = "digits"
     metric = "accuracy (%)"
@@ -66,10 +62,7 @@ class Digits(Task):
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         images, labels = batch
-        targets = F.one_hot(labels, 10).float()
-        if self.cutmix and torch.rand(()) < 0.5:
-            images, targets = paste(images, targets)
-        return cross_entropy(model(images), targets)
+        return cross_entropy(model(images), F.one_hot(labels, 10).float())
 
     def evaluate(self, model: nn.Module, batch: Batch) -> Mapping[str, Statistic]:
         images, labels = batch
@@ -83,7 +76,7 @@ def _digits() -> Splits:
         from sklearn.model_selection import train_test_split
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
-            "the digits need scikit-learn: pip install -e '.[experiments]'"
+            "the digits need scikit-learn: pip install 'spherenorm[experiments]'"
         ) from error
     images, labels = load_digits(return_X_y=True)
     rest_x, test_x, rest_y, test_y = train_test_split(
@@ -100,10 +93,8 @@ def _digits() -> Splits:
     return Splits(split(train_x, train_y), split(valid_x, valid_y), split(test_x, test_y))
 
 
-def _conv(
-    inputs: int, outputs: int, size: int = 3, stride: int = 1, groups: int = 1
-) -> nn.Sequential:
-    conv = nn.Conv2d(inputs, outputs, size, stride, padding=size // 2, groups=groups, bias=False)
+def _conv(inputs: int, outputs: int, size: int = 3, stride: int = 1) -> nn.Sequential:
+    conv = nn.Conv2d(inputs, outputs, size, stride, padding=size // 2, bias=False)
     return nn.Sequential(conv, nn.BatchNorm2d(outputs))
 
 
@@ -120,14 +111,14 @@ def _plain(width: int) -> nn.Module:
 
 
 class _Residual(nn.Module):
-    """x + f(x), through a 1 x 1 convolution where the shape changes; `act` follows the sum."""
+    """ReLU(x + f(x)), through a 1 x 1 convolution where the shape changes."""
 
-    def __init__(self, body: nn.Module, shortcut: nn.Module, act: nn.Module) -> None:
+    def __init__(self, body: nn.Module, shortcut: nn.Module) -> None:
         super().__init__()
-        self.body, self.shortcut, self.act = body, shortcut, act
+        self.body, self.shortcut = body, shortcut
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.act(self.shortcut(x) + self.body(x))  # type: ignore[no-any-return]
+        return torch.relu(self.shortcut(x) + self.body(x))
 
 
 def _residual(width: int) -> nn.Module:
@@ -136,35 +127,9 @@ def _residual(width: int) -> nn.Module:
             _conv(inputs, outputs, stride=stride), nn.ReLU(), _conv(outputs, outputs)
         )
         same = inputs == outputs and stride == 1
-        return _Residual(
-            body, nn.Identity() if same else _conv(inputs, outputs, 1, stride), nn.ReLU()
-        )
+        return _Residual(body, nn.Identity() if same else _conv(inputs, outputs, 1, stride))
 
     stem = nn.Sequential(_conv(1, width), nn.ReLU())
-    return nn.Sequential(
-        stem, block(width, width, 1), block(width, 2 * width, 2), *_head(2 * width)
-    )
-
-
-def _depthwise(width: int) -> nn.Module:
-    def block(inputs: int, outputs: int, stride: int, expand: int = 3) -> nn.Module:
-        hidden = expand * inputs
-        body = nn.Sequential(
-            *(
-                _conv(inputs, hidden, 1),
-                nn.ReLU6(),
-                _conv(hidden, hidden, 3, stride, groups=hidden),
-                nn.ReLU6(),
-                _conv(hidden, outputs, 1),
-            )
-        )
-        return (
-            _Residual(body, nn.Identity(), nn.Identity())
-            if inputs == outputs and stride == 1
-            else body
-        )
-
-    stem = nn.Sequential(_conv(1, width), nn.ReLU6())
     return nn.Sequential(
         stem, block(width, width, 1), block(width, 2 * width, 2), *_head(2 * width)
     )
@@ -198,7 +163,6 @@ class _Transformer(nn.Module):
 
 _NETWORKS: dict[str, Callable[[int], nn.Module]] = {
     "plain": _plain,
-    "depthwise": _depthwise,
     "residual": _residual,
     "transformer": _Transformer,
 }

@@ -97,7 +97,7 @@ def imagenet(side: int = 224, augmentation: str = "standard") -> Splits:
 
     Args:
         side: pixels of an image's side.
-        augmentation: standard (nothing more), autoaugment or randaugment.
+        augmentation: standard (nothing more) or randaugment.
 
     Raises:
         ValueError: no folder was given, or it has another layout.

@@ -53,10 +53,8 @@ class Network(PureTask):
     are float64; `precision` is that of the forward and backward pass.
 
     Attributes:
-        variant: plain (three hidden layers); residual (two blocks of two layers, as ResNet's);
-            bottleneck (two inverted residual blocks, as MobileNetV2's without its depthwise
-            convolutions); prenorm (two blocks that are normalized at their entrance, as a
-            transformer's, so that nothing but the stem is scale-invariant).
+        variant: plain (three hidden layers) or prenorm (two blocks that are normalized at their
+            entrance, as a transformer's, so that nothing but the stem is scale-invariant).
         data: digits (8 x 8 pixels, ten classes; accuracy) or tagging (harmonic spectra averaged
             over time, ten tags; ROC-AUC).
         width: units of a hidden layer.
@@ -69,7 +67,7 @@ class Network(PureTask):
         tuning: the seeds on which hyper-parameters are chosen.
     """
 
-    variant: Literal["plain", "residual", "bottleneck", "prenorm"] = "plain"
+    variant: Literal["plain", "prenorm"] = "plain"
     data: Literal["digits", "tagging"] = "digits"
     width: int = 32
     cutmix: bool = False
@@ -93,11 +91,6 @@ class Network(PureTask):
         w, inputs = self.width, 64 if self.data == "digits" else 128
         layers = {
             "plain": {"unit0": (w, inputs), "unit1": (w, w), "unit2": (w, w)},
-            "residual": {"unit0": (w, inputs), **{f"unit{i}": (w, w) for i in range(1, 5)}},
-            "bottleneck": {
-                "unit0": (w, inputs),
-                **{f"unit{i}": ((2 * w, w) if i % 2 else (w, 2 * w)) for i in range(1, 5)},
-            },
             "prenorm": {"unit0": (w, inputs), **{f"free{i}": (w, w) for i in range(1, 5)}},
         }[self.variant]
         return {**layers, "head": (10, w)}
@@ -166,16 +159,10 @@ def _logits(task: Network, params: Mapping[str, Tensor], inputs: Tensor, *fixed:
     if task.variant == "plain":
         for name in ("unit1", "unit2"):
             x = torch.relu(_normalize(layer(x, name)))
-    for first, second in ((1, 2), (3, 4)) if task.variant != "plain" else ():
-        if task.variant == "prenorm":
+    else:
+        for first, second in ((1, 2), (3, 4)):
             inner = torch.relu(layer(_normalize(x), f"free{first}"))
             x = x + layer(inner, f"free{second}").to(x.dtype)
-            continue
-        inner = _normalize(layer(x, f"unit{first}"))
-        inner = inner.clamp(0, 6) if task.variant == "bottleneck" else torch.relu(inner)
-        x = x + _normalize(layer(inner, f"unit{second}"))
-        x = x if task.variant == "bottleneck" else torch.relu(x)
-    if task.variant == "prenorm":
         x = _normalize(x)
     if fixed:  # a classifier that does not train
         return (x.to(kind) @ fixed[0].to(kind).T).double()

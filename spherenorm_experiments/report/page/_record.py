@@ -18,7 +18,7 @@ __all__ = ["results_page", "write_results"]
 
 HEAD = """# Results
 
-Written by `python -m spherenorm_experiments results` from stored runs; not edited by hand.
+Written by `spherenorm results` from stored runs; not edited by hand.
 Statements of the paper are held against small runs: embedded data and small networks in place of
 the paper's (the settings of each study are at its end). Numbers are means over seeds with Student's
 95 % intervals. A verdict, for or against, is adjusted for the number of claims of its study by

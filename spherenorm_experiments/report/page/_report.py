@@ -1,4 +1,4 @@
-"""The report: one self-contained HTML page that opens offline, the scorecard of claims on top."""
+"""The report: one self-contained HTML page that opens offline: pictures, tables, and the claims."""
 
 from __future__ import annotations
 

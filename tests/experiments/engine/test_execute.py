@@ -220,6 +220,7 @@ def test_a_run_keeps_its_sources_versions_and_hardware(tmp_path):
     (origin,) = folder_of(spec, tmp_path).read_json("origin.json")
     assert origin["torch"] == torch.__version__
     assert {"python", "platform", "cpu", "gpu"} <= origin.keys()
+    assert origin["backend"] in ("compiled", "rule")
     (kept,) = (tmp_path / "sources").iterdir()  # equal sources are kept once
     assert origin["sources"] == f"sources/{kept.name}"
     texts = Store(tmp_path).read_json(origin["sources"])

@@ -74,8 +74,8 @@ MENDING = (
     ),
     fault(
         "a run forgets its sources, versions and hardware",
-        ENGINE + "_execute.py",
-        "        keep_origin(run)\n",
+        ENGINE + "_loop.py",
+        "        keep_origin(run, backend=training.turns.backend)\n",
         "",
         EXECUTE + "::test_a_run_keeps_its_sources_versions_and_hardware",
     ),

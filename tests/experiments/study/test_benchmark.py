@@ -85,7 +85,7 @@ def test_claims_are_of_the_final_runs_alone(ended):
     gaps = [sgdp[seed] - sgd[seed] for seed in sgd]
     assert score.numbers[0].number == pytest.approx(sum(gaps) / len(gaps))
     for name in ("SGD", "SGDP"):  # of two rates each is at an edge
-        assert f"the best lr of plain: {name} is at an edge of its search" in score.detail
+        assert f"the best lr of plain: {name} is at an edge of its range" in score.detail
     without = study.evaluated(results.having(stage="tuning"))
     assert not any(claim.has_results for claim in without)
 

@@ -85,3 +85,35 @@ def test_values_that_differ_by_default_are_said_before_anything_runs():
     assert study.differences(Plan("smoke", overrides={"momentum": 0.5})) == expected[1:]
     same = comparison_of(Comparing("digits", names, ranges, 1, fixed={"sgdp:momentum": 0.9}))
     assert same.differences(Plan("smoke")) == []
+
+
+def test_tasks_of_two_modules_have_pages_of_their_own():
+    ranges = {"lr": (0.1, 1.0)}
+    a, b = (comparison_of(Comparing(f"{of}:Mine", ("sgd", "sgdp"), ranges)) for of in ("a.x", "b"))
+    assert (a.name, b.name) == ("compare-a.x-Mine", "compare-b-Mine")
+
+
+@pytest.mark.parametrize(
+    ("rates", "mark", "said"),
+    [
+        ((0.001, 0.01, 1.0), "(edge)", "is at an edge of its range"),
+        ((0.03, 0.1), "(outermost)", "is the outermost of its trials, within its range"),
+    ],
+)
+def test_the_edge_of_a_range_is_told_from_the_last_trial(rates, mark, said):
+    """The best is always the largest rate of the trials; the range goes up to 1."""
+    study = comparison_of(Comparing("digits", ("sgd", "adam"), {"lr": (0.001, 1.0)}, len(rates)))
+    items = []
+    for contender in study.contenders:
+        arm, tuning = (arm_of(study.on[0], contender, stage) for stage in ("final", "tuning"))
+        runs = [(tuning, seed, lr) for lr in rates for seed in (10_000, 10_001)]
+        runs += [(arm, seed, max(rates)) for seed in range(2)]
+        for each, seed, lr in runs:
+            summary = {"diverged_at": None, "metric": "m", "score": "score", "validation": lr}
+            summary |= {"test": lr, "test_metrics": {"score": lr}}
+            spec = Spec("digits", arm.recipe, {"lr": lr}, seed=seed)
+            items.append(Result(each, spec, summary, Folder()))
+    results = Results(items)
+    (tuning,) = (table for table in study.tables(results) if table.title == "Tuning")
+    assert all(any(mark in str(cell) for cell in row) for row in tuning.rows)
+    assert said in study.evaluated(results)[0].detail

@@ -14,7 +14,7 @@ import spherenorm as sn
 from spherenorm_experiments.core import find_task, seed_everything
 from spherenorm_experiments.paper.detection._average_precision import average_precision
 from spherenorm_experiments.paper.detection.detection import Detection, _trunk
-from spherenorm_experiments.paper.detection.vgg import VGG
+from spherenorm_experiments.paper.detection.vgg import stages
 from spherenorm_experiments.paper.shared.layout import FOLDER
 from spherenorm_experiments.paper.shared.published import load_published
 from spherenorm_experiments.paper.shared.resnet import resnet18
@@ -209,6 +209,13 @@ def published(model, names, file):
     torch.save(state, file)
 
 
+def _vgg(*widths):
+    """A classifier with VGG's stages."""
+    trunk = torch.nn.ModuleList(stages(widths) if widths else stages())
+    classifier = torch.nn.Sequential(torch.nn.Linear(trunk[-1][-3].out_channels, 2))
+    return torch.nn.ModuleDict({"stages": trunk, "classifier": classifier})
+
+
 @pytest.mark.parametrize("detector", DETECTORS)
 def test_published_weights_are_those_of_the_trunk(detector, root, monkeypatch):
     monkeypatch.setenv(FOLDER, str(root))
@@ -218,8 +225,8 @@ def test_published_weights_are_those_of_the_trunk(detector, root, monkeypatch):
         classifier, file = resnet18(), root / "pretrained" / "resnet18.pth"
         parts = [classifier.stem, *classifier.stages]
     else:
-        classifier, file = VGG(classes=2, hidden=4, side=1), root / "pretrained" / "vgg16_bn.pth"
-        parts = list(classifier.stages)
+        classifier, file = _vgg(), root / "pretrained" / "vgg16_bn.pth"
+        parts = list(classifier["stages"])
     for module in classifier.modules():
         if isinstance(module, torch.nn.BatchNorm2d):
             module.running_mean.normal_()
@@ -235,17 +242,17 @@ def test_published_weights_are_those_of_the_trunk(detector, root, monkeypatch):
 
 
 def test_other_weights_are_refused_and_change_nothing(tmp_path):
-    small = VGG(2, ((4,), (6,)), hidden=4, side=1)
+    small = _vgg((4,), (6,))
     published(small, {}, tmp_path / "small.pth")
-    other = VGG(2, ((4,), (8,)), hidden=4, side=1)
+    other = _vgg((4,), (8,))
     before = [x.clone() for x in other.state_dict().values()]
     with pytest.raises(ValueError, match=r"\(6, 4, 3, 3\) where .* shape \(8, 4, 3, 3\)"):
-        load_published(other.stages, tmp_path / "small.pth")
+        load_published(other["stages"], tmp_path / "small.pth")
     assert all(torch.equal(a, b) for a, b in zip(before, other.state_dict().values(), strict=True))
     with pytest.raises(ValueError, match="has 12 tensors before its classifier, and the trunk 6"):
-        load_published(other.stages[:1], tmp_path / "small.pth")
+        load_published(other["stages"][:1], tmp_path / "small.pth")
     with pytest.raises(ValueError, match="there is no file"):
-        load_published(other.stages, tmp_path / "none.pth")
+        load_published(other["stages"], tmp_path / "none.pth")
 
 
 @pytest.mark.usefixtures("_coco")

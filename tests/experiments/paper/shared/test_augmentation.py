@@ -11,9 +11,7 @@ from spherenorm_experiments.paper.shared.augmentation import (
     GRAY,
     MEAN,
     OPERATIONS,
-    POLICIES,
     STD,
-    auto_augment,
     centre,
     cutmix,
     normalized,
@@ -121,16 +119,13 @@ def test_every_operation_keeps_the_size_and_changes_something(name, map_of_place
     assert (np.asarray(found) != np.asarray(map_of_places)).any()
 
 
-def test_policies_draw_from_the_global_state_alone(map_of_places):
-    for augment in (auto_augment, rand_augment):
-        drawn = []
-        for seed in (0, 0, 1, 2, 3):
-            torch.manual_seed(seed)
-            drawn.append(np.asarray(augment(map_of_places)))
-        assert (drawn[0] == drawn[1]).all()
-        assert any((drawn[0] != other).any() for other in drawn[2:])
-    assert len(POLICIES) == 25
-    assert {name for pair in POLICIES for name, _, _ in pair} <= OPERATIONS.keys()
+def test_randaugment_draws_from_the_global_state_alone(map_of_places):
+    drawn = []
+    for seed in (0, 0, 1, 2, 3):
+        torch.manual_seed(seed)
+        drawn.append(np.asarray(rand_augment(map_of_places)))
+    assert (drawn[0] == drawn[1]).all()
+    assert any((drawn[0] != other).any() for other in drawn[2:])
 
 
 def test_cutmix_pastes_and_mixes_in_the_same_proportion():

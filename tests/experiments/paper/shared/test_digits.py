@@ -1,4 +1,4 @@
-"""The digits: their data, their networks, CutMix."""
+"""The digits: their data, their networks."""
 
 import numpy as np
 import pytest
@@ -23,7 +23,6 @@ def test_digits_are_stratified_and_standardized():
     ("options", "invariant", "variant"),
     [
         ({"variant": "plain"}, 3, 1),
-        ({"variant": "depthwise"}, 7, 1),
         ({"variant": "residual"}, 6, 1),
         ({"variant": "transformer"}, 0, 11),
     ],

@@ -11,7 +11,7 @@ from spherenorm.functional import sweep
 from spherenorm_experiments.paper.shared._network_data import TRAIN, VALIDATION, pool_of, split_of
 from spherenorm_experiments.paper.shared.network import Network, _areas
 
-VARIANTS = ("plain", "residual", "bottleneck", "prenorm")
+VARIANTS = ("plain", "prenorm")
 
 
 def first(params):

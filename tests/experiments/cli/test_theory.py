@@ -1,26 +1,27 @@
-"""`python -m spherenorm_theory`, as a newcomer uses it."""
+"""`spherenorm theory`, as a newcomer uses it."""
 
 import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from spherenorm_theory.__main__ import _setting, app
+from spherenorm_experiments.cli._app import app
+from spherenorm_experiments.cli._theory import _setting
 from spherenorm_theory.report import Job, Row
 
-runner = CliRunner()
+
+def invoke(*arguments):
+    return CliRunner().invoke(app, ["theory", *arguments])
 
 
 @pytest.fixture(autouse=True)
 def wide(monkeypatch):
     """A terminal in which no cell is wrapped."""
-    monkeypatch.setattr("spherenorm_theory.__main__.console", Console(width=1000))
+    monkeypatch.setattr("spherenorm_experiments.cli._theory.console", Console(width=1000))
 
 
 def test_a_recipe_and_its_files(tmp_path):
     tex, md = tmp_path / "laws.tex", tmp_path / "laws.md"
-    result = runner.invoke(
-        app, ["sgdw", "--set", "dampening=0", "--latex", str(tex), "--markdown", str(md)]
-    )
+    result = invoke("sgdw", "--set", "dampening=0", "--latex", str(tex), "--markdown", str(md))
     assert result.exit_code == 0, result.output
     for text in ("sgdw", "proved by induction", "checked on runs", "equilibrium: |w|^4"):
         assert text in result.output
@@ -35,8 +36,8 @@ def test_a_recipe_of_ones_own(tmp_path, monkeypatch):
         "def mine(lr=0.1, momentum=0.9):\n"
         "    return chain(r.StepSize(lr), r.HeavyBall(momentum), r.RadialProjection('channel'))\n"
     )
-    monkeypatch.chdir(tmp_path)
-    result = runner.invoke(app, ["my_recipes:mine"])
+    monkeypatch.syspath_prepend(tmp_path)
+    result = invoke("my_recipes:mine")
     assert result.exit_code == 0, result.output
     assert "gone: the step is orthogonal to the weight" in result.output
     assert "not applicable" in result.output
@@ -61,7 +62,7 @@ def test_settings(text, value):
 
 
 def test_a_tuple_of_numbers():
-    result = runner.invoke(app, ["adam", "--set", "betas=(0.9, beta2)", "--set", "weight_decay=0"])
+    result = invoke("adam", "--set", "betas=(0.9, beta2)", "--set", "weight_decay=0")
     assert result.exit_code == 0, result.output
     assert "sqrt(beta2*v" in result.output
     assert "(9/10)^t" in result.output
@@ -76,8 +77,8 @@ def test_a_clip_of_other_units(tmp_path, monkeypatch):
         "    momenta = r.UnitClip(nu), r.HeavyBall(momentum)\n"
         "    return chain(*momenta, r.DecoupledDecay(weight_decay), r.StepSize(lr))\n"
     )
-    monkeypatch.chdir(tmp_path)
-    result = runner.invoke(app, ["clipping:clipped"])
+    monkeypatch.syspath_prepend(tmp_path)
+    result = invoke("clipping:clipped")
     assert result.exit_code == 0, result.output
     assert "not checked: clipping:clipped: the step does not scale" in result.output
     assert (
@@ -106,7 +107,7 @@ def test_a_clip_of_other_units(tmp_path, monkeypatch):
     ],
 )
 def test_mistakes(arguments, message):
-    result = runner.invoke(app, arguments)
+    result = invoke(*arguments)
     assert result.exit_code == 2
     assert message in result.stderr
     assert not result.stdout
@@ -115,10 +116,10 @@ def test_mistakes(arguments, message):
 
 def test_a_failed_row_fails_the_command(monkeypatch):
     monkeypatch.setattr(
-        "spherenorm_theory.__main__.paper_jobs",
+        "spherenorm_theory.report.paper_jobs",
         lambda: [Job("s", "bad", lambda: [Row("s", "n", "f", "FAILS", good=False)])],
     )
-    assert runner.invoke(app, []).exit_code == 1
+    assert invoke().exit_code == 1
 
 
 def test_a_job_that_raises_is_a_row(monkeypatch):
@@ -126,8 +127,8 @@ def test_a_job_that_raises_is_a_row(monkeypatch):
         raise ArithmeticError("one\ntwo")
 
     jobs = [Job("s", "before", lambda: [Row("s", "one", "f", "fine")]), Job("s", "bad", fails)]
-    monkeypatch.setattr("spherenorm_theory.__main__.paper_jobs", lambda: jobs)
-    result = runner.invoke(app, [])
+    monkeypatch.setattr("spherenorm_theory.report.paper_jobs", lambda: jobs)
+    result = invoke()
     assert result.exit_code == 1
     assert "fine" in result.stdout
     assert "FAILED: ArithmeticError: one two" in result.stdout
@@ -135,20 +136,20 @@ def test_a_job_that_raises_is_a_row(monkeypatch):
 
 def test_markup_is_text(monkeypatch):
     monkeypatch.setattr(
-        "spherenorm_theory.__main__.paper_jobs",
+        "spherenorm_theory.report.paper_jobs",
         lambda: [Job("[s]", "[j]", lambda: [Row("[s]", "[n]", "[f]", "[/t]")])],
     )
-    result = runner.invoke(app, [])
+    result = invoke()
     assert all(text in result.stdout for text in ("[s]", "[n]", "[f]", "[/t]")), result.output
 
 
 def test_narrow_tables_break_formulas_at_operators(monkeypatch):
-    monkeypatch.setattr("spherenorm_theory.__main__.console", Console(width=60))
+    monkeypatch.setattr("spherenorm_experiments.cli._theory.console", Console(width=60))
     row = Row("s", "n", "2*learning_rate*weight_decay*momentum*wd_ratio", "fine")
     monkeypatch.setattr(
-        "spherenorm_theory.__main__.paper_jobs", lambda: [Job("s", "j", lambda: [row])]
+        "spherenorm_theory.report.paper_jobs", lambda: [Job("s", "j", lambda: [row])]
     )
-    output = runner.invoke(app, []).stdout
+    output = invoke().stdout
     assert all(
         name in output for name in ("learning_rate*", "weight_decay*", "momentum*", "wd_ratio")
     ), output

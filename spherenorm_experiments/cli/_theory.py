@@ -1,16 +1,13 @@
-"""`python -m spherenorm_theory [RECIPE ...]`: derive, prove and check."""
+"""`theory`: laws of recipes, derived, proved and checked."""
 
 from __future__ import annotations
 
 import ast
 import os
-import sys
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
-import torch
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.progress import (
     BarColumn,
@@ -21,29 +18,20 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-from spherenorm.support import write_whole
-from spherenorm_theory.report import (
-    Job,
-    Row,
-    paper_jobs,
-    recipe_jobs,
-    to_latex,
-    to_markdown,
-    to_tables,
-)
+from spherenorm_experiments.cli._console import FAILED, USAGE, console, errors
+
+if TYPE_CHECKING:
+    from spherenorm_theory.report import Job, Row
+
+__all__ = ["theory"]
 
 SET = (
     "Hold a hyper-parameter: NAME=VALUE, as in momentum=0.9, nesterov=true or betas=(0.9, beta2), "
     "where beta2 stays a symbol."
 )
 
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-console = Console()
-errors = Console(stderr=True)
 
-
-@app.command()
-def main(
+def theory(
     recipes: Annotated[
         list[str] | None,
         typer.Argument(
@@ -55,8 +43,12 @@ def main(
     markdown: Annotated[Path | None, typer.Option(help="Write the report as Markdown.")] = None,
 ) -> None:
     """Derive the norm growth of a scale-invariant weight from a recipe; prove it and check it."""
+    import torch
+
+    from spherenorm.support import write_whole
+    from spherenorm_theory.report import paper_jobs, recipe_jobs, to_latex, to_markdown, to_tables
+
     torch.set_num_threads(1)  # small tensors: more threads only wait
-    sys.path.insert(0, str(Path.cwd()))
     reports = [(latex, to_latex), (markdown, to_markdown)]
     outputs = [(path, render) for path, render in reports if path is not None]
     try:
@@ -76,12 +68,12 @@ def main(
             _exit(f"cannot write {path}: {error.strerror}")
         console.print(f"wrote {path}", markup=False, highlight=False, soft_wrap=True)
     if not all(row.good for row in rows):
-        raise typer.Exit(1)
+        raise typer.Exit(FAILED)
 
 
 def _exit(message: str) -> NoReturn:
     errors.print(message, style="red", markup=False, highlight=False, soft_wrap=True)
-    raise typer.Exit(2)
+    raise typer.Exit(USAGE)
 
 
 def _parse(settings: list[str], recipes: list[str]) -> dict[str, Any]:
@@ -90,7 +82,7 @@ def _parse(settings: list[str], recipes: list[str]) -> dict[str, Any]:
     if given and not recipes:
         raise ValueError(
             "--set holds a hyper-parameter of a recipe: name one, "
-            "as in `python -m spherenorm_theory sgdp --set momentum=0.9`"
+            "as in `spherenorm theory sgdp --set momentum=0.9`"
         )
     return given
 
@@ -141,7 +133,3 @@ def _run(jobs: list[Job]) -> list[Row]:
             rows += job.run()
             progress.advance(bar)
     return rows
-
-
-if __name__ == "__main__":
-    app()

@@ -1,9 +1,4 @@
-"""Blocked steps against the rule's own code, for every row of the conformance table.
-
-They are what the library's recipes do by default on a CPU, and a user's rule under "blocks".
-"""
-
-import warnings
+"""Recorded steps against the rule's own code: which are made, and when."""
 
 import numpy as np
 import pytest
@@ -12,26 +7,23 @@ import torch
 import spherenorm as sn
 from spherenorm import optim
 from spherenorm import rules as r
-from spherenorm.compile import Group, Work
-from spherenorm.compile import _compiled_rule as compiled_rule
 from spherenorm.compile import _dispatch as dispatch
-from spherenorm.compile._paths import Blocks
-from spherenorm.compile.blocks import _step as blocked
-from tests.compile.twins import SHAPES, TYPED_ROWS, Twins, assert_close, random_weights
-from tests.conformance.table import ROWS, parameters, set_gradients
+from spherenorm.compile import _paths as paths
+from tests.compile.twins import assert_close
+from tests.conformance.table import set_gradients
 from tests.gradients import FAMILIES, gradient
 
 
 @pytest.fixture
 def no_fallback(monkeypatch):
-    """Fail where the rule's own code would step."""
+    """Fail where no kernel steps."""
     original = dispatch.Dispatcher._assign
 
-    def checked(dispatcher, group, most):
-        assigned = original(dispatcher, group, most)
-        for work, path in assigned:
-            blocks = isinstance(path, Blocks) or not work.weight.numel()
-            assert blocks or group.backend == "rule", f"fell back to the rule: {path.reason}"
+    def checked(dispatcher, group, guard, most):
+        assigned = original(dispatcher, group, guard, most)
+        for _, path in assigned:
+            kernel = isinstance(path, paths.Specialization)
+            assert kernel or group.backend == "rule", f"no kernel: {path.reason}"
         return assigned
 
     monkeypatch.setattr(dispatch.Dispatcher, "_assign", checked)
@@ -40,114 +32,14 @@ def no_fallback(monkeypatch):
 def count_traces(monkeypatch):
     """A list to which the shape of each trace is added."""
     traced = []
-    original = compiled_rule.lower
+    original = paths.lower
 
     def counted(guard, shape, dtype):
         traced.append(shape)
         return original(guard, shape, dtype)
 
-    monkeypatch.setattr(compiled_rule, "lower", counted)
+    monkeypatch.setattr(paths, "lower", counted)
     return traced
-
-
-@pytest.mark.parametrize("block", [7, blocked.BLOCK])
-@pytest.mark.parametrize(("row", "dtype"), TYPED_ROWS)
-def test_blocks_step_as_the_rule(row, dtype, block, no_fallback, monkeypatch):
-    monkeypatch.setattr(blocked, "BLOCK", block)
-    shapes = [shape for shape in SHAPES if torch.Size(shape).numel() < 100 * block]
-    for family in FAMILIES:
-        twins = Twins(row, random_weights(shapes), dtype)
-        for step in range(3):
-            twins.step(family, step)
-        twins.agree()
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@pytest.mark.parametrize(
-    "row",
-    [row for row in ROWS if row.cls in (optim.AdamP, optim.SGDP, optim.RMSprop)][:4],
-    ids=lambda row: row.id,
-)
-def test_half_precision_is_computed_with_in_float32_and_rounded_once(row, dtype, no_fallback):
-    twins = Twins(row, [w for w in parameters() if w.ndim], dtype)
-    for step in range(5):
-        set_gradients(twins.own, step)
-        for w, f in twins:
-            f.grad = w.grad
-            f.data.copy_(w)
-        twins.step_as_they_are()
-        for w, f in twins:
-            # A float32 sum in another order may fall on the other side of a rounding boundary.
-            torch.testing.assert_close(f, w, rtol=2**-7, atol=1e-5)
-            assert (f == w).float().mean() > 0.9
-            assert all(
-                value.dtype in (torch.float32, torch.float64)
-                for value in twins.fast_opt.state[f].values()
-            )
-
-
-def test_every_outcome_of_the_test_is_met():
-    """Else the comparison above would leave a branch out."""
-    outcomes = set()
-    for family in FAMILIES:
-        w = torch.randn(
-            6, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
-        ).requires_grad_()
-        optimizer = optim.AdamP([w], delta=0.1, backend="blocks")
-        for step in range(3):
-            w.grad = gradient(family, w.detach(), torch.Generator().manual_seed(step), step)
-            optimizer.step()
-        rule = optimizer.rule_of(optimizer.param_groups[0])
-        group = Group(rule, "blocks", [Work(w, w.grad, optimizer.state[w])])
-        (path,) = optimizer._dispatcher.paths([group])
-        outcomes |= {fallen for _, fallen in path.step._plans}
-    # A unit is found, the whole weight is, either is.
-    assert {(True, False, True), (False, True, True), (False, False, False)} <= outcomes
-
-
-def test_layouts(no_fallback):
-    plain = torch.randn(8, 3, 4, 4, dtype=torch.float64)
-    fast = plain.to(memory_format=torch.channels_last).requires_grad_()
-    own = plain.clone().requires_grad_()
-    own_opt = optim.AdamP([own], lr=0.1, backend="rule")
-    fast_opt = optim.AdamP([fast], lr=0.1)
-    for step in range(3):
-        own.grad = gradient(
-            "row_tangential", own.detach(), torch.Generator().manual_seed(step), step
-        )
-        fast.grad = own.grad.to(memory_format=torch.channels_last) if step else own.grad.clone()
-        own_opt.step()
-        fast_opt.step()
-    assert fast.is_contiguous(memory_format=torch.channels_last)
-    assert_close(fast, own)
-
-
-def test_weights_and_state_are_changed_in_place_and_autograd_notices(no_fallback):
-    weights = parameters()
-    optimizer = optim.AdamP(weights)
-    loss = sum((w**2).sum() for w in weights)
-    set_gradients(weights, 0)
-    optimizer.step()
-    places = [w.data_ptr() for w in weights] + [
-        v.data_ptr() for w in weights for v in optimizer.state[w].values()
-    ]
-    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
-        loss.backward()
-    set_gradients(weights, 1)
-    optimizer.step()
-    assert places == [w.data_ptr() for w in weights] + [
-        v.data_ptr() for w in weights for v in optimizer.state[w].values()
-    ]
-
-
-def test_a_nan_stays_in_its_tensor(no_fallback):
-    weights = [torch.ones(3, 4, requires_grad=True), torch.ones(3, 4, requires_grad=True)]
-    weights[0].grad, weights[1].grad = torch.full((3, 4), float("nan")), torch.ones(3, 4)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        optim.AdamP(weights).step()
-    assert weights[0].isnan().all()
-    assert weights[1].isfinite().all()
 
 
 def against_own_code(recipe, shape=(6, 5), family="row_tangential"):
@@ -158,7 +50,7 @@ def against_own_code(recipe, shape=(6, 5), family="row_tangential"):
         ).requires_grad_()
         for _ in range(2)
     )
-    own_opt, fast_opt = cls([own], backend="rule"), cls([fast], backend="blocks")
+    own_opt, fast_opt = cls([own], backend="rule"), cls([fast], backend="compiled")
     for step in range(4):
         own.grad = fast.grad = gradient(
             family, own.detach(), torch.Generator().manual_seed(step), step
@@ -262,43 +154,6 @@ def test_an_old_state_is_read_before_it_is_overwritten(no_fallback):
     against_own_code(late)
 
 
-class Branching(sn.Rule):
-    """Not pure by the library's rules, but it works by hand: a Python branch on a value."""
-
-    def update(self, update, state):
-        if float(update.direction.sum()) > 0:
-            return update, {}
-        return sn.Update(update.weight, update.grad, -update.direction), {}
-
-
-class Swapping(sn.Rule):
-    state_names = ("last", "before")
-
-    def update(self, update, state):
-        return sn.Update(update.weight, update.grad, state["before"]), {
-            "last": update.direction,
-            "before": state["last"],
-        }
-
-
-class ByCumulation(sn.Rule):
-    def update(self, update, state):
-        return sn.Update(update.weight, update.grad, update.direction.cumsum(0)), {}
-
-
-@pytest.mark.parametrize("rule", [Branching, Swapping, ByCumulation])
-def test_what_cannot_be_traced_steps_by_its_own_code(rule):
-    """And a swap of states can."""
-
-    def recipe(lr=0.1):
-        return sn.chain(rule(), r.StepSize(lr))
-
-    against_own_code(recipe)
-    (line,) = sn.explain(sn.torch_optimizer(recipe)([torch.ones(6, 5)], backend="blocks"))
-    assert line.path == ("blocks" if rule is Swapping else "rule")
-    assert rule is Swapping or line.reason.startswith(rule.__name__)
-
-
 def test_a_hyper_parameter_of_any_kind():
     def weighted(lr=0.1, table=None):
         return sn.chain(r.StepSize(lr * (table or {}).get("factor", 1.0)))
@@ -353,7 +208,7 @@ def test_a_recorded_rule_runs_no_more():
 
     w = torch.ones(2, 2, requires_grad=True)
     w.grad = torch.ones(2, 2)
-    for backend, expected in (("rule", 1), ("auto", 1), ("blocks", 0)):
+    for backend, expected in (("rule", 1), ("auto", 1), ("compiled", 0)):
         optimizer = sn.torch_optimizer(counting)([w], backend=backend)
         optimizer.step()
         for _ in range(3):
@@ -375,10 +230,8 @@ def test_a_schedule_traces_nothing_again(monkeypatch):
         assert sorted(traced) == [(2,), (3, 2), (4,), (17, 5)]
 
 
-@pytest.mark.parametrize("block", [3, blocked.BLOCK])
 @pytest.mark.parametrize("cls", [optim.AdamP, optim.SGD])
-def test_a_gradient_that_lies_across_its_weight(cls, block, monkeypatch):
-    monkeypatch.setattr(blocked, "BLOCK", block)
+def test_a_gradient_that_lies_across_its_weight(cls):
     results = []
     for backend in ("auto", "rule"):
         memory = torch.linspace(-1, 2, 13, dtype=torch.float64)
@@ -435,7 +288,7 @@ def test_another_default_device(no_fallback):
     for cls in (sn.torch_optimizer(limited), optim.AdamP):
         weight, twin = (torch.linspace(-1, 1, 12).view(4, 3).requires_grad_() for _ in range(2))
         weight.grad = twin.grad = torch.linspace(1, -1, 12).view(4, 3)
-        first, second = cls([weight], backend="blocks"), cls([twin], backend="rule")
+        first, second = cls([weight], backend="compiled"), cls([twin], backend="rule")
         with torch.device("meta"):
             first.step()
         second.step()
@@ -486,4 +339,3 @@ def test_weights_that_share_a_state_step_as_by_the_rules_own_code(apart):
         second.update(first)
         optimizer.step()
         results.append([w.detach().clone() for w in weights])
-    assert_close(torch.stack(results[1]), torch.stack(results[0]))
