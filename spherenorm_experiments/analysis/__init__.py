@@ -27,8 +27,10 @@ from spherenorm_experiments.analysis._columns import mean_of as mean_of
 from spherenorm_experiments.analysis._columns import spans as spans
 from spherenorm_experiments.analysis._detection import WeightStatistic as WeightStatistic
 from spherenorm_experiments.analysis._detection import accumulated as accumulated
+from spherenorm_experiments.analysis._detection import percent_right as percent_right
 from spherenorm_experiments.analysis._detection import read_statistics as read_statistics
 from spherenorm_experiments.analysis._detection import single_step as single_step
+from spherenorm_experiments.analysis._detection import statistics_of as statistics_of
 from spherenorm_experiments.analysis._gather import gather as gather
 from spherenorm_experiments.analysis._grid import Choice as Choice
 from spherenorm_experiments.analysis._grid import Grid as Grid
