@@ -32,6 +32,12 @@ __all__ = ["Study", "final_seeds", "tuning_seeds"]
 TUNING, TUNING_SEEDS = 10_000, 2
 """The first of the seeds on which hyper-parameters are chosen, and how many; no claim uses them."""
 
+COMPARED: Mapping[str, Key] = {
+    "last norm": "norm_last",
+    "path on sphere": "total_effective_step",
+    "score": "test",
+}
+
 
 class Study:
     """One table or figure.
@@ -50,11 +56,7 @@ class Study:
     """True if the study can run on the paper's data sets; it then reads `plan.real`."""
     departures: ClassVar[Sequence[tuple[str, str, str, str]]] = ()
     """Settings that differ from the paper's: the setting, the paper's, ours, and why."""
-    compared: ClassVar[Mapping[str, Key]] = {
-        "last norm": "norm_last",
-        "path on sphere": "total_effective_step",
-        "score": "test",
-    }
+    compared: ClassVar[Mapping[str, Key]] = COMPARED
     """The numbers that are shown of recipes that substitute for the study's own, by heading.
 
     Empty if `tables` has a row for every arm anyway.
