@@ -1,8 +1,8 @@
 """A study, the comparisons that studies are made of, and the campaign that runs them."""
 
 from spherenorm_experiments.study._benchmark import Benchmark as Benchmark
+from spherenorm_experiments.study._benchmark_claims import score_name as score_name
 from spherenorm_experiments.study._benchmark_shown import invariant_share as invariant_share
-from spherenorm_experiments.study._benchmark_shown import score_claim as score_claim
 from spherenorm_experiments.study._campaign import Campaign as Campaign
 from spherenorm_experiments.study._campaign import Outcomes as Outcomes
 from spherenorm_experiments.study._campaign import Planned as Planned
@@ -14,7 +14,6 @@ from spherenorm_experiments.study._comparison import Comparison as Comparison
 from spherenorm_experiments.study._lookup import find_study as find_study
 from spherenorm_experiments.study._lookup import name_of as name_of
 from spherenorm_experiments.study._lookup import study_classes as study_classes
-from spherenorm_experiments.study._more_metrics import claims_of_metric as claims_of_metric
 from spherenorm_experiments.study._plan import TIERS as TIERS
 from spherenorm_experiments.study._plan import Plan as Plan
 from spherenorm_experiments.study._requests import Request as Request

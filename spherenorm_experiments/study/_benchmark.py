@@ -22,9 +22,9 @@ from spherenorm.support import unknown_name
 from spherenorm_experiments.analysis import Arm, Claim, Results, Statement, Table, Trial
 from spherenorm_experiments.core import Regime, Spec
 from spherenorm_experiments.report.pictures import Picture
+from spherenorm_experiments.study._benchmark_claims import benchmark_claims, metric_claims
 from spherenorm_experiments.study._benchmark_shown import (
     Measured,
-    benchmark_claims,
     benchmark_pictures,
     benchmark_tables,
 )
@@ -56,6 +56,8 @@ class Benchmark(Study):
     """Baselines, each with the contender that the paper holds against it."""
     grounds: ClassVar[Mapping[str, Statement]] = {}
     """The statements behind the claims of growth, steps and detection; ours where there is none."""
+    also: ClassVar[Sequence[str]] = ()
+    """The metrics beside the score of which each pair is claimed."""
     has_real = True
     seeds = {"smoke": 1, "small": 6, "full": 12}  # noqa: RUF012
     smoke_rates: ClassVar[int] = 1
@@ -90,9 +92,13 @@ class Benchmark(Study):
         known = {contender.name: contender for contender in self.contenders}
         pairs = [(known[baseline], known[ours]) for baseline, ours in self.pairs]
         return [
-            *benchmark_claims(self.table, pairs, self.grounds, self.measured),
+            *benchmark_claims(self.table, pairs, self.grounds, self._is_at_edge),
+            *(claim for name in self.also for claim in metric_claims(self.table, pairs, name)),
             *self.more_claims(),
         ]
+
+    def _is_at_edge(self, results: Results, arm: Arm) -> bool:
+        return self.measured(results).is_at_edge(arm)
 
     def more_claims(self) -> Iterable[Claim]:
         """Claims beside those about each setting and pair."""

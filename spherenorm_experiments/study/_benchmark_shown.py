@@ -1,45 +1,40 @@
-"""The tables, pictures and claims of a benchmark."""
+"""The tables and pictures of a benchmark."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from spherenorm_experiments.analysis import (
-    OURS,
     Arm,
     Cell,
-    Claim,
     Heading,
     Key,
-    Of,
     Result,
     Results,
     Row,
     Sample,
-    Statement,
     Table,
+    column,
     difference,
     metric_on_test,
     metrics_of,
     paper,
     percent_right,
-    slug,
 )
 from spherenorm_experiments.report.pictures import Picture, Tries, curves, drawn, tried
-from spherenorm_experiments.study._benchmark_range import range_table
 from spherenorm_experiments.study._setting import Contender, Setting, arm_of, with_substitutes
 from spherenorm_experiments.study._substitutes import means_of
 from spherenorm_experiments.study._tuning import Tuned
 
 __all__ = [
     "Measured",
-    "benchmark_claims",
     "benchmark_pictures",
     "benchmark_tables",
+    "growth",
     "invariant_share",
-    "score_claim",
+    "range_table",
 ]
 
 DELTA = 0.1
@@ -148,85 +143,6 @@ def benchmark_pictures(seen: Measured) -> list[Picture]:
     return drawn(pictures)
 
 
-def benchmark_claims(
-    table: Sequence[Setting],
-    pairs: Sequence[tuple[Contender, Contender]],
-    grounds: Mapping[str, Statement],
-    measured: Callable[[Results], Measured],
-) -> list[Claim]:
-    """For each setting and pair: the score, and the geometry behind it.
-
-    Args:
-        grounds: the statements behind the claims of "growth", "steps" and "detection".
-        measured: reads the results, of which the caveats about searches are.
-    """
-    claims = [
-        claim
-        for setting in table
-        for pair in pairs
-        for claim in (_of_score(setting, pair, measured), *_of_geometry(setting, pair, grounds))
-    ]
-    # Two pairs may have the same second optimizer, whose detection is claimed once.
-    return list({claim.name: claim for claim in claims}.values())
-
-
-def score_claim(setting: Setting, baseline: str, ours: str) -> str:
-    """The name of the claim about a pair's scores."""
-    return f"{slug(setting.label)}.score.{slug(ours)}.{slug(baseline)}"
-
-
-def _of_score(
-    setting: Setting, pair: tuple[Contender, Contender], measured: Callable[[Results], Measured]
-) -> Claim:
-    baseline, ours = (contender.name for contender in pair)
-    behind, ahead = (arm_of(setting, contender) for contender in pair)
-
-    def caveat(results: Results) -> str:
-        seen = measured(results)
-        return "; ".join(
-            f"the best rate of {name} is at an edge of its search"
-            for name, arm in ((ours, ahead), (baseline, behind))
-            if seen.is_at_edge(arm)
-        )
-
-    return Claim(
-        score_claim(setting, baseline, ours),
-        f"{ours} scores higher than {baseline} ({setting.label})",
-        Of(ahead, "test"), ">", Of(behind, "test"), cites=setting.cites, unit=setting.unit,
-        equivalent=setting.margin, paper=setting.gap(ours, baseline) or "", caveat=caveat,
-        primary=True,
-    )  # fmt: skip
-
-
-def _of_geometry(
-    setting: Setting, pair: tuple[Contender, Contender], grounds: Mapping[str, Statement]
-) -> Iterator[Claim]:
-    if not setting.invariant:
-        return
-    baseline, ours = (contender.name for contender in pair)
-    behind, ahead = (arm_of(setting, contender) for contender in pair)
-    where, name = f"({setting.label}, each at its rate)", slug(setting.label)
-    yield Claim(
-        f"{name}.growth.{slug(ours)}.{slug(baseline)}",
-        f"{ours} grows its norm less than {baseline}: last over first norm {where}",
-        Of(ahead, growth), "<", Of(behind, growth), how="ratio",
-        cites=grounds.get("growth", OURS),
-    )  # fmt: skip
-    path = "total_effective_step"
-    yield Claim(
-        f"{name}.path.{slug(ours)}.{slug(baseline)}",
-        f"{ours} keeps larger effective steps than {baseline}: ratio of the paths {where}",
-        Of(ahead, path), ">", Of(behind, path), how="ratio", cites=grounds.get("steps", OURS),
-    )  # fmt: skip
-    yield Claim(
-        f"{name}.detection.{slug(ours)}",
-        f"The test takes scale-invariant weights of {ours} for such, more than 99 % of the time "
-        f"({setting.label})",
-        Of(ahead, percent_right(DELTA, invariant=True)), ">", 99.0, unit="%",
-        limits=(0.0, 100.0), cites=grounds.get("detection", OURS),
-    )  # fmt: skip
-
-
 def growth(item: Result) -> float | None:
     """The last norm over the first, of the scale-invariant units."""
     start, last = (item.summary.get(name) for name in ("norm_start", "norm_last"))
@@ -269,10 +185,9 @@ def _scores(seen: Measured) -> Table:
     places = "; ".join(f"{each.label}: {each.theirs}" for each in seen.table if each.theirs)
     note = (
         (f"The paper's settings: {places}. " if places else "")
-        + "Means over the seeds that all arms of a setting have ended ± standard deviation; of a "
-        "substitute over those of them that it has. (edge): the best rate is the first or the last "
-        f"of its search. Differences ({pairs}) are of the score, paired by seed, with Student's "
-        "95 % intervals."
+        + "Mean ± SD over the seeds that all arms of a setting completed. (edge): the best rate is "
+        f"the first or the last of its search. Differences ({pairs}) are of the score, paired by "
+        "seed, with Student's 95 % intervals."
     )
     return Table("Scores", headings, rows, note)
 
@@ -340,3 +255,40 @@ def _final_of(searched: Arm, final: Arm) -> bool:
     """True if a search is that of a final arm."""
     same = {**searched.settings, "stage": "final"} == final.settings
     return same and searched.recipe == final.recipe
+
+
+def range_table(scores: Mapping[str, Mapping[Arm, Sample]]) -> Table:
+    """The best against the worst optimizer of each setting, both tuned.
+
+    The two are chosen by the same scores that are compared, so that the difference is a little
+    larger than that of two optimizers named before.
+
+    Args:
+        scores: of the arms of each setting, by its label.
+    """
+    rows: list[Row] = []
+    apart = 0
+    for setting, arms in scores.items():
+        known = {arm: sample for arm, sample in arms.items() if len(sample) > 1}
+        cells = dict(zip(known, column(list(known.values()), "g"), strict=True))
+        means = {arm: float(cell.number) for arm, cell in cells.items() if cell.number is not None}
+        if len(means) < 2:
+            continue
+        best = max(means, key=means.__getitem__)
+        worst = min(reversed(means), key=means.__getitem__)  # of equal ones another than the best
+        gap = difference(known[best], known[worst])
+        differ = _is_beyond_zero(gap)
+        apart += differ
+        names = (arm.settings["contender"] for arm in (best, worst))
+        rows.append((setting, *names, gap, "yes" if differ else "no"))
+    columns = ("setting", "best", "worst", "best minus worst", "apart")
+    about = (
+        "Paired by seed, with Student's 95 % intervals, without optimizers that diverged. In "
+        f"{apart} of {len(rows)} settings the interval excludes 0: these tell optimizers apart."
+    )
+    return Table("Best against worst", columns, rows, about)
+
+
+def _is_beyond_zero(gap: Cell) -> bool:
+    ends: Sequence[float] = gap.interval or (0.0, 0.0)
+    return ends[0] > 0 or ends[1] < 0

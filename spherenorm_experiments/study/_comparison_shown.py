@@ -183,9 +183,8 @@ def _scores(seen: Compared) -> Table:
         rows.append((arm.label, *seen.shown(arm, seen.taken(arm)), *cells, count, gap))
     headings = ("optimizer", *seen.request.searched, *names, "seeds")
     note = (
-        "Means over the seeds that all of them have ended ± standard deviation; an arm that "
-        "diverged on one of these has no mean. The difference is of the first metric, over "
-        "the seeds that both have, with Student's 95 % interval."
+        "Mean ± SD over the seeds that all completed; blank if the optimizer diverged. The "
+        "difference is of the first metric, paired by seed, with Student's 95 % interval."
     )
     compared = f"{next(iter(names), 'score')}, minus that of {base.label}"
     return Table("Test scores", (*headings, compared), rows, f"{seen.training} {note}".strip())

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from spherenorm_experiments.analysis import Decision, Heading, Results, Row, Table, column, paper
 from spherenorm_experiments.study._benchmark import Benchmark
-from spherenorm_experiments.study._benchmark_shown import score_claim
+from spherenorm_experiments.study._benchmark_claims import score_name
 from spherenorm_experiments.study._setting import THIRTEEN, Setting, arm_of
 from spherenorm_experiments.study._study import Study
 
@@ -50,7 +50,7 @@ def _scores(
     """The claims about scores, each with its setting and its pair."""
     decided = {decision.claim.name: decision for decision in study.decided(results)}
     for setting, pair in itertools.product(study.table, dict.fromkeys(study.pairs)):
-        yield setting, pair, decided[score_claim(setting, *pair)]
+        yield setting, pair, decided[score_name(setting, *pair)]
 
 
 def _row(

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from spherenorm_experiments.analysis import Claim, printed
+from spherenorm_experiments.analysis import printed
 from spherenorm_experiments.paper.statements import PROJECTION, says
-from spherenorm_experiments.study import Benchmark, Conditions, Contender, Setting, claims_of_metric
+from spherenorm_experiments.study import Benchmark, Conditions, Contender, Setting
 
 __all__ = ["D1"]
 
@@ -47,6 +45,7 @@ class D1(Benchmark):
     name = "d1"
     first_seed = 440
     grounds = PROJECTION
+    also = ("biased accuracy",)
     table = (
         *(_biased_mnist(*numbers) for numbers in RHOS),
         Setting(
@@ -90,6 +89,3 @@ class D1(Benchmark):
         ("validation", "none", "258 digits, unbiased; with --data 1,000 of MNIST or 10 of each "
          "synset are held out", "rates are not chosen on the test set"),
     )  # fmt: skip
-
-    def more_claims(self) -> Iterator[Claim]:
-        return claims_of_metric(self, "biased accuracy")

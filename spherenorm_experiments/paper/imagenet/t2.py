@@ -15,7 +15,7 @@ from spherenorm_experiments.paper.imagenet._photographs import (
     on_imagenet,
 )
 from spherenorm_experiments.paper.statements import PROJECTION, says
-from spherenorm_experiments.study import Benchmark, Contender, Setting, arm_of, score_claim
+from spherenorm_experiments.study import Benchmark, Contender, Setting, arm_of, score_name
 
 __all__ = ["T2"]
 
@@ -117,7 +117,7 @@ class T2(Benchmark):
         for setting in self.table:
             left, right = (Of(arm_of(setting, name), "test") for name in ("AdamW", "Adam"))
             yield Claim(
-                score_claim(setting, "Adam", "AdamW"),
+                score_name(setting, "Adam", "AdamW"),
                 f"AdamW scores higher than Adam ({setting.label})",
                 left, ">", right, cites=says("t2.adamw"), unit="pp", equivalent=MARGIN,
                 paper=setting.gap("AdamW", "Adam") or "",

@@ -12,8 +12,8 @@ from spherenorm_experiments.analysis import Arm, Result, Results, Sample, evalua
 from spherenorm_experiments.core import Spec
 from spherenorm_experiments.engine import Store
 from spherenorm_experiments.study import Plan, find_study, thirteen_table
-from spherenorm_experiments.study._benchmark_range import range_table
-from spherenorm_experiments.study._more_metrics import claims_of_metric
+from spherenorm_experiments.study._benchmark_claims import metric_claims
+from spherenorm_experiments.study._benchmark_shown import range_table
 from spherenorm_experiments.study._setting import THIRTEEN, Conditions, Setting, arm_of
 
 
@@ -177,7 +177,7 @@ def test_an_infinite_metric_counts_against_the_claim_about_it():
         for arm, row in values.items()
         for seed, value in enumerate(row)
     ]
-    (row,) = claims_of_metric(study, "accuracy")
+    (row,) = metric_claims(study.table, [study.contenders], "accuracy")
     claim = evaluate(row, Results(items))
     assert (claim.seeds, claim.numbers[0].diverged, claim.supported) == (8, 7, False)
 
