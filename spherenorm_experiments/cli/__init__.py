@@ -45,9 +45,11 @@ def _run_app(command: str) -> None:
     signal.signal(signal.SIGINT, _stop)
     from spherenorm_experiments.cli._app import run_app
 
-    if command in TRAINING:
+    if command in TRAINING and "--help" not in sys.argv:
         # A process's first torch optimizer would import it, in the middle of a run.
         import torch._dynamo  # noqa: F401
+
+        importlib.import_module("spherenorm_experiments.study")
 
     signal.signal(signal.SIGINT, signal.default_int_handler)
     run_app()

@@ -16,21 +16,12 @@ from typing import Any
 
 import typer
 
-from spherenorm_experiments.cli._compare import compare
 from spherenorm_experiments.cli._console import hush, quiet, say_error, store_errors
-from spherenorm_experiments.cli._data import data
-from spherenorm_experiments.cli._export import export
-from spherenorm_experiments.cli._gc import gc
-from spherenorm_experiments.cli._list import list_
-from spherenorm_experiments.cli._report import report
-from spherenorm_experiments.cli._results import results
-from spherenorm_experiments.cli._resume import resume
-from spherenorm_experiments.cli._run import run
-from spherenorm_experiments.cli._show import diff, show
-from spherenorm_experiments.cli._status import status
+from spherenorm_experiments.cli._report import export, report, results
+from spherenorm_experiments.cli._run import compare, resume, run
+from spherenorm_experiments.cli._stored import data, diff, gc, list_, show, status
 from spherenorm_experiments.cli._theory import theory
-from spherenorm_experiments.engine import CorruptFileWarning, only_reading
-from spherenorm_experiments.study import RequestWarning
+from spherenorm_experiments.files import CorruptFileWarning, RequestWarning, only_reading
 
 __all__ = ["app", "run_app"]
 

@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from spherenorm_experiments.engine import StoreError
+from spherenorm_experiments.files import StoreError
 
 __all__ = [
     "FAILED",

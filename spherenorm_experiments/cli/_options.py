@@ -6,13 +6,14 @@ import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import torch
 import typer
 
 from spherenorm_experiments.cli._console import NOTE, say_error
-from spherenorm_experiments.engine import Store
+
+if TYPE_CHECKING:
+    from spherenorm_experiments.engine import Store
 
 __all__ = [
     "CORES",
@@ -37,7 +38,7 @@ __all__ = [
     "parse_seeds",
     "parse_settings",
     "require_device",
-    "require_jobs",
+    "require_store",
     "tell_many_seeds",
 ]
 
@@ -45,7 +46,7 @@ DEFAULT_OUT = Path("runs")
 Out = Annotated[Path, typer.Option("--out", help="The store: finished runs, and the report.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document instead of text.")]
 Jobs = Annotated[
-    int, typer.Option("--jobs", help="How many runs at a time.", show_default="one per core")
+    int, typer.Option("--jobs", help="How many runs at a time.", show_default="one per core", min=1)
 ]
 BackendName = Annotated[str, typer.Option("--backend", help="local (processes), ray, or slurm.")]
 
@@ -155,25 +156,28 @@ def parse_settings(entries: Sequence[str]) -> dict[str, Any]:
     return settings
 
 
+def require_store(out: Path) -> None:
+    """Raise ValueError for a folder that is no store."""
+    if not ((out / "plans").is_dir() or (out / "runs").is_dir()):
+        raise ValueError(f"there is no store at {out}; `spherenorm run` comes first")
+
+
 def existing_store(out: Path) -> Store:
     """The store in a folder.
 
     Raises:
         ValueError: there is none.
     """
-    if not ((out / "plans").is_dir() or (out / "runs").is_dir()):
-        raise ValueError(f"there is no store at {out}; `spherenorm run` comes first")
+    from spherenorm_experiments.engine import Store
+
+    require_store(out)
     return Store(out)
-
-
-def require_jobs(jobs: int) -> None:
-    """Raise ValueError for a number of jobs below 1."""
-    if jobs < 1:
-        raise ValueError(f"--jobs {jobs}: give 1 or more")
 
 
 def require_device(device: str) -> None:
     """Raise ValueError for a torch device that cannot be used here."""
+    import torch
+
     try:
         torch.zeros(1, device=device)
     except (RuntimeError, AssertionError) as error:

@@ -1,22 +1,67 @@
-"""Campaigns with their progress shown, and how they went."""
+"""Campaigns with their progress shown, how they went, and their tables."""
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich import box
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
+from rich.table import Table as RichTable
 
-from spherenorm_experiments.cli._console import answer, console, say_error
-from spherenorm_experiments.cli._live import duration, watched
+from spherenorm.support import one_line
+from spherenorm_experiments.analysis import Table
+from spherenorm_experiments.cli._console import (
+    answer,
+    console,
+    interruptible,
+    say,
+    say_error,
+    store_errors,
+)
+from spherenorm_experiments.cli._options import DEFAULT_OUT
+from spherenorm_experiments.cli._stored import (
+    duration,
+    last_values,
+    progress_line,
+    progress_of_runs,
+)
 from spherenorm_experiments.engine import Outcome, Run, Store
+from spherenorm_experiments.report.page import Section
+from spherenorm_experiments.report.pictures import write_events
 from spherenorm_experiments.study import Campaign, StudyError
 
-__all__ = ["run_campaigns"]
+__all__ = ["run_and_show", "run_campaigns", "show_headlines"]
 
 SECONDS_BETWEEN_LINES = 10
+SECONDS_BETWEEN_LOOKS = 1.0
+
+
+def run_and_show(campaign: Campaign, as_json: bool, tensorboard: bool) -> bool:
+    """Run a campaign and show its tables; True if any run failed, or any study raised."""
+    out = campaign.door.store.root
+    with store_errors(), interruptible(out):
+        failed = run_campaigns([campaign], as_json)
+    if not as_json and not failed:
+        failed = _show_tables(campaign)
+        option = "" if out == DEFAULT_OUT else f" --out {out}"
+        text = f"pictures and claims: spherenorm report{option}"
+        console.print(text, soft_wrap=True)
+    if tensorboard and not failed:
+        _write_tensorboard(campaign)
+    return failed
+
+
+def _write_tensorboard(campaign: Campaign) -> None:
+    folder = campaign.door.store.root / "tensorboard"
+    with store_errors():
+        results = [item for study in campaign.studies for item in campaign.trials(study)[1]]
+        count = write_events(results, folder)
+    say(f"{count} runs in {folder}")
 
 
 def run_campaigns(campaigns: Sequence[Campaign], as_json: bool) -> bool:
@@ -91,5 +136,84 @@ def _visible(as_json: bool, store: Store) -> Iterator[Any]:
                 state = f"{what} seed {run.spec.seed} {outcome.state}"
                 print(f"{ended}/{count} runs, {state}, about {left} left", flush=True)
 
-        with watched(store, bar, SECONDS_BETWEEN_LINES if not terminal else None):
+        with shown_live(store, bar, SECONDS_BETWEEN_LINES if not terminal else None):
             yield progress
+
+
+@contextmanager
+def shown_live(store: Store, bar: Progress, every: float | None) -> Iterator[None]:
+    """Show the runs that train, until the end of the block.
+
+    Args:
+        bar: gets a line for each of them.
+        every: seconds between plain lines, in place of the bar; None prints none.
+    """
+    ended = threading.Event()
+    thread = threading.Thread(target=_watch, args=(store, bar, every, ended), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def _watch(store: Store, bar: Progress, every: float | None, ended: threading.Event) -> None:
+    lines: dict[str, TaskID] = {}
+    while not ended.wait(every or SECONDS_BETWEEN_LOOKS):
+        found = dict(progress_of_runs(store.root))
+        for name, progress in found.items():
+            if every is not None:
+                print(f"{name}: {progress_line(progress)}", flush=True)
+                continue
+            if name not in lines:
+                lines[name] = bar.add_task(name, left="?", last="")
+            left = "?" if progress["remaining"] is None else duration(progress["remaining"])
+            done, count, last = progress["step"], progress["steps"], last_values(progress)
+            bar.update(lines[name], completed=done, total=count, left=left, last=last)
+        for name in lines.keys() - found.keys():
+            bar.remove_task(lines.pop(name))
+
+
+def _show_tables(campaign: Campaign) -> bool:
+    """Print the tables of a campaign's studies.
+
+    Returns:
+        True if any study raised.
+    """
+    raised = False
+    for study in campaign.studies:
+        try:
+            tables = study.every_table(campaign.trials(study)[1])
+        except Exception as error:  # the other studies' tables are still to be shown
+            raised, tables = True, []
+            say_error(f"{study.name}: no tables: {one_line(error)}")
+        for table in tables:
+            console.print(_as_text(table, f"{study.name}: {table.title}"))
+    return raised
+
+
+def show_headlines(sections: Sequence[Section]) -> None:
+    """Print the headline of each section that has one."""
+    for section in sections:
+        with suppress(Exception):  # of a study that raises the page says so
+            table = section.study.headline(section.results)
+            if table is not None:
+                console.print(_as_text(table, f"{section.label}: {table.title}"))
+
+
+def _as_text(table: Table, title: str) -> RichTable:
+    """The table, without the paper's columns where the terminal is too narrow for them."""
+    rows = [[str(cell) for cell in row] for row in table.rows]
+    headings = [str(column) for column in table.columns]
+    width = sum(max(map(len, column)) + 2 for column in zip(headings, *rows, strict=True))
+    shown = [
+        i for i, column in enumerate(table.columns) if width < console.width or not column.paper
+    ]
+    caption = escape(table.about) or None
+    text = RichTable(title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), caption=caption)
+    for i in shown:
+        text.add_column(escape(headings[i]), justify="right" if i else "left", overflow="fold")
+    for row in rows:
+        text.add_row(*(escape(row[i]) for i in shown))
+    return text

@@ -1,10 +1,11 @@
-"""`report`: the page of a store."""
+"""`report`, `results` and `export`: what the runs of a store say, as a page, files and pictures."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -18,12 +19,14 @@ from spherenorm_experiments.cli._console import (
     store_errors,
     usage_errors,
 )
-from spherenorm_experiments.cli._options import AsJson, Out
-from spherenorm_experiments.cli._requests import read_sections
-from spherenorm_experiments.cli._tables import show_headlines
-from spherenorm_experiments.report.page import Section, groups, write_report
+from spherenorm_experiments.cli._options import AsJson, Out, existing_store
+from spherenorm_experiments.files import write_file
 
-__all__ = ["report", "show_page"]
+if TYPE_CHECKING:
+    from spherenorm_experiments.analysis import Table
+    from spherenorm_experiments.report.page import Section
+
+__all__ = ["export", "report", "results", "show_page", "tell_unusable"]
 
 COLORS = {
     **dict.fromkeys(("reproduced", "holds"), "green"),
@@ -34,6 +37,12 @@ COLORS = {
 
 LISTED = 12
 """More claims than these are counted on a terminal; the page has them."""
+
+COMMENTS = {"csv": "# {}", "latex": "% {}", "markdown": "### {}"}
+"""The line above a table, by format."""
+
+COLUMN = 5.5
+"""Inches: the text width of the usual conference styles."""
 
 
 def report(
@@ -47,7 +56,7 @@ def report(
     as_json: AsJson = False,
 ) -> None:
     """Write one self-contained page: the scorecard of claims, and the tables and pictures."""
-    found, left = read_sections(studies or (), out)
+    found, left = _read_sections(studies or (), out)
     path = file or out / "report.html"
     with store_errors() if file is None else usage_errors():
         problems = show_page(found, path, as_json)
@@ -61,6 +70,9 @@ def show_page(found: Sequence[Section], path: Path, as_json: bool = False) -> li
     Returns:
         The problems of its sections, which are said too.
     """
+    from spherenorm_experiments.cli._progress import show_headlines
+    from spherenorm_experiments.report.page import groups, write_report
+
     claims, problems = write_report(found, path)
     notes = [f"{section.label}: {note}" for section in found for note in section.notes]
     if as_json:
@@ -88,3 +100,151 @@ def _show_claim(claim: Mapping[str, Any]) -> None:
     numbers = "; ".join(filter(None, [claim["ours"], claim["detail"]]))
     say(f"[{color}]{verdict:>15}[/{color}]  {claim['study']}: {escape(claim['text'])}")
     say(f"{'':17}{escape(numbers)}", style="dim")
+
+
+def results(
+    studies: Annotated[
+        list[str] | None, typer.Argument(help="Which studies; all that were run by default.")
+    ] = None,
+    out: Out = Path("runs"),
+    file: Annotated[Path, typer.Option(help="The page.")] = Path("docs/results.md"),
+) -> None:
+    """Write the results of stored runs in Markdown, with versions and hashes."""
+    from spherenorm_experiments.report.page import write_results
+
+    found, left = _read_sections(studies or (), out)
+    with usage_errors():
+        write_results(found, file)
+    say(f"results: {file}")
+    if left:
+        raise typer.Exit(FAILED)
+
+
+def export(
+    studies: Annotated[
+        list[str] | None, typer.Argument(help="Which studies; all that were run by default.")
+    ] = None,
+    form: Annotated[
+        str,
+        typer.Option("--format", help="csv, latex or markdown; parquet; svg or pdf, of pictures."),
+    ] = "csv",
+    out: Out = Path("runs"),
+    into: Annotated[
+        Path | None,
+        typer.Option(
+            help="The folder of parquet, svg and pdf files.", show_default="exports in the store"
+        ),
+    ] = None,
+    width: Annotated[float, typer.Option(help="Of a picture, in inches.", min=1, max=50)] = COLUMN,
+) -> None:
+    """Export the tables and claims of studies, made of their numbers, or their pictures.
+
+    CSV, LaTeX and Markdown are printed; Parquet files and pictures are written to a folder.
+    """
+    from spherenorm.support import one_line, unknown_name
+    from spherenorm_experiments.core import require_extra
+    from spherenorm_experiments.report.page import DRAWINGS, require_chrome
+    from spherenorm_experiments.report.pictures import FORMATS
+
+    with usage_errors():
+        if form not in (every := (*FORMATS, "parquet", *DRAWINGS)):
+            raise unknown_name("format", form, every)
+        if form == "parquet":
+            require_extra("pyarrow", "--format parquet")
+        if form in DRAWINGS:
+            require_chrome(f"--format {form}")
+    found, left = _read_sections(studies or (), out)
+    for section, name in zip(found, _file_names(found), strict=True):
+        for note in section.notes:
+            say_error(f"{section.label}: {note}", NOTE)
+        text = ""
+        try:
+            if form in FORMATS:
+                text = _text(section, form)
+            else:
+                _write(section, form, into or out / "exports", name, width)
+        except Exception as error:  # a user's study may raise anything
+            left = True
+            say_error(f"{section.label}: {one_line(error)}")
+        print(text, end="")  # not in the `try`: a reader such as `head` may close the pipe
+    if left:
+        raise typer.Exit(FAILED)
+
+
+def _text(section: Section, form: str) -> str:
+    from spherenorm_experiments.report.pictures import FORMATS
+
+    parts = (
+        f"{COMMENTS[form].format(f'{section.label}: {table.title}')}\n{FORMATS[form](table)}\n"
+        for table in _tables(section)
+    )
+    return "".join(parts)
+
+
+def _write(section: Section, form: str, folder: Path, name: str, width: float) -> None:
+    from spherenorm_experiments.report.page import DRAWINGS, write_drawings
+    from spherenorm_experiments.report.pictures import to_parquet
+
+    if form in DRAWINGS:
+        pictures = section.study.every_picture(section.results)
+        paths = write_drawings(pictures, form, width, folder, name)
+    else:
+        paths = []
+        for number, table in enumerate(list(_tables(section)), 1):
+            paths.append(folder / f"{name}-{number}-{_file_name(table.title)}.parquet")
+            write_file(paths[-1], to_parquet(table))
+    for path in paths:
+        say(str(path))
+
+
+def _tables(section: Section) -> Iterator[Table]:
+    from spherenorm_experiments.report.pictures import claims_table
+
+    yield from section.study.every_table(section.results)
+    yield claims_table(section.decisions())
+
+
+def _file_names(found: Sequence[Section]) -> list[str]:
+    """A name for each section; two comparisons on one task have one label and are numbered."""
+    names = [_file_name(section.label) for section in found]
+    return [
+        name if names.count(name) == 1 else f"{name}-no{names[:i].count(name) + 1}"
+        for i, name in enumerate(names)
+    ]
+
+
+def _file_name(text: str) -> str:
+    return re.sub(r"[^\w.=-]+", "-", text).strip("-")[:80]
+
+
+def tell_unusable(requests: Mapping[str, str]) -> bool:
+    """Say which requests cannot be read, and what to do; True if there are any."""
+    for name, text in requests.items():
+        say_error(f"plans/{name}: {text}")
+    return bool(requests)
+
+
+def _read_sections(studies: Sequence[str], out: Path) -> tuple[list[Section], bool]:
+    """The sections of these studies, or of all that were run if none is named.
+
+    A wrong name, and a store without such a study, end the command.
+
+    Returns:
+        The sections, and True if a request cannot be read.
+    """
+    from spherenorm_experiments.report.page import names_of, sections
+    from spherenorm_experiments.study import find_study, read_requests
+
+    with usage_errors():
+        store = existing_store(out)
+    requests, unusable = read_requests(store)
+    here = names_of(requests)
+    with usage_errors():
+        wanted = {name if name in here else find_study(name).name for name in studies}
+    found = sections(store, requests, wanted)
+    left = tell_unusable(unusable)
+    with usage_errors():
+        if not found:
+            lack = f"the store {out} holds no such study"
+            raise ValueError(f"{lack}; `spherenorm run` comes first")
+    return found, left

@@ -1,15 +1,23 @@
-"""`run`: the runs of studies, their tables, and what would run."""
+"""`run`, `compare` and `resume`: studies brought to their ends, and what would run."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.table import Table as RichTable
 
-from spherenorm_experiments.cli._console import FAILED, interruptible, usage_errors
-from spherenorm_experiments.cli._dry_run import show_dry_run
-from spherenorm_experiments.cli._ending import run_and_show
-from spherenorm_experiments.cli._list import list_
+from spherenorm_experiments.cli._console import (
+    FAILED,
+    answer,
+    console,
+    interruptible,
+    say_error,
+    store_errors,
+    usage_errors,
+)
 from spherenorm_experiments.cli._options import (
     CORES,
     DEFAULT_OUT,
@@ -29,25 +37,22 @@ from spherenorm_experiments.cli._options import (
     Tier,
     TimeLimit,
     Workers,
+    existing_store,
     parse_seeds,
     parse_settings,
     require_device,
-    require_jobs,
     tell_many_seeds,
 )
-from spherenorm_experiments.engine import Runner, Store
-from spherenorm_experiments.engine.door import Door
-from spherenorm_experiments.paper.shared.layout import use_folder
-from spherenorm_experiments.study import (
-    Campaign,
-    Plan,
-    Study,
-    find_study,
-    parse_names,
-    study_classes,
-)
+from spherenorm_experiments.cli._report import show_page, tell_unusable
+from spherenorm_experiments.cli._stored import list_
+from spherenorm_experiments.files import StoreError
 
-__all__ = ["run"]
+if TYPE_CHECKING:
+    from spherenorm_experiments.engine import Run, Runner
+    from spherenorm_experiments.engine.door import Door
+    from spherenorm_experiments.study import Campaign, Comparison, Study
+
+__all__ = ["compare", "resume", "run"]
 
 
 def run(
@@ -85,18 +90,22 @@ def run(
     if listed:
         list_(as_json)
         return
-    entries = [*(settings or []), *([] if epochs is None else [f"epochs={epochs}"])]
+    from spherenorm_experiments.cli._progress import run_and_show
+    from spherenorm_experiments.engine import Store
+    from spherenorm_experiments.engine.door import Door
+    from spherenorm_experiments.paper.shared.layout import use_folder
+    from spherenorm_experiments.study import Campaign, Plan
+
+    entries = _entries(settings, epochs)
     with interruptible(out), usage_errors():
         door = Door(Store(out))
         real = data is not None
         chosen = _chosen(studies, real)
         recipes = _known_recipes(door, optimizers)
-        require_jobs(jobs)
         require_device(device)
         if data is not None:
             use_folder(data)
-        flags = {"workers": workers, "processes": processes, "parallel": parallel}
-        runner = Runner(**flags, tensorboard=tensorboard, time_limit=time_limit)  # type: ignore[arg-type]
+        runner = _runner(workers, processes, parallel, tensorboard, time_limit)
         asked = None if seeds is None else parse_seeds(seeds)
         tell_many_seeds(seeds)
         plan = Plan(tier, asked, recipes, device, real, parse_settings(entries))
@@ -104,7 +113,7 @@ def run(
         campaign.rehearse()
     if dry_run:
         with usage_errors():
-            show_dry_run(campaign, as_json)
+            _show_dry_run(campaign, as_json)
     elif run_and_show(campaign, as_json, tensorboard):
         raise typer.Exit(FAILED)
 
@@ -115,6 +124,8 @@ def _chosen(studies: list[str] | None, real: bool) -> list[Study]:
     Raises:
         ValueError: an unknown study, or with `--data` one that has no runs on the paper's data.
     """
+    from spherenorm_experiments.study import find_study, study_classes
+
     if not studies:
         known = map(find_study, study_classes())
         return [study for study in known if study.has_real or not real]
@@ -131,9 +142,210 @@ def _known_recipes(door: Door, optimizers: str | None) -> tuple[str, ...] | None
     Raises:
         ValueError: an empty name, or one of no recipe.
     """
+    from spherenorm_experiments.study import parse_names
+
     if optimizers is None:
         return None
     names = tuple(dict.fromkeys(parse_names(optimizers)))
     for name in names:
         door.recipe(name)
     return names
+
+
+def compare(
+    task: Annotated[str, typer.Option(help="A task's name, or module:Class for your own.")],
+    optimizers: Annotated[
+        str, typer.Option(help="Comma-separated: recipe names, or module:function for your own.")
+    ],
+    search: Annotated[
+        list[str],
+        typer.Option(
+            help="name=low:high of a hyper-parameter, logarithmic; optimizer:name=low:high is that "
+            "optimizer's own range; may be repeated."
+        ),
+    ],
+    trials: Annotated[int, typer.Option(help="Points of the search, of each optimizer.")] = 16,
+    method: Annotated[str, typer.Option(help="halton, grid, or optuna (extra: tune).")] = "halton",
+    baseline: Annotated[
+        str, typer.Option(help="To which the others are compared.", show_default="the first")
+    ] = "",
+    margin: Annotated[
+        float | None,
+        typer.Option(
+            help="Mean scores that differ by less are equivalent.",
+            show_default="1 for a score in percent, else none",
+        ),
+    ] = None,
+    seeds: Seeds = None,
+    tier: Tier = "small",
+    device: Device = "cpu",
+    jobs: Jobs = CORES,
+    backend: BackendName = "local",
+    settings: Settings = None,
+    epochs: Epochs = None,
+    dry_run: DryRun = False,
+    workers: Workers = 0,
+    processes: Processes = 1,
+    parallel: Parallel = "ddp",
+    tensorboard: TensorBoard = False,
+    time_limit: TimeLimit = None,
+    out: Out = DEFAULT_OUT,
+    as_json: AsJson = False,
+) -> None:
+    """Compare optimizers on a task: each is tuned in as many trials, then run on the same seeds.
+
+    The store keeps the comparison as it keeps a study: `resume`, `status`, `report` and `export`
+    work on it.
+    """
+    from spherenorm_experiments.cli._progress import run_and_show
+    from spherenorm_experiments.engine import Store
+    from spherenorm_experiments.engine.door import Door
+    from spherenorm_experiments.study import (
+        Campaign,
+        Comparing,
+        Comparison,
+        Plan,
+        final_seeds,
+        parse_names,
+        parse_ranges,
+    )
+
+    entries = _entries(settings, epochs)
+    with interruptible(out), usage_errors():
+        ranges = parse_ranges(search)
+        names = parse_names(optimizers)
+        request = Comparing(task, names, ranges, trials, method, baseline.strip(), margin)
+        study, given = Comparison(request), parse_settings(entries)
+        if clash := set(given) & set(request.searched):
+            raise ValueError(f"--set {sorted(clash)[0]!r}: --search tunes it")
+        require_device(device)
+        door = Door(Store(out))
+        request.require(door)
+        runner = _runner(workers, processes, parallel, tensorboard, time_limit)
+        plan = Plan(
+            tier, None if seeds is None else parse_seeds(seeds), None, device, settings=given
+        )
+        final_seeds(study, plan)
+        tell_many_seeds(seeds)
+        campaign = Campaign([study], plan, door, backend, jobs, runner)
+        campaign.rehearse()
+    if dry_run:
+        with usage_errors():
+            _show_dry_run(campaign, as_json)
+        return
+    failed = run_and_show(campaign, as_json, tensorboard)
+    problems = [] if as_json else _show_page(campaign, study)
+    if failed or problems:
+        raise typer.Exit(FAILED)
+
+
+def _show_page(campaign: Campaign, study: Comparison) -> list[str]:
+    """Write the page of the comparisons on this task, and say what they claim."""
+    from spherenorm_experiments.report.page import sections
+    from spherenorm_experiments.study import read_requests
+
+    store = campaign.door.store
+    found = sections(store, read_requests(store)[0], {study.name})
+    path: Path = store.root / f"{study.name}.html"
+    with store_errors():
+        return show_page(found, path)
+
+
+def resume(
+    jobs: Jobs = CORES,
+    backend: BackendName = "local",
+    workers: Workers = 0,
+    processes: Processes = 1,
+    parallel: Parallel = "ddp",
+    tensorboard: TensorBoard = False,
+    time_limit: TimeLimit = None,
+    out: Out = Path("runs"),
+    as_json: AsJson = False,
+) -> None:
+    """Finish everything that was ever asked of the store."""
+    from spherenorm.support import one_line
+    from spherenorm_experiments.cli._progress import run_campaigns
+    from spherenorm_experiments.engine import find_backend
+    from spherenorm_experiments.engine.door import Door
+    from spherenorm_experiments.study import Campaign, find_study, read_requests
+
+    with usage_errors():
+        find_backend(backend)
+        runner = _runner(workers, processes, parallel, tensorboard, time_limit)
+        store = existing_store(out)
+    requests, unusable = read_requests(store)
+    left = tell_unusable(unusable)
+    door = Door(store)
+    campaigns = []
+    with store_errors(), interruptible(out):
+        for request in requests:
+            try:
+                studies = [find_study(name) for name in request.studies]
+                campaign = Campaign(studies, request.plan, door, backend, jobs, runner)
+                campaign.rehearse()
+                campaigns.append(campaign)
+            except StoreError:
+                raise
+            except (Exception, SystemExit) as error:  # a user's study or recipe may raise anything
+                left = True
+                say_error(f"{', '.join(request.studies)} cannot go on here: {one_line(error)}")
+        failed = run_campaigns(campaigns, as_json)
+    if failed or left:
+        raise typer.Exit(FAILED)
+
+
+def _show_dry_run(campaign: Campaign, as_json: bool) -> None:
+    """Say for each study and in total what would run, and how long it would take."""
+    asked: dict[str, dict[str, Run]] = {}
+    done: set[str] = set()
+    for study in campaign.studies:
+        planned, results = campaign.trials(study)
+        asked[study.name] = {run.id: run for _, run in planned}
+        done |= {item.id for item in results}
+    every = {name: run for runs in asked.values() for name, run in runs.items()}
+    costs = campaign.estimate([run for name, run in every.items() if name not in done])
+    headings = {**asked, "total, shared runs once": every}
+    rows = [
+        {"study": heading, **_counts(runs, costs, campaign.jobs)}
+        for heading, runs in headings.items()
+    ]
+    if as_json:
+        answer(rows)
+        return
+    table = RichTable(title="what would run (later stages depend on these)")
+    for column in rows[0]:
+        table.add_column(column, justify="left" if column == "study" else "right")
+    for row in rows:
+        table.add_row(*map(str, row.values()))
+    console.print(table)
+
+
+def _counts(runs: Mapping[str, Run], costs: Mapping[str, float], jobs: int) -> dict[str, Any]:
+    """Of these runs how many there are, and how long those will take that have a cost."""
+    missing = [run for name, run in runs.items() if name in costs]
+    return {
+        "runs": len(runs),
+        "cached": len(runs) - len(missing),
+        "to run": len(missing),
+        "steps": sum(run.steps for run in missing),
+        "seconds": round(sum(costs[run.id] for run in missing) / jobs),
+    }
+
+
+def _entries(settings: Sequence[str] | None, epochs: int | None) -> list[str]:
+    """The entries of --set, with --epochs as one of them."""
+    return [*(settings or []), *([] if epochs is None else [f"epochs={epochs}"])]
+
+
+def _runner(
+    workers: int, processes: int, parallel: str, tensorboard: bool, time_limit: float | None
+) -> Runner:
+    from spherenorm_experiments.engine import Runner
+
+    return Runner(
+        workers=workers,
+        processes=processes,
+        parallel=parallel,
+        tensorboard=tensorboard,
+        time_limit=time_limit,
+    )

@@ -19,8 +19,6 @@ from spherenorm_experiments.core._metrics import Collected as Collected
 from spherenorm_experiments.core._metrics import Mean as Mean
 from spherenorm_experiments.core._metrics import Statistic as Statistic
 from spherenorm_experiments.core._metrics import Sums as Sums
-from spherenorm_experiments.core._named import named as named
-from spherenorm_experiments.core._named import places as places
 from spherenorm_experiments.core._recipes import bind_spec as bind_spec
 from spherenorm_experiments.core._recipes import load_recipe as load_recipe
 from spherenorm_experiments.core._regime import PRECISIONS as PRECISIONS
@@ -49,3 +47,5 @@ from spherenorm_experiments.core._task import PureTask as PureTask
 from spherenorm_experiments.core._task import Task as Task
 from spherenorm_experiments.core._task import splits_of as splits_of
 from spherenorm_experiments.core._typed import fits as fits
+from spherenorm_experiments.named import named as named
+from spherenorm_experiments.named import places as places

@@ -10,9 +10,9 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from spherenorm.support import did_you_mean, look_up, unknown_name
 from spherenorm_experiments.core._errors import users_code
-from spherenorm_experiments.core._named import named, places
 from spherenorm_experiments.core._task import AnyTask
 from spherenorm_experiments.core._typed import fits, with_tuples
+from spherenorm_experiments.named import named, places
 
 __all__ = ["find_task", "find_task_class", "make_task", "task_classes"]
 

@@ -29,6 +29,8 @@ class Regime:
             buffers, which is evaluated in place of the weights; None keeps none.
         label_smoothing: for tasks whose loss calls `spherenorm_experiments.core.cross_entropy`.
         precision: float32, or by autocast bfloat16, or float16 with a scaled loss.
+        frozen: a prefix of weights' names and a number of epochs, the first, in which these weights
+            stay as they are and have no gradient; None freezes none.
         then: optimizers that follow in turn, each a mapping of "recipe", "after" (the share of the
             steps that come before it, in (0, 1)) and hyper-parameters, with a state of its own.
 
@@ -43,6 +45,7 @@ class Regime:
     ema: float | None = None
     label_smoothing: float = 0.0
     precision: str = "float32"
+    frozen: tuple[str, float] | None = None
     then: tuple[Mapping[str, Any], ...] = ()
 
     def __post_init__(self) -> None:
@@ -65,6 +68,11 @@ class Regime:
                 _require(name, value, inside, range_)
         if self.precision not in PRECISIONS:
             raise unknown_name("precision", self.precision, PRECISIONS)
+        match self.frozen:
+            case None | (str(), float() | int()):
+                pass
+            case _:
+                _require("frozen", self.frozen, False, "a prefix of names and a number of epochs")
         self._require_turns()
 
     def _require_turns(self) -> None:
@@ -82,7 +90,8 @@ class Regime:
         """The inverse of `to_json`."""
         known = {field.name for field in fields(cls)}
         values = {name: value for name, value in content.items() if name in known}
-        return cls(**{**values, "then": tuple(values.get("then", ()))})
+        lists = {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
+        return cls(**{**values, **lists})
 
     def to_json(self) -> dict[str, Any]:
         """The options that are not the default."""

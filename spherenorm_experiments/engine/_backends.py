@@ -18,10 +18,10 @@ from typing import Any
 from spherenorm.support import one_line, unknown_name
 from spherenorm_experiments.core import require_extra
 from spherenorm_experiments.engine._execute import Outcome, execute
-from spherenorm_experiments.engine._files import StoreError
 from spherenorm_experiments.engine._pool import in_workers
 from spherenorm_experiments.engine._run import Run
 from spherenorm_experiments.engine._runner import USUAL, Runner
+from spherenorm_experiments.files import StoreError
 
 __all__ = ["BACKENDS", "Backend", "Worker", "find_backend"]
 

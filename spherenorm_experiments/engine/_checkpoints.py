@@ -22,9 +22,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from spherenorm_experiments.engine._files import as_store_error, set_aside, sha256
 from spherenorm_experiments.engine._ranks import Ranks
 from spherenorm_experiments.engine._store import RunFolder
+from spherenorm_experiments.files import as_store_error, set_aside, sha256
 
 __all__ = ["Checkpoints", "Found"]
 

@@ -25,17 +25,22 @@ from spherenorm_experiments.core import (
     seed_everything,
     stream,
 )
-from spherenorm_experiments.engine._files import StoreError, delete_leftovers
 from spherenorm_experiments.engine._launch import launch
 from spherenorm_experiments.engine._loop import train
 from spherenorm_experiments.engine._origin import keep_origin
 from spherenorm_experiments.engine._ranks import ALONE, Ranks
 from spherenorm_experiments.engine._run import Run
 from spherenorm_experiments.engine._runner import USUAL, Runner
-from spherenorm_experiments.engine._store import Busy
 from spherenorm_experiments.engine._sweep import sweep_points
+from spherenorm_experiments.files import Busy, StoreError, delete_leftovers
 
 __all__ = ["Outcome", "execute"]
+
+
+SHARDED = (
+    "; with fsdp a weight is whole only while its module runs: where another one uses it, as in "
+    "`self.pos.weight[i]`, let `shards` of the task leave its module out"
+)
 
 
 @dataclass(frozen=True)
@@ -138,6 +143,8 @@ def _computed(run: Run, runner: Runner, ranks: Ranks) -> Outcome:
         raise
     except Exception as error:  # a user's code may raise anything
         text = located(error)
+        if ranks.parallel == "fsdp" and "DTensor" in text:
+            text += SHARDED
         note("failed", error=text, traceback=traceback.format_exc())
         return Outcome(run.id, "failed", seconds=time.perf_counter() - started, error=text)
     summary = folder.summary()

@@ -37,6 +37,7 @@ class Gradients:
     ) -> None:
         self.spec, self.regime, self.task = run.spec, run.spec.regime, task
         self.model, self.batches, self.ranks, self.device = model, batches, ranks, device
+        self.steps_per_epoch = run.steps_per_epoch
         self._kind, scaled = torch.device(device).type, self.regime.precision == "float16"
         self.scaler = torch.amp.GradScaler(self._kind, enabled=scaled)
         self._smoothing = Smoothing(self.regime.label_smoothing)
@@ -63,6 +64,14 @@ class Gradients:
                 self.scaler.scale(scaled).backward()  # type: ignore[no-untyped-call]
             total += weight * loss.item()
         return total
+
+    def freeze(self, module: nn.Module, step: int) -> None:
+        """Take the gradients of the weights that are frozen at this step."""
+        prefix, epochs = self.regime.frozen or ("", 0.0)
+        if step < epochs * self.steps_per_epoch:
+            for name, weight in module.named_parameters():
+                if name.startswith(prefix):
+                    weight.grad = None
 
     def update(self, optimizer: torch.optim.Optimizer, module: nn.Module) -> dict[str, float]:
         """Clip the gradient and step; the norm before clipping, if it is clipped.

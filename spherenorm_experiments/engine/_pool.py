@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from spherenorm_experiments.engine._execute import Outcome
-from spherenorm_experiments.engine._files import StoreError
 from spherenorm_experiments.engine._launch import WORKER, launch_request, worker_environment
 from spherenorm_experiments.engine._run import Run
 from spherenorm_experiments.engine._runner import Runner
+from spherenorm_experiments.files import StoreError
 
 __all__ = ["in_workers"]
 

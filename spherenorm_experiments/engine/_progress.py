@@ -14,7 +14,7 @@ from typing import Any
 
 from spherenorm_experiments.core import require_extra
 
-__all__ = ["Live", "Progress", "read_progress"]
+__all__ = ["Live"]
 
 SECONDS_BETWEEN = 1.0
 MOST_SCALARS = 20
@@ -76,18 +76,6 @@ class Live:
             os.replace(partial, self.path)
         except OSError:
             partial.unlink(missing_ok=True)
-
-
-Progress = dict[str, Any]
-
-
-def read_progress(folder: Path) -> Progress | None:
-    """The progress of a run that trains now: step, steps, rate (1/s), remaining (s), last."""
-    try:
-        content = json.loads((folder / "progress.json").read_text())
-    except (OSError, ValueError):
-        return None
-    return content if isinstance(content, dict) else None
 
 
 def _scalars(record: Mapping[str, Any]) -> dict[str, float]:

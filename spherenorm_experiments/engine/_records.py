@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from spherenorm_experiments.core import require_extra
-from spherenorm_experiments.engine._files import (
+from spherenorm_experiments.files import (
     as_store_error,
     read_bytes,
     set_aside,

@@ -24,17 +24,17 @@ import os
 import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from filelock import FileLock, Timeout
 
-from spherenorm_experiments.engine._files import (
-    StoreError,
-    make_folder,
+from spherenorm_experiments.engine._records import Records, records_in
+from spherenorm_experiments.files import (
+    is_held,
+    locked,
     read_bytes,
     read_json,
     set_aside,
@@ -42,13 +42,8 @@ from spherenorm_experiments.engine._files import (
     write_file,
     write_json,
 )
-from spherenorm_experiments.engine._records import Records, records_in
 
-__all__ = ["Busy", "RunFolder", "Store"]
-
-
-class Busy(Exception):  # noqa: N818  (not an error: somebody else does the work)
-    """Another process holds the run."""
+__all__ = ["RunFolder", "Store"]
 
 
 class Store:
@@ -94,23 +89,12 @@ class RunFolder:
         return records_in(self.path)
 
     def lock(self, wait: float = 0.0) -> AbstractContextManager[None]:
-        """Hold the run; the operating system releases it when the process ends, however it ends.
-
-        Raises:
-            Busy: somebody else has held it for `wait` seconds.
-            StoreError: its lock cannot be opened.
-        """
-        return _locked(self.path, wait)
+        """Hold the run; see `spherenorm_experiments.files.locked`."""
+        return locked(self.path, wait)
 
     def held(self) -> bool:
         """True if a living process holds the run, or if that cannot be found out here."""
-        if not (self.path / "lock").exists():
-            return False
-        try:
-            with self.lock():
-                return False
-        except (Busy, StoreError):
-            return True
+        return is_held(self.path)
 
     def read_json(self, name: str) -> Any:
         """A document of this run; None if there is none, or none that is intact."""
@@ -189,22 +173,6 @@ class RunFolder:
         for path in (self.path / "metrics", *self.path.glob("checkpoint-*/")):
             if ".corrupt-" not in path.name:
                 shutil.rmtree(path, ignore_errors=True)
-
-
-@contextmanager
-def _locked(folder: Path, wait: float) -> Iterator[None]:
-    make_folder(folder)
-    lock = FileLock(folder / "lock", timeout=wait)
-    try:
-        lock.acquire()
-    except Timeout:
-        raise Busy(folder.name) from None
-    except OSError as error:
-        raise StoreError(f"cannot lock {folder}: {error.strerror or error}") from error
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def _are_intact(folder: Path, digests: Mapping[str, str]) -> bool:

@@ -47,6 +47,7 @@ class Training:
         self.device = ranks.device(self.spec.device)
         seed_everything(stream(self.spec.seed, "init"), self.device)
         self.module = task.model().to(self.device)
+        self._require_frozen()
         self.watched = Watched.of(self.module, task, self.device)
         self.model = parallelize(self.module, task, ranks, self.device)
         self.batches = TrainingBatches(run, task, ranks, workers, self.device)
@@ -79,12 +80,20 @@ class Training:
         record: dict[str, Any] = {"step": step + 1, "loss": loss}
         self.turns.schedule(step)
         before = self.watched.copies(self.module) if self._is_probed(step + 1) else None
+        self.gradients.freeze(self.module, step)
         record |= self.gradients.update(self.optimizer, self.module)
         if self.average is not None:
             self.average.update(self.module)
         if before is not None:
             record |= self._probed(before)
         return record, sums
+
+    def _require_frozen(self) -> None:
+        names = [name for name, _ in self.module.named_parameters()]
+        prefix, _ = self.regime.frozen or ("", 0.0)
+        if not any(name.startswith(prefix) for name in names):
+            right = f"the first is {names[0]!r}" if names else "it has none"
+            raise ValueError(f"frozen: no weight's name begins with {prefix!r}; {right}")
 
     def survived(self) -> bool:
         """True if the norms of the weights are finite: no loss is computed after the last step."""

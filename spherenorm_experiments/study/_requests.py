@@ -15,15 +15,10 @@ from typing import Any
 
 from spherenorm_experiments.analysis import Arm
 from spherenorm_experiments.engine import Store
+from spherenorm_experiments.files import LOST_REQUEST, REPEAT, RequestWarning, read_documents
 from spherenorm_experiments.study._plan import Plan
 
 __all__ = ["Request", "RequestWarning", "read_requests"]
-
-REPEAT = "repeat its `run` command: what has finished is kept and not run again"
-
-
-class RequestWarning(UserWarning):
-    """A part of a request that cannot be shown here."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +50,7 @@ class Request:
             study: [[arm.to_json(), run] for arm, run in runs]
             for study, runs in self.trials.items()
         }
-        others = _contents(store)
+        others, _ = read_documents(store.root / "plans")
         place = _ended(others.pop(name, {"ended": None}))
         if ended and place is None:
             place = 1 + max((_ended(other) or 0 for other in others.values()), default=0)
@@ -70,27 +65,15 @@ def read_requests(store: Store) -> tuple[list[Request], dict[str, str]]:
     Returns:
         Those that can be read; and for the others, by file, the reason and what to do.
     """
-    folder = store.root / "plans"
     found: list[Request] = []
     unusable: dict[str, str] = {}
-    contents = _contents(store)
+    contents, lost = read_documents(store.root / "plans")
     for name in sorted(contents, key=lambda name: (_number(contents[name]), name)):
         try:
             found.append(_from_json(contents[name]))
         except (KeyError, TypeError, ValueError) as error:
             unusable[f"{name}.json"] = f"not of this version ({error}); {REPEAT}"
-    for path in sorted(folder.glob("*.json*")):
-        name = path.name.partition(".json")[0]
-        if name not in contents:  # else it is intact, or was repeated since
-            unusable[path.name] = f"what was asked is lost; {REPEAT}"
-    return found, unusable
-
-
-def _contents(store: Store) -> dict[str, Any]:
-    """The files of all requests, by name, without those that are damaged."""
-    paths = sorted((store.root / "plans").glob("*.json"))
-    contents = {path.stem: store.read_json(f"plans/{path.name}") for path in paths}
-    return {name: content for name, content in contents.items() if content is not None}
+    return found, unusable | dict.fromkeys(lost, LOST_REQUEST)
 
 
 def _number(content: Any) -> int:

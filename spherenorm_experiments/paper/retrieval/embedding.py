@@ -10,7 +10,6 @@ Source: S. Kim et al., *Proxy Anchor Loss for Deep Metric Learning*, 2020, and i
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
@@ -28,11 +27,7 @@ class Embedding(nn.Module):
         bias: has the linear layer one.
         frozen_statistics: BatchNorm keeps its statistics in training. The convolutions below it
             are then not scale-invariant.
-        alone: in so many first steps of training only the linear layer takes a gradient; for one
-            process, whose gradients are None before each step.
     """
-
-    passes: Tensor
 
     def __init__(
         self,
@@ -41,33 +36,20 @@ class Embedding(nn.Module):
         *,
         bias: bool = True,
         frozen_statistics: bool = False,
-        alone: int = 0,
     ) -> None:
         super().__init__()
         trunk.head = nn.Sequential()
-        self.trunk, self.frozen_statistics, self.alone = trunk, frozen_statistics, alone
+        self.trunk, self.frozen_statistics = trunk, frozen_statistics
         self.linear = nn.Linear(trunk.features, dimension, bias=bias)
         nn.init.kaiming_normal_(self.linear.weight, mode="fan_out")
         if bias:
             nn.init.zeros_(self.linear.bias)
-        if alone:  # a buffer: a resumed run knows it
-            self.register_buffer("passes", torch.zeros((), dtype=torch.int64))
         self.train()
 
-    def forward(self, images: Tensor, step: bool = False) -> Tensor:
-        """Shape (items, dimension).
-
-        Args:
-            images: shape (items, 3, height, width).
-            step: it is the forward pass of a training step, which `alone` counts.
-        """
+    def forward(self, images: Tensor) -> Tensor:
+        """Shape (items, dimension), of images of shape (items, 3, height, width)."""
         features = self.trunk(images)
         pooled = features.mean(dim=(2, 3)) + features.amax(dim=(2, 3))
-        if self.alone and step:
-            if self.linear.weight.grad is None:  # of the first micro-batch of a step
-                self.passes += 1
-            if self.passes <= self.alone:
-                pooled = pooled.detach()
         return F.normalize(self.linear(pooled))
 
     def train(self, mode: bool = True) -> Embedding:

@@ -65,7 +65,6 @@ class Retrieval(Task):
             random. In an epoch of `per_class` an image may come twice or not at all.
         proxy_factor: the learning rate of proxies, times that of the network.
         frozen_statistics: BatchNorm keeps its statistics in training.
-        alone: in so many first steps only the linear layer trains.
         start: of ResNet-50: random, or pretrained, from pretrained/resnet50.pth in the folder of
             `--data`, as torchvision publishes it.
         side: pixels of an image's side, of a data set on disk.
@@ -83,7 +82,6 @@ class Retrieval(Task):
     per_class: int = 0
     proxy_factor: float = 1.0
     frozen_statistics: bool = False
-    alone: int = 0
     start: Literal["random", "pretrained"] = "random"
     side: int = 224
     held_out: int = 0
@@ -113,14 +111,13 @@ class Retrieval(Task):
             self.dimension,
             bias=self.bias,
             frozen_statistics=self.frozen_statistics,
-            alone=self.alone,
         )
         classes = 1 + int(self._labels().max())
         return Learner(embedding, self.objective, classes, self.dimension)
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         images, labels, _ = batch
-        loss: Tensor = model(images, labels, step=True)
+        loss: Tensor = model(images, labels)
         return loss
 
     def evaluate(self, model: nn.Module, batch: Batch) -> Mapping[str, Statistic]:
@@ -188,17 +185,14 @@ class Learner(nn.Module):
         else:
             self.criterion = losses.ProxyAnchorLoss(classes, dimension, margin=MARGIN, alpha=32)
 
-    def forward(
-        self, images: Tensor, labels: Tensor | None = None, *, step: bool = False
-    ) -> Tensor:
+    def forward(self, images: Tensor, labels: Tensor | None = None) -> Tensor:
         """Embeddings of shape (items, dimension), or with labels the loss.
 
         Args:
             images: shape (items, 3, height, width).
             labels: classes, shape (items).
-            step: it is the forward pass of a training step.
         """
-        embeddings: Tensor = self.embedding(images, step)
+        embeddings: Tensor = self.embedding(images)
         if labels is None:
             return embeddings
         with torch.autocast(images.device.type, enabled=False):

@@ -3,7 +3,7 @@
 import pytest
 from commands import invoke
 
-from spherenorm_experiments.cli import _data
+from spherenorm_experiments.paper.shared import layout as layout_module
 from spherenorm_experiments.paper.shared.layout import FOLDER, Layout
 
 
@@ -12,7 +12,7 @@ def pair(monkeypatch):
     """One layout, of two files, in place of the real ones."""
     layout = Layout("pair", "A Pair", "pair/\n  a.txt\n  b.txt", ("a.txt", "b.txt"),
                     {"lines": 2}, _lines, "a test")  # fmt: skip
-    monkeypatch.setattr(_data, "layouts", lambda: {"pair": layout})
+    monkeypatch.setattr(layout_module, "layouts", lambda: {"pair": layout})
     return layout
 
 

@@ -6,31 +6,11 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 from commands import ROOT, STUDY, invoke
 
 from spherenorm_experiments.engine import Store
-
-
-@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="looks into /proc")
-def test_ctrl_c_while_it_still_imports_is_one_line(tmp_path):
-    command = [
-        sys.executable,
-        "-m",
-        "spherenorm",
-        "run",
-        STUDY,
-        "--out",
-        str(tmp_path / "out"),
-    ]
-    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
-    while "libtorch" not in Path(f"/proc/{process.pid}/maps").read_text():
-        time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
-    _, stderr = process.communicate(timeout=300)
-    assert (process.returncode, stderr) == (130, "interrupted, nothing ran\n")
 
 
 @pytest.mark.parametrize(

@@ -185,6 +185,16 @@ def test_a_recipe_that_raises_fails_its_run_in_all_processes(tmp_path, pair):
     assert folder_of(spec, tmp_path).status()["state"] == "failed"
 
 
+def test_a_sharded_weight_outside_its_module_s_forward_has_a_hint(tmp_path, pair):
+    """`self.pos.weight[...]`: a part that is not called is not gathered."""
+    spec = replace(plain_spec(), task="spherenorm_odd:Indexed", options={}, probes=())
+    first, _ = pair(run, "fsdp", spec, tmp_path)
+    assert "DTensor" in first
+    assert first.endswith("let `shards` of the task leave its module out")
+    spec = replace(spec, options={"whole": True})
+    assert pair(run, "fsdp", spec, tmp_path) == ["finished", "finished"]
+
+
 def test_the_flag_processes_starts_them(tmp_path, alone):
     spec = plain_spec()
     outcome = execute_spec(spec, tmp_path, processes=2, parallel="fsdp")

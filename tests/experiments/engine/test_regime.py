@@ -1,5 +1,6 @@
 """Options of a run against plain torch: warm-up, accumulation, averages, turns, groups."""
 
+import json
 from dataclasses import dataclass, replace
 
 import pytest
@@ -307,6 +308,7 @@ def test_an_option_is_part_of_the_identity_only_if_it_is_not_the_default():
         ({"then": ({"recipe": "sgd"},)}, "then must be"),
         ({"then": ({"recipe": "sgd", "after": 1.5},)}, "then must be"),
         ({"then": "sgd"}, "then must be"),
+        ({"frozen": "head"}, "frozen must be a prefix of names and a number of epochs, got 'head'"),
     ],
 )
 def test_an_option_out_of_range_is_named(options, message):
@@ -318,3 +320,11 @@ def test_a_wrong_hyper_parameter_of_a_later_turn_is_refused_at_the_door():
     turn = {"recipe": "sgd", "after": 0.5, "betas": [0.9, 0.99]}
     with pytest.raises(ValueError, match="betas"):
         run_of(replace(picture_spec(), regime=Regime(then=(turn,))))
+
+
+def test_frozen_weights_are_named_by_the_beginning_of_their_names():
+    regime = Regime(frozen=("nowhere.", 2.0))
+    assert Regime.from_json(json.loads(json.dumps(regime.to_json()))) == regime
+    run = run_of(replace(picture_spec(), regime=regime))
+    with pytest.raises(ValueError, match=r"frozen: no weight's name begins with 'nowhere\.'"):
+        Training(run, run.task)

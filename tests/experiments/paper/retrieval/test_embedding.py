@@ -53,26 +53,6 @@ def test_frozen_statistics_stay_in_training():
     assert all(torch.equal(x, before[name]) for name, x in model.named_buffers())
 
 
-def test_alone_the_linear_layer_trains():
-    model = small(alone=2).train()
-    for step in range(3):
-        model.zero_grad()
-        model(torch.randn(4, 3, 8, 8), step=True)[:, 0].sum().backward()
-        assert model.linear.weight.grad is not None
-        trunk = [weight.grad is not None for weight in model.trunk.parameters()]
-        assert all(trunk) if step == 2 else not any(trunk)
-        again = small(alone=2)
-        again.load_state_dict(model.state_dict())  # a resumed run
-        assert again.passes == step + 1
-    model(torch.randn(4, 3, 8, 8))
-    assert model.passes == 3
-
-
-def test_the_audit_sees_what_trains_later():
-    found = audit(small(alone=2, bias=False), torch.randn(16, 3, 8, 8), views=("channel", "layer"))
-    assert {finding.view for finding in found} == {"channel", "layer"}
-
-
 def test_torchvisions_resnet_50_has_tensors_of_these_shapes_in_this_order():
     """Written down from torchvision's module: stem; conv-bn three times; the downsample pair."""
     expected = [(64, 3, 7, 7), *[(64,)] * 4, ()]

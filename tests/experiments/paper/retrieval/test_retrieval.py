@@ -11,7 +11,7 @@ from retrieval_folders import write_products
 from running import run_of
 from torch.nn import functional as F  # noqa: N812
 
-from spherenorm_experiments.core import Spec, find_task
+from spherenorm_experiments.core import Regime, Spec, find_task
 from spherenorm_experiments.engine import Training
 from spherenorm_experiments.paper.retrieval._recall import recall_at_1
 from spherenorm_experiments.paper.retrieval.listed import BOTH, GALLERY, QUERY
@@ -158,10 +158,10 @@ def test_resnet_50_takes_two_steps_on_a_miniature(tmp_path, monkeypatch):
     torch.save(start, tmp_path / "pretrained" / "resnet50.pth")
     options = {
         **{"data_set": "sop", "objective": "proxy-anchor", "network": "resnet50", "side": 32},
-        **{"dimension": 512, "bias": True, "frozen_statistics": True, "alone": 1},
+        **{"dimension": 512, "bias": True, "frozen_statistics": True},
         **{"proxy_factor": 100.0, "start": "pretrained"},
     }
-    run, task = _run(options, batch_size=2, lr=1e-4)
+    run, task = _run(options, batch_size=2, lr=1e-4, regime=frozen(0.1))
     training = Training(run, task)
     views = training.watched.views
     assert [name for name, view in views.items() if view] == ["criterion.proxies"]
@@ -179,7 +179,8 @@ def test_resnet_50_takes_two_steps_on_a_miniature(tmp_path, monkeypatch):
 
 
 def test_the_last_layer_trains_alone_in_so_many_steps():
-    run, task = _run({"alone": 2, "per_class": 4})
+    (steps_per_epoch,) = {_run({"per_class": 4})[0].steps_per_epoch}
+    run, task = _run({"per_class": 4}, regime=frozen(2 / steps_per_epoch))
     training = Training(run, task)
     stem = training.module.embedding.trunk.stem
     start = [x.detach().clone() for x in stem.parameters()]
@@ -189,6 +190,10 @@ def test_the_last_layer_trains_alone_in_so_many_steps():
         same = all(map(torch.equal, stem.parameters(), start))
         moved.append(not same)
     assert moved == [False, False, True, True]
+
+
+def frozen(epochs):
+    return Regime(frozen=("embedding.trunk.", epochs))
 
 
 def _run(options, batch_size=60, lr=1e-2, **more):

@@ -1,4 +1,8 @@
-"""Files that are written whole or not at all, and that say by a checksum if they are intact."""
+"""Files that are written whole or not at all, and that say by a checksum if they are intact.
+
+Beside them the lock of a run, and its progress. Nothing here imports torch, so that a command that
+only looks at a store is fast.
+"""
 
 from __future__ import annotations
 
@@ -12,22 +16,38 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
-from spherenorm.support import write_whole
+from filelock import FileLock, Timeout
 
 __all__ = [
+    "LOST_REQUEST",
+    "REPEAT",
+    "Busy",
     "CorruptFileWarning",
+    "RequestWarning",
     "StoreError",
     "as_store_error",
     "delete_leftovers",
+    "is_held",
+    "locked",
     "make_folder",
     "only_reading",
     "read_bytes",
+    "read_documents",
     "read_json",
+    "read_progress",
     "set_aside",
     "sha256",
     "write_file",
     "write_json",
 ]
+
+
+REPEAT = "repeat its `run` command: what has finished is kept and not run again"
+LOST_REQUEST = f"what was asked is lost; {REPEAT}"
+
+
+class RequestWarning(UserWarning):
+    """A part of a request that cannot be shown here."""
 
 
 class StoreError(Exception):
@@ -36,6 +56,10 @@ class StoreError(Exception):
 
 class CorruptFileWarning(UserWarning):
     """A file of the store did not match its checksum and was set aside."""
+
+
+class Busy(Exception):  # noqa: N818  (not an error: somebody else does the work)
+    """Another process holds the run."""
 
 
 def sha256(content: bytes) -> str:
@@ -49,6 +73,8 @@ def write_file(path: Path, content: bytes) -> None:
     Raises:
         StoreError: it cannot be written.
     """
+    from spherenorm.support import write_whole
+
     make_folder(path.parent)
     with as_store_error(path):
         write_whole(path, content)
@@ -115,6 +141,14 @@ def only_reading() -> Iterator[None]:
         _only_reads.reset(token)
 
 
+def read_documents(folder: Path) -> tuple[dict[str, Any], list[str]]:
+    """The JSON documents of a folder by name, and the files of those of which none is intact."""
+    contents = {path.stem: read_json(path) for path in sorted(folder.glob("*.json"))}
+    intact = {name: content for name, content in contents.items() if content is not None}
+    names = sorted(path.name for path in folder.glob("*.json*"))
+    return intact, [name for name in names if name.partition(".json")[0] not in intact]
+
+
 def set_aside(path: Path, reason: str) -> None:
     """Rename a file to `<name>.corrupt-<n>`, with a warning; it is never deleted.
 
@@ -162,3 +196,45 @@ def as_store_error(path: Path) -> Iterator[None]:
 
 def _dumped(content: Any) -> str:
     return json.dumps(content, indent=1, sort_keys=True)
+
+
+@contextmanager
+def locked(folder: Path, wait: float = 0.0) -> Iterator[None]:
+    """Hold a run; the operating system releases it when the process ends, however it ends.
+
+    Raises:
+        Busy: somebody else has held it for `wait` seconds.
+        StoreError: its lock cannot be opened.
+    """
+    make_folder(folder)
+    lock = FileLock(folder / "lock", timeout=wait)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise Busy(folder.name) from None
+    except OSError as error:
+        raise StoreError(f"cannot lock {folder}: {error.strerror or error}") from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def is_held(folder: Path) -> bool:
+    """True if a living process holds the run, or if that cannot be found out here."""
+    if not (folder / "lock").exists():
+        return False
+    try:
+        with locked(folder):
+            return False
+    except (Busy, StoreError):
+        return True
+
+
+def read_progress(folder: Path) -> dict[str, Any] | None:
+    """The progress of a run that trains now: step, steps, rate (1/s), remaining (s), last."""
+    try:
+        content = json.loads((folder / "progress.json").read_text())
+    except (OSError, ValueError):
+        return None
+    return content if isinstance(content, dict) else None
