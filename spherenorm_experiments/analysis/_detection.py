@@ -6,13 +6,12 @@ The probe `detection` records them.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from spherenorm_experiments.analysis._results import Result
+from spherenorm_experiments.analysis._results import Key, Result
 from spherenorm_experiments.engine import RunFolder
 
 __all__ = [
@@ -51,28 +50,6 @@ def read_statistics(result: Result) -> list[WeightStatistic]:
     return _read(result.folder.path, tuple(result.summary["files"].values()))
 
 
-def statistics_of(item: Result, *, invariant: bool) -> list[WeightStatistic]:
-    """The statistics of the weights that the audit found scale-invariant, or of the others."""
-    return [each for each in read_statistics(item) if each.invariant == invariant]
-
-
-def percent_right(delta: float, *, invariant: bool) -> Callable[[Result], float | None]:
-    """The percentage of weights and steps that the single-step test gets right, as a key.
-
-    Args:
-        invariant: of the scale-invariant weights, or of the others. None where there are none.
-    """
-
-    def key(item: Result) -> float | None:
-        if "detection" not in item.spec.probes:
-            return None
-        chosen = statistics_of(item, invariant=invariant)
-        rates = [(single_step(each, delta) == invariant).mean() for each in chosen]
-        return 100 * float(np.mean(rates)) if rates else None
-
-    return key
-
-
 @functools.lru_cache(maxsize=64)
 def _read(folder: Path, digests: tuple[str, ...]) -> list[WeightStatistic]:
     """Parse the file once, as a study asks many times; new files have other digests."""
@@ -87,6 +64,28 @@ def _read(folder: Path, digests: tuple[str, ...]) -> list[WeightStatistic]:
         WeightStatistic(name, view, column(name, 0), column(name, 1))
         for name, view in views.items()
     ]
+
+
+def statistics_of(result: Result, *, invariant: bool) -> list[WeightStatistic]:
+    """The statistics of the weights that the audit found scale-invariant, or of the others."""
+    return [each for each in read_statistics(result) if each.invariant == invariant]
+
+
+def percent_right(delta: float, *, invariant: bool) -> Key:
+    """The percentage of weights and steps that the single-step test gets right, as a key.
+
+    Args:
+        invariant: of the scale-invariant weights, or of the others. None where there are none.
+    """
+
+    def key(result: Result) -> float | None:
+        if "detection" not in result.spec.probes:
+            return None
+        chosen = statistics_of(result, invariant=invariant)
+        rates = [(single_step(each, delta) == invariant).mean() for each in chosen]
+        return 100 * float(np.mean(rates)) if rates else None
+
+    return key
 
 
 def single_step(statistic: WeightStatistic, delta: float) -> np.ndarray:

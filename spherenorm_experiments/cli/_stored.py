@@ -89,12 +89,19 @@ def list_(as_json: AsJson = False) -> None:
 
 
 def _title(place: str) -> str:
-    """The first line of a class's docstring, read from its source: to import it takes seconds."""
+    """The first line about a class or an instance, from its source: to import it takes seconds."""
     module, _, name = place.partition(":")
     package, _, file = module.rpartition(".")
-    tree = _source(package, file)
-    (cls,) = (n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == name)
-    return (ast.get_docstring(cls) or name).splitlines()[0]
+    for node in _source(package, file).body:
+        match node:
+            case ast.ClassDef(name=own) if own == name:
+                return (ast.get_docstring(node) or name).splitlines()[0]
+            case ast.Assign(
+                targets=[ast.Name(id=own)],
+                value=ast.Call(args=[_, ast.Constant(value=str(about)), *_]),
+            ) if own == name:
+                return about.splitlines()[0]
+    return name
 
 
 def _recipes() -> dict[str, str]:

@@ -30,7 +30,7 @@ def find_study(name: str) -> Study:
         return comparison_of(Comparing.from_text(name))
     if ":" in name:
         with users_code("study", name):
-            found = look_up("study", name, "study", _is_study)
+            found: Any = look_up("study", name, "study", _is_study)
             study: Study = found() if inspect.isclass(found) else found
     else:
         known = places("STUDIES")

@@ -112,20 +112,13 @@ def _scores(seen: Compared) -> Table:
             if base is not None:
                 gap = difference(runs.values("test"), seen.results.arm(base).values("test"))
                 pairs[f"{name} − {_name(base)}"] = None
-            rows.append(
-                (
-                    *(arm.label, *seen.cells(arm, seen.taken(arm))),
-                    *(_value(of.get(arm)) for of in differing.values()),
-                    *(cells[i] for cells in columns),
-                    Cell(len(runs), "d"),
-                    gap,
-                    *(condition.paper.get(metric, {}).get(name) for metric in quoted),
-                )
-            )
-    headings: list[Heading] = [
-        *("arm", *seen.tuned_names, *differing, *names, "seeds"),
-        *("minus its baseline", *paper(*quoted)),
-    ]
+            row: list[Any] = [arm.label, *seen.cells(arm, seen.taken(arm))]
+            row += [_value(of.get(arm)) for of in differing.values()]
+            row += [*(cells[i] for cells in columns), Cell(len(runs), "d"), gap]
+            row += [condition.paper.get(metric, {}).get(name) for metric in quoted]
+            rows.append(tuple(row))
+    headings: list[Heading] = ["arm", *seen.tuned_names, *differing, *names, "seeds"]
+    headings += ["minus its baseline", *paper(*quoted)]
     return Table("Scores", headings, rows, _about_scores(seen, list(pairs)))
 
 

@@ -22,7 +22,6 @@ from spherenorm_experiments.analysis import (
     mean_of,
     paper,
 )
-from spherenorm_experiments.paper.norms._bands import Curve, over_rates, over_steps
 from spherenorm_experiments.paper.norms._growth import (
     ADAM_RATES,
     ARMS,
@@ -37,6 +36,7 @@ from spherenorm_experiments.paper.norms._growth import (
     ratios_of,
 )
 from spherenorm_experiments.paper.norms._growth_claims import claims_of_growth
+from spherenorm_experiments.paper.norms._sweep_plots import Curve, over_rates, over_steps
 from spherenorm_experiments.report.pictures import DASHES, Picture, color_of, drawn
 from spherenorm_experiments.study import Plan, Study
 

@@ -107,11 +107,12 @@ def claims_of_norms() -> Iterator[Claim]:
             cites=says(source), paper=Cell(theirs, "g"),
             caveat=partial(_other_peaks, method=method),
         )  # fmt: skip
-    for large, small, source in NORMS:
+    for large, small, cites in NORMS:
         yield Claim(
             f"norms.{slug(large)}.{slug(small)}",
             f"{large} grows its norm to more than {small} does: ratio of the largest norms",
-            _peak(large), ">", _peak(small), how="ratio", behind="left", cites=source, primary=True,
+            _peak(large), ">", _peak(small), how="ratio", behind="left", cites=cites,
+            primary=True,
         )  # fmt: skip
     for method in ("SGDG", "AdamG"):
         yield Claim(

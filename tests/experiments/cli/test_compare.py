@@ -68,21 +68,22 @@ def test_the_numbers_are_those_of_the_files(made):
         rates[recipe, "all"] = sorted(tuning)
     assert rates["adamp", "all"] == rates[OWN, "all"]
 
-    own, adamp = exported(out, "Test scores")
-    assert (own["optimizer"], adamp["optimizer"]) == ("careful", "adamp")
+    own, adamp = exported(out, "Scores")
+    assert (own["arm"], adamp["arm"]) == ("careful", "adamp")
     for row, recipe in ((own, OWN), (adamp, "adamp")):
         assert float(row["lr"]) == rates[recipe]
         assert float(row["score"]) == pytest.approx(statistics.mean(scores[recipe]), rel=1e-12)
         assert float(row["score: spread"]) == pytest.approx(statistics.stdev(scores[recipe]))
         assert row["seeds"] == row["score: seeds"] == "3"
     gaps = [a - b for a, b in zip(scores["adamp"], scores[OWN], strict=True)]
-    gap = "score, minus that of careful"
+    gap = "minus its baseline"
     ends = stats.t.interval(0.95, 2, statistics.mean(gaps), stats.sem(gaps))
     shown = [float(adamp[name]) for name in (gap, f"{gap}: low", f"{gap}: high")]
     assert shown == pytest.approx([statistics.mean(gaps), *ends], rel=1e-9)
     assert own[gap] == ""
     assert "3 seeds; a verdict needs 6" in result.output
     assert "Each run: 2 epochs of batches of 16, cosine schedule." in result.output
+    assert "differs  momentum: " not in result.output  # adamp has none
     assert (out / f"{PAGE}.html").is_file()
 
 
@@ -93,30 +94,30 @@ def test_the_other_commands_take_it_for_a_study(made):
     report = invoke("report", PAGE, "--out", out, "--json")
     (claim,) = json.loads(report.stdout)["claims"]
     assert claim["text"] == (  # with the task's module: another one may have a task of that name
-        f"adamp has a higher test score than careful, both tuned in 3 trials on {TINY}"
+        f"adamp scores higher than careful ({TINY})"
     )
     assert (claim["verdict"], claim["seeds"], claim["kind"]) == ("inconclusive", 3, "ours")
     more = compare(out, f"adamp,{OWN}", "--baseline", OWN, seeds="0:4")
     assert "2 runs now" in more.output  # a seed more, and nothing is tuned again
-    assert {row["seeds"] for row in exported(out, "Test scores")} == {"4"}
+    assert {row["seeds"] for row in exported(out, "Scores")} == {"4"}
     assert json.loads(invoke("gc", "--out", out, "--json").stdout)["unasked"] == {}
 
 
 def test_a_lost_tuning_run_changes_no_rate_and_is_said(made, tmp_path):
     out = tmp_path / "out"
     shutil.copytree(made[0], out)
-    before = exported(out, "Test scores")
-    (rate,) = {float(row["lr"]) for row in before if row["optimizer"] == "adamp"}
+    before = exported(out, "Scores")
+    (rate,) = {float(row["lr"]) for row in before if row["arm"] == "adamp"}
     for path in out.glob("runs/*"):
         config = json.loads((path / "config.json").read_text())["content"]
         given = config["recipe"], config["hyper_parameters"]["lr"]
         if given == ("adamp", rate) and config["seed"] == 10_000:
             shutil.rmtree(path)
-    assert exported(out, "Test scores") == before
+    assert exported(out, "Scores") == before
     trials = [row["trials"] for row in exported(out, "Tuning")]
     assert trials == ["3", "2"]
     (claim,) = json.loads(invoke("report", "--out", out, "--json").stdout)["claims"]
-    assert "the tuning of adamp is incomplete: 2 of 3 trials" in claim["detail"]
+    assert "the tuning of adamp is incomplete: 5 of 6 runs have ended" in claim["detail"]
 
 
 def test_a_lost_final_run_is_said(made, tmp_path):
@@ -141,10 +142,10 @@ def test_arms_that_tie_collide_in_their_names_or_diverge(tmp_path):
     names = f"{OWN},spherenorm_again:careful,spherenorm_tiny:exploding"
     result = compare(tmp_path, names, seeds="0:6", trials=1)
     assert result.exit_code == 0, result.output
-    first, again, *more = exported(tmp_path, "Test scores")
-    assert not more  # no point of the third has a score, so that it has no final run
-    assert (first["optimizer"], again["optimizer"]) == (OWN, "spherenorm_again:careful")
-    assert float(again[f"score, minus that of {OWN}"]) == 0.0
+    first, again, third = exported(tmp_path, "Scores")
+    assert third["score"] == ""  # no point of it has a score: its final runs count it as lost
+    assert (first["arm"], again["arm"]) == (OWN, "spherenorm_again:careful")
+    assert float(again["minus its baseline"]) == 0.0
     assert again["score"] == first["score"]
     searches = exported(tmp_path, "Tuning")
     assert [row["without a score"] for row in searches] == ["0", "0", "1"]
@@ -155,7 +156,7 @@ def test_a_sampler_that_learns_is_asked_in_rounds_and_gives_every_arm_as_many(tm
     result = compare(tmp_path, f"adamp,{OWN}", "--method", "optuna", seeds="0:1", trials=6)
     assert result.exit_code == 0, result.output
     assert [row["trials"] for row in exported(tmp_path, "Tuning")] == ["6"] * 2
-    for row in exported(tmp_path, "Test scores"):
+    for row in exported(tmp_path, "Scores"):
         assert math.isfinite(float(row["score"]))
         assert row["seeds"] == "1"
     assert "0 runs now" in invoke("resume", "--out", tmp_path, "--jobs", 1).output
@@ -211,6 +212,9 @@ def test_an_optimizer_is_tuned_in_ranges_of_its_own(tmp_path):
         (("--baseline", "adam"), "--baseline 'adam' is none of --optimizers 'sgd,adamp'"),
         (("--margin", "-1"), "--margin -1: give a positive number"),
         (("--set", "lr=0.1"), "--set 'lr': --search tunes it"),
+        (("--set", "sgd:lr=0.1"), "--set 'sgd:lr': --search tunes it"),
+        (("--set", "adam:eps=1"), "--set 'adam:eps': 'adam' is none of --optimizers"),
+        (("--set", "sgd:eps=1"), "--set 'eps': recipe 'sgd' has no hyper-parameter 'eps'"),
         (("--seeds", "10000:10002"), "--seeds: 10000 is a seed of the tuning"),
     ],
 )
@@ -230,8 +234,8 @@ def test_the_difference_is_named_by_the_score_and_not_by_the_first_name_of_a_fil
     result = compare(tmp_path, names, seeds="0:2", trials=1, task=task)
     assert result.exit_code == 0, result.output
     text = invoke("export", "compare-spherenorm_tiny-TwoMetrics", "--out", tmp_path).stdout
-    (found,) = (part for part in text.split("\n\n") if "Test scores" in part)
+    (found,) = (part for part in text.split("\n\n") if "Scores" in part)
     sgd, adamp = csv.DictReader(found.splitlines()[1:])
     assert [name for name in sgd if name in ("score", "error")] == ["score", "error"]
-    gap = float(adamp["score, minus that of sgd"])
+    gap = float(adamp["minus its baseline"])
     assert gap == pytest.approx(float(adamp["score"]) - float(sgd["score"]), rel=1e-9)
