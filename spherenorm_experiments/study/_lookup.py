@@ -20,8 +20,10 @@ def study_classes() -> dict[str, type[Study] | Study]:
 
 
 def find_study(name: str) -> Study:
-    """The study called `name`, in upper or lower case, `module:Class` or `module:instance`, or the
-    text of a comparison.
+    """The study called `name`, in upper or lower case.
+
+    Args:
+        name: of one of ours; `module:name` of a user's class or instance; a comparison's text.
 
     Raises:
         ValueError: there is none.
