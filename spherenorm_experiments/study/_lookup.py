@@ -32,16 +32,18 @@ def find_study(name: str) -> Study:
         return comparison_of(Comparing.from_text(name))
     if ":" in name:
         with users_code("study", name):
-            found: Any = look_up("study", name, "study", _is_study)
-            study: Study = found() if inspect.isclass(found) else found
+            study = _made(look_up("study", name, "study", _is_study))
     else:
         known = places("STUDIES")
         if name.lower() not in known:
             raise ValueError(f"no study is named {name!r}; {did_you_mean(name.lower(), known)}")
-        found = named("STUDIES", name.lower())
-        study = found() if inspect.isclass(found) else found
+        study = _made(named("STUDIES", name.lower()))
     study.found_as = name if ":" in name else study.name
     return study
+
+
+def _made(found: Any) -> Study:
+    return found() if inspect.isclass(found) else found  # type: ignore[no-any-return]
 
 
 def _is_study(value: Any) -> bool:

@@ -114,7 +114,7 @@ def _of_a_process(tmp_path, **streams):
 def test_what_c_prints_and_what_is_printed_at_exit_is_not_in_the_json(tmp_path):
     result = _of_a_process(tmp_path)
     assert result.returncode == 0, result.stderr
-    assert json.loads(result.stdout)[0]["study"] == STUDY
+    assert json.loads(result.stdout)[0]["study"] == "tiny"
     assert result.stderr.splitlines()[-2:] == ["imported", "done"]
 
 

@@ -17,7 +17,7 @@ def real(name):
 
 
 def gaps(name):
-    return {setting.label: str(setting.gap("AdamP", "AdamW")) for setting in find_study(name).table}
+    return {setting.label: str(setting.gap("AdamP", "AdamW")) for setting in find_study(name).on}
 
 
 def test_differences_are_those_that_the_paper_prints():
@@ -36,7 +36,7 @@ def test_differences_are_those_that_the_paper_prints():
 @pytest.mark.parametrize("name", NAMES)
 def test_the_papers_runs_have_options_that_their_task_knows(name):
     specs = real(name)
-    assert len({spec.seed for spec in specs}) * len(find_study(name).table) * 2 == len(specs)
+    assert len({spec.seed for spec in specs}) * len(find_study(name).on) * 2 == len(specs)
     for spec in specs:
         task = find_task(spec.task, dict(spec.options))
         known = {layout.name for layout in layouts().values()}

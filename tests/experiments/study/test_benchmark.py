@@ -341,4 +341,4 @@ def test_what_is_said_of_the_papers_runs_holds_for_them():
     known = {"test": 50.0, "test_metrics": {}, "invariant_share": 0.5, "views": {}}
     final = [_result(arm_of(setting, contender), 0, **known) for contender in contenders]
     (settings,) = (t for t in study.every_table(Results(final)) if t.title == "Settings")
-    assert "on embedded data" in settings.note
+    assert "embedded data" in settings.note

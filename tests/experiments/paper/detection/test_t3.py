@@ -40,7 +40,7 @@ def test_with_data_the_settings_are_those_of_appendix_e(label):
         model = task.model()
     assert isinstance(model, network)
     assert sum(p.numel() for p in model.parameters()) == count
-    (setting,) = (each for each in study.table if each.label == label)
+    (setting,) = (each for each in study.on if each.label == label)
     assert tuple(map(str, setting.paper["AP"].values())) == SCORES[label]
 
 
