@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from spherenorm._rule import Rule, State
-from spherenorm._step import Measured
+from spherenorm._step import Measured, versions
 from spherenorm._tree import Node
 from spherenorm.compile._backends import Work
 
@@ -48,11 +48,12 @@ class OwnSteps:
         proven = kind in self._proven
         given = [work.weight, work.grad, *work.state.values()]
         backups = [x if proven else x.clone() for x in given]
-        before = list(map(_version, given))
+        before = versions(given)
         try:
             moved, new = rule.step(work.weight, work.grad, work.state, measured)
         finally:
-            written = [x for x, y in enumerate(given) if _version(y) != before[x]]
+            behind = versions(given)
+            written = [i for i, count in enumerate(before) if behind[i] != count]
             for number in written if not proven else ():
                 given[number].copy_(backups[number])
         if written:
@@ -65,10 +66,6 @@ class OwnSteps:
                 self._proven.clear()
             self._proven.add(kind)
         return moved, new
-
-
-def _version(x: Tensor) -> int:
-    return 0 if x.is_inference() else x._version
 
 
 class Identity:
