@@ -37,7 +37,7 @@ def main(
     ] = ",".join(SECTIONS),
     sets: Annotated[
         str, typer.Option(help=f"Parameter sets, of {', '.join(SETS)}; or all.")
-    ] = "resnet18,resnet50",
+    ] = "small-resnet,small-gpt,many-small,resnet18,resnet50",
     rounds: Annotated[
         int, typer.Option(min=1, help="Timed rounds; each runs every contender once.")
     ] = 15,

@@ -1,4 +1,4 @@
-"""Compiled AdamP's first step, recompilations and memory in a fresh process, as JSON.
+"""AdamP's first step, recompilations and memory in a fresh process, as JSON.
 
 `python -m benchmarks._first_step SET DEVICE`
 """
@@ -15,13 +15,14 @@ from benchmarks._contenders import parameters
 from benchmarks._measure import peak_memory_of
 from benchmarks._shapes import SETS
 from spherenorm import optim
-from spherenorm.compile.cpp import cache_folder
+from spherenorm.compile.cpp import load_step
+from spherenorm.compile.gpu import launcher
 
 
 def measure(name: str, device: str) -> dict[str, float]:
     """The seconds of a first step, the kernels made after step 2, and the share of extra memory."""
     weights = parameters(SETS[name](), device)
-    optimizer = optim.AdamP(weights, lr=1e-8, weight_decay=0.01, backend="compiled")
+    optimizer = optim.AdamP(weights, lr=1e-8, weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 20)
     start = time.perf_counter()
     optimizer.step()
@@ -29,7 +30,7 @@ def measure(name: str, device: str) -> dict[str, float]:
     optimizer.step()
 
     def kernels() -> int:
-        return len([*cache_folder().glob("*.so"), *cache_folder().glob("*.py")])
+        return load_step.cache_info().currsize + launcher.cache_info().currsize
 
     after_two = kernels()
     for _ in range(20):

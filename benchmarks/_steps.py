@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,6 +17,14 @@ from benchmarks._measure import bandwidth, interleaved, peak_memory_of
 from benchmarks._shapes import SETS
 
 __all__ = ["step_times"]
+
+COMPARED = {
+    "AdamW, torch fused": "/ AdamW\nfused",
+    "AdamW, torch foreach": "/ AdamW\nforeach",
+    "AdamP, released": "/ AdamP\nreleased",
+    "SGD, torch fused": "/ SGD\nfused",
+}
+"""Contenders that the others are held against, all of one run, and the columns of the ratios."""
 
 
 def step_times(name: str, rounds: int, device: str, console: Console) -> dict[str, dict[str, Any]]:
@@ -69,16 +78,16 @@ def _table(
     count: int,
     fastest: float,
 ) -> Table:
-    fused, sgd = times["AdamW, torch fused"], times["SGD, torch fused"]
+    others = [times.get(name, math.nan) for name in COMPARED]
     table = Table(title=title, box=box.SIMPLE_HEAD)
     table.add_column("optimizer", no_wrap=True)
-    for column in ("ms", "/ AdamW\nfused", "/ SGD\nfused", "of byte\nbound", "peak\nMB"):
+    for column in ("ms", *COMPARED.values(), "of byte\nbound", "peak\nMB"):
         table.add_column(column, justify="right")
     for contender in CONTENDERS:
         if contender.name in times:
             seconds = times[contender.name]
             share = contender.bytes_per_weight * count / (fastest * 1e9) / seconds
-            ratios = f"{seconds / fused:.2f}", f"{seconds / sgd:.2f}"
+            ratios = (f"{seconds / other:.2f}" for other in others)
             peak = f"{peaks[contender.name] / 1e6:.0f}"
             table.add_row(contender.name, f"{1e3 * seconds:.2f}", *ratios, f"{share:.0%}", peak)
     return table
