@@ -1,4 +1,4 @@
-"""The first step of an optimizer by default, with an empty and with a filled cache."""
+"""The first step of a compiled optimizer, with an empty and with a filled cache."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ __all__ = ["first_steps"]
 
 
 def first_steps(name: str, device: str, console: Console) -> dict[str, Any]:
-    """Time AdamP's first step on a parameter set in two fresh processes, and print it."""
+    """Time compiled AdamP's first step on a parameter set in two fresh processes, and print it."""
     with tempfile.TemporaryDirectory() as cache:
         inductor = f"{cache}/inductor"
         caches = {"SPHERENORM_CACHE": cache, "TORCHINDUCTOR_CACHE_DIR": inductor}
         command = [sys.executable, "-m", "benchmarks._first_step", name, device]
         cold, warm = (_output(command, {**os.environ, **caches}) for _ in range(2))
     console.print(
-        f"{name}: AdamP's first step {cold['first step s']:.2f} s with an empty cache, "
+        f"{name}: compiled AdamP's first step {cold['first step s']:.2f} s with an empty cache, "
         f"{warm['first step s']:.2f} s with a filled one; {cold['recompilations']} "
         f"recompilations after step 2 under a schedule; extra memory {warm['extra memory']:.1%}",
         highlight=False,

@@ -1,4 +1,4 @@
-"""AdamP's first step, recompilations and memory in a fresh process, as JSON.
+"""Compiled AdamP's first step, recompilations and memory in a fresh process, as JSON.
 
 `python -m benchmarks._first_step SET DEVICE`
 """
@@ -22,7 +22,7 @@ from spherenorm.compile.gpu import launcher
 def measure(name: str, device: str) -> dict[str, float]:
     """The seconds of a first step, the kernels made after step 2, and the share of extra memory."""
     weights = parameters(SETS[name](), device)
-    optimizer = optim.AdamP(weights, lr=1e-8, weight_decay=0.01)
+    optimizer = optim.AdamP(weights, lr=1e-8, weight_decay=0.01, backend="compiled")
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 20)
     start = time.perf_counter()
     optimizer.step()

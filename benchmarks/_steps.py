@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -27,7 +27,9 @@ COMPARED = {
 """Contenders that the others are held against, all of one run, and the columns of the ratios."""
 
 
-def step_times(name: str, rounds: int, device: str, console: Console) -> dict[str, dict[str, Any]]:
+def step_times(
+    name: str, rounds: int, device: str, console: Console, clock: Callable[[], float]
+) -> dict[str, dict[str, Any]]:
     """Time one step of each contender on a parameter set, and print a table.
 
     Returns:
@@ -39,7 +41,7 @@ def step_times(name: str, rounds: int, device: str, console: Console) -> dict[st
     # of as much memory as weights, gradients and two moments take
     fastest = bandwidth(device, 16 * count)
     optimizers, missing = available(weights, device)
-    times, peaks = _measured(optimizers, weights, rounds, device)
+    times, peaks = _measured(optimizers, weights, rounds, device, clock)
     size = f"{count / 1e6:.1f} M weights in {len(weights)} tensors"
     title = f"{name}: one step of {size}; {fastest:.1f} GB/s"
     console.print(_table(title, times, peaks, count, fastest))
@@ -53,6 +55,7 @@ def _measured(
     weights: list[Tensor],
     rounds: int,
     device: str,
+    clock: Callable[[], float],
 ) -> tuple[dict[str, float], dict[str, float]]:
     """The median seconds and the peak bytes of each optimizer's step."""
     grads = [weight.grad for weight in weights]
@@ -63,7 +66,7 @@ def _measured(
             weight.grad = grad
 
     steps = {each: optimizer.step for each, optimizer in optimizers.items()}
-    times = interleaved(steps, rounds, device, restore_gradients)
+    times = interleaved(steps, rounds, device, restore_gradients, clock)
     peaks: dict[str, float] = {}
     for each, step in steps.items():
         restore_gradients()
