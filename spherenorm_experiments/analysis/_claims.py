@@ -462,7 +462,7 @@ def adjusted(decisions: Sequence[Decision]) -> list[Decision]:
     names = [decision.claim.name for decision in decisions]
     if twice := [name for name in names if names.count(name) > 1]:
         raise ValueError(f"two claims have the name {twice[0]!r}")
-    tested = [i for i, found in enumerate(decisions) if found.p is not None and found.seeds]
+    tested = [i for i, each in enumerate(decisions) if each.p is not None and each.seeds]
     weights = [PRIMARY_WEIGHT if decisions[i].claim.primary else 1.0 for i in tested]
     prices = [price(decisions[i].looks) for i in tested]
     raw = [factor * (decisions[i].p or 0.0) for i, factor in zip(tested, prices, strict=True)]

@@ -78,9 +78,9 @@ def growth_of(grid: Grid, index: int | None) -> Sample:
 def ratios_of(results: Results, a: str, b: str, key: str) -> dict[float, Sample]:
     """b over a at every rate without weight decay; of "growth", of that."""
     theirs, ours = (grid_of(results, ARMS[name]) for name in (a, b))
-    found = {}
+    ratios = {}
     for rate in SGD_RATES if a == "SGD" else ADAM_RATES:
         pair = [(grid, grid.at(lr=rate, weight_decay=0.0)) for grid in (ours, theirs)]
         one, other = (growth_of(g, i) if key == "growth" else g.sample(key, i) for g, i in pair)
-        found[rate] = advantage(one, other, "ratio")
-    return found
+        ratios[rate] = advantage(one, other, "ratio")
+    return ratios

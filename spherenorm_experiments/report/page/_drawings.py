@@ -79,10 +79,10 @@ def draw(pictures: Sequence[Picture], form: str, width: float) -> list[bytes]:
         content = json.dumps(figures).replace("<", "\\u003c")
         page.write_text(PAGE.format(library=library, figures=content), encoding="utf-8")
         dom = _run(chrome, page, "--dump-dom")
-        found = dict(re.findall(r"figure-(\d+) ([A-Za-z0-9+/=]+) end", dom))
-        if len(found) != len(figures):
-            raise ValueError(f"{chrome} has drawn {len(found)} of {len(figures)} figures")
-        drawings = [base64.b64decode(found[str(i)]) for i in range(len(figures))]
+        drawn = dict(re.findall(r"figure-(\d+) ([A-Za-z0-9+/=]+) end", dom))
+        if len(drawn) != len(figures):
+            raise ValueError(f"{chrome} has drawn {len(drawn)} of {len(figures)} figures")
+        drawings = [base64.b64decode(drawn[str(i)]) for i in range(len(figures))]
         if form == "svg":
             return drawings
         return [
@@ -142,11 +142,11 @@ def require_chrome(purpose: str) -> str:
         ValueError: there is none.
     """
     named = os.environ.get("CHROME", "")
-    found = shutil.which(named) if named else next(filter(None, map(shutil.which, CHROMES)), None)
-    if found is None:
+    chrome = shutil.which(named) if named else next(filter(None, map(shutil.which, CHROMES)), None)
+    if chrome is None:
         lack = f"CHROME={named} is no program" if named else f"none of {', '.join(CHROMES)} is here"
         raise ValueError(f"{purpose} needs Chrome or Chromium: {lack}; set CHROME to its file")
-    return found
+    return chrome
 
 
 def write_drawings(

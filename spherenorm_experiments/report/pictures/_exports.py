@@ -125,13 +125,13 @@ _ASPECTS: dict[str, Callable[[Cell], object]] = {
 
 def _columns(table: Table) -> list[tuple[str, list[Any]]]:
     """The headings and values of a table, with a column for each number of its cells."""
-    found = []
+    named = []
     for i, column in enumerate(table.columns):
         cells = [row[i] for row in table.rows]
         for aspect in _aspects(cells):
             heading = f"{column}{f': {aspect}' if aspect else ''}"
-            found.append((heading, [_ASPECTS[aspect](cell) for cell in cells]))
-    return found
+            named.append((heading, [_ASPECTS[aspect](cell) for cell in cells]))
+    return named
 
 
 def _aspects(cells: Sequence[Cell]) -> list[str]:
@@ -165,4 +165,4 @@ _LATEX = {
 
 def _latex(text: str) -> str:
     pattern = "|".join(map(re.escape, _LATEX))
-    return re.sub(pattern, lambda found: _LATEX[found.group()], text)
+    return re.sub(pattern, lambda match: _LATEX[match.group()], text)

@@ -74,7 +74,7 @@ def color_of(recipe: str) -> str:
 
 
 def line_styles(recipes: Iterable[str]) -> list[tuple[str, str]]:
-    """A color and a dash for each arm of a picture, by its recipe; no two arms are alike.
+    """A color and a dash for each arm of a picture, by its recipe; no two arms share both.
 
     The palette has ten colors, so that a user's own recipes share theirs with built-in ones: their
     lines are never solid. Further arms of one recipe have the dashes that are left of its color.
@@ -83,16 +83,17 @@ def line_styles(recipes: Iterable[str]) -> list[tuple[str, str]]:
     [('#0072b2', 'solid'), ('#0072b2', 'dash')]
     """
     taken: set[tuple[str, str]] = set()
-    found = []
+    styles = []
     for recipe in recipes:
         color = color_of(recipe)
         first = 0 if recipe in COLORS else 1 + _place(recipe) // len(OTHERS) % (len(DASHES) - 1)
-        turns = [(color, DASHES[(first + i) % len(DASHES)]) for i in range(len(DASHES))]
+        own = [(color, DASHES[(first + i) % len(DASHES)]) for i in range(len(DASHES))]
         # Where a color has no line left, an own recipe takes that of another, which is not solid.
         others = [(other, dash) for dash in DASHES[1:] for other in OTHERS]
-        found.append(next((style for style in [*turns, *others] if style not in taken), turns[0]))
-        taken.add(found[-1])
-    return found
+        free = (style for style in [*own, *others] if style not in taken)
+        styles.append(next(free, own[0]))
+        taken.add(styles[-1])
+    return styles
 
 
 _PLACES: dict[str, int] = {}

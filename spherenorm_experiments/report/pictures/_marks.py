@@ -1,6 +1,6 @@
 """Marks: symbols that tell lines apart without their colors, legends as data, and shared axes.
 
-A study draws its pictures one by one; these functions make them alike. A name has the same symbol
+A study draws its pictures one by one; these functions give them one look. A name has one symbol
 in all pictures of a study, and pictures with the same axes have the same ranges.
 """
 
@@ -75,11 +75,11 @@ def is_flat(figure: go.Figure) -> bool:
 
 def legend_of(figure: go.Figure) -> list[Entry]:
     """The lines of a figure's legend, each name once."""
-    found: dict[str, Entry] = {}
+    entries: dict[str, Entry] = {}
     for trace in figure.data:
         if trace.name and trace.showlegend is not False:
-            found.setdefault(trace.name, _entry(trace))
-    return list(found.values())
+            entries.setdefault(trace.name, _entry(trace))
+    return list(entries.values())
 
 
 def _mark(trace: Any, symbols: dict[str, str]) -> None:
@@ -135,12 +135,12 @@ def _share_axes(figures: Iterable[go.Figure]) -> None:
 
 def _extent(figure: go.Figure, name: str, log: bool) -> tuple[float, float] | None:
     """The lowest and the highest number on an axis, in decades if it is logarithmic."""
-    found = [
+    parts = [
         np.array([value for value in trace[name] if value is not None], dtype=float)
         for trace in figure.data
         if trace[name] is not None and trace.yaxis in (None, "y")
     ]
-    values = np.concatenate(found) if found else np.array([])
+    values = np.concatenate(parts) if parts else np.array([])
     values = values[np.isfinite(values) & ((values > 0) | (not log))]
     if not len(values):
         return None

@@ -10,7 +10,6 @@ import pytest
 from commands import STUDY, invoke, run_tiny
 from pyarrow import parquet
 
-from spherenorm_experiments.cli import _export
 from spherenorm_experiments.engine import Store
 from spherenorm_experiments.report.page._drawings import CHROMES
 
@@ -47,7 +46,7 @@ def test_a_reader_that_closes_the_pipe_is_no_error_of_the_study(tmp_path, monkey
     def closed(*_, **__):
         raise BrokenPipeError(errno.EPIPE, "Broken pipe")
 
-    monkeypatch.setattr(_export, "print", closed, raising=False)
+    monkeypatch.setattr("spherenorm_experiments.cli._report.print", closed, raising=False)
     assert "error" not in invoke("export", "--out", tmp_path).output
 
 
