@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -11,6 +12,7 @@ from typing import Any, TypeVar
 from spherenorm_experiments.analysis import Arm, Cell, Results, metrics_of
 from spherenorm_experiments.core import load_recipe
 from spherenorm_experiments.study._condition import Condition, Contender, arm_of, tuning_of
+from spherenorm_experiments.study._design import Design
 from spherenorm_experiments.study._search import EDGE, OUTERMOST, Point, Search, Tuned, tuned
 
 __all__ = ["Compared", "caveats_of", "differing", "metric_of", "metrics_on", "unit_of"]
@@ -20,86 +22,75 @@ K = TypeVar("K")
 
 @dataclass(frozen=True)
 class Compared:
-    """A comparison and its results.
+    """A comparison and the results of all of its runs."""
 
-    Attributes:
-        on: its conditions.
-        contenders: its optimizers, the baseline first; a command may have added others.
-        against: the names that each of them is compared with, by name.
-        searches: of each of them, by name.
-        seeds: those of the tuning.
-        results: of all runs.
-    """
-
-    on: Sequence[Condition]
-    contenders: Sequence[Contender]
-    against: Mapping[str, Sequence[str]]
-    searches: Mapping[str, Search]
-    seeds: Sequence[int]
+    design: Design
     results: Results
+
+    @functools.cached_property
+    def contenders(self) -> dict[str, Contender]:
+        """The optimizers by name, the baseline first; those that a command has added come last."""
+        added = {
+            arm.settings["contender"]: Contender(
+                arm.settings["contender"],
+                {name: [math.nan] for name in arm.settings["tuned"]},  # values are not known here
+                against=arm.settings["against"],
+                recipe=arm.recipe,
+                added=True,
+            )
+            for arm in self.results.arms
+            if "against" in arm.settings
+        }
+        return {each.name: each for each in self.design.contenders} | added
 
     @property
     def final(self) -> Results:
         """The results of the final runs."""
         return self.results.having(stage="final")
 
-    @property
-    def tuned_names(self) -> list[str]:
-        """The hyper-parameters that some contender is tuned in."""
-        every = (name for arm in self.every_arm for name in self._search(arm).names)
-        return list(dict.fromkeys(every))
-
-    @property
+    @functools.cached_property
     def every_arm(self) -> list[Arm]:
         """The final arms of all conditions that have a run, in the search or after it."""
-        return [arm for condition in self.on for arm in self.arms(condition, searched=True)]
+        return [arm for condition in self.design.on for arm in self.arms(condition, searched=True)]
+
+    @functools.cached_property
+    def tuned_names(self) -> list[str]:
+        """The hyper-parameters that some contender is tuned in."""
+        return list(dict.fromkeys(n for arm in self.every_arm for n in self.search(arm).names))
 
     def arms(self, condition: Condition, *, searched: bool = False) -> list[Arm]:
-        """The final arms of a condition that have a result, those that were added last.
+        """The final arms of a condition that have a result.
 
         Args:
             searched: also those whose search alone has one.
         """
-        own = [arm_of(condition, contender) for contender in self.contenders]
-        stages = ("final", "tuning") if searched else ("final",)
-        known = [
-            arm for arm in self.results.arms
-            if arm.has(condition=condition.label) and arm.settings["stage"] in stages
-        ]  # fmt: skip
-        ended = {_contender_of(arm) for arm in known}
-        names = {arm.settings["contender"] for arm in own}
-        added = {
-            _contender_of(arm): _final_of(arm)
-            for arm in known if arm.settings["contender"] not in names
-        }  # fmt: skip
-        return [*(arm for arm in own if _contender_of(arm) in ended), *added.values()]
+        ended = set(self.results.arms)
+        return [
+            arm
+            for arm in (arm_of(condition, each) for each in self.contenders.values())
+            if arm in ended or (searched and tuning_of(arm) in ended)
+        ]
 
     def is_own(self, arm: Arm) -> bool:
         """False for an arm that a command added."""
-        return arm.settings["contender"] in self.against
+        return not self._of(arm).added
 
     def baseline(self, condition: Condition, arm: Arm) -> Arm | None:
         """The arm that another is compared with; of two the first."""
-        name = arm.settings["contender"]
-        names = self.against[name] if name in self.against else arm.settings["against"]
-        known = {contender.name: contender for contender in self.contenders}
-        return arm_of(condition, known[names[0]]) if names and names[0] in known else None
+        names = self.design.against(self._of(arm))
+        return arm_of(condition, self.contenders[names[0]]) if names else None
+
+    def search(self, arm: Arm) -> Search:
+        """The search of a final arm."""
+        return self.design.search(self._of(arm))
 
     def tuned(self, arm: Arm) -> Tuned:
         """The ended search of a final arm."""
-        runs = self.results.arm(tuning_of(arm))
-        return tuned(runs, self._search(arm).names, self.seeds)
+        seeds = self.design.tuning_seeds()
+        return tuned(self.results.arm(tuning_of(arm)), self.search(arm).names, seeds)
 
-    def in_ranges(self, arm: Arm) -> bool:
-        """True if the trials of an arm are points in ranges."""
-        return bool(self._search(arm).ranges)
-
-    def _search(self, arm: Arm) -> Search:
-        """The search of a final arm; of one that was added only the names are known."""
-        name = arm.settings["contender"]
-        if name in self.searches:
-            return self.searches[name]
-        return Search({key: [math.nan] for key in arm.settings["tuned"]})
+    def _of(self, arm: Arm) -> Contender:
+        return self.contenders[arm.settings["contender"]]
 
     def taken(self, arm: Arm) -> Mapping[str, Any]:
         """The hyper-parameters of an arm's final runs, as they have them: tuning may be lost."""
@@ -114,7 +105,7 @@ class Compared:
 
     def cells(self, arm: Arm, point: Mapping[str, Any]) -> list[Cell]:
         """The tuned hyper-parameters of an arm, marked at the edges of its search."""
-        names, marks = self._search(arm).names, self.marks(arm, point)
+        names, marks = self.search(arm).names, self.marks(arm, point)
         return [
             Cell(point.get(name), ".3g", unit=f"({marks[name]})" if name in marks else "")
             if name in names
@@ -124,7 +115,7 @@ class Compared:
 
     def marks(self, arm: Arm, point: Mapping[str, Any]) -> dict[str, str]:
         """The values with no trial beyond them on one side, each with its mark."""
-        search, ended = self._search(arm), self.tuned(arm)
+        search, ended = self.search(arm), self.tuned(arm)
         places = {n: search.place(n, point[n], ended) for n in search.names if n in point}
         return {name: mark for name, mark in places.items() if mark}
 
@@ -190,16 +181,6 @@ def differing(values: Mapping[K, Mapping[str, Any]]) -> dict[str, dict[K, Any]]:
         for name, value in given.items():
             by_name.setdefault(name, {})[each] = value
     return {name: of for name, of in by_name.items() if len(set(map(repr, of.values()))) > 1}
-
-
-def _contender_of(arm: Arm) -> tuple[str, str]:
-    return arm.settings["condition"], arm.settings["contender"]
-
-
-def _final_of(arm: Arm) -> Arm:
-    """The final arm after a search, or the arm itself."""
-    label = arm.label.removesuffix(", tuning")
-    return Arm(label, arm.recipe, {**arm.settings, "stage": "final"})
 
 
 def _defaults(recipe: str) -> dict[str, Any]:

@@ -102,14 +102,7 @@ class TunedComparison(Design):
 
     def compared(self, results: Results) -> Compared:
         """The comparison as far as it has run."""
-        return Compared(
-            self.on,
-            self.contenders,
-            {each.name: list(self.against(each)) for each in self.contenders},
-            {each.name: self.search(each) for each in self.contenders},
-            self.tuning_seeds(),
-            results,
-        )
+        return Compared(self, results)
 
     def _caveats(
         self, condition: Condition, pair: tuple[Contender, Contender], results: Results

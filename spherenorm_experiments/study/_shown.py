@@ -45,17 +45,17 @@ def tables_of(seen: Compared) -> list[Table]:
             for arm in seen.arms(condition)
             if seen.is_own(arm)
         }
-        for condition in seen.on
+        for condition in seen.design.on
     }
     made = [_scores(seen), _norms(seen), _searches(seen)]
-    made[1:1] = [range_table(scores)] if len(seen.on) > 1 else []
+    made[1:1] = [range_table(scores)] if len(seen.design.on) > 1 else []
     return [table for table in made if table.rows]
 
 
 def pictures_of(seen: Compared) -> list[Picture]:
     """The final runs and the searches, condition by condition."""
     pictures: list[Picture] = []
-    for condition in seen.on:
+    for condition in seen.design.on:
         final = seen.final.having(condition=condition.label)
         for key, title, caption, log_y in CURVES:
             words = f"{caption}, each optimizer at its tuned point: {condition.place}."
@@ -89,7 +89,7 @@ def _of_searches(seen: Compared, condition: Condition) -> list[Picture]:
     # A lost trial has no score, so that a best of k is not a number.
     whole = {
         arm: each.scores for arm, each in ended.items()
-        if len(each.scores) > 1 and not each.lost and seen.in_ranges(arm)
+        if len(each.scores) > 1 and not each.lost and seen.search(arm).ranges
     }  # fmt: skip
     best = "The expected best validation score of k trials, of those that were made"
     return [*pictures, best_scores(whole, score, f"{best}: {condition.place}.")]
@@ -97,13 +97,15 @@ def _of_searches(seen: Compared, condition: Condition) -> list[Picture]:
 
 def _scores(seen: Compared) -> Table:
     """The final runs: hyper-parameters, metrics of the test set, and paired differences."""
-    metrics = dict.fromkeys(name for each in seen.on for name in metrics_on(seen.results, each))
+    metrics = dict.fromkeys(
+        name for each in seen.design.on for name in metrics_on(seen.results, each)
+    )
     names = list(metrics) or ["score"]
-    quoted = list(dict.fromkeys(name for each in seen.on for name in each.paper))
+    quoted = list(dict.fromkeys(name for each in seen.design.on for name in each.paper))
     differing = seen.differing()
     rows: list[Row] = []
     pairs: dict[str, None] = {}
-    for condition in seen.on:
+    for condition in seen.design.on:
         arms = seen.arms(condition)
         columns = [_means(seen, {arm: _metric(seen, arm, n) for arm in arms}) for n in names]
         for i, arm in enumerate(arms):
@@ -123,7 +125,7 @@ def _scores(seen: Compared) -> Table:
 
 
 def _about_scores(seen: Compared, pairs: list[str]) -> str:
-    places = "; ".join(f"{each.label}: {each.theirs}" for each in seen.on if each.theirs)
+    places = "; ".join(f"{each.label}: {each.theirs}" for each in seen.design.on if each.theirs)
     specs = (item.spec for item in seen.final)
     ran = {f"{x.epochs} epochs of batches of {x.batch_size}, {x.schedule} schedule" for x in specs}
     return " ".join(
@@ -150,7 +152,7 @@ def _norms(seen: Compared) -> Table:
         "left alone (%)": (wrong, ".1f"),
     }
     rows: list[Row] = []
-    for condition in seen.on:
+    for condition in seen.design.on:
         arms = seen.arms(condition)
         columns = [
             _means(seen, {arm: seen.results.arm(arm).values(key) for arm in arms}, form)
@@ -179,9 +181,10 @@ def _searches(seen: Compared) -> Table:
             counts = Cell(len(search.points), "d"), Cell(search.lost, "d")
             best = Cell(None if search.best is None else search.scores[search.best], ".4g")
             rows.append((arm.label, *counts, *seen.cells(arm, seen.best(arm)), best))
+    seeds = ", ".join(map(str, seen.design.tuning_seeds()))
     note = (
-        f"Mean validation scores on the seeds of the tuning, {', '.join(map(str, seen.seeds))}, "
-        "which no final run has. (edge): the search ends there, a wider one may hold a better "
+        f"Mean validation scores on the seeds of the tuning, {seeds}, which "
+        "no final run has. (edge): the search ends there, a wider one may hold a better "
         "value. (outermost): no trial lies beyond it on one side, but the range goes on: more "
         "trials may find a better value."
     )

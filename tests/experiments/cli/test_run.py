@@ -6,8 +6,9 @@ import re
 import pytest
 from commands import STUDY, arms_of, claims_of, invoke, run_tiny
 
-from spherenorm_experiments.cli._options import parse_seeds, parse_settings
+from spherenorm_experiments.cli._options import parse_seeds
 from spherenorm_experiments.engine import Store
+from spherenorm_experiments.study import parse_overrides
 
 
 def test_run_status_report_resume(tmp_path):
@@ -208,7 +209,7 @@ def test_parse():
     assert parse_seeds("3") == (0, 1, 2)
     assert parse_seeds("2:5") == (2, 3, 4)
     assert parse_seeds("1,4,1") == (1, 4)
-    assert parse_settings(
+    assert parse_overrides(
         ["lr=0.1", "nesterov=true", "betas=[0.9, 0.99]", "schedule=step", "nu=null"]
     ) == {
         "lr": 0.1,

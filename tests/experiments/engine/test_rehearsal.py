@@ -10,13 +10,13 @@ import torch
 from commands import STUDY
 from dying import command
 from running import run_of
-from spherenorm_bench import SmallTable
+from spherenorm_bench import PLAIN, small_table
 from spherenorm_tiny import Tiny, TinyStudy, tiny_spec
 
 from spherenorm_experiments.core import Regime, Spec
 from spherenorm_experiments.engine import Store, Training, rehearse
 from spherenorm_experiments.engine.door import Door, execute_spec
-from spherenorm_experiments.study import Campaign, Conditions, Plan, Study
+from spherenorm_experiments.study import Campaign, Plan, Study
 
 PLACE = r" \(spherenorm_tiny.py, line \d+\)$"
 
@@ -142,10 +142,8 @@ def test_a_table_is_rehearsed_by_its_first_row_and_its_first_column(monkeypatch,
     monkeypatch.setattr(
         "spherenorm_experiments.study._campaign.rehearse", lambda run, **_: seen.append(run)
     )
-    other = replace(
-        SmallTable.table[0], label="other", embedded=Conditions({"variant": "residual"})
-    )
-    monkeypatch.setattr(SmallTable, "table", (*SmallTable.table, other))
-    Campaign([SmallTable()], Plan("small"), Door(Store(tmp_path))).rehearse()
+    other = replace(PLAIN, label="other", setup={"variant": "residual"})
+    study = small_table(on=[PLAIN, other])
+    Campaign([study], Plan("small"), Door(Store(tmp_path))).rehearse()
     pairs = [(run.spec.options["variant"], run.spec.recipe) for run in seen]
     assert pairs == [("plain", "sgd"), ("plain", "sgdp"), ("residual", "sgd")]
