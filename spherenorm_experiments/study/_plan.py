@@ -35,7 +35,7 @@ class Plan:
             the recipes.
 
     Raises:
-        ValueError: an unknown tier.
+        ValueError: an unknown tier, or a search of an optimizer that is not added.
     """
 
     tier: str = "small"
@@ -50,6 +50,13 @@ class Plan:
     def __post_init__(self) -> None:
         if self.tier not in TIERS:
             raise unknown_name("tier", self.tier, TIERS)
+        listed = ",".join(self.optimizers or ())
+        if (self.search or self.like) and not listed:
+            raise ValueError("--search and --like are of the contenders that --optimizers adds")
+        for name in self.search:
+            owner = name.rpartition(":")[0]
+            if owner and owner not in (self.optimizers or ()):
+                raise ValueError(f"--search {name!r}: {owner!r} is none of --optimizers {listed!r}")
 
     @property
     def common(self) -> Plan:

@@ -38,3 +38,11 @@ def small_table(**changed):
 
 
 SMALL_TABLE = small_table()
+
+TINY_TABLE = TunedComparison(
+    "tiny-table",
+    baseline="sgd",
+    contenders=["sgdp"],
+    tune={"lr": [0.03, 0.3]},
+    on=[Condition("", "spherenorm_tiny:Tiny")],
+)

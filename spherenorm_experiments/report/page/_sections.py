@@ -14,7 +14,15 @@ from spherenorm.support import one_line
 from spherenorm_experiments.analysis import Decision, Result, Results, gather, spans
 from spherenorm_experiments.engine import Store
 from spherenorm_experiments.engine.door import Door
-from spherenorm_experiments.study import TIERS, Plan, Request, RequestWarning, Study, find_study
+from spherenorm_experiments.study import (
+    TIERS,
+    Plan,
+    Request,
+    RequestWarning,
+    Study,
+    TunedComparison,
+    find_study,
+)
 
 __all__ = ["Section", "names_of", "sections"]
 
@@ -101,6 +109,7 @@ def sections(
             by_end = sorted(range(len(asked)), key=lambda i: asked[i].ended)
             results = gather(store, trials, [trials[i] for i in by_end])
             whole = any(request.plan.optimizers is None for request in asked)
+            whole |= isinstance(study, TunedComparison)  # to which they are added
             older = _older(results, door)
             made.append(Section(study, asked[0].plan.common, results, whole, older))
     return sorted((section for section in made if section.results.planned), key=_order)

@@ -152,6 +152,40 @@ def test_a_recipe_of_ones_own_joins_what_ran_before(tmp_path):
     assert [(claim["study"], claim["seeds"]) for claim in claims] == [("tiny (smoke)", 2)]
 
 
+def test_a_contender_is_added_to_a_tuned_comparison_of_ones_own(tmp_path):
+    """`report` knows it by its runs alone, and what has ended is not run again."""
+    table, added = "spherenorm_bench:TINY_TABLE", "spherenorm_tiny:careful"
+    common = ("--tier", "smoke", "--seeds", "0:2", "--jobs", 1, "--out", tmp_path)
+    first = invoke("run", table, *common)
+    assert first.exit_code == 0, first.output
+    more = ("--optimizers", added, "--search", f"{added}:lr=0.1:0.2")
+    second = invoke("run", table, *more, *common)
+    assert second.exit_code == 0, second.output
+    assert "4 runs now" in second.output  # a point on two seeds, then two seeds
+    text = invoke("export", "tiny-table", "--out", tmp_path).stdout
+    (scores,) = (part for part in text.split("\n\n") if ": Scores" in part)
+    arms = [line.split(",")[0] for line in scores.splitlines()[2:]]
+    assert arms == ["sgd", "sgdp", "careful (lr=0.1:0.2)"]
+    (claim,) = claims_of(tmp_path)
+    assert (claim["name"], claim["seeds"], claim["kind"]) == ("score.sgdp.sgd", 2, "ours")
+    assert "0 runs now" in invoke("resume", "--out", tmp_path, "--jobs", 1).output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--search", "lr=0.1:1"), "--search and --like are of the contenders"),
+        (("--optimizers", "adamp", "--search", "adam:lr=0.1:1"), "'adam' is none of --optimizers"),
+        (("--optimizers", "adamp"), "give --search adamp:lr=1e-3:1, or --like sgd"),
+    ],
+)
+def test_an_added_contender_needs_a_search(tmp_path, arguments, message):
+    result = invoke("run", "spherenorm_bench:TINY_TABLE", *arguments, "--out", tmp_path / "out")
+    assert (result.exit_code, len(result.output.splitlines())) == (2, 1), result.output
+    assert message in result.output
+    assert not (tmp_path / "out").exists()
+
+
 def test_failed_runs_are_named_and_the_others_finish(tmp_path):
     result = run_tiny(tmp_path, "--optimizers", "sgdp,spherenorm_tiny:raising")
     assert result.exit_code == 1
