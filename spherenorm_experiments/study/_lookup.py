@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import Any
 
 from spherenorm.support import did_you_mean, look_up
@@ -43,11 +42,12 @@ def find_study(name: str) -> Study:
 
 
 def _made(found: Any) -> Study:
-    return found() if inspect.isclass(found) else found  # type: ignore[no-any-return]
+    study: Study = found() if isinstance(found, type) else found
+    return study
 
 
 def _is_study(value: Any) -> bool:
-    return isinstance(value, Study) or (inspect.isclass(value) and issubclass(value, Study))
+    return isinstance(value, Study) or (isinstance(value, type) and issubclass(value, Study))
 
 
 def name_of(study: Study) -> str:
