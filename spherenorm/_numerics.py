@@ -23,6 +23,7 @@ __all__ = [
     "ratio",
     "readable",
     "root",
+    "spare",
     "total_share",
     "wide_dtype",
     "working",
@@ -48,6 +49,8 @@ def as_number(value: Any) -> Any:
 
 
 HALF = (torch.float16, torch.bfloat16)
+LARGE = 2**15
+"""Entries of a tensor whose memory is worth using again."""
 ORDERS = 4
 """The highest derivative of a power by its base that is right at a base of 0."""
 TINY = 1e-60
@@ -109,7 +112,8 @@ def averaged_square(past: Tensor, entering: Tensor, beta: Scalar) -> Tensor:
     if isinstance(beta, Tensor):
         past = cast_like(beta, past) * past
         return torch.addcmul(past, cast_like(1 - beta, entering) * entering, entering)
-    return torch.addcmul(beta * past, entering, entering, value=1 - beta)
+    past = beta * past
+    return torch.addcmul(past, entering, entering, value=1 - beta, out=spare(past))
 
 
 def plus_scaled(x: Tensor, scale: Scalar, y: Tensor) -> Tensor:
@@ -192,6 +196,16 @@ def readable(x: Tensor) -> bool:
         and not _is_transformed()
         and not torch._C._len_torch_dispatch_stack()
     )
+
+
+def spare(x: Tensor) -> Tensor | None:
+    """`x` as the place of the next result, for `out=`: an intermediate result that nobody else has.
+
+    A large tensor in new memory takes several times as long as one in the cache. None, which leaves
+    the place to torch, where `x` is small or torch would refuse the write.
+    """
+    large = x.numel() >= LARGE and not torch.is_grad_enabled()
+    return x if large and not derivatives_are_taken(x) and readable(x) else None
 
 
 def _is_transformed() -> bool:

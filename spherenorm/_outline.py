@@ -14,7 +14,9 @@ from spherenorm._tree import Node, Part, keys_within
 
 __all__ = ["Outline", "outline_of"]
 
-_members = operator.attrgetter("state_names", "init", "measure", "after", "transport", "children")
+_members = operator.attrgetter(
+    *("init", "measure", "after", "update", "transport", "children", "keys", "held")
+)
 """What an outline reads of a class."""
 
 
@@ -41,10 +43,11 @@ class Outline:
             self._read = _read(nodes)
 
     def is_current(self, rule: Node) -> bool:
-        """True if the rule and those within it still have the same fields and hooks."""
-        fields, members = _read([rule, *self._within])
-        was, hooks = self._read
-        return len(fields) == len(was) and all(map(operator.is_, fields, was)) and members == hooks
+        """True if the rule and those within it have the same fields, hooks and states as before."""
+        fields, others = _read([rule, *self._within])
+        were, before = self._read
+        same = len(fields) == len(were) and all(map(operator.is_, fields, were))
+        return same and others == before
 
     def parts(self, rule: Node, weight: Tensor) -> tuple[Mapping[str, str], Sequence[Part]]:
         """The keys of the rule's state for a weight, and the rules that a chain applies."""
@@ -56,8 +59,9 @@ class Outline:
 
 
 def _read(nodes: Sequence[Node]) -> tuple[list[Any], list[Any]]:
-    """The values of all fields, and the members of all classes."""
-    return [x for node in nodes for x in vars(node).values()], [_members(type(x)) for x in nodes]
+    """The values of all fields; the hooks of all classes, and the names of all states."""
+    fields = [value for node in nodes for value in vars(node).values()]
+    return fields, [(_members(type(node)), node.own_names) for node in nodes]
 
 
 def _is_settled(value: Any) -> bool:

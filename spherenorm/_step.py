@@ -272,10 +272,8 @@ def shares_memory(x: Tensor, *others: Tensor) -> bool:
     """True if `x` is one of `others` or a view of it, as far as it is known."""
     if torch.compiler.is_compiling():
         return any(x is y for y in others)
-    for y in others:
-        if x is y or torch._C._is_alias_of(x, y):  # type: ignore[attr-defined]
-            return True
-    return False
+    alias: Callable[[Tensor, Tensor], bool] = torch._C._is_alias_of  # type: ignore[attr-defined]
+    return any(x is y or alias(x, y) for y in others)
 
 
 _INSTEAD = "return new tensors instead"

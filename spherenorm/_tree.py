@@ -34,6 +34,11 @@ class Node(Hooks):
         return False
 
     @property
+    def own_names(self) -> tuple[str, ...]:
+        """The keys of this rule's own states, without those of the rules that it applies."""
+        return self.state_names
+
+    @property
     def in_order(self) -> bool:
         """True if this rule's `update` is that of the rules that it holds, one after another."""
         return False

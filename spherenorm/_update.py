@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from spherenorm._numerics import Scalar, cast_like, ratio, readable
+from spherenorm._numerics import Scalar, cast_like, ratio, readable, spare
 from spherenorm._views import View
 
 __all__ = ["Invariance", "Per", "Place", "Update", "all_units", "any_unit", "total_of_units"]
@@ -79,7 +79,7 @@ class Invariance:
             share = ratio(view.total(along), squared_norm)
             coefficient = share if flag is None else torch.where(flag, share, coefficient)
         assert isinstance(coefficient, Tensor)
-        projected = torch.addcmul(x, -coefficient, weight)
+        projected = torch.addcmul(x, -coefficient, weight, out=spare(along))
         flags = [flag for _, flag, _ in claims if flag is not None]
         # Chosen, not multiplied by 0: what is not invariant is left alone, whatever the weight.
         found = functools.reduce(torch.logical_or, flags) if flags else None

@@ -27,8 +27,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 __all__ = ["TORCH", "Call", "Record", "RecordError", "Recorder", "Value", "record"]
 
+PLAIN = {bool, int, float, str, type(None), torch.dtype, torch.device, torch.layout}
+"""Types of what holds no tensor."""
 TORCH = str(Path(torch.__file__).parent) + os.sep
-"""What the paths of torch's own files start with; a user's folder may be called torch, too."""
+"""The folder of torch itself; a user may have one of that name, too."""
 
 
 class RecordError(ValueError):
@@ -121,11 +123,16 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     Args:
         read: is given each call when it has been carried out. What it raises is raised where the
             recorded code asked for the operation.
+        carry_out: gives the result of an operation, by its overload and arguments.
     """
 
-    def __init__(self, read: Callable[[Call], None] = lambda call: None) -> None:
+    def __init__(
+        self,
+        read: Callable[[Call], None] = lambda call: None,
+        carry_out: Callable[..., Any] = lambda function, *args, **kwargs: function(*args, **kwargs),
+    ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.read = read
+        self.read, self.carry_out = read, carry_out
         self.calls: list[Call] = []
         self.constants: dict[Value, Tensor] = {}
         self.place: tuple[str, int] | None = None
@@ -147,16 +154,14 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def values(self, tree: Any) -> Any:
         """`tree` with a value for each tensor."""
-        return pytree.tree_map_only(Tensor, self.value, tree)
+        return _mapped(self.value, tree)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.ops.aten._local_scalar_dense.default:
             raise RecordError(RecordError.MESSAGE)
         arguments, options = self.values(args), self.values(kwargs or {})
-        result = func(*args, **(kwargs or {}))
-        entered = pytree.tree_map_only(
-            Tensor, self.value if func._schema.is_mutable else self.enter, result
-        )
+        result = self.carry_out(func, *args, **(kwargs or {}))
+        entered = _mapped(self.value if func._schema.is_mutable else self.enter, result)
         call = Call(func, tuple(arguments), options, entered, self.place or _place())
         self.calls.append(call)
         self.read(call)
@@ -212,6 +217,18 @@ def _replay(written: Record, recorder: Recorder, *inputs: Tensor) -> Any:
         tensors.update(zip(made, again, strict=False))
     recorder.place = None
     return tensors_of(written.outputs)
+
+
+def _mapped(function: Callable[[Tensor], Value], tree: Any) -> Any:
+    """`tree` with `function` of each tensor; pytree takes as long as a small operation."""
+    if isinstance(tree, Tensor):
+        return function(tree)
+    kind = type(tree)
+    if kind in (tuple, list):
+        return kind(_mapped(function, each) for each in tree)
+    if kind is dict:
+        return {name: _mapped(function, each) for name, each in tree.items()}
+    return tree if kind in PLAIN else pytree.tree_map_only(Tensor, function, tree)
 
 
 def _values(tree: Any) -> list[Value]:

@@ -22,6 +22,7 @@ optimizer.
 from spherenorm.compile._backends import BACKENDS, BackendError, Group, Work, require_backend
 from spherenorm.compile._dispatch import Dispatcher
 from spherenorm.compile._guard import Guard, UnsupportedRuleError
+from spherenorm.compile._memory import refusal
 
 __all__ = [
     "BACKENDS",
@@ -31,5 +32,6 @@ __all__ = [
     "Guard",
     "UnsupportedRuleError",
     "Work",
+    "refusal",
     "require_backend",
 ]

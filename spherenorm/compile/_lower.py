@@ -17,6 +17,7 @@ from spherenorm._rule import Rule
 from spherenorm.compile._builder import GraphBuilder
 from spherenorm.compile._graph import Extent, Node, StepGraph
 from spherenorm.compile._guard import Guard, UnsupportedRuleError
+from spherenorm.compile._meta import carried_out
 from spherenorm.operations import of_overload
 from spherenorm.record import Call, Recorder, RecordError, Value
 
@@ -73,7 +74,7 @@ def _lower(guard: Guard, shape: tuple[int, ...], dtype: torch.dtype) -> StepGrap
         extents = _state_extents(rule, shape, dtype)
     _check_states(state, shape, dtype)
     lowering = _Lowering(len(numbers), shape, dtype)
-    recorder = Recorder(lowering.read)
+    recorder = Recorder(lowering.read, carried_out)
 
     def enter(tensor: Tensor, op: str, extent: Extent, detail: Any = None) -> None:
         lowering.enter(recorder.enter(tensor), op, extent, detail)

@@ -17,7 +17,7 @@ from torch._C._dynamo.guards import TensorGuards
 from spherenorm._rule import State
 from spherenorm.compile._backends import Group, Work
 
-__all__ = ["Memory", "Tensors", "misfit", "settled", "take"]
+__all__ = ["Memory", "Tensors", "misfit", "refusal", "settled", "take"]
 
 Span = tuple[int, int]
 """The beginning and the end of a tensor in memory."""
@@ -147,6 +147,18 @@ class Memory:
 
 def _places(tensors: Sequence[Tensor]) -> list[int]:
     return list(map(Tensor.data_ptr, tensors))
+
+
+def refusal(weight: Tensor, grad: Tensor) -> str | None:
+    """Say why no path can write to the weight, or read the gradient; None if one can."""
+    if grad.is_sparse:
+        return "has a sparse gradient; pass sparse=False to its embedding"
+    if weight.is_inference() and not torch.is_inference_mode_enabled():
+        return "is an inference tensor, which cannot be changed"
+    strides = zip(weight.stride(), weight.shape, strict=True) if weight.numel() else ()
+    if any(stride == 0 and length > 1 for stride, length in strides):
+        return "is expanded: several entries share one place"
+    return None
 
 
 def misfit(work: Work, recorded: Mapping[str, Any]) -> str | None:

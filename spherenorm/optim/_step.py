@@ -45,12 +45,12 @@ def gather(
         works: list[Work] = []
         maximize = require_truth(group["maximize"])
         for weight in group["params"]:
-            if weight.grad is not None:
+            grad = weight.grad
+            if grad is not None:
                 state = states.get(weight)
                 if state is None or state.keys() != keys(weight):
                     state = new[weight] = _completed(state or {}, rule.init(weight))
-                grad = -weight.grad if maximize else weight.grad
-                works.append(Work(weight, grad, state))
+                works.append(Work(weight, -grad if maximize else grad, state))
         groups.append(Group(rule, require_backend(group["backend"]), works))
     if any(map(measures, rules)):
         sums = totals([(g.rule, [(w.weight, w.grad, w.state) for w in g.works]) for g in groups])

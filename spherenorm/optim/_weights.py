@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import operator
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -14,6 +15,7 @@ from spherenorm._order import order_warnings, refuse_missing_test
 from spherenorm._rule import Rule, State
 from spherenorm._step import refuse_unless_real
 from spherenorm._tree import init_apart
+from spherenorm.compile import refusal
 
 __all__ = [
     "check_gradients",
@@ -79,20 +81,31 @@ def check_gradients(param_groups: Sequence[Mapping[str, Any]]) -> None:
         TypeError: a gradient is sparse.
         ValueError: a weight is expanded, an inference tensor, or was flattened meanwhile.
     """
-    index = 0
-    for group in param_groups:
-        names = group.get("param_names", [None] * len(group["params"]))
-        for weight, name in zip(group["params"], names, strict=True):
-            _refuse_flattened(index, weight, name)  # after it came to this optimizer
-            if weight.grad is not None and not _can_step(weight):
-                what = describe(index, weight, name)
-                if weight.grad.is_sparse:
-                    hint = "pass sparse=False to its embedding"
-                    raise TypeError(f"{what} has a sparse gradient; {hint}")
-                if weight.is_inference() and not torch.is_inference_mode_enabled():
-                    raise ValueError(f"{what} is an inference tensor, which cannot be changed")
-                raise ValueError(f"{what} is expanded: several entries share one place")
-            index += 1
+    weights = [weight for group in param_groups for weight in group["params"]]
+    if _may_all_step(weights):
+        return
+    names = [
+        name
+        for group in param_groups
+        for name in group.get("param_names", [None] * len(group["params"]))
+    ]
+    for index, (weight, name) in enumerate(zip(weights, names, strict=True)):
+        _refuse_flattened(index, weight, name)  # after it came to this optimizer
+        if weight.grad is not None and (said := refusal(weight, weight.grad)):
+            error = TypeError if weight.grad.is_sparse else ValueError
+            raise error(f"{describe(index, weight, name)} {said}")
+
+
+def _may_all_step(weights: Sequence[Tensor]) -> bool:
+    """True if nothing is refused, by a few calls for all weights together."""
+    if any(getattr(weight, "_fsdp_flattened", False) for weight in weights):
+        return False
+    stepped = [weight for weight in weights if weight.grad is not None]
+    odd = any(map(_IS_SPARSE, stepped)) or any(map(Tensor.is_inference, stepped))
+    return not odd and not any(0 in stride for stride in map(Tensor.stride, stepped))
+
+
+_IS_SPARSE = operator.attrgetter("grad.is_sparse")
 
 
 @contextlib.contextmanager
@@ -161,12 +174,3 @@ def _refuse_flattened(index: int, weight: Tensor, name: str | None) -> None:
             f"{describe(index, weight, name)} was flattened by FullyShardedDataParallel"
             " and has no rows any more; use torch.distributed.fsdp.fully_shard"
         )
-
-
-def _can_step(weight: Tensor) -> bool:
-    """True if the weight can be written to, by a dense gradient."""
-    assert weight.grad is not None
-    frozen = weight.is_inference() and not torch.is_inference_mode_enabled()
-    strides = zip(weight.stride(), weight.shape, strict=True) if 0 in weight.stride() else ()
-    expanded = weight.numel() and any(s == 0 and length > 1 for s, length in strides)
-    return not (weight.grad.is_sparse or frozen or expanded)

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor
 
+from spherenorm._numerics import spare
 from spherenorm._rule import Rule, State
 from spherenorm._update import Invariance, Per, Update
 from spherenorm._views import View
@@ -83,11 +85,14 @@ class InvarianceTest(Rule):
         weight, grad = update.weight, update.grad
         if weight.ndim < 2:
             return update.changed(invariance=Invariance()), dict(state)
-        squares, squared_grad, product = weight * weight, grad * grad, weight * grad
+        totals, place = [], None
+        for x, y in ((weight, weight), (grad, grad), (weight, grad)):
+            product = torch.mul(x, y, out=place)
+            totals.append([view.total(product) for view in self.views])
+            place = spare(product)
         sums = []
-        for view in self.views:
+        for view, *of_units in zip(self.views, *totals, strict=True):
             size = max(view.size(weight), 1)
-            totals = (view.total(x) for x in (squares, squared_grad, product))
-            sums.append(UnitSums(view, size, weight.numel() // size, *totals))
+            sums.append(UnitSums(view, size, weight.numel() // size, *of_units))
         found, new = self.decide(sums, state)
         return update.changed(invariance=found), new

@@ -8,7 +8,15 @@ import torch
 from torch import Tensor
 
 from spherenorm._fields import ViewField, hyper, view
-from spherenorm._numerics import Scalar, averaged, averaged_square, cast_like, root, total_share
+from spherenorm._numerics import (
+    Scalar,
+    averaged,
+    averaged_square,
+    cast_like,
+    root,
+    spare,
+    total_share,
+)
 from spherenorm._rule import Rule, State
 from spherenorm._update import Update
 
@@ -60,9 +68,13 @@ class AdaptiveMoments(Rule):
         numerator = averaged(average, entering, self.beta1) if self.nesterov else average
         length = root(square)
         if self.bias_correction:
-            numerator = numerator / cast_like(total_share(self.beta1, step), numerator)
-            length = length / cast_like(total_share(self.beta2, step) ** 0.5, length)
-        direction = numerator / (length + cast_like(self.eps, length))
+            share = cast_like(total_share(self.beta2, step) ** 0.5, length)
+            length = torch.div(length, share, out=spare(length))
+        length = torch.add(length, cast_like(self.eps, length), out=spare(length))
+        direction = torch.div(numerator, length, out=spare(length))
+        if self.bias_correction:
+            share = cast_like(total_share(self.beta1, step), direction)
+            direction = torch.div(direction, share, out=spare(direction))
         notes = {**update.notes, "second_moment": square}
         new = {"exp_avg": average, "exp_avg_sq": square}
         return update.changed(direction=direction, notes=notes), new

@@ -1,11 +1,11 @@
-"""Bases: the ground on which a claim is made. Only a statement of the paper can be reproduced."""
+"""Statements: the ground on which a claim is made. Only a statement of the paper is reproduced."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-__all__ = ["KINDS", "OURS", "Basis", "Kind", "calibrated", "identity", "of_paper"]
+__all__ = ["KINDS", "OURS", "TITLES", "Kind", "Statement"]
 
 Kind = Literal["paper", "calibrated", "identity", "ours"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -19,10 +19,10 @@ TITLES: dict[Kind, str] = {
 
 
 @dataclass(frozen=True)
-class Basis:
+class Statement:
     """The ground of a claim.
 
-        >>> str(Basis("paper", "Section 3.2", "ensuring a faster convergence"))
+        >>> str(Statement("paper", "Section 3.2", "ensuring a faster convergence"))
         'Section 3.2: “ensuring a faster convergence”'
 
     Attributes:
@@ -50,25 +50,5 @@ class Basis:
     def __str__(self) -> str:
         return f"{self.place}: “{self.quotation}”" if self.quotation else self.place
 
-    @classmethod
-    def of(cls, source: Basis | str) -> Basis:
-        """The basis; a text is the place of a claim of ours."""
-        return source if isinstance(source, Basis) else cls("ours", source)
 
-
-OURS = Basis("ours", "ours")
-
-
-def of_paper(place: str, quotation: str) -> Basis:
-    """A statement of the paper."""
-    return Basis("paper", place, quotation)
-
-
-def calibrated(place: str, quotation: str = "") -> Basis:
-    """A number of the paper's that a free number of ours was fitted to."""
-    return Basis("calibrated", place, quotation)
-
-
-def identity(place: str) -> Basis:
-    """A statement that is true by construction."""
-    return Basis("identity", place)
+OURS = Statement("ours", "ours")

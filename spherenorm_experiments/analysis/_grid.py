@@ -16,7 +16,7 @@ from spherenorm_experiments.analysis._samples import Sample
 from spherenorm_experiments.analysis._statistics import mean
 from spherenorm_experiments.analysis._tables import Cell
 
-__all__ = ["Choice", "Grid", "grid_of", "sample_of_curve"]
+__all__ = ["Choice", "Grid", "at_best", "at_point", "grid_of", "sample_of_curve"]
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class Grid:
 
     def tuned(
         self,
-        key: str = "validation",
+        by: str = "validation",
         best: Callable[..., Any] = max,
         rates: tuple[float, float] | None = None,
         among: Collection[float] = (),
@@ -105,6 +105,7 @@ class Grid:
         """The point that is best on the seeds of the tuning, among those with `fixed`.
 
         Args:
+            by: the number that decides.
             best: `max` for a score, `min` for a gap.
             rates: the lowest and the highest learning rate that may be chosen.
             among: the learning rates that may be chosen, if any are named.
@@ -112,7 +113,7 @@ class Grid:
         worst = -math.inf if best is max else math.inf
         low, high = rates or (-math.inf, math.inf)
         scores = {
-            i: self._tuning_score(key, i, worst)
+            i: self._tuning_score(by, i, worst)
             for part in ([{"lr": rate} for rate in among] or [{}])
             for i in self.where(**part, **fixed)
             if low * 0.999 <= self.points[i].get("lr", low) <= high * 1.001
@@ -181,6 +182,34 @@ def sample_of_curve(
         frozenset(curves.keys() - whole.keys()),
         looks=grid.item.looks,
     )
+
+
+def at_point(
+    arm: Arm, key: str, *, performance: bool | None = None, **fixed: float
+) -> Callable[[Results], Sample]:
+    """The number at the point of an arm with these hyper-parameters: a side of a claim."""
+
+    def side(results: Results) -> Sample:
+        grid = grid_of(results, arm)
+        return grid.sample(key, grid.at(**fixed), performance=performance)
+
+    return side
+
+
+def at_best(
+    arm: Arm, key: str = "test", *, performance: bool | None = None, **how: Any
+) -> Callable[[Results], Sample]:
+    """The number at the point of an arm that tuning chooses: a side of a claim.
+
+    Args:
+        **how: the arguments of `Grid.tuned`.
+    """
+
+    def side(results: Results) -> Sample:
+        grid = grid_of(results, arm)
+        return grid.sample(key, grid.tuned(**how).index, performance=performance)
+
+    return side
 
 
 def grid_of(results: Results, arm: Arm) -> Grid:

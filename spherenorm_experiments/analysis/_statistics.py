@@ -1,4 +1,4 @@
-"""Statistics of results: intervals, tests, searches and profiles.
+"""Statistics of results: intervals, tests and searches.
 
 Numbers only: pictures draw them, tables and claims show them.
 """

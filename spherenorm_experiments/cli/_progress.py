@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from rich import box
@@ -31,10 +31,11 @@ from spherenorm_experiments.cli._stored import (
     progress_of_runs,
 )
 from spherenorm_experiments.engine import Outcome, Run, Store
+from spherenorm_experiments.report.page import Section
 from spherenorm_experiments.report.pictures import write_events
 from spherenorm_experiments.study import Campaign, StudyError
 
-__all__ = ["run_and_show", "run_campaigns"]
+__all__ = ["run_and_show", "run_campaigns", "show_headlines"]
 
 SECONDS_BETWEEN_LINES = 10
 SECONDS_BETWEEN_LOOKS = 1.0
@@ -190,6 +191,15 @@ def _show_tables(campaign: Campaign) -> bool:
         for table in tables:
             console.print(_as_text(table, f"{study.name}: {table.title}"))
     return raised
+
+
+def show_headlines(sections: Sequence[Section]) -> None:
+    """Print the headline of each section that has one."""
+    for section in sections:
+        with suppress(Exception):  # of a study that raises the page says so
+            table = section.study.headline(section.results)
+            if table is not None:
+                console.print(_as_text(table, f"{section.label}: {table.title}"))
 
 
 def _as_text(table: Table, title: str) -> RichTable:

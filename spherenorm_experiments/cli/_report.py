@@ -35,6 +35,9 @@ COLORS = {
     "inconclusive": "yellow",
 }
 
+LISTED = 12
+"""More claims than these are counted on a terminal; the page has them."""
+
 COMMENTS = {"csv": "# {}", "latex": "% {}", "markdown": "### {}"}
 """The line above a table, by format."""
 
@@ -62,22 +65,27 @@ def report(
 
 
 def show_page(found: Sequence[Section], path: Path, as_json: bool = False) -> list[str]:
-    """Write a page, say what its claims are and where it lies.
+    """Write a page, show the headlines, say what its claims are and where it lies.
 
     Returns:
         The problems of its sections, which are said too.
     """
-    from spherenorm_experiments.report.page import write_report
+    from spherenorm_experiments.cli._progress import show_headlines
+    from spherenorm_experiments.report.page import groups, write_report
 
     claims, problems = write_report(found, path)
     notes = [f"{section.label}: {note}" for section in found for note in section.notes]
     if as_json:
         answer({"page": str(path), "claims": claims, "notes": notes})
     else:
-        for claim in claims:
-            color, verdict = COLORS[claim["verdict"]], claim["verdict"]
-            say(f"[{color}]{verdict:>15}[/{color}]  {claim['study']}: {escape(claim['text'])}")
-            say(f"{'':17}{escape(_numbers(claim))}", style="dim")
+        show_headlines(found)
+        if len(claims) > LISTED:
+            for group in groups(claims):
+                counts = ", ".join(f"{count} {verdict}" for verdict, count in group.counts.items())
+                say(f"[bold]{escape(group.title)}[/bold]: {counts}")
+        else:
+            for claim in claims:
+                _show_claim(claim)
         say(f"page: {path}")
         for note in notes:
             say_error(note, NOTE)
@@ -86,9 +94,12 @@ def show_page(found: Sequence[Section], path: Path, as_json: bool = False) -> li
     return problems
 
 
-def _numbers(claim: Mapping[str, Any]) -> str:
-    """Our numbers, and what a reader needs beside them."""
-    return "; ".join(filter(None, [claim["ours"], claim["detail"]]))
+def _show_claim(claim: Mapping[str, Any]) -> None:
+    """Print a claim, our numbers, and what a reader needs beside them."""
+    color, verdict = COLORS[claim["verdict"]], claim["verdict"]
+    numbers = "; ".join(filter(None, [claim["ours"], claim["detail"]]))
+    say(f"[{color}]{verdict:>15}[/{color}]  {claim['study']}: {escape(claim['text'])}")
+    say(f"{'':17}{escape(numbers)}", style="dim")
 
 
 def results(
@@ -146,24 +157,28 @@ def export(
     for section, name in zip(found, _file_names(found), strict=True):
         for note in section.notes:
             say_error(f"{section.label}: {note}", NOTE)
+        text = ""
         try:
             if form in FORMATS:
-                _print(section, form)
+                text = _text(section, form)
             else:
                 _write(section, form, into or out / "exports", name, width)
         except Exception as error:  # a user's study may raise anything
             left = True
             say_error(f"{section.label}: {one_line(error)}")
+        print(text, end="")  # not in the `try`: a reader such as `head` may close the pipe
     if left:
         raise typer.Exit(FAILED)
 
 
-def _print(section: Section, form: str) -> None:
+def _text(section: Section, form: str) -> str:
     from spherenorm_experiments.report.pictures import FORMATS
 
-    for table in list(_tables(section)):  # all or none of them
-        print(COMMENTS[form].format(f"{section.label}: {table.title}"))
-        print(FORMATS[form](table))
+    parts = (
+        f"{COMMENTS[form].format(f'{section.label}: {table.title}')}\n{FORMATS[form](table)}\n"
+        for table in _tables(section)
+    )
+    return "".join(parts)
 
 
 def _write(section: Section, form: str, folder: Path, name: str, width: float) -> None:
@@ -186,7 +201,7 @@ def _tables(section: Section) -> Iterator[Table]:
     from spherenorm_experiments.report.pictures import claims_table
 
     yield from section.study.every_table(section.results)
-    yield claims_table(section.claims())
+    yield claims_table(section.decisions())
 
 
 def _file_names(found: Sequence[Section]) -> list[str]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import plotly.graph_objects as go
@@ -10,20 +12,19 @@ import plotly.graph_objects as go
 from spherenorm import Chain, Scalar, chain
 from spherenorm import rules as r
 from spherenorm_experiments.analysis import (
+    MARGIN,
     Arm,
     Claim,
+    Of,
     Result,
     Results,
     Row,
-    Sample,
+    Side,
     Table,
     Trial,
     WeightStatistic,
     accumulated,
     mean_of,
-    paired,
-    performance,
-    sample,
     single_step,
 )
 from spherenorm_experiments.report.pictures import Picture, drawn, empty_figure, rounded
@@ -100,7 +101,7 @@ class Detector(Study):
             for memory in MEMORIES if runs else ():
                 label = "single step" if memory == 0 else f"accumulating, memory {memory}"
                 errors = (
-                    _percent_wrong(runs, memory, invariant=invariant, late=late)
+                    runs.values(partial(_wrong, memory=memory, invariant=invariant, late=late))
                     for invariant in (False, True)
                     for late in (False, True)
                 )
@@ -120,43 +121,41 @@ class Detector(Study):
         of_invariant = f"Missed detections over training: of the scale-invariant weights, {means}."
         return drawn([Picture(positives, of_variant), Picture(missed, of_invariant)])
 
-    def claims(self, results: Results) -> list[Claim]:
-        transformer = results.arm(watched_arm("transformer"))
-        single, remembered = (
-            _percent_wrong(transformer, memory, invariant=False, late=True)
-            for memory in (0.0, CHOSEN)
-        )
-        claims = [
-            paired(
+    @property
+    def claims(self) -> Sequence[Claim]:
+        def wrong(network: str, memory: float, *, late: bool, invariant: bool = False) -> Side:
+            key = partial(_wrong, memory=memory, invariant=invariant, late=late)
+            return Of(watched_arm(network), key)
+
+        single, remembered = (wrong("transformer", m, late=True) for m in (0.0, CHOSEN))
+        accumulating, at_once = (Of(arm, "test") for arm in (ACCUMULATING, SINGLE))
+        return [
+            Claim(
+                "fewer-false-positives",
                 f"After {BURN_IN} steps the accumulating test has fewer false positives than the "
                 "single-step test (transformer)",
-                remembered,
-                single,
-                "<",
-                source="ours",
-                unit="pp of weights and steps",
+                remembered, "<", single, unit="pp of weights and steps",
             ),
-            sample(
+            Claim(
+                "few-false-positives",
                 f"After {BURN_IN} steps the accumulating test has less than 0.5 % false positives "
                 "(transformer)",
-                remembered,
-                "<",
-                0.5,
-                source="ours",
-                unit="%",
+                remembered, "<", 0.5, unit="%",
             ),
-        ]
-        for network in ("plain", "residual"):
-            runs = results.arm(watched_arm(network))
-            missed = _percent_wrong(runs, CHOSEN, invariant=True, late=False)
-            text = (
-                "The accumulating test misses less than 0.1 % of the scale-invariant weights and "
-                f"steps ({network})"
-            )
-            claims.append(sample(text, missed, "<", 0.1, source="ours", unit="%"))
-        scores = (results.arm(arm).values("test") for arm in (ACCUMULATING, SINGLE))
-        text = "AdamP scores higher with the accumulating test (transformer)"
-        return [*claims, performance(text, *scores, source="ours", unit="pp")]
+            *(
+                Claim(
+                    f"missed.{network}",
+                    "The accumulating test misses less than 0.1 % of the scale-invariant weights "
+                    f"and steps ({network})",
+                    wrong(network, CHOSEN, late=False, invariant=True), "<", 0.1, unit="%",
+                )
+                for network in ("plain", "residual")
+            ),
+            Claim(
+                "score", "AdamP scores higher with the accumulating test (transformer)",
+                accumulating, ">", at_once, unit="pp", equivalent=MARGIN,
+            ),
+        ]  # fmt: skip
 
 
 def _over_time(results: Results, what: str, *, invariant: bool) -> go.Figure:
@@ -179,23 +178,19 @@ def _over_time(results: Results, what: str, *, invariant: bool) -> go.Figure:
     return figure
 
 
-def _percent_wrong(runs: Results, memory: float, *, invariant: bool, late: bool) -> Sample:
-    """Percent of weights and steps, by seed, that a test with this memory gets wrong.
+def _wrong(item: Result, memory: float, *, invariant: bool, late: bool) -> float | None:
+    """Percent of weights and steps that a test with this memory gets wrong.
 
     Args:
-        invariant: of the scale-invariant weights, or of the others. Empty if there are none.
+        invariant: of the scale-invariant weights, or of the others. None if there are none.
         late: without the steps of the burn-in.
     """
-
-    def wrong(item: Result) -> float | None:
-        chosen = statistics_of(item, invariant=invariant)
-        errors = [_passes(found, memory) != invariant for found in chosen]
-        if not errors:
-            return None
-        first = min(BURN_IN, len(errors[0]) // 2) if late else 0
-        return 100 * float(np.mean([error[first:].mean() for error in errors]))
-
-    return runs.values(wrong)
+    chosen = statistics_of(item, invariant=invariant)
+    errors = [_passes(found, memory) != invariant for found in chosen]
+    if not errors:
+        return None
+    first = min(BURN_IN, len(errors[0]) // 2) if late else 0
+    return 100 * float(np.mean([error[first:].mean() for error in errors]))
 
 
 def _passes(statistic: WeightStatistic, memory: float) -> np.ndarray:

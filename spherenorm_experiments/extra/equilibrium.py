@@ -8,7 +8,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from spherenorm_experiments.analysis import Arm, Cell, Claim, Result, Results, Table, Trial, sample
+from spherenorm_experiments.analysis import (
+    Arm,
+    Cell,
+    Claim,
+    Of,
+    Result,
+    Results,
+    Statement,
+    Table,
+    Trial,
+    slug,
+)
 from spherenorm_experiments.core import Spec
 from spherenorm_experiments.extra._laws import Prediction, predict
 from spherenorm_experiments.report.pictures import Picture, color_of, drawn, empty_figure, rounded
@@ -101,18 +112,19 @@ class EquilibriumStudy(Study):
             ]
         )
 
-    def claims(self, results: Results) -> list[Claim]:
-        claims = []
-        for quantity in QUANTITIES:
-            for name in OPTIMIZERS:
-                off = results.arm(name).values(functools.partial(_worst, quantity=quantity))
-                text = (
-                    f"{name}: the measured {quantity.name} in equilibrium is within 15 % of the "
-                    "prediction, at the worst of four points"
-                )
-                source = "ours; Kosson et al. 2023"
-                claims.append(sample(text, off, "<", ALLOWED, source=source, unit="% off"))
-        return claims
+    @property
+    def claims(self) -> Sequence[Claim]:
+        return [
+            Claim(
+                f"{slug(quantity.name)}.{slug(name)}",
+                f"{name}: the measured {quantity.name} in equilibrium is within 15 % of the "
+                "prediction, at the worst of four points",
+                Of(name, functools.partial(_worst, quantity=quantity)), "<", ALLOWED,
+                cites=Statement("ours", "ours; Kosson et al. 2023"), unit="% off",
+            )
+            for quantity in QUANTITIES
+            for name in OPTIMIZERS
+        ]  # fmt: skip
 
 
 Number = Callable[[Result, int], float | None]

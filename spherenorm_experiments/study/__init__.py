@@ -2,6 +2,7 @@
 
 from spherenorm_experiments.study._benchmark import Benchmark as Benchmark
 from spherenorm_experiments.study._benchmark_shown import invariant_share as invariant_share
+from spherenorm_experiments.study._benchmark_shown import score_claim as score_claim
 from spherenorm_experiments.study._campaign import Campaign as Campaign
 from spherenorm_experiments.study._campaign import Outcomes as Outcomes
 from spherenorm_experiments.study._campaign import Planned as Planned

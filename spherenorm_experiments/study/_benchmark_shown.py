@@ -3,29 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from spherenorm_experiments.analysis import (
+    OURS,
     Arm,
     Cell,
     Claim,
     Heading,
     Key,
+    Of,
     Result,
     Results,
     Row,
     Sample,
+    Statement,
     Table,
     difference,
     metric_on_test,
     metrics_of,
-    paired,
     paper,
-    performance,
-    sample,
+    slug,
 )
-from spherenorm_experiments.paper.statements import says
 from spherenorm_experiments.report.pictures import Picture, Tries, curves, drawn, tried
 from spherenorm_experiments.study._benchmark_range import range_table
 from spherenorm_experiments.study._setting import Contender, Setting, arm_of, with_substitutes
@@ -39,11 +39,10 @@ __all__ = [
     "benchmark_pictures",
     "benchmark_tables",
     "invariant_share",
-    "score_text",
+    "score_claim",
 ]
 
 DELTA = 0.1
-PROJECTING = ("sgdp", "adamp")
 
 
 @dataclass(frozen=True)
@@ -149,53 +148,83 @@ def benchmark_pictures(seen: Measured) -> list[Picture]:
     return drawn(pictures)
 
 
-def benchmark_claims(seen: Measured) -> list[Claim]:
-    """For each setting and pair: the score, and the geometry behind it."""
+def benchmark_claims(
+    table: Sequence[Setting],
+    pairs: Sequence[tuple[Contender, Contender]],
+    grounds: Mapping[str, Statement],
+    measured: Callable[[Results], Measured],
+) -> list[Claim]:
+    """For each setting and pair: the score, and the geometry behind it.
+
+    Args:
+        grounds: the statements behind the claims of "growth", "steps" and "detection".
+        measured: reads the results, of which the caveats about searches are.
+    """
     claims = [
         claim
-        for setting in seen.table
-        for baseline, ours in seen.pairs
-        for claim in (_of_score(seen, setting, baseline, ours),
-                      *_of_geometry(seen, setting, baseline, ours))
-    ]  # fmt: skip
-    # Two pairs may have the same second optimizer, whose detection is claimed once.
-    return list({claim.text: claim for claim in claims}.values())
-
-
-def score_text(setting: Setting, baseline: str, ours: str) -> str:
-    """The words of the claim about a pair's scores."""
-    return f"{ours} scores higher than {baseline} ({setting.label})"
-
-
-def _of_score(seen: Measured, setting: Setting, baseline: str, ours: str) -> Claim:
-    a, b = (seen.results.arm(seen.own(setting, name)).values("test") for name in (ours, baseline))
-    details = [
-        f"the best rate of {name} is at an edge of its search"
-        for name in (ours, baseline)
-        if seen.is_at_edge(seen.own(setting, name))
+        for setting in table
+        for pair in pairs
+        for claim in (_of_score(setting, pair, measured), *_of_geometry(setting, pair, grounds))
     ]
-    return performance(
-        score_text(setting, baseline, ours), a, b, source=says(setting.source),
-        paper=setting.gap(ours, baseline) or "", unit=setting.unit, margin=setting.margin,
-        primary=True, detail="; ".join(details),
+    # Two pairs may have the same second optimizer, whose detection is claimed once.
+    return list({claim.name: claim for claim in claims}.values())
+
+
+def score_claim(setting: Setting, baseline: str, ours: str) -> str:
+    """The name of the claim about a pair's scores."""
+    return f"{slug(setting.label)}.score.{slug(ours)}.{slug(baseline)}"
+
+
+def _of_score(
+    setting: Setting, pair: tuple[Contender, Contender], measured: Callable[[Results], Measured]
+) -> Claim:
+    baseline, ours = (contender.name for contender in pair)
+    behind, ahead = (arm_of(setting, contender) for contender in pair)
+
+    def caveat(results: Results) -> str:
+        seen = measured(results)
+        return "; ".join(
+            f"the best rate of {name} is at an edge of its search"
+            for name, arm in ((ours, ahead), (baseline, behind))
+            if seen.is_at_edge(arm)
+        )
+
+    return Claim(
+        score_claim(setting, baseline, ours),
+        f"{ours} scores higher than {baseline} ({setting.label})",
+        Of(ahead, "test"), ">", Of(behind, "test"), cites=setting.cites, unit=setting.unit,
+        equivalent=setting.margin, paper=setting.gap(ours, baseline) or "", caveat=caveat,
+        primary=True,
     )  # fmt: skip
 
 
-def _of_geometry(seen: Measured, setting: Setting, baseline: str, ours: str) -> Iterator[Claim]:
+def _of_geometry(
+    setting: Setting, pair: tuple[Contender, Contender], grounds: Mapping[str, Statement]
+) -> Iterator[Claim]:
     if not setting.invariant:
         return
-    runs, other = (seen.results.arm(seen.own(setting, name)) for name in (ours, baseline))
-    where = f"({setting.label}, each at {seen.rates})"
-    grown = runs.values(growth), other.values(growth)
-    text = f"{ours} grows its norm less than {baseline}: last over first norm {where}"
-    yield paired(text, *grown, "<", how="ratio", source=says("t1.restrain"))
-    path = runs.values("total_effective_step"), other.values("total_effective_step")
-    text = f"{ours} keeps larger effective steps than {baseline}: ratio of the paths {where}"
-    yield paired(text, *path, ">", how="ratio", source=says("3.steps"))
-    text = f"The test takes scale-invariant weights of {ours} for such, more than 99 % of the time"
-    found = runs.values(percent_right(DELTA, invariant=True))
-    yield sample(f"{text} ({setting.label})", found, ">", 99.0, source=says("3.delta"), unit="%",
-                 limits=(0.0, 100.0))  # fmt: skip
+    baseline, ours = (contender.name for contender in pair)
+    behind, ahead = (arm_of(setting, contender) for contender in pair)
+    where, name = f"({setting.label}, each at its rate)", slug(setting.label)
+    yield Claim(
+        f"{name}.growth.{slug(ours)}.{slug(baseline)}",
+        f"{ours} grows its norm less than {baseline}: last over first norm {where}",
+        Of(ahead, growth), "<", Of(behind, growth), how="ratio",
+        cites=grounds.get("growth", OURS),
+    )  # fmt: skip
+    path = "total_effective_step"
+    yield Claim(
+        f"{name}.path.{slug(ours)}.{slug(baseline)}",
+        f"{ours} keeps larger effective steps than {baseline}: ratio of the paths {where}",
+        Of(ahead, path), ">", Of(behind, path), how="ratio", cites=grounds.get("steps", OURS),
+    )  # fmt: skip
+    yield Claim(
+        f"{name}.detection.{slug(ours)}",
+        f"The test takes scale-invariant weights of {ours} for such, more than 99 % of the time "
+        f"({setting.label})",
+        Of(ahead, percent_right(DELTA, invariant=True)), ">", 99.0, unit="%",
+        limits=(0.0, 100.0), cites=grounds.get("detection", OURS),
+    )  # fmt: skip
 
 
 def growth(item: Result) -> float | None:
@@ -237,10 +266,10 @@ def _scores(seen: Measured) -> Table:
     # (of an optimizer with two baselines, the row has the difference from the first)
     shown = {ours: baseline for baseline, ours in reversed(seen.pairs)}
     pairs = ", ".join(f"{ours} − {baseline}" for ours, baseline in shown.items())
-    places = "; ".join(f"{each.label}: {each.theirs}" for each in seen.table)
+    places = "; ".join(f"{each.label}: {each.theirs}" for each in seen.table if each.theirs)
     note = (
-        f"The paper's settings: {places}. "
-        "Means over the seeds that all arms of a setting have ended ± standard deviation; of a "
+        (f"The paper's settings: {places}. " if places else "")
+        + "Means over the seeds that all arms of a setting have ended ± standard deviation; of a "
         "substitute over those of them that it has. (edge): the best rate is the first or the last "
         f"of its search. Differences ({pairs}) are of the score, paired by seed, with Student's "
         "95 % intervals."

@@ -6,8 +6,21 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
-from spherenorm_experiments.analysis import MARGIN, Arm, Claim, Results, Table, Trial, paired
+from spherenorm_experiments.analysis import (
+    MARGIN,
+    Arm,
+    Claim,
+    Decision,
+    Of,
+    Results,
+    Statement,
+    Table,
+    Trial,
+    evaluate,
+    slug,
+)
 from spherenorm_experiments.core import points
 from spherenorm_experiments.report.pictures import Picture
 from spherenorm_experiments.study._comparing import Comparing
@@ -21,6 +34,8 @@ from spherenorm_experiments.study._study import Study, final_seeds, tuning_seeds
 from spherenorm_experiments.study._tuning import Tuned, tuned
 
 __all__ = ["Comparison"]
+
+YOURS = Statement("ours", "a comparison of your own")
 
 ROUND = 4
 """Trials that a sampler that learns gives at a time."""
@@ -69,27 +84,31 @@ class Comparison(Study):
     def pictures(self, results: Results) -> list[Picture]:
         return comparison_pictures(self._compared(results))
 
-    def claims(self, results: Results) -> list[Claim]:
-        shown, (base, *others) = self._compared(results), self.arms
-        margin = self.request.margin
-        if margin is None and shown.unit:
-            margin = MARGIN
-        within = "" if margin is None else f"equivalent means within ±{margin:g} {shown.unit}"
+    @property
+    def claims(self) -> list[Claim]:
+        base, *others = self.arms
+        tuned_in = f"both tuned in {self.request.count} trials on {self.request.task}"
         return [
-            paired(
-                f"{arm.label} has a higher test score than {base.label}, both tuned in "
-                f"{self.request.count} trials on {self.request.task}",
-                results.arm(arm).values("test"),
-                results.arm(base).values("test"),
-                ">",
-                source="a comparison of your own",
-                equivalence=margin,
-                unit=shown.unit,
-                detail="; ".join(filter(None, [within, *shown.caveats(arm), *shown.caveats(base)])),
-                performance=True,
+            Claim(
+                f"score.{slug(arm.label)}.{slug(base.label)}",
+                f"{arm.label} has a higher test score than {base.label}, {tuned_in}",
+                Of(arm, "test"), ">", Of(base, "test"), cites=YOURS,
+                caveat=partial(self._caveats, arms=(arm, base)),
             )
             for arm in others
+        ]  # fmt: skip
+
+    def evaluated(self, results: Results) -> list[Decision]:
+        unit, margin = self._compared(results).unit, self.request.margin
+        if margin is None and unit:
+            margin = MARGIN
+        return [
+            evaluate(replace(claim, unit=unit, equivalent=margin), results) for claim in self.claims
         ]
+
+    def _caveats(self, results: Results, arms: Sequence[Arm]) -> str:
+        shown = self._compared(results)
+        return "; ".join(caveat for arm in arms for caveat in shown.caveats(arm))
 
     def _tuning_trials(self, plan: Plan, arm: Arm, found: Tuned) -> list[Trial]:
         """The trials of an optimizer as far as they are known, on each seed of the tuning."""

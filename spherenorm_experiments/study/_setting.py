@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
-from spherenorm_experiments.analysis import MARGIN, Arm, Cell, Results
+from spherenorm_experiments.analysis import MARGIN, OURS, Arm, Cell, Results, Statement
 
 __all__ = ["THIRTEEN", "Conditions", "Contender", "Setting", "arm_of", "with_substitutes"]
 
@@ -80,7 +80,7 @@ class Setting:
         real: the runs on the paper's data.
         paper: the paper's numbers, by metric as `evaluate` names it, and by contender. The first
             metric is the score.
-        source: the paper's statement about the scores, a name in `STATEMENTS`.
+        cites: the statement about the scores; a comparison of your own is of the kind "ours".
         unit: of a difference of scores.
         margin: two mean scores that differ by less are equivalent.
         invariant: has the network scale-invariant weights; without any there is no geometry to
@@ -91,13 +91,13 @@ class Setting:
     """
 
     label: str
-    theirs: str
-    benchmark: str
-    task: str
-    embedded: Conditions = field(hash=False)
-    real: Conditions = field(hash=False)
-    paper: Mapping[str, Mapping[str, Decimal]] = field(hash=False)
-    source: str
+    theirs: str = ""
+    benchmark: str = ""
+    task: str = ""
+    embedded: Conditions = field(default_factory=Conditions, hash=False)
+    real: Conditions = field(default_factory=Conditions, hash=False)
+    paper: Mapping[str, Mapping[str, Decimal]] = field(default_factory=dict, hash=False)
+    cites: Statement = OURS
     unit: str = "pp"
     margin: float = MARGIN
     invariant: bool = True

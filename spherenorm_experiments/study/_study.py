@@ -11,7 +11,17 @@ import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
-from spherenorm_experiments.analysis import Arm, Claim, Key, Results, Table, Trial, decide
+from spherenorm_experiments.analysis import (
+    Arm,
+    Claim,
+    Decision,
+    Key,
+    Results,
+    Table,
+    Trial,
+    adjusted,
+    evaluate,
+)
 from spherenorm_experiments.core import AnyTask, Budget, Spec, find_task_class, written
 from spherenorm_experiments.report.pictures import Picture
 from spherenorm_experiments.study._plan import Plan
@@ -61,27 +71,31 @@ class Study:
         """The study's tables; none of which no run has a number."""
         return []
 
+    def headline(self, results: Results) -> Table | None:
+        """The table that a terminal shows of a report; None if the page has all there is to see."""
+        return None
+
     def pictures(self, results: Results) -> list[Picture]:
         """The study's pictures; none with nothing in it."""
         return []
 
-    def claims(self, results: Results) -> list[Claim]:
-        """The study's claims; inconclusive where there are no results."""
-        raise NotImplementedError
+    @property
+    def claims(self) -> Sequence[Claim]:
+        """The study's claims, as rows; a study may also give them as an attribute."""
+        return ()
 
     def every_table(self, results: Results) -> list[Table]:
-        """The study's tables, and one of the recipes that substitute for its own."""
-        rows = [tuple(row) for row in self.departures]
-        note = (
-            "Of the small tier on embedded data, but for what says --data." if self.has_real else ""
-        )
-        settings = [Table("Settings", ("setting", "the paper's", "ours", "why"), rows, note)]
+        """The study's tables, one of the recipes that substitute, and the settings."""
         substitutes = substitute_tables(results, self.compared)
-        return [*self.tables(results), *substitutes, *(settings if rows else [])]
+        return [*self.tables(results), *substitutes, *_settings_table(self)]
 
-    def decided(self, results: Results) -> list[Claim]:
+    def evaluated(self, results: Results) -> list[Decision]:
+        """Each of the study's claims by itself; inconclusive where there are no results."""
+        return [evaluate(claim, results) for claim in self.claims]
+
+    def decided(self, results: Results) -> list[Decision]:
         """The study's claims, with their p-values adjusted for their number."""
-        return decide(self.claims(results))
+        return adjusted(self.evaluated(results))
 
     def every_picture(self, results: Results) -> list[Picture]:
         """The study's pictures, and those of the recipes that substitute for its own."""
@@ -142,6 +156,14 @@ class Study:
     def budget(self, plan: Plan, task: str) -> Budget:
         """The budget of the task for the plan's tier."""
         return _budget_of(find_task_class(task), plan.tier)
+
+
+def _settings_table(study: Study) -> list[Table]:
+    """The settings that differ from the paper's; empty if there are none."""
+    note = "Small tier, embedded data, unless marked --data." if study.has_real else ""
+    rows = [tuple(row) for row in study.departures]
+    columns = ("setting", "the paper's", "ours", "why")
+    return [Table("Settings", columns, rows, note)] if rows else []
 
 
 def _budget_of(task: type[AnyTask], tier: str) -> Budget:

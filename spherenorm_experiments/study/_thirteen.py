@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Sequence
 
-from spherenorm_experiments.analysis import Claim, Heading, Results, Row, Table, column, paper
+from spherenorm_experiments.analysis import Decision, Heading, Results, Row, Table, column, paper
 from spherenorm_experiments.study._benchmark import Benchmark
-from spherenorm_experiments.study._benchmark_shown import score_text
+from spherenorm_experiments.study._benchmark_shown import score_claim
 from spherenorm_experiments.study._setting import THIRTEEN, Setting, arm_of
 from spherenorm_experiments.study._study import Study
 
@@ -27,12 +27,12 @@ def thirteen_table(studies: Iterable[tuple[str, Study, Results]]) -> Table | Non
     verdicts: list[str] = []
     for label, study, results in studies:
         if isinstance(study, Benchmark):
-            for setting, pair, claim in _scores(study, results):
-                if setting.benchmark and claim.has_results:
-                    row = _row(study, setting, pair, claim, results)
+            for setting, pair, decision in _scores(study, results):
+                if setting.benchmark and decision.has_results:
+                    row = _row(study, setting, pair, decision, results)
                     row = (f"{setting.benchmark}: {setting.label} ({label})", *row)
                     rows[setting.benchmark].append(row)
-                    verdicts.append(_outcome(claim))
+                    verdicts.append(_outcome(decision))
     if not verdicts:
         return None
     filled = [row for name in THIRTEEN for row in rows[name] or [(f"{name}: not run", *("",) * 7)]]
@@ -44,15 +44,17 @@ def thirteen_table(studies: Iterable[tuple[str, Study, Results]]) -> Table | Non
     return Table("The thirteen benchmarks", columns, filled, _about(verdicts))
 
 
-def _scores(study: Benchmark, results: Results) -> Iterable[tuple[Setting, tuple[str, str], Claim]]:
+def _scores(
+    study: Benchmark, results: Results
+) -> Iterable[tuple[Setting, tuple[str, str], Decision]]:
     """The claims about scores, each with its setting and its pair."""
-    claims = {claim.text: claim for claim in study.decided(results)}  # its own claims among them
+    decided = {decision.claim.name: decision for decision in study.decided(results)}
     for setting, pair in itertools.product(study.table, dict.fromkeys(study.pairs)):
-        yield setting, pair, claims[score_text(setting, *pair)]
+        yield setting, pair, decided[score_claim(setting, *pair)]
 
 
 def _row(
-    study: Benchmark, setting: Setting, pair: tuple[str, str], claim: Claim, results: Results
+    study: Benchmark, setting: Setting, pair: tuple[str, str], decision: Decision, results: Results
 ) -> Row:
     known = {contender.name: contender for contender in study.contenders}
     arms = [arm_of(setting, known[name]) for name in pair]
@@ -62,17 +64,18 @@ def _row(
     return (
         f"{pair[0]} → {pair[1]}",
         *cells,
-        claim.ours,
-        claim.verdict,
+        decision.ours,
+        decision.verdict,
         " → ".join(quoted),
         setting.gap(pair[1], pair[0]),
     )
 
 
-def _outcome(claim: Claim) -> str:
+def _outcome(decision: Decision) -> str:
     """The word of a verdict about a gain."""
-    words = {"reproduced": "gain", "not reproduced": "loss"}
-    return words.get(claim.verdict, claim.verdict)
+    if decision.verdict in ("equivalent", "inconclusive"):
+        return decision.verdict
+    return "gain" if decision.supported else "loss"
 
 
 def _about(verdicts: Sequence[str]) -> str:
@@ -81,8 +84,7 @@ def _about(verdicts: Sequence[str]) -> str:
     uniform = counts["gain"] == len(verdicts)
     said = "as the paper's abstract says" if uniform else "not the uniform gains of the abstract"
     return (
-        "Scores, means over the seeds that both have ended ± standard deviation, none of one that "
-        "diverged on one of these; on embedded data unless a study says the paper's data. "
-        f"Of {len(verdicts)} comparisons: {listed}; {said}. A verdict is for "
-        "a gain, against one (a loss), for a difference within the margin (equivalent), or open."
+        "Mean ± SD over the seeds that both completed; blank if either diverged. Embedded data, "
+        "unless a study says the paper's data. Verdicts: gain, loss, equivalent (within the "
+        f"margin), inconclusive. Of {len(verdicts)} comparisons: {listed}; {said}."
     )

@@ -249,7 +249,7 @@ def test_a_folder_that_cannot_be_made(tmp_path, monkeypatch):
 
 
 def test_a_read_only_cache(monkeypatch):
-    """What it holds is loaded; what it lacks is built elsewhere."""
+    """Libraries that it holds are loaded; others are built elsewhere."""
     with tempfile.TemporaryDirectory() as folder:
         monkeypatch.setenv("SPHERENORM_CACHE", folder)
         build.load_step(SOURCE, ())

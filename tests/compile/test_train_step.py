@@ -42,7 +42,7 @@ def test_a_whole_graph_is_refused_with_what_to_do():
     weight.grad = torch.ones(3, 2)
     optimizer = optim.AdamP([weight], lr=0.1)
     torch._dynamo.reset()
-    compiled = torch.compile(lambda: optimizer.step(), fullgraph=True, backend="eager")
+    compiled = torch.compile(optimizer.step, fullgraph=True, backend="eager")
     with pytest.raises(torch._dynamo.exc.Unsupported, match=r"call backward\(\) and step\(\) out"):
         compiled()
     assert torch.equal(weight.detach(), torch.ones(3, 2))

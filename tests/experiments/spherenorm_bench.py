@@ -1,6 +1,7 @@
 """A benchmark of two contenders on the digits."""
 
 from spherenorm_experiments.analysis import printed
+from spherenorm_experiments.paper.statements import PROJECTION, says
 from spherenorm_experiments.study._benchmark import Benchmark
 from spherenorm_experiments.study._setting import Conditions, Contender, Setting
 
@@ -13,6 +14,7 @@ class SmallTable(Benchmark):
 
     name = "small-table"
     first_seed = 40
+    grounds = PROJECTION
     seeds = {"smoke": 2, "small": 3, "full": 4}  # noqa: RUF012
     smoke_rates = 2
     table = (
@@ -24,7 +26,7 @@ class SmallTable(Benchmark):
             Conditions({"variant": "plain"}, fields={"epochs": 1, "batch_size": 128}),
             Conditions({"variant": "residual"}, fields={"epochs": 100}),
             {"accuracy": dict(zip(("SGD", "SGDP"), printed("70.47 70.70"), strict=True))},
-            "t2.outperform",
+            says("t2.outperform"),
         ),
     )
     contenders = (

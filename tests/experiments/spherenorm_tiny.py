@@ -16,7 +16,7 @@ from torch.nn.functional import mse_loss
 
 import spherenorm as sn
 from spherenorm import rules as r
-from spherenorm_experiments.analysis import Arm, Table, paired, paper
+from spherenorm_experiments.analysis import Arm, Claim, Of, Table, paper
 from spherenorm_experiments.core import Budget, Mean, PureTask, Spec, Splits, Task
 from spherenorm_experiments.report.pictures import curves
 from spherenorm_experiments.study import Study
@@ -143,9 +143,11 @@ class TinyStudy(Study):
     def pictures(self, results):
         return [curves(results, "norm", "norm", "norms")]
 
-    def claims(self, results):
-        a, b = (results.arm(arm).values("norm_last") for arm in ("SGDP", "SGD"))
-        return [paired("SGDP's norm is smaller", a, b, "<", source="here")]
+    claims = (
+        Claim(
+            "norm", "SGDP's norm is smaller", Of("SGDP", "norm_last"), "<", Of("SGD", "norm_last")
+        ),
+    )
 
 
 class AgainStudy(TinyStudy):
@@ -242,7 +244,8 @@ class RaisesInPart(TinyStudy):
 
     name = "raises-in-part"
 
-    def claims(self, results):
+    @property
+    def claims(self):
         return {}["no such claim"]
 
     def pictures(self, results):

@@ -1,11 +1,12 @@
 """Compare every path with the rule's own code on random cases.
 
     python -m tests.fuzz --cases 5000 --seed 0
+    python -m tests.fuzz --paths compiled --first 480 --cases 520  # a piece, for another core
 
-The paths share the cases out in equal numbers. Of "derivative" a case is explained, too, where
-differences of values do not resolve one of its derivatives. The output is a table; each difference that is not
+The paths share the cases out in equal numbers. The output is a table; each difference that is not
 explained by rounding of the inputs is a line on stderr that reproduces it; the exit code is 1 if
-there is one that rounding of the operations does not explain either.
+there is one that rounding of the operations does not explain either. On the path "derivative", a
+case is explained, too, where differences of values do not resolve one of its derivatives.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ COLUMNS = ("compared", "refused", "explained", "of operations", "different")
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("--cases", type=int, default=5000, help="over all paths together")
+    parser.add_argument("--first", type=int, default=0, help="the number of each path's first case")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
         "--paths", default=DEFAULT, help="of auto, rule, compiled, sweep, dtensor, derivative"
@@ -37,7 +39,8 @@ def main() -> int:
     parser.add_argument("--only", type=int, help="one case of each path, with its description")
     arguments = parser.parse_args()
     paths = arguments.paths.split(",")
-    numbers = range(arguments.cases // len(paths)) if arguments.only is None else [arguments.only]
+    last = arguments.first + arguments.cases // len(paths)
+    numbers = range(arguments.first, last) if arguments.only is None else [arguments.only]
     if arguments.only is not None:
         for path in paths:
             print(draw_case(path, arguments.seed, arguments.only), file=sys.stderr)

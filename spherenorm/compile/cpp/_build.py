@@ -251,7 +251,7 @@ def _target(compiler: str) -> str:
 
 
 def _output(command: Sequence[str], folder: Path | None) -> str:
-    """What a compiler prints; it is stopped, with the programs that it runs, if it hangs.
+    """The output of a compiler, which is stopped, with the programs that it runs, if it hangs.
 
     Raises:
         BuildError: it failed; with the first line that it said.

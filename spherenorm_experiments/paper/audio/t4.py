@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 from spherenorm_experiments.analysis import printed
+from spherenorm_experiments.paper.statements import PROJECTION, says
 from spherenorm_experiments.study import Benchmark, Conditions, Contender, Setting
 
 __all__ = ["T4"]
@@ -42,7 +43,7 @@ def _setting(
         embedded=Conditions(),
         real=Conditions({"data_set": data_set}, fields={"epochs": epochs, "batch_size": 16}),
         paper={metric: _scores(text) for metric, text in paper.items()},
-        source="t4.better",
+        cites=says("t4.better"),
     )
 
 
@@ -56,6 +57,7 @@ class T4(Benchmark):
 
     name = "t4"
     first_seed = 400
+    grounds = PROJECTION
     table = (
         _setting(
             "music tags", "MagnaTagATune", "tagging", "magnatagatune", 100,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from spherenorm_experiments.analysis import printed
+from spherenorm_experiments.paper.statements import PROJECTION, says
 from spherenorm_experiments.study import Benchmark, Conditions, Contender, Setting
 
 __all__ = ["T3"]
@@ -37,7 +38,7 @@ def _setting(detector: str, start: str, theirs: str, scores: str) -> Setting:
             {**options, "data_set": "coco"}, hyper_parameters=hyper_parameters, fields=fields
         ),
         {"AP": dict(zip(("Adam", "AdamP"), printed(scores), strict=True))},
-        "t3.boosts",
+        says("t3.boosts"),
     )
 
 
@@ -55,6 +56,7 @@ class T3(Benchmark):
 
     name = "t3"
     first_seed = 300
+    grounds = PROJECTION
     tuned_on = 1
     table = (
         _setting("centernet", "random", "CenterNet, random", "26.57 27.11"),

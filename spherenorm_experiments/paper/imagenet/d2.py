@@ -7,6 +7,7 @@ from dataclasses import replace
 from spherenorm_experiments.analysis import printed
 from spherenorm_experiments.core import Budget
 from spherenorm_experiments.paper.imagenet._photographs import GLYPHS, on_glyphs, on_imagenet
+from spherenorm_experiments.paper.statements import PROJECTION, says
 from spherenorm_experiments.study import Benchmark, Contender, Plan, Setting
 
 __all__ = ["D2"]
@@ -38,7 +39,7 @@ def _setting(label: str, numbers: str) -> Setting:
         on_glyphs(network, options=TECHNIQUES, regime={**SMOOTHED, "warmup": 0.5}),
         on_imagenet(network, options=large, regime=regime, epochs=400, batch_size=512),
         {"accuracy": dict(zip(("baseline", "AdamP"), printed(numbers), strict=True))},
-        "d2.effective",
+        says("d2.effective"),
     )
 
 
@@ -51,6 +52,7 @@ class D2(Benchmark):
 
     name = "d2"
     first_seed = 1220
+    grounds = PROJECTION
     tuned_on = 1
     table = tuple(_setting(*row) for row in PAPER.items())
     contenders = (

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from spherenorm_experiments.analysis import Claim, Results, Sample, advantage, paired, printed
+from collections.abc import Iterator
+
+from spherenorm_experiments.analysis import Claim, Of, Side, advantage, derive, printed
 from spherenorm_experiments.paper.imagenet._photographs import (
     GLYPHS,
     WARM_UP,
     on_glyphs,
     on_imagenet,
 )
-from spherenorm_experiments.paper.statements import says
+from spherenorm_experiments.paper.statements import PROJECTION, says
 from spherenorm_experiments.study import Benchmark, Contender, Setting, arm_of
 
 __all__ = ["D3"]
@@ -36,7 +38,7 @@ def _setting(batch: int, theirs: int, numbers: str) -> Setting:
         on_glyphs("resnet50", regime=ours, batch_size=batch),
         on_imagenet("resnet50", regime=large, epochs=100, batch_size=theirs),
         {"accuracy": dict(zip(PAIR, printed(numbers), strict=True))},
-        "d3.table",
+        says("d3.table"),
     )
 
 
@@ -50,6 +52,7 @@ class D3(Benchmark):
 
     name = "d3"
     first_seed = 1300
+    grounds = PROJECTION
     table = tuple(_setting(batch, *row) for batch, row in PAPER.items())
     contenders = (
         Contender("AdamW", RATES, {"weight_decay": 1e-3}, {"lr": 1e-3, "weight_decay": 1e-4}),
@@ -69,30 +72,24 @@ class D3(Benchmark):
         ("length", "100 epochs", "3 epochs", "a small machine"),
     )  # fmt: skip
 
-    def claims(self, results: Results) -> list[Claim]:
+    def more_claims(self) -> Iterator[Claim]:
         small, *_, large = self.table
-        grown, begun = (_gain(results, setting) for setting in (large, small))
-        least, most = (_scores(results, setting, "AdamW") for setting in (large, small))
-        return [
-            *super().claims(results),
-            paired(
-                f"AdamP's gain in accuracy is larger at {large.label} than at {small.label}",
-                grown, begun, ">", source=says("d3.greater"), equivalence=1.0,
-                paper="3.10 - 1.34 = +1.76", unit="pp", detail="equivalent means within ±1 pp",
-            ),
-            paired(
-                f"AdamW's accuracy falls from {small.label} to {large.label}", most, least, ">",
-                source=says("d3.decrease"), paper="72.41 - 63.79 = +8.62", unit="pp",
-                performance=True,
-            ),
-        ]  # fmt: skip
+        grown, begun = (
+            derive(advantage, _score(setting, "AdamP"), _score(setting, "AdamW"))
+            for setting in (large, small)
+        )
+        yield Claim(
+            "gain-grows",
+            f"AdamP's gain in accuracy is larger at {large.label} than at {small.label}",
+            grown, ">", begun, cites=says("d3.greater"), unit="pp", equivalent=1.0,
+            paper="3.10 - 1.34 = +1.76",
+        )  # fmt: skip
+        yield Claim(
+            "adamw-falls", f"AdamW's accuracy falls from {small.label} to {large.label}",
+            _score(small, "AdamW"), ">", _score(large, "AdamW"), cites=says("d3.decrease"),
+            unit="pp", paper="72.41 - 63.79 = +8.62",
+        )  # fmt: skip
 
 
-def _scores(results: Results, setting: Setting, name: str) -> Sample:
-    return results.arm(arm_of(setting, name)).values("test")
-
-
-def _gain(results: Results, setting: Setting) -> Sample:
-    """AdamP's score minus AdamW's, by seed."""
-    theirs, ours = (_scores(results, setting, name) for name in PAIR)
-    return advantage(ours, theirs)
+def _score(setting: Setting, name: str) -> Side:
+    return Of(arm_of(setting, name), "test")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from spherenorm_experiments.analysis import Claim, Results, performance, printed
+from spherenorm_experiments.analysis import MARGIN, Claim, Of, printed
 from spherenorm_experiments.paper.imagenet._photographs import (
     ADAM_RATES,
     GLYPHS,
@@ -14,8 +14,8 @@ from spherenorm_experiments.paper.imagenet._photographs import (
     on_glyphs,
     on_imagenet,
 )
-from spherenorm_experiments.paper.statements import says
-from spherenorm_experiments.study import Benchmark, Contender, Setting, arm_of
+from spherenorm_experiments.paper.statements import PROJECTION, says
+from spherenorm_experiments.study import Benchmark, Contender, Setting, arm_of, score_claim
 
 __all__ = ["T2"]
 
@@ -47,6 +47,7 @@ class T2(Benchmark):
 
     name = "t2"
     first_seed = 120
+    grounds = PROJECTION
     tuned_on = 1
     table = (
         Setting(
@@ -57,7 +58,7 @@ class T2(Benchmark):
             on_glyphs("resnet18"),
             on_imagenet("resnet18", epochs=100, batch_size=256),
             _scores("70.47 70.70 68.05 70.39 70.82"),
-            "t2.outperform",
+            says("t2.outperform"),
         ),
         Setting(
             "MobileNetV2",
@@ -67,7 +68,7 @@ class T2(Benchmark):
             on_glyphs("mobilenetv2", regime=SMOOTHED),
             on_imagenet("mobilenetv2", regime=SMOOTHED, epochs=150, batch_size=1024),
             _scores("71.55 72.09 69.32 71.21 72.45"),
-            "t2.outperform",
+            says("t2.outperform"),
         ),
         Setting(
             "ResNet-50",
@@ -77,7 +78,7 @@ class T2(Benchmark):
             on_glyphs("resnet50"),
             on_imagenet("resnet50", epochs=100, batch_size=256),
             _scores("76.57 76.66 71.87 76.54 76.92"),
-            "t2.outperform",
+            says("t2.outperform"),
         ),
         Setting(
             "ResNet-50 + CutMix",
@@ -87,7 +88,7 @@ class T2(Benchmark):
             on_glyphs("resnet50", options={"cutmix": 0.5}),
             on_imagenet("resnet50", options={"cutmix": 1.0}, epochs=150, batch_size=256),
             _scores("77.69 77.77 76.35 78.04 78.22"),
-            "t2.cutmix",
+            says("t2.cutmix"),
         ),
     )
     contenders = (
@@ -112,12 +113,12 @@ class T2(Benchmark):
          "three epochs are too few to learn from mixed images alone"),
     )  # fmt: skip
 
-    def claims(self, results: Results) -> list[Claim]:
-        return [*super().claims(results), *(_of_decay(results, each) for each in self.table)]
-
-
-def _of_decay(results: Results, setting: Setting) -> Claim:
-    ours, other = (results.arm(arm_of(setting, name)).values("test") for name in ("AdamW", "Adam"))
-    text = f"AdamW scores higher than Adam ({setting.label})"
-    theirs = setting.gap("AdamW", "Adam") or ""
-    return performance(text, ours, other, source=says("t2.adamw"), paper=theirs)
+    def more_claims(self) -> Iterator[Claim]:
+        for setting in self.table:
+            left, right = (Of(arm_of(setting, name), "test") for name in ("AdamW", "Adam"))
+            yield Claim(
+                score_claim(setting, "Adam", "AdamW"),
+                f"AdamW scores higher than Adam ({setting.label})",
+                left, ">", right, cites=says("t2.adamw"), unit="pp", equivalent=MARGIN,
+                paper=setting.gap("AdamW", "Adam") or "",
+            )  # fmt: skip

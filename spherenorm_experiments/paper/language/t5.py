@@ -7,14 +7,15 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
-from spherenorm_experiments.analysis import Claim, Results, paired, performance, printed, sample
-from spherenorm_experiments.paper.statements import says
+from spherenorm_experiments.analysis import Claim, Of, printed
+from spherenorm_experiments.paper.statements import PROJECTION, says
 from spherenorm_experiments.study import (
     Benchmark,
     Conditions,
     Contender,
     Plan,
     Setting,
+    arm_of,
     invariant_share,
 )
 
@@ -50,7 +51,7 @@ def _setting(label: str, theirs: str, weight_norm: bool, perplexities: str) -> S
         Conditions(normalized),
         Conditions({**FULL, **normalized}, {"clip_norm": 0.25}, fields=FULL_FIELDS),
         scores,
-        "t5.normalized" if weight_norm else "t5.table",
+        says("t5.normalized" if weight_norm else "t5.table"),
         unit="perplexity",
         margin=MARGIN,
         invariant=weight_norm,
@@ -74,6 +75,7 @@ class T5(Benchmark):
 
     name = "t5"
     first_seed = 1500
+    grounds = PROJECTION
     table = (NORMALIZED, PLAIN)
     contenders = tuple(
         Contender(
@@ -104,40 +106,38 @@ class T5(Benchmark):
             options = {**setting.embedded.options, **(SMOKE if plan.tier == "smoke" else {})}
             yield replace(setting, embedded=Conditions(options)), contender
 
-    def claims(self, results: Results) -> list[Claim]:
-        return [*super().claims(results), *_of_both(self, results)]
-
-
-def _of_both(study: T5, results: Results) -> Iterator[Claim]:
-    """The claims about the two networks beside each other."""
-    seen = study.measured(results)
-
-    def values(setting: Setting, name: str, key: Any = "test") -> Any:
-        return results.arm(seen.own(setting, name)).values(key)
-
-    plain, normalized = (values(setting, "AdamW") for setting in (PLAIN, NORMALIZED))
-    yield paired(
-        f"AdamP and AdamW score within {MARGIN:g} perplexity of each other without weight "
-        "normalization",
-        values(PLAIN, "AdamP"), plain, "=", margin=MARGIN, source=says("t5.plain"),
-        unit="perplexity", paper="+0.12",
-    )  # fmt: skip
-    more: dict[str, Any] = {"unit": "perplexity", "margin": MARGIN}
-    yield performance(
-        "AdamW scores higher without weight normalization than with it",
-        plain, normalized, source=says("t5.harms"), paper="+0.58", **more,
-    )  # fmt: skip
-    yield performance(
-        "AdamP with weight normalization scores higher than AdamW without",
-        values(NORMALIZED, "AdamP"), plain, source=says("t5.beats"), paper="+0.61", **more,
-    )  # fmt: skip
-    yield sample(
-        "Less than 1 % of the parameters of Transformer-XL are scale-invariant",
-        values(PLAIN, "AdamP", invariant_share), "<", 1.0, source=says("t5.none"), unit="%",
-        limits=(0.0, 100.0),
-    )  # fmt: skip
-    yield sample(
-        "With weight normalization more than half of its parameters are",
-        values(NORMALIZED, "AdamP", invariant_share), ">", 50.0, source=says("t5.artificially"),
-        unit="%", limits=(0.0, 100.0),
-    )  # fmt: skip
+    def more_claims(self) -> Iterator[Claim]:
+        """About the two networks beside each other."""
+        plain, normalized = (Of(arm_of(each, "AdamW"), "test") for each in (PLAIN, NORMALIZED))
+        plain_p, normalized_p = (Of(arm_of(each, "AdamP"), "test") for each in (PLAIN, NORMALIZED))
+        yield Claim(
+            "plain.as-adamw",
+            f"AdamP and AdamW score within {MARGIN:g} perplexity of each other without weight "
+            "normalization",
+            plain_p, "=", plain, margin=MARGIN, cites=says("t5.plain"), unit="perplexity",
+            paper="+0.12",
+        )  # fmt: skip
+        yield Claim(
+            "adamw.normalization-harms",
+            "AdamW scores higher without weight normalization than with it",
+            plain, ">", normalized, cites=says("t5.harms"), unit="perplexity", equivalent=MARGIN,
+            paper="+0.58",
+        )  # fmt: skip
+        yield Claim(
+            "adamp.normalization-helps",
+            "AdamP with weight normalization scores higher than AdamW without",
+            normalized_p, ">", plain, cites=says("t5.beats"), unit="perplexity", equivalent=MARGIN,
+            paper="+0.61",
+        )  # fmt: skip
+        share: dict[str, Any] = {"unit": "%", "limits": (0.0, 100.0)}
+        yield Claim(
+            "plain.invariant-share",
+            "Less than 1 % of the parameters of Transformer-XL are scale-invariant",
+            Of(arm_of(PLAIN, "AdamP"), invariant_share), "<", 1.0, cites=says("t5.none"), **share,
+        )  # fmt: skip
+        yield Claim(
+            "normalized.invariant-share",
+            "With weight normalization more than half of its parameters are",
+            Of(arm_of(NORMALIZED, "AdamP"), invariant_share), ">", 50.0,
+            cites=says("t5.artificially"), **share,
+        )  # fmt: skip

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,23 +13,24 @@ import numpy as np
 from spherenorm_experiments.analysis import (
     OURS,
     Arm,
-    Basis,
     Cell,
     Claim,
     Grid,
     Heading,
     Results,
     Row,
+    Sample,
+    Side,
+    Statement,
     Table,
     Trial,
     combined,
-    exact,
+    derive,
     grid_of,
     mean,
-    missing,
     paper,
     printed,
-    sample,
+    slug,
     spread,
 )
 from spherenorm_experiments.paper.statements import says
@@ -163,14 +165,9 @@ class C1(Study):
         )
         return drawn([Picture(figure, caption)])
 
-    def claims(self, results: Results) -> list[Claim]:
-        grids = {name: grid_of(results, _arm(name)) for name in NETWORKS}
-        return [
-            *_claims_of_detection(grids),
-            *_claims_of_errors(grids),
-            *_claims_of_cosines(grids),
-            _claim_of_accuracy(grids["plain"]),
-        ]
+    @property
+    def claims(self) -> Sequence[Claim]:
+        return [*_of_detection(), *_of_errors(), *_of_cosines(), _of_accuracy()]
 
 
 def _at(grid: Grid, delta: float) -> int | None:
@@ -184,10 +181,15 @@ def _left_alone(cell: Cell) -> Cell:
     return replace(cell, value=value)
 
 
-def _right(grid: Grid, delta: float, kind: str) -> Any:
+def _right(network: str, delta: float, kind: str) -> Side:
     """Percent of weights and steps that are right, by seed."""
-    found = grid.sample(f"projected_{kind}", _at(grid, delta))
-    return found if kind == "invariant" else found.map(lambda share: 100 - share)
+
+    def side(results: Results) -> Sample:
+        grid = grid_of(results, _arm(network))
+        found = grid.sample(f"projected_{kind}", _at(grid, delta))
+        return found if kind == "invariant" else found.map(lambda share: 100 - share)
+
+    return side
 
 
 def _cosines(results: Results) -> Table:
@@ -211,29 +213,30 @@ def _cosines(results: Results) -> Table:
     return Table("Cosines of weight and gradient, 99 % of them", columns, rows, note)
 
 
-def _claims_of_detection(grids: Mapping[str, Grid]) -> list[Claim]:
-    claims = []
-    wide = (0.2, 0.1, 0.05)
+PERCENT: dict[str, Any] = {"unit": "%", "limits": (0.0, 100.0)}
+
+
+def _of_detection() -> Iterator[Claim]:
     for kind, said in (("invariant", "projects every invariant weight"),
                        ("variant", "leaves every variant weight alone")):  # fmt: skip
         for name in ("plain", "prenorm"):
-            source: Basis = says("c.discriminates") if name == "plain" else says("3.delta")
-            least = combined(min, [_right(grids[name], delta, kind) for delta in wide])
-            text = f"From δ = 0.05 to 0.2 the test {said} ({name}; more than {SHARE} % right)"
-            claims.append(
-                sample(text, least, ">", SHARE, source=source, paper="100 %", unit="%",
-                       limits=(0.0, 100.0), primary=name == "plain")
+            every = [_right(name, delta, kind) for delta in (0.2, 0.1, 0.05)]
+            yield Claim(
+                f"detection.{kind}.{name}",
+                f"From δ = 0.05 to 0.2 the test {said} ({name}; more than {SHARE} % right)",
+                derive(lambda *parts: combined(min, parts), *every), ">", SHARE,
+                cites=says("c.discriminates" if name == "plain" else "3.delta"),
+                paper="100 %", primary=name == "plain", **PERCENT,
             )  # fmt: skip
-    text = f"δ = 0.1 separates the two kinds on a network of mostly variant weights ({SHARE} %)"
-    right = _right(grids["prenorm"], 0.1, "variant")
-    return [
-        *claims,
-        sample(text, right, ">", SHARE, source=says("c.suitable"), unit="%", limits=(0.0, 100.0)),
-    ]
+    yield Claim(
+        "detection.separates",
+        f"δ = 0.1 separates the two kinds on a network of mostly variant weights ({SHARE} %)",
+        _right("prenorm", 0.1, "variant"), ">", SHARE, cites=says("c.suitable"), **PERCENT,
+    )  # fmt: skip
 
 
-def _claims_of_errors(grids: Mapping[str, Grid]) -> list[Claim]:
-    rows: tuple[tuple[str, str, float, str, Basis, str], ...] = (
+def _of_errors() -> Iterator[Claim]:
+    rows: tuple[tuple[str, str, float, str, Statement, str], ...] = (
         ("At δ = 1 the test takes variant weights for invariant", "plain", 1.0, "variant",
          says("c.delta1"), "86.64 %"),
         ("At δ = 0.01 the test misses invariant weights", "plain", 0.01, "invariant",
@@ -245,34 +248,43 @@ def _claims_of_errors(grids: Mapping[str, Grid]) -> list[Claim]:
         ("At δ = 0.1 it misses them with gradients in half precision", "half precision", 0.1,
          "invariant", OURS, ""),
     )  # fmt: skip
-    return [
-        sample(f"{text}: less than {SHARE} % right ({name})", _right(grids[name], delta, kind),
-               "<", SHARE, source=source, paper=theirs, unit="%", limits=(0.0, 100.0))
-        for text, name, delta, kind, source, theirs in rows
-    ]  # fmt: skip
+    for text, name, delta, kind, source, theirs in rows:
+        yield Claim(
+            f"errors.{slug(name)}.delta-{delta:g}",
+            f"{text}: less than {SHARE} % right ({name})",
+            _right(name, delta, kind), "<", SHARE, cites=source, paper=theirs, **PERCENT,
+        )  # fmt: skip
 
 
-def _claims_of_cosines(grids: Mapping[str, Grid]) -> list[Claim]:
-    claims = []
+def _of_cosines() -> Iterator[Claim]:
     for name, source in (("plain", says("c.cosines")), ("half precision", OURS)):
-        text = (
+        yield Claim(
+            f"cosines-apart.{slug(name)}",
             "The cosines of the two kinds are apart: log₁₀ of the lower end of the variant over "
-            f"the upper end of the invariant ({name})"
-        )
-        item = grids[name].item
-        ends = {} if item is None else item.summary["cosines"]
-        if not ends or min(ends["variant"][0], ends["invariant"][1]) <= 0:  # no gradient is left
-            claims.append(missing(text, source))
-            continue
-        apart = math.log10(ends["variant"][0] / ends["invariant"][1])
-        claims.append(exact(text, apart, ">", 0.0, 0.5, source=source, paper="2.8"))
-    return claims
+            f"the upper end of the invariant ({name})",
+            partial(_decades_apart, network=name), ">", 0.0, margin=0.5, cites=source, paper="2.8",
+        )  # fmt: skip
 
 
-def _claim_of_accuracy(grid: Grid) -> Claim:
-    accuracies = [grid.sample("test", _at(grid, delta)) for delta in PAPER]
-    text = "Accuracy hardly depends on δ: its range over the paper's six values is below 1 pp"
-    theirs = [accuracy for *_, accuracy in PAPER.values()]
-    quoted = Cell(max(theirs) - min(theirs), unit="pp")
-    return sample(text, spread(accuracies), "<", 1.0, source=says("c.performance"), paper=quoted,
-                  unit="pp", primary=True)  # fmt: skip
+def _decades_apart(results: Results, network: str) -> float | None:
+    """None if no gradient is left."""
+    item = grid_of(results, _arm(network)).item
+    ends = {} if item is None else item.summary["cosines"]
+    if not ends or min(ends["variant"][0], ends["invariant"][1]) <= 0:
+        return None
+    return math.log10(ends["variant"][0] / ends["invariant"][1])
+
+
+def _of_accuracy() -> Claim:
+    def accuracy(results: Results, delta: float) -> Sample:
+        grid = grid_of(results, _arm("plain"))
+        return grid.sample("test", _at(grid, delta))
+
+    every = [partial(accuracy, delta=delta) for delta in PAPER]
+    theirs = [number for *_, number in PAPER.values()]
+    return Claim(
+        "accuracy",
+        "Accuracy hardly depends on δ: its range over the paper's six values is below 1 pp",
+        derive(lambda *parts: spread(parts), *every), "<", 1.0, cites=says("c.performance"),
+        paper=Cell(max(theirs) - min(theirs), unit="pp"), unit="pp", primary=True,
+    )  # fmt: skip

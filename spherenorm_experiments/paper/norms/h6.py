@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import Any
 
 from spherenorm_experiments.analysis import (
-    OURS,
     Arm,
-    Basis,
     Cell,
     Claim,
-    Grid,
     Heading,
     Results,
     Row,
-    Sample,
+    Side,
     Table,
     Trial,
     advantage,
+    at_best,
+    at_point,
     combined,
+    derive,
     grid_of,
-    paired,
     paired_values,
     paper,
+    pooled,
     printed,
-    sample,
+    slug,
     worst_of,
 )
 from spherenorm_experiments.paper.norms._bands import Curve, over_steps
@@ -111,21 +110,9 @@ class H6(Study):
             pictures.append(over_steps(curves, "norm", "norm ‖w‖", caption))
         return drawn(pictures)
 
-    def claims(self, results: Results) -> list[Claim]:
-        grids = {
-            (optimizer, kind): grid_of(results, _arm(optimizer, kind))
-            for optimizer in OPTIMIZERS
-            for kind in KINDS
-        }
-        return [
-            *_claims_of_theory(grids),
-            *_claims_of_gaps(grids),
-            *_claims_of_norms(grids),
-            *_claims_of_scores(grids),
-        ]
-
-
-Grids = Mapping[tuple[str, str], Grid]
+    @property
+    def claims(self) -> Sequence[Claim]:
+        return [*_of_theory(), *_of_gaps(), *_of_norms(), *_of_scores()]
 
 
 def _law(arm: Arm, momentum: float) -> float | None:
@@ -169,99 +156,98 @@ def _norms(results: Results, arm: Arm) -> Table:
     return Table(f"{arm.label}: last norm and accuracy", columns, rows, note)
 
 
-def _claims_of_theory(grids: Grids) -> list[Claim]:
-    def factor(optimizer: str, kind: str, momentum: float = 0.9) -> Sample:
-        grid = grids[optimizer, kind]
-        return grid.sample("growth_over_moves", grid.at(lr=RATE, momentum=momentum))
-
-    about = "the squared norm's growth over the sum of the squared steps"
-    return [
-        sample(
-            f"Heavy ball, β = 0.9: {about} is 19, within 5 %", factor("SGD", "heavy ball"), "=",
-            19.0, margin=0.95, source=says("2.corollary"), paper=Cell(19, "g"), primary=True,
-        ),
-        sample(
-            f"SGDP, β = 0.9: {about} is 1, within 1 %", factor("SGDP", "Nesterov"), "=", 1.0,
-            margin=0.01, source=says("3.eq11"), paper=Cell(1, "g"), primary=True,
-        ),
-        sample(
-            f"Nesterov, β = 0.9: {about} is above 2", factor("SGD", "Nesterov"), ">", 2.0,
-            source=says("2.nesterov"),
-        ),
-    ]  # fmt: skip
-
-
-def _at(grid: Grid, key: str, momentum: float, *, scaled: bool = False) -> Sample:
+def _at(
+    optimizer: str, kind: str, key: str, momentum: float = 0.9, *, scaled: bool = False
+) -> Side:
     rate = _scaled(momentum) if scaled else RATE
-    return grid.sample(key, grid.at(lr=rate, momentum=momentum))
+    return at_point(_arm(optimizer, kind), key, lr=rate, momentum=momentum)
 
 
-def _claims_of_gaps(grids: Grids) -> list[Claim]:
-    claims = []
-    variants: tuple[tuple[str, bool, Basis], ...] = (
-        ("Nesterov", False, says("h6.gap")),
-        ("heavy ball", False, says("h6.gap")),
-        ("Nesterov", True, says("h6.gap")),
-    )
-    for kind, scaled, source in variants:
+def _of_theory() -> Iterator[Claim]:
+    factor = "growth_over_moves"
+    about = "the squared norm's growth over the sum of the squared steps"
+    yield Claim(
+        "law.heavy-ball", f"Heavy ball, β = 0.9: {about} is 19, within 5 %",
+        _at("SGD", "heavy ball", factor), "=", 19.0, margin=0.95, cites=says("2.corollary"),
+        paper=Cell(19, "g"), primary=True,
+    )  # fmt: skip
+    yield Claim(
+        "law.sgdp", f"SGDP, β = 0.9: {about} is 1, within 1 %", _at("SGDP", "Nesterov", factor),
+        "=", 1.0, margin=0.01, cites=says("3.eq11"), paper=Cell(1, "g"), primary=True,
+    )  # fmt: skip
+    yield Claim(
+        "law.nesterov", f"Nesterov, β = 0.9: {about} is above 2", _at("SGD", "Nesterov", factor),
+        ">", 2.0, cites=says("2.nesterov"),
+    )  # fmt: skip
+
+
+def _where(scaled: bool) -> tuple[str, str]:
+    """The rate at which momenta are compared, in words, and in the names of claims."""
+    if scaled:
+        return "at one value of lr / (1 - β)", "scaled-rate"
+    return f"at the rate {RATE}", "one-rate"
+
+
+def _of_gaps() -> Iterator[Claim]:
+    for kind, scaled in (("Nesterov", False), ("heavy ball", False), ("Nesterov", True)):
+        at, rate = _where(scaled)
         gaps = [
-            paired_values(
-                _at(grids["SGD", kind], "norm_last", m, scaled=scaled),
-                _at(grids["SGDP", kind], "norm_last", m, scaled=scaled),
+            derive(
+                paired_values, *(_at(o, kind, "norm_last", m, scaled=scaled) for o in OPTIMIZERS)
             )
             for m in PAPER
         ]
-        least = combined(min, [paired_values(b, a) for a, b in pairwise(gaps)])
-        at = "at one value of lr / (1 - β)" if scaled else f"at the rate {RATE}"
-        text = f"The gap of the norms grows at each step of the momentum, {kind}, {at}: the least"
-        primary = kind == "Nesterov" and not scaled
-        claims.append(
-            sample(
-                text, least, ">", 0.0, source=source, paper="2.59 - 2.53 = 0.06", primary=primary
-            )
-        )
-    return claims
+        steps = [derive(paired_values, b, a) for a, b in pairwise(gaps)]
+        yield Claim(
+            f"gap-grows.{slug(kind)}.{rate}",
+            f"The gap of the norms grows at each step of the momentum, {kind}, {at}: the least",
+            derive(lambda *parts: combined(min, parts), *steps), ">", 0.0, cites=says("h6.gap"),
+            paper="2.59 - 2.53 = 0.06", primary=kind == "Nesterov" and not scaled,
+        )  # fmt: skip
 
 
-def _claims_of_norms(grids: Grids) -> list[Claim]:
-    ends: dict[tuple[str, bool], Any] = {
-        (o, scaled): [_at(grids[o, "Nesterov"], "norm_last", m, scaled=scaled) for m in PAPER]
-        for o in OPTIMIZERS
-        for scaled in (False, True)
-    }
-    claims = []
+def _of_norms() -> Iterator[Claim]:
     for scaled in (False, True):
-        at = "at one value of lr / (1 - β)" if scaled else f"at the rate {RATE}"
-        sgd, sgdp = ends["SGD", scaled], ends["SGDP", scaled]
-        claims += [
-            paired(f"SGDP's last norm falls with momentum, {at}: 0.975 over 0.5", sgdp[-1],
-                   sgdp[0], "<", how="ratio", source=says("h6.sgdp"), paper="6.14 / 6.88 = 0.89"),
-            paired(f"SGD's last norm rises by about 15 %, {at}: 0.975 over 0.5 within 1.05 to 1.25",
-                   sgd[-1], sgd[0], "=", how="ratio", bound=1.15, margin=0.1,
-                   source=says("h6.sgd"), paper="8.73 / 7.60 = 1.15"),
-            paired(f"SGD's last norm saturates, {at}: 0.975 over 0.95", sgd[-1], sgd[-2], "<",
-                   how="ratio", bound=1.02, source=says("h6.sgd"), paper="8.73 / 8.76 = 1.00"),
-        ]  # fmt: skip
-    return claims
+        at, name = _where(scaled)
+        sgd, sgdp = (
+            [_at(optimizer, "Nesterov", "norm_last", m, scaled=scaled) for m in PAPER]
+            for optimizer in OPTIMIZERS
+        )
+        yield Claim(
+            f"sgdp-norm-falls.{name}",
+            f"SGDP's last norm falls with momentum, {at}: 0.975 over 0.5", sgdp[-1], "<", sgdp[0],
+            how="ratio", cites=says("h6.sgdp"), paper="6.14 / 6.88 = 0.89",
+        )  # fmt: skip
+        yield Claim(
+            f"sgd-norm-rises.{name}",
+            f"SGD's last norm rises by about 15 %, {at}: 0.975 over 0.5 within 1.05 to 1.25",
+            sgd[-1], "=", sgd[0], how="ratio", bound=1.15, margin=0.1, cites=says("h6.sgd"),
+            paper="8.73 / 7.60 = 1.15",
+        )  # fmt: skip
+        yield Claim(
+            f"sgd-norm-saturates.{name}", f"SGD's last norm saturates, {at}: 0.975 over 0.95",
+            sgd[-1], "<", sgd[-2], how="ratio", bound=1.02, cites=says("h6.sgd"),
+            paper="8.73 / 8.76 = 1.00",
+        )  # fmt: skip
 
 
-def _claims_of_scores(grids: Grids) -> list[Claim]:
-    gains = {}
-    for momentum in PAPER:
-        pair = [grids[o, "Nesterov"] for o in ("SGDP", "SGD")]
-        ours, theirs = (g.sample("test", g.tuned(momentum=momentum).index) for g in pair)
-        gains[momentum] = advantage(ours, theirs)
-    text = "SGDP's gain in accuracy is larger at momentum 0.975 than at 0.5, each at its best rate"
-    most = "SGDP is no worse than SGD by 1 pp at any momentum: the least gain"
-    return [
-        paired(text, gains[0.975], gains[0.5], ">", source=says("h6.accuracy"), equivalence=1.0,
-               paper="1.60 - 0.18 = +1.42", unit="pp", detail="equivalent means within ±1 pp"),
-        sample(most, worst_of(min, list(gains.values())), ">", -1.0, source=says("h6.most"),
-               paper="+0.18", unit="pp"),
-        sample("SGDP's mean gain over all momenta", _mean(list(gains.values())), ">", 0.0,
-               source=OURS, unit="pp"),
-    ]  # fmt: skip
-
-
-def _mean(samples: list[Sample]) -> Sample:
-    return combined(lambda values: sum(values) / len(values), samples)
+def _of_scores() -> Iterator[Claim]:
+    gains = {
+        m: derive(advantage, *(at_best(_arm(o, "Nesterov"), momentum=m) for o in ("SGDP", "SGD")))
+        for m in PAPER
+    }
+    yield Claim(
+        "gain-grows",
+        "SGDP's gain in accuracy is larger at momentum 0.975 than at 0.5, each at its best rate",
+        gains[0.975], ">", gains[0.5], cites=says("h6.accuracy"), unit="pp", equivalent=1.0,
+        paper="1.60 - 0.18 = +1.42",
+    )  # fmt: skip
+    yield Claim(
+        "no-worse", "SGDP is no worse than SGD by 1 pp at any momentum: the least gain",
+        derive(lambda *parts: worst_of(min, parts), *gains.values()), ">", -1.0,
+        cites=says("h6.most"), paper="+0.18", unit="pp",
+    )  # fmt: skip
+    yield Claim(
+        "mean-gain", "SGDP's mean gain over all momenta",
+        derive(lambda *parts: pooled(parts), *gains.values()), ">", 0.0, unit="pp",
+    )  # fmt: skip

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -88,6 +90,22 @@ class T1(Study):
         )
         return [Table("Norms and scores", columns, rows, note), *_at_every_rate(results)]
 
+    def headline(self, results: Results) -> Table:
+        """The optimizers on digits, without weight decay."""
+        columns = ("optimizer", "norm¹", "normˡᵃˢᵗ", "growth", "score", "path on sphere")
+        rows: list[Row] = []
+        for name in ("SGD", "SGDP", "AdamW", "AdamP"):
+            grid = grid_of(results, ARMS[name])
+            index = grid.tuned(weight_decay=0.0, wd_ratio=0.1).index
+            first, last, score, path = (
+                grid.cell(key, index, form, spread=key == "test")
+                for key, form in (("norm_first_epoch", ".3f"), ("norm_last", ".3f"),
+                                  ("test", ".2f"), ("path", ".2f"))
+            )  # fmt: skip
+            grown = replace(mean_of(growth_of(grid, index), "+.3f"), spread=None)
+            rows.append((name, first, last, grown, score, path))
+        return Table("Without weight decay, each at its best rate", columns, rows)
+
     def pictures(self, results: Results) -> list[Picture]:
         curves = [
             Curve(arm.label, Grid(_item(results, arm)), _common(results, arm))
@@ -115,8 +133,9 @@ class T1(Study):
             ]
         )  # fmt: skip
 
-    def claims(self, results: Results) -> list[Claim]:
-        return claims_of_growth(results)
+    @property
+    def claims(self) -> Sequence[Claim]:
+        return list(claims_of_growth())
 
 
 def _points(name: str) -> dict[str, Any]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
 
 from spherenorm_experiments.analysis import (
+    MARGIN,
     Arm,
     Cell,
     Choice,
@@ -16,15 +19,16 @@ from spherenorm_experiments.analysis import (
     Grid,
     Results,
     Sample,
+    Side,
     Table,
     Trial,
+    at_best,
+    derive,
     grid_of,
-    paired,
     paired_values,
-    performance,
     pooled,
-    sample,
     sample_of_curve,
+    slug,
     spread,
 )
 from spherenorm_experiments.paper.norms._bands import Curve, over_steps
@@ -60,6 +64,7 @@ LOW, HIGH = (0.0, 0.1, 1.0), (3.0, 10.0)
 RELATIVE = {"step": LOW, "cosine": (*LOW, *HIGH)}
 RATIOS = (0.1, 1.0)
 """Of the decay that SGDP and AdamP give an invariant weight: by default, and whole."""
+POINTS: dict[str, Any] = {"unit": "pp", "equivalent": MARGIN}
 
 
 def _arm(optimizer: str, schedule: str) -> Arm:
@@ -132,18 +137,14 @@ class WeightDecay(Study):
             pictures += _figure(results, pair, "cosine", (1.0, *HIGH), name)
         return drawn(pictures)
 
-    def claims(self, results: Results) -> list[Claim]:
-        read = _Reader(results)
+    @property
+    def claims(self) -> Sequence[Claim]:
+        steps = product(RELATIVE, PAIRS)
         return [
-            *(
-                c
-                for schedule in RELATIVE
-                for pair in PAIRS
-                for c in _of_steps(read, pair, schedule)
-            ),
-            *(c for pair in PAIRS for c in _of_curves(read, *pair)),
-            *(c for pair in PAIRS for c in _of_dependence(read, *pair)),
-            *(c for baseline, _ in PAIRS for c in _of_high(read, baseline)),
+            *(claim for schedule, pair in steps for claim in _of_steps(pair, schedule)),
+            *(claim for pair in PAIRS for claim in _of_curves(*pair)),
+            *(claim for pair in PAIRS for claim in _of_dependence(*pair)),
+            *(claim for baseline, _ in PAIRS for claim in _of_high(baseline)),
         ]
 
 
@@ -164,116 +165,136 @@ def _rate(results: Results, arm: Arm) -> Choice:
     return grid_of(results, arm).tuned(weight_decay=reference, wd_ratio=RATIOS[0])
 
 
-@dataclass(frozen=True)
-class _Reader:
-    """Numbers of the study by optimizer, schedule and relative decay."""
+def _point(
+    results: Results, name: str, relative: float, schedule: str, ratio: float = RATIOS[0]
+) -> tuple[Grid, int | None]:
+    """The sweep of an optimizer, and the point with a decay at its rate."""
+    arm = _arm(name, schedule)
+    grid, decay = grid_of(results, arm), relative * OPTIMIZERS[name].reference
+    point = {"lr": _rate(results, arm).rate, "weight_decay": decay}
+    return grid, grid.at(**point, wd_ratio=ratio if relative else RATIOS[0])
 
-    results: Results
 
-    def at(
-        self, name: str, relative: float, schedule: str = "cosine", ratio: float = RATIOS[0]
-    ) -> tuple[Grid, int | None]:
-        """The sweep and the point at the optimizer's rate."""
-        arm = _arm(name, schedule)
-        rate = _rate(self.results, arm).rate
-        grid, decay = grid_of(self.results, arm), relative * OPTIMIZERS[name].reference
-        point = {"lr": rate, "weight_decay": decay, "wd_ratio": ratio if relative else RATIOS[0]}
-        return grid, grid.at(**point)
+def _of(
+    key: str, name: str, relative: float, schedule: str = "cosine", ratio: float = RATIOS[0]
+) -> Side:
+    """A number of an optimizer with a decay relative to the reference."""
 
-    def number(self, key: str, name: str, relative: float, *where: Any) -> Sample:
-        grid, index = self.at(name, relative, *where)
+    def side(results: Results) -> Sample:
+        grid, index = _point(results, name, relative, schedule, ratio)
         return grid.sample(key, index)
 
-    def growth(self, name: str, schedule: str) -> Sample:
-        last, first = (self.number(key, name, 0.0, schedule) for key in ("norm_last", "norm_start"))
-        return paired_values(last, first)
-
-    def change(self, name: str, relative: float) -> Sample:
-        """The effective step just before the first drop of the rate, over that half-way there."""
-        grid, index = self.at(name, relative, "step")
-
-        def late_over_early(steps: np.ndarray, values: np.ndarray) -> float:
-            done = steps / steps[-1]
-            late, early = (
-                values[(low <= done) & (done < high)].mean()
-                for low, high in ((0.2, 0.29), (0.1, 0.2))
-            )
-            return float(late / early)
-
-        return sample_of_curve(grid, late_over_early, "effective_step", index)
+    return side
 
 
-def _of_steps(read: _Reader, pair: tuple[str, str], schedule: str) -> list[Claim]:
+def _growth(name: str, schedule: str) -> Side:
+    last, first = (_of(key, name, 0.0, schedule) for key in ("norm_last", "norm_start"))
+    return derive(paired_values, last, first)
+
+
+def _change(results: Results, name: str, relative: float) -> Sample:
+    """The effective step just before the first drop of the rate, over that half-way there."""
+
+    def late_over_early(steps: np.ndarray, values: np.ndarray) -> float:
+        done = steps / steps[-1]
+        late, early = (
+            values[(low <= done) & (done < high)].mean() for low, high in ((0.2, 0.29), (0.1, 0.2))
+        )
+        return float(late / early)
+
+    grid, index = _point(results, name, relative, "step")
+    return sample_of_curve(grid, late_over_early, "effective_step", index)
+
+
+def _of_steps(pair: tuple[str, str], schedule: str) -> Iterator[Claim]:
     baseline, ours = pair
-    source = says("f.prevent")
-    ours_grows, theirs = (read.growth(name, schedule) for name in (ours, baseline))
-    text = f"Without weight decay {ours}'s norm grows less than half as much as {baseline}'s, "
-    claims = [
-        paired(f"{text}{schedule}", ours_grows, theirs, "<", how="ratio", bound=0.5, source=source)
-    ]
+    yield Claim(
+        f"growth.{slug(ours)}.{schedule}",
+        f"Without weight decay {ours}'s norm grows less than half as much as {baseline}'s, "
+        f"{schedule}",
+        _growth(ours, schedule), "<", _growth(baseline, schedule), how="ratio", bound=0.5,
+        cites=says("f.prevent"),
+    )  # fmt: skip
     for relative in LOW:
-        long, other = (read.number("path", name, relative, schedule) for name in (ours, baseline))
-        text = (
+        long, other = (_of("path", name, relative, schedule) for name in (ours, baseline))
+        yield Claim(
+            f"path.{slug(ours)}.{schedule}.decay-{relative:g}",
             f"{ours} keeps larger effective steps than {baseline} at {relative:g} times the "
-            f"reference decay, {schedule}: ratio of the paths"
-        )
-        claims.append(paired(text, long, other, ">", how="ratio", source=source, primary=True))
-    return claims
+            f"reference decay, {schedule}: ratio of the paths",
+            long, ">", other, how="ratio", cites=says("f.prevent"), primary=True,
+        )  # fmt: skip
 
 
-def _of_curves(read: _Reader, baseline: str, ours: str) -> list[Claim]:
-    text = f"At the reference decay {baseline}'s effective step rises before the rate first drops"
-    smooth = f"Without decay {ours}'s effective step falls less than {baseline}'s before that"
-    rising = read.change(baseline, 1.0)
-    falls = read.change(ours, 0.0), read.change(baseline, 0.0)
-    return [
-        sample(text, rising, ">", 1.0, source=says("f.abnormal"), of="ratio"),
-        paired(smooth, *falls, ">", how="ratio", source=says("f.smooth")),
-    ]
+def _of_curves(baseline: str, ours: str) -> Iterator[Claim]:
+    rising, falling = (
+        partial(_change, name=baseline, relative=relative) for relative in (1.0, 0.0)
+    )
+    yield Claim(
+        f"step-rises.{slug(baseline)}",
+        f"At the reference decay {baseline}'s effective step rises before the rate first drops",
+        rising, ">", 1.0, how="ratio", cites=says("f.abnormal"),
+    )  # fmt: skip
+    yield Claim(
+        f"step-falls-less.{slug(ours)}",
+        f"Without decay {ours}'s effective step falls less than {baseline}'s before that",
+        partial(_change, name=ours, relative=0.0), ">", falling, how="ratio",
+        cites=says("f.smooth"),
+    )  # fmt: skip
 
 
-def _of_dependence(read: _Reader, baseline: str, ours: str) -> list[Claim]:
-    best = []
-    for name in (ours, baseline):
-        grid = grid_of(read.results, _arm(name, "cosine"))
-        best.append(grid.sample("test", grid.tuned(wd_ratio=RATIOS[0]).index))
-    text = f"{ours} scores higher than {baseline}, each at its best rate and decay, cosine"
-    claims = [performance(text, *best, source=says("f.better"))]
-    scores = [read.number("test", baseline, relative) for relative in LOW]
-    text = f"{baseline} scores higher at the reference decay than without"
-    claims.append(performance(text, scores[2], scores[0], source=says("f.poor")))
+def _of_dependence(baseline: str, ours: str) -> Iterator[Claim]:
+    higher, lower = (at_best(_arm(name, "cosine"), wd_ratio=RATIOS[0]) for name in (ours, baseline))
+    yield Claim(
+        f"score.{slug(ours)}",
+        f"{ours} scores higher than {baseline}, each at its best rate and decay, cosine",
+        higher, ">", lower, cites=says("f.better"), **POINTS,
+    )  # fmt: skip
+    yield Claim(
+        f"score.{slug(baseline)}.decay",
+        f"{baseline} scores higher at the reference decay than without",
+        _of("test", baseline, 1.0), ">", _of("test", baseline, 0.0), cites=says("f.poor"), **POINTS,
+    )  # fmt: skip
     for ratio in RATIOS:
-        where = [(relative, "cosine", ratio) for relative in LOW]
-        text = f"{ours}'s score varies by less than 1 pp from no decay to the reference"
-        values = spread([read.number("test", ours, *w) for w in where])
-        source = says("f.insensitive")
-        claims.append(
-            sample(f"{text}, wd ratio {ratio:g}", values, "<", 1.0, source=source, unit="pp")
-        )
-        ends = (
-            spread([read.number("norm_last", ours, *w) for w in where], "ratio"),
-            spread([read.number("norm_last", baseline, relative) for relative in LOW], "ratio"),
-        )
-        text = (
+        scores = (_of("test", ours, relative, "cosine", ratio) for relative in LOW)
+        yield Claim(
+            f"score.{slug(ours)}.varies.ratio-{ratio:g}",
+            f"{ours}'s score varies by less than 1 pp from no decay to the reference, "
+            f"wd ratio {ratio:g}",
+            derive(lambda *parts: spread(parts), *scores), "<", 1.0, cites=says("f.insensitive"),
+            unit="pp",
+        )  # fmt: skip
+        less, more = (
+            derive(lambda *parts: spread(parts, "ratio"),
+                   *(_of("norm_last", name, relative, "cosine", share) for relative in LOW))
+            for name, share in ((ours, ratio), (baseline, RATIOS[0]))
+        )  # fmt: skip
+        yield Claim(
+            f"norm.{slug(ours)}.varies.ratio-{ratio:g}",
             f"{ours}'s last norm depends less on decay than {baseline}'s: largest over smallest, "
-            f"relative, wd ratio {ratio:g}"
-        )
-        claims.append(paired(text, *ends, "<", how="ratio", source=source))
-    return claims
+            f"relative, wd ratio {ratio:g}",
+            less, "<", more, how="ratio", cites=says("f.insensitive"),
+        )  # fmt: skip
 
 
-def _of_high(read: _Reader, baseline: str) -> list[Claim]:
-    longer, once = (read.number("path", baseline, relative) for relative in (10.0, 1.0))
-    text = f"High decay lengthens {baseline}'s effective steps: 10 times the reference over once"
-    usual, high = (read.number("test", baseline, relative) for relative in (1.0, 10.0))
-    worse = f"High decay does not improve {baseline}'s accuracy: reference minus 10 times it"
-    others = pooled([read.number("test", baseline, relative) for relative in (0.0, 0.1, *HIGH)])
-    best = f"{baseline}: the reference decay scores higher than the mean of the four others"
-    return [
-        paired(text, longer, once, ">", how="ratio", source=says("f.high-step")),
-        performance(worse, usual, high, source=says("f.high-score")),
-        performance(best, usual, others, source=says("f.best")),
-    ]
+def _of_high(baseline: str) -> Iterator[Claim]:
+    usual, high = (_of("test", baseline, relative) for relative in (1.0, 10.0))
+    others = (_of("test", baseline, relative) for relative in (0.0, 0.1, *HIGH))
+    yield Claim(
+        f"high-decay.{slug(baseline)}.path",
+        f"High decay lengthens {baseline}'s effective steps: 10 times the reference over once",
+        _of("path", baseline, 10.0), ">", _of("path", baseline, 1.0), how="ratio",
+        cites=says("f.high-step"),
+    )  # fmt: skip
+    yield Claim(
+        f"high-decay.{slug(baseline)}.score",
+        f"High decay does not improve {baseline}'s accuracy: reference minus 10 times it",
+        usual, ">", high, cites=says("f.high-score"), **POINTS,
+    )  # fmt: skip
+    yield Claim(
+        f"high-decay.{slug(baseline)}.best",
+        f"{baseline}: the reference decay scores higher than the mean of the four others",
+        usual, ">", derive(lambda *parts: pooled(parts), *others), cites=says("f.best"), **POINTS,
+    )  # fmt: skip
 
 
 def _figure(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
 
 from spherenorm_experiments.analysis import (
-    OURS,
     Arm,
     Cell,
     Claim,
@@ -17,18 +18,21 @@ from spherenorm_experiments.analysis import (
     Heading,
     Result,
     Results,
+    Sample,
+    Side,
     Table,
     Trial,
+    Values,
+    at_best,
+    at_point,
     best_of,
-    close,
+    derive,
     grid_of,
-    missing,
-    paired,
     paper,
-    sample,
+    slug,
 )
 from spherenorm_experiments.paper.plane._circle import ARMS, LR, descent
-from spherenorm_experiments.paper.statements import fitted, says
+from spherenorm_experiments.paper.statements import says
 from spherenorm_experiments.report.pictures import (
     DASHES,
     Picture,
@@ -109,13 +113,9 @@ class F1(Study):
             ),
         ]
 
-    def claims(self, results: Results) -> list[Claim]:
-        grids = {label: grid_of(results, arm) for label, arm in ARMS.items()}
-        return [
-            *_claims_of_norms(results, grids),
-            *_claims_of_speed(grids, best=False),
-            *_claims_of_speed(grids, best=True),
-        ]
+    @property
+    def claims(self) -> Sequence[Claim]:
+        return [*_of_norms(), *_of_speed(best=False), *_of_speed(best=True)]
 
 
 def _row(item: Result) -> tuple[Any, ...]:
@@ -147,73 +147,90 @@ def _shown(item: Result) -> int:
     return min(alive, key=lambda i: abs(math.log(rates[i] / LR)))
 
 
-def _claims_of_norms(results: Results, grids: dict[str, Grid]) -> list[Claim]:
-    claims = []
-    for label, source in (("GDM 0.9", fitted("b.norm.9")), ("GDM 0.99", says("b.norm.99"))):
+def _of_norms() -> Iterator[Claim]:
+    for label, source in (("GDM 0.9", says("b.norm.9")), ("GDM 0.99", says("b.norm.99"))):
         momentum, theirs = ARMS[label].settings["momentum"], PAPER_MAX_NORM[label]
-        text = f"The largest norm under gradient descent with momentum {momentum} is {theirs}"
-        item, index = grids[label].item, grids[label].at(lr=LR)
-        if item is None or index is None or item.summary["max_norm"][index] is None:
-            claims.append(missing(text, source))
-        else:
-            norm = item.summary["max_norm"][index]
-            claims.append(close(text, norm, theirs, 0.03, source=source))
-    large, small = (
-        grids[label].sample("max_norm", grids[label].at(lr=LR)) for label in ("GDM 0.99", "GDM 0.9")
-    )
-    text = "The largest norm is larger with momentum 0.99 than with 0.9"
-    return [*claims, paired(text, large, small, ">", how="ratio", source=says("b.larger"),
-                            behind="a", paper="27.87 / 2.93 = 9.5")]  # fmt: skip
+        yield Claim(
+            f"largest-norm.{slug(label)}",
+            f"The largest norm under gradient descent with momentum {momentum} is {theirs}",
+            partial(_largest_norm, label=label), "=", theirs, tolerance=0.03, format=".4g",
+            cites=source, paper=Cell(theirs, "g"),
+        )  # fmt: skip
+    large, small = (at_point(ARMS[name], "max_norm", lr=LR) for name in ("GDM 0.99", "GDM 0.9"))
+    yield Claim(
+        "largest-norm.larger-momentum",
+        "The largest norm is larger with momentum 0.99 than with 0.9",
+        large, ">", small, how="ratio", behind="left", cites=says("b.larger"),
+        paper="27.87 / 2.93 = 9.5",
+    )  # fmt: skip
 
 
-def _claims_of_speed(grids: dict[str, Grid], *, best: bool) -> list[Claim]:
+def _largest_norm(results: Results, label: str) -> float | None:
+    """From the paper's start, without randomness."""
+    grid = grid_of(results, ARMS[label])
+    index = grid.at(lr=LR)
+    norm: float | None = None
+    if grid.item is not None and index is not None:
+        norm = grid.item.summary["max_norm"][index]
+    return norm
+
+
+def _of_speed(*, best: bool) -> Iterator[Claim]:
     """The claims at the rate of Figure 1, or with each method at its own best rate."""
-    chosen = {
-        label: grid.tuned(SOLVED, min).index if best else grid.at(lr=LR)
-        for label, grid in grids.items()
-    }
-    steps = {name: grid.sample(SOLVED, chosen[name], performance=True)
-             for name, grid in grids.items()}  # fmt: skip
-    ends = {
-        name: grid.sample("final_gap", chosen[name], performance=True).map(
-            lambda gap: math.log10(max(gap, FLOOR))
-        )
-        for name, grid in grids.items()
-    }
-    at = "each at its own best rate" if best else f"at the rate {LR}"
+
+    def side(name: str, key: str) -> Side:
+        if best:
+            return at_best(ARMS[name], key, by=SOLVED, best=min, performance=True)
+        return at_point(ARMS[name], key, lr=LR, performance=True)
+
+    def end(name: str) -> Side:
+        logarithm = partial(Sample.map, function=lambda gap: math.log10(max(gap, FLOOR)))
+        return derive(logarithm, side(name, "final_gap"))
+
+    def fastest(*parts: Values) -> Sample:
+        return best_of(min, parts)
+
     others = ("GD", "GDM 0.9", "GDM 0.99")
-    claims = [
-        paired(
-            f"The projected method is the fastest to a gap of 0.001, {at}: its steps over those of "
-            "the fastest other, momentum 0.9",
-            steps["GDP 0.9"], best_of(min, [steps[name] for name in others]), "<",
-            how="ratio", source=says("b.fastest"), primary=True,
-        ),
-        paired(
-            f"The projection speeds momentum up, {at}: steps of GDP over GDM, momentum 0.9",
-            steps["GDP 0.9"], steps["GDM 0.9"], "<", how="ratio", source=says("1.slows"),
-        ),
-        paired(
-            f"The projected method ends at the smallest gap, {at}: log₁₀ of its gap minus that of "
-            "the best other",
-            ends["GDP 0.9"], best_of(min, [ends[name] for name in others]), "<",
-            source=says("1.terminal"), unit="decades",
-        ),
-    ]  # fmt: skip
+    steps = {name: side(name, SOLVED) for name in (*others, "GDP 0.9")}
+    at = "each at its own best rate" if best else f"at the rate {LR}"
+    where = "best-rate" if best else "one-rate"
+    yield Claim(
+        f"fastest.{where}",
+        f"The projected method is the fastest to a gap of 0.001, {at}: its steps over those of "
+        "the fastest other, momentum 0.9",
+        steps["GDP 0.9"], "<", derive(fastest, *(steps[name] for name in others)),
+        how="ratio", cites=says("b.fastest"), primary=True,
+    )  # fmt: skip
+    yield Claim(
+        f"faster-than-momentum.{where}",
+        f"The projection speeds momentum up, {at}: steps of GDP over GDM, momentum 0.9",
+        steps["GDP 0.9"], "<", steps["GDM 0.9"], how="ratio", cites=says("1.slows"),
+    )  # fmt: skip
+    yield Claim(
+        f"smallest-gap.{where}",
+        f"The projected method ends at the smallest gap, {at}: log₁₀ of its gap minus that of "
+        "the best other",
+        end("GDP 0.9"), "<", derive(fastest, *map(end, others)), cites=says("1.terminal"),
+        unit="decades",
+    )  # fmt: skip
     if best:
-        return claims
-    fails = "Momentum fails to optimize: GDM 0.9 needs more steps to a gap of 0.001 than plain GD"
-    slower = "Momentum 0.99 is slower than 0.9 without the projection: steps"
-    return [
-        *claims,
-        paired(fails, steps["GDM 0.9"], steps["GD"], ">", how="ratio", source=says("b.fails"),
-               behind="a",
-               detail="a method that fails would not arrive at all", primary=True),
-        paired(slower, steps["GDM 0.99"], steps["GDM 0.9"], ">", how="ratio", source=OURS,
-               behind="a"),
-        sample("Momentum 0.9 without the projection arrives: final log₁₀ gap below -3",
-               ends["GDM 0.9"], "<", -3.0, source=OURS, unit="decades"),
-    ]  # fmt: skip
+        return
+    yield Claim(
+        "momentum-fails",
+        "Momentum fails to optimize: GDM 0.9 needs more steps to a gap of 0.001 than plain GD",
+        steps["GDM 0.9"], ">", steps["GD"], how="ratio", behind="left", cites=says("b.fails"),
+        caveat="a method that fails would not arrive at all", primary=True,
+    )  # fmt: skip
+    yield Claim(
+        "larger-momentum-slower",
+        "Momentum 0.99 is slower than 0.9 without the projection: steps",
+        steps["GDM 0.99"], ">", steps["GDM 0.9"], how="ratio", behind="left",
+    )  # fmt: skip
+    yield Claim(
+        "momentum-arrives",
+        "Momentum 0.9 without the projection arrives: final log₁₀ gap below -3",
+        end("GDM 0.9"), "<", -3.0, unit="decades",
+    )  # fmt: skip
 
 
 def _fast(item: Result) -> bool:

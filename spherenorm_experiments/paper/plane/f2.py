@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from spherenorm_experiments.analysis import (
-    Cell,
-    Claim,
-    Results,
-    Table,
-    Trial,
-    exact,
-    identity,
-    missing,
-)
+from spherenorm_experiments.analysis import Cell, Claim, Results, Statement, Table, Trial
 from spherenorm_experiments.paper.plane._circle import ARMS, LR, descent
 from spherenorm_experiments.report.pictures import Picture, color_of, empty_figure
 from spherenorm_experiments.study import Plan, Study
@@ -77,16 +69,19 @@ class F2(Study):
         step = _step(results)
         return [] if step is None else [_arrows(step)]
 
-    def claims(self, results: Results) -> list[Claim]:
-        step = _step(results)
-        claims = []
-        for text, place, relation, bound, margin, number in IDENTITIES:
-            basis = identity(place)
-            if step is None:
-                claims.append(missing(text, basis))
-            else:
-                claims.append(exact(text, number(step), relation, bound, margin, source=basis))
-        return claims
+    @property
+    def claims(self) -> Sequence[Claim]:
+        """They cannot fail."""
+        return [
+            Claim(name, text, partial(_number, of=number), relation, bound, margin=margin,
+                  cites=Statement("identity", place))
+            for name, text, place, relation, bound, margin, number in IDENTITIES
+        ]  # fmt: skip
+
+
+def _number(results: Results, of: Number) -> float | None:
+    step = _step(results)
+    return None if step is None else of(step)
 
 
 class _Step(NamedTuple):
@@ -127,33 +122,37 @@ def _turn(step: _Step) -> float:
     return _angle(step.w, straight) / _angle(step.w, plain)
 
 
-IDENTITIES: tuple[tuple[str, str, Literal["<", ">"], float, float, Number], ...] = (
+IDENTITIES: tuple[tuple[str, str, str, Literal["<", ">"], float, float, Number], ...] = (
     (
+        "gradient-orthogonal",
         "The gradient is orthogonal to the weight: |cosine|",
         "Section 2, Lemma 2.1",
         *("<", 1e-6, 1e-7),
         lambda step: abs(_cosine(step.w, step.gradient)),
     ),
     (
+        "momentum-outward",
         "The momentum step points outward: cosine",
         "Section 2, Lemma 2.2",
         *(">", 0.0, 0.01),
         lambda step: _cosine(step.w, -step.momentum),
     ),
     (
+        "projected-tangent",
         "The projected step is tangent: |cosine|",
         "Section 3.1, Equation 9",
         *("<", 1e-6, 1e-7),
         lambda step: abs(_cosine(step.w, step.projected)),
     ),
     (
+        "projected-turns-further",
         "It turns the weight to the same side, and further: ratio of the angles",
         "Section 3.1, Proposition 3.1",
         *(">", 1.0, 1e-6),
         _turn,
     ),
 )
-"""The claim, its place, the side of a bound with a margin, and the number. They cannot fail."""
+"""A name, the claim, its place, the side of a bound with a margin, and the number."""
 
 
 def _arrows(step: _Step) -> Picture:

@@ -11,16 +11,17 @@ from spherenorm_experiments.analysis import (
     Arm,
     Claim,
     Key,
+    Of,
     Result,
-    Results,
-    Sample,
+    Side,
+    derive,
     pooled,
     printed,
-    sample,
     single_step,
+    slug,
 )
-from spherenorm_experiments.paper.statements import says
-from spherenorm_experiments.study import Benchmark, Conditions, Contender, Setting
+from spherenorm_experiments.paper.statements import PROJECTION, says
+from spherenorm_experiments.study import Benchmark, Conditions, Contender, Setting, arm_of
 from spherenorm_experiments.study.watched import statistics_of
 
 __all__ = ["T6"]
@@ -77,7 +78,7 @@ def _setting(label: str, loss: str) -> Setting:
         Conditions({"data_set": glyphs, **objective, **few}, {"warmup": WARMUP}),
         Conditions(real, FROZEN, fields=FULL_FIELDS),
         {"recall@1": dict(zip(NAMES, printed(RECALLS[theirs, loss]), strict=True))},
-        "t6.outperforms",
+        says("t6.outperforms"),
     )
 
 
@@ -97,6 +98,7 @@ class T6(Benchmark):
 
     name = "t6"
     first_seed = 1600
+    grounds = PROJECTION
     table = tuple(_setting(label, loss) for label in PROTOCOLS for loss in LOSSES)
     contenders = tuple(
         Contender(
@@ -125,29 +127,29 @@ class T6(Benchmark):
          "a run takes seconds"),
     )  # fmt: skip
 
-    def claims(self, results: Results) -> list[Claim]:
-        return [*super().claims(results), *_of_the_last_layer(self, results)]
+    def more_claims(self) -> Iterator[Claim]:
+        """The invariance by l2 normalization, in the runs of AdamP."""
+        more: dict[str, Any] = {
+            "cites": says("t6.preceding"), "unit": "%", "limits": (0.0, 100.0)
+        }  # fmt: skip
+        for loss in LOSSES:
+            arms = [arm_of(s, "AdamP") for s in self.table if s.label.endswith(f", {loss}")]
+            yield Claim(
+                f"{slug(loss)}.layer-wise",
+                "The layer before the l2 normalization is scale-invariant as a whole, not row by "
+                f"row ({loss}, share of runs)",
+                _pooled(arms, layer_wise), ">", 99.0, **more,
+            )  # fmt: skip
+            yield Claim(
+                f"{slug(loss)}.found-as-layer",
+                f"The layer view of AdamP's test finds it more than 90 % of the time ({loss})",
+                _pooled(arms, found_as_layer), ">", 90.0, **more,
+            )  # fmt: skip
 
 
-def _of_the_last_layer(study: T6, results: Results) -> Iterator[Claim]:
-    """The invariance by l2 normalization, in the runs of AdamP."""
-    seen = study.measured(results)
-    for loss in LOSSES:
-        arms = [seen.own(s, "AdamP") for s in study.table if s.label.endswith(f", {loss}")]
-
-        more: dict[str, Any] = {"source": says("t6.preceding"), "unit": "%", "limits": (0.0, 100.0)}
-        text = "The layer before the l2 normalization is scale-invariant as a whole, not row by row"
-        yield sample(
-            f"{text} ({loss}, share of runs)", _pooled(results, arms, layer_wise), ">", 99.0, **more
-        )
-        text = "The layer view of AdamP's test finds it more than 90 % of the time"
-        found = _pooled(results, arms, found_as_layer)
-        yield sample(f"{text} ({loss})", found, ">", 90.0, **more)
-
-
-def _pooled(results: Results, arms: Sequence[Arm], key: Key) -> Sample:
+def _pooled(arms: Sequence[Arm], key: Key) -> Side:
     """The mean over arms, by seed."""
-    return pooled([results.arm(arm).values(key) for arm in arms])
+    return derive(lambda *parts: pooled(parts), *(Of(arm, key) for arm in arms))
 
 
 def layer_wise(item: Result) -> float:

@@ -3,29 +3,31 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
 from spherenorm_experiments.analysis import (
     OURS,
-    Basis,
     Cell,
     Choice,
     Claim,
+    Decision,
     Grid,
     Results,
     Row,
     Sample,
+    Side,
+    Statement,
     Table,
+    at_best,
     best_of,
-    close,
+    derive,
     grid_of,
     mean,
-    missing,
-    paired,
     paired_values,
     pooled,
-    sample,
+    slug,
     worst_of,
 )
 from spherenorm_experiments.paper.sphere._descents import (
@@ -35,9 +37,9 @@ from spherenorm_experiments.paper.sphere._descents import (
     SETTINGS,
     search_arm,
 )
-from spherenorm_experiments.paper.statements import STATEMENTS, fitted, says
+from spherenorm_experiments.paper.statements import says
 
-__all__ = ["claims_of_norms", "claims_of_speed", "gap_table"]
+__all__ = ["claims_of_norms", "claims_of_speed", "gap_table", "in_every_setting"]
 
 FLOOR = 1e-12
 """A gap below this is rounding."""
@@ -46,7 +48,7 @@ EARLY = "steps_to_1"
 
 FACTOR_OF_TWO = math.log10(2)
 
-PAIRS: tuple[tuple[str, str, Basis, bool], ...] = (
+PAIRS: tuple[tuple[str, str, Statement, bool], ...] = (
     ("GDM", "GDP", says("3.2.faster"), True),
     ("GDM + WD", "GDP", says("3.2.faster"), True),
     ("GDM", "GDM + WD", says("3.2.wd"), False),
@@ -60,7 +62,16 @@ PAIRS: tuple[tuple[str, str, Basis, bool], ...] = (
 )
 """The method that is behind, the one that is ahead, the statement, and if the study is for it."""
 
-ALIKE = (("GDP", "SGDG, no clip"), ("AdamP", "AdamG, no clip"))
+EQUAL = (("GDP", "SGDG, no clip"), ("AdamP", "AdamG, no clip"))
+
+NORMS = (
+    ("GDM", "GDP", says("3.2.subdues")),
+    ("GDM + WD", "GDP", says("3.2.surge")),
+    ("GDM", "GDM + WD", says("3.2.wd")),
+    ("Adam", "AdamP", says("h.mitigate")),
+    ("Adam", "Adam + WD", says("h.mitigate")),
+)
+"""The method with the larger norm, the one with the smaller, and the statement."""
 
 
 def _grid(results: Results, method: str, setting: tuple[int, float]) -> Grid:
@@ -84,58 +95,55 @@ def _gaps(results: Results, method: str, setting: tuple[int, float]) -> Sample:
     return gaps.map(lambda gap: math.log10(max(gap, FLOOR)))
 
 
-def claims_of_norms(results: Results) -> list[Claim]:
+def claims_of_norms() -> Iterator[Claim]:
     """Largest norms at the reference, at the best rate of the paper's range."""
-    claims, peaks, first = [], {}, {}
-    for method in ("GDM", "GDM + WD", "GDP", "Adam", "Adam + WD", "AdamP", "SGDG", "AdamG"):
-        grid = _grid(results, method, REFERENCE)
-        index = _choice(grid, PAPER_RATES).index
-        peaks[method] = grid.sample("max_norm", index)
-        peak = None if grid.item is None or index is None else grid.item.summary["max_norm"][index]
-        if peak is not None:
-            first[method] = peak
-    sources = {
-        "GDM": fitted("3.2.gdm-norm"),
-        "GDM + WD": says("3.2.surge"),
-        "GDP": says("3.2.subdues"),
-    }
-    for method, source in sources.items():
+    for method, source in (("GDM", "3.2.gdm-norm"), ("GDM + WD", "3.2.surge"),
+                           ("GDP", "3.2.subdues")):  # fmt: skip
         theirs = PAPER_MAX_NORM[method]
-        text = f"The largest norm under {method} from the paper's start is {theirs}"
-        if method in first:
-            detail = _other_peaks(_grid(results, method, REFERENCE))
-            claims.append(close(text, first[method], theirs, 0.05, source=source, detail=detail))
-        else:
-            claims.append(missing(text, source))
-    claims += [
-        paired(
+        yield Claim(
+            f"largest-norm.{slug(method)}",
+            f"The largest norm under {method} from the paper's start is {theirs}",
+            partial(_first_peak, method=method), "=", theirs, tolerance=0.05, format=".4g",
+            cites=says(source), paper=Cell(theirs, "g"),
+            caveat=partial(_other_peaks, method=method),
+        )  # fmt: skip
+    for large, small, source in NORMS:
+        yield Claim(
+            f"norms.{slug(large)}.{slug(small)}",
             f"{large} grows its norm to more than {small} does: ratio of the largest norms",
-            peaks[large],
-            peaks[small],
-            ">",
-            how="ratio",
-            behind="a",
-            source=source,
-            primary=source is not OURS,
-        )
-        for large, small, source in (
-            ("GDM", "GDP", says("3.2.subdues")),
-            ("GDM + WD", "GDP", says("3.2.surge")),
-            ("GDM", "GDM + WD", says("3.2.wd")),
-            ("Adam", "AdamP", says("h.mitigate")),
-            ("Adam", "Adam + WD", says("h.mitigate")),
-        )
-    ]
-    by_definition = Basis("identity", *STATEMENTS["g.norm"])
+            _peak(large), ">", _peak(small), how="ratio", behind="left", cites=source, primary=True,
+        )  # fmt: skip
     for method in ("SGDG", "AdamG"):
-        text = f"{method} keeps the norm: |largest / first - 1| below 1e-6"
-        drift = peaks[method].map(lambda norm: abs(norm - 1))
-        claims.append(sample(text, drift, "<", 1e-6, source=by_definition))
-    return claims
+        yield Claim(
+            f"keeps-norm.{slug(method)}",
+            f"{method} keeps the norm: |largest / first - 1| below 1e-6",
+            derive(partial(Sample.map, function=lambda norm: abs(norm - 1)), _peak(method)), "<",
+            1e-6, cites=says("g.norm"),
+        )  # fmt: skip
 
 
-def _other_peaks(grid: Grid) -> str:
+def _peak(method: str) -> Side:
+    """The largest norm by start."""
+    return at_best(
+        search_arm(method, *REFERENCE), "max_norm", by="final_gap", best=min, rates=PAPER_RATES
+    )
+
+
+def _first_peak(results: Results, method: str) -> float | None:
+    """The largest norm from the paper's start."""
+    grid = _grid(results, method, REFERENCE)
+    index = _choice(grid, PAPER_RATES).index
+    peak: float | None = None
+    if grid.item is not None and index is not None:
+        peak = grid.item.summary["max_norm"][index]
+    return peak
+
+
+def _other_peaks(results: Results, method: str) -> str:
     """The largest norms with each weight decay, at the upper end of the paper's rates."""
+    if _first_peak(results, method) is None:
+        return ""
+    grid = _grid(results, method, REFERENCE)
     peaks = {
         grid.points[i]["weight_decay"]: grid.item.summary["max_norm"][i]
         for i in grid.where(lr=PAPER_RATES[1])
@@ -145,57 +153,83 @@ def _other_peaks(grid: Grid) -> str:
     return f"the best decay of the search; at the rate 0.1 the peaks are {shown}" if shown else ""
 
 
-def claims_of_speed(results: Results) -> list[Claim]:
+def claims_of_speed() -> Iterator[Claim]:
     """Final gaps in every setting, and the speed at the beginning at the reference."""
-    settings = _known(results)
-    claims = []
     for behind, ahead, source, primary in PAIRS:
-        gaps = [(_gaps(results, behind, s), _gaps(results, ahead, s)) for s in settings]
-        text = f"{ahead} ends closer to the optimum than {behind}: log₁₀ of the ratio of the gaps"
-        claims.append(_in_every_setting(text, gaps, source, primary=primary))
-    for a, b in ALIKE:
-        apart = [
-            paired_values(_gaps(results, b, s), _gaps(results, a, s)).map(abs) for s in settings
-        ]
-        text = f"{b} ends as close to the optimum as {a}: gaps within a factor of 2 everywhere"
-        worst = worst_of(max, apart)
-        claims.append(
-            sample(text, worst, "<", FACTOR_OF_TWO, source=says("g.quickly"), unit="decades")
-        )
-    early = {}
-    for method in ("GDM", "GDM + WD", "GDP"):
-        grid = _grid(results, method, REFERENCE)
-        early[method] = grid.sample(EARLY, _choice(grid).index, performance=True)
+        yield Claim(
+            _closer(behind, ahead),
+            f"{ahead} ends closer to the optimum than {behind}: log₁₀ of the ratio of the gaps",
+            partial(_mean_gap, method=behind), ">", partial(_mean_gap, method=ahead), cites=source,
+            behind="left", unit="decades", primary=primary,
+        )  # fmt: skip
+    for a, b in EQUAL:
+        yield Claim(
+            f"equally-close.{slug(b)}.{slug(a)}",
+            f"{b} ends as close to the optimum as {a}: gaps within a factor of 2 everywhere",
+            partial(_largest_difference, a=a, b=b), "<", FACTOR_OF_TWO, cites=says("g.quickly"),
+            unit="decades",
+        )  # fmt: skip
+    early = {
+        name: at_best(search_arm(name, *REFERENCE), EARLY, by="final_gap", best=min,
+                      performance=True)
+        for name in ("GDM", "GDM + WD", "GDP")
+    }  # fmt: skip
     for other in ("GDM", "GDM + WD"):
-        text = f"GDP is sooner below a gap of 1 than {other}: ratio of steps, at the reference"
-        source = says("3.2.faster")
-        claims.append(paired(text, early["GDP"], early[other], "<", how="ratio", source=source))
-    left = best_of(min, [_gaps(results, "GDM", s) for s in settings])
-    text = "GDM does not arrive: its final gap is above 0.1 in every setting (log₁₀ above -1)"
-    return [*claims, sample(text, left, ">", -1.0, source=says("3.2.gdm"), unit="decades")]
+        yield Claim(
+            f"sooner.gdp.{slug(other)}",
+            f"GDP is sooner below a gap of 1 than {other}: ratio of steps, at the reference",
+            early["GDP"], "<", early[other], how="ratio", cites=says("3.2.faster"),
+        )  # fmt: skip
+    yield Claim(
+        "momentum-does-not-arrive",
+        "GDM does not arrive: its final gap is above 0.1 in every setting (log₁₀ above -1)",
+        lambda results: best_of(min, [_gaps(results, "GDM", s) for s in _known(results)]), ">",
+        -1.0, cites=says("3.2.gdm"), unit="decades",
+    )  # fmt: skip
 
 
-def _in_every_setting(
-    text: str, gaps: Sequence[tuple[Sample, Sample]], source: Basis, *, primary: bool
-) -> Claim:
-    """Decided by the mean over the settings, if each of them has the same sign."""
-    behind, ahead = (pooled(part) for part in zip(*gaps, strict=True))
-    claim = paired(
-        text, behind, ahead, ">", behind="a", source=source, primary=primary, unit="decades"
+def _closer(behind: str, ahead: str) -> str:
+    return f"closer.{slug(ahead)}.{slug(behind)}"
+
+
+def _mean_gap(results: Results, method: str) -> Sample:
+    """Over the settings, by start."""
+    return pooled([_gaps(results, method, setting) for setting in _known(results)])
+
+
+def _largest_difference(results: Results, a: str, b: str) -> Sample:
+    """Over the settings, by start."""
+    return worst_of(
+        max,
+        [
+            paired_values(_gaps(results, b, s), _gaps(results, a, s)).map(abs)
+            for s in _known(results)
+        ],
     )
-    gains = [paired_values(*pair) for pair in gaps]
+
+
+def in_every_setting(decision: Decision, results: Results) -> Decision:
+    """A mean over the settings decides only if each of them has the same sign."""
+    pairs = {_closer(behind, ahead): (behind, ahead) for behind, ahead, *_ in PAIRS}
+    if decision.claim.name not in pairs or not decision.has_results:
+        return decision
+    behind, ahead = pairs[decision.claim.name]
+    gains = [
+        paired_values(_gaps(results, behind, s), _gaps(results, ahead, s)) for s in _known(results)
+    ]
     means = [mean(gain.values()) for gain in gains if gain]
-    if not claim.has_results or not means:
-        return claim
+    if not means:
+        return decision
     count = sum(value > 0 for value in means)
+    ends = [Cell(end(means), "+.2f") for end in (min, max)]
     said = f"ahead in {count} of {len(means)} settings"
     one_way = count in (0, len(means))  # else it depends on what the paper leaves open
     return replace(
-        claim,
-        numbers=[*claim.numbers, *(Cell(end(means), "+.2f") for end in (min, max))],
-        words="{} over the settings, from {} to {}",
-        detail="; ".join(filter(None, [claim.detail, said])),
-        p=claim.p if one_way else None,
+        decision,
+        numbers=[*decision.numbers, *ends],
+        ours=f"{decision.ours} over the settings, from {ends[0]} to {ends[1]}",
+        detail="; ".join(filter(None, [decision.detail, said])),
+        p=decision.p if one_way else None,
     )
 
 

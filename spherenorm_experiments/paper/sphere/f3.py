@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 from spherenorm_experiments.analysis import (
     Cell,
     Claim,
+    Decision,
     Grid,
     Heading,
     Result,
@@ -23,6 +25,7 @@ from spherenorm_experiments.paper.sphere._descent_claims import (
     claims_of_norms,
     claims_of_speed,
     gap_table,
+    in_every_setting,
 )
 from spherenorm_experiments.paper.sphere._descents import (
     METHODS,
@@ -120,8 +123,12 @@ class F3(Study):
             *searched,
         ]
 
-    def claims(self, results: Results) -> list[Claim]:
-        return [*claims_of_norms(results), *claims_of_speed(results)]
+    @property
+    def claims(self) -> Sequence[Claim]:
+        return [*claims_of_norms(), *claims_of_speed()]
+
+    def evaluated(self, results: Results) -> list[Decision]:
+        return [in_every_setting(decision, results) for decision in super().evaluated(results)]
 
 
 def _best_descent(search: Result) -> Trial | None:

@@ -8,6 +8,7 @@ from spherenorm_experiments.report.page._record import results_page as results_p
 from spherenorm_experiments.report.page._record import write_results as write_results
 from spherenorm_experiments.report.page._report import Page as Page
 from spherenorm_experiments.report.page._report import write_report as write_report
+from spherenorm_experiments.report.page._scorecard import groups as groups
 from spherenorm_experiments.report.page._sections import Section as Section
 from spherenorm_experiments.report.page._sections import names_of as names_of
 from spherenorm_experiments.report.page._sections import sections as sections

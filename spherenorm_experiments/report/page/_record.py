@@ -61,7 +61,7 @@ def results_page(sections: Sequence[Section]) -> str:
 
 
 def _claims(section: Section) -> list[dict[str, Any]]:
-    found = [claim.to_json() for claim in section.claims()]
+    found = [claim.to_json() for claim in section.decisions()]
     return labeled({"label": section.label, "anchor": section.study.name, "claims": found})
 
 

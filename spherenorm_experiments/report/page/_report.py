@@ -1,4 +1,4 @@
-"""The report: one self-contained HTML page that opens offline, the scorecard of claims on top."""
+"""The report: one self-contained HTML page that opens offline: pictures, tables, and the claims."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _shown(section: Section) -> dict[str, Any] | None:
     """A section as the template takes it; None, with a warning, if a recipe of it is not here."""
     study, results = section.study, section.results
     parts: dict[str, Callable[[], list[Any]]] = {
-        "claims": lambda: [claim.to_json() for claim in section.claims()],
+        "claims": lambda: [claim.to_json() for claim in section.decisions()],
         "tables": lambda: study.every_table(results),
         "pictures": lambda: study.every_picture(results),
     }

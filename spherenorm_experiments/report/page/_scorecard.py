@@ -20,15 +20,11 @@ class Group(NamedTuple):
 
 
 def labeled(entry: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The claims of a section with its label and anchor, and a label of their own, such as t1.3."""
+    """The claims of a section with its label and anchor, and a label such as t1.growth.sgdp."""
+    section = {"study": entry["label"], "anchor": entry["anchor"]}
     return [
-        {
-            "study": entry["label"],
-            "anchor": entry["anchor"],
-            "label": f"{entry['anchor']}.{number}",
-            **claim,
-        }
-        for number, claim in enumerate(entry["claims"], 1)
+        {**section, "label": f"{entry['anchor']}.{claim['name']}", **claim}
+        for claim in entry["claims"]
     ]
 
 

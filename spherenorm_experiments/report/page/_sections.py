@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from spherenorm.support import one_line
-from spherenorm_experiments.analysis import Claim, Result, Results, gather, spans
+from spherenorm_experiments.analysis import Decision, Result, Results, gather, spans
 from spherenorm_experiments.engine import Store
 from spherenorm_experiments.engine.door import Door
 from spherenorm_experiments.study import TIERS, Plan, Request, RequestWarning, Study, find_study
@@ -64,10 +64,10 @@ class Section:
         departures = [part for part in self.plan.departures if part != self.plan.tier]
         return ", ".join([f"{self.plan.tier} tier", _seeds(self.results), *departures])
 
-    def claims(self) -> list[Claim]:
-        """All claims of the study; for a partial run, only those it has results for."""
-        claims = self.study.decided(self.results)
-        return [claim for claim in claims if self.whole or claim.has_results]
+    def decisions(self) -> list[Decision]:
+        """Of all claims of the study; for a partial run, only of those it has results for."""
+        decided = self.study.decided(self.results)
+        return [decision for decision in decided if self.whole or decision.has_results]
 
 
 def sections(

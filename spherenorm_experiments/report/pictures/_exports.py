@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from spherenorm_experiments.analysis import Cell, Claim, Table
+from spherenorm_experiments.analysis import Cell, Decision, Table
 from spherenorm_experiments.core import require_extra
 
 __all__ = ["FORMATS", "claims_table", "to_csv", "to_latex", "to_markdown", "to_parquet"]
@@ -87,26 +87,27 @@ FORMATS: dict[str, Callable[[Table], str]] = {
 }
 
 
-def claims_table(claims: Sequence[Claim]) -> Table:
+def claims_table(decisions: Sequence[Decision]) -> Table:
     """Claims as a table. Of several numbers in a claim, its first one has a column of its own."""
     columns = (
-        *("claim", "kind", "source", "verdict", "p"),
+        *("name", "claim", "kind", "source", "verdict", "p"),
         *("number", "ours in words", "paper", "seeds", "detail"),
     )
     rows = [
         (
-            claim.text,
-            claim.kind,
-            str(claim.basis),
-            claim.verdict,
-            Cell(claim.p, ".2g", missing=""),
-            claim.numbers[0] if claim.numbers else "",
-            claim.ours,
-            claim.paper,
-            Cell(claim.seeds, "d"),
-            claim.detail,
+            decision.claim.name,
+            decision.claim.text,
+            decision.kind,
+            str(decision.claim.cites),
+            decision.verdict,
+            Cell(decision.p, ".2g", missing=""),
+            decision.numbers[0] if decision.numbers else "",
+            decision.ours,
+            decision.claim.paper,
+            Cell(decision.seeds, "d"),
+            decision.detail,
         )
-        for claim in claims
+        for decision in decisions
     ]
     return Table("Claims", columns, rows)
 

@@ -7,14 +7,8 @@ The suite runs a small part of it.
 
 import numpy as np
 
-from spherenorm_experiments.analysis import (
-    PERFORMANCE_SEEDS,
-    Sample,
-    decide,
-    interval,
-    paired,
-    performance,
-)
+from spherenorm_experiments.analysis import MARGIN, PERFORMANCE_SEEDS, Sample, adjusted, interval
+from tests.experiments.deciding import decided
 
 SEEDS = (3, 4, 5, 8, 10, 20)
 IMAGES = 360
@@ -65,17 +59,18 @@ def false_verdicts(name, seeds, studies, start=0, claims=10, primary=3):
     wrong = 0
     for study in values:
         made = [
-            (performance if i % 2 else paired)(
-                "",
+            decided(
                 dict(enumerate(row)),
+                ">",
                 base,
-                *(() if i % 2 else (">",)),
-                source="",
+                name=f"claim-{i}",
                 primary=i < primary,
+                performance=bool(i % 2),
+                equivalent=MARGIN if i % 2 else None,
             )
             for i, row in enumerate(study)
         ]
-        wrong += any(claim.verdict in ("holds", "does not hold") for claim in decide(made))
+        wrong += any(claim.verdict in ("holds", "does not hold") for claim in adjusted(made))
     return wrong / studies
 
 

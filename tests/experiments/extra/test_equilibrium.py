@@ -28,7 +28,7 @@ def test_equilibrium_says_which_recipes_have_no_law(recipe, has_law, store):
     captions = [picture.caption.split(",")[0] for picture in study.pictures(results)]
     assert captions[-1].startswith("The norm on its way")
     assert len(captions) == (3 if has_law else 1)
-    assert all(claim.ours == "no results" for claim in study.claims(results))
+    assert all(claim.ours == "no results" for claim in study.evaluated(results))
 
 
 def test_the_norm_in_equilibrium_is_predicted_from_the_gradients(store):
@@ -56,5 +56,5 @@ def test_a_partly_diverged_sweep_is_in_the_table_with_what_survived(tmp_path):
         == [False, False, False, True]
     )
     study.pictures(results)
-    claim = study.claims(results)[0]  # on the worst point, which diverged
+    claim = study.evaluated(results)[0]  # on the worst point, which diverged
     assert (claim.ours, claim.supported) == ("– (1 diverged)", False)

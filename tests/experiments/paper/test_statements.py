@@ -5,10 +5,10 @@ import re
 import pytest
 
 from spherenorm_experiments.analysis import Results
-from spherenorm_experiments.paper.statements import CALIBRATED, REASONS, STATEMENTS, fitted, says
+from spherenorm_experiments.paper.statements import STATEMENTS, UNCLAIMED, says
 from spherenorm_experiments.study import Plan, find_study, study_classes
 
-EVERY = {name: find_study(name).claims(Results([])) for name in study_classes()}
+EVERY = {name: find_study(name).claims for name in study_classes()}
 CLAIMS = [claim for claims in EVERY.values() for claim in claims]
 NETWORKS = ("network", "sphere-network")
 COVERED = (
@@ -19,46 +19,50 @@ COVERED = (
 
 
 def test_every_statement_has_a_claim_or_a_reason():
-    claimed = {(claim.basis.place, claim.basis.quotation) for claim in CLAIMS}
-    without = {name for name, words in STATEMENTS.items() if words not in claimed}
-    assert without == set(REASONS)
-    assert all(len(reason) > 20 for reason in REASONS.values())
+    cited = {claim.cites for claim in CLAIMS}
+    without = {name for name, statement in STATEMENTS.items() if statement not in cited}
+    assert without == set(UNCLAIMED)
+    assert all(len(reason) > 20 for reason in UNCLAIMED.values())
 
 
 def test_every_covered_part_of_the_paper_has_statements():
-    places = " ".join(place for place, _ in STATEMENTS.values())
+    places = " ".join(statement.place for statement in STATEMENTS.values())
     assert all(part in places for part in COVERED)
 
 
 def test_a_claim_of_the_paper_names_a_section_a_table_or_a_figure():
-    found = [claim for claim in CLAIMS if claim.kind == "paper"]
+    found = [claim.cites for claim in CLAIMS if claim.cites.kind == "paper"]
     assert len(found) > 60
-    for claim in found:
-        assert re.search(r"(Section|Appendix|Table|Figure|Equation) \w", claim.basis.place)
-        assert (claim.basis.place, claim.basis.quotation) in STATEMENTS.values()
-    assert says("b.fails").kind == "paper"
-    with pytest.raises(KeyError):
-        says("no such statement")
+    for statement in found:
+        assert re.search(r"(Section|Appendix|Table|Figure|Equation) \w", statement.place)
+        assert statement in STATEMENTS.values()
+    with pytest.raises(ValueError, match=r"no statement is named 'b\.fail'; did you mean b\.fails"):
+        says("b.fail")
 
 
 def test_what_was_fitted_counts_apart():
-    words = {STATEMENTS[name] for name in CALIBRATED}
-    found = {(c.basis.place, c.basis.quotation) for c in CLAIMS if c.kind == "calibrated"}
-    assert found == words
-    assert fitted(CALIBRATED[0]).kind == "calibrated"
+    fitted = {says(name) for name in ("b.norm.9", "3.2.gdm-norm")}
+    assert {claim.cites for claim in CLAIMS if claim.cites.kind == "calibrated"} == fitted
 
 
 def test_identities_and_claims_of_ours_are_not_the_papers():
-    assert {claim.kind for claim in EVERY["f2"]} == {"identity"}
+    assert {claim.cites.kind for claim in EVERY["f2"]} == {"identity"}
     for name in ("detector", "equilibrium"):
-        assert {claim.kind for claim in EVERY[name]} == {"ours"}
+        assert {claim.cites.kind for claim in EVERY[name]} == {"ours"}
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_claims_have_names_of_their_own(name):
+    names = [claim.name for claim in EVERY[name]]
+    assert len(names) == len(set(names)) > 0
 
 
 @pytest.mark.parametrize("name", EVERY)
 def test_claims_about_scores_and_times_are_performance(name):
-    for claim in EVERY[name]:
-        if re.search(r"\bscores?\b|accurac|more time|\bsteps of\b|correlation", claim.text):
-            assert claim.performance or not claim.region, claim.text
+    for decision in find_study(name).evaluated(Results([])):
+        text = decision.claim.text
+        if re.search(r"\bscores?\b|accurac|more time|\bsteps of\b|correlation", text):
+            assert decision.performance, text
 
 
 @pytest.mark.parametrize("name", sorted({*EVERY} - {"f2", "detector", "equilibrium"}))

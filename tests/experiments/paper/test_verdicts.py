@@ -14,7 +14,7 @@ from spherenorm_experiments.core import find_task
 from spherenorm_experiments.extra import equilibrium
 from spherenorm_experiments.paper.norms._growth import ratios_of
 from spherenorm_experiments.paper.norms._growth_claims import _correlation
-from spherenorm_experiments.paper.norms.weight_decay import _arm, _Reader
+from spherenorm_experiments.paper.norms.weight_decay import _arm, _change, _point
 from spherenorm_experiments.paper.sphere._descents import REFERENCE, search_arm
 from spherenorm_experiments.study import find_study
 
@@ -27,9 +27,9 @@ def verdicts(name, worlds, lost=lambda arm: False):
     """For each claim its verdicts in these worlds."""
     found = defaultdict(set)
     for world in worlds:
-        for claim in find_study(name).claims(fabricated(name, world, lost)):
+        for claim in find_study(name).evaluated(fabricated(name, world, lost)):
             if claim.kind != "identity":
-                found[claim.text].add(claim.verdict)
+                found[claim.claim.text].add(claim.verdict)
     return found
 
 
@@ -78,22 +78,21 @@ def test_a_rate_at_which_the_baseline_diverged_does_not_count_against_the_projec
 def test_a_correlation_counts_a_run_that_diverged_and_one_that_does_not_vary():
     norms = [Sample({0: 1.0, 1: 1.0}), Sample({0: 2.0, 1: 2.0}), Sample({0: 4.0, 1: 3.0})]
     scores = [Sample({0: 3.0, 1: 5.0}), Sample({0: 2.0, 1: 5.0}), Sample({0: 0.0, 1: 5.0})]
-    found = _correlation(norms, scores)
+    found = _correlation(*norms, *scores)
     assert found == {0: pytest.approx(-1.0), 1: 0.0}
     scores[1] = Sample({1: 5.0}, frozenset({0}))
-    lost = _correlation(norms, scores)
-    assert (dict(lost), lost.diverged, lost.performance) == ({1: 0.0}, {0}, True)
+    lost = _correlation(*norms, *scores)
+    assert (dict(lost), lost.diverged) == ({1: 0.0}, {0})
 
 
 def test_the_change_of_a_step_is_paired_by_seed():
     """Though the first seed of one arm diverged."""
     results = fabricated("weight-decay", 0)
-    read = _Reader(results)
     (item,) = results.arm(_arm("SGD", "step"))
-    _, index = read.at("SGD", 1.0, "step")
+    _, index = _point(results, "SGD", 1.0, "step")
     curve = item.arrays["effective_step"]
     curve[50:, index, 0] = np.nan
-    found = read.change("SGD", 1.0)
+    found = _change(results, "SGD", 1.0)
     first, *rest = item.summary["seeds"][:-2]
     assert (found.diverged, sorted(found)) == ({first}, rest)
     steps = 2 * np.arange(len(curve))
@@ -116,14 +115,16 @@ def test_norms_that_are_kept_to_rounding_are_kept():
     results = fabricated("f3", 0)
     (item,) = results.arm(search_arm("SGDG", *REFERENCE))
     item.summary["starts"]["max_norm"] = [[1 + 2e-16] * 8 for _ in item.spec.points["lr"]]
-    (claim,) = (c for c in find_study("f3").claims(results) if c.text.startswith("SGDG keeps"))
+    (claim,) = (c for c in find_study("f3").evaluated(results) if c.claim.name == "keeps-norm.sgdg")
     assert claim.verdict == "holds"
 
 
 def test_a_network_without_gradients_left_has_no_cosines_and_no_error():
     results = fabricated("c1", 0)
     results.items[0].summary["cosines"] = {"variant": [0.0, 0.1], "invariant": [0.0, 0.0]}
-    found = [c for c in find_study("c1").claims(results) if c.text.startswith("The cosines")]
+    found = [
+        c for c in find_study("c1").evaluated(results) if c.claim.text.startswith("The cosines")
+    ]
     assert found[0].ours == "no results"
 
 

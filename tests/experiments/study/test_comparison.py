@@ -2,7 +2,7 @@
 
 import pytest
 
-from spherenorm_experiments.analysis import Arm, Result, Results, decide
+from spherenorm_experiments.analysis import Arm, Result, Results
 from spherenorm_experiments.core import Spec, Task
 from spherenorm_experiments.study import Comparing, Comparison
 
@@ -42,7 +42,7 @@ def test_scores_that_nobody_calls_percent_have_no_margin_of_a_point():
     """Shares between 0 and 1 would be equivalent whatever they are."""
     scores = {"sgd": [0.51, 0.62, 0.43, 0.55, 0.61, 0.48], "adam": [0.9, 0.4, 0.7, 0.5, 0.8, 0.4]}
     study, results = comparison(scores, Task.metric)
-    (claim,) = decide(study.claims(results))
+    (claim,) = study.decided(results)
     assert (claim.verdict, claim.p_equivalent) == ("inconclusive", None)
     assert not claim.ours.endswith("pp")
 
@@ -76,4 +76,4 @@ def test_the_edge_of_a_range_is_told_from_the_last_trial(rates, mark, said):
     results = Results(items)
     (tuning,) = (table for table in study.tables(results) if table.title == "Tuning")
     assert all(any(mark in str(cell) for cell in row) for row in tuning.rows)
-    assert said in study.claims(results)[0].detail
+    assert said in study.evaluated(results)[0].detail

@@ -34,4 +34,4 @@ def test_a_recipe_that_substitutes_is_shown_in_every_study(name, recipe, store):
             recipe in (trace.name or "") for picture in pictures for trace in picture.figure.data
         )
     assert all(picture.figure.data for picture in pictures)
-    study.claims(results)
+    study.evaluated(results)

@@ -72,6 +72,6 @@ def test_a_run_of_adamp_that_diverged_counts_against_its_speed():
         item = Result(arm, spec, summary, None)
         vars(item)["metrics"] = _item(losses[contender]).metrics
         items.append(item)
-    claim = next(c for c in study.claims(Results(items)) if "less than half" in c.text)
+    claim = next(c for c in study.evaluated(Results(items)) if "less than half" in c.claim.text)
     assert (claim.seeds, claim.numbers[0].n, claim.numbers[0].diverged) == (7, 5, 2)
     assert claim.p == binomtest(5, 7).pvalue

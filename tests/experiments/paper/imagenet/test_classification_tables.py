@@ -27,7 +27,7 @@ def results_of(name, score):
 
 def verdict(name, text, score):
     claims = find_study(name).decided(results_of(name, score))
-    (claim,) = (claim for claim in claims if claim.text.startswith(text))
+    (claim,) = (claim for claim in claims if claim.claim.text.startswith(text))
     return claim.verdict
 
 

@@ -24,7 +24,7 @@ def test_a_setting_of_a_swept_hyper_parameter_holds_at_every_point(tmp_path):
     assert points["GDM + WD: search"] == {"lr": [0.03] * 3, "weight_decay": decays}
     assert len(set(decays)) == 3
     assert {row[1] for row in shown(study.tables(results)[0])} == {"0.03"}
-    study.pictures(results), study.claims(results)
+    study.pictures(results), study.evaluated(results)
 
 
 def test_swept_values_may_be_set_where_they_fit(tmp_path):
@@ -61,4 +61,4 @@ def test_points_that_diverge_are_crosses_in_the_search_and_noted(tmp_path):
     assert [len(picture.figure.data) for picture in study.pictures(results)] == [
         2
     ]  # a line without points, and the cross
-    assert all(claim.verdict == "inconclusive" for claim in study.claims(results))
+    assert all(claim.verdict == "inconclusive" for claim in study.evaluated(results))

@@ -66,7 +66,7 @@ def unpacked(text, name):
 def test_the_page_holds_everything_and_loads_nothing(page):
     path, claims = page
     found = outline(path)
-    assert found.sections == ["scorecard", *ORDER]
+    assert found.sections == [*ORDER, "scorecard"]
     assert found.loaded == []
     text = path.read_text()
     assert "Plotly.newPlot" in text

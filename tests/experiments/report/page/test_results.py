@@ -6,10 +6,16 @@ from commands import invoke, run_tiny
 from running import run_study
 from spherenorm_tiny import TinyStudy
 
-from spherenorm_experiments.analysis import identity, of_paper, sample
+from spherenorm_experiments.analysis import Claim, Statement
 from spherenorm_experiments.engine import Store
 from spherenorm_experiments.report.page import Section, results_page
 from spherenorm_experiments.study import Plan
+
+SAID = Statement("paper", "Table 1", "norms | grow")
+
+
+def around_one(results):
+    return dict(enumerate([1.0, 1.1, 0.9]))
 
 
 class Claiming(TinyStudy):
@@ -18,15 +24,19 @@ class Claiming(TinyStudy):
     For the tests.
     """
 
-    def claims(self, results):
-        said = of_paper("Table 1", "norms | grow")
-        values = dict(enumerate([1.0, 1.1, 0.9]))
-        return [
-            sample("it is large", values, ">", 2.0, source=said, primary=True),
-            sample("it is positive", values, ">", 0.0, source=said),
-            sample("by construction", values, ">", 0.0, source=identity("Lemma 2.1")),
-            *super().claims(results),
-        ]
+    claims = (
+        Claim("large", "it is large", around_one, ">", 2.0, cites=SAID, primary=True),
+        Claim("positive", "it is positive", around_one, ">", 0.0, cites=SAID),
+        Claim(
+            "identical",
+            "by construction",
+            around_one,
+            ">",
+            0.0,
+            cites=Statement("identity", "Lemma 2.1"),
+        ),
+        *TinyStudy.claims,
+    )
 
 
 def test_failures_come_first_and_kinds_are_counted_apart(tmp_path):
@@ -42,7 +52,7 @@ def test_failures_come_first_and_kinds_are_counted_apart(tmp_path):
     assert counts[1][1].startswith("1 holds, 0 does not hold")
     against = text.index("## What speaks against the paper")
     assert against < text.index("## Statements of the paper")
-    row = next(line for line in text[against:].splitlines() if line.startswith("| **tiny.1**"))
+    row = next(line for line in text[against:].splitlines() if line.startswith("| **tiny.large**"))
     assert "not reproduced" in row
     assert r"Table 1: “norms \| grow”" in row
     assert re.search(r"\| tiny \(smoke\) \| 6 \| [0-9a-f]{16} \|", text)

@@ -5,8 +5,9 @@ import io
 import math
 
 import pytest
+from deciding import decided
 
-from spherenorm_experiments.analysis import Cell, Table, missing, paired, paper, printed
+from spherenorm_experiments.analysis import Cell, Table, paper, printed
 from spherenorm_experiments.report.pictures import (
     FORMATS,
     claims_table,
@@ -64,7 +65,7 @@ def test_markdown_has_a_line_per_row():
 @pytest.mark.parametrize("form", FORMATS)
 def test_claims_export_with_their_numbers(form):
     a, b = {0: 2.0, 1: 2.25, 2: 2.1}, {0: 1.0, 1: 1.25, 2: 1.0}
-    claims = [paired("a > b", a, b, ">", source="here", unit="pp"), missing("c", "there")]
+    claims = [decided(a, ">", b, unit="pp", text="a > b"), decided(None, ">", 0.0, text="c")]
     text = FORMATS[form](claims_table(claims))
     assert "a > b" in text
     if form == "csv":

@@ -1,11 +1,12 @@
 """The forest plot: each line on its own scale, the side on which the claim is true to the right."""
 
 import pytest
+from deciding import decided
 
-from spherenorm_experiments.analysis import Cell, of_paper, paired, sample
+from spherenorm_experiments.analysis import Cell, Statement
 from spherenorm_experiments.report.pictures import forest
 
-SAYS = of_paper("Table 1", "so")
+SAYS = Statement("paper", "Table 1", "so")
 VALUES = dict(enumerate([0.2, 0.3, 0.4]))
 
 
@@ -16,9 +17,9 @@ def drawn(*claims):
 
 def test_a_number_is_right_of_the_bound_where_the_claim_is_true():
     picture = drawn(
-        sample("smaller", VALUES, "<", 0.5, source=SAYS, paper=Cell(0.28)),
-        sample("larger", VALUES, ">", 0.5, source=SAYS),
-        sample("near", VALUES, "=", 0.3, margin=0.4, source=SAYS),
+        decided(VALUES, "<", 0.5, cites=SAYS, paper=Cell(0.28), text="smaller"),
+        decided(VALUES, ">", 0.5, cites=SAYS, text="larger"),
+        decided(VALUES, "=", 0.3, margin=0.4, cites=SAYS, text="near"),
     )
     bars, *dots, theirs = picture.figure.data
     assert list(bars.x) == [0.0, 1.0, None, 0.0, 1.0, None, -1.0, 1.0, None]
@@ -33,7 +34,7 @@ def test_a_number_is_right_of_the_bound_where_the_claim_is_true():
 
 
 def test_claims_without_a_number_have_no_line():
-    assert drawn(sample("none", {}, ">", 0.0, source=SAYS)) is None
-    lost = paired("all diverged", {}, {}, ">", source=SAYS)
-    picture = drawn(lost, sample("some", VALUES, ">", 0.0, source=SAYS))
+    assert drawn(decided({}, ">", 0.0, cites=SAYS, text="none")) is None
+    lost = decided({}, ">", {}, cites=SAYS, text="all diverged")
+    picture = drawn(lost, decided(VALUES, ">", 0.0, cites=SAYS, text="some"))
     assert list(picture.figure.layout.yaxis.categoryarray) == ["t1.2"]

@@ -1,0 +1,92 @@
+"""What is kept of a step for the next ones: kernels, their tables, and the memory they rely on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from spherenorm.compile._backends import Group, Work
+from spherenorm.compile._guard import Guard
+from spherenorm.compile._kernels import GRAD, Batch, Specialization, vector
+from spherenorm.compile._memory import Memory, Tensors
+from spherenorm.compile._paths import OwnCode, Path
+
+__all__ = ["Assignment", "Plan"]
+
+
+@dataclass(frozen=True, eq=False)
+class Assignment:
+    """The path of each weight of a group.
+
+    Attributes:
+        guard: of the group's rule; None if it is not recorded.
+    """
+
+    group: Group
+    guard: Guard | None
+    paths: Sequence[Path]
+
+    def __iter__(self) -> Iterator[tuple[Work, Path]]:
+        return zip(self.group.works, self.paths, strict=True)
+
+
+class Plan:
+    """The kernels that step all weights, which hold as long as rules and memory are the same.
+
+    Args:
+        assigned: the weights, and their paths.
+    """
+
+    def __init__(self, assigned: Sequence[Assignment]) -> None:
+        self._rules = [_identity(each.group, each.guard) for each in assigned]
+        works = [work for each in assigned for work in each.group.works]
+        paths = [path for each in assigned for path in each.paths]
+        places: dict[Any, list[int]] = {}
+        groups = [number for number, each in enumerate(assigned) for _ in each.paths]
+        for place, (number, path) in enumerate(zip(groups, paths, strict=True)):
+            if isinstance(path, Specialization):
+                key = number, path.kernel, works[place].weight.device
+                places.setdefault(key, []).append(place)
+        self.batches = [
+            (number, device, members, Batch(kernel, [(paths[i], works[i]) for i in members]))
+            for (number, kernel, device), members in places.items()
+        ]
+        self.whole = sum(map(len, places.values())) == len(works)
+        self._memory = Memory(Tensors(works)) if self.whole else None
+
+    def step(self, groups: Sequence[Group], guards: Sequence[Guard | OwnCode]) -> bool:
+        """Step the weights, unless the plan does not hold any more.
+
+        Args:
+            groups: the weights as they are now.
+            guards: of the groups' rules.
+
+        Returns:
+            True if they were stepped.
+        """
+        if self._memory is None or self._rules != list(map(_identity, groups, guards)):
+            return False
+        works = [work for group in groups for work in group.works]
+        grads = self._memory.gradients(Tensors(works))
+        if grads is None:
+            return False
+        for _, _, members, batch in self.batches:
+            batch.table[:, GRAD] = [grads[i] for i in members]
+        self.run(works, guards)
+        return True
+
+    def run(self, works: Sequence[Work], guards: Sequence[Any]) -> None:
+        """Step the weights; the gradients are where the tables have them."""
+        for number, device, members, batch in self.batches:
+            own = [works[i] for i in members]
+            batch.run(own, vector(guards[number].numbers, device))
+            # Autograd has not seen the write; it must notice if a graph still needs the old weight.
+            torch.autograd.graph.increment_version([work.weight for work in own])
+
+
+def _identity(group: Group, guard: Guard | OwnCode | None) -> Any:
+    """Equal for groups that take the same paths, if their tensors do."""
+    return group.backend, len(group.works), guard.key if isinstance(guard, Guard) else None

@@ -1,0 +1,205 @@
+"""What is kept of a step for the next one, and what ends it."""
+
+import warnings
+import weakref
+
+import pytest
+import torch
+
+import spherenorm as sn
+from spherenorm import optim
+from spherenorm.compile import _dispatch as dispatch
+from spherenorm.compile import _kernels as kernels
+from spherenorm.compile.cpp import BuildError
+from tests.compile.twins import assert_close
+
+SHAPES = ((6, 5), (4, 3, 3, 3), (5,), (6, 5))
+
+
+def randn(*shape, seed=0):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def weights():
+    return [randn(*shape, seed=seed).requires_grad_() for seed, shape in enumerate(SHAPES)]
+
+
+def other_memory(optimizer, params):
+    params[0].data = params[0].data.clone() + 1
+
+
+def transposed_memory(optimizer, params):
+    params[0].data = params[0].data.T.contiguous().T
+
+
+def channels_last(optimizer, params):
+    params[1].data = params[1].data.contiguous(memory_format=torch.channels_last)
+
+
+def gradient_of_other_strides(optimizer, params):
+    params[0].grad = params[0].grad.T.contiguous().T
+
+
+def gradient_in_place_of_itself(optimizer, params):
+    """The same memory, read in another order."""
+    params[3].grad.as_strided_((6, 5), (1, 6))
+
+
+def gradient_in_the_weight(optimizer, params):
+    params[0].grad = params[3].data
+
+
+def gradient_in_a_state(optimizer, params):
+    params[0].grad = next(x for x in optimizer.state[params[3]].values() if x.ndim)
+
+
+def gradient_as_its_negative(optimizer, params):
+    params[0].grad = torch._neg_view(params[0].grad)
+
+
+def another_state(optimizer, params):
+    state = optimizer.state[params[0]]
+    state.update({name: value.clone() * 2 for name, value in state.items()})
+
+
+def two_states_exchanged(optimizer, params):
+    state = optimizer.state[params[0]]
+    state["exp_avg"], state["exp_avg_sq"] = state["exp_avg_sq"] + 1, state["exp_avg"].abs()
+
+
+def states_in_another_order(optimizer, params):
+    state = optimizer.state[params[0]]
+    items = list(state.items())[::-1]
+    state.clear()
+    state.update(items)
+
+
+def no_state(optimizer, params):
+    optimizer.state.clear()
+
+
+def a_shared_memory(optimizer, params):
+    params[0].data = params[3].data
+
+
+def no_gradient(optimizer, params):
+    params[1].grad = None
+
+
+def another_number(optimizer, params):
+    optimizer.param_groups[0].update(lr=0.5, betas=(0.5, 0.7))
+
+
+def a_number_of_0(optimizer, params):
+    optimizer.param_groups[0]["weight_decay"] = 0.0
+
+
+def another_group(optimizer, params):
+    optimizer.param_groups[1]["params"].append(optimizer.param_groups[0]["params"].pop())
+
+
+def another_backend(optimizer, params):
+    optimizer.param_groups[0]["backend"] = "rule"
+
+
+def ascent(optimizer, params):
+    optimizer.param_groups[0]["maximize"] = True
+
+
+CHANGES = (
+    other_memory, transposed_memory, channels_last, gradient_of_other_strides,
+    gradient_in_place_of_itself, gradient_in_the_weight, gradient_in_a_state,
+    gradient_as_its_negative, another_state, two_states_exchanged, states_in_another_order,
+    no_state, a_shared_memory, no_gradient, another_number, a_number_of_0, another_group,
+    another_backend, ascent,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
+def test_nothing_stale(change):
+    found = []
+    for backend in ("auto", "rule"):
+        params = weights()
+        groups = [{"params": params[:3]}, {"params": params[3:], "lr": 0.05}]
+        optimizer = optim.AdamP(groups, lr=0.1, weight_decay=0.1, backend=backend)
+        for step in range(5):
+            for place, weight in enumerate(params):
+                weight.grad = randn(*weight.shape, seed=10 * step + place)
+            if step == 3:
+                change(optimizer, params)
+            optimizer.step()
+        found.append([weight.detach().clone() for weight in params])
+    for ours, theirs in zip(*found, strict=True):
+        assert_close(ours, theirs)
+
+
+def test_a_step_on_the_same_memory_establishes_nothing(monkeypatch):
+    params = weights()
+    optimizer = optim.AdamP(params, lr=0.1)
+    for weight in params:
+        weight.grad = torch.ones_like(weight)
+    optimizer.step()
+    monkeypatch.setattr(dispatch, "settled", refuse)
+    for step in range(3):
+        for weight in params:
+            weight.grad = torch.full_like(weight, step)  # in other memory
+        optimizer.param_groups[0]["lr"] = 0.1 / (step + 1)
+        optimizer.step()
+    params[0].data = params[0].data.clone()
+    with pytest.raises(AssertionError, match="anew"):
+        optimizer.step()
+
+
+def refuse(*_):
+    raise AssertionError("established anew")
+
+
+def test_no_tensor_is_kept_alive():
+    params = weights()
+    optimizer = optim.AdamP(params, lr=0.1)
+    for weight in params:
+        weight.grad = torch.ones_like(weight)
+    optimizer.step()
+    states = optimizer.state[params[0]]
+    refs = [weakref.ref(x) for x in (params[0].grad, states["exp_avg"])]
+    params[0].grad = None
+    states["exp_avg"] = torch.zeros_like(params[0])
+    assert [ref() for ref in refs] == [None, None]
+
+
+def test_a_failed_build_is_said_once_and_tried_once(monkeypatch):
+    tried = []
+
+    def fails(*_):
+        tried.append(1)
+        raise BuildError("no C++ compiler: set CXX, or install g++")
+
+    monkeypatch.setattr(kernels, "load_step", fails)
+    monkeypatch.setattr(dispatch, "_warned", [])
+    weight = randn(4, 3).requires_grad_()
+    optimizer = optim.AdamP([weight], lr=0.1)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(3):
+            weight.grad = torch.ones_like(weight)
+            optimizer.step()
+        optim.SGD([weight], lr=0.1, momentum=0.9).step()
+    said = [str(each.message) for each in caught if "own code" in str(each.message)]
+    assert len(said) == 1
+    assert "install g++" in said[0]
+    (line,) = sn.explain(optimizer)
+    assert (line.path, line.reason) == ("rule", "no C++ compiler: set CXX, or install g++")
+    assert len(tried) == 2  # once for each of the two rules
+
+
+def test_an_expanded_weight_is_an_error_that_explain_tells():
+    weight = torch.ones(1, 3).expand(4, 3).requires_grad_()
+    for backend in ("auto", "compiled", "rule"):
+        (line,) = sn.explain(optim.AdamP([torch.nn.Parameter(weight)], backend=backend))
+        assert line.path == "error"
+        assert "is expanded" in line.reason
+
+
+def test_blocks_are_refused_by_what_to_use():
+    with pytest.raises(ValueError, match='got \'blocks\'; use "auto", or "compiled" for rules of'):
+        optim.AdamP([torch.ones(2)], backend="blocks")
