@@ -80,8 +80,8 @@ class H7(Study):
     first_seed = 500
     departures = (
         ("data, network", "ImageNet, ResNet-18", "digits; three hidden layers", "a small machine"),
-        ("fewer epochs", "92 %, as a step takes 8 % more time on four V100 GPUs", "92 %, whatever a "
-         "step takes", "the time of a step is the machine's"),
+        ("fewer epochs", "92 %, as a step takes 8 % more time on four V100 GPUs",
+         "92 %, whatever a step takes", "the time of a step is the machine's"),
         ("learning rate", "0.1, 0.001", "best of five for each arm", "equal tuning"),
     )  # fmt: skip
 
