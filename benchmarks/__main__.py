@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 
 from benchmarks._first import first_steps
-from benchmarks._measure import MALLOC, fix_malloc, machine
+from benchmarks._measure import CLOCKS, MALLOC, fix_malloc, machine
 from benchmarks._probe import probe_overhead
 from benchmarks._scaling import scaling
 from benchmarks._shapes import SETS
@@ -22,7 +22,7 @@ from benchmarks._sweep import sweep_throughput
 from benchmarks._training import training_time
 from spherenorm.support import write_whole
 
-console = Console()
+console = Console(width=max(100, Console().width))
 app = typer.Typer(add_completion=False, pretty_exceptions_show_locals=False)
 SECTIONS = ("step", "first", "scaling", "sweep", "training", "probe", "engine", "store")
 MALLOC_HELP = (
@@ -38,7 +38,7 @@ def main(
     ] = ",".join(SECTIONS),
     sets: Annotated[
         str, typer.Option(help=f"Parameter sets, of {', '.join(SETS)}; or all.")
-    ] = "resnet18,resnet50",
+    ] = "small-resnet,small-gpt,many-small,resnet18,resnet50",
     rounds: Annotated[
         int, typer.Option(min=1, help="Timed rounds; each runs every contender once.")
     ] = 15,
@@ -48,6 +48,9 @@ def main(
     ] = 3e7,
     device: Annotated[str, typer.Option()] = "cpu",
     malloc: Annotated[str, typer.Option(help=MALLOC_HELP)] = "default",
+    clock: Annotated[
+        str, typer.Option(help="Of the step section: wall, or process on a busy CPU, all threads.")
+    ] = "wall",
     out: Annotated[Path | None, typer.Option(help="Write the numbers as JSON.")] = None,
 ) -> None:
     """Time the optimizers and print a table for each section."""
@@ -55,13 +58,16 @@ def main(
     _require_known("--sections", chosen, SECTIONS)
     _require_known("--sets", names, tuple(SETS))
     _require_known("--malloc", [malloc], tuple(MALLOC))
+    _require_known("--clock", [clock], tuple(CLOCKS))
     _check_options(device, largest, out)
     fix_malloc(malloc)
-    facts = machine(device)
+    facts = {**machine(device), "clock": clock}
     console.print(*(f"{name}: {value}" for name, value in facts.items()), sep="\n", highlight=False)
     results: dict[str, Any] = {"machine": facts}
     if "step" in chosen:
-        results["step"] = {name: step_times(name, rounds, device, console) for name in names}
+        results["step"] = {
+            name: step_times(name, rounds, device, console, CLOCKS[clock]) for name in names
+        }
     if "first" in chosen:
         results["first"] = {name: first_steps(name, device, console) for name in names}
     if "scaling" in chosen:

@@ -18,6 +18,9 @@ LR = 1e-8
 """So small that weights and gradients, which all contenders share, stay as they are."""
 
 
+BACKENDS = ("auto", "rule", "compiled")
+
+
 @dataclass(frozen=True)
 class Contender:
     """An optimizer to time.
@@ -54,24 +57,24 @@ CONTENDERS = [
     Contender("AdamW, torch fused", _of("torch.optim", "AdamW", fused=True), 28),
     Contender("AdamW, torch foreach", _of("torch.optim", "AdamW", foreach=True), 28),
     Contender("AdamW, torch loop", _of("torch.optim", "AdamW", foreach=False), 28),
-    Contender("AdamW, spherenorm compiled", _ours(optim.AdamW, backend="compiled"), 28),
-    Contender("AdamW, spherenorm eager", _ours(optim.AdamW), 28),
-    Contender(
-        "AdamP, spherenorm compiled",
-        _ours(optim.AdamP, weight_decay=0.01, backend="compiled"),
-        36,
+    *(
+        Contender(f"AdamW, spherenorm {backend}", _ours(optim.AdamW, backend=backend), 28)
+        for backend in BACKENDS
     ),
-    Contender("AdamP, spherenorm eager", _ours(optim.AdamP, weight_decay=0.01), 36),
+    *(
+        Contender(
+            f"AdamP, spherenorm {backend}",
+            _ours(optim.AdamP, weight_decay=0.01, backend=backend),
+            36,
+        )
+        for backend in BACKENDS
+    ),
     Contender("AdamP, released", _of("adamp", "AdamP", weight_decay=0.01), 36),
     Contender("AdamP, timm", _of("timm.optim", "AdamP", weight_decay=0.01), 36),
     Contender("AdamP, pytorch_optimizer", _of("pytorch_optimizer", "AdamP", weight_decay=0.01), 36),
     Contender("AdamW, heavyball", _of("heavyball", "AdamW"), 28),
     Contender("SGD, torch fused", _of("torch.optim", "SGD", momentum=0.9, fused=True), 20),
-    Contender(
-        "SGDP, spherenorm compiled",
-        _ours(optim.SGDP, momentum=0.9, weight_decay=0.01, backend="compiled"),
-        28,
-    ),
+    Contender("SGDP, spherenorm auto", _ours(optim.SGDP, momentum=0.9, weight_decay=0.01), 28),
     Contender("SGDP, released", _of("adamp", "SGDP", momentum=0.9, weight_decay=0.01), 28),
 ]
 

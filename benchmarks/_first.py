@@ -22,9 +22,9 @@ def first_steps(name: str, device: str, console: Console) -> dict[str, Any]:
         command = [sys.executable, "-m", "benchmarks._first_step", name, device]
         cold, warm = (_output(command, {**os.environ, **caches}) for _ in range(2))
     console.print(
-        f"{name}: compiled AdamP's first step {cold['first step s']:.1f} s cold, "
-        f"{warm['first step s']:.1f} s warm; {cold['recompilations']} recompilations after step 2 "
-        f"under a schedule; extra memory {warm['extra memory']:.1%}",
+        f"{name}: compiled AdamP's first step {cold['first step s']:.2f} s with an empty cache, "
+        f"{warm['first step s']:.2f} s with a filled one; {cold['recompilations']} "
+        f"recompilations after step 2 under a schedule; extra memory {warm['extra memory']:.1%}",
         highlight=False,
     )
     return {"cold": cold, "warm": warm}

@@ -15,7 +15,8 @@ from benchmarks._contenders import parameters
 from benchmarks._measure import peak_memory_of
 from benchmarks._shapes import SETS
 from spherenorm import optim
-from spherenorm.compile.cpp import cache_folder
+from spherenorm.compile.cpp import load_step
+from spherenorm.compile.gpu import launcher
 
 
 def measure(name: str, device: str) -> dict[str, float]:
@@ -29,7 +30,7 @@ def measure(name: str, device: str) -> dict[str, float]:
     optimizer.step()
 
     def kernels() -> int:
-        return len([*cache_folder().glob("*.so"), *cache_folder().glob("*.py")])
+        return load_step.cache_info().currsize + launcher.cache_info().currsize
 
     after_two = kernels()
     for _ in range(20):

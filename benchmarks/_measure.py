@@ -14,7 +14,15 @@ from typing import Any
 
 import torch
 
-__all__ = ["MALLOC", "bandwidth", "fix_malloc", "interleaved", "machine", "peak_memory_of"]
+__all__ = [
+    "CLOCKS",
+    "MALLOC",
+    "bandwidth",
+    "fix_malloc",
+    "interleaved",
+    "machine",
+    "peak_memory_of",
+]
 
 
 MALLOC: dict[str, dict[str, str]] = {
@@ -26,6 +34,13 @@ MALLOC: dict[str, dict[str, str]] = {
     },
 }
 """Settings of malloc, as environment variables (glibc)."""
+
+
+CLOCKS: dict[str, Callable[[], float]] = {
+    "wall": time.perf_counter,
+    "process": time.process_time,
+}
+"""Clocks in seconds; that of the process leaves out what other processes take."""
 
 
 def fix_malloc(name: str) -> None:

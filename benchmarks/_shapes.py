@@ -85,7 +85,34 @@ def gpt2() -> list[Shape]:
     ]
 
 
+def small_resnet() -> list[Shape]:
+    """ResNet-20 of CIFAR (He et al. 2016), its head without a bias."""
+    shapes: list[Shape] = [(16, 3, 3, 3), *_norm(16)]
+    width = 16
+    for planes in (16, 32, 64):
+        for _ in range(3):
+            shapes += [(planes, width, 3, 3), *_norm(planes)]
+            shapes += [(planes, planes, 3, 3), *_norm(planes)]
+            width = planes
+    return [*shapes, (10, width)]
+
+
+def small_gpt() -> list[Shape]:
+    """A GPT of three blocks of width 128, for 512 tokens and positions, its head apart."""
+    width = 128
+    blocks = [shape for _ in range(3) for shape in _transformer_block(width)]
+    return [(512, width), (512, width), *blocks, *_norm(width), (512, width)]
+
+
+def many_small() -> list[Shape]:
+    """200 tensors of 1,000 entries."""
+    return [(25, 40)] * 200
+
+
 SETS: dict[str, Callable[[], list[Shape]]] = {
+    "small-resnet": small_resnet,
+    "small-gpt": small_gpt,
+    "many-small": many_small,
     "resnet18": resnet18,
     "resnet50": resnet50,
     "vit-b": vit_b,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -17,8 +18,18 @@ from benchmarks._shapes import SETS
 
 __all__ = ["step_times"]
 
+COMPARED = {
+    "AdamW, torch fused": "/ AdamW\nfused",
+    "AdamW, torch foreach": "/ AdamW\nforeach",
+    "AdamP, released": "/ AdamP\nreleased",
+    "SGD, torch fused": "/ SGD\nfused",
+}
+"""Contenders that the others are held against, all of one run, and the columns of the ratios."""
 
-def step_times(name: str, rounds: int, device: str, console: Console) -> dict[str, dict[str, Any]]:
+
+def step_times(
+    name: str, rounds: int, device: str, console: Console, clock: Callable[[], float]
+) -> dict[str, dict[str, Any]]:
     """Time one step of each contender on a parameter set, and print a table.
 
     Returns:
@@ -30,7 +41,7 @@ def step_times(name: str, rounds: int, device: str, console: Console) -> dict[st
     # of as much memory as weights, gradients and two moments take
     fastest = bandwidth(device, 16 * count)
     optimizers, missing = available(weights, device)
-    times, peaks = _measured(optimizers, weights, rounds, device)
+    times, peaks = _measured(optimizers, weights, rounds, device, clock)
     size = f"{count / 1e6:.1f} M weights in {len(weights)} tensors"
     title = f"{name}: one step of {size}; {fastest:.1f} GB/s"
     console.print(_table(title, times, peaks, count, fastest))
@@ -44,6 +55,7 @@ def _measured(
     weights: list[Tensor],
     rounds: int,
     device: str,
+    clock: Callable[[], float],
 ) -> tuple[dict[str, float], dict[str, float]]:
     """The median seconds and the peak bytes of each optimizer's step."""
     grads = [weight.grad for weight in weights]
@@ -54,7 +66,7 @@ def _measured(
             weight.grad = grad
 
     steps = {each: optimizer.step for each, optimizer in optimizers.items()}
-    times = interleaved(steps, rounds, device, restore_gradients)
+    times = interleaved(steps, rounds, device, restore_gradients, clock)
     peaks: dict[str, float] = {}
     for each, step in steps.items():
         restore_gradients()
@@ -69,16 +81,16 @@ def _table(
     count: int,
     fastest: float,
 ) -> Table:
-    fused, sgd = times["AdamW, torch fused"], times["SGD, torch fused"]
+    others = [times.get(name, math.nan) for name in COMPARED]
     table = Table(title=title, box=box.SIMPLE_HEAD)
     table.add_column("optimizer", no_wrap=True)
-    for column in ("ms", "/ AdamW\nfused", "/ SGD\nfused", "of byte\nbound", "peak\nMB"):
+    for column in ("ms", *COMPARED.values(), "of byte\nbound", "peak\nMB"):
         table.add_column(column, justify="right")
     for contender in CONTENDERS:
         if contender.name in times:
             seconds = times[contender.name]
             share = contender.bytes_per_weight * count / (fastest * 1e9) / seconds
-            ratios = f"{seconds / fused:.2f}", f"{seconds / sgd:.2f}"
+            ratios = (f"{seconds / other:.2f}" for other in others)
             peak = f"{peaks[contender.name] / 1e6:.0f}"
             table.add_row(contender.name, f"{1e3 * seconds:.2f}", *ratios, f"{share:.0%}", peak)
     return table

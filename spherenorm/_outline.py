@@ -1,4 +1,4 @@
-"""Outlines: what a step reads of a rule alone, once for each rule."""
+"""Outlines: the facts that a step reads of a rule alone, once for each rule."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ __all__ = ["Outline", "outline_of"]
 _members = operator.attrgetter(
     *("init", "measure", "after", "update", "transport", "children", "keys", "held")
 )
-"""What an outline reads of a class."""
+"""The members that an outline reads of a class."""
 
 
 class Outline:
-    """What a step reads of a rule alone: the hooks that it defines, and where its states are.
+    """The facts that a step reads of a rule alone: its hooks, and the places of its states.
 
     Attributes:
         measures: the rule, or one within it, defines `measure`.

@@ -27,6 +27,7 @@ __all__ = [
     "second_point",
     "shares_memory",
     "step",
+    "versions",
 ]
 
 Measured = Mapping[Place, Mapping[str, Tensor]]
@@ -169,7 +170,8 @@ class Watched:
     """Tensors that rules are given, and may not write into."""
 
     def __init__(self, tensors: list[Tensor]) -> None:
-        self._tensors, self._versions = tensors, _versions(tensors)
+        self._tensors, self._count = tensors, _counter()
+        self._versions = self._count(tensors)
 
     def add(self, after: Update, before: Update) -> None:
         """Watch what a rule hands on, too."""
@@ -177,15 +179,15 @@ class Watched:
         if after.notes is not before.notes:
             fresh += [x for x in after.notes.values() if isinstance(x, Tensor)]
         self._tensors += fresh
-        self._versions += _versions(fresh)
+        self._versions += self._count(fresh)
 
     def written(self) -> Tensor | None:
         """The first tensor that was written into."""
-        versions = _versions(self._tensors)
-        if versions == self._versions:
+        behind = self._count(self._tensors)
+        if behind == self._versions:
             return None
-        both = zip(self._tensors, self._versions, versions, strict=True)
-        return next(x for x, before, behind in both if before != behind)
+        both = zip(self._tensors, self._versions, behind, strict=True)
+        return next(x for x, before, later in both if before != later)
 
 
 def called(part: Part, hook: Callable[..., T], *given: Any, watched: Watched | None = None) -> T:
@@ -281,15 +283,27 @@ _IN_PLACE = ("in-place", "inplace", "written-to tensor")
 """Words of torch's messages about writes that it refuses, most of them under its transforms."""
 
 
-def _versions(tensors: Sequence[Tensor]) -> list[int]:
+def versions(tensors: Sequence[Tensor]) -> list[int]:
     """Counts of the writes into the memory of tensors, as far as they are known."""
+    return _counter()(tensors)
+
+
+def _counter() -> Callable[[Sequence[Tensor]], list[int]]:
+    """The way to count writes here and now."""
     if torch.compiler.is_compiling():
-        return [0] * len(tensors)
-    if torch._C._functorch.peek_interpreter_stack() is None:
-        try:
-            return [x._version for x in tensors]
-        except RuntimeError:  # a tensor of inference mode has none
-            pass
+        return lambda tensors: [0] * len(tensors)
+    transformed = torch._C._functorch.peek_interpreter_stack() is not None
+    return _versions_of_any if transformed else _versions
+
+
+def _versions(tensors: Sequence[Tensor]) -> list[int]:
+    try:
+        return [x._version for x in tensors]
+    except RuntimeError:  # a tensor of inference mode has none
+        return _versions_of_any(tensors)
+
+
+def _versions_of_any(tensors: Sequence[Tensor]) -> list[int]:
     return [_version(x) for x in tensors]
 
 

@@ -1,4 +1,4 @@
-"""What is read of a rule once is read again after anything has changed."""
+"""A rule is read once, and again after anything in it has changed."""
 
 from __future__ import annotations
 

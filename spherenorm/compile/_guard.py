@@ -362,8 +362,8 @@ class _Own:
 
     def _read(self) -> tuple[list[Any], list[Any]]:
         """The code and the defaults of the functions, and what they hold in closures."""
-        code = list(map(_CODE, self._functions))
-        code += [{**each.__kwdefaults__} for each in self._with_keywords]
+        code: list[Any] = [*map(_CODE, self._functions)]
+        code += [dict(each.__kwdefaults__ or {}) for each in self._with_keywords]
         return code, list(map(_CONTENTS, self._cells))
 
 

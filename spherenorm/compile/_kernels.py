@@ -161,7 +161,7 @@ def vector(numbers: Sequence[Scalar], device: torch.device) -> Tensor:
     found = upload(np.array(read), device)
     if any(here):
         found = found.clone()
-        for i, (value, on) in enumerate(zip(numbers, here, strict=True)):
-            if on:
+        for i, value in enumerate(numbers):
+            if here[i] and isinstance(value, Tensor):
                 found[i : i + 1].copy_(value)
     return found

@@ -6,6 +6,8 @@ The code runs once, on tensors without memory. So the rule stays the one definit
 from __future__ import annotations
 
 import functools
+import math
+import operator
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,11 +16,10 @@ from torch import Tensor
 
 from spherenorm._numerics import working_dtype
 from spherenorm._rule import Rule
-from spherenorm.compile._builder import GraphBuilder
-from spherenorm.compile._graph import Extent, Node, StepGraph
+from spherenorm.compile._graph import Extent, GrowingGraph, Node, StepGraph
 from spherenorm.compile._guard import Guard, UnsupportedRuleError
 from spherenorm.compile._meta import carried_out
-from spherenorm.operations import of_overload
+from spherenorm.operations import OPERATIONS, of_overload
 from spherenorm.record import Call, Recorder, RecordError, Value
 
 __all__ = ["lower"]
@@ -141,6 +142,78 @@ def _state_extent(shape: torch.Size, weight: torch.Size) -> Extent:
     raise UnsupportedRuleError(
         f"a state of shape {tuple(shape)} for a weight of shape {tuple(weight)}"
     )
+
+
+class GraphBuilder(GrowingGraph):
+    """Lowers operations of aten that are more than a row; each is a method under its name there."""
+
+    def __init__(self, count: int, shape: tuple[int, ...], dtype: torch.dtype) -> None:
+        super().__init__(count, shape)
+        self.result = Value(torch.Size(), dtype)
+        """The result of the call at hand."""
+
+    def scalar_tensor(self, value: Any) -> Node:
+        return self.literal(value, self.result.dtype)
+
+    def full(self, size: Any, value: Any) -> Node:
+        return self.literal(value, self.result.dtype)
+
+    def full_like(self, x: Node, value: Any) -> Node:
+        return self.literal(value, self.result.dtype)
+
+    def add(self, x: Any, y: Any, alpha: Any = 1) -> Node:
+        if alpha == 1:
+            return self.apply(OPERATIONS["add"], x, y)
+        return self.addcmul(x, y, alpha)
+
+    def sub(self, x: Any, y: Any, alpha: Any = 1) -> Node:
+        if alpha == 1:
+            return self.apply(OPERATIONS["sub"], x, y)
+        return self.addcmul(x, y, -alpha)
+
+    def addcmul(self, x: Any, y: Any, z: Any, value: Any = 1) -> Node:
+        """x + (value y) z, whose last product torch adds without rounding it in between."""
+        if value != 1:
+            y = self.mul(y, value)
+        return self.apply(OPERATIONS["addcmul"], x, y, z)
+
+    def pow(self, x: Any, exponent: Any) -> Node:
+        special = {2: "square", 0.5: "sqrt", 1: "number"}
+        if isinstance(x, Node) and not isinstance(exponent, Node) and exponent in special:
+            power: Node = getattr(self, special[exponent])(x)
+            return power
+        return self.apply(OPERATIONS["pow"], x, exponent)
+
+    def any(self, x: Node, *dims: Any) -> Node:
+        return self._decision("any", x, dims)
+
+    def all(self, x: Node, *dims: Any) -> Node:
+        return self._decision("all", x, dims)
+
+    def _decision(self, op: str, x: Node, dims: tuple[Any, ...]) -> Node:
+        if dims:
+            raise NotImplementedError(f"{op} along a dimension")
+        if not x.boolean:
+            raise NotImplementedError(f"{op} of numbers")
+        return x if x.extent is Extent.SCALAR else self.node(op, (x,), Extent.SCALAR, True)
+
+    def sum(self, x: Node, dims: Any = None, keepdim: bool = False) -> Node:
+        reduced, rows = self._reduced(dims), set(range(1, self.ndim))
+        if reduced == rows | {0} and x.extent is not Extent.SCALAR:
+            return self.node("sum", (x,), Extent.SCALAR)
+        if reduced == rows and rows and x.extent is Extent.FULL:
+            return self.node("sum", (x,), Extent.ROW)
+        raise NotImplementedError(f"a sum over dimensions {sorted(reduced)} of {self.ndim}")
+
+    def count(self, x: Node, dims: Any = None) -> float:
+        """The number of entries that a sum of `x` over `dims` adds; nan of no entries at all."""
+        lengths = dict(enumerate(self.shape_of(x.extent)))
+        added = math.prod(lengths.get(d, 1) for d in self._reduced(dims))
+        return added if math.prod(lengths.values()) else math.nan
+
+    def _reduced(self, dims: Any) -> set[int]:
+        every = set(range(max(self.ndim, 1)))
+        return {operator.index(d) % max(self.ndim, 1) for d in dims or ()} or every
 
 
 class _Lowering(GraphBuilder):

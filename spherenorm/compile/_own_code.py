@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from dataclasses import is_dataclass
 from operator import is_
 from types import FunctionType
@@ -12,7 +11,7 @@ import torch
 from torch import Tensor
 
 from spherenorm._rule import Rule, State
-from spherenorm._step import Measured
+from spherenorm._step import Measured, versions
 from spherenorm._tree import Node
 from spherenorm.compile._backends import Work
 
@@ -30,13 +29,13 @@ class OwnSteps:
         """Kinds of weights that a rule has stepped without writing into its arguments."""
 
     def step(
-        self, rule: Rule, identity: Identity, work: Work, measured: Measured | None
+        self, rule: Rule, identity: Identity | None, work: Work, measured: Measured | None
     ) -> tuple[Tensor, State]:
         """The new weight and state. A write at the first weight of a kind is undone.
 
         Args:
             rule: steps the weight.
-            identity: of the rule.
+            identity: of the rule; None: it is read here.
             work: the weight, its gradient and its state.
             measured: of all weights; see `Rule.step`.
 
@@ -44,15 +43,16 @@ class OwnSteps:
             ValueError: the rule writes into its arguments.
             Exception: of any type, which the rule raises.
         """
-        kind = identity, work.weight.shape, work.weight.dtype
+        kind = identity or Identity(rule), work.weight.shape, work.weight.dtype
         proven = kind in self._proven
         given = [work.weight, work.grad, *work.state.values()]
         backups = [x if proven else x.clone() for x in given]
-        before = list(map(_version, given))
+        before = versions(given)
         try:
             moved, new = rule.step(work.weight, work.grad, work.state, measured)
         finally:
-            written = [x for x, y in enumerate(given) if _version(y) != before[x]]
+            behind = versions(given)
+            written = [i for i, count in enumerate(before) if behind[i] != count]
             for number in written if not proven else ():
                 given[number].copy_(backups[number])
         if written:
@@ -67,12 +67,8 @@ class OwnSteps:
         return moved, new
 
 
-def _version(x: Tensor) -> int:
-    return 0 if x.is_inference() else x._version
-
-
 class Identity:
-    """What tells rules apart of which one may write into its arguments: all but their numbers.
+    """All that decides if a rule writes into its arguments: everything in it but its numbers.
 
     It reads the settings of a rule and of those within it, and the code of their classes.
     """
@@ -99,11 +95,11 @@ class Identity:
         return same and self._settings == other._settings
 
 
-def _settings(value: Any) -> tuple[Hashable, ...]:
+def _settings(value: Any) -> tuple[Any, ...]:
     return (type(value), *map(_setting, getattr(value, "__dict__", {}).values()))
 
 
-def _setting(value: Any) -> Hashable:
+def _setting(value: Any) -> Any:
     """A value of a rule's field, without its number: a rule may leave out the term of a 0 alone."""
     if isinstance(value, float | Tensor):
         return type(value) if isinstance(value, Tensor) or value else 0
@@ -117,5 +113,4 @@ def _setting(value: Any) -> Hashable:
         hash(value)
     except TypeError:
         return type(value)
-    found: Hashable = value
-    return found
+    return value

@@ -73,7 +73,8 @@ class Paths:
         key = shape, dtype, device
         if again and could_be_built(self._made.get(key)):
             del self._made[key]
-        return self._checked(key, make, guard, weight)
+        found: Specialization = self._checked(key, make, guard, weight)
+        return found
 
     def compiled(self, guard: Guard, work: Work) -> Specialization | Inductor:
         """The kernel of a weight, or Inductor's step where no kernel can be made.
@@ -97,7 +98,8 @@ class Paths:
 
         # Its code is for all shapes of one pattern.
         key = "Inductor", small_shape(tuple(weight.shape)), weight.dtype, weight.device
-        return self._checked(key, make, guard, weight)
+        found: Inductor = self._checked(key, make, guard, weight)
+        return found
 
     def _graph(self, guard: Guard, shape: tuple[int, ...], dtype: torch.dtype) -> StepGraph:
         key = shape, dtype
@@ -137,8 +139,8 @@ class Paths:
                 self._made[key] = error
             except NOT_BUILT as error:
                 said = str(error) if isinstance(error, BuildError) else NO_TRITON
-                self._made[key] = UnsupportedRuleError(said)
-                self._made[key].__cause__ = error
+                self._made[key] = refused = UnsupportedRuleError(said)
+                refused.__cause__ = error
         return _or_raised(self._made[key])
 
 

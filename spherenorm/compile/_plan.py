@@ -1,4 +1,4 @@
-"""What is kept of a step for the next ones: kernels, their tables, and the memory they rely on."""
+"""The plan of a step: kernels, their tables, and the memory on which these rely."""
 
 from __future__ import annotations
 
@@ -44,17 +44,17 @@ class Plan:
         self._rules = [_identity(each.group, each.guard) for each in assigned]
         works = [work for each in assigned for work in each.group.works]
         paths = [path for each in assigned for path in each.paths]
-        places: dict[Any, list[int]] = {}
         groups = [number for number, each in enumerate(assigned) for _ in each.paths]
+        places: dict[Any, dict[int, Specialization]] = {}
         for place, (number, path) in enumerate(zip(groups, paths, strict=True)):
             if isinstance(path, Specialization):
                 key = number, path.kernel, works[place].weight.device
-                places.setdefault(key, []).append(place)
+                places.setdefault(key, {})[place] = path
         self.batches = [
-            (number, device, members, Batch(kernel, [(paths[i], works[i]) for i in members]))
-            for (number, kernel, device), members in places.items()
+            (number, device, [*own], Batch(kernel, [(path, works[i]) for i, path in own.items()]))
+            for (number, kernel, device), own in places.items()
         ]
-        self.whole = sum(map(len, places.values())) == len(works)
+        self.whole = 0 < sum(map(len, places.values())) == len(works)
         self._memory = Memory(Tensors(works)) if self.whole else None
 
     def step(self, groups: Sequence[Group], guards: Sequence[Guard | OwnCode]) -> bool:
@@ -80,9 +80,10 @@ class Plan:
 
     def run(self, works: Sequence[Work], guards: Sequence[Any]) -> None:
         """Step the weights; the gradients are where the tables have them."""
-        for number, device, members, batch in self.batches:
+        numbers = [vector(guards[number].numbers, device) for number, device, *_ in self.batches]
+        for (_, _, members, batch), own_numbers in zip(self.batches, numbers, strict=True):
             own = [works[i] for i in members]
-            batch.run(own, vector(guards[number].numbers, device))
+            batch.run(own, own_numbers)
             # Autograd has not seen the write; it must notice if a graph still needs the old weight.
             torch.autograd.graph.increment_version([work.weight for work in own])
 

@@ -24,15 +24,19 @@ from benchmarks._training import training_time
 
 @pytest.mark.parametrize(
     # Parameters as published with torchvision's and OpenAI's models.
-    ("name", "count"),
+    ("name", "tensors", "count"),
     [
-        ("resnet18", 11_689_512),
-        ("resnet50", 25_557_032),
-        ("vit-b", 86_567_656),
-        ("gpt2-124m", 124_439_808),
+        ("small-resnet", 58, 269_712),
+        ("small-gpt", 41, 791_680),
+        ("many-small", 200, 200_000),
+        ("resnet18", 62, 11_689_512),
+        ("resnet50", 161, 25_557_032),
+        ("vit-b", 152, 86_567_656),
+        ("gpt2-124m", 148, 124_439_808),
     ],
 )
-def test_parameter_sets(name, count):
+def test_parameter_sets(name, tensors, count):
+    assert len(SETS[name]()) == tensors
     assert sum(math.prod(shape) for shape in SETS[name]()) == count
 
 
@@ -62,7 +66,7 @@ def test_the_command(tmp_path, monkeypatch):
     result = CliRunner().invoke(benchmarks.app, arguments)
     assert result.exit_code == 0, result.output
     numbers = json.loads(out.read_text())
-    assert {"AdamP, spherenorm compiled", "AdamP, spherenorm eager", "AdamP, released"} <= numbers[
+    assert {"AdamP, spherenorm auto", "AdamP, spherenorm rule", "AdamP, released"} <= numbers[
         "step"
     ]["tiny"]["seconds"].keys()
     assert all(seconds > 0 for seconds in numbers["step"]["tiny"]["seconds"].values())
@@ -123,7 +127,7 @@ def test_malloc_is_fixed_whatever_the_environment_says(malloc):
 def test_unknown_names():
     result = CliRunner().invoke(benchmarks.app, ["--sets", "resnet51"], env={"COLUMNS": "200"})
     assert result.exit_code == 2
-    assert "'resnet51' is not one of resnet18, resnet50" in result.output
+    assert "'resnet51' is not one of small-resnet, small-gpt" in result.output
 
 
 @pytest.mark.parametrize(

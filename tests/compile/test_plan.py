@@ -1,4 +1,4 @@
-"""What is kept of a step for the next one, and what ends it."""
+"""The plan that a step leaves to the next one, and the changes that end it."""
 
 import warnings
 import weakref

@@ -665,4 +665,4 @@ def _draw_sweep(
     groups = tuple(
         Group(tuple(weights), tuple({**p, "lr": p["lr"] * f} for f in factors)) for p in (one, two)
     )
-    return Case(seed, number, structure, groups, False, (), 524288, factors)
+    return Case(seed, number, structure, groups, False, (), factors)

@@ -145,9 +145,8 @@ def _wrong(
     """
     a, b = one.double(), other.double()
     runs = [(run.double(), errors) for run, errors in nudged]
-    spread = functools.reduce(
-        torch.maximum, [(run - b).abs() / errors for run, errors in runs], torch.zeros_like(b)
-    )
+    distances = [_per_rounding_error((run - b).abs(), b, errors) for run, errors in runs]
+    spread = functools.reduce(torch.maximum, distances, torch.zeros_like(b))
     allowed = CONSTANT * spread + _few_roundings(b, other.dtype)
     strays = torch.stack([torch.zeros_like(b, dtype=bool)] + [~_alike(run, b) for run, _ in runs])
     far = a.isfinite() & b.isfinite() & ~((a - b).abs() <= allowed)
@@ -156,6 +155,15 @@ def _wrong(
     if astray.sum() <= alone.sum(1).max():
         astray = torch.zeros_like(astray)
     return (far & ~strays.any(0)) | astray, allowed
+
+
+def _per_rounding_error(distance: Tensor, wanted: Tensor, errors: int) -> Tensor:
+    """A run's distance for one rounding error.
+
+    A distance as large as the entry itself is that of chaos, in which no digit is determined. It
+    does not grow with the number of rounding errors.
+    """
+    return torch.where(distance >= wanted.abs(), distance, distance / errors)
 
 
 def _few_roundings(x: Tensor, dtype: torch.dtype) -> Tensor:

@@ -234,7 +234,7 @@ def _loaded(library: Path) -> Step:
         ctypes.c_int,
     ]
     step.restype = None
-    return step  # type: ignore[no-any-return]
+    return step
 
 
 @functools.cache
