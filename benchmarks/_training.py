@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Any
 
 import torch
 from rich import box
@@ -20,7 +21,7 @@ __all__ = ["MODELS", "batch_of", "clock_of", "training", "training_time"]
 Make = Callable[[Iterator[nn.Parameter]], torch.optim.Optimizer]
 
 ADAMP: Make = partial(optim.AdamP, lr=1e-4, weight_decay=0.01)
-SGD = {"lr": 1e-4, "momentum": 0.9, "nesterov": True, "weight_decay": 0.01}
+SGD: dict[str, Any] = {"lr": 1e-4, "momentum": 0.9, "nesterov": True, "weight_decay": 0.01}
 
 PAIRS: dict[str, tuple[Make, Make]] = {
     "SGDP, torch.optim.SGD": (partial(optim.SGDP, **SGD), partial(torch.optim.SGD, **SGD)),
