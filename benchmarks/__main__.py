@@ -19,11 +19,12 @@ from benchmarks._scaling import scaling
 from benchmarks._shapes import SETS
 from benchmarks._steps import step_times
 from benchmarks._sweep import sweep_throughput
+from benchmarks._training import training_time
 from spherenorm.support import write_whole
 
 console = Console(width=max(100, Console().width))
 app = typer.Typer(add_completion=False, pretty_exceptions_show_locals=False)
-SECTIONS = ("step", "first", "scaling", "sweep", "probe", "engine", "store")
+SECTIONS = ("step", "first", "scaling", "sweep", "training", "probe", "engine", "store")
 MALLOC_HELP = (
     "default: glibc's, whatever the environment says; "
     "resident: freed memory is kept, so that temporaries cost no page faults."
@@ -73,6 +74,8 @@ def main(
         results["scaling"] = scaling(rounds, largest, device, console)
     if "sweep" in chosen:
         results["sweep"] = sweep_throughput(device, console)
+    if "training" in chosen:
+        results["training"] = training_time(rounds, device, console)
     if "probe" in chosen:
         results["probe"] = probe_overhead(rounds, device, console)
     if {"engine", "store"} & set(chosen):  # the library's own sections need no experiments

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from functools import partial
 
 import torch
 from rich import box
 from rich.console import Console
 from rich.table import Table
-from torch import Tensor, nn
 
 from benchmarks._measure import interleaved
-from spherenorm import optim, probe
+from benchmarks._training import MODELS, batch_of, clock_of, training
+from spherenorm import probe
 
 __all__ = ["probe_overhead"]
 
@@ -41,14 +39,14 @@ def probe_overhead(
     if device == "cpu":
         torch.set_num_threads(1)
     for name, (make, inputs) in MODELS.items():
-        batch = _batch(make, inputs, device, step_seconds)
-        plain, probed = (_training(make, inputs, batch, device) for _ in range(2))
+        batch = batch_of(make, inputs, device, step_seconds)
+        plain, probed = (training(make, inputs, batch, device) for _ in range(2))
         found = probe(probed.optimizer, every, to=lambda measured: None)
         times = interleaved(
             {"plain": partial(plain.run, every), "probed": partial(probed.run, every)},
             rounds,
             device,
-            clock=_clock(device),
+            clock=clock_of(device),
         )
         found.close()
         count = sum(p.numel() for p in plain.model.parameters())
@@ -61,81 +59,3 @@ def probe_overhead(
     torch.set_num_threads(threads)
     console.print(table)
     return rows
-
-
-class _Residual(nn.Module):
-    def __init__(self, inner: nn.Module) -> None:
-        super().__init__()
-        self.inner = inner
-
-    def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = self.inner(x)
-        return torch.relu(x + y)
-
-
-def _resnet() -> nn.Module:
-    """ResNet-20 for images of 32 x 32, with plain layers between its three stages."""
-
-    def conv(inputs: int, outputs: int, stride: int = 1) -> list[nn.Module]:
-        layer = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
-        return [layer, nn.BatchNorm2d(outputs), nn.ReLU()]
-
-    layers, before = conv(3, 16), 16
-    for width in (16, 32, 64):
-        if width != before:
-            layers += conv(before, width, 2)
-        for _ in range(3):
-            block = nn.Sequential(*conv(width, width), *conv(width, width)[:2])
-            layers.append(_Residual(block))
-        before = width
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10))
-
-
-def _transformer() -> nn.Module:
-    """Four layers of width 128 with LayerNorm before them."""
-    layer = nn.TransformerEncoderLayer(128, 4, 512, 0.0, batch_first=True, norm_first=True)
-    encoder = nn.TransformerEncoder(layer, 4, enable_nested_tensor=False)
-    return nn.Sequential(encoder, nn.Linear(128, 10))
-
-
-MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
-    "ResNet-20": (_resnet, (3, 32, 32)),
-    "transformer": (_transformer, (32, 128)),
-}
-"""Each with the shape of one of its inputs."""
-
-
-class _Training:
-    def __init__(self, model: nn.Module, x: Tensor) -> None:
-        self.model, self._x = model, x
-        self.optimizer = optim.AdamP(model.parameters(), lr=1e-4, weight_decay=0.01)
-
-    def run(self, steps: int) -> None:
-        for _ in range(steps):
-            self.optimizer.zero_grad()
-            self.model(self._x).square().mean().backward()
-            self.optimizer.step()
-
-
-def _training(
-    make: Callable[[], nn.Module], inputs: tuple[int, ...], batch: int, device: str
-) -> _Training:
-    torch.manual_seed(0)
-    return _Training(make().to(device), torch.randn(batch, *inputs, device=device))
-
-
-def _batch(
-    make: Callable[[], nn.Module], inputs: tuple[int, ...], device: str, seconds: float
-) -> int:
-    """The least batch, of 1, 2, 4, ..., whose steps take so long."""
-    batch = 1
-    while True:
-        training = _training(make, inputs, batch, device)
-        step = interleaved({"step": partial(training.run, 1)}, 5, device, clock=_clock(device))
-        if step["step"] >= seconds or batch >= 2**16:
-            return batch
-        batch *= 2
-
-
-def _clock(device: str) -> Callable[[], float]:
-    return time.process_time if device == "cpu" else time.perf_counter

@@ -16,8 +16,6 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
-
 __all__ = [
     "LOST_REQUEST",
     "REPEAT",
@@ -206,6 +204,8 @@ def locked(folder: Path, wait: float = 0.0) -> Iterator[None]:
         Busy: somebody else has held it for `wait` seconds.
         StoreError: its lock cannot be opened.
     """
+    from filelock import FileLock, Timeout  # of the extra experiments
+
     make_folder(folder)
     lock = FileLock(folder / "lock", timeout=wait)
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from contextvars import ContextVar
 from pathlib import Path
@@ -32,6 +32,7 @@ __all__ = [
     "say",
     "say_error",
     "store_errors",
+    "tell_unusable",
     "usage_errors",
 ]
 
@@ -54,6 +55,13 @@ def say(text: str, **style: Any) -> None:
 def say_error(text: str, kind: str = "[red]error[/red]: ") -> None:
     """Print a line on the standard error."""
     errors.print(f"{kind}{escape(text)}", soft_wrap=True, highlight=False)
+
+
+def tell_unusable(requests: Mapping[str, str]) -> bool:
+    """Say which requests cannot be read, and what to do; True if there are any."""
+    for name, text in requests.items():
+        say_error(f"plans/{name}: {text}")
+    return bool(requests)
 
 
 @contextmanager

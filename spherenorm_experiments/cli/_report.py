@@ -17,6 +17,7 @@ from spherenorm_experiments.cli._console import (
     say,
     say_error,
     store_errors,
+    tell_unusable,
     usage_errors,
 )
 from spherenorm_experiments.cli._options import AsJson, Out, existing_store
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from spherenorm_experiments.analysis import Table
     from spherenorm_experiments.report.page import Section
 
-__all__ = ["export", "report", "results", "show_page", "tell_unusable"]
+__all__ = ["export", "report", "results", "show_page"]
 
 COLORS = {
     **dict.fromkeys(("reproduced", "holds"), "green"),
@@ -215,13 +216,6 @@ def _file_names(found: Sequence[Section]) -> list[str]:
 
 def _file_name(text: str) -> str:
     return re.sub(r"[^\w.=-]+", "-", text).strip("-")[:80]
-
-
-def tell_unusable(requests: Mapping[str, str]) -> bool:
-    """Say which requests cannot be read, and what to do; True if there are any."""
-    for name, text in requests.items():
-        say_error(f"plans/{name}: {text}")
-    return bool(requests)
 
 
 def _read_sections(studies: Sequence[str], out: Path) -> tuple[list[Section], bool]:

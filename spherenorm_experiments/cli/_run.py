@@ -16,6 +16,7 @@ from spherenorm_experiments.cli._console import (
     interruptible,
     say_error,
     store_errors,
+    tell_unusable,
     usage_errors,
 )
 from spherenorm_experiments.cli._options import (
@@ -42,7 +43,7 @@ from spherenorm_experiments.cli._options import (
     require_device,
     tell_many_seeds,
 )
-from spherenorm_experiments.cli._report import show_page, tell_unusable
+from spherenorm_experiments.cli._report import show_page
 from spherenorm_experiments.cli._stored import list_
 from spherenorm_experiments.files import StoreError
 

@@ -22,10 +22,10 @@ from spherenorm_experiments.cli._console import (
     console,
     say,
     store_errors,
+    tell_unusable,
     usage_errors,
 )
 from spherenorm_experiments.cli._options import AsJson, Data, Out, existing_store, require_store
-from spherenorm_experiments.cli._report import tell_unusable
 from spherenorm_experiments.files import (
     LOST_REQUEST,
     Busy,

@@ -42,7 +42,6 @@ from spherenorm_experiments.core._streams import seed_everything as seed_everyth
 from spherenorm_experiments.core._streams import stream as stream
 from spherenorm_experiments.core._task import AnyTask as AnyTask
 from spherenorm_experiments.core._task import Budget as Budget
-from spherenorm_experiments.core._task import Measurement as Measurement
 from spherenorm_experiments.core._task import PureTask as PureTask
 from spherenorm_experiments.core._task import Task as Task
 from spherenorm_experiments.core._task import splits_of as splits_of

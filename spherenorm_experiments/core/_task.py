@@ -1,8 +1,7 @@
 """Tasks: what is trained. One file defines one: data, model, loss, budget.
 
-There are three kinds. A `Task` trains a torch module on batches. A `PureTask` is a pure loss of a
-few small tensors; a whole grid of hyper-parameters trains as one vmap sweep. A `Measurement` takes
-a number.
+There are two kinds. A `Task` trains a torch module on batches. A `PureTask` is a pure loss of a
+few small tensors; a whole grid of hyper-parameters trains as one vmap sweep.
 """
 
 from __future__ import annotations
@@ -20,11 +19,9 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_map
 from torch.utils.data import ConcatDataset, Subset, TensorDataset
 
-from spherenorm import Bound
 from spherenorm.functional import Sweep
 from spherenorm_experiments.core._errors import written
 from spherenorm_experiments.core._metrics import Statistic, Sums
-from spherenorm_experiments.core._spec import Spec
 from spherenorm_experiments.core._splits import (
     Batch,
     Split,
@@ -35,7 +32,7 @@ from spherenorm_experiments.core._splits import (
 )
 from spherenorm_experiments.core._streams import preserved_randomness, seed_everything, stream
 
-__all__ = ["AnyTask", "Budget", "Measurement", "PureTask", "Task", "splits_of"]
+__all__ = ["AnyTask", "Budget", "PureTask", "Task", "splits_of"]
 
 AUDITED, REHEARSED, FINGERPRINTED = 64, 8, 16
 """Items of the audit's batch, of a rehearsal's, and of a data set's fingerprint."""
@@ -365,15 +362,4 @@ class PureTask(_Named):
         return "none"
 
 
-class Measurement(_Named):
-    """A number that is taken, such as a time; the one kind that differs from run to run."""
-
-    def measure(self, spec: Spec, bound: Bound) -> dict[str, Any]:
-        """The summary of `spec.epochs` rounds with the spec's recipe."""
-        raise NotImplementedError
-
-    def fingerprint(self) -> str:
-        return "none"
-
-
-AnyTask = Task | PureTask | Measurement
+AnyTask = Task | PureTask

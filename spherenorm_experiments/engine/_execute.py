@@ -18,7 +18,6 @@ import torch
 
 from spherenorm.support import located
 from spherenorm_experiments.core import (
-    Measurement,
     PureTask,
     Task,
     preserved_randomness,
@@ -157,12 +156,8 @@ def _computed(run: Run, runner: Runner, ranks: Ranks) -> Outcome:
 def _compute(run: Run, runner: Runner, ranks: Ranks) -> None:
     """Compute the run's result and write it, by the kind of its task."""
     seed_everything(stream(run.spec.seed, "init"), ranks.device(run.spec.device))
-    if isinstance(run.task, Measurement | PureTask):
+    if isinstance(run.task, PureTask):
         keep_origin(run)
-    if isinstance(run.task, Measurement):
-        measured = run.task.measure(run.spec, run.bound)
-        run.folder.finish({"diverged_at": None, "steps": run.spec.epochs, **measured}, [])
-    elif isinstance(run.task, PureTask):
         sweep_points(run, run.task)
     else:
         train(run, run.task, runner, ranks)

@@ -15,8 +15,8 @@ __all__ = ["Clock", "estimate"]
 SECONDS_PER_STEP = 0.008
 """Guessed before anything of the kind has run: a small network on one core."""
 
-PURE_SHARE = 0.2
-"""The share of that which a step of a pure task takes."""
+PURE_SHARE = 0.1
+"""The share of that which a step of a pure task takes, at one point with one seed."""
 
 
 def estimate(store: Store, runs: Sequence[Run]) -> dict[str, float]:
@@ -32,18 +32,26 @@ def estimate(store: Store, runs: Sequence[Run]) -> dict[str, float]:
         config = folder.config() if "seconds" in status else None
         if config is not None:
             spec = Spec.from_json(config)
-            measured.setdefault(_kind(spec), []).append((spec.epochs, status["seconds"]))
+            pace = spec.epochs, status["seconds"] / _rows(spec)
+            measured.setdefault(_kind(spec), []).append(pace)
     return {run.id: _seconds(run, measured.get(_kind(run.spec), ())) for run in runs}
 
 
 def _seconds(run: Run, measured: Sequence[tuple[int, float]]) -> float:
-    """Seconds of one run, from the epochs and seconds of others of its kind."""
-    epochs = run.spec.epochs
+    """Seconds of a run, from the epochs of others of its kind and their seconds for one row."""
+    epochs, rows = run.spec.epochs, _rows(run.spec)
     paces = [seconds / taken for taken, seconds in measured if 2 * taken >= epochs]
     if paces:
-        return epochs * statistics.median(paces)
+        return rows * epochs * statistics.median(paces)
     share = 1.0 if isinstance(run.task, Task) else PURE_SHARE
-    return run.steps * SECONDS_PER_STEP * share
+    return rows * run.steps * SECONDS_PER_STEP * share
+
+
+def _rows(spec: Spec) -> int:
+    """The points and seeds of a computation: each takes its time, at once or one by one."""
+    points = max(map(len, spec.points.values()), default=1)
+    seeds = f"{spec.options.get('seeds', '')} {spec.options.get('tuning', '')}".split()
+    return points * max(1, len(seeds))
 
 
 def _kind(spec: Spec) -> str:

@@ -13,12 +13,13 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from benchmarks import __main__ as benchmarks
-from benchmarks import _probe
+from benchmarks import _probe, _training
 from benchmarks._first import first_steps
 from benchmarks._measure import MALLOC, peak_memory_of
 from benchmarks._probe import probe_overhead
 from benchmarks._shapes import SETS
 from benchmarks._sweep import sweep_throughput
+from benchmarks._training import training_time
 
 
 @pytest.mark.parametrize(
@@ -91,6 +92,13 @@ def test_probes(monkeypatch):
     (row,) = probe_overhead(2, "cpu", Console(), every=2, step_seconds=0.0)
     assert (row["model"], row["weights"], row["batch"]) == ("tiny", 15, 1)
     assert row["over"] == row["probed"] / row["plain"] - 1
+
+
+def test_training_steps(monkeypatch):
+    monkeypatch.setattr(_training, "MODELS", {"tiny": (lambda: torch.nn.Linear(4, 3), (4,))})
+    rows = training_time(2, "cpu", Console(), step_seconds=0.0)
+    assert [row["pair"].split(",")[0] for row in rows] == ["SGDP", "AdamP"]
+    assert all(row["more"] == row["ours"] / row["baseline"] - 1 for row in rows)
 
 
 def test_peak_memory_is_what_was_taken_in_between():

@@ -8,4 +8,4 @@ STUDIES = {
     "t1": "t1:T1",
     "weight-decay": "weight_decay:WeightDecay",
 }
-TASKS = {"overhead": "overhead:Overhead", "sphere-network": "sphere_network:SphereNetwork"}
+TASKS = {"sphere-network": "sphere_network:SphereNetwork"}

@@ -103,7 +103,6 @@ def test_list():
             ("run", "equilibrium", "--tier", "smoke", "--set", "width=-3"),
             "task 'mlp' with width=-3: ",
         ),
-        (("run", "h7", "--tier", "smoke", "--set", "baseline=sgpd"), "no recipe is named 'sgpd'"),
         (
             ("run", STUDY, "--set", "nesterov=maybe"),
             "nesterov=\"maybe\" is no value for recipe 'sgd'; one is false",

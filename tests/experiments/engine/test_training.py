@@ -5,7 +5,7 @@ import torch
 from running import folder_of, run_of
 from spherenorm_tiny import tiny_spec
 
-from spherenorm_experiments.core import SCHEDULES, Spec, stream
+from spherenorm_experiments.core import SCHEDULES, stream
 from spherenorm_experiments.engine import Training
 from spherenorm_experiments.engine.door import execute_spec
 
@@ -89,6 +89,3 @@ def test_the_measured_step_is_that_of_the_weights():
 def test_what_trains_on_the_sphere_puts_its_weights_there_first():
     run = run_of(tiny_spec("sgdg", lr=0.1))
     Training(run, run.task)
-    options = {"baseline": "sgd", "width": 4, "batch": 8}
-    overhead = run_of(Spec("overhead", "sgdg", {"lr": 0.1}, options))
-    overhead.task.measure(overhead.spec, overhead.bound)

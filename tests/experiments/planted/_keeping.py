@@ -119,14 +119,14 @@ KEEPING = (
     ),
     fault(
         "a file of another run is accepted",
-        ENGINE + "_files.py",
+        "spherenorm_experiments/files.py",
         'intact = known in ("", owner) and _checksum',
         "intact = _checksum",
         EXECUTE + "::test_files_of_another_run_are_set_aside",
     ),
     fault(
         "two processes hold one run",
-        ENGINE + "_store.py",
+        "spherenorm_experiments/files.py",
         "        lock.acquire()\n",
         "        pass\n",
         EXECUTE + "::test_two_processes_share_a_run_without_doing_it_twice",

@@ -116,7 +116,7 @@ MENDING = (
     ),
     fault(
         "an unreadable file is a traceback",
-        ENGINE + "_files.py",
+        "spherenorm_experiments/files.py",
         "    except OSError as error:  # a missing permission",
         "    except InterruptedError as error:  # a missing permission",
         EXECUTE + "::test_a_file_that_cannot_be_read_is_an_error_of_the_store",

@@ -6,6 +6,7 @@ import pytest
 from running import run_of
 from spherenorm_tiny import tiny_spec
 
+from spherenorm_experiments.core import Spec
 from spherenorm_experiments.engine import Store
 from spherenorm_experiments.engine.door import Door
 from spherenorm_experiments.study import Campaign, Plan
@@ -26,3 +27,13 @@ def test_short_runs_do_not_tell_how_long_long_ones_take(tmp_path):
     assert campaign.estimate([long])[long.id] == guess
     ended(tiny_spec(epochs=20), 30.0)
     assert campaign.estimate([long])[long.id] == pytest.approx(60.0)
+
+
+def test_a_computation_of_many_points_takes_as_many_times_as_long(tmp_path):
+    campaign = Campaign([], Plan("smoke"), Door(Store(tmp_path)))
+    one, many = (run_of(Spec("cosine", "sgd", {"lr": rates}), tmp_path) for rates in ([1], [1] * 6))
+    costs = campaign.estimate([one, many])
+    assert costs[many.id] == pytest.approx(6 * costs[one.id])
+    one.folder.write_config(one.config)
+    one.folder.write_status("finished", seconds=5.0)
+    assert campaign.estimate([many])[many.id] == pytest.approx(30.0)
