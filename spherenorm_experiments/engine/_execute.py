@@ -33,7 +33,7 @@ from spherenorm_experiments.engine._ranks import ALONE, Ranks
 from spherenorm_experiments.engine._run import Run
 from spherenorm_experiments.engine._runner import USUAL, Runner
 from spherenorm_experiments.engine._store import Busy
-from spherenorm_experiments.engine._sweep import sweep_points
+from spherenorm_experiments.engine._sweep import sweep_rows
 
 __all__ = ["Outcome", "execute"]
 
@@ -49,6 +49,7 @@ class Outcome:
         cached: it had ended before, nothing was computed.
         seconds: spent now.
         error: one line.
+        runs: how many there are of one point and one seed.
     """
 
     id: str
@@ -56,6 +57,7 @@ class Outcome:
     cached: bool = False
     seconds: float = 0.0
     error: str = ""
+    runs: int = 1
 
 
 def execute(
@@ -113,7 +115,7 @@ def _cached(run: Run, summary: Mapping[str, Any]) -> Outcome:
         run.folder.write_config(run.config)
     if not run.folder.status():
         run.folder.write_status(_state(summary))
-    return Outcome(run.id, _state(summary), cached=True)
+    return Outcome(run.id, _state(summary), cached=True, runs=len(run.rows))
 
 
 def _computed(run: Run, runner: Runner, ranks: Ranks) -> Outcome:
@@ -145,17 +147,17 @@ def _computed(run: Run, runner: Runner, ranks: Ranks) -> Outcome:
     assert summary is not None
     seconds = time.perf_counter() - started
     note(_state(summary), seconds=seconds)
-    return Outcome(run.id, _state(summary), seconds=seconds)
+    return Outcome(run.id, _state(summary), seconds=seconds, runs=len(run.rows))
 
 
 def _compute(run: Run, runner: Runner, ranks: Ranks) -> None:
     """Compute the run's result and write it, by the kind of its task."""
-    seed_everything(stream(run.spec.seed, "init"), ranks.device(run.spec.device))
+    seed_everything(stream(run.spec.every_seed[0], "init"), ranks.device(run.spec.device))
     if isinstance(run.task, Measurement):
         measured = run.task.measure(run.spec, run.bound)
         run.folder.finish({"diverged_at": None, "steps": run.spec.epochs, **measured}, [])
     elif isinstance(run.task, PureTask):
-        sweep_points(run, run.task)
+        sweep_rows(run, run.task)
     else:
         train(run, run.task, runner, ranks)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from spherenorm_experiments.core import Spec
-from spherenorm_experiments.engine import Run, RunFolder
+from spherenorm_experiments.engine import Row, Run, find_rows
 from spherenorm_experiments.results._arms import Arm
 from spherenorm_experiments.results._samples import Looks, Sample
 from spherenorm_experiments.results._statistics import deviation, mean
@@ -22,52 +23,50 @@ __all__ = ["Key", "Result", "Results", "metric_on_test", "metrics_of"]
 
 @dataclass(frozen=True)
 class Result:
-    """A trial that has ended, finished or diverged.
+    """A run that has ended, finished or diverged, in its arm.
 
     Attributes:
+        row: its spec, its numbers and its files.
         looks: the seeds of its arm that had ended, request by request, if a store has kept these.
     """
 
     arm: Arm
-    spec: Spec
-    summary: dict[str, Any]
-    folder: RunFolder
+    row: Row
     looks: Looks = ()
 
     @property
     def id(self) -> str:
-        """The name of its folder."""
-        return self.folder.name
+        """The name of the run."""
+        return self.row.name
+
+    @property
+    def spec(self) -> Spec:
+        return self.row.spec
+
+    @property
+    def summary(self) -> Mapping[str, Any]:
+        return self.row.summary
+
+    @property
+    def arrays(self) -> Mapping[str, np.ndarray]:
+        """The arrays that its task has kept."""
+        return self.row.arrays
 
     @property
     def diverged(self) -> bool:
         return self.summary["diverged_at"] is not None
 
-    @property
-    def seeds(self) -> list[int]:
-        """The seeds that the run trained: several in a sweep whose summary lists them."""
-        listed = self.summary.get("seeds")
-        if listed is None:
-            return [self.spec.seed]
-        return list(listed[: len(listed) - self.summary["tuning"]])
-
-    @property
-    def points_diverged(self) -> list[bool]:
-        """For each point of a sweep, True if it diverged; empty for another run.
-
-        The sweep itself diverged if all its points did.
-        """
-        return [step is not None for step in self.summary.get("points_diverged_at", ())]
+    @functools.cached_property
+    def version(self) -> str:
+        """All that decides the run but the seed."""
+        if self.row.index is not None:
+            return json.dumps([self.row.family, dict(self.spec.hyper_parameters)], sort_keys=True)
+        return json.dumps({**self.row.config, "seed": None}, sort_keys=True)
 
     @functools.cached_property
     def metrics(self) -> list[dict[str, Any]]:
         """The measurements at each step."""
-        return self.folder.metrics.read()
-
-    @functools.cached_property
-    def arrays(self) -> dict[str, np.ndarray]:
-        """The curves of a sweep."""
-        return self.folder.arrays()
+        return self.row.folder.metrics.read() if self.row.index is None else []
 
 
 Key = str | Callable[[Result], float | None]
@@ -116,12 +115,12 @@ class Results:
     @classmethod
     def load(cls, runs: Sequence[tuple[Arm, Run]]) -> Results:
         """The results of these runs as far as they have ended; a run with damaged files has not."""
-        items = []
+        items, planned = [], 0
         for arm, run in runs:
-            summary = run.folder.summary()
-            if summary is not None:
-                items.append(Result(arm, run.spec, summary, run.folder))
-        return cls(items, planned=len(runs))
+            found = find_rows(run.store, run.rows)
+            items += [Result(arm, row) for row in found.values()]
+            planned += len(run.rows)
+        return cls(items, planned=planned)
 
     def __iter__(self) -> Iterator[Result]:
         return iter(self.items)
@@ -134,11 +133,19 @@ class Results:
 
     @property
     def arms(self) -> list[Arm]:
-        return list(dict.fromkeys(item.arm for item in self.items))
+        return list(self._by_arm)
 
     def arm(self, arm: Arm | str) -> Results:
         """The results of one arm, given as a record or by its label."""
-        return self.where(lambda item: arm in (item.arm, item.arm.label))
+        own = [each for each in self._by_arm if arm in (each, each.label)]
+        return Results([item for each in own for item in self._by_arm[each]])
+
+    @functools.cached_property
+    def _by_arm(self) -> dict[Arm, list[Result]]:
+        found: dict[Arm, list[Result]] = {}
+        for item in self.items:
+            found.setdefault(item.arm, []).append(item)
+        return found
 
     def having(self, **settings: Any) -> Results:
         """The results of the arms that have these settings, substitutes included."""

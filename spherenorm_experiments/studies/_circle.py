@@ -7,6 +7,7 @@ from typing import Any
 
 from spherenorm_experiments.core import Spec
 from spherenorm_experiments.results import Arm, Trial
+from spherenorm_experiments.studies._grid import PAPERS_START
 
 __all__ = ["ARMS", "LR", "descent"]
 
@@ -23,8 +24,16 @@ ARMS = {
 }
 
 
-def descent(arm: Arm, steps: int, rates: Sequence[float] = (LR,), starts: int = 1) -> Trial:
-    """Descents at these rates from the paper's start, and from others at its side."""
+def descent(
+    arm: Arm, steps: int, rates: Sequence[float] = (LR,), starts: Sequence[int] = (PAPERS_START,)
+) -> Trial:
+    """Descents at these rates from the paper's start, or from others at its side.
+
+    The path from the paper's start is kept.
+    """
     setting = {"lr": list(rates), "momentum": arm.settings["momentum"]}
     common: dict[str, Any] = {"epochs": steps, "batch_size": 1, "schedule": "constant"}
-    return Trial(arm, Spec("cosine", arm.recipe, setting, {"starts": starts}, probes=(), **common))
+    options = {"path": PAPERS_START in starts}
+    return Trial(
+        arm, Spec("cosine", arm.recipe, setting, options, seeds=tuple(starts), probes=(), **common)
+    )

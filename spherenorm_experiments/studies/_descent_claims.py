@@ -32,7 +32,7 @@ from spherenorm_experiments.studies._descents import (
     SETTINGS,
     search_arm,
 )
-from spherenorm_experiments.studies._grid import Choice, Grid, grid_of
+from spherenorm_experiments.studies._grid import PAPERS_START, Choice, Grid, grid_of
 from spherenorm_experiments.studies._paper import STATEMENTS, fitted, says
 
 __all__ = ["claims_of_norms", "claims_of_speed", "gap_table"]
@@ -62,7 +62,7 @@ ALIKE = (("GDP", "SGDG, no clip"), ("AdamP", "AdamG, no clip"))
 
 
 def _grid(results: Results, method: str, setting: tuple[int, float]) -> Grid:
-    return grid_of(results, search_arm(method, *setting))
+    return grid_of(results, search_arm(method, *setting), PAPERS_START)
 
 
 def _choice(grid: Grid, rates: tuple[float, float] | None = None) -> Choice:
@@ -89,7 +89,7 @@ def claims_of_norms(results: Results) -> list[Claim]:
         grid = _grid(results, method, REFERENCE)
         index = _choice(grid, PAPER_RATES).index
         peaks[method] = grid.sample("max_norm", index)
-        peak = None if grid.item is None or index is None else grid.item.summary["max_norm"][index]
+        peak = None if index is None else _peak(grid, index)
         if peak is not None:
             first[method] = peak
     sources = {
@@ -132,12 +132,18 @@ def claims_of_norms(results: Results) -> list[Claim]:
     return claims
 
 
+def _peak(grid: Grid, index: int) -> float | None:
+    """The largest norm at a point from the paper's start; None if it diverged."""
+    item = grid.runs[index].get(PAPERS_START)
+    return None if item is None else item.summary["max_norm"]
+
+
 def _other_peaks(grid: Grid) -> str:
     """The largest norms with each weight decay, at the upper end of the paper's rates."""
     peaks = {
-        grid.points[i]["weight_decay"]: grid.item.summary["max_norm"][i]
+        grid.points[i]["weight_decay"]: _peak(grid, i)
         for i in grid.where(lr=PAPER_RATES[1])
-        if grid.item is not None and "weight_decay" in grid.points[i]
+        if "weight_decay" in grid.points[i]
     }
     shown = ", ".join(f"{norm:.2f} (wd {decay:.2g})" for decay, norm in peaks.items() if norm)
     return f"the best decay of the search; at the rate 0.1 the peaks are {shown}" if shown else ""
@@ -206,7 +212,8 @@ def gap_table(results: Results) -> Table | None:
         cells = []
         for setting in settings:
             own = search_arm(label, *setting)
-            grid = grid_of(results, own if own.recipe == recipe else own.substitute(recipe))
+            arm = own if own.recipe == recipe else own.substitute(recipe)
+            grid = grid_of(results, arm, PAPERS_START)
             choice = _choice(grid)
             gaps = grid.sample("final_gap", choice.index)
             known = [max(gap, FLOOR) for gap in gaps.values()]

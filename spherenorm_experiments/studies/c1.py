@@ -114,7 +114,7 @@ class C1(Study):
         rows: list[Row] = []
         for arm in results.arms:
             grid = grid_of(results, arm)
-            for delta in DELTAS if grid.item is not None else ():
+            for delta in DELTAS if grid.items else ():
                 index = _at(grid, delta)
                 theirs = PAPER.get(delta, (None,) * 3) if arm == _arm("plain") else (None,) * 3
                 rows.append(
@@ -193,13 +193,9 @@ def _right(grid: Grid, delta: float, kind: str) -> Any:
 def _cosines(results: Results) -> Table:
     rows: list[Row] = []
     for arm in results.arms:
-        item = grid_of(results, arm).item
-        if item is not None:
-            ends = item.summary["cosines"]
-            cells = [
-                Cell(None, ".2g", interval=tuple(ends[kind]) if kind in ends else None)
-                for kind in PAPER_COSINES
-            ]
+        ends = _ends(grid_of(results, arm))
+        if ends:
+            cells = [Cell(None, ".2g", interval=ends.get(kind)) for kind in PAPER_COSINES]
             rows.append((arm.label, *cells, "", ""))
     theirs = [Cell(None, ".2g", interval=ends) for ends in PAPER_COSINES.values()]
     rows += [("the paper's ResNet-18", "", "", *theirs)] if rows else []
@@ -209,6 +205,17 @@ def _cosines(results: Results) -> Table:
     ]
     note = "|cos(w, g)| at the end of training: of a whole variant weight, of an invariant's rows."
     return Table("Cosines of weight and gradient, 99 % of them", columns, rows, note)
+
+
+def _ends(grid: Grid) -> dict[str, tuple[float, float]]:
+    """The range of 99 % of the cosines of each kind, at the first point."""
+    runs = [] if not grid.runs else list(grid.runs[0].values())
+    found: dict[str, tuple[float, float]] = {}
+    for kind in PAPER_COSINES:
+        cosines = [item.arrays[f"cosines_{kind}"] for item in runs]
+        low, high = np.quantile(cosines, (0.005, 0.995)) if cosines else (0.0, 0.0)
+        found |= {kind: (float(low), float(high))} if cosines else {}
+    return found
 
 
 def _claims_of_detection(grids: Mapping[str, Grid]) -> list[Claim]:
@@ -259,8 +266,7 @@ def _claims_of_cosines(grids: Mapping[str, Grid]) -> list[Claim]:
             "The cosines of the two kinds are apart: log₁₀ of the lower end of the variant over "
             f"the upper end of the invariant ({name})"
         )
-        item = grids[name].item
-        ends = {} if item is None else item.summary["cosines"]
+        ends = _ends(grids[name])
         if not ends or min(ends["variant"][0], ends["invariant"][1]) <= 0:  # no gradient is left
             claims.append(missing(text, source))
             continue

@@ -25,7 +25,7 @@ from spherenorm_experiments.results import (
     spread,
 )
 from spherenorm_experiments.studies._bands import Curve, over_steps
-from spherenorm_experiments.studies._grid import Choice, Grid, grid_of, sample_of_curve
+from spherenorm_experiments.studies._grid import Choice, Grid, grid_of
 from spherenorm_experiments.studies._paper import says
 from spherenorm_experiments.studies._plan import Plan
 from spherenorm_experiments.studies._study import Study
@@ -198,7 +198,7 @@ class _Reader:
             )
             return float(late / early)
 
-        return sample_of_curve(grid, late_over_early, "effective_step", index)
+        return grid.sample_of_curve(late_over_early, "effective_step", index)
 
 
 def _of_steps(read: _Reader, pair: tuple[str, str], schedule: str) -> list[Claim]:
