@@ -101,9 +101,9 @@ class Campaign:
         Args:
             taken: runs to leave out; those that are returned are added.
         """
-        folders = {item.row.folder.path: item.row.folder for item in results}
+        folders = {item.folder.path: item.folder for item in results}
         complete = {path for path, folder in folders.items() if folder.complete()}
-        taken |= {item.id for item in results if item.row.folder.path in complete}
+        taken |= {item.id for item in results if item.folder.path in complete}
         found = []
         for _, run in planned:
             done = {place for place, name in enumerate(run.rows) if name in taken}

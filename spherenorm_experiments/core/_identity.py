@@ -92,8 +92,12 @@ def configuration(spec: Spec, task: AnyTask, bound: Bound, sources: Sources) -> 
 
 
 def family_of(spec: Spec, configuration: Mapping[str, Any]) -> dict[str, Any]:
-    """The configuration without the seed, and without the numbers among the hyper-parameters."""
-    kept = {k: v for k, v in configuration.items() if k not in ("seed", "seeds", "rule")}
+    """The configuration without the seed, and without the numbers among the hyper-parameters.
+
+    The rules of two points may be composed of other classes, as with a momentum of 0.
+    """
+    own = ("seed", "seeds", "rule", "recipe_source")
+    kept = {name: x for name, x in configuration.items() if name not in own}
     given = {name: None if _varies(x) else x for name, x in spec.first_point.items()}
     return {**kept, "hyper_parameters": given}
 
@@ -105,13 +109,15 @@ def row_names(family: str, spec: Spec, bound: Bound) -> list[str]:
         family: the name of their family.
         bound: the recipe, at any point.
     """
-    names, rules = [], dict[str, str]()
+    names, rules = [], dict[str, list[str]]()
+    modules = [bound.recipe, *_asked_module(spec.recipe)]
     for row in spec.rows():
         point = {name: x for name, x in row.hyper_parameters.items() if _varies(x)}
         key = repr(sorted(point.items()))
         if key not in rules:
-            rules[key] = rule_text(bound.replace(**point).rule)
-        names.append(f"{family}/{digest([key, rules[key], row.seed])[:16]}")
+            rule = bound.replace(**point).rule
+            rules[key] = [key, rule_text(rule), source_digest(*modules, *_parts(rule))]
+        names.append(f"{family}/{digest([*rules[key], row.seed])[:16]}")
     return names
 
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 import socket
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,8 +77,11 @@ def execute(
         StoreError: the store cannot be written.
         KeyboardInterrupt, SystemExit: after it was noted in the run's status.
     """
-    # One process per core; and the number of threads decides the order of sums.
-    torch.set_num_threads(1)
+    with _one_thread():
+        return _executed(run, runner, wait, ranks)
+
+
+def _executed(run: Run, runner: Runner, wait: float, ranks: Ranks) -> Outcome:
     if runner.distributed and ranks.parallel is None and isinstance(run.task, Task):
         return _launched(run, runner, wait)
     if not ranks.first:
@@ -91,6 +95,17 @@ def execute(
             return _computed(run, runner, ranks) if summary is None else _cached(run, summary)
     except Busy:
         return Outcome(run.id, ranks.broadcast("busy"))
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """One process per core; and the number of threads decides the order of sums."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _launched(run: Run, runner: Runner, wait: float) -> Outcome:

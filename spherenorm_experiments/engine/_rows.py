@@ -40,11 +40,6 @@ class Row:
     folder: RunFolder
     index: int | None = None
 
-    @property
-    def family(self) -> str:
-        """All of its identity but the seed and the hyper-parameters, if others may share it."""
-        return self.name.partition("/")[0]
-
     @functools.cached_property
     def arrays(self) -> dict[str, np.ndarray]:
         """The arrays that its task has kept."""
@@ -96,10 +91,11 @@ def find_rows(store: Store, names: Iterable[str]) -> dict[str, Row]:
 
 
 def _kept(folder: RunFolder) -> list[Row]:
-    """The runs of a folder, read again only if its summary has changed."""
-    if folder.summary() is None:
+    """The runs of a folder, read again only if its files have changed."""
+    files = [folder.path / name for name in ("summary.json", "config.json")]
+    if folder.summary() is None or not all(path.exists() for path in files):
         return []
-    key = _state_of(folder.path / "summary.json")
+    key = [_state_of(path) for path in files]
     if _known.get(folder.path, (None,))[0] != key:
         if not (rows := rows_in(folder)):
             return []
@@ -118,4 +114,4 @@ def _loaded(path: Path, _: Any) -> dict[str, np.ndarray]:
 def _state_of(path: Path) -> tuple[int, int]:
     """Another one for a file that was written anew."""
     stat = path.stat()
-    return stat.st_mtime_ns, stat.st_ino
+    return stat.st_mtime_ns, stat.st_size

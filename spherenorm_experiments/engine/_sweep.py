@@ -119,11 +119,13 @@ def _columns(run: Run) -> tuple[dict[str, list[float]], dict[str, Any]]:
 def _ends(swept: Sweep) -> list[int | None]:
     """The step at which each run diverged, if it did.
 
-    A run diverges at the first step whose loss is not finite, or at the last one if the weights
-    then are not.
+    A run diverges at the first step whose loss is not finite, or at the last one if the norms of
+    the weights then are not.
     """
     bad = ~swept.loss.isfinite()
-    weights = [value.isfinite().flatten(2).all(dim=-1) for value in swept.params.values()]
+    weights = [
+        value.double().square().flatten(2).sum(-1).isfinite() for value in swept.params.values()
+    ]
     lost = ~torch.stack(weights).all(dim=0)
     ends = torch.where(bad.any(dim=0), bad.int().argmax(dim=0), len(bad) - 1)
     pairs = zip(ends.flatten().tolist(), (bad.any(dim=0) | lost).flatten().tolist(), strict=True)

@@ -114,8 +114,8 @@ def _versions(sections: Sequence[Section]) -> str:
         (section.label, str(len(section.results)), _digest(section.results)) for section in sections
     ]
     table = to_markdown(Table("Runs", ("study", "runs", "hash of the runs"), rows))
-    ended = [item.row for section in sections for item in section.results]
-    folders = {row.folder.path: row.folder for row in ended}
+    ended = [item for section in sections for item in section.results]
+    folders = {item.folder.path: item.folder for item in ended}
     origins = dict.fromkeys(
         _version(origin)
         for folder in folders.values()

@@ -123,7 +123,7 @@ def _diverged(results: Results) -> list[str]:
     for arm in results.diverged.arms:
         runs = results.arm(arm)
         lost = runs.diverged
-        if any(item.row.index is not None for item in runs):
+        if any(item.family for item in runs):
             texts.append(f"{arm}: {len(lost)} of {len(runs)}")
             continue
         steps = ((item.spec.seed, item.summary["diverged_at"]) for item in lost)

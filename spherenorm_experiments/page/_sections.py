@@ -120,8 +120,8 @@ def _older(results: Results, door: Door) -> list[str]:
     """The arms with results that the same request would not give now."""
     first: dict[tuple[str, str], Result] = {}
     for item in results:
-        spec = {**item.spec.to_json(), "seed": 0} if item.row.index is None else None
-        first.setdefault((item.arm.label, json.dumps(spec) if spec else item.row.family), item)
+        kind = item.family or json.dumps({**item.spec.to_json(), "seed": 0})
+        first.setdefault((item.arm.label, kind), item)
     found: dict[str, None] = {}
     for item in first.values():
         with contextlib.suppress(Exception):  # its code is not here at all: nothing to compare

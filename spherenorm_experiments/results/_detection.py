@@ -40,7 +40,7 @@ class WeightStatistic:
 
 def read_statistics(result: Result) -> list[WeightStatistic]:
     """The statistics of every weight of two or more dimensions."""
-    return _read(result.row.folder.path, tuple(result.summary["files"].values()))
+    return _read(result.folder.path, tuple(result.summary["files"].values()))
 
 
 @functools.lru_cache(maxsize=64)

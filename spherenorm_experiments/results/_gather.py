@@ -38,7 +38,7 @@ def gather(
     for request in requests:
         asked: dict[Arm, dict[str, Result | None]] = {}
         for arm, name in request:
-            item = Result(arm, rows[name]) if name in rows else None
+            item = Result.of(arm, rows[name]) if name in rows else None
             asked.setdefault(arm, {})[name] = item
             if item is not None:
                 tasks[_task(item)] = _version(item)
@@ -103,4 +103,4 @@ def _task(item: Result) -> str:
 
 def _version(item: Result) -> tuple[Any, Any]:
     """The digests of the sources and data that a run trained on."""
-    return item.row.config.get("task_source"), item.row.config.get("data")
+    return item.config.get("task_source"), item.config.get("data")

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from spherenorm_experiments.core import Spec
-from spherenorm_experiments.engine import Row, Run, find_rows
+from spherenorm_experiments.engine import Row, Run, RunFolder, find_rows
 from spherenorm_experiments.results._arms import Arm
 from spherenorm_experiments.results._samples import Looks, Sample
 from spherenorm_experiments.results._statistics import deviation, mean
@@ -26,31 +26,44 @@ class Result:
     """A run that has ended, finished or diverged, in its arm.
 
     Attributes:
-        row: its spec, its numbers and its files.
+        summary: its numbers.
+        folder: its files, which other runs may share.
         looks: the seeds of its arm that had ended, request by request, if a store has kept these.
+        row: the run as it is stored; None for numbers of no store.
     """
 
     arm: Arm
-    row: Row
+    spec: Spec
+    summary: Mapping[str, Any]
+    folder: RunFolder
     looks: Looks = ()
+    row: Row | None = None
+
+    @classmethod
+    def of(cls, arm: Arm, row: Row) -> Result:
+        """A stored run in its arm."""
+        return cls(arm, row.spec, row.summary, row.folder, row=row)
 
     @property
     def id(self) -> str:
         """The name of the run."""
-        return self.row.name
-
-    @property
-    def spec(self) -> Spec:
-        return self.row.spec
-
-    @property
-    def summary(self) -> Mapping[str, Any]:
-        return self.row.summary
+        return self.folder.name if self.row is None else self.row.name
 
     @property
     def arrays(self) -> Mapping[str, np.ndarray]:
         """The arrays that its task has kept."""
-        return self.row.arrays
+        return {} if self.row is None else self.row.arrays
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """Its configuration, or that of the computation it was a part of."""
+        return {} if self.row is None else self.row.config
+
+    @property
+    def family(self) -> str:
+        """What its name says of all but its point and its seed; "" of a run that trained alone."""
+        family, slash, _ = self.id.partition("/")
+        return family if slash else ""
 
     @property
     def diverged(self) -> bool:
@@ -59,14 +72,14 @@ class Result:
     @functools.cached_property
     def version(self) -> str:
         """All that decides the run but the seed."""
-        if self.row.index is not None:
-            return json.dumps([self.row.family, dict(self.spec.hyper_parameters)], sort_keys=True)
-        return json.dumps({**self.row.config, "seed": None}, sort_keys=True)
+        if self.family:
+            return json.dumps([self.family, dict(self.spec.hyper_parameters)], sort_keys=True)
+        return json.dumps({**self.config, "seed": None}, sort_keys=True)
 
     @functools.cached_property
     def metrics(self) -> list[dict[str, Any]]:
         """The measurements at each step."""
-        return self.row.folder.metrics.read() if self.row.index is None else []
+        return [] if self.family else self.folder.metrics.read()
 
 
 Key = str | Callable[[Result], float | None]
@@ -118,7 +131,7 @@ class Results:
         items, planned = [], 0
         for arm, run in runs:
             found = find_rows(run.store, run.rows)
-            items += [Result(arm, row) for row in found.values()]
+            items += [Result.of(arm, row) for row in found.values()]
             planned += len(run.rows)
         return cls(items, planned=planned)
 

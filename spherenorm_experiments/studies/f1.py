@@ -136,7 +136,7 @@ def _row(arm: Arm, grid: Grid) -> tuple[Any, ...]:
 
 
 def _steps(count: float | None) -> Cell:
-    return Cell(count, ".0f", missing="not reached")
+    return Cell(None if count is None else int(count), missing="not reached")
 
 
 def _papers(grid: Grid, index: int) -> Result | None:

@@ -159,6 +159,7 @@ def _best_of_each(results: Results) -> Table:
 
 def _row(item: Result) -> tuple[Any, ...]:
     point, summary = item.spec.hyper_parameters, item.summary
+    steps = [summary[f"steps_to_{level}"] for level in LEVELS]
     return (
         item.arm.label,
         Cell(point["lr"], ".3g"),
@@ -167,7 +168,7 @@ def _row(item: Result) -> tuple[Any, ...]:
         Cell(PAPER_MAX_NORM.get(item.arm.label), ".2f", missing=""),
         Cell(summary["last_norm"], ".2f"),
         Cell(summary["final_gap"], ".2g"),
-        *(Cell(summary[f"steps_to_{level}"], ".0f") for level in LEVELS),
+        *(Cell(None if n is None else int(n)) for n in steps),
     )
 
 

@@ -66,21 +66,21 @@ class Mlp(PureTask):
         return {"first": weights(64, "first"), "second": weights(self.width, "second")}
 
     def loss(self, params: dict[str, Tensor], *batch: Any) -> Tensor:
-        images, labels = batch[0]
+        images, labels, last_layer = batch[0]
         hidden = torch.relu(_normalize(images @ params["first"].T))
         hidden = torch.relu(_normalize(hidden @ params["second"].T))
-        return cross_entropy(hidden @ _last_layer(self.width).to(hidden.device), labels)
+        return cross_entropy(hidden @ last_layer, labels)
 
-    def batches(self, seed: int) -> Callable[[int], tuple[Tensor, Tensor]]:
+    def batches(self, seed: int) -> Callable[[int], tuple[Tensor, ...]]:
         images, labels = Digits().first_batch(Digits().data().train, 1024)
-        images = images.flatten(1).double()
+        images, last_layer = images.flatten(1).double(), _last_layer(self.width)
 
-        def batch(step: int) -> tuple[Tensor, Tensor]:
+        def batch(step: int) -> tuple[Tensor, ...]:
             random = generator(seed, "data", step)
             chosen = torch.randint(len(images), (self.batch,), generator=random)
             noisy = torch.rand(self.batch, generator=random) < self.noise
             others = torch.randint(10, (self.batch,), generator=random)
-            return images[chosen], torch.where(noisy, others, labels[chosen])
+            return images[chosen], torch.where(noisy, others, labels[chosen]), last_layer
 
         return batch
 
@@ -104,9 +104,8 @@ class Mlp(PureTask):
         device = next(iter(params.values())).device
         drawn = [self.batches(UNSEEN + i)(0) for i in range(GRADIENT_BATCHES)]
         unseen = [torch.stack(part) for part in zip(*drawn, strict=True)]
-        # The fixed last layer is drawn in the loss: the same for all.
-        per_batch = vmap(grad(self.loss), in_dims=(None, 0), randomness="same")
-        per_point = vmap(per_batch, in_dims=(0, None), randomness="same")
+        per_batch = vmap(grad(self.loss), in_dims=(None, 0))
+        per_point = vmap(per_batch, in_dims=(0, None))
         grads = per_point(params, tuple(x.to(device) for x in unseen))
         sizes = [
             grads[name].square().sum(-1).mean(dim=1) * weight.square().sum(-1)
