@@ -10,8 +10,8 @@ SET_UP := .venv/.set-up
 .PHONY: demo test test-long results clean
 
 demo: $(SET_UP)
-	$(BIN)/python -m spherenorm_experiments run t1 f3
-	$(BIN)/python -m spherenorm_experiments report t1 f3
+	$(BIN)/spherenorm run t1 f3
+	$(BIN)/spherenorm report t1 f3
 
 test: $(SET_UP)
 	$(BIN)/ruff check .
@@ -23,8 +23,8 @@ test-long: $(SET_UP)
 	$(BIN)/python -m pytest -n 2 -m long
 
 results: $(SET_UP)
-	$(BIN)/python -m spherenorm_experiments run
-	$(BIN)/python -m spherenorm_experiments results
+	$(BIN)/spherenorm run
+	$(BIN)/spherenorm results
 
 $(SET_UP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv --clear .venv || { echo "no venv: on Debian, apt-get install python3-venv"; exit 1; }

@@ -19,7 +19,6 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from spherenorm import optim
-from spherenorm_experiments.campaign import Campaign
 from spherenorm_experiments.core import (
     SCHEDULES,
     Batch,
@@ -30,9 +29,9 @@ from spherenorm_experiments.core import (
     Statistic,
     Task,
 )
-from spherenorm_experiments.door import Door, resolve
 from spherenorm_experiments.engine import Store, Training, execute
-from spherenorm_experiments.studies import Plan, find_study
+from spherenorm_experiments.engine.door import Door, resolve
+from spherenorm_experiments.study import Campaign, Plan, find_study
 
 __all__ = ["engine_overhead", "large_store"]
 
@@ -228,7 +227,7 @@ def _seconds(root: Path, *command: str) -> float:
     out = [] if "--help" in command or "list" in command else ["--out", str(root)]
     begin = time.perf_counter()
     subprocess.run(
-        [sys.executable, "-m", "spherenorm_experiments", *command, *out],
+        [sys.executable, "-m", "spherenorm", *command, *out],
         check=True,
         stdout=subprocess.DEVNULL,
     )

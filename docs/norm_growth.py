@@ -11,9 +11,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from spherenorm_experiments.campaign import read_requests
 from spherenorm_experiments.engine import Store
-from spherenorm_experiments.page import sections
+from spherenorm_experiments.report.page import sections
+from spherenorm_experiments.study import read_requests
 
 TITLES = ("Norm of scale-invariant weights", "Effective step size")
 WIDTH, HEIGHT = 600, 380
@@ -26,9 +26,7 @@ def main(runs: str = "runs") -> None:
     store = Store(runs)
     found = sections(store, read_requests(store)[0], {"t1"})
     if not found:
-        raise SystemExit(
-            f"{runs} holds no t1: python -m spherenorm_experiments run t1 --out {runs}"
-        )
+        raise SystemExit(f"{runs} holds no t1: spherenorm run t1 --out {runs}")
     study, results = found[0].study, found[0].results
     parts: list[str] = []
     for title, picture in zip(TITLES, study.pictures(results), strict=False):

@@ -1,4 +1,4 @@
-"""`python -m spherenorm audit module:factory`: the audit of a model from the command line."""
+"""`python -m spherenorm`: the command `spherenorm`; here is its `audit`, which needs no extra."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
+from importlib import import_module
 from typing import Any
 
 from torch import nn
@@ -24,24 +24,21 @@ is a function of the model's output.
 """
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; the exit code is 2 for a wrong request."""
-    parser = argparse.ArgumentParser(prog="python -m spherenorm", description=__doc__)
-    commands = parser.add_subparsers(dest="command", required=True)
-    command = commands.add_parser(
-        "audit",
-        help="find the scale-invariant weights of a model",
+def audit(arguments: Sequence[str]) -> int:
+    """`spherenorm audit module:factory`; the exit code is 2 for a wrong request."""
+    parser = argparse.ArgumentParser(
+        prog="spherenorm audit",
+        description="Find the scale-invariant weights of a model.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    command.add_argument("factory", help="module:function")
-    command.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    command.add_argument("--seed", type=int, default=0, help="of the audit's random numbers")
-    command.add_argument(
+    parser.add_argument("factory", help="module:function")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    parser.add_argument("--seed", type=int, default=0, help="of the audit's random numbers")
+    parser.add_argument(
         "--view", action="append", metavar="VIEW", help='try only this, such as "groups=8"; again'
     )
     given = parser.parse_args(arguments)
-    sys.path.insert(0, str(Path.cwd()))
     try:
         views = None if given.view is None else [as_view(view) for view in given.view]
         result = _audit(given.factory, views, given.seed)
@@ -76,4 +73,5 @@ def _users_code(name: str) -> Iterator[None]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    # By name, since imports go one way: the command has the tools of the packages above this one.
+    sys.exit(import_module("spherenorm_experiments.cli").main())

@@ -11,7 +11,7 @@ from spherenorm._hooks import State, zeros
 from spherenorm._manifold import EUCLIDEAN, Manifold, Retraction, Sphere, check_shape, complaints
 from spherenorm._numerics import working
 from spherenorm._rule import Rule, scalar_state
-from spherenorm._step import apply, called, shares_memory
+from spherenorm._step import apply, apply_all, called, shares_memory
 from spherenorm._tree import COUNTER, Part, parts_apart
 from spherenorm._update import Update
 
@@ -71,11 +71,7 @@ class Combination(Rule):
             update: the step so far.
             state: this rule's part of the state.
         """
-        new: State = {}
-        for part in self.held(update.weight):
-            update, own = apply(part, update, state)
-            new |= own
-        return update, new
+        return apply_all(self.held(update.weight), update, state)
 
     def apply_each(self, update: Update, state: State) -> tuple[list[Update], State]:
         """The update after each of the rules within this one alone, and the new values of all.
@@ -116,6 +112,14 @@ class Chain(Combination):
     @property
     def counts(self) -> bool:
         return self.counted
+
+    @property
+    def in_order(self) -> bool:
+        return type(self).update is Chain.update
+
+    @property
+    def moves_states(self) -> bool:
+        return type(self).transport is not Chain.transport
 
     @property
     def own_names(self) -> tuple[str, ...]:

@@ -26,7 +26,7 @@ class Line:
         recipe: its recipe's name.
         backend: what the group asks for.
         shape, dtype, device: of the weights.
-        path: "rule" (its own code), "blocks", "C++ kernel", "Triton kernels" or "Inductor";
+        path: "rule" (its own code), "C++ kernel", "Triton kernels" or "Inductor";
             "error" if the next step would raise.
         reason: for the path.
     """
@@ -93,9 +93,9 @@ def explain(optimizer: RecipeOptimizer) -> Explanation:
     Example:
         >>> weights = [torch.ones(8, 4), torch.ones(8, 4), torch.ones(8)]
         >>> print(explain(sn.optim.AdamP(weights)))
-        group  recipe  backend  weights     dtype    device  path    why
-        0      adamp   auto     2 x (8, 4)  float32  cpu     blocks  recorded; runs on blocks ...
-        0      adamp   auto     1 x (8,)    float32  cpu     blocks  recorded; runs on blocks ...
+        group  recipe  backend  weights     dtype    device  path        why
+        0      adamp   auto     2 x (8, 4)  float32  cpu     C++ kernel  recorded; one kernel ...
+        0      adamp   auto     1 x (8,)    float32  cpu     C++ kernel  recorded; one kernel ...
     """
     if not isinstance(optimizer, RecipeOptimizer):
         raise TypeError(f"explain takes an optimizer of spherenorm, got {type(optimizer).__name__}")

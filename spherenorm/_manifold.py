@@ -240,7 +240,7 @@ def _smooth(function: Callable[[Tensor], Tensor], x: Tensor, square: Tensor, odd
     cos(x), and sin(x) / x with `odd` = 1, have derivatives by x^2 at 0, where x has none.
     """
     value = function(x)
-    if not derivatives_are_taken():
+    if not derivatives_are_taken(square):
         return value
     near = square < NEAR
     small, series = torch.where(near, square, 0), torch.zeros_like(square)

@@ -21,7 +21,9 @@ __all__ = [
     "plus_scaled",
     "power",
     "ratio",
+    "readable",
     "root",
+    "total_share",
     "wide_dtype",
     "working",
     "working_dtype",
@@ -45,8 +47,11 @@ def as_number(value: Any) -> Any:
     return float(value) if other else value
 
 
+HALF = (torch.float16, torch.bfloat16)
 ORDERS = 4
 """The highest derivative of a power by its base that is right at a base of 0."""
+TINY = 1e-60
+"""Bases below this have the derivatives of a polynomial, whose intermediates do not overflow."""
 
 
 def is_zero(value: Scalar) -> bool:
@@ -65,12 +70,12 @@ def working_dtype(dtype: torch.dtype) -> torch.dtype:
     In float16 an eps of 1e-8 is 0, and (1 - beta2) g^2 underflows.
     """
     # (`torch.promote_types` would be an operation of the step that a recorder sees.)
-    return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
+    return torch.float32 if dtype in HALF else dtype
 
 
 def working(x: Tensor) -> Tensor:
     """`x` in the type that rules compute in; see `working_dtype`."""
-    return x.to(working_dtype(x.dtype))
+    return x.float() if x.dtype in HALF else x
 
 
 def wide_dtype(device: torch.device) -> torch.dtype:
@@ -83,7 +88,9 @@ def cast_like(value: Scalar, x: Tensor) -> Scalar:
 
     A 0-dim float32 weight would otherwise be promoted by it, where a longer one is not.
     """
-    return value.to(x.dtype) if isinstance(value, Tensor) else value
+    if isinstance(value, Tensor) and value.dtype != x.dtype:
+        return value.to(x.dtype)
+    return value
 
 
 def averaged(past: Tensor, entering: Tensor, beta: Scalar) -> Tensor:
@@ -113,20 +120,33 @@ def plus_scaled(x: Tensor, scale: Scalar, y: Tensor) -> Tensor:
     if not isinstance(scale, Tensor):
         return x if scale == 0 else torch.add(x, y, alpha=scale)
     off = scale == 0  # as it was given: a float32 has none but 0 for 1e-300
-    if derivatives_are_taken():
+    if derivatives_are_taken(scale):
         return torch.addcmul(x, scale.to(x.dtype), torch.where(off & ~is_finite(y), 0, y))
     return torch.where(off, x, torch.addcmul(x, scale.to(x.dtype), y))
+
+
+def total_share(beta: Scalar, step: Tensor) -> Scalar:
+    """1 - beta^t, the sum of the weights in an average over t steps: Adam's bias correction.
+
+    It is a number where both can be read, since arithmetic of numbers costs no operation.
+    """
+    if not isinstance(beta, Tensor) and readable(step):
+        count = step.item()
+        if count >= 1:  # of another count, a tensor is infinite or nan where a number raises
+            return 1 - beta**count
+    return 1 - power(beta, step)
 
 
 def power(base: Scalar, exponent: Tensor) -> Tensor:
     """base^exponent, for an exponent that counts from 1: the share of a past that old.
 
-    Torch has no derivative of second order at a base of 0.
+    Torch has no derivative of second order at a base of 0, nor of third at 1e-300.
     """
-    if not (isinstance(base, Tensor) and derivatives_are_taken()):
+    if not (isinstance(base, Tensor) and derivatives_are_taken(base)):
         return base**exponent
-    at_zero = sum(torch.where(exponent == k, base**k, 0) for k in range(1, ORDERS + 1))
-    return torch.where(base == 0, at_zero, torch.where(base == 0, 1, base) ** exponent)
+    tiny = base.abs() < TINY
+    near_zero = sum(torch.where(exponent == k, base**k, 0) for k in range(1, ORDERS + 1))
+    return torch.where(tiny, near_zero, torch.where(tiny, 1, base) ** exponent)
 
 
 def ratio(inner: Tensor, squared_norm: Tensor) -> Tensor:
@@ -143,16 +163,37 @@ def root(x: Tensor) -> Tensor:
 
     An infinite derivative makes nan of a chain rule's 0.
     """
-    if derivatives_are_taken():
+    if derivatives_are_taken(x):
         return torch.where(x == 0, 0, torch.where(x == 0, 1, x).sqrt())
     return x.sqrt()
 
 
-def derivatives_are_taken() -> bool:
-    """True unless no derivative can be asked for, as in a step of an optimizer or a record of one.
+def derivatives_are_taken(x: Tensor) -> bool:
+    """True unless no derivative by `x` can be asked for, as in a step of an optimizer.
 
     Formulas that only serve derivatives cost operations, which kernels and laws need not have.
     """
     # (Derivatives in forward mode are taken under `no_grad` too. Of compiled code we cannot know.)
-    forward = torch.autograd.forward_ad._current_level >= 0
-    return torch.is_grad_enabled() or torch.compiler.is_compiling() or forward
+    if torch.compiler.is_compiling() or torch.autograd.forward_ad._current_level >= 0:
+        return True
+    return torch.is_grad_enabled() and (x.requires_grad or _is_transformed())
+
+
+def readable(x: Tensor) -> bool:
+    """True if the values of `x` may decide what runs, and reading them waits for no device.
+
+    They may not where a step holds for other values too: in vmap, torch.compile and a recorder.
+    """
+    return (
+        not torch.compiler.is_compiling()
+        and type(x) is Tensor
+        and x.is_cpu
+        and not x.requires_grad
+        and not _is_transformed()
+        and not torch._C._len_torch_dispatch_stack()
+    )
+
+
+def _is_transformed() -> bool:
+    """True within a transform of torch.func, such as vmap."""
+    return torch._C._functorch.peek_interpreter_stack() is not None

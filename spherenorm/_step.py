@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from spherenorm._hooks import State
+from spherenorm._manifold import Translation
 from spherenorm._numerics import wide_dtype, working
-from spherenorm._tree import COUNTER, Node, Part, keys_within
+from spherenorm._outline import outline_of
+from spherenorm._tree import COUNTER, Node, Part
 from spherenorm._update import Place, Update
 
 __all__ = [
     "InPlaceError",
     "Measured",
     "apply",
+    "apply_all",
     "begin",
     "called",
     "measure",
@@ -41,21 +43,28 @@ def step(
     rule: Node, weight: Tensor, grad: Tensor, state: State, measured: Measured | None
 ) -> tuple[Tensor, State]:
     """The new weight and state; see `Rule.step`."""
-    update, rules = begin(rule, weight, grad, state, measured), list(rule.tree())
-    if measured is None and any(each.defines("measure") for each in rules):
+    outline, update = outline_of(rule), begin(rule, weight, grad, state, measured)
+    if measured is None and outline.measures:
         found = {place: numbers for place, _, numbers in measure(rule, update, state)}
-        update = replace(update, measured=found)
-    start, whole = update.weight, Part(rule, {key: key for key in keys_within(rule, weight)})
-    update, new = apply(whole, update, state)
+        update = update.changed(measured=found)
+    start = update.weight
+    keys, parts = outline.parts(rule, start)
+    if rule.in_order:
+        update, new = apply_all(parts, _at(OUTERMOST, update), state)
+    else:
+        update, new = apply(Part(rule, keys), update, state)
     retraction = rule.retract(start, update.direction)
-    moved = fitted(retraction.weight, start, whole, "the moved weight")
-    for key, value in rule.transport(new, retraction).items():
-        new[key] = fitted(value, state[key], whole, f"the moved {key!r}")
-    if any(each.defines("after") for each in rules):
-        moved, new = move_on(rule, update, moved, new, whole)
+    moved = retraction.weight
+    if not _fits(moved, start):
+        moved = fitted(moved, start, Part(rule, keys), "the moved weight")
+    if outline.transports or type(retraction) is not Translation:
+        for key, value in rule.transport(new, retraction).items():
+            new[key] = fitted(value, state[key], Part(rule, keys), f"the moved {key!r}")
+    if outline.moves_on:
+        moved, new = move_on(rule, update, moved, new, Part(rule, keys))
     if update.count is not None:
         new = {COUNTER: update.count, **new}
-    return moved.to(weight.dtype), new
+    return moved if moved.dtype is weight.dtype else moved.to(weight.dtype), new
 
 
 def begin(
@@ -79,9 +88,10 @@ def begin(
         name = type(rule).__name__
         raise ValueError(f"{name}: a chain counts the steps that it needs: chain({name}(...))")
     start = working(weight)
-    grad = grad.to(start.dtype)
+    if grad.dtype is not start.dtype:
+        grad = grad.to(start.dtype)
     count = _counted(rule, state) if rule.counts else None
-    return Update(start, grad, direction=grad, count=count, measured=measured or {})
+    return Update.begun(start, grad, count=count, measured=measured or {})
 
 
 def _counted(rule: Node, state: State) -> Tensor:
@@ -90,17 +100,27 @@ def _counted(rule: Node, state: State) -> Tensor:
     Raises:
         ValueError: the counter is not 0-dim; one of several entries would count column by column.
     """
-    count = Part(rule, {COUNTER: COUNTER}).own(state)[COUNTER]
+    if COUNTER not in state:
+        Part(rule, {COUNTER: COUNTER}).own(state)
+    count = state[COUNTER]
     if count.ndim:
         raise ValueError(f"the state {COUNTER!r} must be 0-dim, got shape {tuple(count.shape)}")
     return count + 1
 
 
-def apply(part: Part, update: Update, state: State) -> tuple[Update, State]:
+def apply(
+    part: Part, update: Update, state: State, watched: Watched | None = None
+) -> tuple[Update, State]:
     """`update` of a rule on its own part of an outer rule's state, with the result checked.
 
     A direction and a state keep their dtype: a 0-dim float32 weight would otherwise be promoted
     by a float64 counter.
+
+    Args:
+        part: the rule.
+        update: the step so far.
+        state: of the outer rule.
+        watched: what the rule is given; None: it is read from `update` and `state`.
 
     Returns:
         The update, and the new entries of the outer rule's state.
@@ -110,13 +130,14 @@ def apply(part: Part, update: Update, state: State) -> tuple[Update, State]:
             its arguments it wrote.
     """
     own, outer = part.own(state), update
-    update = _at((*outer.place, part.place), outer)
-    result = called(part, part.rule.update, update, own)
-    if not (isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], dict)):
+    if outer.measured:
+        update = _at((*outer.place, part.place), outer)
+        watched = None  # what this rule has measured is not in it
+    result = called(part, part.rule.update, update, own, watched=watched)
+    pair = isinstance(result, tuple) and len(result) == 2
+    if not (pair and isinstance(result[0], Update) and isinstance(result[1], dict)):
         raise TypeError(f"{part}: update must return (update, state), it returned {result!r}")
     after, new = result
-    if not isinstance(after, Update):
-        raise TypeError(f"{part}: update must return (update, state), it returned {result!r}")
     if new.keys() != own.keys():
         both = f"{sorted(new)}, its states are {sorted(own)}"
         raise ValueError(f"{part}: update returns the state {both}")
@@ -126,34 +147,71 @@ def apply(part: Part, update: Update, state: State) -> tuple[Update, State]:
     direction = fitted(after.direction, update.weight, part, "the direction")
     # (A rule may have made another Update, without what is the chain's.)
     if direction is not after.direction or after.count is not outer.count or outer.measured:
-        after = replace(after, direction=direction, count=outer.count, measured=outer.measured)
+        after = after.changed(direction=direction, count=outer.count, measured=outer.measured)
         after = _at(outer.place, after)
-    return after, part.renamed(_kept(new, own, update, part))
+    return after, part.renamed(_kept(new, own, update, part)) if own else {}
 
 
-def called(part: Part, hook: Callable[..., T], *given: Any) -> T:
+def apply_all(parts: Iterable[Part], update: Update, state: State) -> tuple[Update, State]:
+    """`apply` of rules one after another."""
+    new: State = {}
+    watched = Watched(_tensors((update, state)))
+    for part in parts:
+        after, own = apply(part, update, state, watched)
+        new |= own
+        if after is not update:
+            watched.add(after, update)
+            update = after
+    return update, new
+
+
+class Watched:
+    """Tensors that rules are given, and may not write into."""
+
+    def __init__(self, tensors: list[Tensor]) -> None:
+        self._tensors, self._versions = tensors, _versions(tensors)
+
+    def add(self, after: Update, before: Update) -> None:
+        """Watch what a rule hands on, too."""
+        fresh = [after.direction] if after.direction is not before.direction else []
+        if after.notes is not before.notes:
+            fresh += [x for x in after.notes.values() if isinstance(x, Tensor)]
+        self._tensors += fresh
+        self._versions += _versions(fresh)
+
+    def written(self) -> Tensor | None:
+        """The first tensor that was written into."""
+        versions = _versions(self._tensors)
+        if versions == self._versions:
+            return None
+        both = zip(self._tensors, self._versions, versions, strict=True)
+        return next(x for x, before, behind in both if before != behind)
+
+
+def called(part: Part, hook: Callable[..., T], *given: Any, watched: Watched | None = None) -> T:
     """The result of a rule's hook.
 
     Args:
         part: the rule.
         hook: its method.
         *given: the hook's arguments.
+        watched: the tensors among them, and others; None: they are read from `given`.
 
     Raises:
         InPlaceError: the rule writes into one of them.
     """
-    arguments = _tensors(given)
-    before = [_version(x) for x in arguments]
+    watched = watched or Watched(_tensors(given))
     try:
         result = hook(*given)
     except RuntimeError as error:
         if any(word in str(error) for word in _IN_PLACE):  # torch refuses some writes itself
             raise InPlaceError(f"{part}: the rule writes in place; {_INSTEAD}: {error}") from error
         raise
-    for number, (x, version) in enumerate(zip(arguments, before, strict=True)):
-        if _version(x) != version:
-            what = _names(given)[number]
-            raise InPlaceError(f"{part}: the rule writes into {what}; {_INSTEAD}")
+    written = watched.written()
+    if written is not None:
+        both = zip(_names(given), _tensors(given), strict=True)
+        what = next((name for name, x in both if x is written), "what other rules are given")
+        raise InPlaceError(f"{part}: the rule writes into {what}; {_INSTEAD}")
     return result
 
 
@@ -163,8 +221,10 @@ def _tensors(given: Iterable[Any]) -> list[Tensor]:
     for each in given:
         if isinstance(each, Update):
             found += (each.weight, each.grad, each.direction)
-            shared = [each.count, *each.notes.values(), *each.shared.values()]
-            found += [x for x in shared if isinstance(x, Tensor)]
+            if each.count is not None:
+                found.append(each.count)
+            found += [x for x in each.notes.values() if isinstance(x, Tensor)]
+            found += [x for x in each.shared.values() if isinstance(x, Tensor)]
         else:
             found += (each,) if isinstance(each, Tensor) else each.values()
     return found
@@ -190,7 +250,7 @@ def _at(place: Place, update: Update) -> Update:
     """The update for the rule in a place, with the numbers that it has measured."""
     if not update.measured:
         return update
-    return replace(update, place=place, shared=update.measured.get(place, {}))
+    return update.changed(place=place, shared=update.measured.get(place, {}))
 
 
 def _kept(new: Mapping[str, Any], own: State, update: Update, part: Part) -> State:
@@ -200,18 +260,22 @@ def _kept(new: Mapping[str, Any], own: State, update: Update, part: Part) -> Sta
     """
     kept: State = {}
     for key, value in own.items():
-        entry = fitted(new[key], value, part, repr(key))
-        given = shares_memory(entry, update.weight) or shares_memory(entry, update.grad)
+        entry = new[key]
+        if not _fits(entry, value):
+            entry = fitted(entry, value, part, repr(key))
+        given = shares_memory(entry, update.weight, update.grad)
         kept[key] = entry.clone() if given else entry
     return kept
 
 
-def shares_memory(x: Tensor, y: Tensor) -> bool:
-    """True if `x` is `y` or a view of it, as far as it is known."""
-    if x is y or torch.compiler.is_compiling():
-        return x is y
-    alias: bool = torch._C._is_alias_of(x, y)  # type: ignore[attr-defined]
-    return alias
+def shares_memory(x: Tensor, *others: Tensor) -> bool:
+    """True if `x` is one of `others` or a view of it, as far as it is known."""
+    if torch.compiler.is_compiling():
+        return any(x is y for y in others)
+    for y in others:
+        if x is y or torch._C._is_alias_of(x, y):  # type: ignore[attr-defined]
+            return True
+    return False
 
 
 _INSTEAD = "return new tensors instead"
@@ -219,10 +283,20 @@ _IN_PLACE = ("in-place", "inplace", "written-to tensor")
 """Words of torch's messages about writes that it refuses, most of them under its transforms."""
 
 
+def _versions(tensors: Sequence[Tensor]) -> list[int]:
+    """Counts of the writes into the memory of tensors, as far as they are known."""
+    if torch.compiler.is_compiling():
+        return [0] * len(tensors)
+    if torch._C._functorch.peek_interpreter_stack() is None:
+        try:
+            return [x._version for x in tensors]
+        except RuntimeError:  # a tensor of inference mode has none
+            pass
+    return [_version(x) for x in tensors]
+
+
 def _version(x: Tensor) -> int:
     """A count of the writes into the memory of `x`, as far as it is known."""
-    if torch.compiler.is_compiling():
-        return 0
     while torch._C._functorch.is_functorch_wrapped_tensor(x):  # which has a count of its own
         x = torch._C._functorch.get_unwrapped(x)
     return 0 if x.is_inference() else x._version
@@ -298,16 +372,20 @@ def fitted(value: Any, like: Tensor, part: Part, what: str) -> Tensor:
     Raises:
         ValueError: it has another shape, or a dtype that would lose more than precision.
     """
+    if _fits(value, like):
+        return value  # type: ignore[no-any-return]
     if not isinstance(value, Tensor):
         raise TypeError(f"{part}: {what} must be a tensor, got {value!r}")
     if value.shape != like.shape:
         shapes = f"{tuple(like.shape)}, got {tuple(value.shape)}"
         raise ValueError(f"{part}: {what} must have shape {shapes}")
-    if value.dtype == like.dtype:
-        return value
     if value.is_complex() or (value.is_floating_point() and not like.is_floating_point()):
         raise ValueError(f"{part}: {what} must be {like.dtype}, got {value.dtype}")
     return value.to(like.dtype)
+
+
+def _fits(value: Any, like: Tensor) -> bool:
+    return isinstance(value, Tensor) and value.dtype is like.dtype and value.shape == like.shape
 
 
 def refuse_unless_real(weight: Tensor, what: str) -> None:

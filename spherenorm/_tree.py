@@ -33,6 +33,16 @@ class Node(Hooks):
         """True if this rule keeps a counter of the steps among its states: a chain may."""
         return False
 
+    @property
+    def in_order(self) -> bool:
+        """True if this rule's `update` is that of the rules that it holds, one after another."""
+        return False
+
+    @property
+    def moves_states(self) -> bool:
+        """True if this rule has a `transport` of its own."""
+        return type(self).transport is not Node.transport
+
     def children(self) -> Iterator[Node]:
         """The rules among the fields and attributes, in order."""
         values = list(vars(self).values())

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from spherenorm._numerics import Scalar, cast_like, ratio
+from spherenorm._numerics import Scalar, cast_like, ratio, readable
 from spherenorm._views import View
 
 __all__ = ["Invariance", "Per", "Place", "Update", "all_units", "any_unit", "total_of_units"]
@@ -70,18 +70,20 @@ class Invariance:
 
     def without_radial_part(self, weight: Tensor, x: Tensor) -> Tensor:
         """x - (<w, x> / <w, w>) w in each unit that was found invariant, x itself elsewhere."""
-        if not self.views:
+        claims = self._claims()
+        if not claims:
             return x
         along = weight * x
         coefficient: Scalar = 0.0
-        for view, flag, squared_norm in zip(
-            self.views, self.flags, self.squared_norms, strict=True
-        ):
-            coefficient = torch.where(flag, ratio(view.total(along), squared_norm), coefficient)
+        for view, flag, squared_norm in claims:
+            share = ratio(view.total(along), squared_norm)
+            coefficient = share if flag is None else torch.where(flag, share, coefficient)
         assert isinstance(coefficient, Tensor)
-        found = functools.reduce(torch.logical_or, self.flags)
+        projected = torch.addcmul(x, -coefficient, weight)
+        flags = [flag for _, flag, _ in claims if flag is not None]
         # Chosen, not multiplied by 0: what is not invariant is left alone, whatever the weight.
-        return torch.where(found, torch.addcmul(x, -coefficient, weight), x)
+        found = functools.reduce(torch.logical_or, flags) if flags else None
+        return projected if found is None else torch.where(found, projected, x)
 
     def select(self, invariant: Scalar, other: Scalar, weight: Tensor) -> Scalar:
         """`invariant` where some view claims the entries of `weight`, `other` elsewhere.
@@ -89,13 +91,29 @@ class Invariance:
         The result broadcasts against the weight.
         """
         chosen = other
-        for flag in self.flags:
+        for _, flag, _ in self._claims():
+            if flag is None:
+                return invariant
             # Of two Python numbers `where` would make a float32.
             one = torch.ones_like(flag, dtype=weight.dtype)
             chosen = torch.where(
                 flag, cast_like(invariant, one) * one, cast_like(chosen, one) * one
             )
         return chosen
+
+    def _claims(self) -> list[tuple[View, Tensor | None, Tensor]]:
+        """View, flag and squared norms of each view that may claim entries.
+
+        A decision on a whole weight is read where it can be, so that nothing is computed in vain:
+        a flag of None claims the weight.
+        """
+        claims: list[tuple[View, Tensor | None, Tensor]] = []
+        for view, flag, norm in zip(self.views, self.flags, self.squared_norms, strict=True):
+            if flag.ndim or not readable(flag):
+                claims.append((view, flag, norm))
+            elif flag:
+                return [(view, None, norm)]
+        return claims
 
 
 def all_units(x: Tensor, over: int | None) -> Tensor:
@@ -139,6 +157,11 @@ class Update:
     measured: Mapping[Place, Mapping[str, Tensor]] = field(default_factory=dict)
     place: Place = ()
 
+    @classmethod
+    def begun(cls, weight: Tensor, grad: Tensor, **values: Any) -> Update:
+        """The update before the first rule, whose direction is the gradient."""
+        return _PLAIN.changed(weight=weight, grad=grad, direction=grad, **values)
+
     @property
     def step(self) -> Tensor:
         """t, the number of this step, from 1: 0-dim, in float64 (where the device has it).
@@ -159,4 +182,29 @@ class Update:
             >>> Update(zero, zero, zero).noting(second_moment=zero).notes
             {'second_moment': tensor([0., 0.])}
         """
-        return replace(self, notes={**self.notes, **notes})
+        return self.changed(notes={**self.notes, **notes})
+
+    def changed(self, **values: Any) -> Update:
+        """This update with other values of some attributes, as `dataclasses.replace` makes it.
+
+        Args:
+            **values: by the names of attributes.
+
+        Raises:
+            TypeError: an update has no attribute of that name.
+
+        Example:
+            >>> zero = torch.zeros(2)
+            >>> Update(zero, zero, zero).changed(direction=zero + 1).direction
+            tensor([1., 1.])
+        """
+        # `replace` sets each attribute of a frozen class on its own, which takes as long as an
+        # operation on a small weight.
+        if torch.compiler.is_compiling() or not values.keys() <= self.__dict__.keys():
+            return replace(self, **values)
+        changed = object.__new__(type(self))
+        changed.__dict__.update(self.__dict__, **values)
+        return changed
+
+
+_PLAIN = Update(torch.empty(0), torch.empty(0), torch.empty(0))

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import linecache
+import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -24,7 +25,10 @@ from torch._ops import OpOverload
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-__all__ = ["Call", "Record", "RecordError", "Recorder", "Value", "record"]
+__all__ = ["TORCH", "Call", "Record", "RecordError", "Recorder", "Value", "record"]
+
+TORCH = str(Path(torch.__file__).parent) + os.sep
+"""What the paths of torch's own files start with; a user's folder may be called torch, too."""
 
 
 class RecordError(ValueError):
@@ -224,4 +228,4 @@ def _place() -> tuple[str, int]:
 
 @functools.cache
 def _is_machinery(file: str) -> bool:
-    return file == __file__ or "torch" in Path(file).parts
+    return file == __file__ or file.startswith(TORCH)

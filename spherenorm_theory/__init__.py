@@ -4,7 +4,7 @@
     print(norm_growth("sgdp"))                 # the law, from the recipe's own code
     print(check("sgdp", weight_decay=1e-2))    # against a float64 run
 
-or `python -m spherenorm_theory sgdp`. The way from a recipe to a law, one room after the other:
+or `spherenorm theory sgdp` in a shell. The way from a recipe to a law, one room after the other:
 
 1. `spherenorm_theory.algebra`: one step of the recipe is recorded as a list of tensor operations
    (`trace`), and the record is read on symbols.

@@ -81,7 +81,7 @@ def test_a_scale_of_0_leaves_what_it_is_added_to(no_grad):
     assert plus_scaled(x.float(), number(1e-300), y.float()).isnan().tolist() == [False, True, True]
 
 
-@pytest.mark.parametrize("base", [0.0, 0.5])
+@pytest.mark.parametrize("base", [0.0, 1e-300, 1e-50, 0.5])
 @pytest.mark.parametrize("exponent", [1, 2, 3, 7])
 def test_the_derivatives_of_a_power(base, exponent):
     assert power(base, number(float(exponent))).item() == base**exponent

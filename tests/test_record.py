@@ -61,6 +61,16 @@ def test_each_call_knows_its_line():
     assert "x.exp()" in written.calls[0].line
 
 
+def test_a_users_folder_may_be_called_torch(tmp_path):
+    file = tmp_path / "torch" / "own.py"
+    file.parent.mkdir()
+    file.write_text("def function(x):\n    return x.exp()\n")
+    module = {}
+    exec(compile(file.read_text(), str(file), "exec"), module)
+    written = record(module["function"], torch.ones(2))
+    assert written.calls[0].line == "own.py:2: return x.exp()"
+
+
 @pytest.mark.parametrize("take", [float, bool, torch.Tensor.item, lambda x: [0][int(x)]])
 def test_a_number_taken_out_of_a_tensor_is_refused(take):
     with pytest.raises(RecordError, match="reads a value of a tensor"):

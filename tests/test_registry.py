@@ -184,7 +184,7 @@ def test_a_run_is_the_same_from_the_script_that_has_the_recipe_and_from_elsewher
         MODULE.format(lr=0.1)
         + """
 from spherenorm_experiments.core import Spec
-from spherenorm_experiments.door import resolve
+from spherenorm_experiments.engine.door import resolve
 from spherenorm_experiments.engine import Store
 
 if __name__ == "__main__":
@@ -194,7 +194,7 @@ if __name__ == "__main__":
     (tmp_path / "other.py").write_text(
         """
 from spherenorm_experiments.core import Spec
-from spherenorm_experiments.door import resolve
+from spherenorm_experiments.engine.door import resolve
 from spherenorm_experiments.engine import Store
 
 print(resolve(Spec("rosenbrock", "f:mine"), Store(".")).id)

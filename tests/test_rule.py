@@ -86,7 +86,7 @@ def test_what_does_not_fit_is_refused_by_name(case, alone):
 
 
 @pytest.mark.parametrize("case", WRONG)
-@pytest.mark.parametrize("backend", ["auto", "rule", "blocks"])
+@pytest.mark.parametrize("backend", ["auto", "rule"])
 def test_an_optimizer_moves_nothing_then(case, backend):
     """Nor do the weights before the one that does not fit: vectors, which this rule passes over."""
     make, message = WRONG[case]
@@ -109,7 +109,7 @@ def test_an_optimizer_moves_nothing_then(case, backend):
 
 
 @pytest.mark.parametrize("what", ["direction", "grad", "weight", "m"])
-@pytest.mark.parametrize("backend", ["auto", "rule", "blocks"])
+@pytest.mark.parametrize("backend", ["auto", "rule"])
 def test_a_rule_that_writes_into_its_arguments_is_refused_and_undone(what, backend):
     def writes(update, state):
         (state["m"] if what == "m" else getattr(update, what)).mul_(3)
@@ -286,7 +286,7 @@ def test_an_init_may_read_the_weight():
         def update(self, update, state):
             return replace(update, direction=state["scale"] * update.direction), state
 
-    for backend in ("auto", "blocks", "rule"):
+    for backend in ("auto", "rule"):
         weight = torch.full((2, 2), 2.0, requires_grad=True)
         weight.grad = torch.ones(2, 2)
         sn.torch_optimizer(lambda lr=0.1: sn.chain(Scaled(), r.StepSize(lr)), "Scaled")(

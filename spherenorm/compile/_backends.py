@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from torch import Tensor
 
@@ -12,7 +13,7 @@ from spherenorm._step import Measured
 
 __all__ = ["BACKENDS", "BackendError", "Group", "Work", "require_backend"]
 
-BACKENDS = ("auto", "rule", "blocks", "compiled")
+BACKENDS = ("auto", "rule", "compiled")
 """The values of `backend=`; `spherenorm.compile` explains them."""
 
 
@@ -28,12 +29,12 @@ def require_backend(backend: str) -> str:
     """
     if backend not in BACKENDS:
         known = ", ".join(map(repr, BACKENDS))
-        raise ValueError(f"backend must be one of {known}, got {backend!r}")
+        gone = '; use "auto", or "compiled" for rules of your own' if backend == "blocks" else ""
+        raise ValueError(f"backend must be one of {known}, got {backend!r}{gone}")
     return backend
 
 
-@dataclass(frozen=True, eq=False)
-class Work:
+class Work(NamedTuple):
     """One weight to step, with its gradient and state.
 
     Attributes:

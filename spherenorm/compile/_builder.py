@@ -66,7 +66,7 @@ class _Graph:
 
     def apply(self, row: Operation, *arguments: Any, **options: Any) -> Node:
         """An operation on nodes and numbers; its extent is the largest of theirs."""
-        if row.derived and not row.numpy:
+        if row.derived and not row.cpp:
             made: Node = row.derived(self, *arguments, **options)
             return made
         nodes = [a if isinstance(a, Node) else self.literal(a) for a in arguments]

@@ -8,7 +8,8 @@ recipe that made the rule is never recorded; it runs at every step.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Sequence
+import operator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from numbers import Real
 from types import (
@@ -29,7 +30,6 @@ from spherenorm._chain import Chain
 from spherenorm._manifold import Euclidean, Sphere
 from spherenorm._numerics import Scalar
 from spherenorm._rule import Rule
-from spherenorm._shared import measures
 from spherenorm._views import View
 
 __all__ = ["Guard", "UnsupportedRuleError"]
@@ -78,13 +78,11 @@ class Guard:
         Raises:
             UnsupportedRuleError: it holds what may change inside.
         """
-        if measures(rule):
-            names = ", ".join(
-                type(each).__name__ for each in rule.tree() if each.defines("measure")
-            )
-            raise UnsupportedRuleError(f"{names} measures all weights together")
         reader = _Reader()
         key = reader.read(rule, type(rule).__name__)
+        if reader.measuring:
+            names = ", ".join(reader.measuring)
+            raise UnsupportedRuleError(f"{names} measures all weights together")
         foreign = tuple(dict.fromkeys(reader.foreign))
         return cls(rule, tuple(reader.numbers), tuple(reader.steps), key, foreign)
 
@@ -120,8 +118,11 @@ class _Reader:
         self.numbers: list[Scalar] = []
         self.steps: list[bool] = []
         self.foreign: list[str] = []
+        self.measuring: list[str] = []
         self.codes: dict[type, Key] = {}
         """The code of classes that were read; rules share what they inherit."""
+        self.unchanged: dict[type, bool] = {}
+        """Of the library's classes, and what they inherit: whether they are as they were."""
 
     def read(
         self, value: Any, what: str, through_zero: bool = False, declared: bool = False
@@ -153,15 +154,29 @@ class _Reader:
 
     def _object(self, value: Any, what: str) -> Key:
         cls = type(value)
-        code = _code(cls, self.codes)
-        what = cls.__name__ if isinstance(value, Rule) else what  # wherever in a chain it is
-        if _ORIGINAL.get(cls) != code or not _held(value).keys() <= {f.name for f in fields(cls)}:
+        if isinstance(value, Rule):
+            what = cls.__name__  # wherever in a chain it is
+            if value.defines("measure"):
+                self.measuring.append(what)
+        known = _ORIGINAL.get(cls)
+        if known is None or not all(map(self._is_unchanged, known)):
             self.foreign.append(cls.__name__)
+            code = _code(cls, self.codes)
+        elif not _held(value).keys() <= _declared(cls).keys():
+            self.foreign.append(cls.__name__)
+            code = ()
+        else:
+            code = ()
         parts = tuple(
             (name, self.read(part, f"{what}.{name}", through_zero, declared))
             for name, part, through_zero, declared in _attributes(value)
         )
         return (cls, code, *parts)
+
+    def _is_unchanged(self, own: _Own) -> bool:
+        if own.cls not in self.unchanged:
+            self.unchanged[own.cls] = own.is_unchanged()
+        return self.unchanged[own.cls]
 
 
 def _is_number(value: Any, through_zero: bool, declared: bool) -> bool:
@@ -217,15 +232,22 @@ def _has_fields(value: Any) -> bool:
 
 def _attributes(value: Any) -> Iterator[tuple[str, Any, bool, bool]]:
     """(name, value, may be an argument at 0, is declared a number) of each attribute."""
-    declared: dict[str, Any] = {f.name: f.metadata for f in fields(value)}
-    for name in dict.fromkeys([*declared, *_held(value)]):
-        metadata = declared.get(name, {})
-        yield (
-            name,
-            getattr(value, name),
-            metadata.get("through_zero", False),
-            "interval" in metadata,
-        )
+    declared = _declared(type(value))
+    for name, kind in declared.items():
+        yield name, getattr(value, name), *kind
+    for name, part in _held(value).items():
+        if name not in declared:
+            yield name, part, False, False
+
+
+def _declared(cls: type) -> Mapping[str, tuple[bool, bool]]:
+    """(may be an argument at 0, is declared a number) of each field."""
+    if cls in _FIELDS:
+        return _FIELDS[cls]
+    return {
+        f.name: (f.metadata.get("through_zero", False), "interval" in f.metadata)
+        for f in fields(cls)
+    }
 
 
 def _held(value: Any) -> dict[str, Any]:
@@ -258,10 +280,13 @@ def _own_code(cls: type) -> Key:
     return tuple(found)
 
 
+def _function(member: Any) -> Any:
+    """The function in a member of a class; anything else as it is."""
+    return member.fget if isinstance(member, property) else getattr(member, "__func__", member)
+
+
 def _member(member: Any) -> Any:
-    function: Any = (
-        member.fget if isinstance(member, property) else getattr(member, "__func__", member)
-    )
+    function: Any = _function(member)
     if isinstance(function, FunctionType):
         within = (*_contents(function), *(function.__defaults__ or ()))
         named = (function.__kwdefaults__ or {}).items()
@@ -299,6 +324,54 @@ def _short(value: Any) -> str:
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
+class _Own:
+    """A class of the library, or one that it inherits from, as it was imported.
+
+    Comparing its members with what they were costs far less than reading their code.
+    """
+
+    def __init__(self, cls: type) -> None:
+        self.cls, self._mro, self._written = cls, cls.__mro__, _own_code(cls)
+        self._note()
+
+    def _note(self) -> None:
+        self._names, self._members = [*vars(self.cls)], [*vars(self.cls).values()]
+        found = map(_function, self._members)
+        self._functions = [each for each in found if isinstance(each, FunctionType)]
+        self._cells = [cell for each in self._functions for cell in each.__closure__ or ()]
+        self._with_keywords = [each for each in self._functions if each.__kwdefaults__]
+        self._code, self._held = self._read()
+
+    def is_unchanged(self) -> bool:
+        """True if the code is the same, at once if each member is the same object."""
+        if self.cls.__mro__ is not self._mro:
+            return False
+        if not self._is_as_noted():
+            if _own_code(self.cls) != self._written:
+                return False
+            self._note()  # Python adds members of its own, such as __annotations__
+        return True
+
+    def _is_as_noted(self) -> bool:
+        members = vars(self.cls)
+        if [*members] != self._names:
+            return False
+        code, held = self._read()
+        same = all(map(operator.is_, members.values(), self._members))
+        return same and code == self._code and all(map(operator.is_, held, self._held))
+
+    def _read(self) -> tuple[list[Any], list[Any]]:
+        """The code and the defaults of the functions, and what they hold in closures."""
+        code = list(map(_CODE, self._functions))
+        code += [{**each.__kwdefaults__} for each in self._with_keywords]
+        return code, list(map(_CONTENTS, self._cells))
+
+
+_CODE = operator.attrgetter("__code__", "__defaults__", "__kwdefaults__")
+_CONTENTS = operator.attrgetter("cell_contents")
+_FIELDS: dict[type, Mapping[str, tuple[bool, bool]]] = {}
 _OWN = [Chain, Euclidean, Sphere, View, *(getattr(rules, name) for name in rules.__all__)]
-_ORIGINAL: dict[type, Key] = {cls: _code(cls, {}) for cls in _OWN}
+_FIELDS.update({cls: _declared(cls) for cls in _OWN})
+_KNOWN = {each: _Own(each) for cls in _OWN for each in cls.__mro__ if each is not object}
+_ORIGINAL = {cls: [_KNOWN[each] for each in cls.__mro__ if each is not object] for cls in _OWN}
 """The library's classes as they are; one that was changed is no longer the library's."""

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from spherenorm._numerics import Scalar
 from spherenorm._rule import State
 from spherenorm.compile._guard import Guard
 from spherenorm.compile._memory import take
-from spherenorm.compile._numbers import Numbers
 
 __all__ = ["Inductor"]
 
@@ -36,17 +36,19 @@ class Inductor:
         self.compiled = torch.compile(pure, fullgraph=True, dynamic=True, backend=_inductor)
 
     def result(
-        self, weight: Tensor, grad: Tensor, state: State, numbers: Numbers
+        self, weight: Tensor, grad: Tensor, state: State, numbers: Sequence[Scalar]
     ) -> tuple[Tensor, State]:
         """The new weight and state, which are new tensors: in place, Inductor's C++ backend fails
         on a fused row projection."""
-        for slot, value in zip(self.slots, numbers.values, strict=True):
+        for slot, value in zip(self.slots, numbers, strict=True):
             slot.copy_(value) if isinstance(value, Tensor) else slot.fill_(value)
         # Inductor reads memory as it is, and that of a weight may hold its negative.
         found: tuple[Tensor, State] = self.compiled(weight.detach().resolve_neg(), grad, state)
         return found
 
-    def __call__(self, weight: Tensor, grad: Tensor, state: State, numbers: Numbers) -> None:
+    def __call__(
+        self, weight: Tensor, grad: Tensor, state: State, numbers: Sequence[Scalar]
+    ) -> None:
         take(weight.detach(), grad, state, *self.result(weight, grad, state, numbers))
 
 

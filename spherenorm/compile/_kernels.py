@@ -1,4 +1,4 @@
-"""Kernels: compiled steps of many weights, and their specializations to one shape of weight."""
+"""Kernels: one compiled step for many weights, made of a graph, and run on a batch of them."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from spherenorm._numerics import Scalar
 from spherenorm._rule import State
 from spherenorm.compile import cpp, gpu
+from spherenorm.compile._backends import Work
 from spherenorm.compile._graph import StepGraph
-from spherenorm.compile._guard import Guard, UnsupportedRuleError
-from spherenorm.compile._memory import laid_out_as
-from spherenorm.compile._numbers import Numbers
+from spherenorm.compile._guard import UnsupportedRuleError
 from spherenorm.compile.cpp import load_step
-from spherenorm.compile.gpu import DEVICES, Array, launcher
+from spherenorm.compile.gpu import DEVICES, Array, launcher, upload
 
-__all__ = ["CppKernel", "Kernel", "Specialization", "run_kernel"]
+__all__ = ["Batch", "CppKernel", "Kernel", "Specialization", "vector"]
 
 CPP_TYPES = {
     torch.float32: ("float", "float"),
@@ -27,6 +27,8 @@ CPP_TYPES = {
     torch.bfloat16: ("float", "bfloat16"),
 }
 """The types in which a C++ kernel computes, and in which it stores weights."""
+GRAD = 1
+"""The column of gradients in a kernel's table."""
 
 
 class Kernel(Protocol):
@@ -51,13 +53,17 @@ class CppKernel:
 
     def __call__(self, tensors: Array, literals: Array, numbers: Tensor) -> None:
         step = load_step(self.source, self.defines)
-        threads = torch.get_num_threads()
-        step(len(tensors), tensors.ctypes.data, literals.ctypes.data, numbers.data_ptr(), threads)
+        described = tensors.ctypes.data, literals.ctypes.data, numbers.data_ptr()
+        step(len(tensors), *described, cpp.threads())
 
 
 @dataclass(frozen=True, eq=False)
 class Specialization:
-    """A kernel, and the literals that it takes for weights of one shape."""
+    """A kernel, and the literals that it takes for weights of one shape.
+
+    Attributes:
+        identity: equal for paths whose steps are the same code, of any shape.
+    """
 
     kernel: Kernel
     literals: Array
@@ -66,65 +72,96 @@ class Specialization:
 
     @property
     def identity(self) -> Any:
-        """Equal for paths whose steps are the same code, of any shape."""
         return self.kernel
 
     @classmethod
-    def of(cls, guard: Guard, graph: StepGraph, dtype: torch.dtype, device: str) -> Specialization:
+    def of(
+        cls, graph: StepGraph, numbers: int, dtype: torch.dtype, device: torch.device
+    ) -> Specialization:
         """The kernel of a graph, made and compiled if there is none yet.
 
         Args:
-            guard: of the rule.
-            graph: of its step, for weights of one shape.
-            dtype: of the weights.
-            device: the type of their device.
+            graph: of the step of weights of one shape.
+            numbers: how many of its arguments are the rule's.
+            dtype, device: of the weights.
 
         Raises:
-            UnsupportedRuleError: an operation or the dtype has no form in such a kernel.
+            UnsupportedRuleError: an operation, the dtype or the device has no form in a kernel.
             BuildError: there is no C++ compiler, or it refuses the kernel.
+            ImportError: there is no Triton.
         """
-        literals, count = np.array(graph.literals, dtype=np.float64), len(guard.numbers)
-        if device in DEVICES:
-            try:
-                launched: Kernel = launcher(gpu.emit(graph, count, dtype))
-            except ImportError as error:
-                raise UnsupportedRuleError(
-                    f"Triton, which makes kernels for {device}, is missing"
-                ) from error
-            return cls(launched, literals, "Triton kernels")
+        literals = np.array(graph.literals, dtype=np.float64)
+        if device.type in DEVICES:
+            return cls(launcher(gpu.emit(graph, numbers, dtype)), literals, "Triton kernels")
+        if device.type != "cpu":
+            raise UnsupportedRuleError(f"no kernels are generated for {device.type}")
         if dtype not in CPP_TYPES:
             raise UnsupportedRuleError(f"C++ kernels take no {dtype}")
         real, stored = CPP_TYPES[dtype]
-        source = cpp.emit(graph, count)
+        source = cpp.emit(graph, numbers)
         defines = (f"-DREAL={real}", f"-DSTORED={stored}")
         load_step(source.text, defines)
         return cls(CppKernel(source.text, defines, source.states), literals, "C++ kernel")
 
-    def __call__(self, weight: Tensor, grad: Tensor, state: State, numbers: Numbers) -> None:
-        run_kernel(self.kernel, [(self, weight, grad, state)], numbers.vector(weight.device))
+    def __call__(
+        self, weight: Tensor, grad: Tensor, state: State, numbers: Sequence[Scalar]
+    ) -> None:
+        work = Work(weight, grad, state)
+        Batch(self.kernel, [(self, work)]).run([work], vector(numbers, weight.device))
+        torch.autograd.graph.increment_version(weight)
 
 
-def run_kernel(
-    kernel: Kernel,
-    batch: Sequence[tuple[Specialization, Tensor, Tensor, State]],
-    numbers: Tensor,
-) -> None:
-    """Step all weights of a batch by their one kernel.
+class Batch:
+    """The weights of one rule that a kernel steps together, as the rows of its table.
 
     Args:
-        kernel: that of each specialization.
-        batch: the specialization, weight, gradient and state of each weight.
-        numbers: of the rule, on the weights' device.
+        kernel: of each specialization.
+        members: the weights; their memory stays where it is, but for the gradients'.
     """
-    held, description = [], []
-    for _, weight, grad, state in batch:
-        grad = laid_out_as(weight, grad)  # noqa: PLW2901
-        held.append(grad)
-        rows = weight.shape[0] if weight.ndim > 1 else 1
-        cols = weight.numel() // rows if rows else 0
-        pointers = [state[name].data_ptr() for name in kernel.states]
-        description.append((weight.data_ptr(), grad.data_ptr(), *pointers, rows, cols))
-    literals = np.stack([each.literals for each, *_ in batch])
-    kernel(np.array(description, dtype=np.int64), literals, numbers)
-    # Autograd has not seen the write; it must notice if a graph still needs the old weight.
-    torch.autograd.graph.increment_version([weight for _, weight, _, _ in batch])
+
+    def __init__(self, kernel: Kernel, members: Sequence[tuple[Specialization, Work]]) -> None:
+        self.kernel = kernel
+        self.literals = np.stack([path.literals for path, _ in members])
+        self.table = np.array([_row(kernel, work) for _, work in members], dtype=np.int64)
+        self.relaid = [
+            i for i, (_, work) in enumerate(members) if work.grad.stride() != work.weight.stride()
+        ]
+        """Those whose gradients have to be copied into the weight's order in memory."""
+
+    def run(self, works: Sequence[Work], numbers: Tensor) -> None:
+        """Step the weights; the gradients are where the table has them.
+
+        Args:
+            works: the members as they are now.
+            numbers: the rule's, on the weights' device.
+        """
+        laid = {i: torch.empty_like(works[i].weight).copy_(works[i].grad) for i in self.relaid}
+        for i, grad in laid.items():
+            self.table[i, GRAD] = grad.data_ptr()
+        self.kernel(self.table, self.literals, numbers)
+
+
+def _row(kernel: Kernel, work: Work) -> tuple[int, ...]:
+    weight, grad, state, _ = work
+    rows = weight.shape[0] if weight.ndim > 1 else 1
+    cols = weight.numel() // rows if rows else 0
+    pointers = [state[name].data_ptr() for name in kernel.states]
+    return weight.data_ptr(), grad.data_ptr(), *pointers, rows, cols
+
+
+def vector(numbers: Sequence[Scalar], device: torch.device) -> Tensor:
+    """The numbers of a rule on a device, in float64; nobody may write to it.
+
+    Those that are tensors on a GPU are not read by the host.
+    """
+    if device.type == "cpu":
+        return torch.tensor([float(v) for v in numbers], dtype=torch.float64, device="cpu")
+    here = [isinstance(v, Tensor) and v.device.type == device.type for v in numbers]
+    read = [0.0 if on else float(v) for v, on in zip(numbers, here, strict=True)]
+    found = upload(np.array(read), device)
+    if any(here):
+        found = found.clone()
+        for i, (value, on) in enumerate(zip(numbers, here, strict=True)):
+            if on:
+                found[i : i + 1].copy_(value)
+    return found

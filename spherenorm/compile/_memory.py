@@ -5,16 +5,19 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import chain, pairwise
+from operator import methodcaller
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
+from torch._C._dynamo.guards import TensorGuards
 
 from spherenorm._rule import State
 from spherenorm.compile._backends import Group, Work
 
-__all__ = ["laid_out_as", "misfit", "settled", "take"]
+__all__ = ["Memory", "Tensors", "misfit", "settled", "take"]
 
 Span = tuple[int, int]
 """The beginning and the end of a tensor in memory."""
@@ -51,7 +54,7 @@ def _settled(groups: Sequence[Group]) -> Sequence[Group]:
     def settle(work: Work) -> Work:
         copied = work.grad.is_neg() or _meets(work.grad, written)
         grad = work.grad.clone() if copied else work.grad
-        return replace(work, grad=grad, overlaps=id(work.weight) in overlapping)
+        return work._replace(grad=grad, overlaps=id(work.weight) in overlapping)
 
     return [replace(group, works=[settle(work) for work in group.works]) for group in groups]
 
@@ -89,16 +92,74 @@ def _span(x: Tensor) -> Span | None:
     return start, start + (1 + last) * x.itemsize
 
 
-def misfit(weight: Tensor, grad: Tensor, state: State, recorded: Mapping[str, Any]) -> str | None:
+class Tensors:
+    """The tensors of a step, in order.
+
+    Attributes:
+        written: the weights, then their states, whose keys are `keys`.
+        grads: the gradients.
+    """
+
+    def __init__(self, works: Sequence[Work]) -> None:
+        weights, grads, states, _ = zip(*works, strict=True) if works else ((),) * 4
+        self.keys = list(chain.from_iterable(states))
+        self.written = [*weights, *chain.from_iterable(map(methodcaller("values"), states))]
+        self.grads = grads
+
+
+class Memory:
+    """The memory of a step's tensors: types, layouts and places, which tables of kernels rely on.
+
+    It holds no tensor, so that it keeps none alive: what lies in the same place in the same way is
+    as good as what lay there.
+    """
+
+    def __init__(self, tensors: Tensors) -> None:
+        self._keys = tensors.keys
+        # One call for all tensors reads the type, dtype, device, dispatch keys and strides of each.
+        self._kinds: Any = TensorGuards(
+            *tensors.written, *tensors.grads, dynamic_dims_sizes=None, dynamic_dims_strides=None
+        )
+        self._places = _places(tensors.written)
+        self._grads = _places(tensors.grads)
+        sizes = [span[1] - span[0] if (span := _span(grad)) else 0 for grad in tensors.grads]
+        self._sizes = np.array(sizes, dtype=np.int64)
+        spans = np.array(sorted(filter(None, map(_span, tensors.written))), dtype=np.int64)
+        self._starts, self._ends = spans.reshape(-1, 2).T
+
+    def gradients(self, tensors: Tensors) -> Sequence[int] | None:
+        """The places of the gradients; None if anything else has changed, or if one lies in what
+        the step writes to."""
+        if tensors.keys != self._keys or not self._kinds.check(*tensors.written, *tensors.grads):
+            return None
+        if _places(tensors.written) != self._places:
+            return None
+        grads = _places(tensors.grads)
+        if grads != self._grads:
+            first = np.array(grads, dtype=np.int64)
+            behind = np.searchsorted(self._ends, first, side="right")
+            starts = np.append(self._starts, np.iinfo(np.int64).max)[behind]
+            if (starts < first + self._sizes).any():
+                return None
+            self._grads = grads
+        return grads
+
+
+def _places(tensors: Sequence[Tensor]) -> list[int]:
+    return list(map(Tensor.data_ptr, tensors))
+
+
+def misfit(work: Work, recorded: Mapping[str, Any]) -> str | None:
     """Say why the tensors are not as they were recorded; None if they are.
 
     Memory must hold one index of dimension 0 after another without gaps (contiguous or
     channels_last), the states' alike.
 
     Args:
-        weight, grad, state: to be stepped.
+        work: to be stepped.
         recorded: the shape and dtype of each state.
     """
+    weight, grad, state, _ = work
     if type(weight) not in _PLAIN:
         return f"the weight is a {type(weight).__name__}"
     if type(grad) is not Tensor:
@@ -134,11 +195,6 @@ def _state_misfit(weight: Tensor, state: State, recorded: Mapping[str, Any]) -> 
 
 def _is_channels_last(x: Tensor) -> bool:
     return x.ndim == 4 and x.is_contiguous(memory_format=torch.channels_last)
-
-
-def laid_out_as(weight: Tensor, grad: Tensor) -> Tensor:
-    """The gradient in the memory order of the weight."""
-    return grad if grad.stride() == weight.stride() else torch.empty_like(weight).copy_(grad)
 
 
 def take(weight: Tensor, grad: Tensor, state: State, moved: Tensor, new: State) -> None:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+from dataclasses import is_dataclass
+from operator import is_
+from types import FunctionType
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from spherenorm._rule import Rule, State
 from spherenorm._step import Measured
+from spherenorm._tree import Node
 from spherenorm.compile._backends import Work
-from spherenorm.compile._guard import Guard, UnsupportedRuleError
 
-__all__ = ["OwnSteps", "identity_of"]
+__all__ = ["Identity", "OwnSteps"]
 
 MOST_KINDS = 1024
 """Kinds of weights of which it is remembered that a rule did not write into its arguments."""
@@ -21,17 +26,17 @@ class OwnSteps:
     """Steps weights by their rules' own code, and refuses a rule that writes into its arguments."""
 
     def __init__(self) -> None:
-        self._proven: set[Any] = set()
+        self._proven: set[tuple[Identity, torch.Size, torch.dtype]] = set()
         """Kinds of weights that a rule has stepped without writing into its arguments."""
 
     def step(
-        self, rule: Rule, identity: Any, work: Work, measured: Measured | None
+        self, rule: Rule, identity: Identity, work: Work, measured: Measured | None
     ) -> tuple[Tensor, State]:
         """The new weight and state. A write at the first weight of a kind is undone.
 
         Args:
             rule: steps the weight.
-            identity: of the rule; see `identity_of`.
+            identity: of the rule.
             work: the weight, its gradient and its state.
             measured: of all weights; see `Rule.step`.
 
@@ -39,36 +44,78 @@ class OwnSteps:
             ValueError: the rule writes into its arguments.
             Exception: of any type, which the rule raises.
         """
-        given = {"the weight": work.weight, "the gradient": work.grad}
-        given |= {f"the state {name!r}": value for name, value in work.state.items()}
-        given = {what: x for what, x in given.items() if not x.is_inference()}
         kind = identity, work.weight.shape, work.weight.dtype
-        backups = {} if kind in self._proven else {what: x.clone() for what, x in given.items()}
-        versions = [x._version for x in given.values()]
-        written: list[str] = []
+        proven = kind in self._proven
+        given = [work.weight, work.grad, *work.state.values()]
+        backups = [x if proven else x.clone() for x in given]
+        before = list(map(_version, given))
         try:
             moved, new = rule.step(work.weight, work.grad, work.state, measured)
         finally:
-            for (what, x), version in zip(given.items(), versions, strict=True):
-                if x._version != version:
-                    written.append(what)
-                    if what in backups:
-                        x.copy_(backups[what])
+            written = [x for x, y in enumerate(given) if _version(y) != before[x]]
+            for number in written if not proven else ():
+                given[number].copy_(backups[number])
         if written:
             names = ", ".join(type(each).__name__ for each in rule.tree())
-            raise ValueError(
-                f"{names}: the rule writes into {written[0]}; return new tensors instead"
-            )
-        if kind not in self._proven:
+            what = ["the weight", "the gradient", *(f"the state {name!r}" for name in work.state)]
+            into = what[written[0]]
+            raise ValueError(f"{names}: the rule writes into {into}; return new tensors instead")
+        if not proven:
             if len(self._proven) >= MOST_KINDS:  # a rule keeps changing
                 self._proven.clear()
             self._proven.add(kind)
         return moved, new
 
 
-def identity_of(rule: Rule) -> Any:
-    """A key that tells apart rules of other settings: one may write into its arguments."""
+def _version(x: Tensor) -> int:
+    return 0 if x.is_inference() else x._version
+
+
+class Identity:
+    """What tells rules apart of which one may write into its arguments: all but their numbers.
+
+    It reads the settings of a rule and of those within it, and the code of their classes.
+    """
+
+    __slots__ = ("_code", "_hash", "_settings")
+
+    def __init__(self, rule: Rule) -> None:
+        nodes = list(rule.tree())
+        self._settings = tuple(_settings(each) for each in nodes)
+        classes = dict.fromkeys(cls for each in nodes for cls in type(each).__mro__[:-1])
+        members = [member for cls in classes for member in vars(cls).values()]
+        self._code = [getattr(member, "__code__", member) for member in members]
+        self._hash = hash(self._settings)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Identity):
+            return NotImplemented
+        same = self is other or (
+            len(self._code) == len(other._code) and all(map(is_, self._code, other._code))
+        )
+        return same and self._settings == other._settings
+
+
+def _settings(value: Any) -> tuple[Hashable, ...]:
+    return (type(value), *map(_setting, getattr(value, "__dict__", {}).values()))
+
+
+def _setting(value: Any) -> Hashable:
+    """A value of a rule's field, without its number: a rule may leave out the term of a 0 alone."""
+    if isinstance(value, float | Tensor):
+        return type(value) if isinstance(value, Tensor) or value else 0
+    if isinstance(value, tuple | list):
+        return tuple(map(_setting, value))
+    if isinstance(value, Node) or is_dataclass(value):
+        return _settings(value)
+    if isinstance(value, FunctionType):
+        return value.__code__
     try:
-        return Guard.of(rule).key
-    except UnsupportedRuleError:
-        return tuple(type(each) for each in rule.tree())
+        hash(value)
+    except TypeError:
+        return type(value)
+    found: Hashable = value
+    return found

@@ -1,38 +1,31 @@
-"""Paths: the ways in which one weight can take a rule's step.
-
-A path steps a weight and its state in place. Known paths: `OwnCode`, the rule as it is written;
-`Blocks`, torch's own operations on blocks that stay in cache; `Specialization`, one kernel; and
-`Inductor`, compiled by torch.
-"""
+"""The paths of one rule for each kind of weight, each compared once with the rule's own code."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from spherenorm._rule import State
+from spherenorm._rule import Rule, State
+from spherenorm._tree import init_apart
+from spherenorm.compile._backends import Work
+from spherenorm.compile._check import difference, small_shape
 from spherenorm.compile._graph import StepGraph
-from spherenorm.compile._guard import Guard
+from spherenorm.compile._guard import Guard, UnsupportedRuleError
 from spherenorm.compile._inductor import Inductor
 from spherenorm.compile._kernels import Specialization
-from spherenorm.compile._memory import laid_out_as
-from spherenorm.compile._numbers import Numbers
-from spherenorm.compile.blocks import BlockedStep
+from spherenorm.compile._lower import lower
+from spherenorm.compile._memory import misfit
+from spherenorm.compile.cpp import BuildError
+from spherenorm.compile.gpu import refuse_capture
 
-__all__ = ["Blocks", "Inductor", "OwnCode", "Path", "Specialization"]
+__all__ = ["Inductor", "OwnCode", "Path", "Paths", "Specialization"]
 
-
-class Path(Protocol):
-    """One way to step a weight."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def reason(self) -> str:
-        """The reason for which it is taken."""
+NOT_BUILT = (BuildError, ImportError)
+"""The errors of kernels that more software on this machine would make possible."""
 
 
 @dataclass(frozen=True)
@@ -43,23 +36,175 @@ class OwnCode:
     name: str = "rule"
 
 
-@dataclass(frozen=True, eq=False)
-class Blocks:
-    """torch's own operations on cache-sized blocks, in reused buffers."""
+Path = OwnCode | Specialization | Inductor
+"""One way to step a weight, with its `name` and the `reason` for which it is taken."""
 
-    step: BlockedStep
-    reason: str = "recorded; runs on blocks of rows that stay in cache"
-    name: str = "blocks"
 
-    @property
-    def identity(self) -> Any:
-        """Equal for paths whose steps are the same code, of any shape."""
-        return tuple(self.step.graph.nodes), tuple(self.step.graph.outputs.items())
+class Paths:
+    """The recorded steps of rules that differ in their numbers only."""
 
-    def __call__(self, weight: Tensor, grad: Tensor, state: State, numbers: Numbers) -> None:
-        values = numbers.vector(weight.device).numpy()
-        self.step(weight, laid_out_as(weight, grad), state, values)
+    def __init__(self) -> None:
+        self._graphs: dict[Any, StepGraph | UnsupportedRuleError] = {}
+        self._made: dict[Any, Specialization | Inductor | UnsupportedRuleError] = {}
+        self._differences: dict[Any, str | None] = {}
+        """The difference of each path from the rule's own code; None if there is none."""
 
-    @classmethod
-    def of(cls, guard: Guard, graph: StepGraph, dtype: torch.dtype) -> Blocks:
-        return cls(BlockedStep(graph, len(guard.numbers), dtype))
+    def kernel(self, guard: Guard, work: Work, again: bool = False) -> Specialization:
+        """The kernel of a weight.
+
+        Args:
+            guard: of the rule.
+            work: the weight.
+            again: try again to build what could not be built before.
+
+        Raises:
+            UnsupportedRuleError: there is none.
+        """
+        weight = work.weight
+        shape, dtype, device = weight.shape, weight.dtype, weight.device
+        reason = misfit(work, self._graph(guard, shape, dtype).states)
+        if reason is not None:
+            raise UnsupportedRuleError(reason)
+
+        def make(shape: tuple[int, ...]) -> Specialization:
+            graph = self._graph(guard, shape, dtype)
+            return Specialization.of(graph, len(guard.numbers), dtype, device)
+
+        key = shape, dtype, device
+        if again and could_be_built(self._made.get(key)):
+            del self._made[key]
+        return self._checked(key, make, guard, weight)
+
+    def compiled(self, guard: Guard, work: Work) -> Specialization | Inductor:
+        """The kernel of a weight, or Inductor's step where no kernel can be made.
+
+        Raises:
+            UnsupportedRuleError: neither is possible.
+        """
+        try:
+            return self.kernel(guard, work, again=True)
+        except UnsupportedRuleError as error:
+            if could_be_built(error):
+                raise
+            reason = str(error)
+        weight = work.weight
+        if type(weight) not in (Tensor, torch.nn.Parameter):
+            raise UnsupportedRuleError(reason)
+        _refuse_other_state(work, init_apart(guard.rule, weight))
+
+        def make(shape: tuple[int, ...]) -> Inductor:
+            return Inductor(guard, reason, weight.device, weight.ndim)
+
+        # Its code is for all shapes of one pattern.
+        key = "Inductor", small_shape(tuple(weight.shape)), weight.dtype, weight.device
+        return self._checked(key, make, guard, weight)
+
+    def _graph(self, guard: Guard, shape: tuple[int, ...], dtype: torch.dtype) -> StepGraph:
+        key = shape, dtype
+        if key not in self._graphs:
+            try:
+                self._graphs[key] = lower(guard, shape, dtype)
+            except UnsupportedRuleError as error:
+                self._graphs[key] = error
+        graph: StepGraph = _or_raised(self._graphs[key])
+        return graph
+
+    def _checked(
+        self,
+        key: Any,
+        make: Callable[[tuple[int, ...]], Any],
+        guard: Guard,
+        weight: Tensor,
+    ) -> Any:
+        """The path of a weight, made at the first call, and compared with the rule's own code.
+
+        Raises:
+            UnsupportedRuleError: it cannot be made, or would give other numbers.
+        """
+        if key not in self._made:
+            refuse_capture(weight.device)
+            try:
+                path = make(tuple(weight.shape))
+                if path.identity not in self._differences:
+                    self._differences[path.identity] = _compared(path, make, guard, weight)
+                off = self._differences[path.identity]
+                self._made[key] = path
+                if off is not None:
+                    self._made[key] = UnsupportedRuleError(
+                        f"{path.name} would give other numbers than the rule's own code: {off}"
+                    )
+            except UnsupportedRuleError as error:
+                self._made[key] = error
+            except NOT_BUILT as error:
+                said = str(error) if isinstance(error, BuildError) else NO_TRITON
+                self._made[key] = UnsupportedRuleError(said)
+                self._made[key].__cause__ = error
+        return _or_raised(self._made[key])
+
+
+NO_TRITON = "Triton, which makes kernels for a GPU, is missing: pip install triton"
+
+
+def could_be_built(error: object) -> bool:
+    """True of an error that more software on this machine would mend."""
+    return isinstance(error, BaseException) and isinstance(error.__cause__, NOT_BUILT)
+
+
+def _compared(
+    path: Any, make: Callable[[tuple[int, ...]], Any], guard: Guard, weight: Tensor
+) -> str | None:
+    """The difference of a path from the rule's own code on small weights, in words.
+
+    Raises:
+        UnsupportedRuleError: torch.compile cannot take the step.
+    """
+    shape = tuple(weight.shape)
+    small = _fitting(guard.rule, small_shape(shape), shape)
+    probe = path if isinstance(path, Inductor) else make(small)
+    if probe.identity != path.identity:
+        probe, small = path, shape
+    visible = guard.with_visible_steps()
+
+    def run(weight: Tensor, grad: Tensor, state: State) -> None:
+        probe(weight, grad, state, visible.numbers)
+
+    try:
+        negative = isinstance(path, Inductor)  # which takes weights in any memory
+        return difference(visible.rule, run, small, weight.dtype, weight.device, negative)
+    except Exception as error:
+        if not isinstance(path, Inductor):
+            raise
+        # Dynamo has dozens of errors, and a rule may raise its own.
+        first = str(error).strip().partition("\n")[0]
+        raise UnsupportedRuleError(
+            f"{path.reason}; nor can torch.compile take the step ({first})"
+        ) from error
+
+
+def _fitting(rule: Rule, small: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, ...]:
+    """`small` if the rule's views fit it, else the weight's own shape."""
+    weight = torch.empty(small, device="meta")
+    try:
+        with torch.device("meta"):
+            rule.step(weight, weight, rule.init(weight))
+    except ValueError:
+        return shape
+    except Exception:  # of a rule that needs more than a shape; the comparison asks it again
+        return small
+    return small
+
+
+def _refuse_other_state(work: Work, states: Mapping[str, Tensor]) -> None:
+    """Refuse a state of another kind: Inductor would compile for it, compared with nothing."""
+    for name, made in states.items():
+        value = work.state[name]
+        if (value.shape, value.dtype) != (made.shape, made.dtype):
+            held = f"{value.dtype} of shape {tuple(value.shape)}"
+            raise UnsupportedRuleError(f"the state {name!r} is {held}, unlike what init returns")
+
+
+def _or_raised(found: Any) -> Any:
+    """Raise a refusal that was kept; return anything else."""
+    if isinstance(found, UnsupportedRuleError):
+        raise UnsupportedRuleError(*found.args) from found.__cause__ or found
+    return found

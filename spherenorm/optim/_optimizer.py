@@ -26,6 +26,13 @@ from spherenorm.optim._weights import (
 
 __all__ = ["RecipeOptimizer"]
 
+IN_A_GRAPH = (
+    "step() runs kernels of its own between the graphs of torch.compile. Compile the loss with "
+    "fullgraph=True and call backward() and step() outside, or compile the whole train step with "
+    "fullgraph=False; see docs/speed.md."
+)
+"""The reason that torch.compile is given, and shows where it wants the whole graph."""
+
 
 class RecipeOptimizer(Optimizer, metaclass=OptimizerType):
     """A torch optimizer that steps each weight by its recipe's rule. Made by `torch_optimizer`.
@@ -35,7 +42,7 @@ class RecipeOptimizer(Optimizer, metaclass=OptimizerType):
             hyper-parameter, and may name another recipe under "recipe" (a registered name or
             `module:function`), whose own defaults then hold for it.
         maximize: ascend instead of descend.
-        backend: which path a step takes: "auto", "rule", "blocks" or "compiled", explained in
+        backend: which path a step takes: "auto", "rule" or "compiled", explained in
             `spherenorm.compile`; the numbers are the rule's own on each. See also `explain`.
         *args, **hyper_parameters: those of the recipe, in its order. Arguments that only
             torch.optim has (amsgrad, foreach, ...) are taken at False and None.
@@ -103,6 +110,7 @@ class RecipeOptimizer(Optimizer, metaclass=OptimizerType):
         if torch.compiler.is_compiling():
             # The kernels are compiled already, so Dynamo must skip this call. (As a decorator, this
             # would import Dynamo with this module.)
+            torch._dynamo.graph_break(msg=IN_A_GRAPH)
             skipped = torch.compiler.disable(self._step_now)  # type: ignore[no-untyped-call]
             return skipped(closure)  # type: ignore[no-any-return]
         return self._step_now(closure)

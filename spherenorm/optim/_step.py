@@ -114,8 +114,12 @@ def _evaluate_elsewhere(groups: Sequence[Group], closure: Callable[[], Any]) -> 
 
 
 def _keys_of(rule: Rule) -> Callable[[Tensor], set[str]]:
-    """The keys of a weight's state, asked once for each shape."""
-    known: dict[torch.Size, set[str]] = {}
+    """The keys of a weight's state, asked once, or for each shape if they depend on it."""
+    try:
+        every = set(rule.keys(None))
+        return lambda weight: every
+    except (ValueError, AttributeError):
+        known: dict[torch.Size, set[str]] = {}
 
     def keys(weight: Tensor) -> set[str]:
         if weight.shape not in known:

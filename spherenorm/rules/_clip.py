@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -46,4 +46,4 @@ class UnitClip(Rule):
         too_long = squared > nu**2
         # The inner `where` keeps the root away from 0, where it has no derivative.
         scale = torch.where(too_long, nu / torch.sqrt(torch.where(too_long, squared, 1)), 1)
-        return replace(update, direction=scale * update.direction), {}
+        return update.changed(direction=scale * update.direction), {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from torch import Tensor
 
@@ -34,7 +34,7 @@ class CoupledDecay(Rule):
         if is_zero(self.weight_decay):
             return update, {}
         direction = plus_scaled(update.direction, self.weight_decay, update.weight)
-        return replace(update, direction=direction), {}
+        return update.changed(direction=direction), {}
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class DecoupledDecay(Rule):
             if update.invariance is None:
                 raise ValueError(self.need)
             decay = update.invariance.select(decay * self.invariant_ratio, decay, update.weight)
-        return replace(update, direction=plus_scaled(update.direction, decay, update.weight)), {}
+        return update.changed(direction=plus_scaled(update.direction, decay, update.weight)), {}
 
 
 @dataclass(frozen=True)
@@ -119,4 +119,4 @@ class OrthogonalityRegularization(Rule):
         # Multiplied out: an identity matrix would have to be sharded as the weight is.
         gradient = 2 * (rows @ rows.T @ rows - rows)
         gradient = self.view.from_rows(gradient, update.weight)
-        return replace(update, direction=plus_scaled(update.direction, self.alpha, gradient)), {}
+        return update.changed(direction=plus_scaled(update.direction, self.alpha, gradient)), {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from torch import Tensor
@@ -82,7 +82,7 @@ class InvarianceTest(Rule):
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         weight, grad = update.weight, update.grad
         if weight.ndim < 2:
-            return replace(update, invariance=Invariance()), dict(state)
+            return update.changed(invariance=Invariance()), dict(state)
         squares, squared_grad, product = weight * weight, grad * grad, weight * grad
         sums = []
         for view in self.views:
@@ -90,4 +90,4 @@ class InvarianceTest(Rule):
             totals = (view.total(x) for x in (squares, squared_grad, product))
             sums.append(UnitSums(view, size, weight.numel() // size, *totals))
         found, new = self.decide(sums, state)
-        return replace(update, invariance=found), new
+        return update.changed(invariance=found), new

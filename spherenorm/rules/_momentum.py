@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 
 from spherenorm._chain import Combination
 from spherenorm._fields import hyper
-from spherenorm._numerics import Scalar, averaged, cast_like, is_zero, plus_scaled, power
+from spherenorm._numerics import Scalar, averaged, cast_like, is_zero, plus_scaled, total_share
 from spherenorm._rule import Rule, State
 from spherenorm._update import Update
 
@@ -64,7 +64,7 @@ class HeavyBall(Rule):
         direction = momentum
         if self.nesterov:
             direction = plus_scaled(update.direction, self.beta, momentum)
-        return replace(update, direction=direction), {self.buffer: momentum}
+        return update.changed(direction=direction), {self.buffer: momentum}
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class FeedbackMomentum(Combination):
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         entering = cast_like(1 - self.dampening, update.direction) * update.direction
         momentum = plus_scaled(entering, self.beta, state[self.buffer])
-        update, inner = self.apply_children(replace(update, direction=momentum), state)
+        update, inner = self.apply_children(update.changed(direction=momentum), state)
         return update, {self.buffer: update.direction, **inner}
 
 
@@ -139,5 +139,5 @@ class ExponentialAverage(Rule):
         average = averaged(state["exp_avg"], update.direction, self.beta)
         direction = average
         if self.bias_correction:
-            direction = average / cast_like(1 - power(self.beta, update.step), average)
-        return replace(update, direction=direction), {"exp_avg": average}
+            direction = average / cast_like(total_share(self.beta, update.step), average)
+        return update.changed(direction=direction), {"exp_avg": average}

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from spherenorm._fields import ViewField, hyper, view
-from spherenorm._numerics import Scalar, averaged, averaged_square, cast_like, power, root
+from spherenorm._numerics import Scalar, averaged, averaged_square, cast_like, root, total_share
 from spherenorm._rule import Rule, State
 from spherenorm._update import Update
 
@@ -60,12 +60,12 @@ class AdaptiveMoments(Rule):
         numerator = averaged(average, entering, self.beta1) if self.nesterov else average
         length = root(square)
         if self.bias_correction:
-            numerator = numerator / cast_like(1 - power(self.beta1, step), numerator)
-            length = length / cast_like((1 - power(self.beta2, step)) ** 0.5, length)
+            numerator = numerator / cast_like(total_share(self.beta1, step), numerator)
+            length = length / cast_like(total_share(self.beta2, step) ** 0.5, length)
         direction = numerator / (length + cast_like(self.eps, length))
         notes = {**update.notes, "second_moment": square}
         new = {"exp_avg": average, "exp_avg_sq": square}
-        return replace(update, direction=direction, notes=notes), new
+        return update.changed(direction=direction, notes=notes), new
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class RootMeanSquare(Rule):
             new["grad_avg"] = mean
         direction = entering / (root(variance) + cast_like(self.eps, variance))
         notes = {**update.notes, "second_moment": variance}
-        return replace(update, direction=direction, notes=notes), new
+        return update.changed(direction=direction, notes=notes), new
 
 
 @dataclass(frozen=True)
@@ -155,8 +155,8 @@ class UnitMoments(Rule):
         average = averaged(state["exp_avg"], entering, self.beta1)
         squared_norm = self.view.inner(entering, entering)
         square = averaged(state["exp_avg_sq"], squared_norm, self.beta2)
-        correction = (1 - power(self.beta2, step)) ** 0.5 / (1 - power(self.beta1, step))
+        correction = total_share(self.beta2, step) ** 0.5 / total_share(self.beta1, step)
         scale = cast_like(correction, square) / root(square + cast_like(self.eps, square))
         notes = {**update.notes, "second_moment": square}
         new = {"exp_avg": average, "exp_avg_sq": square}
-        return replace(update, direction=scale * average, notes=notes), new
+        return update.changed(direction=scale * average, notes=notes), new

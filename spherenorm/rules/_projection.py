@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -124,4 +124,4 @@ class RadialProjection(Rule):
             projected = update.invariance.without_radial_part(weight, direction)
         else:
             raise ValueError(self.need)
-        return replace(update, direction=projected), {}
+        return update.changed(direction=projected), {}

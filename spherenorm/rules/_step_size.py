@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from spherenorm._fields import hyper
 from spherenorm._numerics import Scalar, cast_like
@@ -31,4 +31,4 @@ class StepSize(Rule):
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         direction = cast_like(self.lr, update.direction) * update.direction
-        return replace(update, direction=direction), {}
+        return update.changed(direction=direction), {}

@@ -1,4 +1,4 @@
-"""`python -m spherenorm_experiments`: list, run, compare, resume, inspect and report.
+"""Optimizers as compositions of update rules: studies, laws and audits of them.
 
 Exit codes: 0 everything asked for is done; 1 some of it failed or is lost; 2 the command is wrong;
 3 the store cannot be written; 130 interrupted (`resume` goes on).
@@ -16,7 +16,6 @@ from typing import Any
 
 import typer
 
-from spherenorm_experiments.campaign import RequestWarning
 from spherenorm_experiments.cli._compare import compare
 from spherenorm_experiments.cli._console import hush, quiet, say_error, store_errors
 from spherenorm_experiments.cli._data import data
@@ -29,9 +28,11 @@ from spherenorm_experiments.cli._resume import resume
 from spherenorm_experiments.cli._run import run
 from spherenorm_experiments.cli._show import diff, show
 from spherenorm_experiments.cli._status import status
+from spherenorm_experiments.cli._theory import theory
 from spherenorm_experiments.engine import CorruptFileWarning, only_reading
+from spherenorm_experiments.study import RequestWarning
 
-__all__ = ["app", "main"]
+__all__ = ["app", "run_app"]
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, pretty_exceptions_show_locals=False, help=__doc__
@@ -63,16 +64,23 @@ READING = (status, report, results, export, show, diff)
 app.command("list")(_guarded(list_))
 for command in (run, compare, resume, *READING, gc):
     app.command()(_guarded(command))
+app.command()(theory)
 
 
-def main() -> None:
+@app.command()
+def audit() -> None:
+    """Find the scale-invariant weights of a model (needs no extra)."""
+    # `main` answers it before this app is imported; it is here for the list of commands.
+
+
+def run_app() -> None:
     """Run the command of `sys.argv`."""
     warnings.showwarning = _show_warning
     faulthandler.enable()  # a crash in a user's code names its line
     # Ends as Ctrl-C does: noted in the store, workers gone.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        app()
+        app(prog_name="spherenorm")
     finally:
         hush()
 

@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from spherenorm_experiments.campaign import Campaign, read_requests
 from spherenorm_experiments.cli._console import FAILED, interruptible, store_errors, usage_errors
 from spherenorm_experiments.cli._dry_run import show_dry_run
 from spherenorm_experiments.cli._ending import run_and_show
@@ -33,18 +32,21 @@ from spherenorm_experiments.cli._options import (
     parse_settings,
     require_device,
     require_jobs,
+    tell_many_seeds,
 )
 from spherenorm_experiments.cli._report import show_page
-from spherenorm_experiments.door import Door
 from spherenorm_experiments.engine import Runner, Store
-from spherenorm_experiments.page import sections
-from spherenorm_experiments.studies import (
+from spherenorm_experiments.engine.door import Door
+from spherenorm_experiments.report.page import sections
+from spherenorm_experiments.study import (
+    Campaign,
     Comparing,
     Comparison,
     Plan,
     final_seeds,
     parse_names,
     parse_ranges,
+    read_requests,
 )
 
 __all__ = ["compare"]
@@ -115,6 +117,7 @@ def compare(
             tier, None if seeds is None else parse_seeds(seeds), None, device, settings=given
         )
         final_seeds(study, plan)
+        tell_many_seeds(seeds)
         campaign = Campaign([study], plan, door, backend, jobs, runner)
         campaign.rehearse()
     if dry_run:

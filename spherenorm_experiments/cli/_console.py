@@ -20,6 +20,7 @@ from spherenorm_experiments.engine import StoreError
 __all__ = [
     "FAILED",
     "INTERRUPTED",
+    "NOTE",
     "STORE",
     "USAGE",
     "answer",
@@ -38,6 +39,8 @@ FAILED, USAGE, STORE, INTERRUPTED = 1, 2, 3, 130
 
 OUTPUT = 1
 """The descriptor of the standard output."""
+
+NOTE = "[yellow]note[/yellow]: "
 
 console = Console()
 errors = Console(stderr=True)
@@ -60,7 +63,7 @@ def interruptible(root: Path) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         begun = (root / "plans").is_dir()
-        go_on = f"; go on with: python -m spherenorm_experiments resume --out {root}"
+        go_on = f"; go on with: spherenorm resume --out {root}"
         say_error(f"interrupted{go_on if begun else ', nothing ran'}", "")
         raise typer.Exit(INTERRUPTED) from None
 

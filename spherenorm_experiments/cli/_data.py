@@ -10,8 +10,8 @@ import typer
 from spherenorm.support import unknown_name
 from spherenorm_experiments.cli._console import FAILED, say, usage_errors
 from spherenorm_experiments.cli._options import Data
-from spherenorm_experiments.data import Layout, checked, layouts, use_folder
-from spherenorm_experiments.data import data_folder as given_folder
+from spherenorm_experiments.paper.shared.layout import Layout, checked, layouts, use_folder
+from spherenorm_experiments.paper.shared.layout import data_folder as given_folder
 
 __all__ = ["data"]
 

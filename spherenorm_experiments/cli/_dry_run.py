@@ -7,9 +7,9 @@ from typing import Any
 
 from rich.table import Table as RichTable
 
-from spherenorm_experiments.campaign import Campaign
 from spherenorm_experiments.cli._console import answer, console
 from spherenorm_experiments.engine import Run
+from spherenorm_experiments.study import Campaign
 
 __all__ = ["show_dry_run"]
 

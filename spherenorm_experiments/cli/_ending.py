@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from spherenorm_experiments.campaign import Campaign
 from spherenorm_experiments.cli._console import console, interruptible, say, store_errors
 from spherenorm_experiments.cli._options import DEFAULT_OUT
 from spherenorm_experiments.cli._progress import run_campaigns
 from spherenorm_experiments.cli._tables import show_tables
-from spherenorm_experiments.pictures import write_events
+from spherenorm_experiments.report.pictures import write_events
+from spherenorm_experiments.study import Campaign
 
 __all__ = ["run_and_show"]
 
@@ -20,7 +20,7 @@ def run_and_show(campaign: Campaign, as_json: bool, tensorboard: bool) -> bool:
     if not as_json and not failed:
         failed = show_tables(campaign)
         option = "" if out == DEFAULT_OUT else f" --out {out}"
-        text = f"pictures and claims: python -m spherenorm_experiments report{option}"
+        text = f"pictures and claims: spherenorm report{option}"
         console.print(text, soft_wrap=True)
     if tensorboard and not failed:
         _write_tensorboard(campaign)

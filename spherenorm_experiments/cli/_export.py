@@ -10,14 +10,14 @@ from typing import Annotated
 import typer
 
 from spherenorm.support import one_line, unknown_name
-from spherenorm_experiments.cli._console import FAILED, say, say_error, usage_errors
+from spherenorm_experiments.analysis import Table
+from spherenorm_experiments.cli._console import FAILED, NOTE, say, say_error, usage_errors
 from spherenorm_experiments.cli._options import Out
 from spherenorm_experiments.cli._requests import read_sections
 from spherenorm_experiments.core import require_extra
 from spherenorm_experiments.engine import write_file
-from spherenorm_experiments.page import DRAWINGS, Section, require_chrome, write_drawings
-from spherenorm_experiments.pictures import FORMATS, claims_table, to_parquet
-from spherenorm_experiments.results import Table
+from spherenorm_experiments.report.page import DRAWINGS, Section, require_chrome, write_drawings
+from spherenorm_experiments.report.pictures import FORMATS, claims_table, to_parquet
 
 __all__ = ["export"]
 
@@ -63,7 +63,7 @@ def export(
     found, left = read_sections(studies or (), out)
     for section, name in zip(found, _file_names(found), strict=True):
         for note in section.notes:
-            say_error(f"{section.label}: {note}", "[yellow]note[/yellow]: ")
+            say_error(f"{section.label}: {note}", NOTE)
         try:
             if form in FORMATS:
                 _print(section, form)

@@ -11,7 +11,6 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from spherenorm_experiments.campaign import read_requests
 from spherenorm_experiments.cli._console import (
     FAILED,
     answer,
@@ -23,6 +22,7 @@ from spherenorm_experiments.cli._console import (
 from spherenorm_experiments.cli._options import AsJson, Out, existing_store
 from spherenorm_experiments.cli._requests import tell_unusable
 from spherenorm_experiments.engine import Busy, RunFolder, Store, StoreError
+from spherenorm_experiments.study import read_requests
 
 __all__ = ["gc"]
 

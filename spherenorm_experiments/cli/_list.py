@@ -9,8 +9,8 @@ from rich.markup import escape
 from spherenorm import bind, recipe_names
 from spherenorm_experiments.cli._console import answer, console, say
 from spherenorm_experiments.cli._options import AsJson
-from spherenorm_experiments.studies import study_classes
-from spherenorm_experiments.tasks import task_classes
+from spherenorm_experiments.core import task_classes
+from spherenorm_experiments.study import study_classes
 
 __all__ = ["list_"]
 

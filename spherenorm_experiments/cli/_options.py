@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import torch
 import typer
 
+from spherenorm_experiments.cli._console import NOTE, say_error
 from spherenorm_experiments.engine import Store
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
     "parse_settings",
     "require_device",
     "require_jobs",
+    "tell_many_seeds",
 ]
 
 DEFAULT_OUT = Path("runs")
@@ -102,6 +104,9 @@ DryRun = Annotated[
 Epochs = Annotated[int | None, typer.Option("--epochs", help="Short for --set epochs=N.")]
 
 MOST_SEEDS = 10_000
+MANY_SEEDS = 20
+"""A count above it may have been meant as one seed."""
+
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
 
 
@@ -123,6 +128,13 @@ def parse_seeds(text: str) -> tuple[int, ...]:
         right = "give a count (3), a range (0:10) or a list (1,4,7)"
         raise ValueError(f"--seeds {text!r}: {right}, at most {MOST_SEEDS}") from None
     return tuple(dict.fromkeys(seeds))
+
+
+def tell_many_seeds(text: str | None) -> None:
+    """Say of a large count of seeds that it is one: `--seeds 440` is not seed 440."""
+    if text is not None and text.isdecimal() and int(text) > MANY_SEEDS:
+        many = f"--seeds {text}: {text} seeds, 0 to {int(text) - 1}"
+        say_error(f"{many}; seed {text} alone is {text}:{int(text) + 1}", NOTE)
 
 
 def parse_settings(entries: Sequence[str]) -> dict[str, Any]:
@@ -150,9 +162,7 @@ def existing_store(out: Path) -> Store:
         ValueError: there is none.
     """
     if not ((out / "plans").is_dir() or (out / "runs").is_dir()):
-        raise ValueError(
-            f"there is no store at {out}; `python -m spherenorm_experiments run` comes first"
-        )
+        raise ValueError(f"there is no store at {out}; `spherenorm run` comes first")
     return Store(out)
 
 

@@ -9,10 +9,10 @@ from typing import Any
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from spherenorm_experiments.campaign import Campaign, StudyError
 from spherenorm_experiments.cli._console import answer, console, say_error
 from spherenorm_experiments.cli._live import duration, watched
 from spherenorm_experiments.engine import Outcome, Run, Store
+from spherenorm_experiments.study import Campaign, StudyError
 
 __all__ = ["run_campaigns"]
 

@@ -11,6 +11,7 @@ from rich.markup import escape
 
 from spherenorm_experiments.cli._console import (
     FAILED,
+    NOTE,
     answer,
     say,
     say_error,
@@ -19,7 +20,7 @@ from spherenorm_experiments.cli._console import (
 )
 from spherenorm_experiments.cli._options import AsJson, Out
 from spherenorm_experiments.cli._requests import read_sections
-from spherenorm_experiments.page import Section, write_report
+from spherenorm_experiments.report.page import Section, write_report
 
 __all__ = ["report", "show_page"]
 
@@ -67,7 +68,7 @@ def show_page(found: Sequence[Section], path: Path, as_json: bool = False) -> li
             say(f"{'':17}{escape(_numbers(claim))}", style="dim")
         say(f"page: {path}")
         for note in notes:
-            say_error(note, "[yellow]note[/yellow]: ")
+            say_error(note, NOTE)
     for problem in problems:
         say_error(problem)
     return problems

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from spherenorm_experiments.campaign import read_requests
 from spherenorm_experiments.cli._console import say_error, usage_errors
 from spherenorm_experiments.cli._options import existing_store
-from spherenorm_experiments.page import Section, names_of, sections
-from spherenorm_experiments.studies import find_study
+from spherenorm_experiments.report.page import Section, names_of, sections
+from spherenorm_experiments.study import find_study, read_requests
 
 __all__ = ["read_sections", "tell_unusable"]
 
@@ -40,5 +39,5 @@ def read_sections(studies: Sequence[str], out: Path) -> tuple[list[Section], boo
     with usage_errors():
         if not found:
             lack = f"the store {out} holds no such study"
-            raise ValueError(f"{lack}; `python -m spherenorm_experiments run` comes first")
+            raise ValueError(f"{lack}; `spherenorm run` comes first")
     return found, left

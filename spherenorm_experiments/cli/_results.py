@@ -10,7 +10,7 @@ import typer
 from spherenorm_experiments.cli._console import FAILED, say, usage_errors
 from spherenorm_experiments.cli._options import Out
 from spherenorm_experiments.cli._requests import read_sections
-from spherenorm_experiments.page import write_results
+from spherenorm_experiments.report.page import write_results
 
 __all__ = ["results"]
 

@@ -7,7 +7,6 @@ from pathlib import Path
 import typer
 
 from spherenorm.support import one_line
-from spherenorm_experiments.campaign import Campaign, read_requests
 from spherenorm_experiments.cli._console import (
     FAILED,
     interruptible,
@@ -31,9 +30,9 @@ from spherenorm_experiments.cli._options import (
 )
 from spherenorm_experiments.cli._progress import run_campaigns
 from spherenorm_experiments.cli._requests import tell_unusable
-from spherenorm_experiments.door import Door
 from spherenorm_experiments.engine import Runner, StoreError, find_backend
-from spherenorm_experiments.studies import find_study
+from spherenorm_experiments.engine.door import Door
+from spherenorm_experiments.study import Campaign, find_study, read_requests
 
 __all__ = ["resume"]
 

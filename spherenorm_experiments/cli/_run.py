@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 
-from spherenorm_experiments.campaign import Campaign
 from spherenorm_experiments.cli._console import FAILED, interruptible, usage_errors
 from spherenorm_experiments.cli._dry_run import show_dry_run
 from spherenorm_experiments.cli._ending import run_and_show
@@ -34,11 +33,19 @@ from spherenorm_experiments.cli._options import (
     parse_settings,
     require_device,
     require_jobs,
+    tell_many_seeds,
 )
-from spherenorm_experiments.data import use_folder
-from spherenorm_experiments.door import Door
 from spherenorm_experiments.engine import Runner, Store
-from spherenorm_experiments.studies import Plan, Study, find_study, parse_names, study_classes
+from spherenorm_experiments.engine.door import Door
+from spherenorm_experiments.paper.shared.layout import use_folder
+from spherenorm_experiments.study import (
+    Campaign,
+    Plan,
+    Study,
+    find_study,
+    parse_names,
+    study_classes,
+)
 
 __all__ = ["run"]
 
@@ -91,6 +98,7 @@ def run(
         flags = {"workers": workers, "processes": processes, "parallel": parallel}
         runner = Runner(**flags, tensorboard=tensorboard, time_limit=time_limit)  # type: ignore[arg-type]
         asked = None if seeds is None else parse_seeds(seeds)
+        tell_many_seeds(seeds)
         plan = Plan(tier, asked, recipes, device, real, parse_settings(entries))
         campaign = Campaign(chosen, plan, door, backend, jobs, runner)
         campaign.rehearse()

@@ -6,11 +6,11 @@ from pathlib import Path
 
 from rich.markup import escape
 
-from spherenorm_experiments.campaign import read_requests
 from spherenorm_experiments.cli._console import answer, say, usage_errors
 from spherenorm_experiments.cli._live import progress_line, progress_of_runs
 from spherenorm_experiments.cli._options import AsJson, Out, existing_store
 from spherenorm_experiments.cli._stored import state_of
+from spherenorm_experiments.study import read_requests
 
 __all__ = ["status"]
 

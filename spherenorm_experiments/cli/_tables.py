@@ -7,9 +7,9 @@ from rich.markup import escape
 from rich.table import Table as RichTable
 
 from spherenorm.support import one_line
-from spherenorm_experiments.campaign import Campaign
+from spherenorm_experiments.analysis import Table
 from spherenorm_experiments.cli._console import console, say_error
-from spherenorm_experiments.results import Table
+from spherenorm_experiments.study import Campaign
 
 __all__ = ["show_tables"]
 

@@ -1,6 +1,5 @@
 """One run: its specification, task, recipe, identity, and the points of a search."""
 
-from spherenorm_experiments.core._classes import classes_in as classes_in
 from spherenorm_experiments.core._errors import RecipeError as RecipeError
 from spherenorm_experiments.core._errors import users_code as users_code
 from spherenorm_experiments.core._errors import written as written
@@ -12,12 +11,18 @@ from spherenorm_experiments.core._identity import family_of as family_of
 from spherenorm_experiments.core._identity import row_names as row_names
 from spherenorm_experiments.core._identity import run_name as run_name
 from spherenorm_experiments.core._identity import sources_of as sources_of
+from spherenorm_experiments.core._lookup import find_task as find_task
+from spherenorm_experiments.core._lookup import find_task_class as find_task_class
+from spherenorm_experiments.core._lookup import make_task as make_task
+from spherenorm_experiments.core._lookup import task_classes as task_classes
 from spherenorm_experiments.core._losses import Smoothing as Smoothing
 from spherenorm_experiments.core._losses import cross_entropy as cross_entropy
 from spherenorm_experiments.core._metrics import Collected as Collected
 from spherenorm_experiments.core._metrics import Mean as Mean
 from spherenorm_experiments.core._metrics import Statistic as Statistic
 from spherenorm_experiments.core._metrics import Sums as Sums
+from spherenorm_experiments.core._named import named as named
+from spherenorm_experiments.core._named import places as places
 from spherenorm_experiments.core._recipes import bind_spec as bind_spec
 from spherenorm_experiments.core._recipes import load_recipe as load_recipe
 from spherenorm_experiments.core._regime import PRECISIONS as PRECISIONS

@@ -24,7 +24,6 @@ EXTRAS = {
     "pytorch_metric_learning": "data",
     "skimage": "data",
     "soundfile": "data",
-    "torchmetrics": "data",
     "torch.utils.tensorboard": "tensorboard",
 }
 """The extra of `pyproject.toml` that installs a module."""
@@ -41,5 +40,5 @@ def require_extra(module: str, purpose: str) -> Any:
         MissingExtraError: the module is missing; it is a ValueError too.
     """
     extra = EXTRAS[module]
-    missing = f"{purpose} needs the extra {extra} ({{error}}): pip install -e '.[{extra}]'"
+    missing = f"{purpose} needs the extra {extra} ({{error}}): pip install 'spherenorm[{extra}]'"
     return require_module(module, missing)

@@ -37,11 +37,7 @@ PARTS = (
 """The modules of spherenorm that rules are made of."""
 COUNTED = (
     *(f"spherenorm.{part}" for part in PARTS),
-    *(
-        "spherenorm_experiments.tasks",
-        "spherenorm_experiments.networks",
-        "spherenorm_experiments.data",
-    ),
+    *("spherenorm_experiments.paper", "spherenorm_experiments.extra"),
     *("spherenorm_experiments.core._losses", "spherenorm_experiments.core._metrics"),
     *("spherenorm_experiments.core._schedules", "spherenorm_experiments.engine._probes"),
 )

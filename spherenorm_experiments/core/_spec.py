@@ -27,8 +27,8 @@ class Spec:
 
         Spec("cosine", "sgdp", {"lr": [0.01, 0.1], "momentum": 0.9}, seeds=(0, 1, 2))
 
-    A spec holds names only. `spherenorm_experiments.door.resolve` looks them up and makes a `Run`
-    of it.
+    A spec holds names only. `spherenorm_experiments.engine.door.resolve` looks them up and makes a
+    `Run` of it.
 
     Attributes:
         task: a task's name, or `module:Class`.

@@ -7,7 +7,7 @@ import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-__all__ = ["fits", "hints_of"]
+__all__ = ["fits", "hints_of", "with_tuples"]
 
 
 def fits(value: Any, hint: Any) -> bool:
@@ -32,6 +32,24 @@ def fits(value: Any, hint: Any) -> bool:
         return isinstance(value, hint)
     except TypeError:
         return True
+
+
+def with_tuples(value: Any, hint: Any) -> Any:
+    """A value that fits the hint, with tuples for the lists of JSON where the hint has tuples.
+
+    Example:
+        >>> with_tuples([4, [4]], tuple[int, tuple[int, ...]])
+        (4, (4,))
+    """
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in (Union, types.UnionType):
+        return with_tuples(value, next(kind for kind in arguments if fits(value, kind)))
+    if not isinstance(value, list) or tuple not in (hint, origin):
+        return value
+    kinds = (
+        arguments[:1] * len(value) if Ellipsis in arguments else arguments or (Any,) * len(value)
+    )
+    return tuple(map(with_tuples, value, kinds))
 
 
 def hints_of(function: Callable[..., Any], defaults: Mapping[str, Any]) -> dict[str, Any]:

@@ -144,7 +144,6 @@ def _computed(run: Run, runner: Runner, ranks: Ranks) -> Outcome:
 
     if ranks.first:
         folder.write_config(run.config)
-        keep_origin(run)
     note("running")
     try:
         with preserved_randomness():
@@ -168,6 +167,8 @@ def _computed(run: Run, runner: Runner, ranks: Ranks) -> Outcome:
 def _compute(run: Run, runner: Runner, ranks: Ranks) -> None:
     """Compute the run's result and write it, by the kind of its task."""
     seed_everything(stream(run.spec.every_seed[0], "init"), ranks.device(run.spec.device))
+    if isinstance(run.task, Measurement | PureTask):
+        keep_origin(run)
     if isinstance(run.task, Measurement):
         measured = run.task.measure(run.spec, run.bound)
         run.folder.finish({"diverged_at": None, "steps": run.spec.epochs, **measured}, [])

@@ -15,7 +15,7 @@ from spherenorm_experiments.engine._runner import Runner
 
 __all__ = ["WORKER", "launch", "launch_request", "worker_environment"]
 
-WORKER = "spherenorm_experiments.worker"
+WORKER = "spherenorm_experiments.engine.worker"
 """The module of other processes; see there for runs on several machines."""
 
 

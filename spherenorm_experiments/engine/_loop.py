@@ -10,6 +10,7 @@ from typing import Any
 from spherenorm_experiments.core import Split, Task
 from spherenorm_experiments.engine._checkpoints import Checkpoints
 from spherenorm_experiments.engine._evaluation import watched_outputs
+from spherenorm_experiments.engine._origin import keep_origin
 from spherenorm_experiments.engine._probes import is_finite
 from spherenorm_experiments.engine._progress import Live
 from spherenorm_experiments.engine._ranks import Ranks
@@ -24,6 +25,8 @@ __all__ = ["train"]
 def train(run: Run, task: Task, runner: Runner, ranks: Ranks) -> None:
     """Bring a run to its end; its folder then has records, the last checkpoint and the summary."""
     training = Training(run, task, ranks, runner.workers)
+    if ranks.first:
+        keep_origin(run, backend=training.turns.backend)
     loop = _Loop(run, training, runner, ranks)
     try:
         loop.go()

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from spherenorm import Bound, sphere_of, torch_optimizer
+from spherenorm import Bound, explain, sphere_of, torch_optimizer
+from spherenorm.optim import RecipeOptimizer
 from spherenorm_experiments.core import SCHEDULES, Task
 from spherenorm_experiments.engine._run import Run
 
@@ -21,6 +22,7 @@ class Turns:
     Attributes:
         now: the number of the one whose turn it is.
         optimizer: that one.
+        backend: its `backend`.
     """
 
     def __init__(self, run: Run, task: Task, module: nn.Module, on_sphere: Sequence[str]) -> None:
@@ -29,6 +31,7 @@ class Turns:
         self._starts = [0, *(round(turn["after"] * run.steps) for turn in run.spec.regime.then)]
         self.now = -1
         self.optimizer: torch.optim.Optimizer
+        self.backend = ""
         self.take(0)
 
     def begin(self, step: int) -> None:
@@ -39,7 +42,8 @@ class Turns:
         """Make the optimizer of this number, unless it has its turn already."""
         if number != self.now:
             bound, channels = self._recipes[number], self.on_sphere
-            self.optimizer = make_optimizer(bound, self.run.rest, self.task, self.module, channels)
+            optimizer = make_optimizer(bound, self.run.rest, self.task, self.module, channels)
+            self.optimizer, self.backend = optimizer, name_backend(optimizer)
             self.now = number
             self._base_lr = [group.get("lr") for group in self.optimizer.param_groups]
 
@@ -54,9 +58,21 @@ class Turns:
                 group["lr"] = lr * factor
 
 
+def name_backend(optimizer: RecipeOptimizer) -> str:
+    """Ask for one path by name: "compiled" if kernels take all weights here, else "rule".
+
+    The bits of a run depend on the path. So none is left to what a build at some later step does.
+    """
+    kernels = {"C++ kernel", "Triton kernels"}
+    backend = "compiled" if all(line.path in kernels for line in explain(optimizer)) else "rule"
+    for group in optimizer.param_groups:
+        group["backend"] = backend
+    return backend
+
+
 def make_optimizer(
     bound: Bound, rest: Bound | None, task: Task, model: nn.Module, on_sphere: Sequence[str]
-) -> torch.optim.Optimizer:
+) -> RecipeOptimizer:
     """The optimizer of a recipe, with the task's groups and the run's others in one more.
 
     A recipe on the sphere takes the weights `on_sphere`, which start with norm 1; the recipe `rest`

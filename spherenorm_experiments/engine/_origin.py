@@ -1,6 +1,7 @@
 """The origin of a run: sources, versions and hardware, kept beside its result.
 
-    <root>/runs/<run>/origin.json     versions and hardware, an entry for each that worked on it
+    <root>/runs/<run>/origin.json     versions and hardware, an entry for each that worked on it,
+                                      with the optimizer's backend ("compiled" or "rule")
     <root>/sources/<digest>.json      the source of each module that decides it, by its name
 
 Equal sources are kept once. They are what the run's identity is a hash of, so that a result can be
@@ -26,8 +27,8 @@ __all__ = ["keep_origin"]
 PACKAGES = ("torch", "numpy", "scikit-learn", "triton")
 
 
-def keep_origin(run: Run) -> None:
-    """Write the origin of a run that is about to be computed here."""
+def keep_origin(run: Run, **more: str) -> None:
+    """Write the origin of a run that is about to be computed here, with `more` entries."""
     texts: dict[str, str] = {}
     for things in run.sources.values():
         texts |= source_texts(*things)
@@ -35,7 +36,7 @@ def keep_origin(run: Run) -> None:
     store = run.store
     if not (store.root / name).exists():
         store.write_json(name, texts)
-    here = {"sources": name, **_versions(), **_hardware(run.spec.device)}
+    here = {"sources": name, **_versions(), **_hardware(run.spec.device), **more}
     known = run.folder.read_json("origin.json") or []
     if here not in known:
         run.folder.write_json("origin.json", [*known, here])

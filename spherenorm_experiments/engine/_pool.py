@@ -1,7 +1,7 @@
 """Processes that execute runs, one at a time each: one that dies costs its own run only.
 
-A process is `python -m spherenorm_experiments.worker`. It reads requests and writes outcomes, a
-line of JSON each. What a recipe prints goes to the standard error.
+A process is `python -m spherenorm_experiments.engine.worker`. It reads requests and writes
+outcomes, a line of JSON each. What a recipe prints goes to the standard error.
 """
 
 from __future__ import annotations

@@ -20,9 +20,9 @@ __all__ = ["Run"]
 class Run:
     """What one process computes at a time: every name in its spec has been looked up, once.
 
-    That is one run, or for a pure task all runs of its spec. `spherenorm_experiments.door` makes
-    it. From there it only goes down: what executes, trains or stores it reads everything from this
-    object.
+    That is one run, or for a pure task all runs of its spec. `spherenorm_experiments.engine.door`
+    makes it. From there it only goes down: what executes, trains or stores it reads everything from
+    this object.
 
     Attributes:
         spec: the request, as names and numbers.

@@ -23,6 +23,7 @@ import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode
 
+from spherenorm.record import TORCH
 from spherenorm_theory.algebra._constants import COMPARISONS, Constants
 
 __all__ = ["Branch", "Branches"]
@@ -315,4 +316,4 @@ def _line() -> str:
 
 
 def _is_machinery(file: str) -> bool:
-    return file == __file__ or "torch" in Path(file).parts or file.startswith("<frozen")
+    return file == __file__ or file.startswith((TORCH, "<frozen"))

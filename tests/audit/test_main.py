@@ -1,4 +1,4 @@
-"""`python -m spherenorm audit module:factory`."""
+"""`spherenorm audit module:factory`."""
 
 import json
 import os
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from spherenorm.__main__ import main
+from spherenorm.__main__ import audit
 
 ROOT = Path(__file__).parents[2]
 
@@ -53,11 +53,11 @@ def run(tmp_path, monkeypatch, capsys):
     """Runs the command in a folder that has the factories; gives exit code, output and errors."""
     (tmp_path / "own_models.py").write_text(FACTORIES)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "own_models", raising=False)
 
     def run(*arguments):
-        code = main(["audit", *arguments])
+        code = audit(arguments)
         return code, *capsys.readouterr()
 
     yield run

@@ -10,8 +10,8 @@ import torch
 
 import spherenorm as sn
 from spherenorm import rules as r
-from spherenorm.compile import _compiled_rule as compiled_rule
 from spherenorm.compile import _dispatch as dispatch
+from spherenorm.compile import _paths as paths
 from spherenorm.compile._guard import Guard
 
 SOURCE = """
@@ -60,10 +60,10 @@ class Training:
         return len(self.optimizer._dispatcher._rules)
 
 
-RECORDED = {"blocks": "blocks", "compiled": "C++ kernel"}
+RECORDED = {"compiled": "C++ kernel"}
 
 
-@pytest.fixture(params=["auto", "blocks", "compiled"])
+@pytest.fixture(params=["auto", "compiled"])
 def backend(request):
     return request.param
 
@@ -76,13 +76,13 @@ def recording(request):
 @pytest.fixture
 def traced(monkeypatch):
     """The shape of each trace that is made."""
-    shapes, original = [], compiled_rule.lower
+    shapes, original = [], paths.lower
 
     def counted(guard, shape, dtype):
         shapes.append(shape)
         return original(guard, shape, dtype)
 
-    monkeypatch.setattr(compiled_rule, "lower", counted)
+    monkeypatch.setattr(paths, "lower", counted)
     return shapes
 
 
@@ -97,7 +97,7 @@ def test_by_default_only_the_librarys_rules_are_recorded(notebook):
     assert Training(notebook["recipe"], "auto").path == "rule"
     for backend, path in RECORDED.items():
         assert Training(notebook["recipe"], backend).path == path
-    assert Training(sn.recipes.sgd, "auto").path == "blocks"
+    assert Training(sn.recipes.sgd, "auto").path == "C++ kernel"
 
 
 def test_a_class_that_is_defined_again(notebook, backend):
@@ -181,7 +181,7 @@ def test_an_object_of_a_class_that_is_replaced(recording):
 
 
 def test_a_helper_and_a_global_that_change(notebook):
-    """These are outside the contract of "blocks" and "compiled"; by default they are noticed."""
+    """These are outside the contract of "compiled"; by default they are noticed."""
     training = Training(notebook["recipe"], "auto")
     assert training.moved() == 1
     exec("def scaled(x): return 5 * x", notebook)
@@ -274,14 +274,13 @@ def test_what_may_change_inside_is_never_recorded(box, traced):
 
     for recipe in (of_a_field, of_an_argument, of_a_closure):
         given = {"box": box} if recipe is of_an_argument else {}
-        for backend in ("auto", "blocks"):
-            training = Training(recipe, backend, **given)
-            for value in (1.0, 3.0):
-                box.value = value
-                assert training.moved() == value
-            (line,) = sn.explain(training.optimizer)
-            assert line.path == "rule"
-            assert backend == "auto" or "which may change inside" in line.reason
+        training = Training(recipe, "auto", **given)
+        for value in (1.0, 3.0):
+            box.value = value
+            assert training.moved() == value
+        (line,) = sn.explain(training.optimizer)
+        assert line.path == "rule"
+        assert "which may change inside" in line.reason
         training = Training(recipe, "compiled", **given)
         with pytest.raises(sn.BackendError, match=r"Scaled\.by.* is <?.*, which may change inside"):
             training.moved()
@@ -313,11 +312,7 @@ def test_a_recipe_that_makes_another_rule_each_time(recording, traced, monkeypat
     for steps in range(1, 9):
         assert training.moved() == steps
         assert training.records <= 4
-    # "blocks" leaves the rest to the rule's own code, "compiled" forgets the oldest.
-    assert len(traced) == (4 if recording == "blocks" else 8)
-    if recording == "blocks":
-        (line,) = sn.explain(training.optimizer)
-        assert line.reason == "4 other rules were recorded; a field keeps changing"
+    assert len(traced) == 8  # the oldest are forgotten
 
 
 def test_a_recipe_that_makes_another_number_each_time(recording, traced):
@@ -353,9 +348,8 @@ def test_a_rule_that_reads_its_numbers():
     def recipe(lr=1.0, by=2.0):
         return sn.chain(Halved(by), r.StepSize(lr))
 
-    for backend in ("auto", "blocks"):
-        training = Training(recipe, backend)
-        assert [training.moved(by=by) for by in (2.0, 0.5, 4.0)] == [0.5, 1, 0.25]
+    training = Training(recipe, "auto")
+    assert [training.moved(by=by) for by in (2.0, 0.5, 4.0)] == [0.5, 1, 0.25]
     training = Training(recipe, "compiled")
     with pytest.raises(sn.BackendError, match="Halved"):
         training.moved()
@@ -381,12 +375,11 @@ def test_a_tensor_of_more_numbers_than_one():
     def masked(lr=1.0, mask=None):
         return sn.chain(Scaled(mask), r.StepSize(lr))
 
-    for backend in ("auto", "blocks"):
-        mask = torch.tensor([1.0, 2.0])
-        training = Training(masked, backend, mask=mask)
-        assert training.moved() == 1
-        mask[0] = 4
-        assert training.moved() == 4
+    mask = torch.tensor([1.0, 2.0])
+    training = Training(masked, "auto", mask=mask)
+    assert training.moved() == 1
+    mask[0] = 4
+    assert training.moved() == 4
     with pytest.raises(sn.BackendError, match=r"Scaled\.by is tensor\(.*, which may change inside"):
         Training(masked, "compiled", mask=mask).moved()
 

@@ -11,13 +11,13 @@ import torch
 import spherenorm as sn
 from spherenorm import optim
 from spherenorm import rules as r
-from spherenorm.compile import _compiled_rule as compiled_rule
 from spherenorm.compile import _dispatch as dispatch
 from spherenorm.compile import _own_code as own_code
+from spherenorm.compile import _paths as paths
 from spherenorm.compile._guard import Guard
 from tests.compile.test_paths import Branches, randn
 
-BACKENDS = ("auto", "rule", "blocks", "compiled")
+BACKENDS = ("auto", "rule", "compiled")
 TYPES = (np.float32, np.float64, np.float16, Fraction)
 
 
@@ -25,8 +25,8 @@ TYPES = (np.float32, np.float64, np.float16, Fraction)
 def recorded(monkeypatch):
     """The records that are made."""
     found = []
-    original = compiled_rule.lower
-    monkeypatch.setattr(compiled_rule, "lower", lambda *args: found.append(args) or original(*args))
+    original = paths.lower
+    monkeypatch.setattr(paths, "lower", lambda *args: found.append(args) or original(*args))
     return found
 
 
@@ -87,9 +87,7 @@ def test_each_group_may_have_another_rule(backend, monkeypatch, recorded):
             for w, decay in zip(expected, (0, 0.1), strict=True)
         ]
     torch.testing.assert_close([w.detach() for w in weights], expected, rtol=1e-13, atol=1e-13)
-    assert {line.path for line in sn.explain(optimizer)} == {
-        "blocks" if backend == "auto" else "C++ kernel"
-    }
+    assert {line.path for line in sn.explain(optimizer)} == {"C++ kernel"}
     assert {*counts, len(recorded)} == {counts[0]}
 
 

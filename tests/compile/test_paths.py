@@ -12,14 +12,13 @@ import spherenorm as sn
 from spherenorm import Rule, hyper, optim
 from spherenorm import rules as r
 from spherenorm.compile import _check as check
-from spherenorm.compile import _compiled_rule as compiled_rule
 from spherenorm.compile import _dispatch as dispatch
 from spherenorm.compile import _inductor as inductor
 from spherenorm.compile import _paths as paths
 from spherenorm.compile._guard import Guard
-from spherenorm.compile.blocks import _step as blocked
+from spherenorm.compile.cpp import _kernel as printer
 
-BACKENDS = ("auto", "rule", "blocks", "compiled")
+BACKENDS = ("auto", "rule", "compiled")
 
 
 def optimizer_of(recipe, *weights, **options):
@@ -241,11 +240,9 @@ def test_a_compiler_that_drops_a_factor_is_noticed(monkeypatch):
     assert torch.equal(weight, before)
 
 
-@pytest.mark.parametrize(
-    ("backend", "kind"), [("auto", "blocks"), ("blocks", "blocks"), ("compiled", "C++ kernel")]
-)
+@pytest.mark.parametrize("backend", ["auto", "compiled"])
 @pytest.mark.parametrize("fault", ["weight", "state"])
-def test_a_wrong_path_is_not_taken(backend, kind, fault, monkeypatch):
+def test_a_wrong_path_is_not_taken(backend, fault, monkeypatch):
     """A back end that is wrong is noticed: here one that adds a little to what it steps."""
 
     def spoil(original):
@@ -255,10 +252,9 @@ def test_a_wrong_path_is_not_taken(backend, kind, fault, monkeypatch):
 
         return call
 
-    cls = paths.Specialization if kind == "C++ kernel" else paths.Blocks
+    cls = paths.Specialization
     monkeypatch.setattr(cls, "__call__", spoil(cls.__call__))
-    if kind == "C++ kernel":
-        monkeypatch.setattr(paths.Inductor, "__init__", _refuse)
+    monkeypatch.setattr(paths.Inductor, "__init__", _refuse)
     start, grads = randn(4, 3), [randn(4, 3, seed=1)]
     weight = start.clone().requires_grad_()
     optimizer = optim.AdamW([weight], lr=0.1, backend=backend)
@@ -274,7 +270,7 @@ def test_a_wrong_path_is_not_taken(backend, kind, fault, monkeypatch):
     )
     (line,) = sn.explain(optimizer)
     assert line.path == "rule"
-    assert "blocks would give other numbers than the rule's own code: the" in line.reason
+    assert "C++ kernel would give other numbers than the rule's own code: the" in line.reason
 
 
 def _refuse(*_):
@@ -296,12 +292,10 @@ def test_a_branch_on_the_kind_of_a_number_is_noticed():
         return sn.chain(Tells(), r.StepSize(lr))
 
     start, grads = randn(4, 3), [randn(4, 3, seed=step) for step in range(3)]
-    for backend in ("auto", "blocks"):
-        weight = start.clone().requires_grad_()
-        assert torch.equal(
-            by_optimizer(optimizer_of(tells, weight, backend=backend), weight, grads),
-            by_hand(tells(), start, grads),
-        )
+    weight = start.clone().requires_grad_()
+    assert torch.equal(
+        by_optimizer(optimizer_of(tells, weight), weight, grads), by_hand(tells(), start, grads)
+    )
     weight = start.clone().requires_grad_()
     with pytest.raises(sn.BackendError, match=r"Tells .*would give other numbers"):
         by_optimizer(optimizer_of(tells, weight, backend="compiled"), weight, grads)
@@ -311,7 +305,7 @@ def test_an_error_of_the_library_itself_is_not_hidden(monkeypatch):
     def broken(*_):
         raise KeyError("a fault of the planner")
 
-    monkeypatch.setattr(blocked, "schedule", broken)
+    monkeypatch.setattr(printer, "schedule", broken)
     weight = randn(4, 3).requires_grad_()
     weight.grad = randn(4, 3, seed=1)
     with pytest.raises(KeyError, match="a fault of the planner"):
@@ -371,7 +365,7 @@ def test_what_cannot_be_compiled_is_named_and_steps_otherwise(case):
     start, grads = randn(4, 3), [randn(4, 3, seed=step) for step in range(3)]
     if transposed:
         start = start.T.contiguous().T
-    for backend in ("auto", "blocks", "compiled"):
+    for backend in ("auto", "compiled"):
         other = randn(5).requires_grad_()
         weight = start.clone(memory_format=torch.preserve_format).requires_grad_()
         optimizer = optimizer_of(recipe, other, weight, backend=backend)
@@ -385,7 +379,7 @@ def test_what_cannot_be_compiled_is_named_and_steps_otherwise(case):
             continue
         result = by_optimizer(optimizer, weight, grads)
         torch.testing.assert_close(result, by_hand(recipe(), start, grads), rtol=1e-12, atol=1e-12)
-        assert {line.path for line in sn.explain(optimizer)} <= {"rule", "blocks"}
+        assert {line.path for line in sn.explain(optimizer)} <= {"rule", "C++ kernel"}
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -433,10 +427,8 @@ def test_no_group_moves_before_all_can():
 
 def test_a_rule_that_changes_at_every_step_is_not_recorded_at_every_step(monkeypatch):
     recorded = []
-    original = compiled_rule.lower
-    monkeypatch.setattr(
-        compiled_rule, "lower", lambda *args: recorded.append(args) or original(*args)
-    )
+    original = paths.lower
+    monkeypatch.setattr(paths, "lower", lambda *args: recorded.append(args) or original(*args))
     count = 0
 
     def counting(lr=0.1):
@@ -460,10 +452,8 @@ def test_a_rule_that_changes_at_every_step_is_not_recorded_at_every_step(monkeyp
 def test_a_number_changes_without_a_new_record(monkeypatch):
     """An integer in a number's field too, and a learning rate of 0."""
     recorded = []
-    original = compiled_rule.lower
-    monkeypatch.setattr(
-        compiled_rule, "lower", lambda *args: recorded.append(args) or original(*args)
-    )
+    original = paths.lower
+    monkeypatch.setattr(paths, "lower", lambda *args: recorded.append(args) or original(*args))
     start, grads = randn(4, 3), [randn(4, 3, seed=step) for step in range(6)]
     weight, expected = start.clone().requires_grad_(), start.clone()
     optimizer = optim.SGD([weight])
@@ -476,7 +466,7 @@ def test_a_number_changes_without_a_new_record(monkeypatch):
 
 
 def test_a_user_rule_costs_no_record_by_default(monkeypatch):
-    monkeypatch.setattr(compiled_rule, "lower", _refuse)
+    monkeypatch.setattr(paths, "lower", _refuse)
     weight = randn(4, 3).requires_grad_()
     by_optimizer(
         optimizer_of(lambda lr=0.1: sn.chain(Products(), r.StepSize(lr)), weight),
@@ -561,18 +551,18 @@ def test_a_guard_divides_a_rule_into_numbers_and_the_rest():
 @pytest.mark.parametrize("number", [float, torch.tensor], ids=["number", "tensor"])
 def test_a_step_size_of_nothing_hides_no_fault(lr, number, monkeypatch):
     """A schedule may begin at 0: the comparison takes visible steps."""
-    original = paths.Blocks.__call__
+    original = paths.Specialization.__call__
 
     def spoilt(self, weight, grad, state, numbers):
         before = weight.detach().clone()
         original(self, weight, grad, state, numbers)
         weight.add_(weight - before, alpha=0.01)
 
-    monkeypatch.setattr(paths.Blocks, "__call__", spoilt)
+    monkeypatch.setattr(paths.Specialization, "__call__", spoilt)
     for dtype in (torch.float64, torch.float32):
         weight = randn(4, 3, dtype=dtype).requires_grad_()
         (line,) = sn.explain(optim.AdamW([weight], lr=number(lr)))
-        assert "blocks would give other numbers than the rule's own code" in line.reason
+        assert "C++ kernel would give other numbers than the rule's own code" in line.reason
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -1,4 +1,4 @@
-"""Rules that nobody would write, drawn at random: blocked steps against the rule's own code."""
+"""Rules that nobody would write, drawn at random: kernels against the rule's own code."""
 
 import random
 
@@ -8,7 +8,8 @@ import torch
 import spherenorm as sn
 from spherenorm import rules as r
 from spherenorm._rule import scalar_state
-from spherenorm.compile.blocks import _step as blocked
+from spherenorm.compile import _paths as paths
+from spherenorm.compile._guard import UnsupportedRuleError
 from tests.compile.twins import Twins, random_weights
 from tests.conformance.table import Row
 
@@ -106,10 +107,18 @@ class Drawn(sn.Rule):
         )
 
 
+def refuse(*_):
+    raise UnsupportedRuleError("no kernel")
+
+
+@pytest.mark.parametrize("rules", [4, pytest.param(60, marks=pytest.mark.long)])
 @pytest.mark.parametrize("ndim", [1, 2, 3])
-def test_random_rules_step_as_they_are_written(ndim, monkeypatch):
-    draw, taken, rules = random.Random(ndim), 0, 120
-    for _ in range(rules):
+def test_random_rules_step_as_they_are_written(ndim, rules, monkeypatch):
+    monkeypatch.setattr(paths.Inductor, "__init__", refuse)
+    draw, taken, drawn = random.Random(ndim), 0, 0
+    while taken < rules:
+        drawn += 1
+        assert drawn < 8 * rules  # the others are refused
         source = random_rule(draw, ndim)
         made = {}
         exec(source, made)
@@ -117,14 +126,14 @@ def test_random_rules_step_as_they_are_written(ndim, monkeypatch):
         def recipe(lr=0.1, hp=0.3, hq=0.0, compute=made["step"]):
             return sn.chain(Drawn(compute, hp, hq), r.StepSize(lr))
 
-        monkeypatch.setattr(blocked, "BLOCK", draw.choice((3, 7, 524288)))
         shape = {1: (7,), 2: draw.choice(((4, 4), (5, 3), (1, 5), (5, 1))), 3: (3, 2, 2)}[ndim]
-        twins = Twins(Row(sn.torch_optimizer(recipe)), random_weights([shape]), backend="blocks")
-        for step in range(3):
-            twins.step("random", step)
+        twins = Twins(Row(sn.torch_optimizer(recipe)), random_weights([shape]))
         try:
+            for step in range(3):
+                twins.step("random", step)
             twins.agree()
+        except sn.BackendError:
+            continue
         except AssertionError as error:
-            raise AssertionError(f"shape {shape}, blocks of {blocked.BLOCK}:\n{source}") from error
-        taken += [line.path for line in sn.explain(twins.fast_opt)] == ["blocks"]
-    assert taken > rules * 2 / 3  # most are recorded
+            raise AssertionError(f"shape {shape}:\n{source}") from error
+        taken += 1

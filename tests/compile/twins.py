@@ -43,11 +43,11 @@ SHAPES = (
 class Twins:
     """Equal weights: `own` step by the rule's own code under `own_opt`, `fast` under `fast_opt`.
 
-    `fast_opt` is made with `options`; a rule class of a test is recorded on blocks by default.
+    `fast_opt` is made with `options`; a kernel is made by default.
     """
 
     def __init__(self, row, start, dtype=torch.float64, **options):
-        options = {"backend": "blocks", **options}
+        options = {"backend": "compiled", **options}
         self.own = [w.detach().clone().to(dtype).requires_grad_() for w in start]
         self.fast = [w.detach().clone().requires_grad_() for w in self.own]
         with warnings.catch_warnings():  # of weights that do not suit a sphere

@@ -36,5 +36,5 @@ def store(tmp_path_factory):
 def forkserver():
     """Child processes that start fast: torch is imported once, in their common parent."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["spherenorm_warm", "spherenorm_experiments.campaign"])
+    context.set_forkserver_preload(["spherenorm_warm", "spherenorm_experiments.study"])
     return context

@@ -5,8 +5,8 @@ import signal
 import sys
 import threading
 
-from spherenorm_experiments.door import execute_spec
 from spherenorm_experiments.engine import RunFolder
+from spherenorm_experiments.engine.door import execute_spec
 
 
 def execute_and_die(spec, root, checkpoints, seconds):

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from spherenorm_experiments.analysis import Result, Results
 from spherenorm_experiments.engine import Row
-from spherenorm_experiments.results import Result, Results
-from spherenorm_experiments.studies import Plan, find_study
+from spherenorm_experiments.study import Plan, find_study
 
 SHARES = ("test", "validation", "projected_invariant", "projected_variant")
 SIZES = ("norm_start", "norm_first_epoch", "norm_last", "path", "growth_over_moves")

@@ -5,9 +5,9 @@ import torch
 from running import folder_of, run_of
 from torch.utils._pytree import tree_leaves_with_path
 
-from spherenorm_experiments.door import execute_spec
 from spherenorm_experiments.engine import RunFolder, Training
 from spherenorm_experiments.engine._checkpoints import Checkpoints
+from spherenorm_experiments.engine.door import execute_spec
 
 
 def ended(spec, root):

@@ -29,8 +29,8 @@ from running import folder_of, run_of  # noqa: E402
 from spherenorm_pictures import picture_spec  # noqa: E402
 
 from spherenorm_experiments.core import Regime  # noqa: E402
-from spherenorm_experiments.door import execute_spec  # noqa: E402
 from spherenorm_experiments.engine import Runner, launch_request  # noqa: E402
+from spherenorm_experiments.engine.door import execute_spec  # noqa: E402
 
 SECONDS_BEYOND = 0.1
 PATIENCE = 600.0
@@ -81,7 +81,7 @@ class Attempt:
             request.parent.mkdir(parents=True, exist_ok=True)
             request.write_text(launch_request(run_of(spec, root), root, runner))
             self.launcher = subprocess.Popen(
-                [sys.executable, "-m", "spherenorm_experiments.worker", str(request)],
+                [sys.executable, "-m", "spherenorm_experiments.engine.worker", str(request)],
                 stderr=subprocess.DEVNULL,
             )
             return
@@ -192,7 +192,7 @@ def main():
     arguments = parser.parse_args()
     os.environ["PYTHONPATH"] = os.pathsep.join([str(HERE), str(HERE.parents[1])])
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["spherenorm_warm", "spherenorm_experiments.campaign"])
+    context.set_forkserver_preload(["spherenorm_warm", "spherenorm_experiments.study"])
     count, seed = 0, arguments.seed
     while count < arguments.moments:
         way = WAYS[seed % len(WAYS)]

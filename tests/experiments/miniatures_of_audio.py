@@ -6,8 +6,8 @@ import math
 import numpy as np
 import soundfile
 
-from spherenorm_experiments.data.dcase2017 import EVENTS, PARTS
-from spherenorm_experiments.data.speech_commands import WORDS
+from spherenorm_experiments.paper.audio.dcase2017 import EVENTS, PARTS
+from spherenorm_experiments.paper.audio.speech_commands import WORDS
 
 
 def tone(hz, seconds, rate):

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import torch
 
-from spherenorm_experiments.door import execute_spec
 from spherenorm_experiments.engine import joined
 from spherenorm_experiments.engine._checkpoints import Checkpoints
+from spherenorm_experiments.engine.door import execute_spec
 
 WORLD = 2
 

@@ -4,7 +4,7 @@ import numpy as np
 from PIL import Image
 from scipy.io import savemat
 
-from spherenorm_experiments.data import cars, cub, in_shop, products
+from spherenorm_experiments.paper.retrieval import cars, cub, in_shop, products
 
 RANDOM = np.random.default_rng(0)
 

@@ -6,8 +6,8 @@ import struct
 import numpy as np
 from PIL import Image
 
-from spherenorm_experiments.data import cifar
-from spherenorm_experiments.data.nine_class import CLASS, SYNSETS
+from spherenorm_experiments.paper.adversarial import cifar
+from spherenorm_experiments.paper.debiasing.nine_class import CLASS, SYNSETS
 
 
 def write_cifar10(folder, images, labels):

@@ -1,9 +1,8 @@
 """Runs of specs, and of whole studies in the smoke tier."""
 
-from spherenorm_experiments.campaign import Campaign
-from spherenorm_experiments.door import Door, resolve
 from spherenorm_experiments.engine import Store
-from spherenorm_experiments.studies import Plan, find_study
+from spherenorm_experiments.engine.door import Door, resolve
+from spherenorm_experiments.study import Campaign, Plan, find_study
 
 
 def run_of(spec, root="nowhere"):

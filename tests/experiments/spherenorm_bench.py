@@ -1,8 +1,8 @@
 """A benchmark of two contenders on the digits."""
 
-from spherenorm_experiments.results import printed
-from spherenorm_experiments.studies._benchmark import Benchmark
-from spherenorm_experiments.studies._setting import Conditions, Contender, Setting
+from spherenorm_experiments.analysis import printed
+from spherenorm_experiments.study._benchmark import Benchmark
+from spherenorm_experiments.study._setting import Conditions, Contender, Setting
 
 
 class SmallTable(Benchmark):

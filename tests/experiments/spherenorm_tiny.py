@@ -16,10 +16,10 @@ from torch.nn.functional import mse_loss
 
 import spherenorm as sn
 from spherenorm import rules as r
+from spherenorm_experiments.analysis import Arm, Table, paired, paper
 from spherenorm_experiments.core import Budget, Mean, PureTask, Spec, Splits, Task
-from spherenorm_experiments.pictures import curves
-from spherenorm_experiments.results import Arm, Table, paired, paper
-from spherenorm_experiments.studies import Study
+from spherenorm_experiments.report.pictures import curves
+from spherenorm_experiments.study import Study
 
 
 @dataclass(frozen=True)

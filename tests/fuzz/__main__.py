@@ -2,7 +2,8 @@
 
     python -m tests.fuzz --cases 5000 --seed 0
 
-The paths share the cases out in equal numbers. The output is a table; each difference that is not
+The paths share the cases out in equal numbers. Of "derivative" a case is explained, too, where
+differences of values do not resolve one of its derivatives. The output is a table; each difference that is not
 explained by rounding of the inputs is a line on stderr that reproduces it; the exit code is 1 if
 there is one that rounding of the operations does not explain either.
 """
@@ -22,7 +23,7 @@ import torch
 from tests.fuzz.cases import draw_case
 from tests.fuzz.outcome import Outcome, outcomes
 
-DEFAULT = "auto,compiled,sweep,dtensor"
+DEFAULT = "auto,compiled,sweep,dtensor,derivative"
 COLUMNS = ("compared", "refused", "explained", "of operations", "different")
 
 
@@ -31,7 +32,7 @@ def main() -> int:
     parser.add_argument("--cases", type=int, default=5000, help="over all paths together")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
-        "--paths", default=DEFAULT, help="of auto, rule, blocks, compiled, sweep, dtensor"
+        "--paths", default=DEFAULT, help="of auto, rule, compiled, sweep, dtensor, derivative"
     )
     parser.add_argument("--only", type=int, help="one case of each path, with its description")
     arguments = parser.parse_args()

@@ -49,12 +49,13 @@ class Limits:
     memory: bool = True  # gradients may lie in weights and states, memory may hold the negative
     negative: bool = True  # that of weights, too
     overlaps: bool = True  # weights may overlap
+    entries: int = MOST_ENTRIES  # of a weight
+    finite: bool = False  # gradients are
 
 
 LIMITS = {
     "auto": Limits(),
     "rule": Limits(),
-    "blocks": Limits(),
     "compiled": Limits(
         same=40,
         views=("channel", "layer"),
@@ -71,6 +72,16 @@ LIMITS = {
         layouts=("contiguous",),
         changes=("numbers", "none", "add"),
         memory=False,
+    ),
+    "derivative": Limits(
+        same=1,
+        dtypes=("float64",),
+        layouts=("contiguous",),
+        changes=("numbers",),
+        tensors=False,
+        memory=False,
+        entries=300,
+        finite=True,
     ),
 }
 INDUCTOR_EVERY = 50
@@ -393,7 +404,7 @@ def laid_out(x: Tensor, layout: str) -> Tensor:
 
 def _draw_weight(draw: random.Random, limits: Limits, structure: Structure) -> Weight:
     while True:
-        shape = _draw_shape(draw)
+        shape = _draw_shape(draw, limits.entries)
         if _is_legal(structure, shape):
             break
     if draw.random() < 0.4:  # one kind at every step
@@ -401,8 +412,8 @@ def _draw_weight(draw: random.Random, limits: Limits, structure: Structure) -> W
     else:
         odd = draw.choice((0.0, 0.1, 0.3))
         kinds = tuple(_draw_kind(draw, odd) for _ in range(STEPS))
-    if "none" not in limits.changes:
-        kinds = tuple("zero" if kind == "none" else kind for kind in kinds)
+    left_out = SPECIAL[1:] if limits.finite else () if "none" in limits.changes else ("none",)
+    kinds = tuple("zero" if kind in left_out else kind for kind in kinds)
     return Weight(
         shape,
         draw.choice(limits.dtypes),
@@ -421,14 +432,14 @@ def _draw_weight(draw: random.Random, limits: Limits, structure: Structure) -> W
     )
 
 
-def _draw_shape(draw: random.Random) -> tuple[int, ...]:
+def _draw_shape(draw: random.Random, most: int) -> tuple[int, ...]:
     while True:
         ndim = draw.choice((0, 1, 2, 2, 2, 2, 3, 4))
         shape = tuple(draw.choice(SIZES[: draw.choice((4, 9, 21))]) for _ in range(ndim))
         if shape and draw.random() < 0.03:
             shape = (*shape[:-1], 0) if draw.random() < 0.5 else (0, *shape[1:])
         numel = functools.reduce(lambda a, b: a * b, shape, 1)
-        if numel <= MOST_ENTRIES:
+        if numel <= most:
             return shape
 
 
@@ -473,7 +484,6 @@ class Case:
 
     Attributes:
         changes: what is done to the optimizer before a step: "state_dict" or "deepcopy".
-        block: entries of a block of the default step.
         factors: the schedule of the learning rates of a sweep. Its points are the groups, which
             have equal weights and gradients. Empty for other paths.
         lent: the gradients in others' memory, whose values the run of the path decides.
@@ -488,7 +498,6 @@ class Case:
     groups: tuple[Group, ...]
     maximize: bool
     changes: tuple[tuple[int, str], ...]
-    block: int
     factors: tuple[float, ...] = ()
     lent: tuple[Lent, ...] = ()
     overlap: tuple[tuple[int, int], tuple[int, int], int] | None = None
@@ -500,7 +509,7 @@ class Case:
 
     def __str__(self) -> str:
         lines = [f"case {self.number} of seed {self.seed}", self.structure.source.strip()]
-        lines += [f"maximize={self.maximize} block={self.block} changes={dict(self.changes)}"]
+        lines += [f"maximize={self.maximize} changes={dict(self.changes)}"]
         lines += [f"overlap={self.overlap} negated={self.negated}", *map(str, self.lent)]
         for group in self.groups:
             lines.append(f"group, since step {group.since}:")
@@ -520,7 +529,7 @@ class Case:
 
 
 def draw_case(path: str, seed: int, number: int) -> Case:
-    """The case of that number for `path`; "auto", "rule" and "blocks" have the same."""
+    """The case of that number for `path`; "auto" and "rule" have the same."""
     limits = LIMITS[path]
     index = number // limits.same
     if path == "compiled" and number % INDUCTOR_EVERY == INDUCTOR_EVERY - 1:
@@ -564,9 +573,8 @@ def draw_case(path: str, seed: int, number: int) -> Case:
         for c in ("state_dict", "deepcopy")
         if c in limits.changes and draw.random() < 0.15
     ]
-    block = draw.choice((3, 16, 64, 1000, 524288))
     maximize = draw.random() < 0.1
-    case = Case(seed, number, structure, tuple(groups), maximize, tuple(changes), block)
+    case = Case(seed, number, structure, tuple(groups), maximize, tuple(changes))
     return _in_memory(case, limits) if limits.memory else case
 
 

@@ -13,6 +13,7 @@ from spherenorm import _rule as rule
 from spherenorm import rules as r
 from spherenorm._manifold import Geodesic, Sphere
 from spherenorm._update import Invariance
+from spherenorm.rules import _decay as decay
 from spherenorm.rules import _momentum as momentum
 from spherenorm.rules import _preconditioner as preconditioner
 
@@ -102,6 +103,21 @@ def _squared_first(past, entering, beta):
     return beta * past + (1 - beta) * (entering * entering)
 
 
+def _dropped_at_zero(x, scale, y):
+    """Chooses x at a scale of 0, where its derivative by the scale is lost."""
+    return torch.where(torch.as_tensor(scale) == 0, x, x + scale * y)
+
+
+def _tangent_root(x, usual=preconditioner.root):
+    """A root whose first derivative is taken for a constant."""
+    at = usual(x.detach())
+    return at + (x - x.detach()) / torch.where(at == 0, 1, 2 * at)
+
+
+def _in(modules, name, function):
+    return lambda: [mock.patch.object(module, name, function) for module in modules]
+
+
 def _update(cls: type[rule.Rule], function: Callable[..., object]):
     return lambda: [mock.patch.object(cls, "update", function)]
 
@@ -128,10 +144,19 @@ FAULTS = {
     ],
 }
 
+OF_DERIVATIVES = {
+    "a scale of 0 without a derivative": _in((momentum, decay), "plus_scaled", _dropped_at_zero),
+    "a root without a second derivative": _in((preconditioner,), "root", _tangent_root),
+    "a power without a second derivative at 0": _in(
+        (preconditioner, momentum), "power", lambda base, exponent: base**exponent
+    ),
+}
+"""Faults that leave values as they are, for the path "derivative"."""
+
 
 @contextlib.contextmanager
 def planted(name: str) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
-        for patch in FAULTS[name]():
+        for patch in (FAULTS | OF_DERIVATIVES)[name]():
             stack.enter_context(patch)
         yield

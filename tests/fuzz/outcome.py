@@ -48,6 +48,10 @@ def outcomes(path: str, seed: int, numbers: Iterable[int]) -> Iterator[Outcome]:
         from tests.fuzz import shards
 
         return shards.outcomes(seed, list(numbers))
+    if path == "derivative":
+        from tests.fuzz import derivatives
+
+        return derivatives.outcomes(seed, numbers)
     return (
         outcome(path, draw_case(path, seed, number), lambda *of: paths.run(path, *of))
         for number in numbers
@@ -67,12 +71,12 @@ def outcome(path: str, case: Case, run: Callable[[Case, Gradients], list[Moment]
         doing = "the rule's own code, from the path's weights and states, raises"
         kind, difference = judge(case, moments, gradients)
     except sn.BackendError as error:
-        return Outcome(path, case.number, "refused", _short(error))
+        return Outcome(path, case.number, "refused", short(error))
     except Exception as error:
-        detail = f"{doing} {type(error).__name__}: {_short(error)}"
+        detail = f"{doing} {type(error).__name__}: {short(error)}"
         return Outcome(path, case.number, "different", detail)
     return Outcome(path, case.number, kind, str(difference or ""))
 
 
-def _short(error: Exception) -> str:
+def short(error: Exception) -> str:
     return " ".join(str(error).split())[:200]

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
-import importlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -17,14 +15,13 @@ from spherenorm import functional, optim
 from tests.fuzz.cases import STEPS, Case, Lent, laid_out
 from tests.fuzz.reference import Gradients, Moment, Place
 
-PATHS = ("auto", "rule", "blocks", "compiled", "sweep", "dtensor")
+PATHS = ("auto", "rule", "compiled", "sweep", "dtensor")
 
 
 def run(path: str, case: Case, gradients: Gradients) -> list[Moment]:
     if path == "sweep":
         return by_sweep(case, gradients)
-    with _blocks_of(case.block):
-        return by_optimizer(case, gradients, {"backend": path})
+    return by_optimizer(case, gradients, {"backend": path})
 
 
 def by_optimizer(
@@ -161,14 +158,3 @@ def by_sweep(case: Case, gradients: Gradients) -> list[Moment]:
         }
         for t in range(STEPS)
     ]
-
-
-@contextlib.contextmanager
-def _blocks_of(entries: int) -> Iterator[None]:
-    """Small blocks, so that small weights have many."""
-    blocked = importlib.import_module("spherenorm.compile.blocks._step")
-    usual, blocked.BLOCK = blocked.BLOCK, entries
-    try:
-        yield
-    finally:
-        blocked.BLOCK = usual

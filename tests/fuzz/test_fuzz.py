@@ -3,14 +3,15 @@
 import pytest
 import torch.distributed as dist
 
+from tests.fuzz import derivatives
 from tests.fuzz.cases import draw_case
-from tests.fuzz.faults import FAULTS, planted
+from tests.fuzz.faults import FAULTS, OF_DERIVATIVES, planted
 from tests.fuzz.outcome import outcome, outcomes
 from tests.fuzz.paths import run
 
 FUSED = {"compiled", "dtensor"}
 """Paths that fuse operations or split them, so that rounding of operations may be seen there."""
-CASES = {"auto": 150, "rule": 60, "sweep": 24, "compiled": 40, "dtensor": 12}
+CASES = {"auto": 150, "rule": 60, "sweep": 24, "compiled": 40, "dtensor": 12, "derivative": 15}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -49,5 +50,15 @@ def test_a_planted_fault_is_found(fault):
         case = draw_case("rule", 0, number)
         found = outcome("rule", case, faulty)
         if found.kind == "different" and not found.detail.startswith("the rule's own code"):
+            return
+    pytest.fail(f"{number + 1} cases do not find it")
+
+
+@pytest.mark.parametrize("fault", OF_DERIVATIVES)
+def test_a_planted_fault_of_derivatives_is_found(fault):
+    for number in range(100):
+        with planted(fault):
+            found = derivatives.outcome(draw_case("derivative", 0, number))
+        if found.kind == "different" and "raises" not in found.detail:
             return
     pytest.fail(f"{number + 1} cases do not find it")

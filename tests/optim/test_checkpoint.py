@@ -153,11 +153,11 @@ def test_how_a_step_runs_is_no_state():
 
 def test_copies_keep_how_a_step_runs():
     optimizer = optim.AdamP(parameters(), **HOW)
-    optimizer.add_param_group({"params": [torch.ones(2)], "backend": "blocks"})
+    optimizer.add_param_group({"params": [torch.ones(2)], "backend": "rule"})
     optimizer.param_groups[0]["backend"] = "compiled"
     for twin in (copy.deepcopy(optimizer), pickle.loads(pickle.dumps(optimizer))):
         hows = [{name: group[name] for name in HOW} for group in twin.param_groups]
-        assert hows == [{"backend": "compiled"}, {"backend": "blocks"}]
+        assert hows == [{"backend": "compiled"}, {"backend": "rule"}]
 
 
 @pytest.mark.parametrize("flatten", [False, True])

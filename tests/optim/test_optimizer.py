@@ -403,7 +403,7 @@ def test_a_state_dict_that_does_not_fit_is_refused_before_anything_changes():
         (
             lambda w: optim.AdamP([w], backend="x"),
             ValueError,
-            "backend must be one of 'auto', 'rule', 'blocks', 'compiled', got 'x'",
+            "backend must be one of 'auto', 'rule', 'compiled', got 'x'",
         ),
         (
             lambda w: optim.AdamP([w], maximize="no"),

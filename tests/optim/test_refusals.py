@@ -12,7 +12,7 @@ import spherenorm as sn
 from spherenorm import optim
 from spherenorm import rules as r
 
-BACKENDS = ("auto", "rule", "blocks", "compiled")
+BACKENDS = ("auto", "rule", "compiled")
 
 
 def stepped(cls, backend, **options):

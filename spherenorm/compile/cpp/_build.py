@@ -1,28 +1,50 @@
-"""Compile C++ source to a shared library, cached on disk, and load its `step`."""
+"""Compile C++ source to a shared library, cached on disk, and load its `step`.
+
+A library enters the cache by a rename, whole. Of processes and threads that ask for the same one at
+once, one compiles and the others wait: it holds a lock on a file, which the system gives back when
+it dies. Whoever cannot write to the cache compiles for itself alone.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import hashlib
 import os
-import platform
 import shutil
+import signal
 import subprocess
 import tempfile
-from collections.abc import Callable
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-__all__ = ["BuildError", "cache_folder", "compiler", "load_step"]
+import torch
+
+try:
+    import fcntl
+except ImportError:  # not on Windows, where each process compiles, and the last rename counts
+    fcntl = None  # type: ignore[assignment]
+
+__all__ = ["BuildError", "cache_folder", "compiler", "load_step", "threads"]
 
 FLAGS = (
-    "-std=c++17", "-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math",
+    "-std=c++14", "-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math",
     "-ffp-contract=off", "-fopenmp", "-shared", "-fPIC",
 )  # fmt: skip
+PATIENCE = 120.0
+"""Seconds that a compiler may take, and that others wait for the process that runs it."""
+POLL = 0.02
+"""Seconds between two looks at a lock."""
+
+Step = Callable[..., None]
 
 
 class BuildError(Exception):
-    """There is no C++ compiler, or it refused the source."""
+    """There is no C++ compiler, or it did not compile the source; the message is one line."""
 
 
 def compiler() -> str:
@@ -48,52 +70,232 @@ def cache_folder() -> Path:
     )
 
 
+_forked = threading.Event()
+"""Set in a forked process, whose copy of OpenMP waits forever for threads that the parent had."""
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked.set)
+
+
+def threads() -> int:
+    """The threads of a kernel: torch's, but one in a forked process."""
+    return 1 if _forked.is_set() else torch.get_num_threads()
+
+
 @functools.cache
-def load_step(source: str, defines: tuple[str, ...]) -> Callable[..., None]:
+def _warn_of_cache(folder: Path, why: str) -> None:
+    """Warn, once a process, that kernels cannot be kept in `folder`."""
+    warnings.warn(
+        f"kernels cannot be kept in {folder} ({why}), so each process compiles them anew; "
+        "set SPHERENORM_CACHE to a folder that can be written",
+        stacklevel=2,
+    )
+
+
+@functools.cache
+def load_step(source: str, defines: tuple[str, ...]) -> Step:
     """The exported function `step` of `source`, compiled unless the cache holds it.
 
     Raises:
-        BuildError: no compiler, or its message.
+        BuildError: there is no compiler, or it failed; what failed is not tried again.
     """
-    command = [compiler(), *FLAGS, *defines]
-    identity = hashlib.sha256("\0".join([source, *command, _machine()]).encode()).hexdigest()[:32]
-    folder = cache_folder()
-    library = folder / f"{identity}.so"
-    if not library.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder) as scratch:
-            written, made = Path(scratch) / "step.cpp", Path(scratch) / "step.so"
-            written.write_text(source)
-            result = subprocess.run(
-                [*command, str(written), "-o", str(made)],
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-            if result.returncode:
-                raise BuildError(f"{command[0]} refused the kernel:\n{result.stderr[:2000]}")
+    key = source, (compiler(), *FLAGS, *defines)
+    if key in _failed:
+        raise BuildError(_failed[key])
+    try:
+        return _step(*key)
+    except BuildError as error:
+        _failed[key] = str(error)
+        raise
+
+
+_failed: dict[tuple[str, tuple[str, ...]], str] = {}
+"""The message of each build that failed in this process, by source and command."""
+
+
+def _step(source: str, command: tuple[str, ...]) -> Step:
+    parts = [source, *command, _target(command[0])]
+    identity = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
+    library = cache_folder() / f"{identity}.so"
+    try:
+        return _from_cache(library, source, command)
+    except OSError as error:
+        _warn_of_cache(library.parent, error.strerror or str(error))
+        return _apart(source, command)
+
+
+def _from_cache(library: Path, source: str, command: Sequence[str]) -> Step:
+    """The step of a library in the cache, which is built if it is missing or does not load.
+
+    Raises:
+        BuildError: the compiler failed.
+        OSError: the folder cannot be written, or libraries in it cannot be loaded.
+    """
+    with contextlib.suppress(OSError):
+        return _loaded(library)
+    library.parent.mkdir(parents=True, exist_ok=True)
+    with _locked(library.with_suffix(".lock"), library):
+        with contextlib.suppress(OSError):  # built meanwhile
+            return _loaded(library)
+        _sweep(library)
+        with tempfile.TemporaryDirectory(prefix=f"{library.stem}.", dir=library.parent) as scratch:
+            made = _compiled(source, command, Path(scratch))
+            step = _loaded(made)
             made.replace(library)
-    function = ctypes.CDLL(str(library)).step
-    function.argtypes = [
+            return step
+
+
+def _apart(source: str, command: Sequence[str]) -> Step:
+    """The step of a library of this process alone, whose file is gone once it is loaded."""
+    with tempfile.TemporaryDirectory(prefix="spherenorm-") as scratch:
+        try:
+            return _loaded(_compiled(source, command, Path(scratch)))
+        except OSError as error:
+            raise BuildError(f"the compiled kernel cannot be loaded: {error}") from error
+
+
+def _sweep(library: Path) -> None:
+    """Remove what killed builds of the library have left; its lock is held."""
+    for left in library.parent.glob(f"{library.stem}.*"):
+        if left.is_dir():
+            shutil.rmtree(left, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _locked(lock: Path, library: Path) -> Iterator[None]:
+    """Hold the lock, or go on without it once the library is there or patience has ended.
+
+    The file is removed by its holder. Whoever has waited for a removed one finds the library, or
+    builds beside a newcomer: that costs time and nothing else.
+    """
+    file = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        if _acquired(file, library):
+            try:
+                yield
+            finally:
+                lock.unlink(missing_ok=True)
+                _release(file)
+        else:
+            yield
+    finally:
+        os.close(file)
+
+
+def _acquired(file: int, library: Path) -> bool:
+    end = time.monotonic() + PATIENCE
+    while fcntl is not None:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if library.exists() or time.monotonic() > end:
+                return False
+            time.sleep(POLL)
+        except OSError:  # a file system without locks
+            return False
+        else:
+            return True
+    return False
+
+
+def _release(file: int) -> None:
+    if fcntl is not None:  # a process that was forked meanwhile may hold the file open
+        fcntl.flock(file, fcntl.LOCK_UN)
+
+
+def _compiled(source: str, command: Sequence[str], folder: Path) -> Path:
+    """The library of `source`, in `folder`.
+
+    Raises:
+        BuildError: the compiler failed.
+    """
+    (folder / "step.cpp").write_text(source)
+    _output([*command, "step.cpp", "-o", "step.so"], folder)
+    made = folder / "step.so"
+    if not made.exists():
+        raise BuildError(f"{command[0]} has ended without an error and without a library")
+    return made
+
+
+def _loaded(library: Path) -> Step:
+    """Its step.
+
+    Raises:
+        OSError: it is no library for this machine, or has no step.
+    """
+    try:
+        step = ctypes.CDLL(str(library)).step
+    except AttributeError as error:
+        raise OSError(str(error)) from error
+    step.argtypes = [
         ctypes.c_int64,
         ctypes.c_void_p,
         ctypes.c_void_p,
         ctypes.c_void_p,
         ctypes.c_int,
     ]
-    function.restype = None
-    return function
+    step.restype = None
+    return step  # type: ignore[no-any-return]
 
 
 @functools.cache
-def _machine() -> str:
-    """The meaning of -march=native here: machines that share a cache must not share kernels."""
+def _target(compiler: str) -> str:
+    """The macros that the compiler predefines under `FLAGS`.
+
+    They tell its version and, on every architecture, the instructions that -march=native stands
+    for: machines of different processors that share a cache must not share kernels.
+
+    Raises:
+        BuildError: the compiler failed.
+    """
+    return _output([compiler, *FLAGS, "-dM", "-E", "-x", "c++", os.devnull], None)
+
+
+def _output(command: Sequence[str], folder: Path | None) -> str:
+    """What a compiler prints; it is stopped, with the programs that it runs, if it hangs.
+
+    Raises:
+        BuildError: it failed; with the first line that it said.
+    """
+    name = command[0]
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
-    return (
-        next((line for line in lines if line.startswith("flags")), "")
-        + platform.machine()
-        + compiler()
-    )
+        running = subprocess.Popen(
+            command,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise BuildError(f"{name} cannot be run: {error.strerror}") from error
+    with running:
+        try:
+            out, said = running.communicate(timeout=PATIENCE)
+        except subprocess.TimeoutExpired as error:
+            raise BuildError(f"{name} has not ended after {PATIENCE:g} s") from error
+        finally:
+            if running.returncode is None:
+                _stop(running)
+    if running.returncode < 0:
+        raise BuildError(f"{name} was ended by signal {-running.returncode}")
+    if running.returncode:
+        raise BuildError(f"{name} refused the kernel: {_first_error(said)}")
+    return out
+
+
+def _stop(running: subprocess.Popen[str]) -> None:
+    """Kill a compiler and what it has started."""
+    with contextlib.suppress(ProcessLookupError):
+        if hasattr(os, "killpg"):
+            os.killpg(running.pid, signal.SIGKILL)
+        else:
+            running.kill()
+
+
+def _first_error(said: str) -> str:
+    """The first line that tells of an error, else the first one."""
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    first = next((line for line in lines if "error" in line), "".join(lines[:1]))
+    return first or "it said nothing"

@@ -1,19 +1,45 @@
 // What a generated kernel ends with: who computes which chunk of which tensor, and in which order sums are combined.
+// Zeroed memory that grows; what it held is gone then.
+template <class T> struct Buffer {
+  T* held = nullptr;
+  int64_t size = 0;
+  explicit Buffer(int64_t wanted) { reserve(wanted); }
+  Buffer(const Buffer&) = delete;
+  ~Buffer() { free(held); }
+  void reserve(int64_t wanted) {
+    if (wanted <= size) return;
+    free(held);
+    held = static_cast<T*>(calloc(wanted, sizeof(T)));
+    if (!held) abort();  // as where an exception leaves a parallel region
+    size = wanted;
+  }
+  T& operator[](int64_t i) { return held[i]; }
+};
+
+struct Sized { int64_t entries, index; };
+
+// The largest first; of equals the first.
+static int by_size(const void* a, const void* b) {
+  const Sized &x = *static_cast<const Sized*>(a), &y = *static_cast<const Sized*>(b);
+  if (x.entries != y.entries) return x.entries > y.entries ? -1 : 1;
+  return x.index < y.index ? -1 : 1;
+}
+
 struct Plan { int64_t numel, cols, per_chunk, chunks, rows; };
 
 static Plan plan(int pass, int64_t rows, int64_t cols) {
   Plan q;
   q.numel = rows * cols;
-  q.cols = flat[pass] ? BLOCK : std::max<int64_t>(cols, 1);
+  q.cols = flat[pass] ? BLOCK : larger<int64_t>(cols, 1);
   q.rows = (q.numel + q.cols - 1) / q.cols;
-  q.per_chunk = std::max<int64_t>(1, CHUNK / q.cols);
+  q.per_chunk = larger<int64_t>(1, CHUNK / q.cols);
   q.chunks = (q.rows + q.per_chunk - 1) / q.per_chunk;
   return q;
 }
 
 static void run_chunk(int pass, const Plan& q, int64_t c, const int64_t* P, const double* S, double* saved, real* scratch,
                       double* partial) {
-  const int64_t first = c * q.per_chunk, end = std::min(q.rows, first + q.per_chunk);
+  const int64_t first = c * q.per_chunk, end = smaller(q.rows, first + q.per_chunk);
   run(pass, Part{P, S, saved, q.numel, q.cols, q.rows, first, end, scratch, partial + c * REDUCTIONS});
 }
 
@@ -22,28 +48,28 @@ static void run_chunk(int pass, const Plan& q, int64_t c, const int64_t* P, cons
 extern "C" void step(int64_t count, const int64_t* tensors, const double* literals, const double* H, int threads) {
   constexpr int64_t WIDTH = POINTERS + 2;
   int64_t longest = BLOCK, most_rows = 1, total = 0;
-  std::vector<std::pair<int64_t, int64_t>> order;
+  Buffer<Sized> order(count);
   for (int64_t i = 0; i < count; ++i) {
     const int64_t rows = tensors[i * WIDTH + POINTERS], cols = tensors[i * WIDTH + POINTERS + 1];
-    longest = std::max(longest, cols);
-    most_rows = std::max(most_rows, rows);
+    longest = larger(longest, cols);
+    most_rows = larger(most_rows, rows);
     total += rows * cols;
-    order.emplace_back(-rows * cols, i);
+    order[i] = {rows * cols, i};
   }
-  std::sort(order.begin(), order.end());
-  const int64_t large = std::max(LARGE, total / (4 * threads));
+  if (count) qsort(order.held, count, sizeof(Sized), by_size);
+  const int64_t large = larger(LARGE, total / (4 * threads));
   int64_t shared = 0;
-  while (threads > 1 && shared < count && -order[shared].first > large) ++shared;
-  std::vector<double> shared_S(SCALARS), shared_saved(shared ? SAVED * most_rows : 0), shared_partial;
+  while (threads > 1 && shared < count && order[shared].entries > large) ++shared;
+  Buffer<double> shared_S(SCALARS), shared_saved(shared ? SAVED * most_rows : 0), shared_partial(0);
   #pragma omp parallel num_threads(threads)
   {
-    std::vector<real> scratch(SCRATCH * longest + 1);
-    std::vector<double> own_S(SCALARS), own_saved, own_partial;
+    Buffer<real> scratch(SCRATCH * longest + 1);
+    Buffer<double> own_S(SCALARS), own_saved(0), own_partial(0);
     for (int64_t k = 0; k < shared; ++k) {
-      const int64_t i = order[k].second;
+      const int64_t i = order[k].index;
       const int64_t* P = tensors + i * WIDTH;
       const double* L = literals + i * LITERALS;
-      double* S = shared_S.data();
+      double* S = shared_S.held;
       for (int pass = 0; pass < PASSES; ++pass) {
         const Plan q = plan(pass, P[POINTERS], P[POINTERS + 1]);
         if (pass == 0) {
@@ -51,40 +77,40 @@ extern "C" void step(int64_t count, const int64_t* tensors, const double* litera
           {
             advance(0, P, L, H, S, nullptr, 0);
             int64_t most = 0;
-            for (int p = 0; p < PASSES; ++p) most = std::max(most, plan(p, P[POINTERS], P[POINTERS + 1]).chunks);
-            shared_partial.resize(std::max<size_t>(shared_partial.size(), most * REDUCTIONS));
+            for (int p = 0; p < PASSES; ++p) most = larger(most, plan(p, P[POINTERS], P[POINTERS + 1]).chunks);
+            shared_partial.reserve(most * REDUCTIONS);
           }
         }
         const bool go = wanted(pass, S);
         if (go) {
           #pragma omp for schedule(static)
           for (int64_t c = 0; c < q.chunks; ++c)
-            run_chunk(pass, q, c, P, S, shared_saved.data(), scratch.data(), shared_partial.data());
+            run_chunk(pass, q, c, P, S, shared_saved.held, scratch.held, shared_partial.held);
         } else {
           #pragma omp barrier
         }
         #pragma omp single
         {
-          if (pass + 1 < PASSES) advance(pass + 1, P, L, H, S, shared_partial.data(), go ? q.chunks : 0);
+          if (pass + 1 < PASSES) advance(pass + 1, P, L, H, S, shared_partial.held, go ? q.chunks : 0);
           else finish(P, S);
         }
       }
     }
     #pragma omp for schedule(dynamic)
     for (int64_t k = shared; k < count; ++k) {
-      const int64_t i = order[k].second;
+      const int64_t i = order[k].index;
       const int64_t* P = tensors + i * WIDTH;
       const double* L = literals + i * LITERALS;
-      double* S = own_S.data();
-      own_saved.resize(std::max<size_t>(own_saved.size(), SAVED * P[POINTERS]));
+      double* S = own_S.held;
+      own_saved.reserve(SAVED * P[POINTERS]);
       advance(0, P, L, H, S, nullptr, 0);
       for (int pass = 0; pass < PASSES; ++pass) {
         const Plan q = plan(pass, P[POINTERS], P[POINTERS + 1]);
-        own_partial.resize(std::max<size_t>(own_partial.size(), q.chunks * REDUCTIONS));
+        own_partial.reserve(q.chunks * REDUCTIONS);
         const bool go = wanted(pass, S);
         for (int64_t c = 0; go && c < q.chunks; ++c)
-          run_chunk(pass, q, c, P, S, own_saved.data(), scratch.data(), own_partial.data());
-        if (pass + 1 < PASSES) advance(pass + 1, P, L, H, S, own_partial.data(), go ? q.chunks : 0);
+          run_chunk(pass, q, c, P, S, own_saved.held, scratch.held, own_partial.held);
+        if (pass + 1 < PASSES) advance(pass + 1, P, L, H, S, own_partial.held, go ? q.chunks : 0);
       }
       finish(P, S);
     }

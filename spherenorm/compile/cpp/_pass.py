@@ -32,7 +32,7 @@ class PrintedPass:
         out += [
             "for (int64_t r = part.first; r < part.end; ++r) {",
             "const int64_t offset = r * part.cols;",
-            "const int64_t length = std::min(part.cols, part.numel - offset); (void)length;",
+            "const int64_t length = smaller(part.cols, part.numel - offset); (void)length;",
             *self._pointers(),
         ]
         for number, loop in enumerate(self.plan.loops):
@@ -113,7 +113,7 @@ class PrintedPass:
         return [
             *(f"double v{n.index} = 0;" for n in loop.row_sums),
             "for (int64_t j0 = 0; j0 < length; j0 += BLOCK) {",
-            "const int64_t j1 = std::min(j0 + BLOCK, length);",
+            "const int64_t j1 = smaller(j0 + BLOCK, length);",
             *(
                 f"{'real' if row.name == 'sum' else 'int'} {block} = {row.start_cpp};"
                 for row, block, _, _ in rows

@@ -1,41 +1,43 @@
 // What a generated kernel starts with. REAL is what it computes in, STORED what weights and gradients are kept in.
-#include <algorithm>
+// Few headers, since they take longer to compile than the step: no containers, no algorithms.
 #include <cmath>
-#include <cstdint>
-#include <cstring>
-#include <type_traits>
-#include <utility>
-#include <vector>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
 
 struct bfloat16 {
   uint16_t bits;
   bfloat16() = default;
   explicit bfloat16(float x) {  // round to nearest, ties to even; a nan stays one
     uint32_t b;
-    std::memcpy(&b, &x, sizeof b);
+    memcpy(&b, &x, sizeof b);
     bits = x != x ? 0x7fc0 : uint16_t((b + 0x7fff + ((b >> 16) & 1)) >> 16);
   }
   explicit operator float() const {
     const uint32_t b = uint32_t(bits) << 16;
     float x;
-    std::memcpy(&x, &b, sizeof x);
+    memcpy(&x, &b, sizeof x);
     return x;
   }
 };
 using real = REAL;
 using stored = STORED;
-template <class T> using Mask = std::conditional_t<sizeof(T) == 4, int32_t, int64_t>;
+template <int bytes> struct MaskOf { using type = int64_t; };
+template <> struct MaskOf<4> { using type = int32_t; };
+template <class T> using Mask = typename MaskOf<sizeof(T)>::type;
 using mask = Mask<real>;
 constexpr int64_t BLOCK = 2048;     // entries summed in `real` before the sum goes on in double
 constexpr int64_t CHUNK = 16384;    // entries that one thread takes at a time
 constexpr int64_t LARGE = 65536;    // entries below which a tensor is never shared between threads
+template <class T> static inline T smaller(T a, T b) { return b < a ? b : a; }
+template <class T> static inline T larger(T a, T b) { return a < b ? b : a; }
 // A select that vectorizes when the decision is the same for the whole loop (gcc gives up on `?:` there); exact for nan too.
 template <class T> static inline T choose(Mask<T> m, T a, T b) {
   Mask<T> x, y;
-  std::memcpy(&x, &a, sizeof x);
-  std::memcpy(&y, &b, sizeof y);
+  memcpy(&x, &a, sizeof x);
+  memcpy(&y, &b, sizeof y);
   x = (x & m) | (y & ~m);
-  std::memcpy(&a, &x, sizeof a);
+  memcpy(&a, &x, sizeof a);
   return a;
 }
 // What a float32 scalar of the rule holds, of a value that is kept in double here.

@@ -1,4 +1,4 @@
-"""Triton kernels that step many weights of a GPU together: printed, cached on disk and launched."""
+"""Triton kernels that step many weights of a GPU together: printed and launched."""
 
 from spherenorm.compile.gpu._kernels import KernelSource, emit
 from spherenorm.compile.gpu._launch import (

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import importlib.util
+import linecache
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -20,8 +20,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from spherenorm._files import write_whole
-from spherenorm.compile.cpp import cache_folder
 from spherenorm.compile.gpu._kernels import KernelSource
 from spherenorm.compile.gpu._pass import BLOCK, LONG_TILE, TILES
 
@@ -83,6 +81,8 @@ class Launcher:
         """
         kernels, device, count = self.kernels, numbers.device, len(tensors)
         plan = _plan(tensors[:, -2:].tobytes(), literals.tobytes(), device)
+        if _is_capturing(device):
+            _captured[id(plan)] = plan
         pointers = upload(tensors[:, :-2], device)
         scalars = _workspace(count * kernels.scalars, device)
         saved = _workspace(plan.rows * kernels.saved, device)
@@ -133,18 +133,14 @@ def upload(values: Array, device: torch.device) -> Tensor:
 
     Recent uploads are kept. Pinned memory is torch's to reuse, which it does when the copy is over.
     """
-    capturing, stream = False, 0
-    if device.type == "cuda":
-        capturing, stream = (
-            torch.cuda.is_current_stream_capturing(),
-            torch.cuda.current_stream(device).stream_id,
-        )
-    uploaded = (
-        _launched(values, device)
-        if capturing
-        else _uploaded(values.tobytes(), values.dtype.str, device, stream)
-    )
-    return uploaded.view(values.shape)
+    if _is_capturing(device):
+        return _launched(values, device).view(values.shape)
+    stream = torch.cuda.current_stream(device).stream_id if device.type == "cuda" else 0
+    return _uploaded(values.tobytes(), values.dtype.str, device, stream).view(values.shape)
+
+
+def _is_capturing(device: torch.device) -> bool:
+    return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
 
 
 def _launched(values: Array, device: torch.device) -> Tensor:
@@ -165,17 +161,20 @@ def _uploaded(data: bytes, dtype: str, device: torch.device, stream: int) -> Ten
 
 def refuse_capture(device: torch.device) -> None:
     """Raise RuntimeError while a CUDA graph is captured: what comes next waits for the device."""
-    if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+    if _is_capturing(device):
         said = "these weights are new here; step them once before capturing a CUDA graph"
         raise RuntimeError(said)
 
 
-@functools.cache
+_captured: dict[int, Plan] = {}
+"""The plans that CUDA graphs read: torch does not tell when the last of these graphs is gone."""
+
+
+@functools.lru_cache(maxsize=256)
 def _plan(shapes: bytes, literals: bytes, device: torch.device) -> Plan:
     """The plan of a batch; `shapes` are int64, rows and columns of each weight.
 
-    Made once for each set of shapes, and kept, since a CUDA graph goes on reading it. It waits for
-    the device, as a first step does anyway.
+    Those of recent sets of shapes are kept. It waits for the device, as a first step does anyway.
     """
     refuse_capture(device)
     rows, cols = np.frombuffer(shapes, dtype=np.int64).reshape(-1, 2).T
@@ -205,15 +204,10 @@ def _tiling(length: Array, per_program: Array) -> Tiling:
 
 @functools.cache
 def _load(source: str) -> ModuleType:
-    """A module of generated kernels. Triton reads their source again, so it is kept as a file."""
-    name = f"kernels_{hashlib.sha256(source.encode()).hexdigest()[:32]}"
-    path = cache_folder() / f"{name}.py"
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, source)
-    spec = importlib.util.spec_from_file_location(f"spherenorm.compile.{name}", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    """A module of generated kernels. Triton reads their source again, by the name of its file."""
+    name = f"spherenorm.compile.kernels_{hashlib.sha256(source.encode()).hexdigest()[:32]}"
+    file = f"<{name}>"
+    linecache.cache[file] = len(source), None, source.splitlines(keepends=True), file
+    module = ModuleType(name)
+    exec(compile(source, file, "exec"), vars(module))
     return module

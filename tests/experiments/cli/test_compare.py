@@ -12,6 +12,7 @@ from scipy import stats
 
 TINY = "spherenorm_tiny:Tiny"
 OWN = "spherenorm_tiny:careful"
+PAGE = "compare-spherenorm_tiny-Tiny"
 SEARCH = ("--search", "lr=1e-2:1")
 
 
@@ -31,8 +32,10 @@ FILES = ("config.json", "summary.json")
 
 
 def exported(out, title):
-    text = invoke("export", "compare-Tiny", "--out", out).stdout
-    (found,) = (part for part in text.split("\n\n") if part.startswith(f"# {title}"))
+    text = invoke("export", PAGE, "--out", out).stdout
+    (found,) = (
+        part for part in text.split("\n\n") if part.startswith(f"# {PAGE} (smoke): {title}")
+    )
     return list(csv.DictReader(found.splitlines()[1:]))
 
 
@@ -65,7 +68,7 @@ def test_the_numbers_are_those_of_the_files(made):
         rates[recipe, "all"] = sorted(tuning)
     assert rates["adamp", "all"] == rates[OWN, "all"]
 
-    own, adamp = exported(out, "compare-Tiny (smoke): Test scores")
+    own, adamp = exported(out, "Test scores")
     assert (own["optimizer"], adamp["optimizer"]) == ("careful", "adamp")
     for row, recipe in ((own, OWN), (adamp, "adamp")):
         assert float(row["lr"]) == rates[recipe]
@@ -80,14 +83,14 @@ def test_the_numbers_are_those_of_the_files(made):
     assert own[gap] == ""
     assert "3 seeds; a verdict needs 6" in result.output
     assert "Each run: 2 epochs of batches of 16, cosine schedule." in result.output
-    assert (out / "compare-Tiny.html").is_file()
+    assert (out / f"{PAGE}.html").is_file()
 
 
 def test_the_other_commands_take_it_for_a_study(made):
     out, _ = made
     assert "0 runs now, 18 results" in invoke("resume", "--out", out, "--jobs", 1).output
     assert json.loads(invoke("status", "--out", out, "--json").output)["runs"] == {"finished": 18}
-    report = invoke("report", "compare-Tiny", "--out", out, "--json")
+    report = invoke("report", PAGE, "--out", out, "--json")
     (claim,) = json.loads(report.stdout)["claims"]
     assert claim["text"] == (  # with the task's module: another one may have a task of that name
         f"adamp has a higher test score than careful, both tuned in 3 trials on {TINY}"
@@ -95,22 +98,22 @@ def test_the_other_commands_take_it_for_a_study(made):
     assert (claim["verdict"], claim["seeds"], claim["kind"]) == ("inconclusive", 3, "ours")
     more = compare(out, f"adamp,{OWN}", "--baseline", OWN, seeds="0:4")
     assert "2 runs now" in more.output  # a seed more, and nothing is tuned again
-    assert {row["seeds"] for row in exported(out, "compare-Tiny (smoke): Test scores")} == {"4"}
+    assert {row["seeds"] for row in exported(out, "Test scores")} == {"4"}
     assert json.loads(invoke("gc", "--out", out, "--json").stdout)["unasked"] == {}
 
 
 def test_a_lost_tuning_run_changes_no_rate_and_is_said(made, tmp_path):
     out = tmp_path / "out"
     shutil.copytree(made[0], out)
-    before = exported(out, "compare-Tiny (smoke): Test scores")
+    before = exported(out, "Test scores")
     (rate,) = {float(row["lr"]) for row in before if row["optimizer"] == "adamp"}
     for path in out.glob("runs/*"):
         config = json.loads((path / "config.json").read_text())["content"]
         given = config["recipe"], config["hyper_parameters"]["lr"]
         if given == ("adamp", rate) and config["seed"] == 10_000:
             shutil.rmtree(path)
-    assert exported(out, "compare-Tiny (smoke): Test scores") == before
-    trials = [row["trials"] for row in exported(out, "compare-Tiny (smoke): Tuning")]
+    assert exported(out, "Test scores") == before
+    trials = [row["trials"] for row in exported(out, "Tuning")]
     assert trials == ["3", "2"]
     (claim,) = json.loads(invoke("report", "--out", out, "--json").stdout)["claims"]
     assert "the tuning of adamp is incomplete: 2 of 3 trials" in claim["detail"]
@@ -138,12 +141,12 @@ def test_arms_that_tie_collide_in_their_names_or_diverge(tmp_path):
     names = f"{OWN},spherenorm_again:careful,spherenorm_tiny:exploding"
     result = compare(tmp_path, names, seeds="0:6", trials=1)
     assert result.exit_code == 0, result.output
-    first, again, *more = exported(tmp_path, "compare-Tiny (smoke): Test scores")
+    first, again, *more = exported(tmp_path, "Test scores")
     assert not more  # no point of the third has a score, so that it has no final run
     assert (first["optimizer"], again["optimizer"]) == (OWN, "spherenorm_again:careful")
     assert float(again[f"score, minus that of {OWN}"]) == 0.0
     assert again["score"] == first["score"]
-    searches = exported(tmp_path, "compare-Tiny (smoke): Tuning")
+    searches = exported(tmp_path, "Tuning")
     assert [row["without a score"] for row in searches] == ["0", "0", "1"]
     assert "no trial of exploding has a score" in result.output
 
@@ -151,10 +154,8 @@ def test_arms_that_tie_collide_in_their_names_or_diverge(tmp_path):
 def test_a_sampler_that_learns_is_asked_in_rounds_and_gives_every_arm_as_many(tmp_path):
     result = compare(tmp_path, f"adamp,{OWN}", "--method", "optuna", seeds="0:1", trials=6)
     assert result.exit_code == 0, result.output
-    assert [row["trials"] for row in exported(tmp_path, "compare-Tiny (smoke): Tuning")] == [
-        "6"
-    ] * 2
-    for row in exported(tmp_path, "compare-Tiny (smoke): Test scores"):
+    assert [row["trials"] for row in exported(tmp_path, "Tuning")] == ["6"] * 2
+    for row in exported(tmp_path, "Test scores"):
         assert math.isfinite(float(row["score"]))
         assert row["seeds"] == "1"
     assert "0 runs now" in invoke("resume", "--out", tmp_path, "--jobs", 1).output
@@ -175,7 +176,7 @@ def test_an_optimizer_is_tuned_in_ranges_of_its_own(tmp_path):
     assert sorted(tried["adamp"]) == pytest.approx([10**-1.5, 10**-1.0])
     decays = [decay for _, decay in sorted(tried["adamp"].items())]
     assert decays == pytest.approx([10 ** (-5 + 4 / 3), 10 ** (-5 + 2 / 3)])
-    adamp, careful = exported(tmp_path, "compare-Tiny (smoke): Tuning")
+    adamp, careful = exported(tmp_path, "Tuning")
     assert (adamp["trials"], careful["trials"]) == ("2", "2")
     assert float(adamp["weight_decay"]) in decays
     assert careful["weight_decay"] == ""
@@ -228,7 +229,7 @@ def test_the_difference_is_named_by_the_score_and_not_by_the_first_name_of_a_fil
     names, task = "sgd,adamp", "spherenorm_tiny:TwoMetrics"
     result = compare(tmp_path, names, seeds="0:2", trials=1, task=task)
     assert result.exit_code == 0, result.output
-    text = invoke("export", "compare-TwoMetrics", "--out", tmp_path).stdout
+    text = invoke("export", "compare-spherenorm_tiny-TwoMetrics", "--out", tmp_path).stdout
     (found,) = (part for part in text.split("\n\n") if "Test scores" in part)
     sgd, adamp = csv.DictReader(found.splitlines()[1:])
     assert [name for name in sgd if name in ("score", "error")] == ["score", "error"]

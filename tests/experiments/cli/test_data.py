@@ -3,17 +3,16 @@
 import pytest
 from commands import invoke
 
-from spherenorm_experiments import data
 from spherenorm_experiments.cli import _data
+from spherenorm_experiments.paper.shared.layout import FOLDER, Layout
 
 
 @pytest.fixture
 def pair(monkeypatch):
     """One layout, of two files, in place of the real ones."""
-    layout = data.Layout("pair", "A Pair", "pair/\n  a.txt\n  b.txt", ("a.txt", "b.txt"),
-                         {"lines": 2}, _lines, "a test")  # fmt: skip
-    for room in (data, _data):
-        monkeypatch.setattr(room, "layouts", lambda: {"pair": layout})
+    layout = Layout("pair", "A Pair", "pair/\n  a.txt\n  b.txt", ("a.txt", "b.txt"),
+                    {"lines": 2}, _lines, "a test")  # fmt: skip
+    monkeypatch.setattr(_data, "layouts", lambda: {"pair": layout})
     return layout
 
 
@@ -27,7 +26,7 @@ def _lines(folder):
 
 
 def test_check_compares_counts_and_names_what_is_missing(pair, tmp_path, monkeypatch):
-    monkeypatch.setenv(data.FOLDER, "")
+    monkeypatch.setenv(FOLDER, "")
     folder = tmp_path / "pair"
     folder.mkdir()
     (folder / "a.txt").write_text("x\n")
@@ -43,7 +42,7 @@ def test_check_compares_counts_and_names_what_is_missing(pair, tmp_path, monkeyp
 
 
 def test_wrong_names_and_folders_are_usage_errors(pair, tmp_path, monkeypatch):
-    monkeypatch.setenv(data.FOLDER, "")
+    monkeypatch.setenv(FOLDER, "")
     assert "there is no such folder" in command("data", "check", "--data", tmp_path / "no")[1]
     assert "no data set is named 'pear'" in command("data", "check", "pear", "--data", tmp_path)[1]
     code, text = command("run", "f1", "--data", tmp_path, "--out", tmp_path / "out")

@@ -10,7 +10,7 @@ from commands import STUDY, invoke, run_tiny
 from pyarrow import parquet
 
 from spherenorm_experiments.engine import Store
-from spherenorm_experiments.page._drawings import CHROMES
+from spherenorm_experiments.report.page._drawings import CHROMES
 
 
 def test_the_numbers_of_a_table_are_those_of_the_store(tmp_path):

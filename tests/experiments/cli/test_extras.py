@@ -24,5 +24,5 @@ def test_a_missing_extra_is_named_before_anything_runs(
     assert result.exit_code == 2, result.output
     assert len(result.output.splitlines()) == 1
     assert f"needs the extra {extra} (" in result.output
-    assert f"pip install -e '.[{extra}]'" in result.output
+    assert f"pip install 'spherenorm[{extra}]'" in result.output
     assert not list((tmp_path / "runs").iterdir())

@@ -19,7 +19,7 @@ def test_ctrl_c_while_it_still_imports_is_one_line(tmp_path):
     command = [
         sys.executable,
         "-m",
-        "spherenorm_experiments",
+        "spherenorm",
         "run",
         STUDY,
         "--out",
@@ -45,7 +45,7 @@ def test_interrupted_it_exits_130_and_resumes(tmp_path, jobs, how):
     command = [
         sys.executable,
         "-m",
-        "spherenorm_experiments",
+        "spherenorm",
         "run",
         STUDY,
         "--tier",
@@ -72,7 +72,7 @@ def test_interrupted_it_exits_130_and_resumes(tmp_path, jobs, how):
         process.send_signal(how)
     _, stderr = process.communicate(timeout=300)
     assert process.returncode == 130, stderr
-    assert stderr.startswith("interrupted; go on with: python -m spherenorm_experiments resume")
+    assert stderr.startswith("interrupted; go on with: spherenorm resume")
     assert len(stderr.splitlines()) == 1
     folders = list(Store(tmp_path).folders())
     assert any(folder.summary() is None for folder in folders)
@@ -85,7 +85,7 @@ def test_two_commands_on_one_store_run_everything_once(tmp_path):
     command = [
         sys.executable,
         "-m",
-        "spherenorm_experiments",
+        "spherenorm",
         "run",
         STUDY,
         "--tier",

@@ -53,6 +53,15 @@ def test_dry_run_counts_shared_runs_once(tmp_path):
     assert one["steps"] == again["steps"] == total["steps"]
 
 
+def test_a_large_count_of_seeds_is_told_from_a_seed(tmp_path):
+    assert (
+        "note: --seeds 30: 30 seeds, 0 to 29; seed 30 alone is 30:31"
+        in run_tiny(tmp_path, "--seeds", "30", "--dry-run").output
+    )
+    for seeds in ("3", "30:31", "30,31"):
+        assert "note" not in run_tiny(tmp_path, "--seeds", seeds, "--dry-run").output
+
+
 def test_list():
     names = json.loads(invoke("list", "--json").output)
     assert {"t1", "f3", "detector"} <= names["studies"].keys()
@@ -63,7 +72,7 @@ def test_list():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("run", "norm-grwth"), "did you mean norm-growth"),
+        (("run", "weight-deca"), "did you mean weight-decay"),
         (("run", "nowhere:Study"), "nowhere"),
         (("run", STUDY, "--optimizers", "sgpd"), "no recipe is named 'sgpd'; did you mean sgd"),
         (("run", STUDY, "--optimizers", "nowhere:f"), "no module 'nowhere'"),
@@ -77,6 +86,7 @@ def test_list():
             ("run", STUDY, "--set", "momentun=0.5"),
             "no run has a setting 'momentun'; did you mean momentum",
         ),
+        (("run", STUDY, "--set", "nope=3"), "no run has a setting 'nope'; known: "),
         (("run", STUDY, "--set", "momentum"), "give key=value"),
         (("run", STUDY, "--set", "epochs=many"), "epochs must be an integer"),
         (
@@ -120,7 +130,7 @@ def test_list():
         (("run", STUDY, "--jobs", "0"), "error: --jobs 0: give 1 or more"),
         (("run", STUDY, "--epochs", "0"), "epochs must be an integer of at least 1, got 0"),
         (("resume", "--jobs", "-1"), "error: --jobs -1: give 1 or more"),
-        (("report",), "`python -m spherenorm_experiments run` comes first"),
+        (("report",), "`spherenorm run` comes first"),
         (("resume",), "there is no store at"),
         (("status",), "there is no store at"),
     ],

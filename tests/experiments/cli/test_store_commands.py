@@ -7,9 +7,9 @@ from commands import invoke, run_tiny
 from running import folder_of
 from spherenorm_tiny import tiny_spec
 
-from spherenorm_experiments.campaign import read_requests
-from spherenorm_experiments.door import resolve
 from spherenorm_experiments.engine import Store, execute
+from spherenorm_experiments.engine.door import resolve
+from spherenorm_experiments.study import read_requests
 
 
 def stray(root, **spec):

@@ -16,10 +16,9 @@ from commands import STUDY, arms_of, claims_of, invoke, run_tiny
 from running import folder_of
 from spherenorm_tiny import tiny_spec
 
-from spherenorm_experiments.campaign import Request, read_requests
 from spherenorm_experiments.engine import CorruptFileWarning, Store
-from spherenorm_experiments.page import sections
-from spherenorm_experiments.studies import Plan
+from spherenorm_experiments.report.page import sections
+from spherenorm_experiments.study import Plan, Request, read_requests
 
 
 def test_status_tells_a_running_process_from_a_dead_one(tmp_path):

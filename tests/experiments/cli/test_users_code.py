@@ -96,7 +96,7 @@ def _of_a_process(tmp_path, **streams):
     command = [
         sys.executable,
         "-m",
-        "spherenorm_experiments",
+        "spherenorm",
         *names,
         "--dry-run",
         "--json",

@@ -17,8 +17,8 @@ from spherenorm_experiments.core import SCHEDULES, Spec, Splits
 from spherenorm_experiments.core import _identity as identity_module
 from spherenorm_experiments.core import _sources as sources
 from spherenorm_experiments.core._task import fingerprint_of
-from spherenorm_experiments.data import FOLDER
 from spherenorm_experiments.engine import PROBES
+from spherenorm_experiments.paper.shared.layout import FOLDER
 
 FILES = {
     "mine_recipe": """
@@ -158,9 +158,9 @@ def test_of_the_library_what_rules_are_made_of_counts():
     assert {name for name in own if name.startswith(others)} == {
         "spherenorm_experiments.core._metrics"
     }
-    assert modules("spherenorm_experiments.tasks.digits") == {
-        "spherenorm_experiments.tasks.digits",
-        "spherenorm_experiments.data.augmentation",
+    assert modules("spherenorm_experiments.paper.shared.digits") == {
+        "spherenorm_experiments.paper.shared.digits",
+        "spherenorm_experiments.paper.shared.augmentation",
         "spherenorm_experiments.core._losses",
         "spherenorm_experiments.core._metrics",
     }
@@ -168,27 +168,27 @@ def test_of_the_library_what_rules_are_made_of_counts():
 
 def test_the_networks_and_the_data_of_a_task_count():
     """An edit of a network, an augmentation or a crop must not find the runs of the one before."""
-    tagging = sources._closure({"spherenorm_experiments.tasks.tagging"})
+    tagging = sources._closure({"spherenorm_experiments.paper.audio.tagging"})
     assert {
-        "spherenorm_experiments.networks.harmonic_cnn",
-        "spherenorm_experiments.data._audio",
+        "spherenorm_experiments.paper.audio.harmonic_cnn",
+        "spherenorm_experiments.paper.audio._audio",
     } <= tagging.keys()
-    retrieval = sources._closure({"spherenorm_experiments.tasks.retrieval"})
+    retrieval = sources._closure({"spherenorm_experiments.paper.retrieval.retrieval"})
     assert {
-        "spherenorm_experiments.networks.resnet",
-        "spherenorm_experiments.data.augmentation",
+        "spherenorm_experiments.paper.shared.resnet",
+        "spherenorm_experiments.paper.shared.augmentation",
     } <= retrieval.keys()
-    assert "spherenorm_experiments.networks.harmonic_cnn" not in retrieval
+    assert "spherenorm_experiments.paper.audio.harmonic_cnn" not in retrieval
 
 
 def test_the_losses_and_metrics_of_a_task_count():
-    keywords = sources._closure({"spherenorm_experiments.tasks.keywords"})
+    keywords = sources._closure({"spherenorm_experiments.paper.audio.keywords"})
     assert {
         "spherenorm_experiments.core._losses",
         "spherenorm_experiments.core._metrics",
     } <= keywords.keys()
     assert "spherenorm_experiments.core._losses" not in sources._closure(
-        {"spherenorm_experiments.tasks.language"}
+        {"spherenorm_experiments.paper.language.language"}
     )
     assert not keywords.keys() & {
         "spherenorm_experiments.core",

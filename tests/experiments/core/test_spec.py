@@ -24,7 +24,7 @@ def test_wrong_specs_are_refused_with_the_right_name():
         refuse(tiny_spec("sgd", momentum=1.5))
     with pytest.raises(ValueError, match="no option 'widht'; did you mean width"):
         refuse(Spec("digits", "sgd", options={"widht": 3}))
-    with pytest.raises(ValueError, match="variant is one of plain, depthwise"):
+    with pytest.raises(ValueError, match="variant is one of plain, residual"):
         refuse(Spec("digits", "sgd", options={"variant": "plane"}))
     with pytest.raises(ValueError, match="no task is named 'digit'; did you mean digits"):
         refuse(Spec("digit", "sgd"))

@@ -9,8 +9,8 @@ import pytest
 from running import folder_of, run_of
 from spherenorm_tiny import tiny_spec
 
-from spherenorm_experiments.door import execute_spec
 from spherenorm_experiments.engine import Runner, StoreError, _backends, find_backend
+from spherenorm_experiments.engine.door import execute_spec
 
 
 def summaries(specs, root):

@@ -19,9 +19,9 @@ from running import folder_of, run_of
 from spherenorm_tiny import TASK, tiny_spec
 
 from spherenorm_experiments.core import Spec, _identity
-from spherenorm_experiments.door import execute_spec
 from spherenorm_experiments.engine import CorruptFileWarning, Store, StoreError, execute
 from spherenorm_experiments.engine import _store as store_module
+from spherenorm_experiments.engine.door import execute_spec
 
 GAVE_UP = r"RuntimeError: this recipe gave up \(spherenorm_tiny.py, line \d+\)"
 
@@ -220,6 +220,7 @@ def test_a_run_keeps_its_sources_versions_and_hardware(tmp_path):
     (origin,) = folder_of(spec, tmp_path).read_json("origin.json")
     assert origin["torch"] == torch.__version__
     assert {"python", "platform", "cpu", "gpu"} <= origin.keys()
+    assert origin["backend"] in ("compiled", "rule")
     (kept,) = (tmp_path / "sources").iterdir()  # equal sources are kept once
     assert origin["sources"] == f"sources/{kept.name}"
     texts = Store(tmp_path).read_json(origin["sources"])

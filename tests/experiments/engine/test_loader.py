@@ -12,9 +12,9 @@ from spherenorm_pictures import Pictures, PictureTask, picture_spec
 from spherenorm_tiny import tiny_spec
 
 from spherenorm_experiments.core import length
-from spherenorm_experiments.door import execute_spec
 from spherenorm_experiments.engine import Ranks, Training
 from spherenorm_experiments.engine._loader import TrainingBatches, evaluation_batches
+from spherenorm_experiments.engine.door import execute_spec
 
 
 def batches_of(spec, workers=0, ranks=None, steps=None, start=0):

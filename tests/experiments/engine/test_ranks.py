@@ -16,8 +16,8 @@ from running import folder_of, run_of
 from spherenorm_pictures import picture_spec
 
 from spherenorm_experiments.core import Regime
-from spherenorm_experiments.door import execute_spec
 from spherenorm_experiments.engine import Training
+from spherenorm_experiments.engine.door import execute_spec
 
 WAYS = ("ddp", "fsdp")
 WARMED = {"task": "spherenorm_odd:Warmed", "options": {}}

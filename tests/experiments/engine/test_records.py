@@ -11,7 +11,6 @@ from running import folder_of, run_of
 from spherenorm_pictures import picture_spec
 from spherenorm_tiny import tiny_spec
 
-from spherenorm_experiments.door import execute_spec
 from spherenorm_experiments.engine import (
     PROBES,
     CorruptFileWarning,
@@ -23,6 +22,7 @@ from spherenorm_experiments.engine import _probes as probes_module
 from spherenorm_experiments.engine import _progress as progress_module
 from spherenorm_experiments.engine import _records as records_module
 from spherenorm_experiments.engine._records import JsonLines, ParquetParts, records_in
+from spherenorm_experiments.engine.door import execute_spec
 
 pytest.importorskip("pyarrow")
 

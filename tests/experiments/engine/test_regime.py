@@ -11,8 +11,8 @@ from torch.nn.functional import cross_entropy
 
 from spherenorm_experiments import core
 from spherenorm_experiments.core import SCHEDULES, Regime, Spec
-from spherenorm_experiments.door import execute_spec
 from spherenorm_experiments.engine import Training, execute
+from spherenorm_experiments.engine.door import execute_spec
 
 
 def plain_spec(regime=None, recipe="sgd", epochs=3, **hyper_parameters):

@@ -13,11 +13,10 @@ from running import run_of
 from spherenorm_bench import SmallTable
 from spherenorm_tiny import Tiny, TinyStudy, tiny_spec
 
-from spherenorm_experiments.campaign import Campaign
 from spherenorm_experiments.core import Regime, Spec
-from spherenorm_experiments.door import Door, execute_spec
 from spherenorm_experiments.engine import Store, Training, rehearse
-from spherenorm_experiments.studies import Conditions, Plan, Study
+from spherenorm_experiments.engine.door import Door, execute_spec
+from spherenorm_experiments.study import Campaign, Conditions, Plan, Study
 
 PLACE = r" \(spherenorm_tiny.py, line \d+\)$"
 
@@ -141,7 +140,7 @@ def test_a_table_is_rehearsed_by_its_first_row_and_its_first_column(monkeypatch,
     """Of all pairs of settings and recipes it would take minutes."""
     seen = []
     monkeypatch.setattr(
-        "spherenorm_experiments.campaign._campaign.rehearse", lambda run, **_: seen.append(run)
+        "spherenorm_experiments.study._campaign.rehearse", lambda run, **_: seen.append(run)
     )
     other = replace(
         SmallTable.table[0], label="other", embedded=Conditions({"variant": "residual"})

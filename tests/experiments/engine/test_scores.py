@@ -11,8 +11,8 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from spherenorm_experiments.core import Mean, Spec
-from spherenorm_experiments.door import execute_spec
 from spherenorm_experiments.engine import execute
+from spherenorm_experiments.engine.door import execute_spec
 
 
 def test_validation_and_test_are_of_their_own_splits(tmp_path):

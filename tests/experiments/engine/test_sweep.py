@@ -8,9 +8,9 @@ import torch
 from running import folder_of, run_of
 
 from spherenorm_experiments.core import Spec
-from spherenorm_experiments.door import execute_spec
 from spherenorm_experiments.engine import Store, find_rows
-from spherenorm_experiments.tasks.toys import Cosine
+from spherenorm_experiments.engine.door import execute_spec
+from spherenorm_experiments.paper.shared.toys import Cosine
 
 
 def pure(task, hyper_parameters, options=None, recipe="sgd", epochs=20, **more):

@@ -6,8 +6,8 @@ from running import folder_of, run_of
 from spherenorm_tiny import tiny_spec
 
 from spherenorm_experiments.core import SCHEDULES, Spec, stream
-from spherenorm_experiments.door import execute_spec
 from spherenorm_experiments.engine import Training
+from spherenorm_experiments.engine.door import execute_spec
 
 
 def test_optimizers_with_one_seed_see_the_same_start_data_and_noise(tmp_path):

@@ -76,7 +76,7 @@ KEEPING = (
     ),
     fault(
         "a worker stores its own code under the name of another's",
-        "spherenorm_experiments/door.py",
+        "spherenorm_experiments/engine/door.py",
         "    if expected and run.id != expected:",
         "    if False:",
         "engine/test_pool::test_a_worker_refuses_a_run_that_is_another_one_there",

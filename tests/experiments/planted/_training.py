@@ -136,24 +136,24 @@ TRAINING = (
     ),
     fault(
         "selection reads the seeds that are reported",
-        "spherenorm_experiments/studies/_grid.py",
+        "spherenorm_experiments/analysis/_grid.py",
         "enumerate(row) if i not in taken)",
         "enumerate(row) if i in taken)",
-        "studies/test_grid",
+        "analysis/test_grid",
     ),
     fault(
         "the worst point of a search",
-        "spherenorm_experiments/studies/_grid.py",
+        "spherenorm_experiments/analysis/_grid.py",
         "index = best(scores, key=lambda i: scores[i])",
         "index = (min if best is max else max)(scores, key=lambda i: scores[i])",
-        "studies/test_grid",
+        "analysis/test_grid",
     ),
     fault(
         "pairs by place",
-        "spherenorm_experiments/results/_samples.py",
+        "spherenorm_experiments/analysis/_samples.py",
         "paired = {seed: compare(a[seed], b[seed], how) for seed in shared}",
         "paired = {s: compare(x, y, how) for s, x, y in zip(a, a.values(), b.values())}",
-        "results/test_statistics::test_pairs_are_made_of_the_seeds_that_both_have",
+        "analysis/test_statistics::test_pairs_are_made_of_the_seeds_that_both_have",
     ),
     # the step
     fault(

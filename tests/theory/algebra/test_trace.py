@@ -9,6 +9,7 @@ import torch
 from spherenorm import Interval, Rule, bind, chain
 from spherenorm import rules as r
 from spherenorm_theory import TraceError, norm_growth, trace
+from spherenorm_theory.algebra._branches import _is_machinery
 
 
 def test_hyper_parameters_become_symbols():
@@ -201,3 +202,8 @@ def test_an_operation_of_another_library_has_no_meaning_by_its_name():
         square = torch.ops.spherenorm_theory.square
         with pytest.raises(TraceError, match=r"spherenorm_theory\.square has no meaning"):
             norm_growth(lambda lr=0.1: chain(Applies(square), r.StepSize(lr)))
+
+
+def test_a_users_folder_may_be_called_torch():
+    assert _is_machinery(torch.nn.__file__)
+    assert not _is_machinery("/home/user/torch/own.py")

@@ -1,0 +1,72 @@
+"""Columns of means that a reader may compare: all of one column are over the same seeds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+from spherenorm_experiments.analysis._samples import Comparison, Sample, Values, paired_values
+from spherenorm_experiments.analysis._statistics import deviation, interval, mean
+from spherenorm_experiments.analysis._tables import Cell
+
+__all__ = ["column", "difference", "mean_of", "spans"]
+
+
+def column(values: Sequence[Values], form: str, unit: str = "") -> list[Cell]:
+    """The means of several arms over the seeds that all of them have ended, with their spread.
+
+    An arm that diverged on one of these seeds has no mean: it would be over other seeds, those on
+    which the arm fared well. Arms without any result do not narrow the others.
+
+        >>> first, second, third = column([{0: 1.0, 1: 2.0, 2: 9.0}, {0: 3.0, 1: 5.0}, {}], "g")
+        >>> str(first), first.n, str(second), str(third)
+        ('1.5 ± 0.707107', 2, '4 ± 1.41421', '–')
+    """
+    samples = [Sample.of(each) for each in values]
+    ended = [set(sample) | sample.diverged for sample in samples]
+    shared = set.intersection(*filter(None, ended)) if any(ended) else set()
+    return [_mean(sample, shared, form, unit) for sample in samples]
+
+
+def mean_of(values: Values, form: str) -> Cell:
+    """The mean over all seeds, with its spread and their number; none if one of them diverged.
+
+    >>> str(mean_of({0: 1.0, 1: 2.0}, ".2f"))
+    '1.50 ± 0.71'
+    """
+    sample = Sample.of(values)
+    return _mean(sample, {*sample, *sample.diverged}, form, "")
+
+
+def difference(a: Values, b: Values, form: str = "+.3g", how: Comparison = "difference") -> Cell:
+    """The mean of a - b, or a / b, over the seeds that both have, with its 95 % interval."""
+    found = paired_values(a, b, how)
+    known = list(found.values())
+    low, high = interval(known)
+    return Cell(
+        mean(known),
+        form,
+        interval=None if math.isnan(low) else (low, high),
+        n=len(known),
+        diverged=len(found.diverged),
+    )
+
+
+def spans(seeds: Iterable[int]) -> str:
+    """Seeds in runs of consecutive ones.
+
+    >>> spans([0, 1, 2, 7])
+    '0–2, 7'
+    """
+    known = sorted(set(seeds))
+    first = [seed for seed in known if seed - 1 not in known]
+    last = [seed for seed in known if seed + 1 not in known]
+    return ", ".join(str(a) if a == b else f"{a}–{b}" for a, b in zip(first, last, strict=True))
+
+
+def _mean(sample: Sample, seeds: set[int], form: str, unit: str) -> Cell:
+    known = [value for seed, value in sample.items() if seed in seeds]
+    diverged = len(sample.diverged & seeds)
+    if diverged or not known:
+        return Cell(None, form, diverged=diverged)
+    return Cell(mean(known), form, spread=deviation(known), n=len(known), unit=unit)

@@ -1,0 +1,103 @@
+"""Tests of scale-invariance, evaluated afterwards on the statistics that a run has recorded.
+
+The probe `detection` records them.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from spherenorm_experiments.analysis._results import Result
+from spherenorm_experiments.engine import RunFolder
+
+__all__ = ["WeightStatistic", "accumulated", "read_statistics", "single_step"]
+
+
+@dataclass(frozen=True)
+class WeightStatistic:
+    """The statistic sqrt(dim) |cos(w, g)| of one weight in one run, nan without a gradient.
+
+    Attributes:
+        name: the weight's.
+        view: the view in which the audit found it scale-invariant; None if in none.
+        channels: shape (steps, channels).
+        layer: shape (steps, 1).
+    """
+
+    name: str
+    view: str | None
+    channels: np.ndarray
+    layer: np.ndarray
+
+    @property
+    def invariant(self) -> bool:
+        return self.view is not None
+
+
+def read_statistics(result: Result) -> list[WeightStatistic]:
+    """The statistics of every weight of two or more dimensions."""
+    return _read(result.folder.path, tuple(result.summary["files"].values()))
+
+
+@functools.lru_cache(maxsize=64)
+def _read(folder: Path, digests: tuple[str, ...]) -> list[WeightStatistic]:
+    """Parse the file once, as a study asks many times; new files have other digests."""
+    run = RunFolder(folder)
+    records = [record["statistic"] for record in run.metrics.read(("statistic",)) if record]
+    views = (run.summary() or {"views": {}})["views"]
+
+    def column(name: str, part: int) -> np.ndarray:
+        return np.array([record[name][part] for record in records], dtype=float)
+
+    return [
+        WeightStatistic(name, view, column(name, 0), column(name, 1))
+        for name, view in views.items()
+    ]
+
+
+def single_step(statistic: WeightStatistic, delta: float) -> np.ndarray:
+    """The paper's test at each step: True where it takes the weight for scale-invariant."""
+    return _either(statistic.channels, statistic.layer, delta)
+
+
+def accumulated(
+    statistic: WeightStatistic, delta: float, memory: float, level: float = 0.02
+) -> np.ndarray:
+    """The same test on the running mean square of the statistic.
+
+    It decides as `spherenorm.rules.AccumulatedInvarianceTest` does; shape (steps,).
+    """
+    channels, layer = (
+        _running(values, delta, memory, level) for values in (statistic.channels, statistic.layer)
+    )
+    return _either(channels, layer, 1.0)
+
+
+def _either(channels: np.ndarray, layer: np.ndarray, delta: float) -> np.ndarray:
+    """True where one view passes: it has values, and all of them are below delta."""
+    passed = np.zeros(len(channels), dtype=bool)
+    for values in (channels, layer):
+        known = ~np.isnan(values)
+        passed |= (np.where(known, values, 0) < delta).all(axis=1) & known.any(axis=1)
+    return passed
+
+
+def _running(values: np.ndarray, delta: float, memory: float, level: float) -> np.ndarray:
+    """The root of E_t / c_t over the threshold d, nan without a verdict; shaped as `values`."""
+    units, rate = values.shape[1], np.sqrt(6 / np.pi)
+    squared = min(delta, level ** (1 / units) / rate) ** 2
+    evidence, count, rows = np.zeros(units), np.zeros(units), []
+    for row in values:
+        exists = ~np.isnan(row)
+        clipped = np.minimum(np.where(exists, row, 0) ** 2, 3 * squared)
+        evidence = memory * evidence + (1 - memory) * np.where(exists, clipped, 0)
+        count = memory * count + (1 - memory) * exists
+        known = count > (1 - memory) / 2
+        enough = (rate * delta) ** known.sum() <= level or known.all()
+        mean = evidence / np.where(known, count, 1) / squared
+        rows.append(np.sqrt(np.where(known & enough, mean, np.nan)))
+    return np.array(rows)

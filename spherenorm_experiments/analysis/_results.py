@@ -1,0 +1,270 @@
+"""Results: the stored summaries of a study's trials, picked by arm and turned into numbers."""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from spherenorm_experiments.analysis._arms import Arm
+from spherenorm_experiments.analysis._samples import Looks, Sample
+from spherenorm_experiments.analysis._statistics import deviation, mean
+from spherenorm_experiments.analysis._tables import Cell
+from spherenorm_experiments.core import Spec
+from spherenorm_experiments.engine import Row, Run, RunFolder, find_rows
+
+__all__ = ["Key", "Result", "Results", "metric_on_test", "metrics_of"]
+
+
+@dataclass(frozen=True)
+class Result:
+    """A run that has ended, finished or diverged, in its arm.
+
+    Attributes:
+        summary: its numbers.
+        folder: its files, which other runs may share.
+        looks: the seeds of its arm that had ended, request by request, if a store has kept these.
+        row: the run as it is stored; None for numbers of no store.
+    """
+
+    arm: Arm
+    spec: Spec
+    summary: Mapping[str, Any]
+    folder: RunFolder
+    looks: Looks = ()
+    row: Row | None = None
+
+    @classmethod
+    def of(cls, arm: Arm, row: Row) -> Result:
+        """A stored run in its arm."""
+        return cls(arm, row.spec, row.summary, row.folder, row=row)
+
+    @property
+    def id(self) -> str:
+        """The name of the run."""
+        return self.folder.name if self.row is None else self.row.name
+
+    @property
+    def arrays(self) -> Mapping[str, np.ndarray]:
+        """The arrays that its task has kept."""
+        return {} if self.row is None else self.row.arrays
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """Its configuration, or that of the computation it was a part of."""
+        return {} if self.row is None else self.row.config
+
+    @property
+    def family(self) -> str:
+        """What its name says of all but its point and its seed; "" of a run that trained alone."""
+        family, slash, _ = self.id.partition("/")
+        return family if slash else ""
+
+    @property
+    def diverged(self) -> bool:
+        return self.summary["diverged_at"] is not None
+
+    @functools.cached_property
+    def version(self) -> str:
+        """All that decides the run but the seed."""
+        if self.family:
+            return json.dumps([self.family, dict(self.spec.hyper_parameters)], sort_keys=True)
+        return json.dumps({**self.config, "seed": None}, sort_keys=True)
+
+    @functools.cached_property
+    def metrics(self) -> list[dict[str, Any]]:
+        """The measurements at each step."""
+        return [] if self.family else self.folder.metrics.read()
+
+
+Key = str | Callable[[Result], float | None]
+"""A number of a result: an entry of its summary, or a function of it.
+
+A function gives None where the number was not measured, and nan where the point diverged.
+"""
+
+PERFORMANCE_KEYS = ("test", "validation")
+"""Entries of a summary that are scores: claims about them need more seeds.
+
+JSON has no infinite number, so that None is an infinite score, which no mean can hold.
+"""
+
+
+def metric_on_test(name: str) -> Callable[[Result], float | None]:
+    """A metric on the test set, as a key; nan where it is infinite, which no mean can hold."""
+
+    def read(item: Result) -> float | None:
+        found: dict[str, float | None] = item.summary.get("test_metrics", {})
+        value = found.get(name)
+        return math.nan if name in found and value is None else value  # JSON has no such number
+
+    return read
+
+
+class Results:
+    """Ended trials, in the study's order.
+
+    `failed` has arms and errors of trials that failed, `replaced` the arms with runs of an earlier
+    version of the task, which are left out, `lacking` the number of runs without a result, by arm.
+    """
+
+    def __init__(
+        self,
+        items: Sequence[Result],
+        planned: int | None = None,
+        failed: Sequence[str] = (),
+        replaced: Sequence[str] = (),
+        lacking: Mapping[Arm, int] | None = None,
+    ) -> None:
+        self.items, self.failed, self.replaced = list(items), list(failed), list(replaced)
+        self.lacking = dict(lacking or {})
+        self.planned = len(self.items) if planned is None else planned
+
+    @classmethod
+    def load(cls, runs: Sequence[tuple[Arm, Run]]) -> Results:
+        """The results of these runs as far as they have ended; a run with damaged files has not."""
+        items, planned = [], 0
+        for arm, run in runs:
+            found = find_rows(run.store, run.rows)
+            items += [Result.of(arm, row) for row in found.values()]
+            planned += len(run.rows)
+        return cls(items, planned=planned)
+
+    def __iter__(self) -> Iterator[Result]:
+        return iter(self.items)
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __bool__(self) -> bool:
+        return bool(self.items)
+
+    @property
+    def arms(self) -> list[Arm]:
+        return list(self._by_arm)
+
+    def arm(self, arm: Arm | str) -> Results:
+        """The results of one arm, given as a record or by its label."""
+        own = [each for each in self._by_arm if arm in (each, each.label)]
+        return Results([item for each in own for item in self._by_arm[each]])
+
+    @functools.cached_property
+    def _by_arm(self) -> dict[Arm, list[Result]]:
+        found: dict[Arm, list[Result]] = {}
+        for item in self.items:
+            found.setdefault(item.arm, []).append(item)
+        return found
+
+    def having(self, **settings: Any) -> Results:
+        """The results of the arms that have these settings, substitutes included."""
+        return self.where(lambda item: item.arm.has(**settings))
+
+    def where(self, condition: Callable[[Result], bool]) -> Results:
+        """The results for which the condition is true."""
+        return Results([item for item in self.items if condition(item)])
+
+    @property
+    def own(self) -> Results:
+        """The results of the study's own arms, without substitutes."""
+        return self.where(lambda item: item.arm.substitutes_for is None)
+
+    @property
+    def finished(self) -> Results:
+        """The results that did not diverge."""
+        return self.where(lambda item: not item.diverged)
+
+    @property
+    def diverged(self) -> Results:
+        return self.where(lambda item: item.diverged)
+
+    def values(self, key: Key, *, performance: bool | None = None) -> Sample:
+        """The number by seed, without missing entries; seeds that diverged are kept apart.
+
+        Args:
+            performance: True for a score or a time; by default if the key is one of
+                `PERFORMANCE_KEYS`.
+        """
+        return _sample(self, key, performance)
+
+    def mean(self, key: Key) -> float:
+        """The mean of the number over seeds; nan if no result has it."""
+        return mean(self.values(key).values())
+
+    def cell(
+        self,
+        key: Key,
+        form: str,
+        *,
+        spread: bool = False,
+        diverged: bool = False,
+        unit: str = "",
+        missing: str = "–",
+    ) -> Cell:
+        """The mean of a number over seeds, for a table.
+
+        Args:
+            form: a format specification.
+            spread: also the standard deviation.
+            diverged: also how many runs diverged.
+            unit: after the number.
+            missing: shown if no result has the number.
+        """
+        values = self.values(key).values()
+        return Cell(
+            mean(values),
+            form,
+            spread=deviation(values) if spread else None,
+            n=len(values),
+            diverged=len(self.diverged) if diverged else 0,
+            unit=unit,
+            missing=missing,
+        )
+
+    def curves(self, key: str) -> tuple[np.ndarray, np.ndarray]:
+        """A metric of the finished runs that have it, at the steps at which all of them have it.
+
+        Returns:
+            The steps, and the values of shape (runs, steps).
+        """
+        return _curves(self, key)
+
+
+def metrics_of(results: Results) -> list[str]:
+    """The names of the metrics on the test set, the score first; files have them by name."""
+    scores = [item.summary.get("score") for item in results.finished]
+    named = [name for item in results.finished for name in item.summary.get("test_metrics", {})]
+    return list(dict.fromkeys([*filter(None, scores), *named]))
+
+
+def _sample(results: Results, key: Key, performance: bool | None) -> Sample:
+    read = key if callable(key) else (lambda item: item.summary.get(key))
+    if performance is None:
+        performance = key in PERFORMANCE_KEYS
+    diverged = {item.spec.seed for item in results.diverged}
+    by_seed = {}
+    for item in results.finished:
+        value = read(item)
+        if value is None and key in PERFORMANCE_KEYS and key in item.summary:
+            value = math.nan
+        if value is not None and math.isnan(value):
+            diverged.add(item.spec.seed)
+        elif value is not None:
+            by_seed[item.spec.seed] = float(value)
+    looks = next((item.looks for item in results), ())
+    return Sample(by_seed, frozenset(diverged), performance, looks)
+
+
+def _curves(results: Results, key: str) -> tuple[np.ndarray, np.ndarray]:
+    every = [
+        {record["step"]: record[key] for record in item.metrics if record.get(key) is not None}
+        for item in results.finished
+    ]
+    rows = [row for row in every if row]
+    steps = sorted(set.intersection(*map(set, rows))) if rows else []
+    values = [[row[step] for step in steps] for row in rows]
+    return np.array(steps, dtype=int), np.array(values, dtype=float)

@@ -1,0 +1,135 @@
+"""`theory`: laws of recipes, derived, proved and checked."""
+
+from __future__ import annotations
+
+import ast
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+from rich.markup import escape
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
+
+from spherenorm_experiments.cli._console import FAILED, USAGE, console, errors
+
+if TYPE_CHECKING:
+    from spherenorm_theory.report import Job, Row
+
+__all__ = ["theory"]
+
+SET = (
+    "Hold a hyper-parameter: NAME=VALUE, as in momentum=0.9, nesterov=true or betas=(0.9, beta2), "
+    "where beta2 stays a symbol."
+)
+
+
+def theory(
+    recipes: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Names or module:function; none: the paper's statements.", show_default=False
+        ),
+    ] = None,
+    hold: Annotated[list[str] | None, typer.Option("--set", help=SET, show_default=False)] = None,
+    latex: Annotated[Path | None, typer.Option(help="Write the report as LaTeX.")] = None,
+    markdown: Annotated[Path | None, typer.Option(help="Write the report as Markdown.")] = None,
+) -> None:
+    """Derive the norm growth of a scale-invariant weight from a recipe; prove it and check it."""
+    import torch
+
+    from spherenorm.support import write_whole
+    from spherenorm_theory.report import paper_jobs, recipe_jobs, to_latex, to_markdown, to_tables
+
+    torch.set_num_threads(1)  # small tensors: more threads only wait
+    reports = [(latex, to_latex), (markdown, to_markdown)]
+    outputs = [(path, render) for path, render in reports if path is not None]
+    try:
+        given = _parse(hold or [], recipes or [])
+        for path, _ in outputs:
+            _refuse_unless_writable(path)
+        jobs = [job for recipe in recipes or [] for job in recipe_jobs(recipe, **given)]
+    except (ValueError, TypeError) as error:
+        _exit(" ".join(str(error).split()))
+    rows = _run(jobs or paper_jobs())
+    for table in to_tables(rows):
+        console.print(table)
+    for path, render in outputs:
+        try:
+            write_whole(path, render(rows))
+        except OSError as error:
+            _exit(f"cannot write {path}: {error.strerror}")
+        console.print(f"wrote {path}", markup=False, highlight=False, soft_wrap=True)
+    if not all(row.good for row in rows):
+        raise typer.Exit(FAILED)
+
+
+def _exit(message: str) -> NoReturn:
+    errors.print(message, style="red", markup=False, highlight=False, soft_wrap=True)
+    raise typer.Exit(USAGE)
+
+
+def _parse(settings: list[str], recipes: list[str]) -> dict[str, Any]:
+    """The hyper-parameters that --set holds."""
+    given = dict(map(_setting, settings))
+    if given and not recipes:
+        raise ValueError(
+            "--set holds a hyper-parameter of a recipe: name one, "
+            "as in `spherenorm theory sgdp --set momentum=0.9`"
+        )
+    return given
+
+
+def _setting(text: str) -> tuple[str, Any]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise ValueError(f"--set takes NAME=VALUE, got {text!r}")
+    try:
+        return name.strip(), _literal(ast.parse(value.strip(), mode="eval").body)
+    except (ValueError, SyntaxError):
+        return name.strip(), value
+
+
+def _literal(node: ast.expr) -> Any:
+    """A Python literal; a name in it is a string, or has JSON's meaning: (0.9, beta2), true."""
+    if isinstance(node, (ast.Tuple, ast.List)):
+        return tuple(_literal(entry) for entry in node.elts)
+    if isinstance(node, ast.Name):
+        return {"true": True, "false": False, "null": None}.get(node.id, node.id)
+    return ast.literal_eval(node)
+
+
+def _refuse_unless_writable(path: Path) -> None:
+    """Refuse a path that cannot be written, before minutes of computing."""
+    folder = path.parent
+    if path.is_dir():
+        raise ValueError(f"cannot write {path}: it is a folder")
+    if not folder.is_dir():
+        raise ValueError(f"cannot write {path}: there is no folder {folder}")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise ValueError(f"cannot write {path}: the folder {folder} is not writable")
+
+
+def _run(jobs: list[Job]) -> list[Row]:
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    rows: list[Row] = []
+    with Progress(*columns, console=console, transient=True) as progress:
+        bar = progress.add_task("", total=len(jobs))
+        for job in jobs:
+            progress.update(bar, description=escape(job.name))
+            rows += job.run()
+            progress.advance(bar)
+    return rows

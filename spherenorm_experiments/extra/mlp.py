@@ -1,0 +1,158 @@
+"""A network of scale-invariant weights only, as a pure loss: grids of it train as one sweep."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.func import grad, vmap
+from torch.nn.functional import cross_entropy
+
+from spherenorm import metrics
+from spherenorm.functional import Sweep
+from spherenorm_experiments.core import Budget, PureTask, generator
+from spherenorm_experiments.paper.shared.digits import Digits
+
+__all__ = ["Mlp"]
+
+UNSEEN = 2**40
+"""The first seed of the batches that measure gradients at the end; no run has one so large."""
+
+GRADIENT_BATCHES = 64
+
+ROUNDING = 1e-12
+"""The gradient of a weight on a pixel that never changes is at most this.
+
+Adam's eps keeps such a weight in its place.
+"""
+
+LATE = 0.5
+"""The share of the steps, at the end, over which stationary averages are taken."""
+
+KEPT = 200
+"""Points of a curve that are kept."""
+
+
+@dataclass(frozen=True)
+class Mlp(PureTask):
+    """Digits through two hidden layers, each normalized over its batch, and a fixed last layer.
+
+    Every weight that trains is scale-invariant row by row. Random labels keep gradients from
+    vanishing: the task is to find where weight decay balances them.
+
+    Attributes:
+        width: units of a hidden layer.
+        noise: the share of the labels that is random.
+        batch: images in a batch.
+    """
+
+    width: int = 24
+    noise: float = 0.5
+    batch: int = 48
+
+    name = "mlp"
+    tiers = {"smoke": Budget(60), "small": Budget(1500), "full": Budget(20000)}  # noqa: RUF012
+
+    def start(self, seed: int) -> dict[str, Tensor]:
+        def weights(inputs: int, layer: str) -> Tensor:
+            random = generator(seed, f"init {layer}")
+            drawn = torch.randn(self.width, inputs, generator=random, dtype=torch.float64)
+            return drawn / math.sqrt(inputs)
+
+        return {"first": weights(64, "first"), "second": weights(self.width, "second")}
+
+    def loss(self, params: dict[str, Tensor], *batch: Any) -> Tensor:
+        images, labels, last_layer = batch[0]
+        hidden = torch.relu(_normalize(images @ params["first"].T))
+        hidden = torch.relu(_normalize(hidden @ params["second"].T))
+        return cross_entropy(hidden @ last_layer, labels)
+
+    def batches(self, seed: int) -> Callable[[int], tuple[Tensor, ...]]:
+        images, labels = Digits().first_batch(Digits().data().train, 1024)
+        images, last_layer = images.flatten(1).double(), _last_layer(self.width)
+
+        def batch(step: int) -> tuple[Tensor, ...]:
+            random = generator(seed, "data", step)
+            chosen = torch.randint(len(images), (self.batch,), generator=random)
+            noisy = torch.rand(self.batch, generator=random) < self.noise
+            others = torch.randint(10, (self.batch,), generator=random)
+            return images[chosen], torch.where(noisy, others, labels[chosen]), last_layer
+
+        return batch
+
+    def record(self, before: dict[str, Tensor], after: dict[str, Tensor]) -> dict[str, Tensor]:
+        moved = torch.cat([metrics.effective_step(before[name], after[name]) for name in before])
+        norms = torch.cat([metrics.norm(after[name]) for name in after])
+        return {
+            "squared_step": moved.square().mean(),
+            "fourth_power": norms.pow(4).mean(),
+            "norm": norms.mean(),
+        }
+
+    def gradients(self, params: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """Sizes of the gradients at weights that have a leading dimension of points.
+
+        Returns:
+            Of shape (points,), means over all units and over batches that no run has seen: of
+            |g|^2 |w|^2, and of the squared number of a unit's weights that have a gradient at all
+            (some pixels never change).
+        """
+        device = next(iter(params.values())).device
+        drawn = [self.batches(UNSEEN + i)(0) for i in range(GRADIENT_BATCHES)]
+        unseen = [torch.stack(part) for part in zip(*drawn, strict=True)]
+        per_batch = vmap(grad(self.loss), in_dims=(None, 0))
+        per_point = vmap(per_batch, in_dims=(0, None))
+        grads = per_point(params, tuple(x.to(device) for x in unseen))
+        sizes = [
+            grads[name].square().sum(-1).mean(dim=1) * weight.square().sum(-1)
+            for name, weight in params.items()
+        ]
+        counts = [(grads[name].abs() > ROUNDING).any(dim=1).sum(-1) for name in params]
+        squared = torch.cat(counts, dim=-1).double().square()
+        return torch.cat(sizes, dim=-1).mean(-1), squared.mean(-1)
+
+    def summarize(
+        self, seeds: Sequence[int], start: dict[str, Tensor], swept: Sweep
+    ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        sizes = [
+            self.gradients({name: value[:, i] for name, value in swept.params.items()})
+            for i in range(len(seeds))
+        ]
+        gamma_squared, dimension_squared = (
+            torch.stack(part, dim=1) for part in zip(*sizes, strict=True)
+        )
+        norm, squared_step, fourth_power = (
+            swept.records[name] for name in ("norm", "squared_step", "fourth_power")
+        )
+        late = int(LATE * len(norm))
+        half = late + (len(norm) - late) // 2
+        every = max(1, len(norm) // KEPT)
+        numbers = {
+            "effective_step_rms": squared_step[late:].mean(dim=0).sqrt(),
+            "norm_late": norm[late:].mean(dim=0),
+            "fourth_power_late": fourth_power[late:].mean(dim=0),
+            "gamma_squared": gamma_squared,
+            "dimension_squared": dimension_squared,
+            "norm_drift": norm[half:].mean(dim=0) / norm[late:half].mean(dim=0) - 1,
+            "loss_late": swept.loss[late:].mean(dim=0),
+            "every": torch.full_like(norm[0], every),
+        }
+        curves = {"norm": norm, "squared_step": squared_step}
+        return numbers, {name: curve[::every].movedim(0, 2) for name, curve in curves.items()}
+
+    def fingerprint(self) -> str:
+        return Digits().fingerprint()
+
+
+def _normalize(x: Tensor) -> Tensor:
+    centered = x - x.mean(dim=0)
+    return centered / (centered.square().mean(dim=0) + 1e-12).sqrt()
+
+
+def _last_layer(width: int) -> Tensor:
+    random = torch.Generator().manual_seed(11)
+    return torch.randn(width, 10, generator=random, dtype=torch.float64) / math.sqrt(width)

@@ -1,1 +1,0 @@
-"""The networks of the benchmarks, a file for each family: full-size and small by arguments."""

@@ -1,0 +1,1 @@
+"""The paper, a folder for each experiment, with all that is its own, and its statements."""

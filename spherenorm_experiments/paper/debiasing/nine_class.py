@@ -1,0 +1,190 @@
+"""The 9-Class ImageNet: 42 synsets of ImageNet in nine animals, and the same of ImageNet-A.
+
+The unbiased accuracy needs to know which validation images have similar textures: the clusters that
+were released with ReBias.
+
+Source: H. Bahng et al., *Learning De-biased Representations with Biased Representations*, 2020;
+D. Hendrycks et al., *Natural Adversarial Examples*, 2021.
+"""
+
+from __future__ import annotations
+
+import csv
+import functools
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from spherenorm_experiments.core import Splits
+from spherenorm_experiments.paper.shared import imagenet
+from spherenorm_experiments.paper.shared.augmentation import (
+    centre,
+    normalized,
+    random_crop,
+    random_flip,
+)
+from spherenorm_experiments.paper.shared.imagenet import Pictures
+from spherenorm_experiments.paper.shared.layout import Layout
+
+__all__ = ["HELD_OUT", "IMAGENET", "IMAGENET_A", "LAYOUT", "SYNSETS", "Judged", "nine_class"]
+
+SYNSETS = {
+    "dog": "n02085620 n02099601 n02106550 n02106662 n02110958",
+    "cat": "n02123045 n02123159 n02123394 n02123597 n02124075",
+    "frog": "n01641577 n01644373 n01644900",
+    "turtle": "n01664065 n01665541 n01667114 n01667778 n01669191",
+    "bird": "n01819313 n01820546 n01833805 n01843383 n01847000",
+    "monkey": "n02486410 n02487347 n02488291 n02488702 n02492035",
+    "fish": "n02607072 n02640242 n02641379 n02643566 n02655020",
+    "crab": "n01978287 n01978455 n01980166 n01981276",
+    "insect": "n02174001 n02177972 n02190166 n02206856 n02219486",
+}
+"""The synsets of each class, as released with ReBias; the classes are in its order."""
+
+CLASS = {s: k for k, group in enumerate(SYNSETS.values()) for s in group.split()}
+"""The class of each synset."""
+
+CLUSTERS, FOLDER_A, CLUSTERINGS = "9class_imagenet_val.csv", "imagenet-a", 3
+IMAGENET, IMAGENET_A, HELD_OUT = 0, 1, 2
+"""The part that an item to be judged belongs to."""
+
+HELD_OUT_EACH = 10
+"""Training files of each synset, at most half, on which hyper-parameters are chosen."""
+
+TREE = """
+nine-class/
+  9class_imagenet_val.csv             clusters/ of github.com/clovaai/rebias
+  imagenet-a/n01641577/*.jpg ...      a folder for each synset
+imagenet/                             beside it, with train and val
+"""
+
+
+class Judged:
+    """Pictures for an evaluation: a map-style data set of (image, part, clusters, class).
+
+    Args:
+        parts: pictures with their parts; of each picture its cluster in each clustering.
+    """
+
+    def __init__(self, parts: list[tuple[Pictures, int, Tensor]]) -> None:
+        self.parts = parts
+
+    def __len__(self) -> int:
+        return sum(len(pictures) for pictures, *_ in self.parts)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int, Tensor, int]:
+        for pictures, part, clusters in self.parts:
+            if index < len(pictures):
+                image, label = pictures[index]
+                return image, part, clusters[index], label
+            index -= len(pictures)
+        raise IndexError("there are not so many pictures")
+
+    def fingerprint(self) -> str:
+        """A hash of those of the pictures, and of the clusters."""
+        digest = hashlib.sha256()
+        for pictures, part, clusters in self.parts:
+            digest.update(f"{pictures.fingerprint()} {part} {clusters.tolist()}".encode())
+        return digest.hexdigest()
+
+
+def nine_class(side: int = 224) -> Splits:
+    """Training images, a held-out part of them, and the validation images with ImageNet-A.
+
+    The training split has (image, class); the others have items of `Judged`.
+
+    Args:
+        side: pixels of an image's side.
+
+    Raises:
+        ValueError: no folder was given, or a data set has another layout.
+    """
+    return _splits(LAYOUT.folder(), imagenet.LAYOUT.folder(), side)
+
+
+@functools.lru_cache(maxsize=2)
+def _splits(folder: Path, whole: Path, side: int) -> Splits:
+    """Those of two folders, once for a process."""
+
+    def augmented(picture: Any) -> Tensor:
+        return normalized(random_flip(random_crop(picture, side)))
+
+    def central(picture: Any) -> Tensor:
+        return normalized(centre(picture, side))
+
+    train: list[tuple[str, int]] = []
+    held: list[tuple[str, int]] = []
+    for synset, label in sorted(CLASS.items()):
+        names = _files(whole, f"train/{synset}")
+        if not names:
+            raise imagenet.LAYOUT.error(whole, f"has no JPEG files in train/{synset}")
+        out = min(HELD_OUT_EACH, len(names) // 2)
+        train += [(name, label) for name in names[out:]]
+        held += [(name, label) for name in names[:out]]
+    test, clusters = _validation_files(folder, whole)
+    hard = [(name, CLASS[s]) for s in sorted(CLASS) for name in _files(folder, f"{FOLDER_A}/{s}")]
+    unknown = torch.zeros(max(len(held), len(hard)), CLUSTERINGS, dtype=torch.long)
+    return Splits(
+        Pictures(whole, train, augmented),
+        Judged([(Pictures(whole, held, central), HELD_OUT, unknown)]),
+        Judged(
+            [
+                (Pictures(whole, test, central), IMAGENET, clusters),
+                (Pictures(folder, hard, central), IMAGENET_A, unknown),
+            ]
+        ),
+    )
+
+
+def _validation_files(folder: Path, whole: Path) -> tuple[list[tuple[str, int]], Tensor]:
+    """Files relative to ImageNet's folder with their classes; and their clusters, one row each."""
+    labeled, clusters = [], []
+    for row in _rows(folder):
+        synset, _, name = row["path"].partition("/")
+        nested = f"val/{row['path']}"
+        labeled.append((nested if (whole / nested).is_file() else f"val/{name}", CLASS[synset]))
+        clusters.append([int(row[f"cluster{k}"]) for k in range(1, CLUSTERINGS + 1)])
+    missing = next((name for name, _ in labeled if not (whole / name).is_file()), None)
+    if missing is not None:
+        raise imagenet.LAYOUT.error(whole, f"lacks {missing}, which {CLUSTERS} lists")
+    return labeled, torch.tensor(clusters)
+
+
+def _rows(folder: Path) -> list[dict[str, str]]:
+    with (folder / CLUSTERS).open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    for row in rows:
+        if row.get("path", "").partition("/")[0] not in CLASS or "cluster3" not in row:
+            raise LAYOUT.error(folder, f"has a row in {CLUSTERS} that it should not have: {row}")
+    return rows
+
+
+def _files(folder: Path, part: str) -> list[str]:
+    """The JPEG files of a part, relative to the folder; none if there is no such part."""
+    if not (folder / part).is_dir():
+        return []
+    names = sorted(path.name for path in (folder / part).iterdir())
+    return [f"{part}/{name}" for name in names if name.lower().endswith((".jpg", ".jpeg"))]
+
+
+def _count(folder: Path) -> Mapping[str, int]:
+    return {
+        "classes": len(SYNSETS),
+        "validation images": len(_rows(folder)),
+        "ImageNet-A images": sum(len(_files(folder, f"{FOLDER_A}/{s}")) for s in CLASS),
+    }
+
+
+LAYOUT = Layout(
+    "nine-class",
+    "9-Class ImageNet",
+    TREE,
+    (CLUSTERS, FOLDER_A),
+    {"classes": 9, "validation images": 2100, "ImageNet-A images": 617},
+    _count,
+    "https://github.com/clovaai/rebias and https://github.com/hendrycks/natural-adv-examples",
+)

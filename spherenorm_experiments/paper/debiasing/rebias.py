@@ -1,0 +1,154 @@
+"""The networks of ReBias: f with a large receptive field, and g that is biased by a small one.
+
+g sees colour (1 x 1 kernels) or texture (5 x 5 pixels) but no shape. Each network returns its
+logits and, for the independence of f and g, the features that its classifier reads.
+
+Source: H. Bahng et al., *Learning De-biased Representations with Biased Representations*, 2020;
+W. Brendel and M. Bethge, *Approximating CNNs with Bag-of-local-Features Models*, 2019.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+
+from torch import Tensor, nn
+
+from spherenorm_experiments.paper.shared.resnet import ResNet
+
+__all__ = ["BagNet18", "ConvStack", "FeaturedResNet", "Rivals"]
+
+Featured = tuple[Tensor, Tensor]
+"""Logits of shape (n, classes), and features of shape (n, channels)."""
+
+
+class ConvStack(nn.Module):
+    """Convolutions with BatchNorm and ReLU, the mean over pixels, a linear classifier.
+
+    Args:
+        kernel: the odd side of every kernel; Biased MNIST has 7 for f and 1 for g.
+        widths: channels of the convolutions.
+        classes: of the logits.
+
+    Example:
+        >>> sum(weight.numel() for weight in ConvStack(1).parameters())
+        12810
+    """
+
+    def __init__(
+        self, kernel: int, widths: Sequence[int] = (16, 32, 64, 128), classes: int = 10
+    ) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        for inputs, outputs in pairwise((3, *widths)):
+            conv = nn.Conv2d(inputs, outputs, kernel, padding=kernel // 2)
+            nn.init.kaiming_normal_(conv.weight, mode="fan_out", nonlinearity="relu")
+            layers += [conv, nn.BatchNorm2d(outputs), nn.ReLU()]
+        self.body = nn.Sequential(*layers)
+        self.head = nn.Linear(widths[-1], classes)
+
+    def forward(self, images: Tensor) -> Featured:
+        features = self.body(images).mean((2, 3))
+        return self.head(features), features
+
+
+class BagNet18(nn.Module):
+    """ResNet-18 in which nearly every 3 x 3 kernel is 1 x 1 and nothing is padded.
+
+    The stem is a 1 x 1 and a 3 x 3 convolution; of the blocks only the first has a 3 x 3 kernel. So
+    a feature sees 5 x 5 pixels. (The released code has a parameter `rf=43` that it does not use.)
+
+    Args:
+        classes: of the logits.
+        widths: channels of the four groups of two blocks; the stem has as many as the first.
+        strides: of the first block of each group.
+    """
+
+    def __init__(
+        self,
+        classes: int = 9,
+        widths: Sequence[int] = (64, 128, 256, 512),
+        strides: Sequence[int] = (2, 2, 2, 1),
+    ) -> None:
+        super().__init__()
+        stem = widths[0]
+        self.stem = nn.Sequential(
+            _conv(3, stem, 1),
+            _conv(stem, stem, 3),
+            nn.BatchNorm2d(stem, momentum=0.001),
+            nn.ReLU(),
+        )
+        blocks: list[nn.Module] = []
+        for number, (inputs, outputs) in enumerate(pairwise((stem, *widths))):
+            blocks += [
+                _Block(inputs, outputs, 1 if number else 3, strides[number]),
+                _Block(outputs, outputs),
+            ]
+        self.blocks = nn.Sequential(*blocks)
+        self.head = nn.Linear(widths[-1], classes)
+
+    def forward(self, images: Tensor) -> Featured:
+        features = self.blocks(self.stem(images)).mean((2, 3))
+        return self.head(features), features
+
+
+class _Block(nn.Module):
+    """relu(s(x) + bn(conv(relu(bn(conv(x)))))), with x cropped to the size of the sum's rest.
+
+    s is the identity, or a 1 x 1 convolution with BatchNorm where the shape changes.
+    """
+
+    def __init__(self, inputs: int, outputs: int, kernel: int = 1, stride: int = 1) -> None:
+        super().__init__()
+        self.body = nn.Sequential(
+            _conv(inputs, outputs, kernel, stride),
+            nn.BatchNorm2d(outputs),
+            nn.ReLU(),
+            _conv(outputs, outputs, 1),
+            nn.BatchNorm2d(outputs),
+        )
+        same = inputs == outputs and stride == 1
+        self.shortcut = (
+            nn.Identity()
+            if same
+            else nn.Sequential(_conv(inputs, outputs, 1, stride), nn.BatchNorm2d(outputs))
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        inner = self.body(x)
+        height, width = inner.shape[2:]
+        return (inner + self.shortcut(x)[:, :, :height, :width]).relu()  # type: ignore[no-any-return]
+
+
+def _conv(inputs: int, outputs: int, kernel: int, stride: int = 1) -> nn.Conv2d:
+    conv = nn.Conv2d(inputs, outputs, kernel, stride, bias=False)
+    nn.init.normal_(conv.weight, std=math.sqrt(2 / (kernel**2 * outputs)))
+    return conv
+
+
+class FeaturedResNet(nn.Module):
+    """A ResNet that returns its features too: the means over the image."""
+
+    def __init__(self, network: ResNet) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, images: Tensor) -> Featured:
+        maps = self.network.trunk(images)
+        return self.network.head(maps), maps.mean((2, 3))
+
+
+class Rivals(nn.Module):
+    """f and g on the same images: f's logits and features, then g's.
+
+    Args:
+        f, g: networks that return logits and features.
+    """
+
+    def __init__(self, f: nn.Module, g: nn.Module) -> None:
+        super().__init__()
+        self.f, self.g = f, g
+
+    def forward(self, images: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        return (*self.f(images), *self.g(images))

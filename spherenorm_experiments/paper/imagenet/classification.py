@@ -1,0 +1,219 @@
+"""Image classification: the paper's networks on ImageNet, small ones of their families on glyphs.
+
+On ImageNet a network has its full size. On glyphs it has fewer blocks and channels, and its first
+convolution keeps the side of the image.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812
+
+from spherenorm_experiments.core import (
+    Batch,
+    Budget,
+    Mean,
+    Splits,
+    Statistic,
+    Task,
+    cross_entropy,
+    require_extra,
+)
+from spherenorm_experiments.paper.imagenet.efficientnet import SCALES, EfficientNet, efficientnet
+from spherenorm_experiments.paper.imagenet.mobilenet import MobileNetV2
+from spherenorm_experiments.paper.imagenet.rexnet import ReXNet
+from spherenorm_experiments.paper.shared.augmentation import (
+    cutmix,
+    normalized,
+    rand_augment,
+    standardized,
+)
+from spherenorm_experiments.paper.shared.glyphs import (
+    CHARACTERS,
+    TEST_FONTS,
+    TRAIN_FONTS,
+    Appearance,
+    glyph_images,
+)
+from spherenorm_experiments.paper.shared.imagenet import CLASSES, imagenet
+from spherenorm_experiments.paper.shared.resnet import ResNet, resnet18, resnet50
+
+__all__ = ["Classification"]
+
+Pixels = np.ndarray[Any, np.dtype[Any]]
+"""Bytes of shape (items, 3, height, width)."""
+
+Name = Literal[
+    "mobilenetv2",
+    "resnet18",
+    "resnet50",
+    "efficientnet-b0",
+    "efficientnet-b1",
+    "efficientnet-b2",
+    "efficientnet-b3",
+    "rexnet-1.0",
+    "rexnet-1.3",
+]
+
+GLYPHS, SIDE = CHARACTERS[:10], 12
+TRAIN, VALIDATION, TEST = 1920, 480, 960
+APPEARANCE = Appearance(angle=12.0, scale=(0.75, 0.95), shift=0.5, contrast=90.0)
+"""Glyphs on which a small network learns something in 200 steps, and optimizers still differ."""
+
+MAGNITUDE = 4.0
+"""Of RandAugment on glyphs: at 9 they are turned by 27 degrees and shifted by 5 of 12 pixels."""
+
+AUDITED = 8
+"""Photographs of the audit's batch: it takes a dozen passes in float64 of a full-size network."""
+
+
+@dataclass(frozen=True)
+class Classification(Task):
+    """Classify photographs of 1,000 synsets, or glyphs of ten characters.
+
+    Attributes:
+        network: by its name in the paper.
+        data: glyphs (drawn here; the fonts of the test are not those of training) or imagenet
+            (official layout, in the folder of `--data`).
+        side: pixels of an image's side; None for the network's on photographs, 12 on glyphs.
+        augmentation: standard (random crops and flips of photographs; none of glyphs), or
+            randaugment after it.
+        cutmix: the probability with which a batch is mixed (CutMix, alpha 1).
+        dropout: the rate before the classifier; None for the network's.
+        stochastic_depth: the rate of the last block; None for the network's.
+    """
+
+    network: Name = "resnet18"
+    data_set: Literal["glyphs", "imagenet"] = "glyphs"
+    side: int | None = None
+    augmentation: Literal["standard", "randaugment"] = "standard"
+    cutmix: float = 0.0
+    dropout: float | None = None
+    stochastic_depth: float | None = None
+
+    name = "classification"
+    metric = "accuracy (%)"
+    tiers = {  # noqa: RUF012
+        "smoke": Budget(1, 256),
+        "small": Budget(3, 32),
+        "full": Budget(100, 256),
+    }
+
+    def data(self) -> Splits:
+        if self.data_set == "imagenet":
+            return imagenet(self._side, self.augmentation)
+        return _glyphs(self._side, self.augmentation)
+
+    def model(self) -> nn.Module:
+        given = {"dropout": self.dropout, "stochastic_depth": self.stochastic_depth}
+        options = {name: value for name, value in given.items() if value is not None}
+        if self.data_set == "imagenet":
+            return _FULL[self.network](classes=CLASSES, **options)
+        return _SMALL[self.network](classes=len(GLYPHS), **options)
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        images, labels = batch
+        if self.cutmix and torch.rand(()) < self.cutmix:
+            classes = CLASSES if self.data_set == "imagenet" else len(GLYPHS)
+            images, labels = cutmix(images, F.one_hot(labels, classes).float())
+        return cross_entropy(model(images), labels)
+
+    def evaluate(self, model: nn.Module, batch: Batch) -> Mapping[str, Statistic]:
+        images, labels = batch
+        return {"accuracy": Mean(100.0 * (model(images).argmax(1) == labels))}
+
+    def audit_inputs(self) -> tuple[Any, ...]:
+        if self.data_set == "glyphs":
+            return super().audit_inputs()
+        return tuple(self.first_batch(self.data().train, AUDITED)[:-1])
+
+    @property
+    def _side(self) -> int:
+        if self.side is not None:
+            return self.side
+        family, _, scale = self.network.partition("-")
+        if self.data_set == "glyphs":
+            return SIDE
+        return SCALES[scale].side if family == "efficientnet" else 224
+
+
+class _Pictures:
+    """Glyphs that are augmented one by one; a map-style data set."""
+
+    def __init__(self, images: Pixels, labels: Tensor, augment: Callable[[Any], Any]) -> None:
+        self.images, self.labels, self.augment = images, labels, augment
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        pillow = require_extra("PIL.Image", "augmentation")
+        picture = pillow.fromarray(self.images[index].transpose(1, 2, 0))
+        return normalized(self.augment(picture)), int(self.labels[index])
+
+    def fingerprint(self) -> str:
+        """A hash of all images and labels."""
+        return hashlib.sha256(self.images.tobytes() + self.labels.numpy().tobytes()).hexdigest()
+
+
+@functools.lru_cache(maxsize=4)
+def _drawn(side: int) -> tuple[tuple[Pixels, Tensor], ...]:
+    """Glyphs of training, validation and test, as bytes, with their labels."""
+    parts = ((TRAIN, TRAIN_FONTS), (VALIDATION, TRAIN_FONTS), (TEST, TEST_FONTS))
+    drawn = (
+        glyph_images(count, seed, size=side, characters=GLYPHS, fonts=fonts, appearance=APPEARANCE)
+        for seed, (count, fonts) in enumerate(parts)
+    )
+    return tuple((images, torch.from_numpy(labels)) for images, labels in drawn)
+
+
+@functools.lru_cache(maxsize=4)
+def _glyphs(side: int, augmentation: str) -> Splits:
+    drawn = _drawn(side)
+    splits = Splits(*((standardized(torch.from_numpy(x)), y) for x, y in drawn))
+    if augmentation == "standard":
+        return splits
+    mild = functools.partial(rand_augment, magnitude=MAGNITUDE)
+    return splits._replace(train=_Pictures(*drawn[0], mild))
+
+
+def _small_efficientnet(scale: str, **options: Any) -> nn.Module:
+    stages = ((1, 3, 8, 1, 1), (4, 5, 16, 1, 2))
+    factors = SCALES[scale]
+    return EfficientNet(
+        stages, factors.width, factors.depth, 8, stem_stride=1, features=64, divisor=2, **options
+    )
+
+
+def _small_rexnet(width: float, **options: Any) -> nn.Module:
+    stages = ((1, 1, False), (2, 2, True))
+    return ReXNet(width, stages, (8, 24), stem=8, stem_stride=1, features=64, **options)
+
+
+def _small_mobilenet(**options: Any) -> nn.Module:
+    stages = ((1, 8, 1, 1), (4, 16, 1, 2), (4, 24, 1, 2))
+    return MobileNetV2(stages, stem=8, stem_stride=1, features=64, **options)
+
+
+_FULL: dict[str, Callable[..., nn.Module]] = {
+    "mobilenetv2": MobileNetV2,
+    "resnet18": resnet18,
+    "resnet50": resnet50,
+    **{f"efficientnet-{name}": functools.partial(efficientnet, name) for name in SCALES},
+    **{f"rexnet-{width}": functools.partial(ReXNet, width) for width in (1.0, 1.3)},
+}
+_SMALL: dict[str, Callable[..., nn.Module]] = {
+    "mobilenetv2": _small_mobilenet,
+    "resnet18": functools.partial(ResNet, "basic", (1, 1, 1), 8, "small"),
+    "resnet50": functools.partial(ResNet, "bottleneck", (1, 1, 1), 4, "small"),
+    **{f"efficientnet-{name}": functools.partial(_small_efficientnet, name) for name in SCALES},
+    **{f"rexnet-{width}": functools.partial(_small_rexnet, width) for width in (1.0, 1.3)},
+}

@@ -1,0 +1,131 @@
+"""Language modelling: Transformer-XL on WikiText-103, or a small one on the library's source."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from spherenorm_experiments.core import Batch, Budget, Mean, Splits, Statistic, Task
+from spherenorm_experiments.paper.language import wikitext
+from spherenorm_experiments.paper.language.standard_library import source_corpus
+from spherenorm_experiments.paper.language.transformer_xl import TransformerXL
+from spherenorm_experiments.paper.language.wikitext import PARTS, Windows
+
+__all__ = ["Language"]
+
+CUTOFFS = {"wikitext-103": (20_000, 40_000, 200_000), "library": (16, 40)}
+"""The first token of each cluster of the adaptive softmax; those within the vocabulary hold."""
+
+TRAIN_TOKENS, OTHER_TOKENS = 60_000, 8_000
+"""Of the standard library's source."""
+
+AUDITED = 4
+"""Windows of the audit's batch."""
+
+LARGEST = 700.0
+"""The exponent of a float64 ends at 709."""
+
+
+@dataclass(frozen=True)
+class Language(Task):
+    """The next token of a text; scored by minus the perplexity.
+
+    An item is a segment of text with the tokens before it, which are its context. Segments come in
+    random order. (The original takes them in the order of the text, with the hidden states of the
+    step before as their memory; see `spherenorm_experiments.paper.language.transformer_xl`.) Every
+    token of the validation and the test text but the first is scored once.
+
+    Attributes:
+        data_set: the standard library's source, by characters, or WikiText-103, by words.
+        layers, width, heads, inner, dropout, weight_norm: of the network.
+        segment: tokens that are predicted at once.
+        memory: tokens before them.
+    """
+
+    data_set: Literal["library", "wikitext-103"] = "library"
+    layers: int = 2
+    width: int = 64
+    heads: int = 4
+    inner: int = 128
+    dropout: float = 0.0
+    weight_norm: bool = False
+    segment: int = 48
+    memory: int = 32
+
+    name = "language"
+    metric = "minus perplexity"
+    evaluation_batch = 64
+    tiers = {  # noqa: RUF012
+        "smoke": Budget(1, 512),
+        "small": Budget(2, 16),
+        "full": Budget(17, 60),
+    }
+
+    def data(self) -> Splits:
+        if self.data_set == "wikitext-103":
+            tokens = wikitext.corpus(wikitext.LAYOUT.folder())[1]
+            return Splits(*(self._windows(tokens, part) for part in PARTS))
+        return _stacked(self.memory, self.segment)
+
+    def model(self) -> nn.Module:
+        if self.data_set == "wikitext-103":
+            count, _ = wikitext.corpus(wikitext.LAYOUT.folder())
+        else:
+            count, _ = source_corpus(TRAIN_TOKENS, OTHER_TOKENS)
+        return TransformerXL(
+            count,
+            layers=self.layers,
+            width=self.width,
+            heads=self.heads,
+            inner=self.inner,
+            cutoffs=[cutoff for cutoff in CUTOFFS[self.data_set] if cutoff < count],
+            memory=self.memory,
+            dropout=self.dropout,
+            weight_norm=self.weight_norm,
+        )
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        (windows,) = batch
+        losses: Tensor = model(windows)
+        return losses.mean()
+
+    def evaluate(self, model: nn.Module, batch: Batch) -> Mapping[str, Statistic]:
+        (windows,) = batch
+        losses = model(windows)[windows[:, self.memory + 1 :] >= 0]
+        return {
+            "minus perplexity": Mean(losses, then=lambda mean: -_perplexity(mean)),
+            "perplexity": Mean(losses, then=_perplexity),
+            "bits per token": Mean(losses / math.log(2)),
+        }
+
+    def audit_inputs(self) -> tuple[Any, ...]:
+        return tuple(self.first_batch(self.data().train, AUDITED))
+
+    def shards(self, model: nn.Module) -> Sequence[nn.Module]:
+        """The layers; the vocabulary, whose methods the model calls, is sharded with the model."""
+        assert isinstance(model, TransformerXL)
+        return list(model.layers)
+
+    def _windows(self, tokens: Mapping[str, Tensor], part: str) -> Windows:
+        return Windows(tokens[part], self.memory, self.segment, complete=part == "train")
+
+
+def _perplexity(mean: float) -> float:
+    return math.exp(min(mean, LARGEST))
+
+
+@functools.lru_cache(maxsize=4)
+def _stacked(memory: int, segment: int) -> Splits:
+    """The windows of the library's source as tensors, which need no loader."""
+    tokens = source_corpus(TRAIN_TOKENS, OTHER_TOKENS)[1]
+    splits = []
+    for part in PARTS:
+        windows = Windows(tokens[part], memory, segment, complete=part == "train")
+        splits.append((torch.stack([windows[index][0] for index in range(len(windows))]),))
+    return Splits(*splits)

@@ -1,0 +1,151 @@
+"""WikiText-103: articles of Wikipedia as tokens, and windows on a text for a language model.
+
+The tokens of a line are followed by `<eos>`. The vocabulary is that of the training text, from the
+most frequent word to the rarest, after `<eos>`: as in the released code of Transformer-XL.
+
+Source: S. Merity et al., *Pointer Sentinel Mixture Models*, 2016.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from spherenorm_experiments.paper.shared.layout import Layout
+
+__all__ = ["LAYOUT", "PARTS", "Windows", "corpus", "encode", "vocabulary"]
+
+PARTS = ("train", "valid", "test")
+END, UNKNOWN = "<eos>", "<unk>"
+
+
+class Windows:
+    """The segments of a text, each after the tokens that precede it.
+
+    Item k is a tuple of one tensor: `memory` tokens, the `length` that are scored from them on, and
+    one more, the target of the last. What precedes the text is filled with its end-of-line token.
+
+    Args:
+        tokens: of the text, shape (count,).
+        complete: leave out a last segment that is shorter; else it ends with -1.
+
+    Raises:
+        ValueError: the text is too short for one segment.
+    """
+
+    def __init__(self, tokens: Tensor, memory: int, length: int, *, complete: bool) -> None:
+        targets = len(tokens) - 1  # nothing predicts the first token
+        self.count = targets // length if complete else -(-targets // length)
+        if self.count < 1:
+            raise ValueError(f"segments of {length} need a longer text, got {len(tokens)} tokens")
+        before = tokens.new_zeros(memory)
+        after = tokens.new_full((max(0, self.count * length - targets),), -1)
+        self.tokens, self.length = torch.cat([before, tokens, after]), length
+        self.size = memory + length + 1
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int) -> tuple[Tensor]:
+        if not 0 <= index < self.count:
+            raise IndexError(f"there are {self.count} segments, got {index}")
+        start = index * self.length
+        return (self.tokens[start : start + self.size].long(),)
+
+    def fingerprint(self) -> str:
+        """A hash of the tokens and of how they are divided."""
+        digest = hashlib.sha256(str((self.size, self.length, self.count)).encode())
+        digest.update(self.tokens.numpy().tobytes())
+        return digest.hexdigest()
+
+
+def vocabulary(lines: Iterable[Sequence[str]], special: Sequence[str] = (END,)) -> dict[str, int]:
+    """The number of each word: first the special ones, then from the most frequent to the rarest.
+
+    Words that are equally frequent keep the order in which they first appear.
+
+    Example:
+        >>> vocabulary([["a", "b"], ["b"]])
+        {'<eos>': 0, 'b': 1, 'a': 2}
+    """
+    counts: Counter[str] = Counter()
+    for line in lines:
+        counts.update(line)
+    for word in special:
+        counts.pop(word, None)
+    words = [*special, *(word for word, _ in counts.most_common())]
+    return {word: number for number, word in enumerate(words)}
+
+
+def encode(lines: Iterable[Sequence[str]], numbers: Mapping[str, int]) -> Tensor:
+    """The tokens of the lines, each followed by `<eos>`; int32.
+
+    Raises:
+        ValueError: a word is not in the vocabulary, which has no `<unk>` either.
+    """
+    found, unknown = array("i"), numbers.get(UNKNOWN)
+    for line in lines:
+        for word in line:
+            number = numbers.get(word, unknown)
+            if number is None:
+                raise ValueError(f"the word {word!r} is not in the vocabulary, nor is {UNKNOWN}")
+            found.append(number)
+        found.append(numbers[END])
+    return torch.frombuffer(found, dtype=torch.int32).clone()
+
+
+@functools.cache
+def corpus(folder: Path) -> tuple[int, Mapping[str, Tensor]]:
+    """The size of the vocabulary, and the tokens of each part.
+
+    Args:
+        folder: with the layout of WikiText-103.
+    """
+    numbers = vocabulary(_lines(folder, "train"))
+    return len(numbers), {part: encode(_lines(folder, part), numbers) for part in PARTS}
+
+
+def _lines(folder: Path, part: str) -> Iterator[list[str]]:
+    with (folder / f"wiki.{part}.tokens").open(encoding="utf-8", newline="\n") as file:
+        for line in file:
+            yield line.split()
+
+
+def _count(folder: Path) -> dict[str, int]:
+    words: set[str] = {END}
+    found = {}
+    for part in PARTS:
+        found[f"{part} tokens"] = 0
+        for line in _lines(folder, part):
+            found[f"{part} tokens"] += len(line) + 1
+            if part == "train":
+                words.update(line)
+    return {"vocabulary": len(words), **found}
+
+
+LAYOUT = Layout(
+    name="wikitext-103",
+    title="WikiText-103",
+    tree="""
+wikitext-103/
+  wiki.train.tokens
+  wiki.valid.tokens
+  wiki.test.tokens
+""",
+    paths=tuple(f"wiki.{part}.tokens" for part in PARTS),
+    statistics={
+        "vocabulary": 267_735,
+        "train tokens": 103_227_021,
+        "valid tokens": 217_646,
+        "test tokens": 245_569,
+    },
+    count=_count,
+    source="Merity et al. 2016: wikitext-103-v1.zip, the version with words as tokens",
+)

@@ -1,0 +1,284 @@
+"""Table C.1: the threshold of the scale-invariance test, also where the test errs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from spherenorm_experiments.analysis import (
+    OURS,
+    Arm,
+    Basis,
+    Cell,
+    Claim,
+    Grid,
+    Heading,
+    Results,
+    Row,
+    Table,
+    Trial,
+    combined,
+    exact,
+    grid_of,
+    mean,
+    missing,
+    paper,
+    printed,
+    sample,
+    spread,
+)
+from spherenorm_experiments.paper.statements import says
+from spherenorm_experiments.report.pictures import Picture, drawn, empty_figure, rounded
+from spherenorm_experiments.study import Plan, Study
+from spherenorm_experiments.study.watched import false_positives
+
+__all__ = ["C1"]
+
+PAPER = {
+    1.0: printed("86.64 100 70.74"),
+    0.2: printed("100 100 70.83"),
+    0.1: printed("100 100 70.81"),
+    0.05: printed("100 100 70.78"),
+    0.02: printed("100 99.94 70.81"),
+    0.01: printed("100 97.73 70.66"),
+}
+"""For each delta: scale-variant weights detected, scale-invariant ones detected, accuracy."""
+
+SMALLER = (1e-3, 1e-4, 1e-5, 1e-6)
+DELTAS = (*PAPER, *SMALLER)
+RATES = (3e-3, 1e-2, 3e-2)
+
+PAPER_COSINES = {"variant": (0.0028, 0.5660), "invariant": (5.5e-10, 4.4e-6)}
+
+SHARE = 99.9
+"""Percent of weights and steps that count as all of them."""
+
+
+@dataclass(frozen=True)
+class Network:
+    """Options of the task, and the color of its curves."""
+
+    options: Mapping[str, Any]
+    color: str
+
+
+NETWORKS = {
+    "plain": Network({}, "#4c78a8"),
+    "wide": Network({"width": 64}, "#1b9e9e"),
+    "half precision": Network({"precision": "float16"}, "#e4572e"),
+    "prenorm": Network({"variant": "prenorm"}, "#2e8b57"),
+}
+
+
+def _arm(network: str) -> Arm:
+    return Arm(network, "adamp", {"network": network})
+
+
+class C1(Study):
+    """Table C.1: the sensitivity of the scale-invariance test to its threshold
+
+    AdamP trains with ten thresholds on networks where the test is easy, as the paper's, and where
+    it errs: with gradients in half precision, with more inputs to a row, and with weights before a
+    normalization that nearly all are scale-variant. Detection is read off the steps themselves: a
+    step that was projected has no radial part. So detection and accuracy are of the same runs. A
+    random gradient passes the test's layer view in 2 Phi(delta) - 1 of all steps (8 % at 0.1).
+    """
+
+    name = "c1"
+    first_seed = 600
+    compared = {}  # noqa: RUF012  (every arm has a row)
+    departures = (
+        ("data, network", "ImageNet, ResNet-18", "digits; four small networks",
+         "a small machine; the paper's network has one scale-variant matrix"),
+        ("thresholds", "1 to 0.01", "1 to 0.000001", "float32 does not err in the paper's range"),
+        ("learning rate", "0.001", "best of three at 0.1", "Adam's best here is larger"),
+        ("detection", "not defined", "projected steps, in percent of weights and steps after "
+         "the tenth", "the first steps have no radial part"),
+    )  # fmt: skip
+
+    def trials(self, plan: Plan, results: Results) -> list[Trial]:
+        rows = [(0.1, rate) for rate in RATES]
+        rows += [(delta, rate) for delta in DELTAS if delta != 0.1 for rate in RATES]
+        delta, lr = (list(column) for column in zip(*rows, strict=True))
+        setting = {"lr": lr, "delta": delta, "weight_decay": 0.0}
+        return [
+            self.swept(plan, _arm(name), setting, **network.options)
+            for name, network in NETWORKS.items()
+        ]
+
+    def tables(self, results: Results) -> list[Table]:
+        rows: list[Row] = []
+        for arm in results.arms:
+            grid = grid_of(results, arm)
+            for delta in DELTAS if grid.items else ():
+                index = _at(grid, delta)
+                theirs = PAPER.get(delta, (None,) * 3) if arm == _arm("plain") else (None,) * 3
+                rows.append(
+                    (
+                        f"{arm.label}, δ = {delta:g}",
+                        _left_alone(grid.cell("projected_variant", index, ".2f")),
+                        theirs[0],
+                        grid.cell("projected_invariant", index, ".2f"),
+                        theirs[1],
+                        grid.cell("test", index, ".2f"),
+                        theirs[2],
+                    )
+                )
+        columns: list[Heading] = [
+            *("network", "variant left alone"),
+            *paper("variant"),
+            "invariant projected",
+            *paper("invariant"),
+            "accuracy",
+            *paper("accuracy"),
+        ]
+        note = "Percent of weights and steps that the test gets right: means ± deviation."
+        tables = [Table("Detection and accuracy", columns, rows, note), _cosines(results)]
+        return [table for table in tables if table.rows]
+
+    def pictures(self, results: Results) -> list[Picture]:
+        figure = empty_figure("threshold δ", "taken for invariant", log_x=True, log_y=True)
+        law = np.geomspace(1e-3, 1, 25)
+        figure.add_scatter(
+            x=rounded(law), y=rounded(false_positives(d) for d in law),
+            name="law: 2 Φ(δ) - 1", line={"color": "#888", "dash": "dash"},
+        )  # fmt: skip
+        for arm in results.arms:
+            grid = grid_of(results, arm)
+            for key, dash in (("projected_variant", "dot"), ("projected_invariant", "solid")):
+                shares = {d: mean(grid.sample(key, _at(grid, d)).values()) / 100 for d in DELTAS}
+                known = {d: share for d, share in sorted(shares.items()) if share > 0}
+                figure.add_scatter(
+                    x=rounded(known), y=rounded(known.values()),
+                    name=f"{arm.label}, {key.partition('_')[2]}", mode="lines+markers",
+                    line={"color": NETWORKS[arm.settings["network"]].color, "dash": dash},
+                )  # fmt: skip
+        caption = (
+            "The share of weights and steps that are projected: of scale-invariant weights (solid) "
+            "all should be, of the others (dotted) none; and the law for random gradients."
+        )
+        return drawn([Picture(figure, caption)])
+
+    def claims(self, results: Results) -> list[Claim]:
+        grids = {name: grid_of(results, _arm(name)) for name in NETWORKS}
+        return [
+            *_claims_of_detection(grids),
+            *_claims_of_errors(grids),
+            *_claims_of_cosines(grids),
+            _claim_of_accuracy(grids["plain"]),
+        ]
+
+
+def _at(grid: Grid, delta: float) -> int | None:
+    """The point at the rate that is best at 0.1."""
+    return grid.at(lr=grid.tuned(delta=0.1).rate, delta=delta)
+
+
+def _left_alone(cell: Cell) -> Cell:
+    number = cell.number
+    value = None if number is None else 100 - float(number)
+    return replace(cell, value=value)
+
+
+def _right(grid: Grid, delta: float, kind: str) -> Any:
+    """Percent of weights and steps that are right, by seed."""
+    found = grid.sample(f"projected_{kind}", _at(grid, delta))
+    return found if kind == "invariant" else found.map(lambda share: 100 - share)
+
+
+def _cosines(results: Results) -> Table:
+    rows: list[Row] = []
+    for arm in results.arms:
+        ends = _ends(grid_of(results, arm))
+        if ends:
+            cells = [Cell(None, ".2g", interval=ends.get(kind)) for kind in PAPER_COSINES]
+            rows.append((arm.label, *cells, "", ""))
+    theirs = [Cell(None, ".2g", interval=ends) for ends in PAPER_COSINES.values()]
+    rows += [("the paper's ResNet-18", "", "", *theirs)] if rows else []
+    columns: list[Heading] = [
+        *("network", "scale-variant", "scale-invariant"),
+        *paper("variant", "invariant"),
+    ]
+    note = "|cos(w, g)| at the end of training: of a whole variant weight, of an invariant's rows."
+    return Table("Cosines of weight and gradient, 99 % of them", columns, rows, note)
+
+
+def _ends(grid: Grid) -> dict[str, tuple[float, float]]:
+    """The range of 99 % of the cosines of each kind, at the first point."""
+    runs = [] if not grid.runs else list(grid.runs[0].values())
+    found: dict[str, tuple[float, float]] = {}
+    for kind in PAPER_COSINES:
+        cosines = [item.arrays[f"cosines_{kind}"] for item in runs]
+        low, high = np.quantile(cosines, (0.005, 0.995)) if cosines else (0.0, 0.0)
+        found |= {kind: (float(low), float(high))} if cosines else {}
+    return found
+
+
+def _claims_of_detection(grids: Mapping[str, Grid]) -> list[Claim]:
+    claims = []
+    wide = (0.2, 0.1, 0.05)
+    for kind, said in (("invariant", "projects every invariant weight"),
+                       ("variant", "leaves every variant weight alone")):  # fmt: skip
+        for name in ("plain", "prenorm"):
+            source: Basis = says("c.discriminates") if name == "plain" else says("3.delta")
+            least = combined(min, [_right(grids[name], delta, kind) for delta in wide])
+            text = f"From δ = 0.05 to 0.2 the test {said} ({name}; more than {SHARE} % right)"
+            claims.append(
+                sample(text, least, ">", SHARE, source=source, paper="100 %", unit="%",
+                       limits=(0.0, 100.0), primary=name == "plain")
+            )  # fmt: skip
+    text = f"δ = 0.1 separates the two kinds on a network of mostly variant weights ({SHARE} %)"
+    right = _right(grids["prenorm"], 0.1, "variant")
+    return [
+        *claims,
+        sample(text, right, ">", SHARE, source=says("c.suitable"), unit="%", limits=(0.0, 100.0)),
+    ]
+
+
+def _claims_of_errors(grids: Mapping[str, Grid]) -> list[Claim]:
+    rows: tuple[tuple[str, str, float, str, Basis, str], ...] = (
+        ("At δ = 1 the test takes variant weights for invariant", "plain", 1.0, "variant",
+         says("c.delta1"), "86.64 %"),
+        ("At δ = 0.01 the test misses invariant weights", "plain", 0.01, "invariant",
+         says("c.delta.01"), "97.73 %"),
+        ("At δ = 0.01 it misses them with more inputs to a row", "wide", 0.01, "invariant",
+         OURS, ""),
+        ("At δ = 0.01 it misses them with gradients in half precision", "half precision", 0.01,
+         "invariant", OURS, ""),
+        ("At δ = 0.1 it misses them with gradients in half precision", "half precision", 0.1,
+         "invariant", OURS, ""),
+    )  # fmt: skip
+    return [
+        sample(f"{text}: less than {SHARE} % right ({name})", _right(grids[name], delta, kind),
+               "<", SHARE, source=source, paper=theirs, unit="%", limits=(0.0, 100.0))
+        for text, name, delta, kind, source, theirs in rows
+    ]  # fmt: skip
+
+
+def _claims_of_cosines(grids: Mapping[str, Grid]) -> list[Claim]:
+    claims = []
+    for name, source in (("plain", says("c.cosines")), ("half precision", OURS)):
+        text = (
+            "The cosines of the two kinds are apart: log₁₀ of the lower end of the variant over "
+            f"the upper end of the invariant ({name})"
+        )
+        ends = _ends(grids[name])
+        if not ends or min(ends["variant"][0], ends["invariant"][1]) <= 0:  # no gradient is left
+            claims.append(missing(text, source))
+            continue
+        apart = math.log10(ends["variant"][0] / ends["invariant"][1])
+        claims.append(exact(text, apart, ">", 0.0, 0.5, source=source, paper="2.8"))
+    return claims
+
+
+def _claim_of_accuracy(grid: Grid) -> Claim:
+    accuracies = [grid.sample("test", _at(grid, delta)) for delta in PAPER]
+    text = "Accuracy hardly depends on δ: its range over the paper's six values is below 1 pp"
+    theirs = [accuracy for *_, accuracy in PAPER.values()]
+    quoted = Cell(max(theirs) - min(theirs), unit="pp")
+    return sample(text, spread(accuracies), "<", 1.0, source=says("c.performance"), paper=quoted,
+                  unit="pp", primary=True)  # fmt: skip

@@ -1,0 +1,295 @@
+"""Figures F.1 to F.6: norm and effective step size under weight decay and schedules."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from spherenorm_experiments.analysis import (
+    Arm,
+    Cell,
+    Choice,
+    Claim,
+    Grid,
+    Results,
+    Sample,
+    Table,
+    Trial,
+    grid_of,
+    paired,
+    paired_values,
+    performance,
+    pooled,
+    sample,
+    spread,
+)
+from spherenorm_experiments.paper.norms._bands import Curve, over_steps
+from spherenorm_experiments.paper.statements import says
+from spherenorm_experiments.report.pictures import DASHES, Picture, drawn
+from spherenorm_experiments.study import Plan, Study
+
+__all__ = ["WeightDecay"]
+
+
+@dataclass(frozen=True)
+class Optimizer:
+    """Fixed hyper-parameters, the rates, and the weight decay to which others are relative."""
+
+    fixed: Mapping[str, Any]
+    rates: Sequence[float]
+    reference: float
+
+
+SGD = {"momentum": 0.9, "nesterov": True}
+SGD_RATES, ADAM_RATES = (0.03, 0.1, 0.3, 1.0), (3e-3, 1e-2, 3e-2, 1e-1)
+OPTIMIZERS = {
+    "SGD": Optimizer(SGD, SGD_RATES, 1e-2),
+    "SGDP": Optimizer(SGD, SGD_RATES, 1e-2),
+    "AdamW": Optimizer({}, ADAM_RATES, 1e-1),
+    "AdamP": Optimizer({}, ADAM_RATES, 1e-1),
+}
+"""The recipes have the names of the optimizers."""
+
+PAIRS = (("SGD", "SGDP"), ("AdamW", "AdamP"))
+LOW, HIGH = (0.0, 0.1, 1.0), (3.0, 10.0)
+"""Relative to the reference; high ones with the cosine schedule only, as in the paper."""
+RELATIVE = {"step": LOW, "cosine": (*LOW, *HIGH)}
+RATIOS = (0.1, 1.0)
+"""Of the decay that SGDP and AdamP give an invariant weight: by default, and whole."""
+
+
+def _arm(optimizer: str, schedule: str) -> Arm:
+    settings = {"optimizer": optimizer, "schedule": schedule}
+    return Arm(f"{optimizer}, {schedule}", optimizer.lower(), settings)
+
+
+class WeightDecay(Study):
+    """Figures F.1 to F.6: weight decay holds the norm too, but everything then depends on its value
+
+    SGD, SGDP, AdamW and AdamP under the step and the cosine schedule, with weight decay relative to
+    a reference: 0, 0.1 and 1 times it, and 3 and 10 times with the cosine (the paper's high weight
+    decay). Each optimizer has the rate that is best for it at the reference. By default SGDP and
+    AdamP give an invariant weight a tenth of its decay (`wd ratio`), which alone would make them
+    depend on it less; so they also run with the whole.
+    """
+
+    name = "weight-decay"
+    first_seed = 200
+    compared = {}  # noqa: RUF012  (every arm has a row)
+    departures = (
+        ("data, network", "ImageNet, ResNet-18", "digits, three hidden layers", "a small machine"),
+        ("reference", "1e-4, the baseline's best", "1e-2 (SGD), 1e-1 (AdamW)",
+         "a run of 240 steps would not feel 1e-4"),
+        ("learning rate", "0.1 (SGD), 0.001 (Adam)", "best of four at the reference",
+         "equal tuning for every optimizer"),
+        ("wd ratio", "0.1, in the released code only", "0.1 and 1", "what holds the norm is the "
+         "projection or the smaller decay"),
+    )  # fmt: skip
+
+    def trials(self, plan: Plan, results: Results) -> list[Trial]:
+        return [
+            self.swept(plan, _arm(name, schedule), _points(name, schedule), schedule=schedule)
+            for name in OPTIMIZERS
+            for schedule in RELATIVE
+        ]
+
+    def tables(self, results: Results) -> list[Table]:
+        rows: list[Any] = []
+        for arm in results.arms:
+            grid, chosen = grid_of(results, arm), _rate(results, arm)
+            own = OPTIMIZERS[arm.settings["optimizer"]]
+            for i in grid.where(lr=chosen.rate) if chosen.index is not None else ():
+                point = grid.points[i]
+                relative = point.get("weight_decay", 0.0) / own.reference
+                rows.append(
+                    (
+                        arm.label,
+                        chosen.cell,
+                        Cell(round(relative, 6), "g"),
+                        Cell(point.get("wd_ratio"), "g", missing=""),
+                        grid.cell("norm_last", i),
+                        grid.cell("path", i, ".2f"),
+                        grid.cell("test", i, ".2f"),
+                    )
+                )
+        columns = ("arm", "lr", "relative wd", "wd ratio", "last norm", "path on sphere",
+                   "accuracy")  # fmt: skip
+        note = "The paper shows curves only. Means over seeds ± standard deviation."
+        return [Table("Every arm", columns, rows, note)] if rows else []
+
+    def pictures(self, results: Results) -> list[Picture]:
+        pictures = []
+        combinations = [(pair, schedule) for pair in PAIRS for schedule in RELATIVE]
+        for number, (pair, schedule) in enumerate(combinations, 1):
+            name = f"Figure F.{number}: {' and '.join(pair)}, {schedule} schedule"
+            pictures += _figure(results, pair, schedule, LOW, name)
+        for number, pair in enumerate(PAIRS, 5):
+            name = f"Figure F.{number}: {' and '.join(pair)} at high weight decay"
+            pictures += _figure(results, pair, "cosine", (1.0, *HIGH), name)
+        return drawn(pictures)
+
+    def claims(self, results: Results) -> list[Claim]:
+        read = _Reader(results)
+        return [
+            *(
+                c
+                for schedule in RELATIVE
+                for pair in PAIRS
+                for c in _of_steps(read, pair, schedule)
+            ),
+            *(c for pair in PAIRS for c in _of_curves(read, *pair)),
+            *(c for pair in PAIRS for c in _of_dependence(read, *pair)),
+            *(c for baseline, _ in PAIRS for c in _of_high(read, baseline)),
+        ]
+
+
+def _points(name: str, schedule: str) -> dict[str, Any]:
+    own = OPTIMIZERS[name]
+    decays = [(relative * own.reference, RATIOS[0]) for relative in RELATIVE[schedule]]
+    if name.endswith("P"):
+        decays += [(decay, RATIOS[1]) for decay, _ in decays if decay]
+    rows = [(rate, *decay) for rate in own.rates for decay in decays]
+    lr, decay, ratio = (list(column) for column in zip(*rows, strict=True))
+    more = {"wd_ratio": ratio} if name.endswith("P") else {}
+    return {"lr": lr, "weight_decay": decay, **more, **own.fixed}
+
+
+def _rate(results: Results, arm: Arm) -> Choice:
+    """The rate that is best at the reference decay."""
+    reference = OPTIMIZERS[arm.settings["optimizer"]].reference
+    return grid_of(results, arm).tuned(weight_decay=reference, wd_ratio=RATIOS[0])
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """Numbers of the study by optimizer, schedule and relative decay."""
+
+    results: Results
+
+    def at(
+        self, name: str, relative: float, schedule: str = "cosine", ratio: float = RATIOS[0]
+    ) -> tuple[Grid, int | None]:
+        """The sweep and the point at the optimizer's rate."""
+        arm = _arm(name, schedule)
+        rate = _rate(self.results, arm).rate
+        grid, decay = grid_of(self.results, arm), relative * OPTIMIZERS[name].reference
+        point = {"lr": rate, "weight_decay": decay, "wd_ratio": ratio if relative else RATIOS[0]}
+        return grid, grid.at(**point)
+
+    def number(self, key: str, name: str, relative: float, *where: Any) -> Sample:
+        grid, index = self.at(name, relative, *where)
+        return grid.sample(key, index)
+
+    def growth(self, name: str, schedule: str) -> Sample:
+        last, first = (self.number(key, name, 0.0, schedule) for key in ("norm_last", "norm_start"))
+        return paired_values(last, first)
+
+    def change(self, name: str, relative: float) -> Sample:
+        """The effective step just before the first drop of the rate, over that half-way there."""
+        grid, index = self.at(name, relative, "step")
+
+        def late_over_early(steps: np.ndarray, values: np.ndarray) -> float:
+            done = steps / steps[-1]
+            late, early = (
+                values[(low <= done) & (done < high)].mean()
+                for low, high in ((0.2, 0.29), (0.1, 0.2))
+            )
+            return float(late / early)
+
+        return grid.sample_of_curve(late_over_early, "effective_step", index)
+
+
+def _of_steps(read: _Reader, pair: tuple[str, str], schedule: str) -> list[Claim]:
+    baseline, ours = pair
+    source = says("f.prevent")
+    ours_grows, theirs = (read.growth(name, schedule) for name in (ours, baseline))
+    text = f"Without weight decay {ours}'s norm grows less than half as much as {baseline}'s, "
+    claims = [
+        paired(f"{text}{schedule}", ours_grows, theirs, "<", how="ratio", bound=0.5, source=source)
+    ]
+    for relative in LOW:
+        long, other = (read.number("path", name, relative, schedule) for name in (ours, baseline))
+        text = (
+            f"{ours} keeps larger effective steps than {baseline} at {relative:g} times the "
+            f"reference decay, {schedule}: ratio of the paths"
+        )
+        claims.append(paired(text, long, other, ">", how="ratio", source=source, primary=True))
+    return claims
+
+
+def _of_curves(read: _Reader, baseline: str, ours: str) -> list[Claim]:
+    text = f"At the reference decay {baseline}'s effective step rises before the rate first drops"
+    smooth = f"Without decay {ours}'s effective step falls less than {baseline}'s before that"
+    rising = read.change(baseline, 1.0)
+    falls = read.change(ours, 0.0), read.change(baseline, 0.0)
+    return [
+        sample(text, rising, ">", 1.0, source=says("f.abnormal"), of="ratio"),
+        paired(smooth, *falls, ">", how="ratio", source=says("f.smooth")),
+    ]
+
+
+def _of_dependence(read: _Reader, baseline: str, ours: str) -> list[Claim]:
+    best = []
+    for name in (ours, baseline):
+        grid = grid_of(read.results, _arm(name, "cosine"))
+        best.append(grid.sample("test", grid.tuned(wd_ratio=RATIOS[0]).index))
+    text = f"{ours} scores higher than {baseline}, each at its best rate and decay, cosine"
+    claims = [performance(text, *best, source=says("f.better"))]
+    scores = [read.number("test", baseline, relative) for relative in LOW]
+    text = f"{baseline} scores higher at the reference decay than without"
+    claims.append(performance(text, scores[2], scores[0], source=says("f.poor")))
+    for ratio in RATIOS:
+        where = [(relative, "cosine", ratio) for relative in LOW]
+        text = f"{ours}'s score varies by less than 1 pp from no decay to the reference"
+        values = spread([read.number("test", ours, *w) for w in where])
+        source = says("f.insensitive")
+        claims.append(
+            sample(f"{text}, wd ratio {ratio:g}", values, "<", 1.0, source=source, unit="pp")
+        )
+        ends = (
+            spread([read.number("norm_last", ours, *w) for w in where], "ratio"),
+            spread([read.number("norm_last", baseline, relative) for relative in LOW], "ratio"),
+        )
+        text = (
+            f"{ours}'s last norm depends less on decay than {baseline}'s: largest over smallest, "
+            f"relative, wd ratio {ratio:g}"
+        )
+        claims.append(paired(text, *ends, "<", how="ratio", source=source))
+    return claims
+
+
+def _of_high(read: _Reader, baseline: str) -> list[Claim]:
+    longer, once = (read.number("path", baseline, relative) for relative in (10.0, 1.0))
+    text = f"High decay lengthens {baseline}'s effective steps: 10 times the reference over once"
+    usual, high = (read.number("test", baseline, relative) for relative in (1.0, 10.0))
+    worse = f"High decay does not improve {baseline}'s accuracy: reference minus 10 times it"
+    others = pooled([read.number("test", baseline, relative) for relative in (0.0, 0.1, *HIGH)])
+    best = f"{baseline}: the reference decay scores higher than the mean of the four others"
+    return [
+        paired(text, longer, once, ">", how="ratio", source=says("f.high-step")),
+        performance(worse, usual, high, source=says("f.high-score")),
+        performance(best, usual, others, source=says("f.best")),
+    ]
+
+
+def _figure(
+    results: Results, optimizers: Sequence[str], schedule: str, decays: Sequence[float], name: str
+) -> list[Picture]:
+    """Draw norm and effective step, of the study's arms and those that substitute for them."""
+    curves = []
+    for arm in results.arms:
+        if arm.settings["optimizer"] not in optimizers or arm.settings["schedule"] != schedule:
+            continue
+        grid, rate = grid_of(results, arm), _rate(results, arm).rate
+        for i, relative in enumerate(decays):
+            decay = relative * OPTIMIZERS[arm.settings["optimizer"]].reference
+            index = grid.at(lr=rate, weight_decay=decay, wd_ratio=RATIOS[0])
+            curves.append(Curve(f"{arm.label}, wd × {relative:g}", grid, index, DASHES[i]))
+    return [
+        over_steps(curves, "norm", "norm ‖w‖", f"{name}: norm.", log_y=max(decays) > 1),
+        over_steps(curves, "effective_step", "effective step ‖Δŵ‖",
+                   f"{name}: effective step size.", log_y=True),
+    ]  # fmt: skip

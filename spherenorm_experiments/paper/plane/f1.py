@@ -1,0 +1,315 @@
+"""Figure 1: the two-dimensional toy, and its animation."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+
+from spherenorm_experiments.analysis import (
+    OURS,
+    PAPERS_START,
+    Arm,
+    Cell,
+    Claim,
+    Grid,
+    Heading,
+    Result,
+    Results,
+    Table,
+    Trial,
+    best_of,
+    close,
+    grid_of,
+    missing,
+    paired,
+    paper,
+    sample,
+)
+from spherenorm_experiments.paper.plane._circle import ARMS, LR, descent
+from spherenorm_experiments.paper.statements import fitted, says
+from spherenorm_experiments.report.pictures import (
+    DASHES,
+    Picture,
+    color_of,
+    empty_figure,
+    lines,
+    rounded,
+)
+from spherenorm_experiments.study import Plan, Study
+
+__all__ = ["F1"]
+
+PAPER_MAX_NORM = {"GDM 0.9": 2.93, "GDM 0.99": 27.87}
+LEVELS = ("0.1", "0.01", "0.001")
+RATES = tuple(LR * 10 ** (k / 3) for k in range(-6, 10))
+"""From a hundredth of the rate of Figure 1 to a thousand times that."""
+STARTS = {"smoke": 3, "small": 7, "full": 13}
+SOLVED = "steps_to_0.001"
+FLOOR = 1e-14
+"""A gap below this is rounding."""
+SHOWN_STEPS = 700
+FRAMES = 80
+
+
+class F1(Study):
+    """Figure 1: momentum slows descent on a circle by growing the norm
+
+    Minimize -cos(w, w*) in the plane, from (0.001, 1) to the direction of w* = (0, -1). Nothing is
+    random: claims rest on starts at the side of the paper's. Each method is also compared at the
+    rate that is best for it from the paper's start.
+    """
+
+    name = "f1"
+    compared = {}  # noqa: RUF012  (every arm has a row)
+    departures = (
+        ("loss", "cos(w, w*), minimized", "-cos(w, w*)", "as printed its start is the optimum"),
+        ("learning rate", "not given", f"{LR}, and each method's best of {len(RATES)}",
+         f"{LR} gives the paper's norm of 2.93 at momentum 0.9"),
+        ("start", "(0.001, 1)", "the same, and six at its side", "one run cannot vary"),
+    )  # fmt: skip
+
+    def trials(self, plan: Plan, results: Results) -> list[Trial]:
+        steps = self.budget(plan, "cosine").epochs
+        starts = range(1, STARTS[plan.tier])
+        paths = [descent(arm, steps, RATES) for arm in ARMS.values()]
+        return [*paths, *(descent(arm, steps, RATES, starts) for arm in ARMS.values())]
+
+    def tables(self, results: Results) -> list[Table]:
+        columns: list[Heading] = [
+            *("arm", "max norm"),
+            *paper("max norm"),
+            *("steps to gap 0.1", *LEVELS[1:], "gap at the end"),
+            *("best rate", "steps to 0.001 there"),
+        ]
+        note = (
+            f"At the rate {LR} from the paper's start. The gap is 1 - cos(w, w*); a number of "
+            "steps is that after which it stays below."
+        )
+        rows = [_row(arm, _grid(results, arm)) for arm in results.arms]
+        return [Table("Norm and speed", columns, rows, note)]
+
+    def pictures(self, results: Results) -> list[Picture]:
+        shown = [_shown(_grid(results, arm)) for arm in results.arms]
+        items = [item for item in shown if item is not None]
+        if not items:
+            return []
+        colors = {item.arm.label: _color(item.arm) for item in items}
+        dashes = {item.arm.label: DASHES[_fast(item)] for item in items}
+        curves: dict[str, dict[str, Any]] = {"norm": {}, "gap": {}}
+        for item in items:
+            norm, gap = (item.arrays[key][:SHOWN_STEPS] for key in ("norm", "gap"))
+            curves["norm"][item.arm.label] = range(len(norm)), norm
+            curves["gap"][item.arm.label] = range(len(gap)), np.maximum(gap, 1e-12)
+        return [
+            _animation([item for item in items if not _fast(item)]),
+            *(
+                lines(curves[key], "step", y, caption, colors, log_y=True, dashes=dashes)
+                for key, y, caption in (
+                    ("norm", "norm ‖w‖", "The norm against steps."),
+                    ("gap", "gap 1 - cos(w, w*)", "The distance to the optimum against steps."),
+                )
+            ),
+        ]
+
+    def claims(self, results: Results) -> list[Claim]:
+        grids = {label: _grid(results, arm) for label, arm in ARMS.items()}
+        return [
+            *_claims_of_norms(grids),
+            *_claims_of_speed(grids, best=False),
+            *_claims_of_speed(grids, best=True),
+        ]
+
+
+def _grid(results: Results, arm: Arm) -> Grid:
+    return grid_of(results, arm, PAPERS_START)
+
+
+def _row(arm: Arm, grid: Grid) -> tuple[Any, ...]:
+    shown = _shown(grid)
+    if shown is None:
+        return (arm.label, Cell(None, missing="diverged"), *[""] * 7)
+    summary, best = shown.summary, grid.tuned(SOLVED, min)
+    fastest = None if best.index is None else _papers(grid, best.index)
+    return (
+        arm.label,
+        Cell(summary["max_norm"], ".2f"),
+        Cell(PAPER_MAX_NORM.get(arm.label), ".2f", missing=""),
+        *(_steps(summary[f"steps_to_{level}"]) for level in LEVELS),
+        Cell(summary["final_gap"], ".1e"),
+        *(best.cell, _steps(None if fastest is None else fastest.summary[SOLVED])),
+    )
+
+
+def _steps(count: float | None) -> Cell:
+    return Cell(None if count is None else int(count), missing="not reached")
+
+
+def _papers(grid: Grid, index: int) -> Result | None:
+    """The run at a point from the paper's start."""
+    return grid.runs[index].get(PAPERS_START)
+
+
+def _shown(grid: Grid) -> Result | None:
+    """The run at the rate of Figure 1, or at the nearest one that did not diverge."""
+    found = [_papers(grid, index) for index in range(len(grid.points))]
+    alive = [item for item in found if item is not None and not item.diverged]
+    return min(alive, key=_from_figure, default=None)
+
+
+def _from_figure(item: Result) -> float:
+    """The distance of the learning rate from that of Figure 1, in logarithms."""
+    rate: float = item.spec.hyper_parameters.get("lr", LR)
+    return abs(math.log(rate / LR))
+
+
+def _claims_of_norms(grids: dict[str, Grid]) -> list[Claim]:
+    claims = []
+    for label, source in (("GDM 0.9", fitted("b.norm.9")), ("GDM 0.99", says("b.norm.99"))):
+        momentum, theirs = ARMS[label].settings["momentum"], PAPER_MAX_NORM[label]
+        text = f"The largest norm under gradient descent with momentum {momentum} is {theirs}"
+        index = grids[label].at(lr=LR)
+        item = None if index is None else _papers(grids[label], index)
+        norm = None if item is None else item.summary["max_norm"]
+        if norm is None:
+            claims.append(missing(text, source))
+        else:
+            claims.append(close(text, norm, theirs, 0.03, source=source))
+    large, small = (
+        grids[label].sample("max_norm", grids[label].at(lr=LR)) for label in ("GDM 0.99", "GDM 0.9")
+    )
+    text = "The largest norm is larger with momentum 0.99 than with 0.9"
+    return [*claims, paired(text, large, small, ">", how="ratio", source=says("b.larger"),
+                            behind="a", paper="27.87 / 2.93 = 9.5")]  # fmt: skip
+
+
+def _claims_of_speed(grids: dict[str, Grid], *, best: bool) -> list[Claim]:
+    """The claims at the rate of Figure 1, or with each method at its own best rate."""
+    chosen = {
+        label: grid.tuned(SOLVED, min).index if best else grid.at(lr=LR)
+        for label, grid in grids.items()
+    }
+    steps = {name: grid.sample(SOLVED, chosen[name], performance=True)
+             for name, grid in grids.items()}  # fmt: skip
+    ends = {
+        name: grid.sample("final_gap", chosen[name], performance=True).map(
+            lambda gap: math.log10(max(gap, FLOOR))
+        )
+        for name, grid in grids.items()
+    }
+    at = "each at its own best rate" if best else f"at the rate {LR}"
+    others = ("GD", "GDM 0.9", "GDM 0.99")
+    claims = [
+        paired(
+            f"The projected method is the fastest to a gap of 0.001, {at}: its steps over those of "
+            "the fastest other, momentum 0.9",
+            steps["GDP 0.9"], best_of(min, [steps[name] for name in others]), "<",
+            how="ratio", source=says("b.fastest"), primary=True,
+        ),
+        paired(
+            f"The projection speeds momentum up, {at}: steps of GDP over GDM, momentum 0.9",
+            steps["GDP 0.9"], steps["GDM 0.9"], "<", how="ratio", source=says("1.slows"),
+        ),
+        paired(
+            f"The projected method ends at the smallest gap, {at}: log₁₀ of its gap minus that of "
+            "the best other",
+            ends["GDP 0.9"], best_of(min, [ends[name] for name in others]), "<",
+            source=says("1.terminal"), unit="decades",
+        ),
+    ]  # fmt: skip
+    if best:
+        return claims
+    fails = "Momentum fails to optimize: GDM 0.9 needs more steps to a gap of 0.001 than plain GD"
+    slower = "Momentum 0.99 is slower than 0.9 without the projection: steps"
+    return [
+        *claims,
+        paired(fails, steps["GDM 0.9"], steps["GD"], ">", how="ratio", source=says("b.fails"),
+               behind="a",
+               detail="a method that fails would not arrive at all", primary=True),
+        paired(slower, steps["GDM 0.99"], steps["GDM 0.9"], ">", how="ratio", source=OURS,
+               behind="a"),
+        sample("Momentum 0.9 without the projection arrives: final log₁₀ gap below -3",
+               ends["GDM 0.9"], "<", -3.0, source=OURS, unit="decades"),
+    ]  # fmt: skip
+
+
+def _fast(item: Result) -> bool:
+    """True of the larger momentum."""
+    return bool(item.arm.settings["momentum"] == 0.99)
+
+
+def _color(arm: Arm) -> str:
+    return "#777777" if arm == ARMS["GD"] else color_of(arm.recipe)
+
+
+def _animation(items: list[Result]) -> Picture:
+    """Draw w in the plane, from the start on: time runs the same for all."""
+    last = 1 + int(max(item.summary[SOLVED] or 0 for item in items))
+    times = [int(time) for time in np.unique(np.linspace(0, last, FRAMES).astype(int))]
+    figure = empty_figure("w₁", "w₂")
+    angle = np.linspace(0, 2 * np.pi, 90)
+    circle = {"x": rounded(np.cos(angle)), "y": rounded(np.sin(angle)), "name": "‖w‖ = 1"}
+    figure.add_scatter(**circle, line={"color": "#999", "dash": "dot", "width": 1})
+    figure.add_traces(_paths(items, last))
+    indices = list(range(1, 1 + len(items)))
+    figure.frames = [
+        go.Frame(name=str(time), data=_paths(items, time), traces=indices) for time in times
+    ]
+    inside = {"yref": "paper", "y": 1.0, "x": 1.0, "xanchor": "right", "yanchor": "top"}
+    figure.update_layout(
+        **_controls(times), legend={**inside, "orientation": "v"}, margin={"t": 50}
+    )
+    figure.update_yaxes(scaleanchor="x", scaleratio=1)
+    caption = (
+        "The weight itself: from the top to the direction straight down. GDM swings far out and "
+        "then crawls; GDP stays near the circle."
+    )
+    return Picture(figure, caption, height=560, wide=True)
+
+
+def _paths(items: list[Result], time: int) -> list[go.Scatter]:
+    """The trajectories up to a time, with a point at their ends."""
+    drawn = []
+    for item in items:
+        path, color = item.arrays["w"][: time + 1], _color(item.arm)
+        sizes = [0] * (len(path) - 1) + [11]
+        style = {
+            "name": item.arm.label,
+            "mode": "lines+markers",
+            "line": {"color": color, "width": 2},
+            "marker": {"size": sizes, "color": color, "opacity": 1, "line": {"width": 0}},
+        }
+        drawn.append(go.Scatter(x=rounded(path[:, 0]), y=rounded(path[:, 1]), **style))
+    return drawn
+
+
+def _controls(times: list[int]) -> dict[str, Any]:
+    """Buttons to play and pause, and a slider over the times, as parts of plotly's layout."""
+    frame = {"frame": {"duration": 60, "redraw": False}, "transition": {"duration": 0}}
+    now = {"mode": "immediate", **frame}
+    play = {"label": "▶ play", "method": "animate", "args": [None, {**frame, "fromcurrent": False}]}
+    pause = {"label": "❚❚", "method": "animate", "args": [[None], now]}
+    steps = [{"label": str(t), "method": "animate", "args": [[str(t)], now]} for t in times]
+    buttons = {
+        "type": "buttons",
+        "direction": "left",
+        "x": 0,
+        "y": 1.13,
+        "xanchor": "left",
+        "yanchor": "top",
+        "pad": {"t": 0},
+        "buttons": [play, pause],
+        "showactive": False,
+    }
+    slider = {
+        "active": len(times) - 1,
+        "currentvalue": {"prefix": "step ", "font": {"size": 12}},
+        "steps": steps,
+        "pad": {"t": 45},
+        "ticklen": 0,
+        "minorticklen": 0,
+        "font": {"size": 9},
+    }
+    return {"updatemenus": [buttons], "sliders": [slider]}

@@ -1,0 +1,112 @@
+"""Glyphs for retrieval: characters of training, validation and test are different ones.
+
+Four protocols stand for the paper's four data sets: few classes with many images (CUB), the same
+seen from more angles (Cars-196), queries and a gallery (In-Shop), many classes with few images
+(SOP).
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from itertools import accumulate
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from spherenorm_experiments.core import Splits
+from spherenorm_experiments.paper.retrieval.listed import BOTH, GALLERY, QUERY
+from spherenorm_experiments.paper.shared.glyphs import CHARACTERS, Appearance, glyph_images
+
+__all__ = ["ALPHABET", "FONTS", "PROTOCOLS", "Protocol", "glyph_classes"]
+
+ALPHABET = (
+    *CHARACTERS,
+    *"ΓΔΘΞΠΣΦΨΩαβγδζηθλμξπρσφψω",
+    *"БДЖИЛЦЧШЪЫЭЮЯбджцшыэюя",
+    *"&@#%§¶?$€£¥+~*ßæÆøþðŋ",
+)
+"""Characters that differ in shape in every one of the fonts."""
+
+FONTS = (
+    *("DejaVuSans.ttf", "DejaVuSans-Bold.ttf", "DejaVuSans-Oblique.ttf"),
+    *("DejaVuSerif.ttf", "DejaVuSerif-Bold.ttf", "DejaVuSerif-Italic.ttf"),
+    *("DejaVuSansMono.ttf", "DejaVuSansMono-Bold.ttf", "DejaVuSerif-BoldItalic.ttf"),
+)
+"""Fonts with the whole alphabet."""
+
+
+UPRIGHT = Appearance(angle=5.0, scale=(0.8, 0.95), contrast=120.0)
+TURNED = Appearance(angle=20.0, scale=(0.7, 0.95), contrast=120.0)
+
+PLAIN = (np.full((32, 32, 3), 128, dtype=np.uint8),)
+"""Grounds of one colour: on textures no network learns enough in seconds."""
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """The division of glyphs into sets.
+
+    Attributes:
+        classes: characters of the training, validation and test set.
+        images: of each character.
+        queries: images of each test character that are queries, the others being the gallery; 0:
+            every image is both.
+        appearance: of the glyphs.
+    """
+
+    classes: tuple[int, int, int]
+    images: int
+    queries: int = 0
+    appearance: Appearance = UPRIGHT
+
+
+PROTOCOLS = {
+    "few-classes": Protocol((24, 12, 24), 25),
+    "turned": Protocol((24, 12, 24), 25, appearance=TURNED),
+    "queries": Protocol((40, 20, 40), 12, queries=5),
+    "few-images": Protocol((60, 20, 32), 8),
+}
+
+
+@functools.cache
+def glyph_classes(name: str, size: int) -> Splits:
+    """Images of shape (3, size, size), standardized, classes and roles.
+
+    Args:
+        name: of a protocol.
+        size: pixels of a side.
+    """
+    protocol = PROTOCOLS[name]
+    seed = list(PROTOCOLS).index(name)
+    order = np.random.default_rng(seed).permutation(len(ALPHABET))
+    ends = list(accumulate(protocol.classes))
+    splits = []
+    for part, (count, end) in enumerate(zip(protocol.classes, ends, strict=True)):
+        characters = [ALPHABET[place] for place in order[end - count : end]]
+        images, labels = glyph_images(
+            count * protocol.images,
+            10 * seed + part,
+            size=size,
+            characters=characters,
+            fonts=FONTS,
+            grounds=PLAIN,
+            appearance=protocol.appearance,
+        )
+        pixels = (torch.from_numpy(images).float() - 127.5) / 70
+        roles = _roles(labels, protocol.queries)
+        splits.append((pixels, torch.from_numpy(labels), roles))
+    return Splits(*splits)
+
+
+def _roles(labels: np.ndarray, queries: int) -> Tensor:
+    """The first images of a class are its queries."""
+    if not queries:
+        return torch.full((len(labels),), BOTH)
+    seen: dict[int, int] = {}
+    roles = []
+    for label in labels.tolist():
+        seen[label] = seen.get(label, 0) + 1
+        roles.append(QUERY if seen[label] <= queries else GALLERY)
+    return torch.tensor(roles)

@@ -1,0 +1,217 @@
+"""Augmentation of photographs: crops, flips, RandAugment; CutMix of a batch.
+
+All draw from torch's global random state, which the engine seeds for each item and step. Pictures
+are Pillow's, of mode RGB.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from spherenorm_experiments.core import require_extra
+
+__all__ = [
+    "AUGMENTATIONS",
+    "MEAN",
+    "STD",
+    "centre",
+    "cutmix",
+    "normalized",
+    "rand_augment",
+    "random_crop",
+    "random_flip",
+    "standardized",
+]
+
+Picture = Any
+
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+"""Of the pixels of ImageNet, as shares of 255, in red, green and blue."""
+
+GRAY = (128, 128, 128)
+"""The colour of what a rotation, a shear or a translation uncovers."""
+
+LEVELS = 10
+"""Magnitudes go from 0 to 10, and every operation grows with them; in the first released code of
+AutoAugment, Posterize and Solarize did not."""
+
+
+def random_crop(
+    picture: Picture,
+    side: int,
+    area: tuple[float, float] = (0.08, 1.0),
+    ratio: tuple[float, float] = (3 / 4, 4 / 3),
+) -> Picture:
+    """A random part of a picture, resized to a square (Szegedy et al. 2015).
+
+    Args:
+        side: pixels of the result's side.
+        area: the part's smallest and largest share of the picture.
+        ratio: of its width to its height; the logarithm is uniform.
+    """
+    width, height = picture.size
+    low, high = math.log(ratio[0]), math.log(ratio[1])
+    for _ in range(10):
+        pixels = width * height * _uniform(*area)
+        aspect = math.exp(_uniform(low, high))
+        wide, tall = round(math.sqrt(pixels * aspect)), round(math.sqrt(pixels / aspect))
+        if 0 < wide <= width and 0 < tall <= height:
+            left, top = _integer(width - wide + 1), _integer(height - tall + 1)
+            return _resized(picture, (side, side), (left, top, left + wide, top + tall))
+    wide = min(width, round(height * ratio[1]))
+    tall = min(height, round(width / ratio[0]))
+    left, top = (width - wide) // 2, (height - tall) // 2
+    return _resized(picture, (side, side), (left, top, left + wide, top + tall))
+
+
+def random_flip(picture: Picture) -> Picture:
+    """The picture, or its mirror image, with probability 1/2 each."""
+    if torch.rand(()) < 0.5:
+        return picture
+    return picture.transpose(_pillow().Transpose.FLIP_LEFT_RIGHT)
+
+
+def centre(picture: Picture, side: int, share: float = 0.875) -> Picture:
+    """The central square of a picture whose shorter side is resized to side / share pixels."""
+    shorter, (width, height) = round(side / share), picture.size
+    if width <= height:
+        size = shorter, int(shorter * height / width)
+    else:
+        size = int(shorter * width / height), shorter
+    left, top = round((size[0] - side) / 2), round((size[1] - side) / 2)
+    return _resized(picture, size).crop((left, top, left + side, top + side))
+
+
+def normalized(picture: Picture) -> Tensor:
+    """`standardized` pixels of a picture, of shape (3, height, width)."""
+    return standardized(torch.from_numpy(np.array(picture, dtype=np.uint8)).permute(2, 0, 1))
+
+
+def standardized(pixels: Tensor) -> Tensor:
+    """(x / 255 - mean) / deviation of each colour.
+
+    Args:
+        pixels: bytes, of shape (..., 3, height, width).
+    """
+    mean, std = (torch.tensor(values)[:, None, None] for values in (MEAN, STD))
+    return (pixels.float() / 255 - mean) / std
+
+
+def rand_augment(picture: Picture, count: int = 2, magnitude: float = 9.0) -> Picture:
+    """`count` random operations of one magnitude, each one of 13 or the identity.
+
+    Args:
+        magnitude: from 0 to 10.
+
+    Source: E. Cubuk et al., *RandAugment: Practical automated data augmentation with a reduced
+    search space*, 2020.
+    """
+    names = list(OPERATIONS)
+    for _ in range(count):
+        chosen = _integer(len(names) + 1)
+        if chosen < len(names):  # else the identity
+            picture = OPERATIONS[names[chosen]](picture, magnitude / LEVELS)
+    return picture
+
+
+def cutmix(images: Tensor, targets: Tensor, alpha: float = 1.0) -> tuple[Tensor, Tensor]:
+    """Paste one rectangle, the same for the whole batch, from a permutation of the batch.
+
+    The rectangle covers a share 1 - lambda of the image, lambda ~ Beta(alpha, alpha), less what
+    lies outside; targets mix by the share that is pasted.
+
+    Args:
+        images: of shape (items, channels, height, width).
+        targets: probabilities, of shape (items, classes).
+
+    Source: S. Yun et al., *CutMix*, 2019, and its released code.
+    """
+    partner = torch.randperm(len(images)).to(images.device)
+    height, width = images.shape[-2:]
+    share = math.sqrt(1 - float(torch.distributions.Beta(alpha, alpha).sample()))
+    y, x = _integer(height), _integer(width)
+    half = int(height * share) // 2, int(width * share) // 2
+    rows = slice(max(y - half[0], 0), y + half[0])
+    columns = slice(max(x - half[1], 0), x + half[1])
+    mixed = images.clone()
+    mixed[..., rows, columns] = images[partner][..., rows, columns]
+    pasted = mixed[0, 0, rows, columns].numel() / (height * width)
+    return mixed, (1 - pasted) * targets + pasted * targets[partner]
+
+
+def _uniform(low: float, high: float) -> float:
+    return low + (high - low) * torch.rand((), dtype=torch.float64).item()
+
+
+def _integer(stop: int) -> int:
+    return int(torch.randint(stop, ()))
+
+
+def _signed(value: float) -> float:
+    return value if torch.rand(()) < 0.5 else -value
+
+
+def _pillow(part: str = "Image") -> Any:
+    return require_extra(f"PIL.{part}", "reading pictures")
+
+
+def _resized(picture: Picture, size: tuple[int, int], box: Any = None) -> Picture:
+    part = picture if box is None else picture.crop(box)
+    return part.resize(size, _pillow().Resampling.BILINEAR)
+
+
+def _affine(picture: Picture, *matrix: float) -> Picture:
+    """The picture whose pixel (x, y) is that at (a x + b y + c, d x + e y + f)."""
+    affine = _pillow().Transform.AFFINE
+    return picture.transform(picture.size, affine, matrix, fillcolor=GRAY)
+
+
+def _rotated(picture: Picture, share: float) -> Picture:
+    return picture.rotate(_signed(30 * share), fillcolor=GRAY)
+
+
+def _enhanced(kind: str) -> Callable[[Picture, float], Picture]:
+    """Brightness, colour, contrast or sharpness times 1 ± 0.9 share."""
+
+    def operation(picture: Picture, share: float) -> Picture:
+        return getattr(_pillow("ImageEnhance"), kind)(picture).enhance(1 + _signed(0.9 * share))
+
+    return operation
+
+
+def _plain(name: str) -> Callable[[Picture, float], Picture]:
+    return lambda picture, share: getattr(_pillow("ImageOps"), name)(picture)
+
+
+OPERATIONS: dict[str, Callable[[Picture, float], Picture]] = {
+    "ShearX": lambda image, share: _affine(image, 1, _signed(0.3 * share), 0, 0, 1, 0),
+    "ShearY": lambda image, share: _affine(image, 1, 0, 0, _signed(0.3 * share), 1, 0),
+    "TranslateX": lambda image, share: _affine(
+        image, 1, 0, round(_signed(150 / 331 * share) * image.width), 0, 1, 0
+    ),
+    "TranslateY": lambda image, share: _affine(
+        image, 1, 0, 0, 0, 1, round(_signed(150 / 331 * share) * image.height)
+    ),
+    "Rotate": _rotated,
+    "Brightness": _enhanced("Brightness"),
+    "Color": _enhanced("Color"),
+    "Contrast": _enhanced("Contrast"),
+    "Sharpness": _enhanced("Sharpness"),
+    "Posterize": lambda image, share: _pillow("ImageOps").posterize(image, 8 - round(4 * share)),
+    "Solarize": lambda image, share: _pillow("ImageOps").solarize(image, round(256 * (1 - share))),
+    "AutoContrast": _plain("autocontrast"),
+    "Equalize": _plain("equalize"),
+}
+"""Functions of a picture and a share of the largest magnitude, by the names of AutoAugment."""
+
+AUGMENTATIONS: dict[str, Callable[[Picture], Picture]] = {
+    "standard": lambda picture: picture,
+    "randaugment": rand_augment,
+}
+"""Augmentations that follow crop and flip, by name."""

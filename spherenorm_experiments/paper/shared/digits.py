@@ -1,0 +1,168 @@
+"""Handwritten digits: scikit-learn's 1,797 images of 8 x 8 pixels, and small networks for them.
+
+The networks are of the paper's families.
+
+Source: E. Alpaydin and C. Kaynak, *Optical Recognition of Handwritten Digits*, UCI Machine
+Learning Repository.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812
+
+from spherenorm_experiments.core import (
+    Batch,
+    Budget,
+    Mean,
+    Split,
+    Splits,
+    Statistic,
+    Task,
+    cross_entropy,
+)
+
+__all__ = ["Digits"]
+
+
+@dataclass(frozen=True)
+class Digits(Task):
+    """Classify 8 x 8 digits: 1,150 to train on, 287 for validation, 360 to test.
+
+    Every class has the same share of each split.
+
+    Attributes:
+        variant: the network: plain (three convolutions with BatchNorm), residual (ResNet's basic
+            blocks), transformer (four-pixel patches, LayerNorm before each sublayer).
+        width: channels of the first layer; the transformer has twice as many.
+    """
+
+    variant: Literal["plain", "residual", "transformer"] = "plain"
+    width: int = 16
+
+    name = "digits"
+    metric = "accuracy (%)"
+    tiers = {  # noqa: RUF012
+        "smoke": Budget(1, 256),
+        "small": Budget(13, 64),
+        "full": Budget(100, 64),
+    }
+
+    def data(self) -> Splits:
+        return _digits()
+
+    def model(self) -> nn.Module:
+        return _NETWORKS[self.variant](self.width)
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        images, labels = batch
+        return cross_entropy(model(images), F.one_hot(labels, 10).float())
+
+    def evaluate(self, model: nn.Module, batch: Batch) -> Mapping[str, Statistic]:
+        images, labels = batch
+        return {"accuracy": Mean(100.0 * (model(images).argmax(1) == labels))}
+
+
+@functools.cache
+def _digits() -> Splits:
+    try:
+        from sklearn.datasets import load_digits
+        from sklearn.model_selection import train_test_split
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            "the digits need scikit-learn: pip install 'spherenorm[experiments]'"
+        ) from error
+    images, labels = load_digits(return_X_y=True)
+    rest_x, test_x, rest_y, test_y = train_test_split(
+        images, labels, test_size=0.2, stratify=labels, random_state=0
+    )
+    train_x, valid_x, train_y, valid_y = train_test_split(
+        rest_x, rest_y, test_size=287, stratify=rest_y, random_state=0
+    )
+    mean, std = train_x.mean(), train_x.std()
+
+    def split(x: Any, y: Any) -> Split:
+        return torch.from_numpy((x - mean) / std).float().reshape(-1, 1, 8, 8), torch.from_numpy(y)
+
+    return Splits(split(train_x, train_y), split(valid_x, valid_y), split(test_x, test_y))
+
+
+def _conv(inputs: int, outputs: int, size: int = 3, stride: int = 1) -> nn.Sequential:
+    conv = nn.Conv2d(inputs, outputs, size, stride, padding=size // 2, bias=False)
+    return nn.Sequential(conv, nn.BatchNorm2d(outputs))
+
+
+def _head(features: int) -> list[nn.Module]:
+    return [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(features, 10)]
+
+
+def _plain(width: int) -> nn.Module:
+    blocks = [(1, width, 1), (width, 2 * width, 2), (2 * width, 4 * width, 2)]
+    layers: list[nn.Module] = []
+    for inputs, outputs, stride in blocks:
+        layers += [*_conv(inputs, outputs, stride=stride), nn.ReLU()]
+    return nn.Sequential(*layers, *_head(4 * width))
+
+
+class _Residual(nn.Module):
+    """ReLU(x + f(x)), through a 1 x 1 convolution where the shape changes."""
+
+    def __init__(self, body: nn.Module, shortcut: nn.Module) -> None:
+        super().__init__()
+        self.body, self.shortcut = body, shortcut
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.relu(self.shortcut(x) + self.body(x))
+
+
+def _residual(width: int) -> nn.Module:
+    def block(inputs: int, outputs: int, stride: int) -> nn.Module:
+        body = nn.Sequential(
+            _conv(inputs, outputs, stride=stride), nn.ReLU(), _conv(outputs, outputs)
+        )
+        same = inputs == outputs and stride == 1
+        return _Residual(body, nn.Identity() if same else _conv(inputs, outputs, 1, stride))
+
+    stem = nn.Sequential(_conv(1, width), nn.ReLU())
+    return nn.Sequential(
+        stem, block(width, width, 1), block(width, 2 * width, 2), *_head(2 * width)
+    )
+
+
+class _Transformer(nn.Module):
+    """Two pre-norm encoder layers over the 16 patches of 2 x 2 pixels."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        dim = 2 * width
+        self.embed = nn.Conv2d(1, dim, 2, 2)
+        self.position = nn.Parameter(0.02 * torch.randn(16, dim))
+        layer = functools.partial(
+            nn.TransformerEncoderLayer,
+            dim,
+            4,
+            2 * dim,
+            dropout=0.0,
+            batch_first=True,
+            norm_first=True,
+        )
+        self.layers = nn.Sequential(layer(), layer())
+        self.norm = nn.LayerNorm(dim)
+        self.head = nn.Linear(dim, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        tokens = self.embed(x).flatten(2).transpose(1, 2) + self.position
+        return self.head(self.norm(self.layers(tokens)).mean(1))  # type: ignore[no-any-return]
+
+
+_NETWORKS: dict[str, Callable[[int], nn.Module]] = {
+    "plain": _plain,
+    "residual": _residual,
+    "transformer": _Transformer,
+}

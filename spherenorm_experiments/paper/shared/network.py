@@ -1,0 +1,292 @@
+"""A small normalized network as a pure loss: all learning rates, decays and seeds train at once."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.func import grad, vmap
+from torch.nn import functional as F  # noqa: N812
+
+from spherenorm import metrics
+from spherenorm.functional import Sweep
+from spherenorm_experiments.core import Budget, PureTask, generator
+from spherenorm_experiments.paper.shared._network_data import TRAIN, cutmix, source_of, split_of
+
+__all__ = ["Network", "epochs_of"]
+
+BATCH = 64
+STEPS_PER_EPOCH = TRAIN // BATCH
+
+KEPT = 120
+"""Points of a curve that are kept."""
+
+PROJECTED = 1e-9
+"""The radial share of a step in float64 that was projected is rounding, below this."""
+
+SETTLED = 10
+"""Steps after which momentum has a radial part, so that a projection can be told."""
+
+COSINE_BATCHES = 4
+
+
+def epochs_of(steps: int) -> float:
+    """The passes over the training data in this many steps."""
+    return steps / STEPS_PER_EPOCH
+
+
+@dataclass(frozen=True)
+class Network(PureTask):
+    """Fully connected layers, each followed by BatchNorm without gains, and a classifier.
+
+    Every hidden matrix is scale-invariant row by row; the classifier and its bias are not. Weights
+    are float64; `precision` is that of the forward and backward pass.
+
+    Attributes:
+        variant: plain (three hidden layers) or prenorm (two blocks that are normalized at their
+            entrance, as a transformer's, so that nothing but the stem is scale-invariant).
+        data: digits (8 x 8 pixels, ten classes; accuracy) or tagging (harmonic spectra averaged
+            over time, ten tags; ROC-AUC).
+        width: units of a hidden layer.
+        cutmix: paste a rectangle of another image into each with probability 1/2.
+        label_smoothing: the share of a target that all classes divide.
+        head: trained, or fixed at its start, so that every weight that trains is scale-invariant.
+        precision: of the gradient.
+
+    Each seed has its own start, order of the data, and split into training, validation and test
+    set.
+    """
+
+    variant: Literal["plain", "prenorm"] = "plain"
+    data: Literal["digits", "tagging"] = "digits"
+    width: int = 32
+    cutmix: bool = False
+    label_smoothing: float = 0.0
+    head: Literal["trained", "fixed"] = "trained"
+    precision: Literal["float64", "float32", "bfloat16", "float16"] = "float32"
+
+    name = "network"
+    tiers = {"smoke": Budget(24), "small": Budget(240), "full": Budget(2400)}  # noqa: RUF012
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, int]]:
+        """The matrices, by name; those that are scale-invariant begin with "unit"."""
+        w, inputs = self.width, 64 if self.data == "digits" else 128
+        layers = {
+            "plain": {"unit0": (w, inputs), "unit1": (w, w), "unit2": (w, w)},
+            "prenorm": {"unit0": (w, inputs), **{f"free{i}": (w, w) for i in range(1, 5)}},
+        }[self.variant]
+        return {**layers, "head": (10, w)}
+
+    def start(self, seed: int) -> dict[str, Tensor]:
+        names = [name for name in self.shapes if name != "head" or self.head == "trained"]
+        params = {name: _drawn(self, name, seed) for name in names}
+        if self.head == "trained":
+            params["bias"] = torch.zeros(10, dtype=torch.float64)
+        return params
+
+    def loss(self, params: dict[str, Tensor], *batch: Any) -> Tensor:
+        inputs, targets, *fixed = batch[0]
+        logits = self.logits(params, inputs, *fixed)
+        if self.data == "tagging":
+            return F.binary_cross_entropy_with_logits(logits, targets)
+        loss: Tensor = -(targets * logits.log_softmax(dim=-1)).sum(dim=-1).mean()
+        return loss
+
+    def logits(self, params: Mapping[str, Tensor], inputs: Tensor, *fixed: Tensor) -> Tensor:
+        """The outputs for a batch, normalized over that batch."""
+        return _logits(self, params, inputs, *fixed)
+
+    def batches(self, seed: int) -> Callable[[int], tuple[Tensor, ...]]:
+        split = split_of(self.data, seed)
+        fixed = [] if self.head == "trained" else [_drawn(self, "head", seed)]
+
+        @functools.lru_cache(maxsize=2)
+        def order(epoch: int) -> Tensor:
+            return torch.randperm(TRAIN, generator=generator(seed, "data", epoch))
+
+        def batch(step: int) -> tuple[Tensor, ...]:
+            epoch, index = divmod(step, STEPS_PER_EPOCH)
+            part = order(epoch)[index * BATCH : (index + 1) * BATCH]
+            x, y = (tensor[part] for tensor in split[:2])
+            return (*_augmented(self, x, y, generator(seed, "noise", step)), *fixed)
+
+        return batch
+
+    def record(self, before: dict[str, Tensor], after: dict[str, Tensor]) -> dict[str, Tensor]:
+        return _recorded(before, after)
+
+    def summarize(
+        self, seeds: Sequence[int], start: dict[str, Tensor], swept: Sweep
+    ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        return _summary(self, seeds, start, swept)
+
+    def fingerprint(self) -> str:
+        return source_of(self.data).fingerprint()
+
+
+def _logits(task: Network, params: Mapping[str, Tensor], inputs: Tensor, *fixed: Tensor) -> Tensor:
+    """The outputs for a batch, normalized over that batch."""
+    kind = getattr(torch, task.precision)
+
+    def layer(x: Tensor, name: str) -> Tensor:
+        return x.to(kind) @ params[name].to(kind).T
+
+    x = torch.relu(_normalize(layer(inputs, "unit0")))
+    if task.variant == "plain":
+        for name in ("unit1", "unit2"):
+            x = torch.relu(_normalize(layer(x, name)))
+    else:
+        for first, second in ((1, 2), (3, 4)):
+            inner = torch.relu(layer(_normalize(x), f"free{first}"))
+            x = x + layer(inner, f"free{second}").to(x.dtype)
+        x = _normalize(x)
+    if fixed:  # a classifier that does not train
+        return (x.to(kind) @ fixed[0].to(kind).T).double()
+    return (layer(x, "head") + params["bias"].to(kind)).double()
+
+
+def _recorded(before: dict[str, Tensor], after: dict[str, Tensor]) -> dict[str, Tensor]:
+    units = [name for name in before if name.startswith("unit")]
+    others = [name for name in before if name.startswith(("free", "head"))]
+    norms = torch.cat([metrics.norm(after[name]) for name in units])
+    moved = torch.cat([metrics.effective_step(before[name], after[name]) for name in units])
+    straight = [(after[name] - before[name]).square().sum() for name in units]
+    radial = {
+        kind: torch.stack([_radial(before[n], after[n]) for n in names]).lt(PROJECTED).double()
+        for kind, names in (("invariant", units), ("variant", others))
+        if names
+    }
+    return {
+        "norm": norms.mean(),
+        "norm_squared": norms.square().sum(),
+        "effective_step": moved.mean(),
+        "squared_move": torch.stack(straight).sum(),
+        **{f"projected_{kind}": share.mean() for kind, share in radial.items()},
+    }
+
+
+def _summary(
+    task: Network, seeds: Sequence[int], start: dict[str, Tensor], swept: Sweep
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Numbers, curves and cosines, by point and seed."""
+    records = swept.records
+    units = [value for name, value in start.items() if name.startswith("unit")]
+    first = torch.cat([w.norm(dim=-1) for w in units], dim=1)
+    moved = records["squared_move"].sum(dim=0)
+    growth = records["norm_squared"][-1] - first.square().sum(dim=1)
+    epoch = min(STEPS_PER_EPOCH, len(records["norm"])) - 1
+    late = min(SETTLED, len(records["norm"]) - 1)
+    numbers = {
+        "norm_start": first.mean(dim=1).expand_as(growth),
+        "norm_first_epoch": records["norm"][epoch],
+        "norm_last": records["norm"][-1],
+        "path": records["effective_step"].sum(dim=0),
+        "effective_step_middle": _middle(records["effective_step"]),
+        "growth_over_moves": growth / moved,
+        **{
+            name: 100 * records[name][late:].mean(dim=0)
+            for name in ("projected_invariant", "projected_variant")
+            if name in records
+        },
+        **_scores(task, seeds, swept.params),
+    }
+    every = max(1, len(records["norm"]) // KEPT)
+    kept = {name: records[name][::every] for name in ("norm", "effective_step")}
+    return {**numbers, "every": torch.full_like(moved, every)}, {
+        **{name: values.float().movedim(0, 2) for name, values in kept.items()},
+        **_cosines(task, seeds, swept.params),
+    }
+
+
+def _augmented(
+    task: Network, x: Tensor, y: Tensor, random: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    if task.cutmix and torch.rand((), generator=random) < 0.5:
+        x, y = cutmix(x, y, random)
+    return x, (1 - task.label_smoothing) * y + task.label_smoothing * y.mean(-1, keepdim=True)
+
+
+def _scores(task: Network, seeds: Sequence[int], params: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Scores on validation and test set, normalized over the whole of each set."""
+    heads = [] if task.head == "trained" else [_drawn(task, "head", seed) for seed in seeds]
+    fixed = [torch.stack(heads)] if heads else []
+    splits = [split_of(task.data, seed) for seed in seeds]
+    scores = {}
+    for name, part in (("validation", 2), ("test", 4)):
+        x, y = (torch.stack([split[part + i] for split in splits]) for i in (0, 1))
+        over_seeds = vmap(task.logits, in_dims=(0, 0, *(0 for _ in fixed)))
+        over_points = vmap(over_seeds, in_dims=(0, None, *(None for _ in fixed)))
+        logits = over_points(dict(params), x, *fixed)
+        if task.data == "digits":
+            hits = logits.argmax(-1) == y.argmax(-1)
+            scores[name] = 100 * hits.double().mean(dim=-1)
+        else:
+            scores[name] = 100 * _areas(logits, y)
+    return scores
+
+
+def _cosines(
+    task: Network, seeds: Sequence[int], params: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
+    """|cos(w, g)| of every weight on a few batches at the end: the largest of a weight's rows.
+
+    By "cosines_invariant", of scale-invariant weights, and "cosines_variant", of others as a whole.
+    """
+    matrices = {name: value for name, value in params.items() if value.ndim > 3}
+    batches = [task.batches(seed) for seed in seeds]
+    over_points = vmap(vmap(grad(task.loss), in_dims=(0, 0)), in_dims=(0, None))
+    found: dict[str, list[Tensor]] = {"cosines_invariant": [], "cosines_variant": []}
+    for step in range(COSINE_BATCHES):
+        drawn = [batch(10**6 * STEPS_PER_EPOCH + step) for batch in batches]
+        grads = over_points(dict(params), tuple(map(torch.stack, zip(*drawn, strict=True))))
+        for name, matrix in matrices.items():
+            kind, w, g = "invariant", matrix, grads[name]
+            if not name.startswith("unit"):
+                kind, w, g = "variant", matrix.flatten(2)[:, :, None], g.flatten(2)[:, :, None]
+            inner = (w * g).sum(-1).abs() / (w.norm(dim=-1) * g.norm(dim=-1))
+            found[f"cosines_{kind}"].append(inner.max(dim=-1).values)
+    return {kind: torch.stack(x, dim=-1).nan_to_num() for kind, x in found.items() if x}
+
+
+def _drawn(task: Network, name: str, seed: int) -> Tensor:
+    """A matrix with He's variance."""
+    shape = task.shapes[name]
+    scale = math.sqrt((1.0 if name == "head" else 2.0) / shape[1])
+    random = generator(seed, f"init {name}")
+    return torch.randn(shape, generator=random, dtype=torch.float64) * scale
+
+
+def _normalize(x: Tensor) -> Tensor:
+    """BatchNorm in at least float32, as frameworks do."""
+    wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+    centered = wide - wide.mean(dim=0)
+    normalized: Tensor = centered / (centered.square().mean(dim=0) + 1e-12).sqrt()
+    return normalized
+
+
+def _radial(before: Tensor, after: Tensor) -> Tensor:
+    """|cos(w, dw)| of a whole weight: rounding where the step was projected, row-wise or whole."""
+    move = after - before
+    size = before.norm() * move.norm()
+    return torch.where(size > 0, (before * move).sum().abs() / size, 0.0)
+
+
+def _middle(steps: Tensor) -> Tensor:
+    """The mean over the second quarter of the run: after the start, before the rate has decayed."""
+    quarter = max(1, len(steps) // 4)
+    return steps[quarter : 2 * quarter].mean(dim=0)
+
+
+def _areas(logits: Tensor, targets: Tensor) -> Tensor:
+    """The area under the ROC curve, the mean over tags: the share of pairs in the right order."""
+    ranks = logits.argsort(dim=-2).argsort(dim=-2).double() + 1
+    positive = targets.sum(dim=-2)
+    negative = targets.shape[-2] - positive
+    above = (ranks * targets).sum(dim=-2) - positive * (positive + 1) / 2
+    return (above / (positive * negative)).mean(dim=-1)

@@ -1,0 +1,87 @@
+"""The sphere of the Rosenbrock toy to turn: its loss, and the directions of descents on it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+
+from spherenorm import toys
+from spherenorm_experiments.analysis import Result
+from spherenorm_experiments.report.pictures import Picture, color_of, rounded
+
+__all__ = ["draw_sphere"]
+
+SHOWN = ("GDM", "GDP")
+"""Labels of the arms that are shown at first; others are picked in the legend."""
+
+
+def draw_sphere(items: Sequence[Result], dashes: Mapping[str, str]) -> Picture:
+    """Draw the loss on the hemisphere, and the trajectories w / |w| on it."""
+    figure = go.Figure()
+    _add_loss(figure)
+    for item in items:
+        line = {"color": color_of(item.arm.recipe), "width": 5, "dash": dashes[item.arm.label]}
+        visible = True if item.arm.label in SHOWN else "legendonly"
+        style = {"name": item.arm.label, "visible": visible, "mode": "lines", "line": line}
+        figure.add_scatter3d(**_coordinates(_thinned(item.arrays["w"])), **style)
+    _add_marks(figure)
+    axis = {"showticklabels": False, "title": {"text": ""}, "showgrid": False, "zeroline": False}
+    camera = {"eye": {"x": 0.1, "y": 0.45, "z": 1.55}, "up": {"x": 0, "y": 1, "z": 0}}
+    axes = {"xaxis": axis, "yaxis": axis, "zaxis": axis}
+    figure.update_layout(
+        scene={**axes, "camera": camera, "aspectmode": "data"},
+        margin={"l": 0, "r": 0, "t": 0, "b": 0},
+        legend={"orientation": "h", "y": 0.0, "yanchor": "top"},
+        paper_bgcolor="rgba(0,0,0,0)",
+    )
+    caption = (
+        "The sphere to turn: the loss and the directions w / ‖w‖ at each optimizer's best learning "
+        "rate. Pick optimizers in the legend."
+    )
+    return Picture(figure, caption, height=600, wide=True)
+
+
+def _add_loss(figure: go.Figure) -> None:
+    """Draw the logarithm of the loss as the color of the hemisphere."""
+    angles = np.linspace(-np.pi / 2, np.pi / 2, 72)
+    psi, phi = np.meshgrid(angles, angles)
+    x, y, z = np.cos(phi) * np.sin(psi), np.sin(phi), np.cos(phi) * np.cos(psi)
+    loss = np.log10(1e-2 + toys.valley(toys.SCALE * psi, toys.SCALE * phi))
+    figure.add_surface(
+        x=x.round(4),
+        y=y.round(4),
+        z=z.round(4),
+        surfacecolor=loss.round(3),
+        colorbar={"title": {"text": "log₁₀ loss"}, "len": 0.6, "thickness": 10, "x": 1.0},
+        colorscale="Blues",
+        reversescale=True,
+        opacity=0.9,
+        hoverinfo="skip",
+        name="log₁₀ loss",
+    )
+
+
+def _thinned(w: np.ndarray) -> np.ndarray:
+    """The directions of a trajectory at its first 60 steps and 140 later ones, just above 1."""
+    later = np.geomspace(60, len(w) - 1, 140).astype(int)
+    kept = w[np.unique(np.concatenate([np.arange(60), later]))]
+    directions: np.ndarray = 1.012 * kept / np.linalg.norm(kept, axis=-1, keepdims=True)
+    return directions
+
+
+def _add_marks(figure: go.Figure) -> None:
+    """Mark the start and the optimum."""
+    for name, angles, color in (
+        ("start", (-2.0, 2.0), "#f2b705"),
+        ("optimum", (1.0, 1.0), "#00a000"),
+    ):
+        x, y, z = 1.02 * np.array(toys.sphere_point(*angles))
+        marker = {"size": 7, "color": color, "line": {"color": "#222222", "width": 2}}
+        figure.add_scatter3d(x=[x], y=[y], z=[z], name=name, mode="markers", marker=marker)
+
+
+def _coordinates(points: np.ndarray) -> dict[str, Any]:
+    return {axis: rounded(column) for axis, column in zip("xyz", points.T, strict=True)}

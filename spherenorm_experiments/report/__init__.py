@@ -1,0 +1,1 @@
+"""Ended runs as something to look at: pictures and exports, and the page."""

@@ -1,0 +1,156 @@
+"""The report: one self-contained HTML page that opens offline, the scorecard of claims on top."""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import re
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jinja2
+from markupsafe import Markup, escape
+
+from spherenorm.support import one_line
+from spherenorm_experiments.analysis import Results, Table
+from spherenorm_experiments.core import RecipeError
+from spherenorm_experiments.engine import write_file
+from spherenorm_experiments.report.page._figures import archive, grouped, library, swatch
+from spherenorm_experiments.report.page._scorecard import groups, labeled
+from spherenorm_experiments.report.page._sections import Section
+from spherenorm_experiments.report.pictures import forest
+from spherenorm_experiments.study import RequestWarning, thirteen_table
+
+__all__ = ["Page", "write_report"]
+
+
+class Page(NamedTuple):
+    """The content of a page: all claims with the labels of their sections, and the problems."""
+
+    claims: list[dict[str, Any]]
+    problems: list[str]
+
+
+def write_report(sections: Sequence[Section], path: Path) -> Page:
+    """Write the page.
+
+    Warns:
+        RequestWarning: a section needs a recipe that is not here, and is left out.
+
+    Raises:
+        StoreError: the page cannot be written.
+    """
+    shown = [entry for section in sections if (entry := _shown(section)) is not None]
+    for number, entry in enumerate(shown):
+        earlier = sum(other["name"] == entry["name"] for other in shown[:number])
+        entry["anchor"] = f"{entry['name']}-{earlier + 1}" if earlier else entry["name"]
+    claims = [claim for entry in shown for claim in labeled(entry)]
+    found = groups(claims)
+    paper = [claim for claim in claims if claim["kind"] == "paper"]
+    drawn = forest(paper or claims)
+    for entry in shown:
+        entry["figures"] = grouped(entry["pictures"], f"figure-{entry['anchor']}")
+    scorecard = grouped([] if drawn is None else [drawn], "figure-scorecard")
+    page = _template().render(
+        sections=shown,
+        groups=found,
+        paper=bool(paper),
+        thirteen=_thirteen(sections),
+        scorecard=scorecard,
+        library=library(),
+        archive=archive([*scorecard, *(group for entry in shown for group in entry["figures"])]),
+        date=datetime.date.today().isoformat(),
+    )
+    write_file(path, page.encode())
+    problems = [f"{entry['label']}: {problem}" for entry in shown for problem in entry["problems"]]
+    return Page(claims, problems)
+
+
+def _thirteen(sections: Sequence[Section]) -> Table | None:
+    """The paper's thirteen benchmarks; a section of a part of the contenders counts as far as it
+    goes, and what raises is told in its own section.
+    """
+    try:
+        return thirteen_table((s.label, s.study, s.results) for s in sections)
+    except Exception as error:
+        warnings.warn(
+            f"no table of the benchmarks: {one_line(error)}", RequestWarning, stacklevel=2
+        )
+        return None
+
+
+def _shown(section: Section) -> dict[str, Any] | None:
+    """A section as the template takes it; None, with a warning, if a recipe of it is not here."""
+    study, results = section.study, section.results
+    parts: dict[str, Callable[[], list[Any]]] = {
+        "claims": lambda: [claim.to_json() for claim in section.claims()],
+        "tables": lambda: study.every_table(results),
+        "pictures": lambda: study.every_picture(results),
+    }
+    made: dict[str, list[Any]] = {}
+    problems = []
+    for name, part in parts.items():
+        try:
+            made[name] = part()
+        except RecipeError as error:
+            warnings.warn(f"{section.label} is left out: {error}", RequestWarning, stacklevel=2)
+            return None
+        except Exception as error:  # a study that raises leaves the others their sections
+            made[name] = []
+            problems.append(f"no {name}: {one_line(error)}")
+    return {
+        "name": study.name,
+        "label": section.label,
+        "heading": section.heading,
+        "title": study.title(),
+        "short": ", ".join([study.title().split(":")[0], *section.plan.departures]),
+        "about": study.about().split("\n\n"),
+        "runs": len(results),
+        "planned": results.planned,
+        "diverged": _diverged(results),
+        "problems": problems,
+        "notes": section.notes,
+        **made,
+    }
+
+
+def _diverged(results: Results) -> list[str]:
+    """The runs that diverged: each with its step, or of an arm with many points how many."""
+    texts = []
+    for arm in results.diverged.arms:
+        runs = results.arm(arm)
+        lost = runs.diverged
+        if any(item.family for item in runs):
+            texts.append(f"{arm}: {len(lost)} of {len(runs)}")
+            continue
+        steps = ((item.spec.seed, item.summary["diverged_at"]) for item in lost)
+        texts += [f"{arm}, seed {seed}: step {step}" for seed, step in steps]
+    return texts
+
+
+@functools.cache
+def _template() -> jinja2.Template:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).with_name("templates")),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    environment.filters["code"] = _code
+    environment.filters["swatch"] = swatch
+    environment.filters["words"] = _words
+    return environment.get_template("report.html.j2")
+
+
+def _code(text: str) -> Markup:
+    """`this` as code."""
+    return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", str(escape(text))))
+
+
+def _words(content: object) -> Markup:
+    """Text that breaks at spaces only, as a browser would also break "1e-6" in two."""
+    words = str(content).split(" ")
+    return Markup(" ").join(Markup('<span class="word">{}</span>').format(word) for word in words)

@@ -1,0 +1,141 @@
+"""Sections: the studies of a store, each under one setting, with the results of all requests."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import warnings
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from spherenorm.support import one_line
+from spherenorm_experiments.analysis import Claim, Result, Results, gather, spans
+from spherenorm_experiments.engine import Store
+from spherenorm_experiments.engine.door import Door
+from spherenorm_experiments.study import TIERS, Plan, Request, RequestWarning, Study, find_study
+
+__all__ = ["Section", "names_of", "sections"]
+
+ORDER = (
+    *("f1", "f2", "f3", "t1", "t2", "t3", "f4", "t4", "t5", "t6", "c1"),
+    *("d1", "d2", "d3", "weight-decay", "g1", "h6", "h7"),
+)
+"""The paper's figures and tables, then its appendix; our own studies follow."""
+
+
+@dataclass(frozen=True)
+class Section:
+    """A study under one setting, with the results of all requests for it.
+
+    Attributes:
+        plan: the setting: a plan without a choice of optimizers and seeds.
+        whole: True if all of the study's own optimizers were asked for.
+        older: the arms with results of other code or data than are here.
+    """
+
+    study: Study
+    plan: Plan
+    results: Results
+    whole: bool = True
+    older: Sequence[str] = ()
+
+    @property
+    def notes(self) -> list[str]:
+        """Runs that failed or are left out, and arms with results of other code than is here."""
+        failed = [f"failed: {text}" for text in dict.fromkeys(self.results.failed)]
+        lack = "left out, as the task or its data were edited since; run it again"
+        replaced = [f"{lack}: {arm}" for arm in self.results.replaced]
+        if lost := sum(self.results.lacking.values()):
+            ended = f"{len(self.results)} of {len(self.results) + lost} runs have a result"
+            replaced.append(f"{ended}; `resume` goes on with the rest")
+        return [*failed, *replaced, *(f"of other code than is here: {arm}" for arm in self.older)]
+
+    @property
+    def label(self) -> str:
+        """The study's name, and what departs from the defaults."""
+        departures = self.plan.departures
+        return f"{self.study.name} ({', '.join(departures)})" if departures else self.study.name
+
+    @property
+    def heading(self) -> str:
+        """The tier, the seeds and the settings: they tell it from the study's other sections."""
+        departures = [part for part in self.plan.departures if part != self.plan.tier]
+        return ", ".join([f"{self.plan.tier} tier", _seeds(self.results), *departures])
+
+    def claims(self) -> list[Claim]:
+        """All claims of the study; for a partial run, only those it has results for."""
+        claims = self.study.decided(self.results)
+        return [claim for claim in claims if self.whole or claim.has_results]
+
+
+def sections(
+    store: Store, requests: Sequence[Request], wanted: Collection[str] = ()
+) -> list[Section]:
+    """One section for each study and setting that was ever asked for.
+
+    They are in the paper's order, the defaults before other settings.
+
+    Args:
+        wanted: the names of studies, as these have them; only these, if there are any.
+
+    Warns:
+        RequestWarning: a study is not here, and is left out.
+    """
+    found: dict[tuple[str, str], list[Request]] = {}
+    for request in requests:
+        setting = json.dumps(request.plan.setting.to_json(), sort_keys=True)
+        for name in request.studies:
+            found.setdefault((name, setting), []).append(request)
+    made, door = [], Door(store)
+    for (name, _), asked in found.items():
+        try:
+            study = find_study(name)
+        except Exception as error:  # a user's study may raise anything
+            left_out = f"study {name!r} is left out: {one_line(error)}"
+            warnings.warn(left_out, RequestWarning, stacklevel=2)
+            continue
+        if not wanted or study.name in wanted:
+            trials = [request.trials.get(name, ()) for request in asked]
+            by_end = sorted(range(len(asked)), key=lambda i: asked[i].ended)
+            results = gather(store, trials, [trials[i] for i in by_end])
+            whole = any(request.plan.optimizers is None for request in asked)
+            older = _older(results, door)
+            made.append(Section(study, asked[0].plan.setting, results, whole, older))
+    return sorted((section for section in made if section.results.planned), key=_order)
+
+
+def names_of(requests: Sequence[Request]) -> set[str]:
+    """The names that the studies of these requests have, those of comparisons among them."""
+    found = set()
+    for name in {name for request in requests for name in request.studies}:
+        with suppress(Exception):  # a study that is not here is left out by `sections`
+            found.add(find_study(name).name)
+    return found
+
+
+def _older(results: Results, door: Door) -> list[str]:
+    """The arms with results that the same request would not give now."""
+    first: dict[tuple[str, str], Result] = {}
+    for item in results:
+        kind = item.family or json.dumps({**item.spec.to_json(), "seed": 0})
+        first.setdefault((item.arm.label, kind), item)
+    found: dict[str, None] = {}
+    for item in first.values():
+        with contextlib.suppress(Exception):  # its code is not here at all: nothing to compare
+            if item.id not in door.resolve(item.spec).rows:
+                found[item.arm.label] = None
+    return list(found)
+
+
+def _order(section: Section) -> tuple[Any, ...]:
+    name, plan = section.study.name, section.plan
+    place = ORDER.index(name) if name in ORDER else len(ORDER)
+    return place, name, bool(plan.settings), -TIERS.index(plan.tier), plan.departures
+
+
+def _seeds(results: Results) -> str:
+    """The seeds in runs of consecutive ones: "seeds 0–4, 7"."""
+    seeds = {item.spec.seed for item in results}
+    return f"seed{'s' if len(seeds) > 1 else ''} {spans(seeds)}" if seeds else "no runs yet"

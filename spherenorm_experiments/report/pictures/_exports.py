@@ -1,0 +1,167 @@
+"""Exports: tables as CSV, Parquet, LaTeX and Markdown, from their numbers."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from spherenorm_experiments.analysis import Cell, Claim, Table
+from spherenorm_experiments.core import require_extra
+
+__all__ = ["FORMATS", "claims_table", "to_csv", "to_latex", "to_markdown", "to_parquet"]
+
+
+def to_csv(table: Table) -> str:
+    """The table as CSV: numbers in full precision, below a line with their columns.
+
+    A spread, the ends of an interval, the number of seeds and that of diverged runs have columns of
+    their own, next to the number's, where a table has them.
+    """
+    columns = _columns(table)
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([heading for heading, _ in columns])
+    writer.writerows(zip(*(values for _, values in columns), strict=True))
+    return text.getvalue()
+
+
+def to_parquet(table: Table) -> bytes:
+    """The table in Parquet, with the columns that it has in CSV; extra `data`.
+
+    A column with a text in it holds texts, another one numbers. A heading that is there twice has
+    its number behind it.
+
+    Raises:
+        MissingExtraError: pyarrow is missing; it is a ValueError too.
+    """
+    arrow = require_extra("pyarrow", "the format parquet")
+    named: dict[str, Any] = {}
+    for number, (heading, values) in enumerate(_columns(table), 1):
+        if any(isinstance(value, str) for value in values):
+            column = arrow.array([None if v is None else str(v) for v in values], arrow.string())
+        else:
+            numbers = [None if v is None else float(v) for v in values]
+            column = arrow.array(numbers, arrow.float64())
+        named[f"{heading} ({number})" if heading in named else heading] = column
+    buffer = io.BytesIO()
+    parquet = require_extra("pyarrow.parquet", "the format parquet")
+    parquet.write_table(arrow.table(named), buffer)
+    return buffer.getvalue()
+
+
+def to_latex(table: Table) -> str:
+    """The table as a LaTeX `tabular` with the rules of `booktabs`, numbers as they are shown."""
+    head = " & ".join(_latex(str(column)) for column in table.columns)
+    body = [" & ".join(_latex(str(cell)) for cell in row) for row in table.rows]
+    lines = [
+        rf"\begin{{tabular}}{{l{'r' * (len(table.columns) - 1)}}}",
+        r"\toprule",
+        rf"{head} \\",
+        r"\midrule",
+        *(rf"{row} \\" for row in body),
+        r"\bottomrule",
+        r"\end{tabular}",
+    ]
+    return "\n".join([f"% {table.title}", *lines]) + "\n"
+
+
+def to_markdown(table: Table) -> str:
+    """The table in Markdown, numbers as they are shown."""
+
+    def line(cells: Sequence[object]) -> str:
+        return f"| {' | '.join(str(cell).replace('|', escaped) for cell in cells)} |"
+
+    escaped = r"\|"
+
+    rules = ["---", *["---:"] * (len(table.columns) - 1)]
+    return "\n".join([line(table.columns), line(rules), *map(line, table.rows)]) + "\n"
+
+
+FORMATS: dict[str, Callable[[Table], str]] = {
+    "csv": to_csv,
+    "latex": to_latex,
+    "markdown": to_markdown,
+}
+
+
+def claims_table(claims: Sequence[Claim]) -> Table:
+    """Claims as a table. Of several numbers in a claim, its first one has a column of its own."""
+    columns = (
+        *("claim", "kind", "source", "verdict", "p"),
+        *("number", "ours in words", "paper", "seeds", "detail"),
+    )
+    rows = [
+        (
+            claim.text,
+            claim.kind,
+            str(claim.basis),
+            claim.verdict,
+            Cell(claim.p, ".2g", missing=""),
+            claim.numbers[0] if claim.numbers else "",
+            claim.ours,
+            claim.paper,
+            Cell(claim.seeds, "d"),
+            claim.detail,
+        )
+        for claim in claims
+    ]
+    return Table("Claims", columns, rows)
+
+
+_ASPECTS: dict[str, Callable[[Cell], object]] = {
+    "": lambda cell: cell.value if isinstance(cell.value, str) else cell.number,
+    "spread": lambda cell: cell.spread,
+    "low": lambda cell: cell.interval and cell.interval[0],
+    "high": lambda cell: cell.interval and cell.interval[1],
+    "seeds": lambda cell: cell.n or None,
+    "diverged": lambda cell: cell.diverged or None,
+}
+"""The numbers of a cell, by the name that their column has beside the heading."""
+
+
+def _columns(table: Table) -> list[tuple[str, list[Any]]]:
+    """The headings and values of a table, with a column for each number of its cells."""
+    found = []
+    for i, column in enumerate(table.columns):
+        cells = [row[i] for row in table.rows]
+        for aspect in _aspects(cells):
+            heading = f"{column}{f': {aspect}' if aspect else ''}"
+            found.append((heading, [_ASPECTS[aspect](cell) for cell in cells]))
+    return found
+
+
+def _aspects(cells: Sequence[Cell]) -> list[str]:
+    """The aspects that any cell of a column has; always the value."""
+    return [
+        aspect
+        for aspect, read in _ASPECTS.items()
+        if not aspect or any(read(cell) is not None for cell in cells)
+    ]
+
+
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    **{character: f"\\{character}" for character in "&%$#_{}"},
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "±": r"$\pm$",
+    "×": r"$\times$",
+    "–": "--",
+    "‖": r"$\|$",
+    "α": r"$\alpha$",
+    "β": r"$\beta$",
+    "δ": r"$\delta$",
+    "ν": r"$\nu$",
+    "τ": r"$\tau$",
+    "Φ": r"$\Phi$",
+    "¹": r"$^{1}$",
+    "ˡᵃˢᵗ": r"$^{\mathrm{last}}$",
+}
+
+
+def _latex(text: str) -> str:
+    pattern = "|".join(map(re.escape, _LATEX))
+    return re.sub(pattern, lambda found: _LATEX[found.group()], text)

@@ -1,0 +1,29 @@
+"""A study, the comparisons that studies are made of, and the campaign that runs them."""
+
+from spherenorm_experiments.study._benchmark import Benchmark as Benchmark
+from spherenorm_experiments.study._benchmark_shown import invariant_share as invariant_share
+from spherenorm_experiments.study._campaign import Campaign as Campaign
+from spherenorm_experiments.study._campaign import Outcomes as Outcomes
+from spherenorm_experiments.study._campaign import Planned as Planned
+from spherenorm_experiments.study._campaign import StudyError as StudyError
+from spherenorm_experiments.study._comparing import Comparing as Comparing
+from spherenorm_experiments.study._comparing import parse_names as parse_names
+from spherenorm_experiments.study._comparing import parse_ranges as parse_ranges
+from spherenorm_experiments.study._comparison import Comparison as Comparison
+from spherenorm_experiments.study._lookup import find_study as find_study
+from spherenorm_experiments.study._lookup import name_of as name_of
+from spherenorm_experiments.study._lookup import study_classes as study_classes
+from spherenorm_experiments.study._more_metrics import claims_of_metric as claims_of_metric
+from spherenorm_experiments.study._plan import TIERS as TIERS
+from spherenorm_experiments.study._plan import Plan as Plan
+from spherenorm_experiments.study._requests import Request as Request
+from spherenorm_experiments.study._requests import RequestWarning as RequestWarning
+from spherenorm_experiments.study._requests import read_requests as read_requests
+from spherenorm_experiments.study._setting import Conditions as Conditions
+from spherenorm_experiments.study._setting import Contender as Contender
+from spherenorm_experiments.study._setting import Setting as Setting
+from spherenorm_experiments.study._setting import arm_of as arm_of
+from spherenorm_experiments.study._study import Study as Study
+from spherenorm_experiments.study._study import final_seeds as final_seeds
+from spherenorm_experiments.study._thirteen import thirteen_table as thirteen_table
+from spherenorm_experiments.study._trials import apply_plan as apply_plan

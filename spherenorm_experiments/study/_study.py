@@ -1,0 +1,174 @@
+"""`Study`: one table or figure of the paper, or a study of our own, in one file.
+
+A study says which runs it needs, given what is known: `trials(plan, results)` is asked again after
+every round, so that a later stage (the best learning rate, say) may depend on an earlier one. Then
+it makes tables, pictures and claims of the results.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from spherenorm_experiments.analysis import TUNING, Arm, Claim, Key, Results, Table, Trial, decide
+from spherenorm_experiments.core import AnyTask, Budget, Spec, find_task_class, written
+from spherenorm_experiments.report.pictures import Picture
+from spherenorm_experiments.study._plan import Plan
+from spherenorm_experiments.study._substitutes import substitute_pictures, substitute_tables
+
+__all__ = ["Study", "final_seeds", "tuning_seeds"]
+
+TUNING_SEEDS = 2
+"""The number of seeds on which hyper-parameters are chosen; no claim uses them."""
+
+
+class Study:
+    """One table or figure.
+
+    The class docstring's first line is its title; the rest says what is done and why.
+    """
+
+    name: str
+    settings: ClassVar[tuple[str, ...]] = ()
+    """Settings of the study itself that `--set` may set; it reads them from `plan.settings`."""
+    seeds: ClassVar[Mapping[str, int]] = {"smoke": 2, "small": 6, "full": 12}
+    """The number of seeds of each tier."""
+    first_seed: ClassVar[int] = 0
+    """The first of them: studies that share a task have different seeds."""
+    has_real: ClassVar[bool] = False
+    """True if the study can run on the paper's data sets; it then reads `plan.real`."""
+    departures: ClassVar[Sequence[tuple[str, str, str, str]]] = ()
+    """Settings that differ from the paper's: the setting, the paper's, ours, and why."""
+    compared: ClassVar[Mapping[str, Key]] = {
+        "last norm": "norm_last",
+        "path on sphere": "total_effective_step",
+        "score": "test",
+    }
+    """The numbers that are shown of recipes that substitute for the study's own, by heading.
+
+    Empty if `tables` has a row for every arm anyway.
+    """
+
+    def trials(self, plan: Plan, results: Results) -> list[Trial]:
+        """The runs that are needed, given what is known.
+
+        When more is known these are the same trials, and possibly more.
+        """
+        raise NotImplementedError
+
+    def tables(self, results: Results) -> list[Table]:
+        """The study's tables; none of which no run has a number."""
+        return []
+
+    def pictures(self, results: Results) -> list[Picture]:
+        """The study's pictures; none with nothing in it."""
+        return []
+
+    def claims(self, results: Results) -> list[Claim]:
+        """The study's claims; inconclusive where there are no results."""
+        raise NotImplementedError
+
+    def every_table(self, results: Results) -> list[Table]:
+        """The study's tables, and one of the recipes that substitute for its own."""
+        rows = [tuple(row) for row in self.departures]
+        note = (
+            "Of the small tier on embedded data, but for what says --data." if self.has_real else ""
+        )
+        settings = [Table("Settings", ("setting", "the paper's", "ours", "why"), rows, note)]
+        substitutes = substitute_tables(results, self.compared)
+        return [*self.tables(results), *substitutes, *(settings if rows else [])]
+
+    def decided(self, results: Results) -> list[Claim]:
+        """The study's claims, with their p-values adjusted for their number."""
+        return decide(self.claims(results))
+
+    def every_picture(self, results: Results) -> list[Picture]:
+        """The study's pictures, and those of the recipes that substitute for its own."""
+        more = substitute_pictures(results) if self.compared else []
+        return [*self.pictures(results), *more]
+
+    def title(self) -> str:
+        """The first line of the docstring."""
+        return (inspect.getdoc(self) or self.name).splitlines()[0]
+
+    def about(self) -> str:
+        """The docstring without its first line."""
+        return "\n".join((inspect.getdoc(self) or "").splitlines()[1:]).strip()
+
+    def seeded(
+        self, plan: Plan, arm: Arm, task: str, hyper_parameters: Mapping[str, Any], **more: Any
+    ) -> list[Trial]:
+        """One trial of an arm per seed, with the task's budget for the tier.
+
+        Args:
+            hyper_parameters: of the arm's recipe.
+            **more: other fields of `Spec`, also in place of the budget.
+        """
+        seeds = self.chosen_seeds(plan)
+        budget = self.budget(plan, task)
+        common = {"epochs": budget.epochs, "batch_size": budget.batch_size, **more}
+        return [
+            Trial(arm, Spec(task, arm.recipe, hyper_parameters, seed=seed, **common))
+            for seed in seeds
+        ]
+
+    def swept(
+        self, plan: Plan, arm: Arm, hyper_parameters: Mapping[str, Any], **more: Any
+    ) -> Trial:
+        """All points of an arm with all seeds, those of the tuning too, on the small network.
+
+        Args:
+            hyper_parameters: lists of one length are the points.
+            **more: options of the network; `task` (in place of the network), `epochs` and
+                `schedule` are fields of `Spec`.
+        """
+        fields: dict[str, Any] = {
+            name: more.pop(name) for name in ("epochs", "schedule") if name in more
+        }
+        task = more.pop("task", "network")
+        seeds = (*final_seeds(self, plan), *tuning_seeds(self))
+        common: dict[str, Any] = {"epochs": self.budget(plan, task).epochs, "probes": ()}
+        common |= fields
+        return Trial(arm, Spec(task, arm.recipe, hyper_parameters, more, seeds=seeds, **common))
+
+    def chosen_seeds(self, plan: Plan) -> Sequence[int]:
+        """The plan's seeds, or the study's own."""
+        if plan.seeds is not None:
+            return plan.seeds
+        return range(self.first_seed, self.first_seed + self.seeds[plan.tier])
+
+    def budget(self, plan: Plan, task: str) -> Budget:
+        """The budget of the task for the plan's tier."""
+        return _budget_of(find_task_class(task), plan.tier)
+
+
+def _budget_of(task: type[AnyTask], tier: str) -> Budget:
+    """The budget of a task for a tier.
+
+    Raises:
+        ValueError: it has none.
+    """
+    budget = getattr(task, "tiers", {}).get(tier)
+    if not isinstance(budget, Budget):
+        lack = f"{written(task)} has no budget for the tier {tier!r}"
+        raise ValueError(f"{lack}; give tiers = {{{tier!r}: Budget(epochs, batch_size)}}")
+    return budget
+
+
+def tuning_seeds(study: Study) -> Sequence[int]:
+    """The seeds on which a study chooses hyper-parameters."""
+    first = TUNING + study.first_seed
+    return range(first, first + TUNING_SEEDS)
+
+
+def final_seeds(study: Study, plan: Plan) -> Sequence[int]:
+    """The seeds of the runs whose hyper-parameters are chosen on others.
+
+    Raises:
+        ValueError: one of them is a seed of the tuning.
+    """
+    seeds = study.chosen_seeds(plan)
+    if taken := sorted(set(seeds) & set(tuning_seeds(study))):
+        raise ValueError(f"--seeds: {taken[0]} is a seed of the tuning; give others")
+    return seeds

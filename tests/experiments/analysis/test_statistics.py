@@ -1,0 +1,94 @@
+"""Statistics against scipy, and against their definitions."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from spherenorm_experiments.analysis import (
+    PERFORMANCE_SEEDS,
+    Sample,
+    advantage,
+    best_of,
+    combined,
+    holm,
+    interval,
+    paired_values,
+    sign_test,
+    smoothed,
+    spread,
+    t_test,
+    worst_of,
+)
+from tests.experiments.analysis.coverage import SCORES, SEEDS, coverage, false_verdicts
+
+
+def test_the_interval_and_the_test_are_scipys():
+    values = np.random.default_rng(3).normal(size=12)
+    expected = stats.ttest_1samp(values, 0.1)
+    ends = expected.confidence_interval(0.95)
+    assert interval(values) == pytest.approx((ends.low, ends.high))
+    assert t_test(values, 0.1) == pytest.approx(expected.pvalue)
+    assert interval([2.0, 2.0, 2.0]) == (2.0, 2.0)
+    assert [t_test([2.0, 2.0, 2.0], bound) for bound in (1.0, 2.0)] == [0.0, 1.0]
+    assert all(math.isnan(x) for x in interval([2.0]))
+    assert t_test([2.0], 0.0) == 1.0
+
+
+@pytest.mark.parametrize("name", SCORES)
+def test_the_interval_covers_as_often_as_it_says(name):
+    repeats = 2000  # the command takes 20,000
+    chance = 3 * (0.95 * 0.05 / repeats) ** 0.5  # three standard errors of the share
+    for seeds in SEEDS:
+        assert 0.93 - chance <= coverage(name, seeds, repeats) <= 0.97 + chance, seeds
+
+
+def test_studies_without_a_difference_seldom_have_a_verdict():
+    assert false_verdicts("binomial", PERFORMANCE_SEEDS, 300) <= 0.05
+
+
+def test_the_sign_test_is_exact():
+    assert sign_test(6, 0) == sign_test(0, 6) == 2 / 2**6
+    assert sign_test(5, 1) == pytest.approx(2 * (6 + 1) / 2**6)
+    assert sign_test(0, 0) == 1.0
+
+
+def test_holms_procedure():
+    assert holm([0.01, 0.04, 0.03], [1, 1, 1]) == pytest.approx([0.03, 0.06, 0.06])
+    assert holm([0.02], [4]) == [0.02]
+    # p / weight: 0.005 and 0.01; the first is multiplied by 5 / 4, then the other by 1.
+    assert holm([0.02, 0.01], [4, 1]) == pytest.approx([0.025, 0.025])
+    assert holm([], []) == []
+    assert holm([0.9, 0.8], [1, 1]) == [1.0, 1.0]
+
+
+def test_pairs_are_made_of_the_seeds_that_both_have():
+    a, b = {0: 3.0, 1: 8.0, 2: 5.0}, {0: 1.0, 1: 4.0, 7: 9.0}
+    assert paired_values(a, b) == {0: 2.0, 1: 4.0}
+    assert paired_values(a, b, "ratio") == {0: 3.0, 1: 2.0}
+    lost = paired_values(Sample(a, frozenset({9}), performance=True), b)
+    assert (lost.diverged, lost.performance) == ({9}, True)
+
+
+def test_a_spread_takes_the_seeds_that_all_arms_have():
+    arms = [{0: 1.0, 1: 2.0}, {0: 4.0, 1: 1.0}, {0: 2.0}]
+    assert spread(arms) == {0: 3.0}
+    assert spread(arms, "ratio") == {0: 4.0}
+    assert combined(min, arms) == {0: 1.0}
+
+
+def test_the_best_and_the_worst_of_arms_count_runs_that_diverged():
+    """The best is lost where every arm lost it, the worst where any did."""
+    arms = Sample({0: 1.0, 1: 2.0}, frozenset({2, 3})), Sample({0: 4.0, 2: 5.0}, frozenset({1, 3}))
+    best, worst = best_of(max, arms), worst_of(max, arms)
+    assert (dict(best), best.diverged) == ({0: 4.0, 1: 2.0, 2: 5.0}, {3})
+    assert (dict(worst), worst.diverged) == ({0: 4.0}, {1, 2, 3})
+    ours = advantage(Sample({0: 3.0}, frozenset({1})), Sample({0: 1.0, 1: 1.0}, frozenset({2})))
+    assert (dict(ours), ours.diverged) == ({0: 2.0}, {1})
+
+
+def test_a_smoothed_curve_is_the_mean_over_the_last_steps():
+    values = np.array([[1.0, 2.0, 6.0, 3.0]])
+    np.testing.assert_allclose(smoothed(values, 2), [[1.0, 1.5, 4.0, 4.5]])
+    assert smoothed(values, 1) is values

@@ -1,0 +1,155 @@
+"""`spherenorm theory`, as a newcomer uses it."""
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from spherenorm_experiments.cli._app import app
+from spherenorm_experiments.cli._theory import _setting
+from spherenorm_theory.report import Job, Row
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(app, ["theory", *arguments])
+
+
+@pytest.fixture(autouse=True)
+def wide(monkeypatch):
+    """A terminal in which no cell is wrapped."""
+    monkeypatch.setattr("spherenorm_experiments.cli._theory.console", Console(width=1000))
+
+
+def test_a_recipe_and_its_files(tmp_path):
+    tex, md = tmp_path / "laws.tex", tmp_path / "laws.md"
+    result = invoke("sgdw", "--set", "dampening=0", "--latex", str(tex), "--markdown", str(md))
+    assert result.exit_code == 0, result.output
+    for text in ("sgdw", "proved by induction", "checked on runs", "equilibrium: |w|^4"):
+        assert text in result.output
+    assert r"\begin{aligned}" in tex.read_text()
+    assert "| law | `" in md.read_text()
+
+
+def test_a_recipe_of_ones_own(tmp_path, monkeypatch):
+    (tmp_path / "my_recipes.py").write_text(
+        "from spherenorm import chain\n"
+        "from spherenorm import rules as r\n"
+        "def mine(lr=0.1, momentum=0.9):\n"
+        "    return chain(r.StepSize(lr), r.HeavyBall(momentum), r.RadialProjection('channel'))\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    result = invoke("my_recipes:mine")
+    assert result.exit_code == 0, result.output
+    assert "gone: the step is orthogonal to the weight" in result.output
+    assert "not applicable" in result.output
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("0.9", 0.9),
+        ("-1e-3", -1e-3),
+        ("true", True),
+        ("None", None),
+        ("unit", "unit"),
+        ("groups=8", "groups=8"),
+        ("(0.9, 0.99)", (0.9, 0.99)),
+        ("[0.9, beta2]", (0.9, "beta2")),
+        ("channel,layer", ("channel", "layer")),
+    ],
+)
+def test_settings(text, value):
+    assert _setting(f"name={text}") == ("name", value)
+
+
+def test_a_tuple_of_numbers():
+    result = invoke("adam", "--set", "betas=(0.9, beta2)", "--set", "weight_decay=0")
+    assert result.exit_code == 0, result.output
+    assert "sqrt(beta2*v" in result.output
+    assert "(9/10)^t" in result.output
+
+
+def test_a_clip_of_other_units(tmp_path, monkeypatch):
+    """A law that does not apply, or has no number to check, says so; the other rows are there."""
+    (tmp_path / "clipping.py").write_text(
+        "from spherenorm import chain\n"
+        "from spherenorm import rules as r\n"
+        "def clipped(lr=0.1, momentum=0.9, weight_decay=0.01, nu=1.0):\n"
+        "    momenta = r.UnitClip(nu), r.HeavyBall(momentum)\n"
+        "    return chain(*momenta, r.DecoupledDecay(weight_decay), r.StepSize(lr))\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    result = invoke("clipping:clipped")
+    assert result.exit_code == 0, result.output
+    assert "not checked: clipping:clipped: the step does not scale" in result.output
+    assert (
+        "ln: a unit does not move as if it were alone "
+        "(UnitClip has the view channel, the weight layer)" in result.output
+    )
+    assert "proved by induction" in result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["sgpd"], "did you mean sgd"),
+        (["sgd", "--set", "momentum"], "--set takes NAME=VALUE"),
+        (["sgdp", "--set", "delta=[/x]"], "got '[/x]'"),
+        (["adam", "--set", "betas=0.9"], "betas takes 2 numbers"),
+        (["--set", "lr=0.1"], "--set holds a hyper-parameter of a recipe"),
+        ([":"], "no recipe is named ':'"),
+        (
+            ["sgdp", "--latex", "/nonexistent/x.tex"],
+            "cannot write /nonexistent/x.tex: there is no folder /nonexistent",
+        ),
+        (["sgdp", "--markdown", "/"], "cannot write /: it is a folder"),
+        (["sgd", "--set", "rate=1"], "no hyper-parameter 'rate'"),
+        (["nowhere:recipe"], "no module 'nowhere'"),
+    ],
+)
+def test_mistakes(arguments, message):
+    result = invoke(*arguments)
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert not result.stdout
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_a_failed_row_fails_the_command(monkeypatch):
+    monkeypatch.setattr(
+        "spherenorm_theory.report.paper_jobs",
+        lambda: [Job("s", "bad", lambda: [Row("s", "n", "f", "FAILS", good=False)])],
+    )
+    assert invoke().exit_code == 1
+
+
+def test_a_job_that_raises_is_a_row(monkeypatch):
+    def fails():
+        raise ArithmeticError("one\ntwo")
+
+    jobs = [Job("s", "before", lambda: [Row("s", "one", "f", "fine")]), Job("s", "bad", fails)]
+    monkeypatch.setattr("spherenorm_theory.report.paper_jobs", lambda: jobs)
+    result = invoke()
+    assert result.exit_code == 1
+    assert "fine" in result.stdout
+    assert "FAILED: ArithmeticError: one two" in result.stdout
+
+
+def test_markup_is_text(monkeypatch):
+    monkeypatch.setattr(
+        "spherenorm_theory.report.paper_jobs",
+        lambda: [Job("[s]", "[j]", lambda: [Row("[s]", "[n]", "[f]", "[/t]")])],
+    )
+    result = invoke()
+    assert all(text in result.stdout for text in ("[s]", "[n]", "[f]", "[/t]")), result.output
+
+
+def test_narrow_tables_break_formulas_at_operators(monkeypatch):
+    monkeypatch.setattr("spherenorm_experiments.cli._theory.console", Console(width=60))
+    row = Row("s", "n", "2*learning_rate*weight_decay*momentum*wd_ratio", "fine")
+    monkeypatch.setattr(
+        "spherenorm_theory.report.paper_jobs", lambda: [Job("s", "j", lambda: [row])]
+    )
+    output = invoke().stdout
+    assert all(
+        name in output for name in ("learning_rate*", "weight_decay*", "momentum*", "wd_ratio")
+    ), output

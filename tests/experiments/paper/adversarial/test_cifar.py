@@ -1,0 +1,94 @@
+"""CIFAR-10: both official forms of a miniature give the same images; damage is named."""
+
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from robustness_files import random_cifar10, write_cifar10
+
+from spherenorm_experiments.paper.adversarial import cifar
+from spherenorm_experiments.paper.adversarial.cifar import CifarImages, read_cifar10
+
+COUNT = 3
+"""Images of each file of the miniature."""
+
+
+class Code:
+    def __reduce__(self):
+        return print, ("this must not run",)
+
+
+@pytest.fixture
+def content():
+    return random_cifar10(COUNT)
+
+
+def _write_pickles(root, images, labels, **more):
+    folder = root / cifar.PYTHON
+    folder.mkdir(parents=True)
+    for name, pixels, classes in zip((*cifar.TRAIN, *cifar.TEST), images, labels, strict=True):
+        found = {b"data": pixels, b"labels": classes.tolist(), b"batch_label": b"batch", **more}
+        (folder / name).write_bytes(pickle.dumps(found, protocol=2))
+
+
+def test_both_forms_have_the_same_images(tmp_path, content):
+    write_cifar10(tmp_path / "binary", *content)
+    _write_pickles(tmp_path / "pickled", *content)
+    images, labels = content
+    for train, part in ((True, slice(0, 5)), (False, slice(5, 6))):
+        for form in ("binary", "pickled"):
+            found, classes = read_cifar10(tmp_path / form, train)
+            assert torch.equal(found.flatten(1), torch.from_numpy(images[part].reshape(-1, 3072)))
+            assert classes.tolist() == labels[part].flatten().tolist()
+            assert found.shape[1:] == (3, 32, 32)
+    counts = cifar.LAYOUT.count(tmp_path / "binary")
+    assert (counts["training images"], counts["test images"]) == (5 * COUNT, COUNT)
+
+
+def test_planes_are_red_green_and_blue(tmp_path, content):
+    images, labels = content
+    images[0, 0] = np.repeat([10, 20, 30], 1024)
+    write_cifar10(tmp_path, images, labels)
+    first = read_cifar10(tmp_path, train=True)[0][0]
+    assert [plane.unique().tolist() for plane in first] == [[10], [20], [30]]
+
+
+def test_a_pickle_with_code_is_refused_before_it_runs(tmp_path, content, capsys):
+    _write_pickles(tmp_path, *content, **{"code": Code()})
+    with pytest.raises(ValueError, match=r"data_batch_1 names \w+.print, which is no data"):
+        read_cifar10(tmp_path, train=True)
+    assert not capsys.readouterr().out
+
+
+def test_damage_is_named(tmp_path, content):
+    with pytest.raises(ValueError, match=r"lacks cifar-10-batches-bin/data_batch_1.bin or"):
+        read_cifar10(tmp_path, train=True)
+    images, labels = content
+    labels[5, 0] = 10
+    write_cifar10(tmp_path, images, labels)
+    with pytest.raises(ValueError, match="labels from 0 to 9"):
+        read_cifar10(tmp_path, train=False)
+    path = tmp_path / cifar.BINARY / "data_batch_2.bin"
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(ValueError, match=r"data_batch_2.bin must have records of 3073 bytes"):
+        read_cifar10(tmp_path, train=True)
+
+
+def test_augmentation_shifts_and_flips_and_draws_from_the_global_state():
+    image = torch.arange(1, 3 * 32 * 32 + 1).remainder(251).add(1).to(torch.uint8)
+    image = image.reshape(1, 3, 32, 32)
+    padded = torch.nn.functional.pad(image[0], (4,) * 4)
+    shifted = [padded[:, y : y + 32, x : x + 32] for y in range(9) for x in range(9)]
+    possible = {(crop.float() / 255).numpy().tobytes() for crop in shifted}
+    possible |= {(crop.flip(2).float() / 255).numpy().tobytes() for crop in shifted}
+    items = CifarImages(image, torch.tensor([7]), augment=True)
+    torch.manual_seed(0)
+    drawn = [items[0][0].numpy().tobytes() for _ in range(200)]
+    torch.manual_seed(0)
+    assert drawn[:5] == [items[0][0].numpy().tobytes() for _ in range(5)]
+    assert set(drawn) <= possible
+    assert len(set(drawn)) > 100
+    plain = CifarImages(image, torch.tensor([7]))
+    assert torch.equal(plain[0][0], image[0] / 255)
+    assert plain.fingerprint() != items.fingerprint()

@@ -1,0 +1,120 @@
+"""Audio files become waves of one length at 16 kHz."""
+
+import numpy as np
+import pytest
+import soundfile
+import torch
+from miniatures_of_audio import tone, write
+
+from spherenorm_experiments.paper.audio._audio import Clips, length_of, read_wave, resampled
+
+
+@pytest.mark.parametrize("ending", ["wav", "flac"])
+def test_lossless_files_are_read_as_they_are(ending, tmp_path):
+    wave = torch.arange(-500, 500) / 1024  # numbers of 16 bits
+    path = tmp_path / f"ramp.{ending}"
+    write(path, torch.stack([wave, torch.zeros(1000)], 1).numpy(), 16_000)
+    assert length_of(path) == 1000
+    assert torch.equal(read_wave(path), wave / 2)  # the mean of two channels
+    assert torch.equal(read_wave(path, 100, 50), wave[100:150] / 2)
+    assert torch.equal(read_wave(path, 990, 50), wave[990:] / 2)
+
+
+@pytest.mark.parametrize("ending", ["mp3", "ogg"])
+def test_compressed_files_are_decoded_from_any_place(ending, tmp_path):
+    path, wave = tmp_path / f"tone.{ending}", tone(440, 3, 16_000)
+    write(path, wave, 16_000)
+    whole = read_wave(path)
+    assert length_of(path) == pytest.approx(48_000, abs=1200)  # a frame of padding
+    np.testing.assert_allclose(whole[4000:40_000], wave[4000:40_000], atol=0.05)
+    np.testing.assert_allclose(read_wave(path, 20_000, 8000), whole[20_000:28_000], atol=1e-6)
+
+
+@pytest.mark.parametrize("rate", [8000, 22_050, 44_100])
+def test_other_rates_are_resampled(rate, tmp_path):
+    path = tmp_path / "tone.wav"
+    soundfile.write(path, tone(440, 1, rate), rate, subtype="FLOAT")
+    expected = tone(440, 1, 16_000)
+    found = read_wave(path)
+    assert len(found) == length_of(path) == 16_000
+    np.testing.assert_allclose(found[500:-500], expected[500:-500], atol=2e-3)
+    part = read_wave(path, 4000, 8000)
+    assert len(part) == 8000
+    start = 4000 * rate // 16_000 * 16_000 / rate  # of the first frame that is read
+    shifted = 0.5 * np.sin(2 * np.pi * 440 * (start + np.arange(8000)) / 16_000)
+    np.testing.assert_allclose(part[500:-500], shifted[500:-500], atol=2e-3)
+
+
+def test_resampling_suppresses_what_the_lower_rate_cannot_hold():
+    low, high = (torch.from_numpy(tone(hz, 1, 44_100)) for hz in (2000, 12_000))
+    passed, lost = (resampled(x, 44_100)[500:-500].square().mean().item() for x in (low, high))
+    assert passed == pytest.approx(0.125, rel=1e-2)
+    assert lost < 1e-4
+
+
+def test_a_crop_is_a_part_of_the_clip_at_a_random_place(tmp_path):
+    wave = torch.arange(1000) / 1024
+    write(tmp_path / "ramp.wav", wave.numpy(), 16_000)
+    items = Clips([tmp_path / "ramp.wav"], torch.tensor([3]), 100)
+    places = set()
+    for seed in range(200):
+        torch.manual_seed(seed)
+        crop, target = items[0]
+        place = round(crop[0].item() * 1024)
+        assert torch.equal(crop, wave[place : place + 100])
+        assert target == 3
+        places.add(place)
+    assert min(places) < 50
+    assert 850 < max(places) <= 900
+    torch.manual_seed(7)
+    first = items[0][0]
+    torch.manual_seed(7)
+    assert torch.equal(items[0][0], first)
+
+
+def test_chunks_are_evenly_spaced_and_short_clips_have_zeros_around_them(tmp_path):
+    wave = torch.arange(1, 1001) / 1024
+    write(tmp_path / "ramp.wav", wave.numpy(), 16_000)
+    (chunks, _) = Clips([tmp_path / "ramp.wav"], torch.zeros(1), 100, chunks=16)[0]
+    assert chunks.shape == (16, 100)
+    for i, chunk in enumerate(chunks):
+        assert torch.equal(chunk, wave[i * 56 : i * 56 + 100])  # (1000 - 100) // 16
+    (padded, _) = Clips([tmp_path / "ramp.wav"], torch.zeros(1), 1100, chunks=1)[0]
+    assert torch.equal(padded[0, 50:1050], wave)
+    assert padded.count_nonzero() == 1000
+    torch.manual_seed(0)
+    (random, _) = Clips([tmp_path / "ramp.wav"], torch.zeros(1), 1100)[0]
+    place = int(random.nonzero()[0])
+    assert torch.equal(random[place : place + 1000], wave)
+    assert random.count_nonzero() == 1000
+
+
+def test_a_file_that_is_no_audio_is_named(tmp_path):
+    (tmp_path / "broken.mp3").write_bytes(b"no audio at all")
+    with pytest.raises(ValueError, match=r"broken.mp3 cannot be decoded"):
+        read_wave(tmp_path / "broken.mp3")
+
+
+def test_the_fingerprint_has_every_name_and_target(tmp_path):
+    files = [tmp_path / "a" / f"{k:02d}.wav" for k in range(40)]
+    for k, path in enumerate(files):
+        write(path, tone(100 + k, 0.01, 16_000), 16_000)
+    labels = torch.arange(40) % 5
+
+    def found(files=files, labels=labels, samples=100, chunks=None):
+        return Clips(files, labels, samples, chunks).fingerprint()
+
+    sampled = {k * 39 // 15 for k in range(16)}
+    other = next(k for k in range(1, 39) if not {k, k + 1} & sampled)
+    swapped = [*files[:other], files[other + 1], files[other], *files[other + 2 :]]
+    relabelled = labels.clone()
+    relabelled[other] += 1
+    before = found()
+    assert found() == before
+    changed = [found(swapped), found(labels=relabelled), found(samples=99), found(chunks=1)]
+    write(files[0], tone(999, 0.01, 16_000), 16_000)
+    assert len({before, *changed, found()}) == 6
+    here = found()
+    (tmp_path / "b").mkdir()
+    (tmp_path / "a").rename(tmp_path / "b" / "a")
+    assert found([tmp_path / "b" / "a" / path.name for path in files]) == here

@@ -1,0 +1,124 @@
+"""Harmonic CNN: published counts, the filters' formula, and a gradient for their width."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from spherenorm_experiments.paper.audio.harmonic_cnn import POOLS, HarmonicCNN, HarmonicFilters
+
+COUNTS = {"magnatagatune": (50, 3_631_551), "speech_commands": (35, 3_627_696)}
+COUNTS["dcase2017"] = (17, 3_623_070)
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_the_count_of_weights_is_the_published_one(name):
+    classes, count = COUNTS[name]
+    with torch.device("meta"):
+        network = HarmonicCNN(classes, pools=POOLS[name])
+    assert sum(weight.numel() for weight in network.parameters()) == count
+
+
+def test_filters_are_triangles_around_harmonics():
+    filters = HarmonicFilters()
+    with torch.no_grad():
+        filters.q.fill_(1.3)
+    weights = filters.weights().detach().double().numpy()
+    notes = [440 * 2 ** ((24 + k / 2 - 69) / 12) for k in range(128)]  # C1 to E6, two a semitone
+    assert filters.bands == 128
+    assert notes[-1] < 8000 / 6 * 2 ** (1 / 24)
+    for n, k in ((1, 0), (1, 127), (3, 50), (6, 0), (6, 127)):
+        centre = n * notes[k]
+        width = (0.1079 * centre + 24.7) / 1.3
+        expected = []
+        for i in range(257):
+            x = 8000 * i / 256
+            rising, falling = 2 * x / width + 1 - 2 * centre / width, 2 * (centre - x) / width + 1
+            expected.append(max(0.0, min(rising, falling)))
+        assert max(expected) > 0
+        np.testing.assert_allclose(weights[(n - 1) * 128 + k], expected, atol=2e-5)
+
+
+def test_the_spectrum_is_that_of_a_plain_fourier_sum():
+    torch.manual_seed(0)
+    filters = HarmonicFilters(rate=800, window=16, harmonics=2, per_semitone=1, lowest=40).double()
+    filters.hann = torch.hann_window(16, dtype=torch.float64)
+    wave = torch.randn(1, 40, dtype=torch.float64)
+    padded = torch.nn.functional.pad(wave[None], (8, 8), mode="reflect")[0, 0]
+    powers = []
+    for start in range(0, 41, 8):
+        frame = [
+            0.5 * (1 - math.cos(2 * math.pi * i / 16)) * float(padded[start + i]) for i in range(16)
+        ]
+        at = [
+            sum(x * complex(math.cos(a := 2 * math.pi * i * b / 16), -math.sin(a))
+                for i, x in enumerate(frame))
+            for b in range(9)
+        ]  # fmt: skip
+        powers.append([abs(x) ** 2 for x in at])
+    expected = filters.weights().detach().numpy() @ np.array(powers).T
+    expected = 10 * np.log10(np.maximum(expected, 1e-10)).reshape(1, 2, filters.bands, 6)
+    np.testing.assert_allclose(filters(wave).detach().numpy(), expected, atol=1e-9)
+
+
+def test_a_tone_is_loudest_where_its_note_is_and_silence_is_at_the_floor():
+    filters = HarmonicFilters()
+    tone = torch.sin(2 * math.pi * 880 * torch.arange(8000) / 16_000)[None]
+    decibels = filters(torch.cat([tone, torch.zeros_like(tone)]))
+    middle = decibels[0, :, :, 10]
+    assert int(middle[0].argmax()) == pytest.approx(2 * (81 - 24), abs=1)  # 880 Hz is note 81
+    assert int(middle[1].argmax()) == pytest.approx(2 * (69 - 24), abs=1)  # twice 440 Hz
+    assert torch.equal(decibels[1], torch.full_like(decibels[1], -100))
+
+
+def test_the_gradient_reaches_the_width_of_the_filters():
+    torch.manual_seed(0)
+    small = HarmonicFilters(rate=8000, window=128, harmonics=2, per_semitone=1, lowest=60)
+    network = HarmonicCNN(3, widths=(4, 4, 8), pools=(2, 2, (2, 1)), filters=small, dropout=0.0)
+    network.double()
+    waves, weights = torch.randn(4, 1024).double(), torch.randn(4, 3).double()
+
+    def loss(q):
+        with torch.no_grad():
+            small.q.fill_(q)
+        return (network(waves) * weights).sum()
+
+    loss(1.2).backward()
+    (found,) = small.q.grad.tolist()
+    numeric = (loss(1.2 + 1e-6) - loss(1.2 - 1e-6)).item() / 2e-6
+    assert abs(found) > 1e-4
+    assert found == pytest.approx(numeric, rel=1e-4)
+
+
+def small_network(bands=1):
+    filters = HarmonicFilters(rate=8000, window=128, harmonics=2, per_semitone=bands, lowest=60)
+    return HarmonicCNN(3, widths=(4, 4), pools=(2, 2), filters=filters, dropout=0.0)
+
+
+def test_a_lone_item_trains_with_running_statistics():
+    torch.manual_seed(0)
+    network = small_network()
+    network.hidden_norm.running_mean.fill_(0.3)
+    network.hidden_norm.running_var.fill_(2.0)
+    network(torch.randn(1, 1024)).sum().backward()
+    assert network.hidden.weight.grad.abs().max() > 0
+    x = torch.randn(1, 4)
+    torch.testing.assert_close(network._normalized(x), network.eval().hidden_norm(x))
+    assert network.hidden_norm.running_mean[0] == pytest.approx(0.3)
+
+
+def test_autocast_leaves_the_filters_in_float32():
+    torch.manual_seed(0)
+    network, waves = small_network(), torch.randn(4, 1024)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = network.filters(waves)
+        assert network(waves).dtype == torch.bfloat16
+    assert torch.equal(found, network.filters(waves))
+
+
+def test_bad_shapes_are_refused():
+    with pytest.raises(ValueError, match="lowest=120 leaves no band below half of rate=8000"):
+        HarmonicFilters(rate=8000, lowest=120)
+    with pytest.raises(ValueError, match="widths has 2 blocks and pools 1"):
+        HarmonicCNN(2, widths=(4, 4), pools=(2,))

@@ -1,0 +1,136 @@
+"""Tags, keywords and events: metrics, chunks, the audit, and the paper's network on miniatures."""
+
+import pytest
+import torch
+from miniatures_of_audio import write_dcase2017, write_magnatagatune, write_speech_commands
+from running import folder_of
+from sklearn.metrics import average_precision_score, f1_score, roc_auc_score
+from torchmetrics.functional.classification import multilabel_auroc, multilabel_average_precision
+
+from spherenorm import audit
+from spherenorm.optim import AdamP
+from spherenorm_experiments.core import Spec, find_task
+from spherenorm_experiments.engine.door import execute_spec
+from spherenorm_experiments.paper.audio.events import f1_of_items
+from spherenorm_experiments.paper.shared.layout import FOLDER
+
+COUNTS = {"magnatagatune": 3_631_551, "speech_commands": 3_627_696, "dcase2017": 3_623_070}
+ON_DISK = [
+    ("tagging", "magnatagatune", write_magnatagatune),
+    ("keywords", "speech_commands", write_speech_commands),
+    ("events", "dcase2017", write_dcase2017),
+]
+
+
+def merged(task, model, *batches):
+    """The metrics of some batches together."""
+    shares = [task.evaluate(model, batch) for batch in batches]
+    return {
+        name: share.value([each[name].state for each in shares])
+        for name, share in shares[0].items()
+    }
+
+
+def some_labels(labels, items=90):
+    """Logits with ties, and labels that go with them somewhat."""
+    random = torch.Generator().manual_seed(labels)
+    logits = (4 * torch.randn(items, labels, generator=random)).round() / 4
+    chance = torch.sigmoid(logits - 1 + torch.randn(items, labels, generator=random))
+    return logits, (torch.rand(items, labels, generator=random) < chance).float()
+
+
+def test_areas_are_those_of_the_reference_libraries():
+    logits, tags = some_labels(7)
+    batches = [(logits[a:b], tags[a:b]) for a, b in ((0, 40), (40, 80), (80, 90))]
+    found = merged(find_task("tagging"), lambda x: x, *batches)
+    scores = torch.sigmoid(logits)
+    expected = roc_auc_score(tags, scores), average_precision_score(tags, scores)
+    assert list(found) == ["ROC-AUC", "PR-AUC"]
+    assert list(found.values()) == pytest.approx([100 * x for x in expected], abs=1e-6)
+    own = (
+        multilabel_auroc(scores, tags.long(), 7),
+        multilabel_average_precision(scores, tags.long(), 7),
+    )
+    assert list(found.values()) == pytest.approx([100 * x.item() for x in own], abs=1e-4)
+    pairs = [
+        ((a > b).double() + 0.5 * (a == b).double()).mean().item()
+        for k in range(7)
+        for a in [scores[tags[:, k] == 1, k][:, None]]
+        for b in [scores[tags[:, k] == 0, k][None]]
+    ]
+    assert found["ROC-AUC"] == pytest.approx(100 * sum(pairs) / 7, abs=1e-6)
+
+
+def test_f1_is_the_mean_over_clips_of_the_events_above_a_tenth():
+    logits, heard = some_labels(5)
+    heard[3], logits[3] = 0, -9  # nothing heard, nothing told
+    found = merged(find_task("events"), lambda x: x, (logits[:64], heard[:64]),
+                   (logits[64:], heard[64:]))  # fmt: skip
+    told = torch.sigmoid(logits) > 0.1
+    expected = f1_score(heard, told, average="samples", zero_division=0)
+    assert found == {"F1": pytest.approx(100 * expected, abs=1e-6)}
+    assert f1_of_items(heard, told)[3] == 0
+
+
+def test_scores_are_averaged_over_the_chunks_of_a_clip():
+    chunks = torch.randn(6, 4, 10)  # each chunk's first numbers are its logits
+    tags = torch.tensor([[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 1], [0, 0, 0], [1, 0, 1]]).float()
+    found = merged(find_task("tagging"), lambda x: x[:, :3], (chunks, tags))
+    mean = torch.sigmoid(chunks[..., :3]).mean(dim=1)
+    assert found["ROC-AUC"] == pytest.approx(100 * roc_auc_score(tags, mean), abs=1e-6)
+    words = torch.tensor([0, 1, 2, 0, 1, 2])
+    found = merged(find_task("keywords"), lambda x: x[:, :3], (chunks, words))
+    told = torch.softmax(chunks[..., :3], dim=-1).mean(dim=1).argmax(1)
+    assert found["accuracy"] == pytest.approx(100 * (told == words).float().mean().item())
+
+
+@pytest.mark.parametrize("name", ["tagging", "keywords", "events"])
+def test_all_weights_before_normalization_are_found_invariant(name):
+    task = find_task(name)
+    torch.manual_seed(0)
+    model = task.model()
+    views = {finding.name: finding.view for finding in audit(model, *task.audit_inputs())}
+    assert views.pop("head.weight") is None
+    matrices = {k for k, weight in model.named_parameters() if weight.ndim > 1} - {"head.weight"}
+    assert {k for k, view in views.items() if view == "channel"} == matrices
+
+
+@pytest.mark.parametrize(("name", "data_set", "write"), ON_DISK)
+def test_the_papers_network_steps_on_the_official_layout(
+    name, data_set, write, tmp_path, monkeypatch
+):
+    monkeypatch.setenv(FOLDER, str(tmp_path))
+    monkeypatch.setattr(
+        "spherenorm_experiments.paper.audio.events.SAMPLES", 33_000
+    )  # 2 s, to save time
+    write(tmp_path)
+    task = find_task(name, {"data_set": data_set})
+    torch.manual_seed(0)
+    model = task.model()
+    assert sum(weight.numel() for weight in model.parameters()) == COUNTS[data_set]
+    before = {k: weight.detach().clone() for k, weight in model.named_parameters()}
+    optimizer = AdamP(model.parameters(), lr=1e-4)
+    train = task.data().train
+    for step in range(2):
+        optimizer.zero_grad()
+        batch = task.collate([train[2 * step], train[2 * step + 1]])
+        loss = task.loss(model, batch)
+        loss.backward()
+        optimizer.step()
+    assert loss.isfinite()
+    unmoved = [k for k, weight in model.named_parameters() if torch.equal(weight, before[k])]
+    assert unmoved == []
+    assert before["filters.q"] == 1.0
+
+
+def test_a_run_on_files_is_that_of_any_task(tmp_path, monkeypatch):
+    monkeypatch.setenv(FOLDER, str(tmp_path))
+    write_speech_commands(tmp_path)
+    options = {"data_set": "speech_commands", "width": 4}
+    spec = Spec("keywords", "adamp", {"lr": 0.01}, options, epochs=1, batch_size=18)
+    outcome = execute_spec(spec, tmp_path / "runs")
+    assert outcome.state == "finished", outcome.error
+    summary = folder_of(spec, tmp_path / "runs").summary()
+    assert summary["steps"] == 2
+    assert 0 <= summary["test"] <= 100
+    assert list(summary["views"].values()).count("channel") == 13

@@ -1,0 +1,189 @@
+"""ReBias: one loss for both networks, what the metrics count, and the official files."""
+
+import copy
+
+import pytest
+import torch
+from robustness_files import write_mnist, write_nine_class
+from torch.nn import functional as F  # noqa: N812
+
+import spherenorm as sn
+from spherenorm import audit
+from spherenorm_experiments.core import find_task
+from spherenorm_experiments.paper.debiasing._independence import hsic
+from spherenorm_experiments.paper.debiasing.biased import COLOURS, handwritten_digits
+from spherenorm_experiments.paper.debiasing.debiasing import PARTS, grouped_accuracy
+from spherenorm_experiments.paper.shared.layout import FOLDER
+
+
+def _values(shares):
+    return {name: share.value([share.state]) for name, share in shares.items()}
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setenv(FOLDER, str(tmp_path))
+    return tmp_path
+
+
+def test_one_gradient_is_that_of_the_two_losses_of_rebias():
+    """Of CE + HSIC for f and CE - HSIC for g, each with the other's features held."""
+    task = find_task("debiasing", {"dependence": 3.0})
+    torch.manual_seed(0)
+    model = task.model().train()
+    images, labels = task.first_batch(task.data().train, 40)
+    other = copy.deepcopy(model)
+    task.loss(model, (images, labels)).backward()
+    f_logits, f_features, g_logits, g_features = other(images.float() / 127.5 - 1)
+    of_f = F.cross_entropy(f_logits, labels) + 3 * hsic(f_features, g_features.detach(), 1.0)
+    of_g = F.cross_entropy(g_logits, labels) - 3 * hsic(f_features.detach(), g_features, 1.0)
+    of_f.backward()
+    of_g.backward()
+    for ours, theirs in zip(model.parameters(), other.parameters(), strict=True):
+        assert torch.allclose(ours.grad, theirs.grad, rtol=1e-4, atol=1e-6)
+    assert hsic(f_features, g_features, 1.0) > 1e-3  # else the signs do not matter
+
+
+@pytest.mark.parametrize("images", ["digits", "stripes"])
+def test_all_convolutions_of_both_networks_are_scale_invariant(images):
+    task = find_task("debiasing", {"data_set": images})
+    torch.manual_seed(0)
+    model = task.model()
+    found = audit(model, *task.audit_inputs(), views=("channel", "layer"))
+    variant = [finding.name for finding in found if finding.view is None]
+    heads = {"digits": "f.head.weight", "stripes": "f.network.head.3.weight"}
+    assert variant == [heads[images], "g.head.weight"]
+
+
+def test_no_writer_is_in_two_parts():
+    """Each writer has filled in a form, which begins with 0 to 9, twice; the labels are in order.
+
+    So a part begins with a form, but for the rest of a form that no part has.
+    """
+    _, labels = handwritten_digits()
+    forms = [k for k in range(len(labels) - 20) if labels[k : k + 20].tolist() == [*range(10)] * 2]
+    ends = [part.indices(len(labels))[:2] for part in PARTS]
+    owners = [
+        {max(k for k in forms if k <= digit) for digit in range(first, last)}
+        for first, last in ends
+    ]
+    assert not owners[0] & owners[1]
+    assert not owners[1] & owners[2]
+    assert not owners[0] & owners[2]
+
+
+def _tenth(labels):
+    """The share of images in the colour of their class: of each class a tenth, rounded down."""
+    counts = torch.bincount(labels) // 2  # half of the images are biased
+    share = float((counts // 10).sum() / counts.sum())
+    assert 0.07 < share <= 0.1
+    return share
+
+
+@pytest.mark.parametrize("images", ["digits", "stripes"])
+def test_the_ground_tells_the_class_as_often_as_asked(images):
+    task = find_task("debiasing", {"data_set": images, "rho": 0.8})
+    train, validation, test = task.data()
+    assert len(train[1]) == 1100
+    for split in (validation, test):
+        pictures, parts, labels = split
+        assert (parts == 0).sum() == (parts == 1).sum()
+        assert torch.equal(labels[parts == 0], labels[parts == 1])
+    if images == "digits":
+        colours = torch.tensor(COLOURS, dtype=torch.uint8)
+
+        def share(pictures, labels):
+            """Of the images that have a pixel in the colour of their class."""
+            own = (pictures == colours[labels][:, :, None, None]).all(1)
+            return float(own.flatten(1).any(1).float().mean())
+
+        assert share(*train) == pytest.approx(0.8, abs=0.01)
+        pictures, parts, labels = test
+        assert share(pictures[parts == 0], labels[parts == 0]) == pytest.approx(_tenth(labels))
+        assert share(pictures[parts == 1], labels[parts == 1]) == 1
+
+
+def test_a_network_that_sees_the_colour_alone_is_right_where_the_colour_is():
+    """g is at 100 % on biased images and at 10 % on the others, whatever it has learned."""
+    task = find_task("debiasing")
+    torch.manual_seed(0)
+    pictures, parts, labels = task.data().test
+
+    class ByColour(torch.nn.Module):
+        def forward(self, x):
+            colours = (torch.tensor(COLOURS) / 127.5 - 1)[None, :, :, None, None]
+            near = (x[:, None] - colours).abs().amax(2) < 1e-3
+            return (near.flatten(2).sum(2).float(),)
+
+    found = _values(task.evaluate(ByColour(), (pictures, parts, labels)))
+    assert found["biased accuracy"] == 100
+    assert found["unbiased accuracy"] == pytest.approx(100 * _tenth(labels))
+    assert next(iter(found)) == "unbiased accuracy"
+
+
+def test_grouped_accuracy_equals_a_plain_loop():
+    torch.manual_seed(0)
+    labels, clusters = torch.randint(4, (300,)), torch.randint(5, (300, 3))
+    hits = 100.0 * (torch.rand(300) < 0.2 * (1 + labels)).double()
+    repeats = []
+    for k in range(3):
+        means = []
+        for label in range(4):
+            for cluster in range(5):
+                group = hits[(labels == label) & (clusters[:, k] == cluster)]
+                if len(group) >= 15:
+                    means.append(float(group.mean()))
+        assert 0 < len(means) < 20  # small groups are left out
+        repeats.append(sum(means) / len(means))
+    expected = sum(repeats) / 3
+    assert grouped_accuracy(hits, labels, clusters, least=15) == pytest.approx(expected, abs=1e-9)
+
+
+def _step_twice(task, size):
+    train = task.data().train
+    torch.manual_seed(0)
+    model = task.model()
+    optimizer = sn.optim.AdamP(model.parameters(), lr=1e-3, weight_decay=1e-4)
+    before = [weight.detach().clone() for weight in model.parameters()]
+    for _ in range(2):
+        optimizer.zero_grad()
+        loss = task.loss(model.train(), task.first_batch(train, size))
+        loss.backward()
+        optimizer.step()
+        assert loss.isfinite()
+    assert all(not torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
+    return model.eval()
+
+
+def test_two_steps_of_the_full_networks_on_mnist(folder):
+    write_mnist(folder / "mnist")
+    task = find_task("debiasing", {"data_set": "biased-mnist", "rho": 0.9, "dependence": 1.0})
+    model = _step_twice(task, 6)
+    assert sum(weight.numel() for weight in model.parameters()) == 531_210 + 12_810
+    with torch.no_grad():
+        found = _values(task.evaluate(model, task.first_batch(task.data().test, 20)))
+    assert set(found) == {"unbiased accuracy", "biased accuracy"}
+
+
+def test_two_steps_of_the_full_networks_on_nine_classes(folder):
+    write_nine_class(folder, each=2, per_class=20)
+    task = find_task("debiasing", {"data_set": "nine-class", "dependence": 1.0})
+    model = _step_twice(task, 4)
+    assert sum(weight.numel() for weight in model.parameters()) == 11_181_129 + 1_480_905
+    items = [
+        (torch.zeros(3, 1, 1), part, cluster, int(label))
+        for pictures, part, clusters in task.data().test.parts
+        for label, cluster in zip(pictures.labels, clusters, strict=False)
+    ]
+    assert len(items) == len(task.data().test) == 9 * 20 + 9
+    batch = task.collate(items)
+
+    class AlwaysDog(torch.nn.Module):
+        def forward(self, x):
+            return (F.one_hot(torch.zeros(len(x), dtype=torch.long), 9).float(),)
+
+    found = _values(task.evaluate(AlwaysDog(), batch))
+    for name in ("unbiased accuracy", "biased accuracy", "ImageNet-A accuracy"):
+        assert found[name] == pytest.approx(100 / 9), name
+    held = task.collate([(image, 2, *rest) for image, _, *rest in items[:180]])
+    assert set(_values(task.evaluate(AlwaysDog(), held))) == {"unbiased accuracy"}

@@ -1,0 +1,165 @@
+"""CenterNet: the published count, and loss, targets and decoder of plain loops."""
+
+import math
+
+import pytest
+import torch
+
+from spherenorm import audit
+from spherenorm_experiments.paper.detection.centernet import (
+    CenterNet,
+    centernet_detections,
+    centernet_loss,
+    heat,
+    radius,
+)
+from spherenorm_experiments.paper.shared.resnet import ResNet
+
+
+def drawn(*shape, seed=0):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+BOXES = torch.tensor(
+    [
+        [[3.0, 5, 21, 17], [20, 12, 46, 40], [4, 30, 13, 47], [0, 0, 0, 0]],
+        [[0.0, 0, 48, 48], [30, 2, 36, 8], [31, 3, 41, 13], [10, 20, 34, 30]],
+    ]
+)
+LABELS = torch.tensor([[0, 2, 2, -1], [1, 1, 1, 0]])
+"""Objects of two images of 48 x 48 pixels; maps have 12 x 12 places."""
+
+
+def released_radius(width, height, overlap=0.7):
+    """The three cases of the released code."""
+    total, area = width + height, width * height
+    cases = [
+        (1, total, area * (1 - overlap) / (1 + overlap)),
+        (4, 2 * total, (1 - overlap) * area),
+        (4 * overlap, -2 * overlap * total, (overlap - 1) * area),
+    ]
+    return min((b + math.sqrt(b * b - 4 * a * c)) / 2 for a, b, c in cases)
+
+
+def loop_heat(boxes, labels, classes, side):
+    found = torch.zeros(len(boxes), classes, side, side)
+    for image, (row, label_row) in enumerate(zip(boxes.tolist(), labels.tolist(), strict=True)):
+        for (x0, y0, x1, y1), label in zip(row, label_row, strict=True):
+            if label < 0:
+                continue
+            reach = max(0, int(released_radius(math.ceil(x1 - x0), math.ceil(y1 - y0))))
+            column, line = int((x0 + x1) / 2), int((y0 + y1) / 2)
+            for dy in range(-reach, reach + 1):
+                for dx in range(-reach, reach + 1):
+                    y, x = line + dy, column + dx
+                    if 0 <= y < side and 0 <= x < side:
+                        bump = math.exp(-(dx**2 + dy**2) / (2 * ((2 * reach + 1) / 6) ** 2))
+                        old = found[image, label, y, x]
+                        found[image, label, y, x] = max(old, torch.tensor(bump))
+    return found
+
+
+def loop_loss(maps, boxes, labels, stride):
+    logits, sizes, shifts = (x.double() for x in maps)
+    target = loop_heat(boxes / stride, labels, logits.shape[1], logits.shape[2]).double()
+    focal, off_size, off_shift, count = 0.0, 0.0, 0.0, 0
+    for p, y in zip(logits.sigmoid().flatten().tolist(), target.flatten().tolist(), strict=True):
+        hit = (1 - p) ** 2 * math.log(p)
+        focal -= hit if y == 1 else (1 - y) ** 4 * p**2 * math.log(1 - p)
+    for image, (row, label_row) in enumerate(zip((boxes / stride).tolist(), labels, strict=True)):
+        for (x0, y0, x1, y1), label in zip(row, label_row, strict=True):
+            if label >= 0:
+                count += 1
+                x, y = (x0 + x1) / 2, (y0 + y1) / 2
+                size, shift = (z[image, :, int(y), int(x)] for z in (sizes, shifts))
+                off_size += abs(size[0] - (x1 - x0)) + abs(size[1] - (y1 - y0))
+                off_shift += abs(shift[0] - (x - int(x))) + abs(shift[1] - (y - int(y)))
+    return focal / count + 0.1 * off_size / (2 * count) + off_shift / (2 * count)
+
+
+def test_full_size_has_the_published_count():
+    with torch.device("meta"):
+        assert sum(p.numel() for p in CenterNet().parameters()) == 14_437_349
+
+
+@pytest.mark.parametrize(("stem", "side"), [("imagenet", 4), ("halving", 8), ("small", 16)])
+def test_maps_have_the_side_of_the_trunk_s_doubled(stem, side):
+    model = CenterNet(2, ResNet("basic", (1, 1), 4, stem=stem), widths=(4,), head=4)
+    heat_map, sizes, shifts = model(drawn(2, 3, 16, 16))
+    assert heat_map.shape == (2, 2, side, side)
+    assert sizes.shape == shifts.shape == (2, 2, side, side)
+
+
+def test_the_radius_is_the_released_one():
+    sizes = torch.rand(500, 2, generator=torch.Generator().manual_seed(0)).double() * 60 + 0.1
+    expected = [float(max(0, int(released_radius(*size)))) for size in sizes.tolist()]
+    assert radius(sizes).tolist() == expected
+    assert len(set(expected)) > 8
+
+
+def test_the_heat_map_is_that_of_a_loop():
+    expected = loop_heat(BOXES / 4, LABELS, 3, 12)
+    torch.testing.assert_close(heat(BOXES / 4, LABELS, 3, 12, 12), expected)
+    assert expected.eq(1).sum() == 7
+    assert ((expected > 0) & (expected < 1)).sum() > 20
+
+
+def test_the_loss_is_that_of_a_loop():
+    maps = drawn(2, 3, 12, 12), 3 * drawn(2, 2, 12, 12, seed=1), drawn(2, 2, 12, 12, seed=2)
+    expected = loop_loss(maps, BOXES, LABELS, 4)
+    assert centernet_loss(maps, BOXES, LABELS, 4).item() == pytest.approx(float(expected), rel=1e-5)
+
+
+def test_a_batch_without_objects_has_a_loss():
+    maps = tuple(drawn(1, n, 4, 4).requires_grad_() for n in (3, 2, 2))
+    loss = centernet_loss(maps, torch.zeros(1, 2, 4), torch.full((1, 2), -1), 4)
+    loss.backward()
+    assert loss.isfinite()
+    assert maps[0].grad.abs().sum() > 0
+
+
+def test_detections_are_the_peaks():
+    logits, sizes, shifts = drawn(2, 3, 6, 6), drawn(2, 2, 6, 6, seed=1), drawn(2, 2, 6, 6, seed=2)
+    for image, found in enumerate(centernet_detections((logits, sizes, shifts), 4, count=100)):
+        expected = []
+        for c, y, x in torch.cartesian_prod(*(torch.arange(n) for n in (3, 6, 6))).tolist():
+            near = logits[image, c, max(0, y - 1) : y + 2, max(0, x - 1) : x + 2]
+            if logits[image, c, y, x] == near.max():
+                width, height = sizes[image, :, y, x].clamp(min=0).tolist()
+                u, v = x + float(shifts[image, 0, y, x]), y + float(shifts[image, 1, y, x])
+                box = [4 * (u - width / 2), 4 * (v - height / 2), 4 * (u + width / 2)]
+                score = logits[image, c, y, x].sigmoid().item()
+                expected.append([*box, 4 * (v + height / 2), score, c])
+        expected.sort(key=lambda row: -row[4])
+        torch.testing.assert_close(found, torch.tensor(expected), rtol=1e-5, atol=1e-5)
+
+
+def test_maps_of_the_truth_are_detected_as_it():
+    boxes, labels = BOXES[:1], LABELS[:1]
+    logits = torch.logit(heat(boxes / 4, labels, 3, 12, 12), eps=1e-6)
+    sizes, shifts = torch.zeros(1, 2, 12, 12), torch.zeros(1, 2, 12, 12)
+    for box in boxes[0, :3]:
+        x, y = (box[0] + box[2]).item() / 8, (box[1] + box[3]).item() / 8
+        sizes[0, :, int(y), int(x)] = (box[2:] - box[:2]) / 4
+        shifts[0, :, int(y), int(x)] = torch.tensor([x - int(x), y - int(y)])
+    (found,) = centernet_detections((logits, sizes, shifts), 4)
+    best = found[found[:, 4] > 0.99]
+    assert sorted(best[:, 5].tolist()) == [0, 2, 2]
+    for box, label in zip(boxes[0, :3], labels[0, :3], strict=True):
+        same = best[best[:, 5] == label]
+        assert (same[:, :4] - box).abs().sum(1).min() < 1e-4
+
+
+def test_the_audit_knows_the_scale_invariant_weights():
+    model = CenterNet(2, ResNet("basic", (1, 1), 4, stem="small"), widths=(8,), head=4)
+    views = {
+        each.name: each.view
+        for each in audit(model, drawn(8, 3, 12, 12), views=("channel", "layer"))
+    }
+    assert views["up.0.0.weight"] == "channel"  # deformable, before BatchNorm
+    assert views["up.0.3.weight"] == "layer"  # transposed: its units are on the second dimension
+    assert views["up.0.0.offset.weight"] is None
+    assert all(
+        view is None for name, view in views.items() if name.startswith(("heat", "size", "shift"))
+    )
+    assert all(view == "channel" for name, view in views.items() if name.startswith("trunk"))

@@ -1,0 +1,228 @@
+"""MS-COCO's official layout, on a miniature; windows move pictures and boxes alike."""
+
+import json
+import random
+
+import numpy as np
+import pytest
+import torch
+from miniature_coco import BOXES, CATEGORIES, SIZE, write_coco
+from PIL import Image, ImageDraw
+
+from spherenorm_experiments.core import seed_everything
+from spherenorm_experiments.paper.detection.coco import LAYOUT, coco
+from spherenorm_experiments.paper.detection.windows import (
+    Window,
+    letterbox,
+    overlapping_window,
+    recolored,
+    scaled_window,
+    whole,
+    within,
+)
+from spherenorm_experiments.paper.shared.augmentation import MEAN
+from spherenorm_experiments.paper.shared.layout import FOLDER, checked
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data")
+    write_coco(folder / "coco")
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _folder(root, monkeypatch):
+    monkeypatch.setenv(FOLDER, str(root))
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    """A miniature that the test may break."""
+    write_coco(tmp_path / "coco", train=4, val=2)
+    monkeypatch.setenv(FOLDER, str(tmp_path))
+    return tmp_path / "coco"
+
+
+def corners(n):
+    return torch.tensor([[x, y, x + w, y + h] for x, y, w, h in BOXES[n % 4]]).reshape(-1, 4)
+
+
+def test_the_splits_are_the_official_ones_with_a_part_held_out():
+    train, validation, test = coco("ssd", 32)
+    assert [len(part) for part in (train, validation, test)] == [18, 2, 4]
+    assert sorted([*train.chosen, *validation.chosen]) == list(range(20))
+
+
+def test_objects_have_the_right_pictures_boxes_and_categories():
+    test = coco("ssd", 32).test
+    seen = 0
+    for n in range(4):
+        boxes, labels, crowds = test.truth(n)
+        ordered, expected = (x[x[:, 0].argsort()] for x in (boxes, corners(n)))
+        torch.testing.assert_close(ordered, expected)
+        assert sorted(labels.tolist()) == [n + k for k in range(len(BOXES[n]))]
+        seen += int(crowds.sum())
+    assert seen == 1
+
+
+def test_categories_are_80_in_the_order_of_their_numbers(own):
+    file = own / "annotations/instances_val2017.json"
+    content = json.loads(file.read_text())
+    content["annotations"][0]["category_id"] = 90
+    content["categories"].reverse()
+    file.write_text(json.dumps(content))
+    test = coco("ssd", 32).test
+    assert 79 in torch.cat([test.truth(n)[1] for n in range(len(test))])
+    assert len(CATEGORIES) == 80
+    assert max(CATEGORIES) == 90
+
+
+@pytest.mark.parametrize("way", ["centernet", "ssd"])
+def test_images_that_are_not_trained_on_are_whole(way):
+    image, boxes, labels, crowds = coco(way, 48).test[1]
+    assert image.shape == (3, 48, 48)
+    scale = torch.tensor([48 / 96, 48 / 96 if way == "centernet" else 48 / 64] * 2)
+    shift = torch.tensor([0.0, 8.0 if way == "centernet" else 0.0] * 2)
+    torch.testing.assert_close(boxes, corners(1) * scale + shift)
+    assert len(labels) == len(crowds) == 1
+    x, y = (boxes[0, :2] + boxes[0, 2:]).long().tolist()
+    red = image[:, y // 2, x // 2]
+    assert red[0] > 1.5
+    assert (red[1:] < -1).all()
+
+
+@pytest.mark.parametrize("way", ["centernet", "ssd"])
+def test_training_images_have_their_objects_in_their_boxes(way):
+    """Each object is a plain rectangle, so the box's center has its colour in any window."""
+    train = coco(way, 64).train
+    seen, kept = 0, set()
+    for index in range(36):
+        seed_everything(index)
+        image, boxes, labels, crowds = train[index % len(train)]
+        assert len(boxes) == len(labels) == len(crowds)
+        assert not crowds.any()
+        assert ((boxes >= 0) & (boxes <= 64)).all()
+        assert (boxes[:, 2:] - boxes[:, :2] >= 1).all()
+        kept.add(round(float(image.mean()), 3))
+        for box in boxes[(boxes[:, 2:] - boxes[:, :2] >= 6).all(1)]:
+            x, y = ((box[:2] + box[2:]) / 2).long().tolist()
+            inside = image[:, y, x] - image[:, y, x].mean()
+            assert inside.abs().max() > 0.5  # a colour, not the gray ground
+            seen += 1
+    assert seen > 20
+    assert len(kept) > 30
+
+
+def test_an_item_is_the_same_for_the_same_seed():
+    train = coco("ssd", 32).train
+    items = []
+    for _ in range(2):
+        seed_everything(5)
+        items.append(train[0])
+    for a, b in zip(*items, strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("flipped", [False, True])
+def test_a_window_moves_picture_and_boxes_alike(flipped):
+    picture = Image.new("RGB", (80, 60), (0, 0, 0))
+    box = torch.tensor([[20.0, 12.0, 50.0, 30.0]])
+    ImageDraw.Draw(picture).rectangle([20, 12, 49, 29], fill=(255, 255, 255))
+    window = Window(-10, 4, 100, 40, flipped)
+    found = np.asarray(window.cut(picture, 200))[..., 0] > 127
+    (left, top, right, bottom) = window.moved(box, 200)[0].tolist()
+    rows, columns = np.flatnonzero(found[:, 60:140].any(1)), np.flatnonzero(found[:160].any(0))
+    inside = columns[(columns > 25) & (columns < 175)]  # beyond is the fill
+    assert [rows[0], rows[-1] + 1] == pytest.approx([top, bottom], abs=2)
+    assert [inside[0], inside[-1] + 1] == pytest.approx([left, right], abs=2)
+
+
+def test_what_a_window_uncovers_has_the_mean_colour():
+    picture = Image.new("RGB", (10, 10), (255, 255, 255))
+    found = np.asarray(Window(-10, -10, 30, 30).cut(picture, 30))
+    assert found[2, 2].tolist() == [round(255 * share) for share in MEAN]
+    assert found[15, 15].tolist() == [255, 255, 255]
+
+
+def test_whole_pictures():
+    assert whole((96, 64)) == Window(0, 0, 96, 64)
+    assert letterbox((96, 64)) == Window(0, -16, 96, 96)
+
+
+def test_random_windows_have_the_released_ranges():
+    boxes = corners(0)
+    sides, flips, kinds = set(), [], {"expanded": 0, "part": 0, "whole": 0}
+    for seed in range(120):
+        random.seed(seed)
+        window = scaled_window(SIZE)
+        sides.add(round(window.width / 96, 6))
+        flips.append(window.flipped)
+        assert window.width == window.height
+        x, y = window.left + window.width / 2, window.top + window.height / 2
+        assert 32 <= x <= 64
+        assert 16 <= y <= 48
+        window = overlapping_window(SIZE, boxes)
+        left, top = window.left, window.top
+        part = torch.tensor([left, top, left + window.width, top + window.height])
+        assert within(boxes, part).any()
+        wider = window.width > 96 or window.height > 64
+        same = (window.width, window.height) == SIZE
+        kinds["expanded" if wider else "whole" if same else "part"] += 1
+        assert window.width <= 4 * 96
+    assert sides == {0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.3}
+    assert 40 < sum(flips) < 80
+    assert min(kinds.values()) > 8
+    assert within(boxes, torch.tensor([0.0, 0, 40, 60])).tolist() == [True, False]
+
+
+def test_colours_change_and_shapes_do_not():
+    picture = Image.new("RGB", (8, 8), (200, 100, 50))
+    random.seed(0)
+    found = {tuple(np.asarray(recolored(picture))[0, 0].tolist()) for _ in range(20)}
+    assert len(found) > 10
+
+
+def test_counts_are_beside_those_of_table_e1(root):
+    found = checked(LAYOUT, root / "coco")
+    assert found == {
+        "classes": (80, 80),
+        "images": (123_287, 24),
+        "training images": (118_287, 20),
+        "validation images": (5_000, 4),
+    }
+
+
+def test_a_wrong_layout_is_named_with_the_tree(own):
+    (own / "train2017" / "000000000002.jpg").unlink()
+    with pytest.raises(ValueError, match=r"lacks train2017/000000000002\.jpg, which .*\ncoco/"):
+        coco("ssd", 32)
+    file = own / "annotations/instances_train2017.json"
+    for content, wrong in (('{"images": []}', "has no 'annotations' in"), ("<html>", "no JSON in")):
+        file.write_text(content)
+        with pytest.raises(ValueError, match=f"{wrong} annotations/instances_train2017"):
+            coco("ssd", 32)
+    file.unlink()
+    with pytest.raises(ValueError, match=r"lacks .*instances_train2017\.json; expected\ncoco/"):
+        coco("ssd", 32)
+
+
+def test_other_categories_are_refused(own):
+    file = own / "annotations/instances_val2017.json"
+    content = json.loads(file.read_text())
+    del content["categories"][0]
+    file.write_text(json.dumps(content))
+    with pytest.raises(ValueError, match="has 79 categories in annotations/instances_val2017"):
+        coco("ssd", 32)
+
+
+def test_the_fingerprint_is_of_names_objects_and_pictures(own):
+    def fingerprints():
+        return [part.fingerprint() for part in coco("ssd", 32)]
+
+    before = fingerprints()
+    assert len(set(before)) == 3
+    Image.new("RGB", SIZE).save(own / "val2017" / "000000000001.jpg")
+    after = fingerprints()
+    assert after[:2] == before[:2]
+    assert after[2] != before[2]

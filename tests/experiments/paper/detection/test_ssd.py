@@ -1,0 +1,229 @@
+"""SSD: the published count, default boxes, matching, loss and detections of plain loops."""
+
+import math
+
+import pytest
+import torch
+from plain_boxes import greedy, overlap
+
+from spherenorm import audit
+from spherenorm_experiments.paper.detection.boxes import centered, cornered
+from spherenorm_experiments.paper.detection.default_boxes import (
+    SSD300,
+    Defaults,
+    decoded,
+    default_boxes,
+    encoded,
+    matched,
+)
+from spherenorm_experiments.paper.detection.ssd import CANDIDATES, SSD, ssd_detections, ssd_loss
+
+SMALL = Defaults((0.2, 0.45, 0.8), ((2,), ()))
+SHAPES = ((4, 4), (2, 2))
+BOXES = torch.tensor(
+    [
+        [[2.0, 4, 14, 20], [16, 16, 31, 30], [0, 0, 0, 0]],
+        [[0.0, 0, 32, 32], [9, 9, 13, 13], [20, 4, 26, 10]],
+    ]
+)
+LABELS = torch.tensor([[1, 0, -1], [0, 1, 1]])
+"""Objects of two images of 32 x 32 pixels."""
+SIZES = (4, 6, 6, 6, 4, 4)
+"""Default boxes of a place of each map of SSD300."""
+
+
+def drawn(*shape, seed=0):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def maps(seed=0):
+    sizes = [len(SMALL.sizes(level)) for level in (0, 1)]
+    return [
+        (drawn(2, 4 * n, *shape, seed=seed), drawn(2, 3 * n, *shape, seed=seed + 1))
+        for n, shape in zip(sizes, SHAPES, strict=True)
+    ]
+
+
+def rows(maps, image):
+    """For each default box (offsets, logits), in the order of maps, rows, columns, sizes."""
+    found = []
+    for level, (offsets, logits) in enumerate(maps):
+        for i in range(offsets.shape[2]):
+            for j in range(offsets.shape[3]):
+                for k in range(len(SMALL.sizes(level))):
+                    found.append(
+                        (
+                            offsets[image, 4 * k : 4 * k + 4, i, j],
+                            logits[image, 3 * k : 3 * k + 3, i, j],
+                        )
+                    )
+    return found
+
+
+def loop_matched(boxes, labels, places):
+    corners = cornered(places)
+    found = []
+    for place in corners:
+        every = [
+            overlap(box, place) if label >= 0 else -1
+            for box, label in zip(boxes, labels, strict=True)
+        ]
+        best = max(range(len(every)), key=lambda k: every[k])
+        found.append(best if every[best] >= 0.5 else -1)
+    for k, (box, label) in enumerate(zip(boxes, labels, strict=True)):
+        if label >= 0:
+            every = [overlap(box, place) for place in corners]
+            found[max(range(len(every)), key=lambda m: every[m])] = k
+    return found
+
+
+def test_full_size_has_the_published_count():
+    with torch.device("meta"):
+        counts = [sum(p.numel() for p in SSD(90, normalized=n).parameters()) for n in (False, True)]
+    assert counts == [35_641_826, 35_641_826 + 8_448]
+
+
+def test_full_size_has_8732_default_boxes():
+    with torch.device("meta"):
+        model = SSD(80)
+        found = [offsets.shape for offsets, _ in model(torch.empty(1, 3, 300, 300))]
+    shapes = tuple((shape[2], shape[3]) for shape in found)
+    assert [rows for rows, _ in shapes] == [38, 19, 10, 5, 3, 1]
+    boxes = default_boxes(shapes, SSD300, "cpu")
+    assert boxes.shape == (8732, 4)
+    assert sum(shape[1] // 4 * shape[2] * shape[3] for shape in found) == 8732
+    # The last map has one place: the image's center, and boxes of 0.87 and sqrt(0.87 1.05).
+    assert boxes[-4:, :2].eq(0.5).all()
+    assert boxes[-4:, 2].tolist() == pytest.approx(
+        [0.87, math.sqrt(0.87 * 1.05), 0.87 * 2**0.5, 0.87 / 2**0.5]
+    )
+
+
+def test_default_boxes_of_300_pixels_lie_where_their_places_see():
+    """Strides of 8 to 64 do not divide 300, so that 38 places reach to 304 pixels."""
+    shapes = tuple((n, n) for n in (38, 19, 10, 5, 3, 1))
+    found, first = default_boxes(shapes, SSD300, "cpu") * 300, 0
+    for (n, _), step, sizes in zip(shapes, (8, 16, 32, 64, 100, 300), SIZES, strict=True):
+        for i in range(n):
+            for j in range(n):
+                own = found[first : first + sizes, :2]
+                expected = torch.tensor([(j + 0.5) * step, (i + 0.5) * step])
+                torch.testing.assert_close(own, expected.expand_as(own))
+                first += sizes
+    assert first == len(found)
+
+
+def test_default_boxes_are_those_of_a_loop():
+    expected = []
+    for level, (height, width) in enumerate(SHAPES):
+        for i in range(height):
+            for j in range(width):
+                s, t = SMALL.scales[level : level + 2]
+                sizes = [(s, s), (math.sqrt(s * t), math.sqrt(s * t))]
+                for ratio in SMALL.ratios[level]:
+                    sizes += [(s * ratio**0.5, s / ratio**0.5), (s / ratio**0.5, s * ratio**0.5)]
+                expected += [((j + 0.5) / width, (i + 0.5) / height, *size) for size in sizes]
+    torch.testing.assert_close(default_boxes(SHAPES, SMALL, "cpu"), torch.tensor(expected))
+
+
+def test_defaults_for_another_number_of_maps_are_refused():
+    with pytest.raises(ValueError, match="2 maps need as many defaults"):
+        SSD(3, ((8,), (16,)), extras=(), defaults=SSD300)
+    with pytest.raises(ValueError, match="scales must be one more than ratios"):
+        Defaults((0.1,), ((),))
+    with pytest.raises(ValueError, match="steps must be as many as ratios"):
+        Defaults((0.1, 0.2), ((),), (0.5, 1.0))
+
+
+def test_encoding_is_undone_and_is_the_formula():
+    boxes, places = centered(BOXES[1] / 32), default_boxes(SHAPES, SMALL, "cpu")[:3]
+    offsets = encoded(boxes, places)
+    torch.testing.assert_close(decoded(offsets, places), boxes)
+    x, w = boxes[1, 0].item(), boxes[1, 2].item()
+    x0, w0 = places[1, 0].item(), places[1, 2].item()
+    assert offsets[1, ::2].tolist() == pytest.approx([(x - x0) / w0 / 0.1, math.log(w / w0) / 0.2])
+
+
+def test_matching_is_that_of_a_loop():
+    places = default_boxes(SHAPES, SMALL, "cpu")
+    found = matched(BOXES / 32, LABELS, places)
+    for image in (0, 1):
+        assert found[image].tolist() == loop_matched(BOXES[image] / 32, LABELS[image], places)
+        objects = {k for k, label in enumerate(LABELS[image].tolist()) if label >= 0}
+        assert objects <= set(found[image].tolist())
+
+
+def test_the_loss_is_that_of_a_loop():
+    both, places = maps(), default_boxes(SHAPES, SMALL, "cpu")
+    off, entropy, count = 0.0, 0.0, 0
+    for image in (0, 1):
+        found, negatives = loop_matched(BOXES[image] / 32, LABELS[image], places), []
+        for place, object_, (offsets, logits) in zip(places, found, rows(both, image), strict=True):
+            shares = logits.double().log_softmax(0)
+            if object_ < 0:
+                negatives.append(-shares[0].item())
+                continue
+            wanted = encoded(centered(BOXES[image, object_] / 32), place)
+            gaps = (offsets - wanted).abs().tolist()
+            off += sum(gap**2 / 2 if gap < 1 else gap - 0.5 for gap in gaps)
+            entropy -= shares[LABELS[image, object_] + 1].item()
+        positives = len(found) - len(negatives)
+        entropy += sum(sorted(negatives, reverse=True)[: 3 * positives])
+        count += positives
+    loss = ssd_loss(both, BOXES, LABELS, (32, 32), SMALL)
+    assert loss.item() == pytest.approx((off + entropy) / count, rel=1e-5)
+
+
+def test_a_batch_without_objects_has_a_loss_of_0():
+    """No positives: no negatives for them either."""
+    loss = ssd_loss(maps(), BOXES, torch.full_like(LABELS, -1), (32, 32), SMALL)
+    assert loss.item() == 0
+
+
+@pytest.mark.parametrize("candidates", [CANDIDATES, 9])
+def test_detections_are_those_of_a_loop(candidates):
+    both, places = maps(), default_boxes(SHAPES, SMALL, "cpu")
+    for image, found in enumerate(ssd_detections(both, (32, 16), SMALL, candidates)):
+        every = []
+        for place, (offsets, logits) in zip(places, rows(both, image), strict=True):
+            box = cornered(decoded(offsets, place)).clamp(0, 1) * torch.tensor([32, 16, 32, 16])
+            for label, score in enumerate(logits.softmax(0)[1:].tolist()):
+                if score >= 0.01:
+                    every.append([*box.tolist(), score, label])
+        every.sort(key=lambda row: -row[4])
+        best = [[row for row in every if row[5] == label][:candidates] for label in (0, 1)]
+        every = sorted(best[0] + best[1], key=lambda row: -row[4])
+        boxes = torch.tensor(every, dtype=torch.float64)
+        gone = greedy(boxes[:, :4], boxes[:, 5], 0.45)
+        kept = [row for row, out in zip(every, gone, strict=True) if not out][:100]
+        assert candidates == 9 or sum(gone) > 0
+        torch.testing.assert_close(found, torch.tensor(kept), rtol=1e-5, atol=1e-5)
+
+
+def test_copies_of_one_object_keep_no_other_class_out():
+    """All 72 default boxes see one object: 0.9 for the first class, 0.05 for the second."""
+    places = default_boxes(SHAPES, SMALL, "cpu")
+    logits = torch.tensor([0.05, 0.9, 0.05]).log()
+    boxes = torch.tensor([0.5, 0.5, 0.5, 0.5]).expand_as(places)
+    both, first = [], 0
+    for level, (height, width) in enumerate(SHAPES):
+        n = len(SMALL.sizes(level))
+        last = first + height * width * n
+        off = encoded(boxes, places)[first:last].view(height, width, n, 4)
+        off = off.permute(2, 3, 0, 1).flatten(0, 1)[None]
+        both.append((off, logits.repeat(n)[None, :, None, None].expand(1, -1, height, width)))
+        first = last
+    (found,) = ssd_detections(both, (32, 32), SMALL, candidates=10)
+    expected = [[8.0, 8, 24, 24, 0.9, 0], [8, 8, 24, 24, 0.05, 1]]
+    torch.testing.assert_close(found, torch.tensor(expected), rtol=1e-4, atol=1e-4)
+
+
+def test_the_audit_knows_the_scale_invariant_weights():
+    model = SSD(2, ((4,), (4,)), 8, 1, (), SMALL)
+    views = {
+        each.name: each.view
+        for each in audit(model, drawn(8, 3, 12, 12), views=("channel", "layer"))
+    }
+    invariant = {name for name, view in views.items() if view is not None}
+    assert invariant == {"stages.0.0.weight", "stages.1.0.weight"}
+    assert {views[name] for name in invariant} == {"channel"}

@@ -1,0 +1,193 @@
+"""Transformer-XL against plain loops, dense computations, and its published count."""
+
+import math
+
+import pytest
+import torch
+from torch.nn.utils.parametrizations import weight_norm
+
+from spherenorm import audit
+from spherenorm_experiments.paper.language.transformer_xl import (
+    AdaptiveVocabulary,
+    Projection,
+    TransformerXL,
+    relative_shift,
+    sinusoids,
+)
+
+WT103 = {"vocabulary": 267735, "cutoffs": (20000, 40000, 200000)}
+
+
+def small(**options):
+    torch.manual_seed(0)
+    sizes = {"layers": 2, "width": 8, "heads": 2, "inner": 12, "cutoffs": (5, 9), "dropout": 0.0}
+    model = TransformerXL(14, **{**sizes, "memory": 6, **options}).double()
+    for weight in model.parameters():  # initial weights of 0.02 would hide most mistakes
+        torch.nn.init.normal_(weight, std=0.5)
+    return model
+
+
+def count(module):
+    return sum(weight.numel() for weight in module.parameters())
+
+
+def test_the_base_model_has_the_published_count():
+    with torch.device("meta"):
+        model = TransformerXL(**WT103)
+    assert count(model) == 151_107_538
+    assert count(model.layers) == 41_066_400
+
+
+def test_the_shift_puts_each_distance_at_its_key():
+    segment, reach = 4, 7
+    scores = torch.randn(2, segment, reach)
+    shifted = relative_shift(scores)
+    for i in range(segment):
+        query = reach - segment + i
+        for key in range(query + 1):
+            distance = query - key
+            column = reach - 1 - distance  # positions fall to 0
+            assert torch.equal(shifted[:, i, key], scores[:, i, column])
+
+
+def test_attention_equals_a_loop_over_queries_keys_and_heads():
+    model = small()
+    layer, (u, v) = model.layers[0], (model.content_bias, model.position_bias)
+    x, context = torch.randn(1, 3, 8).double(), torch.randn(1, 5, 8).double()
+    context = torch.cat([context[:, :2], x], dim=1)
+    found = layer._attend(x, context, sinusoids(5, 8).double(), u, v)
+    key_value = layer.key_value.weight
+    for i in range(3):
+        for head in range(2):
+            part = slice(4 * head, 4 * head + 4)
+            q = layer.query.weight[part] @ x[0, i]
+            scores, values = [], []
+            for j in range(2 + i + 1):
+                distance = 2 + i - j
+                angles = [distance * 10000 ** -(c / 8) for c in range(0, 8, 2)]
+                waves = [math.sin(a) for a in angles] + [math.cos(a) for a in angles]
+                r = layer.position.weight[part] @ torch.tensor(waves).double()
+                k = key_value[part] @ context[0, j]
+                scores.append(((q + u[head]) @ k + (q + v[head]) @ r) / 2)
+                values.append(key_value[8:][part] @ context[0, j])
+            expected = torch.stack(scores).softmax(0) @ torch.stack(values)
+            torch.testing.assert_close(found[0, i, part], expected, atol=1e-6, rtol=1e-6)
+
+
+def test_segments_with_memory_equal_one_long_segment():
+    model = small(memory=32).eval()
+    text = torch.randint(14, (2, 12))
+    whole, _ = model.read(text)
+    past, parts = [], []
+    for segment in text.split(5, dim=1):
+        output, past = model.read(segment, past)
+        parts.append(output)
+    torch.testing.assert_close(torch.cat(parts, dim=1), whole, atol=1e-12, rtol=1e-12)
+
+
+def test_memory_is_cut_and_takes_no_gradient():
+    model = small(memory=3).eval()
+    text = torch.randint(14, (1, 8))
+    _, past = model.read(text)
+    assert [x.shape for x in past] == [(1, 3, 8)] * 2
+    assert not any(x.requires_grad for x in past)
+
+
+def test_a_window_is_its_segment_after_its_context():
+    model = small().eval()
+    windows = torch.randint(14, (3, 6 + 4 + 1))
+    windows[2, 9:] = -1
+    losses = model(windows)
+    _, past = model.read(windows[:2, :6])
+    output, _ = model.read(windows[:2, 6:10], past)
+    dense = model.tokens.log_probabilities(output)
+    expected = -dense.gather(-1, windows[:2, 7:, None])[..., 0]
+    torch.testing.assert_close(losses[:2], expected, atol=1e-12, rtol=1e-12)
+    assert (losses[2] != 0).tolist() == [True, True, False, False]
+
+
+def test_the_future_and_other_items_do_not_matter():
+    model = small().eval()
+    windows = torch.randint(14, (2, 11))
+    changed = windows.clone()
+    changed[0, 9] = (changed[0, 9] + 1) % 14
+    before, after = model(windows), model(changed)
+    assert torch.equal(before[1], after[1])
+    assert torch.equal(before[0, :2], after[0, :2])
+    assert (before[0, 2:] != after[0, 2:]).all()
+
+
+@pytest.mark.parametrize("cutoffs", [(), (4,), (3, 7, 12)])
+def test_adaptive_softmax_equals_the_dense_product_of_probabilities(cutoffs):
+    torch.manual_seed(1)
+    vocabulary = AdaptiveVocabulary(15, 6, cutoffs).double()
+    for weight in vocabulary.parameters():
+        torch.nn.init.normal_(weight)
+    hidden = torch.randn(4, 5, 6).double()
+    dense = vocabulary.log_probabilities(hidden)
+    torch.testing.assert_close(dense.exp().sum(-1), torch.ones(4, 5).double())
+
+    ends = (*cutoffs, 15)
+    logits = hidden @ vocabulary.table.T + vocabulary.bias
+    first = logits[..., : ends[0]].exp()
+    clusters = vocabulary.clusters(hidden).exp() if cutoffs else hidden[..., :0]
+    below = first.sum(-1, keepdim=True) + clusters.sum(-1, keepdim=True)
+    parts = [first / below]
+    for number in range(len(cutoffs)):
+        own = logits[..., ends[number] : ends[number + 1]].exp()
+        parts.append(clusters[..., number, None] / below * own / own.sum(-1, keepdim=True))
+    torch.testing.assert_close(dense.exp(), torch.cat(parts, dim=-1))
+
+    targets = torch.randint(-1, 15, (4, 5))
+    expected = -dense.gather(-1, targets.clamp(min=0)[..., None])[..., 0]
+    expected = expected.masked_fill(targets < 0, 0.0)
+    torch.testing.assert_close(vocabulary.losses(hidden, targets), expected)
+
+
+def test_a_cluster_without_a_target_has_a_gradient_of_zero():
+    vocabulary = AdaptiveVocabulary(15, 6, (4, 9))
+    vocabulary.losses(torch.randn(3, 6), torch.tensor([0, 1, 2])).sum().backward()
+    assert all(weight.grad is not None for weight in vocabulary.parameters())
+
+
+def test_weight_normalization_is_torchs():
+    torch.manual_seed(0)
+    ours = Projection(5, 4, weight_norm=True)
+    torch.nn.init.normal_(ours.weight)
+    torch.nn.init.uniform_(ours.gain)
+    theirs = torch.nn.Linear(5, 4)
+    theirs.load_state_dict({"weight": ours.weight.data, "bias": ours.bias.data})
+    theirs = weight_norm(theirs)
+    theirs.parametrizations.weight.original0.data = ours.gain.data[:, None]
+    x = torch.randn(3, 5)
+    torch.testing.assert_close(ours(x), theirs(x))
+
+
+def test_weight_normalization_starts_as_the_same_function():
+    torch.manual_seed(3)
+    plain = Projection(5, 4)
+    torch.manual_seed(3)
+    normalized = Projection(5, 4, weight_norm=True)
+    x = torch.randn(3, 5)
+    torch.testing.assert_close(plain(x), normalized(x))
+
+
+@pytest.mark.parametrize("normalized", [False, True])
+def test_only_weight_normalization_makes_weights_scale_invariant(normalized):
+    model = small(weight_norm=normalized)
+    windows = torch.randint(14, (8, 11))
+    found = audit(model, windows, views=("channel", "layer"))
+    invariant = {finding.name for finding in found if finding.view == "channel"}
+    wrapped = {
+        f"{name}.weight"
+        for name, module in model.layers.named_modules(prefix="layers")
+        if isinstance(module, Projection)
+    }
+    assert invariant == (wrapped if normalized else set())
+
+
+def test_bad_sizes_are_refused():
+    with pytest.raises(ValueError, match="width must be even and a multiple of heads=3, got 8"):
+        TransformerXL(14, width=8, heads=3)
+    with pytest.raises(ValueError, match=r"cutoffs must rise between 0 and 14, got \(9, 5\)"):
+        AdaptiveVocabulary(14, 8, (9, 5))

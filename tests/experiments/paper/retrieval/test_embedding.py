@@ -1,0 +1,90 @@
+"""The embedding: its published count, its pooling, its symmetries."""
+
+import pytest
+import torch
+from torch import nn
+
+from spherenorm import audit
+from spherenorm_experiments.paper.retrieval.embedding import Embedding
+from spherenorm_experiments.paper.shared.resnet import ResNet, resnet50
+
+
+def small(**options):
+    torch.manual_seed(0)
+    return Embedding(ResNet("basic", (1, 1), 4, stem="small", classes=3), 6, **options)
+
+
+def count(module):
+    return sum(weight.numel() for weight in module.parameters())
+
+
+def test_resnet_50_has_the_published_count():
+    with torch.device("meta"):
+        model = Embedding(resnet50())
+    assert count(model) == 24_557_120
+    assert count(model.trunk) == 23_508_032
+
+
+def test_features_are_mean_plus_maximum_and_embeddings_have_length_1():
+    model, images = small().eval(), torch.randn(3, 3, 8, 8)
+    features = model.trunk.trunk(images)
+    mean, most = (
+        pool(1)(features).flatten(1) for pool in (nn.AdaptiveAvgPool2d, nn.AdaptiveMaxPool2d)
+    )
+    expected = model.linear(mean + most)
+    torch.testing.assert_close(model(images), expected / expected.norm(dim=1, keepdim=True))
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+@pytest.mark.parametrize("bias", [False, True])
+def test_the_last_layer_is_invariant_as_a_whole_and_not_with_a_bias(bias, frozen):
+    model = small(bias=bias, frozen_statistics=frozen)
+    found = {
+        f.name: f.view for f in audit(model, torch.randn(16, 3, 8, 8), views=("channel", "layer"))
+    }
+    assert found.pop("linear.weight") == (None if bias else "layer")
+    assert set(found.values()) == ({None} if frozen else {"channel"})
+
+
+def test_frozen_statistics_stay_in_training():
+    model = small(frozen_statistics=True)
+    before = {name: x.clone() for name, x in model.named_buffers()}
+    model(torch.randn(4, 3, 8, 8))
+    assert all(torch.equal(x, before[name]) for name, x in model.named_buffers())
+
+
+def test_alone_the_linear_layer_trains():
+    model = small(alone=2).train()
+    for step in range(3):
+        model.zero_grad()
+        model(torch.randn(4, 3, 8, 8), step=True)[:, 0].sum().backward()
+        assert model.linear.weight.grad is not None
+        trunk = [weight.grad is not None for weight in model.trunk.parameters()]
+        assert all(trunk) if step == 2 else not any(trunk)
+        again = small(alone=2)
+        again.load_state_dict(model.state_dict())  # a resumed run
+        assert again.passes == step + 1
+    model(torch.randn(4, 3, 8, 8))
+    assert model.passes == 3
+
+
+def test_the_audit_sees_what_trains_later():
+    found = audit(small(alone=2, bias=False), torch.randn(16, 3, 8, 8), views=("channel", "layer"))
+    assert {finding.view for finding in found} == {"channel", "layer"}
+
+
+def test_torchvisions_resnet_50_has_tensors_of_these_shapes_in_this_order():
+    """Written down from torchvision's module: stem; conv-bn three times; the downsample pair."""
+    expected = [(64, 3, 7, 7), *[(64,)] * 4, ()]
+    inputs = 64
+    for width, depth in ((64, 3), (128, 4), (256, 6), (512, 3)):
+        for block in range(depth):
+            layers = [(width, inputs, 1, 1), (width, width, 3, 3), (4 * width, width, 1, 1)]
+            if block == 0:
+                layers.append((4 * width, inputs, 1, 1))
+            for shape in layers:
+                expected += [shape, *[(shape[0],)] * 4, ()]
+            inputs = 4 * width
+    with torch.device("meta"):
+        ours = resnet50().state_dict()
+    assert [tuple(x.shape) for name, x in ours.items() if not name.startswith("head")] == expected

@@ -1,0 +1,110 @@
+"""Every study runs in the smoke tier and makes its tables, pictures and claims."""
+
+import json
+
+import pytest
+from running import labels, run_study, shown
+from spherenorm_tiny import TinyStudy
+
+from spherenorm_experiments.analysis import VERDICTS, Results
+from spherenorm_experiments.engine import Store
+from spherenorm_experiments.report.page import Section, write_report
+from spherenorm_experiments.report.pictures import FORMATS, claims_table
+from spherenorm_experiments.study import Plan, find_study, study_classes
+
+STUDIES = [
+    "c1",
+    "d1",
+    "d2",
+    "d3",
+    "detector",
+    "equilibrium",
+    "f1",
+    "f2",
+    "f3",
+    "f4",
+    "g1",
+    "h6",
+    "h7",
+    "t1",
+    "t2",
+    "t3",
+    "t4",
+    "t5",
+    "t6",
+    "weight-decay",
+]
+
+
+def test_every_study_is_here():
+    assert sorted(study_classes()) == STUDIES
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_smoke(name, store):
+    study, trials, results = run_study(name, store)
+    assert len(results) == len(trials) > 0
+    claims, tables, pictures = (
+        study.decided(results),
+        study.tables(results),
+        study.pictures(results),
+    )
+    assert claims
+    assert tables or pictures
+    for claim in claims:
+        assert claim.verdict in VERDICTS
+        if claim.seeds:  # two seeds decide nothing
+            assert claim.verdict == "inconclusive", claim.text
+    assert any(claim.has_results for claim in claims)
+    ours_alone = name in ("f2", "detector", "equilibrium", "weight-decay")
+    assert ours_alone or any(column.paper for table in tables for column in table.columns)
+    for table in tables:
+        assert table.rows
+        assert all(len(row) == len(table.columns) for row in table.rows), table.title
+        assert not any(cell == "nan" for row in shown(table) for cell in row), table
+        for row in table.rows:  # a mean over seeds says how far they are apart
+            assert all(c.n < 2 or c.spread is not None or c.interval for c in row), (
+                table.title,
+                row,
+            )
+    for export in FORMATS.values():
+        lines = [export(table).splitlines() for table in (*tables, claims_table(claims))]
+        assert all(len(text) > 1 for text in lines)
+    for picture in pictures:
+        assert picture.figure.data, picture.caption
+        json.loads(picture.figure.to_json())
+    for recipe in {item.spec.recipe for item in results}:  # as much as `--optimizers` may leave
+        part = results.where(lambda item, recipe=recipe: item.spec.recipe == recipe)
+        study.claims(part), study.tables(part), study.pictures(part)
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_a_study_without_results_says_so(name):
+    study = find_study(name)
+    assert all(claim.verdict == "inconclusive" for claim in study.claims(Results([])))
+    study.tables(Results([]))
+    study.pictures(Results([]))
+
+
+def test_a_later_stage_depends_on_an_earlier_one(tmp_path):
+    _, trials, results = run_study(TinyStudy(), Store(tmp_path))
+    assert labels(results) == ["SGD", "SGDP", "longer"]
+    better = max(("SGD", "SGDP"), key=lambda arm: results.arm(arm).mean("validation"))
+    assert results.arm("longer").items[0].spec.recipe == better.lower()
+    assert len({run.id for _, run in trials}) == 6
+
+
+@pytest.mark.parametrize("name", ["f1", "f2", "equilibrium"])
+def test_sweeps_of_which_all_points_diverge_are_shown(name, tmp_path):
+    study, _, results = run_study(
+        name,
+        Store(tmp_path),
+        settings={"lr": 1e300},
+        **({"optimizers": ("sgd",)} if name == "equilibrium" else {}),
+    )
+    assert results.diverged
+    page = write_report([Section(study, Plan("smoke"), results)], tmp_path / "page.html")
+    assert not page.problems
+    assert (
+        "diverged" in (tmp_path / "page.html").read_text().partition('<section id="scorecard">')[2]
+    )

@@ -1,0 +1,93 @@
+"""The paper's statements: each is claimed in its own words, or has a reason why not."""
+
+import re
+
+import pytest
+
+from spherenorm_experiments.analysis import TUNING, Results
+from spherenorm_experiments.paper.statements import CALIBRATED, REASONS, STATEMENTS, fitted, says
+from spherenorm_experiments.study import Plan, find_study, study_classes
+
+EVERY = {name: find_study(name).claims(Results([])) for name in study_classes()}
+CLAIMS = [claim for claims in EVERY.values() for claim in claims]
+NETWORKS = ("network", "sphere-network")
+COVERED = (
+    *("Section 3.2", "Table 1", "Table 2", "Table 3", "Table 4", "Table 5", "Table 6", "Figure 4"),
+    *("Table C.1", "Table D.1", "Table D.2", "Table D.3", "Table E.2", "Table G.1", "Table H.6"),
+    *("Table H.7", "Appendix B", "Appendix C", "Appendix F", "Appendix G.1", "Appendix H.1"),
+)
+
+
+def test_every_statement_has_a_claim_or_a_reason():
+    claimed = {(claim.basis.place, claim.basis.quotation) for claim in CLAIMS}
+    without = {name for name, words in STATEMENTS.items() if words not in claimed}
+    assert without == set(REASONS)
+    assert all(len(reason) > 20 for reason in REASONS.values())
+
+
+def test_every_covered_part_of_the_paper_has_statements():
+    places = " ".join(place for place, _ in STATEMENTS.values())
+    assert all(part in places for part in COVERED)
+
+
+def test_a_claim_of_the_paper_names_a_section_a_table_or_a_figure():
+    found = [claim for claim in CLAIMS if claim.kind == "paper"]
+    assert len(found) > 60
+    for claim in found:
+        assert re.search(r"(Section|Appendix|Table|Figure|Equation) \w", claim.basis.place)
+        assert (claim.basis.place, claim.basis.quotation) in STATEMENTS.values()
+    assert says("b.fails").kind == "paper"
+    with pytest.raises(KeyError):
+        says("no such statement")
+
+
+def test_what_was_fitted_counts_apart():
+    words = {STATEMENTS[name] for name in CALIBRATED}
+    found = {(c.basis.place, c.basis.quotation) for c in CLAIMS if c.kind == "calibrated"}
+    assert found == words
+    assert fitted(CALIBRATED[0]).kind == "calibrated"
+
+
+def test_identities_and_claims_of_ours_are_not_the_papers():
+    assert {claim.kind for claim in EVERY["f2"]} == {"identity"}
+    for name in ("detector", "equilibrium"):
+        assert {claim.kind for claim in EVERY[name]} == {"ours"}
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_claims_about_scores_and_times_are_performance(name):
+    for claim in EVERY[name]:
+        if re.search(r"\bscores?\b|accurac|more time|\bsteps of\b|correlation", claim.text):
+            assert claim.performance or not claim.region, claim.text
+
+
+@pytest.mark.parametrize("name", sorted({*EVERY} - {"f2", "detector", "equilibrium"}))
+def test_a_study_of_the_paper_says_where_its_settings_differ(name):
+    (settings,) = (t for t in find_study(name).every_table(Results([])) if t.title == "Settings")
+    assert [column.heading for column in settings.columns[1:3]] == ["the paper's", "ours"]
+    assert len(settings.rows) >= 3
+
+
+def test_no_two_studies_of_the_network_share_a_seed():
+    """So that no run is counted twice, and none that tuned is counted at all."""
+    seen = {}
+    for name in study_classes():
+        study = find_study(name)
+        for trial in study.trials(Plan("small"), Results([])):
+            if trial.spec.task in NETWORKS:
+                tuning = {seed for seed in trial.spec.seeds if seed >= TUNING}
+                runs = {*trial.spec.seeds} - tuning
+                assert len(tuning) == 2
+                assert len(runs) >= 6
+                assert all(seen.setdefault(seed, name) == name for seed in runs | tuning)
+
+
+def test_every_arm_of_a_comparison_is_tuned_over_as_many_rates():
+    for name in study_classes():
+        trials = find_study(name).trials(Plan("small"), Results([]))
+        counts = {
+            len(set(trial.spec.points["lr"]))
+            for trial in trials
+            if trial.spec.task in NETWORKS and name != "h6"
+        }
+        assert len(counts) <= 1, name

@@ -1,0 +1,141 @@
+"""Every claim can be confirmed and refuted, and no run that diverged vanishes from one."""
+
+from collections import defaultdict
+
+import numpy as np
+import pytest
+import torch
+from fabricated import fabricated
+
+from spherenorm_experiments.analysis import Arm, Grid, Result, Sample
+from spherenorm_experiments.core import Spec, find_task
+from spherenorm_experiments.extra import equilibrium
+from spherenorm_experiments.paper.norms._growth import ratios_of
+from spherenorm_experiments.paper.norms._growth_claims import _correlation
+from spherenorm_experiments.paper.norms.weight_decay import _Reader
+from spherenorm_experiments.paper.sphere._descents import REFERENCE, search_arm
+from spherenorm_experiments.study import find_study
+
+WORLDS = 80
+STUDIES = ("t1", "weight-decay", "g1", "h6", "c1", "f1", "f3")
+PROJECTED, BASELINES = ("sgdp", "adamp"), ("sgd", "adam", "adamw")
+
+
+def verdicts(name, worlds, lost=lambda arm: False):
+    """For each claim its verdicts in these worlds."""
+    found = defaultdict(set)
+    for world in worlds:
+        for claim in find_study(name).claims(fabricated(name, world, lost)):
+            if claim.kind != "identity":
+                found[claim.text].add(claim.verdict)
+    return found
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_every_claim_may_go_either_way(name):
+    """In one of many worlds it is confirmed, and in another refuted."""
+    open_claims, seen = {""}, defaultdict(set)
+    for world in range(WORLDS):
+        for text, more in verdicts(name, [world]).items():
+            seen[text] |= more
+        open_claims = {
+            text
+            for text, found in seen.items()
+            if not (found & {"reproduced", "holds"} and found & {"not reproduced", "does not hold"})
+        }
+        if not open_claims:
+            break
+    assert not open_claims
+
+
+@pytest.mark.parametrize("name", ["t1", "weight-decay", "f1", "f3"])
+def test_a_projected_optimizer_that_always_diverges_reproduces_nothing_about_it(name):
+    for text, found in verdicts(name, range(3), lambda arm: arm.recipe in PROJECTED).items():
+        about = any(word in text for word in ("SGDP", "AdamP", "GDP", "projected", "projection"))
+        if about and "GDM 0.9" not in text and "without the projection" not in text:
+            assert found <= {"not reproduced", "does not hold", "inconclusive"}, text
+
+
+def test_an_optimizer_is_not_like_one_that_always_diverges():
+    found = verdicts("g1", range(3), lambda arm: arm.recipe in BASELINES)
+    alike = [text for text in found if "score alike" in text]
+    assert len(alike) == 2
+    assert all(found[text] == {"not reproduced"} for text in alike)
+
+
+def test_a_rate_at_which_the_baseline_diverged_does_not_count_against_the_projected():
+    results = fabricated("t1", 1)
+    for item in results.arm("SGD"):
+        point = item.spec.hyper_parameters
+        if point["lr"] == 3.0 and not point["weight_decay"]:
+            item.summary.update(dict.fromkeys(("norm_last", "norm_first_epoch")))
+    found = ratios_of(results, "SGD", "SGDP", "growth")
+    assert not found[3.0]
+    assert not any(sample.diverged for sample in found.values())
+
+
+def test_a_correlation_counts_a_run_that_diverged_and_one_that_does_not_vary():
+    norms = [Sample({0: 1.0, 1: 1.0}), Sample({0: 2.0, 1: 2.0}), Sample({0: 4.0, 1: 3.0})]
+    scores = [Sample({0: 3.0, 1: 5.0}), Sample({0: 2.0, 1: 5.0}), Sample({0: 0.0, 1: 5.0})]
+    found = _correlation(norms, scores)
+    assert found == {0: pytest.approx(-1.0), 1: 0.0}
+    scores[1] = Sample({1: 5.0}, frozenset({0}))
+    lost = _correlation(norms, scores)
+    assert (dict(lost), lost.diverged, lost.performance) == ({1: 0.0}, {0}, True)
+
+
+def test_the_change_of_a_step_is_paired_by_seed():
+    """Though the first seed of one arm diverged."""
+    results = fabricated("weight-decay", 0)
+    read = _Reader(results)
+    grid, index = read.at("SGD", 1.0, "step")
+    first, *rest = grid.final(index)
+    grid.runs[index][first].arrays["effective_step"][50:] = np.nan
+    found = read.change("SGD", 1.0)
+    assert (found.diverged, sorted(found)) == ({first}, rest)
+    curve = grid.runs[index][rest[0]].arrays["effective_step"]
+    steps = 2 * np.arange(len(curve))
+    late, early = (
+        np.mean([curve[i] for i in range(len(curve)) if low <= steps[i] / 238 < high])
+        for low, high in ((0.2, 0.29), (0.1, 0.2))
+    )
+    assert found[rest[0]] == pytest.approx(late / early)
+
+
+def test_a_point_that_diverged_counts_against_an_equilibrium():
+    law = equilibrium.Quantity("x", lambda item: 1.0, lambda item: item.summary["x"])
+    found = {(0.1, 0): 1.1, (0.2, 0): 0.8, (0.1, 1): 1.0, (0.2, 1): None}
+    items = [
+        Result(Arm("SGD", "sgd"), Spec("mlp", "sgd", {"lr": lr, "weight_decay": 1.0}, seed=seed),
+               {"x": x}, None)
+        for (lr, seed), x in found.items()
+    ]  # fmt: skip
+    worst = equilibrium._worst(Grid(items), law)
+    assert (dict(worst), worst.diverged) == ({0: pytest.approx(20.0)}, {1})
+
+
+def test_norms_that_are_kept_to_rounding_are_kept():
+    results = fabricated("f3", 0)
+    for item in results.arm(search_arm("SGDG", *REFERENCE)):
+        item.summary["max_norm"] = 1 + 2e-16
+    (claim,) = (c for c in find_study("f3").claims(results) if c.text.startswith("SGDG keeps"))
+    assert claim.verdict == "holds"
+
+
+def test_a_network_without_gradients_left_has_no_cosines_and_no_error():
+    results = fabricated("c1", 0)
+    for item in results.arm("plain"):
+        item.arrays["cosines_invariant"][:] = 0.0
+    found = [c for c in find_study("c1").claims(results) if c.text.startswith("The cosines")]
+    assert found[0].ours == "no results"
+
+
+def test_the_rows_of_the_sphere_start_at_one_in_the_directions_of_the_network():
+    there, here = (find_task(name).start(0) for name in ("network", "sphere-network"))
+    for name, w in here.items():
+        if name.startswith("unit"):
+            norms = there[name].norm(dim=-1, keepdim=True)
+            torch.testing.assert_close(w.norm(dim=-1), torch.ones(len(w)).double())
+            torch.testing.assert_close(w * norms, there[name])
+        else:
+            assert torch.equal(w, there[name])

@@ -1,0 +1,50 @@
+"""Requests are read in the order in which they were asked, whatever happens to their files."""
+
+import os
+
+from spherenorm_experiments.analysis import Arm
+from spherenorm_experiments.core import Spec
+from spherenorm_experiments.engine import Store
+from spherenorm_experiments.report.page import sections
+from spherenorm_experiments.study import Plan, Request, read_requests
+
+STUDY = "spherenorm_tiny:TinyStudy"
+
+
+def test_the_order_of_requests_survives_a_copy(tmp_path):
+    store, tiers = Store(tmp_path), ["full", "smoke", "small"]
+    for tier in tiers:
+        Request(["tiny"], Plan(tier)).save(store)
+    for path in (tmp_path / "plans").iterdir():
+        os.utime(path, (0, 0))
+    assert [request.plan.tier for request in read_requests(store)[0]] == tiers
+    Request(["tiny"], Plan("full")).save(store)  # asked again, it is the last one
+    Request(["tiny"], Plan("full")).save(store)
+    for path in (tmp_path / "plans").iterdir():
+        os.utime(path, (0, 0))
+    assert [request.plan.tier for request in read_requests(store)[0]] == ["smoke", "small", "full"]
+
+
+def test_looks_are_in_the_order_in_which_requests_first_ended(tmp_path):
+    """To repeat the first request after the second does not make the second look a first one."""
+    arm = Arm("SGD", "sgd")
+
+    def sizes(name, *asked):
+        """The seeds that could be looked at, after requests of so many of them."""
+        store = Store(tmp_path / name)
+        for seed in range(12):
+            folder = store.folder(f"run-{seed}")
+            folder.write_config(Spec("tiny", "sgd", seed=seed).to_json())
+            folder.finish({"diverged_at": None, "test": 1.0}, [])
+        for count, ended in asked:
+            runs = [(arm, f"run-{seed}") for seed in range(count)]
+            plan = Plan("small", tuple(range(count)))
+            Request([STUDY], plan, {STUDY: runs}).save(store, ended=ended)
+        (section,) = sections(store, read_requests(store)[0])
+        return [len(seeds) for seeds in section.results.arm(arm).values("test").looks]
+
+    assert sizes("grown", (6, True), (12, True)) == [6, 12]
+    assert sizes("repeated", (6, True), (12, True), (6, False), (6, True)) == [6, 12]
+    assert sizes("killed", (12, False), (6, True), (12, True)) == [6, 12]
+    assert sizes("whole", (12, True), (6, True)) == [12, 12]  # there were twelve from the start
+    assert sizes("whole again", (12, True), (6, True), (12, True)) == [12, 12]

@@ -1,0 +1,266 @@
+"""Derivatives of a few steps along a line, in random modes, against differences of the values.
+
+A case's weight, gradients, states and numbers, or some of them, move along a line: x + t d. A
+scalar function F(t) of all that the steps return has derivatives at 0 by torch, order by order in a
+random mode, and by differences of values without any derivative: the interpolation polynomials of
+nine points, at twelve widths. Seventh differences of the values estimate the error of each, as
+rounding, a kink and a polynomial of too low a degree all show in them; the width of the least error
+counts. A derivative differs where it is farther away than this error and what a rounding error in
+the inputs does to it. It is explained where no width resolves it to `RESOLVED`, or where the
+differences themselves change as much in a neighbourhood: F has a kink, a jump or a threshold there.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.func import grad, jacfwd, jacrev, jvp, vjp, vmap
+
+from tests.fuzz.cases import Case, Group, draw_case
+from tests.fuzz.nudges import generator_of, nudge_of
+from tests.fuzz.outcome import Outcome, short
+from tests.fuzz.reference import reference
+
+ORDERS = 3
+RESOLVED = 1e-4
+"""The largest error of a difference, as a part of it or, below 1, absolute."""
+WIDTHS = 0.125 / 8.0 ** torch.arange(12, dtype=torch.float64)
+NODES = torch.arange(-4, 5, dtype=torch.float64) / 4
+WEIGHTS = torch.linalg.inv(NODES[:, None] ** torch.arange(9))[1 : ORDERS + 1]
+WEIGHTS *= torch.tensor([math.factorial(k) for k in range(1, ORDERS + 1)])[:, None]
+SEVENTH = torch.tensor([(-1.0) ** k * math.comb(7, k) for k in range(8)], dtype=torch.float64)
+SAFETY = 64
+Function = Callable[[Tensor], Tensor]
+
+MODES: dict[str, Callable[[Function], Function]] = {
+    "grad": grad,
+    "jvp": lambda f: lambda t: jvp(f, (t,), (torch.ones_like(t),))[1],
+    "vjp": lambda f: lambda t: vjp(f, t)[1](torch.ones_like(t))[0],
+    "jacfwd": jacfwd,
+    "jacrev": jacrev,
+    "vmap grad": lambda f: lambda t: vmap(grad(f))(torch.stack([t + 1e-6, t]))[1],
+    "vmap jvp": lambda f: lambda t: vmap(MODES["jvp"](f))(torch.stack([t, t + 1e-6]))[0],
+}
+
+
+@dataclass(frozen=True)
+class Line:
+    """Some steps of a case as a function of t.
+
+    Attributes:
+        origin, direction: of the "weight", each "gradient 0", "state momentum" and "number lr" that
+            moves; the numbers have an entry for each step.
+        numbers: those that stay, of each step.
+        pull: how much of a weight's move its gradients take up.
+        path: the weight before each of the steps at t = 0.
+        ends: for the weight and each state after the steps, its value at t = 0, the size of what
+            the steps do to it, and the shares of its entries in F.
+    """
+
+    case: Case
+    origin: dict[str, Tensor]
+    direction: dict[str, Tensor]
+    numbers: tuple[dict[str, Any], ...]
+    pull: float = 0.0
+    path: tuple[Tensor, ...] = ()
+    ends: Mapping[str, tuple[Tensor, float, Tensor]] = field(default_factory=dict)
+
+    def __call__(self, t: Tensor) -> Tensor:
+        """A polynomial of second degree in the weight and the states after the steps."""
+        total = 0 * t
+        for name, value in self.steps(t)[0].items():
+            end, size, share = self.ends[name]
+            y = (value - end) / size
+            total = total + (share * (y + y * y / 2)).sum()
+        return total
+
+    def steps(self, t: Tensor) -> tuple[dict[str, Tensor], list[Tensor]]:
+        """The weight and the states after the steps, and the weights before each of them."""
+        at = {
+            name: x + t * self.direction[name] if name in self.direction else x
+            for name, x in self.origin.items()
+        }
+        weight, state, path = at["weight"], _of("state ", at), []
+        moving = _of("number ", at)
+        for step, staying in enumerate(self.numbers):
+            rule = self.case.structure.recipe(**staying, **{n: x[step] for n, x in moving.items()})
+            if state.keys() != set(rule.state_names):
+                state = {name: state.get(name, x) for name, x in rule.init(weight).items()}
+            path.append(weight)
+            gradient = at[f"gradient {step}"]
+            if self.pull:
+                gradient = gradient + self.pull * (weight - self.path[step])
+            weight, state = rule.step(weight, gradient, state)
+        return {"weight": weight, **{n: x for n, x in state.items() if n != "step"}}, path
+
+
+def _of(kind: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name[len(kind) :]: x for name, x in tensors.items() if name.startswith(kind)}
+
+
+def draw_line(case: Case) -> Line:
+    """A few steps of the case, from the first or a later one, and what moves."""
+    draw = random.Random(f"line {case.seed} {case.number}")
+    generator = generator_of(0, case)
+    weight, numbers = case.groups[0].weights[0], case.groups[0].numbers
+    run = reference(replace(case, groups=(Group((weight,), numbers),)))
+    first, count = draw.choice((0, 0, 1, 4)), draw.choice((1, 1, 2, 3))
+    numbers = numbers[first : first + count]
+    start, state = run.moments[first - 1][0, 0] if first else (weight.first(), {})
+    state = state or case.structure.recipe(**numbers[0]).init(start)
+    origin = {"weight": start, **{f"state {name}": x for name, x in state.items()}}
+    for step in range(count):
+        given = run.gradients[first + step][0, 0]
+        assert given is not None
+        origin[f"gradient {step}"] = given
+    kinds = {name: draw.choice(("none", "share", "share", "all")) for name in origin}
+    direction = {
+        name: _direction(x, kinds[name], generator)
+        for name, x in origin.items()
+        if kinds[name] != "none" and name != "state step"
+    }
+    intervals = dict(case.structure.numbers)
+    moving = [name for name in intervals if draw.random() < 0.5] or ["lr"]
+    for name in moving:
+        x = torch.tensor([float(of[name]) for of in numbers], dtype=torch.float64)
+        room = torch.where(x < 1, 1 - x, x) if intervals[name].high == 1 else x
+        noise = torch.randn(x.shape, generator=generator, dtype=x.dtype)
+        origin[f"number {name}"] = x
+        # (beyond 0 there is no derivative of a power by the exponent, which some modes multiply by 0)
+        size = torch.where(x == 0, 0.1 * noise.sign(), torch.minimum(x, room))
+        direction[f"number {name}"] = size * noise
+    staying = tuple({n: x for n, x in of.items() if n not in moving} for of in numbers)
+    line = Line(case, origin, direction, staying)
+    with torch.no_grad():
+        after, path = line.steps(torch.zeros((), dtype=torch.float64))
+    ends = {}
+    for name, end in after.items():
+        before = start if name == "weight" else state.get(name, torch.zeros_like(end))
+        share = torch.randn(end.shape, generator=generator, dtype=end.dtype) / max(end.numel(), 1)
+        ends[name] = end, _largest(end - before) or _largest(end) or 1.0, share
+    pull = draw.choice((0, 0.1)) * _largest(origin["gradient 0"]) / (_largest(start) or 1)
+    return replace(line, pull=pull, path=tuple(path), ends=ends)
+
+
+def _largest(x: Tensor) -> float:
+    return float(x.abs().max()) if x.numel() else 0.0
+
+
+def _direction(x: Tensor, kind: str, generator: torch.Generator) -> Tensor:
+    """For each entry a share of it, or, in the kind "all", of the largest where it is 0."""
+    noise = torch.randn(x.shape, generator=generator, dtype=x.dtype)
+    return noise * torch.where((x == 0) & (kind == "all"), _largest(x) or 1.0, x)
+
+
+# ------------------------------------------------------------------ the two sides
+
+
+@torch.no_grad()
+def differences(line: Line) -> tuple[Tensor, Tensor, Tensor]:
+    """For each order: the derivative, its error, and the width that gave them."""
+    points = (WIDTHS[:, None] * NODES).flatten()
+    # What a sum absorbs at small widths is seen as noise, if its large part has some.
+    origins = nudged(line, nudge_of(1, line.case), lambda x: x.expand(len(points), *x.shape)).origin
+    values = vmap(lambda t, origin: replace(line, origin=origin)(t))(points, origins)
+    values = values.view(len(WIDTHS), -1)
+    noise = torch.stack([values[:, :8] @ SEVENTH, values[:, 1:] @ SEVENTH]).abs().amax(0)
+    noise = noise / (SEVENTH**2).sum().sqrt() + 1e-16 * values.abs().amax(1)
+    per_width = WIDTHS ** -torch.arange(1, ORDERS + 1)[:, None]
+    found = WEIGHTS @ values.T * per_width
+    errors = SAFETY * noise * WEIGHTS.abs().sum(1, keepdim=True) * per_width
+    errors = errors.nan_to_num(nan=torch.inf)
+    apart = (found[:, :, None] - found[:, None]).abs() > errors[:, :, None] + errors[:, None]
+    # A branch of no width but 0 may leave no trace in the values at larger widths.
+    errors[apart.triu().any(2)] = torch.inf
+    best = errors.argmin(1, keepdim=True)
+    return found.gather(1, best)[:, 0], errors.gather(1, best)[:, 0], WIDTHS[best[:, 0]]
+
+
+def by_torch(f: Function, modes: tuple[str, ...]) -> Tensor:
+    """The derivative of `f` at 0, of as many orders as there are modes, the innermost first."""
+    t = torch.zeros((), dtype=torch.float64)
+    if modes[0] == "backward":
+        t.requires_grad_()
+        value = f(t)
+        for _ in modes:
+            value = value + 0 * t  # which has a derivative in any case
+            (value,) = torch.autograd.grad(value, t, create_graph=True)
+        return value.detach()
+    for mode in modes:
+        f = MODES[mode](f)
+    return f(t)
+
+
+def resolved(value: Tensor, error: Tensor) -> bool:
+    return bool(error <= RESOLVED * max(1.0, abs(value)))
+
+
+def nudged(
+    line: Line, nudge: Callable[[Tensor], Tensor], shaped: Callable[[Tensor], Tensor] = lambda x: x
+) -> Line:
+    """The line from another origin; the counter of steps stays."""
+    moved = {
+        name: shaped(x) if name == "state step" else nudge(shaped(x))
+        for name, x in line.origin.items()
+    }
+    return replace(line, origin=moved)
+
+
+def not_smooth(line: Line, order: int, width: Tensor, far: Tensor) -> bool:
+    """True if differences as near as one likes disagree by about as much as `far`."""
+    wanted = differences(line)[0][order]
+
+    def disagree(size: Tensor, run: int) -> bool:
+        generator = generator_of(run, line.case)
+        near = nudged(line, lambda x: x + size * _direction(x, "all", generator))
+        value, error, _ = (of[order] for of in differences(near))
+        return not (resolved(value, error) and abs(value - wanted) < far / 4)
+
+    return all(any(disagree(width / 100**k, run) for run in range(8)) for k in (1, 2, 3))
+
+
+def compare(line: Line, modes: tuple[str, ...], wanted: tuple[Tensor, ...]) -> tuple[str, str]:
+    """The kind of the outcome and its detail for one derivative."""
+    value, error, width = (of[len(modes) - 1] for of in wanted)
+    if not resolved(value, error):
+        return "explained", ""
+    found = by_torch(line, modes)
+    allowed = error + 1e-12 * abs(value)
+    if abs(found - value) <= allowed:
+        return "equal", ""
+    runs = [by_torch(nudged(line, nudge_of(run, line.case)), modes) for run in range(8)]
+    allowed = allowed + 16 * max(abs(run - found) for run in runs)
+    if abs(found - value) <= allowed:
+        return "explained", ""
+    far = abs(found - value).nan_to_num(nan=abs(value) + 1, posinf=abs(value) + 1)
+    detail = f"{', '.join(modes)}: {found:.12g}, differences {value:.12g}, allowed {allowed:.2g}"
+    smooth = not not_smooth(line, len(modes) - 1, width, far)
+    return "different" if smooth else "explained", detail
+
+
+def outcomes(seed: int, numbers: Iterable[int]) -> Iterator[Outcome]:
+    return (outcome(draw_case("derivative", seed, number)) for number in numbers)
+
+
+def outcome(case: Case) -> Outcome:
+    """A case is explained if one of its derivatives is, and different if one is."""
+    draw = random.Random(f"modes {case.seed} {case.number}")
+    found = {"equal": ""}
+    try:
+        line = draw_line(case)
+        wanted = differences(line)
+        for order in range(1, ORDERS + 1):
+            drawn = tuple(draw.choice(list(MODES)) for _ in range(order))
+            for modes in {drawn, ("backward",) * order}:
+                kind, detail = compare(line, modes, wanted)
+                found[kind] = detail
+    except Exception as error:
+        found["different"] = f"raises {type(error).__name__}: {short(error)}"
+    kind = next(kind for kind in ("different", "explained", "equal") if kind in found)
+    return Outcome("derivative", case.number, kind, found[kind])

@@ -1,0 +1,102 @@
+"""What is installed works beside a user's own folders, whatever they are called."""
+
+import os
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGES = ("spherenorm", "spherenorm_theory", "spherenorm_experiments")
+ORDINARY = ("experiments", "theory", "benchmarks")
+"""Names that a user's own folders have."""
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """The folder into which a wheel of this checkout was unpacked, which is to install it."""
+    hatchling = pytest.importorskip("hatchling.build", reason="of the extra test")
+    folder, here = tmp_path_factory.mktemp("wheel"), Path.cwd()
+    os.chdir(ROOT)
+    try:
+        name = hatchling.build_wheel(str(folder))
+    finally:
+        os.chdir(here)
+    with zipfile.ZipFile(folder / name) as archive:
+        archive.extractall(folder / "site")
+    return folder / "site"
+
+
+@pytest.fixture(params=["wheel", "editable"])
+def site(request):
+    """The folder that an install puts on the import path."""
+    return ROOT if request.param == "editable" else request.getfixturevalue("wheel")
+
+
+@pytest.fixture(params=[True, False], ids=["packages", "folders"])
+def project(request, tmp_path):
+    """A user's project that has all of these names, with or without an `__init__.py`."""
+    for name in ORDINARY:
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "train.py").write_text(f"OWN = {name!r}\n")
+        if request.param:
+            (folder / "__init__.py").write_text("")
+    return tmp_path
+
+
+def run(site, folder, *command):
+    """A process in a user's folder, with our packages from `site` alone."""
+    environment = {**os.environ, "PYTHONPATH": str(site), "OMP_NUM_THREADS": "1"}
+    result = subprocess.run(
+        [sys.executable, *map(str, command)],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def test_the_wheel_has_every_file_of_the_packages(wheel):
+    for package in PACKAGES:
+        here = {path.relative_to(ROOT) for path in (ROOT / package).rglob("*") if path.is_file()}
+        here = {path for path in here if "__pycache__" not in path.parts}
+        there = {p.relative_to(wheel) for p in (wheel / package).rglob("*") if p.is_file()}
+        assert there == here
+        assert Path(package, "py.typed") in there
+    entries = next(wheel.glob("*.dist-info")) / "entry_points.txt"
+    assert "spherenorm = spherenorm_experiments.cli:main" in entries.read_text()
+
+
+def test_the_readme_runs_in_a_project_of_ones_own(site, project):
+    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.M | re.S)
+    own = "\n".join(f"from {name}.train import OWN as {name}" for name in ORDINARY)
+    check = f"assert {list(ORDINARY)!r} == [{', '.join(ORDINARY)}]"
+    ours = f"assert sn.__file__ == {str(site / 'spherenorm' / '__init__.py')!r}, sn.__file__"
+    text = "\n".join([own, *blocks, check, ours, *(f"from {n} import train" for n in ORDINARY)])
+    (project / "readme.py").write_text(text)
+    run(site, project, "readme.py")
+
+
+def test_the_module_is_the_command(site, project):
+    assert "t1 Table 1" in run(site, project, "-m", "spherenorm", "list")
+
+
+def test_the_console_script_is_the_command(site, project):
+    """What pip writes into `bin/` for the entry point."""
+    (project / "experiments" / "models.py").write_text(
+        "import torch\n"
+        "from benchmarks.train import OWN\n\n"
+        "def model():\n"
+        "    net = torch.nn.Sequential(torch.nn.Linear(6, 5), torch.nn.BatchNorm1d(5))\n"
+        "    return net, torch.randn(16, 6)\n"
+    )
+    script = project.parent / "script.py"
+    script.write_text("import sys\nfrom spherenorm_experiments.cli import main\nsys.exit(main())\n")
+    assert "scale-invariant" in run(site, project, script, "audit", "experiments.models:model")
