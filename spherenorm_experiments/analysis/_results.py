@@ -62,7 +62,7 @@ class Result:
     @property
     def family(self) -> str:
         """What its name says of all but its point and its seed; "" of a run that trained alone."""
-        family, slash, _ = self.id.partition("/")
+        family, slash, _ = ("" if self.row is None else self.row.name).partition("/")
         return family if slash else ""
 
     @property
