@@ -199,8 +199,8 @@ def _worst(grid: Grid, quantity: Quantity) -> Sample:
         law, found = quantity.predicted(item), quantity.measured(item)
         return None if found is None or law is None else 100 * abs(found / law - 1)
 
-    every = [item for runs in grid.runs for item in runs.values()]
-    if not every or any(_prediction(item) is None for item in every):
+    ended = [x for x in grid.items if quantity.measured(x) is not None]
+    if not grid.items or any(quantity.predicted(item) is None for item in ended):
         return Sample({})
     return worst_of(max, [grid.sample_of(off, index) for index in range(len(grid.points))])
 
