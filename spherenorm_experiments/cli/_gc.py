@@ -74,7 +74,13 @@ def _unasked(store: Store) -> list[RunFolder]:
     asked = {
         name for request in requests for trials in request.trials.values() for _, name in trials
     }
-    return [f for f in store.folders() if f.name not in asked and not f.held()]
+    return [f for f in store.folders() if asked.isdisjoint(_runs(f)) and not f.held()]
+
+
+def _runs(folder: RunFolder) -> list[str]:
+    """The names of a folder's runs."""
+    names: list[str] = (folder.config() or {}).get("rows", [folder.name])
+    return names
 
 
 def _remove(store: Store, folders: Sequence[RunFolder]) -> list[str]:

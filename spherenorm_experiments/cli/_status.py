@@ -27,7 +27,8 @@ def status(out: Out = Path("runs"), as_json: AsJson = False) -> None:
         recorded = folder.status()
         state = state_of(folder, recorded)
         alive |= {folder.name} if state == "running" else set()
-        states[state] = states.get(state, 0) + 1
+        runs = len((folder.config() or {}).get("rows", [folder.name]))
+        states[state] = states.get(state, 0) + runs
         errors = [recorded.get("error", "")] if state == "failed" else []
         errors += [f"set aside: {path.name}" for path in sorted(folder.path.glob("*.corrupt-*"))]
         problems += [{"run": folder.name, "error": error} for error in errors]

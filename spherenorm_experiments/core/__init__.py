@@ -7,6 +7,8 @@ from spherenorm_experiments.core._extras import require_extra as require_extra
 from spherenorm_experiments.core._identity import FOLDER as FOLDER
 from spherenorm_experiments.core._identity import Sources as Sources
 from spherenorm_experiments.core._identity import configuration as configuration
+from spherenorm_experiments.core._identity import family_of as family_of
+from spherenorm_experiments.core._identity import row_names as row_names
 from spherenorm_experiments.core._identity import run_name as run_name
 from spherenorm_experiments.core._identity import sources_of as sources_of
 from spherenorm_experiments.core._lookup import find_task as find_task
