@@ -34,6 +34,8 @@ from spherenorm_experiments.core._sources import digest as digest
 from spherenorm_experiments.core._sources import source_texts as source_texts
 from spherenorm_experiments.core._spec import EUCLIDEAN_REST as EUCLIDEAN_REST
 from spherenorm_experiments.core._spec import Spec as Spec
+from spherenorm_experiments.core._spec import rows_of as rows_of
+from spherenorm_experiments.core._spec import specs_without as specs_without
 from spherenorm_experiments.core._splits import Batch as Batch
 from spherenorm_experiments.core._splits import MapStyle as MapStyle
 from spherenorm_experiments.core._splits import Split as Split

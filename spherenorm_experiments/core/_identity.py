@@ -23,7 +23,7 @@ from spherenorm.support import load_module
 from spherenorm_experiments.core._recipes import rule_text
 from spherenorm_experiments.core._schedules import SCHEDULES
 from spherenorm_experiments.core._sources import digest, source_digest
-from spherenorm_experiments.core._spec import Spec
+from spherenorm_experiments.core._spec import Spec, rows_of
 from spherenorm_experiments.core._splits import Split, are_tensors
 from spherenorm_experiments.core._streams import preserved_randomness, seed_everything, stream
 from spherenorm_experiments.core._task import AnyTask, Task, fingerprint_of, splits_of
@@ -103,7 +103,7 @@ def family_of(spec: Spec, configuration: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def row_names(family: str, spec: Spec, bound: Bound) -> list[str]:
-    """The names of a spec's runs, in the order of its `rows`.
+    """The names of a spec's runs, in the order of `rows_of`.
 
     Args:
         family: the name of their family.
@@ -111,7 +111,7 @@ def row_names(family: str, spec: Spec, bound: Bound) -> list[str]:
     """
     names, rules = [], dict[str, list[str]]()
     modules = [bound.recipe, *_asked_module(spec.recipe)]
-    for row in spec.rows():
+    for row in rows_of(spec):
         point = {name: x for name, x in row.hyper_parameters.items() if _varies(x)}
         key = repr(sorted(point.items()))
         if key not in rules:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from spherenorm_experiments.core import Spec
+from spherenorm_experiments.core import Spec, rows_of
 from spherenorm_experiments.engine._store import RunFolder, Store
 
 __all__ = ["Row", "find_rows", "folders_of", "rows_in"]
@@ -59,7 +59,7 @@ def rows_in(folder: RunFolder) -> list[Row]:
         return [Row(folder.name, Spec.from_json(config), config, summary, folder)]
     table = summary["rows"]
     numbers = (dict(zip(table, x, strict=True)) for x in zip(*table.values(), strict=True))
-    specs = Spec.from_json(config).rows()
+    specs = rows_of(Spec.from_json(config))
     every = zip(config["rows"], specs, numbers, strict=True)
     return [
         Row(name, spec, config, {"steps": summary["steps"], **own}, folder, index)
