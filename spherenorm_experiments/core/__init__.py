@@ -5,6 +5,7 @@ from spherenorm_experiments.core._errors import users_code as users_code
 from spherenorm_experiments.core._errors import written as written
 from spherenorm_experiments.core._extras import require_extra as require_extra
 from spherenorm_experiments.core._identity import FOLDER as FOLDER
+from spherenorm_experiments.core._identity import FORMAT as FORMAT
 from spherenorm_experiments.core._identity import Sources as Sources
 from spherenorm_experiments.core._identity import configuration as configuration
 from spherenorm_experiments.core._identity import family_of as family_of

@@ -28,10 +28,19 @@ from spherenorm_experiments.core._splits import Split, are_tensors
 from spherenorm_experiments.core._streams import preserved_randomness, seed_everything, stream
 from spherenorm_experiments.core._task import AnyTask, Task, fingerprint_of, splits_of
 
-__all__ = ["FOLDER", "Sources", "configuration", "family_of", "row_names", "run_name", "sources_of"]
+__all__ = [
+    "FOLDER",
+    "FORMAT",
+    "Sources",
+    "configuration",
+    "family_of",
+    "row_names",
+    "run_name",
+    "sources_of",
+]
 
-FORMAT = 3
-"""Part of every hash. Raise it when what runs the rules changes the numbers of a run."""
+FORMAT = 4
+"""Part of every hash. Raise it when what runs the rules changes a run's numbers or its files."""
 
 FOLDER = "SPHERENORM_DATA"
 """The environment variable with the folder of all data sets.

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from spherenorm_experiments.core import Spec, rows_of
+from spherenorm_experiments.core import FORMAT, Spec, rows_of
 from spherenorm_experiments.engine._store import RunFolder, Store
 
 __all__ = ["Row", "find_rows", "folders_of", "rows_in"]
@@ -51,9 +51,12 @@ class Row:
 
 
 def rows_in(folder: RunFolder) -> list[Row]:
-    """The runs of a folder; none if they have not ended, or if a file of theirs is damaged."""
+    """The runs of a folder.
+
+    None if they have not ended, if a file of theirs is damaged, or if an earlier version wrote it.
+    """
     summary, config = folder.summary(), folder.config()
-    if summary is None or config is None:
+    if summary is None or config is None or config.get("format", FORMAT) != FORMAT:
         return []
     if "rows" not in config:
         return [Row(folder.name, Spec.from_json(config), config, summary, folder)]
