@@ -31,6 +31,7 @@ from spherenorm_experiments.analysis._detection import percent_right as percent_
 from spherenorm_experiments.analysis._detection import read_statistics as read_statistics
 from spherenorm_experiments.analysis._detection import single_step as single_step
 from spherenorm_experiments.analysis._detection import statistics_of as statistics_of
+from spherenorm_experiments.analysis._frame import load as load
 from spherenorm_experiments.analysis._gather import gather as gather
 from spherenorm_experiments.analysis._grid import PAPERS_START as PAPERS_START
 from spherenorm_experiments.analysis._grid import TUNING as TUNING

@@ -133,11 +133,10 @@ class Grid:
         worst = -math.inf if best is max else math.inf
         low, high = rates or (-math.inf, math.inf)
         scores = {
-            i: self._tuning_score(by, i, worst)
+            i: mean(worst if value is None else value for value in self._tuning(by, i))
             for part in ([{"lr": rate} for rate in among] or [{}])
             for i in self.where(**part, **fixed)
-            if any(map(self._tunes, self.runs[i]))
-            and low * 0.999 <= self.points[i].get("lr", low) <= high * 1.001
+            if self._tuning(by, i) and low * 0.999 <= self.points[i].get("lr", low) <= high * 1.001
         }
         if not scores:
             return Choice(None)
@@ -169,13 +168,12 @@ class Grid:
 
         return self.sample_of(number, index)
 
+    def _tuning(self, key: str, index: int) -> list[float | None]:
+        """The numbers on the seeds of the tuning."""
+        return [x.summary[key] for seed, x in self.runs[index].items() if self._tunes(seed)]
+
     def _tunes(self, seed: int) -> bool:
         return seed >= TUNING if self.tuning is None else seed == self.tuning
-
-    def _tuning_score(self, key: str, index: int, worst: float) -> float:
-        runs = self.runs[index].items()
-        found = [item.summary[key] for seed, item in runs if self._tunes(seed)]
-        return mean(worst if value is None else value for value in found)
 
 
 def _numbers(item: Result) -> tuple[tuple[str, float], ...]:

@@ -124,16 +124,16 @@ class Results:
         self.items, self.failed, self.replaced = list(items), list(failed), list(replaced)
         self.lacking = dict(lacking or {})
         self.planned = len(self.items) if planned is None else planned
+        self._by_arm: dict[Arm, list[Result]] = {}
+        for item in self.items:
+            self._by_arm.setdefault(item.arm, []).append(item)
 
     @classmethod
     def load(cls, runs: Sequence[tuple[Arm, Run]]) -> Results:
         """The results of these runs as far as they have ended; a run with damaged files has not."""
-        items, planned = [], 0
-        for arm, run in runs:
-            found = find_rows(run.store, run.rows)
-            items += [Result.of(arm, row) for row in found.values()]
-            planned += len(run.rows)
-        return cls(items, planned=planned)
+        found = [(arm, find_rows(run.store, run.rows).values()) for arm, run in runs]
+        items = [Result.of(arm, row) for arm, rows in found for row in rows]
+        return cls(items, planned=sum(len(run.rows) for _, run in runs))
 
     def __iter__(self) -> Iterator[Result]:
         return iter(self.items)
@@ -152,13 +152,6 @@ class Results:
         """The results of one arm, given as a record or by its label."""
         own = [each for each in self._by_arm if arm in (each, each.label)]
         return Results([item for each in own for item in self._by_arm[each]])
-
-    @functools.cached_property
-    def _by_arm(self) -> dict[Arm, list[Result]]:
-        found: dict[Arm, list[Result]] = {}
-        for item in self.items:
-            found.setdefault(item.arm, []).append(item)
-        return found
 
     def having(self, **settings: Any) -> Results:
         """The results of the arms that have these settings, substitutes included."""

@@ -23,15 +23,24 @@ from spherenorm.support import load_module
 from spherenorm_experiments.core._recipes import rule_text
 from spherenorm_experiments.core._schedules import SCHEDULES
 from spherenorm_experiments.core._sources import digest, source_digest
-from spherenorm_experiments.core._spec import Spec
+from spherenorm_experiments.core._spec import Spec, rows_of
 from spherenorm_experiments.core._splits import Split, are_tensors
 from spherenorm_experiments.core._streams import preserved_randomness, seed_everything, stream
 from spherenorm_experiments.core._task import AnyTask, Task, fingerprint_of, splits_of
 
-__all__ = ["FOLDER", "Sources", "configuration", "family_of", "row_names", "run_name", "sources_of"]
+__all__ = [
+    "FOLDER",
+    "FORMAT",
+    "Sources",
+    "configuration",
+    "family_of",
+    "row_names",
+    "run_name",
+    "sources_of",
+]
 
-FORMAT = 3
-"""Part of every hash. Raise it when what runs the rules changes the numbers of a run."""
+FORMAT = 4
+"""Part of every hash. Raise it when what runs the rules changes a run's numbers or its files."""
 
 FOLDER = "SPHERENORM_DATA"
 """The environment variable with the folder of all data sets.
@@ -103,7 +112,7 @@ def family_of(spec: Spec, configuration: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def row_names(family: str, spec: Spec, bound: Bound) -> list[str]:
-    """The names of a spec's runs, in the order of its `rows`.
+    """The names of a spec's runs, in the order of `rows_of`.
 
     Args:
         family: the name of their family.
@@ -111,7 +120,7 @@ def row_names(family: str, spec: Spec, bound: Bound) -> list[str]:
     """
     names, rules = [], dict[str, list[str]]()
     modules = [bound.recipe, *_asked_module(spec.recipe)]
-    for row in spec.rows():
+    for row in rows_of(spec):
         point = {name: x for name, x in row.hyper_parameters.items() if _varies(x)}
         key = repr(sorted(point.items()))
         if key not in rules:

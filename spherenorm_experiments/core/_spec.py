@@ -11,7 +11,7 @@ from spherenorm.support import unknown_name
 from spherenorm_experiments.core._regime import Regime
 from spherenorm_experiments.core._schedules import SCHEDULES
 
-__all__ = ["EUCLIDEAN_REST", "Spec"]
+__all__ = ["EUCLIDEAN_REST", "Spec", "rows_of", "specs_without"]
 
 EUCLIDEAN_REST = {"recipe": "sgd", "lr": 0.01, "momentum": 0.9, "nesterov": True}
 """Cho and Lee's choice for what is not on the sphere: biases, gains and the last layer."""
@@ -125,49 +125,47 @@ class Spec:
         """The seeds of the runs; one for a spec of one run."""
         return self.seeds or (self.seed,)
 
-    def rows(self) -> list[Spec]:
-        """The runs, each with a spec of its own: every point with every seed, point by point.
 
-        >>> spec = Spec("cosine", "sgd", {"lr": [0.1, 0.2]}, seeds=(0, 1))
-        >>> [(row.hyper_parameters["lr"], row.seed) for row in spec.rows()]
-        [(0.1, 0), (0.1, 1), (0.2, 0), (0.2, 1)]
-        """
-        columns = self.points
-        points = zip(*columns.values(), strict=True) if columns else [()]
-        own = [{**self.hyper_parameters, **dict(zip(columns, p, strict=True))} for p in points]
-        return [
-            replace(self, hyper_parameters=point, seed=seed, seeds=())
-            for point in own
-            for seed in self.every_seed
-        ]
+def rows_of(spec: Spec) -> list[Spec]:
+    """The runs of a spec, each with its own: every point with every seed, point by point.
 
-    def without(self, done: Collection[int]) -> list[Spec]:
-        """Specs of the same runs but for those done; points that lack the same seeds share one.
+    >>> rows = rows_of(Spec("cosine", "sgd", {"lr": [0.1, 0.2]}, seeds=(0, 1)))
+    >>> [(row.hyper_parameters["lr"], row.seed) for row in rows]
+    [(0.1, 0), (0.1, 1), (0.2, 0), (0.2, 1)]
+    """
+    columns = spec.points
+    points = zip(*columns.values(), strict=True) if columns else [()]
+    own = [{**spec.hyper_parameters, **dict(zip(columns, p, strict=True))} for p in points]
+    return [
+        replace(spec, hyper_parameters=point, seed=seed, seeds=())
+        for point in own
+        for seed in spec.every_seed
+    ]
 
-        >>> spec = Spec("cosine", "sgd", {"lr": [0.1, 0.2]}, seeds=(0, 1, 2))
-        >>> [(s.points["lr"], s.seeds) for s in spec.without({0, 1, 3, 4})]
-        [([0.1, 0.2], (2,))]
 
-        Args:
-            done: places in `rows()`.
-        """
-        seeds, lacking = self.every_seed, dict[tuple[int, ...], list[int]]()
-        for point in range(max(map(len, self.points.values()), default=1)):
-            first = point * len(seeds)
-            left = tuple(seed for i, seed in enumerate(seeds) if first + i not in done)
-            if left:
-                lacking.setdefault(left, []).append(point)
-        return [
-            replace(
-                self,
-                hyper_parameters={
-                    **self.hyper_parameters,
-                    **{name: [x[i] for i in points] for name, x in self.points.items()},
-                },
-                seeds=left if self.seeds else (),
-            )
-            for left, points in lacking.items()
-        ]
+def specs_without(spec: Spec, done: Collection[int]) -> list[Spec]:
+    """Specs of the same runs but for those done; points that lack the same seeds share one.
+
+    >>> spec = Spec("cosine", "sgd", {"lr": [0.1, 0.2]}, seeds=(0, 1, 2))
+    >>> [(s.points["lr"], s.seeds) for s in specs_without(spec, {0, 1, 3, 4})]
+    [([0.1, 0.2], (2,))]
+
+    Args:
+        done: places in `rows_of(spec)`.
+    """
+    seeds, columns = spec.every_seed, spec.points
+    lacking: dict[tuple[int, ...], list[int]] = {}
+    for point in range(max(map(len, columns.values()), default=1)):
+        first = point * len(seeds)
+        left = tuple(seed for i, seed in enumerate(seeds) if first + i not in done)
+        if left:
+            lacking.setdefault(left, []).append(point)
+    made = []
+    for left, points in lacking.items():
+        kept = {name: [values[i] for i in points] for name, values in columns.items()}
+        asked = {**spec.hyper_parameters, **kept}
+        made.append(replace(spec, hyper_parameters=asked, seeds=left if spec.seeds else ()))
+    return made
 
 
 def _is_integer(value: Any, least: int) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from spherenorm_experiments.core import Spec
+from spherenorm_experiments.core import FORMAT, Spec, rows_of
 from spherenorm_experiments.engine._store import RunFolder, Store
 
 __all__ = ["Row", "find_rows", "folders_of", "rows_in"]
@@ -51,15 +51,18 @@ class Row:
 
 
 def rows_in(folder: RunFolder) -> list[Row]:
-    """The runs of a folder; none if they have not ended, or if a file of theirs is damaged."""
+    """The runs of a folder.
+
+    None if they have not ended, if a file of theirs is damaged, or if an earlier version wrote it.
+    """
     summary, config = folder.summary(), folder.config()
-    if summary is None or config is None:
+    if summary is None or config is None or config.get("format", FORMAT) != FORMAT:
         return []
     if "rows" not in config:
         return [Row(folder.name, Spec.from_json(config), config, summary, folder)]
     table = summary["rows"]
     numbers = (dict(zip(table, x, strict=True)) for x in zip(*table.values(), strict=True))
-    specs = Spec.from_json(config).rows()
+    specs = rows_of(Spec.from_json(config))
     every = zip(config["rows"], specs, numbers, strict=True)
     return [
         Row(name, spec, config, {"steps": summary["steps"], **own}, folder, index)

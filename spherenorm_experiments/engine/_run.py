@@ -18,7 +18,7 @@ __all__ = ["Run"]
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """What one process computes at a time: every name in its spec has been looked up, once.
+    """A computation of one process: every name in its spec has been looked up, once.
 
     That is one run, or for a pure task all runs of its spec. `spherenorm_experiments.engine.door`
     makes it. From there it only goes down: what executes, trains or stores it reads everything from
@@ -34,7 +34,7 @@ class Run:
         turns: the recipes of the optimizers that follow in turn (`Regime.then`).
         probes: the functions that measure the steps.
         sources: the functions, classes and modules that compute it.
-        rows: the names of its runs, in the order of the spec's `rows`.
+        rows: the names of its runs, in the order of `rows_of(spec)`.
     """
 
     spec: Spec

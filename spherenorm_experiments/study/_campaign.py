@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from spherenorm.support import located
 from spherenorm_experiments.analysis import Arm, Results, Trial
+from spherenorm_experiments.core import specs_without
 from spherenorm_experiments.engine import (
     Outcome,
     Run,
@@ -109,7 +110,7 @@ class Campaign:
         found = []
         for _, run in planned:
             done = {place for place, name in enumerate(run.rows) if name in taken}
-            found += [self.door.resolve(spec) for spec in run.spec.without(done)]
+            found += [self.door.resolve(spec) for spec in specs_without(run.spec, done)]
             taken.update(run.rows)
         return found
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from spherenorm_experiments.analysis import Result, Results
+from spherenorm_experiments.core import rows_of
 from spherenorm_experiments.engine import Row
 from spherenorm_experiments.study import Plan, find_study
 
@@ -39,7 +40,7 @@ def fabricated(name, world, lost=lambda arm: False):
 
 def _results(arm, spec, random, lost):
     toy = spec.task in ("cosine", "rosenbrock")
-    specs = replace(spec, seeds=tuple(range(SEEDS)) if toy else spec.seeds).rows()
+    specs = rows_of(replace(spec, seeds=tuple(range(SEEDS)) if toy else spec.seeds))
     points = spec.points
     shape = (max(map(len, points.values())), -1)
     seeds = len(specs) // shape[0]

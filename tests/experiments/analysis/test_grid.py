@@ -8,7 +8,7 @@ from running import shown
 
 from spherenorm_experiments.analysis import Arm, Result, Results, Sample
 from spherenorm_experiments.analysis._grid import Choice, Grid, grid_of
-from spherenorm_experiments.core import Spec
+from spherenorm_experiments.core import Spec, rows_of
 from spherenorm_experiments.engine import Row
 from spherenorm_experiments.paper.norms import t1
 
@@ -22,7 +22,7 @@ NETWORK = ("network", "sgdw", {"lr": RATES, "weight_decay": DECAYS, "momentum": 
 
 def grid(validation, lists=NETWORK, seeds=(3, 4, 10_000), key="validation", tuning=None):
     """Of numbers by point and seed."""
-    specs = Spec(*lists, seeds=seeds).rows()
+    specs = rows_of(Spec(*lists, seeds=seeds))
     numbers = [x for row in validation for x in row]
     rows = [(spec, {"diverged_at": None, key: x}) for spec, x in zip(specs, numbers, strict=True)]
     return Grid([Result(ARM, spec, summary, None) for spec, summary in rows], tuning)
