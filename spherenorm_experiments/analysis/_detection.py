@@ -11,10 +11,17 @@ from pathlib import Path
 
 import numpy as np
 
-from spherenorm_experiments.analysis._results import Result
+from spherenorm_experiments.analysis._results import Key, Result
 from spherenorm_experiments.engine import RunFolder
 
-__all__ = ["WeightStatistic", "accumulated", "read_statistics", "single_step"]
+__all__ = [
+    "WeightStatistic",
+    "accumulated",
+    "percent_right",
+    "read_statistics",
+    "single_step",
+    "statistics_of",
+]
 
 
 @dataclass(frozen=True)
@@ -57,6 +64,28 @@ def _read(folder: Path, digests: tuple[str, ...]) -> list[WeightStatistic]:
         WeightStatistic(name, view, column(name, 0), column(name, 1))
         for name, view in views.items()
     ]
+
+
+def statistics_of(result: Result, *, invariant: bool) -> list[WeightStatistic]:
+    """The statistics of the weights that the audit found scale-invariant, or of the others."""
+    return [each for each in read_statistics(result) if each.invariant == invariant]
+
+
+def percent_right(delta: float, *, invariant: bool) -> Key:
+    """The percentage of weights and steps that the single-step test gets right, as a key.
+
+    Args:
+        invariant: of the scale-invariant weights, or of the others. None where there are none.
+    """
+
+    def key(result: Result) -> float | None:
+        if "detection" not in result.spec.probes:
+            return None
+        chosen = statistics_of(result, invariant=invariant)
+        rates = [(single_step(each, delta) == invariant).mean() for each in chosen]
+        return 100 * float(np.mean(rates)) if rates else None
+
+    return key
 
 
 def single_step(statistic: WeightStatistic, delta: float) -> np.ndarray:

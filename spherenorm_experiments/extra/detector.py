@@ -25,18 +25,12 @@ from spherenorm_experiments.analysis import (
     WeightStatistic,
     accumulated,
     mean_of,
+    percent_right,
     single_step,
+    statistics_of,
 )
 from spherenorm_experiments.report.pictures import Picture, drawn, empty_figure, rounded
 from spherenorm_experiments.study import Plan, Study
-from spherenorm_experiments.study.watched import (
-    COLORS,
-    COMPARED,
-    NETWORKS,
-    statistics_of,
-    watched,
-    watched_arm,
-)
 
 __all__ = ["Detector", "adamp_accumulating"]
 
@@ -48,6 +42,9 @@ BURN_IN = 10
 """Steps after which the memory is taken to be filled."""
 BLOCK = 10
 """Steps over which a curve is averaged."""
+
+NETWORKS = ("plain", "residual", "transformer")
+COLORS = {"plain": "#4c78a8", "residual": "#e4572e", "transformer": "#2e8b57"}
 
 SINGLE = Arm("AdamP", "adamp", {"memory": 0.0})
 ACCUMULATING = Arm("AdamP, accumulating", f"{__name__}:adamp_accumulating", {"memory": CHOSEN})
@@ -72,6 +69,16 @@ def adamp_accumulating(
     )
 
 
+def _recorded(network: str) -> Arm:
+    """AdamP with the statistic of the test recorded at each step."""
+    return Arm(f"recorded: {network}", "adamp", {"stage": "recorded", "network": network})
+
+
+def _percent_wrong(item: Result, *, invariant: bool) -> float | None:
+    right = percent_right(DELTA, invariant=invariant)(item)  # type: ignore[operator]
+    return None if right is None else 100 - right
+
+
 class Detector(Study):
     """Detector: a scale-invariance test that remembers against the paper's single step
 
@@ -85,11 +92,18 @@ class Detector(Study):
     name = "detector"
     seeds = {"smoke": 1, "small": 3, "full": 12}  # noqa: RUF012
     first_seed = 700
-    compared = COMPARED
+    compared = {  # noqa: RUF012
+        **Study.compared,
+        "false positives (%)": partial(_percent_wrong, invariant=False),
+        "missed (%)": partial(_percent_wrong, invariant=True),
+    }
 
     def trials(self, plan: Plan, results: Results) -> list[Trial]:
         common = {"options": {"variant": "transformer"}, "probes": ()}
-        trials = watched(self, plan)
+        trials = []
+        for network in NETWORKS:
+            recorded = {"options": {"variant": network}, "probes": ("norms", "detection")}
+            trials += self.seeded(plan, _recorded(network), "digits", {"lr": 0.003}, **recorded)
         for arm in (SINGLE, ACCUMULATING):
             trials += self.seeded(plan, arm, "digits", {"lr": 0.003}, **common)
         return trials
@@ -97,7 +111,7 @@ class Detector(Study):
     def tables(self, results: Results) -> list[Table]:
         rows: list[Row] = []
         for network in NETWORKS:
-            runs = results.arm(watched_arm(network))
+            runs = results.arm(_recorded(network))
             for memory in MEMORIES if runs else ():
                 label = "single step" if memory == 0 else f"accumulating, memory {memory}"
                 errors = (
@@ -125,7 +139,7 @@ class Detector(Study):
     def claims(self) -> Sequence[Claim]:
         def wrong(network: str, memory: float, *, late: bool, invariant: bool = False) -> Side:
             key = partial(_wrong, memory=memory, invariant=invariant, late=late)
-            return Of(watched_arm(network), key)
+            return Of(_recorded(network), key)
 
         single, remembered = (wrong("transformer", m, late=True) for m in (0.0, CHOSEN))
         accumulating, at_once = (Of(arm, "test") for arm in (ACCUMULATING, SINGLE))
@@ -163,7 +177,7 @@ def _over_time(results: Results, what: str, *, invariant: bool) -> go.Figure:
     figure = empty_figure("step", f"{what} (share)")
     figure.update_yaxes(rangemode="nonnegative")
     for network in NETWORKS:
-        runs = results.arm(watched_arm(network)).finished
+        runs = results.arm(_recorded(network)).finished
         chosen = [found for item in runs for found in statistics_of(item, invariant=invariant)]
         for memory, dash in ((0.0, "dot"), (CHOSEN, "solid")) if chosen else ():
             errors = [accumulated(found, DELTA, memory) != invariant for found in chosen]

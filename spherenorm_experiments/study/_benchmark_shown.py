@@ -24,6 +24,7 @@ from spherenorm_experiments.analysis import (
     metric_on_test,
     metrics_of,
     paper,
+    percent_right,
     slug,
 )
 from spherenorm_experiments.report.pictures import Picture, Tries, curves, drawn, tried
@@ -31,7 +32,6 @@ from spherenorm_experiments.study._benchmark_range import range_table
 from spherenorm_experiments.study._setting import Contender, Setting, arm_of, with_substitutes
 from spherenorm_experiments.study._substitutes import means_of
 from spherenorm_experiments.study._tuning import Tuned
-from spherenorm_experiments.study.watched import percent_right
 
 __all__ = [
     "Measured",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 from itertools import product
+from typing import Any
 
 import numpy as np
 
@@ -48,7 +49,7 @@ def claims_of_growth() -> Iterator[Claim]:
     yield from _of_scores()
 
 
-def _growth(arm: str, **how: float) -> Side:
+def _growth(arm: str, **how: Any) -> Side:
     """From the first epoch to the last, as in the paper's table, at the best rate."""
     last, first = (at_best(ARMS[arm], key, **how) for key in ("norm_last", "norm_first_epoch"))
     return derive(paired_values, last, first)

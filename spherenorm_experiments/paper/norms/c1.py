@@ -36,7 +36,6 @@ from spherenorm_experiments.analysis import (
 from spherenorm_experiments.paper.statements import says
 from spherenorm_experiments.report.pictures import Picture, drawn, empty_figure, rounded
 from spherenorm_experiments.study import Plan, Study
-from spherenorm_experiments.study.watched import false_positives
 
 __all__ = ["C1"]
 
@@ -116,7 +115,7 @@ class C1(Study):
         rows: list[Row] = []
         for arm in results.arms:
             grid = grid_of(results, arm)
-            for delta in DELTAS if grid.item is not None else ():
+            for delta in DELTAS if grid.items else ():
                 index = _at(grid, delta)
                 theirs = PAPER.get(delta, (None,) * 3) if arm == _arm("plain") else (None,) * 3
                 rows.append(
@@ -146,7 +145,7 @@ class C1(Study):
         figure = empty_figure("threshold δ", "taken for invariant", log_x=True, log_y=True)
         law = np.geomspace(1e-3, 1, 25)
         figure.add_scatter(
-            x=rounded(law), y=rounded(false_positives(d) for d in law),
+            x=rounded(law), y=rounded(_false_positives(d) for d in law),
             name="law: 2 Φ(δ) - 1", line={"color": "#888", "dash": "dash"},
         )  # fmt: skip
         for arm in results.arms:
@@ -168,6 +167,13 @@ class C1(Study):
     @property
     def claims(self) -> Sequence[Claim]:
         return [*_of_detection(), *_of_errors(), *_of_cosines(), _of_accuracy()]
+
+
+def _false_positives(delta: float) -> float:
+    """The share of random gradients that pass the layer view: 2 Phi(delta) - 1, by a law."""
+    from spherenorm_theory import false_positive_rate  # sympy takes a second to import
+
+    return false_positive_rate(delta)
 
 
 def _at(grid: Grid, delta: float) -> int | None:
@@ -195,13 +201,9 @@ def _right(network: str, delta: float, kind: str) -> Side:
 def _cosines(results: Results) -> Table:
     rows: list[Row] = []
     for arm in results.arms:
-        item = grid_of(results, arm).item
-        if item is not None:
-            ends = item.summary["cosines"]
-            cells = [
-                Cell(None, ".2g", interval=tuple(ends[kind]) if kind in ends else None)
-                for kind in PAPER_COSINES
-            ]
+        ends = _ends(grid_of(results, arm))
+        if ends:
+            cells = [Cell(None, ".2g", interval=ends.get(kind)) for kind in PAPER_COSINES]
             rows.append((arm.label, *cells, "", ""))
     theirs = [Cell(None, ".2g", interval=ends) for ends in PAPER_COSINES.values()]
     rows += [("the paper's ResNet-18", "", "", *theirs)] if rows else []
@@ -211,6 +213,17 @@ def _cosines(results: Results) -> Table:
     ]
     note = "|cos(w, g)| at the end of training: of a whole variant weight, of an invariant's rows."
     return Table("Cosines of weight and gradient, 99 % of them", columns, rows, note)
+
+
+def _ends(grid: Grid) -> dict[str, tuple[float, float]]:
+    """The range of 99 % of the cosines of each kind, at the first point."""
+    runs = [] if not grid.runs else list(grid.runs[0].values())
+    found: dict[str, tuple[float, float]] = {}
+    for kind in PAPER_COSINES:
+        cosines = [item.arrays[f"cosines_{kind}"] for item in runs]
+        low, high = np.quantile(cosines, (0.005, 0.995)) if cosines else (0.0, 0.0)
+        found |= {kind: (float(low), float(high))} if cosines else {}
+    return found
 
 
 PERCENT: dict[str, Any] = {"unit": "%", "limits": (0.0, 100.0)}
@@ -268,8 +281,7 @@ def _of_cosines() -> Iterator[Claim]:
 
 def _decades_apart(results: Results, network: str) -> float | None:
     """None if no gradient is left."""
-    item = grid_of(results, _arm(network)).item
-    ends = {} if item is None else item.summary["cosines"]
+    ends = _ends(grid_of(results, _arm(network)))
     if not ends or min(ends["variant"][0], ends["invariant"][1]) <= 0:
         return None
     return math.log10(ends["variant"][0] / ends["invariant"][1])

@@ -23,7 +23,7 @@ from spherenorm_experiments.analysis import (
     paper,
     slug,
 )
-from spherenorm_experiments.paper.norms._bands import over_rates
+from spherenorm_experiments.paper.norms._sweep_plots import over_rates
 from spherenorm_experiments.paper.statements import says
 from spherenorm_experiments.report.pictures import Picture, color_of, drawn
 from spherenorm_experiments.study import Plan, Study

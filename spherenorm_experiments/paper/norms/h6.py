@@ -28,7 +28,7 @@ from spherenorm_experiments.analysis import (
     slug,
     worst_of,
 )
-from spherenorm_experiments.paper.norms._bands import Curve, over_steps
+from spherenorm_experiments.paper.norms._sweep_plots import Curve, over_steps
 from spherenorm_experiments.paper.statements import says
 from spherenorm_experiments.report.pictures import DASHES, Picture, drawn
 from spherenorm_experiments.study import Plan, Study
@@ -129,7 +129,7 @@ def _norms(results: Results, arm: Arm) -> Table:
     quoted = arm.substitutes_for is None and arm.settings["kind"] == "Nesterov"
     first = 0 if arm.settings["optimizer"] == "SGD" else 2
     rows: list[Row] = []
-    for momentum, numbers in PAPER.items() if grid.item is not None else ():
+    for momentum, numbers in PAPER.items() if grid.items else ():
         fixed, scaled = (grid.at(lr=r, momentum=momentum) for r in (RATE, _scaled(momentum)))
         choice = grid.tuned(momentum=momentum)
         theirs = numbers[first : first + 2] if quoted else (None, None)

@@ -23,7 +23,7 @@ from spherenorm_experiments.analysis import (
     printed,
     slug,
 )
-from spherenorm_experiments.paper.norms._bands import Curve, over_steps
+from spherenorm_experiments.paper.norms._sweep_plots import Curve, over_steps
 from spherenorm_experiments.paper.statements import says
 from spherenorm_experiments.report.pictures import Picture, drawn
 from spherenorm_experiments.study import Plan, Study

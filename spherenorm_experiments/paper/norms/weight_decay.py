@@ -27,11 +27,10 @@ from spherenorm_experiments.analysis import (
     grid_of,
     paired_values,
     pooled,
-    sample_of_curve,
     slug,
     spread,
 )
-from spherenorm_experiments.paper.norms._bands import Curve, over_steps
+from spherenorm_experiments.paper.norms._sweep_plots import Curve, over_steps
 from spherenorm_experiments.paper.statements import says
 from spherenorm_experiments.report.pictures import DASHES, Picture, drawn
 from spherenorm_experiments.study import Plan, Study
@@ -203,7 +202,7 @@ def _change(results: Results, name: str, relative: float) -> Sample:
         return float(late / early)
 
     grid, index = _point(results, name, relative, "step")
-    return sample_of_curve(grid, late_over_early, "effective_step", index)
+    return grid.sample_of_curve(late_over_early, "effective_step", index)
 
 
 def _of_steps(pair: tuple[str, str], schedule: str) -> Iterator[Claim]:

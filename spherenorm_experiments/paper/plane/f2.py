@@ -31,8 +31,8 @@ class F2(Study):
 
     name = "f2"
     compared = {  # noqa: RUF012
-        "max norm": lambda item: item.summary["max_norm"][0],
-        "gap left": lambda item: item.summary["final_gap"][0],
+        "max norm": "max_norm",
+        "gap left": "final_gap",
     }
 
     def trials(self, plan: Plan, results: Results) -> list[Trial]:
@@ -104,7 +104,7 @@ def _step(results: Results) -> _Step | None:
     items = results.arm(ARM).finished.items
     if not items:
         return None
-    path = items[0].arrays["w"][:200, 0]
+    path = items[0].arrays["w"][:200]
     moves = np.diff(path, axis=0)
     lengths = np.linalg.norm(path[:-1], axis=1) * np.linalg.norm(moves, axis=1)
     outward = (path[:-1] * moves).sum(1) / lengths

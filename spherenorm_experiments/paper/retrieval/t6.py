@@ -19,10 +19,10 @@ from spherenorm_experiments.analysis import (
     printed,
     single_step,
     slug,
+    statistics_of,
 )
 from spherenorm_experiments.paper.statements import PROJECTION, says
 from spherenorm_experiments.study import Benchmark, Conditions, Contender, Setting, arm_of
-from spherenorm_experiments.study.watched import statistics_of
 
 __all__ = ["T6"]
 

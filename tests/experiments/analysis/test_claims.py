@@ -235,6 +235,14 @@ def test_close_and_exact():
         decided(1.0, ">", 0.0, margin=0.0)
 
 
+def test_a_name_is_checked_and_is_a_claim_s_own():
+    with pytest.raises(ValueError, match=r"name must be like .* got 'Norm growth'"):
+        decided(1.0, ">", 0.0, margin=0.5, name="Norm growth")
+    twice = [decided(by_seed([1.0, 2.0, 3.0]), ">", 0.0)] * 2
+    with pytest.raises(ValueError, match="two claims have the name 'claim'"):
+        adjusted(twice)
+
+
 def test_a_region_is_open_and_knows_its_ends():
     assert Region(low=0.0).holds(1e-6)
     assert not Region(low=0.0).holds(1e-12)

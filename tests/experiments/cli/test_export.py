@@ -1,6 +1,7 @@
 """`export`: tables and claims on the standard output."""
 
 import csv
+import errno
 import re
 import shutil
 from xml.etree import ElementTree
@@ -9,6 +10,7 @@ import pytest
 from commands import STUDY, invoke, run_tiny
 from pyarrow import parquet
 
+from spherenorm_experiments.cli import _export
 from spherenorm_experiments.engine import Store
 from spherenorm_experiments.report.page._drawings import CHROMES
 
@@ -36,6 +38,17 @@ def test_the_numbers_of_a_table_are_those_of_the_store(tmp_path):
 def test_other_formats(tmp_path, form, line):
     run_tiny(tmp_path)
     assert line in invoke("export", "--format", form, "--out", tmp_path).output.splitlines()
+
+
+def test_a_reader_that_closes_the_pipe_is_no_error_of_the_study(tmp_path, monkeypatch):
+    """As `export | head` does."""
+    run_tiny(tmp_path)
+
+    def closed(*_, **__):
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+    monkeypatch.setattr(_export, "print", closed, raising=False)
+    assert "error" not in invoke("export", "--out", tmp_path).output
 
 
 def test_a_wrong_format_and_a_store_without_the_study_are_one_line(tmp_path):

@@ -14,7 +14,7 @@ from spherenorm_experiments.engine import Store
 from spherenorm_experiments.study import Plan, find_study, thirteen_table
 from spherenorm_experiments.study._benchmark_range import range_table
 from spherenorm_experiments.study._more_metrics import claims_of_metric
-from spherenorm_experiments.study._setting import THIRTEEN, Conditions, arm_of
+from spherenorm_experiments.study._setting import THIRTEEN, Conditions, Setting, arm_of
 
 
 @pytest.fixture(scope="module")
@@ -93,6 +93,16 @@ def test_claims_are_of_the_final_runs_alone(ended):
         assert f"the best rate of {name} is at an edge of its search" in score.detail
     without = study.evaluated(results.having(stage="tuning"))
     assert not any(claim.has_results for claim in without)
+
+
+def test_a_comparison_of_ones_own_cites_no_statement_of_the_paper():
+    own = Setting("plain", task="digits")
+    study = type("Own", (SmallTable,), {"table": (own,), "grounds": {}})()
+    assert {claim.cites.kind for claim in study.claims} == {"ours"}
+    assert [claim.name for claim in study.claims] == [
+        *("plain.score.sgdp.sgd", "plain.growth.sgdp.sgd"),
+        *("plain.path.sgdp.sgd", "plain.detection.sgdp"),
+    ]
 
 
 def test_the_papers_runs_have_the_papers_settings_and_no_search():

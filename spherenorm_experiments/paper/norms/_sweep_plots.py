@@ -34,8 +34,8 @@ def over_steps(
     figure = empty_figure("step", y, log_y=log_y)
     for curve in curves:
         steps, values = curve.grid.curve(key, curve.index)
-        if len(values) and curve.grid.item is not None:
-            color = color_of(curve.grid.item.spec.recipe)
+        if len(values):
+            color = color_of(curve.grid.items[0].spec.recipe)
             add_band(figure, steps, values, curve.label, color, curve.dash)
     return Picture(figure, caption)
 
@@ -48,7 +48,7 @@ def over_rates(
     *,
     log_y: bool = True,
 ) -> Picture:
-    """Draw means over seeds against the learning rate, with a line where two arms are alike."""
+    """Draw means over seeds against the learning rate, with a line where two arms are equal."""
     figure = empty_figure("learning rate", y, log_x=True, log_y=log_y)
     rates = sorted({rate for samples in series.values() for rate, s in samples.items() if s})
     for name, samples in series.items():
@@ -61,5 +61,5 @@ def over_rates(
             )  # fmt: skip
     if rates and log_y:
         line = {"color": "#888", "dash": "dash"}
-        figure.add_scatter(x=[rates[0], rates[-1]], y=[1, 1], name="alike", line=line)
+        figure.add_scatter(x=[rates[0], rates[-1]], y=[1, 1], name="equal", line=line)
     return Picture(figure, caption)
