@@ -172,7 +172,7 @@ def set_aside(path: Path, reason: str) -> None:
 
 def delete_leftovers(folder: Path) -> None:
     """Delete what a process that was killed left half written; only who holds a run may."""
-    for path in (*folder.glob(".*"), *folder.glob("metrics/.*")):
+    for path in folder.glob(".*"):
         if path.is_file():
             path.unlink(missing_ok=True)
 

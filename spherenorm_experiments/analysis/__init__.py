@@ -31,13 +31,15 @@ from spherenorm_experiments.analysis._detection import percent_right as percent_
 from spherenorm_experiments.analysis._detection import read_statistics as read_statistics
 from spherenorm_experiments.analysis._detection import single_step as single_step
 from spherenorm_experiments.analysis._detection import statistics_of as statistics_of
+from spherenorm_experiments.analysis._frame import load as load
 from spherenorm_experiments.analysis._gather import gather as gather
+from spherenorm_experiments.analysis._grid import PAPERS_START as PAPERS_START
+from spherenorm_experiments.analysis._grid import TUNING as TUNING
 from spherenorm_experiments.analysis._grid import Choice as Choice
 from spherenorm_experiments.analysis._grid import Grid as Grid
 from spherenorm_experiments.analysis._grid import at_best as at_best
 from spherenorm_experiments.analysis._grid import at_point as at_point
 from spherenorm_experiments.analysis._grid import grid_of as grid_of
-from spherenorm_experiments.analysis._grid import sample_of_curve as sample_of_curve
 from spherenorm_experiments.analysis._results import Key as Key
 from spherenorm_experiments.analysis._results import Result as Result
 from spherenorm_experiments.analysis._results import Results as Results

@@ -10,8 +10,7 @@ from typing import Any
 from spherenorm_experiments.analysis._arms import Arm
 from spherenorm_experiments.analysis._results import Result, Results
 from spherenorm_experiments.analysis._samples import Looks
-from spherenorm_experiments.core import Spec
-from spherenorm_experiments.engine import Store
+from spherenorm_experiments.engine import Store, find_rows, folders_of
 
 __all__ = ["gather"]
 
@@ -33,51 +32,66 @@ def gather(
         requests: each a list of arms and names of runs, in the order in which they were asked.
         ended: the same in the order in which they came to their end, if that is another.
     """
+    rows = find_rows(store, (name for request in requests for _, name in request))
     arms: dict[Arm, dict[str, Result | None]] = {}
-    seeds: dict[str, Sequence[int]] = {}  # of each run that has ended, by its name
     tasks: dict[str, Any] = {}  # of each task the sources and data of its latest run
     for request in requests:
         asked: dict[Arm, dict[str, Result | None]] = {}
         for arm, name in request:
-            asked.setdefault(arm, {})[name] = _recorded(store, arm, name)
+            item = Result.of(arm, rows[name]) if name in rows else None
+            asked.setdefault(arm, {})[name] = item
+            if item is not None:
+                tasks[_task(item)] = _version(item)
         for arm, runs in asked.items():
             known = arms.get(arm, {})
-            before, now = _but_for_the_seed(known), _but_for_the_seed(runs)
+            before, now = (
+                {item.version for item in each.values() if item is not None}
+                for each in (known, runs)
+            )
             arms[arm] = {**known, **runs} if before <= now or now <= before else runs
-            now_ended = {name: item for name, item in runs.items() if item is not None}
-            seeds |= {name: item.seeds for name, item in now_ended.items()}
-            tasks |= {_task(item): _version(item) for item in now_ended.values()}
     replaced: dict[str, None] = {}
     for arm, runs in arms.items():
         for name, item in runs.items():
             if item is not None and tasks[_task(item)] != _version(item):
                 runs[name], replaced[arm.label] = None, None
+    seeds = {name: row.spec.seed for name, row in rows.items()}
     looks = _looks(arms, seeds, requests if ended is None else ended)
     items = [
         None if item is None else replace(item, looks=looks[arm])
         for arm, runs in arms.items()
         for item in runs.values()
     ]
-    failed = [
-        f"{arm}: {status.get('error', 'no reason is known')}"
-        for arm, runs in arms.items()
-        for name, item in runs.items()
-        if item is None and (status := store.folder(name).status()).get("state") == "failed"
-    ]
+    lost = [(arm, name) for arm, runs in arms.items() for name in runs if name not in rows]
+    errors = _errors(store, [name for _, name in lost])
+    failed = dict.fromkeys(f"{arm}: {errors[name]}" for arm, name in lost if name in errors)
     found = [item for item in items if item is not None]
     lacking = {arm: list(runs.values()).count(None) for arm, runs in arms.items()}
-    return Results(found, len(items), failed, list(replaced), lacking)
+    return Results(found, len(items), list(failed), list(replaced), lacking)
+
+
+def _errors(store: Store, names: Iterable[str]) -> dict[str, str]:
+    """The errors of those of these runs that have failed."""
+    places = {name.partition("/")[0]: name for name in names}
+    errors: dict[str, str] = {}
+    for folder in (folder for name in places.values() for folder in folders_of(store, name)):
+        status = folder.status()
+        if status.get("state") == "failed":
+            own = (folder.config() or {}).get("rows", [folder.name])
+            errors |= dict.fromkeys(own, status.get("error", "no reason is known"))
+    return errors
 
 
 def _looks(
-    arms: Iterable[Arm], seeds: Mapping[str, Sequence[int]], ended: Sequence[Asked]
+    arms: Iterable[Arm], seeds: Mapping[str, int], ended: Sequence[Asked]
 ) -> dict[Arm, Looks]:
     """The seeds of each arm that could be looked at, after each request that came to its end."""
     seen: dict[Arm, frozenset[int]] = dict.fromkeys(arms, frozenset())
     looks: dict[Arm, Looks] = dict.fromkeys(seen, ())
     for request in ended:
+        added: dict[Arm, set[int]] = {}
         for arm, name in request:
-            seen[arm] |= set(seeds.get(name, ()))
+            added.setdefault(arm, set()).update([seeds[name]] if name in seeds else [])
+        seen |= {arm: seen[arm] | more for arm, more in added.items()}
         looks = {arm: (*known, seen[arm]) for arm, known in looks.items()}
     return looks
 
@@ -89,19 +103,4 @@ def _task(item: Result) -> str:
 
 def _version(item: Result) -> tuple[Any, Any]:
     """The digests of the sources and data that a run trained on."""
-    config = item.folder.config() or {}
-    return config.get("task_source"), config.get("data")
-
-
-def _recorded(store: Store, arm: Arm, name: str) -> Result | None:
-    folder = store.folder(name)
-    summary, config = folder.summary(), folder.config()
-    if summary is None or config is None:
-        return None
-    return Result(arm, Spec.from_json(config), summary, folder)
-
-
-def _but_for_the_seed(runs: Mapping[str, Result | None]) -> set[str]:
-    """The different configurations, sources included, of an arm's results."""
-    configs = [item.folder.config() or {} for item in runs.values() if item is not None]
-    return {json.dumps({**config, "seed": None}, sort_keys=True) for config in configs}
+    return item.config.get("task_source"), item.config.get("data")

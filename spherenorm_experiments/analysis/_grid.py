@@ -1,11 +1,13 @@
-"""Sweeps read as tables: numbers by point and seed, and the rate that tuning chooses."""
+"""The runs of one arm as a table: a number for each point and seed, and the rate tuning chooses."""
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -16,7 +18,13 @@ from spherenorm_experiments.analysis._samples import Sample
 from spherenorm_experiments.analysis._statistics import mean
 from spherenorm_experiments.analysis._tables import Cell
 
-__all__ = ["Choice", "Grid", "at_best", "at_point", "grid_of", "sample_of_curve"]
+__all__ = ["PAPERS_START", "TUNING", "Choice", "Grid", "at_best", "at_point", "grid_of"]
+
+TUNING = 10_000
+"""The first of the seeds on which hyper-parameters are chosen; no claim uses them."""
+
+PAPERS_START = 0
+"""The seed of a toy's start on which its hyper-parameters are chosen, in place of these."""
 
 
 @dataclass(frozen=True)
@@ -44,24 +52,23 @@ class Choice:
         return Cell(self.rate, ".3g", unit="(edge)" if self.at_edge else "")
 
 
-@dataclass(frozen=True)
 class Grid:
-    """The numbers of one sweep; without a result all of its samples are empty.
+    """The numbers of an arm's runs; without a result all of its samples are empty.
 
-    Columns are the seeds of the runs, then those of the tuning, which no sample contains. For a toy
-    they are starts: the paper's is for tuning, those at its side for the claims.
+    Args:
+        items: the runs, of any points and seeds.
+        tuning: the seed of the tuning, which no sample contains; those from `TUNING` on if None.
     """
 
-    item: Result | None
-
-    @property
-    def points(self) -> list[dict[str, float]]:
+    def __init__(self, items: Sequence[Result] = (), tuning: int | None = None) -> None:
+        self.items, self.tuning = items, tuning
+        runs: dict[tuple[tuple[str, float], ...], dict[int, Result]] = {}
+        for item in items:
+            runs.setdefault(_numbers(item), {})[item.spec.seed] = item
+        self.runs = list(runs.values())
+        """For each point its runs by seed."""
+        self.points: list[dict[str, float]] = [dict(point) for point in runs]
         """The hyper-parameters of each point."""
-        if self.item is None:
-            return []
-        columns = self.item.spec.points
-        rows = zip(*columns.values(), strict=True)
-        return [dict(zip(columns, row, strict=True)) for row in rows]
 
     def where(self, **fixed: float) -> list[int]:
         """The points with these hyper-parameters; those that the recipe lacks do not count."""
@@ -80,18 +87,31 @@ class Grid:
         found = self.where(**fixed)
         return found[0] if found else None
 
+    def final(self, index: int | None) -> dict[int, Result]:
+        """The runs at a point by seed, without those of the tuning."""
+        runs = {} if index is None else self.runs[index]
+        return {seed: item for seed, item in runs.items() if not self._tunes(seed)}
+
     def sample(self, key: str, index: int | None, *, performance: bool | None = None) -> Sample:
         """The number at a point by seed; a seed without a number has diverged there."""
         scores = performance if performance is not None else key in ("test", "validation")
-        if self.item is None or index is None:
-            return Sample({}, performance=scores)
-        row = self._rows(key)[index]
-        by_seed = {seed: row[column] for column, seed in self.runs}
+        return self.sample_of(lambda item: item.summary[key], index, performance=scores)
+
+    def sample_of(
+        self,
+        number: Callable[[Result], float | None],
+        index: int | None,
+        *,
+        performance: bool = False,
+    ) -> Sample:
+        """A function of the runs at a point, by seed; a seed without a number has diverged."""
+        found = {seed: number(item) for seed, item in self.final(index).items()}
+        looks = next((item.looks for item in self.final(index).values()), ())
         return Sample(
-            {seed: float(value) for seed, value in by_seed.items() if value is not None},
-            frozenset(seed for seed, value in by_seed.items() if value is None),
-            scores,
-            self.item.looks,
+            {seed: float(value) for seed, value in found.items() if value is not None},
+            frozenset(seed for seed, value in found.items() if value is None),
+            performance,
+            tuple(frozenset(s for s in look if not self._tunes(s)) for look in looks),
         )
 
     def tuned(
@@ -113,10 +133,10 @@ class Grid:
         worst = -math.inf if best is max else math.inf
         low, high = rates or (-math.inf, math.inf)
         scores = {
-            i: self._tuning_score(by, i, worst)
+            i: mean(worst if value is None else value for value in self._tuning(by, i))
             for part in ([{"lr": rate} for rate in among] or [{}])
             for i in self.where(**part, **fixed)
-            if low * 0.999 <= self.points[i].get("lr", low) <= high * 1.001
+            if self._tuning(by, i) and low * 0.999 <= self.points[i].get("lr", low) <= high * 1.001
         }
         if not scores:
             return Choice(None)
@@ -131,33 +151,45 @@ class Grid:
 
     def curve(self, key: str, index: int | None) -> tuple[np.ndarray, np.ndarray]:
         """A metric of the network at a point: steps, and values of shape (seeds, steps)."""
-        if self.item is None or index is None:
+        read = functools.partial(_curve, key=key)
+        whole = [curve for curve in map(read, self.final(index).values()) if curve is not None]
+        if not whole:
             return np.array([]), np.zeros((0, 0))
-        arrays = self.item.arrays
-        values = arrays[key][:, index, [column for column, _ in self.runs]].T
-        alive = np.isfinite(values).all(axis=1)
-        return np.arange(values.shape[1]) * int(arrays["every"]), values[alive]
+        return whole[0][0], np.array([values for _, values in whole])
 
-    @property
-    def runs(self) -> list[tuple[int, int]]:
-        """Columns and seeds of the runs."""
-        assert self.item is not None
-        if "starts" in self.item.summary:
-            count = len(self._rows("final_gap")[0])
-            return [(column, column) for column in range(1, count)]
-        seeds, tuning = self.item.summary["seeds"], self.item.summary["tuning"]
-        return list(enumerate(seeds[: len(seeds) - tuning]))
+    def sample_of_curve(
+        self, function: Callable[[np.ndarray, np.ndarray], float], key: str, index: int | None
+    ) -> Sample:
+        """A function of the steps and a metric at them, by seed; lost where a curve breaks off."""
 
-    def _tuning_score(self, key: str, index: int, worst: float) -> float:
-        taken = {column for column, _ in self.runs}
-        row = self._rows(key)[index]
-        return mean(worst if v is None else v for i, v in enumerate(row) if i not in taken)
+        def number(item: Result) -> float | None:
+            curve = _curve(item, key)
+            return None if curve is None else float(function(*curve))
 
-    def _rows(self, key: str) -> Sequence[Sequence[float | None]]:
-        assert self.item is not None
-        tables: Mapping[str, Any] = self.item.summary.get("starts", self.item.summary)
-        rows: Sequence[Sequence[float | None]] = tables[key]
-        return rows
+        return self.sample_of(number, index)
+
+    def _tuning(self, key: str, index: int) -> list[float | None]:
+        """The numbers on the seeds of the tuning."""
+        return [x.summary[key] for seed, x in self.runs[index].items() if self._tunes(seed)]
+
+    def _tunes(self, seed: int) -> bool:
+        return seed >= TUNING if self.tuning is None else seed == self.tuning
+
+
+def _numbers(item: Result) -> tuple[tuple[str, float], ...]:
+    """The hyper-parameters that are numbers."""
+    return tuple(
+        (name, value)
+        for name, value in item.spec.hyper_parameters.items()
+        if isinstance(value, int | float) and not isinstance(value, bool)
+    )
+
+
+def _curve(item: Result, key: str) -> tuple[np.ndarray, np.ndarray] | None:
+    """The steps and a metric at them; None of a run that has not been finite to its end."""
+    values = item.arrays[key].astype(float)
+    steps = np.arange(len(values)) * int(item.summary["every"] or 1)
+    return (steps, values) if np.isfinite(values).all() else None
 
 
 def _choice(index: int, tried: Mapping[int, float], *, lost: bool) -> Choice:
@@ -166,38 +198,41 @@ def _choice(index: int, tried: Mapping[int, float], *, lost: bool) -> Choice:
     return Choice(index, rate, at_edge and not lost, lost)
 
 
-def sample_of_curve(
-    grid: Grid, function: Callable[[np.ndarray, np.ndarray], float], key: str, index: int | None
-) -> Sample:
-    """A function of the steps and a metric at them, by seed; a curve that breaks off diverged."""
-    if grid.item is None or index is None:
-        return Sample({})
-    arrays = grid.item.arrays
-    values = arrays[key][:, index].astype(float)
-    steps = np.arange(len(values)) * int(arrays["every"])
-    curves = {seed: values[:, column] for column, seed in grid.runs}
-    whole = {seed: curve for seed, curve in curves.items() if np.isfinite(curve).all()}
-    return Sample(
-        {seed: float(function(steps, curve)) for seed, curve in whole.items()},
-        frozenset(curves.keys() - whole.keys()),
-        looks=grid.item.looks,
-    )
+_grids: WeakKeyDictionary[Results, dict[tuple[Arm, int | None], Grid]] = WeakKeyDictionary()
+
+
+def grid_of(results: Results, arm: Arm, tuning: int | None = None) -> Grid:
+    """The runs of an arm; an empty grid if none has ended."""
+    known = _grids.setdefault(results, {})
+    if (arm, tuning) not in known:
+        known[arm, tuning] = Grid(results.arm(arm).items, tuning)
+    return known[arm, tuning]
 
 
 def at_point(
-    arm: Arm, key: str, *, performance: bool | None = None, **fixed: float
+    arm: Arm,
+    key: str,
+    *,
+    tuning: int | None = None,
+    performance: bool | None = None,
+    **fixed: float,
 ) -> Callable[[Results], Sample]:
     """The number at the point of an arm with these hyper-parameters: a side of a claim."""
 
     def side(results: Results) -> Sample:
-        grid = grid_of(results, arm)
+        grid = grid_of(results, arm, tuning)
         return grid.sample(key, grid.at(**fixed), performance=performance)
 
     return side
 
 
 def at_best(
-    arm: Arm, key: str = "test", *, performance: bool | None = None, **how: Any
+    arm: Arm,
+    key: str = "test",
+    *,
+    tuning: int | None = None,
+    performance: bool | None = None,
+    **how: Any,
 ) -> Callable[[Results], Sample]:
     """The number at the point of an arm that tuning chooses: a side of a claim.
 
@@ -206,13 +241,7 @@ def at_best(
     """
 
     def side(results: Results) -> Sample:
-        grid = grid_of(results, arm)
+        grid = grid_of(results, arm, tuning)
         return grid.sample(key, grid.tuned(**how).index, performance=performance)
 
     return side
-
-
-def grid_of(results: Results, arm: Arm) -> Grid:
-    """The sweep of an arm; an empty one if it has not ended."""
-    items = results.arm(arm).items
-    return Grid(items[-1] if items else None)

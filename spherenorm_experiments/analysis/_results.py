@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,59 +16,70 @@ from spherenorm_experiments.analysis._samples import Looks, Sample
 from spherenorm_experiments.analysis._statistics import deviation, mean
 from spherenorm_experiments.analysis._tables import Cell
 from spherenorm_experiments.core import Spec
-from spherenorm_experiments.engine import Run, RunFolder
+from spherenorm_experiments.engine import Row, Run, RunFolder, find_rows
 
 __all__ = ["Key", "Result", "Results", "metric_on_test", "metrics_of"]
 
 
 @dataclass(frozen=True)
 class Result:
-    """A trial that has ended, finished or diverged.
+    """A run that has ended, finished or diverged, in its arm.
 
     Attributes:
+        summary: its numbers.
+        folder: its files, which other runs may share.
         looks: the seeds of its arm that had ended, request by request, if a store has kept these.
+        row: the run as it is stored; None for numbers of no store.
     """
 
     arm: Arm
     spec: Spec
-    summary: dict[str, Any]
+    summary: Mapping[str, Any]
     folder: RunFolder
     looks: Looks = ()
+    row: Row | None = None
+
+    @classmethod
+    def of(cls, arm: Arm, row: Row) -> Result:
+        """A stored run in its arm."""
+        return cls(arm, row.spec, row.summary, row.folder, row=row)
 
     @property
     def id(self) -> str:
-        """The name of its folder."""
-        return self.folder.name
+        """The name of the run."""
+        return self.folder.name if self.row is None else self.row.name
+
+    @property
+    def arrays(self) -> Mapping[str, np.ndarray]:
+        """The arrays that its task has kept."""
+        return {} if self.row is None else self.row.arrays
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """Its configuration, or that of the computation it was a part of."""
+        return {} if self.row is None else self.row.config
+
+    @property
+    def family(self) -> str:
+        """What its name says of all but its point and its seed; "" of a run that trained alone."""
+        family, slash, _ = ("" if self.row is None else self.row.name).partition("/")
+        return family if slash else ""
 
     @property
     def diverged(self) -> bool:
         return self.summary["diverged_at"] is not None
 
-    @property
-    def seeds(self) -> list[int]:
-        """The seeds that the run trained: several in a sweep whose summary lists them."""
-        listed = self.summary.get("seeds")
-        if listed is None:
-            return [self.spec.seed]
-        return list(listed[: len(listed) - self.summary["tuning"]])
-
-    @property
-    def points_diverged(self) -> list[bool]:
-        """For each point of a sweep, True if it diverged; empty for another run.
-
-        The sweep itself diverged if all its points did.
-        """
-        return [step is not None for step in self.summary.get("points_diverged_at", ())]
+    @functools.cached_property
+    def version(self) -> str:
+        """All that decides the run but the seed."""
+        if self.family:
+            return json.dumps([self.family, dict(self.spec.hyper_parameters)], sort_keys=True)
+        return json.dumps({**self.config, "seed": None}, sort_keys=True)
 
     @functools.cached_property
     def metrics(self) -> list[dict[str, Any]]:
         """The measurements at each step."""
-        return self.folder.metrics.read()
-
-    @functools.cached_property
-    def arrays(self) -> dict[str, np.ndarray]:
-        """The curves of a sweep."""
-        return self.folder.arrays()
+        return [] if self.family else self.folder.metrics.read()
 
 
 Key = str | Callable[[Result], float | None]
@@ -112,16 +124,16 @@ class Results:
         self.items, self.failed, self.replaced = list(items), list(failed), list(replaced)
         self.lacking = dict(lacking or {})
         self.planned = len(self.items) if planned is None else planned
+        self._by_arm: dict[Arm, list[Result]] = {}
+        for item in self.items:
+            self._by_arm.setdefault(item.arm, []).append(item)
 
     @classmethod
     def load(cls, runs: Sequence[tuple[Arm, Run]]) -> Results:
         """The results of these runs as far as they have ended; a run with damaged files has not."""
-        items = []
-        for arm, run in runs:
-            summary = run.folder.summary()
-            if summary is not None:
-                items.append(Result(arm, run.spec, summary, run.folder))
-        return cls(items, planned=len(runs))
+        found = [(arm, find_rows(run.store, run.rows).values()) for arm, run in runs]
+        items = [Result.of(arm, row) for arm, rows in found for row in rows]
+        return cls(items, planned=sum(len(run.rows) for _, run in runs))
 
     def __iter__(self) -> Iterator[Result]:
         return iter(self.items)
@@ -134,11 +146,12 @@ class Results:
 
     @property
     def arms(self) -> list[Arm]:
-        return list(dict.fromkeys(item.arm for item in self.items))
+        return list(self._by_arm)
 
     def arm(self, arm: Arm | str) -> Results:
         """The results of one arm, given as a record or by its label."""
-        return self.where(lambda item: arm in (item.arm, item.arm.label))
+        own = [each for each in self._by_arm if arm in (each, each.label)]
+        return Results([item for each in own for item in self._by_arm[each]])
 
     def having(self, **settings: Any) -> Results:
         """The results of the arms that have these settings."""

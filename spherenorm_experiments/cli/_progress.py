@@ -89,7 +89,7 @@ def run_campaigns(campaigns: Sequence[Campaign], as_json: bool) -> bool:
 
 def _summarize(total: dict[str, int], outcomes: dict[str, Outcome], as_json: bool) -> bool:
     """Say how the runs ended; True if any failed."""
-    ran = sum(not outcome.cached for outcome in outcomes.values())
+    ran = sum(outcome.runs for outcome in outcomes.values() if not outcome.cached)
     diverged = sum(outcome.state == "diverged" for outcome in outcomes.values())
     failed = {
         outcome.id: outcome.error for outcome in outcomes.values() if outcome.state == "failed"
@@ -133,7 +133,8 @@ def _visible(as_json: bool, store: Store) -> Iterator[Any]:
             due = time.monotonic() - last > SECONDS_BETWEEN_LINES or ended == count
             if not terminal and due:
                 last = time.monotonic()
-                state = f"{what} seed {run.spec.seed} {outcome.state}"
+                many = f"{len(run.rows)} at once" if len(run.rows) > 1 else ""
+                state = f"{what} {many or f'seed {run.spec.every_seed[0]}'} {outcome.state}"
                 print(f"{ended}/{count} runs, {state}, about {left} left", flush=True)
 
         with shown_live(store, bar, SECONDS_BETWEEN_LINES if not terminal else None):

@@ -54,6 +54,8 @@ if TYPE_CHECKING:
 
 __all__ = ["compare", "resume", "run"]
 
+TOTAL = "total, shared runs once"
+
 
 def run(
     studies: Annotated[
@@ -316,18 +318,21 @@ def resume(
 
 def _show_dry_run(campaign: Campaign, as_json: bool) -> None:
     """Say for each study and in total what would run, and how long it would take."""
-    asked: dict[str, dict[str, Run]] = {}
-    done: set[str] = set()
+    asked: dict[str, set[str]] = {}
+    left: dict[str, list[Run]] = {}
+    total: list[Run] = []
+    taken: set[str] = set()
     for study in campaign.studies:
         planned, results = campaign.trials(study)
-        asked[study.name] = {run.id: run for _, run in planned}
-        done |= {item.id for item in results}
-    every = {name: run for runs in asked.values() for name, run in runs.items()}
-    costs = campaign.estimate([run for name, run in every.items() if name not in done])
-    headings = {**asked, "total, shared runs once": every}
+        asked[study.name] = {name for _, run in planned for name in run.rows}
+        left[study.name] = campaign.lacking(planned, results, set())
+        total += campaign.lacking(planned, results, taken)
+    every = set().union(*asked.values())
+    costs = campaign.estimate([*total, *(run for runs in left.values() for run in runs)])
+    headings = {**asked, TOTAL: every}
     rows = [
-        {"study": heading, **_counts(runs, costs, campaign.jobs)}
-        for heading, runs in headings.items()
+        {"study": heading, **_counts(len(names), {**left, TOTAL: total}[heading], costs, campaign)}
+        for heading, names in headings.items()
     ]
     if as_json:
         answer(rows)
@@ -340,15 +345,17 @@ def _show_dry_run(campaign: Campaign, as_json: bool) -> None:
     console.print(table)
 
 
-def _counts(runs: Mapping[str, Run], costs: Mapping[str, float], jobs: int) -> dict[str, Any]:
-    """Of these runs how many there are, and how long those will take that have a cost."""
-    missing = [run for name, run in runs.items() if name in costs]
+def _counts(
+    count: int, left: Sequence[Run], costs: Mapping[str, float], campaign: Campaign
+) -> dict[str, Any]:
+    """Of so many runs how many have ended, and how long those that are left will take."""
+    missing = sum(len(run.rows) for run in left)
     return {
-        "runs": len(runs),
-        "cached": len(runs) - len(missing),
-        "to run": len(missing),
-        "steps": sum(run.steps for run in missing),
-        "seconds": round(sum(costs[run.id] for run in missing) / jobs),
+        "runs": count,
+        "cached": count - missing,
+        "to run": missing,
+        "steps": sum(run.steps * len(run.rows) for run in left),
+        "seconds": round(sum(costs[run.id] for run in left) / campaign.jobs),
     }
 
 

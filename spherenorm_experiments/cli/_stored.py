@@ -132,7 +132,7 @@ def status(out: Out = Path("runs"), as_json: AsJson = False) -> None:
         recorded = read_json(folder / "status.json", folder.name) or {}
         state = _state(folder, recorded)
         alive |= {folder.name} if state == "running" else set()
-        states[state] = states.get(state, 0) + 1
+        states[state] = states.get(state, 0) + len(_runs(folder))
         errors = [recorded.get("error", "")] if state == "failed" else []
         errors += [f"set aside: {path.name}" for path in sorted(folder.glob("*.corrupt-*"))]
         problems += [{"run": folder.name, "error": error} for error in errors]
@@ -363,7 +363,14 @@ def _unasked(store: Store) -> list[RunFolder]:
     asked = {
         name for request in requests for trials in request.trials.values() for _, name in trials
     }
-    return [f for f in store.folders() if f.name not in asked and not f.held()]
+    return [f for f in store.folders() if asked.isdisjoint(_runs(f.path)) and not f.held()]
+
+
+def _runs(folder: Path) -> list[str]:
+    """The names of a folder's runs."""
+    config = read_json(folder / "config.json", folder.name) or {}
+    names: list[str] = config.get("rows", [folder.name])
+    return names
 
 
 def _remove(store: Store, folders: Sequence[RunFolder]) -> list[str]:

@@ -5,8 +5,11 @@ from spherenorm_experiments.core._errors import users_code as users_code
 from spherenorm_experiments.core._errors import written as written
 from spherenorm_experiments.core._extras import require_extra as require_extra
 from spherenorm_experiments.core._identity import FOLDER as FOLDER
+from spherenorm_experiments.core._identity import FORMAT as FORMAT
 from spherenorm_experiments.core._identity import Sources as Sources
 from spherenorm_experiments.core._identity import configuration as configuration
+from spherenorm_experiments.core._identity import family_of as family_of
+from spherenorm_experiments.core._identity import row_names as row_names
 from spherenorm_experiments.core._identity import run_name as run_name
 from spherenorm_experiments.core._identity import sources_of as sources_of
 from spherenorm_experiments.core._lookup import find_task as find_task
@@ -30,6 +33,8 @@ from spherenorm_experiments.core._sources import digest as digest
 from spherenorm_experiments.core._sources import source_texts as source_texts
 from spherenorm_experiments.core._spec import EUCLIDEAN_REST as EUCLIDEAN_REST
 from spherenorm_experiments.core._spec import Spec as Spec
+from spherenorm_experiments.core._spec import rows_of as rows_of
+from spherenorm_experiments.core._spec import specs_without as specs_without
 from spherenorm_experiments.core._splits import Batch as Batch
 from spherenorm_experiments.core._splits import MapStyle as MapStyle
 from spherenorm_experiments.core._splits import Split as Split

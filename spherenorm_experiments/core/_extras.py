@@ -12,6 +12,7 @@ EXTRAS = {
     "ray": "ray",
     "submitit": "slurm",
     "optuna": "tune",
+    "pandas": "experiments",
     "pyarrow": "data",
     "pyarrow.parquet": "data",
     "PIL.Image": "data",

@@ -1,4 +1,11 @@
-"""The identity of a run: a hash of everything that decides its outcome, which names its folder."""
+"""The identity of a run: a hash of everything that decides its outcome.
+
+    digits-sgdp-9f86d081884c7d65                        a run that trains alone
+    cosine-sgdp-2c26b46b68ffc68f/fcde2b2edba56bf4       a run that may train together with others
+
+The second has two parts: its family, which is everything but the seed and the numbers among the
+hyper-parameters, and these. Runs of one family may train as one vmap computation.
+"""
 
 from __future__ import annotations
 
@@ -16,15 +23,24 @@ from spherenorm.support import load_module
 from spherenorm_experiments.core._recipes import rule_text
 from spherenorm_experiments.core._schedules import SCHEDULES
 from spherenorm_experiments.core._sources import digest, source_digest
-from spherenorm_experiments.core._spec import Spec
+from spherenorm_experiments.core._spec import Spec, rows_of
 from spherenorm_experiments.core._splits import Split, are_tensors
 from spherenorm_experiments.core._streams import preserved_randomness, seed_everything, stream
 from spherenorm_experiments.core._task import AnyTask, Task, fingerprint_of, splits_of
 
-__all__ = ["FOLDER", "Sources", "configuration", "run_name", "sources_of"]
+__all__ = [
+    "FOLDER",
+    "FORMAT",
+    "Sources",
+    "configuration",
+    "family_of",
+    "row_names",
+    "run_name",
+    "sources_of",
+]
 
-FORMAT = 3
-"""Part of every hash. Raise it when what runs the rules changes the numbers of a run."""
+FORMAT = 4
+"""Part of every hash. Raise it when what runs the rules changes a run's numbers or its files."""
 
 FOLDER = "SPHERENORM_DATA"
 """The environment variable with the folder of all data sets.
@@ -51,7 +67,7 @@ def sources_of(
     """All that computes a run.
 
     Args:
-        bound: the spec's recipe, at the first point of a sweep.
+        bound: the spec's recipe, at the first point.
         rest: the recipe of the weights that are not on the sphere, if the spec's is for a sphere.
         turns: the recipes of the optimizers that follow in turn.
         probes: the functions that measure the steps.
@@ -78,14 +94,49 @@ def configuration(spec: Spec, task: AnyTask, bound: Bound, sources: Sources) -> 
         **spec.to_json(),
         "format": FORMAT,
         **{f"{part}_source": source_digest(*things) for part, things in sources.items()},
-        # As built, at the first point of a sweep: the repr is the composition with its numbers.
+        # As built, at the first point: the repr is the composition with its numbers.
         "rule": rule_text(bound.rule),
         "data": _data_fingerprint(task, os.environ.get(FOLDER)),
     }
 
 
+def family_of(spec: Spec, configuration: Mapping[str, Any]) -> dict[str, Any]:
+    """The configuration without the seed, and without the numbers among the hyper-parameters.
+
+    The rules of two points may be composed of other classes, as with a momentum of 0.
+    """
+    own = ("seed", "seeds", "rule", "recipe_source")
+    kept = {name: x for name, x in configuration.items() if name not in own}
+    given = {name: None if _varies(x) else x for name, x in spec.first_point.items()}
+    return {**kept, "hyper_parameters": given}
+
+
+def row_names(family: str, spec: Spec, bound: Bound) -> list[str]:
+    """The names of a spec's runs, in the order of `rows_of`.
+
+    Args:
+        family: the name of their family.
+        bound: the recipe, at any point.
+    """
+    names, rules = [], dict[str, list[str]]()
+    modules = [bound.recipe, *_asked_module(spec.recipe)]
+    for row in rows_of(spec):
+        point = {name: x for name, x in row.hyper_parameters.items() if _varies(x)}
+        key = repr(sorted(point.items()))
+        if key not in rules:
+            rule = bound.replace(**point).rule
+            rules[key] = [key, rule_text(rule), source_digest(*modules, *_parts(rule))]
+        names.append(f"{family}/{digest([*rules[key], row.seed])[:16]}")
+    return names
+
+
+def _varies(value: Any) -> bool:
+    """True for a number, which may differ within a computation."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def run_name(configuration: Mapping[str, Any]) -> str:
-    """The name of a run's folder: task, recipe, and 16 digits of the configuration's SHA-256."""
+    """The name of a run, or of a family: task, recipe, and 16 digits of the SHA-256."""
     readable = re.sub(r"[^\w-]+", "_", f"{configuration['task']}-{configuration['recipe']}")
     return f"{readable[:LONGEST]}-{digest(configuration)[:16]}"
 

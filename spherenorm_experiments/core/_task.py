@@ -1,7 +1,7 @@
 """Tasks: what is trained. One file defines one: data, model, loss, budget.
 
 There are two kinds. A `Task` trains a torch module on batches. A `PureTask` is a pure loss of a
-few small tensors; a whole grid of hyper-parameters trains as one vmap sweep.
+few small tensors; many of its runs train as one vmap computation.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_flatten, tree_map
+from torch.utils._pytree import tree_flatten
 from torch.utils.data import ConcatDataset, Subset, TensorDataset
 
 from spherenorm.functional import Sweep
@@ -328,35 +328,41 @@ def _is_dense(leaf: Any) -> bool:
 class PureTask(_Named):
     """A pure loss of a dict of small tensors."""
 
-    def start(self, seeds: Sequence[int]) -> dict[str, Tensor]:
-        """The initial parameters, each with a leading dimension, one entry per seed."""
+    def start(self, seed: int) -> dict[str, Tensor]:
+        """The initial parameters of a run."""
         raise NotImplementedError
 
     def loss(self, params: dict[str, Tensor], *batch: Any) -> Tensor:
         """The scalar to descend on, without side effects."""
         raise NotImplementedError
 
-    def batches(self, seeds: Sequence[int]) -> Callable[[int], Any] | None:
-        """`batches(t)` is step t's batch, with a leading dimension, one entry per seed.
-
-        None without data.
-        """
+    def batches(self, seed: int) -> Callable[[int], Any] | None:
+        """`batches(seed)(t)` is the batch of step t, alike for all t; None without data."""
         return None
 
     def record(self, before: dict[str, Tensor], after: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Numbers to keep of each step of one point; see `spherenorm.functional.sweep`."""
+        """Numbers to keep of each step of one run; see `spherenorm.functional.sweep`."""
         return dict(after)
 
     def summarize(
-        self, start: dict[str, Tensor], swept: Sweep
-    ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The summary (lists over points, JSON) and the arrays to keep (numpy) of a sweep."""
+        self, seeds: Sequence[int], start: dict[str, Tensor], swept: Sweep
+    ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """The results of all points and seeds of a computation.
+
+        Args:
+            seeds: S of them.
+            start: the initial parameters, each with a leading dimension of seeds.
+            swept: the result of `spherenorm.functional.sweep` for K points and S seeds.
+
+        Returns:
+            Numbers of shape (K, S), nan where a run has none, and arrays to keep, whose leading
+            dimensions are (K, S).
+        """
         raise NotImplementedError
 
     def rehearse(self) -> None:
-        batches = self.batches((0,))
-        batch = () if batches is None else (tree_map(lambda x: x[0], batches(0)),)
-        self.loss({name: value[0] for name, value in self.start((0,)).items()}, *batch)
+        batches = self.batches(0)
+        self.loss(self.start(0), *(() if batches is None else (batches(0),)))
 
     def fingerprint(self) -> str:
         return "none"

@@ -15,6 +15,10 @@ from spherenorm_experiments.engine._ranks import die_with_parent as die_with_par
 from spherenorm_experiments.engine._ranks import joined as joined
 from spherenorm_experiments.engine._rehearsal import cast_of as cast_of
 from spherenorm_experiments.engine._rehearsal import rehearse as rehearse
+from spherenorm_experiments.engine._rows import Row as Row
+from spherenorm_experiments.engine._rows import find_rows as find_rows
+from spherenorm_experiments.engine._rows import folders_of as folders_of
+from spherenorm_experiments.engine._rows import rows_in as rows_in
 from spherenorm_experiments.engine._run import Run as Run
 from spherenorm_experiments.engine._runner import PARALLEL as PARALLEL
 from spherenorm_experiments.engine._runner import Runner as Runner

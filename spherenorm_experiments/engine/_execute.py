@@ -10,7 +10,8 @@ from __future__ import annotations
 import socket
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,7 +31,7 @@ from spherenorm_experiments.engine._origin import keep_origin
 from spherenorm_experiments.engine._ranks import ALONE, Ranks
 from spherenorm_experiments.engine._run import Run
 from spherenorm_experiments.engine._runner import USUAL, Runner
-from spherenorm_experiments.engine._sweep import sweep_points
+from spherenorm_experiments.engine._sweep import sweep_rows
 from spherenorm_experiments.files import Busy, StoreError, delete_leftovers
 
 __all__ = ["Outcome", "execute"]
@@ -53,6 +54,7 @@ class Outcome:
         cached: it had ended before, nothing was computed.
         seconds: spent now.
         error: one line.
+        runs: how many there are of one point and one seed.
     """
 
     id: str
@@ -60,6 +62,7 @@ class Outcome:
     cached: bool = False
     seconds: float = 0.0
     error: str = ""
+    runs: int = 1
 
 
 def execute(
@@ -78,8 +81,11 @@ def execute(
         StoreError: the store cannot be written.
         KeyboardInterrupt, SystemExit: after it was noted in the run's status.
     """
-    # One process per core; and the number of threads decides the order of sums.
-    torch.set_num_threads(1)
+    with _one_thread():
+        return _executed(run, runner, wait, ranks)
+
+
+def _executed(run: Run, runner: Runner, wait: float, ranks: Ranks) -> Outcome:
     if runner.distributed and ranks.parallel is None and isinstance(run.task, Task):
         return _launched(run, runner, wait)
     if not ranks.first:
@@ -93,6 +99,17 @@ def execute(
             return _computed(run, runner, ranks) if summary is None else _cached(run, summary)
     except Busy:
         return Outcome(run.id, ranks.broadcast("busy"))
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """One process per core; and the number of threads decides the order of sums."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _launched(run: Run, runner: Runner, wait: float) -> Outcome:
@@ -117,7 +134,7 @@ def _cached(run: Run, summary: Mapping[str, Any]) -> Outcome:
         run.folder.write_config(run.config)
     if not run.folder.status():
         run.folder.write_status(_state(summary))
-    return Outcome(run.id, _state(summary), cached=True)
+    return Outcome(run.id, _state(summary), cached=True, runs=len(run.rows))
 
 
 def _computed(run: Run, runner: Runner, ranks: Ranks) -> Outcome:
@@ -150,15 +167,15 @@ def _computed(run: Run, runner: Runner, ranks: Ranks) -> Outcome:
     assert summary is not None
     seconds = time.perf_counter() - started
     note(_state(summary), seconds=seconds)
-    return Outcome(run.id, _state(summary), seconds=seconds)
+    return Outcome(run.id, _state(summary), seconds=seconds, runs=len(run.rows))
 
 
 def _compute(run: Run, runner: Runner, ranks: Ranks) -> None:
     """Compute the run's result and write it, by the kind of its task."""
-    seed_everything(stream(run.spec.seed, "init"), ranks.device(run.spec.device))
+    seed_everything(stream(run.spec.every_seed[0], "init"), ranks.device(run.spec.device))
     if isinstance(run.task, PureTask):
         keep_origin(run)
-        sweep_points(run, run.task)
+        sweep_rows(run, run.task)
     else:
         train(run, run.task, runner, ranks)
 

@@ -14,7 +14,7 @@ from spherenorm_experiments.engine._origin import keep_origin
 from spherenorm_experiments.engine._probes import is_finite
 from spherenorm_experiments.engine._progress import Live
 from spherenorm_experiments.engine._ranks import Ranks
-from spherenorm_experiments.engine._records import Records, records_in
+from spherenorm_experiments.engine._records import Records
 from spherenorm_experiments.engine._run import Run
 from spherenorm_experiments.engine._runner import Runner
 from spherenorm_experiments.engine._training import Training
@@ -34,7 +34,7 @@ def train(run: Run, task: Task, runner: Runner, ranks: Ranks) -> None:
         loop.close()
     summary = _summary(training, loop)
     if ranks.first:
-        run.folder.finish(summary, loop.records.files())
+        run.folder.finish(summary, [loop.records.path.name])
     ranks.wait()
 
 
@@ -86,8 +86,6 @@ class _Loop:
             position["records"] = self.records.mark()  # type: ignore[assignment]
         self.pending.clear()
         self.checkpoints.save(self.training.state(), {**position, **self.training.position()})
-        if self.ranks.first:
-            self.records.settle(position["records"])  # type: ignore[arg-type]
 
     def close(self) -> None:
         if self.live is not None:
@@ -105,7 +103,7 @@ class _Loop:
         Returns:
             How many steps are done.
         """
-        self.records: Records = records_in(self.run.folder.path, self.run.steps)
+        self.records = Records(self.run.folder.path)
         found = self.checkpoints.newest()
         intact = found is not None and (
             not self.ranks.first or self.records.rewind(found.position["records"])
@@ -113,7 +111,6 @@ class _Loop:
         if not self.ranks.broadcast(intact) or found is None:
             if self.ranks.first:
                 self.run.folder.clear()
-                self.records = records_in(self.run.folder.path, self.run.steps)
                 self.records.clear()
             return 0
         self.training.restore(found)

@@ -21,7 +21,6 @@ import torch
 from spherenorm import __version__
 from spherenorm_experiments.core import digest, source_texts
 from spherenorm_experiments.engine._run import Run
-from spherenorm_experiments.engine._store import Store
 
 __all__ = ["keep_origin"]
 
@@ -34,7 +33,7 @@ def keep_origin(run: Run, **more: str) -> None:
     for things in run.sources.values():
         texts |= source_texts(*things)
     name = f"sources/{digest(texts)[:16]}.json"
-    store = Store(run.folder.path.parents[1])
+    store = run.store
     if not (store.root / name).exists():
         store.write_json(name, texts)
     here = {"sources": name, **_versions(), **_hardware(run.spec.device), **more}

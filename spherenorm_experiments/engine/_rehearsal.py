@@ -46,7 +46,7 @@ def rehearse(run: Run, alone: bool = True) -> None:
             task that trains one point at a time. The message has the user's file and line.
     """
     spec = run.spec
-    if spec.points and isinstance(run.task, Task):
+    if spec.points and not isinstance(run.task, PureTask):
         swept = next(iter(spec.points))
         lack = f"task {spec.task!r} trains one point at a time"
         raise ValueError(f"{lack}; {swept} must be a number, not a list")

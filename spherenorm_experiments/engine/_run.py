@@ -1,4 +1,4 @@
-"""`Run`: one run, resolved."""
+"""`Run`: one run, or several that train as one computation, resolved."""
 
 from __future__ import annotations
 
@@ -11,28 +11,30 @@ from typing import Any
 from spherenorm import Bound
 from spherenorm_experiments.core import AnyTask, Sources, Spec, Splits, Task, length, splits_of
 from spherenorm_experiments.engine._probes import Probe
-from spherenorm_experiments.engine._store import RunFolder
+from spherenorm_experiments.engine._store import RunFolder, Store
 
 __all__ = ["Run"]
 
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """One run, resolved: every name in its spec has been looked up, once.
+    """A computation of one process: every name in its spec has been looked up, once.
 
-    `spherenorm_experiments.engine.door` makes it. From there it only goes down: what executes,
-    trains, sweeps or stores the run reads everything from this object.
+    That is one run, or for a pure task all runs of its spec. `spherenorm_experiments.engine.door`
+    makes it. From there it only goes down: what executes, trains or stores it reads everything from
+    this object.
 
     Attributes:
         spec: the request, as names and numbers.
         task: the task, with its options.
-        bound: the recipe and its rule, at the first point of a sweep.
+        bound: the recipe and its rule, at the first point.
         rest: for a recipe on the sphere, the recipe of the weights that are not on it.
         config: the whole configuration, with digests of sources and data; its hash is the identity.
         folder: the run's files, under the name that is its identity.
         turns: the recipes of the optimizers that follow in turn (`Regime.then`).
         probes: the functions that measure the steps.
         sources: the functions, classes and modules that compute it.
+        rows: the names of its runs, in the order of `rows_of(spec)`.
     """
 
     spec: Spec
@@ -44,11 +46,17 @@ class Run:
     turns: Sequence[Bound] = ()
     probes: Sequence[Probe] = ()
     sources: Sources = field(default_factory=dict)
+    rows: Sequence[str] = ()
 
     @property
     def id(self) -> str:
-        """The name of the run's folder."""
+        """The name of its folder."""
         return self.folder.name
+
+    @property
+    def store(self) -> Store:
+        """The store of its folder."""
+        return Store(self.folder.path.parents[1])
 
     @functools.cached_property
     def splits(self) -> Splits:

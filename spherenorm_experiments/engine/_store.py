@@ -5,12 +5,14 @@
         origin.json     versions and hardware; it names a file in <root>/sources/
         status.json     running | finished | diverged | failed | interrupted; times, the error
         metrics.jsonl   a line per step, appended; cut back to the checkpoint when a run resumes
-        metrics/        in place of it for long runs: parts of 500 records in Parquet
         checkpoint.pt   the last state to go on from; checkpoint.json and checkpoint-*/ are in
                         place of it for a run in several processes
         progress.json   how far it is, while it trains
         summary.json    the result, written last
-        arrays.npz      curves of a sweep
+        arrays.npz      curves of a pure task
+
+Runs of a pure task that train as one computation share a folder <task>-<recipe>-<hash>-<hash>; see
+`_rows.py`.
 
 Nothing in it is lost, and nothing runs twice. A file is written whole or not at all, and carries
 its SHA-256. One that does not match is set aside under the name `<file>.corrupt-<n>` with a
@@ -31,7 +33,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from spherenorm_experiments.engine._records import Records, records_in
+from spherenorm_experiments.engine._records import Records
 from spherenorm_experiments.files import (
     is_held,
     locked,
@@ -85,8 +87,8 @@ class RunFolder:
 
     @property
     def metrics(self) -> Records:
-        """The records of each step, in the form that they have."""
-        return records_in(self.path)
+        """The records of each step."""
+        return Records(self.path)
 
     def lock(self, wait: float = 0.0) -> AbstractContextManager[None]:
         """Hold the run; see `spherenorm_experiments.files.locked`."""
@@ -170,7 +172,7 @@ class RunFolder:
         """Forget how far the run was, to start it from the beginning."""
         for name in ("metrics.jsonl", "checkpoint.pt", "checkpoint.json", "summary.json"):
             (self.path / name).unlink(missing_ok=True)
-        for path in (self.path / "metrics", *self.path.glob("checkpoint-*/")):
+        for path in self.path.glob("checkpoint-*/"):
             if ".corrupt-" not in path.name:
                 shutil.rmtree(path, ignore_errors=True)
 

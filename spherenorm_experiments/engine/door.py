@@ -18,14 +18,18 @@ from spherenorm import Bound, sphere_of
 from spherenorm_experiments.core import (
     EUCLIDEAN_REST,
     AnyTask,
+    PureTask,
     Regime,
     Spec,
     Task,
     bind_spec,
     configuration,
+    digest,
+    family_of,
     find_task_class,
     load_recipe,
     make_task,
+    row_names,
     run_name,
     sources_of,
 )
@@ -71,8 +75,16 @@ class Door:
             probes = [find_probe(name) for name in spec.probes]
             sources = sources_of(spec, task, bound, rest, turns, probes)
             config = configuration(spec, task, bound, sources)
-            folder = self.store.folder(run_name(config))
-            run = Run(spec, task, bound, rest, config, folder, turns, probes, sources)
+            name, rows = run_name(config), [run_name(config)]
+            if isinstance(task, PureTask):
+                family = run_name(family_of(spec, config))
+                rows = row_names(family, spec, bound)
+                name = f"{family}-{digest(rows)[:8]}"
+                config["rows"] = rows
+            elif spec.seeds:
+                raise ValueError(f"task {spec.task!r} has one seed a run, got {spec.seeds}")
+            folder = self.store.folder(name)
+            run = Run(spec, task, bound, rest, config, folder, turns, probes, sources, rows)
             self._runs[key] = run
         return self._runs[key]
 

@@ -40,9 +40,9 @@ class Prediction:
     fourth_power: float
     scale: str
 
-    def norm(self, item: Result, index: int) -> float | None:
-        """The norm at a point, as the fourth root of the mean of |w|^4; None if it diverged."""
-        scale = item.summary[self.scale][index]
+    def norm(self, item: Result) -> float | None:
+        """The norm of a run, as the fourth root of the mean of |w|^4; None if it diverged."""
+        scale = item.summary[self.scale]
         return None if scale is None else float((self.fourth_power * scale) ** 0.25)
 
 

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from spherenorm_experiments.analysis import (
     Arm,
     Cell,
     Claim,
-    Of,
+    Grid,
     Result,
     Results,
+    Sample,
     Statement,
     Table,
     Trial,
+    grid_of,
+    mean,
     slug,
+    worst_of,
 )
 from spherenorm_experiments.core import Spec
 from spherenorm_experiments.extra._laws import Prediction, predict
@@ -64,35 +68,33 @@ class EquilibriumStudy(Study):
     the norm settles where decay and steps balance, and the effective step there follows from the
     hyper-parameters alone; the norm does too, up to the size of the gradients. The laws are those
     that `spherenorm_theory` derives from the code of each recipe, for gradients that are random and
-    orthogonal to the weight. All points of an optimizer train as one vmap sweep. Averages are over
-    the second half of the steps.
+    orthogonal to the weight. All points of an optimizer train at once. Averages are over the second
+    half of the steps.
     """
 
     name = "equilibrium"
     seeds = {"smoke": 1, "small": 3, "full": 10}  # noqa: RUF012
 
     def trials(self, plan: Plan, results: Results) -> list[Trial]:
-        seeds = self.chosen_seeds(plan)
         common: dict[str, Any] = {
             "epochs": self.budget(plan, "mlp").epochs,
             "schedule": "constant",
             "probes": (),
+            "seeds": tuple(self.chosen_seeds(plan)),
         }
         trials = []
         for name, optimizer in OPTIMIZERS.items():
             rates, decays = (list(column) for column in zip(*optimizer.points, strict=True))
             setting = {**optimizer.fixed, "lr": rates, "weight_decay": decays}
             arm = Arm(name, name.lower())
-            trials += [
-                Trial(arm, Spec("mlp", arm.recipe, setting, seed=seed, **common)) for seed in seeds
-            ]
+            trials.append(Trial(arm, Spec("mlp", arm.recipe, setting, **common)))
         return trials
 
     def tables(self, results: Results) -> list[Table]:
         rows = [
-            _row(results.arm(arm), index)
-            for arm in results.arms
-            for index in range(len(_points(results.arm(arm).items[0])))
+            _row(arm, grid, index)
+            for arm, grid in _grids(results).items()
+            for index in range(len(grid.points))
         ]
         columns = ["optimizer", "lr", "weight decay"]
         for name in ("step", "norm"):
@@ -118,7 +120,7 @@ class EquilibriumStudy(Study):
                 f"{slug(quantity.name)}.{slug(name)}",
                 f"{name}: the measured {quantity.name} in equilibrium is within 15 % of the "
                 "prediction, at the worst of four points",
-                Of(name, functools.partial(_worst, quantity=quantity)), "<", ALLOWED,
+                partial(_off, arm=Arm(name, name.lower()), quantity=quantity), "<", ALLOWED,
                 cites=Statement("ours", "ours; Kosson et al. 2023"), unit="% off",
             )
             for quantity in QUANTITIES
@@ -126,8 +128,8 @@ class EquilibriumStudy(Study):
         ]  # fmt: skip
 
 
-Number = Callable[[Result, int], float | None]
-"""A number of a result at the point of an index."""
+Number = Callable[[Result], float | None]
+"""A number of a run."""
 
 
 @dataclass(frozen=True)
@@ -139,28 +141,27 @@ class Quantity:
     measured: Number
 
 
-def _prediction(item: Result, index: int) -> Prediction | None:
-    point = {name: values[index] for name, values in item.spec.points.items()}
-    return predict(item.spec.recipe, {**item.spec.hyper_parameters, **point})
+def _prediction(item: Result) -> Prediction | None:
+    return predict(item.spec.recipe, item.spec.hyper_parameters)
 
 
-def _predicted_step(item: Result, index: int) -> float | None:
-    found = _prediction(item, index)
+def _predicted_step(item: Result) -> float | None:
+    found = _prediction(item)
     return None if found is None else found.step
 
 
-def _predicted_norm(item: Result, index: int) -> float | None:
-    found = _prediction(item, index)
-    return None if found is None else found.norm(item, index)
+def _predicted_norm(item: Result) -> float | None:
+    found = _prediction(item)
+    return None if found is None else found.norm(item)
 
 
-def _measured_step(item: Result, index: int) -> float | None:
-    step: float | None = item.summary["effective_step_rms"][index]
+def _measured_step(item: Result) -> float | None:
+    step: float | None = item.summary["effective_step_rms"]
     return step
 
 
-def _measured_norm(item: Result, index: int) -> float | None:
-    found = item.summary["fourth_power_late"][index]
+def _measured_norm(item: Result) -> float | None:
+    found = item.summary["fourth_power_late"]
     return None if found is None else float(found**0.25)
 
 
@@ -170,59 +171,54 @@ QUANTITIES = (
 )
 
 
-def _points(item: Result) -> list[tuple[float, float]]:
-    """Learning rate and weight decay of each point; nan for one that the recipe does not have."""
-    points = item.spec.points
-    count = max(map(len, points.values()), default=1)
-    columns = (points.get(name, [math.nan] * count) for name in ("lr", "weight_decay"))
-    return list(zip(*columns, strict=True))
+def _grids(results: Results) -> dict[Arm, Grid]:
+    return {arm: grid_of(results, arm) for arm in results.arms}
 
 
-def _mean(runs: Results, number: Number, index: int) -> float:
-    return runs.mean(lambda item: number(item, index))
+def _mean(grid: Grid, number: Number, index: int) -> float:
+    return mean(grid.sample_of(number, index).values())
 
 
-def _row(runs: Results, index: int) -> list[Cell]:
+def _row(arm: Arm, grid: Grid, index: int) -> list[Cell]:
     """An arm at one point: for each quantity the law, the measured number, and the difference."""
-    lr, decay = _points(runs.items[0])[index]
-    row = [Cell(runs.arms[0].label), Cell(lr, "g"), Cell(decay, "g")]
+    point = grid.points[index]
+    row = [Cell(arm.label), *(Cell(point.get(name), "g") for name in ("lr", "weight_decay"))]
     for quantity in QUANTITIES:
-        law = _mean(runs, quantity.predicted, index)
-        found = _mean(runs, quantity.measured, index)
+        law = _mean(grid, quantity.predicted, index)
+        found = _mean(grid, quantity.measured, index)
         row += [
             Cell(law, ".4f", missing="no law"),
             Cell(found, ".4f", missing="diverged"),
             Cell(100 * (found / law - 1), "+.1f", missing=""),
         ]
-    drift = _mean(runs, lambda item, index: item.summary["norm_drift"][index], index)
-    return [*row, Cell(100 * drift, "+.1f")]
+    return [*row, Cell(100 * _mean(grid, lambda item: item.summary["norm_drift"], index), "+.1f")]
 
 
-def _worst(item: Result, quantity: Quantity) -> float | None:
-    """By how many percent the prediction is off at its worst point.
+def _off(results: Results, arm: Arm, quantity: Quantity) -> Sample:
+    return _worst(grid_of(results, arm), quantity)
 
-    None if a point has no law, nan if one diverged.
-    """
-    off = []
-    for index in range(len(_points(item))):
-        law, found = quantity.predicted(item, index), quantity.measured(item, index)
-        if found is None:
-            return math.nan
-        if law is None:
-            return None
-        off.append(100 * abs(found / law - 1))
-    return max(off)
+
+def _worst(grid: Grid, quantity: Quantity) -> Sample:
+    """By how many percent the prediction is off at its worst point; empty if one has no law."""
+
+    def off(item: Result) -> float | None:
+        law, found = quantity.predicted(item), quantity.measured(item)
+        return None if found is None or law is None else 100 * abs(found / law - 1)
+
+    ended = [x for x in grid.items if quantity.measured(x) is not None]
+    if not grid.items or any(quantity.predicted(item) is None for item in ended):
+        return Sample({})
+    return worst_of(max, [grid.sample_of(off, index) for index in range(len(grid.points))])
 
 
 def _against(results: Results, quantity: Quantity, caption: str) -> Picture:
     """Draw measured against predicted, and the line where they agree."""
     figure = empty_figure(f"predicted {quantity.name}", "measured", log_x=True, log_y=True)
     ends: list[float] = []
-    for arm in results.arms:
-        runs = results.arm(arm)
+    for arm, grid in _grids(results).items():
         pairs = [
-            [_mean(runs, number, index) for number in (quantity.predicted, quantity.measured)]
-            for index in range(len(_points(runs.items[0])))
+            [_mean(grid, number, index) for number in (quantity.predicted, quantity.measured)]
+            for index in range(len(grid.points))
         ]
         known = [pair for pair in pairs if not any(map(math.isnan, pair))]
         if known:
@@ -239,13 +235,12 @@ def _against(results: Results, quantity: Quantity, caption: str) -> Picture:
 def _over_time(results: Results) -> Picture:
     """Draw the norm of the first seed against steps, at every point."""
     figure = empty_figure("step", "norm ‖w‖")
-    for arm in results.arms:
-        first = results.arm(arm).items[0]
-        norm, every = first.arrays["norm"], int(first.arrays["every"])
-        for index in range(norm.shape[1]):
+    for arm, grid in _grids(results).items():
+        for index in range(len(grid.points)):
+            steps, values = grid.curve("norm", index)
             figure.add_scatter(
-                x=list(range(0, every * len(norm), every)),
-                y=rounded(norm[:, index]),
+                x=steps.tolist(),
+                y=rounded(values[0]) if len(values) else [],
                 name=arm.label,
                 legendgroup=arm.label,
                 showlegend=index == 0,

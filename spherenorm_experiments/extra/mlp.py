@@ -57,41 +57,30 @@ class Mlp(PureTask):
     name = "mlp"
     tiers = {"smoke": Budget(60), "small": Budget(1500), "full": Budget(20000)}  # noqa: RUF012
 
-    def start(self, seeds: Sequence[int]) -> dict[str, Tensor]:
+    def start(self, seed: int) -> dict[str, Tensor]:
         def weights(inputs: int, layer: str) -> Tensor:
-            drawn = [
-                torch.randn(
-                    self.width,
-                    inputs,
-                    generator=generator(seed, f"init {layer}"),
-                    dtype=torch.float64,
-                )
-                for seed in seeds
-            ]
-            return torch.stack(drawn) / math.sqrt(inputs)
+            random = generator(seed, f"init {layer}")
+            drawn = torch.randn(self.width, inputs, generator=random, dtype=torch.float64)
+            return drawn / math.sqrt(inputs)
 
         return {"first": weights(64, "first"), "second": weights(self.width, "second")}
 
     def loss(self, params: dict[str, Tensor], *batch: Any) -> Tensor:
-        images, labels = batch[0]
+        images, labels, last_layer = batch[0]
         hidden = torch.relu(_normalize(images @ params["first"].T))
         hidden = torch.relu(_normalize(hidden @ params["second"].T))
-        return cross_entropy(hidden @ _last_layer(self.width).to(hidden.device), labels)
+        return cross_entropy(hidden @ last_layer, labels)
 
-    def batches(self, seeds: Sequence[int]) -> Callable[[int], Any]:
+    def batches(self, seed: int) -> Callable[[int], tuple[Tensor, ...]]:
         images, labels = Digits().first_batch(Digits().data().train, 1024)
-        images = images.flatten(1).double()
+        images, last_layer = images.flatten(1).double(), _last_layer(self.width)
 
-        def drawn(seed: int, step: int) -> tuple[Tensor, Tensor]:
+        def batch(step: int) -> tuple[Tensor, ...]:
             random = generator(seed, "data", step)
             chosen = torch.randint(len(images), (self.batch,), generator=random)
             noisy = torch.rand(self.batch, generator=random) < self.noise
             others = torch.randint(10, (self.batch,), generator=random)
-            return images[chosen], torch.where(noisy, others, labels[chosen])
-
-        def batch(step: int) -> tuple[Tensor, Tensor]:
-            each = [drawn(seed, step) for seed in seeds]
-            return torch.stack([x for x, _ in each]), torch.stack([y for _, y in each])
+            return images[chosen], torch.where(noisy, others, labels[chosen]), last_layer
 
         return batch
 
@@ -113,10 +102,10 @@ class Mlp(PureTask):
             (some pixels never change).
         """
         device = next(iter(params.values())).device
-        unseen = self.batches(range(UNSEEN, UNSEEN + GRADIENT_BATCHES))(0)
-        # The fixed last layer is drawn in the loss: the same for all.
-        per_batch = vmap(grad(self.loss), in_dims=(None, 0), randomness="same")
-        per_point = vmap(per_batch, in_dims=(0, None), randomness="same")
+        drawn = [self.batches(UNSEEN + i)(0) for i in range(GRADIENT_BATCHES)]
+        unseen = [torch.stack(part) for part in zip(*drawn, strict=True)]
+        per_batch = vmap(grad(self.loss), in_dims=(None, 0))
+        per_point = vmap(per_batch, in_dims=(0, None))
         grads = per_point(params, tuple(x.to(device) for x in unseen))
         sizes = [
             grads[name].square().sum(-1).mean(dim=1) * weight.square().sum(-1)
@@ -127,31 +116,33 @@ class Mlp(PureTask):
         return torch.cat(sizes, dim=-1).mean(-1), squared.mean(-1)
 
     def summarize(
-        self, start: dict[str, Tensor], swept: Sweep
-    ) -> tuple[dict[str, Any], dict[str, Any]]:
-        last = {name: value[:, 0] for name, value in swept.params.items()}
-        gamma_squared, dimension_squared = self.gradients(last)
+        self, seeds: Sequence[int], start: dict[str, Tensor], swept: Sweep
+    ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        sizes = [
+            self.gradients({name: value[:, i] for name, value in swept.params.items()})
+            for i in range(len(seeds))
+        ]
+        gamma_squared, dimension_squared = (
+            torch.stack(part, dim=1) for part in zip(*sizes, strict=True)
+        )
         norm, squared_step, fourth_power = (
-            swept.records[name][:, :, 0] for name in ("norm", "squared_step", "fourth_power")
+            swept.records[name] for name in ("norm", "squared_step", "fourth_power")
         )
         late = int(LATE * len(norm))
         half = late + (len(norm) - late) // 2
-        drift = norm[half:].mean(dim=0) / norm[late:half].mean(dim=0) - 1
-        summary = {
-            "effective_step_rms": [math.sqrt(x) for x in squared_step[late:].mean(dim=0).tolist()],
-            "norm_late": norm[late:].mean(dim=0).tolist(),
-            "fourth_power_late": fourth_power[late:].mean(dim=0).tolist(),
-            "gamma_squared": gamma_squared.tolist(),
-            "dimension_squared": dimension_squared.tolist(),
-            "norm_drift": drift.tolist(),
-            "loss_late": swept.loss[late:, :, 0].mean(dim=0).tolist(),
-        }
         every = max(1, len(norm) // KEPT)
-        return summary, {
-            "norm": norm[::every].numpy(),
-            "squared_step": squared_step[::every].numpy(),
-            "every": torch.tensor(every).numpy(),
+        numbers = {
+            "effective_step_rms": squared_step[late:].mean(dim=0).sqrt(),
+            "norm_late": norm[late:].mean(dim=0),
+            "fourth_power_late": fourth_power[late:].mean(dim=0),
+            "gamma_squared": gamma_squared,
+            "dimension_squared": dimension_squared,
+            "norm_drift": norm[half:].mean(dim=0) / norm[late:half].mean(dim=0) - 1,
+            "loss_late": swept.loss[late:].mean(dim=0),
+            "every": torch.full_like(norm[0], every),
         }
+        curves = {"norm": norm, "squared_step": squared_step}
+        return numbers, {name: curve[::every].movedim(0, 2) for name, curve in curves.items()}
 
     def fingerprint(self) -> str:
         return Digits().fingerprint()

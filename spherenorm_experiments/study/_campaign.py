@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from spherenorm.support import located
 from spherenorm_experiments.analysis import Arm, Results, Trial
+from spherenorm_experiments.core import specs_without
 from spherenorm_experiments.engine import (
     Outcome,
     Run,
@@ -15,6 +16,7 @@ from spherenorm_experiments.engine import (
     cast_of,
     execute,
     find_backend,
+    find_rows,
     rehearse,
 )
 from spherenorm_experiments.engine.door import Door, execute_spec
@@ -37,7 +39,7 @@ class StudyError(ValueError):
 
 
 class Planned(NamedTuple):
-    """A trial whose run is resolved."""
+    """A trial that is resolved: one run, or several that may train as one computation."""
 
     arm: Arm
     run: Run
@@ -84,19 +86,33 @@ class Campaign:
         """Note in the store what is asked for, as far as it is known now.
 
         Returns:
-            The runs of it that have not ended, each once, without those to skip.
+            What of it has not ended, each run once, without those to skip.
         """
         asked: dict[str, list[tuple[Arm, str]]] = {}
-        missing: dict[str, Run] = {}
+        missing: list[Run] = []
+        taken = set(skip)
         for study in self.studies:
             planned, results = self.trials(study)
-            asked[name_of(study)] = [(arm, run.id) for arm, run in planned]
-            done = {item.id for item in results if item.folder.complete()}
-            missing |= {
-                run.id: run for _, run in planned if run.id not in done and run.id not in skip
-            }
+            asked[name_of(study)] = [(arm, name) for arm, run in planned for name in run.rows]
+            missing += self.lacking(planned, results, taken)
         Request(list(asked), self.plan, asked).save(self.door.store, ended=not missing)
-        return list(missing.values())
+        return missing
+
+    def lacking(self, planned: Sequence[Planned], results: Results, taken: set[str]) -> list[Run]:
+        """What is left to compute of these trials.
+
+        Args:
+            taken: runs to leave out; those that are returned are added.
+        """
+        folders = {item.folder.path: item.folder for item in results}
+        complete = {path for path, folder in folders.items() if folder.complete()}
+        taken |= {item.id for item in results if item.folder.path in complete}
+        found = []
+        for _, run in planned:
+            done = {place for place, name in enumerate(run.rows) if name in taken}
+            found += [self.door.resolve(spec) for spec in specs_without(run.spec, done)]
+            taken.update(run.rows)
+        return found
 
     def rehearse(self) -> None:
         """Find out if the first round of runs can start, before anything runs.
@@ -112,15 +128,19 @@ class Campaign:
         for study in self.studies:
             for _, run in self._planned(study, Results([])):
                 cast = cast_of(run)
-                if not rehearsed.issuperset(cast) and run.folder.summary() is None:
+                if rehearsed.issuperset(cast):
+                    continue
+                if len(find_rows(run.store, run.rows)) < len(run.rows):
                     rehearse(run, alone=not self.runner.distributed)
                     rehearsed.update(cast)
 
     def run(self, progress: Progress) -> Outcomes:
         """Run what is missing until nothing is, or until what is missing has failed."""
         outcomes = Outcomes()
+        tried: set[str] = set()
         # Each run once: one that is missing again although it has ended would be run for ever.
-        while missing := self.ask(skip=outcomes.by_id):
+        while missing := self.ask(skip=tried):
+            tried.update(name for run in missing for name in run.rows)
             self._run_round(missing, outcomes, progress)
         return outcomes
 

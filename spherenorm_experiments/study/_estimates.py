@@ -49,9 +49,7 @@ def _seconds(run: Run, measured: Sequence[tuple[int, float]]) -> float:
 
 def _rows(spec: Spec) -> int:
     """The points and seeds of a computation: each takes its time, at once or one by one."""
-    points = max(map(len, spec.points.values()), default=1)
-    seeds = f"{spec.options.get('seeds', '')} {spec.options.get('tuning', '')}".split()
-    return points * max(1, len(seeds))
+    return max(map(len, spec.points.values()), default=1) * len(spec.every_seed)
 
 
 def _kind(spec: Spec) -> str:

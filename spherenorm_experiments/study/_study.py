@@ -8,11 +8,12 @@ it makes tables, pictures and claims of the results.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar
 
 from spherenorm_experiments.analysis import (
+    TUNING,
     Arm,
     Claim,
     Decision,
@@ -28,8 +29,8 @@ from spherenorm_experiments.study._plan import Plan
 
 __all__ = ["Study", "final_seeds", "tuning_seeds"]
 
-TUNING, TUNING_SEEDS = 10_000, 2
-"""The first of the seeds on which hyper-parameters are chosen, and how many; no claim uses them."""
+TUNING_SEEDS = 2
+"""The number of seeds on which hyper-parameters are chosen; no claim uses them."""
 
 
 class Study:
@@ -118,7 +119,7 @@ class Study:
     def swept(
         self, plan: Plan, arm: Arm, hyper_parameters: Mapping[str, Any], **more: Any
     ) -> Trial:
-        """One sweep of an arm over all points and seeds, on the small network.
+        """All points of an arm with all seeds, those of the tuning too, on the small network.
 
         Args:
             hyper_parameters: lists of one length are the points.
@@ -129,11 +130,10 @@ class Study:
             name: more.pop(name) for name in ("epochs", "schedule") if name in more
         }
         task = more.pop("task", "network")
-        seeds = final_seeds(self, plan)
-        texts = {"seeds": _joined(seeds), "tuning": _joined(tuning_seeds(self))}
+        seeds = (*final_seeds(self, plan), *tuning_seeds(self))
         common: dict[str, Any] = {"epochs": self.budget(plan, task).epochs, "probes": ()}
         common |= fields
-        return Trial(arm, Spec(task, arm.recipe, hyper_parameters, {**texts, **more}, **common))
+        return Trial(arm, Spec(task, arm.recipe, hyper_parameters, more, seeds=seeds, **common))
 
     def chosen_seeds(self, plan: Plan) -> Sequence[int]:
         """The plan's seeds, or the study's own."""
@@ -183,7 +183,3 @@ def final_seeds(study: Study, plan: Plan) -> Sequence[int]:
     if taken := sorted(set(seeds) & set(tuning_seeds(study))):
         raise ValueError(f"--seeds: {taken[0]} is a seed of the tuning; give others")
     return seeds
-
-
-def _joined(seeds: Iterable[int]) -> str:
-    return " ".join(map(str, seeds))

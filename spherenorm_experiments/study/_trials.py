@@ -95,7 +95,7 @@ def _settable(spec: Spec, door: Door) -> set[str]:
 
 
 def _chosen_from(spec: Spec, name: str, values: Sequence[Any]) -> bool:
-    return set(spec.points.get(name, [None])) <= set(values)
+    return set(spec.points.get(name, [spec.hyper_parameters.get(name)])) <= set(values)
 
 
 def _on_grid(points: Mapping[str, list[float]], name: str, value: Any) -> dict[str, Any]:

@@ -1,8 +1,12 @@
 """Stores that no run has made: worlds of random numbers, in which a claim may be true or false."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from spherenorm_experiments.analysis import Result, Results
+from spherenorm_experiments.core import rows_of
+from spherenorm_experiments.engine import Row
 from spherenorm_experiments.study import Plan, find_study
 
 SHARES = ("test", "validation", "projected_invariant", "projected_variant")
@@ -18,16 +22,7 @@ CHOSEN = {
 }
 """Numbers that some claims are about, and that chance would not find."""
 SEEDS, POINTS_KEPT = 8, 120
-
-
-class Folder:
-    """The files of a run, in memory."""
-
-    def __init__(self, arrays):
-        self.kept = arrays
-
-    def arrays(self):
-        return self.kept
+KINDS = ("variant", "invariant")
 
 
 def fabricated(name, world, lost=lambda arm: False):
@@ -39,27 +34,34 @@ def fabricated(name, world, lost=lambda arm: False):
     """
     trials = find_study(name).trials(Plan("smoke" if name == "f3" else "small"), Results([]))
     random = np.random.default_rng([world, 7])
-    return Results([_result(trial, random, lost(trial.arm)) for trial in trials])
+    arms = {trial.arm: trial.spec for trial in trials}  # of a toy's two the one at its side
+    return Results([item for arm in arms.items() for item in _results(*arm, random, lost(arm[0]))])
 
 
-def _result(trial, random, lost):
-    options, points = trial.spec.options, trial.spec.points
-    count = max(len(column) for column in points.values())
-    end = 3 if lost else None
-    summary = {"diverged_at": end, "points_diverged_at": [end] * count}
-    if "starts" in options or "seeds" not in options:
-        table = _tables(GAPS, points, count, SEEDS, random, lost)
-        summary |= {key: [row[0] for row in rows] for key, rows in table.items()}
-        return Result(trial.arm, trial.spec, {**summary, "starts": table}, Folder({}))
-    seeds = [int(seed) for seed in f"{options['seeds']} {options['tuning']}".split()]
-    summary |= _tables(SIZES + SHARES, points, count, len(seeds), random, lost)
+def _results(arm, spec, random, lost):
+    toy = spec.task in ("cosine", "rosenbrock")
+    specs = rows_of(replace(spec, seeds=tuple(range(SEEDS)) if toy else spec.seeds))
+    points = spec.points
+    shape = (max(map(len, points.values())), -1)
+    seeds = len(specs) // shape[0]
+    tables = _tables(GAPS if toy else SIZES + SHARES, points, shape[0], seeds, random, lost)
     slope = random.normal(scale=0.03) * np.arange(POINTS_KEPT)[:, None, None]
-    curve = np.exp(slope + 0.01 * random.normal(size=(POINTS_KEPT, count, len(seeds))))
-    arrays = {"norm": curve, "effective_step": curve * np.nan if lost else curve, "every": 2}
-    ends = np.sort(np.exp(random.normal(scale=3, size=(2, 2)))).tolist()
-    cosines = dict(zip(("variant", "invariant"), ends, strict=True))
-    summary |= {"cosines": cosines, "seeds": seeds, "tuning": len(options["tuning"].split())}
-    return Result(trial.arm, trial.spec, summary, Folder(arrays))
+    curves = np.exp(slope + 0.01 * random.normal(size=(POINTS_KEPT, shape[0], seeds)))
+    ends = np.sort(np.exp(random.normal(scale=3, size=(2, 2))))
+    items = []
+    for place, own in enumerate(specs):
+        point, seed = divmod(place, seeds)
+        summary = {key: rows[point][seed] for key, rows in tables.items()}
+        summary |= {"diverged_at": 3 if lost else None, "every": 2}
+        row = Row("made", own, {}, summary, None)
+        curve = curves[:, point, seed]
+        vars(row)["arrays"] = {
+            "norm": curve,
+            "effective_step": curve * np.nan if lost else curve.copy(),
+            **{f"cosines_{kind}": x.copy() for kind, x in zip(KINDS, ends, strict=True)},
+        }
+        items.append(Result.of(arm, row))
+    return items
 
 
 def _tables(keys, points, count, columns, random, lost):

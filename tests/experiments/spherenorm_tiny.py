@@ -66,14 +66,14 @@ class Noisy(PureTask):
     name = "noisy"
     tiers = {"smoke": Budget(3), "small": Budget(3), "full": Budget(3)}  # noqa: RUF012
 
-    def start(self, seeds):
-        return {"w": torch.full((len(seeds), 2), 1.0 + random.random() + np.random.rand())}
+    def start(self, seed):
+        return {"w": torch.full((2,), 1.0 + random.random() + np.random.rand())}
 
     def loss(self, params):
         return params["w"].square().sum()
 
-    def summarize(self, start, swept):
-        return {}, {"loss": swept.loss.numpy()}
+    def summarize(self, seeds, start, swept):
+        return {"last": swept.loss[-1]}, {"loss": swept.loss.movedim(0, 2)}
 
 
 class TwoMetrics(Tiny):

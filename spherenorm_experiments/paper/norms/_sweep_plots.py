@@ -34,8 +34,8 @@ def over_steps(
     figure = empty_figure("step", y, log_y=log_y)
     for curve in curves:
         steps, values = curve.grid.curve(key, curve.index)
-        if len(values) and curve.grid.item is not None:
-            color = color_of(curve.grid.item.spec.recipe)
+        if len(values):
+            color = color_of(curve.grid.items[0].spec.recipe)
             add_band(figure, steps, values, curve.label, color, curve.dash)
     return Picture(figure, caption)
 

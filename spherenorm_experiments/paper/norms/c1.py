@@ -114,7 +114,7 @@ class C1(Study):
         rows: list[Row] = []
         for arm in results.arms:
             grid = grid_of(results, arm)
-            for delta in DELTAS if grid.item is not None else ():
+            for delta in DELTAS if grid.items else ():
                 index = _at(grid, delta)
                 theirs = PAPER.get(delta, (None,) * 3) if arm == _arm("plain") else (None,) * 3
                 rows.append(
@@ -200,13 +200,9 @@ def _right(network: str, delta: float, kind: str) -> Side:
 def _cosines(results: Results) -> Table:
     rows: list[Row] = []
     for arm in results.arms:
-        item = grid_of(results, arm).item
-        if item is not None:
-            ends = item.summary["cosines"]
-            cells = [
-                Cell(None, ".2g", interval=tuple(ends[kind]) if kind in ends else None)
-                for kind in PAPER_COSINES
-            ]
+        ends = _ends(grid_of(results, arm))
+        if ends:
+            cells = [Cell(None, ".2g", interval=ends.get(kind)) for kind in PAPER_COSINES]
             rows.append((arm.label, *cells, "", ""))
     theirs = [Cell(None, ".2g", interval=ends) for ends in PAPER_COSINES.values()]
     rows += [("the paper's ResNet-18", "", "", *theirs)] if rows else []
@@ -216,6 +212,17 @@ def _cosines(results: Results) -> Table:
     ]
     note = "|cos(w, g)| at the end of training: of a whole variant weight, of an invariant's rows."
     return Table("Cosines of weight and gradient, 99 % of them", columns, rows, note)
+
+
+def _ends(grid: Grid) -> dict[str, tuple[float, float]]:
+    """The range of 99 % of the cosines of each kind, at the first point."""
+    runs = [] if not grid.runs else list(grid.runs[0].values())
+    found: dict[str, tuple[float, float]] = {}
+    for kind in PAPER_COSINES:
+        cosines = [item.arrays[f"cosines_{kind}"] for item in runs]
+        low, high = np.quantile(cosines, (0.005, 0.995)) if cosines else (0.0, 0.0)
+        found |= {kind: (float(low), float(high))} if cosines else {}
+    return found
 
 
 PERCENT: dict[str, Any] = {"unit": "%", "limits": (0.0, 100.0)}
@@ -273,8 +280,7 @@ def _of_cosines() -> Iterator[Claim]:
 
 def _decades_apart(results: Results, network: str) -> float | None:
     """None if no gradient is left."""
-    item = grid_of(results, _arm(network)).item
-    ends = {} if item is None else item.summary["cosines"]
+    ends = _ends(grid_of(results, _arm(network)))
     if not ends or min(ends["variant"][0], ends["invariant"][1]) <= 0:
         return None
     return math.log10(ends["variant"][0] / ends["invariant"][1])

@@ -126,7 +126,7 @@ def _norms(results: Results, arm: Arm) -> Table:
     quoted = arm.settings["kind"] == "Nesterov"
     first = 0 if arm.settings["optimizer"] == "SGD" else 2
     rows: list[Row] = []
-    for momentum, numbers in PAPER.items() if grid.item is not None else ():
+    for momentum, numbers in PAPER.items() if grid.items else ():
         fixed, scaled = (grid.at(lr=r, momentum=momentum) for r in (RATE, _scaled(momentum)))
         choice = grid.tuned(momentum=momentum)
         theirs = numbers[first : first + 2] if quoted else (None, None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -22,8 +21,8 @@ class SphereNetwork(Network):
 
     name = "sphere-network"
 
-    def start(self, seeds: Sequence[int]) -> dict[str, Tensor]:
+    def start(self, seed: int) -> dict[str, Tensor]:
         return {
             name: w / w.norm(dim=-1, keepdim=True) if name.startswith("unit") else w
-            for name, w in super().start(seeds).items()
+            for name, w in super().start(seed).items()
         }

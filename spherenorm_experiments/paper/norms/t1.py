@@ -46,7 +46,7 @@ __all__ = ["T1"]
 class T1(Study):
     """Table 1: momentum makes norms grow, the projection holds them
 
-    One sweep per optimizer trains every learning rate, weight decay and seed. The norms and paths
+    All learning rates, weight decays and seeds of an optimizer train at once. The norms and paths
     of two optimizers are compared at every learning rate that both have; scores at the rate that is
     best for each on seeds of its own. Growth is the paper's: from the first epoch to the last.
     SGDP's decay of an invariant weight is a tenth of what it is given, by default; `wd ratio 1`
@@ -73,7 +73,7 @@ class T1(Study):
         ]
 
     def tables(self, results: Results) -> list[Table]:
-        rows = [row for arm in results.arms for row in _rows(Grid(_item(results, arm)), arm)]
+        rows = [row for arm in results.arms for row in _rows(grid_of(results, arm), arm)]
         columns: list[Heading] = [
             *("arm", "best lr", "norm¹", "normˡᵃˢᵗ", "growth"),
             *paper("norm¹", "normˡᵃˢᵗ", "growth"),
@@ -107,7 +107,7 @@ class T1(Study):
 
     def pictures(self, results: Results) -> list[Picture]:
         curves = [
-            Curve(arm.label, Grid(_item(results, arm)), _common(results, arm))
+            Curve(arm.label, grid_of(results, arm), _common(results, arm))
             for arm in results.arms
             if arm.settings["data"] == "digits"
         ]
@@ -146,10 +146,6 @@ def _points(name: str) -> dict[str, Any]:
     lr, decay, ratio = (list(column) for column in zip(*rows, strict=True))
     more = {"wd_ratio": ratio} if name == "SGDP" else {}
     return {"lr": lr, "weight_decay": decay, **more, "momentum": 0.9, "nesterov": True}
-
-
-def _item(results: Results, arm: Arm) -> Any:
-    return grid_of(results, arm).item
 
 
 def _common(results: Results, arm: Arm) -> int | None:

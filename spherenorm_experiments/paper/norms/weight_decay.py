@@ -27,7 +27,6 @@ from spherenorm_experiments.analysis import (
     grid_of,
     paired_values,
     pooled,
-    sample_of_curve,
     slug,
     spread,
 )
@@ -202,7 +201,7 @@ def _change(results: Results, name: str, relative: float) -> Sample:
         return float(late / early)
 
     grid, index = _point(results, name, relative, "step")
-    return sample_of_curve(grid, late_over_early, "effective_step", index)
+    return grid.sample_of_curve(late_over_early, "effective_step", index)
 
 
 def _of_steps(pair: tuple[str, str], schedule: str) -> Iterator[Claim]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from spherenorm_experiments.analysis import Arm, Trial
+from spherenorm_experiments.analysis import PAPERS_START, Arm, Trial
 from spherenorm_experiments.core import Spec
 
 __all__ = ["ARMS", "LR", "descent"]
@@ -23,8 +23,16 @@ ARMS = {
 }
 
 
-def descent(arm: Arm, steps: int, rates: Sequence[float] = (LR,), starts: int = 1) -> Trial:
-    """Descents at these rates from the paper's start, and from others at its side."""
+def descent(
+    arm: Arm, steps: int, rates: Sequence[float] = (LR,), starts: Sequence[int] = (PAPERS_START,)
+) -> Trial:
+    """Descents at these rates from the paper's start, or from others at its side.
+
+    The path from the paper's start is kept.
+    """
     setting = {"lr": list(rates), "momentum": arm.settings["momentum"]}
     common: dict[str, Any] = {"epochs": steps, "batch_size": 1, "schedule": "constant"}
-    return Trial(arm, Spec("cosine", arm.recipe, setting, {"starts": starts}, probes=(), **common))
+    options = {"path": PAPERS_START in starts}
+    return Trial(
+        arm, Spec("cosine", arm.recipe, setting, options, seeds=tuple(starts), probes=(), **common)
+    )

@@ -11,6 +11,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from spherenorm_experiments.analysis import (
+    PAPERS_START,
     Arm,
     Cell,
     Claim,
@@ -75,7 +76,9 @@ class F1(Study):
 
     def trials(self, plan: Plan, results: Results) -> list[Trial]:
         steps = self.budget(plan, "cosine").epochs
-        return [descent(arm, steps, RATES, STARTS[plan.tier]) for arm in ARMS.values()]
+        starts = range(1, STARTS[plan.tier])
+        paths = [descent(arm, steps, RATES) for arm in ARMS.values()]
+        return [*paths, *(descent(arm, steps, RATES, starts) for arm in ARMS.values())]
 
     def tables(self, results: Results) -> list[Table]:
         columns: list[Heading] = [
@@ -88,21 +91,23 @@ class F1(Study):
             f"At the rate {LR} from the paper's start. The gap is 1 - cos(w, w*); a number of "
             "steps is that after which it stays below."
         )
-        return [Table("Norm and speed", columns, [_row(item) for item in results], note)]
+        rows = [_row(arm, _grid(results, arm)) for arm in results.arms]
+        return [Table("Norm and speed", columns, rows, note)]
 
     def pictures(self, results: Results) -> list[Picture]:
-        results = results.finished
-        if not results:
+        shown = [_shown(_grid(results, arm)) for arm in results.arms]
+        items = [item for item in shown if item is not None]
+        if not items:
             return []
-        colors = {item.arm.label: _color(item.arm) for item in results}
-        dashes = {item.arm.label: DASHES[_fast(item)] for item in results}
+        colors = {item.arm.label: _color(item.arm) for item in items}
+        dashes = {item.arm.label: DASHES[_fast(item)] for item in items}
         curves: dict[str, dict[str, Any]] = {"norm": {}, "gap": {}}
-        for item in results:
-            norm, gap = (item.arrays[key][:SHOWN_STEPS, _shown(item)] for key in ("norm", "gap"))
+        for item in items:
+            norm, gap = (item.arrays[key][:SHOWN_STEPS] for key in ("norm", "gap"))
             curves["norm"][item.arm.label] = range(len(norm)), norm
             curves["gap"][item.arm.label] = range(len(gap)), np.maximum(gap, 1e-12)
         return [
-            _animation([item for item in results if not _fast(item)]),
+            _animation([item for item in items if not _fast(item)]),
             *(
                 lines(curves[key], "step", y, caption, colors, log_y=True, dashes=dashes)
                 for key, y, caption in (
@@ -117,33 +122,46 @@ class F1(Study):
         return [*_of_norms(), *_of_speed(best=False), *_of_speed(best=True)]
 
 
-def _row(item: Result) -> tuple[Any, ...]:
-    label = item.arm.label
-    if item.diverged:
-        diverged = Cell(None, missing=f"diverged at step {item.summary['diverged_at']}")
-        return (label, diverged, *[""] * 7)
-    shown, summary = _shown(item), item.summary
-    best = Grid(item).tuned(SOLVED, min)
-    fastest = None if best.index is None else summary[SOLVED][best.index]
+def _grid(results: Results, arm: Arm) -> Grid:
+    return grid_of(results, arm, PAPERS_START)
+
+
+def _row(arm: Arm, grid: Grid) -> tuple[Any, ...]:
+    shown = _shown(grid)
+    if shown is None:
+        return (arm.label, Cell(None, missing="diverged"), *[""] * 7)
+    summary, best = shown.summary, grid.tuned(SOLVED, min)
+    fastest = None if best.index is None else _papers(grid, best.index)
     return (
-        label,
-        Cell(summary["max_norm"][shown], ".2f"),
-        Cell(PAPER_MAX_NORM.get(label), ".2f", missing=""),
-        *(_steps(summary[f"steps_to_{level}"][shown]) for level in LEVELS),
-        Cell(summary["final_gap"][shown], ".1e"),
-        *(best.cell, _steps(fastest)),
+        arm.label,
+        Cell(summary["max_norm"], ".2f"),
+        Cell(PAPER_MAX_NORM.get(arm.label), ".2f", missing=""),
+        *(_steps(summary[f"steps_to_{level}"]) for level in LEVELS),
+        Cell(summary["final_gap"], ".1e"),
+        *(best.cell, _steps(None if fastest is None else fastest.summary[SOLVED])),
     )
 
 
-def _steps(count: int | None) -> Cell:
-    return Cell(count, missing="not reached")
+def _steps(count: float | None) -> Cell:
+    return Cell(None if count is None else int(count), missing="not reached")
 
 
-def _shown(item: Result) -> int:
-    """The point at the rate of Figure 1, or the nearest one that did not diverge."""
-    rates = item.spec.points["lr"]
-    alive = [i for i, failed in enumerate(item.points_diverged) if not failed]
-    return min(alive, key=lambda i: abs(math.log(rates[i] / LR)))
+def _papers(grid: Grid, index: int) -> Result | None:
+    """The run at a point from the paper's start."""
+    return grid.runs[index].get(PAPERS_START)
+
+
+def _shown(grid: Grid) -> Result | None:
+    """The run at the rate of Figure 1, or at the nearest one that did not diverge."""
+    found = [_papers(grid, index) for index in range(len(grid.points))]
+    alive = [item for item in found if item is not None and not item.diverged]
+    return min(alive, key=_from_figure, default=None)
+
+
+def _from_figure(item: Result) -> float:
+    """The distance of the learning rate from that of Figure 1, in logarithms."""
+    rate: float = item.spec.hyper_parameters.get("lr", LR)
+    return abs(math.log(rate / LR))
 
 
 def _of_norms() -> Iterator[Claim]:
@@ -155,7 +173,10 @@ def _of_norms() -> Iterator[Claim]:
             partial(_largest_norm, label=label), "=", theirs, tolerance=0.03, format=".4g",
             cites=source, paper=Cell(theirs, "g"),
         )  # fmt: skip
-    large, small = (at_point(ARMS[name], "max_norm", lr=LR) for name in ("GDM 0.99", "GDM 0.9"))
+    large, small = (
+        at_point(ARMS[name], "max_norm", tuning=PAPERS_START, lr=LR)
+        for name in ("GDM 0.99", "GDM 0.9")
+    )
     yield Claim(
         "largest-norm.larger-momentum",
         "The largest norm is larger with momentum 0.99 than with 0.9",
@@ -166,12 +187,10 @@ def _of_norms() -> Iterator[Claim]:
 
 def _largest_norm(results: Results, label: str) -> float | None:
     """From the paper's start, without randomness."""
-    grid = grid_of(results, ARMS[label])
+    grid = _grid(results, ARMS[label])
     index = grid.at(lr=LR)
-    norm: float | None = None
-    if grid.item is not None and index is not None:
-        norm = grid.item.summary["max_norm"][index]
-    return norm
+    item = None if index is None else _papers(grid, index)
+    return None if item is None else item.summary["max_norm"]
 
 
 def _of_speed(*, best: bool) -> Iterator[Claim]:
@@ -179,8 +198,10 @@ def _of_speed(*, best: bool) -> Iterator[Claim]:
 
     def side(name: str, key: str) -> Side:
         if best:
-            return at_best(ARMS[name], key, by=SOLVED, best=min, performance=True)
-        return at_point(ARMS[name], key, lr=LR, performance=True)
+            return at_best(
+                ARMS[name], key, tuning=PAPERS_START, performance=True, by=SOLVED, best=min
+            )
+        return at_point(ARMS[name], key, tuning=PAPERS_START, performance=True, lr=LR)
 
     def end(name: str) -> Side:
         logarithm = partial(Sample.map, function=lambda gap: math.log10(max(gap, FLOOR)))
@@ -243,7 +264,7 @@ def _color(arm: Arm) -> str:
 
 def _animation(items: list[Result]) -> Picture:
     """Draw w in the plane, from the start on: time runs the same for all."""
-    last = 1 + max(item.summary[SOLVED][_shown(item)] or 0 for item in items)
+    last = 1 + int(max(item.summary[SOLVED] or 0 for item in items))
     times = [int(time) for time in np.unique(np.linspace(0, last, FRAMES).astype(int))]
     figure = empty_figure("w₁", "w₂")
     angle = np.linspace(0, 2 * np.pi, 90)
@@ -270,7 +291,7 @@ def _paths(items: list[Result], time: int) -> list[go.Scatter]:
     """The trajectories up to a time, with a point at their ends."""
     drawn = []
     for item in items:
-        path, color = item.arrays["w"][: time + 1, _shown(item)], _color(item.arm)
+        path, color = item.arrays["w"][: time + 1], _color(item.arm)
         sizes = [0] * (len(path) - 1) + [11]
         style = {
             "name": item.arm.label,

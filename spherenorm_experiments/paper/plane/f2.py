@@ -97,7 +97,7 @@ def _step(results: Results) -> _Step | None:
     items = results.arm(ARM).finished.items
     if not items:
         return None
-    path = items[0].arrays["w"][:200, 0]
+    path = items[0].arrays["w"][:200]
     moves = np.diff(path, axis=0)
     lengths = np.linalg.norm(path[:-1], axis=1) * np.linalg.norm(moves, axis=1)
     outward = (path[:-1] * moves).sum(1) / lengths

@@ -1,8 +1,4 @@
-"""A small normalized network as a pure loss: all learning rates, decays and seeds train at once.
-
-One sweep of a recipe holds every point of its hyper-parameters and every seed of a study, so that
-a comparison of optimizers over learning rates costs one run each.
-"""
+"""A small normalized network as a pure loss: all learning rates, decays and seeds train at once."""
 
 from __future__ import annotations
 
@@ -12,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.func import grad, vmap
@@ -62,9 +57,9 @@ class Network(PureTask):
         label_smoothing: the share of a target that all classes divide.
         head: trained, or fixed at its start, so that every weight that trains is scale-invariant.
         precision: of the gradient.
-        seeds: those of the runs, separated by spaces. Each has its own start, order of the data,
-            and split into training, validation and test set.
-        tuning: the seeds on which hyper-parameters are chosen.
+
+    Each seed has its own start, order of the data, and split into training, validation and test
+    set.
     """
 
     variant: Literal["plain", "prenorm"] = "plain"
@@ -74,16 +69,9 @@ class Network(PureTask):
     label_smoothing: float = 0.0
     head: Literal["trained", "fixed"] = "trained"
     precision: Literal["float64", "float32", "bfloat16", "float16"] = "float32"
-    seeds: str = "0 1 2 3 4 5"
-    tuning: str = "10000 10001"
 
     name = "network"
     tiers = {"smoke": Budget(24), "small": Budget(240), "full": Budget(2400)}  # noqa: RUF012
-
-    @property
-    def every_seed(self) -> list[int]:
-        """The seeds of the runs, then those of the tuning."""
-        return [int(seed) for seed in (self.seeds + " " + self.tuning).split()]
 
     @property
     def shapes(self) -> dict[str, tuple[int, int]]:
@@ -95,12 +83,11 @@ class Network(PureTask):
         }[self.variant]
         return {**layers, "head": (10, w)}
 
-    def start(self, seeds: Sequence[int]) -> dict[str, Tensor]:
-        """One start per seed of the options; the engine's own seed is not used."""
+    def start(self, seed: int) -> dict[str, Tensor]:
         names = [name for name in self.shapes if name != "head" or self.head == "trained"]
-        params = {name: _drawn(self, name) for name in names}
+        params = {name: _drawn(self, name, seed) for name in names}
         if self.head == "trained":
-            params["bias"] = torch.zeros(len(self.every_seed), 10, dtype=torch.float64)
+            params["bias"] = torch.zeros(10, dtype=torch.float64)
         return params
 
     def loss(self, params: dict[str, Tensor], *batch: Any) -> Tensor:
@@ -115,23 +102,19 @@ class Network(PureTask):
         """The outputs for a batch, normalized over that batch."""
         return _logits(self, params, inputs, *fixed)
 
-    def batches(self, seeds: Sequence[int]) -> Callable[[int], Any]:
-        splits = [split_of(self.data, seed) for seed in self.every_seed]
-        fixed = [] if self.head == "trained" else [_drawn(self, "head")]
+    def batches(self, seed: int) -> Callable[[int], tuple[Tensor, ...]]:
+        split = split_of(self.data, seed)
+        fixed = [] if self.head == "trained" else [_drawn(self, "head", seed)]
 
         @functools.lru_cache(maxsize=2)
-        def orders(epoch: int) -> list[Tensor]:
-            streams = (generator(seed, "data", epoch) for seed in self.every_seed)
-            return [torch.randperm(TRAIN, generator=stream) for stream in streams]
+        def order(epoch: int) -> Tensor:
+            return torch.randperm(TRAIN, generator=generator(seed, "data", epoch))
 
         def batch(step: int) -> tuple[Tensor, ...]:
             epoch, index = divmod(step, STEPS_PER_EPOCH)
-            part = slice(index * BATCH, (index + 1) * BATCH)
-            rows = []
-            for seed, split, order in zip(self.every_seed, splits, orders(epoch), strict=True):
-                x, y = (tensor[order[part]] for tensor in split[:2])
-                rows.append(_augmented(self, x, y, generator(seed, "noise", step)))
-            return (*(torch.stack(column) for column in zip(*rows, strict=True)), *fixed)
+            part = order(epoch)[index * BATCH : (index + 1) * BATCH]
+            x, y = (tensor[part] for tensor in split[:2])
+            return (*_augmented(self, x, y, generator(seed, "noise", step)), *fixed)
 
         return batch
 
@@ -139,10 +122,9 @@ class Network(PureTask):
         return _recorded(before, after)
 
     def summarize(
-        self, start: dict[str, Tensor], swept: Sweep
-    ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Numbers by point and seed; None where the run was not finite to its end."""
-        return _summary(self, start, swept)
+        self, seeds: Sequence[int], start: dict[str, Tensor], swept: Sweep
+    ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        return _summary(self, seeds, start, swept)
 
     def fingerprint(self) -> str:
         return source_of(self.data).fingerprint()
@@ -190,13 +172,10 @@ def _recorded(before: dict[str, Tensor], after: dict[str, Tensor]) -> dict[str, 
 
 
 def _summary(
-    task: Network, start: dict[str, Tensor], swept: Sweep
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Numbers by point and seed; None where the run was not finite to its end."""
+    task: Network, seeds: Sequence[int], start: dict[str, Tensor], swept: Sweep
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Numbers, curves and cosines, by point and seed."""
     records = swept.records
-    finite = swept.loss.isfinite().all(dim=0)
-    for value in swept.params.values():
-        finite &= value.isfinite().flatten(2).all(dim=-1)
     units = [value for name, value in start.items() if name.startswith("unit")]
     first = torch.cat([w.norm(dim=-1) for w in units], dim=1)
     moved = records["squared_move"].sum(dim=0)
@@ -215,15 +194,13 @@ def _summary(
             for name in ("projected_invariant", "projected_variant")
             if name in records
         },
-        **_scores(task, swept.params),
+        **_scores(task, seeds, swept.params),
     }
     every = max(1, len(records["norm"]) // KEPT)
     kept = {name: records[name][::every] for name in ("norm", "effective_step")}
-    summary: dict[str, Any] = {name: _numbers(values, finite) for name, values in numbers.items()}
-    summary["cosines"] = _cosines(task, swept.params)
-    return {**summary, "seeds": task.every_seed, "tuning": len(task.tuning.split())}, {
-        **{name: values.float().numpy() for name, values in kept.items()},
-        "every": np.array(every),
+    return {**numbers, "every": torch.full_like(moved, every)}, {
+        **{name: values.float().movedim(0, 2) for name, values in kept.items()},
+        **_cosines(task, seeds, swept.params),
     }
 
 
@@ -235,10 +212,11 @@ def _augmented(
     return x, (1 - task.label_smoothing) * y + task.label_smoothing * y.mean(-1, keepdim=True)
 
 
-def _scores(task: Network, params: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _scores(task: Network, seeds: Sequence[int], params: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Scores on validation and test set, normalized over the whole of each set."""
-    fixed = [] if task.head == "trained" else [_drawn(task, "head")]
-    splits = [split_of(task.data, seed) for seed in task.every_seed]
+    heads = [] if task.head == "trained" else [_drawn(task, "head", seed) for seed in seeds]
+    fixed = [torch.stack(heads)] if heads else []
+    splits = [split_of(task.data, seed) for seed in seeds]
     scores = {}
     for name, part in (("validation", 2), ("test", 4)):
         x, y = (torch.stack([split[part + i] for split in splits]) for i in (0, 1))
@@ -253,43 +231,35 @@ def _scores(task: Network, params: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return scores
 
 
-def _cosines(task: Network, params: Mapping[str, Tensor]) -> dict[str, list[float]]:
-    """The range of |cos(w, g)| of 99 % of the weights at the end, at the first point.
+def _cosines(
+    task: Network, seeds: Sequence[int], params: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
+    """|cos(w, g)| of every weight on a few batches at the end: the largest of a weight's rows.
 
-    By "invariant", of the largest of a weight's rows, and "variant", of the whole weight.
+    By "cosines_invariant", of scale-invariant weights, and "cosines_variant", of others as a whole.
     """
-    last = {name: value[0] for name, value in params.items()}
-    batches = task.batches(())
-    found: dict[str, list[Tensor]] = {"invariant": [], "variant": []}
+    matrices = {name: value for name, value in params.items() if value.ndim > 3}
+    batches = [task.batches(seed) for seed in seeds]
+    over_points = vmap(vmap(grad(task.loss), in_dims=(0, 0)), in_dims=(0, None))
+    found: dict[str, list[Tensor]] = {"cosines_invariant": [], "cosines_variant": []}
     for step in range(COSINE_BATCHES):
-        batch = batches(10**6 * STEPS_PER_EPOCH + step)
-        grads = vmap(grad(task.loss), in_dims=(0, 0))(last, batch)
-        for name, value in last.items():
-            if value.ndim < 3:
-                continue
-            kind = "invariant" if name.startswith("unit") else "variant"
-            w, g = (
-                (value, grads[name])
-                if kind == "invariant"
-                else (value.flatten(1)[:, None], grads[name].flatten(1)[:, None])
-            )
+        drawn = [batch(10**6 * STEPS_PER_EPOCH + step) for batch in batches]
+        grads = over_points(dict(params), tuple(map(torch.stack, zip(*drawn, strict=True))))
+        for name, matrix in matrices.items():
+            kind, w, g = "invariant", matrix, grads[name]
+            if not name.startswith("unit"):
+                kind, w, g = "variant", matrix.flatten(2)[:, :, None], g.flatten(2)[:, :, None]
             inner = (w * g).sum(-1).abs() / (w.norm(dim=-1) * g.norm(dim=-1))
-            found[kind].append(inner.max(dim=-1).values)
-    ends = torch.tensor([0.005, 0.995], dtype=torch.float64)
-    return {
-        kind: torch.cat(values).nan_to_num().quantile(ends).tolist()
-        for kind, values in found.items()
-        if values
-    }
+            found[f"cosines_{kind}"].append(inner.max(dim=-1).values)
+    return {kind: torch.stack(x, dim=-1).nan_to_num() for kind, x in found.items() if x}
 
 
-def _drawn(task: Network, name: str) -> Tensor:
-    """A matrix for each seed, with He's variance."""
+def _drawn(task: Network, name: str, seed: int) -> Tensor:
+    """A matrix with He's variance."""
     shape = task.shapes[name]
     scale = math.sqrt((1.0 if name == "head" else 2.0) / shape[1])
-    streams = (generator(seed, f"init {name}") for seed in task.every_seed)
-    drawn = [torch.randn(shape, generator=random, dtype=torch.float64) for random in streams]
-    return torch.stack(drawn) * scale
+    random = generator(seed, f"init {name}")
+    return torch.randn(shape, generator=random, dtype=torch.float64) * scale
 
 
 def _normalize(x: Tensor) -> Tensor:
@@ -311,11 +281,6 @@ def _middle(steps: Tensor) -> Tensor:
     """The mean over the second quarter of the run: after the start, before the rate has decayed."""
     quarter = max(1, len(steps) // 4)
     return steps[quarter : 2 * quarter].mean(dim=0)
-
-
-def _numbers(values: Tensor, finite: Tensor) -> list[list[float | None]]:
-    rows = zip(values.tolist(), finite.tolist(), strict=True)
-    return [[x if ok else None for x, ok in zip(*row, strict=True)] for row in rows]
 
 
 def _areas(logits: Tensor, targets: Tensor) -> Tensor:

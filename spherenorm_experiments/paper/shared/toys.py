@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -22,12 +21,12 @@ __all__ = ["Cosine", "Rosenbrock"]
 JITTER = 0.01
 """The distance of the other starts from the paper's, on average and in each coordinate."""
 
-KEPT_CURVES = 16
-"""A sweep of more points keeps numbers only, no trajectories."""
-
 
 class _Vector(PureTask):
-    """A loss of one vector, a weight of shape (1, n), with its norm and its gap to the optimum."""
+    """A loss of one vector, a weight of shape (1, n), with its norm and its gap to the optimum.
+
+    The seed is that of the start: 0 for the paper's, another one for a start at its side.
+    """
 
     optimum: float
     """The smallest loss."""
@@ -46,18 +45,16 @@ class _Vector(PureTask):
         """The loss of a vector of shape (n,)."""
         raise NotImplementedError
 
-    starts: int
-    """The number of starts of every point: the paper's, then others at its side."""
+    path: bool
+    """True to keep the weight, its norm and its gap at every step."""
 
-    def start(self, seeds: Sequence[int]) -> dict[str, Tensor]:
+    def start(self, seed: int) -> dict[str, Tensor]:
         begin = torch.tensor(self.begin(), dtype=torch.float64)
-        moved = [begin]
-        for seed in range(1, self.starts):
-            random = generator(seed, "start")
-            aside = torch.randn(len(begin), generator=random, dtype=torch.float64)
-            near = begin + JITTER * aside
-            moved.append(near * begin.norm() / near.norm())
-        return {"w": torch.stack(moved)[:, None]}
+        if seed == 0:
+            return {"w": begin[None]}
+        random = generator(seed, "start")
+        near = begin + JITTER * torch.randn(len(begin), generator=random, dtype=torch.float64)
+        return {"w": (near * begin.norm() / near.norm())[None]}
 
     def loss(self, params: dict[str, Tensor], *batch: Any) -> Tensor:
         return self.value(params["w"][0])
@@ -66,8 +63,8 @@ class _Vector(PureTask):
         return {"w": after["w"][0], "after": self.loss(after)}
 
     def summarize(
-        self, start: dict[str, Tensor], swept: Sweep
-    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        self, seeds: Sequence[int], start: dict[str, Tensor], swept: Sweep
+    ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         w = swept.records["w"]
         begun = start["w"][None, None, :, 0].expand(1, w.shape[1], -1, -1)
         w = torch.cat([begun, w])
@@ -75,33 +72,23 @@ class _Vector(PureTask):
         gap = (loss - self.optimum) / self.scale
         norm = w.norm(dim=-1)
         finite = torch.isfinite(gap).all(dim=0) & torch.isfinite(norm).all(dim=0)
-
-        def numbers(values: Tensor) -> list[list[float | None]]:
-            rows = zip(values.tolist(), finite.tolist(), strict=True)
-            return [[x if ok else None for x, ok in zip(*row, strict=True)] for row in rows]
-
-        every: dict[str, list[list[Any]]] = {
-            "final_gap": numbers(gap[-1]),
-            "max_norm": numbers(norm.max(dim=0).values),
-            "last_norm": numbers(norm[-1]),
-            **{f"steps_to_{level:g}": _first_below(gap, level) for level in self.levels},
+        ends = {
+            "final_gap": gap[-1],
+            "max_norm": norm.max(dim=0).values,
+            "last_norm": norm[-1],
         }
-        # The paper's start alone, and all of them.
-        summary: dict[str, Any] = {name: [row[0] for row in rows] for name, rows in every.items()}
-        summary["starts"] = every
-        w, gap, norm = w[:, :, 0], gap[:, :, 0], norm[:, :, 0]
-        arrays = {"points": np.arange(w.shape[1])}
-        if w.shape[1] <= KEPT_CURVES:
-            arrays |= {"w": w.numpy(), "gap": gap.numpy(), "norm": norm.numpy()}
-        return summary, arrays
+        numbers = {name: torch.where(finite, x, torch.nan) for name, x in ends.items()}
+        numbers |= {f"steps_to_{level:g}": _first_below(gap, level) for level in self.levels}
+        curves = {"w": w, "gap": gap, "norm": norm} if self.path else {}
+        return numbers, {name: curve.movedim(0, 2) for name, curve in curves.items()}
 
 
-def _first_below(gap: Tensor, level: float) -> list[list[int | None]]:
-    """The first step from which on the gap stays below the level; None if it ends above."""
+def _first_below(gap: Tensor, level: float) -> Tensor:
+    """The first step from which on the gap stays below the level; nan if it ends above."""
     above = ~(gap < level)
     last = above.shape[0] - above.flip(0).int().argmax(dim=0)
-    steps = torch.where(above.any(dim=0), last, 0)
-    return [[step if step < gap.shape[0] else None for step in row] for row in steps.tolist()]
+    steps = torch.where(above.any(dim=0), last, 0).double()
+    return torch.where(steps < gap.shape[0], steps, torch.nan)
 
 
 @dataclass(frozen=True)
@@ -109,10 +96,10 @@ class Cosine(_Vector):
     """Figure 1's toy: minimize `spherenorm.toys.cosine` from (0.001, 1).
 
     Attributes:
-        starts: how many starts; those after the first are at its side.
+        path: keep the weight, its norm and its gap at every step.
     """
 
-    starts: int = 1
+    path: bool = False
 
     name = "cosine"
     tiers = {"smoke": Budget(250), "small": Budget(2000), "full": Budget(2000)}  # noqa: RUF012
@@ -134,11 +121,11 @@ class Rosenbrock(_Vector):
     Attributes:
         scale: of the loss. The paper does not mention one, but its learning rates of 0.001 to 0.1
             explode without: the gradient at the start is 3e4 long.
-        starts: how many starts; those after the first are at its side.
+        path: keep the weight, its norm and its gap at every step.
     """
 
     scale: float = 1e-4
-    starts: int = 1
+    path: bool = False
 
     name = "rosenbrock"
     tiers = {"smoke": Budget(60), "small": Budget(1000), "full": Budget(1000)}  # noqa: RUF012

@@ -9,6 +9,7 @@ from functools import partial
 
 from spherenorm_experiments.analysis import (
     OURS,
+    PAPERS_START,
     Cell,
     Choice,
     Claim,
@@ -75,7 +76,7 @@ NORMS = (
 
 
 def _grid(results: Results, method: str, setting: tuple[int, float]) -> Grid:
-    return grid_of(results, search_arm(method, *setting))
+    return grid_of(results, search_arm(method, *setting), PAPERS_START)
 
 
 def _choice(grid: Grid, rates: tuple[float, float] | None = None) -> Choice:
@@ -126,18 +127,22 @@ def claims_of_norms() -> Iterator[Claim]:
 def _peak(method: str) -> Side:
     """The largest norm by start."""
     return at_best(
-        search_arm(method, *REFERENCE), "max_norm", by="final_gap", best=min, rates=PAPER_RATES
-    )
+        search_arm(method, *REFERENCE), "max_norm", tuning=PAPERS_START, by="final_gap", best=min,
+        rates=PAPER_RATES,
+    )  # fmt: skip
 
 
 def _first_peak(results: Results, method: str) -> float | None:
     """The largest norm from the paper's start."""
     grid = _grid(results, method, REFERENCE)
     index = _choice(grid, PAPER_RATES).index
-    peak: float | None = None
-    if grid.item is not None and index is not None:
-        peak = grid.item.summary["max_norm"][index]
-    return peak
+    return None if index is None else _norm_at(grid, index)
+
+
+def _norm_at(grid: Grid, index: int) -> float | None:
+    """The largest norm at a point from the paper's start; None if it diverged."""
+    item = grid.runs[index].get(PAPERS_START)
+    return None if item is None else item.summary["max_norm"]
 
 
 def _other_peaks(results: Results, method: str) -> str:
@@ -146,9 +151,9 @@ def _other_peaks(results: Results, method: str) -> str:
         return ""
     grid = _grid(results, method, REFERENCE)
     peaks = {
-        grid.points[i]["weight_decay"]: grid.item.summary["max_norm"][i]
+        grid.points[i]["weight_decay"]: _norm_at(grid, i)
         for i in grid.where(lr=PAPER_RATES[1])
-        if grid.item is not None and "weight_decay" in grid.points[i]
+        if "weight_decay" in grid.points[i]
     }
     shown = ", ".join(f"{norm:.2f} (wd {decay:.2g})" for decay, norm in peaks.items() if norm)
     return f"the best decay of the search; at the rate 0.1 the peaks are {shown}" if shown else ""
@@ -171,8 +176,8 @@ def claims_of_speed() -> Iterator[Claim]:
             unit="decades",
         )  # fmt: skip
     early = {
-        name: at_best(search_arm(name, *REFERENCE), EARLY, by="final_gap", best=min,
-                      performance=True)
+        name: at_best(search_arm(name, *REFERENCE), EARLY, tuning=PAPERS_START,
+                      performance=True, by="final_gap", best=min)
         for name in ("GDM", "GDM + WD", "GDP")
     }  # fmt: skip
     for other in ("GDM", "GDM + WD"):
@@ -242,7 +247,7 @@ def gap_table(results: Results) -> Table | None:
     for label in dict.fromkeys(arm.settings["method"] for arm in arms):
         cells = []
         for setting in settings:
-            grid = grid_of(results, search_arm(label, *setting))
+            grid = grid_of(results, search_arm(label, *setting), PAPERS_START)
             choice = _choice(grid)
             gaps = grid.sample("final_gap", choice.index)
             known = [max(gap, FLOOR) for gap in gaps.values()]

@@ -26,7 +26,7 @@ def draw_sphere(items: Sequence[Result], dashes: Mapping[str, str]) -> Picture:
         line = {"color": color_of(item.arm.recipe), "width": 5, "dash": dashes[item.arm.label]}
         visible = True if item.arm.label in SHOWN else "legendonly"
         style = {"name": item.arm.label, "visible": visible, "mode": "lines", "line": line}
-        figure.add_scatter3d(**_coordinates(_thinned(item.arrays["w"][:, 0])), **style)
+        figure.add_scatter3d(**_coordinates(_thinned(item.arrays["w"])), **style)
     _add_marks(figure)
     axis = {"showticklabels": False, "title": {"text": ""}, "showgrid": False, "zeroline": False}
     camera = {"eye": {"x": 0.1, "y": 0.45, "z": 1.55}, "up": {"x": 0, "y": 1, "z": 0}}

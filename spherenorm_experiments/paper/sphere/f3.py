@@ -9,15 +9,17 @@ from typing import Any
 import numpy as np
 
 from spherenorm_experiments.analysis import (
+    PAPERS_START,
+    Arm,
     Cell,
     Claim,
     Decision,
-    Grid,
     Heading,
     Result,
     Results,
     Table,
     Trial,
+    grid_of,
     paper,
 )
 from spherenorm_experiments.core import Spec
@@ -81,19 +83,16 @@ class F3(Study):
         for name, method in METHODS.items():
             for steps, scale in SETTINGS if plan.tier != "smoke" else (REFERENCE,):
                 setting = {**method.setting, **points(method, plan.tier)}
-                options = {"scale": scale, "starts": STARTS[plan.tier]}
                 common: dict[str, Any] = {
                     "epochs": steps * reference // REFERENCE[0],
                     "batch_size": 1,
                     "schedule": "linear",
                     "probes": (),
+                    "seeds": tuple(range(STARTS[plan.tier])),
                 }
-                spec = Spec("rosenbrock", method.recipe, setting, options, **common)
+                spec = Spec("rosenbrock", method.recipe, setting, {"scale": scale}, **common)
                 trials.append(Trial(search_arm(name, steps, scale), spec))
-        steps, scale = REFERENCE
-        found = (
-            _best_descent(item) for item in results.having(stage="search", steps=steps, scale=scale)
-        )
+        found = (_best_descent(results, arm) for arm in _searches(results))
         return [*trials, *(trial for trial in found if trial is not None)]
 
     def tables(self, results: Results) -> list[Table]:
@@ -108,9 +107,9 @@ class F3(Study):
         dashes = {item.arm.label: method_of(item.arm).dash for item in items}
         colors = {item.arm.label: color_of(item.arm.recipe) for item in items}
         keep = np.unique(np.geomspace(1, len(items[0].arrays["norm"]) - 1, 120).astype(int))
-        norms = {item.arm.label: (keep, item.arrays["norm"][keep, 0]) for item in items}
+        norms = {item.arm.label: (keep, item.arrays["norm"][keep]) for item in items}
         gaps = {
-            item.arm.label: (keep, np.maximum(item.arrays["gap"][keep, 0], 1e-9)) for item in items
+            item.arm.label: (keep, np.maximum(item.arrays["gap"][keep], 1e-9)) for item in items
         }
         log: dict[str, Any] = {"log_x": True, "log_y": True, "dashes": dashes}
         surges = "Norm against steps. With weight decay it surges first, and collapses later."
@@ -130,19 +129,21 @@ class F3(Study):
         return [in_every_setting(decision, results) for decision in super().evaluated(results)]
 
 
-def _best_descent(search: Result) -> Trial | None:
-    """A descent alone at the search's point with the lowest final gap; None if all diverged."""
-    choice, swept = Grid(search).tuned("final_gap", min, rates=PAPER_RATES), search.spec.points
+def _searches(results: Results) -> list[Arm]:
+    """The arms of the searches at the reference."""
+    steps, scale = REFERENCE
+    return results.having(stage="search", steps=steps, scale=scale).arms
+
+
+def _best_descent(results: Results, search: Arm) -> Trial | None:
+    """The run of the search with the lowest final gap, with its path; None if all diverged."""
+    grid = grid_of(results, search, PAPERS_START)
+    choice = grid.tuned("final_gap", min, rates=PAPER_RATES)
     if choice.index is None or choice.lost:
         return None
-    best = choice.index
-    setting = {
-        name: [value[best]] if name in swept else value
-        for name, value in search.spec.hyper_parameters.items()
-    }
-    arm = descent_arm(search.arm.settings["method"])
-    options = {**search.spec.options, "starts": 1}
-    return Trial(arm, replace(search.spec, hyper_parameters=setting, options=options))
+    arm = descent_arm(search.settings["method"])
+    best = grid.runs[choice.index][PAPERS_START].spec
+    return Trial(arm, replace(best, options={**best.options, "path": True}))
 
 
 def _best_of_each(results: Results) -> Table:
@@ -152,27 +153,26 @@ def _best_of_each(results: Results) -> Table:
         *paper("max norm"),
         *("last norm", "final gap", "steps to 10", "to 1", "to 0.1"),
     ]
-    failed = [
-        f"{item.arm} ({sum(item.points_diverged)})" for item in results if any(item.points_diverged)
-    ]
+    lost = results.diverged
+    failed = [f"{arm} ({len(lost.arm(arm))})" for arm in lost.arms]
     note = "Steps after which the gap stays below; – where it does not within the budget."
-    note += f" Points that diverged: {', '.join(failed)}." if failed else ""
+    note += f" Descents that diverged: {', '.join(failed)}." if failed else ""
     rows = [_row(item) for item in results.having(stage="descent")]
     return Table("The best of each search", columns, rows, note)
 
 
 def _row(item: Result) -> tuple[Any, ...]:
-    found = {name: values[0] for name, values in item.spec.points.items()}
-    summary = item.summary
+    point, summary = item.spec.hyper_parameters, item.summary
+    steps = [summary[f"steps_to_{level}"] for level in LEVELS]
     return (
         item.arm.label,
-        Cell(found["lr"], ".3g"),
-        Cell(found.get("weight_decay"), ".3g", missing=""),
-        Cell(summary["max_norm"][0], ".2f"),
+        Cell(point["lr"], ".3g"),
+        Cell(point.get("weight_decay"), ".3g", missing=""),
+        Cell(summary["max_norm"], ".2f"),
         Cell(PAPER_MAX_NORM.get(item.arm.label), ".2f", missing=""),
-        Cell(summary["last_norm"][0], ".2f"),
-        Cell(summary["final_gap"][0], ".2g"),
-        *(Cell(summary[f"steps_to_{level}"][0]) for level in LEVELS),
+        Cell(summary["last_norm"], ".2f"),
+        Cell(summary["final_gap"], ".2g"),
+        *(Cell(None if n is None else int(n)) for n in steps),
     )
 
 
@@ -181,20 +181,19 @@ def _searched(results: Results) -> Picture:
     series: dict[str, tuple[list[float], list[float]]] = {}
     colors, dashes = {}, {}
     failed: list[tuple[float, str, int, str]] = []
-    steps, scale = REFERENCE
-    for item in results.having(stage="search", steps=steps, scale=scale):
-        if "weight_decay" in item.spec.points:
+    for arm in _searches(results):
+        items = [item for item in results.arm(arm) if item.spec.seed == PAPERS_START]
+        if not items or "weight_decay" in items[0].spec.hyper_parameters:
             continue
-        label = descent_arm(item.arm.settings["method"]).label
-        colors[label], dashes[label] = color_of(item.arm.recipe), method_of(item.arm).dash
-        rates, gaps = item.spec.points["lr"], item.summary["final_gap"]
-        pairs = [(lr, gap) for lr, gap in zip(rates, gaps, strict=True) if gap is not None]
-        series[label] = [lr for lr, _ in pairs], [max(gap, 1e-9) for _, gap in pairs]
-        ends = item.summary["points_diverged_at"]
-        last = item.summary["steps"] - 1
+        label = descent_arm(arm.settings["method"]).label
+        colors[label], dashes[label] = color_of(arm.recipe), method_of(arm).dash
+        pairs = [(item.spec.hyper_parameters["lr"], item.summary["final_gap"]) for item in items]
+        known = [(lr, gap) for lr, gap in pairs if gap is not None]
+        series[label] = [lr for lr, _ in known], [max(gap, 1e-9) for _, gap in known]
+        ends = [(item.summary["diverged_at"], item.summary["steps"] - 1) for item in items]
         failed += [
             (lr, label, last if step is None else step, colors[label])
-            for lr, gap, step in zip(rates, gaps, ends, strict=True)
+            for (lr, gap), (step, last) in zip(pairs, ends, strict=True)
             if gap is None
         ]
     caption = "The search: final gap against the learning rate; crosses on top diverged."

@@ -114,11 +114,12 @@ def _versions(sections: Sequence[Section]) -> str:
         (section.label, str(len(section.results)), _digest(section.results)) for section in sections
     ]
     table = to_markdown(Table("Runs", ("study", "runs", "hash of the runs"), rows))
+    ended = [item for section in sections for item in section.results]
+    folders = {item.folder.path: item.folder for item in ended}
     origins = dict.fromkeys(
         _version(origin)
-        for section in sections
-        for item in section.results
-        for origin in item.folder.read_json("origin.json") or ()
+        for folder in folders.values()
+        for origin in folder.read_json("origin.json") or ()
     )
     versions = f"{'; '.join(origins)}." if origins else "The origin of the runs is not known."
     about = (

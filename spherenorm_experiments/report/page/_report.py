@@ -14,7 +14,7 @@ import jinja2
 from markupsafe import Markup, escape
 
 from spherenorm.support import one_line
-from spherenorm_experiments.analysis import Result, Table
+from spherenorm_experiments.analysis import Results, Table
 from spherenorm_experiments.core import RecipeError
 from spherenorm_experiments.engine import write_file
 from spherenorm_experiments.report.page._figures import archive, grouped, library, swatch
@@ -100,7 +100,6 @@ def _shown(section: Section) -> dict[str, Any] | None:
         except Exception as error:  # a study that raises leaves the others their sections
             made[name] = []
             problems.append(f"no {name}: {one_line(error)}")
-    finished = [item for item in results.finished if any(item.points_diverged)]
     return {
         "name": study.name,
         "label": section.label,
@@ -110,21 +109,25 @@ def _shown(section: Section) -> dict[str, Any] | None:
         "about": study.about().split("\n\n"),
         "runs": len(results),
         "planned": results.planned,
-        "diverged": [_step_diverged(item) for item in results.diverged],
-        "points_diverged": [_points_diverged(item) for item in finished],
+        "diverged": _diverged(results),
         "problems": problems,
         "notes": section.notes,
         **made,
     }
 
 
-def _step_diverged(item: Result) -> str:
-    return f"{item.arm}, seed {item.spec.seed}: step {item.summary['diverged_at']}"
-
-
-def _points_diverged(item: Result) -> str:
-    points = item.points_diverged
-    return f"{item.arm}, seed {item.spec.seed}: {sum(points)} of {len(points)}"
+def _diverged(results: Results) -> list[str]:
+    """The runs that diverged: each with its step, or of an arm with many points how many."""
+    texts = []
+    for arm in results.diverged.arms:
+        runs = results.arm(arm)
+        lost = runs.diverged
+        if any(item.family for item in runs):
+            texts.append(f"{arm}: {len(lost)} of {len(runs)}")
+            continue
+        steps = ((item.spec.seed, item.summary["diverged_at"]) for item in lost)
+        texts += [f"{arm}, seed {seed}: step {step}" for seed, step in steps]
+    return texts
 
 
 @functools.cache

@@ -126,14 +126,14 @@ def names_of(requests: Sequence[Request]) -> set[str]:
 
 def _older(results: Results, door: Door) -> list[str]:
     """The arms with results that the same request would not give now."""
-    first: dict[str, Result] = {}
+    first: dict[tuple[str, str], Result] = {}
     for item in results:
-        spec = {**item.spec.to_json(), "seed": 0}
-        first.setdefault(json.dumps([item.arm.label, spec], sort_keys=True), item)
+        kind = item.family or json.dumps({**item.spec.to_json(), "seed": 0})
+        first.setdefault((item.arm.label, kind), item)
     found: dict[str, None] = {}
     for item in first.values():
         with contextlib.suppress(Exception):  # its code is not here at all: nothing to compare
-            if door.resolve(item.spec).id != item.id:
+            if item.id not in door.resolve(item.spec).rows:
                 found[item.arm.label] = None
     return list(found)
 
@@ -146,5 +146,5 @@ def _order(section: Section) -> tuple[Any, ...]:
 
 def _seeds(results: Results) -> str:
     """The seeds in runs of consecutive ones: "seeds 0–4, 7"."""
-    seeds = {seed for item in results for seed in item.seeds}
+    seeds = {item.spec.seed for item in results}
     return f"seed{'s' if len(seeds) > 1 else ''} {spans(seeds)}" if seeds else "no runs yet"

@@ -4,22 +4,28 @@ import math
 from dataclasses import replace
 
 import numpy as np
-from fabricated import Folder
 from running import shown
 
 from spherenorm_experiments.analysis import Arm, Result, Results, Sample
-from spherenorm_experiments.analysis._grid import Choice, Grid, grid_of, sample_of_curve
-from spherenorm_experiments.core import Spec
+from spherenorm_experiments.analysis._grid import Choice, Grid, grid_of
+from spherenorm_experiments.core import Spec, rows_of
+from spherenorm_experiments.engine import Row
 from spherenorm_experiments.paper.norms import t1
 
 RATES = [0.1, 0.1, 0.3, 0.3, 1.0, 1.0]
 DECAYS = [0.0, 1.0] * 3
+ARM = Arm("x", "sgdw")
 
 
-def grid(validation, **more):
-    spec = Spec("network", "sgdw", {"lr": RATES, "weight_decay": DECAYS, "momentum": 0.9})
-    summary = {"diverged_at": None, "seeds": [3, 4, 100], "tuning": 1, "validation": validation}
-    return Grid(Result(Arm("x", "sgdw"), spec, {**summary, **more}, None))
+NETWORK = ("network", "sgdw", {"lr": RATES, "weight_decay": DECAYS, "momentum": 0.9})
+
+
+def grid(validation, lists=NETWORK, seeds=(3, 4, 10_000), key="validation", tuning=None):
+    """Of numbers by point and seed."""
+    specs = rows_of(Spec(*lists, seeds=seeds))
+    numbers = [x for row in validation for x in row]
+    rows = [(spec, {"diverged_at": None, key: x}) for spec, x in zip(specs, numbers, strict=True)]
+    return Grid([Result(ARM, spec, summary, None) for spec, summary in rows], tuning)
 
 
 SCORES = [[1, 2, 60], [1, 2, 70], [1, 2, 90], [99, 99, 50], [1, None, 80], [1, 2, 95]]
@@ -40,8 +46,8 @@ def test_a_seed_without_a_number_has_diverged():
     lost = grid([[1, 1, None]] * 6)
     assert lost.tuned() == Choice(0, 0.1, lost=True)  # so that a claim about it is lost, not empty
     assert str(lost.tuned().cell) == "none"
-    assert Grid(None).tuned().index is None
-    assert math.isnan(Grid(None).tuned().rate)
+    assert Grid().tuned().index is None
+    assert math.isnan(Grid().tuned().rate)
 
 
 def test_rates_that_may_be_chosen_are_named():
@@ -51,19 +57,29 @@ def test_rates_that_may_be_chosen_are_named():
 
 
 def test_a_curve_is_read_by_seed_and_one_that_ends_has_diverged():
-    item = grid(SCORES).item
-    curve = np.ones((5, 6, 3)) * np.arange(5)[:, None, None]
-    curve[3:, 2, 0] = np.nan
-    found = Grid(replace(item, folder=Folder({"norm": curve, "every": 7})))
-    last = sample_of_curve(found, lambda steps, values: steps[-1] + values[-1], "norm", 2)
+    spec, curves = Spec("network", "sgdw", {"lr": 0.1}), np.ones((3, 5)) * np.arange(5)
+    curves[0, 3:] = np.nan
+    items = []
+    for seed, curve in zip((3, 4, 10_000), curves, strict=True):
+        row = Row("made", replace(spec, seed=seed), {}, {"diverged_at": None, "every": 7}, None)
+        vars(row)["arrays"] = {"norm": curve}
+        items.append(Result.of(ARM, row))
+    found = Grid(items)
+    last = found.sample_of_curve(lambda steps, values: steps[-1] + values[-1], "norm", 0)
     assert (dict(last), last.diverged) == ({4: 32.0}, {3})
-    assert not sample_of_curve(Grid(None), lambda steps, values: 0.0, "norm", 0)
+    assert not Grid().sample_of_curve(lambda steps, values: 0.0, "norm", None)
 
 
-def test_a_sweep_that_diverged_at_all_points_stays():
-    item = grid([[None] * 3] * 6).item
-    lost = replace(item, summary={**item.summary, "diverged_at": 5})
-    found = grid_of(Results([lost]), lost.arm)
+def test_a_point_counts_once_its_tuning_has_ended():
+    found = grid([[1.0, 2.0]] * 6, seeds=(3, 4))
+    assert found.tuned().index is None
+    assert dict(found.sample("validation", 0)) == {3: 1.0, 4: 2.0}
+
+
+def test_an_arm_that_diverged_at_all_points_stays():
+    items = [replace(item, summary={**item.summary, "diverged_at": 5})
+             for item in grid([[None] * 3] * 6).items]  # fmt: skip
+    found = grid_of(Results(items), ARM)
     assert found.sample("validation", found.tuned().index).diverged == {3, 4}
 
 
@@ -71,15 +87,14 @@ def test_a_point_is_found_by_what_the_recipe_has():
     found = grid(SCORES)
     assert found.at(lr=0.3, weight_decay=1.0, wd_ratio=0.1) == 3  # which it does not have
     assert found.at(lr=0.2) is None
-    assert Grid(None).at(lr=0.3) is None
-    assert not Grid(None).sample("test", 0)
+    assert Grid().at(lr=0.3) is None
+    assert not Grid().sample("test", None)
 
 
 def test_starts_at_the_side_are_runs_and_the_papers_is_for_tuning():
     gaps = [[5.0, 1.0, 2.0], [3.0, 8.0, None], [4.0, 1.0, 1.0]]
-    spec = Spec("cosine", "sgd", {"lr": [0.1, 0.2, 0.3], "momentum": 0.9})
-    summary = {"diverged_at": None, "starts": {"final_gap": gaps}}
-    found = Grid(Result(Arm("x", "sgd"), spec, summary, None))
+    lists = ("cosine", "sgd", {"lr": [0.1, 0.2, 0.3], "momentum": 0.9})
+    found = grid(gaps, lists, (0, 1, 2), "final_gap", tuning=0)
     assert found.tuned("final_gap", min).index == 1
     sample = found.sample("final_gap", 1, performance=True)
     assert (dict(sample), sample.diverged) == ({1: 8.0}, {2})

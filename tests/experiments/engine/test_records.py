@@ -1,4 +1,4 @@
-"""Records as lines of JSON and as parts of Parquet, and the progress of a run while it trains."""
+"""Records as lines of JSON, and the progress of a run while it trains."""
 
 import json
 from dataclasses import replace
@@ -20,18 +20,8 @@ from spherenorm_experiments.engine import (
 )
 from spherenorm_experiments.engine import _probes as probes_module
 from spherenorm_experiments.engine import _progress as progress_module
-from spherenorm_experiments.engine import _records as records_module
-from spherenorm_experiments.engine._records import JsonLines, ParquetParts, records_in
+from spherenorm_experiments.engine._records import Records
 from spherenorm_experiments.engine.door import execute_spec
-
-pytest.importorskip("pyarrow")
-
-
-@pytest.fixture
-def parquet(monkeypatch):
-    """Every run is a long one, and a part is full after 4 records."""
-    monkeypatch.setattr(records_module, "LONG", 0)
-    monkeypatch.setattr(records_module, "PART", 4)
 
 
 def some_records(start, stop):
@@ -39,7 +29,7 @@ def some_records(start, stop):
     all_ = [
         {
             "step": step + 1,
-            "loss": float(np.float32(random.normal())),
+            "loss": float(random.normal()),
             "statistic": {"0.weight": [[0.5, None, float(step)], [2.0]], "1.bias": [[], [1.5]]},
             **({"validation": 7.5} if step % 5 == 4 else {}),
         }
@@ -48,97 +38,48 @@ def some_records(start, stop):
     return all_[start:]
 
 
-@pytest.mark.parametrize("kind", [JsonLines, ParquetParts])
-def test_both_forms_give_the_records_back_and_rewind(tmp_path, parquet, kind):
-    records = kind(tmp_path)
-    records.clear()
+def test_records_are_read_back_whole_or_in_part(tmp_path):
+    records = Records(tmp_path)
     records.append(some_records(0, 6))
     records.append(some_records(6, 15))
-    records.settle(records.mark())
-    assert records.read() == kind(tmp_path).read() == some_records(0, 15)
+    assert records.read() == Records(tmp_path).read() == some_records(0, 15)
     names = ("step", "validation")
     few = [{n: r[n] for n in names if n in r} for r in some_records(0, 15)]
-    assert kind(tmp_path).read(names) == few
+    assert Records(tmp_path).read(names) == few
 
 
-@pytest.mark.parametrize("kind", [JsonLines, ParquetParts])
-def test_records_rewind_to_a_mark_that_a_checkpoint_has_kept(tmp_path, parquet, kind):
-    records = kind(tmp_path)
-    records.clear()
+def test_records_rewind_to_a_mark_that_a_checkpoint_has_kept(tmp_path):
+    records = Records(tmp_path)
     records.append(some_records(0, 6))
     mark = json.loads(json.dumps(records.mark()))
-    records.append(some_records(6, 15))
-    records.mark()  # what comes next was killed before its checkpoint was safe
-    later = kind(tmp_path)
+    records.append(some_records(6, 15))  # killed before its checkpoint was safe
+    later = Records(tmp_path)
     assert later.rewind(mark)
     assert later.read() == some_records(0, 6)
     later.append(some_records(6, 9))
-    later.mark()
-    assert kind(tmp_path).read() == some_records(0, 9)
+    assert Records(tmp_path).rewind(later.mark())
+    assert Records(tmp_path).read() == some_records(0, 9)
 
 
-@pytest.mark.parametrize("kind", [JsonLines, ParquetParts])
-def test_records_that_have_changed_are_set_aside(tmp_path, parquet, kind):
-    records = kind(tmp_path)
-    records.clear()
+def test_records_that_have_changed_are_set_aside(tmp_path):
+    records = Records(tmp_path)
     records.append(some_records(0, 6))
-    mark = records.mark()
-    path = tmp_path / records.files()[0]
-    content = bytearray(path.read_bytes())
+    mark, content = records.mark(), bytearray(records.path.read_bytes())
     content[len(content) // 2] ^= 1
-    path.write_bytes(content)
-    with pytest.warns(CorruptFileWarning, match=path.name):
-        assert not kind(tmp_path).rewind(mark)
-    assert path.with_name(f"{path.name}.corrupt-1").exists()
+    records.path.write_bytes(content)
+    with pytest.warns(CorruptFileWarning, match=records.path.name):
+        assert not Records(tmp_path).rewind(mark)
+    assert records.path.with_name(f"{records.path.name}.corrupt-1").exists()
+    assert not Records(tmp_path).rewind([["metrics.jsonl", "0" * 64, 3]])  # an earlier version's
 
 
-def test_a_long_run_writes_parts(tmp_path, monkeypatch):
-    assert (records_module.LONG, records_module.PART) == (5000, 500)
-    monkeypatch.setattr(records_module, "LONG", 80)
-    monkeypatch.setattr(records_module, "PART", 50)
-    spec = replace(tiny_spec(epochs=30), probe_every=10)
-    assert run_of(spec).steps == 120
-    assert execute_spec(spec, tmp_path).state == "finished"
-    folder = folder_of(spec, tmp_path)
-    names = [f"{a:09d}-{b:09d}.parquet" for a, b in ((0, 50), (50, 100), (100, 120))]
-    assert sorted(path.name for path in (folder.path / "metrics").iterdir()) == names
-    assert set(folder.summary()["files"]) == {f"metrics/{name}" for name in names}
-    assert [record["step"] for record in folder.metrics.read()] == list(range(1, 121))
-    short = replace(spec, epochs=2)
-    execute_spec(short, tmp_path)
-    assert (folder_of(short, tmp_path).path / "metrics.jsonl").exists()
-
-
-def test_a_run_with_parts_goes_on_where_it_was_interrupted(tmp_path, parquet):
+def test_a_run_with_many_records_goes_on_where_it_was_interrupted(tmp_path):
     spec = replace(picture_spec(epochs=2), probes=("norms", "detection"))
     execute_spec(spec, tmp_path / "whole")
     for stop in (3, 2, 2):
         stop_after(spec, tmp_path, stop)
     execute_spec(spec, tmp_path)
-    assert (folder_of(spec, tmp_path).path / "metrics").is_dir()
     assert_same_end(ended(spec, tmp_path), ended(spec, tmp_path / "whole"))
-
-
-def test_parts_hold_the_numbers_of_lines(tmp_path, monkeypatch):
-    spec = replace(picture_spec(epochs=2), probes=("norms", "detection"))
-    execute_spec(spec, tmp_path / "lines")
-    monkeypatch.setattr(records_module, "LONG", 0)
-    execute_spec(spec, tmp_path / "parts")
-    lines, parts = (folder_of(spec, tmp_path / root).metrics.read() for root in ("lines", "parts"))
-    assert len(lines) == len(parts)
-    for a, b in zip(lines, parts, strict=True):
-        assert a.keys() == b.keys()
-        assert b["loss"] == a["loss"]  # float32, so exactly
-        assert b["norm"] == pytest.approx(a["norm"], rel=1e-6)
-        for name, channels in a["statistic"].items():
-            for mine, theirs in zip(channels, b["statistic"][name], strict=True):
-                assert theirs == [None if x is None else pytest.approx(x, rel=1e-6) for x in mine]
-
-
-def test_without_pyarrow_a_long_run_writes_lines(tmp_path, monkeypatch):
-    monkeypatch.setattr(records_module, "LONG", 0)
-    monkeypatch.setattr(records_module, "_has_pyarrow", lambda: False)
-    assert isinstance(records_in(tmp_path, 10**6), JsonLines)
 
 
 def test_probes_measure_every_k_steps_and_copy_the_weights_only_then(tmp_path, monkeypatch):

@@ -1,63 +1,62 @@
-"""Runs of pure tasks: a sweep over the points of their hyper-parameters."""
+"""Runs of pure tasks: one point and one seed each, however many train as one computation."""
+
+import json
 
 import numpy as np
 import pytest
 import torch
-from running import folder_of
+from running import folder_of, run_of
 
 from spherenorm_experiments.core import Spec
+from spherenorm_experiments.engine import Store, find_rows
 from spherenorm_experiments.engine.door import execute_spec
 from spherenorm_experiments.paper.shared.toys import Cosine
 
 
+def pure(task, hyper_parameters, options=None, recipe="sgd", epochs=20, **more):
+    common = {"schedule": "constant", "probes": (), **more}
+    return Spec(task, recipe, hyper_parameters, options or {}, epochs=epochs, **common)
+
+
+def executed(spec, root):
+    """The outcome, and the runs of the spec in the order of its rows."""
+    outcome = execute_spec(spec, root)
+    assert outcome.state != "failed", outcome.error
+    run = run_of(spec, root)
+    found = find_rows(Store(root), run.rows)
+    return outcome, [found[name] for name in run.rows]
+
+
 @pytest.mark.parametrize("task", ["rosenbrock", "mlp"])
-def test_a_point_of_a_sweep_diverges_alone(tmp_path, task):
-    def summary(*rates):
-        spec = Spec(
-            task,
-            "sgd",
-            {"lr": list(rates), "momentum": 0.9},
-            epochs=20,
-            schedule="constant",
-            probes=(),
-        )
-        outcome = execute_spec(spec, tmp_path)
+def test_a_point_diverges_alone(tmp_path, task):
+    def ends(*rates):
+        spec = pure(task, {"lr": list(rates), "momentum": 0.9})
+        outcome, rows = executed(spec, tmp_path)
         text = (folder_of(spec, tmp_path).path / "summary.json").read_text()
         assert "NaN" not in text
         assert "Infinity" not in text
-        return outcome.state, folder_of(spec, tmp_path).summary()
+        for row in rows:
+            numbers = [x for name, x in row.summary.items() if name not in ("steps", "diverged_at")]
+            assert row.summary["diverged_at"] is None or set(numbers) == {None}
+        return outcome.state, [row.summary["diverged_at"] for row in rows]
 
-    state, both = summary(0.01, 1e300)
-    good, bad = both["points_diverged_at"]
-    assert (state, both["diverged_at"], good) == ("finished", None, None)
+    state, (good, bad) = ends(0.01, 1e300)
+    assert (state, good) == ("finished", None)
     assert 0 <= bad < 20
-    state, alone = summary(1e300)
-    assert (state, alone["diverged_at"], alone["points_diverged_at"]) == ("diverged", bad, [bad])
-    assert summary(0.01)[1]["points_diverged_at"] == [None]
+    assert ends(1e300) == ("diverged", [bad])
+    assert ends(0.01) == ("finished", [None])
 
 
-def test_a_sweep_of_another_hyper_parameter_has_a_schedule_too(tmp_path):
+def test_points_of_another_hyper_parameter_have_a_schedule_too(tmp_path):
     for hyper_parameters in ({"momentum": [0.0, 0.9]}, {"momentum": [0.0, 0.9], "lr": 0.02}, {}):
-        outcome = execute_spec(
-            Spec("cosine", "sgd", hyper_parameters, epochs=5, schedule="linear", probes=()),
-            tmp_path,
-        )
-        assert outcome.state == "finished", outcome.error
+        executed(pure("cosine", hyper_parameters, schedule="linear", epochs=5), tmp_path)
 
 
 def test_a_toy_descends_as_torch_does(tmp_path):
-    """The sweep's trajectory against torch.optim.SGD on the same loss."""
-
-    spec = Spec(
-        "cosine",
-        "sgd",
-        {"lr": [0.02, 0.1], "momentum": 0.9},
-        epochs=50,
-        schedule="linear",
-        probes=(),
-    )
-    assert execute_spec(spec, tmp_path).state == "finished"
-    arrays = folder_of(spec, tmp_path).arrays()
+    """The path against torch.optim.SGD on the same loss."""
+    points = {"lr": [0.02, 0.1], "momentum": 0.9}
+    spec = pure("cosine", points, {"path": True}, schedule="linear", epochs=50)
+    _, (_, row) = executed(spec, tmp_path)
     w = torch.tensor([0.001, 1.0], dtype=torch.float64, requires_grad=True)
     optimizer = torch.optim.SGD([w], lr=0.1, momentum=0.9)
     for step in range(50):
@@ -65,14 +64,69 @@ def test_a_toy_descends_as_torch_does(tmp_path):
         optimizer.zero_grad()
         Cosine().value(w).backward()
         optimizer.step()
-    np.testing.assert_allclose(arrays["w"][-1, 1], w.detach().numpy(), rtol=1e-10)
+    np.testing.assert_allclose(row.arrays["w"][-1], w.detach().numpy(), rtol=1e-10)
 
 
 def test_a_pure_task_that_draws_from_the_global_random_states_is_seeded_by_the_run(tmp_path):
-    spec = Spec("spherenorm_tiny:Noisy", "sgd", {"lr": 0.1}, epochs=3, probes=())
     ends = []
-    for root in "ab":
-        assert execute_spec(spec, tmp_path / root).state == "finished"
-        ends.append(folder_of(spec, tmp_path / root).arrays()["loss"].tolist())
+    for root, seeds in (("a", (1,)), ("b", (0, 1))):
+        _, rows = executed(pure("spherenorm_tiny:Noisy", {"lr": 0.1}, seeds=seeds), tmp_path / root)
+        ends.append(rows[-1].arrays["loss"].tolist())
         np.random.rand()
     assert ends[0] == ends[1]
+
+
+def test_a_run_has_one_name_however_it_is_asked_for():
+    together = run_of(pure("cosine", {"lr": [0.1, 0.2], "momentum": [0.0, 0.9]}, seeds=(0, 3)))
+    alone = run_of(pure("cosine", {"lr": 0.2, "momentum": 0.9}, seed=3))
+    assert alone.rows == together.rows[-1:]
+    assert len(set(together.rows)) == 4
+    others = [
+        pure("cosine", {"lr": 0.2, "momentum": 0.9}, seed=4),
+        pure("cosine", {"lr": 0.2, "momentum": 0.8}, seed=3),
+        pure("cosine", {"lr": 0.2, "momentum": 0.9, "nesterov": True}, seed=3),
+        pure("cosine", {"lr": 0.2, "momentum": 0.9}, {"path": True}, seed=3),
+    ]
+    names = {name for spec in others for name in run_of(spec).rows}
+    assert len(names | {*alone.rows}) == 5
+
+
+TASKS = [
+    ("cosine", {}, "sgdp", 0.02),
+    ("rosenbrock", {}, "adamp", 0.02),
+    ("mlp", {}, "sgdp", 0.1),
+    ("network", {"precision": "float64"}, "adamp", 0.01),
+    ("network", {}, "sgdp", 0.1),
+]
+
+
+@pytest.mark.parametrize(("task", "options", "recipe", "rate"), TASKS)
+def test_a_run_is_the_same_alone_among_3_and_among_7(tmp_path, task, options, recipe, rate):
+    """Equal to rounding; on the machines that these tests ran on, to the last bit."""
+    every = [rate, rate / 2, rate * 2, rate / 4, rate * 4, rate / 8, rate * 8]
+    numbers = []
+    for count, seeds in ((1, (5,)), (3, (5,)), (7, (5, 6, 7))):
+        spec = pure(task, {"lr": every[:count]}, options, recipe, 12, seeds=seeds)
+        _, rows = executed(spec, tmp_path / str(count))
+        numbers.append({name: x for name, x in rows[0].summary.items() if x is not None})
+        assert rows[0].spec == pure(task, {"lr": rate}, options, recipe, 12, seed=5)
+    single = "precision" not in options and task == "network"
+    for others in numbers[1:]:
+        assert others.pop("test", 0) == numbers[0].get("test", 0)  # a score is a count
+        for name, value in others.items():
+            assert value == pytest.approx(numbers[0][name], rel=1e-4 if single else 1e-9), name
+
+
+def test_a_damaged_file_of_a_computation_is_found_and_computed_again(tmp_path):
+    spec = pure("cosine", {"lr": [0.1, 0.2]}, {"path": True}, seeds=(0, 1))
+    _, rows = executed(spec, tmp_path)
+    path = rows[0].folder.path
+    for name in ("arrays.npz", "summary.json", "config.json"):
+        content = bytearray((path / name).read_bytes())
+        content[len(content) // 2] ^= 1
+        (path / name).write_bytes(bytes(content))
+        with pytest.warns(UserWarning, match="set aside"):
+            assert not find_rows(Store(tmp_path), [rows[0].name])
+        _, again = executed(spec, tmp_path)
+        assert [row.summary for row in again] == [row.summary for row in rows]
+        assert json.loads((path / "status.json").read_text())["content"]["state"] == "finished"

@@ -5,19 +5,19 @@ from running import run_study, shown
 
 from spherenorm_experiments.engine import Store
 from spherenorm_experiments.extra._laws import predict
-from spherenorm_experiments.extra.equilibrium import _points
 
 
 def test_the_norm_in_equilibrium_is_predicted_from_the_gradients(store):
     """At the end |w|^4 is the fixed point of the recursion, for gradients like those there."""
     _, _, results = run_study("equilibrium", store, only=("sgd",))
-    (item,) = results
-    for index, (lr, decay) in enumerate(_points(item)):
+    assert len(results) == 4
+    for item in results:
+        lr, decay = (item.spec.hyper_parameters[name] for name in ("lr", "weight_decay"))
         law = predict("sgd", {"lr": lr, "weight_decay": decay, "momentum": 0.9})
         # By hand, for a small eta lambda: |w|^4 = gamma^2 eta / (2 lambda (1 - beta)), and
         # step^2 = 2 eta lambda / (1 + beta).
-        assert law.norm(item, index) == pytest.approx(
-            (item.summary["gamma_squared"][index] * lr / (2 * decay) / 0.1) ** 0.25, rel=0.01
+        assert law.norm(item) == pytest.approx(
+            (item.summary["gamma_squared"] * lr / (2 * decay) / 0.1) ** 0.25, rel=0.01
         )
         assert law.step == pytest.approx((2 * lr * decay / 1.9) ** 0.5, rel=0.01)
 

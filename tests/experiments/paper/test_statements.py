@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from spherenorm_experiments.analysis import Results
+from spherenorm_experiments.analysis import TUNING, Results
 from spherenorm_experiments.paper.statements import STATEMENTS, UNCLAIMED, says
 from spherenorm_experiments.study import Plan, find_study, study_classes
 
@@ -78,10 +78,10 @@ def test_no_two_studies_of_the_network_share_a_seed():
     for name in study_classes():
         study = find_study(name)
         for trial in study.trials(Plan("small"), Results([])):
-            options = trial.spec.options
             if trial.spec.task in NETWORKS:
-                runs, tuning = (set(options[key].split()) for key in ("seeds", "tuning"))
-                assert not runs & tuning
+                tuning = {seed for seed in trial.spec.seeds if seed >= TUNING}
+                runs = {*trial.spec.seeds} - tuning
+                assert len(tuning) == 2
                 assert len(runs) >= 6
                 assert all(seen.setdefault(seed, name) == name for seed in runs | tuning)
 

@@ -1,20 +1,18 @@
 """Every claim can be confirmed and refuted, and no run that diverged vanishes from one."""
 
-import math
 from collections import defaultdict
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from fabricated import fabricated
 
-from spherenorm_experiments.analysis import Sample
-from spherenorm_experiments.core import find_task
+from spherenorm_experiments.analysis import Arm, Grid, Result, Sample
+from spherenorm_experiments.core import Spec, find_task
 from spherenorm_experiments.extra import equilibrium
 from spherenorm_experiments.paper.norms._growth import ratios_of
 from spherenorm_experiments.paper.norms._growth_claims import _correlation
-from spherenorm_experiments.paper.norms.weight_decay import _arm, _change, _point
+from spherenorm_experiments.paper.norms.weight_decay import _change, _point
 from spherenorm_experiments.paper.sphere._descents import REFERENCE, search_arm
 from spherenorm_experiments.study import find_study
 
@@ -67,9 +65,10 @@ def test_an_optimizer_is_not_like_one_that_always_diverges():
 
 def test_a_rate_at_which_the_baseline_diverged_does_not_count_against_the_projected():
     results = fabricated("t1", 1)
-    (sgd,) = results.arm("SGD")
-    for key in ("norm_last", "norm_first_epoch"):
-        sgd.summary[key][-4] = [None] * len(sgd.summary["seeds"])  # at 3.0 without decay
+    for item in results.arm("SGD"):
+        point = item.spec.hyper_parameters
+        if point["lr"] == 3.0 and not point["weight_decay"]:
+            item.summary.update(dict.fromkeys(("norm_last", "norm_first_epoch")))
     found = ratios_of(results, "SGD", "SGDP", "growth")
     assert not found[3.0]
     assert not any(sample.diverged for sample in found.values())
@@ -88,40 +87,44 @@ def test_a_correlation_counts_a_run_that_diverged_and_one_that_does_not_vary():
 def test_the_change_of_a_step_is_paired_by_seed():
     """Though the first seed of one arm diverged."""
     results = fabricated("weight-decay", 0)
-    (item,) = results.arm(_arm("SGD", "step"))
-    _, index = _point(results, "SGD", 1.0, "step")
-    curve = item.arrays["effective_step"]
-    curve[50:, index, 0] = np.nan
+    grid, index = _point(results, "SGD", 1.0, "step")
+    first, *rest = grid.final(index)
+    grid.runs[index][first].arrays["effective_step"][50:] = np.nan
     found = _change(results, "SGD", 1.0)
-    first, *rest = item.summary["seeds"][:-2]
     assert (found.diverged, sorted(found)) == ({first}, rest)
+    curve = grid.runs[index][rest[0]].arrays["effective_step"]
     steps = 2 * np.arange(len(curve))
     late, early = (
-        np.mean([curve[i, index, 1] for i in range(len(curve)) if low <= steps[i] / 238 < high])
+        np.mean([curve[i] for i in range(len(curve)) if low <= steps[i] / 238 < high])
         for low, high in ((0.2, 0.29), (0.1, 0.2))
     )
     assert found[rest[0]] == pytest.approx(late / early)
 
 
-def test_a_point_that_diverged_counts_against_an_equilibrium(monkeypatch):
-    law = equilibrium.Quantity("x", lambda item, index: 1.0, lambda item, index: item.found[index])
-    spec = SimpleNamespace(points={"lr": [0.1, 0.2], "weight_decay": [1.0, 1.0]})
-    fine, lost = (SimpleNamespace(spec=spec, found=[1.1, last]) for last in (0.8, None))
-    assert equilibrium._worst(fine, law) == pytest.approx(20.0)
-    assert math.isnan(equilibrium._worst(lost, law))
+def test_a_point_that_diverged_counts_against_an_equilibrium():
+    law = equilibrium.Quantity("x", lambda item: 1.0, lambda item: item.summary["x"])
+    found = {(0.1, 0): 1.1, (0.2, 0): 0.8, (0.1, 1): 1.0, (0.2, 1): None}
+    items = [
+        Result(Arm("SGD", "sgd"), Spec("mlp", "sgd", {"lr": lr, "weight_decay": 1.0}, seed=seed),
+               {"x": x}, None)
+        for (lr, seed), x in found.items()
+    ]  # fmt: skip
+    worst = equilibrium._worst(Grid(items), law)
+    assert (dict(worst), worst.diverged) == ({0: pytest.approx(20.0)}, {1})
 
 
 def test_norms_that_are_kept_to_rounding_are_kept():
     results = fabricated("f3", 0)
-    (item,) = results.arm(search_arm("SGDG", *REFERENCE))
-    item.summary["starts"]["max_norm"] = [[1 + 2e-16] * 8 for _ in item.spec.points["lr"]]
+    for item in results.arm(search_arm("SGDG", *REFERENCE)):
+        item.summary["max_norm"] = 1 + 2e-16
     (claim,) = (c for c in find_study("f3").evaluated(results) if c.claim.name == "keeps-norm.sgdg")
     assert claim.verdict == "holds"
 
 
 def test_a_network_without_gradients_left_has_no_cosines_and_no_error():
     results = fabricated("c1", 0)
-    results.items[0].summary["cosines"] = {"variant": [0.0, 0.1], "invariant": [0.0, 0.0]}
+    for item in results.arm("plain"):
+        item.arrays["cosines_invariant"][:] = 0.0
     found = [
         c for c in find_study("c1").evaluated(results) if c.claim.text.startswith("The cosines")
     ]
@@ -129,11 +132,11 @@ def test_a_network_without_gradients_left_has_no_cosines_and_no_error():
 
 
 def test_the_rows_of_the_sphere_start_at_one_in_the_directions_of_the_network():
-    there, here = (find_task(name).start(()) for name in ("network", "sphere-network"))
+    there, here = (find_task(name).start(0) for name in ("network", "sphere-network"))
     for name, w in here.items():
         if name.startswith("unit"):
             norms = there[name].norm(dim=-1, keepdim=True)
-            torch.testing.assert_close(w.norm(dim=-1), torch.ones(w.shape[:2]).double())
+            torch.testing.assert_close(w.norm(dim=-1), torch.ones(len(w)).double())
             torch.testing.assert_close(w * norms, there[name])
         else:
             assert torch.equal(w, there[name])

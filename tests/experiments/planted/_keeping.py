@@ -68,10 +68,31 @@ KEEPING = (
         IDENTITY,
     ),
     fault(
+        "a run's name leaves its seed out",
+        CORE + "_identity.py",
+        "digest([*rules[key], row.seed])",
+        "digest(rules[key])",
+        "engine/test_sweep::test_a_run_has_one_name_however_it_is_asked_for",
+    ),
+    fault(
+        "what has ended is computed again",
+        "spherenorm_experiments/study/_campaign.py",
+        "specs_without(run.spec, done)",
+        "specs_without(run.spec, set())",
+        "study/test_rows",
+    ),
+    fault(
+        "runs of one computation change places",
+        ENGINE + "_sweep.py",
+        "values.detach().flatten(0, 1)",
+        "values.detach().transpose(0, 1).flatten(0, 1)",
+        "engine/test_sweep",
+    ),
+    fault(
         "a hash without the regime",
         CORE + "_spec.py",
-        '        if not content["regime"]:\n',
-        "        if True:\n",
+        "            if not content[name]:\n",
+        "            if True:\n",
         REGIME + "::test_an_option_is_part_of_the_identity_only_if_it_is_not_the_default",
     ),
     fault(

@@ -31,9 +31,9 @@ MENDING = (
         "engine/test_pool::test_a_run_that_takes_longer_than_its_limit_is_stopped",
     ),
     fault(
-        "a sweep is not seeded",
-        ENGINE + "_execute.py",
-        '    seed_everything(stream(run.spec.seed, "init"), ranks.device(run.spec.device))\n',
+        "a run of a pure task is not seeded",
+        ENGINE + "_sweep.py",
+        '    seed_everything(stream(seed, "init"), device)\n',
         "",
         "engine/test_sweep",
     ),

@@ -137,8 +137,8 @@ TRAINING = (
     fault(
         "selection reads the seeds that are reported",
         "spherenorm_experiments/analysis/_grid.py",
-        "enumerate(row) if i not in taken)",
-        "enumerate(row) if i in taken)",
+        "self.runs[index].items() if self._tunes(seed)]",
+        "self.runs[index].items() if not self._tunes(seed)]",
         "analysis/test_grid",
     ),
     fault(

@@ -3,6 +3,8 @@
 import numpy as np
 from running import run_study
 
+from spherenorm_experiments.analysis import grid_of
+
 
 def test_each_figure_of_appendix_f_has_norm_and_step(store):
     study, _, results = run_study("weight-decay", store)
@@ -15,7 +17,7 @@ def test_each_figure_of_appendix_f_has_norm_and_step(store):
         ]
     lines = {trace.name: trace for trace in pictures[0].figure.data if trace.name}
     first = lines["SGD, step, wd × 0"]
-    item = results.arm("SGD, step").items[0]
-    rates = [point for point, wd in enumerate(item.spec.points["weight_decay"]) if wd == 0]
-    ends = [item.arrays["norm"][-1, point, :2].mean() for point in rates]
+    grid = grid_of(results, results.arm("SGD, step").arms[0])
+    rates = [index for index, point in enumerate(grid.points) if not point["weight_decay"]]
+    ends = [grid.curve("norm", index)[1][:, -1].mean() for index in rates]
     assert np.isclose(first.y[-1], ends, rtol=1e-4).any()

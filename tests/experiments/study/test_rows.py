@@ -1,0 +1,100 @@
+"""What is asked for again is not computed again: point by point, and seed by seed."""
+
+from dataclasses import replace
+
+from running import run_study
+
+from spherenorm_experiments.analysis import Arm, Trial
+from spherenorm_experiments.core import Spec
+from spherenorm_experiments.engine import Store, rows_in
+from spherenorm_experiments.engine.door import Door
+from spherenorm_experiments.study import Campaign, Plan, Study
+
+
+class Few(Study):
+    """Two points of a toy and of a network"""
+
+    name = "few"
+
+    def trials(self, plan, results):
+        points = {"lr": [0.01, 0.1], "momentum": [0.0, 0.9]}
+        common = {"seeds": tuple(self.chosen_seeds(plan)), "epochs": 3, "probes": ()}
+        return [
+            Trial(Arm(task, "sgd"), Spec(task, "sgd", points, **common))
+            for task in ("cosine", "network")
+        ]
+
+
+class More(Few):
+    """A third point of the toy"""
+
+    def trials(self, plan, results):
+        trial, _ = super().trials(plan, results)
+        points = {"lr": [0.01, 0.1, 1.0], "momentum": [0.0, 0.9, 0.9]}
+        return [replace(trial, spec=replace(trial.spec, hyper_parameters=points))]
+
+
+class Twice(Few):
+    """A run in two arms"""
+
+    def trials(self, plan, results):
+        trial, _ = super().trials(plan, results)
+        point = {"lr": 0.1, "momentum": 0.9}
+        spec = replace(trial.spec, hyper_parameters=point, seeds=())
+        return [trial, Trial(Arm("alone", "sgd"), spec)]
+
+
+FEW = Few()
+
+
+def campaign(store, seeds, study):
+    return Campaign([study], Plan("smoke", seeds), Door(store))
+
+
+def computed(store, seeds, study=FEW):
+    """How many runs a request for these seeds computes."""
+    counts = []
+    outcomes = campaign(store, seeds, study).run(lambda outcome, *_: counts.append(outcome.runs))
+    assert not outcomes.failed, outcomes.failed
+    return sum(counts)
+
+
+def names(store):
+    """Of the runs in a store."""
+    return [row.name for folder in store.folders() for row in rows_in(folder)]
+
+
+def test_a_third_seed_costs_a_third(tmp_path):
+    """Of two tasks with two points each."""
+    store, whole = Store(tmp_path / "grown"), Store(tmp_path / "whole")
+    assert [computed(store, seeds) for seeds in ((0, 1), (0, 1, 2))] == [8, 4]
+    assert [computed(store, seeds) for seeds in ((0, 1, 2), (2, 1))] == [0, 0]
+    assert computed(whole, (0, 1, 2)) == 12
+    assert sorted(names(store)) == sorted(names(whole))
+
+
+def test_a_study_computes_only_the_runs_of_the_new_seed(tmp_path):
+    """Table 1: each of its points once more, and not on the seeds of the tuning again."""
+    store = Store(tmp_path)
+    options = {"optimizers": ("adamp",), "settings": {"epochs": 2}}
+    _, _, two = run_study("t1", store, seeds=(0, 1), **options)
+    assert len(names(store)) == len(two) == 2 * 6 * (2 + 2)  # arms, rates, and seeds
+    _, _, three = run_study("t1", store, seeds=(0, 1, 2), **options)
+    assert len(names(store)) == len(three) == 2 * 6 * (3 + 2)
+    kept = {item.id: item.summary for item in three}
+    assert all(kept[item.id] == item.summary for item in two)
+
+
+def test_points_that_lack_other_seeds_than_the_rest_are_computed_too(tmp_path):
+    store, seeds = Store(tmp_path), (0, 1, 2)
+    assert computed(store, (0, 1)) == 8
+    assert computed(store, seeds, More()) == 2 * 1 + 3  # the new seed, and the new point
+    _, results = campaign(store, seeds, More()).trials(More())
+    assert len(results) == 9
+
+
+def test_a_run_that_two_arms_ask_for_is_computed_once(tmp_path):
+    store = Store(tmp_path)
+    assert computed(store, (0, 1), Twice()) == 4
+    _, results = campaign(store, (0, 1), Twice()).trials(Twice())
+    assert len(results.arm("alone")) == 1
