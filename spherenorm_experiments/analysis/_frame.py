@@ -41,7 +41,7 @@ def load(store: Path | str = "runs") -> pd.DataFrame:
         raise FileNotFoundError(f"no runs in {store}")
     with only_reading():
         records = [_record(row) for folder in Store(store).folders() for row in rows_in(folder)]
-    return pandas.DataFrame(records)  # type: ignore[no-any-return]
+    return pandas.DataFrame(records)
 
 
 def _record(row: Row) -> dict[str, Any]:

@@ -323,3 +323,15 @@ def test_items_with_a_generator_of_their_own_are_refused(known):
     spec = replace(tiny_spec(), task="spherenorm_odd:StatefulItems", options={"known": known})
     with pytest.raises(ValueError, match=r"item 0 of .* is another one when it is read again"):
         run_of(spec)
+
+
+def test_the_number_of_threads_is_the_callers_again(tmp_path):
+    """A run uses one, whose number decides the order of sums."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        for spec in (tiny_spec(epochs=1), Spec("cosine", "sgd", {"lr": 0.1}, epochs=2, probes=())):
+            assert execute_spec(spec, tmp_path).state == "finished"
+            assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(threads)
