@@ -76,7 +76,7 @@ def test_a_third_seed_costs_a_third(tmp_path):
 def test_a_study_computes_only_the_runs_of_the_new_seed(tmp_path):
     """Table 1: each of its points once more, and not on the seeds of the tuning again."""
     store = Store(tmp_path)
-    options = {"optimizers": ("adamp",), "settings": {"epochs": 2}}
+    options = {"only": ("adamp",), "overrides": {"epochs": 2}}
     _, _, two = run_study("t1", store, seeds=(0, 1), **options)
     assert len(names(store)) == len(two) == 2 * 6 * (2 + 2)  # arms, rates, and seeds
     _, _, three = run_study("t1", store, seeds=(0, 1, 2), **options)
