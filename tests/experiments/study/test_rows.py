@@ -1,4 +1,4 @@
-"""What is asked for again is not computed again: point by point, and seed by seed."""
+"""A run that is asked for again is not computed again: point by point, and seed by seed."""
 
 from dataclasses import replace
 
