@@ -52,7 +52,7 @@ def campaign(store, seeds, study):
 
 
 def computed(store, seeds, study=FEW):
-    """How many runs a request for these seeds computes."""
+    """The number of runs that a request for these seeds computes."""
     counts = []
     outcomes = campaign(store, seeds, study).run(lambda outcome, *_: counts.append(outcome.runs))
     assert not outcomes.failed, outcomes.failed
