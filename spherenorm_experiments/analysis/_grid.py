@@ -72,15 +72,7 @@ class Grid:
 
     def where(self, **fixed: float) -> list[int]:
         """The points with these hyper-parameters; those that the recipe lacks do not count."""
-        return [
-            i
-            for i, point in enumerate(self.points)
-            if all(
-                math.isclose(point[name], value, rel_tol=1e-6, abs_tol=1e-15)
-                for name, value in fixed.items()
-                if name in point
-            )
-        ]
+        return [i for i, point in enumerate(self.points) if _has(point, fixed)]
 
     def at(self, **fixed: float) -> int | None:
         """The first point with these hyper-parameters; None if there is none."""
@@ -174,6 +166,14 @@ class Grid:
 
     def _tunes(self, seed: int) -> bool:
         return seed >= TUNING if self.tuning is None else seed == self.tuning
+
+
+def _has(point: Mapping[str, float], fixed: Mapping[str, float]) -> bool:
+    return all(
+        math.isclose(point[name], value, rel_tol=1e-6, abs_tol=1e-15)
+        for name, value in fixed.items()
+        if name in point
+    )
 
 
 def _numbers(item: Result) -> tuple[tuple[str, float], ...]:

@@ -61,7 +61,7 @@ class Result:
 
     @property
     def family(self) -> str:
-        """What its name says of all but its point and its seed; "" of a run that trained alone."""
+        """Its name without its point and its seed; "" of a run that trained alone."""
         family, slash, _ = ("" if self.row is None else self.row.name).partition("/")
         return family if slash else ""
 

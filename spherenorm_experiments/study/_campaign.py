@@ -99,11 +99,7 @@ class Campaign:
         return missing
 
     def lacking(self, planned: Sequence[Planned], results: Results, taken: set[str]) -> list[Run]:
-        """What is left to compute of these trials.
-
-        Args:
-            taken: runs to leave out; those that are returned are added.
-        """
+        """The computations that are left of these trials, but for the runs that are taken."""
         folders = {item.folder.path: item.folder for item in results}
         complete = {path for path, folder in folders.items() if folder.complete()}
         taken |= {item.id for item in results if item.folder.path in complete}

@@ -109,6 +109,7 @@ def _shown(section: Section) -> dict[str, Any] | None:
         "about": study.about().split("\n\n"),
         "runs": len(results),
         "planned": results.planned,
+        "lost": len(results.diverged),
         "diverged": _diverged(results),
         "problems": problems,
         "notes": section.notes,

@@ -1,4 +1,4 @@
-"""What is asked for again is not computed again: point by point, and seed by seed."""
+"""A run that is asked for again is not computed again: point by point, and seed by seed."""
 
 from dataclasses import replace
 
@@ -52,7 +52,7 @@ def campaign(store, seeds, study):
 
 
 def computed(store, seeds, study=FEW):
-    """How many runs a request for these seeds computes."""
+    """The number of runs that a request for these seeds computes."""
     counts = []
     outcomes = campaign(store, seeds, study).run(lambda outcome, *_: counts.append(outcome.runs))
     assert not outcomes.failed, outcomes.failed
