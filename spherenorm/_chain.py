@@ -130,9 +130,6 @@ class Chain(Combination):
         held = self.held(None)
         return tuple(part.keys[name] for part in held for name in part.rule.tangent_names)
 
-    def children(self) -> Iterator[Rule]:
-        yield from self.rules
-
     def init(self, weight: Tensor) -> State:
         check_shape(self.manifold, weight)
         state = super().init(weight)
