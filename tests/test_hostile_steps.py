@@ -331,7 +331,7 @@ def test_a_gradient_of_another_shape_is_refused(before, behind, steps, backend):
     for _ in range(steps):
         optimizer.step()
     kept, changed.data = other.detach().clone(), torch.ones(behind)
-    with pytest.raises(ValueError, match="parameter 1 .* grad must be shaped as the weight"):
+    with pytest.raises(ValueError, match=r"parameter 1 .* grad must be shaped as"):
         optimizer.step()
     assert torch.equal(other, kept)
     assert torch.equal(changed, torch.ones(behind))
