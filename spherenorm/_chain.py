@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from torch import Tensor
@@ -129,9 +128,6 @@ class Chain(Combination):
     def tangent_names(self) -> tuple[str, ...]:
         held = self.held(None)
         return tuple(part.keys[name] for part in held for name in part.rule.tangent_names)
-
-    def children(self) -> Iterator[Rule]:
-        yield from self.rules
 
     def init(self, weight: Tensor) -> State:
         check_shape(self.manifold, weight)

@@ -27,7 +27,8 @@ class Outline:
         measures: the rule, or one within it, defines `measure`.
         moves_on: one of them defines `after`.
         transports: one of them defines `transport`, which then is called in flat space, too.
-        lasting: `is_current` notices every change. Rules in a list or a dict change unseen.
+        lasting: `is_current` notices every change. Rules in a list or a dict change unseen, and so
+            do those in slots, and those that a class finds by a `children` of its own.
     """
 
     def __init__(self, rule: Node) -> None:
@@ -39,7 +40,7 @@ class Outline:
         self._within = nodes[1:]  # not the rule, which lives no longer for its outline
         self._parts: dict[Any, tuple[Mapping[str, str], Sequence[Part]]] = {}
         if not torch.compiler.is_compiling():
-            self.lasting = all(_is_settled(tuple(vars(each).values())) for each in nodes)
+            self.lasting = all(map(_tells_its_rules, nodes))
             self._read = _read(nodes)
 
     def is_current(self, rule: Node) -> bool:
@@ -62,6 +63,12 @@ def _read(nodes: Sequence[Node]) -> tuple[list[Any], list[Any]]:
     """The values of all fields; the hooks of all classes, and the names of all states."""
     fields = [value for node in nodes for value in vars(node).values()]
     return fields, [(_members(type(node)), node.own_names) for node in nodes]
+
+
+def _tells_its_rules(node: Node) -> bool:
+    """True if the rules within a rule change with the values of its fields alone."""
+    in_fields = type(node).children is Node.children and not hasattr(node, "__slots__")
+    return in_fields and _is_settled(tuple(vars(node).values()))
 
 
 def _is_settled(value: Any) -> bool:

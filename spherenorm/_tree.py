@@ -7,6 +7,7 @@ import re
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
+from operator import is_
 from typing import Any
 
 import torch
@@ -244,9 +245,12 @@ def _keys_of_init(rule: Node, weight: Tensor | None) -> tuple[str, ...]:
     if torch.compiler.is_compiling():
         return tuple(rule.init(torch.empty(weight.shape, dtype=weight.dtype, device="meta")))
     place = id(rule)
-    if place not in _tried:
-        _tried[place] = weakref.ref(rule, lambda _: _tried.pop(place, None)), {}
-    known = _tried[place][1]
+    noted = [x for node in rule.tree() for x in (type(node).init, *vars(node).values())]
+    found = _tried.get(place)
+    if found is None or not (len(found[1]) == len(noted) and all(map(is_, found[1], noted))):
+        found = weakref.ref(rule, lambda _: _tried.pop(place, None)), noted, {}
+        _tried[place] = found
+    known = found[2]
     # Apart from the modes of a recorder, which would take this for a part of the step.
     with torch._C.DisableTorchFunction(), _disable_current_modes():
         kind = weight.shape, weight.dtype
@@ -260,8 +264,8 @@ def _keys_of_init(rule: Node, weight: Tensor | None) -> tuple[str, ...]:
         return known[kind]
 
 
-_tried: dict[int, tuple[weakref.ref[Node], dict[Any, tuple[str, ...]]]] = {}
-"""The keys that were found, by `id(rule)`, as long as the rule lives."""
+_tried: dict[int, tuple[weakref.ref[Node], list[Any], dict[Any, tuple[str, ...]]]] = {}
+"""The keys that were found, by `id(rule)`, as long as the rule lives, and its fields then."""
 
 
 def init_apart(rule: Node, weight: Tensor) -> State:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -317,3 +318,118 @@ def test_work_that_is_not_done_has_no_derivative(derivative):
     assert derivative(chosen)(zero).tolist() == [2.0] * 3
     batch = torch.tensor([[0.0, 0.0, 0.0], [4.0, 9.0, 16.0]], dtype=torch.float64)
     assert torch.vmap(chosen)(batch).tolist() == [0.0, 9.0]
+
+
+@pytest.mark.parametrize("backend", ["auto", "rule", "compiled"])
+@pytest.mark.parametrize(("before", "behind"), [((3,), (5,)), ((1, 5), (6, 5)), ((6, 5), (5, 6))])
+@pytest.mark.parametrize("steps", [0, 1])
+def test_a_gradient_of_another_shape_is_refused(before, behind, steps, backend):
+    """A kernel would read behind the end of the gradient."""
+    changed, other = torch.ones(before, requires_grad=True), torch.ones(2, requires_grad=True)
+    optimizer = sn.optim.SGD([other, changed], lr=0.1, backend=backend)
+    other.grad, changed.grad = torch.ones(2), torch.ones(before)
+    for _ in range(steps):
+        optimizer.step()
+    kept, changed.data = other.detach().clone(), torch.ones(behind)
+    with pytest.raises(ValueError, match=r"parameter 1 .* grad must be shaped as"):
+        optimizer.step()
+    assert torch.equal(other, kept)
+    assert torch.equal(changed, torch.ones(behind))
+
+
+@pytest.mark.parametrize("steps", [0, 1])
+def test_a_gradient_of_zeros_without_memory(steps):
+    weight = torch.ones(6, 5, requires_grad=True)
+    optimizer = sn.optim.SGD([weight], lr=0.5, weight_decay=0.5)
+    weight.grad = torch.zeros(6, 5)
+    for _ in range(steps):
+        optimizer.step()
+    weight.grad = torch._efficientzerotensor((6, 5))
+    optimizer.step()
+    assert torch.equal(weight, torch.full((6, 5), 0.75 ** (steps + 1)))
+
+
+def by_view(lr=0.1, projection=None):
+    return sn.chain(projection or r.RadialProjection("channel"), r.StepSize(lr))
+
+
+@pytest.mark.parametrize("backend", ["auto", "rule", "compiled"])
+@pytest.mark.parametrize("owner", ["class", "object"])
+def test_a_method_of_a_view_that_is_replaced(backend, owner, monkeypatch):
+    weight = torch.eye(3, dtype=torch.float64).requires_grad_()
+    projection = r.RadialProjection("channel")
+    optimizer = sn.torch_optimizer(by_view)([weight], projection=projection, backend=backend)
+    weight.grad = torch.eye(3, dtype=torch.float64)  # radial
+    optimizer.step()
+    assert torch.equal(weight, torch.eye(3))
+    if owner == "class":
+        patched, method = type(projection.view), lambda self, w, d: torch.zeros(())
+        monkeypatch.setattr(patched, "radial_coefficient", method)
+    else:
+        object.__setattr__(projection.view, "radial_coefficient", lambda w, d: torch.zeros(()))
+    try:
+        optimizer.step()
+    except sn.compile.BackendError:
+        assert backend == "compiled"
+        return
+    torch.testing.assert_close(weight.detach(), 0.9 * torch.eye(3, dtype=torch.float64))
+
+
+class Passes(sn.Rule):
+    def update(self, update, state):
+        return update, state
+
+
+class FromABox(sn.Combination):
+    box: object
+
+    def children(self):
+        yield self.box.rule
+
+    def update(self, update, state):
+        return self.apply_children(update, state)
+
+
+@dataclass(frozen=True, slots=True)
+class InASlot(sn.Combination):
+    rule: sn.Rule
+
+    def update(self, update, state):
+        return self.apply_children(update, state)
+
+
+@pytest.mark.parametrize("kind", ["box", "slot"])
+def test_a_rule_that_is_put_into_the_place_of_another(kind):
+    """The new one's hooks are called, wherever it lies."""
+    box = SimpleNamespace(rule=Passes())
+    outer = FromABox(box) if kind == "box" else InASlot(Passes())
+    rule, weight = sn.chain(outer, r.StepSize(0.5)), torch.ones(3)
+    assert rule.step(weight, weight, {})[0].tolist() == [0.5] * 3
+    object.__setattr__(box if kind == "box" else outer, "rule", Looks())
+    assert rule.step(weight, weight, rule.init(weight))[0].tolist() == [1.0] * 3
+
+
+class OneOrTwo(sn.Rule):
+    two: bool = False
+
+    def init(self, weight):
+        return {name: torch.zeros_like(weight) for name in ("a", "b")[: 1 + self.two]}
+
+    def update(self, update, state):
+        direction = update.direction + sum(state.values())
+        return update.changed(direction=direction), {k: x + 1 for k, x in state.items()}
+
+
+@pytest.mark.parametrize("backend", ["auto", "rule"])
+def test_a_field_that_decides_on_the_states(backend):
+    inner = OneOrTwo()
+    rule = sn.chain(inner, r.StepSize(1.0))
+    weight = torch.zeros(3, requires_grad=True)
+    optimizer = sn.torch_optimizer(lambda lr=1.0: rule)([weight], backend=backend)
+    weight.grad = torch.ones(3)
+    optimizer.step()
+    object.__setattr__(inner, "two", True)
+    optimizer.step()
+    optimizer.step()
+    assert sorted(optimizer.state[weight]) == ["a", "b"]
+    assert weight.tolist() == [-(1 + (1 + 1) + (1 + 2 + 1))] * 3

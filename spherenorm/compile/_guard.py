@@ -133,7 +133,7 @@ class _Reader:
             return ("number", value.dtype if isinstance(value, Tensor) else float)
         if type(value) in _EXACT:
             return (type(value), repr(value) if type(value) is float else value)  # 0.0 is not -0.0
-        if type(value) is View:  # the most frequent object, as good as a name
+        if self._is_plain_view(value):  # the most frequent object, as good as a name
             return (View, value.dim, value.groups)
         if type(value) in (tuple, list):
             return (type(value), *(self.read(v, f"{what}[{i}]") for i, v in enumerate(value)))
@@ -172,6 +172,10 @@ class _Reader:
             for name, part, through_zero, declared in _attributes(value)
         )
         return (cls, code, *parts)
+
+    def _is_plain_view(self, value: Any) -> bool:
+        own = type(value) is View and vars(value).keys() <= _FIELDS[View].keys()
+        return own and all(map(self._is_unchanged, _ORIGINAL[View]))
 
     def _is_unchanged(self, own: _Own) -> bool:
         if own.cls not in self.unchanged:

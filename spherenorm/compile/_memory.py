@@ -129,7 +129,7 @@ class Memory:
 
     def gradients(self, tensors: Tensors) -> Sequence[int] | None:
         """The places of the gradients; None if anything else has changed, or if one lies in what
-        the step writes to."""
+        the step writes to, or nowhere."""
         if tensors.keys != self._keys or not self._kinds.check(*tensors.written, *tensors.grads):
             return None
         if _places(tensors.written) != self._places:
@@ -139,7 +139,8 @@ class Memory:
             first = np.array(grads, dtype=np.int64)
             behind = np.searchsorted(self._ends, first, side="right")
             starts = np.append(self._starts, np.iinfo(np.int64).max)[behind]
-            if (starts < first + self._sizes).any():
+            lacking = (first == 0) & (self._sizes > 0)
+            if (starts < first + self._sizes).any() or lacking.any():
                 return None
             self._grads = grads
         return grads
@@ -155,6 +156,9 @@ def refusal(weight: Tensor, grad: Tensor) -> str | None:
         return "has a sparse gradient; pass sparse=False to its embedding"
     if weight.is_inference() and not torch.is_inference_mode_enabled():
         return "is an inference tensor, which cannot be changed"
+    if grad.shape != weight.shape:
+        shapes = f"{tuple(weight.shape)}, got {tuple(grad.shape)}"
+        return f"cannot be stepped: grad must be shaped as the weight, {shapes}"
     strides = zip(weight.stride(), weight.shape, strict=True) if weight.numel() else ()
     if any(stride == 0 and length > 1 for stride, length in strides):
         return "is expanded: several entries share one place"
@@ -184,6 +188,8 @@ def misfit(work: Work, recorded: Mapping[str, Any]) -> str | None:
         return f"the gradient is on {grad.device}, the weight on {weight.device}"
     if not (weight.is_contiguous() or _is_channels_last(weight)):
         return "the weight's rows do not lie one after another in memory"
+    if weight.numel() and not all(x.data_ptr() for x in (weight, grad, *state.values())):
+        return "the weight, the gradient or a state has no memory"
     return _state_misfit(weight, state, recorded)
 
 
@@ -244,5 +250,5 @@ def _placed_as(before: Tensor, after: Tensor) -> Tensor:
 
 def _memory(x: Tensor) -> int:
     """A number that two tensors have in common if they share memory."""
-    plain = type(x) in _PLAIN and x.numel()
+    plain = type(x) in _PLAIN and x.data_ptr()
     return x.untyped_storage().data_ptr() if plain else id(x)

@@ -102,10 +102,13 @@ def _may_all_step(weights: Sequence[Tensor]) -> bool:
         return False
     stepped = [weight for weight in weights if weight.grad is not None]
     odd = any(map(_IS_SPARSE, stepped)) or any(map(Tensor.is_inference, stepped))
-    return not odd and not any(0 in stride for stride in map(Tensor.stride, stepped))
+    if odd or list(map(_SHAPE, stepped)) != list(map(_GRAD_SHAPE, stepped)):
+        return False
+    return not any(0 in stride for stride in map(Tensor.stride, stepped))
 
 
 _IS_SPARSE = operator.attrgetter("grad.is_sparse")
+_SHAPE, _GRAD_SHAPE = operator.attrgetter("shape"), operator.attrgetter("grad.shape")
 
 
 @contextlib.contextmanager
