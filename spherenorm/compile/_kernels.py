@@ -154,7 +154,7 @@ def vector(numbers: Sequence[Scalar], device: torch.device) -> Tensor:
 
     Those that are tensors on a GPU are not read by the host.
     """
-    if device.type == "cpu":
+    if device.type not in DEVICES:
         return torch.tensor([float(v) for v in numbers], dtype=torch.float64, device="cpu")
     here = [isinstance(v, Tensor) and v.device.type == device.type for v in numbers]
     read = [0.0 if on else float(v) for v, on in zip(numbers, here, strict=True)]
