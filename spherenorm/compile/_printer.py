@@ -33,7 +33,7 @@ class Words(ABC):
         return self.scalar.format(index) if extent is Extent.SCALAR else f"v{index}"
 
     def source_of_scalar(self, node: Node, numbers: int) -> str:
-        """Where a scalar comes from, if `numbers` of the kernel's arguments are the rule's."""
+        """The source of a scalar, if `numbers` of the kernel's arguments are the rule's."""
         if node.op == "number":
             place = node.detail
             given = place < numbers
