@@ -239,7 +239,7 @@ def _output(command: Sequence[str], folder: Path | None) -> str:
     name, pipe = command[0], subprocess.PIPE
     options: dict[str, Any] = {"cwd": folder, "errors": "replace", "start_new_session": True}
     try:
-        running = subprocess.Popen(
+        running: subprocess.Popen[str] = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True, **options
         )
     except OSError as error:

@@ -11,37 +11,63 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib import resources
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
 
 from spherenorm.compile._graph import INPUTS, StepGraph
 from spherenorm.compile._guard import UnsupportedRuleError
 from spherenorm.compile._schedule import Schedule, schedule
+from spherenorm.compile.cpp._build import load_step, threads
 from spherenorm.compile.cpp._pass import CppWords, PrintedPass
 from spherenorm.operations import REDUCTIONS
 
-__all__ = ["KernelSource", "emit"]
+Array = np.ndarray[Any, np.dtype[Any]]
+
+__all__ = ["CppKernel", "kernel"]
+
+
+TYPES = {
+    torch.float32: ("float", "float"),
+    torch.float64: ("double", "double"),
+    torch.bfloat16: ("float", "bfloat16"),
+}
+"""The types in which a kernel computes, and in which it stores weights."""
 
 
 @dataclass(frozen=True)
-class KernelSource:
-    """A kernel in C++.
+class CppKernel:
+    """A kernel in C++; those of one source are equal.
 
     Attributes:
-        text: exports `step(count, tensors, literals, numbers, threads)`.
-        states: the states whose pointers follow those of weight and gradient in a tensor's
-            description.
+        source: exports `step(count, tensors, literals, numbers, threads)`.
+        defines: the compiler's, of the types.
+        states: the states whose pointers follow those of weight and gradient.
     """
 
-    text: str
+    source: str
+    defines: tuple[str, ...]
     states: tuple[str, ...]
+    name = "C++ kernel"
+
+    def __call__(self, tensors: Array, literals: Array, numbers: Tensor) -> None:
+        """Step the weights of a table; see `_kernels.Kernel`."""
+        described = tensors.ctypes.data, literals.ctypes.data, numbers.data_ptr()
+        load_step(self.source, self.defines)(len(tensors), *described, threads())
 
 
-def emit(graph: StepGraph, numbers: int) -> KernelSource:
-    """The kernel of a graph whose first `numbers` arguments are hyper-parameters.
+def kernel(graph: StepGraph, numbers: int, dtype: torch.dtype) -> CppKernel:
+    """The kernel of a graph whose first `numbers` arguments are hyper-parameters, compiled.
 
     Raises:
-        UnsupportedRuleError: a state takes over another input's old value, which may be overwritten
-            before it is read.
+        BuildError: there is no compiler, or it refuses the kernel.
+        UnsupportedRuleError: no kernel stores the dtype, or a state takes over another input's old
+            value, which may be overwritten by then.
     """
+    if dtype not in TYPES:
+        raise UnsupportedRuleError(f"C++ kernels take no {dtype}")
     for name, index in graph.outputs.items():
         node = graph.nodes[index]
         if node.op in INPUTS - {"grad"} and node is not graph.inputs[name]:
@@ -73,7 +99,11 @@ def emit(graph: StepGraph, numbers: int) -> KernelSource:
         ),
         driver,
     ]
-    return KernelSource("\n".join(parts), plan.states)
+    real, stored = TYPES[dtype]
+    defines = (f"-DREAL={real}", f"-DSTORED={stored}")
+    made = CppKernel("\n".join(parts), defines, plan.states)
+    load_step(made.source, defines)
+    return made
 
 
 def _sizes(plan: Schedule, scratch: int) -> str:

@@ -56,6 +56,8 @@ class Launcher:
         ImportError: there is no Triton.
     """
 
+    name = "Triton kernels"
+
     def __init__(self, kernels: KernelSource) -> None:
         self.kernels = kernels
         self.module = _load(kernels.text)
@@ -81,12 +83,12 @@ class Launcher:
         weights = pointers, plan.shape
         with torch.cuda.device(numbers.get_device()):  # -1, no device, under the interpreter
             for number, is_flat in enumerate(kernels.flat):
-                given = plan.literals, numbers, scalars, partial
-                self._launch("advance", number, count, *weights, *given)
+                arguments = *weights, plan.literals, numbers, scalars, partial
+                self._launch("advance", number, count, *arguments)
                 items = plan.items[is_flat]
                 if len(items):
-                    given = scalars, saved, partial
-                    self._launch("pass", number, len(items), items, *weights, *given)
+                    arguments = items, *weights, scalars, saved, partial
+                    self._launch("pass", number, len(items), *arguments)
 
     def _launch(self, kind: str, number: int, programs: int, *arguments: Tensor) -> None:
         kernel = getattr(self.module, f"{kind}{number}")[(programs,)]
