@@ -146,7 +146,7 @@ def _stage(words: CppWords, stage: int, numbers: int) -> list[str]:
         combine = row.cpp.format("total", f"partial[c * REDUCTIONS + {k}]")
         loop = f"for (int64_t c = 0; c < chunks; ++c) {combine}"
         total = "rounded(total)" if n.single else "total"
-        out.append(f"{{ double total = {row.start_cpp}; {loop} S[{n.index}] = {total}; }}")
+        out.append(f"{{ double total = {row.start}; {loop} S[{n.index}] = {total}; }}")
     for n in words.plan.scalars_of(stage):
         out.append(f"S[{n.index}] = {words.source_of_scalar(n, numbers)};")
     return [*out, "break;"]

@@ -62,7 +62,7 @@ class PrintedPass:
             "const double* const S = part.S; (void)S;",
         ]
         out += [self.words.converted(a, f"S[{a}]") for a in self.words.plan.outside(self.plan.full)]
-        out += [f"double part{k} = {REDUCTIONS[n.op].start_cpp};" for k, n in self.plan.reductions]
+        out += [f"double part{k} = {REDUCTIONS[n.op].start};" for k, n in self.plan.reductions]
         out += [
             "for (int64_t r = part.first; r < part.end; ++r) {",
             "const int64_t offset = r * part.cols;",
@@ -126,7 +126,7 @@ class PrintedPass:
             "for (int64_t j0 = 0; j0 < length; j0 += BLOCK) {",
             "const int64_t j1 = smaller(j0 + BLOCK, length);",
             *(
-                f"{'real' if row.name == 'sum' else 'int'} {block} = {row.start_cpp};"
+                f"{'real' if row.name == 'sum' else 'int'} {block} = {row.start};"
                 for row, block, _, _ in rows
             ),
             f"#pragma omp simd{clauses}",

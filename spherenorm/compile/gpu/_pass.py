@@ -159,14 +159,10 @@ class _Tile:
         """(accumulator, its operation, the share of a tile, its shape and start)."""
         sums = [(f"v{n.index}", n, ", axis=1", "[ROWS]") for n in loop.row_sums]
         sums += [(f"part{k}", n, "", "[]") for k, n in loop.totals]
+        starts = [f"{shape}, {REDUCTIONS[n.op].start}.0" for _, n, _, shape in sums]
         return [
-            (
-                name,
-                n.op,
-                self.words.reduced(n.op, n.arguments[0], axis),
-                f"{shape}, {REDUCTIONS[n.op].start_triton}",
-            )
-            for name, n, axis, shape in sums
+            (name, n.op, self.words.reduced(n.op, n.arguments[0], axis), start)
+            for (name, n, axis, _), start in zip(sums, starts, strict=True)
         ]
 
     def _values(self, roots: list[int]) -> list[str]:
