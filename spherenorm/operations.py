@@ -63,17 +63,16 @@ class Reduction:
     """An operation over many entries.
 
     Attributes:
-        start_cpp, start_triton: of no entry.
+        start: of no entry.
         cpp, triton: of two parts {0} and {1}.
         openmp: its sign in a reduction clause.
         triton_tile: of a tile {0} where {1} is true, along {2}.
     """
 
     name: str
-    start_cpp: str
+    start: str
     cpp: str
     openmp: str
-    start_triton: str
     triton: str
     triton_tile: str
 
@@ -212,16 +211,15 @@ REDUCTIONS = {
     row.name: row
     for row in (
         Reduction(
-            "sum", start_cpp="0", cpp="{0} += {1};", openmp="+",
-            start_triton="0.0", triton="{0} + {1}",
-            triton_tile="tl.sum(tl.where({1}, {0}, 0.0){2})",
+            "sum", start="0", cpp="{0} += {1};", openmp="+",
+            triton="{0} + {1}", triton_tile="tl.sum(tl.where({1}, {0}, 0.0){2})",
         ),
         Reduction(
-            "any", start_cpp="0", cpp="{0} = {0} || {1};", openmp="||", start_triton="0.0",
+            "any", start="0", cpp="{0} = {0} || {1};", openmp="||",
             triton="tl.maximum({0}, {1})", triton_tile="tl.max(tl.where({1}, {0}, 0.0){2})",
         ),
         Reduction(
-            "all", start_cpp="1", cpp="{0} = {0} && {1};", openmp="&&", start_triton="1.0",
+            "all", start="1", cpp="{0} = {0} && {1};", openmp="&&",
             triton="tl.minimum({0}, {1})", triton_tile="tl.min(tl.where({1}, {0}, 1.0){2})",
         ),
     )

@@ -9,7 +9,7 @@ import torch
 import spherenorm as sn
 from spherenorm import optim
 from spherenorm import rules as r
-from spherenorm.compile import _kernels as kernels
+from spherenorm.compile.cpp import CppKernel
 
 
 class Plain(sn.Rule):
@@ -123,7 +123,7 @@ def test_the_step_does_what_it_says(backend, monkeypatch):
         original = cls.__call__
         monkeypatch.setattr(cls, "__call__", lambda *args: taken.add(name) or original(*args))
 
-    noted(kernels.CppKernel, "C++ kernel")
+    noted(CppKernel, "C++ kernel")
     for weight in params:
         weight.grad = torch.ones_like(weight)
     optimizer.step()

@@ -77,7 +77,7 @@ def difference(
 def _state(drawn: Tensor, like: Tensor, whole: bool) -> Tensor:
     """A positive state of random numbers, as second moments are; a counter that is whole."""
     counter = like.ndim == 0 and whole
-    return (3 + (4 * drawn).round() if counter else drawn + 0.1).to(like.dtype).to(like.device)
+    return (3 + (4 * drawn).round() if counter else drawn + 0.1).to(like)
 
 
 def _step_difference(

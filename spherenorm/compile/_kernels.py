@@ -16,17 +16,10 @@ from spherenorm.compile import cpp, gpu
 from spherenorm.compile._backends import Work
 from spherenorm.compile._graph import StepGraph
 from spherenorm.compile._guard import UnsupportedRuleError
-from spherenorm.compile.cpp import load_step
 from spherenorm.compile.gpu import DEVICES, Array, launcher, upload
 
-__all__ = ["Batch", "CppKernel", "Kernel", "Specialization", "vector"]
+__all__ = ["Batch", "Kernel", "Specialization", "vector"]
 
-CPP_TYPES = {
-    torch.float32: ("float", "float"),
-    torch.float64: ("double", "double"),
-    torch.bfloat16: ("float", "bfloat16"),
-}
-"""The types in which a C++ kernel computes, and in which it stores weights."""
 GRAD = 1
 """The column of gradients in a kernel's table."""
 
@@ -39,22 +32,10 @@ class Kernel(Protocol):
     """
 
     @property
+    def name(self) -> str: ...
+    @property
     def states(self) -> tuple[str, ...]: ...
     def __call__(self, tensors: Array, literals: Array, numbers: Tensor) -> None: ...
-
-
-@dataclass(frozen=True)
-class CppKernel:
-    """A C++ kernel; kernels of one source are equal."""
-
-    source: str
-    defines: tuple[str, ...]
-    states: tuple[str, ...]
-
-    def __call__(self, tensors: Array, literals: Array, numbers: Tensor) -> None:
-        step = load_step(self.source, self.defines)
-        described = tensors.ctypes.data, literals.ctypes.data, numbers.data_ptr()
-        step(len(tensors), *described, cpp.threads())
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,8 +48,11 @@ class Specialization:
 
     kernel: Kernel
     literals: Array
-    name: str
     reason: str = "recorded; one kernel for all weights of its kind"
+
+    @property
+    def name(self) -> str:
+        return self.kernel.name
 
     @property
     def identity(self) -> Any:
@@ -92,16 +76,10 @@ class Specialization:
         """
         literals = np.array(graph.literals, dtype=np.float64)
         if device.type in DEVICES:
-            return cls(launcher(gpu.emit(graph, numbers, dtype)), literals, "Triton kernels")
-        if device.type != "cpu":
-            raise UnsupportedRuleError(f"no kernels are generated for {device.type}")
-        if dtype not in CPP_TYPES:
-            raise UnsupportedRuleError(f"C++ kernels take no {dtype}")
-        real, stored = CPP_TYPES[dtype]
-        source = cpp.emit(graph, numbers)
-        defines = (f"-DREAL={real}", f"-DSTORED={stored}")
-        load_step(source.text, defines)
-        return cls(CppKernel(source.text, defines, source.states), literals, "C++ kernel")
+            return cls(launcher(gpu.emit(graph, numbers, dtype)), literals)
+        if device.type == "cpu":
+            return cls(cpp.kernel(graph, numbers, dtype), literals)
+        raise UnsupportedRuleError(f"no kernels are generated for {device.type}")
 
     def __call__(
         self, weight: Tensor, grad: Tensor, state: State, numbers: Sequence[Scalar]
@@ -154,7 +132,7 @@ def vector(numbers: Sequence[Scalar], device: torch.device) -> Tensor:
 
     Those that are tensors on a GPU are not read by the host.
     """
-    if device.type == "cpu":
+    if device.type not in DEVICES:
         return torch.tensor([float(v) for v in numbers], dtype=torch.float64, device="cpu")
     here = [isinstance(v, Tensor) and v.device.type == device.type for v in numbers]
     read = [0.0 if on else float(v) for v, on in zip(numbers, here, strict=True)]

@@ -13,16 +13,16 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._ops import OpOverload
 
 from spherenorm._numerics import working_dtype
 from spherenorm._rule import Rule
 from spherenorm.compile._graph import Extent, GrowingGraph, Node, StepGraph
 from spherenorm.compile._guard import Guard, UnsupportedRuleError
-from spherenorm.compile._meta import carried_out
 from spherenorm.operations import OPERATIONS, of_overload
 from spherenorm.record import Call, Recorder, RecordError, Value
 
-__all__ = ["lower"]
+__all__ = ["carried_out", "lower"]
 
 UNCHANGED = {"_to_copy", "detach", "alias", "clone", "lift_fresh_copy"}
 """Operations of aten that give the entries they take, perhaps in another dtype."""
@@ -30,6 +30,9 @@ REDUCED = {"sum", "mean", "linalg_vector_norm"}
 """Operations of aten that may be asked to sum in another dtype."""
 STORAGE = {"dtype", "layout", "device", "pin_memory", "memory_format", "non_blocking"}
 """Options that say how a tensor is stored; a dtype that matters shows in the result."""
+NUMBERS = (bool, int, float)
+_dtypes: dict[Any, torch.dtype] = {}
+"""The dtype of a result, by the operation and the kinds of its arguments."""
 
 
 def lower(guard: Guard, shape: tuple[int, ...], dtype: torch.dtype) -> StepGraph:
@@ -77,15 +80,14 @@ def _lower(guard: Guard, shape: tuple[int, ...], dtype: torch.dtype) -> StepGrap
     lowering = _Lowering(len(numbers), shape, dtype)
     recorder = Recorder(lowering.read, carried_out)
 
-    def enter(tensor: Tensor, op: str, extent: Extent, detail: Any = None) -> None:
+    entered: list[tuple[Tensor, str, Extent, Any]] = [
+        (weight, "weight", Extent.FULL, None),
+        (grad, "grad", Extent.FULL, None),
+        *((number, "number", Extent.SCALAR, place) for place, number in enumerate(numbers)),
+        *((value, "state", extents[name], name) for name, value in state.items()),
+    ]
+    for tensor, op, extent, detail in entered:
         lowering.enter(recorder.enter(tensor), op, extent, detail)
-
-    enter(weight, "weight", Extent.FULL)
-    enter(grad, "grad", Extent.FULL)
-    for place, number in enumerate(numbers):
-        enter(number, "number", Extent.SCALAR, place)
-    for name, value in state.items():
-        enter(value, "state", extents[name], name)
     with torch.no_grad(), torch.device("meta"), recorder:
         moved, new = rule.step(weight, grad, state)
     lowering.graph.outputs = {
@@ -139,37 +141,29 @@ def _state_extent(shape: torch.Size, weight: torch.Size) -> Extent:
         return Extent.FULL
     if tuple(shape) == (*weight[:1], *[1] * (len(weight) - 1)):
         return Extent.ROW
-    raise UnsupportedRuleError(
-        f"a state of shape {tuple(shape)} for a weight of shape {tuple(weight)}"
-    )
+    held = f"a state of shape {tuple(shape)} for a weight of shape {tuple(weight)}"
+    raise UnsupportedRuleError(held)
 
 
 class GraphBuilder(GrowingGraph):
     """Lowers operations of aten that are more than a row; each is a method under its name there."""
 
-    def __init__(self, count: int, shape: tuple[int, ...], dtype: torch.dtype) -> None:
-        super().__init__(count, shape)
-        self.result = Value(torch.Size(), dtype)
-        """The result of the call at hand."""
+    dtype = torch.float64
+    """Of the result of the call at hand."""
 
     def scalar_tensor(self, value: Any) -> Node:
-        return self.literal(value, self.result.dtype)
+        return self.literal(value, self.dtype)
 
-    def full(self, size: Any, value: Any) -> Node:
-        return self.literal(value, self.result.dtype)
+    def full(self, size_or_like: Any, value: Any) -> Node:
+        return self.literal(value, self.dtype)
 
-    def full_like(self, x: Node, value: Any) -> Node:
-        return self.literal(value, self.result.dtype)
+    full_like = full
 
     def add(self, x: Any, y: Any, alpha: Any = 1) -> Node:
-        if alpha == 1:
-            return self.apply(OPERATIONS["add"], x, y)
-        return self.addcmul(x, y, alpha)
+        return self.apply(OPERATIONS["add"], x, y) if alpha == 1 else self.addcmul(x, y, alpha)
 
     def sub(self, x: Any, y: Any, alpha: Any = 1) -> Node:
-        if alpha == 1:
-            return self.apply(OPERATIONS["sub"], x, y)
-        return self.addcmul(x, y, -alpha)
+        return self.apply(OPERATIONS["sub"], x, y) if alpha == 1 else self.addcmul(x, y, -alpha)
 
     def addcmul(self, x: Any, y: Any, z: Any, value: Any = 1) -> Node:
         """x + (value y) z, whose last product torch adds without rounding it in between."""
@@ -184,18 +178,15 @@ class GraphBuilder(GrowingGraph):
             return power
         return self.apply(OPERATIONS["pow"], x, exponent)
 
-    def any(self, x: Node, *dims: Any) -> Node:
-        return self._decision("any", x, dims)
-
-    def all(self, x: Node, *dims: Any) -> Node:
-        return self._decision("all", x, dims)
-
-    def _decision(self, op: str, x: Node, dims: tuple[Any, ...]) -> Node:
+    def any(self, x: Node, *dims: Any, op: str = "any") -> Node:
         if dims:
             raise NotImplementedError(f"{op} along a dimension")
         if not x.boolean:
             raise NotImplementedError(f"{op} of numbers")
         return x if x.extent is Extent.SCALAR else self.node(op, (x,), Extent.SCALAR, True)
+
+    def all(self, x: Node, *dims: Any) -> Node:
+        return self.any(x, *dims, op="all")
 
     def sum(self, x: Node, dims: Any = None, keepdim: bool = False) -> Node:
         reduced, rows = self._reduced(dims), set(range(1, self.ndim))
@@ -224,7 +215,7 @@ class _Lowering(GraphBuilder):
     """
 
     def __init__(self, count: int, shape: tuple[int, ...], dtype: torch.dtype) -> None:
-        super().__init__(count, shape, working_dtype(dtype))
+        super().__init__(count, shape)
         self.stored, self.computed = dtype, working_dtype(dtype)
         self._nodes: dict[Value, Node] = {}
 
@@ -238,9 +229,9 @@ class _Lowering(GraphBuilder):
         """Make the node of a call's result."""
         if call.in_place or not isinstance(call.result, Value):
             raise UnsupportedRuleError(f"{call.name} in the step")
-        self.result, self.single = call.result, call.result.dtype is torch.float32
+        self.dtype, self.single = call.result.dtype, call.result.dtype is torch.float32
         node = self._lowered(call)
-        self._check(call, node)
+        self._check(call, call.result, node)
         self._nodes[call.result] = node
 
     def output(self, value: Value, before: Tensor) -> int:
@@ -283,26 +274,53 @@ class _Lowering(GraphBuilder):
             raise UnsupportedRuleError(f"{argument.dtype} within the step")
         return node
 
-    def _check(self, call: Call, node: Node) -> None:
+    def _check(self, call: Call, result: Value, node: Node) -> None:
         """Refuse a node that does not stand for the very tensor that the call made.
 
         A tensor of another shape would be broadcast along other dimensions, and one of another
         dtype is rounded in between. A graph knows of neither.
         """
-        shape, dtype = self.result.shape, self.result.dtype
-        if node.extent is not Extent.SCALAR and shape != self.shape_of(node.extent):
-            raise UnsupportedRuleError(f"{call.name} to the shape {tuple(shape)}")
+        if node.extent is not Extent.SCALAR and result.shape != self.shape_of(node.extent):
+            raise UnsupportedRuleError(f"{call.name} to the shape {tuple(result.shape)}")
         dtypes = {torch.bool} if node.boolean else {self.computed}
         if not node.boolean and node.extent is Extent.SCALAR:
             literal = node.op == "number" and node.detail >= self.given
             dtypes |= {torch.float64, torch.int64} if literal else {torch.float64}
         if not node.boolean and call.packet in UNCHANGED:
             dtypes |= {self.stored}
-        if dtype not in dtypes:
-            raise UnsupportedRuleError(f"{call.name} to {dtype}")
+        if result.dtype not in dtypes:
+            raise UnsupportedRuleError(f"{call.name} to {result.dtype}")
 
     def _unchanged(self, source: Node) -> Node:
-        if self.result.dtype.is_floating_point:
+        if self.dtype.is_floating_point:
             source = self.number(source)
         double = source.extent is Extent.SCALAR and not source.single and not source.boolean
         return self.cast(source) if self.single and double and source.arguments else source
+
+
+def carried_out(function: OpOverload, *args: Any, **kwargs: Any) -> Any:
+    """The result of `function`, on the meta device.
+
+    torch takes 100 us for each operation on tensors without memory, in Python, and the record of a
+    step has a hundred of them per shape. Of those on entries, shape and dtype are soon known.
+    """
+    tensors = [x for x in args if isinstance(x, Tensor)]
+    entrywise = torch.Tag.pointwise in function.tags and not function._schema.is_mutable
+    plain = any(x.is_meta for x in tensors) and all(x.is_contiguous() for x in tensors)
+    if not (entrywise and plain) or any(isinstance(x, list) for x in args):
+        return function(*args, **kwargs)
+    key = function, *map(_kind, args), *((name, _kind(x)) for name, x in kwargs.items())
+    if key not in _dtypes:
+        result = function(*args, **kwargs)
+        if isinstance(result, Tensor):
+            _dtypes[key] = result.dtype
+        return result
+    shape = torch.broadcast_shapes(*(x.shape for x in tensors))  # type: ignore[no-untyped-call]
+    return torch.empty(shape, dtype=_dtypes[key], device="meta")
+
+
+def _kind(x: Any) -> Any:
+    """The part of an argument that decides the dtype of the result."""
+    if isinstance(x, Tensor):
+        return x.dtype, x.ndim == 0
+    return type(x) if isinstance(x, NUMBERS) else x

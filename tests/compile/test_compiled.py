@@ -12,10 +12,10 @@ import spherenorm as sn
 from spherenorm import optim
 from spherenorm import rules as r
 from spherenorm.compile import _inductor as inductor
-from spherenorm.compile import _kernels as kernels
 from spherenorm.compile import _paths as paths
 from spherenorm.compile.cpp import BuildError, compiler
 from spherenorm.compile.cpp import _build as build
+from spherenorm.compile.cpp import _kernel as printer
 from tests.compile.twins import KERNEL_ROWS, SHAPES, TYPED_ROWS, Twins, assert_close, random_weights
 from tests.conformance.table import ANY_WEIGHTS, ROWS, Row, parameters, set_gradients
 from tests.gradients import FAMILIES, gradient
@@ -291,7 +291,7 @@ def test_without_a_compiler_the_reason_is_said(monkeypatch):
 
 def test_without_a_compiler_compiled_is_refused_and_the_others_step(no_inductor, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(kernels, "load_step", refuse_to_build)
+        patch.setattr(printer, "load_step", refuse_to_build)
         weights = parameters()
         before = [w.detach().clone() for w in weights]
         optimizer = optim.AdamP(weights, lr=0.1, backend="compiled")

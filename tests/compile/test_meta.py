@@ -5,7 +5,7 @@ import itertools
 import pytest
 import torch
 
-from spherenorm.compile._meta import carried_out
+from spherenorm.compile._lower import carried_out
 
 aten = torch.ops.aten
 KINDS = [

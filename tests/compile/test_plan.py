@@ -9,8 +9,8 @@ import torch
 import spherenorm as sn
 from spherenorm import optim
 from spherenorm.compile import _dispatch as dispatch
-from spherenorm.compile import _kernels as kernels
 from spherenorm.compile.cpp import BuildError
+from spherenorm.compile.cpp import _kernel as printer
 from tests.compile.twins import assert_close
 
 SHAPES = ((6, 5), (4, 3, 3, 3), (5,), (6, 5))
@@ -174,7 +174,7 @@ def test_a_failed_build_is_said_once_and_tried_once(monkeypatch):
         tried.append(1)
         raise BuildError("no C++ compiler: set CXX, or install g++")
 
-    monkeypatch.setattr(kernels, "load_step", fails)
+    monkeypatch.setattr(printer, "load_step", fails)
     monkeypatch.setattr(dispatch, "_warned", [])
     weight = randn(4, 3).requires_grad_()
     optimizer = optim.AdamP([weight], lr=0.1)

@@ -21,6 +21,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -62,12 +63,9 @@ def compiler() -> str:
 
 def cache_folder() -> Path:
     """The folder of kernels: $SPHERENORM_CACHE, else `spherenorm` in the user's cache folder."""
-    chosen = os.environ.get("SPHERENORM_CACHE")
-    return (
-        Path(chosen)
-        if chosen
-        else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "spherenorm"
-    )
+    if chosen := os.environ.get("SPHERENORM_CACHE"):
+        return Path(chosen)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "spherenorm"
 
 
 _forked = threading.Event()
@@ -136,7 +134,8 @@ def _from_cache(library: Path, source: str, command: Sequence[str]) -> Step:
     with _locked(library.with_suffix(".lock"), library):
         with contextlib.suppress(OSError):  # built meanwhile
             return _loaded(library)
-        _sweep(library)
+        for left in library.parent.glob(f"{library.stem}.*/"):  # by builds that were killed
+            shutil.rmtree(left, ignore_errors=True)
         with tempfile.TemporaryDirectory(prefix=f"{library.stem}.", dir=library.parent) as scratch:
             made = _compiled(source, command, Path(scratch))
             step = _loaded(made)
@@ -153,13 +152,6 @@ def _apart(source: str, command: Sequence[str]) -> Step:
             raise BuildError(f"the compiled kernel cannot be loaded: {error}") from error
 
 
-def _sweep(library: Path) -> None:
-    """Remove what killed builds of the library have left; its lock is held."""
-    for left in library.parent.glob(f"{library.stem}.*"):
-        if left.is_dir():
-            shutil.rmtree(left, ignore_errors=True)
-
-
 @contextlib.contextmanager
 def _locked(lock: Path, library: Path) -> Iterator[None]:
     """Hold the lock, or go on without it once the library is there or patience has ended.
@@ -169,14 +161,13 @@ def _locked(lock: Path, library: Path) -> Iterator[None]:
     """
     file = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)
     try:
-        if _acquired(file, library):
-            try:
-                yield
-            finally:
-                lock.unlink(missing_ok=True)
-                _release(file)
-        else:
+        held = _acquired(file, library)
+        try:
             yield
+        finally:
+            if held:  # a process that was forked meanwhile may hold the file open
+                lock.unlink(missing_ok=True)
+                fcntl.flock(file, fcntl.LOCK_UN)
     finally:
         os.close(file)
 
@@ -195,11 +186,6 @@ def _acquired(file: int, library: Path) -> bool:
         else:
             return True
     return False
-
-
-def _release(file: int) -> None:
-    if fcntl is not None:  # a process that was forked meanwhile may hold the file open
-        fcntl.flock(file, fcntl.LOCK_UN)
 
 
 def _compiled(source: str, command: Sequence[str], folder: Path) -> Path:
@@ -226,13 +212,7 @@ def _loaded(library: Path) -> Step:
         step = ctypes.CDLL(str(library)).step
     except AttributeError as error:
         raise OSError(str(error)) from error
-    step.argtypes = [
-        ctypes.c_int64,
-        ctypes.c_void_p,
-        ctypes.c_void_p,
-        ctypes.c_void_p,
-        ctypes.c_int,
-    ]
+    step.argtypes = [ctypes.c_int64, *[ctypes.c_void_p] * 3, ctypes.c_int]
     step.restype = None
     return step
 
@@ -256,17 +236,11 @@ def _output(command: Sequence[str], folder: Path | None) -> str:
     Raises:
         BuildError: it failed; with the first line that it said.
     """
-    name = command[0]
+    name, pipe = command[0], subprocess.PIPE
+    options: dict[str, Any] = {"cwd": folder, "errors": "replace", "start_new_session": True}
     try:
-        running = subprocess.Popen(
-            command,
-            cwd=folder,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-            start_new_session=True,
+        running: subprocess.Popen[str] = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True, **options
         )
     except OSError as error:
         raise BuildError(f"{name} cannot be run: {error.strerror}") from error

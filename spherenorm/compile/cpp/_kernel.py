@@ -11,163 +11,146 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib import resources
+from typing import Any
 
-from spherenorm.compile._graph import INPUTS, Extent, Node, StepGraph
+import numpy as np
+import torch
+from torch import Tensor
+
+from spherenorm.compile._graph import INPUTS, StepGraph
 from spherenorm.compile._guard import UnsupportedRuleError
-from spherenorm.compile._schedule import Operands, schedule
-from spherenorm.compile.cpp._names import Names
-from spherenorm.compile.cpp._pass import PrintedPass
+from spherenorm.compile._schedule import Schedule, schedule
+from spherenorm.compile.cpp._build import load_step, threads
+from spherenorm.compile.cpp._pass import CppWords, PrintedPass
 from spherenorm.operations import REDUCTIONS
 
-__all__ = ["KernelSource", "emit"]
+Array = np.ndarray[Any, np.dtype[Any]]
+
+__all__ = ["CppKernel", "kernel"]
+
+
+TYPES = {
+    torch.float32: ("float", "float"),
+    torch.float64: ("double", "double"),
+    torch.bfloat16: ("float", "bfloat16"),
+}
+"""The types in which a kernel computes, and in which it stores weights."""
 
 
 @dataclass(frozen=True)
-class KernelSource:
-    """A kernel in C++.
+class CppKernel:
+    """A kernel in C++; those of one source are equal.
 
     Attributes:
-        text: exports `step(count, tensors, literals, numbers, threads)`.
-        states: the states whose pointers follow those of weight and gradient in a tensor's
-            description.
+        source: exports `step(count, tensors, literals, numbers, threads)`.
+        defines: the compiler's, of the types.
+        states: the states whose pointers follow those of weight and gradient.
     """
 
-    text: str
+    source: str
+    defines: tuple[str, ...]
     states: tuple[str, ...]
+    name = "C++ kernel"
+
+    def __call__(self, tensors: Array, literals: Array, numbers: Tensor) -> None:
+        """Step the weights of a table; see `_kernels.Kernel`."""
+        described = tensors.ctypes.data, literals.ctypes.data, numbers.data_ptr()
+        load_step(self.source, self.defines)(len(tensors), *described, threads())
 
 
-def emit(graph: StepGraph, numbers: int) -> KernelSource:
-    """The kernel of a graph whose first `numbers` arguments are hyper-parameters.
-
-    Raises:
-        UnsupportedRuleError: a state takes over another input's old value, which may be overwritten
-            by then.
-    """
-    _refuse_swaps(graph)
-    names = Names(graph, schedule(graph), Operands(graph))
-    prelude, driver = (
-        (resources.files(__package__) / name).read_text()
-        for name in ("_prelude.hpp", "_driver.hpp")
-    )
-    passes = [PrintedPass(names, number) for number in range(len(names.plan.passes))]
-    parts = [
-        prelude,
-        _sizes(names, passes),
-        *(_scalars(names, stage, numbers) for stage in range(len(passes))),
-        *(each.source() for each in passes),
-        _flat(names),
-        _wanted(names),
-        _run(names),
-        _advance(names),
-        _finish(names),
-        driver,
-    ]
-    return KernelSource("\n".join(parts), names.operands.states)
-
-
-def _refuse_swaps(graph: StepGraph) -> None:
-    """The kernel writes some results before it has read all old values.
+def kernel(graph: StepGraph, numbers: int, dtype: torch.dtype) -> CppKernel:
+    """The kernel of a graph whose first `numbers` arguments are hyper-parameters, compiled.
 
     Raises:
-        UnsupportedRuleError: a state takes over another input's old value, which may be overwritten
-            by then.
+        BuildError: there is no compiler, or it refuses the kernel.
+        UnsupportedRuleError: no kernel stores the dtype, or a state takes over another input's old
+            value, which may be overwritten by then.
     """
+    if dtype not in TYPES:
+        raise UnsupportedRuleError(f"C++ kernels take no {dtype}")
     for name, index in graph.outputs.items():
         node = graph.nodes[index]
         if node.op in INPUTS - {"grad"} and node is not graph.inputs[name]:
             raise UnsupportedRuleError(f"{name} takes over the old value of another input")
+    plan = schedule(graph)
+    words = CppWords(plan)
+    files = (resources.files(__package__) / name for name in ("_prelude.hpp", "_driver.hpp"))
+    prelude, driver = (file.read_text() for file in files)
+    passes = [PrintedPass(words, number) for number in range(len(plan.passes))]
+    parts = [
+        prelude,
+        _sizes(plan, max(len(each.scratch) for each in passes)),
+        *(each.source() for each in passes),
+        *_choices(plan),
+        *_function(
+            "static void advance(int stage, const int64_t* P, const double* L, const double* H,"
+            " double* S, const double* partial, int64_t chunks)",
+            *["(void)P; (void)L; (void)H; (void)partial; (void)chunks;", "switch (stage) {"],
+            *(line for stage in range(len(passes)) for line in _stage(words, stage, numbers)),
+            "}",
+        ),
+        *_function(
+            "static void finish(const int64_t* P, const double* S)",
+            "(void)P; (void)S;",
+            *(
+                f"*reinterpret_cast<double*>(P[{plan.place[name]}]) = S[{index}];"
+                for name, index in plan.counters.items()
+            ),
+        ),
+        driver,
+    ]
+    real, stored = TYPES[dtype]
+    defines = (f"-DREAL={real}", f"-DSTORED={stored}")
+    made = CppKernel("\n".join(parts), defines, plan.states)
+    load_step(made.source, defines)
+    return made
 
 
-def _sizes(names: Names, passes: list[PrintedPass]) -> str:
+def _sizes(plan: Schedule, scratch: int) -> str:
     sizes = {
-        "POINTERS": len(names.operands.place),
-        "LITERALS": len(names.graph.literals),
-        "SCALARS": len(names.nodes),
-        "PASSES": len(passes),
-        "SAVED": len(names.plan.saved),
-        "SCRATCH": max(len(each.scratch) for each in passes),
-        "REDUCTIONS": max([1, *(len(each.reductions) for each in names.plan.passes)]),
+        "POINTERS": len(plan.place),
+        "LITERALS": len(plan.graph.literals),
+        "SCALARS": len(plan.graph.nodes),
+        "PASSES": len(plan.passes),
+        "SAVED": len(plan.saved),
+        "SCRATCH": scratch,
+        "REDUCTIONS": plan.reductions,
     }
     return f"enum {{ {', '.join(f'{name} = {size}' for name, size in sizes.items())} }};"
 
 
-def _scalars(names: Names, stage: int, numbers: int) -> str:
-    """The scalars that are known once `stage` passes are over, in double."""
-    lines = []
-    for node in names.nodes:
-        if node.index in names.plan.scalars and names.plan.stage[node.index] == stage:
-            lines.append(f"S[{node.index}] = {_scalar(names, node, numbers)};")
-    arguments = "const int64_t* P, const double* L, const double* H, double* S"
-    return _function(
-        f"static void scalars{stage}({arguments})", ["(void)P; (void)L; (void)H;", *lines]
-    )
-
-
-def _scalar(names: Names, node: Node, numbers: int) -> str:
-    if node.op == "number":
-        given = node.detail < numbers
-        return f"H[{node.detail}]" if given else f"L[{node.detail - numbers}]"
-    if node.op == "state":
-        return f"*reinterpret_cast<const double*>(P[{names.operands.place[node.detail]}])"
-    return names.expression(node, Extent.SCALAR)
-
-
-def _flat(names: Names) -> str:
-    flat = ", ".join("true" if each.flat else "false" for each in names.plan.passes)
-    return f"static const bool flat[PASSES] = {{{flat}}};"
-
-
-def _wanted(names: Names) -> str:
-    lines = [
+def _choices(plan: Schedule) -> list[str]:
+    """Of each pass: whether it is flat, whether it is wanted, and its function."""
+    flat = ", ".join(str(each.flat).lower() for each in plan.passes)
+    wanted = [
         f"if (pass == {p}) return (S[{each.gate[0]}] != 0) == {str(each.gate[1]).lower()};"
-        for p, each in enumerate(names.plan.passes)
+        for p, each in enumerate(plan.passes)
         if each.gate is not None
     ]
-    head = "static bool wanted(int pass, const double* S)"
-    return _function(head, ["(void)pass; (void)S;", *lines, "return true;"])
-
-
-def _run(names: Names) -> str:
-    cases = [f"case {p}: pass{p}(part); break;" for p in range(len(names.plan.passes))]
-    return _function(
-        "static void run(int pass, const Part& part)", ["switch (pass) {", *cases, "}"]
-    )
-
-
-def _advance(names: Names) -> str:
-    """The totals of a pass, then the scalars that they make known."""
-    totals = []
-    for p, each in enumerate(names.plan.passes):
-        for k, n in each.reductions:
-            row = REDUCTIONS[n.op]
-            combine = row.cpp.format("total", f"partial[c * REDUCTIONS + {k}]")
-            loop = f"for (int64_t c = 0; c < chunks; ++c) {combine}"
-            total = "rounded(total)" if n.single else "total"
-            totals.append(
-                f"if (stage == {p + 1}) {{ double total = {row.start_cpp};"
-                f" {loop} S[{n.index}] = {total}; }}"
-            )
-    cases = [
-        f"case {stage}: scalars{stage}(P, L, H, S); break;"
-        for stage in range(len(names.plan.passes))
+    cases = [f"case {p}: pass{p}(part); break;" for p in range(len(plan.passes))]
+    return [
+        f"static const bool flat[PASSES] = {{{flat}}};",
+        *_function(
+            "static bool wanted(int pass, const double* S)",
+            *["(void)pass; (void)S;", *wanted, "return true;"],
+        ),
+        *_function("static void run(int pass, const Part& part)", "switch (pass) {", *cases, "}"),
     ]
-    head = (
-        "static void advance(int stage, const int64_t* P, const double* L, const double* H,"
-        " double* S, const double* partial, int64_t chunks)"
-    )
-    lines = ["(void)partial; (void)chunks;", *totals, "switch (stage) {", *cases, "}"]
-    return _function(head, lines)
 
 
-def _finish(names: Names) -> str:
-    writes = [
-        f"*reinterpret_cast<double*>(P[{names.operands.place[name]}]) = S[{index}];"
-        for name, index in names.graph.outputs.items()
-        if name != "weight" and names.nodes[index].extent is Extent.SCALAR
-    ]
-    head = "static void finish(const int64_t* P, const double* S)"
-    return _function(head, ["(void)P; (void)S;", *writes])
+def _stage(words: CppWords, stage: int, numbers: int) -> list[str]:
+    """The totals of the pass before a stage, then the scalars that they make known, in double."""
+    out = [f"case {stage}:"]
+    for k, n in words.plan.passes[stage - 1].reductions if stage else ():
+        row = REDUCTIONS[n.op]
+        combine = row.cpp.format("total", f"partial[c * REDUCTIONS + {k}]")
+        loop = f"for (int64_t c = 0; c < chunks; ++c) {combine}"
+        total = "rounded(total)" if n.single else "total"
+        out.append(f"{{ double total = {row.start}; {loop} S[{n.index}] = {total}; }}")
+    for n in words.plan.scalars_of(stage):
+        out.append(f"S[{n.index}] = {words.source_of_scalar(n, numbers)};")
+    return [*out, "break;"]
 
 
-def _function(head: str, lines: list[str]) -> str:
-    return "\n".join([f"{head} {{", *lines, "}"])
+def _function(head: str, *lines: str) -> list[str]:
+    return [f"{head} {{", *lines, "}"]

@@ -2,21 +2,58 @@
 
 from __future__ import annotations
 
-from spherenorm.compile._graph import INPUTS, Extent
+from spherenorm.compile._graph import INPUTS, Extent, Node
+from spherenorm.compile._printer import Words
 from spherenorm.compile._schedule import Loop
-from spherenorm.compile.cpp._names import Names
 from spherenorm.compile.cpp._storage import Storage
-from spherenorm.operations import REDUCTIONS
+from spherenorm.operations import OPERATIONS, REDUCTIONS
 
-__all__ = ["PrintedPass"]
+__all__ = ["CppWords", "PrintedPass"]
+
+
+class CppWords(Words):
+    """Scalars are S[3] in double, values of a row in double, those of an entry in `real`.
+
+    A truth that loops over entries use is a mask m3 too.
+    """
+
+    scalar, given, literal = "S[{}]", "H[{}]", "L[{}]"
+
+    def expression(self, node: Node) -> str:
+        names = [self.name(a, node.extent) for a in node.arguments]
+        entry = node.extent is Extent.FULL
+        decided = node.op == "where" and self.nodes[node.arguments[0]].extent is not Extent.FULL
+        if decided and entry and not node.boolean:
+            return f"choose(m{node.arguments[0]}, {names[1]}, {names[2]})"
+        value = OPERATIONS[node.op].cpp.format(*names, kind="real" if entry else "double")
+        return f"rounded({value})" if node.single and not entry else value
+
+    def converted(self, index: int, value: str) -> str:
+        if not self.nodes[index].boolean:
+            return f"const real t{index} = {value};"
+        return (
+            f"const bool t{index} = {value}; const mask m{index} = -mask(t{index}); (void)m{index};"
+        )
+
+    def counter(self, name: str) -> str:
+        return f"*reinterpret_cast<const double*>(P[{self.place[name]}])"
+
+    def row_value(self, node: Node, value: str) -> str:
+        return f"const {'bool' if node.boolean else 'double'} v{node.index} = {value};"
+
+    def row_state(self, name: str) -> str:
+        return f"reinterpret_cast<const real*>(part.P[{self.place[name]}])[r]"
+
+    def left(self, index: int) -> str:
+        return f"part.saved[{self.plan.saved[index]} * part.rows + r]"
 
 
 class PrintedPass:
     """Pass `number` as a function `passN(part)`."""
 
-    def __init__(self, names: Names, number: int) -> None:
-        self.names, self.number, self.plan = names, number, names.plan.passes[number]
-        self.storage = Storage(names, self.plan)
+    def __init__(self, words: CppWords, number: int) -> None:
+        self.words, self.number, self.plan = words, number, words.plan.passes[number]
+        self.storage = Storage(words, self.plan)
         self.scratch = self.storage.scratch
 
     def source(self) -> str:
@@ -24,11 +61,8 @@ class PrintedPass:
             f"static void pass{self.number}(const Part& part) {{",
             "const double* const S = part.S; (void)S;",
         ]
-        out += [
-            self.names.converted(a, f"S[{a}]")
-            for a in self.plan.outside(self.names.graph, self.plan.full)
-        ]
-        out += [f"double part{k} = {REDUCTIONS[n.op].start_cpp};" for k, n in self.plan.reductions]
+        out += [self.words.converted(a, f"S[{a}]") for a in self.words.plan.outside(self.plan.full)]
+        out += [f"double part{k} = {REDUCTIONS[n.op].start};" for k, n in self.plan.reductions]
         out += [
             "for (int64_t r = part.first; r < part.end; ++r) {",
             "const int64_t offset = r * part.cols;",
@@ -36,8 +70,7 @@ class PrintedPass:
             *self._pointers(),
         ]
         for number, loop in enumerate(self.plan.loops):
-            out += self._row_values(loop)
-            out += self._loop(number, loop)
+            out += [*self.words.row_values(self.plan, loop), *self._loop(number, loop)]
         out += [*self._row_results(), "}"]
         out += [f"part.partial[{k}] = part{k};" for k, _ in self.plan.reductions]
         return "\n".join([*out, "}"])
@@ -45,8 +78,8 @@ class PrintedPass:
     def _pointers(self) -> list[str]:
         """Of the present row: tensors with a value per entry, and scratch rows."""
         out = []
-        for name, place in self.names.operands.place.items():
-            if self.names.operands.old[name].extent is Extent.FULL:
+        for name, place in self.words.place.items():
+            if self.words.plan.graph.inputs[name].extent is Extent.FULL:
                 kind = "stored" if name in ("weight", "grad") else "real"
                 start = f"reinterpret_cast<{kind}*>(part.P[{place}]) + offset"
                 out.append(f"{kind}* __restrict const p{place} = {start}; (void)p{place};")
@@ -55,38 +88,16 @@ class PrintedPass:
             for index, place in self.scratch.items()
         ]
 
-    def _row_values(self, loop: Loop) -> list[str]:
-        out = []
-        for n in loop.rows:
-            if n.index in self.plan.read_back:
-                place = self.names.plan.saved[n.index]
-                out.append(f"const double v{n.index} = part.saved[{place} * part.rows + r];")
-            elif n.op == "state":
-                place = self.names.operands.place[n.detail]
-                state = f"reinterpret_cast<const real*>(part.P[{place}])[r]"
-                out.append(f"const double v{n.index} = {state};")
-            elif n.op != "sum":
-                kind = "bool" if n.boolean else "double"
-                out.append(f"const {kind} v{n.index} = {self.names.expression(n, Extent.ROW)};")
-            if any(n.index in f.arguments for f in self.plan.full):
-                out.append(self.names.converted(n.index, f"v{n.index}"))
-        return out
-
     def _row_results(self) -> list[str]:
         """The share of the row in reductions, the sums that it leaves, and its new states."""
         out = [
             REDUCTIONS[n.op].cpp.format(f"part{k}", f"v{n.arguments[0]}")
             for k, n in self.plan.row_totals
         ]
-        out += [
-            f"part.saved[{place} * part.rows + r] = v{i};"
-            for i, place in self.names.plan.saved.items()
-            if i in self.plan.level and i not in self.plan.read_back
-        ]
-        for name, n in self.plan.writes:
-            if n.extent is Extent.ROW:
-                place = self.names.operands.place[name]
-                out.append(f"reinterpret_cast<real*>(part.P[{place}])[r] = v{n.index};")
+        out += [f"{self.words.left(i)} = v{i};" for i in self.words.plan.left_by(self.plan)]
+        for name, n in self.plan.written(Extent.ROW):
+            place = self.words.place[name]
+            out.append(f"reinterpret_cast<real*>(part.P[{place}])[r] = v{n.index};")
         return out
 
     def _loop(self, number: int, loop: Loop) -> list[str]:
@@ -99,7 +110,7 @@ class PrintedPass:
             return []
         body = []
         for index in sorted(values):
-            kind = "bool" if self.names.nodes[index].boolean else "real"
+            kind = "bool" if self.words.nodes[index].boolean else "real"
             body.append(f"const {kind} v{index} = {values[index]};")
             if index in self.scratch and self.plan.level[index] == number:
                 body.append(f"k{index}[j] = v{index};")
@@ -108,14 +119,14 @@ class PrintedPass:
         sums += [(f"b{k}", f"part{k}", n.op, n.arguments[0]) for k, n in loop.totals]
         rows = [(REDUCTIONS[op], block, beyond, source) for block, beyond, op, source in sums]
         body += [row.cpp.format(block, f"v{source}") for row, block, _, source in rows]
-        body += [f"store(p{self.names.operands.place[name]}[j], v{i});" for name, i in stores]
+        body += [f"store(p{self.words.place[name]}[j], v{i});" for name, i in stores]
         clauses = "".join(f" reduction({row.openmp}:{block})" for row, block, _, _ in rows)
         return [
             *(f"double v{n.index} = 0;" for n in loop.row_sums),
             "for (int64_t j0 = 0; j0 < length; j0 += BLOCK) {",
             "const int64_t j1 = smaller(j0 + BLOCK, length);",
             *(
-                f"{'real' if row.name == 'sum' else 'int'} {block} = {row.start_cpp};"
+                f"{'real' if row.name == 'sum' else 'int'} {block} = {row.start};"
                 for row, block, _, _ in rows
             ),
             f"#pragma omp simd{clauses}",
@@ -125,5 +136,5 @@ class PrintedPass:
             *(row.cpp.format(beyond, block) for row, block, beyond, _ in rows),
             "}",
             *(f"v{n.index} = rounded(v{n.index});" for n in loop.row_sums if n.single),
-            *(f"part{k} += v{loop.row_sum(n).index};" for k, n in loop.from_rows),
+            *(f"part{k} += v{n.index};" for k, n in loop.from_rows),
         ]

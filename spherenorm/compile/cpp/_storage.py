@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from spherenorm.compile._graph import INPUTS, Extent
+from spherenorm.compile._printer import Words
 from spherenorm.compile._schedule import Pass
-from spherenorm.compile.cpp._names import Names
 from spherenorm.operations import OPERATIONS
 
 __all__ = ["Storage"]
@@ -23,13 +23,11 @@ class Storage:
         scratch: the scratch row of each value that has one.
     """
 
-    def __init__(self, names: Names, plan: Pass) -> None:
-        self.names, self.nodes, self.plan = names, names.nodes, plan
+    def __init__(self, words: Words, plan: Pass) -> None:
+        self.words, self.nodes, self.plan = words, words.nodes, plan
         self._last = max((plan.level[n.index] for n in plan.full), default=-1)
         self._writes = [
-            (name, n.index, self._due(name, n.index))
-            for name, n in plan.writes
-            if n.extent is Extent.FULL
+            (name, n.index, self._due(name, n.index)) for name, n in plan.written(Extent.FULL)
         ]
         self._written = {
             index: name
@@ -53,20 +51,20 @@ class Storage:
                 continue
             earlier = self.plan.level[index] < loop
             if node.op in INPUTS:
-                values[index] = f"load(p{self.names.operands.place[node.name]}[j])"
+                values[index] = f"load(p{self.words.place[node.name]}[j])"
             elif earlier and index in self.scratch:
                 values[index] = f"k{index}[j]"
             elif earlier and index in self._written:
-                place = self.names.operands.place[self._written[index]]
+                place = self.words.place[self._written[index]]
                 values[index] = f"load(p{place}[j])"
             else:
-                values[index] = self.names.expression(node, Extent.FULL)
+                values[index] = self.words.expression(node)
                 pending.extend(node.arguments)
         return values
 
     def _due(self, name: str, index: int) -> int:
         """The loop of a write: it waits until the old value has been read for the last time."""
-        old = self.names.operands.old[name].index
+        old = self.words.plan.graph.inputs[name].index
         reads = [self.plan.level[n.index] for n in self.plan.full if old in n.arguments]
         return max([self.plan.level[index], *reads])
 
@@ -82,7 +80,7 @@ class Storage:
 
     def _cheap(self, index: int) -> bool:
         """True for a few cheap operations on inputs that only the last loop overwrites."""
-        old = self.names.operands.old
+        old = self.words.plan.graph.inputs
         overwritten = {old[name].index for name, _, loop in self._writes if loop < self._last}
         pending, operations = [index], 0
         while pending:

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 
 import torch
 
-from spherenorm.compile._graph import Extent, Node, StepGraph
+from spherenorm.compile._graph import StepGraph
 from spherenorm.compile._guard import UnsupportedRuleError
-from spherenorm.compile._schedule import Operands, schedule
-from spherenorm.compile.gpu._names import Names, rounded
+from spherenorm.compile._schedule import schedule
 from spherenorm.compile.gpu._pass import PrintedPass, function
+from spherenorm.compile.gpu._words import TritonWords, rounded
 from spherenorm.operations import REDUCTIONS
 
 __all__ = ["KernelSource", "emit"]
@@ -60,91 +60,65 @@ def emit(graph: StepGraph, numbers: int, dtype: torch.dtype) -> KernelSource:
     """
     if dtype not in DTYPES:
         raise UnsupportedRuleError(f"weights of {dtype}")
-    names = Names(graph, schedule(graph), Operands(graph), DTYPES[dtype])
+    plan = schedule(graph)
+    words = TritonWords(plan, DTYPES[dtype])
     text = [
         "import triton",
         "import triton.language as tl",
         "",
         "from spherenorm.compile.gpu._prelude import power, total_all, total_any, total_sum",
     ]
-    for stage in range(len(names.plan.passes)):
-        text += [*_advance(names, stage, numbers), *PrintedPass(names, stage).source()]
+    for stage in range(len(plan.passes)):
+        text += [*_advance(words, stage, numbers), *PrintedPass(words, stage).source()]
     return KernelSource(
-        "\n".join([*text, ""]),
-        names.operands.states,
-        tuple(each.flat for each in names.plan.passes),
-        len(graph.nodes),
-        len(names.plan.saved),
-        names.reductions,
+        text="\n".join([*text, ""]),
+        states=plan.states,
+        flat=tuple(each.flat for each in plan.passes),
+        scalars=len(graph.nodes),
+        saved=len(plan.saved),
+        reductions=plan.reductions,
     )
 
 
-def _advance(names: Names, stage: int, numbers: int) -> list[str]:
+def _advance(words: TritonWords, stage: int, numbers: int) -> list[str]:
     """The scalars that are known after `stage` passes; the last stage writes scalar states."""
-    nodes, plan = names.nodes, names.plan
+    nodes, plan = words.nodes, words.plan
     out = [
         "@triton.jit",
         f"def advance{stage}(pointers, shape, literals, numbers, S, partial):",
         "tensor = tl.program_id(0)",
-        *names.of_tensor(),
-        f"literals += tensor * {len(names.graph.literals)}",
+        *words.of_tensor(),
+        f"literals += tensor * {len(plan.graph.literals)}",
     ]
     known: dict[int, str] = {}
     if stage > 0:
-        out += _share(names, stage - 1)
-        known = {
-            n.index: rounded(total) if n.single else total
-            for n, total in _totals(names, stage - 1).items()
-        }
-    for node in nodes:
-        if node.index in plan.scalars and plan.stage[node.index] == stage:
-            known[node.index] = _scalar(names, node, numbers)
-    writes = {}
-    if stage == len(plan.passes) - 1:
-        writes = {
-            name: i
-            for name, i in names.graph.outputs.items()
-            if name != "weight" and nodes[i].extent is Extent.SCALAR
-        }
-    asked = {a for i in known if nodes[i].op not in REDUCTIONS for a in nodes[i].arguments} | set(
-        writes.values()
-    )
-    out += [f"s{index} = {names.scalar(index)}" for index in sorted(asked - known.keys())]
+        out += _share(words, stage - 1)
+        for k, n in plan.passes[stage - 1].reductions:
+            total = f"total_{n.op}(partial + {k}, count, {plan.reductions})"
+            known[n.index] = rounded(total) if n.single else total
+    known |= {n.index: words.source_of_scalar(n, numbers) for n in plan.scalars_of(stage)}
+    writes = plan.counters if stage == len(plan.passes) - 1 else {}
+    asked = {a for i in known if nodes[i].op not in REDUCTIONS for a in nodes[i].arguments}
+    asked |= {*writes.values()}
+    out += [f"s{index} = {words.known(index)}" for index in sorted(asked - known.keys())]
     for index, value in known.items():
         double = ".to(tl.float64)" if nodes[index].boolean else ""
         out += [f"s{index} = {value}", f"tl.store(S + {index}, s{index}{double})"]
     if writes:
         # Every warp has read the old values before one of them writes the new.
         out.append("tl.debug_barrier()")
-    out += [f"tl.store({names.pointer(name, 'tl.float64')}, s{i})" for name, i in writes.items()]
+    out += [f"tl.store({words.pointer(name, 'tl.float64')}, s{i})" for name, i in writes.items()]
     return function(out)
 
 
-def _share(names: Names, p: int) -> list[str]:
+def _share(words: TritonWords, p: int) -> list[str]:
     """The place and the number of the programs of pass `p` for this weight."""
-    before = names.plan.passes[p]
+    before = words.plan.passes[p]
     tiling = "flat" if before.flat else "tile"
     out = [
-        f"partial += {names.at(f'{tiling}_first')} * {names.reductions}",
-        f"count = {names.at(f'{tiling}_count')}",
+        f"partial += {words.at(f'{tiling}_first')} * {words.plan.reductions}",
+        f"count = {words.at(f'{tiling}_count')}",
     ]
     if before.gate is not None:
-        out.append(f"count = tl.where({names.wanted(before.gate)}, count, 0)")
+        out.append(f"count = tl.where({words.wanted(before.gate)}, count, 0)")
     return out
-
-
-def _totals(names: Names, p: int) -> dict[Node, str]:
-    return {
-        n: f"total_{n.op}(partial + {k}, count, {names.reductions})"
-        for k, n in names.plan.passes[p].reductions
-    }
-
-
-def _scalar(names: Names, node: Node, numbers: int) -> str:
-    if node.op == "number":
-        given = node.detail < numbers
-        place = f"numbers + {node.detail}" if given else f"literals + {node.detail - numbers}"
-        return f"tl.load({place})"
-    if node.op == "state":
-        return f"tl.load({names.pointer(node.detail, 'tl.float64')})"
-    return names.expression(node)

@@ -49,21 +49,14 @@ class Plan:
     rows: int
 
 
-@dataclass(frozen=True)
-class Tiling:
-    """The index of each program's weight, and each weight's first program and their number."""
-
-    items: Array
-    first: Array
-    count: Array
-
-
 class Launcher:
     """Kernels, loaded.
 
     Raises:
         ImportError: there is no Triton.
     """
+
+    name = "Triton kernels"
 
     def __init__(self, kernels: KernelSource) -> None:
         self.kernels = kernels
@@ -87,34 +80,19 @@ class Launcher:
         scalars = _workspace(count * kernels.scalars, device)
         saved = _workspace(plan.rows * kernels.saved, device)
         partial = _workspace(max(map(len, plan.items.values())) * kernels.reductions, device)
+        weights = pointers, plan.shape
         with torch.cuda.device(numbers.get_device()):  # -1, no device, under the interpreter
             for number, is_flat in enumerate(kernels.flat):
-                self._launch(
-                    f"advance{number}",
-                    count,
-                    pointers,
-                    plan.shape,
-                    plan.literals,
-                    numbers,
-                    scalars,
-                    partial,
-                )
+                arguments = *weights, plan.literals, numbers, scalars, partial
+                self._launch("advance", number, count, *arguments)
                 items = plan.items[is_flat]
                 if len(items):
-                    self._launch(
-                        f"pass{number}",
-                        len(items),
-                        items,
-                        pointers,
-                        plan.shape,
-                        scalars,
-                        saved,
-                        partial,
-                    )
+                    arguments = items, *weights, scalars, saved, partial
+                    self._launch("pass", number, len(items), *arguments)
 
-    def _launch(self, name: str, programs: int, *arguments: Tensor) -> None:
-        warps = WARPS[name.rstrip("0123456789")]
-        getattr(self.module, name)[(programs,)](*arguments, num_warps=warps, enable_fp_fusion=True)
+    def _launch(self, kind: str, number: int, programs: int, *arguments: Tensor) -> None:
+        kernel = getattr(self.module, f"{kind}{number}")[(programs,)]
+        kernel(*arguments, num_warps=WARPS[kind], enable_fp_fusion=True)
 
 
 def _workspace(size: int, device: torch.device) -> Tensor:
@@ -183,23 +161,24 @@ def _plan(shapes: bytes, literals: bytes, device: torch.device) -> Plan:
     )
     flat = _tiling(rows * cols, np.full_like(rows, BLOCK))
     tiles = _tiling(np.where(cols > 0, rows, 0), per_tile)
-    columns = [rows, cols, np.cumsum(rows) - rows, flat.first, flat.count, tiles.first, tiles.count]
+    columns = [rows, cols, np.cumsum(rows) - rows, *flat[1:], *tiles[1:]]
+
+    def there(values: Array) -> Tensor:
+        return torch.from_numpy(values).to(device)
+
     return Plan(
-        torch.from_numpy(np.stack(columns, axis=1)).to(device),
-        torch.from_numpy(np.frombuffer(bytearray(literals), dtype=np.float64)).to(device),
-        {
-            True: torch.from_numpy(flat.items).to(device),
-            False: torch.from_numpy(tiles.items).to(device),
-        },
+        there(np.stack(columns, axis=1)),
+        there(np.frombuffer(bytearray(literals), dtype=np.float64)),
+        {True: there(flat[0]), False: there(tiles[0])},
         int(rows.sum()),
     )
 
 
-def _tiling(length: Array, per_program: Array) -> Tiling:
+def _tiling(length: Array, per_program: Array) -> tuple[Array, Array, Array]:
+    """The index of each program's weight; each weight's first program, and their number."""
     count = -(-length // per_program)
-    return Tiling(
-        np.repeat(np.arange(len(count), dtype=np.int32), count), np.cumsum(count) - count, count
-    )
+    items = np.repeat(np.arange(len(count), dtype=np.int32), count)
+    return items, np.cumsum(count) - count, count
 
 
 @functools.cache

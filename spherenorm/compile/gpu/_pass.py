@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from spherenorm.compile._graph import INPUTS, Extent
 from spherenorm.compile._schedule import Loop
-from spherenorm.compile.gpu._names import Names, rounded
+from spherenorm.compile.gpu._words import TritonWords, rounded
 from spherenorm.operations import REDUCTIONS
 
 __all__ = ["BLOCK", "LONG_TILE", "TILES", "PrintedPass", "function"]
@@ -33,8 +33,8 @@ def function(lines: list[str]) -> list[str]:
 class PrintedPass:
     """Pass `number` as the kernel `passN`, with a function for each kind of tile."""
 
-    def __init__(self, names: Names, number: int) -> None:
-        self.names, self.number, self.plan = names, number, names.plan.passes[number]
+    def __init__(self, words: TritonWords, number: int) -> None:
+        self.words, self.number, self.plan = words, number, words.plan.passes[number]
 
     def source(self) -> list[str]:
         arguments = "pointers, shape, S, saved, partial, block"
@@ -49,12 +49,12 @@ class PrintedPass:
             f"def pass{self.number}(items, pointers, shape, S, saved, partial):",
             "item = tl.program_id(0)",
             "tensor = tl.load(items + item)",
-            *self.names.of_tensor(),
-            f"partial += item * {self.names.reductions}",
-            f"block = item - {self.names.at('flat_first' if self.plan.flat else 'tile_first')}",
+            *self.words.of_tensor(),
+            f"partial += item * {self.words.plan.reductions}",
+            f"block = item - {self.words.at('flat_first' if self.plan.flat else 'tile_first')}",
         ]
         if self.plan.gate is not None:
-            out.append(f"if {self.names.wanted(self.plan.gate)}:")
+            out.append(f"if {self.words.wanted(self.plan.gate)}:")
             calls = [f"    {line}" for line in calls]
         return [*tiles, *function([*out, *calls])]
 
@@ -65,7 +65,7 @@ class PrintedPass:
             signature = f"{name}{self.number}({arguments}, ROWS: tl.constexpr, COLS: tl.constexpr)"
             body = _Tile(self, looped).body()
             tiles += function(["@triton.jit", f"def {signature}:", *self._rows(looped), *body])
-        calls = [f"cols = {self.names.at('cols')}"]
+        calls = [f"cols = {self.words.at('cols')}"]
         for i, (rows, cols) in enumerate(TILES):
             calls += [
                 f"{'el' if i else ''}if cols <= {cols}:",
@@ -83,15 +83,15 @@ class PrintedPass:
         return [
             f"first = block * {BLOCK}",
             f"at = tl.arange(0, {BLOCK})",
-            f"inside = at < {self.names.at('rows')} * {self.names.at('cols')} - first",
+            f"inside = at < {self.words.at('rows')} * {self.words.at('cols')} - first",
         ]
 
     def _rows(self, looped: bool) -> list[str]:
         """The rows of a tile, and their entries unless it moves along them."""
         out = [
-            f"cols = {self.names.at('cols')}",
+            f"cols = {self.words.at('cols')}",
             "r = block * ROWS + tl.arange(0, ROWS)",
-            f"in_rows = r < {self.names.at('rows')}",
+            f"in_rows = r < {self.words.at('rows')}",
             "first = block * ROWS * cols",
             "start = tl.arange(0, ROWS)[:, None] * cols.to(tl.int32)",
         ]
@@ -110,50 +110,34 @@ class _Tile:
     """The body of a tile's function: of a tile in registers, or `looped` along rows."""
 
     def __init__(self, of: PrintedPass, looped: bool) -> None:
-        self.names, self.plan, self.looped = of.names, of.plan, looped
-        self.place = self.names.operands.place
+        self.words, self.plan, self.looped = of.words, of.plan, looped
         self.known: set[int] = set()
         """The entries that this tile has computed already; those of another loop are gone."""
 
     def body(self) -> list[str]:
         users = [*self.plan.full, *self.plan.rows]
         out = []
-        for a in self.plan.outside(self.names.graph, users):
-            out.append(f"s{a} = {self.names.scalar(a)}")
-            if any(a in n.arguments for n in self.plan.full):
-                out.append(self.names.converted(a, f"s{a}"))
+        for a in self.words.plan.outside(users):
+            out.append(f"s{a} = {self.words.known(a)}")
+            if self.plan.in_entries(a):
+                out.append(self.words.converted(a, f"s{a}"))
         touched = {n.name for n in users if n.op in INPUTS} | {name for name, _ in self.plan.writes}
-        for name in sorted(touched, key=self.place.__getitem__):
-            kind = self.names.stored if name in ("weight", "grad") else self.names.real
-            entries = self.names.operands.old[name].extent is Extent.FULL
-            pointer = self.names.pointer(name, kind)
-            out.append(f"p{self.place[name]} = {pointer}{' + first' if entries else ''}")
+        for name in sorted(touched, key=self.words.place.__getitem__):
+            kind = self.words.stored if name in ("weight", "grad") else self.words.real
+            entries = self.words.plan.graph.inputs[name].extent is Extent.FULL
+            pointer = self.words.pointer(name, kind)
+            out.append(f"p{self.words.place[name]} = {pointer}{' + first' if entries else ''}")
         for number, loop in enumerate(self.plan.loops):
-            out += [*self._row_values(loop), *self._loop(number, loop)]
+            out += [*self.words.row_values(self.plan, loop), *self._loop(number, loop)]
         return out + self._results()
-
-    def _row_values(self, loop: Loop) -> list[str]:
-        out = []
-        for n in loop.rows:
-            if n.index in self.plan.read_back:
-                place = self.names.saved(n.index)
-                out.append(f"v{n.index} = tl.load({place}, mask=in_rows, other=0.0)")
-            elif n.op == "state":
-                state = f"tl.load(p{self.place[n.detail]} + r, mask=in_rows, other=0.0)"
-                out.append(f"v{n.index} = {state}.to(tl.float64)")
-            elif n.op != "sum":
-                out.append(f"v{n.index} = {self.names.expression(n)}")
-            if any(n.index in f.arguments for f in self.plan.full):
-                out.append(self.names.converted(n.index, f"v{n.index}"))
-        return out
 
     def _loop(self, number: int, loop: Loop) -> list[str]:
         """The sums over the entries of a loop, and in the last one the writes."""
         last = number == len(self.plan.loops) - 2
-        writes = [(name, n) for name, n in self.plan.writes if last and n.extent is Extent.FULL]
+        writes = self.plan.written(Extent.FULL) if last else []
         values = self._values([*loop.reduced, *(n.index for _, n in writes)])
         sums = self._sums(loop)
-        stores = [self.names.store(name, n.index, "at", "inside") for name, n in writes]
+        stores = [self.words.store(name, n.index, "at", "inside") for name, n in writes]
         out: list[str] = []
         if not self.looped:
             out += [*values, *(f"{name} = {share}" for name, _, share, _ in sums), *stores]
@@ -169,22 +153,16 @@ class _Tile:
         if out:
             singles = [f"v{n.index}" for n in loop.row_sums if n.single]
             out += [f"{name} = {rounded(name)}" for name in singles]
-        return out + [
-            f"part{k} = tl.sum(v{loop.row_sum(n).index}, axis=0)" for k, n in loop.from_rows
-        ]
+        return out + [f"part{k} = tl.sum(v{n.index}, axis=0)" for k, n in loop.from_rows]
 
     def _sums(self, loop: Loop) -> list[tuple[str, str, str, str]]:
         """(accumulator, its operation, the share of a tile, its shape and start)."""
         sums = [(f"v{n.index}", n, ", axis=1", "[ROWS]") for n in loop.row_sums]
         sums += [(f"part{k}", n, "", "[]") for k, n in loop.totals]
+        starts = [f"{shape}, {REDUCTIONS[n.op].start}.0" for _, n, _, shape in sums]
         return [
-            (
-                name,
-                n.op,
-                self.names.reduced(n.op, n.arguments[0], axis),
-                f"{shape}, {REDUCTIONS[n.op].start_triton}",
-            )
-            for name, n, axis, shape in sums
+            (name, n.op, self.words.reduced(n.op, n.arguments[0], axis), start)
+            for (name, n, axis, _), start in zip(sums, starts, strict=True)
         ]
 
     def _values(self, roots: list[int]) -> list[str]:
@@ -194,25 +172,26 @@ class _Tile:
         pending = list(roots)
         while pending:
             index = pending.pop()
-            node = self.names.nodes[index]
+            node = self.words.nodes[index]
             if index not in needed | known and node.extent is Extent.FULL:
                 needed.add(index)
                 pending.extend(node.arguments)
         known |= needed
-        return [f"v{index} = {self.names.entry(index)}" for index in sorted(needed)]
+        return [f"v{index} = {self.words.entry(index)}" for index in sorted(needed)]
 
     def _results(self) -> list[str]:
         """The new values of rows, and the program's share of reductions."""
         out = [
-            f"part{k} = {self.names.reduced(n.op, n.arguments[0], '', 'in_rows')}"
+            f"part{k} = {self.words.reduced(n.op, n.arguments[0], '', 'in_rows')}"
             for k, n in self.plan.row_totals
         ]
         out += [f"tl.store(partial + {k}, part{k})" for k, _ in self.plan.reductions]
-        for index in self.names.plan.saved:
-            if index in self.plan.level and index not in self.plan.read_back:
-                out.append(f"tl.store({self.names.saved(index)}, v{index}, mask=in_rows)")
-        rows = [(name, n) for name, n in self.plan.writes if n.extent is Extent.ROW]
+        out += [
+            f"tl.store({self.words.saved(index)}, v{index}, mask=in_rows)"
+            for index in self.words.plan.left_by(self.plan)
+        ]
+        rows = self.plan.written(Extent.ROW)
         if rows:
             # Several threads may have read the same row; all of them have before one writes it.
             out.append("tl.debug_barrier()")
-        return out + [self.names.store(name, n.index, "r", "in_rows") for name, n in rows]
+        return out + [self.words.store(name, n.index, "r", "in_rows") for name, n in rows]

@@ -1,40 +1,31 @@
-"""The names and expressions of values in Triton kernels, and the places of what they are given."""
+"""The words of Triton: expressions of values, and the places of what kernels are given."""
 
 from __future__ import annotations
 
-from spherenorm.compile._graph import INPUTS, Extent, Node, StepGraph
+from spherenorm.compile._graph import INPUTS, Extent, Node
 from spherenorm.compile._guard import UnsupportedRuleError
-from spherenorm.compile._schedule import Gate, Operands, Schedule
+from spherenorm.compile._printer import Words
+from spherenorm.compile._schedule import Gate, Schedule
 from spherenorm.operations import OPERATIONS, REDUCTIONS
 
-__all__ = ["COLUMNS", "Names", "rounded"]
+__all__ = ["COLUMNS", "TritonWords", "rounded"]
 
 COLUMNS = ("rows", "cols", "first_row", "flat_first", "flat_count", "tile_first", "tile_count")
 """A weight's facts besides its pointers: its shape; the rows before it in the batch; its first
 program and the number of its programs, in a pass over runs of entries and in one over rows."""
 
 
-class Names:
-    """Scalars are s3 in float64, values of a row v3 in float64, those of a tile v3 in `real`.
+class TritonWords(Words):
+    """Scalars are s3 in float64, values of a row in float64, those of a tile in `real`."""
 
-    Tiles convert narrower values beforehand, to t3.
-    """
+    scalar, given, literal = "s{}", "tl.load(numbers + {})", "tl.load(literals + {})"
 
-    def __init__(self, graph: StepGraph, plan: Schedule, operands: Operands, stored: str) -> None:
-        self.graph, self.nodes, self.plan, self.operands = graph, graph.nodes, plan, operands
+    def __init__(self, plan: Schedule, stored: str) -> None:
+        super().__init__(plan)
         self.stored = stored
         self.real = "tl.float64" if stored == "tl.float64" else "tl.float32"
-        self.reductions = max([1, *(len(each.reductions) for each in plan.passes)])
-
-    def name(self, index: int, inside: Extent) -> str:
-        """The name of a value among values of extent `inside`."""
-        extent = self.nodes[index].extent
-        if inside is Extent.FULL and extent is not Extent.FULL:
-            return f"t{index}"
-        return f"s{index}" if extent is Extent.SCALAR else f"v{index}"
 
     def expression(self, node: Node) -> str:
-        """A value by those that it is computed from."""
         kind, row = self.kind(node), OPERATIONS[node.op]
         names = [self.name(a, node.extent) for a in node.arguments]
         if row.gives in ("number", "truth"):
@@ -53,7 +44,7 @@ class Names:
         return self.real if node.extent is Extent.FULL else "tl.float64"
 
     def converted(self, index: int, value: str) -> str:
-        """A narrower value as tiles use it: a truth, or a number in `real`; a row's as a column."""
+        # A row's value is a column.
         node = self.nodes[index]
         kind = "" if node.boolean else f".to({self.real})"
         return f"t{index} = {value}{kind}{'[:, None]' if node.extent is Extent.ROW else ''}"
@@ -64,17 +55,29 @@ class Names:
 
     def pointer(self, name: str, kind: str) -> str:
         """The first entry of a tensor of the weight at hand."""
-        return f"tl.load(pointers + {self.operands.place[name]}).to(tl.pointer_type({kind}))"
+        return f"tl.load(pointers + {self.place[name]}).to(tl.pointer_type({kind}))"
+
+    def counter(self, name: str) -> str:
+        return f"tl.load({self.pointer(name, 'tl.float64')})"
+
+    def row_value(self, node: Node, value: str) -> str:
+        return f"v{node.index} = {value}"
+
+    def row_state(self, name: str) -> str:
+        state = f"tl.load(p{self.place[name]} + r, mask=in_rows, other=0.0)"
+        return f"{state}.to(tl.float64)"
+
+    def left(self, index: int) -> str:
+        return f"tl.load({self.saved(index)}, mask=in_rows, other=0.0)"
 
     def saved(self, index: int) -> str:
         """The place of the row sums that one pass leaves to others."""
         place = self.plan.saved[index]
         return f"saved + ({self.at('first_row')} + r) * {len(self.plan.saved)} + {place}"
 
-    def scalar(self, index: int) -> str:
+    def known(self, index: int) -> str:
         """A scalar that an earlier launch has computed."""
-        # (by way of an integer, since the interpreter cannot join a float's comparison with a
-        # row's)
+        # (an integer, since the interpreter cannot join a float's comparison with a row's)
         truth = ".to(tl.int32) != 0" if self.nodes[index].boolean else ""
         return f"tl.load(S + {index}){truth}"
 
@@ -88,7 +91,7 @@ class Names:
         node = self.nodes[index]
         if node.op not in INPUTS:
             return self.expression(node)
-        place = self.operands.place[node.name]
+        place = self.place[node.name]
         return f"tl.load(p{place} + at, mask=inside, other=0.0).to({self.real})"
 
     def reduced(self, op: str, source: int, axis: str, inside: str = "inside") -> str:
@@ -100,12 +103,12 @@ class Names:
     def store(self, name: str, index: int, at: str, mask: str) -> str:
         """Write a value to its tensor, in the type that this is kept in."""
         kept = self.stored if name == "weight" else self.real
-        return f"tl.store(p{self.operands.place[name]} + {at}, v{index}.to({kept}), mask={mask})"
+        return f"tl.store(p{self.place[name]} + {at}, v{index}.to({kept}), mask={mask})"
 
     def of_tensor(self) -> list[str]:
         """Step to the part of the kernels' tables that concerns the weight at hand."""
         return [
-            f"pointers += tensor * {len(self.operands.place)}",
+            f"pointers += tensor * {len(self.place)}",
             f"shape += tensor * {len(COLUMNS)}",
             f"S += tensor * {len(self.nodes)}",
         ]
