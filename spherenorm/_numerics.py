@@ -23,6 +23,7 @@ __all__ = [
     "ratio",
     "readable",
     "root",
+    "scaled_plus",
     "spare",
     "total_share",
     "wide_dtype",
@@ -127,6 +128,14 @@ def plus_scaled(x: Tensor, scale: Scalar, y: Tensor) -> Tensor:
     if derivatives_are_taken(scale):
         return torch.addcmul(x, scale.to(x.dtype), torch.where(off & ~is_finite(y), 0, y))
     return torch.where(off, x, torch.addcmul(x, scale.to(x.dtype), y))
+
+
+def scaled_plus(scale: Scalar, x: Tensor, shift: Scalar) -> Tensor:
+    """scale x + shift, where nobody else has `x`, an intermediate result."""
+    if isinstance(scale, Tensor) or isinstance(shift, Tensor):
+        return cast_like(scale, x) * x + cast_like(shift, x)
+    added: Any = shift  # (torch takes a number here, which its annotations leave out)
+    return torch.add(added, x, alpha=scale, out=spare(x))
 
 
 def total_share(beta: Scalar, step: Tensor) -> Scalar:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -29,7 +30,7 @@ class Invariance:
         views: the views that were tested, in order of precedence.
         flags: for each view, a boolean tensor that broadcasts against the weight. At most one view
             claims an entry.
-        squared_norms: for each view, <w, w> of its units.
+        squared_norms: for each view, <w, w> of its units; nan for one that had no turn.
     """
 
     views: tuple[View, ...] = ()
@@ -58,15 +59,43 @@ class Invariance:
             over: the dimension along which the units of one weight lie, where the tensors hold
                 those of several weights; None: all dimensions.
         """
-        flags: list[Tensor] = []
-        for passing, silent in zip(passes, no_evidence, strict=True):
-            flag = passing
-            if per == "tensor":
-                flag = all_units(passing | silent, over) & any_unit(passing, over)
-            for earlier in flags:
-                flag = flag & ~any_unit(earlier, over)
-            flags.append(flag)
-        return cls(tuple(views), tuple(flags), tuple(squared_norms))
+        found = cls()
+        for each in zip(views, passes, no_evidence, squared_norms, strict=True):
+            found = found.decided_on(*each, per, over)
+        return found
+
+    def decided_on(
+        self,
+        view: View,
+        passing: Tensor,
+        silent: Tensor,
+        squared_norm: Tensor,
+        per: Per,
+        over: int | None = None,
+    ) -> Invariance:
+        """This decision with that on the next view; see `decided`, of which it is one step."""
+        flag = passing
+        if per == "tensor":
+            flag = all_units(passing | silent, over) & any_unit(passing, over)
+        for earlier in self.flags:
+            flag = flag & ~any_unit(earlier, over)
+        norms = (*self.squared_norms, squared_norm)
+        return Invariance((*self.views, view), (*self.flags, flag), norms)
+
+    @property
+    def is_final(self) -> bool:
+        """True if the last view claims the whole weight, as far as that can be read."""
+        flag = self.flags[-1]
+        return not flag.ndim and readable(flag) and bool(flag)
+
+    def without_a_turn(self, views: Sequence[View]) -> Invariance:
+        """This decision, which is final, with views that are left: they claim nothing."""
+        if not views:
+            return self
+        nothing, unknown = ~self.flags[-1], self.squared_norms[-1].new_tensor(math.nan)
+        flags = self.flags + (nothing,) * len(views)
+        norms = self.squared_norms + (unknown,) * len(views)
+        return Invariance((*self.views, *views), flags, norms)
 
     def without_radial_part(self, weight: Tensor, x: Tensor) -> Tensor:
         """x - (<w, x> / <w, w>) w in each unit that was found invariant, x itself elsewhere."""

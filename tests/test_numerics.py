@@ -8,7 +8,7 @@ import torch
 from torch.func import grad, jacfwd, jacrev, jvp
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from spherenorm._numerics import plus_scaled, power, root
+from spherenorm._numerics import LARGE, plus_scaled, power, root, scaled_plus
 from spherenorm.record import record
 
 MODES = (jacfwd, jacrev)
@@ -95,3 +95,20 @@ def test_the_derivatives_of_a_power(base, exponent):
         exact = falls * base ** (exponent - order) if falls else 0.0
         for found in orders(f, number(base), order):
             torch.testing.assert_close(found, number(exact), rtol=1e-13, atol=1e-14)
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (LARGE,)])
+@pytest.mark.parametrize("given", ["numbers", "tensors", "a number and a tensor"])
+def test_scale_and_shift_of_an_intermediate_result(given, shape):
+    x = torch.rand(shape)
+    scale, shift = 3.0, 1e-8
+    want = (scale * x.double() + shift).float()
+    if given != "numbers":
+        shift = torch.tensor(shift, dtype=torch.float64)
+    if given == "tensors":
+        scale = torch.tensor(scale, dtype=torch.float64)
+    for taken in (False, True):
+        with torch.set_grad_enabled(taken):
+            got = scaled_plus(scale, x.clone(), shift)
+        assert got.dtype is torch.float32
+        torch.testing.assert_close(got, want)

@@ -14,6 +14,7 @@ from spherenorm._numerics import (
     averaged_square,
     cast_like,
     root,
+    scaled_plus,
     spare,
     total_share,
 )
@@ -68,13 +69,12 @@ class AdaptiveMoments(Rule):
         numerator = averaged(average, entering, self.beta1) if self.nesterov else average
         length = root(square)
         if self.bias_correction:
-            share = cast_like(total_share(self.beta2, step) ** 0.5, length)
-            length = torch.div(length, share, out=spare(length))
-        length = torch.add(length, cast_like(self.eps, length), out=spare(length))
+            # Both divisions join the sum, which then is one operation.
+            first, second = total_share(self.beta1, step), total_share(self.beta2, step)
+            length = scaled_plus(first / second**0.5, length, first * self.eps)
+        else:
+            length = torch.add(length, cast_like(self.eps, length), out=spare(length))
         direction = torch.div(numerator, length, out=spare(length))
-        if self.bias_correction:
-            share = cast_like(total_share(self.beta1, step), direction)
-            direction = torch.div(direction, share, out=spare(direction))
         notes = {**update.notes, "second_moment": square}
         new = {"exp_avg": average, "exp_avg_sq": square}
         return update.changed(direction=direction, notes=notes), new

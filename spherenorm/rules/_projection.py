@@ -65,16 +65,17 @@ class ScaleInvarianceTest(InvarianceTest):
     per: ConvertedField[Per, Per] = choice("tensor", "unit")
 
     def decide(self, sums: Sequence[UnitSums], state: State) -> tuple[Invariance, State]:
-        passes, no_evidence = [], []
+        found = Invariance()
         for unit in sums:
             norms = unit.squared_norm.sqrt() * unit.squared_grad.sqrt()
             bound = self.delta / math.sqrt(unit.size) * norms
             # (a sum that has overflowed says nothing of the cosine)
-            passes.append((unit.product.abs() < bound) & is_finite(bound))
-            no_evidence.append(bound == 0)
-        squared_norms = [unit.squared_norm for unit in sums]
-        over = sums[0].over if sums else None
-        found = Invariance.decided(self.views, passes, no_evidence, squared_norms, self.per, over)
+            passing = (unit.product.abs() < bound) & is_finite(bound)
+            found = found.decided_on(
+                unit.view, passing, bound == 0, unit.squared_norm, self.per, unit.over
+            )
+            if found.is_final:  # the sums of the next view would take as long again
+                return found.without_a_turn(self.views[len(found.views) :]), {}
         return found, {}
 
 
@@ -124,4 +125,4 @@ class RadialProjection(Rule):
             projected = update.invariance.without_radial_part(weight, direction)
         else:
             raise ValueError(self.need)
-        return update.changed(direction=projected), {}
+        return update if projected is direction else update.changed(direction=projected), {}

@@ -10,7 +10,8 @@ from scipy import stats
 
 from spherenorm import chain, find_recipe, rules
 from spherenorm._update import Update
-from spherenorm._views import as_view
+from spherenorm._views import View, as_view
+from spherenorm.rules._invariance import SumsInTurn, sums_of
 from tests.gradients import FAMILIES, gradient, without_radial_part
 
 SHAPES = [(), (0,), (5,), (0, 4), (4, 0), (6, 1), (1, 6), (3, 4), (4, 3, 2, 2)]
@@ -297,3 +298,39 @@ def test_decay_that_a_rule_adds_is_not_tested_and_decay_of_the_loss_is(test, dec
     moved, _ = by_loss.step(weight, grad + decay * weight, by_loss.init(weight))
     found = ((moved - weight) * weight).sum(1).abs().max() < 1e-12
     assert found == (decay == 0)
+
+
+def test_a_view_that_has_no_turn_is_not_computed(monkeypatch):
+    generator = torch.Generator().manual_seed(3)
+    weight = torch.randn(6, 5, generator=generator, dtype=torch.float64)
+    seen = []
+    total = View.total
+    monkeypatch.setattr(View, "total", lambda view, x: (seen.append(view.name), total(view, x))[1])
+
+    def found(family, **kwargs):
+        grad = gradient(family, weight, generator, 0)
+        seen.clear()
+        update, _ = rules.ScaleInvarianceTest(**kwargs).update(Update(weight, grad, grad), {})
+        return update.invariance, set(seen)
+
+    invariance, read = found("row_tangential")
+    assert read == {"channel"}
+    assert [bool(flag) for flag in invariance.flags] == [True, False]
+    assert invariance.squared_norms[1].isnan()
+    assert found("layer_tangential")[1] == {"channel", "layer"}
+    assert found("random")[1] == {"channel", "layer"}
+    assert found("row_tangential", per="unit")[1] == {"channel", "layer"}
+
+
+def test_sums_that_are_read_in_turn_are_those_of_all_views():
+    weight, grad = torch.randn(2, 6, 5, dtype=torch.float64)
+    views = [as_view("channel"), as_view("layer"), as_view("dim=1")]
+    lazy, whole = SumsInTurn(views, weight, grad), sums_of(views, weight, grad)
+    assert len(lazy) == 3
+    for one, other in [(lazy[-1], whole[-1]), *zip(lazy, whole, strict=True)]:
+        assert (one.view, one.size, one.units) == (other.view, other.size, other.units)
+        assert torch.equal(one.squared_grad, other.squared_grad)
+        assert torch.equal(one.product, other.product)
+    assert lazy[1:] == [lazy[1], lazy[2]]
+    with pytest.raises(IndexError):
+        lazy[3]
