@@ -1,4 +1,4 @@
-"""What is installed works beside a user's own folders, whatever they are called."""
+"""An installed package works beside a user's own folders, whatever they are called."""
 
 import os
 import re

@@ -47,7 +47,7 @@ class Training:
         self.device = ranks.device(self.spec.device)
         seed_everything(stream(self.spec.seed, "init"), self.device)
         self.module = task.model().to(self.device)
-        self._require_frozen()
+        _require_frozen(self.module, self.regime.frozen)
         self.watched = Watched.of(self.module, task, self.device)
         self.model = parallelize(self.module, task, ranks, self.device)
         self.batches = TrainingBatches(run, task, ranks, workers, self.device)
@@ -87,13 +87,6 @@ class Training:
         if before is not None:
             record |= self._probed(before)
         return record, sums
-
-    def _require_frozen(self) -> None:
-        names = [name for name, _ in self.module.named_parameters()]
-        prefix, _ = self.regime.frozen or ("", 0.0)
-        if not any(name.startswith(prefix) for name in names):
-            right = f"the first is {names[0]!r}" if names else "it has none"
-            raise ValueError(f"frozen: no weight's name begins with {prefix!r}; {right}")
 
     def survived(self) -> bool:
         """True if the norms of the weights are finite: no loss is computed after the last step."""
@@ -161,3 +154,12 @@ class Training:
         if lacking and self.survived():  # 0/0, say: the probe has no number here
             return {name: value for name, value in measured.items() if name not in lacking}
         return measured
+
+
+def _require_frozen(module: nn.Module, frozen: tuple[str, float] | None) -> None:
+    """Refuse a prefix of frozen weights that no weight's name begins with."""
+    names = [name for name, _ in module.named_parameters()]
+    prefix, _ = frozen or ("", 0.0)
+    if not any(name.startswith(prefix) for name in names):
+        right = f"the first is {names[0]!r}" if names else "it has none"
+        raise ValueError(f"frozen: no weight's name begins with {prefix!r}; {right}")

@@ -162,20 +162,22 @@ class Campaign:
 
     def _planned(self, study: Study, results: Results) -> list[Planned]:
         """The study's trials under the plan, given these results, with their runs resolved."""
-        trials = self._asked(study, results)
-        first = self._asked(study, Results([])) if results else trials
+        trials = _trials(study, self.plan, results)
+        first = _trials(study, self.plan, Results([])) if results else trials
         applied = apply_plan(self.plan, trials, self.door, study.settings, first)
         return [Planned(trial.arm, self.door.resolve(trial.spec)) for trial in applied]
 
-    def _asked(self, study: Study, results: Results) -> list[Trial]:
-        if self.plan.optimizers and not study.takes_optimizers:
-            instead = "`compare --task ... --optimizers ...` tunes and compares yours"
-            raise ValueError(f"--optimizers: {study.name!r} is of fixed methods; {instead}")
-        try:
-            return study.trials(self.plan, results)
-        except ValueError:
-            raise
-        except (Exception, SystemExit) as error:  # a user's study may raise anything
-            raise StudyError(
-                f"study {name_of(study)!r} does not say what to run: {located(error)}"
-            ) from error
+
+def _trials(study: Study, plan: Plan, results: Results) -> list[Trial]:
+    """The trials that a study asks for under a plan, given these results."""
+    if plan.optimizers and not study.takes_optimizers:
+        instead = "`compare --task ... --optimizers ...` tunes and compares yours"
+        raise ValueError(f"--optimizers: {study.name!r} is of fixed methods; {instead}")
+    try:
+        return study.trials(plan, results)
+    except ValueError:
+        raise
+    except (Exception, SystemExit) as error:  # a user's study may raise anything
+        raise StudyError(
+            f"study {name_of(study)!r} does not say what to run: {located(error)}"
+        ) from error
