@@ -89,7 +89,7 @@ def test_the_module_is_the_command(site, project):
 
 
 def test_the_console_script_is_the_command(site, project):
-    """What pip writes into `bin/` for the entry point."""
+    """The script that pip writes into `bin/` for the entry point."""
     (project / "experiments" / "models.py").write_text(
         "import torch\n"
         "from benchmarks.train import OWN\n\n"

@@ -53,8 +53,7 @@ class Training:
         self.batches = TrainingBatches(run, task, ranks, workers, self.device)
         self.turns = Turns(run, task, self.module, self.watched.channels)
         self.average = None if self.regime.ema is None else Average(self.module, self.regime.ema)
-        parts = (self.batches, ranks, self.device)
-        self.gradients = Gradients(run, task, self.model, *parts)
+        self.gradients = Gradients(run, task, self.model, self.batches, ranks, self.device)
 
     @property
     def optimizer(self) -> torch.optim.Optimizer:
@@ -101,8 +100,8 @@ class Training:
             stack.enter_context(self.gradients.autocast())
             if self.average is not None:
                 stack.enter_context(self.average.in_place(self.module))
-            workers, device = self.workers, self.device
-            return evaluate(self.run, self.task, self.module, split, self.ranks, workers, device)
+            setting = self.ranks, self.workers, self.device
+            return evaluate(self.run, self.task, self.module, split, *setting)
 
     def state(self) -> dict[str, Any]:
         """The tensors of a checkpoint; buffers are rank 0's."""
@@ -156,7 +155,7 @@ class Training:
         return measured
 
 
-def _require_frozen(module: nn.Module, frozen: tuple[str, float] | None) -> None:
+def _require_frozen(module: torch.nn.Module, frozen: tuple[str, float] | None) -> None:
     """Refuse a prefix of frozen weights that no weight's name begins with."""
     names = [name for name, _ in module.named_parameters()]
     prefix, _ = frozen or ("", 0.0)
