@@ -26,6 +26,7 @@ __all__ = [
     "scaled_plus",
     "spare",
     "total_share",
+    "total_shares",
     "wide_dtype",
     "working",
     "working_dtype",
@@ -143,11 +144,17 @@ def total_share(beta: Scalar, step: Tensor) -> Scalar:
 
     It is a number where both can be read, since arithmetic of numbers costs no operation.
     """
-    if not isinstance(beta, Tensor) and readable(step):
-        count = step.item()
-        if count >= 1:  # of another count, a tensor is infinite or nan where a number raises
-            return 1 - beta**count
-    return 1 - power(beta, step)
+    return total_shares(step, beta)[0]
+
+
+def total_shares(step: Tensor, *betas: Scalar) -> list[Scalar]:
+    """`total_share` of each of several `betas`; the step is read once."""
+    count = step.item() if readable(step) else 0
+    # Of a count below 1, a tensor is infinite or nan where a number raises.
+    return [
+        1 - (power(beta, step) if count < 1 or isinstance(beta, Tensor) else beta**count)
+        for beta in betas
+    ]
 
 
 def power(base: Scalar, exponent: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
@@ -110,7 +111,7 @@ def _counted(rule: Node, state: State) -> Tensor:
 
 
 def apply(
-    part: Part, update: Update, state: State, watched: Watched | None = None
+    part: Part, update: Update, state: State, *, looked_after: bool = False
 ) -> tuple[Update, State]:
     """`update` of a rule on its own part of an outer rule's state, with the result checked.
 
@@ -121,7 +122,7 @@ def apply(
         part: the rule.
         update: the step so far.
         state: of the outer rule.
-        watched: what the rule is given; None: it is read from `update` and `state`.
+        looked_after: the caller finds out if the rule writes into its arguments.
 
     Returns:
         The update, and the new entries of the outer rule's state.
@@ -133,8 +134,11 @@ def apply(
     own, outer = part.own(state), update
     if outer.measured:
         update = _at((*outer.place, part.place), outer)
-        watched = None  # what this rule has measured is not in it
-    result = called(part, part.rule.update, update, own, watched=watched)
+        looked_after = False  # the caller does not know what this rule has measured
+    if looked_after:
+        result = part.rule.update(update, own)
+    else:
+        result = called(part, part.rule.update, update, own)
     pair = isinstance(result, tuple) and len(result) == 2
     if not (pair and isinstance(result[0], Update) and isinstance(result[1], dict)):
         raise TypeError(f"{part}: update must return (update, state), it returned {result!r}")
@@ -153,17 +157,47 @@ def apply(
     return after, part.renamed(_kept(new, own, update, part)) if own else {}
 
 
-def apply_all(parts: Iterable[Part], update: Update, state: State) -> tuple[Update, State]:
-    """`apply` of rules one after another."""
+def apply_all(parts: Sequence[Part], update: Update, state: State) -> tuple[Update, State]:
+    """`apply` of rules one after another.
+
+    One look behind the last rule finds a write of any; then they run again, to find out whose.
+
+    Raises:
+        InPlaceError, ValueError, TypeError: as `apply`.
+    """
+    watched = Watched(_tensors((update, state)))
+    after = update
     new: State = {}
+    try:
+        for part in parts:
+            before = after
+            after, own = apply(part, before, state, looked_after=True)
+            if own:
+                new |= own
+            if after is not before:
+                watched.add(after, before)
+    except Exception as error:
+        if _is_refusal(error) or watched.written() is not None:
+            _refuse_writer(parts, update, state)
+        raise
+    if watched.written() is not None:
+        _refuse_writer(parts, update, state)
+        names = ", ".join(map(str, parts))
+        raise InPlaceError(f"{names}: one of the rules writes into what it is given; {_INSTEAD}")
+    return after, new
+
+
+def _refuse_writer(parts: Sequence[Part], update: Update, state: State) -> None:
+    """Run rules of which one wrote into a tensor once more, with a look behind each.
+
+    Raises:
+        InPlaceError: naming the rule that does so again.
+    """
     watched = Watched(_tensors((update, state)))
     for part in parts:
-        after, own = apply(part, update, state, watched)
-        new |= own
-        if after is not update:
-            watched.add(after, update)
-            update = after
-    return update, new
+        before = update
+        update, _ = called(part, partial(apply, part, state=state), before, watched=watched)
+        watched.add(update, before)
 
 
 class Watched:
@@ -206,7 +240,7 @@ def called(part: Part, hook: Callable[..., T], *given: Any, watched: Watched | N
     try:
         result = hook(*given)
     except RuntimeError as error:
-        if any(word in str(error) for word in _IN_PLACE):  # torch refuses some writes itself
+        if _is_refusal(error):
             raise InPlaceError(f"{part}: the rule writes in place; {_INSTEAD}: {error}") from error
         raise
     written = watched.written()
@@ -215,6 +249,11 @@ def called(part: Part, hook: Callable[..., T], *given: Any, watched: Watched | N
         what = next((name for name, x in both if x is written), "what other rules are given")
         raise InPlaceError(f"{part}: the rule writes into {what}; {_INSTEAD}")
     return result
+
+
+def _is_refusal(error: Exception) -> bool:
+    """True if torch itself refuses a write."""
+    return isinstance(error, RuntimeError) and any(word in str(error) for word in _IN_PLACE)
 
 
 def _tensors(given: Iterable[Any]) -> list[Tensor]:
@@ -275,7 +314,10 @@ def shares_memory(x: Tensor, *others: Tensor) -> bool:
     if torch.compiler.is_compiling():
         return any(x is y for y in others)
     alias: Callable[[Tensor, Tensor], bool] = torch._C._is_alias_of  # type: ignore[attr-defined]
-    return any(x is y or alias(x, y) for y in others)
+    for y in others:  # noqa: SIM110  (a generator would take longer than the calls)
+        if x is y or alias(x, y):
+            return True
+    return False
 
 
 _INSTEAD = "return new tensors instead"

@@ -229,11 +229,12 @@ class Update:
         """
         # `replace` sets each attribute of a frozen class on its own, which takes as long as an
         # operation on a small weight.
-        if torch.compiler.is_compiling() or not values.keys() <= self.__dict__.keys():
+        if torch.compiler.is_compiling():
             return replace(self, **values)
         changed = object.__new__(type(self))
         changed.__dict__.update(self.__dict__, **values)
-        return changed
+        known = len(changed.__dict__) == len(self.__dict__)
+        return changed if known else replace(self, **values)
 
 
 _PLAIN = Update(torch.empty(0), torch.empty(0), torch.empty(0))

@@ -433,3 +433,44 @@ def test_a_field_that_decides_on_the_states(backend):
     optimizer.step()
     assert sorted(optimizer.state[weight]) == ["a", "b"]
     assert weight.tolist() == [-(1 + (1 + 1) + (1 + 2 + 1))] * 3
+
+
+class WritesLater(sn.Rule):
+    """Writes into the direction of the rule before at the steps that are given."""
+
+    calls: list
+    at: tuple
+
+    def update(self, update, state):
+        self.calls.append(len(self.calls))
+        if self.calls[-1] in self.at:
+            update.direction.add_(1)
+        return update, state
+
+
+@pytest.mark.parametrize(
+    ("at", "said"),
+    [((1, 2), r"^WritesLater.* writes into the direction"), ((1,), "one of the rules writes into")],
+    ids=["again", "once"],
+)
+def test_a_rule_that_begins_to_write_is_refused(at, said):
+    rule = sn.chain(r.HeavyBall(0.9), WritesLater([], at), r.StepSize(0.1))
+    weight = torch.ones(3)
+    _, state = rule.step(weight, weight.clone(), rule.init(weight))
+    with pytest.raises(ValueError, match=said):
+        rule.step(weight, weight.clone(), state)
+
+
+def test_a_write_behind_which_another_rule_fails_is_named():
+    class Fails(sn.Rule):
+        def update(self, update, state):
+            if (update.direction == 2).all():
+                raise ArithmeticError("a direction of 2")
+            return update, state
+
+    rule = sn.chain(r.HeavyBall(0.9), WritesLater([], range(9)), Fails())
+    weight = torch.ones(3)
+    with pytest.raises(ValueError, match=r"^WritesLater.* writes into the direction"):
+        rule.step(weight, weight.clone(), rule.init(weight))
+    with pytest.raises(ArithmeticError):
+        sn.chain(Fails()).step(weight, 2 * weight, {})

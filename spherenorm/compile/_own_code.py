@@ -27,6 +27,10 @@ class OwnSteps:
     def __init__(self) -> None:
         self._proven: set[tuple[Identity, torch.Size, torch.dtype]] = set()
         """Kinds of weights that a rule has stepped without writing into its arguments."""
+        self._firsts: dict[Identity, Identity] = {}
+        """For each identity the first one equal to it; an object equals itself at no cost."""
+        self._last: tuple[Identity | None, Identity | None] = None, None
+        """The identity of the weight before, and the first one equal to it."""
 
     def step(
         self, rule: Rule, identity: Identity | None, work: Work, measured: Measured | None
@@ -43,7 +47,7 @@ class OwnSteps:
             ValueError: the rule writes into its arguments.
             Exception: of any type, which the rule raises.
         """
-        kind = identity or Identity(rule), work.weight.shape, work.weight.dtype
+        kind = self._first(identity or Identity(rule)), work.weight.shape, work.weight.dtype
         proven = kind in self._proven
         given = [work.weight, work.grad, *work.state.values()]
         backups = [x if proven else x.clone() for x in given]
@@ -63,8 +67,16 @@ class OwnSteps:
         if not proven:
             if len(self._proven) >= MOST_KINDS:  # a rule keeps changing
                 self._proven.clear()
+                self._firsts.clear()
             self._proven.add(kind)
         return moved, new
+
+    def _first(self, identity: Identity) -> Identity:
+        last, first = self._last
+        if first is None or identity is not last:
+            first = self._firsts.setdefault(identity, identity)
+            self._last = identity, first
+        return first
 
 
 class Identity:

@@ -16,6 +16,8 @@ from spherenorm._views import View
 
 __all__ = ["InvarianceTest", "UnitSums"]
 
+_OF_NO_UNITS = Invariance()
+
 
 @dataclass(frozen=True)
 class UnitSums:
@@ -85,7 +87,7 @@ class InvarianceTest(Rule):
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         weight, grad = update.weight, update.grad
         if weight.ndim < 2:
-            return update.changed(invariance=Invariance()), dict(state)
+            return update.changed(invariance=_OF_NO_UNITS), dict(state)
         # What no decision can read is computed for all views, of the same products.
         read = len(self.views) > 1 and readable(grad)
         sums = SumsInTurn(self.views, weight, grad) if read else sums_of(self.views, weight, grad)

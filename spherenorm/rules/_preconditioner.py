@@ -16,7 +16,7 @@ from spherenorm._numerics import (
     root,
     scaled_plus,
     spare,
-    total_share,
+    total_shares,
 )
 from spherenorm._rule import Rule, State
 from spherenorm._update import Update
@@ -70,7 +70,7 @@ class AdaptiveMoments(Rule):
         length = root(square)
         if self.bias_correction:
             # Both divisions join the sum, which then is one operation.
-            first, second = total_share(self.beta1, step), total_share(self.beta2, step)
+            first, second = total_shares(step, self.beta1, self.beta2)
             length = scaled_plus(first / second**0.5, length, first * self.eps)
         else:
             length = torch.add(length, cast_like(self.eps, length), out=spare(length))
@@ -167,7 +167,8 @@ class UnitMoments(Rule):
         average = averaged(state["exp_avg"], entering, self.beta1)
         squared_norm = self.view.inner(entering, entering)
         square = averaged(state["exp_avg_sq"], squared_norm, self.beta2)
-        correction = total_share(self.beta2, step) ** 0.5 / total_share(self.beta1, step)
+        first, second = total_shares(step, self.beta1, self.beta2)
+        correction = second**0.5 / first
         scale = cast_like(correction, square) / root(square + cast_like(self.eps, square))
         notes = {**update.notes, "second_moment": square}
         new = {"exp_avg": average, "exp_avg_sq": square}
