@@ -52,11 +52,17 @@ class Outline:
 
     def parts(self, rule: Node, weight: Tensor) -> tuple[Mapping[str, str], Sequence[Part]]:
         """The keys of the rule's state for a weight, and the rules that a chain applies."""
+        if type(weight.shape) is not torch.Size:  # sizes that follow what is asked of them
+            return _parts(rule, weight)
         kind = weight.shape, weight.dtype
         if kind not in self._parts:
-            keys = {key: key for key in keys_within(rule, weight)}
-            self._parts[kind] = keys, rule.held(weight) if rule.in_order else ()
+            self._parts[kind] = _parts(rule, weight)
         return self._parts[kind]
+
+
+def _parts(rule: Node, weight: Tensor) -> tuple[Mapping[str, str], Sequence[Part]]:
+    keys = {key: key for key in keys_within(rule, weight)}
+    return keys, rule.held(weight) if rule.in_order else ()
 
 
 def _read(nodes: Sequence[Node]) -> tuple[list[Any], list[Any]]:
