@@ -218,10 +218,12 @@ def spare(x: Tensor) -> Tensor | None:
     """`x` as the place of the next result, for `out=`: an intermediate result that nobody else has.
 
     A large tensor in new memory takes several times as long as one in the cache. None, which leaves
-    the place to torch, where `x` is small or torch would refuse the write.
+    the place to torch, where `x` is small or torch would refuse the write. A mode that watches
+    torch's functions, as the theory's does, is asked nothing: the place changes no number.
     """
-    large = x.numel() >= LARGE and not torch.is_grad_enabled()
-    return x if large and not derivatives_are_taken(x) and readable(x) else None
+    if torch.is_grad_enabled() or torch._C._len_torch_function_stack():
+        return None
+    return x if x.numel() >= LARGE and not derivatives_are_taken(x) and readable(x) else None
 
 
 def _is_transformed() -> bool:
