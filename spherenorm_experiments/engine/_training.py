@@ -89,7 +89,7 @@ class Training:
 
     def survived(self) -> bool:
         """True if the norms of the weights are finite: no loss is computed after the last step."""
-        norms = (torch.linalg.vector_norm(weight.detach()) for weight in self.module.parameters())
+        norms = map(torch.linalg.vector_norm, (x.detach() for x in self.module.parameters()))
         return all(bool(whole(norm).isfinite()) for norm in norms)
 
     def metrics(self, split: Split) -> dict[str, float]:
@@ -100,8 +100,8 @@ class Training:
             stack.enter_context(self.gradients.autocast())
             if self.average is not None:
                 stack.enter_context(self.average.in_place(self.module))
-            setting = self.ranks, self.workers, self.device
-            return evaluate(self.run, self.task, self.module, split, *setting)
+            where = self.ranks, self.workers, self.device
+            return evaluate(self.run, self.task, self.module, split, *where)
 
     def state(self) -> dict[str, Any]:
         """The tensors of a checkpoint; buffers are rank 0's."""
@@ -133,8 +133,8 @@ class Training:
 
     def _state(self, optimizer: dict[str, Any]) -> dict[str, Any]:
         average = {} if self.average is None else {"ema": self.average.tensors}
-        model = model_tensors(self.module)
-        return {"model": model, "optimizer": {"state": optimizer}, **average}
+        tensors = {"model": model_tensors(self.module), "optimizer": {"state": optimizer}}
+        return tensors | average
 
     def _share_buffers(self) -> None:
         """Make buffers, such as the statistics of BatchNorm, and their averages those of rank 0."""
@@ -149,10 +149,9 @@ class Training:
         now, grads = self.watched.now(self.module), self.watched.gradients(self.module)
         step = MeasuredStep(before, now, grads, self.watched.views)
         measured = measure(self.run.probes, step)
-        lacking = [name for name, value in measured.items() if not is_finite(value)]
-        if lacking and self.survived():  # 0/0, say: the probe has no number here
-            return {name: value for name, value in measured.items() if name not in lacking}
-        return measured
+        known = {name: value for name, value in measured.items() if is_finite(value)}
+        # 0/0, say, where the weights are finite: the probe has no number here
+        return known if len(known) < len(measured) and self.survived() else measured
 
 
 def _require_frozen(module: torch.nn.Module, frozen: tuple[str, float] | None) -> None:
