@@ -151,7 +151,7 @@ MENDING = (
     ),
     fault(
         "an optimizer's own range is not searched",
-        "spherenorm_experiments/study/_comparing.py",
+        "spherenorm_experiments/study/_plan.py",
         "for (owner, _, name), bounds in split if owner == optimizer}",
         "for (owner, _, name), bounds in split if name in common}",
         "cli/test_compare::test_an_optimizer_is_tuned_in_ranges_of_its_own",
