@@ -43,7 +43,7 @@ def test_every_study_is_here():
 @pytest.mark.parametrize("name", STUDIES)
 def test_smoke(name, store):
     study, trials, results = run_study(name, store)
-    assert len(results) == len(trials) > 0
+    assert len(results) == sum(len(trial.run.rows) for trial in trials) > 0
     claims, tables, pictures = (
         study.decided(results),
         study.tables(results),

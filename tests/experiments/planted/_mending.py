@@ -47,8 +47,8 @@ MENDING = (
     fault(
         "a probe that has no number is a divergence",
         ENGINE + "_training.py",
-        "if lacking and self.survived():",
-        "if False:",
+        "if len(known) < len(measured) and self.survived() else",
+        "if False else",
         EXECUTE + "::test_a_probe_without_a_number_is_no_divergence",
     ),
     fault(
