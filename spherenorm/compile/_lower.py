@@ -128,9 +128,10 @@ def _state_extents(rule: Rule, shape: tuple[int, ...], dtype: torch.dtype) -> di
     try:
         states = rule.init(probe)
     except ValueError as error:
-        if shape:
+        if shape and 0 not in shape:
             raise
-        raise UnsupportedRuleError("a view that no vector has, on a 0-dim weight") from error
+        kind = "an empty weight" if shape else "a 0-dim weight"
+        raise UnsupportedRuleError(f"a view that no vector has, on {kind}") from error
     return {name: _state_extent(value.shape, probe.shape) for name, value in states.items()}
 
 

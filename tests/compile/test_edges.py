@@ -45,6 +45,15 @@ def test_a_gradient_behind_a_negation(backend, shape):
     assert torch.equal(weight.detach(), torch.full(shape, 0.75))
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_an_empty_weight_with_a_view_of_groups(backend):
+    empty, weight = ones(0, 3), ones(4, 3)
+    optimizer = of(r.RadialProjection("groups=4"))([empty, weight], lr=0.5, backend=backend)
+    empty.grad, weight.grad = torch.zeros(0, 3), torch.ones(4, 3)
+    optimizer.step()
+    assert torch.equal(weight, torch.ones(4, 3))  # the gradient is radial
+
+
 @pytest.mark.parametrize("backend", ["auto", "rule"])
 @pytest.mark.parametrize("rule", [r.HeavyBall(0.5), Applies(lambda d: 1.0 * d)])
 def test_weights_in_one_place_step_one_after_the_other(backend, rule):
