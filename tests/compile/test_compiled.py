@@ -64,7 +64,15 @@ def test_kernels_step_as_the_rule(row, dtype, no_inductor):
 )
 @pytest.mark.parametrize(
     "row",
-    [*(row for row in ROWS if row not in KERNEL_ROWS), Row(optim.AdamP, {"views": ("dim=1",)})],
+    [
+        # Inductor takes a minute for AdamG.
+        *(
+            pytest.param(row, marks=[pytest.mark.long] if row.cls is optim.AdamG else [])
+            for row in ROWS
+            if row not in KERNEL_ROWS
+        ),
+        Row(optim.AdamP, {"views": ("dim=1",)}),
+    ],
     ids=lambda row: row.id,
 )
 def test_what_the_generator_cannot_say_goes_to_inductor(row, dtype):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import logging
 
 import pytest
@@ -41,8 +42,15 @@ def refuse(optimizer, error, message):
     torch.testing.assert_close(optimizer.state_dict()["state"], before["state"], rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("cls", [optim.Adam, optim.RMSprop, optim.AdamG])
+@pytest.mark.parametrize(
+    ("cls", "backend"),
+    [
+        *itertools.product([optim.Adam, optim.RMSprop, optim.AdamG], ["auto", "rule"]),
+        *((cls, "compiled") for cls in (optim.Adam, optim.RMSprop)),
+        # Inductor takes a minute for it.
+        pytest.param(optim.AdamG, "compiled", marks=pytest.mark.long),
+    ],
+)
 def test_a_counter_that_counts_more_than_one_thing(cls, backend):
     optimizer, (_, second) = stepped(cls, backend)
     optimizer.state[second]["step"] = torch.tensor([1.0, 10.0, 100.0], dtype=torch.float64)
