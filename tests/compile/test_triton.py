@@ -115,9 +115,15 @@ def test_without_triton_the_reason_is_said(monkeypatch):
     launch.launcher.cache_clear()
     guard = Guard.of(optim.AdamW.recipe())
     graph = lower(guard, (6, 5), torch.float32)
-    said = "Triton, which makes kernels for cuda, is missing"
-    with pytest.raises(UnsupportedRuleError, match=said):
-        Specialization.of(guard, graph, torch.float32, "cuda")
+
+    def make(shape):
+        return Specialization.of(graph, len(guard.numbers), torch.float32, torch.device("cuda"))
+
+    with pytest.raises(ImportError):
+        make((6, 5))
+    with pytest.raises(UnsupportedRuleError, match="Triton, which makes kernels") as refused:
+        paths.Paths()._checked("a key", make, guard, torch.ones(6, 5))
+    assert paths.could_be_built(refused.value)
 
 
 def test_what_was_uploaded_is_not_uploaded_again():
