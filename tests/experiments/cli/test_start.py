@@ -13,7 +13,7 @@ from commands import ROOT, STUDY, invoke, run_tiny
 
 from spherenorm import bind, recipe_names
 from spherenorm_experiments.core import task_classes
-from spherenorm_experiments.study import study_classes
+from spherenorm_experiments.study import find_study, study_classes
 
 SCRIPT = "import sys\nfrom spherenorm_experiments.cli import main\n"
 """The console script, but for its end."""
@@ -47,7 +47,7 @@ def test_what_only_looks_imports_no_torch(tmp_path, arguments):
 def test_the_list_is_of_what_the_modules_have():
     """It is read from the sources, since to import them takes seconds."""
     listed = json.loads(invoke("list", "--json").output)
-    assert listed["studies"] == {name: cls().title() for name, cls in study_classes().items()}
+    assert listed["studies"] == {name: find_study(name).title() for name in study_classes()}
     assert listed["tasks"] == {
         name: cls.__doc__.splitlines()[0] for name, cls in task_classes().items()
     }
