@@ -22,13 +22,26 @@ def modules():
 @pytest.mark.parametrize(("kind", "bases"), [("TASKS", (Task, PureTask)), ("STUDIES", (Study,))])
 def test_a_table_has_each_class_with_a_name(kind, bases):
     defined = {
-        cls.name: f"{module.__name__}:{cls.__name__}"
+        value.name: f"{module.__name__}:{variable}"
         for module in modules()
-        for cls in vars(module).values()
-        if inspect.isclass(cls) and issubclass(cls, bases) and hasattr(cls, "name")
-        if cls.__module__ == module.__name__
+        for variable, value in vars(module).items()
+        if _is_one(value, bases) and _defines(module, variable, value)
     }
     assert places(kind) == dict(sorted(defined.items()))
+
+
+def _is_one(value, bases):
+    """True for a class with a name, and for an instance: a study may be either."""
+    return issubclass(value if inspect.isclass(value) else type(value), bases) and hasattr(
+        value, "name"
+    )
+
+
+def _defines(module, variable, value):
+    """True unless the module has it from another one."""
+    if inspect.isclass(value):
+        return value.__module__ == module.__name__
+    return f"\n{variable} = " in inspect.getsource(module)
 
 
 def test_a_table_has_each_layout():
