@@ -37,9 +37,12 @@ from spherenorm_experiments.analysis._grid import PAPERS_START as PAPERS_START
 from spherenorm_experiments.analysis._grid import TUNING as TUNING
 from spherenorm_experiments.analysis._grid import Choice as Choice
 from spherenorm_experiments.analysis._grid import Grid as Grid
+from spherenorm_experiments.analysis._grid import Point as Point
+from spherenorm_experiments.analysis._grid import Tuned as Tuned
 from spherenorm_experiments.analysis._grid import at_best as at_best
 from spherenorm_experiments.analysis._grid import at_point as at_point
 from spherenorm_experiments.analysis._grid import grid_of as grid_of
+from spherenorm_experiments.analysis._grid import tuned as tuned
 from spherenorm_experiments.analysis._results import Key as Key
 from spherenorm_experiments.analysis._results import Result as Result
 from spherenorm_experiments.analysis._results import Results as Results

@@ -1,4 +1,4 @@
-"""The request of a comparison: the arguments of `compare`, checked, as the text that repeats it."""
+"""Studies by name, and `Comparing`: the arguments of `compare`, as the text that repeats it."""
 
 from __future__ import annotations
 
@@ -10,23 +10,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from spherenorm.support import did_you_mean, unknown_name
-from spherenorm_experiments.core import METHODS, RecipeError, Task, find_task_class, points
+from spherenorm.support import did_you_mean, look_up, unknown_name
+from spherenorm_experiments.core import (
+    METHODS,
+    RecipeError,
+    Task,
+    find_task_class,
+    named,
+    places,
+    points,
+    users_code,
+)
 from spherenorm_experiments.engine.door import Door
 from spherenorm_experiments.study._comparison import TunedComparison
 from spherenorm_experiments.study._condition import Condition, Contender, Setup
-from spherenorm_experiments.study._plan import Range, ranges_of
+from spherenorm_experiments.study._design import require_known
+from spherenorm_experiments.study._plan import Range, ranges_of, require_owners
 from spherenorm_experiments.study._search import Search
 from spherenorm_experiments.study._study import Study
-
-__all__ = [
-    "COMMAND",
-    "Comparing",
-    "comparison_of",
-    "parse_names",
-    "parse_overrides",
-    "parse_ranges",
-]
 
 COMMAND = "compare"
 
@@ -76,7 +77,41 @@ class Comparing:
     fixed: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        _require(self)
+        listed = ",".join(self.optimizers)
+        if len(self.optimizers) < 2:
+            raise ValueError(f"--optimizers {listed!r}: give two or more to compare")
+        for name in self.optimizers:
+            if self.optimizers.count(name) > 1:
+                raise ValueError(f"--optimizers {listed!r}: {name!r} is there twice")
+        if self.count < 1:
+            raise ValueError(f"--trials {self.count}: give 1 or more")
+        if self.method not in METHODS:
+            wrong = unknown_name("search method", self.method, METHODS)
+            raise ValueError(f"--method {self.method!r}: {wrong}")
+        if not self.search:
+            raise ValueError("--search '': give a range to tune in, such as lr=1e-4:1e-1")
+        require_owners("search", self.search, self.optimizers)
+        for name in self.optimizers:
+            self._require_ranges(name)
+        require_owners("set", self.fixed, self.optimizers)
+        for name in self.fixed:
+            owner, _, own = name.rpartition(":")
+            if own in self.ranges_of(owner):
+                raise ValueError(f"--set {name!r}: --search tunes it")
+        if self.baseline and self.baseline not in self.optimizers:
+            raise ValueError(f"--baseline {self.baseline!r} is none of --optimizers {listed!r}")
+        if self.margin is not None and not 0 < self.margin < math.inf:
+            raise ValueError(f"--margin {self.margin:g}: give a positive number")
+
+    def _require_ranges(self, optimizer: str) -> None:
+        if not self.ranges_of(optimizer):
+            right = f"such as {optimizer}:lr=1e-4:1e-1"
+            raise ValueError(f"--search: no range for {optimizer!r}; give one, {right}")
+        if self.method == "grid":
+            try:
+                points(self.ranges_of(optimizer), self.count, "grid")
+            except ValueError as error:
+                raise ValueError(f"--trials {self.count}: {error}") from error
 
     def __str__(self) -> str:
         ranges = ",".join(f"{name}={low!r}:{high!r}" for name, (low, high) in self.search.items())
@@ -88,20 +123,6 @@ class Comparing:
         for name, value in self.fixed.items():
             words += ["--set", f"{name}={json.dumps(value)}"]
         return shlex.join(words)
-
-    @property
-    def searched(self) -> list[str]:
-        """The names of the hyper-parameters that some optimizer is tuned in."""
-        return list(dict.fromkeys(name.rpartition(":")[2] for name in self.search))
-
-    def ranges_of(self, optimizer: str) -> dict[str, Range]:
-        """The ranges in which an optimizer is tuned: the common ones, or its own in their place."""
-        return ranges_of(self.search, optimizer)
-
-    def fixed_of(self, optimizer: str) -> dict[str, Any]:
-        """The values that are fixed for one optimizer alone."""
-        split = [(name.rpartition(":"), value) for name, value in self.fixed.items()]
-        return {name: value for (owner, _, name), value in split if owner == optimizer}
 
     @classmethod
     def from_text(cls, text: str) -> Comparing:
@@ -127,6 +148,20 @@ class Comparing:
         except KeyError as error:
             raise ValueError(f"{text!r} is no comparison: it lacks {error}") from None
 
+    @property
+    def searched(self) -> list[str]:
+        """The names of the hyper-parameters that some optimizer is tuned in."""
+        return list(dict.fromkeys(name.rpartition(":")[2] for name in self.search))
+
+    def ranges_of(self, optimizer: str) -> dict[str, Range]:
+        """The ranges in which an optimizer is tuned: the common ones, or its own in their place."""
+        return ranges_of(self.search, optimizer)
+
+    def fixed_of(self, optimizer: str) -> dict[str, Any]:
+        """The values that are fixed for one optimizer alone."""
+        split = [(name.rpartition(":"), value) for name, value in self.fixed.items()]
+        return {name: value for (owner, _, name), value in split if owner == optimizer}
+
     def require(self, door: Door) -> None:
         """Look up the task and the recipes.
 
@@ -142,23 +177,23 @@ class Comparing:
                 raise ValueError(f"--optimizers {name!r}: {error}") from error
             for flag, names in (("search", self.ranges_of(name)), ("set", self.fixed_of(name))):
                 for own in names:
-                    if own not in known:
-                        right = did_you_mean(own, sorted(known)) if known else "it has none"
-                        lack = f"recipe {name!r} has no hyper-parameter {own!r}"
-                        raise ValueError(f"--{flag} {own!r}: {lack}; {right}")
+                    try:
+                        require_known(name, [own], known)
+                    except ValueError as error:
+                        raise ValueError(f"--{flag} {own!r}: {error}") from error
 
 
 def comparison_of(request: Comparing) -> TunedComparison:
     """The study that a comparison's arguments ask for."""
-    names = dict(zip(request.optimizers, _labels(request.optimizers), strict=True))
+    short = [recipe.rpartition(":")[2] for recipe in request.optimizers]
     contenders = {
         recipe: Contender(
-            names[recipe],
+            name if short.count(name) == 1 else recipe,  # without its module, unless two are alike
             Search(request.ranges_of(recipe), request.count, request.method),
             request.fixed_of(recipe),
             recipe=recipe,
         )
-        for recipe in request.optimizers
+        for recipe, name in zip(request.optimizers, short, strict=True)
     }
     baseline = contenders.pop(request.baseline or request.optimizers[0])
     labels = ", ".join(each.name for each in (baseline, *contenders.values()))
@@ -176,51 +211,6 @@ def comparison_of(request: Comparing) -> TunedComparison:
     return study
 
 
-def _require(request: Comparing) -> None:
-    """Refuse arguments that are wrong by themselves."""
-    listed = ",".join(request.optimizers)
-    if len(request.optimizers) < 2:
-        raise ValueError(f"--optimizers {listed!r}: give two or more to compare")
-    for name in request.optimizers:
-        if request.optimizers.count(name) > 1:
-            raise ValueError(f"--optimizers {listed!r}: {name!r} is there twice")
-    if request.count < 1:
-        raise ValueError(f"--trials {request.count}: give 1 or more")
-    if request.method not in METHODS:
-        wrong = unknown_name("search method", request.method, METHODS)
-        raise ValueError(f"--method {request.method!r}: {wrong}")
-    if not request.search:
-        raise ValueError("--search '': give a range to tune in, such as lr=1e-4:1e-1")
-    for name in request.search:
-        owner = name.rpartition(":")[0]
-        if owner and owner not in request.optimizers:
-            raise ValueError(f"--search {name!r}: {owner!r} is none of --optimizers {listed!r}")
-    for name in request.optimizers:
-        _require_ranges(request, name)
-    for name in request.fixed:
-        owner, _, own = name.rpartition(":")
-        if owner not in request.optimizers:
-            raise ValueError(f"--set {name!r}: {owner!r} is none of --optimizers {listed!r}")
-        if own in request.ranges_of(owner):
-            raise ValueError(f"--set {name!r}: --search tunes it")
-    if request.baseline and request.baseline not in request.optimizers:
-        raise ValueError(f"--baseline {request.baseline!r} is none of --optimizers {listed!r}")
-    if request.margin is not None and not 0 < request.margin < math.inf:
-        raise ValueError(f"--margin {request.margin:g}: give a positive number")
-
-
-def _require_ranges(request: Comparing, optimizer: str) -> None:
-    ranges = request.ranges_of(optimizer)
-    if not ranges:
-        right = f"such as {optimizer}:lr=1e-4:1e-1"
-        raise ValueError(f"--search: no range for {optimizer!r}; give one, {right}")
-    if request.method == "grid":
-        try:
-            points(ranges, request.count, "grid")
-        except ValueError as error:
-            raise ValueError(f"--trials {request.count}: {error}") from error
-
-
 def _require_task(name: str) -> None:
     try:
         task = find_task_class(name)
@@ -231,12 +221,6 @@ def _require_task(name: str) -> None:
         raise ValueError(f"--task {name!r} has no score to compare: {need}")
     if task.evaluate is Task.evaluate:
         raise ValueError(f"--task {name!r} has no metric: it does not define `evaluate`")
-
-
-def _labels(recipes: Sequence[str]) -> list[str]:
-    """The names without their modules, unless two would then be alike."""
-    short = [recipe.rpartition(":")[2] for recipe in recipes]
-    return [a if short.count(a) == 1 else b for a, b in zip(short, recipes, strict=True)]
 
 
 def parse_overrides(entries: Sequence[str]) -> dict[str, Any]:
@@ -284,16 +268,59 @@ def parse_ranges(entries: Sequence[str]) -> dict[str, Range]:
         try:
             low, high = (float(end) for end in bounds.split(":"))
         except ValueError:
-            raise ValueError(
-                f"--search {entry!r}: give name=low:high, such as lr=1e-4:1e-1"
-            ) from None
+            right = "give name=low:high, such as lr=1e-4:1e-1"
+            raise ValueError(f"--search {entry!r}: {right}") from None
         if not name or name in ranges:
             fault = f"{name!r} is there twice" if name else "it names no hyper-parameter"
             raise ValueError(f"--search {entry!r}: {fault}")
         if not 0 < low < high < math.inf:
-            raise ValueError(
-                f"--search {entry!r}: a logarithmic range is positive and rising, "
-                f"got {low:g} to {high:g}"
-            )
+            lack = "a logarithmic range is positive and rising"
+            raise ValueError(f"--search {entry!r}: {lack}, got {low:g} to {high:g}")
         ranges[name] = low, high
     return ranges
+
+
+def study_classes() -> dict[str, type[Study] | Study]:
+    """Every study of the folders, by name: a class, or an instance of one."""
+    return {name: named("STUDIES", name) for name in places("STUDIES")}
+
+
+def find_study(name: str) -> Study:
+    """The study called `name`, in upper or lower case.
+
+    Args:
+        name: of one of ours; `module:name` of a user's class or instance; a comparison's text.
+
+    Raises:
+        ValueError: there is none.
+    """
+    if name.startswith(f"{COMMAND} "):
+        return comparison_of(Comparing.from_text(name))
+    if ":" in name:
+        with users_code("study", name):
+            study = _instance(look_up("study", name, "study", _is_study))
+    else:
+        known = places("STUDIES")
+        if name.lower() not in known:
+            raise ValueError(f"no study is named {name!r}; {did_you_mean(name.lower(), known)}")
+        study = _instance(named("STUDIES", name.lower()))
+    study.found_as = name if ":" in name else study.name
+    return study
+
+
+def _instance(given: Any) -> Study:
+    study: Study = given() if isinstance(given, type) else given
+    return study
+
+
+def _is_study(value: Any) -> bool:
+    return isinstance(value, Study) or (isinstance(value, type) and issubclass(value, Study))
+
+
+def name_of(study: Study) -> str:
+    """The name that finds the study again: its own for one of ours, `module:Class` for another."""
+    if study.found_as or isinstance(study, TunedComparison):
+        return study.found_as or study.name
+    cls = type(study)
+    place = f"{cls.__module__}:{cls.__name__}"
+    return study.name if place in places("STUDIES").values() else place

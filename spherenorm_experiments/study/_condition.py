@@ -10,8 +10,6 @@ from typing import Any
 from spherenorm_experiments.analysis import OURS, Arm, Cell, Statement
 from spherenorm_experiments.study._search import Search
 
-__all__ = ["THIRTEEN", "Condition", "Contender", "Setup", "arm_of"]
-
 THIRTEEN = (
     *("ImageNet", "MS-COCO", "CIFAR-10 attacked", "Biased MNIST", "9-Class ImageNet"),
     *("MagnaTagATune", "Speech Commands", "DCASE 2017", "WikiText-103"),

@@ -1,4 +1,4 @@
-"""The search of a contender: the points that it tries, their scores, and the best of them."""
+"""The search of a contender: the points that it tries, and the marks of the best of them."""
 
 from __future__ import annotations
 
@@ -7,12 +7,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from spherenorm_experiments.analysis import Results
+from spherenorm_experiments.analysis import Point, Tuned
 from spherenorm_experiments.core import points
-
-__all__ = ["EDGE", "OUTERMOST", "Point", "Search", "Tuned", "tuned"]
-
-Point = Mapping[str, float]
 
 ROUND = 4
 """Trials that a sampler that learns gives at a time."""
@@ -22,36 +18,6 @@ END = 0.05
 
 EDGE, OUTERMOST = "edge", "outermost"
 """Marks of a best value: the search ends there; no trial lies beyond it, but the range goes on."""
-
-
-@dataclass(frozen=True)
-class Tuned:
-    """The trials of one arm, those that have ended on every seed of the tuning.
-
-    Attributes:
-        points: in the order in which they were tried.
-        scores: the mean validation score of each; minus infinity if a run of it diverged or has no
-            finite score.
-    """
-
-    points: Sequence[Point]
-    scores: Sequence[float]
-
-    @property
-    def told(self) -> list[tuple[Point, float]]:
-        return list(zip(self.points, self.scores, strict=True))
-
-    @property
-    def lost(self) -> int:
-        """The number of points without a score."""
-        return sum(not math.isfinite(score) for score in self.scores)
-
-    @property
-    def best(self) -> int | None:
-        """The index of the point with the highest score, of several the first; None without one."""
-        if self.lost == len(self.scores):
-            return None
-        return max(range(len(self.scores)), key=lambda i: self.scores[i])
 
 
 @dataclass(frozen=True)
@@ -104,10 +70,11 @@ class Search:
             return list(points(self.ranges, self.trials, self.method))
         ended = list(tuned.points)[: self.trials]
         more = min(ROUND, self.trials - len(ended))
-        return [*ended, *(points(self.ranges, more, "optuna", tuned.told) if more else ())]
+        told = list(zip(tuned.points, tuned.scores, strict=True))
+        return [*ended, *(points(self.ranges, more, "optuna", told) if more else ())]
 
-    def place(self, name: str, value: float, tuned: Tuned) -> str:
-        """A mark of a value with no trial beyond it on one side; "" for others."""
+    def mark(self, name: str, value: float, tuned: Tuned) -> str:
+        """`EDGE` or `OUTERMOST` if no trial lies beyond a value on one side; "" for others."""
         tried = [] if tuned.best is None else [point[name] for point in tuned.points]
         if len(set(tried)) < 2 or min(tried) < value < max(tried):
             return ""
@@ -116,23 +83,3 @@ class Search:
         low, high = map(math.log, self.ranges[name])
         to_end = min(math.log(value) - low, high - math.log(value))
         return EDGE if to_end <= END * (high - low) else OUTERMOST
-
-
-def tuned(results: Results, names: Sequence[str], seeds: Sequence[int]) -> Tuned:
-    """Read the trials of one arm.
-
-    Args:
-        results: of its runs on the seeds of the tuning.
-        names: of the tuned hyper-parameters.
-        seeds: a point counts when it has ended on all of these.
-    """
-    scores: dict[tuple[float, ...], dict[int, float]] = {}
-    for item in results:
-        key = tuple(float(item.spec.hyper_parameters[name]) for name in names)
-        noted = None if item.diverged else item.summary.get("validation")
-        score = -math.inf if noted is None or not math.isfinite(noted) else float(noted)
-        scores.setdefault(key, {})[item.spec.seed] = score
-    ended = {key: by_seed for key, by_seed in scores.items() if set(seeds) <= set(by_seed)}
-    points = [dict(zip(names, key, strict=True)) for key in ended]
-    means = [sum(by_seed[seed] for seed in seeds) / len(seeds) for by_seed in ended.values()]
-    return Tuned(points, means)

@@ -23,11 +23,9 @@ from spherenorm_experiments.analysis import (
     adjusted,
     evaluate,
 )
-from spherenorm_experiments.core import AnyTask, Budget, Spec, find_task_class, written
+from spherenorm_experiments.core import Budget, Spec, find_task_class, written
 from spherenorm_experiments.report.pictures import Picture
 from spherenorm_experiments.study._plan import Plan
-
-__all__ = ["Study", "final_seeds", "tuning_seeds"]
 
 TUNING_SEEDS = 2
 """The number of seeds on which hyper-parameters are chosen; no claim uses them."""
@@ -81,7 +79,12 @@ class Study:
 
     def every_table(self, results: Results) -> list[Table]:
         """The study's tables, and the settings that differ from the paper's."""
-        return [*self.tables(results), *_settings_table(self)]
+        tables = list(self.tables(results))
+        if self.departures:
+            note = "Small tier, embedded data, unless marked --data." if self.has_real else ""
+            columns = ("setting", "the paper's", "ours", "why")
+            tables.append(Table("Settings", columns, list(self.departures), note))
+        return tables
 
     def evaluated(self, results: Results) -> list[Decision]:
         """Each of the study's claims by itself; inconclusive where there are no results."""
@@ -108,12 +111,11 @@ class Study:
             hyper_parameters: of the arm's recipe.
             **more: other fields of `Spec`, also in place of the budget.
         """
-        seeds = self.chosen_seeds(plan)
         budget = self.budget(plan, task)
         common = {"epochs": budget.epochs, "batch_size": budget.batch_size, **more}
         return [
             Trial(arm, Spec(task, arm.recipe, hyper_parameters, seed=seed, **common))
-            for seed in seeds
+            for seed in self.chosen_seeds(plan)
         ]
 
     def swept(
@@ -126,14 +128,11 @@ class Study:
             **more: options of the network; `task` (in place of the network), `epochs` and
                 `schedule` are fields of `Spec`.
         """
-        fields: dict[str, Any] = {
-            name: more.pop(name) for name in ("epochs", "schedule") if name in more
-        }
         task = more.pop("task", "network")
-        seeds = (*final_seeds(self, plan), *tuning_seeds(self))
-        common: dict[str, Any] = {"epochs": self.budget(plan, task).epochs, "probes": ()}
-        common |= fields
-        return Trial(arm, Spec(task, arm.recipe, hyper_parameters, more, seeds=seeds, **common))
+        fields: dict[str, Any] = {"epochs": self.budget(plan, task).epochs, "probes": ()}
+        fields |= {name: more.pop(name) for name in ("epochs", "schedule") if name in more}
+        seeds = (*self.final_seeds(plan), *self.tuning_seeds())
+        return Trial(arm, Spec(task, arm.recipe, hyper_parameters, more, seeds=seeds, **fields))
 
     def chosen_seeds(self, plan: Plan) -> Sequence[int]:
         """The plan's seeds, or the study's own."""
@@ -141,45 +140,31 @@ class Study:
             return plan.seeds
         return range(self.first_seed, self.first_seed + self.seeds[plan.tier])
 
+    def tuning_seeds(self) -> Sequence[int]:
+        """The seeds on which the study chooses hyper-parameters."""
+        first = TUNING + self.first_seed
+        return range(first, first + TUNING_SEEDS)
+
+    def final_seeds(self, plan: Plan) -> Sequence[int]:
+        """The seeds of the runs whose hyper-parameters are chosen on others.
+
+        Raises:
+            ValueError: one of them is a seed of the tuning.
+        """
+        seeds = self.chosen_seeds(plan)
+        if taken := sorted(set(seeds) & set(self.tuning_seeds())):
+            raise ValueError(f"--seeds: {taken[0]} is a seed of the tuning; give others")
+        return seeds
+
     def budget(self, plan: Plan, task: str) -> Budget:
-        """The budget of the task for the plan's tier."""
-        return _budget_of(find_task_class(task), plan.tier)
+        """The budget of the task for the plan's tier.
 
-
-def _settings_table(study: Study) -> list[Table]:
-    """The settings that differ from the paper's; empty if there are none."""
-    note = "Small tier, embedded data, unless marked --data." if study.has_real else ""
-    rows = [tuple(row) for row in study.departures]
-    columns = ("setting", "the paper's", "ours", "why")
-    return [Table("Settings", columns, rows, note)] if rows else []
-
-
-def _budget_of(task: type[AnyTask], tier: str) -> Budget:
-    """The budget of a task for a tier.
-
-    Raises:
-        ValueError: it has none.
-    """
-    budget = getattr(task, "tiers", {}).get(tier)
-    if not isinstance(budget, Budget):
-        lack = f"{written(task)} has no budget for the tier {tier!r}"
-        raise ValueError(f"{lack}; give tiers = {{{tier!r}: Budget(epochs, batch_size)}}")
-    return budget
-
-
-def tuning_seeds(study: Study) -> Sequence[int]:
-    """The seeds on which a study chooses hyper-parameters."""
-    first = TUNING + study.first_seed
-    return range(first, first + TUNING_SEEDS)
-
-
-def final_seeds(study: Study, plan: Plan) -> Sequence[int]:
-    """The seeds of the runs whose hyper-parameters are chosen on others.
-
-    Raises:
-        ValueError: one of them is a seed of the tuning.
-    """
-    seeds = study.chosen_seeds(plan)
-    if taken := sorted(set(seeds) & set(tuning_seeds(study))):
-        raise ValueError(f"--seeds: {taken[0]} is a seed of the tuning; give others")
-    return seeds
+        Raises:
+            ValueError: it has none.
+        """
+        cls, tier = find_task_class(task), plan.tier
+        budget = getattr(cls, "tiers", {}).get(tier)
+        if not isinstance(budget, Budget):
+            lack = f"{written(cls)} has no budget for the tier {tier!r}"
+            raise ValueError(f"{lack}; give tiers = {{{tier!r}: Budget(epochs, batch_size)}}")
+        return budget

@@ -12,8 +12,6 @@ from spherenorm_experiments.core import Regime, Spec
 from spherenorm_experiments.engine.door import Door
 from spherenorm_experiments.study._plan import Plan
 
-__all__ = ["apply_plan"]
-
 SETTABLE = ("epochs", "batch_size", "schedule", "probe_every")
 """The fields of `Spec` that `--set` may set."""
 

@@ -17,11 +17,12 @@ from spherenorm.support import one_line
 from spherenorm_experiments.analysis import Results, Table
 from spherenorm_experiments.core import RecipeError
 from spherenorm_experiments.engine import write_file
+from spherenorm_experiments.files import RequestWarning
 from spherenorm_experiments.report.page._figures import archive, grouped, library, swatch
 from spherenorm_experiments.report.page._scorecard import groups, labeled
 from spherenorm_experiments.report.page._sections import Section
 from spherenorm_experiments.report.pictures import forest
-from spherenorm_experiments.study import RequestWarning, thirteen_table
+from spherenorm_experiments.study import thirteen_table
 
 __all__ = ["Page", "write_report"]
 

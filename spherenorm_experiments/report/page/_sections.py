@@ -14,11 +14,11 @@ from spherenorm.support import one_line
 from spherenorm_experiments.analysis import Decision, Result, Results, gather, spans
 from spherenorm_experiments.engine import Store
 from spherenorm_experiments.engine.door import Door
+from spherenorm_experiments.files import RequestWarning
 from spherenorm_experiments.study import (
     TIERS,
     Plan,
     Request,
-    RequestWarning,
     Study,
     TunedComparison,
     find_study,

@@ -22,7 +22,6 @@ from spherenorm_experiments.report.pictures._marks import Entry as Entry
 from spherenorm_experiments.report.pictures._marks import finished as finished
 from spherenorm_experiments.report.pictures._marks import is_flat as is_flat
 from spherenorm_experiments.report.pictures._marks import legend_of as legend_of
-from spherenorm_experiments.report.pictures._searches import Tries as Tries
 from spherenorm_experiments.report.pictures._searches import best_scores as best_scores
 from spherenorm_experiments.report.pictures._searches import tried as tried
 from spherenorm_experiments.report.pictures._tensorboard import (

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
-from spherenorm_experiments.analysis import Arm, best_of_k
+from spherenorm_experiments.analysis import Arm, Tuned, best_of_k
 from spherenorm_experiments.report.pictures._figures import (
     Picture,
     add_crosses,
@@ -15,29 +14,19 @@ from spherenorm_experiments.report.pictures._figures import (
     rounded,
 )
 
-__all__ = ["Tries", "best_scores", "tried"]
 
-
-class Tries(NamedTuple):
-    """The trials of one search: points, scores that may be infinite, the index of the best."""
-
-    points: Sequence[Mapping[str, float]]
-    scores: Sequence[float]
-    best: int | None
-
-
-def tried(tries: Mapping[Arm, Tries], hyper_parameter: str, y: str, caption: str) -> Picture:
+def tried(searches: Mapping[Arm, Tuned], hyper_parameter: str, y: str, caption: str) -> Picture:
     """Draw the score of every trial against a hyper-parameter; each arm's best mark is large.
 
     Crosses on top are trials without a score.
     """
     figure = empty_figure(hyper_parameter, y, log_x=True)
     lost: list[tuple[float, str, None, str]] = []
-    styles = line_styles(arm.recipe for arm in tries)
-    for (arm, (points, scores, best)), (color, dash) in zip(tries.items(), styles, strict=True):
+    styles = line_styles(arm.recipe for arm in searches)
+    for (arm, tuned), (color, dash) in zip(searches.items(), styles, strict=True):
         pairs = sorted(
-            (point[hyper_parameter], score, i == best)
-            for i, (point, score) in enumerate(zip(points, scores, strict=True))
+            (point[hyper_parameter], score, i == tuned.best)
+            for i, (point, score) in enumerate(zip(tuned.points, tuned.scores, strict=True))
         )
         known = [pair for pair in pairs if math.isfinite(pair[1])]
         lost += [
@@ -48,16 +37,12 @@ def tried(tries: Mapping[Arm, Tries], hyper_parameter: str, y: str, caption: str
                 x=rounded(value for value, *_ in known),
                 y=rounded(score for _, score, _ in known),
                 name=arm.label,
-                mode="lines+markers" if _one_dimensional(points) else "markers",
+                mode="markers" if len(tuned.points[0]) > 1 else "lines+markers",
                 line={"color": color, "dash": dash},
                 marker={"color": color, "size": [15 if chosen else 7 for *_, chosen in known]},
             )
     add_crosses(figure, lost)
     return Picture(figure, caption)
-
-
-def _one_dimensional(points: Sequence[Mapping[str, float]]) -> bool:
-    return all(len(point) == 1 for point in points)
 
 
 def best_scores(scores: Mapping[Arm, Sequence[float]], y: str, caption: str) -> Picture:

@@ -5,9 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
-from spherenorm_experiments.analysis import Arm
+from spherenorm_experiments.analysis import Arm, Tuned
 from spherenorm_experiments.report.pictures import (
-    Tries,
     best_scores,
     color_of,
     finished,
@@ -86,7 +85,7 @@ def test_no_two_of_twelve_arms_are_alike(recipes):
     points = [{"lr": 0.1}, {"lr": 1.0}]
     made = finished(
         [
-            tried({arm: Tries(points, [1.0, 2.0], 1) for arm in arms}, "lr", "score", ""),
+            tried({arm: Tuned(points, [1.0, 2.0]) for arm in arms}, "lr", "score", ""),
             best_scores({arm: [1.0, 2.0] for arm in arms}, "score", ""),
         ]
     )
