@@ -8,8 +8,6 @@ from typing import Any
 
 from spherenorm_experiments.core import Spec
 
-__all__ = ["Arm", "Trial"]
-
 
 @dataclass(frozen=True)
 class Arm:
@@ -37,19 +35,6 @@ class Arm:
             name in self.settings and self.settings[name] == value
             for name, value in settings.items()
         )
-
-    def to_json(self) -> dict[str, Any]:
-        """The fields as JSON content."""
-        return {"label": self.label, "recipe": self.recipe, "settings": dict(self.settings)}
-
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> Arm:
-        """The inverse of `to_json`.
-
-        Raises:
-            KeyError, TypeError: the content is of something else.
-        """
-        return cls(content["label"], content["recipe"], content["settings"])
 
 
 @dataclass(frozen=True)

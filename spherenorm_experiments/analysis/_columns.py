@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from spherenorm_experiments.analysis._samples import Comparison, Sample, Values, paired_values
 from spherenorm_experiments.analysis._statistics import deviation, interval, mean
 from spherenorm_experiments.analysis._tables import Cell
-
-__all__ = ["column", "difference", "mean_of", "spans"]
 
 
 def column(values: Sequence[Values], form: str, unit: str = "") -> list[Cell]:
@@ -40,28 +38,16 @@ def mean_of(values: Values, form: str) -> Cell:
 
 def difference(a: Values, b: Values, form: str = "+.3g", how: Comparison = "difference") -> Cell:
     """The mean of a - b, or a / b, over the seeds that both have, with its 95 % interval."""
-    found = paired_values(a, b, how)
-    known = list(found.values())
+    paired = paired_values(a, b, how)
+    known = list(paired.values())
     low, high = interval(known)
     return Cell(
         mean(known),
         form,
         interval=None if math.isnan(low) else (low, high),
         n=len(known),
-        diverged=len(found.diverged),
+        diverged=len(paired.diverged),
     )
-
-
-def spans(seeds: Iterable[int]) -> str:
-    """Seeds in runs of consecutive ones.
-
-    >>> spans([0, 1, 2, 7])
-    '0–2, 7'
-    """
-    known = sorted(set(seeds))
-    first = [seed for seed in known if seed - 1 not in known]
-    last = [seed for seed in known if seed + 1 not in known]
-    return ", ".join(str(a) if a == b else f"{a}–{b}" for a, b in zip(first, last, strict=True))
 
 
 def _mean(sample: Sample, seeds: set[int], form: str, unit: str) -> Cell:

@@ -11,8 +11,6 @@ from spherenorm_experiments.engine import Row, Store, only_reading, rows_in
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["load"]
-
 BULKY = ("views", "shapes", "files")
 """Entries of a summary that are about every weight or file."""
 

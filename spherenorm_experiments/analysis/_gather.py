@@ -12,8 +12,6 @@ from spherenorm_experiments.analysis._results import Result, Results
 from spherenorm_experiments.analysis._samples import Looks
 from spherenorm_experiments.engine import Store, find_rows, folders_of
 
-__all__ = ["gather"]
-
 Asked = Sequence[tuple[Arm, str]]
 
 
@@ -64,9 +62,9 @@ def gather(
     lost = [(arm, name) for arm, runs in arms.items() for name in runs if name not in rows]
     errors = _errors(store, [name for _, name in lost])
     failed = dict.fromkeys(f"{arm}: {errors[name]}" for arm, name in lost if name in errors)
-    found = [item for item in items if item is not None]
+    there = [item for item in items if item is not None]
     lacking = {arm: list(runs.values()).count(None) for arm, runs in arms.items()}
-    return Results(found, len(items), list(failed), list(replaced), lacking)
+    return Results(there, len(items), list(failed), list(replaced), lacking)
 
 
 def _errors(store: Store, names: Iterable[str]) -> dict[str, str]:

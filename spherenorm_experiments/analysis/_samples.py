@@ -6,21 +6,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-__all__ = [
-    "Comparison",
-    "Looks",
-    "Sample",
-    "Values",
-    "advantage",
-    "best_of",
-    "combined",
-    "compare",
-    "paired_values",
-    "pooled",
-    "spread",
-    "worst_of",
-]
-
 Values = Mapping[int, float]
 """A number for each seed."""
 

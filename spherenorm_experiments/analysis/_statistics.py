@@ -13,17 +13,6 @@ import numpy as np
 from scipy import stats
 from scipy.special import comb
 
-__all__ = [
-    "best_of_k",
-    "deviation",
-    "holm",
-    "interval",
-    "mean",
-    "sign_test",
-    "smoothed",
-    "t_test",
-]
-
 NOISE = 1e-9
 """A difference of this size between two numbers is rounding."""
 
@@ -126,14 +115,3 @@ def best_of_k(scores: Sequence[float]) -> list[float]:
     n = len(ordered)
     below = np.arange(n)  # how many scores are smaller
     return [float(comb(below, k - 1) @ ordered / comb(n, k)) for k in range(1, n + 1)]
-
-
-def smoothed(values: np.ndarray, window: int) -> np.ndarray:
-    """Each step's mean over the last `window` steps (fewer at the start); shape (runs, steps)."""
-    if window <= 1:
-        return values
-    total = np.cumsum(np.pad(values, ((0, 0), (1, 0))), axis=1)
-    ends = np.arange(1, values.shape[1] + 1)
-    starts = np.maximum(ends - window, 0)
-    means: np.ndarray = (total[:, ends] - total[:, starts]) / (ends - starts)
-    return means

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 
-__all__ = ["Cell", "Column", "Table", "paper", "printed"]
-
 Number = float | Decimal
 
 

@@ -9,12 +9,9 @@ from typing import Any
 
 from spherenorm_experiments.analysis import Results, Table
 from spherenorm_experiments.engine import write_file
-from spherenorm_experiments.report.page._scorecard import groups, labeled
-from spherenorm_experiments.report.page._sections import Section
+from spherenorm_experiments.report.page._sections import Section, groups, labeled
 from spherenorm_experiments.report.pictures import to_markdown
 from spherenorm_experiments.study import study_classes, thirteen_table
-
-__all__ = ["results_page", "write_results"]
 
 HEAD = """# Results
 

@@ -18,13 +18,10 @@ from spherenorm_experiments.analysis import Results, Table
 from spherenorm_experiments.core import RecipeError
 from spherenorm_experiments.engine import write_file
 from spherenorm_experiments.files import RequestWarning
-from spherenorm_experiments.report.page._figures import archive, grouped, library, swatch
-from spherenorm_experiments.report.page._scorecard import groups, labeled
-from spherenorm_experiments.report.page._sections import Section
+from spherenorm_experiments.report.page._figures import archive, library, panels
+from spherenorm_experiments.report.page._sections import Section, groups, labeled
 from spherenorm_experiments.report.pictures import forest
 from spherenorm_experiments.study import thirteen_table
-
-__all__ = ["Page", "write_report"]
 
 
 class Page(NamedTuple):
@@ -48,20 +45,19 @@ def write_report(sections: Sequence[Section], path: Path) -> Page:
         earlier = sum(other["name"] == entry["name"] for other in shown[:number])
         entry["anchor"] = f"{entry['name']}-{earlier + 1}" if earlier else entry["name"]
     claims = [claim for entry in shown for claim in labeled(entry)]
-    found = groups(claims)
     paper = [claim for claim in claims if claim["kind"] == "paper"]
     drawn = forest(paper or claims)
     for entry in shown:
-        entry["figures"] = grouped(entry["pictures"], f"figure-{entry['anchor']}")
-    scorecard = grouped([] if drawn is None else [drawn], "figure-scorecard")
+        entry["figures"] = panels(entry["pictures"], f"figure-{entry['anchor']}")
+    scorecard = panels([] if drawn is None else [drawn], "figure-scorecard")
     page = _template().render(
         sections=shown,
-        groups=found,
+        groups=groups(claims),
         paper=bool(paper),
         thirteen=_thirteen(sections),
         scorecard=scorecard,
         library=library(),
-        archive=archive([*scorecard, *(group for entry in shown for group in entry["figures"])]),
+        archive=archive([*scorecard, *(panel for entry in shown for panel in entry["figures"])]),
         date=datetime.date.today().isoformat(),
     )
     write_file(path, page.encode())
@@ -142,7 +138,6 @@ def _template() -> jinja2.Template:
         undefined=jinja2.StrictUndefined,
     )
     environment.filters["code"] = _code
-    environment.filters["swatch"] = swatch
     environment.filters["words"] = _words
     return environment.get_template("report.html.j2")
 

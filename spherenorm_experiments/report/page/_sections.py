@@ -1,17 +1,28 @@
-"""Sections: the studies of a store, each under one setting, with the results of all requests."""
+"""Sections: the studies of a store, each under one setting, with the results of all requests.
+
+The scorecard has the claims of all sections, counted apart by kind.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import warnings
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from spherenorm.support import one_line
-from spherenorm_experiments.analysis import Decision, Result, Results, gather, spans
+from spherenorm_experiments.analysis import (
+    KINDS,
+    TITLES,
+    VERDICTS,
+    Decision,
+    Result,
+    Results,
+    gather,
+)
 from spherenorm_experiments.engine import Store
 from spherenorm_experiments.engine.door import Door
 from spherenorm_experiments.files import RequestWarning
@@ -23,8 +34,6 @@ from spherenorm_experiments.study import (
     TunedComparison,
     find_study,
 )
-
-__all__ = ["Section", "names_of", "sections"]
 
 ORDER = (
     *("f1", "f2", "f3", "t1", "t2", "t3", "f4", "t4", "t5", "t6", "c1"),
@@ -146,5 +155,48 @@ def _order(section: Section) -> tuple[Any, ...]:
 
 def _seeds(results: Results) -> str:
     """The seeds in runs of consecutive ones: "seeds 0–4, 7"."""
-    seeds = {item.spec.seed for item in results}
-    return f"seed{'s' if len(seeds) > 1 else ''} {spans(seeds)}" if seeds else "no runs yet"
+    seeds = sorted({item.spec.seed for item in results})
+    first = [seed for seed in seeds if seed - 1 not in seeds]
+    last = [seed for seed in seeds if seed + 1 not in seeds]
+    spans = (str(a) if a == b else f"{a}–{b}" for a, b in zip(first, last, strict=True))
+    return f"seed{'s' if len(seeds) > 1 else ''} {', '.join(spans)}" if seeds else "no runs yet"
+
+
+class Group(NamedTuple):
+    """The claims of one kind, and how many of them have each verdict."""
+
+    kind: str
+    title: str
+    claims: list[Mapping[str, Any]]
+    counts: dict[str, int]
+
+
+def labeled(entry: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The claims of a section with its label and anchor, and a label such as t1.growth.sgdp."""
+    section = {"study": entry["label"], "anchor": entry["anchor"]}
+    return [
+        {**section, "label": f"{entry['anchor']}.{claim['name']}", **claim}
+        for claim in entry["claims"]
+    ]
+
+
+def groups(claims: Iterable[Mapping[str, Any]]) -> list[Group]:
+    """The claims by kind, the paper's first; kinds without a claim are left out."""
+    known = list(claims)
+    made = []
+    for kind in KINDS:
+        chosen = [claim for claim in known if claim["kind"] == kind]
+        if chosen:
+            made.append(Group(kind, TITLES[kind], chosen, _counts(chosen)))
+    return made
+
+
+def _counts(claims: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """The number of claims with each verdict that a claim of the kind can have."""
+    paper = claims[0]["kind"] == "paper"
+    other = {"holds", "does not hold"} if paper else {"reproduced", "not reproduced"}
+    return {
+        verdict: sum(claim["verdict"] == verdict for claim in claims)
+        for verdict in VERDICTS
+        if verdict not in other
+    }

@@ -11,8 +11,6 @@ from typing import Any
 from spherenorm_experiments.analysis import Cell, Decision, Table
 from spherenorm_experiments.core import require_extra
 
-__all__ = ["FORMATS", "claims_table", "to_csv", "to_latex", "to_markdown", "to_parquet"]
-
 
 def to_csv(table: Table) -> str:
     """The table as CSV: numbers in full precision, below a line with their columns.

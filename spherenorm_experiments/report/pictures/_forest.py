@@ -8,8 +8,6 @@ from typing import Any
 
 from spherenorm_experiments.report.pictures._figures import Picture, empty_figure, rounded
 
-__all__ = ["forest"]
-
 COLORS = {
     "reproduced": "#009e73",
     "holds": "#009e73",

@@ -9,8 +9,6 @@ from typing import Any
 from spherenorm_experiments.analysis import Result
 from spherenorm_experiments.core import require_extra
 
-__all__ = ["require_tensorboard", "write_events"]
-
 
 def require_tensorboard() -> Any:
     """Import the module that writes event files.
