@@ -25,12 +25,14 @@ import torch
 from torch import Tensor
 from torch.func import grad, jacfwd, jacrev, jvp, vjp, vmap
 
+from spherenorm import Update, View
 from spherenorm._update import Invariance
-from spherenorm._views import View
+from spherenorm.rules import HeavyBall
 from tests.fuzz.cases import Case, draw_case
 from tests.fuzz.lines import Line, direction_of, draw_line, nudged
 from tests.fuzz.nudges import generator_of, nudge_of
 from tests.fuzz.outcome import Outcome, short
+from tests.fuzz.reference import State
 
 ORDERS = 3
 RESOLVED = 1e-4
@@ -123,15 +125,23 @@ def not_smooth(line: Line, order: int, width: Tensor, far: Tensor) -> bool:
 
 
 def decides_apart(line: Line, width: Tensor) -> bool:
-    """True if a test for scale invariance decides otherwise at 0 than at a point of `width`."""
+    """True if a step decides otherwise at 0 than at a point of `width`.
+
+    A test for scale invariance decides, and a momentum that takes its first gradient whole.
+    """
     decisions: list[list[bool]] = []
-    decided_on = Invariance.decided_on
+    decided_on, update = Invariance.decided_on, HeavyBall.update
 
     def noting(before: Invariance, view: View, passing: Tensor, *args: Any) -> Invariance:
         decisions[-1] += passing.flatten().tolist()
         return decided_on(before, view, passing, *args)
 
-    with torch.no_grad(), patch.object(Invariance, "decided_on", noting):
+    def starting(rule: HeavyBall, before: Update, state: State) -> tuple[Update, State]:
+        decisions[-1].append(rule.undamped_start and not state[rule.buffer].any())
+        return update(rule, before, state)
+
+    noted = patch.object(Invariance, "decided_on", noting)
+    with torch.no_grad(), noted, patch.object(HeavyBall, "update", starting):
         for node in NODES:
             decisions.append([])
             line(width * node)
