@@ -77,41 +77,7 @@ class Comparing:
     fixed: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        listed = ",".join(self.optimizers)
-        if len(self.optimizers) < 2:
-            raise ValueError(f"--optimizers {listed!r}: give two or more to compare")
-        for name in self.optimizers:
-            if self.optimizers.count(name) > 1:
-                raise ValueError(f"--optimizers {listed!r}: {name!r} is there twice")
-        if self.count < 1:
-            raise ValueError(f"--trials {self.count}: give 1 or more")
-        if self.method not in METHODS:
-            wrong = unknown_name("search method", self.method, METHODS)
-            raise ValueError(f"--method {self.method!r}: {wrong}")
-        if not self.search:
-            raise ValueError("--search '': give a range to tune in, such as lr=1e-4:1e-1")
-        require_owners("search", self.search, self.optimizers)
-        for name in self.optimizers:
-            self._require_ranges(name)
-        require_owners("set", self.fixed, self.optimizers)
-        for name in self.fixed:
-            owner, _, own = name.rpartition(":")
-            if own in self.ranges_of(owner):
-                raise ValueError(f"--set {name!r}: --search tunes it")
-        if self.baseline and self.baseline not in self.optimizers:
-            raise ValueError(f"--baseline {self.baseline!r} is none of --optimizers {listed!r}")
-        if self.margin is not None and not 0 < self.margin < math.inf:
-            raise ValueError(f"--margin {self.margin:g}: give a positive number")
-
-    def _require_ranges(self, optimizer: str) -> None:
-        if not self.ranges_of(optimizer):
-            right = f"such as {optimizer}:lr=1e-4:1e-1"
-            raise ValueError(f"--search: no range for {optimizer!r}; give one, {right}")
-        if self.method == "grid":
-            try:
-                points(self.ranges_of(optimizer), self.count, "grid")
-            except ValueError as error:
-                raise ValueError(f"--trials {self.count}: {error}") from error
+        _require(self)
 
     def __str__(self) -> str:
         ranges = ",".join(f"{name}={low!r}:{high!r}" for name, (low, high) in self.search.items())
@@ -209,6 +175,46 @@ def comparison_of(request: Comparing) -> TunedComparison:
     )
     study.found_as = str(request)
     return study
+
+
+def _require(request: Comparing) -> None:
+    """Refuse arguments that are wrong by themselves."""
+    listed = ",".join(request.optimizers)
+    if len(request.optimizers) < 2:
+        raise ValueError(f"--optimizers {listed!r}: give two or more to compare")
+    for name in request.optimizers:
+        if request.optimizers.count(name) > 1:
+            raise ValueError(f"--optimizers {listed!r}: {name!r} is there twice")
+    if request.count < 1:
+        raise ValueError(f"--trials {request.count}: give 1 or more")
+    if request.method not in METHODS:
+        wrong = unknown_name("search method", request.method, METHODS)
+        raise ValueError(f"--method {request.method!r}: {wrong}")
+    if not request.search:
+        raise ValueError("--search '': give a range to tune in, such as lr=1e-4:1e-1")
+    require_owners("search", request.search, request.optimizers)
+    for name in request.optimizers:
+        _require_ranges(request, name)
+    require_owners("set", request.fixed, request.optimizers)
+    for name in request.fixed:
+        owner, _, own = name.rpartition(":")
+        if own in request.ranges_of(owner):
+            raise ValueError(f"--set {name!r}: --search tunes it")
+    if request.baseline and request.baseline not in request.optimizers:
+        raise ValueError(f"--baseline {request.baseline!r} is none of --optimizers {listed!r}")
+    if request.margin is not None and not 0 < request.margin < math.inf:
+        raise ValueError(f"--margin {request.margin:g}: give a positive number")
+
+
+def _require_ranges(request: Comparing, optimizer: str) -> None:
+    if not request.ranges_of(optimizer):
+        right = f"such as {optimizer}:lr=1e-4:1e-1"
+        raise ValueError(f"--search: no range for {optimizer!r}; give one, {right}")
+    if request.method == "grid":
+        try:
+            points(request.ranges_of(optimizer), request.count, "grid")
+        except ValueError as error:
+            raise ValueError(f"--trials {request.count}: {error}") from error
 
 
 def _require_task(name: str) -> None:

@@ -92,7 +92,7 @@ class Design(Study):
                 searches += asked
             if best is not None:
                 arm, probes = arm_of(condition, contender), {"probes": PROBES, "probe_every": every}
-                finals += self._runs(plan, condition, contender, arm, best, **probes)
+                finals += _runs(self, plan, condition, contender, arm, best, **probes)
         return searches + finals
 
     def _searched(
@@ -115,34 +115,14 @@ class Design(Study):
         trials = [
             trial
             for point in asked
-            for trial in self._runs(
-                on_tuning, condition, contender, arm, {**contender.fixed, **point}, probes=()
+            for trial in _runs(
+                self, on_tuning, condition, contender, arm, {**contender.fixed, **point}, probes=()
             )
         ]
         if len(ended.points) < len(asked):
             return trials, None
         # At the first point if all were lost, so that claims count them.
         return trials, {**contender.fixed, **ended.points[ended.best or 0]}
-
-    def _runs(
-        self,
-        plan: Plan,
-        condition: Condition,
-        contender: Contender,
-        arm: Arm,
-        values: Mapping[str, Any],
-        **more: Any,
-    ) -> list[Trial]:
-        """One trial for each seed."""
-        setup = condition.on(plan.tier, real=plan.real)
-        hyper_parameters = {**values, **setup.hyper_parameters}
-        given = {name: plan.overrides.get(name, v) for name, v in hyper_parameters.items()}
-        regime = Regime(**{**setup.regime, **contender.regime(given)})
-        own = {**contender.fields, **(contender.paper_fields if plan.real else {})}
-        fields = {"regime": regime, **more, **setup.fields, **own}
-        return self.seeded(
-            plan, arm, condition.task, hyper_parameters, options=setup.options, **fields
-        )
 
     def with_added(self, plan: Plan) -> list[Contender]:
         """The contenders, and those that a plan adds.
@@ -151,6 +131,27 @@ class Design(Study):
             ValueError: a recipe without a search, or that lacks what is tuned.
         """
         return [*self.contenders, *(_added(self, plan, name) for name in plan.optimizers or ())]
+
+
+def _runs(
+    design: Design,
+    plan: Plan,
+    condition: Condition,
+    contender: Contender,
+    arm: Arm,
+    values: Mapping[str, Any],
+    **more: Any,
+) -> list[Trial]:
+    """One trial for each seed."""
+    setup = condition.on(plan.tier, real=plan.real)
+    hyper_parameters = {**values, **setup.hyper_parameters}
+    given = {name: plan.overrides.get(name, v) for name, v in hyper_parameters.items()}
+    regime = Regime(**{**setup.regime, **contender.regime(given)})
+    own = {**contender.fields, **(contender.paper_fields if plan.real else {})}
+    fields = {"regime": regime, **more, **setup.fields, **own}
+    return design.seeded(
+        plan, arm, condition.task, hyper_parameters, options=setup.options, **fields
+    )
 
 
 def _require(design: Design) -> None:

@@ -23,7 +23,7 @@ from spherenorm_experiments.analysis import (
     adjusted,
     evaluate,
 )
-from spherenorm_experiments.core import Budget, Spec, find_task_class, written
+from spherenorm_experiments.core import AnyTask, Budget, Spec, find_task_class, written
 from spherenorm_experiments.report.pictures import Picture
 from spherenorm_experiments.study._plan import Plan
 
@@ -38,8 +38,6 @@ class Study:
     """
 
     name: str
-    settings: ClassVar[tuple[str, ...]] = ()
-    """Settings of the study itself that `--set` may set; it reads them from `plan.overrides`."""
     seeds: Mapping[str, int] = MappingProxyType({"smoke": 2, "small": 6, "full": 12})
     """The number of seeds of each tier."""
     first_seed: int = 0
@@ -79,12 +77,7 @@ class Study:
 
     def every_table(self, results: Results) -> list[Table]:
         """The study's tables, and the settings that differ from the paper's."""
-        tables = list(self.tables(results))
-        if self.departures:
-            note = "Small tier, embedded data, unless marked --data." if self.has_real else ""
-            columns = ("setting", "the paper's", "ours", "why")
-            tables.append(Table("Settings", columns, list(self.departures), note))
-        return tables
+        return [*self.tables(results), *_departures_table(self)]
 
     def evaluated(self, results: Results) -> list[Decision]:
         """Each of the study's claims by itself; inconclusive where there are no results."""
@@ -108,7 +101,6 @@ class Study:
         """One trial of an arm per seed, with the task's budget for the tier.
 
         Args:
-            hyper_parameters: of the arm's recipe.
             **more: other fields of `Spec`, also in place of the budget.
         """
         budget = self.budget(plan, task)
@@ -142,8 +134,7 @@ class Study:
 
     def tuning_seeds(self) -> Sequence[int]:
         """The seeds on which the study chooses hyper-parameters."""
-        first = TUNING + self.first_seed
-        return range(first, first + TUNING_SEEDS)
+        return range(TUNING + self.first_seed, TUNING + self.first_seed + TUNING_SEEDS)
 
     def final_seeds(self, plan: Plan) -> Sequence[int]:
         """The seeds of the runs whose hyper-parameters are chosen on others.
@@ -151,20 +142,30 @@ class Study:
         Raises:
             ValueError: one of them is a seed of the tuning.
         """
-        seeds = self.chosen_seeds(plan)
-        if taken := sorted(set(seeds) & set(self.tuning_seeds())):
+        if taken := sorted(set(self.chosen_seeds(plan)) & set(self.tuning_seeds())):
             raise ValueError(f"--seeds: {taken[0]} is a seed of the tuning; give others")
-        return seeds
+        return self.chosen_seeds(plan)
 
     def budget(self, plan: Plan, task: str) -> Budget:
-        """The budget of the task for the plan's tier.
+        """The budget of the task for the plan's tier."""
+        return _budget_of(find_task_class(task), plan.tier)
 
-        Raises:
-            ValueError: it has none.
-        """
-        cls, tier = find_task_class(task), plan.tier
-        budget = getattr(cls, "tiers", {}).get(tier)
-        if not isinstance(budget, Budget):
-            lack = f"{written(cls)} has no budget for the tier {tier!r}"
-            raise ValueError(f"{lack}; give tiers = {{{tier!r}: Budget(epochs, batch_size)}}")
-        return budget
+
+def _departures_table(study: Study) -> list[Table]:
+    """The settings that differ from the paper's; empty if there are none."""
+    note = "Small tier, embedded data, unless marked --data." if study.has_real else ""
+    columns = ("setting", "the paper's", "ours", "why")
+    return [Table("Settings", columns, study.departures, note)] if study.departures else []
+
+
+def _budget_of(task: type[AnyTask], tier: str) -> Budget:
+    """The budget of a task for a tier.
+
+    Raises:
+        ValueError: it has none.
+    """
+    budget = getattr(task, "tiers", {}).get(tier)
+    if not isinstance(budget, Budget):
+        lack = f"{written(task)} has no budget for the tier {tier!r}"
+        raise ValueError(f"{lack}; give tiers = {{{tier!r}: Budget(epochs, batch_size)}}")
+    return budget

@@ -6,6 +6,7 @@ from spherenorm_experiments.report.pictures._exports import to_csv as to_csv
 from spherenorm_experiments.report.pictures._exports import to_latex as to_latex
 from spherenorm_experiments.report.pictures._exports import to_markdown as to_markdown
 from spherenorm_experiments.report.pictures._exports import to_parquet as to_parquet
+from spherenorm_experiments.report.pictures._exports import write_events as write_events
 from spherenorm_experiments.report.pictures._figures import DASHES as DASHES
 from spherenorm_experiments.report.pictures._figures import Picture as Picture
 from spherenorm_experiments.report.pictures._figures import add_band as add_band
@@ -20,7 +21,3 @@ from spherenorm_experiments.report.pictures._lines import curves as curves
 from spherenorm_experiments.report.pictures._lines import lines as lines
 from spherenorm_experiments.report.pictures._lines import tried as tried
 from spherenorm_experiments.report.pictures._marks import finished as finished
-from spherenorm_experiments.report.pictures._tensorboard import (
-    require_tensorboard as require_tensorboard,
-)
-from spherenorm_experiments.report.pictures._tensorboard import write_events as write_events
