@@ -16,7 +16,6 @@ from spherenorm_experiments.analysis._claims import slug as slug
 from spherenorm_experiments.analysis._columns import column as column
 from spherenorm_experiments.analysis._columns import difference as difference
 from spherenorm_experiments.analysis._columns import mean_of as mean_of
-from spherenorm_experiments.analysis._decisions import LEVEL as LEVEL
 from spherenorm_experiments.analysis._decisions import PERFORMANCE_SEEDS as PERFORMANCE_SEEDS
 from spherenorm_experiments.analysis._decisions import VERDICTS as VERDICTS
 from spherenorm_experiments.analysis._decisions import Decision as Decision
@@ -54,7 +53,6 @@ from spherenorm_experiments.analysis._samples import pooled as pooled
 from spherenorm_experiments.analysis._samples import spread as spread
 from spherenorm_experiments.analysis._samples import worst_of as worst_of
 from spherenorm_experiments.analysis._statistics import best_of_k as best_of_k
-from spherenorm_experiments.analysis._statistics import deviation as deviation
 from spherenorm_experiments.analysis._statistics import holm as holm
 from spherenorm_experiments.analysis._statistics import interval as interval
 from spherenorm_experiments.analysis._statistics import mean as mean

@@ -5,7 +5,6 @@ from spherenorm_experiments.study._campaign import StudyError as StudyError
 from spherenorm_experiments.study._comparing import Comparing as Comparing
 from spherenorm_experiments.study._comparing import comparison_of as comparison_of
 from spherenorm_experiments.study._comparing import find_study as find_study
-from spherenorm_experiments.study._comparing import name_of as name_of
 from spherenorm_experiments.study._comparing import parse_names as parse_names
 from spherenorm_experiments.study._comparing import parse_overrides as parse_overrides
 from spherenorm_experiments.study._comparing import parse_ranges as parse_ranges

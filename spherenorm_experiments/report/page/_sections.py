@@ -170,6 +170,11 @@ class Group(NamedTuple):
     claims: list[Mapping[str, Any]]
     counts: dict[str, int]
 
+    @property
+    def listed(self) -> str:
+        """The counts in words."""
+        return ", ".join(f"{count} {verdict}" for verdict, count in self.counts.items())
+
 
 def labeled(entry: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The claims of a section with its label and anchor, and a label such as t1.growth.sgdp."""
