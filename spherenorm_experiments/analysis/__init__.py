@@ -1,7 +1,5 @@
 """Stored runs as numbers: arms, results, samples, statistics, tables, claims and detection."""
 
-from spherenorm_experiments.analysis._arms import Arm as Arm
-from spherenorm_experiments.analysis._arms import Trial as Trial
 from spherenorm_experiments.analysis._claims import KINDS as KINDS
 from spherenorm_experiments.analysis._claims import MARGIN as MARGIN
 from spherenorm_experiments.analysis._claims import OURS as OURS
@@ -26,8 +24,8 @@ from spherenorm_experiments.analysis._detection import accumulated as accumulate
 from spherenorm_experiments.analysis._detection import percent_right as percent_right
 from spherenorm_experiments.analysis._detection import single_step as single_step
 from spherenorm_experiments.analysis._detection import statistics_of as statistics_of
-from spherenorm_experiments.analysis._frame import load as load
 from spherenorm_experiments.analysis._gather import gather as gather
+from spherenorm_experiments.analysis._gather import load as load
 from spherenorm_experiments.analysis._grid import PAPERS_START as PAPERS_START
 from spherenorm_experiments.analysis._grid import TUNING as TUNING
 from spherenorm_experiments.analysis._grid import Choice as Choice
@@ -38,9 +36,11 @@ from spherenorm_experiments.analysis._grid import at_best as at_best
 from spherenorm_experiments.analysis._grid import at_point as at_point
 from spherenorm_experiments.analysis._grid import grid_of as grid_of
 from spherenorm_experiments.analysis._grid import tuned as tuned
+from spherenorm_experiments.analysis._results import Arm as Arm
 from spherenorm_experiments.analysis._results import Key as Key
 from spherenorm_experiments.analysis._results import Result as Result
 from spherenorm_experiments.analysis._results import Results as Results
+from spherenorm_experiments.analysis._results import Trial as Trial
 from spherenorm_experiments.analysis._results import metric_on_test as metric_on_test
 from spherenorm_experiments.analysis._results import metrics_of as metrics_of
 from spherenorm_experiments.analysis._samples import Sample as Sample

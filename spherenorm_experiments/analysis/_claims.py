@@ -11,8 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from spherenorm_experiments.analysis._arms import Arm
-from spherenorm_experiments.analysis._results import Key, Results
+from spherenorm_experiments.analysis._results import Arm, Key, Results
 from spherenorm_experiments.analysis._samples import Comparison, Sample, Values
 from spherenorm_experiments.analysis._statistics import NOISE, mean, t_test
 from spherenorm_experiments.analysis._tables import Cell

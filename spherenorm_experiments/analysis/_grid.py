@@ -11,9 +11,8 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from spherenorm_experiments.analysis._arms import Arm
 from spherenorm_experiments.analysis._columns import mean_of
-from spherenorm_experiments.analysis._results import Result, Results
+from spherenorm_experiments.analysis._results import Arm, Result, Results
 from spherenorm_experiments.analysis._samples import Sample
 from spherenorm_experiments.analysis._statistics import mean
 from spherenorm_experiments.analysis._tables import Cell

@@ -1,4 +1,4 @@
-"""Results: the stored summaries of a study's trials, picked by arm and turned into numbers."""
+"""Arms, trials and results: stored summaries, picked by arm and turned into numbers."""
 
 from __future__ import annotations
 
@@ -6,17 +6,52 @@ import functools
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from spherenorm_experiments.analysis._arms import Arm
 from spherenorm_experiments.analysis._samples import Looks, Sample
 from spherenorm_experiments.analysis._statistics import deviation, mean
 from spherenorm_experiments.analysis._tables import Cell
 from spherenorm_experiments.core import Spec
 from spherenorm_experiments.engine import Row, Run, RunFolder, find_rows
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One line of a comparison: a recipe under some settings. The seeds of a study share it.
+
+        Arm("SGDP (wd 1e-5)", "sgdp", {"weight_decay": 1e-3})
+
+    Attributes:
+        label: its name in tables and legends.
+        recipe: a recipe's name, or `module:function`.
+        settings: what tells this arm from the study's others, such as a momentum, a network or the
+            stage of a search; JSON numbers and strings, by name.
+    """
+
+    label: str
+    recipe: str
+    settings: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    def __str__(self) -> str:
+        return self.label
+
+    def has(self, **settings: Any) -> bool:
+        """True if the arm has all of these settings."""
+        return all(
+            name in self.settings and self.settings[name] == value
+            for name, value in settings.items()
+        )
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One run in a study."""
+
+    arm: Arm
+    spec: Spec
 
 
 @dataclass(frozen=True)
@@ -114,14 +149,12 @@ class Results:
     def __init__(
         self,
         items: Sequence[Result],
-        planned: int | None = None,
         failed: Sequence[str] = (),
         replaced: Sequence[str] = (),
         lacking: Mapping[Arm, int] | None = None,
     ) -> None:
         self.items, self.failed, self.replaced = list(items), list(failed), list(replaced)
         self.lacking = dict(lacking or {})
-        self.planned = len(self.items) if planned is None else planned
         self._by_arm: dict[Arm, list[Result]] = {}
         for item in self.items:
             self._by_arm.setdefault(item.arm, []).append(item)
@@ -131,7 +164,12 @@ class Results:
         """The results of these runs as far as they have ended; a run with damaged files has not."""
         ended = [(arm, find_rows(run.store, run.rows).values()) for arm, run in runs]
         items = [Result.of(arm, row) for arm, rows in ended for row in rows]
-        return cls(items, planned=sum(len(run.rows) for _, run in runs))
+        return cls(items)
+
+    @property
+    def planned(self) -> int:
+        """The number of runs that were asked for."""
+        return len(self) + sum(self.lacking.values())
 
     def __iter__(self) -> Iterator[Result]:
         return iter(self.items)

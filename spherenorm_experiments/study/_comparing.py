@@ -23,10 +23,9 @@ from spherenorm_experiments.core import (
 )
 from spherenorm_experiments.engine.door import Door
 from spherenorm_experiments.study._comparison import TunedComparison
-from spherenorm_experiments.study._condition import Condition, Contender, Setup
+from spherenorm_experiments.study._condition import Condition, Contender, Search, Setup
 from spherenorm_experiments.study._design import require_known
 from spherenorm_experiments.study._plan import Range, ranges_of, require_owners
-from spherenorm_experiments.study._search import Search
 from spherenorm_experiments.study._study import Study
 
 COMMAND = "compare"

@@ -10,9 +10,14 @@ from typing import Any
 from spherenorm.support import did_you_mean, unknown_name
 from spherenorm_experiments.analysis import Arm, Claim, Results, Trial, tuned
 from spherenorm_experiments.core import Regime, load_recipe, points
-from spherenorm_experiments.study._condition import Condition, Contender, Setup, arm_of
+from spherenorm_experiments.study._condition import (
+    Condition,
+    Contender,
+    Search,
+    Setup,
+    arm_of,
+)
 from spherenorm_experiments.study._plan import Plan, ranges_of
-from spherenorm_experiments.study._search import Search
 from spherenorm_experiments.study._study import Study
 
 PROBES, PROBE_EVERY = ("norms", "detection"), 10

@@ -11,9 +11,16 @@ from typing import Any, TypeVar
 
 from spherenorm_experiments.analysis import Arm, Cell, Point, Results, Tuned, metrics_of, tuned
 from spherenorm_experiments.core import load_recipe
-from spherenorm_experiments.study._condition import Condition, Contender, arm_of, tuning_of
+from spherenorm_experiments.study._condition import (
+    EDGE,
+    OUTERMOST,
+    Condition,
+    Contender,
+    Search,
+    arm_of,
+    tuning_of,
+)
 from spherenorm_experiments.study._design import Design
-from spherenorm_experiments.study._search import EDGE, OUTERMOST, Search
 
 K = TypeVar("K")
 

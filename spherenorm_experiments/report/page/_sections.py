@@ -64,9 +64,10 @@ class Section:
         failed = [f"failed: {text}" for text in dict.fromkeys(self.results.failed)]
         lack = "left out, as the task or its data were edited since; run it again"
         replaced = [f"{lack}: {arm}" for arm in self.results.replaced]
-        if lost := sum(self.results.lacking.values()):
-            ended = f"{len(self.results)} of {len(self.results) + lost} runs have a result"
-            replaced.append(f"{ended}; `resume` goes on with the rest")
+        ended, planned = len(self.results), self.results.planned
+        if ended < planned:
+            left = f"{ended} of {planned} runs have a result; `resume` goes on with the rest"
+            replaced.append(left)
         return [*failed, *replaced, *(f"of other code than is here: {arm}" for arm in self.older)]
 
     @property
@@ -100,13 +101,13 @@ def sections(
     Warns:
         RequestWarning: a study is not here, and is left out.
     """
-    found: dict[tuple[str, str], list[Request]] = {}
+    by_setting: dict[tuple[str, str], list[Request]] = {}
     for request in requests:
         setting = json.dumps(request.plan.common.to_json(), sort_keys=True)
         for name in request.studies:
-            found.setdefault((name, setting), []).append(request)
+            by_setting.setdefault((name, setting), []).append(request)
     made, door = [], Door(store)
-    for (name, _), asked in found.items():
+    for (name, _), asked in by_setting.items():
         try:
             study = find_study(name)
         except Exception as error:  # a user's study may raise anything
@@ -126,11 +127,11 @@ def sections(
 
 def names_of(requests: Sequence[Request]) -> set[str]:
     """The names that the studies of these requests have, those of comparisons among them."""
-    found = set()
+    names = set()
     for name in {name for request in requests for name in request.studies}:
         with suppress(Exception):  # a study that is not here is left out by `sections`
-            found.add(find_study(name).name)
-    return found
+            names.add(find_study(name).name)
+    return names
 
 
 def _older(results: Results, door: Door) -> list[str]:
@@ -139,12 +140,12 @@ def _older(results: Results, door: Door) -> list[str]:
     for item in results:
         kind = item.family or json.dumps({**item.spec.to_json(), "seed": 0})
         first.setdefault((item.arm.label, kind), item)
-    found: dict[str, None] = {}
+    older: dict[str, None] = {}
     for item in first.values():
         with contextlib.suppress(Exception):  # its code is not here at all: nothing to compare
             if item.id not in door.resolve(item.spec).rows:
-                found[item.arm.label] = None
-    return list(found)
+                older[item.arm.label] = None
+    return list(older)
 
 
 def _order(section: Section) -> tuple[Any, ...]:
