@@ -29,8 +29,8 @@ def deviation(values: Iterable[float]) -> float:
     return float(np.std(known, ddof=1)) if len(known) > 1 else math.nan
 
 
-def interval(values: Sequence[float], level: float = 0.95) -> tuple[float, float]:
-    """Student's confidence interval of the mean; nan with fewer than two values.
+def interval(values: Sequence[float]) -> tuple[float, float]:
+    """Student's 95 % confidence interval of the mean; nan with fewer than two values.
 
         mean ± t(n - 1) s / sqrt(n)
 
@@ -44,7 +44,7 @@ def interval(values: Sequence[float], level: float = 0.95) -> tuple[float, float
     if len(known) < 2:
         return math.nan, math.nan
     error = float(known.std(ddof=1)) / math.sqrt(len(known))
-    center, half = float(known.mean()), error * _quantile(level, len(known))
+    center, half = float(known.mean()), error * _quantile(len(known))
     return center - half, center + half
 
 
@@ -101,8 +101,8 @@ def _standard_error(values: np.ndarray) -> float:
 
 
 @functools.lru_cache(maxsize=256)
-def _quantile(level: float, count: int) -> float:
-    return float(stats.t.ppf((1 + level) / 2, count - 1))
+def _quantile(count: int) -> float:
+    return float(stats.t.ppf(0.975, count - 1))
 
 
 def best_of_k(scores: Sequence[float]) -> list[float]:

@@ -51,17 +51,6 @@ class Planned(NamedTuple):
     run: Run
 
 
-@dataclass
-class Outcomes:
-    """The ends of a campaign's runs, by run id."""
-
-    by_id: dict[str, Outcome] = field(default_factory=dict)
-
-    @property
-    def failed(self) -> list[Outcome]:
-        return [outcome for outcome in self.by_id.values() if outcome.state == "failed"]
-
-
 @dataclass(frozen=True)
 class Campaign:
     """Studies under a plan.
@@ -136,36 +125,40 @@ class Campaign:
                     rehearse(run, alone=not self.runner.distributed)
                     rehearsed.update(cast)
 
-    def run(self, progress: Progress) -> Outcomes:
-        """Run what is missing until nothing is, or until what is missing has failed."""
-        outcomes = Outcomes()
+    def run(self, progress: Progress) -> dict[str, Outcome]:
+        """Run what is missing until nothing is, or until what is missing has failed.
+
+        Returns:
+            The ends of the runs, by their ids.
+        """
+        outcomes: dict[str, Outcome] = {}
         tried: set[str] = set()
         # Each run once: one that is missing again although it has ended would be run for ever.
         while missing := self.ask(skip=tried):
             tried.update(name for run in missing for name in run.rows)
-            self._run_round(missing, outcomes, progress)
+            outcomes |= self._run_round(missing, progress)
         return outcomes
 
     def estimate(self, runs: Sequence[Run]) -> dict[str, float]:
         """Seconds that each run will take on one core, by its id."""
         return estimate(self.door.store, runs)
 
-    def _run_round(self, missing: Sequence[Run], outcomes: Outcomes, progress: Progress) -> None:
+    def _run_round(self, missing: Sequence[Run], progress: Progress) -> dict[str, Outcome]:
         runs, costs = {run.id: run for run in missing}, self.estimate(missing)
         total, done, started = sum(costs.values()), 0.0, time.monotonic()
         root = self.door.store.root
         ends = find_backend(self.backend)(missing, execute_spec, root, self.jobs, self.runner)
-        busy = []
+        outcomes = {}
         for ended, outcome in enumerate(ends, 1):
-            outcomes.by_id[outcome.id] = outcome
-            if outcome.state == "busy":
-                busy.append(outcome.id)
+            outcomes[outcome.id] = outcome
             done += costs[outcome.id]  # of the others as many seconds as these have taken
             left = (total - done) * (time.monotonic() - started) / done if done else 0.0
             progress(outcome, runs[outcome.id], ended, len(missing), left)
-        for name in busy:  # another process had them; wait for it, or take over if it died
-            wait = -1 if self.backend == "local" else 3600
-            outcomes.by_id[name] = execute(runs[name], self.runner, wait=wait)
+        wait = -1 if self.backend == "local" else 3600
+        for name in [name for name, outcome in outcomes.items() if outcome.state == "busy"]:
+            # Another process had it; wait for it, or take over if it died.
+            outcomes[name] = execute(runs[name], self.runner, wait=wait)
+        return outcomes
 
     def _planned(self, study: Study, results: Results) -> list[Planned]:
         """The study's trials under the plan, given these results, with their runs resolved."""

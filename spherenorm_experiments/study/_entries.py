@@ -115,9 +115,7 @@ def entry_of(design: Design, results: Results, condition: Condition, contender: 
 
 
 def entries_of(design: Design, results: Results) -> list[Entry]:
-    """What has a run, in the search or after it, by condition; contenders that a command has added
-    come last.
-    """
+    """The contenders with a run, in the search or after it, by condition; added ones come last."""
     added = {
         arm.settings["contender"]: Contender(
             arm.settings["contender"],

@@ -17,6 +17,9 @@ from spherenorm_experiments.report.pictures._figures import (
     rounded,
 )
 
+POINTS = 160
+"""A curve of more is thinned out to about so many."""
+
 
 def curves(
     results: Results,
@@ -25,7 +28,6 @@ def curves(
     caption: str,
     *,
     log_y: bool = False,
-    points: int = 160,
 ) -> Picture:
     """Draw a metric against steps.
 
@@ -34,7 +36,6 @@ def curves(
     Args:
         key: the metric's.
         y: the axis' title.
-        points: thin a curve out to about so many points.
     """
     figure = empty_figure("step", y, log_y=log_y)
     styles = line_styles(arm.recipe for arm in results.arms)
@@ -43,7 +44,7 @@ def curves(
         if not values.size:
             continue
         count = values.shape[1]
-        kept = np.unique(np.linspace(0, count - 1, min(points, count)).astype(int))
+        kept = np.unique(np.linspace(0, count - 1, min(POINTS, count)).astype(int))
         add_band(figure, times[kept], values[:, kept], arm.label, color, dash)
     return Picture(figure, caption)
 
@@ -58,13 +59,12 @@ def lines(
     log_x: bool = False,
     log_y: bool = False,
     dashes: Mapping[str, str] | None = None,
-    mode: str = "lines",
 ) -> Picture:
     """Draw named lines, one pair of x and y each."""
     figure = empty_figure(x, y, log_x=log_x, log_y=log_y)
     for name, (xs, ys) in series.items():
         line = {"color": colors.get(name), "dash": (dashes or {}).get(name, "solid"), "width": 2}
-        figure.add_scatter(x=rounded(xs), y=rounded(ys), name=name, mode=mode, line=line)
+        figure.add_scatter(x=rounded(xs), y=rounded(ys), name=name, mode="lines", line=line)
     return Picture(figure, caption)
 
 

@@ -40,6 +40,12 @@ def _scores(results, stage, recipe):
     return [(item.spec.seed, item.spec.hyper_parameters["lr"], item.summary) for item in items]
 
 
+def _rows(table):
+    """The cells of a table by row and column."""
+    columns = list(map(str, table.columns))
+    return {str(row[0]): dict(zip(columns, row, strict=True)) for row in table.rows}
+
+
 def test_the_final_runs_have_the_rate_with_the_best_validation_score(ended):
     _, results = ended
     for recipe in ("sgd", "sgdp", OWN):
@@ -56,10 +62,7 @@ def test_the_final_runs_have_the_rate_with_the_best_validation_score(ended):
 
 def test_the_table_has_means_of_the_final_runs_and_paired_differences(ended):
     study, results = ended
-    (scores,) = (t for t in study.tables(results) if t.title == "Scores")
-    rows = {
-        str(row[0]): dict(zip(map(str, scores.columns), row, strict=True)) for row in scores.rows
-    }
+    rows, norms = (_rows(table) for table in study.tables(results)[:2])
     assert list(rows) == ["plain: SGD", "plain: SGDP", f"plain: {ADDED}"]
     sgd, sgdp = (_scores(results, "final", name) for name in ("sgd", "sgdp"))
     mean = math.fsum(s["test"] for *_, s in sgdp) / len(sgdp)
@@ -71,14 +74,8 @@ def test_the_table_has_means_of_the_final_runs_and_paired_differences(ended):
     assert not any(
         cell.known for column, cell in rows[f"plain: {ADDED}"].items() if column.startswith("paper")
     )
-
-
-def test_growth_is_the_last_norm_over_the_first(ended):
-    study, results = ended
-    (norms,) = (t for t in study.tables(results) if t.title.startswith("Norms"))
-    rows = {str(row[0]): dict(zip(map(str, norms.columns), row, strict=True)) for row in norms.rows}
     grown = [s["norm_last"] / s["norm_start"] for *_, s in _scores(results, "final", "sgd")]
-    assert rows["plain: SGD"]["last / first"].number == pytest.approx(sum(grown) / len(grown))
+    assert norms["plain: SGD"]["last / first"].number == pytest.approx(sum(grown) / len(grown))
 
 
 def test_claims_are_of_the_final_runs_alone(ended):
@@ -284,15 +281,6 @@ def test_names_that_say_two_things_or_none_are_refused_before_anything_runs(chan
         small_table(**changed)
 
 
-def test_a_benchmark_with_more_primary_claims_has_its_rows_among_the_thirteen(ended):
-    _, results = ended
-    more = small_table(claims=[replace(SMALL_TABLE.claims[0], name="another")])
-    first, second = (
-        shown(thirteen_table([("a", study, results)]))[0] for study in (SMALL_TABLE, more)
-    )
-    assert first == second
-
-
 def test_every_hyper_parameter_in_which_the_compared_differ_is_shown():
     """Those that a recipe has by default, too; not those that only one recipe has."""
     other = Contender("SGDP", fixed={"momentum": 0.0, "nesterov": True})
@@ -332,12 +320,3 @@ def test_the_note_names_the_differences_that_the_table_has():
         "music tags: AdamP": "+1 [+1, +1]",
         "music tags: Adam + SGD": "",
     }
-
-
-def test_what_is_said_of_the_papers_runs_holds_for_them():
-    """They have no search, and are not of the embedded data that the settings are about."""
-    study = find_study("t3")
-    setting, contenders = study.on[0], study.contenders
-    final = [result(arm_of(setting, contender), **KNOWN) for contender in contenders]
-    (settings,) = (t for t in study.every_table(Results(final)) if t.title == "Settings")
-    assert "embedded data" in settings.note
