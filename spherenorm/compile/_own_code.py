@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from spherenorm._rule import Rule, State
-from spherenorm._step import Measured, versions
+from spherenorm._step import Measured
 from spherenorm._tree import Node
+from spherenorm._watch import Watched
 from spherenorm.compile._backends import Work
 
 __all__ = ["Identity", "OwnSteps"]
@@ -48,28 +49,22 @@ class OwnSteps:
             Exception: of any type, which the rule raises.
         """
         kind = self._first(identity or Identity(rule)), work.weight.shape, work.weight.dtype
-        proven = kind in self._proven
-        given = [work.weight, work.grad, *work.state.values()]
-        backups = [x if proven else x.clone() for x in given]
-        before = versions(given)
+        if kind in self._proven:
+            return rule.step(work.weight, work.grad, work.state, measured)
+        given = [
+            (x, x.clone(), Watched([x])) for x in (work.weight, work.grad, *work.state.values())
+        ]
         try:
-            moved, new = rule.step(work.weight, work.grad, work.state, measured)
+            result = rule.step(work.weight, work.grad, work.state, measured)
         finally:
-            behind = versions(given)
-            written = [i for i, count in enumerate(before) if behind[i] != count]
-            for number in written if not proven else ():
-                given[number].copy_(backups[number])
-        if written:
-            names = ", ".join(type(each).__name__ for each in rule.tree())
-            what = ["the weight", "the gradient", *(f"the state {name!r}" for name in work.state)]
-            into = what[written[0]]
-            raise ValueError(f"{names}: the rule writes into {into}; return new tensors instead")
-        if not proven:
-            if len(self._proven) >= MOST_KINDS:  # a rule keeps changing
-                self._proven.clear()
-                self._firsts.clear()
-            self._proven.add(kind)
-        return moved, new
+            for x, before, watched in given:
+                if watched.written() is not None:
+                    x.copy_(before)
+        if len(self._proven) >= MOST_KINDS:  # a rule keeps changing
+            self._proven.clear()
+            self._firsts.clear()
+        self._proven.add(kind)
+        return result
 
     def _first(self, identity: Identity) -> Identity:
         last, first = self._last
