@@ -112,10 +112,11 @@ def outline_of(rule: Node) -> Outline:
     found = _outlines.get(place)
     if found is not None and found[1].is_current(rule):
         return found[1]
+
+    def forget(_: object, kept: dict[int, Any] = _outlines) -> None:  # also when Python ends
+        kept.pop(place, None)
+
     outline = Outline(rule)
     if outline.lasting:
-        _outlines[place] = (
-            weakref.ref(rule, lambda _, kept=_outlines: kept.pop(place, None)),
-            outline,
-        )
+        _outlines[place] = weakref.ref(rule, forget), outline
     return outline

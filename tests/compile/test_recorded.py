@@ -17,16 +17,16 @@ from tests.gradients import FAMILIES, gradient
 @pytest.fixture
 def no_fallback(monkeypatch):
     """Fail where no kernel steps."""
-    original = dispatch.Dispatcher._assign
+    original = dispatch.Dispatcher._assigned
 
-    def checked(dispatcher, group, guard, most):
-        assigned = original(dispatcher, group, guard, most)
+    def checked(dispatcher, asked, most):
+        assigned = original(dispatcher, asked, most)
         for _, path in assigned:
             kernel = isinstance(path, paths.Specialization)
-            assert kernel or group.backend == "rule", f"no kernel: {path.reason}"
+            assert kernel or asked.group.backend == "rule", f"no kernel: {path.reason}"
         return assigned
 
-    monkeypatch.setattr(dispatch.Dispatcher, "_assign", checked)
+    monkeypatch.setattr(dispatch.Dispatcher, "_assigned", checked)
 
 
 def count_traces(monkeypatch):
