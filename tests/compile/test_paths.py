@@ -333,11 +333,6 @@ class Draws(Rule):
         return replace(update, direction=update.direction + noise), {}
 
 
-class Reads(Rule):
-    def update(self, update, state):
-        return replace(update, direction=update.direction * float(update.direction.norm())), {}
-
-
 class Inherits(Rule):
     @property
     def state_names(self):
@@ -382,49 +377,6 @@ def test_what_cannot_be_compiled_is_named_and_steps_otherwise(case):
         assert {line.path for line in sn.explain(optimizer)} <= {"rule", "C++ kernel"}
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_a_value_that_is_read_is_the_present_one(backend):
-    torch._dynamo.reset()
-
-    def reading(lr=0.1):
-        return sn.chain(Reads(), r.StepSize(lr))
-
-    start, grads = randn(4, 3), [(step + 1.0) * randn(4, 3, seed=step) for step in range(4)]
-    weight = start.clone().requires_grad_()
-    try:
-        result = by_optimizer(optimizer_of(reading, weight, backend=backend), weight, grads)
-    except sn.BackendError as error:
-        if "Reads" not in str(error):
-            raise
-        return
-    torch.testing.assert_close(result, by_hand(reading(), start, grads), rtol=1e-12, atol=1e-12)
-
-
-def test_no_group_moves_before_all_can():
-    """The second group's weight cannot be compiled."""
-
-    def branching(lr=0.1):
-        return sn.chain(Branches(), r.StepSize(lr))
-
-    torch._dynamo.reset()
-    weights = [randn(4, 3).requires_grad_(), randn(3, 2).requires_grad_()]
-    before = [weight.detach().clone() for weight in weights]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            "spherenorm._registry._registered", {**sn._registry._registered, "branching": branching}
-        )
-        optimizer = optim.SGD(
-            [{"params": weights[:1]}, {"params": weights[1:], "recipe": branching}],
-            lr=0.1,
-            backend="compiled",
-        )
-        for weight in weights:
-            weight.grad = torch.ones_like(weight)
-        with pytest.raises(sn.BackendError, match="Branches"):
-            optimizer.step()
-    assert all(torch.equal(weight, old) for weight, old in zip(weights, before, strict=True))
-
-
 def test_a_rule_that_changes_at_every_step_is_not_recorded_at_every_step(monkeypatch):
     recorded = []
     original = paths.lower
@@ -463,16 +415,6 @@ def test_a_number_changes_without_a_new_record(monkeypatch):
         expected = expected - lr * grad
     torch.testing.assert_close(weight.detach(), expected, rtol=1e-12, atol=1e-12)
     assert len(recorded) <= 2  # the weight's shape, and the small one that it is compared on
-
-
-def test_a_user_rule_costs_no_record_by_default(monkeypatch):
-    monkeypatch.setattr(paths, "lower", _refuse)
-    weight = randn(4, 3).requires_grad_()
-    by_optimizer(
-        optimizer_of(lambda lr=0.1: sn.chain(Products(), r.StepSize(lr)), weight),
-        weight,
-        [randn(4, 3)],
-    )
 
 
 def test_half_of_a_step_is_held_back_only_as_far_as_memory_allows(monkeypatch):
