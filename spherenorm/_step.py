@@ -194,7 +194,11 @@ class _Watch(Watched):
         return self
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if self.written() is None and (error is None or not is_refusal(error)):
+        if error is None and self.written() is None:
+            return
+        if isinstance(error, InPlaceError) or not isinstance(error, Exception | None):
+            return  # whose it is has been said, or Python is interrupted
+        if error is not None and self.written() is None and not is_refusal(error):
             return
         parts, update, state = self._given
         watched = Watched((update, state))
