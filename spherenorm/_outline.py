@@ -69,9 +69,10 @@ class Outline:
         kind = weight.shape, weight.dtype
         if type(kind[0]) is not torch.Size:  # sizes that follow what is asked of them
             return _parts(rule, weight)
-        if kind not in self._parts:
-            self._parts[kind] = _parts(rule, weight)
-        return self._parts[kind]
+        found = self._parts.get(kind)
+        if found is None:
+            found = self._parts[kind] = _parts(rule, weight)
+        return found
 
 
 def _parts(rule: Node, weight: Tensor) -> Sequence[Part]:

@@ -40,7 +40,7 @@ def step(
     if measured is None and outline.measures:
         found = {place: numbers for place, _, numbers in measure(rule, update, state)}
         update = update.changed(measured=found)
-    if outline.in_order:
+    if update.measured and outline.in_order:
         update = _at(OUTERMOST, update)
     start, count, parts = update.weight, update.count, outline.parts(rule, update.weight)
     with _Watch(parts, update, state) as watch:

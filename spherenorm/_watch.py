@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
+from torch._C._functorch import peek_interpreter_stack
 from torch.compiler import is_compiling
 
 from spherenorm._hooks import State
@@ -123,14 +124,14 @@ def _names(given: Iterable[Any]) -> list[str]:
 
 def copy_shared(state: State, one: Tensor, other: Tensor) -> None:
     """Copy the entries of a state that are one of two tensors or a view of it, as far as known."""
-    alias: Callable[[Tensor, Tensor], bool] = torch._C._is_alias_of  # type: ignore[attr-defined]
-    if is_compiling():
-        alias = operator.is_
+    alias = operator.is_ if is_compiling() else _shares_memory
     for name, value in state.items():
         if alias(value, one) or alias(value, other):
             state[name] = value.clone()
 
 
+_shares_memory: Callable[[Tensor, Tensor], bool]
+_shares_memory = torch._C._is_alias_of  # type: ignore[attr-defined]
 INSTEAD = "return new tensors instead"
 _IN_PLACE = ("in-place", "inplace", "written-to tensor")
 """Words of torch's messages about writes that it refuses, most of them under its transforms."""
@@ -140,8 +141,7 @@ def _counter() -> Callable[[Sequence[Tensor]], list[int]]:
     """The way to count writes here and now."""
     if is_compiling():
         return lambda tensors: [0] * len(tensors)
-    transformed = torch._C._functorch.peek_interpreter_stack() is not None
-    return _versions_of_any if transformed else _versions
+    return _versions if peek_interpreter_stack() is None else _versions_of_any
 
 
 def _versions(tensors: Sequence[Tensor]) -> list[int]:
