@@ -38,20 +38,6 @@ def test_equals_torchattacks(threat, model):
     assert (found - images).abs().max() > 0.5 * min(threat.radius, 0.1)  # it moved
 
 
-@pytest.mark.parametrize("threat", THREATS, ids=str)
-def test_stays_in_the_ball_and_among_pixels_and_raises_the_loss(threat, model):
-    images, labels = torch.rand(16, 3, 8, 8), torch.randint(5, (16,))
-    found = threat.attack(model.eval(), images, labels)
-    order = torch.inf if threat.norm == "linf" else 2
-    distance = torch.linalg.vector_norm((found - images).flatten(1), order, dim=1)
-    assert distance.max() <= threat.radius * (1 + 1e-5)
-    assert 0 <= found.min() <= found.max() <= 1
-    before, after = (
-        nn.functional.cross_entropy(model(x), labels, reduction="none") for x in (images, found)
-    )
-    assert (after > before).all()
-
-
 def test_leaves_the_model_as_it_was(model):
     model.train()
     before = {name: x.clone() for name, x in model.state_dict().items()}

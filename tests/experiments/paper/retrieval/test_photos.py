@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from retrieval_folders import WRITERS, write_in_shop
+from miniatures import WRITERS, write_in_shop
 from scipy.io import savemat
 
 from spherenorm_experiments.paper.retrieval import glyph_classes
