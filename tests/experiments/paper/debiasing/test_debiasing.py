@@ -82,7 +82,7 @@ def test_a_network_that_sees_the_colour_alone_is_right_where_the_colour_is():
     """g is at 100 % on biased images and at 10 % on the others, whatever it has learned."""
     task = find_task("debiasing")
     torch.manual_seed(0)
-    pictures, parts, labels = task.data().test
+    pictures, labels, parts = task.data().test
 
     class ByColour(torch.nn.Module):
         def forward(self, x):
@@ -90,7 +90,7 @@ def test_a_network_that_sees_the_colour_alone_is_right_where_the_colour_is():
             near = (x[:, None] - colours).abs().amax(2) < 1e-3
             return (near.flatten(2).sum(2).float(),)
 
-    found = _values(task.evaluate(ByColour(), (pictures, parts, labels)))
+    found = _values(task.evaluate(ByColour(), (pictures, labels, parts)))
     assert found["biased accuracy"] == 100
     assert found["unbiased accuracy"] == pytest.approx(100 * _tenth(labels))
     assert next(iter(found)) == "unbiased accuracy"
@@ -118,9 +118,9 @@ def test_the_metrics_of_nine_classes(folder):
     write_nine_class(folder, each=2, per_class=20)
     task = find_task("debiasing", {"data_set": "nine-class", "dependence": 1.0})
     items = [
-        (torch.zeros(3, 1, 1), part, cluster, int(label))
+        (torch.zeros(3, 1, 1), int(label), part, cluster)
         for pictures, part in zip(task.data().test.datasets, (0, 1), strict=True)
-        for label, cluster in zip(pictures.labels, pictures.clusters, strict=False)
+        for label, cluster in zip(pictures.labels, pictures.columns[1], strict=True)
     ]
     assert len(items) == len(task.data().test) == 9 * 20 + 9
     batch = task.collate(items)
@@ -132,5 +132,5 @@ def test_the_metrics_of_nine_classes(folder):
     found = _values(task.evaluate(AlwaysDog(), batch))
     for name in ("unbiased accuracy", "biased accuracy", "ImageNet-A accuracy"):
         assert found[name] == pytest.approx(100 / 9), name
-    held = task.collate([(image, 2, *rest) for image, _, *rest in items[:180]])
+    held = task.collate([(image, label, 2, x) for image, label, _, x in items[:180]])
     assert set(_values(task.evaluate(AlwaysDog(), held))) == {"unbiased accuracy"}
