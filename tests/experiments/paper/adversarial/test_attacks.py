@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from spherenorm_experiments.paper.adversarial._attacks import Threat
+from spherenorm_experiments.paper.adversarial.adversarial import Threat
 
 torchattacks = pytest.importorskip("torchattacks")
 
@@ -58,9 +58,7 @@ def test_a_vanishing_gradient_moves_nothing():
     assert (found - images).flatten(1).norm(dim=1).max() <= 0.1
 
 
-@pytest.mark.parametrize(
-    ("field", "value"), [("norm", "l1"), ("radius", 0.0), ("step", -1.0), ("steps", -1)]
-)
+@pytest.mark.parametrize(("field", "value"), [("radius", 0.0), ("step", -1.0), ("steps", -1)])
 def test_what_is_wrong_is_named(field, value):
     good = {"norm": "l2", "radius": 0.1, "steps": 1, "step": 0.1}
     with pytest.raises(ValueError, match=rf"^{field} must be .*got {value!r}"):
