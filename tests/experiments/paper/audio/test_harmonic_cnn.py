@@ -6,18 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from spherenorm_experiments.paper.audio.harmonic_cnn import POOLS, HarmonicCNN, HarmonicFilters
-
-COUNTS = {"magnatagatune": (50, 3_631_551), "speech_commands": (35, 3_627_696)}
-COUNTS["dcase2017"] = (17, 3_623_070)
-
-
-@pytest.mark.parametrize("name", COUNTS)
-def test_the_count_of_weights_is_the_published_one(name):
-    classes, count = COUNTS[name]
-    with torch.device("meta"):
-        network = HarmonicCNN(classes, pools=POOLS[name])
-    assert sum(weight.numel() for weight in network.parameters()) == count
+from spherenorm_experiments.paper.audio.harmonic_cnn import HarmonicCNN, HarmonicFilters
 
 
 def test_filters_are_triangles_around_harmonics():
