@@ -32,6 +32,7 @@ from spherenorm_experiments.paper.detection.centernet import (
 from spherenorm_experiments.paper.detection.coco import CLASSES, coco
 from spherenorm_experiments.paper.detection.scenes import OBJECTS, glyph_scenes
 from spherenorm_experiments.paper.detection.ssd import (
+    CANDIDATES,
     SSD,
     SSD300,
     Defaults,
@@ -51,7 +52,9 @@ from spherenorm_experiments.paper.shared.resnet import ResNet
 
 __all__ = ["Detection"]
 
-SIDE = 32
+SIDE, SIDES = 32, {"centernet": 512, "ssd": 300}
+"""Pixels of an image's side, on glyphs and on coco."""
+
 TRAIN, VALIDATION, TEST = 1024, 128, 384
 """Scenes of glyphs; the fonts of the test are not those of training and validation."""
 
@@ -60,8 +63,10 @@ PUBLISHED = {"centernet": "resnet18.pth", "ssd": "vgg16_bn.pth"}
 
 SMALL = Defaults((0.25, 0.4, 0.6), ((1.5,), (1.5,)))
 STAGES = ((8,), (16, 16), (32, 32), (64,))
-CANDIDATES = 60
-"""Of the small SSD: default boxes, widths, and detections of a class before suppression."""
+"""Of the small SSD: default boxes and widths."""
+
+SSD_BOXES = {"coco": (SSD300, CANDIDATES), "glyphs": (SMALL, 60)}
+"""Default boxes, and detections of a class before suppression."""
 
 AUDITED = 8
 """Images of the audit's batch: it takes a dozen passes in float64."""
@@ -127,17 +132,15 @@ class Detection(Task):
         boxes, labels, maps = objects[..., :4], objects[..., 4].long(), model(images)
         if self.detector == "centernet":
             return centernet_loss(maps, boxes, labels, _stride(self._side, maps[0]))
-        return ssd_loss(maps, boxes, labels, self._side, self._defaults)
+        return ssd_loss(maps, boxes, labels, self._side, SSD_BOXES[self.data_set][0])
 
     def evaluate(self, model: nn.Module, batch: Batch) -> Mapping[str, Statistic]:
         images, objects = batch
         maps = model(images)
         if self.detector == "centernet":
             detected = centernet_detections(maps, _stride(self._side, maps[0]))
-        elif self.data_set == "coco":
-            detected = ssd_detections(maps, self._side)
         else:
-            detected = ssd_detections(maps, self._side, SMALL, CANDIDATES)
+            detected = ssd_detections(maps, self._side, *SSD_BOXES[self.data_set])
         truth = [rows[rows[:, 4] >= 0] for rows in objects.cpu()]
         return {"AP": Collected(average_precision, detected, truth)}
 
@@ -168,16 +171,9 @@ class Detection(Task):
         return data_folder("the pretrained start") / "pretrained" / PUBLISHED[self.detector]
 
     @property
-    def _defaults(self) -> Defaults:
-        return SSD300 if self.data_set == "coco" else SMALL
-
-    @property
     def _side(self) -> int:
-        if self.side is not None:
-            return self.side
-        if self.data_set == "glyphs":
-            return SIDE
-        return 512 if self.detector == "centernet" else 300
+        usual = SIDE if self.data_set == "glyphs" else SIDES[self.detector]
+        return usual if self.side is None else self.side
 
 
 def _stride(side: int, maps: Tensor) -> float:
@@ -202,18 +198,17 @@ def _trunk(model: nn.Module) -> list[nn.Module]:
     return list(model.stages)
 
 
-def _small_centernet() -> CenterNet:
-    trunk = ResNet("basic", (1, 1, 1), 16, stem="halving")
-    return CenterNet(len(OBJECTS), trunk, widths=(32,), head=32)
-
-
-def _small_ssd() -> SSD:
-    return SSD(len(OBJECTS), STAGES, hidden=64, dilation=2, extras=(), defaults=SMALL)
-
-
 _SMALL: dict[str, tuple[Callable[[], CenterNet | SSD], nn.Module]] = {
-    "centernet": (_small_centernet, nn.Identity()),
-    "ssd": (_small_ssd, nn.MaxPool2d(2)),
+    "centernet": (
+        lambda: CenterNet(
+            len(OBJECTS), ResNet("basic", (1, 1, 1), 16, stem="halving"), widths=(32,), head=32
+        ),
+        nn.Identity(),
+    ),
+    "ssd": (
+        lambda: SSD(len(OBJECTS), STAGES, hidden=64, dilation=2, extras=(), defaults=SMALL),
+        nn.MaxPool2d(2),
+    ),
 }
 """The small detectors, and what follows a module of their trunks in a classifier."""
 
