@@ -50,12 +50,13 @@ imagenet/
 
 
 class Pictures:
-    """JPEG files with their classes; a map-style data set of (image, class).
+    """JPEG files with their classes; a map-style data set of (image, class, more...).
 
     Args:
         folder: of the data set.
         labeled: paths relative to the folder, with their classes.
         transform: a tensor of a Pillow picture of mode RGB.
+        columns: more of each picture, such as the part of an evaluation that it belongs to.
     """
 
     def __init__(
@@ -63,23 +64,27 @@ class Pictures:
         folder: Path,
         labeled: Sequence[tuple[str, int]],
         transform: Callable[[Any], Tensor],
+        *columns: Any,
     ) -> None:
         self.folder, self.transform = folder, transform
         # One array each: a million Python strings would be copied into every worker.
         self.files = np.array([name for name, _ in labeled], dtype=np.bytes_)
         self.labels = np.array([label for _, label in labeled])
+        self.columns = tuple(np.asarray(column) for column in columns)
 
     def __len__(self) -> int:
         return len(self.files)
 
-    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+    def __getitem__(self, index: int) -> tuple[Any, ...]:
         pillow = require_extra("PIL.Image", "reading pictures")
         with pillow.open(self._path(index)) as picture:
-            return self.transform(picture.convert("RGB")), int(self.labels[index])
+            image = self.transform(picture.convert("RGB"))
+        return image, int(self.labels[index]), *(column[index] for column in self.columns)
 
     def fingerprint(self) -> str:
-        """A hash of names, labels, and the bytes of a few files."""
-        digest = hashlib.sha256(self.files.tobytes() + self.labels.tobytes())
+        """A hash of names, labels, columns, and the bytes of a few files."""
+        parts = (self.files, self.labels, *self.columns)
+        digest = hashlib.sha256(b"".join(part.tobytes() for part in parts))
         last = len(self) - 1
         for index in sorted({k * last // (FINGERPRINTED - 1) for k in range(FINGERPRINTED)}):
             digest.update(self._path(index).read_bytes())

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from miniatures_of_audio import write_speech_commands
-from retrieval_folders import write_in_shop
+from miniatures import write_in_shop, write_speech_commands
 from running import run_of
 from spherenorm_odd import Arrays
 from spherenorm_tiny import Tiny, tiny_spec
