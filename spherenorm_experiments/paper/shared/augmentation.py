@@ -17,7 +17,6 @@ from torch import Tensor
 from spherenorm_experiments.core import require_extra
 
 __all__ = [
-    "AUGMENTATIONS",
     "MEAN",
     "STD",
     "centre",
@@ -209,9 +208,3 @@ OPERATIONS: dict[str, Callable[[Picture, float], Picture]] = {
     "Equalize": _plain("equalize"),
 }
 """Functions of a picture and a share of the largest magnitude, by the names of AutoAugment."""
-
-AUGMENTATIONS: dict[str, Callable[[Picture], Picture]] = {
-    "standard": lambda picture: picture,
-    "randaugment": rand_augment,
-}
-"""Augmentations that follow crop and flip, by name."""

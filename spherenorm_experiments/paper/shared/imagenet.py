@@ -20,7 +20,6 @@ from torch import Tensor
 
 from spherenorm_experiments.core import Splits, require_extra
 from spherenorm_experiments.paper.shared.augmentation import (
-    AUGMENTATIONS,
     centre,
     normalized,
     random_crop,
@@ -89,7 +88,7 @@ class Pictures:
         return self.folder / str(self.files[index], "ascii")
 
 
-def imagenet(side: int = 224, augmentation: str = "standard") -> Splits:
+def imagenet(side: int = 224, augment: Callable[[Any], Any] | None = None) -> Splits:
     """Training, validation and test set; the test set is the official validation set.
 
     Training images are random crops, flipped with probability 1/2, then augmented. The others are
@@ -97,21 +96,21 @@ def imagenet(side: int = 224, augmentation: str = "standard") -> Splits:
 
     Args:
         side: pixels of an image's side.
-        augmentation: standard (nothing more) or randaugment.
+        augment: of a picture that is cropped and flipped.
 
     Raises:
         ValueError: no folder was given, or it has another layout.
     """
-    return _splits(LAYOUT.folder(), side, augmentation)
+    return _splits(LAYOUT.folder(), side, augment)
 
 
 @functools.lru_cache(maxsize=4)
-def _splits(folder: Path, side: int, augmentation: str) -> Splits:
+def _splits(folder: Path, side: int, augment: Callable[[Any], Any] | None) -> Splits:
     """Those of a folder, once for a process."""
-    more = AUGMENTATIONS[augmentation]
 
     def augmented(picture: Any) -> Tensor:
-        return normalized(more(random_flip(random_crop(picture, side))))
+        flipped = random_flip(random_crop(picture, side))
+        return normalized(augment(flipped) if augment else flipped)
 
     def central(picture: Any) -> Tensor:
         return normalized(centre(picture, side))
@@ -121,7 +120,8 @@ def _splits(folder: Path, side: int, augmentation: str) -> Splits:
     held: list[tuple[str, int]] = []
     for label, synset in enumerate(synsets):
         names = _files(folder, Path("train") / synset)
-        out = set(_spread(len(names), min(HELD_OUT, len(names) // 2)))
+        chosen = min(HELD_OUT, len(names) // 2)
+        out = {k * len(names) // chosen for k in range(chosen)}  # evenly spread
         for place, name in enumerate(names):
             (held if place in out else train).append((name, label))
     test = _validation_files(folder, synsets)
@@ -177,11 +177,6 @@ def _files(folder: Path, part: Path) -> list[str]:
     if not found:
         raise LAYOUT.error(folder, f"has no JPEG files in {part}")
     return found
-
-
-def _spread(count: int, chosen: int) -> list[int]:
-    """`chosen` of the numbers 0 to count - 1, evenly spread."""
-    return [k * count // chosen for k in range(chosen)]
 
 
 def _count(folder: Path) -> Mapping[str, int]:

@@ -15,6 +15,7 @@ from spherenorm_experiments.paper.shared.layers import (
     convolution,
     head,
     initialize,
+    rising,
 )
 
 __all__ = ["ResNet", "resnet18", "resnet50"]
@@ -92,7 +93,7 @@ class ResNet(nn.Module):
         stride = 1 if stem == "small" else 2
         first = convolution(3, width, 7 if large else 3, stride, activation=nn.ReLU)
         self.stem = nn.Sequential(*first, *([nn.MaxPool2d(3, 2, padding=1)] if large else []))
-        rates = iter(_rising(stochastic_depth, sum(depths)))
+        rates = iter(rising(stochastic_depth, sum(depths)))
         channels, stages = width, []
         for index, depth in enumerate(depths):
             blocks = []
@@ -131,8 +132,3 @@ def resnet18(**options: Any) -> ResNet:
 def resnet50(**options: Any) -> ResNet:
     """ResNet-50: 25,557,032 parameters with 1,000 classes."""
     return ResNet("bottleneck", (3, 4, 6, 3), **options)
-
-
-def _rising(last: float, count: int) -> list[float]:
-    """`count` rates from 0 to `last`."""
-    return [last * index / max(1, count - 1) for index in range(count)]

@@ -10,6 +10,7 @@ import torch
 from PIL import Image
 from scipy.io import savemat
 
+from spherenorm_experiments.paper.shared.augmentation import rand_augment
 from spherenorm_experiments.paper.shared.imagenet import (
     CLASSES,
     KIT,
@@ -86,7 +87,7 @@ def data_of(environment):
 
 
 def test_items_draw_their_augmentation_from_the_global_state():
-    train, _, test = imagenet(8, "randaugment")
+    train, _, test = imagenet(8, rand_augment)
     drawn = []
     for seed in (0, 0, 1):
         torch.manual_seed(seed)
