@@ -55,7 +55,7 @@ class Mlp(PureTask):
     batch: int = 48
 
     name = "mlp"
-    tiers = {"smoke": Budget(60), "small": Budget(1500), "full": Budget(20000)}  # noqa: RUF012
+    tiers = {"smoke": Budget(6), "small": Budget(1500), "full": Budget(20000)}  # noqa: RUF012
 
     def start(self, seed: int) -> dict[str, Tensor]:
         def weights(inputs: int, layer: str) -> Tensor:

@@ -81,7 +81,6 @@ CANDIDATES = {"SGDG": (0.2, 2.0, 0.1), "AdamG": (0.05, 0.005, 0.001)}
 """The rates on the sphere of the paper's four candidates, before it tuned further."""
 
 MOMENTUM = {"momentum": 0.9}
-BEGIN = {"task": "sphere-network", "head": "fixed"}
 RATES = {
     "SGDG": (0.01, 0.03, 0.1, 0.2, 0.3, 1.0, 2.0, 5.0),
     "AdamG": (0.001, 0.005, 0.015, 0.05, 0.15, 0.5, 1.5, 5.0),
@@ -132,12 +131,12 @@ class G1(Study):
             if optimizer not in PAPER:
                 nesterov = {"nesterov": True} if common else {}
                 setting = {"lr": list(rates), "weight_decay": 0.0, **common, **nesterov}
-                trials.append(self.swept(plan, _arm(optimizer), setting, **BEGIN))
+                trials.append(self.swept(plan, _arm(optimizer), setting, sphere=True))
                 continue
             for clip in (True, False):
                 points = {"lr": [*rates, *rates], "alpha": [0.0] * len(rates) + [0.1] * len(rates)}
                 setting = {**points, "nu": 0.1 if clip else None, **common}
-                trials.append(self.swept(plan, _arm(optimizer, clip), setting, **BEGIN))
+                trials.append(self.swept(plan, _arm(optimizer, clip), setting, sphere=True))
         return trials
 
     def tables(self, results: Results) -> list[Table]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -196,9 +197,11 @@ def _change(results: Results, name: str, relative: float) -> Sample:
     def late_over_early(steps: np.ndarray, values: np.ndarray) -> float:
         done = steps / steps[-1]
         late, early = (
-            values[(low <= done) & (done < high)].mean() for low, high in ((0.2, 0.29), (0.1, 0.2))
+            values[(low <= done) & (done < high)] for low, high in ((0.2, 0.29), (0.1, 0.2))
         )
-        return float(late / early)
+        if not (len(late) and len(early)):  # of a run of few steps
+            return math.nan
+        return float(late.mean() / early.mean())
 
     grid, index = _point(results, name, relative, "step")
     return grid.sample_of_curve(late_over_early, "effective_step", index)

@@ -102,7 +102,7 @@ class Cosine(_Vector):
     path: bool = False
 
     name = "cosine"
-    tiers = {"smoke": Budget(250), "small": Budget(2000), "full": Budget(2000)}  # noqa: RUF012
+    tiers = {"smoke": Budget(6), "small": Budget(2000), "full": Budget(2000)}  # noqa: RUF012
     optimum, scale, levels = -1.0, 1.0, (1e-1, 1e-2, 1e-3)
 
     def begin(self) -> list[float]:
@@ -128,7 +128,7 @@ class Rosenbrock(_Vector):
     path: bool = False
 
     name = "rosenbrock"
-    tiers = {"smoke": Budget(60), "small": Budget(1000), "full": Budget(1000)}  # noqa: RUF012
+    tiers = {"smoke": Budget(6), "small": Budget(1000), "full": Budget(1000)}  # noqa: RUF012
     optimum, levels = 0.0, (10.0, 1.0, 0.1)
 
     def begin(self) -> list[float]:

@@ -10,7 +10,6 @@ from spherenorm_experiments.study import Plan, find_study, study_classes
 
 EVERY = {name: find_study(name).claims for name in study_classes()}
 CLAIMS = [claim for claims in EVERY.values() for claim in claims]
-NETWORKS = ("network", "sphere-network")
 COVERED = (
     *("Section 3.2", "Table 1", "Table 2", "Table 3", "Table 4", "Table 5", "Table 6", "Figure 4"),
     *("Table C.1", "Table D.1", "Table D.2", "Table D.3", "Table E.2", "Table G.1", "Table H.6"),
@@ -78,7 +77,7 @@ def test_no_two_studies_of_the_network_share_a_seed():
     for name in study_classes():
         study = find_study(name)
         for trial in study.trials(Plan("small"), Results([])):
-            if trial.spec.task in NETWORKS:
+            if trial.spec.task == "network":
                 tuning = {seed for seed in trial.spec.seeds if seed >= TUNING}
                 runs = {*trial.spec.seeds} - tuning
                 assert len(tuning) == 2
@@ -92,6 +91,6 @@ def test_every_arm_of_a_comparison_is_tuned_over_as_many_rates():
         counts = {
             len(set(trial.spec.points["lr"]))
             for trial in trials
-            if trial.spec.task in NETWORKS and name != "h6"
+            if trial.spec.task == "network" and name != "h6"
         }
         assert len(counts) <= 1, name

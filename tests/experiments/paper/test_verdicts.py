@@ -4,11 +4,10 @@ from collections import defaultdict
 
 import numpy as np
 import pytest
-import torch
 from fabricated import fabricated
 
 from spherenorm_experiments.analysis import Arm, Grid, Result, Sample
-from spherenorm_experiments.core import Spec, find_task
+from spherenorm_experiments.core import Spec
 from spherenorm_experiments.extra import equilibrium
 from spherenorm_experiments.paper.norms._growth import ratios_of
 from spherenorm_experiments.paper.norms._growth_claims import _correlation
@@ -129,14 +128,3 @@ def test_a_network_without_gradients_left_has_no_cosines_and_no_error():
         c for c in find_study("c1").evaluated(results) if c.claim.text.startswith("The cosines")
     ]
     assert found[0].ours == "no results"
-
-
-def test_the_rows_of_the_sphere_start_at_one_in_the_directions_of_the_network():
-    there, here = (find_task(name).start(0) for name in ("network", "sphere-network"))
-    for name, w in here.items():
-        if name.startswith("unit"):
-            norms = there[name].norm(dim=-1, keepdim=True)
-            torch.testing.assert_close(w.norm(dim=-1), torch.ones(len(w)).double())
-            torch.testing.assert_close(w * norms, there[name])
-        else:
-            assert torch.equal(w, there[name])
