@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 from fabricated import fabricated
 
-from spherenorm_experiments.analysis import Arm, Grid, Result, Sample
+from spherenorm_experiments.analysis import Arm, Grid, Result, Sample, grid_of
 from spherenorm_experiments.core import Spec
 from spherenorm_experiments.extra import equilibrium
-from spherenorm_experiments.paper.norms._growth import ratios_of
-from spherenorm_experiments.paper.norms._growth_claims import _correlation
-from spherenorm_experiments.paper.norms.weight_decay import _change, _point
+from spherenorm_experiments.paper.norms._growth import _correlation, ratios_of
+from spherenorm_experiments.paper.norms.weight_decay import _arm, _change, _decay
 from spherenorm_experiments.paper.sphere._descents import REFERENCE, search_arm
 from spherenorm_experiments.study import find_study
 
@@ -86,7 +85,8 @@ def test_a_correlation_counts_a_run_that_diverged_and_one_that_does_not_vary():
 def test_the_change_of_a_step_is_paired_by_seed():
     """Though the first seed of one arm diverged."""
     results = fabricated("weight-decay", 0)
-    grid, index = _point(results, "SGD", 1.0, "step")
+    grid = grid_of(results, _arm("SGD", "step"))
+    index = grid.at(lr=grid.tuned(**_decay("SGD")).rate, **_decay("SGD"))
     first, *rest = grid.final(index)
     grid.runs[index][first].arrays["effective_step"][50:] = np.nan
     found = _change(results, "SGD", 1.0)

@@ -1,11 +1,11 @@
-"""Pictures of sweeps: curves over steps, and numbers over learning rates."""
+"""Sweeps of the small network: their points, sides of claims about them, and pictures."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
-from spherenorm_experiments.analysis import Grid, Sample, mean
+from spherenorm_experiments.analysis import Arm, Grid, Results, Sample, Side, derive, grid_of, mean
 from spherenorm_experiments.report.pictures import (
     Picture,
     add_band,
@@ -14,11 +14,38 @@ from spherenorm_experiments.report.pictures import (
     rounded,
 )
 
-__all__ = ["Curve", "over_rates", "over_steps"]
+__all__ = ["STEP", "Curve", "at_rate_of", "columns", "of_all", "over_rates", "over_steps"]
 
 
-@dataclass(frozen=True)
-class Curve:
+STEP = "effective step ‖Δŵ‖"
+"""The label of an axis."""
+
+
+def columns(names: str, rows: Sequence[Sequence[float]]) -> dict[str, list[float]]:
+    """The hyper-parameters of a sweep, of its points.
+
+    >>> columns("lr momentum", [(0.1, 0.5), (0.1, 0.9)])
+    {'lr': [0.1, 0.1], 'momentum': [0.5, 0.9]}
+    """
+    return dict(zip(names.split(), map(list, zip(*rows, strict=True)), strict=True))
+
+
+def at_rate_of(arm: Arm, best: Mapping[str, float], key: str, **point: float) -> Side:
+    """The number at a point, at the rate that tuning chooses among the points that have `best`."""
+
+    def side(results: Results) -> Sample:
+        grid = grid_of(results, arm)
+        return grid.sample(key, grid.at(lr=grid.tuned(**best).rate, **point))
+
+    return side
+
+
+def of_all(function: Callable[..., Sample], sides: Sequence[Side], *more: Any) -> Side:
+    """A function of the numbers of several sides, such as their spread."""
+    return derive(lambda *parts: function(parts, *more), *sides)
+
+
+class Curve(NamedTuple):
     """A point of a sweep, to be drawn under a name."""
 
     label: str
@@ -54,11 +81,8 @@ def over_rates(
     for name, samples in series.items():
         known = {rate: mean(sample.values()) for rate, sample in samples.items() if sample}
         if known:
-            line = {"color": colors.get(name)}
-            figure.add_scatter(
-                x=rounded(known), y=rounded(known.values()), name=name, mode="lines+markers",
-                line=line,
-            )  # fmt: skip
+            style = {"mode": "lines+markers", "line": {"color": colors.get(name)}}
+            figure.add_scatter(x=rounded(known), y=rounded(known.values()), name=name, **style)
     if rates and log_y:
         line = {"color": "#888", "dash": "dash"}
         figure.add_scatter(x=[rates[0], rates[-1]], y=[1, 1], name="equal", line=line)
