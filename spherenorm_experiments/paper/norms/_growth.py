@@ -94,7 +94,8 @@ def decay_of(name: str) -> float:
 
 def growth_of(grid: Grid, index: int | None) -> Sample:
     """The growth of the norm at a point."""
-    return paired_values(*(grid.sample(key, index) for key in NORMS))
+    last, first = (grid.sample(key, index) for key in NORMS)
+    return paired_values(last, first)
 
 
 def ratios_of(results: Results, a: str, b: str, key: str) -> dict[float, Sample]:

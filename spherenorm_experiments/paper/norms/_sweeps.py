@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 from spherenorm_experiments.analysis import Arm, Grid, Results, Sample, Side, derive, grid_of, mean
 from spherenorm_experiments.report.pictures import (
@@ -30,7 +31,7 @@ def columns(names: str, rows: Sequence[Sequence[float]]) -> dict[str, list[float
     return dict(zip(names.split(), map(list, zip(*rows, strict=True)), strict=True))
 
 
-def at_rate_of(arm: Arm, best: Mapping[str, float], key: str, **point: float) -> Side:
+def at_rate_of(arm: Arm, best: Mapping[str, Any], key: str, **point: float) -> Side:
     """The number at a point, at the rate that tuning chooses among the points that have `best`."""
 
     def side(results: Results) -> Sample:
@@ -45,7 +46,8 @@ def of_all(function: Callable[..., Sample], sides: Sequence[Side], *more: Any) -
     return derive(lambda *parts: function(parts, *more), *sides)
 
 
-class Curve(NamedTuple):
+@dataclass(frozen=True)
+class Curve:
     """A point of a sweep, to be drawn under a name."""
 
     label: str

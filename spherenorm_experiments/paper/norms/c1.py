@@ -58,7 +58,7 @@ PAPER_COSINES = {"variant": (0.0028, 0.5660), "invariant": (5.5e-10, 4.4e-6)}
 SHARE = 99.9
 """Percent of weights and steps that count as all of them."""
 
-USUAL = {"delta": 0.1}
+USUAL: dict[str, Any] = {"delta": 0.1}
 """The threshold at which the rate is chosen."""
 
 NETWORKS: dict[str, dict[str, Any]] = {

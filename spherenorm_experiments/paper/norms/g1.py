@@ -157,11 +157,11 @@ class G1(Study):
 
 def _at_papers_values(results: Results, name: str) -> Table:
     rows: list[Row] = []
-    for *point, theirs in PAPER[name]:
-        alpha, nu, _, lr = point
-        grid = grid_of(results, _arm(name, clip=nu is not None))
-        index = grid.at(lr=lr, alpha=alpha)
+    for row in PAPER[name]:
+        grid = grid_of(results, _arm(name, clip=row.nu is not None))
+        index = grid.at(lr=row.lr, alpha=row.alpha)
         if index is not None:
+            *point, theirs = row
             values = (Cell(value, "g", missing="none") for value in point)
             rows.append((*values, grid.cell("test", index, ".2f"), theirs))
     hyper_parameters = ("α", "ν", "lr Euclidean (paper only)", "lr Grassmann")

@@ -140,7 +140,7 @@ def _points(name: str, schedule: str) -> dict[str, Any]:
     return points | ({"momentum": 0.9, "nesterov": True} if is_sgd else {})
 
 
-def _decay(name: str, relative: float = 1.0, ratio: float = RATIOS[0]) -> dict[str, float]:
+def _decay(name: str, relative: float = 1.0, ratio: float = RATIOS[0]) -> dict[str, Any]:
     """The point with a decay relative to the reference; at the reference the rate is chosen."""
     share = ratio if relative else RATIOS[0]
     return {"weight_decay": relative * REFERENCE[name], "wd_ratio": share}
