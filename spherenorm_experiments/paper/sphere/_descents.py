@@ -301,10 +301,8 @@ def in_every_setting(decision: Decision, results: Results) -> Decision:
     if decision.claim.name not in pairs or not decision.has_results:
         return decision
     behind, ahead = pairs[decision.claim.name]
-    gains = [
-        paired_values(_gaps(results, behind, s), _gaps(results, ahead, s))
-        for s in known_settings(results)
-    ]
+    gaps = zip(_all_gaps(results, behind), _all_gaps(results, ahead), strict=True)
+    gains = [paired_values(*pair) for pair in gaps]
     means = [mean(gain.values()) for gain in gains if gain]
     if not means:
         return decision

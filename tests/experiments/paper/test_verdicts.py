@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from fabricated import fabricated
 
-from spherenorm_experiments.analysis import Arm, Grid, Result, Sample, grid_of
+from spherenorm_experiments.analysis import Arm, Result, Results, Sample, grid_of
 from spherenorm_experiments.core import Spec
 from spherenorm_experiments.extra import equilibrium
 from spherenorm_experiments.paper.norms._growth import _correlation, ratios_of
@@ -102,13 +102,14 @@ def test_the_change_of_a_step_is_paired_by_seed():
 
 def test_a_point_that_diverged_counts_against_an_equilibrium():
     law = equilibrium.Quantity("x", lambda item: 1.0, lambda item: item.summary["x"])
+    arm = Arm("SGD", "sgd")
     found = {(0.1, 0): 1.1, (0.2, 0): 0.8, (0.1, 1): 1.0, (0.2, 1): None}
     items = [
-        Result(Arm("SGD", "sgd"), Spec("mlp", "sgd", {"lr": lr, "weight_decay": 1.0}, seed=seed),
+        Result(arm, Spec("mlp", "sgd", {"lr": lr, "weight_decay": 1.0}, seed=seed),
                {"x": x}, None)
         for (lr, seed), x in found.items()
     ]  # fmt: skip
-    worst = equilibrium._worst(Grid(items), law)
+    worst = equilibrium._off(Results(items), arm, law)
     assert (dict(worst), worst.diverged) == ({0: pytest.approx(20.0)}, {1})
 
 
