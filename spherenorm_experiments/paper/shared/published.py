@@ -6,14 +6,12 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 __all__ = ["load_published"]
 
 CLASSIFIERS, COUNTERS = ("fc.", "classifier."), "num_batches_tracked"
 """Entries of a file that are not the trunk's, and one of BatchNorm that changes nothing here."""
-
-Named = list[tuple[str, Tensor]]
 
 
 def load_published(modules: Iterable[nn.Module], file: Path) -> None:
@@ -32,23 +30,17 @@ def load_published(modules: Iterable[nn.Module], file: Path) -> None:
     if not file.is_file():
         raise ValueError(f"published weights: there is no file {file}")
     state = torch.load(file, map_location="cpu", weights_only=True)
-    theirs = [(name, x) for name, x in state.items() if not name.startswith(CLASSIFIERS)]
+    theirs = [pair for pair in state.items() if not pair[0].startswith(CLASSIFIERS)]
     ours = [pair for module in modules for pair in module.state_dict().items()]
-    theirs, ours = _counted(theirs), _counted(ours)
+    theirs, ours = (
+        [pair for pair in pairs if not pair[0].endswith(COUNTERS)] for pairs in (theirs, ours)
+    )
     if len(theirs) != len(ours):
         wrong = f"has {len(theirs)} tensors before its classifier, and the trunk {len(ours)}"
         raise ValueError(f"published weights: {file} {wrong}")
     for (name, x), (own, y) in zip(theirs, ours, strict=True):
-        if _kind(name) != _kind(own) or x.shape != y.shape:
+        if name.rpartition(".")[2] != own.rpartition(".")[2] or x.shape != y.shape:
             wrong = f"{name} of shape {tuple(x.shape)} where {own} has shape {tuple(y.shape)}"
             raise ValueError(f"published weights: {file} has {wrong}")
     for (_, x), (_, y) in zip(theirs, ours, strict=True):
         y.copy_(x)  # a state is detached: this is no operation on the parameter
-
-
-def _counted(pairs: Named) -> Named:
-    return [(name, x) for name, x in pairs if not name.endswith(COUNTERS)]
-
-
-def _kind(name: str) -> str:
-    return name.rpartition(".")[2]

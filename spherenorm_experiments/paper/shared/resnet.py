@@ -18,20 +18,22 @@ from spherenorm_experiments.paper.shared.layers import (
     rising,
 )
 
-__all__ = ["ResNet", "resnet18", "resnet50"]
+__all__ = ["Block", "ResNet", "resnet18", "resnet50"]
 
 EXPANSION = {"basic": 1, "bottleneck": 4}
 """Channels of a block's output per channel of its width."""
 
 
-class _Block(nn.Module):
+class Block(nn.Module):
     """relu(shortcut(x) + body(x)), with BatchNorm after every convolution.
 
     The body of a basic block is two 3 x 3 convolutions; that of a bottleneck is 1 x 1, 3 x 3 (with
     the stride, as in the networks that are trained today) and 1 x 1 to four times the width.
     """
 
-    def __init__(self, kind: str, inputs: int, width: int, stride: int, drop: float) -> None:
+    def __init__(
+        self, kind: str, inputs: int, width: int, stride: int = 1, drop: float = 0.0
+    ) -> None:
         super().__init__()
         outputs = EXPANSION[kind] * width
         if kind == "basic":
@@ -99,7 +101,7 @@ class ResNet(nn.Module):
             blocks = []
             for place in range(depth):
                 stride = 2 if index and not place else 1
-                blocks.append(_Block(block, channels, width << index, stride, next(rates)))
+                blocks.append(Block(block, channels, width << index, stride, next(rates)))
                 channels = EXPANSION[block] * (width << index)
             stages.append(nn.Sequential(*blocks))
         self.stages = nn.ModuleList(stages)
