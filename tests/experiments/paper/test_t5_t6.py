@@ -4,8 +4,6 @@ import pytest
 
 from spherenorm_experiments.analysis import Results
 from spherenorm_experiments.core import SCHEDULES, find_task
-from spherenorm_experiments.engine import Store
-from spherenorm_experiments.engine.door import Door
 from spherenorm_experiments.paper.shared.layout import layouts
 from spherenorm_experiments.study import Plan, find_study
 
@@ -63,11 +61,3 @@ def test_language_takes_the_steps_of_the_released_script():
         steps = spec.epochs * tokens / (spec.batch_size * spec.options["segment"])
         assert steps == pytest.approx(200_000, rel=0.05)
         assert spec.regime.clip_norm == 0.25
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_the_papers_runs_need_the_data(name, tmp_path, monkeypatch):
-    monkeypatch.delenv("SPHERENORM_DATA", raising=False)
-    trial = find_study(name).trials(Plan("full", real=True), Results([]))[0]
-    with pytest.raises(ValueError, match="lies on disk: give its folder by --data DIR"):
-        Door(Store(tmp_path)).resolve(trial.spec)
