@@ -31,8 +31,8 @@ from spherenorm_experiments.paper.detection.ssd import (
 )
 from spherenorm_experiments.paper.shared.augmentation import standardized
 from spherenorm_experiments.paper.shared.glyphs import TEST_FONTS, TRAIN_FONTS
+from spherenorm_experiments.paper.shared.layers import load_published
 from spherenorm_experiments.paper.shared.layout import data_folder
-from spherenorm_experiments.paper.shared.published import load_published
 from spherenorm_experiments.paper.shared.resnet import ResNet
 
 __all__ = ["Detection"]
