@@ -15,8 +15,21 @@ from spherenorm_experiments.report.pictures import (
     rounded,
 )
 
-__all__ = ["STEP", "Curve", "at_rate_of", "columns", "of_all", "over_rates", "over_steps"]
+__all__ = [
+    "NESTEROV",
+    "STEP",
+    "Curve",
+    "at_rate_of",
+    "columns",
+    "decayed",
+    "of_all",
+    "over_rates",
+    "over_steps",
+]
 
+
+NESTEROV: dict[str, Any] = {"momentum": 0.9, "nesterov": True}
+"""The momentum of SGD and SGDP."""
 
 STEP = "effective step ‖Δŵ‖"
 """The label of an axis."""
@@ -29,6 +42,17 @@ def columns(names: str, rows: Sequence[Sequence[float]]) -> dict[str, list[float
     {'lr': [0.1, 0.1], 'momentum': [0.5, 0.9]}
     """
     return dict(zip(names.split(), map(list, zip(*rows, strict=True)), strict=True))
+
+
+def decayed(
+    optimizer: str, rates: Sequence[float], decays: Sequence[tuple[float, float]]
+) -> dict[str, Any]:
+    """The points at all rates of pairs of a weight decay and its ratio, a projected optimizer's."""
+    rows = [(rate, *pair) for rate in rates for pair in decays]
+    points = columns("lr weight_decay wd_ratio", rows)
+    if not optimizer.endswith("P"):
+        del points["wd_ratio"]
+    return points | (NESTEROV if optimizer.startswith("SGD") else {})
 
 
 def at_rate_of(arm: Arm, best: Mapping[str, Any], key: str, **point: float) -> Side:

@@ -22,7 +22,7 @@ from spherenorm_experiments.analysis import (
     printed,
     slug,
 )
-from spherenorm_experiments.paper.norms._sweeps import Curve, over_steps
+from spherenorm_experiments.paper.norms._sweeps import NESTEROV, Curve, over_steps
 from spherenorm_experiments.paper.statements import says
 from spherenorm_experiments.report.pictures import Picture, drawn
 from spherenorm_experiments.study import Plan, Study
@@ -51,7 +51,7 @@ class Pair(NamedTuple):
 PAIRS = {
     "SGDP": Pair(
         (_arm("SGD"), _arm("SGDP"), _arm("SGDP", "92 %")),
-        {"momentum": 0.9, "nesterov": True, "weight_decay": 0.0, "lr": [0.03, 0.1, 0.3, 1.0, 3.0]},
+        {**NESTEROV, "weight_decay": 0.0, "lr": [0.03, 0.1, 0.3, 1.0, 3.0]},
         printed("70.47 70.70 70.54"),
     ),
     "AdamP": Pair(

@@ -37,7 +37,7 @@ from spherenorm_experiments.paper.norms._growth import (
     growth_of,
     ratios_of,
 )
-from spherenorm_experiments.paper.norms._sweeps import STEP, Curve, columns, over_rates, over_steps
+from spherenorm_experiments.paper.norms._sweeps import STEP, Curve, decayed, over_rates, over_steps
 from spherenorm_experiments.report.pictures import DASHES, Picture, color_of, drawn
 from spherenorm_experiments.study import Plan, Study
 
@@ -138,11 +138,7 @@ def _points(name: str) -> dict[str, Any]:
         return {"lr": list(ADAM_RATES), "weight_decay": [0.0] * len(ADAM_RATES)}
     decays = [(decay_of(d), 0.1) for d in (DECAYS if name == "SGD" else SHARED)]
     decays += [(decay_of(d), 1.0) for d in SHARED[1:]] if name == "SGDP" else []
-    rows = [(rate, *decay) for rate in SGD_RATES for decay in decays]
-    points = columns("lr weight_decay wd_ratio", rows)
-    if name == "SGD":
-        del points["wd_ratio"]
-    return {**points, "momentum": 0.9, "nesterov": True}
+    return decayed(name, SGD_RATES, decays)
 
 
 def _common(results: Results, arm: Arm) -> int | None:

@@ -32,7 +32,7 @@ from spherenorm_experiments.paper.norms._sweeps import (
     STEP,
     Curve,
     at_rate_of,
-    columns,
+    decayed,
     of_all,
     over_steps,
 )
@@ -132,12 +132,7 @@ def _points(name: str, schedule: str) -> dict[str, Any]:
     decays = [(relative * REFERENCE[name], RATIOS[0]) for relative in RELATIVE[schedule]]
     if name.endswith("P"):
         decays += [(decay, RATIOS[1]) for decay, _ in decays if decay]
-    is_sgd = name.startswith("SGD")
-    rows = [(rate, *decay) for rate in (SGD_RATES if is_sgd else ADAM_RATES) for decay in decays]
-    points: dict[str, Any] = columns("lr weight_decay wd_ratio", rows)
-    if not name.endswith("P"):
-        del points["wd_ratio"]
-    return points | ({"momentum": 0.9, "nesterov": True} if is_sgd else {})
+    return decayed(name, SGD_RATES if name.startswith("SGD") else ADAM_RATES, decays)
 
 
 def _decay(name: str, relative: float = 1.0, ratio: float = RATIOS[0]) -> dict[str, Any]:
