@@ -24,6 +24,8 @@ EXTRAS = {
     "matplotlib": "data",
     "pytorch_metric_learning": "data",
     "skimage": "data",
+    "sklearn.datasets": "experiments",
+    "sklearn.model_selection": "experiments",
     "soundfile": "data",
     "torch.utils.tensorboard": "tensorboard",
 }

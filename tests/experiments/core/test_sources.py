@@ -159,6 +159,8 @@ def test_of_the_library_what_rules_are_made_of_counts():
     }
     assert modules("spherenorm_experiments.paper.shared.digits") == {
         "spherenorm_experiments.paper.shared.digits",
+        "spherenorm_experiments.paper.shared.layers",
+        "spherenorm_experiments.paper.shared.resnet",
         "spherenorm_experiments.core._losses",
         "spherenorm_experiments.core._metrics",
     }
