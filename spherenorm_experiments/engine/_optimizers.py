@@ -30,7 +30,7 @@ class Turns:
         self._recipes = [run.bound, *run.turns]
         self._starts = [0, *(round(turn["after"] * run.steps) for turn in run.spec.regime.then)]
         self.now = -1
-        self.optimizer: torch.optim.Optimizer
+        self.optimizer: RecipeOptimizer
         self.backend = ""
         self.take(0)
 

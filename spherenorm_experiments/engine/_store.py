@@ -5,8 +5,7 @@
         origin.json     versions and hardware; it names a file in <root>/sources/
         status.json     running | finished | diverged | failed | interrupted; times, the error
         metrics.jsonl   a line per step, appended; cut back to the checkpoint when a run resumes
-        checkpoint.pt   the last state to go on from; checkpoint.json and checkpoint-*/ are in
-                        place of it for a run in several processes
+        checkpoint.pt   the last state to go on from, with its checksum
         progress.json   how far it is, while it trains
         summary.json    the result, written last
         arrays.npz      curves of a pure task
@@ -23,7 +22,6 @@ from __future__ import annotations
 
 import io
 import os
-import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
@@ -170,11 +168,8 @@ class RunFolder:
 
     def clear(self) -> None:
         """Forget how far the run was, to start it from the beginning."""
-        for name in ("metrics.jsonl", "checkpoint.pt", "checkpoint.json", "summary.json"):
+        for name in ("metrics.jsonl", "checkpoint.pt", "summary.json"):
             (self.path / name).unlink(missing_ok=True)
-        for path in self.path.glob("checkpoint-*/"):
-            if ".corrupt-" not in path.name:
-                shutil.rmtree(path, ignore_errors=True)
 
 
 def _are_intact(folder: Path, digests: Mapping[str, str]) -> bool:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map_only
 
+from spherenorm.optim import RecipeOptimizer
 from spherenorm_experiments.core import Split, Task, seed_everything, stream
-from spherenorm_experiments.engine._checkpoints import Found
 from spherenorm_experiments.engine._evaluation import evaluate
 from spherenorm_experiments.engine._gradients import Gradients
 from spherenorm_experiments.engine._loader import TrainingBatches
@@ -22,9 +24,9 @@ from spherenorm_experiments.engine._run import Run
 from spherenorm_experiments.engine._weights import (
     Average,
     Watched,
-    empty_states,
     is_training,
     load_model,
+    load_states,
     model_tensors,
     own_states,
 )
@@ -56,7 +58,7 @@ class Training:
         self.gradients = Gradients(run, task, self.model, self.batches, ranks, self.device)
 
     @property
-    def optimizer(self) -> torch.optim.Optimizer:
+    def optimizer(self) -> RecipeOptimizer:
         """The one whose turn it is."""
         return self.turns.optimizer
 
@@ -104,37 +106,26 @@ class Training:
             return evaluate(self.run, self.task, self.module, split, *where)
 
     def state(self) -> dict[str, Any]:
-        """The tensors of a checkpoint; buffers are rank 0's."""
+        """The content of a checkpoint, tensors whole; all ranks must ask. Buffers are rank 0's."""
         self._share_buffers()
-        return self._state(own_states(self.module, self.optimizer))
-
-    def position(self) -> dict[str, Any]:
-        """The rest of a checkpoint."""
+        state = own_states(self.module, self.optimizer)
+        content = {"model": model_tensors(self.module), "optimizer": {"state": state}}
+        if self.average is not None:
+            content["ema"] = self.average.tensors
+        whole_: dict[str, Any] = tree_map_only(Tensor, whole, content)
         scaler = self.gradients.scaler
         scaled = {"scaler": scaler.state_dict()} if scaler.is_enabled() else {}
-        return {"turn": self.turns.now, **scaled}
+        return {**whole_, "turn": self.turns.now, **scaled}
 
-    def restore(self, found: Found) -> None:
-        """Go on from a checkpoint."""
-        self.turns.take(found.position["turn"])
-        state = found.load(
-            lambda has: self._state(
-                empty_states(
-                    self.module, self.optimizer, lambda path: has(f"optimizer.state.{path}")
-                )
-            )
-        )
-        load_model(self.module, state["model"])
-        for name, weight in self.module.named_parameters():
-            if name in state["optimizer"]["state"]:
-                self.optimizer.state[weight] = state["optimizer"]["state"][name]
+    def restore(self, content: Mapping[str, Any]) -> None:
+        """Go on from a checkpoint, whatever number of processes has written it."""
+        self.turns.take(content["turn"])
+        load_model(self.module, content["model"])
+        load_states(self.module, self.optimizer, content["optimizer"]["state"])
+        if self.average is not None:
+            self.average.load(content["ema"])
         if self.gradients.scaler.is_enabled():
-            self.gradients.scaler.load_state_dict(found.position["scaler"])
-
-    def _state(self, optimizer: dict[str, Any]) -> dict[str, Any]:
-        average = {} if self.average is None else {"ema": self.average.tensors}
-        tensors = {"model": model_tensors(self.module), "optimizer": {"state": optimizer}}
-        return tensors | average
+            self.gradients.scaler.load_state_dict(content["scaler"])
 
     def _share_buffers(self) -> None:
         """Make buffers, such as the statistics of BatchNorm, and their averages those of rank 0."""
