@@ -41,8 +41,10 @@ def main() -> int:
 
 
 def _run_app(command: str) -> None:
-    # Importing torch takes seconds, and a KeyboardInterrupt raised in there may not come out.
-    signal.signal(signal.SIGINT, _stop)
+    # Importing torch takes seconds, and a KeyboardInterrupt raised in there may not come out. What
+    # trains raises one from where it begins (`interruptible`).
+    for one in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(one, _stop)
     from spherenorm_experiments.cli._app import run_app
 
     if command in TRAINING and "--help" not in sys.argv:
@@ -51,7 +53,6 @@ def _run_app(command: str) -> None:
 
         importlib.import_module("spherenorm_experiments.study")
 
-    signal.signal(signal.SIGINT, signal.default_int_handler)
     run_app()
 
 

@@ -44,7 +44,6 @@ from spherenorm_experiments.cli._options import (
     tell_many_seeds,
 )
 from spherenorm_experiments.cli._report import show_page
-from spherenorm_experiments.cli._stored import list_
 from spherenorm_experiments.files import StoreError
 
 if TYPE_CHECKING:
@@ -87,9 +86,6 @@ def run(
     settings: Settings = None,
     dry_run: DryRun = False,
     epochs: Epochs = None,
-    listed: Annotated[
-        bool, typer.Option("--list", help="Show the studies, tasks and recipes, and run nothing.")
-    ] = False,
     workers: Workers = 0,
     processes: Processes = 1,
     parallel: Parallel = "ddp",
@@ -102,9 +98,6 @@ def run(
 
     What has finished is not run again; what was interrupted goes on where it stood.
     """
-    if listed:
-        list_(as_json)
-        return
     from spherenorm_experiments.cli._progress import run_and_show
     from spherenorm_experiments.engine import Store
     from spherenorm_experiments.engine.door import Door
@@ -130,7 +123,7 @@ def run(
     if dry_run:
         with usage_errors():
             _show_dry_run(campaign, as_json)
-    elif run_and_show(campaign, as_json, tensorboard):
+    elif run_and_show(campaign, as_json):
         raise typer.Exit(FAILED)
 
 
@@ -255,7 +248,7 @@ def compare(
         with usage_errors():
             _show_dry_run(campaign, as_json)
         return
-    failed = run_and_show(campaign, as_json, tensorboard)
+    failed = run_and_show(campaign, as_json)
     problems = [] if as_json else _show_page(campaign, study)
     if failed or problems:
         raise typer.Exit(FAILED)

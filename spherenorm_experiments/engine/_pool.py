@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
@@ -43,88 +43,90 @@ def in_workers(
     Raises:
         StoreError: the store cannot be written; the other runs are interrupted.
     """
-    pool = _Pool(root, runner, wait)
-    ends: queue.Queue[Outcome | BaseException] = queue.Queue()
+    workers = [_Worker(runner.time_limit) for _ in range(min(jobs, len(runs)))]
+    idle: queue.SimpleQueue[_Worker] = queue.SimpleQueue()
+    for worker in workers:
+        idle.put(worker)
 
-    def work(run: Run) -> None:
+    def work(run: Run) -> Outcome:
+        worker = idle.get()
         try:
-            ends.put(pool.execute(run))
-        except BaseException as error:
-            ends.put(error)
-
-    threads = ThreadPoolExecutor(min(jobs, len(runs)))
-    try:
-        for run in runs:
-            threads.submit(work, run)
-        for _ in runs:
-            end = ends.get()
-            if isinstance(end, BaseException):
-                raise end
-            yield end
-    finally:
-        threads.shutdown(wait=False, cancel_futures=True)
-        pool.stop()
-        threads.shutdown()
-
-
-class _Pool:
-    """The processes; each belongs to one thread, which waits for it."""
-
-    def __init__(self, root: Path, runner: Runner, wait: float) -> None:
-        self.root, self.runner, self.wait = root, runner, wait
-        self._own = threading.local()
-        self._all: list[subprocess.Popen[str]] = []
-        self._stopped = False
-
-    def execute(self, run: Run) -> Outcome:
-        """Execute a run in this thread's process."""
-        process = self._process()
-        timer = _Timer(process, self.runner.time_limit)
-        try:
-            answer = _ask(process, launch_request(run, self.root, self.runner, self.wait))
+            return worker.execute(run, launch_request(run, root, runner, wait))
         finally:
-            timer.cancel()
+            idle.put(worker)
+
+    with ThreadPoolExecutor(len(workers)) as threads:
+        ends = [threads.submit(work, run) for run in runs]
+        try:
+            for end in as_completed(ends):
+                yield end.result()
+        finally:
+            for end in ends:
+                end.cancel()
+            for worker in workers:
+                worker.stop()
+            for worker in workers:
+                worker.wait()
+
+
+class _Worker:
+    """A process, and the next one after its death."""
+
+    def __init__(self, time_limit: float | None) -> None:
+        self.time_limit, self._stopped = time_limit, False
+        self._process = self._start()
+
+    def execute(self, run: Run, request: str) -> Outcome:
+        """Execute a run; the calling thread waits for it."""
+        if self._process.poll() is not None:
+            self._process = self._start()
+            if self._stopped:
+                self._process.terminate()
+        process, expired = self._process, threading.Event()
+
+        def expire() -> None:
+            expired.set()
+            process.kill()
+
+        timer = threading.Timer(self.time_limit or 0, expire)
+        if self.time_limit is not None:
+            timer.start()
+        answer = _ask(process, request)
+        timer.cancel()
         if answer is None:
-            return self._died(run, process, timer)
+            return self._died(run, process.wait(), expired.is_set())
         if "store_error" in answer:
             raise StoreError(answer["store_error"])
         return Outcome(**answer)
 
     def stop(self) -> None:
-        """Interrupt the processes, and kill those that do not end."""
+        """Interrupt the process: its handler notes that in the store."""
         self._stopped = True
-        for process in self._all:
-            process.terminate()  # its handler notes the interruption
-        for process in self._all:
-            try:
-                process.wait(SECONDS_TO_STOP)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+        self._process.terminate()
 
-    def _process(self) -> subprocess.Popen[str]:
-        process: subprocess.Popen[str] | None = getattr(self._own, "process", None)
-        if process is None or process.poll() is not None:
-            process = subprocess.Popen(
-                [sys.executable, "-m", WORKER],
-                env={**worker_environment(), **ONE_THREAD},
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-                start_new_session=True,  # Ctrl-C is for this process, which then stops the others
-            )
-            self._own.process = process
-            self._all.append(process)
-            if self._stopped:
-                process.terminate()
-        return process
+    def wait(self) -> None:
+        """Wait until the process that was interrupted ends; kill it if it does not."""
+        try:
+            self._process.wait(SECONDS_TO_STOP)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
 
-    def _died(self, run: Run, process: subprocess.Popen[str], timer: _Timer) -> Outcome:
-        code = process.wait()
+    def _start(self) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", WORKER],
+            env={**worker_environment(), **ONE_THREAD},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,  # Ctrl-C is for this process, which then stops the others
+        )
+
+    def _died(self, run: Run, code: int, expired: bool) -> Outcome:
         if self._stopped:
             return Outcome(run.id, "interrupted")
-        if timer.expired:
-            error = f"stopped after its time limit of {self.runner.time_limit:g} s"
+        if expired:
+            error = f"stopped after its time limit of {self.time_limit:g} s"
         elif code < 0:
             hint = " (out of memory?)" if -code == signal.SIGKILL else ""
             error = f"its process was killed by {signal.Signals(-code).name}{hint}"
@@ -132,25 +134,6 @@ class _Pool:
             error = f"its process ended with the exit code {code}"
         run.folder.write_status("failed", error=error)
         return Outcome(run.id, "failed", error=error)
-
-
-class _Timer:
-    """Kills a process after so many seconds, unless it is cancelled."""
-
-    def __init__(self, process: subprocess.Popen[str], seconds: float | None) -> None:
-        self.process, self.expired = process, False
-        self._timer = None if seconds is None else threading.Timer(seconds, self._expire)
-        if self._timer is not None:
-            self._timer.daemon = True
-            self._timer.start()
-
-    def cancel(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-
-    def _expire(self) -> None:
-        self.expired = True
-        self.process.kill()
 
 
 def _ask(process: subprocess.Popen[str], request: str) -> dict[str, Any] | None:

@@ -25,7 +25,3 @@ from spherenorm_experiments.report.pictures._marks import legend_of as legend_of
 from spherenorm_experiments.report.pictures._searches import Tries as Tries
 from spherenorm_experiments.report.pictures._searches import best_scores as best_scores
 from spherenorm_experiments.report.pictures._searches import tried as tried
-from spherenorm_experiments.report.pictures._tensorboard import (
-    require_tensorboard as require_tensorboard,
-)
-from spherenorm_experiments.report.pictures._tensorboard import write_events as write_events

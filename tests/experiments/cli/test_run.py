@@ -7,7 +7,6 @@ import pytest
 from commands import STUDY, arms_of, claims_of, invoke, run_tiny
 
 from spherenorm_experiments.cli._options import parse_seeds
-from spherenorm_experiments.engine import Store
 from spherenorm_experiments.study import parse_overrides
 
 
@@ -251,17 +250,3 @@ def test_parse():
         "schedule": "step",
         "nu": None,
     }
-
-
-def test_tensorboard_files(tmp_path):
-    pytest.importorskip("tensorboard")
-    result = run_tiny(tmp_path, "--tensorboard")
-    assert result.exit_code == 0, result.output
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    folder = next((tmp_path / "tensorboard").iterdir())
-    events = EventAccumulator(str(folder))
-    events.Reload()
-    metrics = Store(tmp_path).root / "runs" / folder.name / "metrics.jsonl"
-    losses = [json.loads(line)["loss"] for line in metrics.read_text().splitlines()]
-    assert [event.value for event in events.Scalars("loss")] == pytest.approx(losses, rel=1e-6)

@@ -18,7 +18,7 @@ from interrupted import assert_same_end, ended, stop_after
 from running import folder_of, run_of
 from spherenorm_tiny import TASK, tiny_spec
 
-from spherenorm_experiments.core import Spec, _identity
+from spherenorm_experiments.core import Spec
 from spherenorm_experiments.engine import CorruptFileWarning, Store, StoreError, execute
 from spherenorm_experiments.engine import _store as store_module
 from spherenorm_experiments.engine.door import execute_spec
@@ -301,18 +301,6 @@ def test_buffers_that_are_not_persistent_are_in_a_checkpoint(tmp_path):
 def test_data_that_are_drawn_anew_on_each_call_are_refused():
     with pytest.raises(ValueError, match="Redrawn is drawn anew on each call"):
         run_of(replace(tiny_spec(), task="spherenorm_odd:Redrawn"))
-
-
-@pytest.mark.parametrize(("task", "times"), [("Keeping", 1), ("Making", 2)])
-def test_data_that_a_task_keeps_are_read_once(task, times, monkeypatch):
-    """Those that it makes at each call are read again, since a second call may make others."""
-    read = []
-    take = _identity.fingerprint_of
-    monkeypatch.setattr(_identity, "fingerprint_of", lambda data: read.append(data) or take(data))
-    spec = replace(tiny_spec(), task=f"spherenorm_odd:{task}")
-    _identity._data_fingerprint.cache_clear()
-    assert run_of(spec).config["data"] == run_of(tiny_spec()).config["data"]
-    assert [list(data.train[0].shape) for data in read] == [[64, 6]] * times + [[64, 6]] * 2
 
 
 @pytest.mark.parametrize("known", [False, True])
