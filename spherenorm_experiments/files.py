@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +26,12 @@ __all__ = [
     "is_held",
     "locked",
     "make_folder",
-    "only_reading",
     "read_bytes",
     "read_documents",
     "read_json",
     "read_progress",
-    "set_aside",
     "sha256",
+    "warn_damaged",
     "write_file",
     "write_json",
 ]
@@ -53,7 +50,7 @@ class StoreError(Exception):
 
 
 class CorruptFileWarning(UserWarning):
-    """A file of the store did not match its checksum and was set aside."""
+    """A file of the store does not match its checksum."""
 
 
 class Busy(Exception):  # noqa: N818  (not an error: somebody else does the work)
@@ -90,7 +87,7 @@ def write_json(path: Path, content: Any, owner: str = "") -> None:
 
 
 def read_json(path: Path, owner: str = "") -> Any:
-    """The content; None if there is no such file, or if it is corrupt, which sets it aside."""
+    """The content; None if there is no such file, or with a warning if it is corrupt."""
     raw = read_bytes(path)
     if raw is None:
         return None
@@ -103,7 +100,7 @@ def read_json(path: Path, owner: str = "") -> Any:
         intact = False
     if not intact:
         whose = "this run" if owner else "this store"
-        set_aside(path, f"it is no JSON document of {whose} or its checksum is wrong")
+        warn_damaged(path, f"it is no JSON document of {whose} or its checksum is wrong")
         return None
     return content
 
@@ -126,48 +123,16 @@ def read_bytes(path: Path) -> bytes | None:
         raise StoreError(f"cannot read {path}: {error.strerror or error}") from error
 
 
-_only_reads: ContextVar[bool] = ContextVar("only_reads", default=False)
-
-
-@contextmanager
-def only_reading() -> Iterator[None]:
-    """Leave files that are not intact where they are, as a command that only reads has to."""
-    token = _only_reads.set(True)
-    try:
-        yield
-    finally:
-        _only_reads.reset(token)
-
-
 def read_documents(folder: Path) -> tuple[dict[str, Any], list[str]]:
-    """The JSON documents of a folder by name, and the files of those of which none is intact."""
-    contents = {path.stem: read_json(path) for path in sorted(folder.glob("*.json"))}
-    intact = {name: content for name, content in contents.items() if content is not None}
-    names = sorted(path.name for path in folder.glob("*.json*"))
-    return intact, [name for name in names if name.partition(".json")[0] not in intact]
+    """The intact JSON documents of a folder by name, and the files of the others."""
+    contents = {path: read_json(path) for path in sorted(folder.glob("*.json"))}
+    intact = {path.stem: content for path, content in contents.items() if content is not None}
+    return intact, [path.name for path in contents if path.stem not in intact]
 
 
-def set_aside(path: Path, reason: str) -> None:
-    """Rename a file to `<name>.corrupt-<n>`, with a warning; it is never deleted.
-
-    Within `only_reading` it stays, and the warning says so.
-
-    Raises:
-        StoreError: it cannot be renamed.
-    """
-    if _only_reads.get():
-        left = "left where it is, since this command only reads"
-        warnings.warn(f"{path}: {reason}; {left}", CorruptFileWarning, stacklevel=3)
-        return
-    n = 1
-    while (aside := path.with_name(f"{path.name}.corrupt-{n}")).exists():
-        n += 1
-    with as_store_error(path):
-        try:
-            os.replace(path, aside)
-        except FileNotFoundError:  # another process was faster
-            return
-    warnings.warn(f"{path}: {reason}; set aside as {aside.name}", CorruptFileWarning, stacklevel=3)
+def warn_damaged(path: Path, reason: str) -> None:
+    """Say that a file is not what was written; who holds the run writes it anew."""
+    warnings.warn(f"{path}: {reason}; it does not count", CorruptFileWarning, stacklevel=3)
 
 
 def delete_leftovers(folder: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spherenorm_experiments.core import require_extra
-from spherenorm_experiments.engine import Row, Store, only_reading, rows_in
+from spherenorm_experiments.engine import Row, Store, rows_in
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,9 +39,8 @@ def load(store: Path | str = "runs") -> pd.DataFrame:
     pandas = require_extra("pandas", "load")
     if not (Path(store) / "runs").is_dir():
         raise FileNotFoundError(f"no runs in {store}")
-    with only_reading():
-        records = [_record(row) for folder in Store(store).folders() for row in rows_in(folder)]
-    return pandas.DataFrame(records)
+    folders = Store(store).folders()
+    return pandas.DataFrame([_record(row) for folder in folders for row in rows_in(folder)])
 
 
 def _record(row: Row) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from spherenorm_experiments.cli._report import export, report, results
 from spherenorm_experiments.cli._run import compare, resume, run
 from spherenorm_experiments.cli._stored import data, gc, list_, show, status
 from spherenorm_experiments.cli._theory import theory
-from spherenorm_experiments.files import CorruptFileWarning, RequestWarning, only_reading
+from spherenorm_experiments.files import CorruptFileWarning, RequestWarning
 
 __all__ = ["app", "run_app"]
 
@@ -40,7 +40,6 @@ def _guarded(command: Callable[..., None]) -> Callable[..., None]:
     def guarded(*arguments: Any, **options: Any) -> None:
         with (
             store_errors(),
-            only_reading() if command in READING else nullcontext(),
             quiet() if options.get("as_json") else nullcontext(),
         ):
             command(*arguments, **options)
@@ -48,11 +47,8 @@ def _guarded(command: Callable[..., None]) -> Callable[..., None]:
     return guarded
 
 
-READING = (status, report, results, export, show)
-"""The commands that leave all files of a store as they are."""
-
 app.command("list")(_guarded(list_))
-for command in (run, compare, resume, *READING, gc):
+for command in (run, compare, resume, status, report, results, export, show, gc):
     app.command()(_guarded(command))
 app.command()(theory)
 

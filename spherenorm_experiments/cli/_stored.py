@@ -135,7 +135,6 @@ def status(out: Out = Path("runs"), as_json: AsJson = False) -> None:
         alive |= {folder.name} if state == "running" else set()
         states[state] = states.get(state, 0) + len(_runs(folder))
         errors = [recorded.get("error", "")] if state == "failed" else []
-        errors += [f"set aside: {path.name}" for path in sorted(folder.glob("*.corrupt-*"))]
         problems += [{"run": folder.name, "error": error} for error in errors]
     running = [(name, found) for name, found in progress_of_runs(out) if name in alive]
     if as_json:

@@ -28,6 +28,5 @@ from spherenorm_experiments.engine._training import Training as Training
 from spherenorm_experiments.files import Busy as Busy
 from spherenorm_experiments.files import CorruptFileWarning as CorruptFileWarning
 from spherenorm_experiments.files import StoreError as StoreError
-from spherenorm_experiments.files import only_reading as only_reading
 from spherenorm_experiments.files import read_progress as read_progress
 from spherenorm_experiments.files import write_file as write_file

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from spherenorm_experiments.files import as_store_error, read_bytes, set_aside
+from spherenorm_experiments.files import as_store_error, read_bytes, warn_damaged
 
 __all__ = ["Mark", "Records"]
 
@@ -57,7 +57,7 @@ class Records:
     def rewind(self, mark: Mark) -> bool:
         """Cut the records back to the mark.
 
-        False, and the file is set aside, if what comes before the mark is not what was written.
+        False, with a warning, if what comes before the mark is not what was written.
         """
         if len(mark) != 2:  # of an earlier version
             return False
@@ -66,7 +66,7 @@ class Records:
         digest = hashlib.sha256(content[:length])
         if len(content) < length or digest.hexdigest() != expected:
             if content:
-                set_aside(self.path, "does not match the checkpoint's checksum")
+                warn_damaged(self.path, "it does not match the checkpoint's checksum")
             return False
         if len(content) > length:
             os.truncate(self.path, length)

@@ -14,8 +14,8 @@ Runs of a pure task that train as one computation share a folder <task>-<recipe>
 `_rows.py`.
 
 Nothing in it is lost, and nothing runs twice. A file is written whole or not at all, and carries
-its SHA-256. One that does not match is set aside under the name `<file>.corrupt-<n>` with a
-warning, never deleted, and the run goes on from what is intact.
+its SHA-256. One that does not match is named in a warning and does not count: the run goes on from
+what is intact, to the same bits.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from spherenorm_experiments.files import (
     locked,
     read_bytes,
     read_json,
-    set_aside,
     sha256,
+    warn_damaged,
     write_file,
     write_json,
 )
@@ -151,7 +151,7 @@ class RunFolder:
             return None
         expected, _, payload = content.partition(b"\n")
         if _checksum(self.name, payload) != expected:
-            set_aside(path, "it is no checkpoint of this run or its checksum is wrong")
+            warn_damaged(path, "it is no checkpoint of this run or its checksum is wrong")
             return None
         buffer = io.BytesIO(payload)
         state: dict[str, Any] = torch.load(buffer, weights_only=True, map_location="cpu")
@@ -173,12 +173,12 @@ class RunFolder:
 
 
 def _are_intact(folder: Path, digests: Mapping[str, str]) -> bool:
-    """True if the files are there and match; the first that does not is set aside."""
+    """True if the files are there and match; a warning names the first that does not."""
     for name, expected in digests.items():
         content = read_bytes(folder / name)
         if content is None or sha256(content) != expected:
             if content is not None:
-                set_aside(folder / name, "does not match the summary's checksum")
+                warn_damaged(folder / name, "it does not match the summary's checksum")
             return False
     return True
 

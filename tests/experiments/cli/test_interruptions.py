@@ -87,4 +87,3 @@ def test_two_commands_on_one_store_run_everything_once(tmp_path):
     assert all(json.loads(output)["studies"] == {"tiny": 9} for output in outputs)
     starts = [folder.status()["pid"] for folder in Store(tmp_path).folders()]
     assert len(starts) == 9
-    assert not list(tmp_path.rglob("*.corrupt-*"))

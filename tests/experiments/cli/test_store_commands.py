@@ -89,7 +89,7 @@ def test_gc_refuses_while_a_request_cannot_be_read(tmp_path):
     folder.write_status("finished")
     (path,) = (tmp_path / "plans").iterdir()
     path.write_text(path.read_text().replace('"smoke"', '"smale"'))
-    with pytest.warns(UserWarning, match="set aside"):
+    with pytest.warns(UserWarning, match="does not count"):
         result = invoke("gc", "--out", tmp_path, "--yes")
     assert result.exit_code == 1
     assert folder.status()

@@ -5,13 +5,11 @@ from collections import Counter
 
 import pytest
 from commands import STUDY, invoke
-from running import run_of
 from spherenorm_tiny import tiny_spec
 
 import spherenorm as sn
 import spherenorm_experiments.engine.door
-from spherenorm_experiments.engine import Store
-from spherenorm_experiments.engine.door import Door, execute_spec
+from spherenorm_experiments.engine.door import execute_spec
 
 
 @pytest.fixture
@@ -50,29 +48,6 @@ def test_one_run_resolves_its_names_once_from_the_command_to_its_summary(tmp_pat
     assert names_of(looked_up) == {"sgd": 1, "spherenorm_tiny:Tiny": 1}
 
 
-def test_a_study_of_several_rounds_resolves_each_name_once(tmp_path, looked_up):
-    own = "spherenorm_tiny:careful"
-    chosen = ("--optimizers", f"sgd,sgdp,{own}", "--set", "delta=0.2", "--set", "scale=2.0")
-    options = ("--tier", "smoke", "--jobs", 1, "--out", tmp_path)
-    result = invoke("run", STUDY, *chosen, *options)
-    assert result.exit_code == 0, result.output
-    expected = {"sgd": 1, "sgdp": 1, own: 1, "spherenorm_tiny:Tiny": 1}
-    assert names_of(looked_up) == expected
-
-
-def test_the_recipe_of_the_rest_is_resolved_once_too(tmp_path, looked_up):
-    assert execute_spec(tiny_spec("sgdg", lr=0.1), tmp_path).state == "finished"
-    # Each step of the optimizer asks again for the recipe of its second group.
-    assert looked_up["sgdg"] == looked_up["spherenorm_tiny:Tiny"] == 1
-
-
 def test_a_worker_resolves_what_it_is_sent_once(tmp_path, looked_up):
     assert execute_spec(tiny_spec(), tmp_path).state == "finished"
     assert names_of(looked_up) == {"sgdp": 1, "spherenorm_tiny:Tiny": 1}
-
-
-def test_a_door_gives_the_same_run_for_the_same_request(tmp_path):
-    door = Door(Store(tmp_path))
-    assert door.resolve(tiny_spec()) is door.resolve(tiny_spec())
-    assert door.resolve(tiny_spec(seed=1)) is not door.resolve(tiny_spec())
-    assert door.resolve(tiny_spec()).id == run_of(tiny_spec()).id
