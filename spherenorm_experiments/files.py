@@ -1,8 +1,4 @@
-"""Files that are written whole or not at all, and that say by a checksum if they are intact.
-
-Beside them the lock of a run, and its progress. Nothing here imports torch, so that a command that
-only looks at a store is fast.
-"""
+"""Files that are written whole or not at all, and that say by a checksum if they are intact."""
 
 from __future__ import annotations
 
@@ -22,14 +18,9 @@ __all__ = [
     "RequestWarning",
     "StoreError",
     "as_store_error",
-    "delete_leftovers",
-    "is_held",
-    "locked",
-    "make_folder",
     "read_bytes",
     "read_documents",
     "read_json",
-    "read_progress",
     "sha256",
     "warn_damaged",
     "write_file",
@@ -70,8 +61,8 @@ def write_file(path: Path, content: bytes) -> None:
     """
     from spherenorm.support import write_whole
 
-    make_folder(path.parent)
     with as_store_error(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, content)
 
 
@@ -135,19 +126,6 @@ def warn_damaged(path: Path, reason: str) -> None:
     warnings.warn(f"{path}: {reason}; it does not count", CorruptFileWarning, stacklevel=3)
 
 
-def delete_leftovers(folder: Path) -> None:
-    """Delete what a process that was killed left half written; only who holds a run may."""
-    for path in folder.glob(".*"):
-        if path.is_file():
-            path.unlink(missing_ok=True)
-
-
-def make_folder(path: Path) -> None:
-    """Make a folder and those around it, unless they are there."""
-    with as_store_error(path):
-        path.mkdir(parents=True, exist_ok=True)
-
-
 @contextmanager
 def as_store_error(path: Path) -> Iterator[None]:
     """Raise an OSError as a StoreError that names the path."""
@@ -159,47 +137,3 @@ def as_store_error(path: Path) -> Iterator[None]:
 
 def _dumped(content: Any) -> str:
     return json.dumps(content, indent=1, sort_keys=True)
-
-
-@contextmanager
-def locked(folder: Path, wait: float = 0.0) -> Iterator[None]:
-    """Hold a run; the operating system releases it when the process ends, however it ends.
-
-    Raises:
-        Busy: somebody else has held it for `wait` seconds.
-        StoreError: its lock cannot be opened.
-    """
-    from filelock import FileLock, Timeout  # of the extra experiments
-
-    make_folder(folder)
-    lock = FileLock(folder / "lock", timeout=wait)
-    try:
-        lock.acquire()
-    except Timeout:
-        raise Busy(folder.name) from None
-    except OSError as error:
-        raise StoreError(f"cannot lock {folder}: {error.strerror or error}") from error
-    try:
-        yield
-    finally:
-        lock.release()
-
-
-def is_held(folder: Path) -> bool:
-    """True if a living process holds the run, or if that cannot be found out here."""
-    if not (folder / "lock").exists():
-        return False
-    try:
-        with locked(folder):
-            return False
-    except (Busy, StoreError):
-        return True
-
-
-def read_progress(folder: Path) -> dict[str, Any] | None:
-    """The progress of a run that trains now: step, steps, rate (1/s), remaining (s), last."""
-    try:
-        content = json.loads((folder / "progress.json").read_text())
-    except (OSError, ValueError):
-        return None
-    return content if isinstance(content, dict) else None

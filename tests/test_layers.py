@@ -22,6 +22,7 @@ ROOMS = {
     "spherenorm_experiments": (
         *(
             "files",
+            "store",
             "named",
             "core",
             "engine",

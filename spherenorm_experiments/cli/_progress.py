@@ -150,7 +150,7 @@ def shown_live(store: Store, bar: Progress, every: float | None) -> Iterator[Non
 def _watch(store: Store, bar: Progress, every: float | None, ended: threading.Event) -> None:
     lines: dict[str, TaskID] = {}
     while not ended.wait(every or SECONDS_BETWEEN_LOOKS):
-        found = dict(progress_of_runs(store.root))
+        found = dict(progress_of_runs(store))
         for name, progress in found.items():
             if every is not None:
                 print(f"{name}: {progress_line(progress)}", flush=True)

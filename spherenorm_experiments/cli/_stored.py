@@ -27,20 +27,12 @@ from spherenorm_experiments.cli._console import (
     tell_unusable,
     usage_errors,
 )
-from spherenorm_experiments.cli._options import AsJson, Data, Out, existing_store, require_store
-from spherenorm_experiments.files import (
-    LOST_REQUEST,
-    Busy,
-    as_store_error,
-    is_held,
-    read_documents,
-    read_json,
-    read_progress,
-)
+from spherenorm_experiments.cli._options import AsJson, Data, Out, existing_store
+from spherenorm_experiments.files import LOST_REQUEST, Busy, as_store_error, read_documents
 from spherenorm_experiments.named import places
+from spherenorm_experiments.store import RunFolder, Store, read_progress
 
 if TYPE_CHECKING:
-    from spherenorm_experiments.engine import RunFolder, Store
     from spherenorm_experiments.paper.shared.layout import Layout
 
 __all__ = [
@@ -125,18 +117,17 @@ def _source(package: str, file: str) -> ast.Module:
 def status(out: Out = Path("runs"), as_json: AsJson = False) -> None:
     """The runs of the store by state, and what went wrong."""
     with usage_errors():
-        require_store(out)
+        store = existing_store(out)
     states: dict[str, int] = {}
     problems = [{"run": f"plans/{name}", "error": text} for name, text in _lost(out).items()]
     alive: set[str] = set()
-    for folder in sorted((out / "runs").glob("*/")):
-        recorded = read_json(folder / "status.json", folder.name) or {}
-        state = _state(folder, recorded)
+    for folder in store.folders():
+        state = folder.state()
         alive |= {folder.name} if state == "running" else set()
-        states[state] = states.get(state, 0) + len(_runs(folder))
-        errors = [recorded.get("error", "")] if state == "failed" else []
-        problems += [{"run": folder.name, "error": error} for error in errors]
-    running = [(name, found) for name, found in progress_of_runs(out) if name in alive]
+        states[state] = states.get(state, 0) + len(folder.rows)
+        if state == "failed":
+            problems.append({"run": folder.name, "error": folder.status().get("error", "")})
+    running = [(name, found) for name, found in progress_of_runs(store) if name in alive]
     if as_json:
         shown = [{"run": name, **found} for name, found in running]
         answer({"runs": states, "running": shown, "problems": problems})
@@ -149,10 +140,9 @@ def status(out: Out = Path("runs"), as_json: AsJson = False) -> None:
         say(f"[red]{problem['run']}[/red]: {escape(problem['error'])}")
 
 
-def progress_of_runs(root: Path) -> list[tuple[str, dict[str, Any]]]:
+def progress_of_runs(store: Store) -> list[tuple[str, dict[str, Any]]]:
     """The runs that have a progress file, with its content; see `read_progress`."""
-    folders = sorted(path.parent for path in (root / "runs").glob("*/progress.json"))
-    found = ((folder.name, read_progress(folder)) for folder in folders)
+    found = ((folder.name, read_progress(folder.path)) for folder in store.folders())
     return [(name, content) for name, content in found if content is not None]
 
 
@@ -217,7 +207,7 @@ def _read(folder: RunFolder, row: str | None) -> dict[str, Any]:
     folder.load_checkpoint()
     return {
         "run": row or folder.name,
-        "state": _state(folder.path, folder.status()),
+        "state": folder.state(),
         "error": folder.status().get("error", ""),
         "settings": _flattened(settings),
         "summary": _flattened({k: v for k, v in summary.items() if k not in BULKY}),
@@ -244,7 +234,7 @@ def _find_run(store: Store, name: str) -> tuple[RunFolder, str | None]:
         ValueError: there is none, or more than one.
     """
     folders = [(folder.name, folder, None) for folder in store.folders()]
-    rows = [(row, folder, row) for _, folder, _ in folders for row in _runs(folder.path)]
+    rows = [(row, folder, row) for _, folder, _ in folders for row in folder.rows]
     for known in (folders, rows):
         exact = [each for each in known if each[0] == name]
         found = exact or [
@@ -258,16 +248,6 @@ def _find_run(store: Store, name: str) -> tuple[RunFolder, str | None]:
         if name and found:
             return found[0][1:]
     raise ValueError(f"no run in {store.root} begins with {name!r}")
-
-
-def _state(folder: Path, recorded: Mapping[str, Any]) -> str:
-    """The state of a run; a process that no longer lives was killed.
-
-    Args:
-        recorded: its status, as it is stored.
-    """
-    state: str = recorded.get("state", "never started")
-    return "killed" if state == "running" and not is_held(folder) else state
 
 
 def _flattened(content: Mapping[str, Any], above: str = "") -> dict[str, Any]:
@@ -331,14 +311,7 @@ def _unasked(store: Store) -> list[RunFolder]:
     asked = {
         name for request in requests for trials in request.trials.values() for _, name in trials
     }
-    return [f for f in store.folders() if asked.isdisjoint(_runs(f.path)) and not f.held()]
-
-
-def _runs(folder: Path) -> list[str]:
-    """The names of a folder's runs."""
-    config = read_json(folder / "config.json", folder.name) or {}
-    names: list[str] = config.get("rows", [folder.name])
-    return names
+    return [f for f in store.folders() if asked.isdisjoint(f.rows) and not f.held()]
 
 
 def _remove(store: Store, folders: Sequence[RunFolder]) -> list[str]:

@@ -22,11 +22,10 @@ from spherenorm_experiments.engine._rows import rows_in as rows_in
 from spherenorm_experiments.engine._run import Run as Run
 from spherenorm_experiments.engine._runner import PARALLEL as PARALLEL
 from spherenorm_experiments.engine._runner import Runner as Runner
-from spherenorm_experiments.engine._store import RunFolder as RunFolder
-from spherenorm_experiments.engine._store import Store as Store
 from spherenorm_experiments.engine._training import Training as Training
 from spherenorm_experiments.files import Busy as Busy
 from spherenorm_experiments.files import CorruptFileWarning as CorruptFileWarning
 from spherenorm_experiments.files import StoreError as StoreError
-from spherenorm_experiments.files import read_progress as read_progress
 from spherenorm_experiments.files import write_file as write_file
+from spherenorm_experiments.store import RunFolder as RunFolder
+from spherenorm_experiments.store import Store as Store

@@ -32,7 +32,8 @@ from spherenorm_experiments.engine._ranks import ALONE, Ranks
 from spherenorm_experiments.engine._run import Run
 from spherenorm_experiments.engine._runner import USUAL, Runner
 from spherenorm_experiments.engine._sweep import sweep_rows
-from spherenorm_experiments.files import Busy, StoreError, delete_leftovers
+from spherenorm_experiments.files import Busy, StoreError
+from spherenorm_experiments.store import delete_leftovers
 
 __all__ = ["Outcome", "execute"]
 

@@ -13,10 +13,10 @@ from spherenorm_experiments.engine._origin import keep_origin
 from spherenorm_experiments.engine._probes import is_finite
 from spherenorm_experiments.engine._progress import Live
 from spherenorm_experiments.engine._ranks import Ranks
-from spherenorm_experiments.engine._records import Records
 from spherenorm_experiments.engine._run import Run
 from spherenorm_experiments.engine._runner import Runner
 from spherenorm_experiments.engine._training import Training
+from spherenorm_experiments.store import Records
 
 __all__ = ["train"]
 

@@ -11,7 +11,7 @@ from typing import Any
 from spherenorm import Bound
 from spherenorm_experiments.core import AnyTask, Sources, Spec, Splits, Task, length, splits_of
 from spherenorm_experiments.engine._probes import Probe
-from spherenorm_experiments.engine._store import RunFolder, Store
+from spherenorm_experiments.store import RunFolder, Store
 
 __all__ = ["Run"]
 

@@ -1,4 +1,4 @@
-"""The same runs on processes, on a Ray cluster and as submitit's jobs; one that dies costs its own."""
+"""The same runs on processes, a Ray cluster and submitit; one that dies costs its own run only."""
 
 import os
 import signal

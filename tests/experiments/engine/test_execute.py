@@ -17,7 +17,6 @@ from spherenorm_tiny import TASK, tiny_spec
 
 from spherenorm_experiments.core import Spec
 from spherenorm_experiments.engine import CorruptFileWarning, Store, StoreError, execute
-from spherenorm_experiments.engine import _store as store_module
 from spherenorm_experiments.engine.door import execute_spec
 
 GAVE_UP = r"RuntimeError: this recipe gave up \(spherenorm_tiny.py, line \d+\)"
@@ -77,11 +76,11 @@ def test_a_full_disk_stops_the_run_and_loses_nothing(tmp_path, monkeypatch, fail
             raise OSError(errno.ENOSPC, "No space left on device")
         real(descriptor)
 
-    monkeypatch.setattr(store_module.os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(StoreError, match="No space left on device"):
         execute_spec(spec, tmp_path, checkpoint_seconds=0.0)
     assert not list(tmp_path.rglob(".*.*"))  # no half-written files
-    monkeypatch.setattr(store_module.os, "fsync", real)
+    monkeypatch.setattr(os, "fsync", real)
     assert execute_spec(spec, tmp_path).state == "finished"
     execute_spec(spec, tmp_path / "whole")
     assert_same_end(ended(spec, tmp_path), ended(spec, tmp_path / "whole"))

@@ -14,12 +14,11 @@ from spherenorm_experiments.engine import (
     PROBES,
     MeasuredStep,
     Training,
-    read_progress,
 )
 from spherenorm_experiments.engine import _probes as probes_module
 from spherenorm_experiments.engine import _progress as progress_module
-from spherenorm_experiments.engine._records import Records
 from spherenorm_experiments.engine.door import execute_spec
+from spherenorm_experiments.store import Records, read_progress
 
 
 def some_records(start, stop):
