@@ -19,12 +19,13 @@ WORKER = "spherenorm_experiments.engine.worker"
 """The module of other processes; see there for runs on several machines."""
 
 
-def launch_request(run: Run, root: Path, runner: Runner, wait: float = 0.0) -> str:
+def launch_request(run: Run, runner: Runner, wait: float = 0.0) -> str:
     """The request that the processes of a run read, as JSON.
 
     It has no time limit: the process that starts them keeps it.
     """
-    flags = asdict(runner) | {"root": str(Path(root).resolve()), "wait": wait, "expected": run.id}
+    root = str(run.store.root.resolve())
+    flags = asdict(runner) | {"root": root, "wait": wait, "expected": run.id}
     del flags["time_limit"]
     return json.dumps({"spec": run.spec.to_json(), **flags}, indent=1)
 
@@ -49,7 +50,7 @@ def launch(run: Run, runner: Runner, wait: float) -> str:
     """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "request.json"
-        path.write_text(launch_request(run, run.folder.path.parents[1], runner, wait))
+        path.write_text(launch_request(run, runner, wait))
         ended = subprocess.run(
             [sys.executable, "-m", WORKER, str(path)],
             env=worker_environment(),

@@ -15,7 +15,6 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from pathlib import Path
 from typing import Any
 
 from spherenorm_experiments.engine._execute import Outcome
@@ -33,7 +32,7 @@ ONE_THREAD = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "MKL", "OPENBLAS", 
 
 
 def in_workers(
-    runs: Sequence[Run], root: Path, jobs: int, runner: Runner, wait: float = 0.0
+    runs: Sequence[Run], jobs: int, runner: Runner, wait: float = 0.0
 ) -> Iterator[Outcome]:
     """Execute runs in `jobs` processes; the outcomes as they come.
 
@@ -51,7 +50,7 @@ def in_workers(
     def work(run: Run) -> Outcome:
         worker = idle.get()
         try:
-            return worker.execute(run, launch_request(run, root, runner, wait))
+            return worker.execute(run, launch_request(run, runner, wait))
         finally:
             idle.put(worker)
 

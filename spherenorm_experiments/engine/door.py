@@ -33,17 +33,13 @@ from spherenorm_experiments.core import (
     run_name,
     sources_of,
 )
-from spherenorm_experiments.engine import (
-    ALONE,
-    Outcome,
-    Ranks,
-    Run,
-    Runner,
-    Store,
-    execute,
-    find_probe,
-    in_workers,
-)
+from spherenorm_experiments.engine._execute import Outcome, execute
+from spherenorm_experiments.engine._pool import in_workers
+from spherenorm_experiments.engine._probes import find_probe
+from spherenorm_experiments.engine._ranks import ALONE, Ranks
+from spherenorm_experiments.engine._run import Run
+from spherenorm_experiments.engine._runner import Runner
+from spherenorm_experiments.store import Store
 
 __all__ = ["Door", "execute_spec", "resolve"]
 
@@ -167,7 +163,7 @@ def execute_spec(
         why = "its sources or data have changed since it was asked for, or differ between processes"
         return Outcome(expected, "failed", error=f"{why}: here it is {run.id}; ask again")
     if runner.time_limit is not None:  # kept from outside: a process cannot stop itself for sure
-        (outcome,) = in_workers([run], Path(root), 1, runner, wait)
+        (outcome,) = in_workers([run], 1, runner, wait)
         return outcome
     return execute(run, runner, wait=wait, ranks=ranks)
 

@@ -19,7 +19,7 @@ from spherenorm_experiments.engine import (
     find_rows,
     rehearse,
 )
-from spherenorm_experiments.engine.door import Door, execute_spec
+from spherenorm_experiments.engine.door import Door
 from spherenorm_experiments.study._estimates import Clock, estimate
 from spherenorm_experiments.study._lookup import name_of
 from spherenorm_experiments.study._plan import Plan
@@ -147,8 +147,7 @@ class Campaign:
     def _run_round(self, missing: Sequence[Run], outcomes: Outcomes, progress: Progress) -> None:
         runs, costs = {run.id: run for run in missing}, self.estimate(missing)
         clock = Clock(sum(costs.values()), self.jobs)
-        root = self.door.store.root
-        ends = find_backend(self.backend)(missing, execute_spec, root, self.jobs, self.runner)
+        ends = find_backend(self.backend)(missing, self.jobs, self.runner)
         busy = []
         for ended, outcome in enumerate(ends, 1):
             outcomes.by_id[outcome.id] = outcome

@@ -79,7 +79,7 @@ class Attempt:
             runner = Runner(processes=way.processes, **way.flags)
             request = Path(root) / "request.json"
             request.parent.mkdir(parents=True, exist_ok=True)
-            request.write_text(launch_request(run_of(spec, root), root, runner))
+            request.write_text(launch_request(run_of(spec, root), runner))
             self.launcher = subprocess.Popen(
                 [sys.executable, "-m", "spherenorm_experiments.engine.worker", str(request)],
                 stderr=subprocess.DEVNULL,

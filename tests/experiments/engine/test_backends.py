@@ -30,7 +30,7 @@ def reference(tmp_path_factory):
 def outcomes_of(backend, specs, root, jobs, checkpoint_seconds=10.0, **flags):
     runs = [run_of(spec, root) for spec in specs]
     runner = Runner(checkpoint_seconds, **flags)
-    return list(find_backend(backend)(runs, execute_spec, root, jobs, runner))
+    return list(find_backend(backend)(runs, jobs, runner))
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
