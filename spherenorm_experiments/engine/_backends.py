@@ -17,10 +17,10 @@ from typing import Any
 
 from spherenorm.support import one_line, unknown_name
 from spherenorm_experiments.core import Spec, require_extra
-from spherenorm_experiments.engine._execute import Outcome, execute
-from spherenorm_experiments.engine._pool import in_workers
+from spherenorm_experiments.engine._execute import execute
+from spherenorm_experiments.engine._processes import in_workers
 from spherenorm_experiments.engine._run import Run
-from spherenorm_experiments.engine._runner import USUAL, Runner
+from spherenorm_experiments.engine._runner import USUAL, Outcome, Runner
 from spherenorm_experiments.engine.door import execute_spec
 from spherenorm_experiments.files import StoreError
 

@@ -33,12 +33,12 @@ from spherenorm_experiments.core import (
     run_name,
     sources_of,
 )
-from spherenorm_experiments.engine._execute import Outcome, execute
-from spherenorm_experiments.engine._pool import in_workers
+from spherenorm_experiments.engine._execute import execute
 from spherenorm_experiments.engine._probes import find_probe
+from spherenorm_experiments.engine._processes import in_workers
 from spherenorm_experiments.engine._ranks import ALONE, Ranks
 from spherenorm_experiments.engine._run import Run
-from spherenorm_experiments.engine._runner import Runner
+from spherenorm_experiments.engine._runner import Outcome, Runner
 from spherenorm_experiments.store import Store
 
 __all__ = ["Door", "execute_spec", "resolve"]

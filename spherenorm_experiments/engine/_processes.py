@@ -1,7 +1,8 @@
-"""Processes that execute runs, one at a time each: one that dies costs its own run only.
+"""Processes that execute runs: those of a pool one by one, or several together, by torchrun.
 
-A process is `python -m spherenorm_experiments.engine.worker`. It reads requests and writes
-outcomes, a line of JSON each. What a recipe prints goes to the standard error.
+A process of the pool is `python -m spherenorm_experiments.engine.worker`. It reads requests and
+writes outcomes, a line of JSON each; one that dies costs its own run only. What a recipe prints
+goes to the standard error.
 """
 
 from __future__ import annotations
@@ -12,23 +13,70 @@ import queue
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
-from spherenorm_experiments.engine._execute import Outcome
-from spherenorm_experiments.engine._launch import WORKER, launch_request, worker_environment
 from spherenorm_experiments.engine._run import Run
-from spherenorm_experiments.engine._runner import Runner
+from spherenorm_experiments.engine._runner import Outcome, Runner
 from spherenorm_experiments.files import StoreError
 
-__all__ = ["in_workers"]
+__all__ = ["in_workers", "launch", "launch_request"]
+
+WORKER = "spherenorm_experiments.engine.worker"
+"""The module of other processes; see there for runs on several machines."""
 
 SECONDS_TO_STOP = 10.0
 """A process that is interrupted has so long to note it in the store."""
 
 ONE_THREAD = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "MKL", "OPENBLAS", "NUMEXPR")}
+
+
+def launch_request(run: Run, runner: Runner, wait: float = 0.0) -> str:
+    """The request that the processes of a run read, as JSON.
+
+    It has no time limit: the process that starts them keeps it.
+    """
+    root = str(run.store.root.resolve())
+    flags = asdict(runner) | {"root": root, "wait": wait, "expected": run.id}
+    del flags["time_limit"]
+    return json.dumps({"spec": run.spec.to_json(), **flags}, indent=1)
+
+
+def _environment() -> dict[str, str]:
+    """The environment of this process, with its import path."""
+    paths = os.pathsep.join(entry for entry in sys.path if entry)
+    return {**os.environ, "PYTHONPATH": paths}
+
+
+def launch(run: Run, runner: Runner, wait: float) -> str:
+    """Start the processes of a run and wait for their end.
+
+    torchrun starts all of them again if one is killed, and they go on from the checkpoint. If this
+    process is killed, they end with it.
+
+    Returns:
+        The last line that they printed.
+
+    Raises:
+        KeyboardInterrupt: after they have ended.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "request.json"
+        path.write_text(launch_request(run, runner, wait))
+        ended = subprocess.run(
+            [sys.executable, "-m", WORKER, str(path)],
+            env=_environment(),
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    lines = [line for line in ended.stderr.splitlines() if line.strip()]
+    return lines[-1] if lines else f"exit code {ended.returncode}"
 
 
 def in_workers(
@@ -114,7 +162,7 @@ class _Worker:
     def _start(self) -> subprocess.Popen[str]:
         return subprocess.Popen(
             [sys.executable, "-m", WORKER],
-            env={**worker_environment(), **ONE_THREAD},
+            env={**_environment(), **ONE_THREAD},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
