@@ -128,17 +128,17 @@ class AccumulatedInvarianceTest(InvarianceTest):
         squared_norm, squared_grad = unit.squared_norm, unit.squared_grad
         exists = (squared_norm > 0) & (squared_grad > 0)
         exists = exists & is_finite(squared_norm) & is_finite(squared_grad)
+        # Each factor is replaced by itself, since a root has an infinite derivative at 0.
+        squared_norm = torch.where(exists, squared_norm, 1)
+        squared_grad = torch.where(exists, squared_grad, 1)
         # Of the roots: a product of squared norms would underflow much earlier.
-        norms = torch.where(exists, squared_norm.sqrt() * squared_grad.sqrt(), 1)
-        cosine = unit.product / norms
+        norms = squared_norm.sqrt() * squared_grad.sqrt()
+        cosine = torch.where(exists, unit.product, 0) / norms
         statistic = unit.size * cosine**2
         statistic = statistic.clamp(max=3 * self.delta**2).clamp(max=3 * squared_level)
         evidence, count = (self.memory * state[name] for name in _names(unit.view))
         fresh = 1 - self.memory
-        return (
-            torch.where(exists, evidence + fresh * statistic, evidence),
-            torch.where(exists, count + fresh, count),
-        )
+        return evidence + fresh * statistic, torch.where(exists, count + fresh, count)
 
     def _enough(self, known: Tensor, over: int | None) -> Tensor:
         """True if so many units have evidence that they are not all wrong but by `level`."""

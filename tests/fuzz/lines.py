@@ -96,10 +96,17 @@ def draw_line(case: Case) -> Line:
     }
     intervals = dict(case.structure.numbers)
     moving = [name for name in intervals if draw.random() < 0.5] or ["lr"]
+    damped = jumps and ("dampening" in moving or any(of.get("dampening", 0) for of in numbers))
+    if damped and not all(of.get("momentum", 1) for of in numbers):
+        moving = [name for name in moving if name != "momentum"] or ["lr"]
     for name in moving:
         x = torch.tensor([float(of[name]) for of in numbers], dtype=torch.float64)
-        if 0 in intervals[name] and draw.random() < 0.25:
+        # (UnitMoments divides by eps where a unit has no entries.)
+        stays = (damped and name == "momentum") or (name.startswith("eps") and not start.numel())
+        if 0 in intervals[name] and draw.random() < 0.25 and not stays:
             x = torch.zeros_like(x)
+        if name.startswith(("eps", "level")):  # derivatives of higher order would overflow
+            x = torch.where(x == 0, x, x.clamp(min=1e-80))
         room = torch.where(x < 1, 1 - x, x) if intervals[name].high == 1 else x
         noise = torch.randn(x.shape, generator=generator, dtype=x.dtype)
         origin[f"number {name}"] = x

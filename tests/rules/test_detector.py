@@ -298,6 +298,27 @@ def test_it_sweeps():
     assert swept.loss[-1, 1] < swept.loss[0, 1]
 
 
+@pytest.mark.parametrize("silent", ["gradient", "weight"])
+def test_a_unit_without_evidence_has_derivatives(weight, silent):
+    """The root of |w|^2 |g|^2 = 0 has an infinite one, which must not reach the weight or delta."""
+    grad = torch.randn(SHAPE, dtype=torch.float64)
+    (grad if silent == "gradient" else weight)[0] = 0
+
+    def evidence(weight, grad, memory):
+        rule = r.AccumulatedInvarianceTest(0.5, memory, ("channel",))
+        return rule.update(Update(weight, grad, grad), rule.init(weight))[1]["evidence_channel"]
+
+    memory = torch.tensor(0.9, dtype=torch.float64)
+    points = weight.requires_grad_(), grad.requires_grad_(), memory.requires_grad_()
+    by_torch = torch.autograd.grad(evidence(*points).sum(), points)
+    with torch.no_grad():
+        ahead, behind = (evidence(weight, grad, memory + h).sum() for h in (1e-6, -1e-6))
+    assert by_torch[2] == pytest.approx((ahead - behind).item() / 2e-6, rel=1e-6)
+    for found in by_torch[:2]:
+        assert (found[0] == 0).all()
+        assert found.isfinite().all()
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
