@@ -45,12 +45,10 @@ __all__ = ["Door", "execute_spec", "resolve"]
 
 
 class Door:
-    """Recipes, tasks and runs by name, each of them looked up once in the life of the door."""
+    """Recipes, tasks and runs by name; a run is resolved once in the life of the door."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
-        self._recipes: dict[str, Bound] = {}
-        self._task_classes: dict[str, type[AnyTask]] = {}
         self._tasks: dict[str, AnyTask] = {}
         self._runs: dict[str, Run] = {}
 
@@ -90,9 +88,7 @@ class Door:
         Raises:
             RecipeError: there is none.
         """
-        if name not in self._recipes:
-            self._recipes[name] = load_recipe(name)
-        return self._recipes[name]
+        return load_recipe(name)
 
     def task(self, name: str, options: Mapping[str, Any]) -> AnyTask:
         """The task called `name` with these options.
@@ -102,22 +98,17 @@ class Door:
         """
         key = _key([name, dict(options)])
         if key not in self._tasks:
-            self._tasks[key] = make_task(name, self._task_class(name), options)
+            self._tasks[key] = make_task(name, find_task_class(name), options)
         return self._tasks[key]
 
     def options(self, spec: Spec) -> list[str]:
         """The names of the options of a spec's task."""
-        task: Any = self._task_class(spec.task)
+        task: Any = find_task_class(spec.task)
         return [option.name for option in fields(task)]
 
     def is_trained(self, spec: Spec) -> bool:
         """True if the spec's task trains on batches, so that a regime means something to it."""
-        return issubclass(self._task_class(spec.task), Task)
-
-    def _task_class(self, name: str) -> type[AnyTask]:
-        if name not in self._task_classes:
-            self._task_classes[name] = find_task_class(name)
-        return self._task_classes[name]
+        return issubclass(find_task_class(spec.task), Task)
 
     def _rest(self, spec: Spec, bound: Bound) -> Bound | None:
         """The recipe of the weights that are not on the sphere, if one of the spec's is for one."""
