@@ -3,12 +3,11 @@
 import re
 import signal
 import subprocess
-import sys
 from dataclasses import replace
 
 import pytest
 import torch
-from commands import STUDY
+from commands import STUDY, process
 from running import run_of
 from spherenorm_bench import PLAIN, small_table
 from spherenorm_tiny import Tiny, TinyStudy, tiny_spec
@@ -94,7 +93,7 @@ def test_a_task_without_a_budget_is_named_with_its_place(monkeypatch):
 
 def test_a_crash_names_the_line_and_stores_nothing(tmp_path):
     asked = ("run", STUDY, "--optimizers", "spherenorm_tiny:dying", "--tier", "smoke")
-    command = [sys.executable, "-m", "spherenorm", *asked, "--out", str(tmp_path / "runs")]
+    command = process(*asked, "--out", tmp_path / "runs")
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ended.returncode == -signal.SIGSEGV
     assert re.search(r'spherenorm_tiny.py", line \d+ in update', ended.stderr)
