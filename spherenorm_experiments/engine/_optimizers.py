@@ -81,23 +81,18 @@ def make_optimizer(
     Raises:
         ValueError: a weight in two of the task's groups, or one that is not the model's.
     """
-    sphere = sphere_of(bound.rule)
-    if rest is None:
-        sphere = None
+    sphere = None if rest is None else sphere_of(bound.rule)
     names = {id(weight): name for name, weight in model.named_parameters()}
     chosen = set(on_sphere) if sphere is not None else set()
     groups: list[dict[str, Any]] = []
     for weights, own in _task_groups(task, model, names):
         inside = [weight for weight in weights if names[id(weight)] in chosen]
         outside = [weight for weight in weights if names[id(weight)] not in chosen]
-        if sphere is not None:
+        if inside:
             _normalize(sphere, inside)
-            if inside:
-                groups.append({"params": inside, **_settings(bound, own)})
-            if outside:
-                assert rest is not None
-                recipe = {"recipe": rest.recipe}
-                groups.append({"params": outside, **recipe, **_settings(rest, own)})
+            groups.append({"params": inside, **_settings(bound, own)})
+        if outside and sphere is not None and rest is not None:
+            groups.append({"params": outside, "recipe": rest.recipe, **_settings(rest, own)})
         elif outside:
             groups.append({"params": outside, **_settings(bound, own)})
     return torch_optimizer(bound.recipe)(groups, **bound.hyper_parameters)

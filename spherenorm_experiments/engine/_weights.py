@@ -69,11 +69,12 @@ class Watched:
 
     def copies(self, module: nn.Module) -> dict[str, Tensor]:
         """Copies of the weights, which the next step does not change."""
-        return {name: whole(x).clone() for name, x in self._named(module).items()}
+        return {name: x.clone() for name, x in self.now(module).items()}
 
     def now(self, module: nn.Module) -> dict[str, Tensor]:
         """The weights, whole but not copied."""
-        return {name: whole(x) for name, x in self._named(module).items()}
+        weights = dict(module.named_parameters())
+        return {name: whole(weights[name].detach()) for name in self.views}
 
     def gradients(self, module: nn.Module) -> dict[str, Tensor]:
         """The gradients; zero for a weight without."""
@@ -93,10 +94,6 @@ class Watched:
             if view is not None
         ]
         return float(torch.cat(norms).mean()) if norms else None
-
-    def _named(self, module: nn.Module) -> dict[str, Tensor]:
-        weights = dict(module.named_parameters())
-        return {name: weights[name].detach() for name in self.views}
 
 
 class Average:
