@@ -1,9 +1,9 @@
 """One run: its specification, task, recipe, identity, and the points of a search."""
 
 from spherenorm_experiments.core._errors import RecipeError as RecipeError
+from spherenorm_experiments.core._errors import require_extra as require_extra
 from spherenorm_experiments.core._errors import users_code as users_code
 from spherenorm_experiments.core._errors import written as written
-from spherenorm_experiments.core._extras import require_extra as require_extra
 from spherenorm_experiments.core._identity import FOLDER as FOLDER
 from spherenorm_experiments.core._identity import FORMAT as FORMAT
 from spherenorm_experiments.core._identity import Sources as Sources
