@@ -59,7 +59,7 @@ def sources_of(
     task: AnyTask,
     bound: Bound,
     rest: Bound | None = None,
-    turns: Sequence[Bound] = (),
+    later: Sequence[Bound] = (),
     probes: Sequence[Callable[..., Any]] = (),
 ) -> Sources:
     """All that computes a run.
@@ -67,7 +67,7 @@ def sources_of(
     Args:
         bound: the spec's recipe, at the first point.
         rest: the recipe of the weights that are not on the sphere, if the spec's is for a sphere.
-        turns: the recipes of the optimizers that follow in turn.
+        later: the recipes of the optimizers that follow.
         probes: the functions that measure the steps.
     """
     modules = [bound.recipe, *_asked_module(spec.recipe)]
@@ -75,9 +75,9 @@ def sources_of(
     if rest is not None:
         modules += [rest.recipe, *_asked_module((spec.rest or {}).get("recipe", ""))]
         rules.append(rest.rule)
-    for turn, asked in zip(turns, spec.regime.then, strict=True):
-        modules += [turn.recipe, *_asked_module(asked["recipe"])]
-        rules.append(turn.rule)
+    for bound_later, asked in zip(later, spec.regime.then, strict=True):
+        modules += [bound_later.recipe, *_asked_module(asked["recipe"])]
+        rules.append(bound_later.rule)
     return {
         "recipe": [*modules, *_parts(rules)],
         "task": _parts(task),

@@ -60,11 +60,11 @@ class Regime:
         precision: float32, or by autocast bfloat16, or float16 with a scaled loss.
         frozen: a prefix of weights' names and a number of epochs, the first, in which these weights
             stay as they are and have no gradient; None freezes none.
-        then: optimizers that follow in turn, each a mapping of "recipe", "after" (the share of the
+        then: optimizers that follow, each a mapping of "recipe", "after" (the share of the
             steps that come before it, in (0, 1)) and hyper-parameters, with a state of its own.
 
     Raises:
-        ValueError: a value out of its range, an unknown precision, or an optimizer in turn without
+        ValueError: a value out of its range, an unknown precision, or one that follows without
             recipe or place.
     """
 

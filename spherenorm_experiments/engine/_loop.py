@@ -25,7 +25,7 @@ def train(run: Run, task: Task, runner: Runner, ranks: Ranks) -> None:
     """Bring a run to its end; its folder then has records, the last checkpoint and the summary."""
     training = Training(run, task, ranks, runner.workers)
     if ranks.first:
-        keep_origin(run, backend=training.turns.backend)
+        keep_origin(run, backend=training.optimizers.backend)
     loop = _Loop(run, training, runner, ranks)
     try:
         loop.go()

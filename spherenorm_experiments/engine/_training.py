@@ -16,7 +16,7 @@ from spherenorm_experiments.core import Split, Task, seed_everything, stream
 from spherenorm_experiments.engine._evaluation import evaluate
 from spherenorm_experiments.engine._gradients import Gradients
 from spherenorm_experiments.engine._loader import TrainingBatches
-from spherenorm_experiments.engine._optimizers import Turns
+from spherenorm_experiments.engine._optimizers import OptimizerSchedule
 from spherenorm_experiments.engine._parallel import parallelize, whole
 from spherenorm_experiments.engine._probes import MeasuredStep, is_finite, measure
 from spherenorm_experiments.engine._ranks import ALONE, Ranks
@@ -53,14 +53,14 @@ class Training:
         self.watched = Watched.of(self.module, task, self.device)
         self.model = parallelize(self.module, task, ranks, self.device)
         self.batches = TrainingBatches(run, task, ranks, workers, self.device)
-        self.turns = Turns(run, task, self.module, self.watched.channels)
+        self.optimizers = OptimizerSchedule(run, task, self.module, self.watched.channels)
         self.average = None if self.regime.ema is None else Average(self.module, self.regime.ema)
         self.gradients = Gradients(run, task, self.model, self.batches, ranks, self.device)
 
     @property
     def optimizer(self) -> RecipeOptimizer:
-        """The one whose turn it is."""
-        return self.turns.optimizer
+        """The one that steps now."""
+        return self.optimizers.optimizer
 
     def step(self, step: int, *notes: float) -> tuple[dict[str, Any] | None, list[float]]:
         """Take one step.
@@ -71,7 +71,7 @@ class Training:
         Returns:
             Its measurements, None if the loss was not finite; and the sums of the notes.
         """
-        self.turns.begin(step)
+        self.optimizers.begin(step)
         if not is_training(self.module):
             self.module.train()
         self.optimizer.zero_grad()
@@ -79,7 +79,7 @@ class Training:
         if not math.isfinite(loss):
             return None, sums
         record: dict[str, Any] = {"step": step + 1, "loss": loss}
-        self.turns.schedule(step)
+        self.optimizers.schedule(step)
         before = self.watched.copies(self.module) if self._is_probed(step + 1) else None
         self.gradients.freeze(self.module, step)
         record |= self.gradients.update(self.optimizer, self.module)
@@ -115,11 +115,11 @@ class Training:
         whole_: dict[str, Any] = tree_map_only(Tensor, whole, content)
         scaler = self.gradients.scaler
         scaled = {"scaler": scaler.state_dict()} if scaler.is_enabled() else {}
-        return {**whole_, "turn": self.turns.now, **scaled}
+        return {**whole_, "turn": self.optimizers.now, **scaled}
 
     def restore(self, content: Mapping[str, Any]) -> None:
         """Go on from a checkpoint, whatever number of processes has written it."""
-        self.turns.take(content["turn"])
+        self.optimizers.take(content["turn"])
         load_model(self.module, content["model"])
         load_states(self.module, self.optimizer, content["optimizer"]["state"])
         if self.average is not None:

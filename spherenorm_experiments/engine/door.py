@@ -65,9 +65,9 @@ class Door:
             bound = bind_spec(spec, self.recipe(spec.recipe))
             task, rest = self.task(spec.task, spec.options), self._rest(spec, bound)
             _require_mean(spec, task)
-            turns = [self._turn(spec, turn) for turn in spec.regime.then]
+            later = [self._later(spec, asked) for asked in spec.regime.then]
             probes = [find_probe(name) for name in spec.probes]
-            sources = sources_of(spec, task, bound, rest, turns, probes)
+            sources = sources_of(spec, task, bound, rest, later, probes)
             config = configuration(spec, task, bound, sources)
             name, rows = run_name(config), [run_name(config)]
             if isinstance(task, PureTask):
@@ -78,7 +78,7 @@ class Door:
             elif spec.seeds:
                 raise ValueError(f"task {spec.task!r} has one seed a run, got {spec.seeds}")
             folder = self.store.folder(name)
-            run = Run(spec, task, bound, rest, config, folder, turns, probes, sources, rows)
+            run = Run(spec, task, bound, rest, config, folder, later, probes, sources, rows)
             self._runs[key] = run
         return self._runs[key]
 
@@ -112,17 +112,17 @@ class Door:
 
     def _rest(self, spec: Spec, bound: Bound) -> Bound | None:
         """The recipe of the weights that are not on the sphere, if one of the spec's is for one."""
-        rules = [bound.rule, *(self._turn(spec, turn).rule for turn in spec.regime.then)]
+        rules = [bound.rule, *(self._later(spec, asked).rule for asked in spec.regime.then)]
         if all(sphere_of(rule) is None for rule in rules):
             return None
         chosen = dict(spec.rest or EUCLIDEAN_REST)
         return self.recipe(chosen.pop("recipe")).replace(**chosen)
 
-    def _turn(self, spec: Spec, turn: Mapping[str, Any]) -> Bound:
-        """The recipe of an optimizer that follows in turn, bound as a spec's own is."""
-        own = {name: value for name, value in turn.items() if name not in ("recipe", "after")}
-        alone = replace(spec, recipe=turn["recipe"], hyper_parameters=own, regime=Regime())
-        return bind_spec(alone, self.recipe(turn["recipe"]))
+    def _later(self, spec: Spec, asked: Mapping[str, Any]) -> Bound:
+        """The recipe of an optimizer that follows, bound as a spec's own is."""
+        own = {name: value for name, value in asked.items() if name not in ("recipe", "after")}
+        alone = replace(spec, recipe=asked["recipe"], hyper_parameters=own, regime=Regime())
+        return bind_spec(alone, self.recipe(asked["recipe"]))
 
 
 def resolve(spec: Spec, store: Store) -> Run:
