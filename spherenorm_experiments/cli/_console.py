@@ -63,8 +63,8 @@ def tell_unusable(requests: Mapping[str, str]) -> bool:
 @contextmanager
 def interruptible(root: Path) -> Iterator[None]:
     """End with the exit code of an interruption, and say how to go on."""
-    for one in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(one, signal.default_int_handler)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
     try:
         yield
     except KeyboardInterrupt:

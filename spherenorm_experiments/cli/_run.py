@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table as RichTable
@@ -320,13 +320,15 @@ def _show_dry_run(campaign: Campaign, as_json: bool) -> None:
         asked[study.name] = {name for _, run in planned for name in run.rows}
         left[study.name] = campaign.lacking(planned, results, set())
         total += campaign.lacking(planned, results, taken)
-    every = set().union(*asked.values())
-    costs = campaign.estimate([*total, *(run for runs in left.values() for run in runs)])
-    headings = {**asked, TOTAL: every}
-    rows = [
-        {"study": heading, **_counts(len(names), {**left, TOTAL: total}[heading], costs, campaign)}
-        for heading, names in headings.items()
-    ]
+    asked[TOTAL], left[TOTAL] = set().union(*asked.values()), total
+    costs = campaign.estimate([run for runs in left.values() for run in runs])
+    rows = []
+    for heading, runs in left.items():
+        count, missing = len(asked[heading]), sum(len(run.rows) for run in runs)
+        row = {"study": heading, "runs": count, "cached": count - missing, "to run": missing}
+        row["steps"] = sum(run.steps * len(run.rows) for run in runs)
+        row["seconds"] = round(sum(costs[run.id] for run in runs) / campaign.jobs)
+        rows.append(row)
     if as_json:
         answer(rows)
         return
@@ -336,20 +338,6 @@ def _show_dry_run(campaign: Campaign, as_json: bool) -> None:
     for row in rows:
         table.add_row(*map(str, row.values()))
     console.print(table)
-
-
-def _counts(
-    count: int, left: Sequence[Run], costs: Mapping[str, float], campaign: Campaign
-) -> dict[str, Any]:
-    """Of so many runs how many have ended, and how long those that are left will take."""
-    missing = sum(len(run.rows) for run in left)
-    return {
-        "runs": count,
-        "cached": count - missing,
-        "to run": missing,
-        "steps": sum(run.steps * len(run.rows) for run in left),
-        "seconds": round(sum(costs[run.id] for run in left) / campaign.jobs),
-    }
 
 
 def _entries(settings: Sequence[str] | None, epochs: int | None) -> list[str]:
