@@ -138,8 +138,10 @@ class _Worker:
         timer = threading.Timer(self.time_limit or 0, expire)
         if self.time_limit is not None:
             timer.start()
-        answer = _ask(process, request)
-        timer.cancel()
+        try:
+            answer = _ask(process, request)
+        finally:
+            timer.cancel()
         if answer is None:
             return self._died(run, process.wait(), expired.is_set())
         if "store_error" in answer:
