@@ -194,7 +194,7 @@ def test_a_study_that_does_not_say_what_to_run_is_one_error(tmp_path):
         )
         (line,) = at_once.output.splitlines()
         assert (at_once.exit_code, line.partition(", line")[0]) == (2, message)
-    options = ("--tier", "smoke", "--set", "known=4", "--jobs", 1, "--out", tmp_path)
+    options = ("--tier", "smoke", "--set", "probe_every=4", "--jobs", 1, "--out", tmp_path)
     later = invoke("run", "spherenorm_tiny:RaisesInTrials", *options)
     assert later.exit_code == 1
     assert message in later.output
