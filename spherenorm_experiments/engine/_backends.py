@@ -64,10 +64,7 @@ def ray(runs: Sequence[Run], jobs: int, runner: Runner = USUAL) -> Iterator[Outc
         yield _ended(ray_, ready, running.pop(ready))
 
 
-Request = tuple[Spec, Path, str, Runner]
-
-
-def _request(run: Run, runner: Runner) -> Request:
+def _request(run: Run, runner: Runner) -> tuple[Spec, Path, str, Runner]:
     """The arguments of `_execute_there`, which travel to another process."""
     return run.spec, run.store.root.resolve(), run.id, runner
 
