@@ -223,7 +223,7 @@ def locked(folder: Path, wait: float = 0.0) -> Iterator[None]:
         Busy: somebody else has held it for `wait` seconds.
         StoreError: its lock cannot be opened.
     """
-    from filelock import FileLock, Timeout  # of the extra experiments
+    from filelock import FileLock, Timeout  # not needed by commands that only read
 
     with as_store_error(folder):
         folder.mkdir(parents=True, exist_ok=True)
