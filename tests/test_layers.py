@@ -33,6 +33,7 @@ ROOMS = {
     "spherenorm_experiments": (
         *(
             "files",
+            "store",
             "named",
             "core",
             "engine",

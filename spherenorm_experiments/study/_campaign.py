@@ -23,7 +23,7 @@ from spherenorm_experiments.engine import (
     find_rows,
     rehearse,
 )
-from spherenorm_experiments.engine.door import Door, execute_spec
+from spherenorm_experiments.engine.door import Door
 from spherenorm_experiments.study._comparing import name_of
 from spherenorm_experiments.study._plan import Plan, Request
 from spherenorm_experiments.study._study import Study
@@ -34,6 +34,9 @@ SECONDS_PER_STEP = 0.008
 
 PURE_SHARE = 0.1
 """The share of that which a step of a pure task takes, at one point with one seed."""
+
+ROWS_AT_TWICE = 100
+"""So many further rows double the time of a step: rows of a toy cost little beside its calls."""
 
 Progress = Callable[[Outcome, Run, int, int, float], None]
 """Called after each run: its outcome, the run, how many runs of this round have ended, how many
@@ -146,8 +149,7 @@ class Campaign:
     def _run_round(self, missing: Sequence[Run], progress: Progress) -> dict[str, Outcome]:
         runs, costs = {run.id: run for run in missing}, self.estimate(missing)
         total, done, started = sum(costs.values()), 0.0, time.monotonic()
-        root = self.door.store.root
-        ends = find_backend(self.backend)(missing, execute_spec, root, self.jobs, self.runner)
+        ends = find_backend(self.backend)(missing, self.jobs, self.runner)
         outcomes = {}
         for ended, outcome in enumerate(ends, 1):
             outcomes[outcome.id] = outcome
@@ -196,24 +198,25 @@ def estimate(store: Store, runs: Sequence[Run]) -> dict[str, float]:
         config = folder.config() if "seconds" in status else None
         if config is not None:
             spec = Spec.from_json(config)
-            pace = spec.epochs, status["seconds"] / _rows(spec)
+            pace = spec.epochs, status["seconds"] / _load(spec)
             measured.setdefault(_kind(spec), []).append(pace)
     return {run.id: _seconds(run, measured.get(_kind(run.spec), ())) for run in runs}
 
 
 def _seconds(run: Run, measured: Sequence[tuple[int, float]]) -> float:
     """Seconds of a run, from the epochs of others of its kind and their seconds for one row."""
-    epochs, rows = run.spec.epochs, _rows(run.spec)
+    epochs, load = run.spec.epochs, _load(run.spec)
     paces = [seconds / taken for taken, seconds in measured if 2 * taken >= epochs]
     if paces:
-        return rows * epochs * statistics.median(paces)
+        return load * epochs * statistics.median(paces)
     share = 1.0 if isinstance(run.task, Task) else PURE_SHARE
-    return rows * run.steps * SECONDS_PER_STEP * share
+    return load * run.steps * SECONDS_PER_STEP * share
 
 
-def _rows(spec: Spec) -> int:
-    """The points and seeds of a computation: each takes its time, at once or one by one."""
-    return max(map(len, spec.points.values()), default=1) * len(spec.every_seed)
+def _load(spec: Spec) -> float:
+    """The time of a step over that of one row: rows of points and seeds share its operations."""
+    rows = max(map(len, spec.points.values()), default=1) * len(spec.every_seed)
+    return 1 + (rows - 1) / ROWS_AT_TWICE
 
 
 def _kind(spec: Spec) -> str:

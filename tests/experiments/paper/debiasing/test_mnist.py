@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from robustness_files import idx, write_mnist
+from miniatures import idx, write_mnist
 
 from spherenorm_experiments.paper.debiasing import mnist
 from spherenorm_experiments.paper.debiasing.mnist import read_idx, read_mnist
