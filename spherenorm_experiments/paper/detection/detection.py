@@ -46,8 +46,8 @@ from spherenorm_experiments.paper.shared.glyphs import (
     glyph_images,
     photographs,
 )
+from spherenorm_experiments.paper.shared.layers import load_published
 from spherenorm_experiments.paper.shared.layout import data_folder
-from spherenorm_experiments.paper.shared.published import load_published
 from spherenorm_experiments.paper.shared.resnet import ResNet
 
 __all__ = ["Detection"]

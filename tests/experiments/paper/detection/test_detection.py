@@ -15,8 +15,8 @@ from spherenorm_experiments.core import find_task, seed_everything
 from spherenorm_experiments.paper.detection._average_precision import average_precision
 from spherenorm_experiments.paper.detection.detection import Detection, _trunk
 from spherenorm_experiments.paper.detection.ssd import vgg_stages
+from spherenorm_experiments.paper.shared.layers import load_published
 from spherenorm_experiments.paper.shared.layout import FOLDER
-from spherenorm_experiments.paper.shared.published import load_published
 from spherenorm_experiments.paper.shared.resnet import resnet18
 
 DETECTORS = ("centernet", "ssd")
