@@ -1,6 +1,7 @@
 """Variants of the tiny task with what few tasks have: odd scores, buffers and data."""
 
 import functools
+import os
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,6 +9,8 @@ import torch
 from spherenorm_tiny import Tiny
 from torch import nn
 
+import spherenorm as sn
+from spherenorm import rules as r
 from spherenorm_experiments.core import Collected, Mean, Splits
 
 
@@ -190,6 +193,18 @@ class Faulty(Tiny):
 
 def _undefined(column):
     raise ValueError("only one class")
+
+
+@dataclass(frozen=True)
+class Leaves(r.StepSize):
+    """Ends its process without a word."""
+
+    def update(self, update, state):
+        os._exit(3)
+
+
+def leaving(lr=0.1):
+    return sn.chain(Leaves(lr))
 
 
 class Placed(nn.Module):
