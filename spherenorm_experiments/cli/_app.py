@@ -15,7 +15,7 @@ from typing import Any
 
 import typer
 
-from spherenorm_experiments.cli._console import quiet, say_error, store_errors
+from spherenorm_experiments.cli._console import hush, quiet, say_error, store_errors
 from spherenorm_experiments.cli._report import export, report, results
 from spherenorm_experiments.cli._run import compare, resume, run
 from spherenorm_experiments.cli._stored import data, gc, list_, show, status
@@ -63,7 +63,10 @@ def run_app() -> None:
     """Run the command of `sys.argv`."""
     warnings.showwarning = _show_warning
     faulthandler.enable()  # a crash in a user's code names its line
-    app(prog_name="spherenorm")
+    try:
+        app(prog_name="spherenorm")
+    finally:
+        hush()
 
 
 def _show_warning(message: Any, category: Any, *_: Any, **__: Any) -> None:

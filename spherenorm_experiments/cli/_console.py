@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
 from collections.abc import Iterator, Mapping
@@ -26,6 +27,7 @@ __all__ = [
     "answer",
     "console",
     "errors",
+    "hush",
     "interruptible",
     "quiet",
     "say",
@@ -36,6 +38,9 @@ __all__ = [
 ]
 
 FAILED, USAGE, STORE, INTERRUPTED = 1, 2, 3, 130
+
+OUTPUT = 1
+"""The descriptor of the standard output."""
 
 NOTE = "[yellow]note[/yellow]: "
 
@@ -74,23 +79,58 @@ def interruptible(root: Path) -> Iterator[None]:
         raise typer.Exit(INTERRUPTED) from None
 
 
+_answered = False
 _answers: ContextVar[TextIO | None] = ContextVar("answers", default=None)
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
     """Send all but the `answer` to the standard error: a user's module may print at any moment."""
-    token = _answers.set(sys.stdout)
+    with _apart() as output:
+        token = _answers.set(output)
+        try:
+            with redirect_stdout(sys.stderr):
+                yield
+        finally:
+            _answers.reset(token)
+
+
+@contextmanager
+def _apart() -> Iterator[TextIO]:
+    """The standard output; its descriptor is the standard error's meanwhile, for what C prints."""
+    if not _is_plain():
+        yield sys.stdout
+        return
+    sys.stdout.flush()
+    with os.fdopen(os.dup(OUTPUT), "w", encoding=sys.stdout.encoding) as output:
+        os.dup2(sys.stderr.fileno(), OUTPUT)
+        try:
+            yield output
+        finally:
+            output.flush()
+            os.dup2(output.fileno(), OUTPUT)
+
+
+def _is_plain() -> bool:
+    """True if the standard output has its own descriptor: not that of a test, nor closed."""
     try:
-        with redirect_stdout(sys.stderr):
-            yield
-    finally:
-        _answers.reset(token)
+        return sys.stdout.fileno() == OUTPUT and sys.stderr is not None
+    except (AttributeError, OSError, ValueError):
+        return False
 
 
 def answer(content: Any) -> None:
     """Print the JSON document that is the command's answer."""
+    global _answered  # noqa: PLW0603  (of the process, whose descriptor it is)
+    _answered = True
     print(json.dumps(content, indent=1), file=_answers.get() or sys.stdout)
+
+
+def hush() -> None:
+    """After an answer, send what modules print at exit to the standard error."""
+    if _answered and _is_plain():
+        sys.stdout.flush()
+        os.dup2(sys.stderr.fileno(), OUTPUT)
 
 
 @contextmanager
