@@ -26,8 +26,6 @@ from torch.overrides import TorchFunctionMode
 from spherenorm.record import TORCH
 from spherenorm_theory.algebra._constants import COMPARISONS, Constants
 
-__all__ = ["Branch", "Branches"]
-
 
 @dataclass(frozen=True)
 class Branch:

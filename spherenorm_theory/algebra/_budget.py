@@ -14,8 +14,6 @@ from typing import TypeAlias
 
 import sympy as sp
 
-__all__ = ["SECONDS", "TERMS", "BudgetError", "budget", "spend", "spend_terms"]
-
 SECONDS = 60.0
 """Of processor time, for one law. Those of the library take one or two."""
 

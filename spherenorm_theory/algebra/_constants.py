@@ -13,8 +13,6 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-__all__ = ["COMPARISONS", "Constants"]
-
 COMPARISONS = {"<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne"}
 _SYMBOLS = {name: symbol for symbol, name in COMPARISONS.items()}
 

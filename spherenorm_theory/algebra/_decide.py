@@ -16,8 +16,6 @@ import sympy as sp
 
 from spherenorm_theory.algebra._symbols import tidy
 
-__all__ = ["is_nonnegative", "is_positive", "vanishes"]
-
 CALCULUS = (sp.Limit, sp.Derivative, sp.Subs)
 INTEGRALS = (sp.Integral, sp.betainc_regularized)
 

@@ -13,10 +13,8 @@ from typing import Any
 import numpy as np
 import sympy as sp
 
-from spherenorm_theory.algebra._atoms import DIMENSION, Atoms, Entries, Product
+from spherenorm_theory.algebra._formal import DIMENSION, Entries, Formal, Product
 from spherenorm_theory.algebra._vectors import Vector
-
-__all__ = ["Numbers"]
 
 Array = np.ndarray[Any, Any]
 
@@ -37,7 +35,7 @@ TINY = 1e-150
 
 
 @dataclass
-class Numbers:
+class NumericEvaluator:
     """Values for what a step on formal vectors takes, and from them for all that it makes.
 
     A name stands for its definition, and an atom of an entrywise operation for the operation on the
@@ -49,12 +47,12 @@ class Numbers:
         values: a number for each scalar input, by its name.
 
     Example:
-        >>> one = Numbers(Atoms(), {"w": np.array([3.0, 4.0])}, {"lr": 0.1})
+        >>> one = NumericEvaluator(Formal(), {"w": np.array([3.0, 4.0])}, {"lr": 0.1})
         >>> one.scalar(sp.Symbol("|w|^2") * sp.Symbol("lr"))
         2.5
     """
 
-    algebra: Atoms
+    algebra: Formal
     vectors: dict[str, Array]
     values: dict[str, float]
     _known: dict[str, float] = field(default_factory=dict)
@@ -109,7 +107,7 @@ class Numbers:
         return self._known[name]
 
     def _find(self, name: str) -> float:
-        for symbol, meaning in self.algebra.definitions.items():
+        for symbol, meaning in self.algebra.facts.definitions.items():
             if symbol.name == name:
                 return self._positive(meaning) if symbol.is_positive else self.scalar(meaning)
         if name == DIMENSION.name:

@@ -10,10 +10,8 @@ from typing import Any
 import sympy as sp
 
 from spherenorm.record import Call, Record, Value
-from spherenorm_theory.algebra._atoms import DIMENSION
+from spherenorm_theory.algebra._formal import DIMENSION
 from spherenorm_theory.algebra._symbols import exact
-
-__all__ = ["SizeError", "refuse_chance", "with_sizes"]
 
 OPERANDS = {
     *("add", "sub", "rsub", "mul", "div", "pow", "clamp", "clamp_min", "clamp_max"),

@@ -16,8 +16,6 @@ import sympy as sp
 
 from spherenorm_theory.algebra._budget import spend
 
-__all__ = ["exact", "normalize_signs", "tidy"]
-
 
 def exact(number: float) -> sp.Expr:
     """The number that a float stands for: 0.1 is 1/10, math.pi is pi, math.sqrt(5) is sqrt(5).

@@ -14,7 +14,14 @@ import torch
 
 from spherenorm import Interval, Recipe, Rule, View, bind
 from spherenorm.record import Record, RecordError, record
-from spherenorm_theory.algebra._domains import ANY, intervals_of, probe, symbol_of
+from spherenorm_theory.algebra._declared import (
+    ANY,
+    intervals_of,
+    probe,
+    shape_of_one_unit,
+    symbol_of,
+    views_of,
+)
 from spherenorm_theory.algebra._hyper_parameters import (
     enter,
     is_number,
@@ -24,12 +31,8 @@ from spherenorm_theory.algebra._hyper_parameters import (
     resolve_hyper_parameters,
     resolve_recipe,
 )
-from spherenorm_theory.algebra._one_unit import shape_of_one_unit, views_of
 from spherenorm_theory.algebra._sizes import SizeError, refuse_chance, with_sizes
 from spherenorm_theory.algebra._symbols import exact
-
-__all__ = ["Trace", "TraceError", "trace"]
-
 
 Start: TypeAlias = sp.Expr | tuple[sp.Expr, sp.Expr] | None
 """The first value of a state, as `Trace.starts` has it."""

@@ -12,14 +12,24 @@ the law:
 """
 
 from spherenorm_theory.checks._check import TOLERANCE, Check, WeightCheck
-from spherenorm_theory.checks._equilibrium import EquilibriumCheck, check_equilibrium
 from spherenorm_theory.checks._false_positives import CountCheck, count_false_positives
-from spherenorm_theory.checks._growth_ratio import RatioCheck, check_ratio
 from spherenorm_theory.checks._norm_growth import check, switch_on
 from spherenorm_theory.checks._prediction import predict
 from spherenorm_theory.checks._problems import PROBLEMS, Problem
-from spherenorm_theory.checks._schedules import SCHEDULES, Numbers, resolve_schedule
-from spherenorm_theory.checks._simulation import Transition, simulate, structure_of
+from spherenorm_theory.checks._random_gradients import (
+    EquilibriumCheck,
+    RatioCheck,
+    check_equilibrium,
+    check_ratio,
+)
+from spherenorm_theory.checks._simulation import (
+    SCHEDULES,
+    ScheduledHyperparameters,
+    Transition,
+    resolve_schedule,
+    simulate,
+    structure_of,
+)
 from spherenorm_theory.checks._trajectory import Trajectory, measure
 
 __all__ = [
@@ -29,9 +39,9 @@ __all__ = [
     "Check",
     "CountCheck",
     "EquilibriumCheck",
-    "Numbers",
     "Problem",
     "RatioCheck",
+    "ScheduledHyperparameters",
     "Trajectory",
     "Transition",
     "WeightCheck",

@@ -10,8 +10,6 @@ import numpy as np
 
 from spherenorm_theory.algebra import Array
 
-__all__ = ["NOT_ORTHOGONAL", "TOLERANCE", "Check", "WeightCheck"]
-
 TOLERANCE = 1e-10
 """Relative, on |w|^2 after hundreds of steps.
 

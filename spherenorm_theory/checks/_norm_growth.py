@@ -14,12 +14,14 @@ from spherenorm_theory.algebra import resolve_recipe
 from spherenorm_theory.checks._check import NOT_ORTHOGONAL, Check, WeightCheck
 from spherenorm_theory.checks._prediction import predict
 from spherenorm_theory.checks._problems import PROBLEMS, Problem
-from spherenorm_theory.checks._schedules import Numbers, Schedule, resolve_schedule
-from spherenorm_theory.checks._simulation import structure_of
+from spherenorm_theory.checks._simulation import (
+    Schedule,
+    ScheduledHyperparameters,
+    resolve_schedule,
+    structure_of,
+)
 from spherenorm_theory.checks._trajectory import Trajectory, measure, measure_coupling
 from spherenorm_theory.laws import NormGrowth, norm_growth
-
-__all__ = ["check", "switch_on"]
 
 
 def check(
@@ -65,7 +67,7 @@ def check(
     bind(function, **hyper_parameters)  # refuses what it does not have
     own = law if law is not None else norm_growth(function, **structure_of(hyper_parameters))
     used = bind(function, **{**switch_on(function, own), **hyper_parameters}).hyper_parameters
-    run = _Run(own, problem, Numbers(function, used, factor, steps), seed)
+    run = _Run(own, problem, ScheduledHyperparameters(function, used, factor, steps), seed)
     differences = () if law is None else _differences(law, function, used)
     return Check(
         bind(function).name,
@@ -108,7 +110,7 @@ class _Run:
 
     law: NormGrowth
     problem: Problem
-    numbers: Numbers
+    numbers: ScheduledHyperparameters
     seed: int
 
     def check_weights(self, explain: bool) -> dict[str, WeightCheck]:

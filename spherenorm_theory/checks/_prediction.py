@@ -11,8 +11,6 @@ from spherenorm_theory.algebra import Array
 from spherenorm_theory.checks._trajectory import Trajectory
 from spherenorm_theory.laws import NormGrowth, StepLaw, W, product, squared_norm_after
 
-__all__ = ["predict"]
-
 Follow = Callable[[list[Array], dict[str, Array]], list[Array]]
 """From |w|^2 and the cross terms, and the numbers of a step, to those after it."""
 
@@ -45,7 +43,7 @@ def _follower(law: StepLaw, unknowns: list[sp.Symbol]) -> Follow:
     cross = product("w", "s") if law.open_because else law.cross
     squared = W if law.constant else squared_norm_after(keep, 2 * keep * cross)
     # The names that a law without an open case holds are known: roots of counters.
-    known = law.step.algebra.definitions
+    known = law.step.facts.definitions
     formulas = (squared, *(law.recursion[u] for u in unknowns))
     equations = [formula.subs(known) for formula in formulas]
     symbols = {s for equation in equations for s in equation.free_symbols}

@@ -13,11 +13,8 @@ import torch
 from spherenorm import Rule, View, as_view, bind
 from spherenorm_theory.algebra import Array
 from spherenorm_theory.checks._problems import Problem
-from spherenorm_theory.checks._schedules import Numbers
-from spherenorm_theory.checks._simulation import Transition, simulate
+from spherenorm_theory.checks._simulation import ScheduledHyperparameters, Transition, simulate
 from spherenorm_theory.laws import NormGrowth, OutsideError, product
-
-__all__ = ["Trajectory", "measure", "measure_coupling"]
 
 SAMPLES = 16
 """The steps of a run at which each unit's step is computed by itself: a millisecond a unit."""
@@ -60,7 +57,7 @@ class Trajectory:
 
 
 def measure(
-    law: NormGrowth, problem: Problem, numbers: Numbers, seed: int = 0
+    law: NormGrowth, problem: Problem, numbers: ScheduledHyperparameters, seed: int = 0
 ) -> dict[str, Trajectory]:
     """Train on a problem by a recipe's own step, and measure the units of each weight.
 
@@ -166,7 +163,7 @@ class _Meter:
     def _keep(self, kappa: sp.Expr) -> Callable[..., float]:
         """1 - kappa as a function of the hyper-parameters and the counters."""
         inputs = [*self.hypers, *self.counters]
-        definitions = self.step.algebra.definitions
+        definitions = self.step.facts.definitions
         for name in reversed(definitions):
             kappa = kappa.subs(name, definitions[name])
         return sp.lambdify(inputs, 1 - kappa)  # type: ignore[no-any-return]
@@ -198,7 +195,7 @@ class _Meter:
 
 
 def measure_coupling(
-    numbers: Numbers, problem: Problem, seed: int, names: list[str]
+    numbers: ScheduledHyperparameters, problem: Problem, seed: int, names: list[str]
 ) -> dict[str, float]:
     """The share of a unit's step that is due to other units: the greatest of some steps of the run.
 

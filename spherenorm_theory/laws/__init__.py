@@ -17,16 +17,14 @@ use it (`spherenorm_theory.proofs`) and from the runs that it is checked on
 """
 
 from spherenorm_theory.laws._comparison import compared_step
-from spherenorm_theory.laws._coordinates import step_in_coordinates
 from spherenorm_theory.laws._derivation import derive
 from spherenorm_theory.laws._detection import derive_threshold, false_positive_rate
 from spherenorm_theory.laws._difference import DifferenceError
 from spherenorm_theory.laws._equilibrium import Equilibrium, equilibrium
 from spherenorm_theory.laws._evaluation import OutsideError
 from spherenorm_theory.laws._growth_ratio import growth_ratio
-from spherenorm_theory.laws._inner import express_inner
 from spherenorm_theory.laws._norm_growth import NormGrowth, norm_growth
-from spherenorm_theory.laws._one_step import OneStep, one_step
+from spherenorm_theory.laws._one_step import OneStep, express_inner, one_step, step_in_coordinates
 from spherenorm_theory.laws._quantities import GAMMA, W_NEXT, S, W, product
 from spherenorm_theory.laws._stationary import (
     NoEquilibriumError,

@@ -12,8 +12,6 @@ from torch import Tensor
 from spherenorm import Rule, View
 from spherenorm_theory.algebra import Branch, Branches
 
-__all__ = ["Agreement", "Path", "read_path", "write_dimensions"]
-
 Path = tuple[int, tuple[Branch, ...]]
 """The number of dimensions of a weight, and what the code asks of its sizes."""
 

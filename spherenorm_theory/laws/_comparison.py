@@ -32,8 +32,6 @@ from spherenorm_theory.laws._one_step import OneStep, one_step
 from spherenorm_theory.laws._quantities import W
 from spherenorm_theory.laws._step_law import StepLaw
 
-__all__ = ["compare", "compare_products", "compared_step"]
-
 TOLERANCE = 1e-10
 """Relative to the largest entry of the result, or to 1."""
 
@@ -247,7 +245,7 @@ def _compare_one_unit(step: OneStep, first: OneStep | None) -> None:
         if difference:
             raise find_operation(step, first, case)
     if not compared:
-        assumptions = "; ".join(step.algebra.assumptions)
+        assumptions = "; ".join(step.facts.assumptions)
         raise DifferenceError(
             f"{step.traced.name}: no random inputs meet the assumptions of the law, so that it "
             f"cannot be held against its code: {assumptions}"

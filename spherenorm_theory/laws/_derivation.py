@@ -9,12 +9,9 @@ from dataclasses import replace
 import sympy as sp
 
 from spherenorm_theory.algebra import Vector, normalize_signs, show
-from spherenorm_theory.laws._inner import express_inner
-from spherenorm_theory.laws._one_step import OneStep
+from spherenorm_theory.laws._one_step import OneStep, express_inner
 from spherenorm_theory.laws._quantities import S, W, product
 from spherenorm_theory.laws._step_law import StepLaw
-
-__all__ = ["derive"]
 
 
 def derive(step: OneStep, required: Collection[sp.Symbol] = ()) -> StepLaw:
@@ -49,7 +46,7 @@ def _constants(step: OneStep) -> set[sp.Symbol]:
     """The hyper-parameters and the counters, and the names of formulas of these alone."""
     counters = (step.scalars[letter] for letter in step.counters)
     constants = {*step.traced.symbols.values(), *counters}
-    for name, meaning in step.algebra.definitions.items():
+    for name, meaning in step.facts.definitions.items():
         if meaning.free_symbols <= constants:
             constants.add(name)
     return constants
@@ -66,7 +63,7 @@ def _reason(step: OneStep, loose: set[sp.Symbol]) -> str:
     """The reason why the cross term must be measured: symbols that no recursion carries."""
     kinds: dict[str, list[str]] = {}
     for symbol in sorted(loose, key=str):
-        meaning = step.algebra.definitions.get(symbol)
+        meaning = step.facts.definitions.get(symbol)
         undecided = meaning is not None and meaning.has(sp.Piecewise)
         plain = meaning is None or undecided
         kind = "decided anew at each step" if undecided else _kind(step, symbol)

@@ -18,8 +18,6 @@ from spherenorm_theory.laws._evaluation import is_start, split, symbol_values, u
 from spherenorm_theory.laws._inputs import Case
 from spherenorm_theory.laws._one_step import OneStep
 
-__all__ = ["DifferenceError", "decides_together", "find_mixing", "find_operation"]
-
 SHAPING = {
     *("view", "_unsafe_view", "reshape", "expand", "permute", "t", "transpose", "unsqueeze"),
     *("squeeze", "clone", "alias", "detach"),
@@ -133,7 +131,7 @@ def _is_open(step: OneStep, value: Any) -> bool:
         return any(_is_open(step, coefficient) for coefficient in value.terms.values())
     if not isinstance(value, sp.Basic):
         return False
-    meanings = (step.algebra.definitions.get(symbol, sp.S.Zero) for symbol in value.free_symbols)
+    meanings = (step.facts.definitions.get(symbol, sp.S.Zero) for symbol in value.free_symbols)
     return isinstance(value, sp.Rel) or any(meaning.has(sp.Piecewise) for meaning in meanings)
 
 

@@ -15,8 +15,6 @@ from spherenorm import Interval, Rule, View
 from spherenorm_theory.algebra import TraceError
 from spherenorm_theory.laws._one_step import OneStep
 
-__all__ = ["Case", "draw_cases", "rule_of", "vary_each_number"]
-
 ROUNDING = 1e-15
 """A cosine of w and g that rounding leaves where they are orthogonal; a law must not notice it."""
 

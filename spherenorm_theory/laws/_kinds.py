@@ -16,8 +16,6 @@ from spherenorm_theory.laws._difference import DifferenceError
 from spherenorm_theory.laws._inputs import Case, draw_cases, vary_each_number
 from spherenorm_theory.laws._one_step import OneStep
 
-__all__ = ["compare_kinds"]
-
 STEPS = 3
 PLAIN = 1e-10
 """Relative to the largest entry of the result, or to 1."""

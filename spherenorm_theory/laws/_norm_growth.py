@@ -19,22 +19,20 @@ from spherenorm_theory.laws._agreement import Agreement, read_path
 from spherenorm_theory.laws._comparison import compare, compare_products
 from spherenorm_theory.laws._derivation import derive
 from spherenorm_theory.laws._evaluation import OutsideError, evaluate, require_states
-from spherenorm_theory.laws._hypotheses import list_hypotheses
 from spherenorm_theory.laws._inputs import rule_of
-from spherenorm_theory.laws._intervals import write_interval
 from spherenorm_theory.laws._one_step import one_step
 from spherenorm_theory.laws._prediction import predict_norms, predict_range
 from spherenorm_theory.laws._quantities import primed, product
 from spherenorm_theory.laws._solved_law import SolvedLaw
 from spherenorm_theory.laws._text import (
     align,
+    list_hypotheses,
     write_first_step,
+    write_interval,
     write_line,
     write_solution,
     write_step,
 )
-
-__all__ = ["NormGrowth", "norm_growth"]
 
 ONE_UNIT = Agreement(View(0), False, "the weight is one unit")
 

@@ -13,8 +13,6 @@ from spherenorm_theory.algebra import Array, Trace
 from spherenorm_theory.laws._quantities import S, W, product
 from spherenorm_theory.laws._step_law import StepLaw, squared_norm_after
 
-__all__ = ["predict_norms", "predict_range"]
-
 CROSS = product("w", "s")
 
 
@@ -158,7 +156,13 @@ def _refuse_missing(
     if law.constant:
         return
     loose = _unknown_at_start(law, first)
-    known = {*law.step.algebra.definitions, *law.step.traced.symbols.values(), W, S, *unknowns}
+    known = {
+        *law.step.facts.definitions,
+        *law.step.traced.symbols.values(),
+        W,
+        S,
+        *unknowns,
+    }
     known -= loose
     asked = {s for u in unknowns for s in law.recursion[u].free_symbols} | law.kappa.free_symbols
     asked |= {CROSS} if law.open_because else law.cross.free_symbols
@@ -212,9 +216,9 @@ def _number(law: StepLaw, expression: sp.Expr, known: Mapping[sp.Symbol, Any]) -
 
 def _spell_out(law: StepLaw, expression: sp.Expr) -> sp.Expr:
     """A formula with names replaced by their meanings."""
-    for name in reversed(law.step.algebra.definitions):
+    for name in reversed(law.step.facts.definitions):
         if expression.has(name):
-            expression = expression.subs(name, law.step.algebra.definitions[name])
+            expression = expression.subs(name, law.step.facts.definitions[name])
     return expression
 
 

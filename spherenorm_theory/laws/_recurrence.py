@@ -10,8 +10,6 @@ import sympy as sp
 from spherenorm_theory.algebra import normalize_signs
 from spherenorm_theory.laws._quantities import W
 
-__all__ = ["LinearRecurrence", "collect_recurrence"]
-
 t, k, j = sp.symbols("t k j", integer=True, nonnegative=True)
 FACTOR = sp.Symbol("a", positive=True)
 """The factor of a recurrence z' = a z + b, where only its name matters."""

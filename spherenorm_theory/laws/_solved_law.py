@@ -12,8 +12,6 @@ from spherenorm_theory.laws._quantities import W, product
 from spherenorm_theory.laws._recurrence import LinearRecurrence, collect_recurrence
 from spherenorm_theory.laws._step_law import StepLaw
 
-__all__ = ["SolvedLaw"]
-
 
 @dataclass(frozen=True)
 class SolvedLaw(StepLaw):

@@ -14,8 +14,6 @@ from spherenorm_theory.algebra import Vector, normalize_signs, show
 from spherenorm_theory.laws._one_step import OneStep
 from spherenorm_theory.laws._quantities import W_NEXT, S, W
 
-__all__ = ["StepLaw", "squared_norm_after"]
-
 
 def squared_norm_after(keep: sp.Expr, drift: sp.Expr) -> sp.Expr:
     """|w'|^2 for w' = keep w + s, where drift = 2 keep <w, s>."""
@@ -60,15 +58,15 @@ class StepLaw:
         """True if the norm never changes: the weight lives on a sphere, or is put back to it."""
         if self.norm_after == W:
             return True
-        if not self.norm_after.free_symbols & self.step.algebra.definitions.keys():
+        if not self.norm_after.free_symbols & self.step.facts.definitions.keys():
             return False
         # In numbers first: few norms are constant, and roots written out can grow far.
         seems = all(self._ratio_at(seed) == 1 for seed in range(2))
-        return seems and bool(self.step.algebra.expand(self.norm_after, everything=True) == W)
+        return seems and bool(self.step.facts.expand(self.norm_after, everything=True) == W)
 
     def _ratio_at(self, seed: int) -> float:
         """|w'|^2 / |w|^2 at random inner products, rounded; nan where no real vectors have them."""
-        rng, definitions = random.Random(seed), self.step.algebra.definitions
+        rng, definitions = random.Random(seed), self.step.facts.definitions
         formulas = sp.Tuple(self.norm_after, *definitions.values())
         free = sorted((formulas.free_symbols | {W}) - definitions.keys(), key=str)
         values = {symbol: sp.Float(rng.uniform(0.5, 1)) for symbol in free}
@@ -103,7 +101,7 @@ class StepLaw:
     def residual(self) -> sp.Expr:
         """The law against `norm_after`: 0 if the law holds."""
         predicted = self.law.rhs.subs(S, self.step.algebra.space.inner(self.drive, self.drive))
-        return self.step.algebra.expand(predicted - self.norm_after)
+        return self.step.facts.expand(predicted - self.norm_after)
 
     @property
     def unknowns(self) -> set[sp.Symbol]:

@@ -22,8 +22,6 @@ import sympy as sp
 from spherenorm_theory.algebra import Claim, Induction, Kind, Refutation
 from spherenorm_theory.proofs._notation import beta
 
-__all__ = ["BETA", "FAR", "printed_bounds", "proved_bounds"]
-
 x, M, A_max = sp.symbols("x M A_max", positive=True)
 y, z, r_3, s_1, s_2, s_3 = sp.symbols("y z r_3 s_1 s_2 s_3", nonnegative=True)
 T, wait = (sp.Symbol(name, integer=True, positive=True) for name in ("T", "T'"))

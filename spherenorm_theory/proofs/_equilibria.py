@@ -1,4 +1,4 @@
-"""Equilibria of the recipes, against the literature and against each other."""
+"""Equilibria and growth ratios, against the literature and against each other."""
 
 from __future__ import annotations
 
@@ -7,13 +7,91 @@ from typing import Any
 import sympy as sp
 
 from spherenorm_theory.algebra import DIMENSION, Claim, Kind, Proof
-from spherenorm_theory.laws import GAMMA, W_NEXT, S, W, equilibrium, norm_growth, product
-from spherenorm_theory.proofs._notation import beta, beta1, lr, rho, scalar, wd
-
-__all__ = ["equilibria_of_the_literature", "matched_decay", "projected_buffer"]
+from spherenorm_theory.laws import (
+    GAMMA,
+    W_NEXT,
+    S,
+    W,
+    equilibrium,
+    find_stationary_buffers,
+    growth_ratio,
+    norm_growth,
+    product,
+)
+from spherenorm_theory.proofs._notation import PLAIN, G, beta, beta1, lr, rho, scalar, wd
 
 KAPPA = sp.Symbol("kappa", positive=True)
-TURN, FOURTH, RATIO = scalar("rotation^2"), scalar("|w|^4"), sp.Function("ratio")
+RATIO, AT = scalar("growth/Sum(|s|^2)"), sp.Function("ratio")
+USUAL = sp.Rational(9, 10)
+
+
+def ratio_laws() -> Proof:
+    """The ratio of Corollary 2.3 for the other kinds of momentum and of decay."""
+    return Proof(
+        "Ratio laws",
+        (*_heavy_balls(), *_nesterov(), *_decay()),
+        under=("random gradients", "momentum in (0, 1)", "lr and momentum constant"),
+        remark="Nesterov's steps are longer; coupled decay enters the momentum, so that no number "
+        "is its ratio",
+    )
+
+
+def _heavy_balls() -> tuple[Claim, ...]:
+    """(1 + beta) / (1 - beta), Corollary 2.3's 1 + 2 beta / (1 - beta), and 1 if projected.
+
+    A heavy ball by another name has the same ratio, see `momentum_by_any_name`.
+    """
+    heavy = sp.Eq(RATIO, (1 + beta) / (1 - beta))
+    ratios = {
+        "heavy ball": growth_ratio("sgd", **PLAIN),
+        "dampened": growth_ratio("sgd", weight_decay=0.0),
+    }
+    plain = {AT: sp.Lambda(beta, ratios["heavy ball"])}
+    return (
+        *(Claim(name, heavy, Kind.MEAN_FIELD, {RATIO: r}) for name, r in ratios.items()),
+        Claim("heavy ball, the usual momentum", sp.Eq(AT(USUAL), 19), Kind.MEAN_FIELD, plain),
+        Claim("projected", sp.Eq(RATIO, 1), Kind.MEAN_FIELD,
+              {RATIO: growth_ratio("sgdp", **PLAIN)}),
+    )  # fmt: skip
+
+
+def _nesterov() -> tuple[Claim, ...]:
+    """Every momentum moves the weight by lr g / (1 - beta) in the end; its square is the growth."""
+    law = norm_growth("sgd", nesterov=True, **PLAIN)
+    ratio = growth_ratio(law.step.traced)
+    _, moved = find_stationary_buffers(law)
+    growth = scalar("growth per step")
+    expected = 1 + 2 * beta**2 * (1 + beta - beta**2) / (
+        (1 - beta) * (1 + 2 * beta - 2 * beta**3)
+    )  # fmt: skip
+    usual = sp.Eq(AT(USUAL), sp.Rational(9500, 671))
+    return (
+        Claim("Nesterov", sp.Eq(RATIO, expected), Kind.MEAN_FIELD, {RATIO: ratio}),
+        Claim("Nesterov, the usual momentum", usual, Kind.MEAN_FIELD,
+              {AT: sp.Lambda(beta, ratio)}),
+        Claim("Nesterov, growth", sp.Eq(growth, (lr / (1 - beta)) ** 2 * G), Kind.MEAN_FIELD,
+              {growth: moved * ratio}),
+    )  # fmt: skip
+
+
+def _decay() -> tuple[Claim, ...]:
+    """Decoupled decay has a ratio; that of coupled decay is a function of |w|^2 / |s|^2."""
+    keep = 1 - KAPPA
+    decoupled = 1 + 2 * keep * beta / (1 - beta * keep)
+    radial = 1 - KAPPA * keep * W / S
+    coupled = 1 + 2 * keep * beta * radial / (1 - beta * (1 - 2 * KAPPA))
+    claims = []
+    for name, recipe, expected in (
+        ("decoupled decay", "sgdw", decoupled), ("coupled decay", "sgd", coupled)):  # fmt: skip
+        record = {
+            RATIO: growth_ratio(recipe, dampening=0.0),
+            KAPPA: norm_growth(recipe, dampening=0.0).kappa,
+        }
+        claims.append(Claim(name, sp.Eq(RATIO, expected), Kind.MEAN_FIELD, record))
+    return tuple(claims)
+
+
+TURN, FOURTH = scalar("rotation^2"), scalar("|w|^4")
 RANDOM = "random gradients"
 
 
@@ -59,12 +137,12 @@ def projected_buffer() -> Proof:
 def _norms_of_the_buffers(given: dict[str, Any]) -> tuple[Claim, ...]:
     """The paper's |w|^4 over the release's, for small lr and to first order in it."""
     paper, release = (equilibrium("sgdp", dampening=0.0, **each) for each in ({}, given))
-    ratio = {RATIO: sp.Lambda(lr, sp.cancel(paper.fourth_power / release.fourth_power))}
+    ratio = {AT: sp.Lambda(lr, sp.cancel(paper.fourth_power / release.fourth_power))}
     first = beta * (3 / (1 - beta) - 1 / (1 + beta) - 2 / (1 - beta) ** 2)
-    slope = sp.Subs(sp.Derivative(RATIO(lr), lr), lr, 0)
+    slope = sp.Subs(sp.Derivative(AT(lr), lr), lr, 0)
     per_lr = wd * rho / (1 - beta)  # kappa / lr
     return (
-        Claim("the equilibrium norms for small lr", sp.Eq(RATIO(0), 1), Kind.MEAN_FIELD, ratio),
+        Claim("the equilibrium norms for small lr", sp.Eq(AT(0), 1), Kind.MEAN_FIELD, ratio),
         Claim("and to first order", sp.Eq(slope, per_lr * first), Kind.MEAN_FIELD, ratio),
     )
 

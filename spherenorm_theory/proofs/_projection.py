@@ -9,8 +9,6 @@ from spherenorm_theory.algebra import Claim, Kind, Proof, Refutation, Vector, tr
 from spherenorm_theory.laws import W_NEXT, W, compared_step, product, step_in_coordinates
 from spherenorm_theory.proofs._notation import PLAIN, P, Q, combination, lr, scalar, w
 
-__all__ = ["equation_14", "proposition_3_1"]
-
 X = product("w", "p")
 UNDER = (sp.Eq(sp.Symbol("<w,g>"), 0), "no decay, no dampening")
 

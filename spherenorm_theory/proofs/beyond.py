@@ -24,9 +24,9 @@ from spherenorm_theory.proofs._equilibria import (
     equilibria_of_the_literature,
     matched_decay,
     projected_buffer,
+    ratio_laws,
 )
 from spherenorm_theory.proofs._notation import PLAIN, P, beta, indexed, lr, m, scalar, squared, t, w
-from spherenorm_theory.proofs._ratios import ratio_laws
 
 __all__ = [
     "adam_can_shrink",

@@ -14,10 +14,10 @@ from spherenorm import Recipe
 from spherenorm_theory.algebra import Claim, Induction, Kind, Proof, Refutation
 from spherenorm_theory.laws import W_NEXT, W, compared_step, product
 from spherenorm_theory.proofs._corollary_2_3 import corollary_2_3
-from spherenorm_theory.proofs._momentum import MomentumStep, read_momentum
 from spherenorm_theory.proofs._notation import (
     PLAIN,
     G,
+    MomentumStep,
     P,
     W_t,
     X_t,
@@ -26,6 +26,7 @@ from spherenorm_theory.proofs._notation import (
     indexed,
     k,
     lr,
+    read_momentum,
     scalar,
     squared,
     t,

@@ -8,9 +8,7 @@ import sympy as sp
 
 from spherenorm_theory.algebra import Letters, choose_latex, latex
 from spherenorm_theory.laws import NormGrowth
-from spherenorm_theory.report._latex import escape
-
-__all__ = ["law_to_latex"]
+from spherenorm_theory.report._formats import escape_latex
 
 
 def law_to_latex(law: NormGrowth, letters: Letters | None = None) -> str:
@@ -32,7 +30,7 @@ def law_to_latex(law: NormGrowth, letters: Letters | None = None) -> str:
     """
     formulas = [law.law, sp.Eq(*map(sp.Symbol, ("s", "w'"))), *law.recursion.values()]
     table = choose_latex([*formulas, *_symbols(law)], letters)
-    lines = [f"The norm under {escape(law.name)}, where ${_step(law, table)}$:"]
+    lines = [f"The norm under {escape_latex(law.name)}, where ${_step(law, table)}$:"]
     lines += ["\\begin{equation*}", law.latex(letters), "\\end{equation*}"]
     lines += [f"{_status(law)} It assumes:", "\\begin{itemize}"]
     lines += [f"  \\item {_hypothesis(each, table)}" for each in law.assumptions]
@@ -60,7 +58,7 @@ def _status(law: NormGrowth) -> str:
         return "Derived from the code of the step."
     shown = "The first line is an identity in $s$"
     if law.open_because:
-        return f"{shown}; the cross term is open: {escape(law.open_because)}."
+        return f"{shown}; the cross term is open: {escape_latex(law.open_because)}."
     shown += "; the cross term and its recursion are derived from the code of the step"
     if law.closed_form() is not None and not any(law.induction().values()):
         shown += "; the closed form is proved by induction"
@@ -74,4 +72,4 @@ def _hypothesis(text: str, table: Letters) -> str:
         return f"${latex(sp.Symbol(interval[1]), table)} \\in {high}$"
     if product := re.fullmatch(r"(<\w+,\w+>|\|\w+\|\^2) = (\w+)", text):
         return f"${latex(sp.Symbol(product[1]), table)} = {product[2]}$"
-    return escape(text)
+    return escape_latex(text)
