@@ -23,14 +23,11 @@ from spherenorm_theory.laws._difference import DifferenceError
 from spherenorm_theory.laws._equilibrium import Equilibrium, equilibrium
 from spherenorm_theory.laws._evaluation import OutsideError
 from spherenorm_theory.laws._growth_ratio import growth_ratio
+from spherenorm_theory.laws._homogeneity import NoEquilibriumError
 from spherenorm_theory.laws._norm_growth import NormGrowth, norm_growth
 from spherenorm_theory.laws._one_step import OneStep, express_inner, one_step, step_in_coordinates
 from spherenorm_theory.laws._quantities import GAMMA, W_NEXT, S, W, product
-from spherenorm_theory.laws._stationary import (
-    NoEquilibriumError,
-    drop_transients,
-    find_stationary_buffers,
-)
+from spherenorm_theory.laws._stationary import drop_transients, find_stationary_buffers
 from spherenorm_theory.laws._step_law import StepLaw, squared_norm_after
 
 __all__ = [

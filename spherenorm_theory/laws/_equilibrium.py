@@ -22,11 +22,11 @@ from spherenorm_theory.algebra import (
     symbol_of,
     trace,
 )
+from spherenorm_theory.laws._homogeneity import NoEquilibriumError
 from spherenorm_theory.laws._norm_growth import norm_growth
 from spherenorm_theory.laws._one_step import OneStep
 from spherenorm_theory.laws._quantities import GAMMA, S, W
 from spherenorm_theory.laws._stationary import (
-    NoEquilibriumError,
     find_second_moment,
     find_stationary_point,
     read_mean_field_step,

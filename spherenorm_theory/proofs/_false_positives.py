@@ -8,7 +8,6 @@ from spherenorm_theory.algebra import Claim, Kind, Proof, Slope
 from spherenorm_theory.laws import derive_threshold
 from spherenorm_theory.proofs._notation import scalar
 
-
 delta, x, d = sp.symbols("delta x d", positive=True)
 c = sp.Symbol("c", real=True)
 LIMIT, KERNEL, THRESHOLD = map(scalar, ("lim P(pass)", "kernel", "threshold^2"))

@@ -13,7 +13,7 @@ from tests.theory.laws.adversarial import By
 
 
 def endless():
-    with budget("mine", 0.1):
+    with budget("mine", 10_000):
         while True:
             tidy(sp.Symbol("x") + 1)
 
@@ -23,8 +23,8 @@ def too_long(x):
         tidy(sp.Add(*(x**n for n in range(2000))))
 
 
-def test_work_that_never_ends_is_interrupted():
-    with pytest.raises(BudgetError, match=r"mine: no law within 0\.1 seconds; .* grew too large"):
+def test_work_that_never_ends_is_refused():
+    with pytest.raises(BudgetError, match="mine: its formulas have too many terms, up to .* in x"):
         endless()
 
 
@@ -63,5 +63,5 @@ def test_newton_schulz_steps_of_a_normalized_direction_end_in_a_refusal_soon():
 
 
 def test_work_within_the_budget_is_done():
-    with budget("outer"), budget("inner", 0.0):
+    with budget("outer"), budget("inner", 0):
         assert tidy(sp.Symbol("x") - sp.Symbol("x")) == 0
