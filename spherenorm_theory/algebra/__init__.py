@@ -27,7 +27,7 @@ from spherenorm_theory.algebra._budget import BudgetError, budget
 from spherenorm_theory.algebra._claims import Claim, Induction, Kind, Proof, Refutation, Slope
 from spherenorm_theory.algebra._coordinates import Array, Coordinates
 from spherenorm_theory.algebra._decide import vanishes
-from spherenorm_theory.algebra._declared import ANY, RESERVED, symbol_of
+from spherenorm_theory.algebra._declared import ANY, RESERVED, count_units, symbol_of
 from spherenorm_theory.algebra._elimination import NoClosedFormError, eliminate
 from spherenorm_theory.algebra._formal import DIMENSION, Formal
 from spherenorm_theory.algebra._hyper_parameters import (
@@ -70,6 +70,7 @@ __all__ = [
     "are_numbers",
     "budget",
     "choose_latex",
+    "count_units",
     "eliminate",
     "exact",
     "interpret",

@@ -24,7 +24,7 @@ POLYNOMIAL = 800
 """Terms of one polynomial in hyper-parameters. Those of the library have less than fifty."""
 
 TOTAL = 200_000
-"""Terms of all expressions of one law that are to be simplified. Those of the library have 4,000."""
+"""Terms of all expressions of one law that are to be simplified. The library's have 4,000."""
 
 _left: ContextVar[list[int] | None] = ContextVar("left", default=None)
 """The terms that are left of a budget."""

@@ -79,7 +79,7 @@ def shape_of_one_unit(rule: Rule, dimension: int) -> tuple[int, ...]:
     for n in range(2, 6):
         for place in reversed(range(n)):
             shape = (1,) * place + (dimension,) + (1,) * (n - 1 - place)
-            if all(_count_units(replace(view, groups=None), shape) == 1 for view in views):
+            if all(count_units(replace(view, groups=None), shape) == 1 for view in views):
                 return shape
     shown = ", ".join(map(str, views))
     raise ValueError(
@@ -98,7 +98,7 @@ def views_of(rule: Rule) -> Iterator[View]:
                 yield as_view(view)
 
 
-def _count_units(view: View, shape: tuple[int, ...]) -> int:
+def count_units(view: View, shape: tuple[int, ...]) -> int:
     """The number of units of a weight, 0 where the view takes no weight of this shape."""
     try:
         return len(view.rows(torch.empty(shape)))

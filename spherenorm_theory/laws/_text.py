@@ -10,7 +10,7 @@ import sympy as sp
 from torch import Tensor
 
 from spherenorm_theory.algebra import ANY, DIMENSION, Letters, choose_latex, is_number, latex, show
-from spherenorm_theory.laws._quantities import W_NEXT, S, W, primed
+from spherenorm_theory.laws._quantities import W_NEXT, primed
 from spherenorm_theory.laws._recurrence import LinearRecurrence
 from spherenorm_theory.laws._step_law import StepLaw
 
@@ -86,11 +86,6 @@ def _held_numbers(law: StepLaw) -> Iterable[str]:
 
 ONE = (np.sign, np.tanh)
 """Entrywise operations of which every entry is at most 1."""
-
-
-def bound_of_cross() -> sp.Expr:
-    """The number c with -c <= <w, s> <= c: |w| |s|, by the inequality of Cauchy and Schwarz."""
-    return sp.sqrt(W) * sp.sqrt(S)
 
 
 def bound_of_drive(law: StepLaw) -> sp.Expr | None:

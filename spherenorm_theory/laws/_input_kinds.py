@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from spherenorm import Rule, State, View
-from spherenorm_theory.laws._difference import DifferenceError
 from spherenorm_theory.laws._inputs import Case, draw_cases, vary_each_number
+from spherenorm_theory.laws._localize_mismatch import DifferenceError
 from spherenorm_theory.laws._one_step import OneStep
 
 STEPS = 3
@@ -23,7 +23,7 @@ SINGLE = 1e-3
 """Likewise; far above what single precision loses in a few steps, and below a decision's share."""
 
 
-def compare_kinds(step: OneStep) -> None:
+def check_scalar_and_dtype_inputs(step: OneStep) -> None:
     """Hold a rule of tensors in float64 against the same rule as it is trained with.
 
     Raises:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,15 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from spherenorm import Recipe, View
-from spherenorm_theory.algebra import Trace, trace
-from spherenorm_theory.laws._agreement import Agreement, Path, read_path, write_dimensions
-from spherenorm_theory.laws._difference import (
-    DifferenceError,
-    decides_together,
-    find_mixing,
-    find_operation,
-)
+from spherenorm import Recipe, Rule, View
+from spherenorm_theory.algebra import Branch, Branches, Trace, count_units, trace
 from spherenorm_theory.laws._evaluation import (
     OutsideError,
     evaluate,
@@ -26,11 +19,112 @@ from spherenorm_theory.laws._evaluation import (
     symbol_values,
     unit_numbers,
 )
+from spherenorm_theory.laws._input_kinds import check_scalar_and_dtype_inputs
 from spherenorm_theory.laws._inputs import Case, draw_cases
-from spherenorm_theory.laws._kinds import compare_kinds
+from spherenorm_theory.laws._localize_mismatch import (
+    DifferenceError,
+    decides_together,
+    find_mixing,
+    find_operation,
+)
 from spherenorm_theory.laws._one_step import OneStep, one_step
 from spherenorm_theory.laws._quantities import W
 from spherenorm_theory.laws._step_law import StepLaw
+
+Path = tuple[int, tuple[Branch, ...]]
+"""The number of dimensions of a weight, and what the code asks of its sizes."""
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """The weights for which a law gives the step of its code.
+
+    Attributes:
+        view: splits them into the units that the law is about.
+        several: the law holds for each unit of a weight of several ones.
+        note: what this assumes, in text.
+        paths: of the shapes that were compared and agree; None if every shape is one.
+        refused: the paths of those that differ.
+        choosy: the numbers of dimensions of shapes that the code does not take.
+    """
+
+    view: View
+    several: bool
+    note: str
+    paths: tuple[Path, ...] | None = None
+    refused: tuple[Path, ...] = ()
+    choosy: frozenset[int] = frozenset()
+
+    @property
+    def conditions(self) -> tuple[str, ...]:
+        """The branches on sizes that the law depends on, in text."""
+        met, differing = (
+            dict.fromkeys(branch for _, branches in paths for branch in branches)
+            for paths in (self.paths or (), self.refused)
+        )
+        plain: dict[str, list[Any]] = {}
+        for branch in met:
+            if not branch.question:
+                plain.setdefault(branch.line, []).append(branch.answer)
+        numbers = (
+            f"a size becomes a plain number in {line}, one of {', '.join(map(str, values))}"
+            for line, values in plain.items()
+        )
+        single = (b for b in met if b.question and b.opposite not in met)
+        return (
+            *(str(b) for b in single if b.opposite in differing or not b.settled),
+            *numbers,
+        )
+
+    def refuse(self, weight: Tensor, find_path: Callable[[], Path]) -> str:
+        """The reason why the law says nothing about a weight; empty if it does.
+
+        Args:
+            weight: of any shape.
+            find_path: runs a step on the weight, where the code asks for sizes.
+        """
+        if self.paths is None:
+            return ""
+        if not self.several and len(self.view.rows(weight)) > 1:
+            return f"the law assumes that {self.note}"
+        alike = [branches for count, branches in self.paths if count == weight.ndim]
+        if not alike:
+            known = sorted({count for count, _ in self.paths})
+            return (
+                f"the law was compared with its code for weights of {write_dimensions(known)}, "
+                f"this one has {weight.ndim}"
+            )
+        if not any(alike) and weight.ndim not in self.choosy:
+            return ""  # the first question would be asked of every weight
+        path = find_path()
+        if path in self.paths:
+            return ""
+        at = max(_count_alike(path[1], branches) for branches in alike)
+        asked = path[1][min(at, len(path[1]) - 1)]
+        if path in self.refused:
+            return f"the law is not the step of its code for weights for which {asked}"
+        return f"the law was compared with its code for no weight for which {asked}"
+
+
+def _count_alike(a: Sequence[Branch], b: Sequence[Branch]) -> int:
+    """The length of the common start of two paths."""
+    pairs = zip(a, b, strict=False)
+    return next((n for n, (x, y) in enumerate(pairs) if x != y), min(len(a), len(b)))
+
+
+def write_dimensions(counts: Sequence[int]) -> str:
+    """Numbers of dimensions in text: "1, 2 or 4 dimensions"."""
+    *most, last = map(str, counts)
+    return f"{', '.join(most)}{' or ' if most else ''}{last} dimension{'s' * (last != '1')}"
+
+
+def read_path(rule: Rule, weight: Tensor, grad: Tensor, state: Mapping[str, Tensor]) -> Path:
+    """The branches on sizes in the first state and in one step of a rule."""
+    with torch.no_grad(), Branches() as branches:
+        rule.init(weight)
+        rule.step(weight, grad, dict(state))
+    return weight.ndim, tuple(branches.found)
+
 
 TOLERANCE = 1e-10
 """Relative to the largest entry of the result, or to 1."""
@@ -68,7 +162,7 @@ def compare(step: OneStep, first: OneStep | None, constant: bool = False) -> Agr
 def _compare(step: OneStep, first: OneStep | None, constant: bool) -> Agreement:
     views = step.traced.views or (View(0), View(None))
     _compare_one_unit(step, first)
-    compare_kinds(step)
+    check_scalar_and_dtype_inputs(step)
     held: list[_Held] = []
     for view in views:
         held.append(_hold(step, first, view, SHAPES))
@@ -88,7 +182,7 @@ def _compare(step: OneStep, first: OneStep | None, constant: bool) -> Agreement:
         )
     if constant:
         _refuse_unless_constant(step, views[0], where)
-    single = [shape for shape in SINGLE if _count_units(views[0], shape) == 1]
+    single = [shape for shape in SINGLE if count_units(views[0], shape) == 1]
     alone = _hold(step, first, views[0], (step.traced.shape, *single)).agreement
     norm = ", for the step; the norm is constant for each of several units too" if constant else ""
     return replace(alone, several=False, note=f"the weight is one unit{norm}{where}")
@@ -139,9 +233,12 @@ def _hold(
 ) -> _Held:
     """Compare a law with its code; shapes at which the code takes the same path count as one."""
     results: dict[Path, list[Case | None]] = {}
+    choosy: set[int] = set()
     for shape in dict.fromkeys(shapes):
         path = _path(step, shape)
-        if path is None or not _count_units(view, shape):
+        if path is None:
+            choosy.add(len(shape))
+        if path is None or not count_units(view, shape):
             continue
         compared = [
             (case, difference)
@@ -159,7 +256,9 @@ def _hold(
     agreeing = tuple(path for path, cases in results.items() if not any(cases))
     refused = tuple(path for path in results if path not in agreeing)
     differing = tuple(case for cases in results.values() for case in cases if case is not None)
-    held = _Held(Agreement(view, True, _note(view), agreeing, refused), differing)
+    held = _Held(
+        Agreement(view, True, _note(view), agreeing, refused, frozenset(choosy)), differing
+    )
     if held.everywhere or not agreeing:
         return held
     note = f"{_note(view)} of {write_dimensions(sorted(held.dimensions))}"
@@ -173,14 +272,6 @@ def _path(step: OneStep, shape: tuple[int, ...]) -> Path | None:
         return read_path(case.rule, case.weight, case.grad, case.state)
     except Exception:
         return None
-
-
-def _count_units(view: View, shape: tuple[int, ...]) -> int:
-    """The number of units of a weight, 0 where the view takes no weight of this shape."""
-    try:
-        return len(view.rows(torch.empty(shape)))
-    except ValueError:
-        return 0
 
 
 def compare_products(law: StepLaw) -> None:
