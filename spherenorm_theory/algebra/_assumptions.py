@@ -106,6 +106,13 @@ class Assumptions:
                 expression = sp.expand(expression).subs(symbol, meaning)
         return tidy(expression.subs({dummy: f for f, dummy in plain.items()}))
 
+    def spell_out(self, expression: sp.Expr) -> sp.Expr:
+        """The expression with all names replaced by their meanings, as it stands."""
+        for name, meaning in reversed(self.definitions.items()):
+            if expression.has(name):
+                expression = expression.subs(name, meaning)
+        return expression
+
     def is_positive(self, expression: sp.Expr) -> bool:
         """Tell if the expression is above 0, or a squared norm."""
         if expression.is_positive or expression in self.squares:

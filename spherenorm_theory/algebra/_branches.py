@@ -265,12 +265,7 @@ _STEPS = ("floordiv", "mod", "and", "or", "xor", "lshift", "rshift")
 _CONVERSIONS: dict[str, Callable[..., Any]] = {
     **{"int": int, "float": float, "index": operator.index, "round": round, "hash": hash},
     **{"floor": math.floor, "ceil": math.ceil, "trunc": math.trunc, "abs": abs},
-    **{
-        "str": str,
-        "repr": repr,
-        "format": format,
-        "divmod": divmod,
-    },
+    **{"str": str, "repr": repr, "format": format, "divmod": divmod},
 }
 
 for _symbol, _name in COMPARISONS.items():

@@ -128,9 +128,7 @@ def _sums_vanish(expression: sp.Expr) -> bool:
     return _is_zero(rest + extra) and all(_is_zero(summand) for summand in groups.values())
 
 
-def _by_limits(
-    shares: dict[sp.Sum, sp.Expr],
-) -> tuple[dict[tuple[sp.Expr, ...], sp.Expr], sp.Expr]:
+def _by_limits(shares: dict[sp.Sum, sp.Expr]) -> tuple[dict[tuple[sp.Expr, ...], sp.Expr], sp.Expr]:
     """Sums with shares as one summand for each pair of limits, and the terms split off.
 
     Sums whose upper limits differ by a number are cut at the lowest of them.

@@ -219,10 +219,7 @@ def _given_numbers(
 
 
 def _trace(
-    function: Recipe,
-    values: Mapping[str, Any],
-    given: Mapping[str, sp.Expr | None],
-    dimension: int,
+    function: Recipe, values: Mapping[str, Any], given: Mapping[str, sp.Expr | None], dimension: int
 ) -> Trace:
     """The trace whose inputs are `given`; other hyper-parameters are constants."""
     called = bind(function).name

@@ -14,15 +14,8 @@ the law:
 from spherenorm_theory.checks._false_positives import count_false_positives
 from spherenorm_theory.checks._norm_growth import TOLERANCE, Check, check, switch_on
 from spherenorm_theory.checks._problems import PROBLEMS, Problem
-from spherenorm_theory.checks._random_gradients import (
-    RatioCheck,
-    check_equilibrium,
-    check_ratio,
-)
-from spherenorm_theory.checks._simulation import (
-    simulate,
-    structure_of,
-)
+from spherenorm_theory.checks._random_gradients import RatioCheck, check_equilibrium, check_ratio
+from spherenorm_theory.checks._simulation import simulate, structure_of
 
 __all__ = [
     "PROBLEMS",

@@ -162,11 +162,8 @@ class _Meter:
 
     def _keep(self, kappa: sp.Expr) -> Callable[..., float]:
         """1 - kappa as a function of the hyper-parameters and the counters."""
-        inputs = [*self.hypers, *self.counters]
-        definitions = self.step.facts.definitions
-        for name in reversed(definitions):
-            kappa = kappa.subs(name, definitions[name])
-        return sp.lambdify(inputs, 1 - kappa)  # type: ignore[no-any-return]
+        share = 1 - self.step.facts.spell_out(kappa)
+        return sp.lambdify([*self.hypers, *self.counters], share)  # type: ignore[no-any-return]
 
     def read(
         self, transition: Transition, view: View, given: Mapping[str, Any], first: bool

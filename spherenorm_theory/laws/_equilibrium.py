@@ -324,8 +324,6 @@ def _cases(step: OneStep, held: dict[sp.Symbol, sp.Expr], *formulas: sp.Expr) ->
     meanings = step.facts.definitions
     cases = []
     for name in sorted(sp.Tuple(*formulas).free_symbols & {*meanings}, key=str):
-        meaning = meanings[name]
-        for inner in reversed(meanings):  # a meaning holds earlier names
-            meaning = meaning.subs(inner, meanings[inner])
+        meaning = step.facts.spell_out(meanings[name])
         cases.append(f"{name} is {show(sp.piecewise_fold(meaning.subs(held)))}")
     return tuple(cases)

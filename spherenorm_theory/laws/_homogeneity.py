@@ -69,9 +69,7 @@ def _scales(
     moment: sp.Symbol | None,
 ) -> bool:
     """Tell if a coefficient is multiplied by a power of the scale."""
-    expression = coefficient
-    for name in reversed(step.facts.definitions):
-        expression = expression.subs(name, step.facts.definitions[name])
+    expression = step.facts.spell_out(coefficient)
     powers = {s: _power(s, lengths, moment) for s in expression.free_symbols}
     if not any(powers.values()) and power == 0:
         return True

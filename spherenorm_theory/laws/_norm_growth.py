@@ -47,11 +47,7 @@ class NormGrowth(SolvedLaw):
     agreement: Agreement = ONE_UNIT
 
     def evaluate(
-        self,
-        weight: Tensor,
-        gradient: Tensor,
-        state: Mapping[str, Tensor],
-        **hyper_parameters: Any,
+        self, weight: Tensor, gradient: Tensor, state: Mapping[str, Tensor], **hyper_parameters: Any
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """The step w' = (1 - kappa) w + s that the law says, and the new state, in numbers.
 

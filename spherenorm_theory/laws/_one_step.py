@@ -279,7 +279,7 @@ def _algebra_of(reader: _Reader, scalars: frozenset[sp.Symbol]) -> Formal:
         scalars=scalars,
         taken=frozenset(["w", "g", "s", *reader.letters.values(), *(s.name for _, s in hypers)]),
     )
-    algebra = Formal(facts, mean_field=reader.mean_field, curved=_turns(traced))
+    algebra = Formal(facts, mean_field=reader.mean_field, curved=_rotates(traced))
     if reader.scale_invariant:
         algebra.space.known["w", "g"] = sp.Integer(0)
     else:
@@ -289,7 +289,7 @@ def _algebra_of(reader: _Reader, scalars: frozenset[sp.Symbol]) -> Formal:
     return algebra
 
 
-def _turns(traced: Trace) -> bool:
+def _rotates(traced: Trace) -> bool:
     """Tell if the step takes the cosine of an angle that vectors make, and not of a counter."""
     kinds = zip(traced.record.inputs, traced.inputs, strict=True)
     moving = {x for x, (kind, name) in kinds if kind != "hyper" and name not in traced.counters}

@@ -157,7 +157,7 @@ def _start_of_scalars(law: StepLaw, formulas: Sequence[sp.Expr]) -> dict[sp.Symb
     found: dict[sp.Symbol, Any] = {}
     waiting = list(formulas)
     while waiting:
-        asked = _spell_out(law, waiting.pop()).free_symbols
+        asked = law.step.facts.spell_out(waiting.pop()).free_symbols
         for symbol in asked & counters.keys() - found.keys():
             letter = counters[symbol]
             start = law.step.traced.starts[names[letter]]
@@ -173,13 +173,7 @@ def _refuse_missing(
     if law.constant:
         return
     loose = _unknown_at_start(law, first)
-    known = {
-        *law.step.facts.definitions,
-        *law.step.traced.symbols.values(),
-        W,
-        S,
-        *unknowns,
-    }
+    known = {*law.step.facts.definitions, *law.step.traced.symbols.values(), W, S, *unknowns}
     known -= loose
     asked = {s for u in unknowns for s in law.recursion[u].free_symbols} | law.kappa.free_symbols
     asked |= {CROSS} if law.open_because else law.cross.free_symbols
@@ -218,7 +212,7 @@ def _unknown_at_start(law: StepLaw, first: StepLaw | None) -> set[sp.Symbol]:
 
 def _compile(law: StepLaw, expression: sp.Expr) -> Callable[[Mapping[str, Any]], Any]:
     """A formula as a function of values by name."""
-    expression = _spell_out(law, expression)
+    expression = law.step.facts.spell_out(expression)
     symbols = sorted(expression.free_symbols, key=str)
     function = sp.lambdify(symbols, expression, "numpy", dummify=True)
 
@@ -232,11 +226,3 @@ def _compile(law: StepLaw, expression: sp.Expr) -> Callable[[Mapping[str, Any]],
             return function(*(known[s.name] for s in symbols))
 
     return number
-
-
-def _spell_out(law: StepLaw, expression: sp.Expr) -> sp.Expr:
-    """A formula with names replaced by their meanings."""
-    for name in reversed(law.step.facts.definitions):
-        if expression.has(name):
-            expression = expression.subs(name, law.step.facts.definitions[name])
-    return expression

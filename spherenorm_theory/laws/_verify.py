@@ -71,10 +71,7 @@ class Agreement:
             for line, values in plain.items()
         )
         single = (b for b in met if b.question and b.opposite not in met)
-        return (
-            *(str(b) for b in single if b.opposite in differing or not b.settled),
-            *numbers,
-        )
+        return (*(str(b) for b in single if b.opposite in differing or not b.settled), *numbers)
 
     def refuse(self, weight: Tensor, find_path: Callable[[], Path]) -> str:
         """The reason why the law says nothing about a weight; empty if it does.

@@ -105,10 +105,7 @@ def projected_buffer() -> Proof:
     given: dict[str, Any] = {"project_buffer": True}
     X, X_next = product("w", "m"), product("w'", "m'")
     forms = {"the paper's": {}, "the release's": given}
-    memory = {
-        "the paper's": beta * (1 - KAPPA) * X - S / lr,
-        "the release's": -S / lr,
-    }
+    memory = {"the paper's": beta * (1 - KAPPA) * X - S / lr, "the release's": -S / lr}
     claims = []
     for name, held in forms.items():
         law = norm_growth("sgdp", **held)
