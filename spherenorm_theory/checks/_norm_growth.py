@@ -9,12 +9,12 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from spherenorm import Interval, Recipe, Rule, View, ViewLike, as_view, bind
-from spherenorm.support import did_you_mean
 from spherenorm_theory.algebra import Array, resolve_recipe
 from spherenorm_theory.checks._problems import PROBLEMS, Problem
 from spherenorm_theory.checks._simulation import (
     Schedule,
     ScheduledHyperparameters,
+    find_by_name,
     resolve_schedule,
     structure_of,
 )
@@ -323,10 +323,7 @@ def _resolve_problem(problem: str | Problem) -> tuple[str, Problem]:
         return "problem", problem
     if not isinstance(problem, str):
         raise TypeError(f"problem must be a name or a Problem, got {problem!r}")
-    if problem not in PROBLEMS:
-        near = did_you_mean(problem, PROBLEMS, f"known: {', '.join(PROBLEMS)}")
-        raise ValueError(f"no problem is named {problem!r}; {near}")
-    return problem, PROBLEMS[problem]
+    return problem, find_by_name("problem", problem, PROBLEMS)
 
 
 def _differences(law: NormGrowth, recipe: Recipe, used: Mapping[str, Any]) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import repeat
 from math import cos, pi
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -35,10 +35,22 @@ def resolve_schedule(schedule: str | Schedule) -> Schedule:
     """
     if not isinstance(schedule, str):
         return schedule
-    if schedule not in SCHEDULES:
-        near = did_you_mean(schedule, SCHEDULES, f"known: {', '.join(SCHEDULES)}")
-        raise ValueError(f"no schedule is named {schedule!r}; {near}")
-    return SCHEDULES[schedule]
+    return find_by_name("schedule", schedule, SCHEDULES)
+
+
+T = TypeVar("T")
+
+
+def find_by_name(what: str, name: str, known: Mapping[str, T]) -> T:
+    """The entry of a name.
+
+    Raises:
+        ValueError: there is none.
+    """
+    if name not in known:
+        near = did_you_mean(name, known, f"known: {', '.join(known)}")
+        raise ValueError(f"no {what} is named {name!r}; {near}")
+    return known[name]
 
 
 @dataclass(frozen=True)

@@ -138,17 +138,12 @@ class _OwnStep:
             self.alone = self.law.agreement.note
             return
         try:
-            new = self._step(transition, given)
+            new, _ = self.law.evaluate(weight, transition.grad, transition.state, **given)
         except (OutsideError, ValueError) as error:
             self.outside = self.outside or str(error)
             return
         off = view.norm(new - transition.new_weight) / view.norm(transition.new_weight)
         self.error = max(self.error, float(off.nan_to_num(nan=np.inf).max()))
-
-    def _step(self, transition: Transition, given: Mapping[str, Any]) -> torch.Tensor:
-        weight, grad, state = transition.weight, transition.grad, transition.state
-        new, _ = self.law.evaluate(weight, grad, state, **given)
-        return new
 
 
 class _Meter:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from enum import Enum
 from functools import cached_property
 from typing import Any
 
@@ -41,6 +40,9 @@ LETTERS = {
     "step": "t",
 }
 """The paper's letters for the states of the library's rules; a state of another name keeps it."""
+
+WEAKER = {"positive": "nonnegative", "nonnegative": "real"}
+"""The fact to try next about a number of the state."""
 
 
 @dataclass(frozen=True)
@@ -184,7 +186,7 @@ class _Reader:
     @cached_property
     def first(self) -> OneStep:
         """The step from the state that `init` returns; what `init` makes of a weight is general."""
-        return self._read(dict.fromkeys(self.scalar_states, Sign.ANY), self._starts(), True)
+        return self._read(dict.fromkeys(self.scalar_states, "real"), self._starts(), True)
 
     @cached_property
     def general(self) -> OneStep:
@@ -194,9 +196,9 @@ class _Reader:
         step is read again with fewer facts for as long as the step does not confirm them. One that
         no step changes has the value that `init` returns.
         """
-        signs = dict.fromkeys(self.scalar_states, Sign.POSITIVE)
+        signs = dict.fromkeys(self.scalar_states, "positive")
         step = self._read(signs)
-        while weaker := {n: s.weaker for n, s in signs.items() if not self._keeps(step, n, s)}:
+        while weaker := {n: WEAKER[s] for n, s in signs.items() if not self._keeps(step, n, s)}:
             signs |= weaker
             step = self._read(signs)
         at_rest = self._candidates_for_rest(step)
@@ -221,18 +223,16 @@ class _Reader:
             return constant
         return Vector.atom("w") * of_weight + Vector.atom("1") * constant
 
-    def _keeps(self, step: OneStep, name: str, sign: Sign) -> bool:
+    def _keeps(self, step: OneStep, name: str, sign: str) -> bool:
         """Tell if a number of the state has a sign after each step, if it has it before."""
-        if sign is Sign.ANY:
+        if sign == "real":
             return True
         if self.traced.starts[name] is None or not self._start(name).is_nonnegative:
             return False
         facts = step.facts
-        proves = facts.is_positive if sign is Sign.POSITIVE else facts.is_nonnegative
+        proves = facts.is_positive if sign == "positive" else facts.is_nonnegative
         after, first = (s.states[self.letters[name]] for s in (step, self.first))
-        return proves(after) and (
-            sign is not Sign.POSITIVE or self.first.algebra.facts.is_positive(first)
-        )
+        return proves(after) and (sign != "positive" or self.first.algebra.facts.is_positive(first))
 
     def _candidates_for_rest(self, step: OneStep) -> dict[str, sp.Expr]:
         """The numbers of the state that the first step leaves as they are.
@@ -244,13 +244,13 @@ class _Reader:
 
     def _read(
         self,
-        signs: Mapping[str, Sign],
+        signs: Mapping[str, str],
         values: Mapping[str, Any] | None = None,
         first: bool = False,
     ) -> OneStep:
         """The step from a state of which `values` are known, and the others general."""
         traced, values = self.traced, values or {}
-        symbols = {n: sp.Symbol(self.letters[n], **sign.facts) for n, sign in signs.items()}
+        symbols = {n: sp.Symbol(self.letters[n], **{sign: True}) for n, sign in signs.items()}
         algebra = _algebra_of(self, frozenset(symbols.values()))
         inputs = []
         for kind, name in traced.inputs:
@@ -299,24 +299,6 @@ def _rotates(traced: Trace) -> bool:
                 return True
             moving.add(call.result)
     return False
-
-
-class Sign(Enum):
-    """A fact about a number of the state."""
-
-    POSITIVE = "positive"
-    NONNEGATIVE = "nonnegative"
-    ANY = "real"
-
-    @property
-    def facts(self) -> dict[str, bool]:
-        """The assumption of its symbol."""
-        return {self.value: True}
-
-    @property
-    def weaker(self) -> Sign:
-        """The next fact to try."""
-        return Sign.NONNEGATIVE if self is Sign.POSITIVE else Sign.ANY
 
 
 def express_inner(step: OneStep, vector: Vector, letter: str, a: Vector, b: Vector) -> sp.Expr:

@@ -56,6 +56,17 @@ class Agreement:
     choosy: frozenset[int] = frozenset()
 
     @property
+    def dimensions(self) -> set[int]:
+        """The numbers of dimensions of weights at which they agree."""
+        return {count for count, _ in self.paths or ()}
+
+    @property
+    def everywhere(self) -> bool:
+        """True if they agree for weights of each number of dimensions that the code takes."""
+        seen = {count for count, _ in self.refused}
+        return bool(self.dimensions - {1}) and self.dimensions >= seen
+
+    @property
     def conditions(self) -> tuple[str, ...]:
         """The branches on sizes that the law depends on, in text."""
         met, differing = (
@@ -86,9 +97,9 @@ class Agreement:
             return f"the law assumes that {self.note}"
         alike = [branches for count, branches in self.paths if count == weight.ndim]
         if not alike:
-            known = sorted({count for count, _ in self.paths})
+            known = write_dimensions(sorted(self.dimensions))
             return (
-                f"the law was compared with its code for weights of {write_dimensions(known)}, "
+                f"the law was compared with its code for weights of {known}, "
                 f"this one has {weight.ndim}"
             )
         if not any(alike) and weight.ndim not in self.choosy:
@@ -160,17 +171,15 @@ def _compare(step: OneStep, first: OneStep | None, constant: bool) -> Agreement:
     views = step.traced.views or (View(0), View(None))
     _compare_one_unit(step, first)
     check_scalar_and_dtype_inputs(step)
-    held: list[_Held] = []
+    held: list[tuple[Agreement, tuple[Case, ...]]] = []
     for view in views:
         held.append(_hold(step, first, view, SHAPES))
-        if held[-1].everywhere:
-            return held[-1].agreement
-    best = max(held, key=lambda each: len(each.dimensions - {1}))
+        if held[-1][0].everywhere:
+            return held[-1][0]
+    best = max((agreement for agreement, _ in held), key=lambda each: len(each.dimensions - {1}))
     if best.dimensions - {1}:
-        return best.agreement
-    found = (
-        find_mixing(step, each.agreement.view, case) for each in held for case in each.differing
-    )
+        return best
+    found = (find_mixing(step, each.view, case) for each, differing in held for case in differing)
     where = next(filter(None, found), "")
     if step.traced.sized and step.traced.sized in (where or step.traced.sized):
         raise DifferenceError(
@@ -180,7 +189,7 @@ def _compare(step: OneStep, first: OneStep | None, constant: bool) -> Agreement:
     if constant:
         _refuse_unless_constant(step, views[0], where)
     single = [shape for shape in SINGLE if count_units(views[0], shape) == 1]
-    alone = _hold(step, first, views[0], (step.traced.shape, *single)).agreement
+    alone, _ = _hold(step, first, views[0], (step.traced.shape, *single))
     norm = ", for the step; the norm is constant for each of several units too" if constant else ""
     return replace(alone, several=False, note=f"the weight is one unit{norm}{where}")
 
@@ -206,29 +215,13 @@ def compared_step(recipe: str | Recipe | Trace, *, first: bool = False, **given:
     return start if first else step
 
 
-@dataclass(frozen=True)
-class _Held:
-    """A law against its code for weights of many shapes, with cases in which they differ."""
-
-    agreement: Agreement
-    differing: tuple[Case, ...]
-
-    @property
-    def dimensions(self) -> set[int]:
-        """The numbers of dimensions of weights at which they agree."""
-        return {count for count, _ in self.agreement.paths or ()}
-
-    @property
-    def everywhere(self) -> bool:
-        """True if they agree for weights of each number of dimensions that the code takes."""
-        seen = {count for count, _ in self.agreement.refused}
-        return bool(self.dimensions - {1}) and self.dimensions >= seen
-
-
 def _hold(
     step: OneStep, first: OneStep | None, view: View, shapes: Sequence[tuple[int, ...]]
-) -> _Held:
-    """Compare a law with its code; shapes at which the code takes the same path count as one."""
+) -> tuple[Agreement, tuple[Case, ...]]:
+    """Compare a law with its code, with the cases in which they differ.
+
+    Shapes at which the code takes the same path count as one.
+    """
     results: dict[Path, list[Case | None]] = {}
     choosy: set[int] = set()
     for shape in dict.fromkeys(shapes):
@@ -253,13 +246,11 @@ def _hold(
     agreeing = tuple(path for path, cases in results.items() if not any(cases))
     refused = tuple(path for path in results if path not in agreeing)
     differing = tuple(case for cases in results.values() for case in cases if case is not None)
-    held = _Held(
-        Agreement(view, True, _note(view), agreeing, refused, frozenset(choosy)), differing
-    )
-    if held.everywhere or not agreeing:
-        return held
-    note = f"{_note(view)} of {write_dimensions(sorted(held.dimensions))}"
-    return replace(held, agreement=replace(held.agreement, note=note))
+    agreement = Agreement(view, True, _note(view), agreeing, refused, frozenset(choosy))
+    if agreement.everywhere or not agreeing:
+        return agreement, differing
+    note = f"{_note(view)} of {write_dimensions(sorted(agreement.dimensions))}"
+    return replace(agreement, note=note), differing
 
 
 def _path(step: OneStep, shape: tuple[int, ...]) -> Path | None:

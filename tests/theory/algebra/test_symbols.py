@@ -53,7 +53,7 @@ def too_long(x):
 
 
 def test_work_that_never_ends_is_refused():
-    with pytest.raises(BudgetError, match="mine: its formulas have too many terms, up to .* in x"):
+    with pytest.raises(BudgetError, match=r"mine: its formulas have too many terms, up to .* in x"):
         endless()
 
 

@@ -7,8 +7,6 @@ from spherenorm_theory.checks import RatioCheck
 from tests.theory.recipes import clipped, counted
 
 NOISE = {"lr": 0.1, "weight_decay": 0.1, "momentum": 0.9, "dampening": 0.0}
-
-
 ADAM = {"lr": 0.01, "betas": (0.9, 0.99), "eps": 0.0}
 
 
@@ -40,9 +38,6 @@ def test_a_wrong_equilibrium_would_be_noticed():
 def test_a_step_that_does_not_scale_has_no_equilibrium():
     with pytest.raises(NoEquilibriumError, match="clipped: the step does not scale"):
         check_equilibrium(clipped, lr=0.1, weight_decay=0.1)
-
-
-NOISE = {"lr": 0.1, "weight_decay": 0.1, "momentum": 0.9, "dampening": 0.0}
 
 
 PLAIN = {**NOISE, "weight_decay": 0.0}
