@@ -13,6 +13,7 @@ import linecache
 import math
 import operator
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -67,8 +68,12 @@ _SETTLED = {
 }
 
 
+_LOCK = threading.RLock()
+"""Held while functions of the process are patched."""
+
+
 class Branches(TorchFunctionMode):
-    """Notes the branches on sizes in the code that runs within.
+    """Notes the branches on sizes in the code that runs within; one thread at a time.
 
     Example:
         >>> with Branches() as branches:
@@ -83,6 +88,7 @@ class Branches(TorchFunctionMode):
         self._constants = Constants()
 
     def __enter__(self) -> Branches:
+        _LOCK.acquire()
         # These would make plain numbers, and no code is more common than a division by sqrt(d).
         self._patches = contextlib.ExitStack()
         self._patches.enter_context(patch.object(math, "sqrt", _root_of(math.sqrt)))
@@ -97,6 +103,7 @@ class Branches(TorchFunctionMode):
     def __exit__(self, *error: Any) -> None:
         super().__exit__(*error)  # type: ignore[no-untyped-call]
         self._patches.close()
+        _LOCK.release()
 
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None

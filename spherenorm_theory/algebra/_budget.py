@@ -1,4 +1,4 @@
-"""A budget for symbolic work: it ends in a refusal that says what grew, never in a hang."""
+"""A limit of terms for symbolic work: beyond it a refusal says which formula grew."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ _ESCAPES = {
 
 @dataclass(frozen=True)
 class _Constant:
-    """A tensor that no weight, gradient or state has entered.
+    """A tensor that was computed without the weight, the gradient and the state.
 
     Attributes:
         tensor: which is kept, so that no other one has its id.

@@ -1,4 +1,4 @@
-"""The decision if an expression is 0: a probe in numbers refutes it, sympy proves it.
+"""Decide whether an expression is zero: numbers refute it, sympy proves it.
 
 | expression | decided by |
 |---|---|

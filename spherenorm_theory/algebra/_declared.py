@@ -12,7 +12,7 @@ import torch
 from spherenorm import Interval, Rule, View, as_view
 
 ANY = Interval(-math.inf, math.inf, True, True)
-"""Every number: a hyper-parameter that no rule declares may be any."""
+"""The interval of a hyper-parameter that no rule declares."""
 
 RESERVED = frozenset(["1", "w", "g", "s", "u", "e", "d", "k", "j", "a", "z", "A", "b", "gamma"])
 """The names of symbols that laws have of their own."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -14,19 +14,12 @@ import numpy as np
 import sympy as sp
 
 from spherenorm_theory.algebra._formal import DIMENSION, Entries, Formal, Product
+from spherenorm_theory.algebra._lookup import RELATIONS
 from spherenorm_theory.algebra._vectors import Vector
 
 Array = np.ndarray[Any, Any]
 
-RELATIONS: Mapping[type[sp.Basic], Callable[[Any, Any], Any]] = {
-    sp.Gt: operator.gt,
-    sp.Lt: operator.lt,
-    sp.Ge: operator.ge,
-    sp.Le: operator.le,
-    sp.Eq: operator.eq,
-    sp.Ne: operator.ne,
-}
-
+COMPARE = {relation: getattr(operator, name) for name, relation in RELATIONS.items()}
 
 ROUNDING = 1e-13
 """A sum that is smaller than this share of its terms is 0 up to rounding."""
@@ -82,7 +75,7 @@ class NumericEvaluator:
 
     def holds(self, relation: type[sp.Basic], a: sp.Expr, b: sp.Expr) -> bool:
         """Tell if a relation between two formulas holds."""
-        return bool(RELATIONS[relation](self.scalar(a), self.scalar(b)))
+        return bool(COMPARE[relation](self.scalar(a), self.scalar(b)))
 
     def _atom(self, name: str) -> Array:
         if name not in self.vectors:

@@ -74,7 +74,7 @@ def with_sizes(records: Sequence[Record], sizes: Sequence[int]) -> Record:
 
 
 def refuse_chance(record: Record, again: Record) -> None:
-    """Refuse code whose plain numbers differ from one call to the next, for one weight.
+    """Refuse code whose plain numbers differ between two calls on one weight.
 
     Raises:
         SizeError: a number of the first record is another one in the second.

@@ -160,9 +160,9 @@ def trace(recipe: str | Recipe, dimension: int = 5, **given: Any) -> Trace:
     code that is traced: booleans, strings, None, and numbers such as 0 at which a recipe leaves a
     rule out.
 
-    Constants of a recipe, as in `StepSize(0.5)`, and what Python computes of them are rounded
-    before they can be seen; `spherenorm_theory.algebra.exact` says what is made of them. So are
-    given numbers, where code branches on them.
+    Constants of a recipe, as in `StepSize(0.5)`, and numbers that Python computes of them are
+    rounded before they are recorded; `spherenorm_theory.algebra.exact` reads them. Values you pass
+    are rounded in the same way if the recipe branches on them.
 
     Args:
         recipe: a recipe, its registered name, or "module:function".

@@ -1,7 +1,6 @@
 """Checks of the laws on float64 runs.
 
-There is one simulation loop, `simulate`. A check runs it on a problem, measures, and compares with
-the law:
+A check runs the one simulation loop, `simulate`, on a problem and compares it with the law:
 
 | law | check | on |
 |---|---|---|

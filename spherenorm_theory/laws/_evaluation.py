@@ -20,7 +20,7 @@ ALMOST = 1e-9
 
 
 class OutsideError(ValueError):
-    """The inputs are not those that a law is about: an assumption does not hold for them."""
+    """An assumption of the law does not hold for the inputs."""
 
 
 @dataclass(frozen=True)

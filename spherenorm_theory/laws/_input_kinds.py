@@ -61,7 +61,7 @@ def _compare_plain(step: OneStep, case: Case, steps: int = STEPS) -> None:
 
 
 def _draw(step: OneStep, shape: tuple[int, ...]) -> list[Case]:
-    """Cases without hyper-parameters of 0; none if the rule takes no weight of this shape."""
+    """Cases without hyper-parameters of 0; none if the rule refuses this shape."""
     try:
         return [next(draw_cases(step, View(None), shape, 2, seed)) for seed in (3, 4)]
     except Exception:
@@ -80,7 +80,7 @@ def _run_plain(step: OneStep, case: Case, start: State, steps: int) -> Tensor | 
 def _run(
     rule: Rule, weight: Tensor, grad: Tensor, start: State, steps: int = STEPS
 ) -> Tensor | None:
-    """The weight after some steps; None if the code takes no such inputs, or a result overflows.
+    """The weight after some steps; None if the code raises or a result overflows.
 
     A random first state is another one each time, so that it is `start` here.
     """
@@ -98,7 +98,7 @@ def _run(
 
 
 def _agree(found: Tensor | None, expected: Tensor | None, tolerance: float) -> bool:
-    """True unless both are there and differ."""
+    """False if both ran and differ."""
     if found is None or expected is None:
         return True
     scale = max(1.0, float(expected.abs().max()))

@@ -1,4 +1,4 @@
-"""Random inputs of a step, with which a law is held against the code that it came from."""
+"""Random inputs of a step, on which a law is compared with its code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The operation at which a law and the step of its code part."""
+"""Find the operation at which a law and its code differ."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ Path = tuple[int, tuple[Branch, ...]]
 
 @dataclass(frozen=True)
 class Agreement:
-    """The weights for which a law gives the step of its code.
+    """The weights for which a law was compared with its code, and agrees.
 
     Attributes:
         view: splits them into the units that the law is about.
@@ -254,7 +254,7 @@ def _hold(
 
 
 def _path(step: OneStep, shape: tuple[int, ...]) -> Path | None:
-    """The branches that the rule takes for a weight of this shape; None if it takes no such one."""
+    """The branches that the rule takes at this shape; None if it refuses the shape."""
     try:
         case = next(draw_cases(step, View(None), shape, 1, 0))
         return read_path(case.rule, case.weight, case.grad, case.state)
@@ -298,7 +298,7 @@ def compare_products(law: StepLaw) -> None:
 
 
 def _refuse_unless_constant(step: OneStep, view: View, where: str) -> None:
-    """Refuse a constant norm that is one of a weight of a single unit alone."""
+    """Reject a constant-norm law that holds only for single-unit weights."""
     shapes = [shape for shape in SHAPES if len(shape) > 1 and _path(step, shape)]
     for case in (case for shape in shapes for case in draw_cases(step, view, shape, 3, 1)):
         new, _ = case.rule.step(case.weight, case.grad, dict(case.state))
@@ -332,7 +332,7 @@ def _compare_one_unit(step: OneStep, first: OneStep | None) -> None:
 
 
 def _difference(step: OneStep, first: OneStep | None, view: View, case: Case) -> bool | None:
-    """Tell if law and rule differ in a case; None for one that the law is not about."""
+    """Tell if law and rule differ in a case; None if the case is outside of the law."""
     weight, state = case.rule.step(case.weight, case.grad, dict(case.state))
     if not all(bool(x.isfinite().all()) for x in (weight, *state.values())):
         return None

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import sympy as sp
 
 from spherenorm import Recipe
-from spherenorm_theory.algebra import Vector
+from spherenorm_theory.algebra import Claim, Kind, Vector
 from spherenorm_theory.laws import OneStep, W, compared_step, express_inner
 
 lr, beta, wd, rho, beta1 = (
@@ -18,8 +19,24 @@ lr, beta, wd, rho, beta1 = (
 t, k, l = sp.symbols("t k l", integer=True, nonnegative=True)  # noqa: E741
 w, g, m = map(Vector.atom, "wgm")
 
+ORTHOGONAL = sp.Eq(sp.Symbol("<w,g>"), 0)
+FROM_REST = ORTHOGONAL, "no momentum before the first step"
+
 PLAIN: dict[str, Any] = {"weight_decay": 0.0, "dampening": 0.0}
 """The paper's momentum has neither decay nor dampening."""
+
+
+def claims(
+    kind: Kind,
+    record: Mapping[sp.Basic, sp.Basic],
+    statements: Mapping[str, sp.Rel | tuple[sp.Rel, sp.Expr]],
+) -> tuple[Claim, ...]:
+    """Statements by their subjects, that are read in one record and shown in one way.
+
+    Of an inequality, the statement is the relation with the difference that certifies it.
+    """
+    rows = ((about, x if isinstance(x, tuple) else (x, None)) for about, x in statements.items())
+    return tuple(Claim(about, each, kind, record, slack) for about, (each, slack) in rows)
 
 
 def squared(vector: str) -> sp.Symbol:

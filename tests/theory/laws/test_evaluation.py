@@ -128,6 +128,19 @@ def test_plain_numbers_are_compared_over_the_whole_interval():
             norm_growth(recipe)
 
 
+def test_a_law_is_evaluated_without_its_code():
+    calls = []
+
+    def recipe(lr=0.1):
+        return chain(By(lambda w, d: calls.append(w) or 2 * d), r.StepSize(lr))
+
+    law = norm_growth(recipe)
+    calls.clear()
+    new, _ = law.evaluate(W, G, {}, lr=0.5)
+    torch.testing.assert_close(new, W - G, rtol=1e-14, atol=1e-14)
+    assert not calls
+
+
 def mixed(radial):
     """A weight of two rows of equal length, and a gradient with a radial part for each."""
     generator = torch.Generator().manual_seed(0)
