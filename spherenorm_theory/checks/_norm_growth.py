@@ -209,12 +209,14 @@ def check(
     bind(function, **hyper_parameters)  # refuses what it does not have
     own = law if law is not None else norm_growth(function, **structure_of(hyper_parameters))
     used = bind(function, **{**switch_on(function, own), **hyper_parameters}).hyper_parameters
-    run = _Run(own, problem, ScheduledHyperparameters(function, used, factor, steps), seed)
+    run = ScheduledHyperparameters(function, used, factor, steps)
+    trajectories = measure(own, problem, run, seed)
+    weights = {name: _check_weight(own, measured) for name, measured in trajectories.items()}
     differences = () if law is None else _differences(law, function, used)
     return Check(
         bind(function).name,
         label,
-        run.check_weights(explain=not differences),
+        weights if differences else _explain(weights, problem, run, seed),
         used,
         schedule if isinstance(schedule, str) else "own",
         own.name,
@@ -246,51 +248,34 @@ def _value_within(interval: Interval | None) -> float:
     return 0.9 if interval.open_high else 0.5
 
 
-@dataclass(frozen=True)
-class _Run:
-    """A law, and the run that checks it."""
+def _check_weight(law: NormGrowth, measured: Trajectory) -> WeightCheck:
+    norms = measured.squared_norm
+    predicted = _predict(law, measured)
+    off = np.abs(predicted / norms - 1)
+    return WeightCheck(
+        residual=float(np.nan_to_num(off, nan=np.inf).max()),
+        step_error=measured.step_error,
+        cosine=measured.cosine,
+        zero_gradients=int((measured.scale == 0).any(axis=1).sum()),
+        growth=float((norms[-1] / norms[0]).max()),
+        outside=measured.outside if measured.cosine <= NOT_ORTHOGONAL else "",
+        alone=measured.alone,
+        measured=norms,
+        predicted=predicted,
+    )
 
-    law: NormGrowth
-    problem: Problem
-    numbers: ScheduledHyperparameters
-    seed: int
 
-    def check_weights(self, explain: bool) -> dict[str, WeightCheck]:
-        """The check of each weight; with `explain`, failures without a complaint get a reason."""
-        trajectories = measure(self.law, self.problem, self.numbers, self.seed)
-        weights = {name: self._check(measured) for name, measured in trajectories.items()}
-        failed = [name for name, each in weights.items() if not (each.passed or each.complaints)]
-        return weights | self._explain(weights, failed) if explain and failed else weights
-
-    def _check(self, measured: Trajectory) -> WeightCheck:
-        norms = measured.squared_norm
-        predicted = _predict(self.law, measured)
-        off = np.abs(predicted / norms - 1)
-        return WeightCheck(
-            residual=float(np.nan_to_num(off, nan=np.inf).max()),
-            step_error=measured.step_error,
-            cosine=measured.cosine,
-            zero_gradients=int((measured.scale == 0).any(axis=1).sum()),
-            growth=float((norms[-1] / norms[0]).max()),
-            outside=measured.outside if measured.cosine <= NOT_ORTHOGONAL else "",
-            alone=measured.alone,
-            measured=norms,
-            predicted=predicted,
-        )
-
-    def _explain(
-        self, weights: Mapping[str, WeightCheck], failed: list[str]
-    ) -> dict[str, WeightCheck]:
-        """The failed checks with the share of a unit's step that is due to other units."""
-        apart = measure_coupling(self.numbers, self.problem, self.seed, failed)
-        rule = self.numbers.recipe(**self.numbers.base)
-        views = {name: as_view(self.problem.views[name]) for name in failed}
-        return {
-            name: replace(
-                weights[name], apart=apart[name], other_views=_other_views(rule, views[name])
-            )
-            for name in failed
-        }
+def _explain(
+    weights: dict[str, WeightCheck], problem: Problem, run: ScheduledHyperparameters, seed: int
+) -> dict[str, WeightCheck]:
+    """The checks; those that failed for no known reason, with the share that other units have."""
+    failed = [name for name, each in weights.items() if not (each.passed or each.complaints)]
+    apart = measure_coupling(run, problem, seed, failed) if failed else {}
+    rule = run.recipe(**run.base)
+    for name in failed:
+        views = _other_views(rule, as_view(problem.views[name]))
+        weights[name] = replace(weights[name], apart=apart[name], other_views=views)
+    return weights
 
 
 def _predict(law: NormGrowth, measured: Trajectory) -> Array:

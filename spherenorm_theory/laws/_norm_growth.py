@@ -13,7 +13,7 @@ from typing import Any
 import sympy as sp
 from torch import Tensor
 
-from spherenorm import Recipe, Rule, View
+from spherenorm import Recipe, Rule
 from spherenorm_theory.algebra import Array, Letters, Trace, budget, trace
 from spherenorm_theory.laws._evaluation import OutsideError, evaluate, require_states
 from spherenorm_theory.laws._inputs import rule_of
@@ -33,8 +33,6 @@ from spherenorm_theory.laws._text import (
 )
 from spherenorm_theory.laws._verify import Agreement, Path, compare, compare_products, read_path
 
-ONE_UNIT = Agreement(View(0), False, "the weight is one unit")
-
 
 @dataclass(frozen=True)
 class NormGrowth(SolvedLaw):
@@ -44,7 +42,7 @@ class NormGrowth(SolvedLaw):
         agreement: the weights for which the law was held against its code.
     """
 
-    agreement: Agreement = ONE_UNIT
+    agreement: Agreement
 
     def evaluate(
         self, weight: Tensor, gradient: Tensor, state: Mapping[str, Tensor], **hyper_parameters: Any

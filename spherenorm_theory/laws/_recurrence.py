@@ -124,7 +124,7 @@ class SolvedLaw(StepLaw):
             the later ones, as torch.optim's dampening does.
     """
 
-    first: StepLaw | None = None
+    first: StepLaw | None
 
     @cached_property
     def system(self) -> LinearRecurrence | None:
