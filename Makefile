@@ -1,4 +1,4 @@
-# make demo: norms on real data and on the sphere of the toy, and a page about them.  make test: lint, types and the whole test suite.
+# make demo: norms on real data and a step of the toy in the plane, and a page about them.  make test: lint, types and the whole test suite.
 # make test-long: more cases of what the suite holds: other types, chains and substitutes.
 # make results: all studies that have not run yet (an hour on two cores), and docs/results.md of them.
 # All set up .venv first, once; PYTHON=python3.12 picks another interpreter.
@@ -10,8 +10,8 @@ SET_UP := .venv/.set-up
 .PHONY: demo test test-long results clean
 
 demo: $(SET_UP)
-	$(BIN)/spherenorm run t1 f3
-	$(BIN)/spherenorm report t1 f3
+	$(BIN)/spherenorm run t1 f2
+	$(BIN)/spherenorm report t1 f2
 
 test: $(SET_UP)
 	$(BIN)/ruff check .

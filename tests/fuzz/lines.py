@@ -105,8 +105,8 @@ def draw_line(case: Case) -> Line:
         stays = (damped and name == "momentum") or (name.startswith("eps") and not start.numel())
         if 0 in intervals[name] and draw.random() < 0.25 and not stays:
             x = torch.zeros_like(x)
-        if name.startswith("level"):  # its derivatives of higher order would overflow
-            x = x.clamp(min=1e-80)
+        if name.startswith(("eps", "level")):  # derivatives of higher order would overflow
+            x = torch.where(x == 0, x, x.clamp(min=1e-80))
         room = torch.where(x < 1, 1 - x, x) if intervals[name].high == 1 else x
         noise = torch.randn(x.shape, generator=generator, dtype=x.dtype)
         origin[f"number {name}"] = x
