@@ -49,8 +49,11 @@ def proved_bounds() -> tuple[Claim, ...]:
     about, below_one = "powers of the momentum", sp.Le(beta**j, 1)
     by_steps = Induction(j, {}, {}, factor=b)
     powers = Claim(about, below_one, Kind.INDUCTION, BETA, 1 - b, induction=by_steps)
-    rows = (*_parts(), *_exact())
-    return (powers, *(Claim(about, each, Kind.IDENTITY, *rest) for about, each, *rest in rows))
+    identities = (
+        Claim(about, each, Kind.IDENTITY, meanings, slack)
+        for about, each, meanings, slack in (*_parts(), *_exact())
+    )
+    return (powers, *identities)
 
 
 def _parts() -> tuple[Row, ...]:
