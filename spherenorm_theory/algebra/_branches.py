@@ -24,8 +24,11 @@ import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode
 
+import spherenorm
 from spherenorm.record import TORCH
 from spherenorm_theory.algebra._constants import COMPARISONS, Constants
+
+LIBRARY = Path(spherenorm.__file__).parent
 
 
 @dataclass(frozen=True)
@@ -37,11 +40,13 @@ class Branch:
         question: such as "> 64"; empty where the size became a plain number, which code may branch
             on unseen.
         answer: the truth value, or the plain number.
+        own: the library asked, such as if a gradient has the shape of its weight.
     """
 
     line: str
     question: str
     answer: Any
+    own: bool = False
 
     @property
     def opposite(self) -> Branch:
@@ -113,10 +118,10 @@ class Branches(TorchFunctionMode):
         if sizes:
             self._forget(sizes)
         if func in _PLAIN:
-            self.found.append(Branch(_line(), _PLAIN[func], result))
+            self.found.append(_branch(_PLAIN[func], result))
         if func not in _READS:
             decided = self._constants.follow(func, args, kwargs or {}, sizes, result)
-            self.found += [Branch(_line(), question, answer) for question, answer in decided]
+            self.found += [_branch(question, answer) for question, answer in decided]
             return result
         if isinstance(result, tuple):
             return _Shape(_Size(length, self.found) for length in result)
@@ -208,12 +213,12 @@ class _Size:
 
     def ask(self, question: str, answer: bool) -> bool:
         """Note a question."""
-        self.found.append(Branch(_line(), question, answer))
+        self.found.append(_branch(question, answer))
         return answer
 
     def become(self, value: Any) -> Any:
         """Note that a plain number is made of the size."""
-        self.notes.append(Branch(_line(), "", value))
+        self.notes.append(_branch("", value))
         self.found.append(self.notes[-1])
         return value
 
@@ -306,13 +311,14 @@ def _plain(x: Any, sizes: list[_Size] | None = None) -> Any:
     return x
 
 
-def _line() -> str:
-    """The line of source that asked, outside of torch, of Python's library and of this file."""
+def _branch(question: str, answer: Any) -> Branch:
+    """The branch of the line that asked, outside of torch, of Python's library and of this file."""
     frame = sys._getframe(1)
     while frame.f_back is not None and _is_machinery(frame.f_code.co_filename):
         frame = frame.f_back
     file, number = frame.f_code.co_filename, frame.f_lineno
-    return f"{Path(file).name}:{number}: {linecache.getline(file, number).strip()}"
+    line = f"{Path(file).name}:{number}: {linecache.getline(file, number).strip()}"
+    return Branch(line, question, answer, Path(file).is_relative_to(LIBRARY))
 
 
 def _is_machinery(file: str) -> bool:

@@ -66,6 +66,15 @@ class Agreement:
         seen = {count for count, _ in self.refused}
         return bool(self.dimensions - {1}) and self.dimensions >= seen
 
+    def _is_alike_at(self, count: int) -> bool:
+        """True if the code does the same for all weights of a number of dimensions.
+
+        It asks them for no size, beside what the library knows of every weight.
+        """
+        paths = (branches for n, branches in (*(self.paths or ()), *self.refused) if n == count)
+        known = all(each.own and each.settled for branches in paths for each in branches)
+        return known and count not in self.choosy
+
     @property
     def conditions(self) -> tuple[str, ...]:
         """The branches on sizes that the law depends on, in text."""
@@ -102,8 +111,8 @@ class Agreement:
                 f"the law was compared with its code for weights of {known}, "
                 f"this one has {weight.ndim}"
             )
-        if not any(alike) and weight.ndim not in self.choosy:
-            return ""  # the first question would be asked of every weight
+        if self._is_alike_at(weight.ndim):
+            return ""
         path = find_path()
         if path in self.paths:
             return ""

@@ -51,40 +51,27 @@ def training_jobs(
         section: of the rows.
         law: derives the recipe's law, or returns it.
     """
+
+    def rows(problem: str) -> list[Row]:
+        result = check(recipe, problem, law=law(), **hyper_parameters)
+        # A law does not apply where units move each other; the other weights still check it.
+        applies = {name: each for name, each in result.weights.items() if not each.apart}
+        passed = bool(applies) and all(each.passed for each in applies.values())
+        status = "FAILS"
+        if passed:
+            kind = "; identity only, the cross term was measured" if result.identity else ""
+            detail = ", ".join(f"{name} {each.residual:.0e}" for name, each in applies.items())
+            worst = max(max(each.residual, each.step_error) for each in applies.values())
+            alone = all(each.alone for each in applies.values())
+            what = "norms, and no step of several units," if alone else "norms and steps"
+            status = f"{Kind.CHECKED}: {what} to {worst:.1e} in 200 steps ({detail}{kind})"
+        if not result.passed:
+            status += f"; {'; '.join(result.complaints) or f'off by {result.residual:.1e}'}"
+        formula = "|w_t|^2 at every step, predicted from |w_0|^2 and |s_t|^2"
+        return [Row(section, f"{result.recipe} on {problem}", formula, status, good=passed)]
+
     name = bind(recipe).name
-    return [
-        Job(
-            section,
-            f"{name} on {problem}",
-            partial(_training_rows, recipe, problem, hyper_parameters, section, law),
-        )
-        for problem in PROBLEMS
-    ]
-
-
-def _training_rows(
-    recipe: str | Recipe,
-    problem: str,
-    hyper_parameters: dict[str, Any],
-    section: str,
-    law: Callable[[], NormGrowth],
-) -> list[Row]:
-    result = check(recipe, problem, law=law(), **hyper_parameters)
-    # Where a unit does not move by itself the law does not apply; the other weights still check it.
-    applies = {name: each for name, each in result.weights.items() if not each.apart}
-    passed = bool(applies) and all(each.passed for each in applies.values())
-    status = "FAILS"
-    if passed:
-        kind = "; identity only, the cross term was measured" if result.identity else ""
-        detail = ", ".join(f"{name} {each.residual:.0e}" for name, each in applies.items())
-        worst = max(max(each.residual, each.step_error) for each in applies.values())
-        alone = all(each.alone for each in applies.values())
-        what = "norms, and no step of several units," if alone else "norms and steps"
-        status = f"{Kind.CHECKED}: {what} to {worst:.1e} in 200 steps ({detail}{kind})"
-    if not result.passed:
-        status += f"; {'; '.join(result.complaints) or f'off by {result.residual:.1e}'}"
-    formula = "|w_t|^2 at every step, predicted from |w_0|^2 and |s_t|^2"
-    return [Row(section, f"{result.recipe} on {problem}", formula, status, good=passed)]
+    return [Job(section, f"{name} on {each}", partial(rows, each)) for each in PROBLEMS]
 
 
 def equilibrium_rows(
