@@ -25,6 +25,7 @@ from typing import Any
 import sympy as sp
 
 from spherenorm import Interval
+from spherenorm_theory.algebra._budget import spend
 from spherenorm_theory.algebra._symbols import tidy
 from spherenorm_theory.algebra._text import show
 
@@ -131,6 +132,7 @@ class Assumptions:
         momenta = {s for s in expression.free_symbols if _ends_at_one(self.domains.get(s))}
         if not momenta or not expression.is_rational_function():
             return False
+        spend(expression)
         inside = {s: 1 / (1 + sp.Dummy(positive=True)) for s in momenta}
         parts = sp.fraction(sp.cancel(sp.together(expression.subs(inside))))
         terms = [term for part in parts for term in sp.Add.make_args(sp.expand(part))]
