@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-from spherenorm_experiments.analysis._samples import Comparison, Sample, Values, paired_values
+from spherenorm_experiments.analysis._samples import Sample, Values, paired_values
 from spherenorm_experiments.analysis._statistics import deviation, interval, mean
 from spherenorm_experiments.analysis._tables import Cell
 
-__all__ = ["column", "difference", "mean_of", "spans"]
 
-
-def column(values: Sequence[Values], form: str, unit: str = "") -> list[Cell]:
+def column(values: Sequence[Values], form: str) -> list[Cell]:
     """The means of several arms over the seeds that all of them have ended, with their spread.
 
     An arm that diverged on one of these seeds has no mean: it would be over other seeds, those on
@@ -25,7 +23,7 @@ def column(values: Sequence[Values], form: str, unit: str = "") -> list[Cell]:
     samples = [Sample.of(each) for each in values]
     ended = [set(sample) | sample.diverged for sample in samples]
     shared = set.intersection(*filter(None, ended)) if any(ended) else set()
-    return [_mean(sample, shared, form, unit) for sample in samples]
+    return [_mean(sample, shared, form) for sample in samples]
 
 
 def mean_of(values: Values, form: str) -> Cell:
@@ -35,38 +33,21 @@ def mean_of(values: Values, form: str) -> Cell:
     '1.50 ± 0.71'
     """
     sample = Sample.of(values)
-    return _mean(sample, {*sample, *sample.diverged}, form, "")
+    return _mean(sample, {*sample, *sample.diverged}, form)
 
 
-def difference(a: Values, b: Values, form: str = "+.3g", how: Comparison = "difference") -> Cell:
-    """The mean of a - b, or a / b, over the seeds that both have, with its 95 % interval."""
-    found = paired_values(a, b, how)
-    known = list(found.values())
+def difference(a: Values, b: Values) -> Cell:
+    """The mean of a - b over the seeds that both have, with its 95 % interval."""
+    paired = paired_values(a, b)
+    known, lost = list(paired.values()), len(paired.diverged)
     low, high = interval(known)
-    return Cell(
-        mean(known),
-        form,
-        interval=None if math.isnan(low) else (low, high),
-        n=len(known),
-        diverged=len(found.diverged),
-    )
+    ends = None if math.isnan(low) else (low, high)
+    return Cell(mean(known), "+.3g", interval=ends, n=len(known), diverged=lost)
 
 
-def spans(seeds: Iterable[int]) -> str:
-    """Seeds in runs of consecutive ones.
-
-    >>> spans([0, 1, 2, 7])
-    '0–2, 7'
-    """
-    known = sorted(set(seeds))
-    first = [seed for seed in known if seed - 1 not in known]
-    last = [seed for seed in known if seed + 1 not in known]
-    return ", ".join(str(a) if a == b else f"{a}–{b}" for a, b in zip(first, last, strict=True))
-
-
-def _mean(sample: Sample, seeds: set[int], form: str, unit: str) -> Cell:
+def _mean(sample: Sample, seeds: set[int], form: str) -> Cell:
     known = [value for seed, value in sample.items() if seed in seeds]
     diverged = len(sample.diverged & seeds)
     if diverged or not known:
         return Cell(None, form, diverged=diverged)
-    return Cell(mean(known), form, spread=deviation(known), n=len(known), unit=unit)
+    return Cell(mean(known), form, spread=deviation(known), n=len(known))

@@ -14,15 +14,6 @@ import numpy as np
 from spherenorm_experiments.analysis._results import Key, Result
 from spherenorm_experiments.engine import RunFolder
 
-__all__ = [
-    "WeightStatistic",
-    "accumulated",
-    "percent_right",
-    "read_statistics",
-    "single_step",
-    "statistics_of",
-]
-
 
 @dataclass(frozen=True)
 class WeightStatistic:

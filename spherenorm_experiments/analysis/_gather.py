@@ -1,18 +1,32 @@
-"""The stored results of several requests, gathered to one."""
+"""Stores read as a whole: the results of several requests as one, or all runs as a pandas frame."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from spherenorm_experiments.analysis._arms import Arm
-from spherenorm_experiments.analysis._results import Result, Results
+from spherenorm_experiments.analysis._results import Arm, Result, Results
 from spherenorm_experiments.analysis._samples import Looks
-from spherenorm_experiments.engine import Store, find_rows, folders_of
+from spherenorm_experiments.core import require_extra
+from spherenorm_experiments.engine import (
+    Row,
+    Store,
+    find_rows,
+    folders_of,
+    only_reading,
+    rows_in,
+)
 
-__all__ = ["gather"]
+if TYPE_CHECKING:
+    import pandas as pd
+
+BULKY = ("views", "shapes", "files")
+"""Entries of a summary that are about every weight or file."""
+
+RENAMED = {"validation_metrics": "validation", "test_metrics": "test"}
 
 Asked = Sequence[tuple[Arm, str]]
 
@@ -57,16 +71,16 @@ def gather(
     seeds = {name: row.spec.seed for name, row in rows.items()}
     looks = _looks(arms, seeds, requests if ended is None else ended)
     items = [
-        None if item is None else replace(item, looks=looks[arm])
+        replace(item, looks=looks[arm])
         for arm, runs in arms.items()
         for item in runs.values()
+        if item is not None
     ]
     lost = [(arm, name) for arm, runs in arms.items() for name in runs if name not in rows]
     errors = _errors(store, [name for _, name in lost])
     failed = dict.fromkeys(f"{arm}: {errors[name]}" for arm, name in lost if name in errors)
-    found = [item for item in items if item is not None]
     lacking = {arm: list(runs.values()).count(None) for arm, runs in arms.items()}
-    return Results(found, len(items), list(failed), list(replaced), lacking)
+    return Results(items, list(failed), list(replaced), lacking)
 
 
 def _errors(store: Store, names: Iterable[str]) -> dict[str, str]:
@@ -104,3 +118,46 @@ def _task(item: Result) -> str:
 def _version(item: Result) -> tuple[Any, Any]:
     """The digests of the sources and data that a run trained on."""
     return item.config.get("task_source"), item.config.get("data")
+
+
+def load(store: Path | str = "runs") -> pd.DataFrame:
+    """The runs of a store that have ended, finished or diverged: one row each.
+
+    Columns are `run`, its name; the fields of its spec (`task`, `recipe`, `seed`, ...); its
+    hyper-parameters by their names; `option.<name>` and `regime.<name>`; and its numbers, such as
+    `diverged_at`, `test` and `test.<metric>`. What a run does not have is missing there.
+
+        frame = load("runs")
+        frame[frame.task == "network"].pivot_table("test", ["recipe", "lr"], "seed")
+
+    Args:
+        store: the folder that `--out` names.
+
+    Raises:
+        FileNotFoundError: there is no store.
+        MissingExtraError: pandas is missing.
+    """
+    pandas = require_extra("pandas", "load")
+    if not (Path(store) / "runs").is_dir():
+        raise FileNotFoundError(f"no runs in {store}")
+    with only_reading():
+        records = [_record(row) for folder in Store(store).folders() for row in rows_in(folder)]
+    return pandas.DataFrame(records)
+
+
+def _record(row: Row) -> dict[str, Any]:
+    spec = row.spec.to_json()
+    record = {"run": row.name}
+    options, regime, point = (
+        spec.pop(part, {}) for part in ("options", "regime", "hyper_parameters")
+    )
+    record |= spec
+    record |= {name if name not in record else f"hyper.{name}": x for name, x in point.items()}
+    record |= {f"option.{name}": x for name, x in options.items()}
+    record |= {f"regime.{name}": x for name, x in regime.items()}
+    for name, value in row.summary.items():
+        if isinstance(value, dict) and name in RENAMED:
+            record |= {f"{RENAMED[name]}.{metric}": x for metric, x in value.items()}
+        elif name not in BULKY:
+            record[name if name not in record else f"result.{name}"] = value
+    return record

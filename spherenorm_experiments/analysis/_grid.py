@@ -11,14 +11,11 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from spherenorm_experiments.analysis._arms import Arm
 from spherenorm_experiments.analysis._columns import mean_of
-from spherenorm_experiments.analysis._results import Result, Results
+from spherenorm_experiments.analysis._results import Arm, Result, Results
 from spherenorm_experiments.analysis._samples import Sample
 from spherenorm_experiments.analysis._statistics import mean
 from spherenorm_experiments.analysis._tables import Cell
-
-__all__ = ["PAPERS_START", "TUNING", "Choice", "Grid", "at_best", "at_point", "grid_of"]
 
 TUNING = 10_000
 """The first of the seeds on which hyper-parameters are chosen; no claim uses them."""
@@ -76,8 +73,7 @@ class Grid:
 
     def at(self, **fixed: float) -> int | None:
         """The first point with these hyper-parameters; None if there is none."""
-        found = self.where(**fixed)
-        return found[0] if found else None
+        return next(iter(self.where(**fixed)), None)
 
     def final(self, index: int | None) -> dict[int, Result]:
         """The runs at a point by seed, without those of the tuning."""
@@ -97,11 +93,11 @@ class Grid:
         performance: bool = False,
     ) -> Sample:
         """A function of the runs at a point, by seed; a seed without a number has diverged."""
-        found = {seed: number(item) for seed, item in self.final(index).items()}
+        numbers = {seed: number(item) for seed, item in self.final(index).items()}
         looks = next((item.looks for item in self.final(index).values()), ())
         return Sample(
-            {seed: float(value) for seed, value in found.items() if value is not None},
-            frozenset(seed for seed, value in found.items() if value is None),
+            {seed: float(value) for seed, value in numbers.items() if value is not None},
+            frozenset(seed for seed, value in numbers.items() if value is None),
             performance,
             tuple(frozenset(s for s in look if not self._tunes(s)) for look in looks),
         )
@@ -124,22 +120,24 @@ class Grid:
         """
         worst = -math.inf if best is max else math.inf
         low, high = rates or (-math.inf, math.inf)
-        scores = {
-            i: mean(worst if value is None else value for value in self._tuning(by, i))
-            for part in ([{"lr": rate} for rate in among] or [{}])
-            for i in self.where(**part, **fixed)
-            if self._tuning(by, i) and low * 0.999 <= self.points[i].get("lr", low) <= high * 1.001
-        }
+        scores: dict[int, float] = {}
+        for part in [{"lr": rate} for rate in among] or [{}]:
+            for i in self.where(**part, **fixed):
+                rate, known = self.points[i].get("lr", low), self._tuning(by, i)
+                if known and low * 0.999 <= rate <= high * 1.001:
+                    scores[i] = mean(worst if value is None else value for value in known)
         if not scores:
             return Choice(None)
         index = best(scores, key=lambda i: scores[i])
         tried = {i: self.points[i].get("lr", math.nan) for i in scores}
-        return _choice(index, tried, lost=not math.isfinite(scores[index]))
+        ends, lost = {min(tried.values()), max(tried.values())}, not math.isfinite(scores[index])
+        at_edge = tried[index] in ends and len(set(tried.values())) > 1
+        return Choice(index, tried[index], at_edge and not lost, lost)
 
     def cell(self, key: str, index: int | None, form: str = ".3f", *, spread: bool = True) -> Cell:
         """The mean over seeds at a point ± their spread, with the seeds that diverged there."""
-        found = mean_of(self.sample(key, index), form)
-        return found if spread else replace(found, spread=None)
+        mean = mean_of(self.sample(key, index), form)
+        return mean if spread else replace(mean, spread=None)
 
     def curve(self, key: str, index: int | None) -> tuple[np.ndarray, np.ndarray]:
         """A metric of the network at a point: steps, and values of shape (seeds, steps)."""
@@ -192,10 +190,53 @@ def _curve(item: Result, key: str) -> tuple[np.ndarray, np.ndarray] | None:
     return (steps, values) if np.isfinite(values).all() else None
 
 
-def _choice(index: int, tried: Mapping[int, float], *, lost: bool) -> Choice:
-    rate, rates = tried[index], set(tried.values())
-    at_edge = rate in (min(rates), max(rates)) and len(rates) > 1
-    return Choice(index, rate, at_edge and not lost, lost)
+Point = Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """The trials of a search, those that have ended on every seed of the tuning.
+
+    Attributes:
+        points: in the order in which they were tried.
+        scores: the mean validation score of each; minus infinity if a run of it diverged or has no
+            finite score.
+    """
+
+    points: Sequence[Point]
+    scores: Sequence[float]
+
+    @property
+    def lost(self) -> int:
+        """The number of points without a score."""
+        return sum(not math.isfinite(score) for score in self.scores)
+
+    @property
+    def best(self) -> int | None:
+        """The index of the point with the highest score, of several the first; None without one."""
+        if self.lost == len(self.scores):
+            return None
+        return max(range(len(self.scores)), key=lambda i: self.scores[i])
+
+
+def tuned(results: Results, names: Sequence[str], seeds: Sequence[int]) -> Tuned:
+    """Read the trials of one arm.
+
+    Args:
+        results: of its runs on the seeds of the tuning.
+        names: of the tuned hyper-parameters.
+        seeds: a point counts when it has ended on all of these.
+    """
+    scores: dict[tuple[float, ...], dict[int, float]] = {}
+    for item in results:
+        key = tuple(float(item.spec.hyper_parameters[name]) for name in names)
+        noted = None if item.diverged else item.summary.get("validation")
+        score = -math.inf if noted is None or not math.isfinite(noted) else float(noted)
+        scores.setdefault(key, {})[item.spec.seed] = score
+    ended = {key: by_seed for key, by_seed in scores.items() if set(seeds) <= set(by_seed)}
+    points = [dict(zip(names, key, strict=True)) for key in ended]
+    means = [sum(by_seed[seed] for seed in seeds) / len(seeds) for by_seed in ended.values()]
+    return Tuned(points, means)
 
 
 _grids: WeakKeyDictionary[Results, dict[tuple[Arm, int | None], Grid]] = WeakKeyDictionary()
@@ -218,12 +259,9 @@ def at_point(
     **fixed: float,
 ) -> Callable[[Results], Sample]:
     """The number at the point of an arm with these hyper-parameters: a side of a claim."""
-
-    def side(results: Results) -> Sample:
-        grid = grid_of(results, arm, tuning)
-        return grid.sample(key, grid.at(**fixed), performance=performance)
-
-    return side
+    return lambda results: (grid := grid_of(results, arm, tuning)).sample(
+        key, grid.at(**fixed), performance=performance
+    )
 
 
 def at_best(
@@ -239,9 +277,6 @@ def at_best(
     Args:
         **how: the arguments of `Grid.tuned`.
     """
-
-    def side(results: Results) -> Sample:
-        grid = grid_of(results, arm, tuning)
-        return grid.sample(key, grid.tuned(**how).index, performance=performance)
-
-    return side
+    return lambda results: (grid := grid_of(results, arm, tuning)).sample(
+        key, grid.tuned(**how).index, performance=performance
+    )

@@ -1,4 +1,4 @@
-"""Results: the stored summaries of a study's trials, picked by arm and turned into numbers."""
+"""Arms, trials and results: stored summaries, picked by arm and turned into numbers."""
 
 from __future__ import annotations
 
@@ -6,19 +6,52 @@ import functools
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from spherenorm_experiments.analysis._arms import Arm
 from spherenorm_experiments.analysis._samples import Looks, Sample
 from spherenorm_experiments.analysis._statistics import deviation, mean
 from spherenorm_experiments.analysis._tables import Cell
 from spherenorm_experiments.core import Spec
 from spherenorm_experiments.engine import Row, Run, RunFolder, find_rows
 
-__all__ = ["Key", "Result", "Results", "metric_on_test", "metrics_of"]
+
+@dataclass(frozen=True)
+class Arm:
+    """One line of a comparison: a recipe under some settings. The seeds of a study share it.
+
+        Arm("SGDP (wd 1e-5)", "sgdp", {"weight_decay": 1e-3})
+
+    Attributes:
+        label: its name in tables and legends.
+        recipe: a recipe's name, or `module:function`.
+        settings: what tells this arm from the study's others, such as a momentum, a network or the
+            stage of a search; JSON numbers and strings, by name.
+    """
+
+    label: str
+    recipe: str
+    settings: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    def __str__(self) -> str:
+        return self.label
+
+    def has(self, **settings: Any) -> bool:
+        """True if the arm has all of these settings."""
+        return all(
+            name in self.settings and self.settings[name] == value
+            for name, value in settings.items()
+        )
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One run in a study."""
+
+    arm: Arm
+    spec: Spec
 
 
 @dataclass(frozen=True)
@@ -99,9 +132,9 @@ def metric_on_test(name: str) -> Callable[[Result], float | None]:
     """A metric on the test set, as a key; nan where it is infinite, which no mean can hold."""
 
     def read(item: Result) -> float | None:
-        found: dict[str, float | None] = item.summary.get("test_metrics", {})
-        value = found.get(name)
-        return math.nan if name in found and value is None else value  # JSON has no such number
+        metrics: dict[str, float | None] = item.summary.get("test_metrics", {})
+        value = metrics.get(name)
+        return math.nan if name in metrics and value is None else value  # JSON has no such number
 
     return read
 
@@ -116,14 +149,12 @@ class Results:
     def __init__(
         self,
         items: Sequence[Result],
-        planned: int | None = None,
         failed: Sequence[str] = (),
         replaced: Sequence[str] = (),
         lacking: Mapping[Arm, int] | None = None,
     ) -> None:
         self.items, self.failed, self.replaced = list(items), list(failed), list(replaced)
         self.lacking = dict(lacking or {})
-        self.planned = len(self.items) if planned is None else planned
         self._by_arm: dict[Arm, list[Result]] = {}
         for item in self.items:
             self._by_arm.setdefault(item.arm, []).append(item)
@@ -131,9 +162,14 @@ class Results:
     @classmethod
     def load(cls, runs: Sequence[tuple[Arm, Run]]) -> Results:
         """The results of these runs as far as they have ended; a run with damaged files has not."""
-        found = [(arm, find_rows(run.store, run.rows).values()) for arm, run in runs]
-        items = [Result.of(arm, row) for arm, rows in found for row in rows]
-        return cls(items, planned=sum(len(run.rows) for _, run in runs))
+        ended = [(arm, find_rows(run.store, run.rows).values()) for arm, run in runs]
+        items = [Result.of(arm, row) for arm, rows in ended for row in rows]
+        return cls(items)
+
+    @property
+    def planned(self) -> int:
+        """The number of runs that were asked for."""
+        return len(self) + sum(self.lacking.values())
 
     def __iter__(self) -> Iterator[Result]:
         return iter(self.items)
@@ -177,41 +213,36 @@ class Results:
             performance: True for a score or a time; by default if the key is one of
                 `PERFORMANCE_KEYS`.
         """
-        return _sample(self, key, performance)
+        read = key if callable(key) else (lambda item: item.summary.get(key))
+        score = key in PERFORMANCE_KEYS
+        diverged = {item.spec.seed for item in self.diverged}
+        by_seed = {}
+        for item in self.finished:
+            value = read(item)
+            if value is None and score and key in item.summary:
+                value = math.nan
+            if value is not None and math.isnan(value):
+                diverged.add(item.spec.seed)
+            elif value is not None:
+                by_seed[item.spec.seed] = float(value)
+        looks = next((item.looks for item in self), ())
+        performance = score if performance is None else performance
+        return Sample(by_seed, frozenset(diverged), performance, looks)
 
     def mean(self, key: Key) -> float:
         """The mean of the number over seeds; nan if no result has it."""
         return mean(self.values(key).values())
 
-    def cell(
-        self,
-        key: Key,
-        form: str,
-        *,
-        spread: bool = False,
-        diverged: bool = False,
-        unit: str = "",
-        missing: str = "–",
-    ) -> Cell:
+    def cell(self, key: Key, form: str, *, spread: bool = False) -> Cell:
         """The mean of a number over seeds, for a table.
 
         Args:
             form: a format specification.
             spread: also the standard deviation.
-            diverged: also how many runs diverged.
-            unit: after the number.
-            missing: shown if no result has the number.
         """
         values = self.values(key).values()
-        return Cell(
-            mean(values),
-            form,
-            spread=deviation(values) if spread else None,
-            n=len(values),
-            diverged=len(self.diverged) if diverged else 0,
-            unit=unit,
-            missing=missing,
-        )
+        deviated = deviation(values) if spread else None
+        return Cell(mean(values), form, spread=deviated, n=len(values))
 
     def curves(self, key: str) -> tuple[np.ndarray, np.ndarray]:
         """A metric of the finished runs that have it, at the steps at which all of them have it.
@@ -219,7 +250,14 @@ class Results:
         Returns:
             The steps, and the values of shape (runs, steps).
         """
-        return _curves(self, key)
+        every = [
+            {record["step"]: record[key] for record in item.metrics if record.get(key) is not None}
+            for item in self.finished
+        ]
+        rows = [row for row in every if row]
+        steps = sorted(set.intersection(*map(set, rows))) if rows else []
+        values = [[row[step] for step in steps] for row in rows]
+        return np.array(steps, dtype=int), np.array(values, dtype=float)
 
 
 def metrics_of(results: Results) -> list[str]:
@@ -227,32 +265,3 @@ def metrics_of(results: Results) -> list[str]:
     scores = [item.summary.get("score") for item in results.finished]
     named = [name for item in results.finished for name in item.summary.get("test_metrics", {})]
     return list(dict.fromkeys([*filter(None, scores), *named]))
-
-
-def _sample(results: Results, key: Key, performance: bool | None) -> Sample:
-    read = key if callable(key) else (lambda item: item.summary.get(key))
-    if performance is None:
-        performance = key in PERFORMANCE_KEYS
-    diverged = {item.spec.seed for item in results.diverged}
-    by_seed = {}
-    for item in results.finished:
-        value = read(item)
-        if value is None and key in PERFORMANCE_KEYS and key in item.summary:
-            value = math.nan
-        if value is not None and math.isnan(value):
-            diverged.add(item.spec.seed)
-        elif value is not None:
-            by_seed[item.spec.seed] = float(value)
-    looks = next((item.looks for item in results), ())
-    return Sample(by_seed, frozenset(diverged), performance, looks)
-
-
-def _curves(results: Results, key: str) -> tuple[np.ndarray, np.ndarray]:
-    every = [
-        {record["step"]: record[key] for record in item.metrics if record.get(key) is not None}
-        for item in results.finished
-    ]
-    rows = [row for row in every if row]
-    steps = sorted(set.intersection(*map(set, rows))) if rows else []
-    values = [[row[step] for step in steps] for row in rows]
-    return np.array(steps, dtype=int), np.array(values, dtype=float)

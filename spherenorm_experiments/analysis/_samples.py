@@ -2,24 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
-
-__all__ = [
-    "Comparison",
-    "Looks",
-    "Sample",
-    "Values",
-    "advantage",
-    "best_of",
-    "combined",
-    "compare",
-    "paired_values",
-    "pooled",
-    "spread",
-    "worst_of",
-]
 
 Values = Mapping[int, float]
 """A number for each seed."""
@@ -100,13 +85,9 @@ def advantage(ours: Values, theirs: Values, how: Comparison = "difference") -> S
 def combined(function: Callable[[list[float]], float], arms: Sequence[Values]) -> Sample:
     """A function of the numbers of several arms, for each seed that all of them have."""
     samples = [Sample.of(arm) for arm in arms]
-    shared = sorted(set.intersection(*(set(sample) for sample in samples)))
-    return Sample(
-        {seed: function([sample[seed] for sample in samples]) for seed in shared},
-        frozenset().union(*(sample.diverged for sample in samples)),
-        any(sample.performance for sample in samples),
-        _looks(frozenset.intersection, samples),
-    )
+    shared = set.intersection(*map(set, samples))
+    lost = frozenset().union(*(sample.diverged for sample in samples))
+    return _over(function, samples, shared, lost, frozenset.intersection)
 
 
 def best_of(function: Callable[[list[float]], float], arms: Sequence[Values]) -> Sample:
@@ -116,27 +97,32 @@ def best_of(function: Callable[[list[float]], float], arms: Sequence[Values]) ->
     >>> dict(best_of(max, arms)), dict(worst_of(min, arms)), sorted(worst_of(min, arms).diverged)
     ({0: 3.0, 1: 2.0}, {0: 1.0}, [1])
     """
-    seeds = set().union(*(Sample.of(arm) for arm in arms))
-    return _over_known(function, arms, seeds)
+    samples = [Sample.of(arm) for arm in arms]
+    lost = frozenset().union(*(sample.diverged for sample in samples))
+    known = set().union(*samples)
+    return _over(function, samples, known, lost - known, frozenset.union)
 
 
 def worst_of(function: Callable[[list[float]], float], arms: Sequence[Values]) -> Sample:
     """The worst number of each seed, of the arms that have one; it is lost if any arm lost it."""
     samples = [Sample.of(arm) for arm in arms]
     lost = frozenset().union(*(sample.diverged for sample in samples))
-    return _over_known(function, arms, set().union(*samples) - lost)
+    return _over(function, samples, set().union(*samples) - lost, lost, frozenset.union)
 
 
-def _over_known(
-    function: Callable[[list[float]], float], arms: Sequence[Values], seeds: Collection[int]
+def _over(
+    function: Callable[[list[float]], float],
+    samples: Sequence[Sample],
+    seeds: set[int],
+    lost: frozenset[int],
+    looks: Callable[..., frozenset[int]],
 ) -> Sample:
-    samples = [Sample.of(arm) for arm in arms]
-    lost = frozenset().union(*(sample.diverged for sample in samples))
+    """A function of the numbers of each seed, of the samples that have one."""
     return Sample(
         {seed: function([s[seed] for s in samples if seed in s]) for seed in sorted(seeds)},
-        lost - frozenset(seeds),
+        lost,
         any(sample.performance for sample in samples),
-        _looks(frozenset.union, samples),
+        _looks(looks, samples),
     )
 
 

@@ -13,17 +13,6 @@ import numpy as np
 from scipy import stats
 from scipy.special import comb
 
-__all__ = [
-    "best_of_k",
-    "deviation",
-    "holm",
-    "interval",
-    "mean",
-    "sign_test",
-    "smoothed",
-    "t_test",
-]
-
 NOISE = 1e-9
 """A difference of this size between two numbers is rounding."""
 
@@ -40,8 +29,8 @@ def deviation(values: Iterable[float]) -> float:
     return float(np.std(known, ddof=1)) if len(known) > 1 else math.nan
 
 
-def interval(values: Sequence[float], level: float = 0.95) -> tuple[float, float]:
-    """Student's confidence interval of the mean; nan with fewer than two values.
+def interval(values: Sequence[float]) -> tuple[float, float]:
+    """Student's 95 % confidence interval of the mean; nan with fewer than two values.
 
         mean ± t(n - 1) s / sqrt(n)
 
@@ -55,7 +44,7 @@ def interval(values: Sequence[float], level: float = 0.95) -> tuple[float, float
     if len(known) < 2:
         return math.nan, math.nan
     error = float(known.std(ddof=1)) / math.sqrt(len(known))
-    center, half = float(known.mean()), error * _quantile(level, len(known))
+    center, half = float(known.mean()), error * _quantile(len(known))
     return center - half, center + half
 
 
@@ -112,8 +101,8 @@ def _standard_error(values: np.ndarray) -> float:
 
 
 @functools.lru_cache(maxsize=256)
-def _quantile(level: float, count: int) -> float:
-    return float(stats.t.ppf((1 + level) / 2, count - 1))
+def _quantile(count: int) -> float:
+    return float(stats.t.ppf(0.975, count - 1))
 
 
 def best_of_k(scores: Sequence[float]) -> list[float]:
@@ -126,14 +115,3 @@ def best_of_k(scores: Sequence[float]) -> list[float]:
     n = len(ordered)
     below = np.arange(n)  # how many scores are smaller
     return [float(comb(below, k - 1) @ ordered / comb(n, k)) for k in range(1, n + 1)]
-
-
-def smoothed(values: np.ndarray, window: int) -> np.ndarray:
-    """Each step's mean over the last `window` steps (fewer at the start); shape (runs, steps)."""
-    if window <= 1:
-        return values
-    total = np.cumsum(np.pad(values, ((0, 0), (1, 0))), axis=1)
-    ends = np.arange(1, values.shape[1] + 1)
-    starts = np.maximum(ends - window, 0)
-    means: np.ndarray = (total[:, ends] - total[:, starts]) / (ends - starts)
-    return means

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 
-__all__ = ["Cell", "Column", "Table", "paper", "printed"]
-
 Number = float | Decimal
 
 
@@ -114,7 +112,6 @@ def printed(numbers: str) -> list[Decimal]:
     return [Decimal(number) for number in numbers.split()]
 
 
-@dataclass(frozen=True)
 class Table:
     """A table: numbers of ours beside the paper's.
 
@@ -128,27 +125,17 @@ class Table:
         ValueError: a row has another length than the columns.
     """
 
-    title: str
-    columns: Sequence[Column]
-    rows: Sequence[Sequence[Cell]]
-    note: str = ""
-
     def __init__(
-        self,
-        title: str,
-        columns: Sequence[Heading],
-        rows: Sequence[Row],
-        note: str = "",
+        self, title: str, columns: Sequence[Heading], rows: Sequence[Row], note: str = ""
     ) -> None:
         for row in rows:
             if len(row) != len(columns):
                 raise ValueError(f"{title}: {len(row)} cells in a row of {len(columns)} columns")
-        object.__setattr__(self, "title", title)
-        object.__setattr__(self, "columns", [_as_column(column) for column in columns])
+        self.title, self.note = title, note
+        self.columns = [_as_column(column) for column in columns]
         cells = [[_as_cell(cell) for cell in row] for row in rows]
         counted = [_counted(column) for column in zip(*cells, strict=True)]
-        object.__setattr__(self, "rows", [list(row) for row in zip(*counted, strict=True)])
-        object.__setattr__(self, "note", note)
+        self.rows = [list(row) for row in zip(*counted, strict=True)]
 
     @property
     def about(self) -> str:

@@ -76,7 +76,7 @@ def run_campaigns(campaigns: Sequence[Campaign], as_json: bool) -> bool:
     for campaign in campaigns:
         try:
             with _visible(as_json, campaign.door.store) as progress:
-                outcomes |= campaign.run(progress).by_id
+                outcomes |= campaign.run(progress)
             for study in campaign.studies:
                 ended = {item.id for item in campaign.trials(study)[1]}
                 results.setdefault(study.name, set()).update(ended)

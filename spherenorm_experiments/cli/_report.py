@@ -82,8 +82,7 @@ def show_page(found: Sequence[Section], path: Path, as_json: bool = False) -> li
         show_headlines(found)
         if len(claims) > LISTED:
             for group in groups(claims):
-                counts = ", ".join(f"{count} {verdict}" for verdict, count in group.counts.items())
-                say(f"[bold]{escape(group.title)}[/bold]: {counts}")
+                say(f"[bold]{escape(group.title)}[/bold]: {group.listed}")
         else:
             for claim in claims:
                 _show_claim(claim)

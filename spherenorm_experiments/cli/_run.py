@@ -221,7 +221,6 @@ def compare(
         Comparing,
         Plan,
         comparison_of,
-        final_seeds,
         parse_names,
         parse_overrides,
         parse_ranges,
@@ -244,7 +243,7 @@ def compare(
         plan = Plan(
             tier, None if seeds is None else parse_seeds(seeds), None, device, overrides=given
         )
-        final_seeds(study, plan)
+        study.final_seeds(plan)
         tell_many_seeds(seeds)
         campaign = Campaign([study], plan, door, backend, jobs, runner)
         campaign.rehearse()

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import statistics
+import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from spherenorm.support import located
 from spherenorm_experiments.analysis import Arm, Results, Trial
-from spherenorm_experiments.core import specs_without
+from spherenorm_experiments.core import Spec, Task, specs_without
 from spherenorm_experiments.engine import (
     Outcome,
     Run,
     Runner,
+    Store,
     cast_of,
     execute,
     find_backend,
@@ -20,14 +24,19 @@ from spherenorm_experiments.engine import (
     rehearse,
 )
 from spherenorm_experiments.engine.door import Door, execute_spec
-from spherenorm_experiments.study._estimates import Clock, estimate
-from spherenorm_experiments.study._lookup import name_of
-from spherenorm_experiments.study._plan import Plan
-from spherenorm_experiments.study._requests import Request
+from spherenorm_experiments.study._comparing import name_of
+from spherenorm_experiments.study._plan import Plan, Request
 from spherenorm_experiments.study._study import Study
 from spherenorm_experiments.study._trials import apply_plan
 
-__all__ = ["Campaign", "Outcomes", "Planned", "StudyError"]
+SECONDS_PER_STEP = 0.008
+"""Guessed before anything of the kind has run: a small network on one core."""
+
+PURE_SHARE = 0.1
+"""The share of that which a step of a pure task takes, at one point with one seed."""
+
+ROWS_AT_TWICE = 100
+"""So many further rows double the time of a step: rows of a toy cost little beside its calls."""
 
 Progress = Callable[[Outcome, Run, int, int, float], None]
 """Called after each run: its outcome, the run, how many runs of this round have ended, how many
@@ -43,17 +52,6 @@ class Planned(NamedTuple):
 
     arm: Arm
     run: Run
-
-
-@dataclass
-class Outcomes:
-    """The ends of a campaign's runs, by run id."""
-
-    by_id: dict[str, Outcome] = field(default_factory=dict)
-
-    @property
-    def failed(self) -> list[Outcome]:
-        return [outcome for outcome in self.by_id.values() if outcome.state == "failed"]
 
 
 @dataclass(frozen=True)
@@ -103,12 +101,12 @@ class Campaign:
         folders = {item.folder.path: item.folder for item in results}
         complete = {path for path, folder in folders.items() if folder.complete()}
         taken |= {item.id for item in results if item.folder.path in complete}
-        found = []
+        runs = []
         for _, run in planned:
             done = {place for place, name in enumerate(run.rows) if name in taken}
-            found += [self.door.resolve(spec) for spec in specs_without(run.spec, done)]
+            runs += [self.door.resolve(spec) for spec in specs_without(run.spec, done)]
             taken.update(run.rows)
-        return found
+        return runs
 
     def rehearse(self) -> None:
         """Find out if the first round of runs can start, before anything runs.
@@ -130,41 +128,46 @@ class Campaign:
                     rehearse(run, alone=not self.runner.distributed)
                     rehearsed.update(cast)
 
-    def run(self, progress: Progress) -> Outcomes:
-        """Run what is missing until nothing is, or until what is missing has failed."""
-        outcomes = Outcomes()
+    def run(self, progress: Progress) -> dict[str, Outcome]:
+        """Run what is missing until nothing is, or until what is missing has failed.
+
+        Returns:
+            The ends of the runs, by their ids.
+        """
+        outcomes: dict[str, Outcome] = {}
         tried: set[str] = set()
         # Each run once: one that is missing again although it has ended would be run for ever.
         while missing := self.ask(skip=tried):
             tried.update(name for run in missing for name in run.rows)
-            self._run_round(missing, outcomes, progress)
+            outcomes |= self._run_round(missing, progress)
         return outcomes
 
     def estimate(self, runs: Sequence[Run]) -> dict[str, float]:
         """Seconds that each run will take on one core, by its id."""
         return estimate(self.door.store, runs)
 
-    def _run_round(self, missing: Sequence[Run], outcomes: Outcomes, progress: Progress) -> None:
+    def _run_round(self, missing: Sequence[Run], progress: Progress) -> dict[str, Outcome]:
         runs, costs = {run.id: run for run in missing}, self.estimate(missing)
-        clock = Clock(sum(costs.values()), self.jobs)
+        total, done, started = sum(costs.values()), 0.0, time.monotonic()
         root = self.door.store.root
         ends = find_backend(self.backend)(missing, execute_spec, root, self.jobs, self.runner)
-        busy = []
+        outcomes = {}
         for ended, outcome in enumerate(ends, 1):
-            outcomes.by_id[outcome.id] = outcome
-            if outcome.state == "busy":
-                busy.append(outcome.id)
-            left = clock.left_after(costs[outcome.id])
+            outcomes[outcome.id] = outcome
+            done += costs[outcome.id]  # of the others as many seconds as these have taken
+            left = (total - done) * (time.monotonic() - started) / done if done else 0.0
             progress(outcome, runs[outcome.id], ended, len(missing), left)
-        for name in busy:  # another process had them; wait for it, or take over if it died
-            wait = -1 if self.backend == "local" else 3600
-            outcomes.by_id[name] = execute(runs[name], self.runner, wait=wait)
+        wait = -1 if self.backend == "local" else 3600
+        for name in [name for name, outcome in outcomes.items() if outcome.state == "busy"]:
+            # Another process had it; wait for it, or take over if it died.
+            outcomes[name] = execute(runs[name], self.runner, wait=wait)
+        return outcomes
 
     def _planned(self, study: Study, results: Results) -> list[Planned]:
         """The study's trials under the plan, given these results, with their runs resolved."""
         trials = _trials(study, self.plan, results)
         first = _trials(study, self.plan, Results([])) if results else trials
-        applied = apply_plan(self.plan, trials, self.door, study.settings, first)
+        applied = apply_plan(self.plan, trials, self.door, first)
         return [Planned(trial.arm, self.door.resolve(trial.spec)) for trial in applied]
 
 
@@ -181,3 +184,43 @@ def _trials(study: Study, plan: Plan, results: Results) -> list[Trial]:
         raise StudyError(
             f"study {name_of(study)!r} does not say what to run: {located(error)}"
         ) from error
+
+
+def estimate(store: Store, runs: Sequence[Run]) -> dict[str, float]:
+    """Seconds that each run will take on one core, by its id.
+
+    They come from runs of the same kind that have ended, else they are guessed. Much shorter runs
+    do not count, since most of their time is their start: the smoke tier's say nothing of the small
+    one's.
+    """
+    measured: dict[str, list[tuple[int, float]]] = {}
+    for folder in store.folders():
+        status = folder.status()
+        config = folder.config() if "seconds" in status else None
+        if config is not None:
+            spec = Spec.from_json(config)
+            pace = spec.epochs, status["seconds"] / _load(spec)
+            measured.setdefault(_kind(spec), []).append(pace)
+    return {run.id: _seconds(run, measured.get(_kind(run.spec), ())) for run in runs}
+
+
+def _seconds(run: Run, measured: Sequence[tuple[int, float]]) -> float:
+    """Seconds of a run, from the epochs of others of its kind and their seconds for one row."""
+    epochs, load = run.spec.epochs, _load(run.spec)
+    paces = [seconds / taken for taken, seconds in measured if 2 * taken >= epochs]
+    if paces:
+        return load * epochs * statistics.median(paces)
+    share = 1.0 if isinstance(run.task, Task) else PURE_SHARE
+    return load * run.steps * SECONDS_PER_STEP * share
+
+
+def _load(spec: Spec) -> float:
+    """The time of a step over that of one row: rows of points and seeds share its operations."""
+    rows = max(map(len, spec.points.values()), default=1) * len(spec.every_seed)
+    return 1 + (rows - 1) / ROWS_AT_TWICE
+
+
+def _kind(spec: Spec) -> str:
+    """Runs of one kind take about the same time per epoch."""
+    same = [spec.task, dict(spec.options), sorted(spec.points), spec.batch_size, spec.device]
+    return json.dumps(same, sort_keys=True)

@@ -1,4 +1,4 @@
-"""The request of a comparison: the arguments of `compare`, checked, as the text that repeats it."""
+"""Studies by name, and `Comparing`: the arguments of `compare`, as the text that repeats it."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from spherenorm.support import did_you_mean, unknown_name
-from spherenorm_experiments.core import METHODS, RecipeError, Task, find_task_class, points
+from spherenorm.support import did_you_mean, look_up, unknown_name
+from spherenorm_experiments.core import (
+    METHODS,
+    RecipeError,
+    Task,
+    find_task_class,
+    named,
+    places,
+    points,
+    users_code,
+)
 from spherenorm_experiments.engine.door import Door
 from spherenorm_experiments.study._comparison import TunedComparison
-from spherenorm_experiments.study._condition import Condition, Contender, Setup
-from spherenorm_experiments.study._plan import Range, ranges_of
-from spherenorm_experiments.study._search import Search
+from spherenorm_experiments.study._condition import Condition, Contender, Search, Setup
+from spherenorm_experiments.study._design import require_known
+from spherenorm_experiments.study._plan import Range, ranges_of, require_owners
 from spherenorm_experiments.study._study import Study
-
-__all__ = [
-    "COMMAND",
-    "Comparing",
-    "comparison_of",
-    "parse_names",
-    "parse_overrides",
-    "parse_ranges",
-]
 
 COMMAND = "compare"
 
@@ -89,20 +89,6 @@ class Comparing:
             words += ["--set", f"{name}={json.dumps(value)}"]
         return shlex.join(words)
 
-    @property
-    def searched(self) -> list[str]:
-        """The names of the hyper-parameters that some optimizer is tuned in."""
-        return list(dict.fromkeys(name.rpartition(":")[2] for name in self.search))
-
-    def ranges_of(self, optimizer: str) -> dict[str, Range]:
-        """The ranges in which an optimizer is tuned: the common ones, or its own in their place."""
-        return ranges_of(self.search, optimizer)
-
-    def fixed_of(self, optimizer: str) -> dict[str, Any]:
-        """The values that are fixed for one optimizer alone."""
-        split = [(name.rpartition(":"), value) for name, value in self.fixed.items()]
-        return {name: value for (owner, _, name), value in split if owner == optimizer}
-
     @classmethod
     def from_text(cls, text: str) -> Comparing:
         """The inverse of `str`.
@@ -127,6 +113,20 @@ class Comparing:
         except KeyError as error:
             raise ValueError(f"{text!r} is no comparison: it lacks {error}") from None
 
+    @property
+    def searched(self) -> list[str]:
+        """The names of the hyper-parameters that some optimizer is tuned in."""
+        return list(dict.fromkeys(name.rpartition(":")[2] for name in self.search))
+
+    def ranges_of(self, optimizer: str) -> dict[str, Range]:
+        """The ranges in which an optimizer is tuned: the common ones, or its own in their place."""
+        return ranges_of(self.search, optimizer)
+
+    def fixed_of(self, optimizer: str) -> dict[str, Any]:
+        """The values that are fixed for one optimizer alone."""
+        split = [(name.rpartition(":"), value) for name, value in self.fixed.items()]
+        return {name: value for (owner, _, name), value in split if owner == optimizer}
+
     def require(self, door: Door) -> None:
         """Look up the task and the recipes.
 
@@ -142,23 +142,23 @@ class Comparing:
                 raise ValueError(f"--optimizers {name!r}: {error}") from error
             for flag, names in (("search", self.ranges_of(name)), ("set", self.fixed_of(name))):
                 for own in names:
-                    if own not in known:
-                        right = did_you_mean(own, sorted(known)) if known else "it has none"
-                        lack = f"recipe {name!r} has no hyper-parameter {own!r}"
-                        raise ValueError(f"--{flag} {own!r}: {lack}; {right}")
+                    try:
+                        require_known(name, [own], known)
+                    except ValueError as error:
+                        raise ValueError(f"--{flag} {own!r}: {error}") from error
 
 
 def comparison_of(request: Comparing) -> TunedComparison:
     """The study that a comparison's arguments ask for."""
-    names = dict(zip(request.optimizers, _labels(request.optimizers), strict=True))
+    short = [recipe.rpartition(":")[2] for recipe in request.optimizers]
     contenders = {
         recipe: Contender(
-            names[recipe],
+            name if short.count(name) == 1 else recipe,  # without its module, unless two are alike
             Search(request.ranges_of(recipe), request.count, request.method),
             request.fixed_of(recipe),
             recipe=recipe,
         )
-        for recipe in request.optimizers
+        for recipe, name in zip(request.optimizers, short, strict=True)
     }
     baseline = contenders.pop(request.baseline or request.optimizers[0])
     labels = ", ".join(each.name for each in (baseline, *contenders.values()))
@@ -191,16 +191,12 @@ def _require(request: Comparing) -> None:
         raise ValueError(f"--method {request.method!r}: {wrong}")
     if not request.search:
         raise ValueError("--search '': give a range to tune in, such as lr=1e-4:1e-1")
-    for name in request.search:
-        owner = name.rpartition(":")[0]
-        if owner and owner not in request.optimizers:
-            raise ValueError(f"--search {name!r}: {owner!r} is none of --optimizers {listed!r}")
+    require_owners("search", request.search, request.optimizers)
     for name in request.optimizers:
         _require_ranges(request, name)
+    require_owners("set", request.fixed, request.optimizers)
     for name in request.fixed:
         owner, _, own = name.rpartition(":")
-        if owner not in request.optimizers:
-            raise ValueError(f"--set {name!r}: {owner!r} is none of --optimizers {listed!r}")
         if own in request.ranges_of(owner):
             raise ValueError(f"--set {name!r}: --search tunes it")
     if request.baseline and request.baseline not in request.optimizers:
@@ -210,13 +206,12 @@ def _require(request: Comparing) -> None:
 
 
 def _require_ranges(request: Comparing, optimizer: str) -> None:
-    ranges = request.ranges_of(optimizer)
-    if not ranges:
+    if not request.ranges_of(optimizer):
         right = f"such as {optimizer}:lr=1e-4:1e-1"
         raise ValueError(f"--search: no range for {optimizer!r}; give one, {right}")
     if request.method == "grid":
         try:
-            points(ranges, request.count, "grid")
+            points(request.ranges_of(optimizer), request.count, "grid")
         except ValueError as error:
             raise ValueError(f"--trials {request.count}: {error}") from error
 
@@ -231,12 +226,6 @@ def _require_task(name: str) -> None:
         raise ValueError(f"--task {name!r} has no score to compare: {need}")
     if task.evaluate is Task.evaluate:
         raise ValueError(f"--task {name!r} has no metric: it does not define `evaluate`")
-
-
-def _labels(recipes: Sequence[str]) -> list[str]:
-    """The names without their modules, unless two would then be alike."""
-    short = [recipe.rpartition(":")[2] for recipe in recipes]
-    return [a if short.count(a) == 1 else b for a, b in zip(short, recipes, strict=True)]
 
 
 def parse_overrides(entries: Sequence[str]) -> dict[str, Any]:
@@ -284,16 +273,59 @@ def parse_ranges(entries: Sequence[str]) -> dict[str, Range]:
         try:
             low, high = (float(end) for end in bounds.split(":"))
         except ValueError:
-            raise ValueError(
-                f"--search {entry!r}: give name=low:high, such as lr=1e-4:1e-1"
-            ) from None
+            right = "give name=low:high, such as lr=1e-4:1e-1"
+            raise ValueError(f"--search {entry!r}: {right}") from None
         if not name or name in ranges:
             fault = f"{name!r} is there twice" if name else "it names no hyper-parameter"
             raise ValueError(f"--search {entry!r}: {fault}")
         if not 0 < low < high < math.inf:
-            raise ValueError(
-                f"--search {entry!r}: a logarithmic range is positive and rising, "
-                f"got {low:g} to {high:g}"
-            )
+            lack = "a logarithmic range is positive and rising"
+            raise ValueError(f"--search {entry!r}: {lack}, got {low:g} to {high:g}")
         ranges[name] = low, high
     return ranges
+
+
+def study_classes() -> dict[str, type[Study] | Study]:
+    """Every study of the folders, by name: a class, or an instance of one."""
+    return {name: named("STUDIES", name) for name in places("STUDIES")}
+
+
+def find_study(name: str) -> Study:
+    """The study called `name`, in upper or lower case.
+
+    Args:
+        name: of one of ours; `module:name` of a user's class or instance; a comparison's text.
+
+    Raises:
+        ValueError: there is none.
+    """
+    if name.startswith(f"{COMMAND} "):
+        return comparison_of(Comparing.from_text(name))
+    if ":" in name:
+        with users_code("study", name):
+            study = _instance(look_up("study", name, "study", _is_study))
+    else:
+        known = places("STUDIES")
+        if name.lower() not in known:
+            raise ValueError(f"no study is named {name!r}; {did_you_mean(name.lower(), known)}")
+        study = _instance(named("STUDIES", name.lower()))
+    study.found_as = name if ":" in name else study.name
+    return study
+
+
+def _instance(given: Any) -> Study:
+    study: Study = given() if isinstance(given, type) else given
+    return study
+
+
+def _is_study(value: Any) -> bool:
+    return isinstance(value, Study) or (isinstance(value, type) and issubclass(value, Study))
+
+
+def name_of(study: Study) -> str:
+    """The name that finds the study again: its own for one of ours, `module:Class` for another."""
+    if study.found_as or isinstance(study, TunedComparison):
+        return study.found_as or study.name
+    cls = type(study)
+    place = f"{cls.__module__}:{cls.__name__}"
+    return study.name if place in places("STUDIES").values() else place

@@ -13,7 +13,7 @@ paper's: its data, networks, hyper-parameters and budgets, without a search.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -22,22 +22,26 @@ from spherenorm_experiments.analysis import (
     MARGIN,
     Claim,
     Decision,
+    Heading,
     Of,
     Results,
+    Row,
     Table,
-    Trial,
+    column,
     evaluate,
+    paper,
     slug,
 )
+from spherenorm_experiments.core import load_recipe
 from spherenorm_experiments.report.pictures import Picture
-from spherenorm_experiments.study._compared import Compared, caveats_of, unit_of
-from spherenorm_experiments.study._condition import Condition, Contender, arm_of
+from spherenorm_experiments.study._condition import THIRTEEN, Condition, Contender, arm_of
 from spherenorm_experiments.study._design import Design
+from spherenorm_experiments.study._entries import differing, entry_of, metric_of
 from spherenorm_experiments.study._plan import Plan
-from spherenorm_experiments.study._runs import differences, trials_of
 from spherenorm_experiments.study._shown import pictures_of, tables_of
+from spherenorm_experiments.study._study import Study
 
-__all__ = ["TunedComparison", "score_claim"]
+Pair = tuple[Contender, Contender]
 
 
 class TunedComparison(Design):
@@ -66,50 +70,47 @@ class TunedComparison(Design):
             that is compared with an unknown one; or values for all in place of those of a search.
     """
 
-    def trials(self, plan: Plan, results: Results) -> list[Trial]:
-        return trials_of(self, plan, results)
-
     def differences(self, plan: Plan) -> list[str]:
         """The hyper-parameters that nobody tunes and in which contenders differ, with values."""
-        return differences(self, plan)
+        chosen = self.with_added(plan)
+        values = {each.name: {**load_recipe(each.recipe).defaults, **each.fixed} for each in chosen}
+        fixed = {*plan.overrides, *(name for each in chosen for name in self.search(each).names)}
+        return [
+            f"{name}: " + ", ".join(f"{contender} {value!r}" for contender, value in of.items())
+            for name, of in differing(values).items()
+            if name not in fixed
+        ]
 
     def tables(self, results: Results) -> list[Table]:
-        return tables_of(self.compared(results))
+        return tables_of(self, results)
 
     def pictures(self, results: Results) -> list[Picture]:
-        return pictures_of(self.compared(results))
+        return pictures_of(self, results)
 
     @property
     def claims(self) -> Sequence[Claim]:
         """The scores of each condition and pair, then the others."""
         scores = [
             score_claim(condition, *pair, caveat=partial(self._caveats, condition, pair))
-            for condition in self.on
-            for pair in self.pairs
+            for condition, pair in itertools.product(self.on, self.pairs)
         ]
         return [*scores, *self.rows]
 
     def evaluated(self, results: Results) -> list[Decision]:
         """Each claim by itself; a score whose unit is not given has the one that its runs note."""
-        seen, claims = self.compared(results), list(self.claims)
-        places = itertools.product(self.on, self.pairs)
-        for i, (condition, _) in enumerate(places):
-            unit, margin = unit_of(seen.results, condition), condition.margin
+        claims = list(self.claims)
+        for i, (condition, _) in enumerate(itertools.product(self.on, self.pairs)):
+            unit, margin = condition.unit, condition.margin
+            if unit is None:  # percentage points, or none
+                unit = "pp" if "%" in metric_of(results, condition) else ""
             if margin is None and unit == "pp":
                 margin = MARGIN
             claims[i] = replace(claims[i], unit=unit, equivalent=margin)
         return [evaluate(claim, results) for claim in claims]
 
-    def compared(self, results: Results) -> Compared:
-        """The comparison as far as it has run."""
-        return Compared(self, results)
-
-    def _caveats(
-        self, condition: Condition, pair: tuple[Contender, Contender], results: Results
-    ) -> str:
-        seen = self.compared(results)
-        arms = [arm_of(condition, contender) for contender in reversed(pair)]
-        return "; ".join(caveat for arm in arms for caveat in caveats_of(seen, arm))
+    def _caveats(self, condition: Condition, pair: Pair, results: Results) -> str:
+        entries = [entry_of(self, results, condition, contender) for contender in reversed(pair)]
+        return "; ".join(caveat for entry in entries for caveat in entry.caveats(results))
 
 
 def score_claim(condition: Condition, baseline: Contender, ours: Contender, **more: Any) -> Claim:
@@ -122,3 +123,63 @@ def score_claim(condition: Condition, baseline: Contender, ours: Contender, **mo
         Of(arm_of(condition, ours), "test"), ">", Of(arm_of(condition, baseline), "test"),
         paper=condition.gap(ours.name, baseline.name) or "", **fields,
     )  # fmt: skip
+
+
+def thirteen_table(studies: Iterable[tuple[str, Study, Results]]) -> Table | None:
+    """The score of every contender of the paper's beside its baseline's, by benchmark.
+
+    Args:
+        studies: labels, studies and results; studies that are no tuned comparison are left out.
+
+    Returns:
+        The table; None if no benchmark has a result.
+    """
+    rows: dict[str, list[Row]] = {name: [] for name in THIRTEEN}
+    verdicts: list[str] = []
+    for label, study, results in studies:
+        if not isinstance(study, TunedComparison):
+            continue
+        decided = {decision.claim.name: decision for decision in study.decided(results)}
+        for condition, pair in itertools.product(study.on, study.pairs):
+            decision = decided[score_claim(condition, *pair).name]
+            if condition.benchmark and decision.has_results:
+                first = f"{condition.benchmark}: {condition.label} ({label})"
+                rows[condition.benchmark].append((first, *_row(condition, pair, decision, results)))
+                open_ = decision.verdict in ("equivalent", "inconclusive")
+                gain = "gain" if decision.supported else "loss"
+                verdicts.append(decision.verdict if open_ else gain)
+    if not verdicts:
+        return None
+    filled = [row for name in THIRTEEN for row in rows[name] or [(f"{name}: not run", *("",) * 7)]]
+    columns: list[Heading] = [
+        *("benchmark", "optimizers", "baseline", "projected"),
+        *("difference", "verdict"),
+        *paper("scores", "difference"),
+    ]
+    return Table("The thirteen benchmarks", columns, filled, _about(verdicts))
+
+
+def _row(condition: Condition, pair: Pair, decision: Decision, results: Results) -> Row:
+    names = [contender.name for contender in pair]
+    arms = [arm_of(condition, contender) for contender in pair]
+    theirs = next(iter(condition.paper.values()), {})
+    return (
+        " → ".join(names),
+        *column([results.arm(arm).values("test") for arm in arms], ".4g"),
+        decision.ours,
+        decision.verdict,
+        " → ".join(str(theirs[name]) for name in names if name in theirs),
+        condition.gap(names[1], names[0]),
+    )
+
+
+def _about(verdicts: Sequence[str]) -> str:
+    counts = {name: verdicts.count(name) for name in ("gain", "equivalent", "loss", "inconclusive")}
+    listed = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
+    uniform = counts["gain"] == len(verdicts)
+    said = "as the paper's abstract says" if uniform else "not the uniform gains of the abstract"
+    return (
+        "Mean ± SD over the seeds that both completed; blank if either diverged. Embedded data, "
+        "unless a study says the paper's data. Verdicts: gain, loss, equivalent (within the "
+        f"margin), inconclusive. Of {len(verdicts)} comparisons: {listed}; {said}."
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from spherenorm_experiments.analysis import (
@@ -22,11 +22,15 @@ from spherenorm_experiments.analysis import (
     paper,
     percent_right,
 )
-from spherenorm_experiments.report.pictures import Picture, Tries, best_scores, curves, drawn, tried
-from spherenorm_experiments.study._compared import Compared, metric_of, metrics_on
-from spherenorm_experiments.study._condition import Condition
-
-__all__ = ["growth", "invariant_share", "pictures_of", "range_table", "tables_of"]
+from spherenorm_experiments.report.pictures import Picture, best_scores, curves, drawn, tried
+from spherenorm_experiments.study._design import Design
+from spherenorm_experiments.study._entries import (
+    Entry,
+    differing,
+    entries_of,
+    metric_of,
+    metrics_on,
+)
 
 DELTA = 0.1
 
@@ -37,96 +41,87 @@ CURVES = (
 )
 
 
-def tables_of(seen: Compared) -> list[Table]:
+def tables_of(design: Design, results: Results) -> list[Table]:
     """Scores, norms and searches; none of which no run has a number."""
+    entries = entries_of(design, results)
     scores = {
         condition.label: {
-            arm: seen.results.arm(arm).values("test")
-            for arm in seen.arms(condition)
-            if seen.is_own(arm)
+            entry.arm: entry.runs.values("test")
+            for entry in entries
+            if entry.condition is condition and entry.runs and entry.own
         }
-        for condition in seen.design.on
+        for condition in design.on
     }
-    made = [_scores(seen), _norms(seen), _searches(seen)]
-    made[1:1] = [range_table(scores)] if len(seen.design.on) > 1 else []
-    return [table for table in made if table.rows]
+    tables = [
+        _scores(design, results, entries),
+        _norms(design, entries),
+        _searches(design, entries),
+    ]
+    tables[1:1] = [range_table(scores)] if len(design.on) > 1 else []
+    return [table for table in tables if table.rows]
 
 
-def pictures_of(seen: Compared) -> list[Picture]:
+def pictures_of(design: Design, results: Results) -> list[Picture]:
     """The final runs and the searches, condition by condition."""
-    pictures: list[Picture] = []
-    for condition in seen.design.on:
-        final = seen.final.having(condition=condition.label)
+    entries, pictures = entries_of(design, results), []
+    names = _tuned_names(entries)
+    for condition in design.on:
+        final = results.having(condition=condition.label, stage="final")
         for key, title, caption, log_y in CURVES:
             words = f"{caption}, each optimizer at its tuned point: {condition.place}."
             pictures.append(curves(final, key, title, words, log_y=log_y))
-        pictures += _of_searches(seen, condition)
-        score, trained = (
-            f"validation {metric_of(seen.results, condition)}",
-            "The final runs while they train",
-        )
-        pictures.append(curves(final, "validation", score, f"{trained}: {condition.place}."))
+        score = f"validation {metric_of(results, condition)}"
+        of = {each.arm: each for each in entries if each.condition is condition}
+        for name in names:
+            tries = {arm: each.tuned for arm, each in of.items() if each.tuned.points}
+            own = {arm: each for arm, each in tries.items() if name in each.points[0]}
+            caption = (
+                f"Every trial's score against {name}, the mean over the seeds of the tuning; the "
+                f"large marks are the best points: {condition.place}."
+            )
+            pictures.append(tried(own, name, score, caption))
+        # A lost trial has no score, so that a best of k is not a number.
+        whole = {
+            arm: each.tuned.scores for arm, each in of.items()
+            if len(each.tuned.scores) > 1 and not each.tuned.lost and each.search.ranges
+        }  # fmt: skip
+        best = "The expected best validation score of k trials, of those that were made"
+        pictures.append(best_scores(whole, score, f"{best}: {condition.place}."))
+        trained = f"The final runs while they train: {condition.place}."
+        pictures.append(curves(final, "validation", score, trained))
     return drawn(pictures)
 
 
-def _of_searches(seen: Compared, condition: Condition) -> list[Picture]:
-    """Scores against each tuned hyper-parameter, and the expected best of k trials in ranges."""
-    arms = seen.arms(condition, searched=True)
-    ended = {arm: seen.tuned(arm) for arm in arms}
-    score = f"validation {metric_of(seen.results, condition)}"
-    tries = {
-        arm: Tries(each.points, each.scores, each.best)
-        for arm, each in ended.items() if each.points
-    }  # fmt: skip
-    pictures: list[Picture] = []
-    for name in seen.tuned_names:
-        own = {arm: each for arm, each in tries.items() if name in each.points[0]}
-        caption = (
-            f"Every trial's score against {name}, the mean over the seeds of the tuning; the large "
-            f"marks are the best points: {condition.place}."
-        )
-        pictures.append(tried(own, name, score, caption))
-    # A lost trial has no score, so that a best of k is not a number.
-    whole = {
-        arm: each.scores for arm, each in ended.items()
-        if len(each.scores) > 1 and not each.lost and seen.search(arm).ranges
-    }  # fmt: skip
-    best = "The expected best validation score of k trials, of those that were made"
-    return [*pictures, best_scores(whole, score, f"{best}: {condition.place}.")]
-
-
-def _scores(seen: Compared) -> Table:
+def _scores(design: Design, results: Results, entries: Sequence[Entry]) -> Table:
     """The final runs: hyper-parameters, metrics of the test set, and paired differences."""
-    metrics = dict.fromkeys(
-        name for each in seen.design.on for name in metrics_on(seen.results, each)
-    )
+    metrics = dict.fromkeys(name for each in design.on for name in metrics_on(results, each))
     names = list(metrics) or ["score"]
-    quoted = list(dict.fromkeys(name for each in seen.design.on for name in each.paper))
-    differing = seen.differing()
+    quoted = list(dict.fromkeys(name for each in design.on for name in each.paper))
+    tuned_names = _tuned_names(entries)
+    values = differing({each.arm: each.every_value for each in entries})
+    different = {name: of for name, of in values.items() if name not in tuned_names}
     rows: list[Row] = []
     pairs: dict[str, None] = {}
-    for condition in seen.design.on:
-        arms = seen.arms(condition)
-        columns = [_means(seen, {arm: _metric(seen, arm, n) for arm in arms}) for n in names]
-        for i, arm in enumerate(arms):
-            runs, base, name = seen.results.arm(arm), seen.baseline(condition, arm), _name(arm)
-            gap = Cell(None, missing="")
-            if base is not None:
-                gap = difference(runs.values("test"), seen.results.arm(base).values("test"))
-                pairs[f"{name} − {_name(base)}"] = None
-            row: list[Any] = [arm.label, *seen.cells(arm, seen.taken(arm))]
-            row += [_value(of.get(arm)) for of in differing.values()]
-            row += [*(cells[i] for cells in columns), Cell(len(runs), "d"), gap]
-            row += [condition.paper.get(metric, {}).get(name) for metric in quoted]
+    for part in _by_condition(design, entries):
+        columns = [_means(part, metric_on_test(name), performance=True) for name in names]
+        for i, entry in enumerate(part):
+            arm, name, gap = entry.arm, entry.contender.name, Cell(None, missing="")
+            if entry.base is not None:
+                gap = difference(entry.runs.values("test"), results.arm(entry.base).values("test"))
+                pairs[f"{name} − {_name(entry.base)}"] = None
+            row: list[Any] = [arm.label, *entry.cells(tuned_names, entry.taken)]
+            row += [_value(of.get(arm)) for of in different.values()]
+            row += [*(cells[i] for cells in columns), Cell(len(entry.runs), "d"), gap]
+            row += [entry.condition.paper.get(metric, {}).get(name) for metric in quoted]
             rows.append(tuple(row))
-    headings: list[Heading] = ["arm", *seen.tuned_names, *differing, *names, "seeds"]
+    headings: list[Heading] = ["arm", *tuned_names, *different, *names, "seeds"]
     headings += ["minus its baseline", *paper(*quoted)]
-    return Table("Scores", headings, rows, _about_scores(seen, list(pairs)))
+    return Table("Scores", headings, rows, _about_scores(design, results, list(pairs)))
 
 
-def _about_scores(seen: Compared, pairs: list[str]) -> str:
-    places = "; ".join(f"{each.label}: {each.theirs}" for each in seen.design.on if each.theirs)
-    specs = (item.spec for item in seen.final)
+def _about_scores(design: Design, results: Results, pairs: list[str]) -> str:
+    places = "; ".join(f"{each.label}: {each.theirs}" for each in design.on if each.theirs)
+    specs = (item.spec for item in results.having(stage="final"))
     ran = {f"{x.epochs} epochs of batches of {x.batch_size}, {x.schedule} schedule" for x in specs}
     return " ".join(
         [
@@ -140,28 +135,22 @@ def _about_scores(seen: Compared, pairs: list[str]) -> str:
     )
 
 
-def _norms(seen: Compared) -> Table:
-    right: Key = percent_right(DELTA, invariant=True)
-    wrong: Key = percent_right(DELTA, invariant=False)
+def _norms(design: Design, entries: Sequence[Entry]) -> Table:
     keys: dict[str, tuple[Key, str]] = {
         "norm first": ("norm_start", ".3g"),
         "norm last": ("norm_last", ".3g"),
         "last / first": (growth, ".3f"),
         "path on sphere": ("total_effective_step", ".3g"),
-        "detected (%)": (right, ".1f"),
-        "left alone (%)": (wrong, ".1f"),
+        "detected (%)": (percent_right(DELTA, invariant=True), ".1f"),
+        "left alone (%)": (percent_right(DELTA, invariant=False), ".1f"),
     }
     rows: list[Row] = []
-    for condition in seen.design.on:
-        arms = seen.arms(condition)
-        columns = [
-            _means(seen, {arm: seen.results.arm(arm).values(key) for arm in arms}, form)
-            for key, form in keys.values()
-        ]
-        for i, arm in enumerate(arms):
-            runs = seen.results.arm(arm)
-            share = runs.cell(invariant_share, ".1f", spread=True)
-            rows.append((arm.label, share, _views_of(runs), *(cells[i] for cells in columns)))
+    for part in _by_condition(design, entries):
+        columns = [_means(part, key, form) for key, form in keys.values()]
+        for i, entry in enumerate(part):
+            share = entry.runs.cell(invariant_share, ".1f", spread=True)
+            views = _views_of(entry.runs)
+            rows.append((entry.arm.label, share, views, *(cells[i] for cells in columns)))
     note = (
         "The norm is the mean over the scale-invariant units. Views: in how many weights of two or "
         "more dimensions the audit finds invariance channel by channel, of the whole layer, and "
@@ -172,23 +161,24 @@ def _norms(seen: Compared) -> Table:
     return Table("Norms, steps and detection", headings, rows, note)
 
 
-def _searches(seen: Compared) -> Table:
+def _searches(design: Design, entries: Sequence[Entry]) -> Table:
     """The searches: how many points there were, and what became of them."""
+    tuned_names = _tuned_names(entries)
     rows: list[Row] = []
-    for arm in seen.every_arm:
-        search = seen.tuned(arm)
-        if search.points:
-            counts = Cell(len(search.points), "d"), Cell(search.lost, "d")
-            best = Cell(None if search.best is None else search.scores[search.best], ".4g")
-            rows.append((arm.label, *counts, *seen.cells(arm, seen.best(arm)), best))
-    seeds = ", ".join(map(str, seen.design.tuning_seeds()))
+    for entry in entries:
+        tuned = entry.tuned
+        if tuned.points:
+            counts = Cell(len(tuned.points), "d"), Cell(tuned.lost, "d")
+            best = Cell(None if tuned.best is None else tuned.scores[tuned.best], ".4g")
+            rows.append((entry.arm.label, *counts, *entry.cells(tuned_names, entry.best), best))
+    seeds = ", ".join(map(str, design.search_seeds))
     note = (
         f"Mean validation scores on the seeds of the tuning, {seeds}, which "
         "no final run has. (edge): the search ends there, a wider one may hold a better "
         "value. (outermost): no trial lies beyond it on one side, but the range goes on: more "
         "trials may find a better value."
     )
-    columns = ("arm", "trials", "without a score", *seen.tuned_names, "validation")
+    columns = ("arm", "trials", "without a score", *tuned_names, "validation")
     return Table("Tuning", columns, rows, note)
 
 
@@ -242,18 +232,30 @@ def _views_of(runs: Results) -> str:
     return ", ".join(f"{views.count(view)} {name}" for view, name in counts if view in views)
 
 
-def _means(seen: Compared, samples: Mapping[Arm, Sample], form: str = ".4g") -> list[Cell]:
-    """The means of arms over the same seeds; added ones do not narrow those of the others."""
-    own = [sample for arm, sample in samples.items() if seen.is_own(arm)]
-    cells = iter(column(own, form))
+def _by_condition(design: Design, entries: Sequence[Entry]) -> list[list[Entry]]:
+    """The entries with final runs, those of each condition together."""
     return [
-        next(cells) if seen.is_own(arm) else column([*own, sample], form)[-1]
-        for arm, sample in samples.items()
+        [entry for entry in entries if entry.condition is condition and entry.runs]
+        for condition in design.on
     ]
 
 
-def _metric(seen: Compared, arm: Arm, name: str) -> Sample:
-    return seen.results.arm(arm).values(metric_on_test(name), performance=True)
+def _tuned_names(entries: Sequence[Entry]) -> list[str]:
+    """The hyper-parameters that some entry is tuned in."""
+    return list(dict.fromkeys(name for entry in entries for name in entry.search.names))
+
+
+def _means(
+    entries: Sequence[Entry], key: Key, form: str = ".4g", *, performance: bool | None = None
+) -> list[Cell]:
+    """The means of entries over the same seeds; added ones do not narrow those of the others."""
+    samples = [entry.runs.values(key, performance=performance) for entry in entries]
+    own = [sample for entry, sample in zip(entries, samples, strict=True) if entry.own]
+    cells = iter(column(own, form))
+    return [
+        next(cells) if entry.own else column([*own, sample], form)[-1]
+        for entry, sample in zip(entries, samples, strict=True)
+    ]
 
 
 def _name(arm: Arm) -> str:

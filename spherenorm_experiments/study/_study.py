@@ -27,8 +27,6 @@ from spherenorm_experiments.core import AnyTask, Budget, Spec, find_task_class, 
 from spherenorm_experiments.report.pictures import Picture
 from spherenorm_experiments.study._plan import Plan
 
-__all__ = ["Study", "final_seeds", "tuning_seeds"]
-
 TUNING_SEEDS = 2
 """The number of seeds on which hyper-parameters are chosen; no claim uses them."""
 
@@ -40,8 +38,6 @@ class Study:
     """
 
     name: str
-    settings: ClassVar[tuple[str, ...]] = ()
-    """Settings of the study itself that `--set` may set; it reads them from `plan.overrides`."""
     seeds: Mapping[str, int] = MappingProxyType({"smoke": 2, "small": 6, "full": 12})
     """The number of seeds of each tier."""
     first_seed: int = 0
@@ -81,7 +77,7 @@ class Study:
 
     def every_table(self, results: Results) -> list[Table]:
         """The study's tables, and the settings that differ from the paper's."""
-        return [*self.tables(results), *_settings_table(self)]
+        return [*self.tables(results), *_departures_table(self)]
 
     def evaluated(self, results: Results) -> list[Decision]:
         """Each of the study's claims by itself; inconclusive where there are no results."""
@@ -105,15 +101,13 @@ class Study:
         """One trial of an arm per seed, with the task's budget for the tier.
 
         Args:
-            hyper_parameters: of the arm's recipe.
             **more: other fields of `Spec`, also in place of the budget.
         """
-        seeds = self.chosen_seeds(plan)
         budget = self.budget(plan, task)
         common = {"epochs": budget.epochs, "batch_size": budget.batch_size, **more}
         return [
             Trial(arm, Spec(task, arm.recipe, hyper_parameters, seed=seed, **common))
-            for seed in seeds
+            for seed in self.chosen_seeds(plan)
         ]
 
     def swept(
@@ -126,14 +120,11 @@ class Study:
             **more: options of the network; `task` (in place of the network), `epochs` and
                 `schedule` are fields of `Spec`.
         """
-        fields: dict[str, Any] = {
-            name: more.pop(name) for name in ("epochs", "schedule") if name in more
-        }
         task = more.pop("task", "network")
-        seeds = (*final_seeds(self, plan), *tuning_seeds(self))
-        common: dict[str, Any] = {"epochs": self.budget(plan, task).epochs, "probes": ()}
-        common |= fields
-        return Trial(arm, Spec(task, arm.recipe, hyper_parameters, more, seeds=seeds, **common))
+        fields: dict[str, Any] = {"epochs": self.budget(plan, task).epochs, "probes": ()}
+        fields |= {name: more.pop(name) for name in ("epochs", "schedule") if name in more}
+        seeds = (*self.final_seeds(plan), *self.tuning_seeds())
+        return Trial(arm, Spec(task, arm.recipe, hyper_parameters, more, seeds=seeds, **fields))
 
     def chosen_seeds(self, plan: Plan) -> Sequence[int]:
         """The plan's seeds, or the study's own."""
@@ -141,17 +132,30 @@ class Study:
             return plan.seeds
         return range(self.first_seed, self.first_seed + self.seeds[plan.tier])
 
+    def tuning_seeds(self) -> Sequence[int]:
+        """The seeds on which the study chooses hyper-parameters."""
+        return range(TUNING + self.first_seed, TUNING + self.first_seed + TUNING_SEEDS)
+
+    def final_seeds(self, plan: Plan) -> Sequence[int]:
+        """The seeds of the runs whose hyper-parameters are chosen on others.
+
+        Raises:
+            ValueError: one of them is a seed of the tuning.
+        """
+        if taken := sorted(set(self.chosen_seeds(plan)) & set(self.tuning_seeds())):
+            raise ValueError(f"--seeds: {taken[0]} is a seed of the tuning; give others")
+        return self.chosen_seeds(plan)
+
     def budget(self, plan: Plan, task: str) -> Budget:
         """The budget of the task for the plan's tier."""
         return _budget_of(find_task_class(task), plan.tier)
 
 
-def _settings_table(study: Study) -> list[Table]:
+def _departures_table(study: Study) -> list[Table]:
     """The settings that differ from the paper's; empty if there are none."""
     note = "Small tier, embedded data, unless marked --data." if study.has_real else ""
-    rows = [tuple(row) for row in study.departures]
     columns = ("setting", "the paper's", "ours", "why")
-    return [Table("Settings", columns, rows, note)] if rows else []
+    return [Table("Settings", columns, study.departures, note)] if study.departures else []
 
 
 def _budget_of(task: type[AnyTask], tier: str) -> Budget:
@@ -165,21 +169,3 @@ def _budget_of(task: type[AnyTask], tier: str) -> Budget:
         lack = f"{written(task)} has no budget for the tier {tier!r}"
         raise ValueError(f"{lack}; give tiers = {{{tier!r}: Budget(epochs, batch_size)}}")
     return budget
-
-
-def tuning_seeds(study: Study) -> Sequence[int]:
-    """The seeds on which a study chooses hyper-parameters."""
-    first = TUNING + study.first_seed
-    return range(first, first + TUNING_SEEDS)
-
-
-def final_seeds(study: Study, plan: Plan) -> Sequence[int]:
-    """The seeds of the runs whose hyper-parameters are chosen on others.
-
-    Raises:
-        ValueError: one of them is a seed of the tuning.
-    """
-    seeds = study.chosen_seeds(plan)
-    if taken := sorted(set(seeds) & set(tuning_seeds(study))):
-        raise ValueError(f"--seeds: {taken[0]} is a seed of the tuning; give others")
-    return seeds

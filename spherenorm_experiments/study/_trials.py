@@ -12,8 +12,6 @@ from spherenorm_experiments.core import Regime, Spec
 from spherenorm_experiments.engine.door import Door
 from spherenorm_experiments.study._plan import Plan
 
-__all__ = ["apply_plan"]
-
 SETTABLE = ("epochs", "batch_size", "schedule", "probe_every")
 """The fields of `Spec` that `--set` may set."""
 
@@ -28,21 +26,19 @@ def apply_plan(
     plan: Plan,
     trials: Sequence[Trial],
     door: Door,
-    own: Sequence[str] = (),
     first: Sequence[Trial] | None = None,
 ) -> list[Trial]:
     """The study's trials with the device and the overrides of a plan.
 
     Args:
         trials: those that the study asks for.
-        own: settings that the study takes itself.
         first: the trials of its first round, if these are of a later one.
 
     Raises:
         ValueError: a setting that no trial has.
     """
     first_arms = {trial.arm for trial in (trials if first is None else first)}
-    used: set[str] = set(own)
+    used: set[str] = set()
     applied = []
     for trial in trials:
         later = trial.arm not in first_arms
@@ -51,7 +47,7 @@ def apply_plan(
         used |= taken
         applied.append(Trial(trial.arm, spec))
     if trials and (unused := [name for name in plan.overrides if name not in used]):
-        known = {*SETTABLE, *own}.union(*(_settable(trial.spec, door) for trial in trials))
+        known = {*SETTABLE}.union(*(_settable(trial.spec, door) for trial in trials))
         near = close_names(unused[0], known, cutoff=SIMILAR)
         right = (
             f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(sorted(known))}"

@@ -1,11 +1,12 @@
-"""Stores that no run has made: worlds of random numbers, in which a claim may be true or false."""
+"""Results that no run has made: worlds of random numbers, in which a claim may be true or false."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 
 from spherenorm_experiments.analysis import Result, Results
-from spherenorm_experiments.core import rows_of
+from spherenorm_experiments.core import Spec, rows_of
 from spherenorm_experiments.engine import Row
 from spherenorm_experiments.study import Plan, find_study
 
@@ -23,6 +24,38 @@ CHOSEN = {
 """Numbers that some claims are about, and that chance would not find."""
 SEEDS, POINTS_KEPT = 8, 120
 KINDS = ("variant", "invariant")
+
+
+def result(arm, seed=0, spec=None, records=(), name="made", **summary):
+    """A finished run, of which nothing is stored."""
+    spec = spec or Spec("digits", arm.recipe, {"lr": 0.1}, seed=seed)
+    metrics = SimpleNamespace(read=lambda *_: records)
+    folder = SimpleNamespace(name=name, metrics=metrics, read_json=lambda _: (), path=name)
+    return Result(arm, spec, {"diverged_at": None, **summary}, folder)
+
+
+def compared(study, plan, lost=lambda arm: False):
+    """The results of a tuned comparison, with scores by chance.
+
+    Args:
+        lost: of an arm; where it is true all of its runs diverged.
+    """
+    random, items = np.random.default_rng(0), []
+    for _ in range(2):  # the searches, and the final runs after these
+        trials = study.trials(plan, Results(items))
+        for number, trial in enumerate(trials[len(items) :], len(items)):
+            score, start, last, path = 50 + 40 * random.random(4)
+            summary = {"validation": score, "test": score, "norm_last": last}
+            summary["test_metrics"] = {name: score for c in study.on for name in c.paper}
+            if lost(trial.arm):
+                summary = {**dict.fromkeys(summary), "test_metrics": {}, "diverged_at": 3}
+            summary |= {"metric": "accuracy (%)", "norm_start": start, "invariant_share": 0.5}
+            summary |= {"total_effective_step": path, "views": {"a": "channel", "b": None}}
+            keys = ("norm", "effective_step", "loss", "validation")
+            records = [{"step": step, **dict.fromkeys(keys, score + step)} for step in range(1, 5)]
+            spec = replace(trial.spec, probes=("norms",))
+            items.append(result(trial.arm, 0, spec, records, f"run-{number}", **summary))
+    return Results(items)
 
 
 def fabricated(name, world, lost=lambda arm: False):

@@ -6,8 +6,7 @@ import math
 import numpy as np
 import soundfile
 
-from spherenorm_experiments.paper.audio.dcase2017 import EVENTS, PARTS
-from spherenorm_experiments.paper.audio.speech_commands import WORDS
+from spherenorm_experiments.paper.audio.recordings import EVENTS, PARTS, WORDS
 
 
 def tone(hz, seconds, rate):

@@ -4,7 +4,7 @@ import numpy as np
 from PIL import Image
 from scipy.io import savemat
 
-from spherenorm_experiments.paper.retrieval import cars, cub, in_shop, products
+from spherenorm_experiments.paper.retrieval.photos import PARTITION
 
 RANDOM = np.random.default_rng(0)
 
@@ -54,7 +54,7 @@ def write_in_shop(folder):
     (folder / "Eval").mkdir()
     lines = [str(len(rows)), "image_name item_id evaluation_status"]
     lines += [f"{name}    {item}  {status}" for name, item, status in rows]
-    (folder / in_shop.PARTITION).write_text("\n".join(lines) + "\n")
+    (folder / PARTITION).write_text("\n".join(lines) + "\n")
 
 
 def write_products(folder):
@@ -70,5 +70,9 @@ def write_products(folder):
         (folder / f"Ebay_{part}.txt").write_text("\n".join(lines) + "\n")
 
 
-WRITERS = {"cub": (cub, write_cub), "cars-196": (cars, write_cars),
-           "in-shop": (in_shop, write_in_shop), "sop": (products, write_products)}  # fmt: skip
+WRITERS = {
+    "cub": write_cub,
+    "cars-196": write_cars,
+    "in-shop": write_in_shop,
+    "sop": write_products,
+}

@@ -12,11 +12,11 @@ from spherenorm_experiments.paper.debiasing.nine_class import CLASS, SYNSETS
 
 def write_cifar10(folder, images, labels):
     """The binary form: images of shape (6, n, 3072), the last sixth for the test."""
-    folder = folder / cifar.BINARY
+    folder = folder / cifar.FOLDER
     folder.mkdir(parents=True)
     for name, pixels, classes in zip((*cifar.TRAIN, *cifar.TEST), images, labels, strict=True):
         records = np.concatenate([classes[:, None].astype(np.uint8), pixels], axis=1)
-        (folder / f"{name}.bin").write_bytes(records.tobytes())
+        (folder / name).write_bytes(records.tobytes())
 
 
 def random_cifar10(count):

@@ -77,7 +77,10 @@ def draw_line(case: Case) -> Line:
     weight, numbers = case.groups[0].weights[0], case.groups[0].numbers
     run = reference(replace(case, groups=(Group((weight,), numbers),)))
     first, count = draw.choice((0, 0, 1, 4)), draw.choice((1, 1, 2, 3))
-    numbers = numbers[first : first + count]
+    numbers = tuple(
+        {name: _differentiable(name, x) for name, x in of.items()}
+        for of in numbers[first : first + count]
+    )
     start, state = run.moments[first - 1][0, 0] if first else (weight.first(), {})
     state = state or case.structure.recipe(**numbers[0]).init(start)
     origin = {"weight": start, **{f"state {name}": x for name, x in state.items()}}
@@ -105,8 +108,6 @@ def draw_line(case: Case) -> Line:
         stays = (damped and name == "momentum") or (name.startswith("eps") and not start.numel())
         if 0 in intervals[name] and draw.random() < 0.25 and not stays:
             x = torch.zeros_like(x)
-        if name.startswith(("eps", "level")):  # derivatives of higher order would overflow
-            x = torch.where(x == 0, x, x.clamp(min=1e-80))
         room = torch.where(x < 1, 1 - x, x) if intervals[name].high == 1 else x
         noise = torch.randn(x.shape, generator=generator, dtype=x.dtype)
         origin[f"number {name}"] = x
@@ -124,6 +125,11 @@ def draw_line(case: Case) -> Line:
         ends[name] = end, largest(end - before) or largest(end) or 1.0, share
     pull = draw.choice((0, 0.1)) * largest(origin["gradient 0"]) / (largest(start) or 1)
     return replace(line, pull=pull, path=tuple(path), ends=ends)
+
+
+def _differentiable(name: str, x: Any) -> Any:
+    """A number without the values of which a third derivative would overflow."""
+    return 1e-80 if name.startswith(("eps", "level", "nu")) and x and 0 < x < 1e-80 else x
 
 
 def largest(x: Tensor) -> float:

@@ -100,7 +100,7 @@ def _shares(results: Results, condition: Condition) -> Sample:
     """The share of AdamP's steps until its loss is at most the last of Adam's, by seed."""
     ours, theirs = (results.arm(arm_of(condition, name)) for name in ("AdamP", "Adam"))
     reached = {item.spec.seed: _last(item) for item in theirs.finished}
-    known = ours.where(partial(_is_known, reached=reached))  # diverged ones count against
+    known = ours.where(lambda item: item.spec.seed in reached)  # diverged ones count against
     return known.values(partial(_share_until, reached=reached), performance=True)
 
 
@@ -115,15 +115,8 @@ def _last(item: Result) -> float:
     return float(_smoothed(item)[-1])
 
 
-def _is_known(item: Result, reached: Mapping[int, float]) -> bool:
-    """True if the seed's other run has a last loss."""
-    return item.spec.seed in reached
-
-
-def _share_until(item: Result, reached: Mapping[int, float]) -> float | None:
+def _share_until(item: Result, reached: Mapping[int, float]) -> float:
     """The share of a run's steps until its loss is at most that of the seed's other run."""
-    if item.spec.seed not in reached:
-        return None
     smoothed = _smoothed(item)
     (there,) = np.nonzero(smoothed <= reached[item.spec.seed])
     skipped = len(item.metrics) - len(smoothed)

@@ -1,13 +1,9 @@
 """Table 4: audio classification."""
 
 STUDIES = {"t4": "t4:T4"}
-TASKS = {
-    "events": "events:Events",
-    "keywords": "keywords:Keywords",
-    "tagging": "tagging:Tagging",
-}
+TASKS = {name.lower(): f"tasks:{name}" for name in ("Events", "Keywords", "Tagging")}
 LAYOUTS = {
-    "dcase2017": "dcase2017:LAYOUT",
-    "magnatagatune": "magnatagatune:LAYOUT",
-    "speech_commands": "speech_commands:LAYOUT",
+    "dcase2017": "recordings:DCASE",
+    "magnatagatune": "recordings:MAGNATAGATUNE",
+    "speech_commands": "recordings:SPEECH_COMMANDS",
 }

@@ -38,16 +38,6 @@ POOLS: dict[str, tuple[Pool, ...]] = {
 """The authors' max-pooling over (bands, frames) after each block, by data set."""
 
 
-def hz_of(note: Tensor) -> Tensor:
-    """The frequency of a MIDI note: 440 * 2 ** ((note - 69) / 12)."""
-    return 440.0 * 2.0 ** ((note - 69.0) / 12.0)
-
-
-def note_of(hz: float) -> int:
-    """The nearest MIDI note to a frequency."""
-    return round(69 + 12 * math.log2(hz / 440.0))
-
-
 class HarmonicFilters(nn.Module):
     """The power of a wave in triangular bands around harmonics, in decibels.
 
@@ -84,12 +74,12 @@ class HarmonicFilters(nn.Module):
     ) -> None:
         super().__init__()
         self.window, self.harmonics = window, harmonics
-        self.bands = (note_of(rate / (2 * harmonics)) - lowest) * per_semitone
-        if self.bands < 1:
-            wrong = f"lowest={lowest} leaves no band below half of rate={rate}"
-            raise ValueError(f"{wrong} for {harmonics} harmonics")
-        notes = hz_of(lowest + torch.arange(self.bands) / per_semitone)
-        centres = (torch.arange(1, harmonics + 1)[:, None] * notes).flatten()
+        # A MIDI note n has the frequency 440 * 2 ** ((n - 69) / 12).
+        highest = round(69 + 12 * math.log2(rate / (2 * harmonics) / 440.0))
+        self.bands = (highest - lowest) * per_semitone
+        notes = lowest + torch.arange(self.bands) / per_semitone
+        hz = 440.0 * 2.0 ** ((notes - 69.0) / 12.0)
+        centres = (torch.arange(1, harmonics + 1)[:, None] * hz).flatten()
         self.q = nn.Parameter(torch.ones(1))
         self.register_buffer("centres", centres, persistent=False)
         bins = torch.linspace(0, rate / 2, window // 2 + 1)
@@ -171,9 +161,6 @@ class HarmonicCNN(nn.Module):
         filters: the paper's at 16 kHz, if None.
         dropout: between the two linear layers.
 
-    Raises:
-        ValueError: `widths` and `pools` differ in length.
-
     Example:
         >>> net = HarmonicCNN(35, pools=POOLS["speech_commands"])
         >>> sum(weight.numel() for weight in net.parameters())
@@ -190,8 +177,6 @@ class HarmonicCNN(nn.Module):
         dropout: float = 0.5,
     ) -> None:
         super().__init__()
-        if len(widths) != len(pools):
-            raise ValueError(f"widths has {len(widths)} blocks and pools {len(pools)}")
         self.filters = HarmonicFilters() if filters is None else filters
         self.filters_norm = nn.BatchNorm2d(self.filters.harmonics)
         channels = (self.filters.harmonics, *widths)

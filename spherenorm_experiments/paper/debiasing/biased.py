@@ -8,18 +8,30 @@ Source: H. Bahng et al., *Learning De-biased Representations with Biased Represe
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
+from spherenorm_experiments.core import Split, Splits
+from spherenorm_experiments.paper.debiasing.mnist import LAYOUT, read_mnist
+
 __all__ = [
+    "BIASED",
     "COLOURS",
+    "PARTS",
+    "UNBIASED",
+    "biased_mnist",
     "colour_strokes",
+    "digits",
     "draw_grounds",
     "handwritten_digits",
     "stripe_strokes",
+    "stripes",
 ]
 
 COLOURS = (
@@ -30,6 +42,88 @@ COLOURS = (
 
 DIRECTIONS, WAVELENGTHS = 5, (3.0, 6.0)
 """Of the stripes: directions, and pixels from one to the next."""
+
+STRIPED = 12
+"""Pixels of a side of the digits on stripes."""
+
+PARTS = (slice(0, 1100), slice(1157, 1415), slice(1415, None))
+"""The digits of training, validation and test.
+
+A writer's digits lie together, and those of one begin at 1029, 1157, 1287 and 1415: the last two
+parts have writers that are in no other. 57 digits of a writer of training are left out, so that
+batches of 50 are full.
+"""
+
+HELD_OUT = 1000
+"""Training images of MNIST on which hyper-parameters are chosen."""
+
+UNBIASED, BIASED = 0, 1
+"""The parts of an evaluation split: the ground has nothing to do with the class, or all."""
+
+
+@functools.lru_cache(maxsize=8)
+def digits(rho: float) -> Splits:
+    """Handwritten digits on colours, see `_splits`."""
+    return _splits(rho, _by_writers(8), _on_colours)
+
+
+@functools.lru_cache(maxsize=8)
+def stripes(rho: float) -> Splits:
+    """Larger ones on stripes."""
+    return _splits(rho, _by_writers(STRIPED), stripe_strokes)
+
+
+def biased_mnist(rho: float) -> Splits:
+    """MNIST on colours.
+
+    Raises:
+        ValueError: no folder was given, or it has another layout.
+    """
+    return _mnist(LAYOUT.folder(), rho)
+
+
+@functools.lru_cache(maxsize=2)
+def _mnist(folder: Path, rho: float) -> Splits:
+    strokes, labels = read_mnist(folder, train=True)
+    held = min(HELD_OUT, len(labels) // 2)
+    parts = (strokes[:-held], labels[:-held]), (strokes[-held:], labels[-held:])
+    return _splits(rho, (*parts, read_mnist(folder, train=False)), _on_colours)
+
+
+def _by_writers(size: int) -> list[tuple[Tensor, Tensor]]:
+    strokes, labels = handwritten_digits(size)
+    return [(strokes[part], labels[part]) for part in PARTS]
+
+
+def _splits(
+    rho: float,
+    parts: Sequence[tuple[Tensor, Tensor]],
+    paint: Callable[[Tensor, Tensor, int], Tensor],
+) -> Splits:
+    """Training images and classes; of the other parts images, `UNBIASED` or `BIASED`, and classes.
+
+    Each image of validation and test is there twice, without bias and with nothing else.
+
+    Args:
+        rho: the share of training images whose ground tells the class.
+        parts: strokes and classes.
+        paint: images from strokes, the kinds of their grounds and a seed.
+    """
+    kinds, splits = len(COLOURS), list[Split]()
+    for seed, (strokes, labels) in enumerate(parts):
+        if not splits:
+            images = paint(strokes, draw_grounds(labels, rho, kinds, seed), seed)
+            splits.append((images, labels))
+            continue
+        unbiased = draw_grounds(labels, 1 / kinds, kinds, seed)
+        images = torch.cat([paint(strokes, grounds, seed) for grounds in (unbiased, labels)])
+        of_part = torch.tensor([UNBIASED, BIASED]).repeat_interleave(len(labels))
+        splits.append((images, of_part, labels.repeat(2)))
+    return Splits(*splits)
+
+
+def _on_colours(strokes: Tensor, grounds: Tensor, seed: int) -> Tensor:
+    return colour_strokes(strokes, grounds)
 
 
 def draw_grounds(labels: Tensor, rho: float, kinds: int, seed: int) -> Tensor:

@@ -3,16 +3,15 @@
 g, which sees colour or texture alone, maximizes the dependence of its features on those of f, and f
 minimizes it; both learn to classify.
 
-Source: H. Bahng et al., *Learning De-biased Representations with Biased Representations*, 2020.
+Source: H. Bahng et al., *Learning De-biased Representations with Biased Representations*, 2020;
+L. Song et al., *Feature Selection via Dependence Maximization*, 2012, Equation 5.
 """
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -22,14 +21,13 @@ from spherenorm_experiments.core import (
     Budget,
     Collected,
     Mean,
-    Split,
     Splits,
     Statistic,
     Task,
     cross_entropy,
 )
-from spherenorm_experiments.paper.debiasing import biased, mnist, nine_class
-from spherenorm_experiments.paper.debiasing._independence import hsic, reversed_gradient
+from spherenorm_experiments.paper.debiasing import biased, nine_class
+from spherenorm_experiments.paper.debiasing.biased import BIASED, UNBIASED
 from spherenorm_experiments.paper.debiasing.rebias import (
     BagNet18,
     ConvStack,
@@ -38,33 +36,13 @@ from spherenorm_experiments.paper.debiasing.rebias import (
 )
 from spherenorm_experiments.paper.shared.resnet import ResNet, resnet18
 
-__all__ = ["Debiasing", "grouped_accuracy"]
-
-STRIPED = 12
-"""Pixels of a side of the digits on stripes."""
-
-PARTS = (slice(0, 1100), slice(1157, 1415), slice(1415, None))
-"""The digits of training, validation and test.
-
-A writer's digits lie together, and those of one begin at 1029, 1157, 1287 and 1415: the last two
-parts have writers that are in no other. 57 digits of a writer of training are left out, so that
-batches of 50 are full.
-"""
-
-UNBIASED, BIASED = 0, 1
-"""The parts of an evaluation split: the ground has nothing to do with the class, or all."""
+__all__ = ["Debiasing", "grouped_accuracy", "hsic"]
 
 AUDITED = 8
 """Large images that the audit sees: it computes in float64."""
 
-HELD_OUT = 1000
-"""Training images of MNIST on which hyper-parameters are chosen."""
-
-Paint = Callable[[Tensor], Tensor]
-"""Images by the kinds of their grounds."""
-
-Painted = tuple[Paint, Tensor]
-"""A part of the data before its grounds are chosen; and its labels."""
+FEWEST = 4
+"""Items below which the estimate does not exist."""
 
 
 @dataclass(frozen=True)
@@ -96,15 +74,16 @@ class Debiasing(Task):
     }
 
     def data(self) -> Splits:
-        return _SPLITS[self.data_set](self.rho)
+        return SOURCES[self.data_set].splits(self.rho)
 
     def model(self) -> nn.Module:
-        return _MODELS[self.data_set]()
+        return SOURCES[self.data_set].model()
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         images, labels = batch
         f_logits, f_features, g_logits, g_features = model(_pixels(images))
-        shared = hsic(f_features, reversed_gradient(g_features), _SIGMAS.get(self.data_set))
+        opposed = 2 * g_features.detach() - g_features  # their gradient has the opposite sign
+        shared = hsic(f_features, opposed, SOURCES[self.data_set].sigma)
         apart = cross_entropy(f_logits, labels) + cross_entropy(g_logits, labels)
         return apart + self.dependence * shared
 
@@ -168,72 +147,78 @@ def _pixels(images: Tensor) -> Tensor:
     return images.float() / 127.5 - 1 if images.dtype == torch.uint8 else images
 
 
-def _on_colours(strokes: Tensor) -> Paint:
-    return lambda grounds: biased.colour_strokes(strokes, grounds)
+def hsic(x: Tensor, y: Tensor, sigma: float | None = None) -> Tensor:
+    r"""The unbiased estimate of HSIC(x, y), which is 0 in expectation if x and y are independent:
+
+        (tr(K L) + 1'K1 1'L1 / ((n-1)(n-2)) - 2 / (n-2) 1'K L1) / (n (n-3)),
+
+    K and L the Gaussian kernels of x and of y, with zeros for their diagonals.
+
+    Args:
+        x, y: shape (n, any); below four items the result is 0.
+        sigma: of the kernels exp(-|a - b|^2 / (2 sigma^2)); None takes the square root of the
+            median squared distance between items, for x and for y.
+
+    Example:
+        >>> x = torch.randn(256, 3, generator=torch.Generator().manual_seed(0))
+        >>> f"{hsic(x, x, 1.0):.3f} {hsic(x, x.flip(0), 1.0):.3f}"
+        '0.056 -0.000'
+    """
+    n = len(x)
+    if n < FEWEST:
+        return 0 * (x.sum() + y.sum())
+    with torch.autocast(x.device.type, enabled=False):  # differences of large sums
+        K, L = _kernel(x, sigma), _kernel(y, sigma)
+        rows = K.sum(1), L.sum(1)
+        total = (K * L).sum() + rows[0].sum() * rows[1].sum() / ((n - 1) * (n - 2))
+        return (total - 2 / (n - 2) * (rows[0] @ rows[1])) / (n * (n - 3))
 
 
-@functools.lru_cache(maxsize=8)
-def _digits(rho: float) -> Splits:
-    strokes, labels = biased.handwritten_digits()
-    return _splits(rho, *_parts(strokes, labels, lambda x, _: _on_colours(x)))
+def _kernel(x: Tensor, sigma: float | None) -> Tensor:
+    """exp(-|x_i - x_j|^2 / (2 sigma^2)), with zeros for the diagonal."""
+    x = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+    squares = (x * x).sum(1)
+    distances = (squares[:, None] + squares - 2 * x @ x.T).clamp(min=0)
+    others = ~torch.eye(len(x), dtype=torch.bool, device=x.device)
+    if sigma is None:
+        scale = distances.detach()[others].median().clamp(min=torch.finfo(x.dtype).tiny)
+    else:
+        scale = torch.tensor(sigma**2, dtype=x.dtype, device=x.device)
+    return torch.exp(-distances / (2 * scale)) * others
 
 
-@functools.lru_cache(maxsize=8)
-def _stripes(rho: float) -> Splits:
-    def paint(strokes: Tensor, seed: int) -> Paint:
-        return lambda grounds: biased.stripe_strokes(strokes, grounds, seed)
+class _Source(NamedTuple):
+    """A data set.
 
-    strokes, labels = biased.handwritten_digits(STRIPED)
-    return _splits(rho, *_parts(strokes, labels, paint))
+    Attributes:
+        splits: by the share of training images whose ground tells the class.
+        model: f and g.
+        sigma: of the kernels of HSIC; None takes the median distance.
+    """
 
-
-def _parts(strokes: Tensor, labels: Tensor, paint: Callable[[Tensor, int], Paint]) -> list[Painted]:
-    """Training, validation and test part of the digits, each by writers of its own."""
-    return [(paint(strokes[part], seed), labels[part]) for seed, part in enumerate(PARTS)]
-
-
-@functools.lru_cache(maxsize=2)
-def _mnist(folder: Path, rho: float) -> Splits:
-    strokes, labels = mnist.read_mnist(folder, train=True)
-    held = min(HELD_OUT, len(labels) // 2)
-    test, test_labels = mnist.read_mnist(folder, train=False)
-    return _splits(
-        rho,
-        (_on_colours(strokes[:-held]), labels[:-held]),
-        (_on_colours(strokes[-held:]), labels[-held:]),
-        (_on_colours(test), test_labels),
-    )
+    splits: Callable[[float], Splits]
+    model: Callable[[], nn.Module]
+    sigma: float | None
 
 
-def _splits(rho: float, train: Painted, validation: Painted, test: Painted) -> Splits:
-    """Paint each part: the first one biased, the others once without bias and once with all."""
-    paint, labels = train
-    kinds = len(biased.COLOURS)
-    painted = paint(biased.draw_grounds(labels, rho, kinds, 0)), labels
-    return Splits(painted, _judged(*validation, kinds, 1), _judged(*test, kinds, 2))
-
-
-def _judged(paint: Paint, labels: Tensor, kinds: int, seed: int) -> Split:
-    unbiased = biased.draw_grounds(labels, 1 / kinds, kinds, seed)
-    parts = torch.tensor([UNBIASED, BIASED]).repeat_interleave(len(labels))
-    return torch.cat([paint(unbiased), paint(labels)]), parts, labels.repeat(2)
-
-
-_SPLITS: dict[str, Callable[[float], Splits]] = {
-    "digits": _digits,
-    "stripes": _stripes,
-    "biased-mnist": lambda rho: _mnist(mnist.LAYOUT.folder(), rho),
-    "nine-class": lambda _: nine_class.nine_class(),
-}
-
-_MODELS: dict[str, Callable[[], nn.Module]] = {
-    "digits": lambda: Rivals(ConvStack(5, (8, 16, 16)), ConvStack(1, (8, 16, 16))),
-    "stripes": lambda: Rivals(
-        FeaturedResNet(ResNet("basic", (1, 1), 8, stem="small", classes=10)), ConvStack(3, (8, 16))
+SOURCES = {
+    "digits": _Source(
+        biased.digits,
+        lambda: Rivals(ConvStack(5, (8, 16, 16)), ConvStack(1, (8, 16, 16))),
+        1.0,
     ),
-    "biased-mnist": lambda: Rivals(ConvStack(7), ConvStack(1)),
-    "nine-class": lambda: Rivals(FeaturedResNet(resnet18(classes=9)), BagNet18(9)),
+    "stripes": _Source(
+        biased.stripes,
+        lambda: Rivals(
+            FeaturedResNet(ResNet("basic", (1, 1), 8, stem="small", classes=10)),
+            ConvStack(3, (8, 16)),
+        ),
+        None,
+    ),
+    "biased-mnist": _Source(biased.biased_mnist, lambda: Rivals(ConvStack(7), ConvStack(1)), 1.0),
+    "nine-class": _Source(
+        lambda _: nine_class.nine_class(),
+        lambda: Rivals(FeaturedResNet(resnet18(classes=9)), BagNet18(9)),
+        None,
+    ),
 }
-
-_SIGMAS: dict[str, float | None] = {"digits": 1.0, "biased-mnist": 1.0}
-"""Of the kernels of HSIC; None takes the median distance."""

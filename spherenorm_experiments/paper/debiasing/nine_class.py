@@ -12,12 +12,13 @@ from __future__ import annotations
 import csv
 import functools
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.data import ConcatDataset
 
 from spherenorm_experiments.core import Splits
 from spherenorm_experiments.paper.shared import imagenet
@@ -63,33 +64,33 @@ imagenet/                             beside it, with train and val
 """
 
 
-class Judged:
-    """Pictures for an evaluation: a map-style data set of (image, part, clusters, class).
+class Judged(Pictures):
+    """Pictures for an evaluation; items are (image, part, clusters, class).
 
     Args:
-        parts: pictures with their parts; of each picture its cluster in each clustering.
+        part: of all of them.
+        clusters: of each picture its cluster in each clustering; those beyond are left out.
     """
 
-    def __init__(self, parts: list[tuple[Pictures, int, Tensor]]) -> None:
-        self.parts = parts
+    def __init__(
+        self,
+        folder: Path,
+        labeled: list[tuple[str, int]],
+        transform: Callable[[Any], Tensor],
+        part: int,
+        clusters: Tensor,
+    ) -> None:
+        super().__init__(folder, labeled, transform)
+        self.part, self.clusters = part, clusters
 
-    def __len__(self) -> int:
-        return sum(len(pictures) for pictures, *_ in self.parts)
-
-    def __getitem__(self, index: int) -> tuple[Tensor, int, Tensor, int]:
-        for pictures, part, clusters in self.parts:
-            if index < len(pictures):
-                image, label = pictures[index]
-                return image, part, clusters[index], label
-            index -= len(pictures)
-        raise IndexError("there are not so many pictures")
+    def __getitem__(self, index: int) -> tuple[Tensor, int, Tensor, int]:  # type: ignore[override]
+        image, label = super().__getitem__(index)
+        return image, self.part, self.clusters[index], label
 
     def fingerprint(self) -> str:
-        """A hash of those of the pictures, and of the clusters."""
-        digest = hashlib.sha256()
-        for pictures, part, clusters in self.parts:
-            digest.update(f"{pictures.fingerprint()} {part} {clusters.tolist()}".encode())
-        return digest.hexdigest()
+        """A hash of that of the pictures, and of the clusters."""
+        more = f"{super().fingerprint()} {self.part} {self.clusters.tolist()}"
+        return hashlib.sha256(more.encode()).hexdigest()
 
 
 def nine_class(side: int = 224) -> Splits:
@@ -128,15 +129,14 @@ def _splits(folder: Path, whole: Path, side: int) -> Splits:
     test, clusters = _validation_files(folder, whole)
     hard = [(name, CLASS[s]) for s in sorted(CLASS) for name in _files(folder, f"{FOLDER_A}/{s}")]
     unknown = torch.zeros(max(len(held), len(hard)), CLUSTERINGS, dtype=torch.long)
+    judged: list[Any] = [
+        Judged(whole, test, central, IMAGENET, clusters),
+        Judged(folder, hard, central, IMAGENET_A, unknown),
+    ]
     return Splits(
         Pictures(whole, train, augmented),
-        Judged([(Pictures(whole, held, central), HELD_OUT, unknown)]),
-        Judged(
-            [
-                (Pictures(whole, test, central), IMAGENET, clusters),
-                (Pictures(folder, hard, central), IMAGENET_A, unknown),
-            ]
-        ),
+        Judged(whole, held, central, HELD_OUT, unknown),
+        ConcatDataset(judged),
     )
 
 

@@ -62,15 +62,9 @@ class BagNet18(nn.Module):
     Args:
         classes: of the logits.
         widths: channels of the four groups of two blocks; the stem has as many as the first.
-        strides: of the first block of each group.
     """
 
-    def __init__(
-        self,
-        classes: int = 9,
-        widths: Sequence[int] = (64, 128, 256, 512),
-        strides: Sequence[int] = (2, 2, 2, 1),
-    ) -> None:
+    def __init__(self, classes: int = 9, widths: Sequence[int] = (64, 128, 256, 512)) -> None:
         super().__init__()
         stem = widths[0]
         self.stem = nn.Sequential(
@@ -80,11 +74,9 @@ class BagNet18(nn.Module):
             nn.ReLU(),
         )
         blocks: list[nn.Module] = []
-        for number, (inputs, outputs) in enumerate(pairwise((stem, *widths))):
-            blocks += [
-                _Block(inputs, outputs, 1 if number else 3, strides[number]),
-                _Block(outputs, outputs),
-            ]
+        groups = zip(pairwise((stem, *widths)), (3, 1, 1, 1), (2, 2, 2, 1), strict=True)
+        for (inputs, outputs), kernel, stride in groups:
+            blocks += [_Block(inputs, outputs, kernel, stride), _Block(outputs, outputs)]
         self.blocks = nn.Sequential(*blocks)
         self.head = nn.Linear(widths[-1], classes)
 
@@ -108,12 +100,10 @@ class _Block(nn.Module):
             _conv(outputs, outputs, 1),
             nn.BatchNorm2d(outputs),
         )
-        same = inputs == outputs and stride == 1
-        self.shortcut = (
-            nn.Identity()
-            if same
-            else nn.Sequential(_conv(inputs, outputs, 1, stride), nn.BatchNorm2d(outputs))
-        )
+        self.shortcut: nn.Module = nn.Identity()
+        if inputs != outputs or stride > 1:
+            changed = _conv(inputs, outputs, 1, stride), nn.BatchNorm2d(outputs)
+            self.shortcut = nn.Sequential(*changed)
 
     def forward(self, x: Tensor) -> Tensor:
         inner = self.body(x)

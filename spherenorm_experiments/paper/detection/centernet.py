@@ -17,9 +17,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from spherenorm_experiments.paper.detection.boxes import centered, cornered
+from spherenorm_experiments.paper.detection.boxes import DETECTED, centered, cornered, detections
 from spherenorm_experiments.paper.detection.deformable import DeformableConv2d
-from spherenorm_experiments.paper.detection.detections import DETECTED, detections
 from spherenorm_experiments.paper.shared.resnet import ResNet
 
 __all__ = ["CenterNet", "centernet_detections", "centernet_loss", "heat", "radius"]
@@ -32,6 +31,9 @@ OVERLAP = 0.7
 
 SIZE_WEIGHT = 0.1
 """The weight of the sizes' error in the loss; the other two have 1."""
+
+Maps = tuple[Tensor, Tensor, Tensor]
+"""Logits of the classes, (width, height) and (x, y) in places of the maps."""
 
 
 class CenterNet(nn.Module):
@@ -74,14 +76,11 @@ class CenterNet(nn.Module):
                 nn.init.normal_(module.weight, std=0.001)
                 nn.init.zeros_(module.bias)  # type: ignore[arg-type]
 
-    def forward(self, images: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The raw maps: logits of the classes, (width, height) and (x, y) in places of the maps.
+    def forward(self, images: Tensor) -> Maps:
+        """Shapes (images, classes, rows, columns) and twice (images, 2, rows, columns).
 
         Args:
             images: shape (images, 3, height, width).
-
-        Returns:
-            Shapes (images, classes, rows, columns) and twice (images, 2, rows, columns).
         """
         x = self.up(self.trunk.trunk(images))
         return self.heat(x), self.size(x), self.shift(x)
@@ -140,7 +139,7 @@ def heat(boxes: Tensor, labels: Tensor, classes: int, rows: int, columns: int) -
     Returns:
         Shape (images, classes, rows, columns).
     """
-    found = boxes.new_zeros(len(boxes), classes, rows, columns)
+    target = boxes.new_zeros(len(boxes), classes, rows, columns)
     reach = radius((boxes[..., 2:] - boxes[..., :2]).ceil())[..., None, None]
     column, row = (x[..., None, None] for x in _places(boxes, rows, columns).unbind(-1))
     y = torch.arange(rows, device=boxes.device)[:, None] - row
@@ -151,8 +150,8 @@ def heat(boxes: Tensor, labels: Tensor, classes: int, rows: int, columns: int) -
         spread = (2 * reach[:, k] + 1) / 6
         bump = torch.exp(-(y[:, k] ** 2 + x[:, k] ** 2) / (2 * spread**2)) * near[:, k]
         of_class = labels[:, k].clamp(min=0)
-        found[every, of_class] = torch.maximum(found[every, of_class], bump)
-    return found
+        target[every, of_class] = torch.maximum(target[every, of_class], bump)
+    return target
 
 
 def _places(boxes: Tensor, rows: int, columns: int) -> Tensor:
@@ -163,9 +162,7 @@ def _places(boxes: Tensor, rows: int, columns: int) -> Tensor:
     ).long()
 
 
-def centernet_loss(
-    maps: tuple[Tensor, Tensor, Tensor], boxes: Tensor, labels: Tensor, stride: float
-) -> Tensor:
+def centernet_loss(maps: Maps, boxes: Tensor, labels: Tensor, stride: float) -> Tensor:
     """The focal loss of the heat map + 0.1 L1 of the sizes + L1 of the shifts.
 
     With p = sigmoid(logits), Y the target and N objects in the batch:
@@ -198,9 +195,7 @@ def centernet_loss(
     return -torch.where(here, hit, miss).sum() / count + SIZE_WEIGHT * off_size + off_shift
 
 
-def centernet_detections(
-    maps: tuple[Tensor, Tensor, Tensor], stride: float, count: int = DETECTED
-) -> list[Tensor]:
+def centernet_detections(maps: Maps, stride: float, count: int = DETECTED) -> list[Tensor]:
     """The detections: peaks of the heat map, no lower than their eight neighbours.
 
     Args:
@@ -222,5 +217,5 @@ def centernet_detections(
         for x in (sizes, shifts)
     )
     corner = torch.stack([place % columns, place // columns], dim=-1)
-    found = cornered(torch.cat([corner + shift, size.clamp(min=0)], dim=-1)) * stride
-    return detections(found, scores, label, scores > 0)
+    boxes = cornered(torch.cat([corner + shift, size.clamp(min=0)], dim=-1)) * stride
+    return detections(boxes, scores, label, scores > 0)

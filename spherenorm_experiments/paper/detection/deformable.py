@@ -5,9 +5,6 @@ Source: X. Zhu et al., *Deformable ConvNets v2: More Deformable, Better Results*
 
 from __future__ import annotations
 
-import functools
-from importlib.util import find_spec
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
@@ -16,9 +13,9 @@ __all__ = ["DeformableConv2d", "deformable_convolution"]
 
 
 def deformable_convolution(
-    x: Tensor, offsets: Tensor, mask: Tensor, weight: Tensor, bias: Tensor | None = None
+    x: Tensor, offsets: Tensor, mask: Tensor, weight: Tensor, bias: Tensor
 ) -> Tensor:
-    r"""A convolution of stride 1 that keeps the size, with moved and weighted taps.
+    r"""A 3 x 3 convolution of stride 1 that keeps the size, with moved and weighted taps.
 
         y(p) = b + sum_k w_k m_k(p) x(p + p_k + \Delta p_k(p)),
 
@@ -26,30 +23,25 @@ def deformable_convolution(
 
     Args:
         x: shape (images, inputs, height, width).
-        offsets: \Delta p, shape (images, 2 K, height, width) for the K taps of the kernel: the
-            vertical offset of tap k in channel 2 k, the horizontal one in 2 k + 1; pixels.
-        mask: m, shape (images, K, height, width).
-        weight: shape (outputs, inputs, rows, columns), rows and columns odd; K = rows columns.
+        offsets: \Delta p, shape (images, 18, height, width): the vertical offset of tap k in
+            channel 2 k, the horizontal one in 2 k + 1; pixels.
+        mask: m, shape (images, 9, height, width).
+        weight: shape (outputs, inputs, 3, 3).
         bias: shape (outputs,).
 
     Returns:
         Shape (images, outputs, height, width).
     """
     images, _, height, width = x.shape
-    rows, columns = weight.shape[2:]
-    taps = rows * columns
     pixel = _grid(height, width, x)[:, None]  # 2, 1, height, width
-    tap = _grid(rows, columns, x).flatten(1)[..., None, None]  # 2, K, 1, 1
-    half = torch.tensor([rows // 2, columns // 2], dtype=x.dtype, device=x.device)
-    place = pixel + tap - half.view(2, 1, 1, 1)
-    moves = offsets.view(images, taps, 2, height, width).transpose(1, 2)
-    place = place + moves  # images, 2, K, height, width
+    tap = _grid(3, 3, x).flatten(1)[..., None, None] - 1  # 2, 9, 1, 1
+    moves = offsets.view(images, 9, 2, height, width).transpose(1, 2)
+    place = pixel + tap + moves  # images, 2, 9, height, width
     size = torch.tensor([height, width], dtype=x.dtype, device=x.device).view(2, 1, 1, 1)
     grid = ((2 * place + 1) / size - 1).flip(1)  # grid_sample takes (horizontal, vertical)
-    grid = grid.flatten(3).permute(0, 2, 3, 1)  # images, K, height width, 2
+    grid = grid.flatten(3).permute(0, 2, 3, 1)  # images, 9, height width, 2
     sampled = F.grid_sample(x, grid, align_corners=False) * mask.flatten(2)[:, None]
-    y = weight.flatten(1) @ sampled.flatten(1, 2)
-    y = y if bias is None else y + bias[:, None]
+    y = weight.flatten(1) @ sampled.flatten(1, 2) + bias[:, None]
     return y.view(images, -1, height, width)
 
 
@@ -64,9 +56,6 @@ class DeformableConv2d(nn.Module):
 
     An ordinary convolution gives 27 channels: 18 offsets, and 9 logits of the mask. It starts at
     zero, so that the layer starts as a convolution with half of its weight.
-
-    Args:
-        inputs, outputs: channels.
     """
 
     def __init__(self, inputs: int, outputs: int) -> None:
@@ -81,15 +70,4 @@ class DeformableConv2d(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """The outputs, shape (images, outputs, height, width)."""
         offsets, logits = self.offset(x).split([18, 9], dim=1)
-        mask = logits.sigmoid()
-        if x.is_cuda and _has_torchvision():  # one kernel, less memory
-            from torchvision.ops import deform_conv2d
-
-            y: Tensor = deform_conv2d(x, offsets, self.weight, self.bias, padding=1, mask=mask)
-            return y
-        return deformable_convolution(x, offsets, mask, self.weight, self.bias)
-
-
-@functools.cache
-def _has_torchvision() -> bool:
-    return find_spec("torchvision") is not None
+        return deformable_convolution(x, offsets, logits.sigmoid(), self.weight, self.bias)  # type: ignore[arg-type]

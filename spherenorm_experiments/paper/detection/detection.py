@@ -12,19 +12,24 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from spherenorm_experiments.core import Batch, Budget, Collected, Split, Splits, Statistic, Task
+from spherenorm_experiments.core import Batch, Budget, Collected, Splits, Statistic, Task
 from spherenorm_experiments.paper.detection._average_precision import average_precision
-from spherenorm_experiments.paper.detection._pretraining import pretrained_trunk
+from spherenorm_experiments.paper.detection._pretraining import pretrained
 from spherenorm_experiments.paper.detection.centernet import (
     CenterNet,
     centernet_detections,
     centernet_loss,
 )
 from spherenorm_experiments.paper.detection.coco import CLASSES, coco
-from spherenorm_experiments.paper.detection.default_boxes import SSD300, Defaults
 from spherenorm_experiments.paper.detection.scenes import OBJECTS, glyph_scenes
-from spherenorm_experiments.paper.detection.ssd import SSD, ssd_detections, ssd_loss
-from spherenorm_experiments.paper.shared.augmentation import MEAN, STD
+from spherenorm_experiments.paper.detection.ssd import (
+    SSD,
+    SSD300,
+    Defaults,
+    ssd_detections,
+    ssd_loss,
+)
+from spherenorm_experiments.paper.shared.augmentation import standardized
 from spherenorm_experiments.paper.shared.glyphs import TEST_FONTS, TRAIN_FONTS
 from spherenorm_experiments.paper.shared.layout import data_folder
 from spherenorm_experiments.paper.shared.published import load_published
@@ -52,7 +57,8 @@ AUDITED = 8
 class Detection(Task):
     """Find objects of 80 categories on photographs, or glyphs of three characters.
 
-    The score is COCO's average precision.
+    The score is COCO's average precision. A batch has images, and rows of objects: left, top,
+    right, bottom, class, and 1 for a crowd; -1 throughout for none.
 
     Attributes:
         detector: centernet (ResNet-18 with deformable convolutions) or ssd (VGG-16 with BatchNorm).
@@ -93,44 +99,35 @@ class Detection(Task):
             return model
         model = _SMALL[self.detector][0]()
         if self.start == "pretrained":
-            make, pool = _SMALL[self.detector]
-            state = pretrained_trunk(self.detector, lambda: _trunk(make()), pool)
-            nn.ModuleList(_trunk(model)).load_state_dict(state)
+            nn.ModuleList(_trunk(model)).load_state_dict(_pretrained(self.detector))
         return model
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        images, boxes, labels, _ = batch
-        maps = model(images)
+        images, objects = batch
+        boxes, labels, maps = objects[..., :4], objects[..., 4].long(), model(images)
         if self.detector == "centernet":
             return centernet_loss(maps, boxes, labels, _stride(self._side, maps[0]))
-        return ssd_loss(maps, boxes, labels, (self._side, self._side), self._defaults)
+        return ssd_loss(maps, boxes, labels, self._side, self._defaults)
 
     def evaluate(self, model: nn.Module, batch: Batch) -> Mapping[str, Statistic]:
-        images, boxes, labels, crowds = batch
+        images, objects = batch
         maps = model(images)
         if self.detector == "centernet":
-            found = centernet_detections(maps, _stride(self._side, maps[0]))
+            detected = centernet_detections(maps, _stride(self._side, maps[0]))
         elif self.data_set == "coco":
-            found = ssd_detections(maps, (self._side, self._side))
+            detected = ssd_detections(maps, self._side)
         else:
-            found = ssd_detections(maps, (self._side, self._side), SMALL, CANDIDATES)
-        rows = torch.cat([boxes, labels[..., None], crowds[..., None]], dim=-1).cpu()
-        truth = [row[row[:, 4] >= 0] for row in rows]
-        return {"AP": Collected(average_precision, found, truth)}
+            detected = ssd_detections(maps, self._side, SMALL, CANDIDATES)
+        truth = [rows[rows[:, 4] >= 0] for rows in objects.cpu()]
+        return {"AP": Collected(average_precision, detected, truth)}
 
     def collate(self, items: list[Any]) -> Batch:
-        """Objects are padded to those of the image that has most; labels are -1 there."""
-        images, *objects = zip(*items, strict=True)
-        padded = (
-            nn.utils.rnn.pad_sequence(list(column), batch_first=True, padding_value=value)
-            for column, value in zip(objects, (0.0, -1, 0), strict=True)
-        )
-        boxes, labels, crowds = padded
-        if not labels.shape[1]:
-            count = len(images)
-            boxes, labels = boxes.new_zeros(count, 1, 4), labels.new_full((count, 1), -1)
-            crowds = crowds.new_zeros(count, 1)
-        return torch.stack(images), boxes, labels, crowds
+        """Objects are padded with -1 to those of the image that has most, at least to one."""
+        images, objects = zip(*items, strict=True)
+        none = torch.full((1, 6), -1.0)
+        rows = [own if len(own) else none for own in objects]
+        padded = nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=-1.0)
+        return torch.stack(images), padded
 
     def audit_inputs(self) -> tuple[Any, ...]:
         return (self.first_batch(self.data().train, AUDITED)[0],)
@@ -201,14 +198,17 @@ _SMALL: dict[str, tuple[Callable[[], CenterNet | SSD], nn.Module]] = {
 """The small detectors, and what follows a module of their trunks in a classifier."""
 
 
+@functools.cache
+def _pretrained(detector: str) -> dict[str, Tensor]:
+    make, pool = _SMALL[detector]
+    return pretrained(lambda: _trunk(make()), pool)
+
+
 @functools.lru_cache(maxsize=2)
 def _scenes(side: int) -> Splits:
     parts = ((TRAIN, TRAIN_FONTS), (VALIDATION, TRAIN_FONTS), (TEST, TEST_FONTS))
-    return Splits(*(_drawn(*part, seed, side) for seed, part in enumerate(parts)))
-
-
-def _drawn(count: int, fonts: Sequence[str], seed: int, side: int) -> Split:
-    """(images, boxes, labels, crowds) of scenes; none is a crowd."""
-    images, boxes, labels = map(torch.from_numpy, glyph_scenes(count, seed, size=side, fonts=fonts))
-    mean, std = (torch.tensor(values)[:, None, None] for values in (MEAN, STD))
-    return (images.float() / 255 - mean) / std, boxes, labels, torch.zeros_like(labels)
+    splits = []
+    for seed, (count, fonts) in enumerate(parts):
+        pixels, objects = map(torch.from_numpy, glyph_scenes(count, seed, size=side, fonts=fonts))
+        splits.append((standardized(pixels), objects))
+    return Splits(*splits)

@@ -21,6 +21,9 @@ __all__ = ["OBJECTS", "glyph_scenes"]
 OBJECTS = "AKS"
 """The characters that are objects, the classes."""
 
+MOST, EXTENT = 2, (0.3, 0.6)
+"""Objects of an image; the least and largest share of it that a glyph's longer side takes."""
+
 ANGLE, CONTRAST, TRIES = 15.0, 60.0, 20
 """The largest rotation; the least difference in brightness; places that are tried."""
 
@@ -32,54 +35,47 @@ def glyph_scenes(
     seed: int,
     *,
     size: int = 32,
-    most: int = 2,
-    extent: tuple[float, float] = (0.3, 0.6),
-    characters: Sequence[str] = OBJECTS,
     fonts: Sequence[str] = TRAIN_FONTS,
-) -> tuple[Array, Array, Array]:
-    """Draw scenes: 1 to `most` glyphs whose boxes don't overlap, filled with textures.
+) -> tuple[Array, Array]:
+    """Draw scenes: one or two glyphs whose boxes don't overlap, filled with textures.
 
     Args:
         count: of images.
         seed: of all that is random; the same seed gives the same bytes.
         size: pixels of a side.
-        most: objects of an image.
-        extent: the smallest and largest share of the image that a glyph's longer side takes.
-        characters: the classes.
         fonts: files of matplotlib's fonts.
 
     Returns:
-        Bytes of shape (count, 3, size, size); boxes (left, top, right, bottom) in pixels, of shape
-        (count, most, 4); classes, of shape (count, most), -1 where there is no object.
+        Bytes of shape (count, 3, size, size); and objects of shape (count, 2, 6): left, top, right,
+        bottom in pixels, class, and 0; -1 throughout where there is none.
 
     Example:
-        >>> images, boxes, labels = glyph_scenes(4, 0)
-        >>> images.shape, boxes.shape, labels.shape
-        ((4, 3, 32, 32), (4, 2, 4), (4, 2))
+        >>> images, objects = glyph_scenes(4, 0)
+        >>> images.shape, objects.shape
+        ((4, 3, 32, 32), (4, 2, 6))
     """
     random = np.random.default_rng(seed)
     images = np.empty((count, 3, size, size), dtype=np.uint8)
-    boxes = np.zeros((count, most, 4), dtype=np.float32)
-    labels = np.full((count, most), -1, dtype=np.int64)
+    objects = np.full((count, MOST, 6), -1, dtype=np.float32)
     for i in range(count):
         scene = crop(_one_of(photographs(), random), size, size, random)
         placed = 0
-        for _ in range(int(random.integers(1, most + 1))):
-            label = int(random.integers(len(characters)))
+        for _ in range(int(random.integers(1, MOST + 1))):
+            label = int(random.integers(len(OBJECTS)))
             alpha = mask(
-                characters[label],
+                OBJECTS[label],
                 str(random.choice(fonts)),
-                size * random.uniform(*extent),
+                size * random.uniform(*EXTENT),
                 angle=random.uniform(-ANGLE, ANGLE),
             )
-            box = _free_place(alpha, size, boxes[i, :placed], random)
+            box = _free_place(alpha, size, objects[i, :placed], random)
             if box is None:
                 continue
             scene = _drawn(scene, alpha, box, random)
-            boxes[i, placed], labels[i, placed] = box, label
+            objects[i, placed] = (*box, label, 0)
             placed += 1
         images[i] = scene.transpose(2, 0, 1)
-    return images, boxes, labels
+    return images, objects
 
 
 def _one_of(images: Sequence[Array], random: np.random.Generator) -> Array:

@@ -9,25 +9,43 @@ constants as in torchvision's `ssd300_vgg16`. Here VGG has BatchNorm, as in the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from spherenorm_experiments.paper.detection.boxes import centered, cornered
-from spherenorm_experiments.paper.detection.default_boxes import (
-    SSD300,
-    Defaults,
-    decoded,
-    default_boxes,
-    encoded,
-    matched,
+from spherenorm_experiments.paper.detection.boxes import (
+    centered,
+    cornered,
+    detections,
+    overlaps,
+    suppressed,
 )
-from spherenorm_experiments.paper.detection.detections import detections, suppressed
-from spherenorm_experiments.paper.detection.vgg import VGG16, stages
 
-__all__ = ["SSD", "ssd_detections", "ssd_loss"]
+__all__ = [
+    "SSD",
+    "SSD300",
+    "Defaults",
+    "decoded",
+    "default_boxes",
+    "encoded",
+    "matched",
+    "ssd_detections",
+    "ssd_loss",
+    "vgg_stages",
+]
+
+VGG16 = ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 512))
+"""The widths of VGG-16's convolutions, by stage."""
+
+VARIANCES = (0.1, 0.2)
+"""The units of the offsets: of centers in sizes of the default box, of sizes in logarithms."""
+
+MATCHED = 0.5
+"""A default box with this overlap takes on an object."""
 
 NEGATIVES = 3
 """Default boxes without an object that count in the loss, for each that has one."""
@@ -35,6 +53,45 @@ NEGATIVES = 3
 CANDIDATES, LEAST, SUPPRESSED = 400, 0.01, 0.45
 """Detections of a class in an image before suppression, the least score, and the overlap that
 suppresses."""
+
+Maps = Sequence[tuple[Tensor, Tensor]]
+"""For each level the offsets and the logits of its default boxes."""
+
+
+@dataclass(frozen=True)
+class Defaults:
+    """The default boxes of each map.
+
+    Attributes:
+        scales: sides of the square box, as shares of the image; one more than maps.
+        ratios: of width to height, of each map's other boxes; each is also turned by 90 degrees.
+        steps: from one place of a map to the next, as a share of the image, by the number of
+            places; else 1 / places. A stride that does not divide the image's side has a map that
+            reaches beyond it.
+    """
+
+    scales: tuple[float, ...] = (0.07, 0.15, 0.33, 0.51, 0.69, 0.87, 1.05)
+    ratios: tuple[tuple[float, ...], ...] = ((2,), (2, 3), (2, 3), (2, 3), (2,), (2,))
+    steps: Mapping[int, float] = field(default_factory=dict)
+
+    def sizes(self, level: int) -> list[tuple[float, float]]:
+        """(width, height) of a map's boxes, as shares of the image.
+
+        Example:
+            >>> Defaults((0.1, 0.4), ((4,),)).sizes(0)
+            [(0.1, 0.1), (0.2, 0.2), (0.2, 0.05), (0.05, 0.2)]
+        """
+        scale, following = self.scales[level : level + 2]
+        between = math.sqrt(scale * following)
+        sizes = [(scale, scale), (between, between)]
+        for ratio in self.ratios[level]:
+            long, short = scale * math.sqrt(ratio), scale / math.sqrt(ratio)
+            sizes += [(long, short), (short, long)]
+        return sizes
+
+
+SSD300 = Defaults(steps={38: 8 / 300, 19: 16 / 300, 10: 32 / 300, 5: 64 / 300, 3: 100 / 300})
+"""Scales, ratios and steps of the released code and of torchvision's `ssd300_vgg16`."""
 
 
 class SSD(nn.Module):
@@ -48,10 +105,6 @@ class SSD(nn.Module):
         extras: for each further map (channels, outputs, stride): a 1 x 1 convolution and a 3 x 3
             one, with padding if it has a stride.
         defaults: the default boxes of the maps.
-        normalized: BatchNorm in VGG.
-
-    Raises:
-        ValueError: there are default boxes for another number of maps.
 
     Example:
         >>> defaults = Defaults((0.2, 0.4, 0.8), ((), (2,)))
@@ -71,13 +124,9 @@ class SSD(nn.Module):
             *((128, 256, 1), (128, 256, 1)),
         ),
         defaults: Defaults = SSD300,
-        normalized: bool = True,
     ) -> None:
         super().__init__()
-        if len(defaults.ratios) != 2 + len(extras):
-            raise ValueError(f"{2 + len(extras)} maps need as many defaults, got {defaults}")
-        self.classes, self.defaults = classes, defaults
-        self.stages = nn.ModuleList(stages(widths, normalized=normalized))
+        self.stages = nn.ModuleList(vgg_stages(widths))
         self.scale = nn.Parameter(torch.full((widths[-2][-1],), 20.0))
         last = widths[-1][-1]
         self.hidden = nn.Sequential(
@@ -88,7 +137,9 @@ class SSD(nn.Module):
         self.extras = nn.ModuleList()
         channels = [widths[-2][-1], hidden]
         for width, outputs, stride in extras:
-            self.extras.append(_extra(channels[-1], width, outputs, stride))
+            wide = nn.Conv2d(width, outputs, 3, stride, padding=1 if stride > 1 else 0)
+            narrow = nn.Conv2d(channels[-1], width, 1)
+            self.extras.append(nn.Sequential(narrow, nn.ReLU(), wide, nn.ReLU()))
             channels.append(outputs)
         self.offsets, self.scores = (
             nn.ModuleList(
@@ -102,43 +153,118 @@ class SSD(nn.Module):
                 nn.init.xavier_uniform_(layer.weight)
                 nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
 
-    def forward(self, images: Tensor) -> list[tuple[Tensor, Tensor]]:
-        """The raw maps: for each level the offsets and the logits of its default boxes.
-
-        Args:
-            images: shape (images, 3, height, width).
+    def forward(self, images: Tensor) -> Maps:
+        """The raw maps of images of shape (images, 3, height, width).
 
         Returns:
             Shapes (images, 4 boxes, rows, columns) and (images, (classes + 1) boxes, rows,
-            columns); the background is the first class.
+            columns) for each level; the background is the first class.
         """
-        heads = zip(self.maps(images), self.offsets, self.scores, strict=True)
-        return [(offsets(x), scores(x)) for x, offsets, scores in heads]
-
-    def maps(self, images: Tensor) -> list[Tensor]:
-        """The maps that the heads read."""
         x = self.stages[0](images)
         for stage in self.stages[1:-1]:
             x = stage(F.max_pool2d(x, 2, ceil_mode=True))  # 75 rows become 38
         first = self.scale[:, None, None] * F.normalize(x)
-        found = [first, self.hidden(self.stages[-1](F.max_pool2d(x, 2, ceil_mode=True)))]
+        maps = [first, self.hidden(self.stages[-1](F.max_pool2d(x, 2, ceil_mode=True)))]
         for extra in self.extras:
-            found.append(extra(found[-1]))
-        return found
+            maps.append(extra(maps[-1]))
+        heads = zip(maps, self.offsets, self.scores, strict=True)
+        return [(offsets(x), scores(x)) for x, offsets, scores in heads]
 
 
-def _extra(inputs: int, width: int, outputs: int, stride: int) -> nn.Sequential:
-    padding = 1 if stride > 1 else 0
-    last = nn.Conv2d(width, outputs, 3, stride, padding)
-    return nn.Sequential(nn.Conv2d(inputs, width, 1), nn.ReLU(), last, nn.ReLU())
+def vgg_stages(widths: Sequence[Sequence[int]] = VGG16) -> list[nn.Sequential]:
+    """VGG's stages of 3 x 3 convolutions, each followed by BatchNorm and ReLU, without the pools.
+
+    The convolutions keep their biases, which then do nothing, as in the published weights.
+
+    Args:
+        widths: of each stage, the channels of its convolutions.
+
+    Source: K. Simonyan and A. Zisserman, *Very Deep Convolutional Networks for Large-Scale Image
+    Recognition*, ICLR 2015; with BatchNorm as in torchvision's `vgg16_bn`.
+    """
+    inputs, stages = 3, []
+    for stage in widths:
+        layers: list[nn.Module] = []
+        for outputs in stage:
+            conv = nn.Conv2d(inputs, outputs, 3, padding=1)
+            nn.init.kaiming_normal_(conv.weight, mode="fan_out", nonlinearity="relu")
+            nn.init.zeros_(conv.bias)  # type: ignore[arg-type]
+            layers += [conv, nn.BatchNorm2d(outputs), nn.ReLU()]
+            inputs = outputs
+        stages.append(nn.Sequential(*layers))
+    return stages
 
 
-def _joined(
-    maps: Sequence[tuple[Tensor, Tensor]], defaults: Defaults
-) -> tuple[Tensor, Tensor, Tensor]:
+def default_boxes(
+    shapes: Sequence[tuple[int, int]], defaults: Defaults, device: torch.device | str = "cpu"
+) -> Tensor:
+    """(x, y, width, height) of all default boxes, as shares of the image.
+
+    Args:
+        shapes: (rows, columns) of each map.
+
+    Returns:
+        Shape (n, 4), in the order of maps, rows, columns and sizes.
+    """
+    boxes = []
+    for level, (rows, columns) in enumerate(shapes):
+        y, x = (
+            (torch.arange(n, device=device) + 0.5) * defaults.steps.get(n, 1 / n)
+            for n in (rows, columns)
+        )
+        center = torch.stack(torch.meshgrid(x, y, indexing="xy"), dim=-1)  # rows, columns, 2
+        size = torch.tensor(defaults.sizes(level), device=device)
+        shape = (rows, columns, len(size), 2)
+        parts = center[:, :, None].expand(shape), size.expand(shape)
+        boxes.append(torch.cat(parts, dim=-1).flatten(0, 2))
+    return torch.cat(boxes)
+
+
+def encoded(boxes: Tensor, defaults: Tensor) -> Tensor:
+    """The offsets ((x - x0) / w0 / 0.1, ..., log(w / w0) / 0.2, ...) of boxes from default ones.
+
+    Args:
+        boxes, defaults: (x, y, width, height), of one shape.
+    """
+    shift = (boxes[..., :2] - defaults[..., :2]) / defaults[..., 2:] / VARIANCES[0]
+    return torch.cat([shift, (boxes[..., 2:] / defaults[..., 2:]).log() / VARIANCES[1]], dim=-1)
+
+
+def decoded(offsets: Tensor, defaults: Tensor) -> Tensor:
+    """The inverse of `encoded`."""
+    center = defaults[..., :2] + VARIANCES[0] * offsets[..., :2] * defaults[..., 2:]
+    return torch.cat([center, defaults[..., 2:] * (VARIANCES[1] * offsets[..., 2:]).exp()], dim=-1)
+
+
+def matched(boxes: Tensor, labels: Tensor, defaults: Tensor) -> Tensor:
+    """The object that each default box takes on.
+
+    It is the object that the default box overlaps most, if by at least `MATCHED`. Moreover each
+    object has the default box that overlaps it most; if two objects have the same, the later one.
+
+    Args:
+        boxes: shape (images, n, 4), cornered, as shares of the image.
+        labels: shape (images, n), below 0 where there is no object.
+        defaults: shape (m, 4), centered.
+
+    Returns:
+        The index of the object, -1 for none; shape (images, m).
+    """
+    overlap = overlaps(boxes, cornered(defaults))  # images, n, m
+    overlap = torch.where(labels[..., None] >= 0, overlap, -1.0)
+    most, taken = overlap.max(dim=1)
+    taken = torch.where(most >= MATCHED, taken, -1)
+    every = torch.arange(len(boxes), device=boxes.device)
+    best = overlap.argmax(dim=2)
+    for k in range(labels.shape[1]):
+        place = every, best[:, k]
+        taken[place] = torch.where(labels[:, k] >= 0, k, taken[place])
+    return taken
+
+
+def _joined(maps: Maps, defaults: Defaults) -> tuple[Tensor, Tensor, Tensor]:
     """Offsets (images, n, 4), logits (images, n, classes + 1) and the n default boxes."""
-    shapes = tuple((x.shape[2], x.shape[3]) for x, _ in maps)
-    boxes = default_boxes(shapes, defaults, str(maps[0][0].device))
+    shapes = [(x.shape[2], x.shape[3]) for x, _ in maps]
     counts = [len(defaults.sizes(level)) for level in range(len(maps))]
 
     def rows(x: Tensor, count: int) -> Tensor:
@@ -149,15 +275,11 @@ def _joined(
         torch.cat([rows(pair[part], count) for pair, count in zip(maps, counts, strict=True)], 1)
         for part in (0, 1)
     )
-    return offsets, logits, boxes
+    return offsets, logits, default_boxes(shapes, defaults, offsets.device)
 
 
 def ssd_loss(
-    maps: Sequence[tuple[Tensor, Tensor]],
-    boxes: Tensor,
-    labels: Tensor,
-    sides: tuple[int, int],
-    defaults: Defaults = SSD300,
+    maps: Maps, boxes: Tensor, labels: Tensor, side: int, defaults: Defaults = SSD300
 ) -> Tensor:
     """Smooth L1 of the offsets + cross-entropy of the classes, over the N matched default boxes.
 
@@ -168,10 +290,10 @@ def ssd_loss(
         maps: of the model.
         boxes: shape (images, n, 4), in pixels of the images.
         labels: shape (images, n), below 0 where there is no object.
-        sides: (width, height) of the images in pixels.
+        side: pixels of an image's side.
     """
     offsets, logits, places = _joined(maps, defaults)
-    boxes = boxes / boxes.new_tensor([*sides, *sides])
+    boxes = boxes / boxes.new_tensor(side)
     found = matched(boxes, labels, places)
     taken = found >= 0
     index = found.clamp(min=0)
@@ -187,16 +309,13 @@ def ssd_loss(
 
 
 def ssd_detections(
-    maps: Sequence[tuple[Tensor, Tensor]],
-    sides: tuple[int, int],
-    defaults: Defaults = SSD300,
-    candidates: int = CANDIDATES,
+    maps: Maps, side: int, defaults: Defaults = SSD300, candidates: int = CANDIDATES
 ) -> list[Tensor]:
     """The detections: the default boxes' classes with the best scores, without suppressed ones.
 
     Args:
         maps: of the model.
-        sides: (width, height) of the images in pixels; boxes are cut at the images' edges.
+        side: pixels of an image's side; boxes are cut at the images' edges.
         candidates: detections of each class in an image before suppression, those with the best
             scores. One number for all classes would let the copies of one object, of which there
             are dozens before suppression, keep out other classes.
@@ -206,19 +325,18 @@ def ssd_detections(
     """
     offsets, logits, places = _joined(maps, defaults)
     shares = logits.softmax(-1)[..., 1:].transpose(1, 2)
-    found = cornered(decoded(offsets, places)).clamp(0, 1) * offsets.new_tensor([*sides, *sides])
-    pairs = zip(found, shares, strict=True)
-    return [row for boxes, own in pairs for row in _of_image(boxes, own, candidates)]
+    boxes = cornered(decoded(offsets, places)).clamp(0, 1) * side
+    return [_of_image(*pair, candidates) for pair in zip(boxes, shares, strict=True)]
 
 
-def _of_image(boxes: Tensor, shares: Tensor, candidates: int) -> list[Tensor]:
-    """The detections of one image, of boxes (n, 4) and shares (classes, n); a list of one."""
+def _of_image(boxes: Tensor, shares: Tensor, candidates: int) -> Tensor:
+    """The detections of one image, of boxes (n, 4) and shares (classes, n)."""
     scores, index = shares.topk(min(candidates, shares.shape[1]))
     used = int((scores >= LEAST).sum(1).max())
     scores, index = scores[:, :used], index[:, :used]
     label = torch.arange(len(shares), device=index.device)[:, None].expand_as(index)
-    found = boxes[index]
-    keep = (scores >= LEAST) & ~suppressed(found, label, SUPPRESSED)
+    boxes = boxes[index]
+    keep = (scores >= LEAST) & ~suppressed(boxes, label, SUPPRESSED)
     ranked, order = scores.flatten().sort(descending=True, stable=True)
-    found, label, keep = (x.flatten(0, 1)[order][None] for x in (found, label, keep))
-    return detections(found, ranked[None], label, keep)
+    boxes, label, keep = (x.flatten(0, 1)[order][None] for x in (boxes, label, keep))
+    return detections(boxes, ranked[None], label, keep)[0]

@@ -18,7 +18,7 @@ from spherenorm_experiments.core import require_extra
 from spherenorm_experiments.paper.detection.boxes import centered, overlaps
 from spherenorm_experiments.paper.shared.augmentation import MEAN
 
-__all__ = ["Window", "letterbox", "overlapping_window", "recolored", "scaled_window", "whole"]
+__all__ = ["Window", "letterbox", "overlapping_window", "recolored", "scaled_window", "within"]
 
 Picture = Any
 
@@ -58,28 +58,21 @@ class Window:
         corners = (self.left, self.top, self.left + self.width, self.top + self.height)
         fill = tuple(round(255 * share) for share in MEAN)
         way, bilinear = pillow.Transform.EXTENT, pillow.Resampling.BILINEAR
-        found = picture.transform((side, side), way, corners, bilinear, fillcolor=fill)
-        return found.transpose(pillow.Transpose.FLIP_LEFT_RIGHT) if self.flipped else found
+        cut = picture.transform((side, side), way, corners, bilinear, fillcolor=fill)
+        return cut.transpose(pillow.Transpose.FLIP_LEFT_RIGHT) if self.flipped else cut
 
-    def moved(self, boxes: Tensor, side: int) -> Tensor:
-        """Boxes of the picture in pixels of the square, cut at nothing.
+    def moved(self, objects: Tensor, side: int) -> Tensor:
+        """Objects of the picture in pixels of the square, cut at nothing.
 
         Args:
-            boxes: shape (n, 4).
+            objects: shape (n, 4 or more); the first four entries are boxes.
         """
-        shift = boxes.new_tensor([self.left, self.top] * 2)
-        scale = boxes.new_tensor([side / self.width, side / self.height] * 2)
-        found = (boxes - shift) * scale
+        shift = objects.new_tensor([self.left, self.top] * 2)
+        scale = objects.new_tensor([side / self.width, side / self.height] * 2)
+        left, top, right, bottom = ((objects[:, :4] - shift) * scale).unbind(1)
         if self.flipped:
-            found = torch.stack(
-                [side - found[:, 2], found[:, 1], side - found[:, 0], found[:, 3]], dim=1
-            )
-        return found
-
-
-def whole(size: tuple[int, int]) -> Window:
-    """The picture, of (width, height) pixels; its sides are stretched to those of the square."""
-    return Window(0, 0, *size)
+            left, right = side - right, side - left
+        return torch.cat([torch.stack([left, top, right, bottom], 1), objects[:, 4:]], dim=1)
 
 
 def letterbox(size: tuple[int, int]) -> Window:
@@ -141,8 +134,8 @@ def overlapping_window(size: tuple[int, int], boxes: Tensor) -> Window:
 
 
 def within(boxes: Tensor, part: Tensor) -> Tensor:
-    """Which boxes have their center in a part of the picture, shape (4,)."""
-    center = centered(boxes)[:, :2]
+    """Which boxes, the first four entries, have their center in a part of the picture, (4,)."""
+    center = centered(boxes[:, :4])[:, :2]
     return ((center > part[:2]) & (center < part[2:])).all(1)
 
 

@@ -12,18 +12,19 @@ import torch
 from torch import Tensor, nn
 
 from spherenorm_experiments.core import Batch, Budget, Mean, Splits, Statistic, Task
-from spherenorm_experiments.paper.language import wikitext
-from spherenorm_experiments.paper.language.standard_library import source_corpus
+from spherenorm_experiments.paper.language.texts import (
+    LAYOUT,
+    PARTS,
+    Windows,
+    corpus,
+    source_corpus,
+)
 from spherenorm_experiments.paper.language.transformer_xl import TransformerXL
-from spherenorm_experiments.paper.language.wikitext import PARTS, Windows
 
 __all__ = ["Language"]
 
 CUTOFFS = {"wikitext-103": (20_000, 40_000, 200_000), "library": (16, 40)}
 """The first token of each cluster of the adaptive softmax; those within the vocabulary hold."""
-
-TRAIN_TOKENS, OTHER_TOKENS = 60_000, 8_000
-"""Of the standard library's source."""
 
 AUDITED = 4
 """Windows of the audit's batch."""
@@ -69,15 +70,12 @@ class Language(Task):
 
     def data(self) -> Splits:
         if self.data_set == "wikitext-103":
-            tokens = wikitext.corpus(wikitext.LAYOUT.folder())[1]
-            return Splits(*(self._windows(tokens, part) for part in PARTS))
+            return Splits(*_windows(corpus(LAYOUT.folder())[1], self.memory, self.segment))
         return _stacked(self.memory, self.segment)
 
     def model(self) -> nn.Module:
-        if self.data_set == "wikitext-103":
-            count, _ = wikitext.corpus(wikitext.LAYOUT.folder())
-        else:
-            count, _ = source_corpus(TRAIN_TOKENS, OTHER_TOKENS)
+        on_disk = self.data_set == "wikitext-103"
+        count, _ = corpus(LAYOUT.folder()) if on_disk else source_corpus()
         return TransformerXL(
             count,
             layers=self.layers,
@@ -112,20 +110,17 @@ class Language(Task):
         assert isinstance(model, TransformerXL)
         return list(model.layers)
 
-    def _windows(self, tokens: Mapping[str, Tensor], part: str) -> Windows:
-        return Windows(tokens[part], self.memory, self.segment, complete=part == "train")
-
 
 def _perplexity(mean: float) -> float:
     return math.exp(min(mean, LARGEST))
 
 
+def _windows(tokens: Mapping[str, Tensor], memory: int, segment: int) -> list[Windows]:
+    return [Windows(tokens[part], memory, segment, complete=part == "train") for part in PARTS]
+
+
 @functools.lru_cache(maxsize=4)
 def _stacked(memory: int, segment: int) -> Splits:
     """The windows of the library's source as tensors, which need no loader."""
-    tokens = source_corpus(TRAIN_TOKENS, OTHER_TOKENS)[1]
-    splits = []
-    for part in PARTS:
-        windows = Windows(tokens[part], memory, segment, complete=part == "train")
-        splits.append((torch.stack([windows[index][0] for index in range(len(windows))]),))
-    return Splits(*splits)
+    windows = _windows(source_corpus()[1], memory, segment)
+    return Splits(*((torch.stack([part[k][0] for k in range(len(part))]),) for part in windows))

@@ -45,8 +45,7 @@ class TransformerXL(nn.Module):
             not depend on the scale of v.
 
     Raises:
-        ValueError: `width` is not a multiple of `heads`, or even; `cutoffs` do not rise within the
-            vocabulary.
+        ValueError: `width` is not a multiple of `heads`, or even.
     """
 
     def __init__(
@@ -206,15 +205,12 @@ class AdaptiveVocabulary(nn.Module):
     Args:
         count: tokens, from the most frequent to the rarest.
         width: of an embedding, and of a hidden state.
-        cutoffs: the first token of each cluster but the first.
+        cutoffs: the first token of each cluster but the first; they rise.
     """
 
     def __init__(self, count: int, width: int, cutoffs: Sequence[int] = ()) -> None:
         super().__init__()
-        ends = (0, *cutoffs, count)
-        if list(ends) != sorted(set(ends)):
-            raise ValueError(f"cutoffs must rise between 0 and {count}, got {tuple(cutoffs)}")
-        self.spans = list(pairwise(ends))
+        self.spans = list(pairwise((0, *cutoffs, count)))
         self.table = nn.Parameter(INITIAL * torch.randn(count, width))
         self.bias = nn.Parameter(torch.zeros(count))
         self.clusters = Projection(width, len(cutoffs)) if cutoffs else None
@@ -231,8 +227,11 @@ class AdaptiveVocabulary(nn.Module):
             targets: tokens, or -1.
         """
         rows, wanted = hidden.flatten(0, -2), targets.flatten()
-        common = self._common(rows)
         first = self.spans[0][1]
+        logits = F.linear(rows, self.table[:first], self.bias[:first])
+        if self.clusters is not None:
+            logits = torch.cat([logits, self.clusters(rows)], dim=-1)
+        common = logits.log_softmax(dim=-1)  # of the first cluster's tokens and the other clusters
         # The column of the common softmax: the token, or its cluster.
         column = wanted.clamp(min=0)
         for number, (start, stop) in enumerate(self.spans[1:]):
@@ -241,28 +240,8 @@ class AdaptiveVocabulary(nn.Module):
         for start, stop in self.spans[1:]:
             # With no target in it, a cluster still takes part: its gradient is 0, not missing.
             inside = ((wanted >= start) & (wanted < stop)).nonzero()[:, 0]
-            within = self._within(rows[inside], start, stop)
+            logits = F.linear(rows[inside], self.table[start:stop], self.bias[start:stop])
+            within = logits.log_softmax(dim=-1)
             own = within.gather(1, (wanted[inside] - start)[:, None])[:, 0]
             found = found.index_add(0, inside, -own)
         return found.masked_fill(wanted < 0, 0.0).view_as(targets)
-
-    def log_probabilities(self, hidden: Tensor) -> Tensor:
-        """log p of all tokens, shape (..., count)."""
-        common, first = self._common(hidden), self.spans[0][1]
-        parts = [common[..., :first]]
-        for number, (start, stop) in enumerate(self.spans[1:]):
-            of_cluster = common[..., first + number, None]
-            parts.append(of_cluster + self._within(hidden, start, stop))
-        return torch.cat(parts, dim=-1)
-
-    def _common(self, hidden: Tensor) -> Tensor:
-        """log p of the tokens of the first cluster, then of the other clusters."""
-        logits = F.linear(hidden, *(x[: self.spans[0][1]] for x in (self.table, self.bias)))
-        if self.clusters is not None:
-            logits = torch.cat([logits, self.clusters(hidden)], dim=-1)
-        return logits.log_softmax(dim=-1)
-
-    def _within(self, hidden: Tensor, start: int, stop: int) -> Tensor:
-        """log p(token | cluster) of the tokens of a cluster."""
-        logits = F.linear(hidden, self.table[start:stop], self.bias[start:stop])
-        return logits.log_softmax(dim=-1)

@@ -3,8 +3,8 @@
 STUDIES = {"t6": "t6:T6"}
 TASKS = {"retrieval": "retrieval:Retrieval"}
 LAYOUTS = {
-    "cars-196": "cars:LAYOUT",
-    "cub": "cub:LAYOUT",
-    "in-shop": "in_shop:LAYOUT",
-    "sop": "products:LAYOUT",
+    "cars-196": "photos:CARS",
+    "cub": "photos:CUB",
+    "in-shop": "photos:IN_SHOP",
+    "sop": "photos:PRODUCTS",
 }

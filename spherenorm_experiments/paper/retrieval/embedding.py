@@ -1,4 +1,4 @@
-"""An embedding: the features of a ResNet, pooled, mapped to a vector of length 1.
+"""An embedding and its loss: features of a ResNet, pooled, mapped to a vector of length 1.
 
 `Embedding(resnet50())` has 24,557,120 parameters, 23,508,032 of them below the linear layer.
 
@@ -10,12 +10,17 @@ Source: S. Kim et al., *Proxy Anchor Loss for Deep Metric Learning*, 2020, and i
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
+from spherenorm_experiments.core import require_extra
 from spherenorm_experiments.paper.shared.resnet import ResNet
 
-__all__ = ["Embedding"]
+__all__ = ["Embedding", "Learner"]
+
+MARGIN = 0.1
+"""Of triplets and proxies, as in the released code of ProxyAnchor."""
 
 
 class Embedding(nn.Module):
@@ -60,3 +65,46 @@ class Embedding(nn.Module):
                 if isinstance(module, nn.BatchNorm2d):
                     module.eval()
         return self
+
+
+class Learner(nn.Module):
+    """An embedding with its loss: in training the loss of a batch, else its embeddings.
+
+    Args:
+        embedding: of images.
+        objective: triplet or proxy-anchor.
+        classes: proxies.
+        dimension: of the embedding.
+
+    Source: F. Schroff et al., *FaceNet*, 2015; S. Kim et al., *Proxy Anchor Loss for Deep Metric
+    Learning*, 2020. The losses are those of pytorch-metric-learning.
+    """
+
+    def __init__(self, embedding: Embedding, objective: str, classes: int, dimension: int) -> None:
+        super().__init__()
+        require_extra("pytorch_metric_learning", "retrieval")
+        from pytorch_metric_learning import losses, miners
+
+        self.embedding, self.miner = embedding, None
+        if objective == "triplet":
+            self.miner = miners.TripletMarginMiner(MARGIN, type_of_triplets="semihard")
+            self.criterion: nn.Module = losses.TripletMarginLoss(MARGIN)
+        else:
+            self.criterion = losses.ProxyAnchorLoss(classes, dimension, margin=MARGIN, alpha=32)
+
+    def forward(self, images: Tensor, labels: Tensor | None = None) -> Tensor:
+        """Embeddings of shape (items, dimension), or with labels the loss.
+
+        Args:
+            images: shape (items, 3, height, width).
+            labels: classes, shape (items).
+        """
+        embeddings: Tensor = self.embedding(images)
+        if labels is None:
+            return embeddings
+        with torch.autocast(images.device.type, enabled=False):
+            if embeddings.dtype in (torch.float16, torch.bfloat16):
+                embeddings = embeddings.float()  # the library would cast the proxies to the half
+            triplets = None if self.miner is None else self.miner(embeddings, labels)
+            loss: Tensor = self.criterion(embeddings, labels, triplets)
+        return loss

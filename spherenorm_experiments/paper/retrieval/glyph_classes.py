@@ -16,10 +16,21 @@ import torch
 from torch import Tensor
 
 from spherenorm_experiments.core import Splits
-from spherenorm_experiments.paper.retrieval.listed import BOTH, GALLERY, QUERY
 from spherenorm_experiments.paper.shared.glyphs import CHARACTERS, Appearance, glyph_images
 
-__all__ = ["ALPHABET", "FONTS", "PROTOCOLS", "Protocol", "glyph_classes"]
+__all__ = [
+    "ALPHABET",
+    "BOTH",
+    "FONTS",
+    "GALLERY",
+    "PROTOCOLS",
+    "QUERY",
+    "Protocol",
+    "glyph_classes",
+]
+
+QUERY, GALLERY, BOTH = 0, 1, 2
+"""The role of a test image: it asks, it is searched, or both; then it does not find itself."""
 
 ALPHABET = (
     *CHARACTERS,
@@ -35,7 +46,6 @@ FONTS = (
     *("DejaVuSansMono.ttf", "DejaVuSansMono-Bold.ttf", "DejaVuSerif-BoldItalic.ttf"),
 )
 """Fonts with the whole alphabet."""
-
 
 UPRIGHT = Appearance(angle=5.0, scale=(0.8, 0.95), contrast=120.0)
 TURNED = Appearance(angle=20.0, scale=(0.7, 0.95), contrast=120.0)
@@ -94,19 +104,15 @@ def glyph_classes(name: str, size: int) -> Splits:
             grounds=PLAIN,
             appearance=protocol.appearance,
         )
-        pixels = (torch.from_numpy(images).float() - 127.5) / 70
-        roles = _roles(labels, protocol.queries)
-        splits.append((pixels, torch.from_numpy(labels), roles))
+        pixels, classes = (torch.from_numpy(x) for x in (images, labels))
+        pixels = (pixels.float() - 127.5) / 70
+        splits.append((pixels, classes, _roles(classes, protocol.queries)))
     return Splits(*splits)
 
 
-def _roles(labels: np.ndarray, queries: int) -> Tensor:
+def _roles(labels: Tensor, queries: int) -> Tensor:
     """The first images of a class are its queries."""
     if not queries:
         return torch.full((len(labels),), BOTH)
-    seen: dict[int, int] = {}
-    roles = []
-    for label in labels.tolist():
-        seen[label] = seen.get(label, 0) + 1
-        roles.append(QUERY if seen[label] <= queries else GALLERY)
-    return torch.tensor(roles)
+    before = (labels[:, None] == labels).tril(-1).sum(1)
+    return torch.where(before < queries, QUERY, GALLERY)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,20 +19,20 @@ from spherenorm_experiments.core import (
     Statistic,
     Task,
     are_tensors,
-    require_extra,
 )
-from spherenorm_experiments.paper.retrieval import cars, cub, in_shop, products
-from spherenorm_experiments.paper.retrieval._recall import recall_at_1
-from spherenorm_experiments.paper.retrieval.embedding import Embedding
-from spherenorm_experiments.paper.retrieval.glyph_classes import glyph_classes
-from spherenorm_experiments.paper.retrieval.listed import splits_of
+from spherenorm_experiments.paper.retrieval.embedding import Embedding, Learner
+from spherenorm_experiments.paper.retrieval.glyph_classes import (
+    GALLERY,
+    PROTOCOLS,
+    QUERY,
+    glyph_classes,
+)
+from spherenorm_experiments.paper.retrieval.photos import photos
 from spherenorm_experiments.paper.shared.layout import data_folder
 from spherenorm_experiments.paper.shared.published import load_published
 from spherenorm_experiments.paper.shared.resnet import ResNet, resnet50
 
-__all__ = ["Learner", "Retrieval"]
-
-ON_DISK = {"cub": cub, "cars-196": cars, "in-shop": in_shop, "sop": products}
+__all__ = ["Retrieval", "balanced", "recall_at_1"]
 
 PUBLISHED = Path("pretrained") / "resnet50.pth"
 """The file of torchvision's model in the folder of `--data`."""
@@ -44,8 +43,8 @@ SIDE = 16
 AUDITED = 32
 """Images of the audit's batch."""
 
-MARGIN = 0.1
-"""Of triplets and proxies, as in the released code of ProxyAnchor."""
+CHUNK = 4096
+"""Queries whose neighbours are looked for at a time."""
 
 
 @dataclass(frozen=True)
@@ -68,8 +67,6 @@ class Retrieval(Task):
         start: of ResNet-50: random, or pretrained, from pretrained/resnet50.pth in the folder of
             `--data`, as torchvision publishes it.
         side: pixels of an image's side, of a data set on disk.
-        held_out: training classes that are the validation set, of a data set on disk; with 0 that
-            is a part of the training set.
     """
 
     data_set: Literal[
@@ -84,7 +81,6 @@ class Retrieval(Task):
     frozen_statistics: bool = False
     start: Literal["random", "pretrained"] = "random"
     side: int = 224
-    held_out: int = 0
 
     name = "retrieval"
     metric = "recall@1 (%)"
@@ -97,21 +93,17 @@ class Retrieval(Task):
     }
 
     def data(self) -> Splits:
-        source = ON_DISK.get(self.data_set)
-        if source is None:
+        if self.data_set in PROTOCOLS:
             return glyph_classes(self.data_set, SIDE)
-        return _splits(source.LAYOUT.folder(), self.data_set, self.side, self.held_out)
+        return photos(self.data_set, self.side)
 
     def model(self) -> nn.Module:
-        trunk = resnet50() if self.network == "resnet50" else _small()
+        small = self.network == "small"
+        trunk = ResNet("basic", (1, 1), 12, stem="small", classes=1) if small else resnet50()
         if self.start == "pretrained":
             load_published([trunk.stem, *trunk.stages], self._published)
-        embedding = Embedding(
-            trunk,
-            self.dimension,
-            bias=self.bias,
-            frozen_statistics=self.frozen_statistics,
-        )
+        frozen = self.frozen_statistics
+        embedding = Embedding(trunk, self.dimension, bias=self.bias, frozen_statistics=frozen)
         classes = 1 + int(self._labels().max())
         return Learner(embedding, self.objective, classes, self.dimension)
 
@@ -160,47 +152,30 @@ class Retrieval(Task):
         return data_folder("the pretrained start") / PUBLISHED
 
 
-class Learner(nn.Module):
-    """An embedding with its loss: in training the loss of a batch, else its embeddings.
+def recall_at_1(embeddings: Tensor, labels: Tensor, roles: Tensor) -> float:
+    """The percentage of queries whose nearest image of the gallery has their class.
+
+    An image that is both query and gallery does not find itself. Queries without an image to find
+    do not count.
 
     Args:
-        embedding: of images.
-        objective: triplet or proxy-anchor.
-        classes: proxies.
-        dimension: of the embedding.
+        embeddings: vectors of length 1, shape (items, dimension).
+        labels: classes, shape (items).
+        roles: QUERY, GALLERY or BOTH, shape (items).
 
-    Source: F. Schroff et al., *FaceNet*, 2015; S. Kim et al., *Proxy Anchor Loss for Deep Metric
-    Learning*, 2020. The losses are those of pytorch-metric-learning.
+    Returns:
+        nan if there is nothing to find.
     """
-
-    def __init__(self, embedding: Embedding, objective: str, classes: int, dimension: int) -> None:
-        super().__init__()
-        require_extra("pytorch_metric_learning", "retrieval")
-        from pytorch_metric_learning import losses, miners
-
-        self.embedding, self.miner = embedding, None
-        if objective == "triplet":
-            self.miner = miners.TripletMarginMiner(MARGIN, type_of_triplets="semihard")
-            self.criterion: nn.Module = losses.TripletMarginLoss(MARGIN)
-        else:
-            self.criterion = losses.ProxyAnchorLoss(classes, dimension, margin=MARGIN, alpha=32)
-
-    def forward(self, images: Tensor, labels: Tensor | None = None) -> Tensor:
-        """Embeddings of shape (items, dimension), or with labels the loss.
-
-        Args:
-            images: shape (items, 3, height, width).
-            labels: classes, shape (items).
-        """
-        embeddings: Tensor = self.embedding(images)
-        if labels is None:
-            return embeddings
-        with torch.autocast(images.device.type, enabled=False):
-            if embeddings.dtype in (torch.float16, torch.bfloat16):
-                embeddings = embeddings.float()  # the library would cast the proxies to the half
-            triplets = None if self.miner is None else self.miner(embeddings, labels)
-            loss: Tensor = self.criterion(embeddings, labels, triplets)
-        return loss
+    queries, gallery = ((roles != other).nonzero()[:, 0] for other in (GALLERY, QUERY))
+    hits = found = 0
+    for chunk in torch.split(queries, CHUNK):
+        likeness = embeddings[chunk] @ embeddings[gallery].T
+        itself = chunk[:, None] == gallery
+        same = (labels[chunk, None] == labels[gallery]) & ~itself
+        nearest = likeness.masked_fill(itself, -torch.inf).argmax(dim=1, keepdim=True)
+        hits += int(same.gather(1, nearest).sum())
+        found += int(same.any(dim=1).sum())
+    return 100 * hits / found if found else float("nan")
 
 
 def balanced(
@@ -228,12 +203,3 @@ def _drawn(members: Tensor, count: int, random: torch.Generator) -> Tensor:
     if len(members) >= count:
         return members[torch.randperm(len(members), generator=random)[:count]]
     return members[torch.randint(len(members), (count,), generator=random)]
-
-
-def _small() -> ResNet:
-    return ResNet("basic", (1, 1), 12, stem="small", classes=1)
-
-
-@functools.lru_cache(maxsize=8)
-def _splits(folder: Path, data_set: str, side: int, held_out: int) -> Splits:
-    return splits_of(folder, ON_DISK[data_set].listed(folder), side, held_out)

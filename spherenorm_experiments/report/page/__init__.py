@@ -1,14 +1,12 @@
 """The report: one self-contained page, a section for each study under each setting."""
 
 from spherenorm_experiments.report.page._drawings import DRAWINGS as DRAWINGS
-from spherenorm_experiments.report.page._drawings import draw as draw
 from spherenorm_experiments.report.page._drawings import require_chrome as require_chrome
 from spherenorm_experiments.report.page._drawings import write_drawings as write_drawings
-from spherenorm_experiments.report.page._record import results_page as results_page
-from spherenorm_experiments.report.page._record import write_results as write_results
-from spherenorm_experiments.report.page._report import Page as Page
+from spherenorm_experiments.report.page._report import results_page as results_page
 from spherenorm_experiments.report.page._report import write_report as write_report
-from spherenorm_experiments.report.page._scorecard import groups as groups
+from spherenorm_experiments.report.page._report import write_results as write_results
 from spherenorm_experiments.report.page._sections import Section as Section
+from spherenorm_experiments.report.page._sections import groups as groups
 from spherenorm_experiments.report.page._sections import names_of as names_of
 from spherenorm_experiments.report.page._sections import sections as sections

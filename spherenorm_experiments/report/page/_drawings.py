@@ -19,8 +19,6 @@ import plotly.offline
 from spherenorm_experiments.engine import write_file
 from spherenorm_experiments.report.pictures import Picture, finished
 
-__all__ = ["DRAWINGS", "draw", "require_chrome", "write_drawings"]
-
 DRAWINGS = ("svg", "pdf")
 
 CHROMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
@@ -59,8 +57,12 @@ const figures = {figures};
 ASCII become references, so that the base64 of it is the drawing's."""
 
 
-def draw(pictures: Sequence[Picture], form: str, width: float) -> list[bytes]:
-    """The pictures of a study, as vectors; only surfaces in space are made of pixels.
+def write_drawings(
+    pictures: Sequence[Picture], form: str, width: float, folder: Path, name: str
+) -> list[Path]:
+    """Write the pictures of a section to `<folder>/<name>-<number>.<form>`, as vectors.
+
+    Only surfaces in space are made of pixels.
 
     Args:
         form: one of `DRAWINGS`.
@@ -68,27 +70,30 @@ def draw(pictures: Sequence[Picture], form: str, width: float) -> list[bytes]:
 
     Raises:
         ValueError: there is no Chrome, or it does not draw.
+        StoreError: a file cannot be written.
     """
     if not pictures:
         return []
     chrome = require_chrome(f"the format {form}")
     figures = [_on_paper(picture, width) for picture in finished(pictures)]
-    with tempfile.TemporaryDirectory() as folder:
-        page = Path(folder) / "figures.html"
+    with tempfile.TemporaryDirectory() as temporary:
+        page = Path(temporary) / "figures.html"
         library = plotly.offline.get_plotlyjs().replace("</script", "<\\/script")
         content = json.dumps(figures).replace("<", "\\u003c")
         page.write_text(PAGE.format(library=library, figures=content), encoding="utf-8")
-        dom = _run(chrome, page, "--dump-dom")
-        drawn = dict(re.findall(r"figure-(\d+) ([A-Za-z0-9+/=]+) end", dom))
+        drawn = dict(
+            re.findall(r"figure-(\d+) ([A-Za-z0-9+/=]+) end", _run(chrome, page, "--dump-dom"))
+        )
         if len(drawn) != len(figures):
             raise ValueError(f"{chrome} has drawn {len(drawn)} of {len(figures)} figures")
         drawings = [base64.b64decode(drawn[str(i)]) for i in range(len(figures))]
-        if form == "svg":
-            return drawings
-        return [
-            _printed(chrome, Path(folder), drawing, figure["size"])
-            for drawing, figure in zip(drawings, figures, strict=True)
-        ]
+        if form == "pdf":
+            sizes = (figure["size"] for figure in figures)
+            drawings = [_printed(chrome, page, *each) for each in zip(drawings, sizes, strict=True)]
+    paths = [folder / f"{name}-{number}.{form}" for number, _ in enumerate(drawings, 1)]
+    for path, drawing in zip(paths, drawings, strict=True):
+        write_file(path, drawing)
+    return paths
 
 
 def _on_paper(picture: Picture, width: float) -> dict[str, Any]:
@@ -109,9 +114,9 @@ def _on_paper(picture: Picture, width: float) -> dict[str, Any]:
     return {"data": content["data"], "layout": layout, "size": size}
 
 
-def _printed(chrome: str, folder: Path, drawing: bytes, size: dict[str, int]) -> bytes:
+def _printed(chrome: str, page: Path, drawing: bytes, size: dict[str, int]) -> bytes:
     """An SVG drawing as a PDF of its size."""
-    page, target = folder / "drawing.html", folder / "drawing.pdf"
+    target = page.with_suffix(".pdf")
     style = (
         f"@page {{ size: {size['width']}px {size['height']}px; margin: 0 }} "
         "body { margin: 0 } svg { display: block }"
@@ -147,19 +152,3 @@ def require_chrome(purpose: str) -> str:
         lack = f"CHROME={named} is no program" if named else f"none of {', '.join(CHROMES)} is here"
         raise ValueError(f"{purpose} needs Chrome or Chromium: {lack}; set CHROME to its file")
     return chrome
-
-
-def write_drawings(
-    pictures: Sequence[Picture], form: str, width: float, folder: Path, name: str
-) -> list[Path]:
-    """Write the pictures of a section to `<folder>/<name>-<number>.<form>`.
-
-    Raises:
-        ValueError: they cannot be drawn.
-        StoreError: a file cannot be written.
-    """
-    paths = []
-    for number, content in enumerate(draw(pictures, form, width), 1):
-        paths.append(folder / f"{name}-{number}.{form}")
-        write_file(paths[-1], content)
-    return paths

@@ -1,30 +1,39 @@
-"""Sections: the studies of a store, each under one setting, with the results of all requests."""
+"""Sections: the studies of a store, each under one setting, with the results of all requests.
+
+The scorecard has the claims of all sections, counted apart by kind.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import warnings
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from spherenorm.support import one_line
-from spherenorm_experiments.analysis import Decision, Result, Results, gather, spans
+from spherenorm_experiments.analysis import (
+    KINDS,
+    TITLES,
+    VERDICTS,
+    Decision,
+    Result,
+    Results,
+    gather,
+)
 from spherenorm_experiments.engine import Store
 from spherenorm_experiments.engine.door import Door
+from spherenorm_experiments.files import RequestWarning
 from spherenorm_experiments.study import (
     TIERS,
     Plan,
     Request,
-    RequestWarning,
     Study,
     TunedComparison,
     find_study,
 )
-
-__all__ = ["Section", "names_of", "sections"]
 
 ORDER = (
     *("f1", "f2", "f3", "t1", "t2", "t3", "f4", "t4", "t5", "t6", "c1"),
@@ -55,9 +64,10 @@ class Section:
         failed = [f"failed: {text}" for text in dict.fromkeys(self.results.failed)]
         lack = "left out, as the task or its data were edited since; run it again"
         replaced = [f"{lack}: {arm}" for arm in self.results.replaced]
-        if lost := sum(self.results.lacking.values()):
-            ended = f"{len(self.results)} of {len(self.results) + lost} runs have a result"
-            replaced.append(f"{ended}; `resume` goes on with the rest")
+        ended, planned = len(self.results), self.results.planned
+        if ended < planned:
+            left = f"{ended} of {planned} runs have a result; `resume` goes on with the rest"
+            replaced.append(left)
         return [*failed, *replaced, *(f"of other code than is here: {arm}" for arm in self.older)]
 
     @property
@@ -91,13 +101,13 @@ def sections(
     Warns:
         RequestWarning: a study is not here, and is left out.
     """
-    found: dict[tuple[str, str], list[Request]] = {}
+    by_setting: dict[tuple[str, str], list[Request]] = {}
     for request in requests:
         setting = json.dumps(request.plan.common.to_json(), sort_keys=True)
         for name in request.studies:
-            found.setdefault((name, setting), []).append(request)
+            by_setting.setdefault((name, setting), []).append(request)
     made, door = [], Door(store)
-    for (name, _), asked in found.items():
+    for (name, _), asked in by_setting.items():
         try:
             study = find_study(name)
         except Exception as error:  # a user's study may raise anything
@@ -117,11 +127,11 @@ def sections(
 
 def names_of(requests: Sequence[Request]) -> set[str]:
     """The names that the studies of these requests have, those of comparisons among them."""
-    found = set()
+    names = set()
     for name in {name for request in requests for name in request.studies}:
         with suppress(Exception):  # a study that is not here is left out by `sections`
-            found.add(find_study(name).name)
-    return found
+            names.add(find_study(name).name)
+    return names
 
 
 def _older(results: Results, door: Door) -> list[str]:
@@ -130,12 +140,12 @@ def _older(results: Results, door: Door) -> list[str]:
     for item in results:
         kind = item.family or json.dumps({**item.spec.to_json(), "seed": 0})
         first.setdefault((item.arm.label, kind), item)
-    found: dict[str, None] = {}
+    older: dict[str, None] = {}
     for item in first.values():
         with contextlib.suppress(Exception):  # its code is not here at all: nothing to compare
             if item.id not in door.resolve(item.spec).rows:
-                found[item.arm.label] = None
-    return list(found)
+                older[item.arm.label] = None
+    return list(older)
 
 
 def _order(section: Section) -> tuple[Any, ...]:
@@ -146,5 +156,53 @@ def _order(section: Section) -> tuple[Any, ...]:
 
 def _seeds(results: Results) -> str:
     """The seeds in runs of consecutive ones: "seeds 0–4, 7"."""
-    seeds = {item.spec.seed for item in results}
-    return f"seed{'s' if len(seeds) > 1 else ''} {spans(seeds)}" if seeds else "no runs yet"
+    seeds = sorted({item.spec.seed for item in results})
+    first = [seed for seed in seeds if seed - 1 not in seeds]
+    last = [seed for seed in seeds if seed + 1 not in seeds]
+    spans = (str(a) if a == b else f"{a}–{b}" for a, b in zip(first, last, strict=True))
+    return f"seed{'s' if len(seeds) > 1 else ''} {', '.join(spans)}" if seeds else "no runs yet"
+
+
+class Group(NamedTuple):
+    """The claims of one kind, and how many of them have each verdict."""
+
+    kind: str
+    title: str
+    claims: list[Mapping[str, Any]]
+    counts: dict[str, int]
+
+    @property
+    def listed(self) -> str:
+        """The counts in words."""
+        return ", ".join(f"{count} {verdict}" for verdict, count in self.counts.items())
+
+
+def labeled(entry: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The claims of a section with its label and anchor, and a label such as t1.growth.sgdp."""
+    section = {"study": entry["label"], "anchor": entry["anchor"]}
+    return [
+        {**section, "label": f"{entry['anchor']}.{claim['name']}", **claim}
+        for claim in entry["claims"]
+    ]
+
+
+def groups(claims: Iterable[Mapping[str, Any]]) -> list[Group]:
+    """The claims by kind, the paper's first; kinds without a claim are left out."""
+    known = list(claims)
+    made = []
+    for kind in KINDS:
+        chosen = [claim for claim in known if claim["kind"] == kind]
+        if chosen:
+            made.append(Group(kind, TITLES[kind], chosen, _counts(chosen)))
+    return made
+
+
+def _counts(claims: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """The number of claims with each verdict that a claim of the kind can have."""
+    paper = claims[0]["kind"] == "paper"
+    other = {"holds", "does not hold"} if paper else {"reproduced", "not reproduced"}
+    return {
+        verdict: sum(claim["verdict"] == verdict for claim in claims)
+        for verdict in VERDICTS
+        if verdict not in other
+    }

@@ -1,4 +1,4 @@
-"""Exports: tables as CSV, Parquet, LaTeX and Markdown, from their numbers."""
+"""Exports: tables as CSV, Parquet, LaTeX and Markdown, from their numbers; runs as event files."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ import csv
 import io
 import re
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
-from spherenorm_experiments.analysis import Cell, Decision, Table
+from spherenorm_experiments.analysis import Cell, Decision, Result, Table
 from spherenorm_experiments.core import require_extra
-
-__all__ = ["FORMATS", "claims_table", "to_csv", "to_latex", "to_markdown", "to_parquet"]
 
 
 def to_csv(table: Table) -> str:
@@ -54,30 +53,28 @@ def to_parquet(table: Table) -> bytes:
 
 def to_latex(table: Table) -> str:
     """The table as a LaTeX `tabular` with the rules of `booktabs`, numbers as they are shown."""
-    head = " & ".join(_latex(str(column)) for column in table.columns)
-    body = [" & ".join(_latex(str(cell)) for cell in row) for row in table.rows]
+    head, *body = (
+        rf"{' & '.join(_latex(str(cell)) for cell in row)} \\"
+        for row in (table.columns, *table.rows)
+    )
     lines = [
+        f"% {table.title}",
         rf"\begin{{tabular}}{{l{'r' * (len(table.columns) - 1)}}}",
-        r"\toprule",
-        rf"{head} \\",
-        r"\midrule",
-        *(rf"{row} \\" for row in body),
-        r"\bottomrule",
+        *(r"\toprule", head, r"\midrule", *body, r"\bottomrule"),
         r"\end{tabular}",
     ]
-    return "\n".join([f"% {table.title}", *lines]) + "\n"
+    return "\n".join(lines) + "\n"
 
 
 def to_markdown(table: Table) -> str:
     """The table in Markdown, numbers as they are shown."""
 
-    def line(cells: Sequence[object]) -> str:
-        return f"| {' | '.join(str(cell).replace('|', escaped) for cell in cells)} |"
-
-    escaped = r"\|"
-
-    rules = ["---", *["---:"] * (len(table.columns) - 1)]
-    return "\n".join([line(table.columns), line(rules), *map(line, table.rows)]) + "\n"
+    escaped = r"\|"  # no backslash within an f-string's braces
+    head, *body = (
+        f"| {' | '.join(str(cell).replace('|', escaped) for cell in row)} |\n"
+        for row in (table.columns, *table.rows)
+    )
+    return "".join([head, f"| --- |{' ---: |' * (len(table.columns) - 1)}\n", *body])
 
 
 FORMATS: dict[str, Callable[[Table], str]] = {
@@ -124,23 +121,16 @@ _ASPECTS: dict[str, Callable[[Cell], object]] = {
 
 
 def _columns(table: Table) -> list[tuple[str, list[Any]]]:
-    """The headings and values of a table, with a column for each number of its cells."""
+    """The headings and values of a table: for each column its value, and the other numbers that
+    any of its cells has.
+    """
     named = []
     for i, column in enumerate(table.columns):
-        cells = [row[i] for row in table.rows]
-        for aspect in _aspects(cells):
-            heading = f"{column}{f': {aspect}' if aspect else ''}"
-            named.append((heading, [_ASPECTS[aspect](cell) for cell in cells]))
+        for aspect, read in _ASPECTS.items():
+            values = [read(row[i]) for row in table.rows]
+            if not aspect or any(value is not None for value in values):
+                named.append((f"{column}{f': {aspect}' if aspect else ''}", values))
     return named
-
-
-def _aspects(cells: Sequence[Cell]) -> list[str]:
-    """The aspects that any cell of a column has; always the value."""
-    return [
-        aspect
-        for aspect, read in _ASPECTS.items()
-        if not aspect or any(read(cell) is not None for cell in cells)
-    ]
 
 
 _LATEX = {
@@ -166,3 +156,27 @@ _LATEX = {
 def _latex(text: str) -> str:
     pattern = "|".join(map(re.escape, _LATEX))
     return re.sub(pattern, lambda match: _LATEX[match.group()], text)
+
+
+def write_events(results: Sequence[Result], root: Path) -> int:
+    """Write every scalar metric of every run under `root/<run>` for TensorBoard.
+
+    Returns:
+        How many runs were written now.
+
+    Raises:
+        MissingExtraError: its package is missing; it is a ValueError too.
+    """
+    writer_of = require_extra("torch.utils.tensorboard", "--tensorboard").SummaryWriter
+    written = 0
+    for result in {result.id: result for result in results}.values():
+        folder = root / result.id
+        if folder.exists() or not result.metrics:
+            continue
+        with writer_of(str(folder)) as writer:
+            for record in result.metrics:
+                for name, value in record.items():
+                    if name != "step" and isinstance(value, int | float):
+                        writer.add_scalar(name, value, record["step"])
+        written += 1
+    return written

@@ -12,18 +12,6 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-__all__ = [
-    "DASHES",
-    "Picture",
-    "add_band",
-    "add_crosses",
-    "color_of",
-    "drawn",
-    "empty_figure",
-    "line_styles",
-    "rounded",
-]
-
 COLORS = {
     "sgd": "#0072b2",
     "sgdp": "#ee6677",

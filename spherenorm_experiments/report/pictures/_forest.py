@@ -8,24 +8,16 @@ from typing import Any
 
 from spherenorm_experiments.report.pictures._figures import Picture, empty_figure, rounded
 
-__all__ = ["forest"]
-
-COLORS = {
-    "reproduced": "#009e73",
-    "holds": "#009e73",
-    "not reproduced": "#d55e00",
-    "does not hold": "#d55e00",
-    "equivalent": "#0072b2",
-    "inconclusive": "#999999",
+GREEN, RED = "#009e73", "#d55e00"
+MARKS = {
+    "reproduced": (GREEN, "circle"),
+    "holds": (GREEN, "circle"),
+    "not reproduced": (RED, "x"),
+    "does not hold": (RED, "x"),
+    "equivalent": ("#0072b2", "square"),
+    "inconclusive": ("#999999", "circle-open"),
 }
-SYMBOLS = {
-    "reproduced": "circle",
-    "holds": "circle",
-    "not reproduced": "x",
-    "does not hold": "x",
-    "equivalent": "square",
-    "inconclusive": "circle-open",
-}
+"""A color and a symbol for each verdict."""
 
 CAPTION = (
     "Claims. Every line has a scale of its own: the green bar is where the claim "
@@ -55,17 +47,18 @@ def forest(claims: Sequence[Mapping[str, Any]]) -> Picture | None:
     style = {"color": "rgba(0, 158, 115, 0.18)", "width": LINE - 5}
     figure.add_scatter(**bars, mode="lines", line=style, name="true here", hoverinfo="skip")
     for verdict in dict.fromkeys(line["verdict"] for line in lines):
-        _add_numbers(figure, [line for line in lines if line["verdict"] == verdict], verdict)
-    theirs = [line for line in lines if line["paper"] is not None]
-    if theirs:
-        figure.add_scatter(
-            x=rounded(line["paper"] for line in theirs),
-            y=[line["label"] for line in theirs],
-            mode="markers",
-            name="paper",
-            marker={"symbol": "diamond-open", "size": 9, "color": "#777777"},
-            text=[line["text"] for line in theirs],
-        )
+        own = [line for line in lines if line["verdict"] == verdict]
+        color, symbol = MARKS[verdict]
+        marker = {"size": 7, "color": color, "symbol": symbol}
+        ends = {
+            "array": rounded(line["high"] - line["value"] for line in own),
+            "arrayminus": rounded(line["value"] - line["low"] for line in own),
+        }
+        style = {"type": "data", "symmetric": False, "color": color, "thickness": 1.5, "width": 3}
+        _add_marks(figure, own, "value", verdict, marker, error_x={**style, **ends})
+    if theirs := [line for line in lines if line["paper"] is not None]:
+        marker = {"symbol": "diamond-open", "size": 9, "color": "#777777"}
+        _add_marks(figure, theirs, "paper", "paper", marker)
     places, texts = (-1, 0, 1), ("false", "the claim's bound", "true")
     figure.update_xaxes(range=[-1.08, 1.08], zeroline=True, tickvals=places, ticktext=texts)
     top: dict[str, Any] = {"yref": "paper", "y": 1, "yanchor": "bottom", "showarrow": False}
@@ -78,24 +71,17 @@ def forest(claims: Sequence[Mapping[str, Any]]) -> Picture | None:
     return Picture(figure, CAPTION, height=MARGIN + LINE * len(lines), wide=True)
 
 
-def _add_numbers(figure: Any, lines: Sequence[Mapping[str, Any]], verdict: str) -> None:
-    values = rounded(line["value"] for line in lines)
+def _add_marks(
+    figure: Any, lines: Sequence[Mapping[str, Any]], key: str, name: str, marker: Any, **more: Any
+) -> None:
     figure.add_scatter(
-        x=values,
+        x=rounded(line[key] for line in lines),
         y=[line["label"] for line in lines],
         mode="markers",
-        name=verdict,
-        marker={"size": 7, "color": COLORS[verdict], "symbol": SYMBOLS[verdict]},
+        name=name,
+        marker=marker,
         text=[line["text"] for line in lines],
-        error_x={
-            "type": "data",
-            "symmetric": False,
-            "array": rounded(line["high"] - line["value"] for line in lines),
-            "arrayminus": rounded(line["value"] - line["low"] for line in lines),
-            "color": COLORS[verdict],
-            "thickness": 1.5,
-            "width": 3,
-        },
+        **more,
     )
 
 

@@ -276,9 +276,9 @@ def test_a_comparison_that_grew_says_so_and_pays_for_each_look(tmp_path):
         [*runs[b][:9]],
         [*runs[b]],
     ]
-    found = gather(store, requests)
+    gathered = gather(store, requests)
     first, second = (
-        scores(found.arm(arm).values("test"), found.arm(a).values("test")) for arm in (b, c)
+        scores(gathered.arm(arm).values("test"), gathered.arm(a).values("test")) for arm in (b, c)
     )
     assert "grown from 6 to 9 to 12 seeds, so that p counts 24-fold" in first.detail
     assert "grown" not in second.detail
@@ -298,9 +298,9 @@ def test_arms_of_two_versions_of_a_task_are_never_compared(tmp_path):
     assert [len(gather(store, [old]).arm(arm)) for arm in (a, b)] == [6, 6]
     names = [(b, f"b {seed} of 2") for seed in range(6)]  # asked for, and not ended
     new = [*stored(store, a, np.ones(6), "2"), *names]
-    found = gather(store, [old, new])
-    assert found.arm(a).mean("test") == 1.0
-    assert (len(found.arm(b)), found.replaced) == (0, ["b"])
+    gathered = gather(store, [old, new])
+    assert gathered.arm(a).mean("test") == 1.0
+    assert (len(gathered.arm(b)), gathered.replaced) == (0, ["b"])
 
 
 @pytest.mark.parametrize("unit", [1.0, 1e-3, 1e-9, 1e-14])

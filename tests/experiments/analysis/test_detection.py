@@ -39,8 +39,8 @@ def test_they_decide_as_the_rules_do(rows, scale, memory):
         (r.ScaleInvarianceTest(), single_step(statistic, 0.1)),
         (accumulating, accumulated(statistic, 0.1, memory)),
     ):
-        state, found = rule.init(weight), []
+        state, verdicts = rule.init(weight), []
         for grad in grads:
             update, state = rule.update(Update(weight, grad, grad), state)
-            found.append(any(bool(flag.any()) for flag in update.invariance.flags))
-        assert decided.tolist() == found
+            verdicts.append(any(bool(flag.any()) for flag in update.invariance.flags))
+        assert decided.tolist() == verdicts

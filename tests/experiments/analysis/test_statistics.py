@@ -16,7 +16,6 @@ from spherenorm_experiments.analysis import (
     interval,
     paired_values,
     sign_test,
-    smoothed,
     spread,
     t_test,
     worst_of,
@@ -86,9 +85,3 @@ def test_the_best_and_the_worst_of_arms_count_runs_that_diverged():
     assert (dict(worst), worst.diverged) == ({0: 4.0}, {1, 2, 3})
     ours = advantage(Sample({0: 3.0}, frozenset({1})), Sample({0: 1.0, 1: 1.0}, frozenset({2})))
     assert (dict(ours), ours.diverged) == ({0: 2.0}, {1})
-
-
-def test_a_smoothed_curve_is_the_mean_over_the_last_steps():
-    values = np.array([[1.0, 2.0, 6.0, 3.0]])
-    np.testing.assert_allclose(smoothed(values, 2), [[1.0, 1.5, 4.0, 4.5]])
-    assert smoothed(values, 1) is values

@@ -210,7 +210,7 @@ def test_a_study_that_does_not_say_what_to_run_is_one_error(tmp_path):
         "--tier",
         "smoke",
         "--set",
-        "known=4",
+        "probe_every=4",
         "--jobs",
         1,
         "--out",

@@ -167,11 +167,11 @@ def test_of_the_library_what_rules_are_made_of_counts():
 
 def test_the_networks_and_the_data_of_a_task_count():
     """An edit of a network, an augmentation or a crop must not find the runs of the one before."""
-    tagging = sources._closure({"spherenorm_experiments.paper.audio.tagging"})
+    sound = sources._closure({"spherenorm_experiments.paper.audio.tasks"})
     assert {
         "spherenorm_experiments.paper.audio.harmonic_cnn",
         "spherenorm_experiments.paper.audio._audio",
-    } <= tagging.keys()
+    } <= sound.keys()
     retrieval = sources._closure({"spherenorm_experiments.paper.retrieval.retrieval"})
     assert {
         "spherenorm_experiments.paper.shared.resnet",
@@ -181,15 +181,15 @@ def test_the_networks_and_the_data_of_a_task_count():
 
 
 def test_the_losses_and_metrics_of_a_task_count():
-    keywords = sources._closure({"spherenorm_experiments.paper.audio.keywords"})
+    sound = sources._closure({"spherenorm_experiments.paper.audio.tasks"})
     assert {
         "spherenorm_experiments.core._losses",
         "spherenorm_experiments.core._metrics",
-    } <= keywords.keys()
+    } <= sound.keys()
     assert "spherenorm_experiments.core._losses" not in sources._closure(
         {"spherenorm_experiments.paper.language.language"}
     )
-    assert not keywords.keys() & {
+    assert not sound.keys() & {
         "spherenorm_experiments.core",
         "spherenorm_experiments.core._spec",
     }

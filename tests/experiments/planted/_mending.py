@@ -67,7 +67,7 @@ MENDING = (
     ),
     fault(
         "requests in the order of their files",
-        "spherenorm_experiments/study/_requests.py",
+        "spherenorm_experiments/study/_plan.py",
         "key=lambda name: (_number(contents[name]), name)",
         'key=lambda name: (folder / f"{name}.json").stat().st_mtime',
         "study/test_requests",

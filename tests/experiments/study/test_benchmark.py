@@ -3,36 +3,51 @@
 import math
 import re
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
+from fabricated import compared, result
 from running import run_study, shown
 from spherenorm_bench import PLAIN, SGD, SGDP, SMALL_TABLE, small_table
 
-from spherenorm_experiments.analysis import Arm, Result, Results, Sample, evaluate
+from spherenorm_experiments.analysis import Arm, Results, Sample, evaluate
 from spherenorm_experiments.core import Spec
 from spherenorm_experiments.engine import Store
 from spherenorm_experiments.paper.shared.claims import of_metric
-from spherenorm_experiments.study import Plan, find_study, thirteen_table
-from spherenorm_experiments.study._condition import THIRTEEN, Contender, Setup, arm_of
+from spherenorm_experiments.study import (
+    THIRTEEN,
+    Contender,
+    Plan,
+    Setup,
+    arm_of,
+    find_study,
+    thirteen_table,
+)
 from spherenorm_experiments.study._shown import range_table
 
 OWN, ADDED = "spherenorm_tiny:careful", "careful (lr=0.02:0.2)"
+KNOWN = {"test": 50.0, "test_metrics": {}, "invariant_share": 0.5, "views": {}}
 
 
 @pytest.fixture(scope="module")
-def ended(tmp_path_factory):
-    store = Store(tmp_path_factory.mktemp("bench"))
-    return run_study(SMALL_TABLE, store, optimizers=(OWN,), search={"lr": (0.02, 0.2)})
+def ended():
+    """The study, and fabricated results of it with a contender that a command has added."""
+    plan = Plan("smoke", optimizers=(OWN,), search={"lr": (0.02, 0.2)})
+    return SMALL_TABLE, compared(SMALL_TABLE, plan)
 
 
 def _scores(results, stage, recipe):
-    found = results.having(stage=stage).where(lambda item: item.spec.recipe == recipe)
-    return [(item.spec.seed, item.spec.hyper_parameters["lr"], item.summary) for item in found]
+    items = results.having(stage=stage).where(lambda item: item.spec.recipe == recipe)
+    return [(item.spec.seed, item.spec.hyper_parameters["lr"], item.summary) for item in items]
+
+
+def _rows(table):
+    """The cells of a table by row and column."""
+    columns = list(map(str, table.columns))
+    return {str(row[0]): dict(zip(columns, row, strict=True)) for row in table.rows}
 
 
 def test_the_final_runs_have_the_rate_with_the_best_validation_score(ended):
-    _, _, results = ended
+    _, results = ended
     for recipe in ("sgd", "sgdp", OWN):
         search = _scores(results, "tuning", recipe)
         totals = dict.fromkeys((0.02, 0.2) if recipe == OWN else (0.01, 0.1), 0.0)
@@ -46,11 +61,8 @@ def test_the_final_runs_have_the_rate_with_the_best_validation_score(ended):
 
 
 def test_the_table_has_means_of_the_final_runs_and_paired_differences(ended):
-    study, _, results = ended
-    (scores,) = (t for t in study.tables(results) if t.title == "Scores")
-    rows = {
-        str(row[0]): dict(zip(map(str, scores.columns), row, strict=True)) for row in scores.rows
-    }
+    study, results = ended
+    rows, norms = (_rows(table) for table in study.tables(results)[:2])
     assert list(rows) == ["plain: SGD", "plain: SGDP", f"plain: {ADDED}"]
     sgd, sgdp = (_scores(results, "final", name) for name in ("sgd", "sgdp"))
     mean = math.fsum(s["test"] for *_, s in sgdp) / len(sgdp)
@@ -62,18 +74,12 @@ def test_the_table_has_means_of_the_final_runs_and_paired_differences(ended):
     assert not any(
         cell.known for column, cell in rows[f"plain: {ADDED}"].items() if column.startswith("paper")
     )
-
-
-def test_growth_is_the_last_norm_over_the_first(ended):
-    study, _, results = ended
-    (norms,) = (t for t in study.tables(results) if t.title.startswith("Norms"))
-    rows = {str(row[0]): dict(zip(map(str, norms.columns), row, strict=True)) for row in norms.rows}
-    found = [s["norm_last"] / s["norm_start"] for *_, s in _scores(results, "final", "sgd")]
-    assert rows["plain: SGD"]["last / first"].number == pytest.approx(sum(found) / len(found))
+    grown = [s["norm_last"] / s["norm_start"] for *_, s in _scores(results, "final", "sgd")]
+    assert norms["plain: SGD"]["last / first"].number == pytest.approx(sum(grown) / len(grown))
 
 
 def test_claims_are_of_the_final_runs_alone(ended):
-    study, _, results = ended
+    study, results = ended
     claims = study.evaluated(results)
     score = claims[0]
     assert score.claim.primary
@@ -99,21 +105,21 @@ def test_the_papers_runs_have_the_papers_settings_and_no_search():
     assert by_recipe["sgd"].options == {"variant": "residual"}
 
 
-def test_one_rate_for_all_is_a_search_of_one_point(tmp_path):
-    _, _, results = run_study(SMALL_TABLE, Store(tmp_path), overrides={"lr": 0.05})
+def test_one_rate_for_all_is_a_search_of_one_point():
+    results = compared(SMALL_TABLE, Plan("smoke", overrides={"lr": 0.05}))
     finals = results.having(stage="final")
     assert {item.spec.hyper_parameters["lr"] for item in finals} == {0.05}
     assert len(finals) == 4
 
 
-def test_a_search_that_is_lost_everywhere_still_has_final_runs(tmp_path):
-    study, _, results = run_study(SMALL_TABLE, Store(tmp_path), overrides={"lr": 1e30})
+def test_a_search_that_is_lost_everywhere_still_has_final_runs():
+    results = compared(SMALL_TABLE, Plan("smoke"), lambda arm: True)
     assert results.having(stage="final").diverged
-    assert not any(claim.verdict == "reproduced" for claim in study.decided(results))
+    assert not any(claim.verdict == "reproduced" for claim in SMALL_TABLE.decided(results))
 
 
 def test_the_table_of_the_thirteen_has_a_row_for_each_and_counts_verdicts(ended):
-    study, _, results = ended
+    study, results = ended
     table = thirteen_table([("small-table", study, results)])
     rows = shown(table)
     assert [row[0].partition(":")[0] for row in rows] == list(THIRTEEN)
@@ -127,13 +133,13 @@ def test_the_table_of_the_thirteen_has_a_row_for_each_and_counts_verdicts(ended)
     assert thirteen_table([("small-table", study, Results([]))]) is None
 
 
-def test_the_grassmann_baselines_take_part(tmp_path):
-    _, _, results = run_study(SMALL_TABLE, Store(tmp_path), optimizers=("sgdg",), like="sgd")
-    finals = results.having(stage="final").where(lambda item: item.spec.recipe == "sgdg")
-    assert len(finals) == 2
-    for item in finals:  # its invariant weights stay on the sphere that they are put on
-        assert item.summary["norm_last"] == pytest.approx(1.0, abs=1e-5)
-        assert item.spec.hyper_parameters["momentum"] == 0.9
+def test_a_benchmark_runs_with_a_contender_that_is_searched_as_another(tmp_path):
+    study = small_table(smoke_points=1, seeds={"smoke": 1})
+    _, _, results = run_study(study, Store(tmp_path), ("sgdg",), optimizers=("sgdg",), like="sgd")
+    (item,) = results.having(stage="final")
+    assert item.spec.hyper_parameters["momentum"] == 0.9
+    # its invariant weights stay on the sphere that they are put on
+    assert item.summary["norm_last"] == pytest.approx(1.0, abs=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -180,18 +186,13 @@ def test_the_best_and_the_worst_are_apart_if_their_interval_excludes_zero():
     assert "In 1 of 2 conditions" in table.about
 
 
-def _result(arm, seed, **summary):
-    spec = Spec("digits", arm.recipe, {"lr": 0.1}, seed=seed)
-    return Result(arm, spec, {"diverged_at": None, **summary}, SimpleNamespace(name="a"))
-
-
 def test_an_infinite_metric_counts_against_the_claim_about_it():
     """Left out, the seeds on which an optimizer failed would speak for it."""
     study = SMALL_TABLE
     sgd, sgdp = (arm_of(study.on[0], contender) for contender in study.contenders)
     values = {sgd: [1.0] * 8, sgdp: [None] * 7 + [2.0]}
     items = [
-        _result(arm, seed, test_metrics={"accuracy": value})
+        result(arm, seed, test_metrics={"accuracy": value})
         for arm, row in values.items()
         for seed, value in enumerate(row)
     ]
@@ -203,9 +204,9 @@ def test_the_table_of_the_thirteen_has_no_mean_over_the_seeds_that_were_not_lost
     """Over them alone an optimizer that often diverges would look better than one that does not."""
     study = SMALL_TABLE
     sgd, sgdp = (arm_of(study.on[0], contender) for contender in study.contenders)
-    items = [_result(sgd, seed, test=50.0 + seed, test_metrics={}) for seed in range(8)]
-    items += [_result(sgdp, seed, test=90.0, test_metrics={}) for seed in (0, 1)]
-    items += [_result(sgdp, seed, diverged_at=3) for seed in range(2, 7)]
+    items = [result(sgd, seed, test=50.0 + seed, test_metrics={}) for seed in range(8)]
+    items += [result(sgdp, seed, test=90.0, test_metrics={}) for seed in (0, 1)]
+    items += [result(sgdp, seed, diverged_at=3) for seed in range(2, 7)]
     table = thirteen_table([("small-table", study, Results(items))])
     row = shown(table)[0]
     assert row[2:4] == ["53 ± 2.16", "– (5 diverged)"]  # seeds 0 to 6 have ended in both
@@ -229,25 +230,24 @@ def test_final_runs_are_shown_while_their_search_is_made_anew():
     """By other code, say: of the new search no rate may have ended on every seed."""
     study = SMALL_TABLE
     contender, setting = study.contenders[0], study.on[0]
-    known = {"test": 50.0, "test_metrics": {}, "invariant_share": 0.5, "views": {}}
-    items = [_result(arm_of(setting, contender), seed, **known) for seed in range(2)]
-    first = study.tuning_seeds()[0]
-    items.append(_result(arm_of(setting, contender, "tuning"), first, validation=1.0))
-    assert len(study.tuning_seeds()) == 2
+    items = [result(arm_of(setting, contender), seed, **KNOWN) for seed in range(2)]
+    first = study.search_seeds[0]
+    items.append(result(arm_of(setting, contender, "tuning"), first, validation=1.0))
+    assert len(study.search_seeds) == 2
     row = shown(study.tables(Results(items))[0])[0]
     assert row[:2] == ["plain: SGD", "0.1"]
 
 
 def test_an_added_contender_on_other_seeds_leaves_the_means_of_the_table_s_own_alone():
     """A count of seeds begins at 0, and a study's own elsewhere: then no seed has all arms."""
-    known = {"test_metrics": {"accuracy": 50.0}, "invariant_share": 0.5, "views": {}}
+    known = {**KNOWN, "test_metrics": {"accuracy": 50.0}}
     own = (SGD, (40, 41, 42))
     added = [
         (Contender(name, {"lr": [0.1]}, against=("SGD",), added=True), seeds)
         for name, seeds in (("sgdw", (0, 1)), ("sgdg", (40, 41)))
     ]
     items = [
-        _result(arm_of(PLAIN, contender), seed, test=50.0, **known)
+        result(arm_of(PLAIN, contender), seed, **known)
         for contender, seeds in (own, *added) for seed in seeds
     ]  # fmt: skip
     scores = SMALL_TABLE.tables(Results(items))[0]
@@ -281,25 +281,14 @@ def test_names_that_say_two_things_or_none_are_refused_before_anything_runs(chan
         small_table(**changed)
 
 
-def test_a_benchmark_with_more_primary_claims_has_its_rows_among_the_thirteen(ended):
-    _, _, results = ended
-    more = small_table(claims=[replace(SMALL_TABLE.claims[0], name="another")])
-    first, second = (
-        shown(thirteen_table([("a", study, results)]))[0] for study in (SMALL_TABLE, more)
-    )
-    assert first == second
-
-
 def test_every_hyper_parameter_in_which_the_compared_differ_is_shown():
     """Those that a recipe has by default, too; not those that only one recipe has."""
     other = Contender("SGDP", fixed={"momentum": 0.0, "nesterov": True})
     study = small_table(contenders=[other], claims=())
-    known = {"test": 50.0, "test_metrics": {}, "invariant_share": 0.5, "views": {}}
     items = []
     for contender in (SGD, other):
         spec = Spec("digits", contender.recipe, {**contender.fixed, "lr": 0.1})
-        summary = {"diverged_at": None, **known}
-        items.append(Result(arm_of(PLAIN, contender), spec, summary, SimpleNamespace(name="a")))
+        items.append(result(arm_of(PLAIN, contender), 0, spec, **KNOWN))
     scores = study.tables(Results(items))[0]
     columns = list(map(str, scores.columns))
     assert columns[1:4] == ["lr", "momentum", "nesterov"]
@@ -317,9 +306,8 @@ def test_the_note_names_the_differences_that_the_table_has():
     """The row of an optimizer with two baselines has one difference, from the first."""
     study = find_study("t4")
     setting = study.on[0]
-    known = {"test_metrics": {}, "invariant_share": 0.5, "views": {}}
     items = [
-        _result(arm_of(setting, contender), seed, test=float(place), **known)
+        result(arm_of(setting, contender), seed, **{**KNOWN, "test": float(place)})
         for place, contender in enumerate(study.contenders)
         for seed in range(2)
     ]
@@ -332,13 +320,3 @@ def test_the_note_names_the_differences_that_the_table_has():
         "music tags: AdamP": "+1 [+1, +1]",
         "music tags: Adam + SGD": "",
     }
-
-
-def test_what_is_said_of_the_papers_runs_holds_for_them():
-    """They have no search, and are not of the embedded data that the settings are about."""
-    study = find_study("t3")
-    setting, contenders = study.on[0], study.contenders
-    known = {"test": 50.0, "test_metrics": {}, "invariant_share": 0.5, "views": {}}
-    final = [_result(arm_of(setting, contender), 0, **known) for contender in contenders]
-    (settings,) = (t for t in study.every_table(Results(final)) if t.title == "Settings")
-    assert "embedded data" in settings.note

@@ -1,16 +1,11 @@
 """The tables, claims and notes of `compare`, of fabricated runs."""
 
 import pytest
+from fabricated import result
 
-from spherenorm_experiments.analysis import Result, Results
+from spherenorm_experiments.analysis import Results
 from spherenorm_experiments.core import Spec, Task
 from spherenorm_experiments.study import Comparing, Plan, arm_of, comparison_of, find_study
-
-
-class Folder:
-    """The files of a run, in memory."""
-
-    name = "a run"
 
 
 def comparison(numbers, metric="accuracy (%)"):
@@ -26,7 +21,7 @@ def comparison(numbers, metric="accuracy (%)"):
             summary |= {"validation": number, "test": number, "score": "score"}
             summary["test_metrics"] = {} if number is None else {"score": number}
             spec = Spec("digits", arm.recipe, {"lr": 0.5}, seed=seed)
-            items.append(Result(each, spec, summary, Folder()))
+            items.append(result(each, seed, spec, **summary))
     return study, Results(items)
 
 
@@ -112,7 +107,7 @@ def test_the_edge_of_a_range_is_told_from_the_last_trial(rates, mark, said):
             summary = {"diverged_at": None, "metric": "m", "score": "score", "validation": lr}
             summary |= {"test": lr, "test_metrics": {"score": lr}}
             spec = Spec("digits", arm.recipe, {"lr": lr}, seed=seed)
-            items.append(Result(each, spec, summary, Folder()))
+            items.append(result(each, seed, spec, **summary))
     results = Results(items)
     (tuning,) = (table for table in study.tables(results) if table.title == "Tuning")
     assert all(any(mark in str(cell) for cell in row) for row in tuning.rows)

@@ -28,16 +28,11 @@ async function unpacked(id) {  // the base64 of gzip in a script element
   return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
 }
 const drawn = new Map();
-function hiddenNames(place) {  // pressed off in the legend before the figure was drawn
-  const group = place.closest(".group");
-  return new Set(group ? [...group.querySelectorAll(".legend [aria-pressed=false]")].map(button => button.dataset.name) : []);
-}
 function draw(place, figures) {
   if (drawn.has(place)) return;
-  const figure = fitted(place, figures[place.dataset.figure]), hidden = hiddenNames(place);
+  const figure = fitted(place, figures[place.dataset.figure]);
   drawn.set(place, figure);
-  Plotly.newPlot(place, { data: figure.data.map(trace => hidden.has(trace.legendgroup || trace.name) ? { ...trace, visible: false } : trace),
-    layout: themed(figure.layout), frames: figure.frames || [],
+  Plotly.newPlot(place, { data: figure.data, layout: themed(figure.layout), frames: figure.frames || [],
     config: { responsive: true, displaylogo: false, displayModeBar: hovers ? "hover" : false, modeBarButtonsToRemove: ["select2d", "lasso2d"],
       toImageButtonOptions: { format: "svg", filename: place.dataset.figure } } });
 }
@@ -57,14 +52,6 @@ async function start() {
   addEventListener("beforeprint", () => { all(); fit(); });
   addEventListener("afterprint", fit);
   dark.addEventListener("change", () => drawn.forEach((figure, place) => Plotly.relayout(place, themed(figure.layout))));
-  for (const button of document.querySelectorAll(".legend button")) button.addEventListener("click", () => {
-    const shown = button.getAttribute("aria-pressed") === "false", name = button.dataset.name;
-    button.setAttribute("aria-pressed", shown);
-    for (const place of button.closest(".group").querySelectorAll(".plot")) if (drawn.has(place)) {
-      const traces = drawn.get(place).data.flatMap((trace, i) => (trace.legendgroup || trace.name) === name ? [i] : []);
-      if (traces.length) Plotly.restyle(place, { visible: shown }, traces);
-    }
-  });
   document.documentElement.dataset.figures = places.length;
 }
 start().catch(error => {

@@ -8,14 +8,10 @@ from robustness_files import random_cifar10, write_cifar10
 from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
-import spherenorm as sn
-from spherenorm import audit
 from spherenorm_experiments.core import Spec, find_task, preserved_randomness
 from spherenorm_experiments.engine import Store
 from spherenorm_experiments.engine.door import resolve
-from spherenorm_experiments.paper.adversarial.adversarial import Adversarial, _glyphs
-from spherenorm_experiments.paper.shared import glyphs
-from spherenorm_experiments.paper.shared.glyphs import glyph_images
+from spherenorm_experiments.paper.adversarial.adversarial import Adversarial
 from spherenorm_experiments.paper.shared.layout import FOLDER
 
 COUNT = 4
@@ -83,14 +79,6 @@ def test_the_loss_is_that_of_attacked_images_and_counts_statistics_once():
     assert int(model.norm.num_batches_tracked) == 1  # the attack leaves BatchNorm alone
 
 
-def test_the_convolutions_that_feed_batchnorm_alone_are_scale_invariant():
-    task = find_task("adversarial")
-    torch.manual_seed(0)
-    found = audit(task.model(), *task.audit_inputs(), views=("channel", "layer"))
-    invariant = [finding.name for finding in found if finding.view == "channel"]
-    assert invariant == [f"blocks.{block}.conv1.weight" for block in range(3)]
-
-
 def test_threats_follow_from_the_options():
     task = Adversarial(norm="linf", radius=0.1, steps=5)
     assert task.threat == task.test_threat
@@ -112,23 +100,17 @@ def test_glyphs_of_test_and_training_are_apart():
 
 
 @pytest.mark.usefixtures("cifar10")
-def test_two_steps_on_the_official_files():
+def test_a_step_on_the_official_files():
     """With the paper's network; one image and one step of the attack, since it is large."""
     options = {"depth": 34, "width": 10, "stem": 16, "steps": 1, "test_steps": 1, "norm": "l2"}
     task = find_task("adversarial", {"data_set": "cifar10", "radius": 80 / 255, **options})
     train, validation, test = task.data()
     assert (len(train), len(validation), len(test)) == (10, 10, COUNT)  # at most half is held out
-    torch.manual_seed(0)
     model = task.model()
-    optimizer = sn.optim.AdamP(model.parameters(), lr=0.01, weight_decay=2e-4)
-    before = [weight.detach().clone() for weight in model.parameters()]
-    for step in range(2):
-        optimizer.zero_grad()
-        loss = task.loss(model.train(), task.collate([train[step]]))
-        loss.backward()
-        optimizer.step()
-        assert loss.isfinite()
-    assert all(not torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
+    loss = task.loss(model.train(), task.collate([train[0]]))
+    loss.backward()
+    assert loss.isfinite()
+    assert all(weight.grad is not None for weight in model.parameters())
     with torch.no_grad():
         found = task.evaluate(model.eval(), task.first_batch(test, 1))
     assert set(found) == {"attacked accuracy", "clean accuracy"}
@@ -136,7 +118,7 @@ def test_two_steps_on_the_official_files():
 
 def test_without_its_folder_cifar10_says_what_is_missing(tmp_path, monkeypatch):
     monkeypatch.setenv(FOLDER, str(tmp_path))
-    with pytest.raises(ValueError, match=r"lacks cifar-10-batches-bin/data_batch_1\.bin or"):
+    with pytest.raises(ValueError, match=r"lacks cifar-10-batches-bin/data_batch_1\.bin; expected"):
         find_task("adversarial", {"data_set": "cifar10"}).data()
 
 
@@ -152,16 +134,3 @@ def test_two_folders_in_one_process_are_two_data_sets(tmp_path, monkeypatch):
         assert run.splits.test.labels.tolist() == classes[-1].tolist()
         ids.append(run.id)
     assert len(set(ids)) == 2
-
-
-def test_rates_are_not_chosen_on_the_fonts_of_the_test(monkeypatch):
-    fonts = []
-
-    def noted(*given, **more):
-        fonts.append(set(more["fonts"]))
-        return glyph_images(*given, **more)
-
-    monkeypatch.setattr(glyphs, "glyph_images", noted)
-    _glyphs.__wrapped__()
-    assert fonts[0] == fonts[1]
-    assert not fonts[1] & fonts[2]

@@ -115,10 +115,3 @@ def test_autocast_leaves_the_filters_in_float32():
         found = network.filters(waves)
         assert network(waves).dtype == torch.bfloat16
     assert torch.equal(found, network.filters(waves))
-
-
-def test_bad_shapes_are_refused():
-    with pytest.raises(ValueError, match="lowest=120 leaves no band below half of rate=8000"):
-        HarmonicFilters(rate=8000, lowest=120)
-    with pytest.raises(ValueError, match="widths has 2 blocks and pools 1"):
-        HarmonicCNN(2, widths=(4, 4), pools=(2,))

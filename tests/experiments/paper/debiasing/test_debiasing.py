@@ -7,12 +7,10 @@ import torch
 from robustness_files import write_mnist, write_nine_class
 from torch.nn import functional as F  # noqa: N812
 
-import spherenorm as sn
 from spherenorm import audit
 from spherenorm_experiments.core import find_task
-from spherenorm_experiments.paper.debiasing._independence import hsic
-from spherenorm_experiments.paper.debiasing.biased import COLOURS, handwritten_digits
-from spherenorm_experiments.paper.debiasing.debiasing import PARTS, grouped_accuracy
+from spherenorm_experiments.paper.debiasing.biased import COLOURS, PARTS, handwritten_digits
+from spherenorm_experiments.paper.debiasing.debiasing import grouped_accuracy, hsic
 from spherenorm_experiments.paper.shared.layout import FOLDER
 
 
@@ -139,41 +137,35 @@ def test_grouped_accuracy_equals_a_plain_loop():
     assert grouped_accuracy(hits, labels, clusters, least=15) == pytest.approx(expected, abs=1e-9)
 
 
-def _step_twice(task, size):
-    train = task.data().train
+def _with_a_gradient(task, size):
     torch.manual_seed(0)
     model = task.model()
-    optimizer = sn.optim.AdamP(model.parameters(), lr=1e-3, weight_decay=1e-4)
-    before = [weight.detach().clone() for weight in model.parameters()]
-    for _ in range(2):
-        optimizer.zero_grad()
-        loss = task.loss(model.train(), task.first_batch(train, size))
-        loss.backward()
-        optimizer.step()
-        assert loss.isfinite()
-    assert all(not torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
+    loss = task.loss(model.train(), task.first_batch(task.data().train, size))
+    loss.backward()
+    assert loss.isfinite()
+    assert all(weight.grad is not None for weight in model.parameters())
     return model.eval()
 
 
-def test_two_steps_of_the_full_networks_on_mnist(folder):
+def test_a_step_of_the_full_networks_on_mnist(folder):
     write_mnist(folder / "mnist")
     task = find_task("debiasing", {"data_set": "biased-mnist", "rho": 0.9, "dependence": 1.0})
-    model = _step_twice(task, 6)
+    model = _with_a_gradient(task, 6)
     assert sum(weight.numel() for weight in model.parameters()) == 531_210 + 12_810
     with torch.no_grad():
         found = _values(task.evaluate(model, task.first_batch(task.data().test, 20)))
     assert set(found) == {"unbiased accuracy", "biased accuracy"}
 
 
-def test_two_steps_of_the_full_networks_on_nine_classes(folder):
+def test_a_step_of_the_full_networks_on_nine_classes(folder):
     write_nine_class(folder, each=2, per_class=20)
     task = find_task("debiasing", {"data_set": "nine-class", "dependence": 1.0})
-    model = _step_twice(task, 4)
+    model = _with_a_gradient(task, 4)
     assert sum(weight.numel() for weight in model.parameters()) == 11_181_129 + 1_480_905
     items = [
         (torch.zeros(3, 1, 1), part, cluster, int(label))
-        for pictures, part, clusters in task.data().test.parts
-        for label, cluster in zip(pictures.labels, clusters, strict=False)
+        for pictures, part in zip(task.data().test.datasets, (0, 1), strict=True)
+        for label, cluster in zip(pictures.labels, pictures.clusters, strict=False)
     ]
     assert len(items) == len(task.data().test) == 9 * 20 + 9
     batch = task.collate(items)

@@ -1,11 +1,11 @@
-"""HSIC: equal to its definition as a mean over quadruples, and the reversed gradient."""
+"""HSIC: equal to its definition as a mean over quadruples."""
 
 from itertools import permutations
 
 import pytest
 import torch
 
-from spherenorm_experiments.paper.debiasing._independence import hsic, reversed_gradient
+from spherenorm_experiments.paper.debiasing.debiasing import hsic
 
 
 def _kernel(a, b, sigma):
@@ -35,14 +35,6 @@ def test_equals_the_mean_over_quadruples(features, sigma):
     assert abs(hsic(*features, sigma) - expected) < 1e-12
 
 
-def test_is_unbiased_and_sees_dependence():
-    torch.manual_seed(0)
-    x = torch.randn(400, 20, 2, dtype=torch.float64)
-    apart = torch.stack([hsic(a, torch.randn_like(a), 1.0) for a in x])
-    assert abs(apart.mean()) < 3 * apart.std() / 20
-    assert torch.stack([hsic(a, a**2, 1.0) for a in x]).mean() > 10 * abs(apart.mean())
-
-
 def test_the_median_kernel_does_not_change_with_the_scale(features):
     x, y = features
     assert torch.allclose(hsic(x, y), hsic(100 * x, 0.01 * y), atol=1e-12)
@@ -64,16 +56,6 @@ def test_few_or_equal_items_give_zero_and_finite_gradients():
         assert value.isfinite()
         assert x.grad.isfinite().all()
     assert hsic(torch.randn(3, 2), torch.randn(3, 2)) == 0
-
-
-def test_a_reversed_gradient_has_the_value_and_the_opposite_slope(features):
-    x, y = (value.clone().requires_grad_() for value in features)
-    assert torch.equal(reversed_gradient(x), x)
-    f, g = torch.autograd.grad(hsic(x, reversed_gradient(y), 1.0), (x, y))
-    plain_f, plain_g = torch.autograd.grad(hsic(x, y, 1.0), (x, y))
-    assert torch.equal(f, plain_f)
-    assert torch.allclose(g, -plain_g, atol=0, rtol=1e-14)
-    assert plain_g.abs().max() > 1e-4
 
 
 def test_half_precision_is_that_of_the_features_alone():

@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import math
 import os
 
 import pytest
@@ -10,11 +11,10 @@ from miniature_coco import write_coco
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
-import spherenorm as sn
 from spherenorm_experiments.core import find_task, seed_everything
 from spherenorm_experiments.paper.detection._average_precision import average_precision
 from spherenorm_experiments.paper.detection.detection import Detection, _trunk
-from spherenorm_experiments.paper.detection.vgg import stages
+from spherenorm_experiments.paper.detection.ssd import vgg_stages
 from spherenorm_experiments.paper.shared.layout import FOLDER
 from spherenorm_experiments.paper.shared.published import load_published
 from spherenorm_experiments.paper.shared.resnet import resnet18
@@ -54,10 +54,10 @@ def scenes(images=40, classes=4, seed=0):
     return found, truth
 
 
-def reference(found, truth):
-    """AP and AP50 by pycocotools."""
+def reference(detected, truth):
+    """AP by pycocotools."""
     objects, results = [], []
-    for image, (rows, boxes) in enumerate(zip(truth, found, strict=True)):
+    for image, (rows, boxes) in enumerate(zip(truth, detected, strict=True)):
         for x0, y0, x1, y1, label, crowd in rows.tolist():
             entry = {"id": len(objects) + 1, "image_id": image, "category_id": int(label)}
             box = [x0, y0, x1 - x0, y1 - y0]
@@ -79,35 +79,21 @@ def reference(found, truth):
         evaluation.evaluate()
         evaluation.accumulate()
         evaluation.summarize()
-    return 100 * evaluation.stats[0], 100 * evaluation.stats[1]
+    return 100 * evaluation.stats[0]
 
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_average_precision_is_that_of_pycocotools(seed):
-    found, truth = scenes(seed=seed)
-    ap, ap50 = reference(found, truth)
-    assert 5 < ap < ap50 < 95
-    assert average_precision(found, truth) == pytest.approx(ap, abs=1e-6)
-    assert average_precision(found, truth, 0.5) == pytest.approx(ap50, abs=1e-6)
-
-
-def test_average_precision_does_not_depend_on_the_scale_of_an_axis():
-    """So boxes may be compared in the pixels of stretched images."""
-    found, truth = scenes()
-    scale = torch.tensor([0.5, 4.0] * 2)  # powers of 2: no rounding
-    moved = [
-        [torch.cat([rows[:, :4] * scale + 8, rows[:, 4:]], 1) for rows in part]
-        for part in (found, truth)
-    ]
-    assert average_precision(*moved) == pytest.approx(average_precision(found, truth), abs=1e-6)
+    detected, truth = scenes(seed=seed)
+    expected = reference(detected, truth)
+    assert 5 < expected < 95
+    assert average_precision(detected, truth) == pytest.approx(expected, abs=1e-6)
 
 
 def test_average_precision_without_objects_or_detections():
-    none, (found, truth) = [torch.zeros(0, 6)] * 40, scenes()
+    none, (detected, truth) = [torch.zeros(0, 6)] * 40, scenes()
     assert average_precision(none, truth) == 0
-    assert average_precision(found, none) != average_precision(found, none)  # nan
-    with pytest.raises(ValueError, match="are of 1 and 40 images"):
-        average_precision(none[:1], truth)
+    assert math.isnan(average_precision(detected, none))
 
 
 @pytest.mark.parametrize("detector", DETECTORS)
@@ -140,7 +126,7 @@ def test_a_small_detector_learns_a_batch_by_heart(detector):
         optimizer.step()
     with torch.no_grad():
         share = task.evaluate(model, batch)["AP"]  # in training mode: its batch's statistics
-    assert average_precision(*share.state, threshold=0.5) > 90
+    assert average_precision(*share.state) > 50
 
 
 @pytest.mark.parametrize("detector", DETECTORS)
@@ -162,24 +148,17 @@ def test_the_pretrained_start_is_a_trunk_and_the_rest_is_drawn(detector):
 
 @pytest.mark.usefixtures("_coco")
 @pytest.mark.parametrize(("detector", "side", "count"), [("centernet", 96, 2), ("ssd", 264, 1)])
-def test_full_size_takes_two_steps_on_the_official_layout(detector, side, count):
+def test_full_size_takes_a_step_on_the_official_layout(detector, side, count):
     task = find_task("detection", {"detector": detector, "data_set": "coco", "side": side})
     data = task.data()
     with torch.device("meta"):
         shapes = {name: x.shape for name, x in task.model().state_dict().items()}
     model = task.model()
-    optimizer = sn.optim.AdamP(model.parameters(), lr=1e-4)
-    before = {name: x.detach().clone() for name, x in model.named_parameters()}
-    for _ in range(2):
-        optimizer.zero_grad()
-        loss = task.loss(model, task.first_batch(data.train, count))
-        loss.backward()
-        optimizer.step()
+    loss = task.loss(model, task.first_batch(data.train, count))
+    loss.backward()
     assert loss.isfinite()
-    moved = {n for n, x in model.named_parameters() if not torch.equal(x, before[n])}
     # A default box of the last maps may have matched no object, and be no hard negative either.
-    assert moved >= {n for n, x in model.named_parameters() if x.grad.any()}
-    assert len(moved) > len(before) / 2
+    assert sum(bool(x.grad.any()) for x in model.parameters()) > len(shapes) / 4
     with torch.no_grad():
         share = task.evaluate(model.eval(), task.first_batch(data.test, 1))["AP"]
     assert 0 <= share.value([share.state]) <= 100
@@ -189,13 +168,13 @@ def test_full_size_takes_two_steps_on_the_official_layout(detector, side, count)
 @pytest.mark.usefixtures("_coco")
 def test_batches_are_padded_to_the_image_with_most_objects():
     task = Detection("ssd", "coco", side=32)
-    images, boxes, labels, crowds = task.first_batch(task.data().test, 4)
+    images, objects = task.first_batch(task.data().test, 4)
     assert images.shape == (4, 3, 32, 32)
-    assert boxes.shape == (4, 3, 4)
-    assert (labels >= 0).sum(1).tolist() == [2, 1, 0, 3]
-    assert crowds.sum() == 1
+    assert objects.shape == (4, 3, 6)
+    assert (objects[..., 4] >= 0).sum(1).tolist() == [2, 1, 0, 3]
+    assert (objects[..., 5] == 1).sum() == 1
     empty = task.collate([task.data().test[2]])
-    assert empty[2].tolist() == [[-1]]
+    assert empty[1].tolist() == [[[-1] * 6]]
 
 
 def published(model, names, file):
@@ -211,7 +190,7 @@ def published(model, names, file):
 
 def _vgg(*widths):
     """A classifier with VGG's stages."""
-    trunk = torch.nn.ModuleList(stages(widths) if widths else stages())
+    trunk = torch.nn.ModuleList(vgg_stages(widths) if widths else vgg_stages())
     classifier = torch.nn.Sequential(torch.nn.Linear(trunk[-1][-3].out_channels, 2))
     return torch.nn.ModuleDict({"stages": trunk, "classifier": classifier})
 
@@ -281,8 +260,6 @@ def test_every_shard_is_called_as_a_module(detector):
 def test_a_side_that_centernet_rounds_up_is_refused():
     """36 pixels are 18, 9, 5 on the way down and 10 on the way up, which are 40."""
     task = find_task("detection", {"side": 36})
-    boxes, labels = torch.tensor([[[20.0, 20, 34, 34]]]), torch.tensor([[0]])
-    with pytest.raises(
-        ValueError, match="side must be a multiple of the trunk's stride, got 36 pix"
-    ):
-        task.loss(task.model(), (torch.zeros(1, 3, 36, 36), boxes, labels, labels))
+    objects = torch.tensor([[[20.0, 20, 34, 34, 0, 0]]])
+    with pytest.raises(ValueError, match="side must be a multiple of the trunk's stride, got 36"):
+        task.loss(task.model(), (torch.zeros(1, 3, 36, 36), objects))

@@ -2,48 +2,44 @@
 
 import numpy as np
 
-from spherenorm_experiments.paper.detection.scenes import OBJECTS, glyph_scenes
-from spherenorm_experiments.paper.shared.glyphs import CHARACTERS
+from spherenorm_experiments.paper.detection import scenes
+from spherenorm_experiments.paper.detection.scenes import glyph_scenes
 
 
 def test_scenes_are_the_same_for_the_same_seed_only():
-    first, again, other = (glyph_scenes(6, seed, size=32) for seed in (3, 3, 4))
-    for a, b in zip(first, again, strict=True):
-        assert np.array_equal(a, b)
+    first, again, other = (glyph_scenes(6, seed) for seed in (3, 3, 4))
+    assert all(map(np.array_equal, first, again))
     assert not np.array_equal(first[0], other[0])
 
 
 def test_boxes_are_inside_apart_and_of_the_size_that_is_asked():
-    images, boxes, labels = glyph_scenes(60, 0, size=40, most=4, extent=(0.3, 0.5))
-    assert images.dtype == np.uint8
-    assert ((labels >= 0).sum(1) >= 1).all()
-    assert set(labels.flatten().tolist()) == {-1, *range(len(OBJECTS))}
-    for row, label in zip(boxes, labels, strict=True):
-        real = row[label >= 0]
-        assert (row[label < 0] == 0).all()
-        assert ((real >= 0) & (real <= 40)).all()
-        longer = (real[:, 2:] - real[:, :2]).max(1)
-        assert ((longer >= 11) & (longer <= 20)).all()
+    _, objects = glyph_scenes(60, 0, size=40)
+    assert set(objects[..., 4].flatten().tolist()) == {-1, *range(len(scenes.OBJECTS))}
+    for rows in objects:
+        real = rows[rows[:, 4] >= 0]
+        assert len(real)
+        assert (rows[len(real) :] == -1).all()
+        assert ((real[:, :4] >= 0) & (real[:, :4] <= 40)).all()
+        assert (real[:, 5] == 0).all()
+        longer = (real[:, 2:4] - real[:, :2]).max(1)
+        assert ((longer >= 11) & (longer <= 24)).all()
         for i, a in enumerate(real):
             for b in real[i + 1 :]:
                 assert a[2] <= b[0] or b[2] <= a[0] or a[3] <= b[1] or b[3] <= a[1]
 
 
-def test_a_glyph_is_drawn_in_its_box_and_nothing_outside():
-    """The same seed with the last object left out: only its box differs."""
-    checked = 0
-    for seed in range(8):
-        images, boxes, labels = glyph_scenes(1, seed, most=1)
-        other, same, _ = glyph_scenes(1, seed, most=1, characters="H" * len(OBJECTS))
+def test_a_glyph_is_drawn_in_its_box_and_nothing_outside(monkeypatch):
+    """The same seeds with other characters: scenes differ within the boxes only."""
+    monkeypatch.setattr(scenes, "MOST", 1)
+    drawn = [glyph_scenes(1, seed) for seed in range(8)]
+    monkeypatch.setattr(scenes, "OBJECTS", "HHH")
+    compared = 0
+    for seed, (images, objects) in enumerate(drawn):
+        other, same = glyph_scenes(1, seed)
         differs = (images[0] != other[0]).any(0)
-        if np.array_equal(boxes, same) and differs.any():
-            left, top, right, bottom = boxes[0, 0].astype(int)
-            inside = np.zeros_like(differs)
-            inside[top:bottom, left:right] = True
-            assert not differs[~inside].any()
-            checked += 1
-    assert checked or labels.shape == (1, 1)
-
-
-def test_every_object_is_a_character_with_a_shape_of_its_own():
-    assert set(OBJECTS) <= set(CHARACTERS)
+        if np.array_equal(objects, same) and differs.any():
+            left, top, right, bottom = objects[0, 0, :4].astype(int)
+            differs[top:bottom, left:right] = False
+            assert not differs.any()
+            compared += 1
+    assert compared

@@ -1,5 +1,6 @@
 """SSD: the published count, default boxes, matching, loss and detections of plain loops."""
 
+import itertools
 import math
 
 import pytest
@@ -8,15 +9,18 @@ from plain_boxes import greedy, overlap
 
 from spherenorm import audit
 from spherenorm_experiments.paper.detection.boxes import centered, cornered
-from spherenorm_experiments.paper.detection.default_boxes import (
+from spherenorm_experiments.paper.detection.ssd import (
+    CANDIDATES,
+    SSD,
     SSD300,
     Defaults,
     decoded,
     default_boxes,
     encoded,
     matched,
+    ssd_detections,
+    ssd_loss,
 )
-from spherenorm_experiments.paper.detection.ssd import CANDIDATES, SSD, ssd_detections, ssd_loss
 
 SMALL = Defaults((0.2, 0.45, 0.8), ((2,), ()))
 SHAPES = ((4, 4), (2, 2))
@@ -28,8 +32,6 @@ BOXES = torch.tensor(
 )
 LABELS = torch.tensor([[1, 0, -1], [0, 1, 1]])
 """Objects of two images of 32 x 32 pixels."""
-SIZES = (4, 6, 6, 6, 4, 4)
-"""Default boxes of a place of each map of SSD300."""
 
 
 def drawn(*shape, seed=0):
@@ -78,39 +80,30 @@ def loop_matched(boxes, labels, places):
 
 
 def test_full_size_has_the_published_count():
+    """Torchvision's has no BatchNorm, which adds 8,448."""
     with torch.device("meta"):
-        counts = [sum(p.numel() for p in SSD(90, normalized=n).parameters()) for n in (False, True)]
-    assert counts == [35_641_826, 35_641_826 + 8_448]
+        assert sum(p.numel() for p in SSD(90).parameters()) == 35_641_826 + 8_448
 
 
-def test_full_size_has_8732_default_boxes():
-    with torch.device("meta"):
-        model = SSD(80)
-        found = [offsets.shape for offsets, _ in model(torch.empty(1, 3, 300, 300))]
-    shapes = tuple((shape[2], shape[3]) for shape in found)
-    assert [rows for rows, _ in shapes] == [38, 19, 10, 5, 3, 1]
-    boxes = default_boxes(shapes, SSD300, "cpu")
-    assert boxes.shape == (8732, 4)
-    assert sum(shape[1] // 4 * shape[2] * shape[3] for shape in found) == 8732
-    # The last map has one place: the image's center, and boxes of 0.87 and sqrt(0.87 1.05).
-    assert boxes[-4:, :2].eq(0.5).all()
-    assert boxes[-4:, 2].tolist() == pytest.approx(
-        [0.87, math.sqrt(0.87 * 1.05), 0.87 * 2**0.5, 0.87 / 2**0.5]
-    )
-
-
-def test_default_boxes_of_300_pixels_lie_where_their_places_see():
+def test_full_size_has_8732_default_boxes_where_their_places_see():
     """Strides of 8 to 64 do not divide 300, so that 38 places reach to 304 pixels."""
-    shapes = tuple((n, n) for n in (38, 19, 10, 5, 3, 1))
-    found, first = default_boxes(shapes, SSD300, "cpu") * 300, 0
-    for (n, _), step, sizes in zip(shapes, (8, 16, 32, 64, 100, 300), SIZES, strict=True):
-        for i in range(n):
-            for j in range(n):
-                own = found[first : first + sizes, :2]
-                expected = torch.tensor([(j + 0.5) * step, (i + 0.5) * step])
-                torch.testing.assert_close(own, expected.expand_as(own))
-                first += sizes
-    assert first == len(found)
+    with torch.device("meta"):
+        shapes = [x.shape for x, _ in SSD(80)(torch.empty(1, 3, 300, 300))]
+    boxes, first = default_boxes([shape[2:] for shape in shapes], SSD300) * 300, 0
+    for shape, side, step in zip(
+        shapes, (38, 19, 10, 5, 3, 1), (8, 16, 32, 64, 100, 300), strict=True
+    ):
+        count = shape[1] // 4
+        assert tuple(shape[2:]) == (side, side)
+        for i, j in itertools.product(range(side), repeat=2):
+            own = boxes[first : first + count, :2]
+            expected = torch.tensor([(j + 0.5) * step, (i + 0.5) * step])
+            torch.testing.assert_close(own, expected.expand_as(own))
+            first += count
+    assert first == len(boxes) == 8732
+    # The last map has one place: boxes of 0.87 and sqrt(0.87 1.05).
+    sizes = [0.87, math.sqrt(0.87 * 1.05), 0.87 * 2**0.5, 0.87 / 2**0.5]
+    assert boxes[-4:, 2].tolist() == pytest.approx([300 * size for size in sizes])
 
 
 def test_default_boxes_are_those_of_a_loop():
@@ -123,20 +116,11 @@ def test_default_boxes_are_those_of_a_loop():
                 for ratio in SMALL.ratios[level]:
                     sizes += [(s * ratio**0.5, s / ratio**0.5), (s / ratio**0.5, s * ratio**0.5)]
                 expected += [((j + 0.5) / width, (i + 0.5) / height, *size) for size in sizes]
-    torch.testing.assert_close(default_boxes(SHAPES, SMALL, "cpu"), torch.tensor(expected))
-
-
-def test_defaults_for_another_number_of_maps_are_refused():
-    with pytest.raises(ValueError, match="2 maps need as many defaults"):
-        SSD(3, ((8,), (16,)), extras=(), defaults=SSD300)
-    with pytest.raises(ValueError, match="scales must be one more than ratios"):
-        Defaults((0.1,), ((),))
-    with pytest.raises(ValueError, match="steps must be as many as ratios"):
-        Defaults((0.1, 0.2), ((),), (0.5, 1.0))
+    torch.testing.assert_close(default_boxes(SHAPES, SMALL), torch.tensor(expected))
 
 
 def test_encoding_is_undone_and_is_the_formula():
-    boxes, places = centered(BOXES[1] / 32), default_boxes(SHAPES, SMALL, "cpu")[:3]
+    boxes, places = centered(BOXES[1] / 32), default_boxes(SHAPES, SMALL)[:3]
     offsets = encoded(boxes, places)
     torch.testing.assert_close(decoded(offsets, places), boxes)
     x, w = boxes[1, 0].item(), boxes[1, 2].item()
@@ -145,7 +129,7 @@ def test_encoding_is_undone_and_is_the_formula():
 
 
 def test_matching_is_that_of_a_loop():
-    places = default_boxes(SHAPES, SMALL, "cpu")
+    places = default_boxes(SHAPES, SMALL)
     found = matched(BOXES / 32, LABELS, places)
     for image in (0, 1):
         assert found[image].tolist() == loop_matched(BOXES[image] / 32, LABELS[image], places)
@@ -154,7 +138,7 @@ def test_matching_is_that_of_a_loop():
 
 
 def test_the_loss_is_that_of_a_loop():
-    both, places = maps(), default_boxes(SHAPES, SMALL, "cpu")
+    both, places = maps(), default_boxes(SHAPES, SMALL)
     off, entropy, count = 0.0, 0.0, 0
     for image in (0, 1):
         found, negatives = loop_matched(BOXES[image] / 32, LABELS[image], places), []
@@ -170,23 +154,23 @@ def test_the_loss_is_that_of_a_loop():
         positives = len(found) - len(negatives)
         entropy += sum(sorted(negatives, reverse=True)[: 3 * positives])
         count += positives
-    loss = ssd_loss(both, BOXES, LABELS, (32, 32), SMALL)
+    loss = ssd_loss(both, BOXES, LABELS, 32, SMALL)
     assert loss.item() == pytest.approx((off + entropy) / count, rel=1e-5)
 
 
 def test_a_batch_without_objects_has_a_loss_of_0():
     """No positives: no negatives for them either."""
-    loss = ssd_loss(maps(), BOXES, torch.full_like(LABELS, -1), (32, 32), SMALL)
+    loss = ssd_loss(maps(), BOXES, torch.full_like(LABELS, -1), 32, SMALL)
     assert loss.item() == 0
 
 
 @pytest.mark.parametrize("candidates", [CANDIDATES, 9])
 def test_detections_are_those_of_a_loop(candidates):
-    both, places = maps(), default_boxes(SHAPES, SMALL, "cpu")
-    for image, found in enumerate(ssd_detections(both, (32, 16), SMALL, candidates)):
+    both, places = maps(), default_boxes(SHAPES, SMALL)
+    for image, found in enumerate(ssd_detections(both, 32, SMALL, candidates)):
         every = []
         for place, (offsets, logits) in zip(places, rows(both, image), strict=True):
-            box = cornered(decoded(offsets, place)).clamp(0, 1) * torch.tensor([32, 16, 32, 16])
+            box = cornered(decoded(offsets, place)).clamp(0, 1) * 32
             for label, score in enumerate(logits.softmax(0)[1:].tolist()):
                 if score >= 0.01:
                     every.append([*box.tolist(), score, label])
@@ -202,7 +186,7 @@ def test_detections_are_those_of_a_loop(candidates):
 
 def test_copies_of_one_object_keep_no_other_class_out():
     """All 72 default boxes see one object: 0.9 for the first class, 0.05 for the second."""
-    places = default_boxes(SHAPES, SMALL, "cpu")
+    places = default_boxes(SHAPES, SMALL)
     logits = torch.tensor([0.05, 0.9, 0.05]).log()
     boxes = torch.tensor([0.5, 0.5, 0.5, 0.5]).expand_as(places)
     both, first = [], 0
@@ -213,7 +197,7 @@ def test_copies_of_one_object_keep_no_other_class_out():
         off = off.permute(2, 3, 0, 1).flatten(0, 1)[None]
         both.append((off, logits.repeat(n)[None, :, None, None].expand(1, -1, height, width)))
         first = last
-    (found,) = ssd_detections(both, (32, 32), SMALL, candidates=10)
+    (found,) = ssd_detections(both, 32, SMALL, candidates=10)
     expected = [[8.0, 8, 24, 24, 0.9, 0], [8, 8, 24, 24, 0.05, 1]]
     torch.testing.assert_close(found, torch.tensor(expected), rtol=1e-4, atol=1e-4)
 

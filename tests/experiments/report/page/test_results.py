@@ -2,6 +2,7 @@
 
 import re
 
+import pytest
 from commands import invoke, run_tiny
 from running import run_study
 from spherenorm_tiny import TinyStudy
@@ -16,6 +17,10 @@ SAID = Statement("paper", "Table 1", "norms | grow")
 
 def around_one(results):
     return dict(enumerate([1.0, 1.1, 0.9]))
+
+
+def page(results, **more):
+    return results_page([Section(TinyStudy(), Plan("smoke"), results, **more)])
 
 
 class Claiming(TinyStudy):
@@ -39,8 +44,12 @@ class Claiming(TinyStudy):
     )
 
 
-def test_failures_come_first_and_kinds_are_counted_apart(tmp_path):
-    _, _, results = run_study(TinyStudy(), Store(tmp_path))
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    return run_study(TinyStudy(), Store(tmp_path_factory.mktemp("results")))[2]
+
+
+def test_failures_come_first_and_kinds_are_counted_apart(results):
     text = results_page([Section(Claiming(), Plan("smoke"), results)])
     counts = re.findall(r"^- \*\*(.*?)\*\*: (.*)\.$", text, re.MULTILINE)
     assert [title.split(":")[0] for title, _ in counts] == [
@@ -59,32 +68,27 @@ def test_failures_come_first_and_kinds_are_counted_apart(tmp_path):
     assert re.search(r"spherenorm [\d.]+, torch [\d.]+, Python 3", text)
 
 
-def test_the_versions_are_those_that_the_runs_were_made_with(tmp_path):
+def test_the_versions_are_those_that_the_runs_were_made_with(results):
     """Of each that worked on one, not of the process that writes the page."""
-    study, _, results = run_study(TinyStudy(), Store(tmp_path))
     folder = results.items[0].folder
     (origin,) = folder.read_json("origin.json")
     there = {**origin, "torch": "1.2.3+cpu", "spherenorm": "0.0.9", "gpu": "a GPU"}
     folder.write_json("origin.json", [origin, there])
-    line = results_page([Section(study, Plan("smoke"), results)]).split("## Versions and hashes")[1]
+    line = page(results).split("## Versions and hashes")[1]
     assert "spherenorm 0.0.9, torch 1.2.3, Python 3" in line
     assert line.count("a GPU") == 1
     assert line.count(origin["cpu"]) == 1
 
 
-def test_the_page_names_runs_that_failed_and_those_of_other_code(tmp_path):
-    study, _, results = run_study(TinyStudy(), Store(tmp_path))
-    results.failed = ["SGD: it gave up"]
-    text = results_page([Section(study, Plan("smoke"), results, older=["SGDP"])])
+def test_the_page_names_runs_that_failed_and_those_of_other_code(results):
+    some = results.where(lambda item: True)
+    some.failed = ["SGD: it gave up"]
+    text = page(some, older=["SGDP"])
     assert "- tiny (smoke): failed: SGD: it gave up\n" in text
     assert "- tiny (smoke): of other code than is here: SGDP\n" in text
 
 
-def test_the_same_runs_have_the_same_hash_and_others_another(tmp_path):
-    def page(results):
-        return results_page([Section(TinyStudy(), Plan("smoke"), results)])
-
-    _, _, results = run_study(TinyStudy(), Store(tmp_path))
+def test_the_same_runs_have_the_same_hash_and_others_another(results):
     part = results.where(lambda item: item.spec.seed == 0)
     hashes = [re.search(r"\b[0-9a-f]{16}\b", page(x)).group() for x in (results, results, part)]
     assert hashes[0] == hashes[1] != hashes[2]

@@ -11,8 +11,8 @@ VALUES = dict(enumerate([0.2, 0.3, 0.4]))
 
 
 def drawn(*claims):
-    found = [{"label": f"t1.{i}", **claim.to_json()} for i, claim in enumerate(claims, 1)]
-    return forest(found)
+    rows = [{"label": f"t1.{i}", **claim.to_json()} for i, claim in enumerate(claims, 1)]
+    return forest(rows)
 
 
 def test_a_number_is_right_of_the_bound_where_the_claim_is_true():

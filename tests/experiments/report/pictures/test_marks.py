@@ -5,13 +5,11 @@ import itertools
 import numpy as np
 import pytest
 
-from spherenorm_experiments.analysis import Arm
+from spherenorm_experiments.analysis import Arm, Tuned
 from spherenorm_experiments.report.pictures import (
-    Tries,
     best_scores,
     color_of,
     finished,
-    legend_of,
     lines,
     tried,
 )
@@ -46,8 +44,8 @@ def lab(color, vision):
 def test_the_palette_stays_apart_for_every_reader(vision):
     palette = {*COLORS.values(), *OTHERS}
     assert len(palette) == 10
-    found = {color: lab(color, vision) for color in palette}
-    gaps = [np.linalg.norm(found[a] - found[b]) for a, b in itertools.combinations(palette, 2)]
+    seen = {color: lab(color, vision) for color in palette}
+    gaps = [np.linalg.norm(seen[a] - seen[b]) for a, b in itertools.combinations(palette, 2)]
     assert min(gaps) > 11  # 2.3 is just noticeable
 
 
@@ -86,15 +84,14 @@ def test_no_two_of_twelve_arms_are_alike(recipes):
     points = [{"lr": 0.1}, {"lr": 1.0}]
     made = finished(
         [
-            tried({arm: Tries(points, [1.0, 2.0], 1) for arm in arms}, "lr", "score", ""),
+            tried({arm: Tuned(points, [1.0, 2.0]) for arm in arms}, "lr", "score", ""),
             best_scores({arm: [1.0, 2.0] for arm in arms}, "score", ""),
         ]
     )
     for picture in made:
-        legend = legend_of(picture.figure)
-        assert len(legend) == 12
-        assert len({(entry.color, entry.dash) for entry in legend}) == 12
-        assert len({entry.symbol for entry in legend}) == 12
+        traces = picture.figure.data
+        assert len({(trace.line.color, trace.line.dash) for trace in traces}) == 12
+        assert len({trace.marker.symbol for trace in traces}) == len(traces) == 12
 
 
 def test_own_recipes_never_look_like_a_built_in_one():
@@ -111,9 +108,9 @@ def test_lines_of_one_color_differ_in_their_marks_and_a_name_keeps_its_own():
     series = {name: ([0, 1, 2], [i, i, i]) for i, name in enumerate(names)}
     both = lines(series, "step", "norm", "", dict.fromkeys(names, "#0072b2"))
     first, second = finished([both, line([1, 2, 3], "c")])
-    marks = {entry.name: entry.symbol for entry in legend_of(first.figure)}
+    marks = {trace.name: trace.marker.symbol for trace in first.figure.data}
     assert len(set(marks.values())) == len(names)
-    assert legend_of(second.figure)[0].symbol == marks["c"]
+    assert second.figure.data[0].marker.symbol == marks["c"]
     assert both.figure.data[0].marker.symbol is None  # the study's own figure is left alone
 
 
@@ -125,3 +122,11 @@ def test_figures_with_the_same_axes_have_the_same_ranges():
     assert other.figure.layout.yaxis.range is None
     a, _ = finished([line([1, 10], log=True), line([100, 0, 1000], log=True)])
     assert a.figure.layout.yaxis.range == pytest.approx((-0.12, 3.12))
+
+
+def test_best_of_k_is_the_mean_over_all_choices_of_k_trials():
+    scores = [3.0, 1.0, 4.0, 1.5, 5.0]
+    drawn = best_scores({Arm("SGD", "sgd"): scores}, "score", "").figure.data[0].y
+    for k in range(1, 6):
+        exact = np.mean([max(chosen) for chosen in itertools.combinations(scores, k)])
+        assert drawn[k - 1] == pytest.approx(exact, rel=1e-4)

@@ -4,8 +4,13 @@ import pytest
 import torch
 from plain_boxes import greedy, overlap
 
-from spherenorm_experiments.paper.detection.boxes import centered, cornered, overlaps
-from spherenorm_experiments.paper.detection.detections import detections, suppressed
+from spherenorm_experiments.paper.detection.boxes import (
+    centered,
+    cornered,
+    detections,
+    overlaps,
+    suppressed,
+)
 
 
 def boxes(count, seed, side=20.0):
@@ -31,18 +36,6 @@ def test_suppression_is_that_of_a_greedy_loop(threshold):
     assert 0 < found.sum() < found.numel()
     for row, label, gone in zip(many, classes, found, strict=True):
         assert gone.tolist() == greedy(row, label, threshold)
-
-
-def test_chains_of_boxes_alternate():
-    """Each overlaps the next one only: every second one stays."""
-    left = torch.arange(9.0)
-    chain = torch.stack([left, torch.zeros(9), left + 1.5, torch.ones(9)], dim=1)
-    assert suppressed(chain, torch.zeros(9), 0.1).tolist() == [k % 2 == 1 for k in range(9)]
-
-
-def test_a_threshold_that_is_no_overlap_is_refused():
-    with pytest.raises(ValueError, match=r"threshold must be in \[0, 1\], got 45"):
-        suppressed(torch.zeros(1, 4), torch.zeros(1), 45)
 
 
 def test_corners_and_centers_are_inverse():

@@ -5,13 +5,11 @@ import torch
 from miniatures_of_audio import write_dcase2017, write_magnatagatune, write_speech_commands
 from running import folder_of
 from sklearn.metrics import average_precision_score, f1_score, roc_auc_score
-from torchmetrics.functional.classification import multilabel_auroc, multilabel_average_precision
 
 from spherenorm import audit
-from spherenorm.optim import AdamP
 from spherenorm_experiments.core import Spec, find_task
 from spherenorm_experiments.engine.door import execute_spec
-from spherenorm_experiments.paper.audio.events import f1_of_items
+from spherenorm_experiments.paper.audio.tasks import f1_of_items
 from spherenorm_experiments.paper.shared.layout import FOLDER
 
 COUNTS = {"magnatagatune": 3_631_551, "speech_commands": 3_627_696, "dcase2017": 3_623_070}
@@ -39,7 +37,7 @@ def some_labels(labels, items=90):
     return logits, (torch.rand(items, labels, generator=random) < chance).float()
 
 
-def test_areas_are_those_of_the_reference_libraries():
+def test_areas_are_those_of_scikit_learn_and_of_all_pairs():
     logits, tags = some_labels(7)
     batches = [(logits[a:b], tags[a:b]) for a, b in ((0, 40), (40, 80), (80, 90))]
     found = merged(find_task("tagging"), lambda x: x, *batches)
@@ -47,11 +45,6 @@ def test_areas_are_those_of_the_reference_libraries():
     expected = roc_auc_score(tags, scores), average_precision_score(tags, scores)
     assert list(found) == ["ROC-AUC", "PR-AUC"]
     assert list(found.values()) == pytest.approx([100 * x for x in expected], abs=1e-6)
-    own = (
-        multilabel_auroc(scores, tags.long(), 7),
-        multilabel_average_precision(scores, tags.long(), 7),
-    )
-    assert list(found.values()) == pytest.approx([100 * x.item() for x in own], abs=1e-4)
     pairs = [
         ((a > b).double() + 0.5 * (a == b).double()).mean().item()
         for k in range(7)
@@ -96,31 +89,20 @@ def test_all_weights_before_normalization_are_found_invariant(name):
 
 
 @pytest.mark.parametrize(("name", "data_set", "write"), ON_DISK)
-def test_the_papers_network_steps_on_the_official_layout(
+def test_the_papers_network_has_a_gradient_on_the_official_layout(
     name, data_set, write, tmp_path, monkeypatch
 ):
     monkeypatch.setenv(FOLDER, str(tmp_path))
-    monkeypatch.setattr(
-        "spherenorm_experiments.paper.audio.events.SAMPLES", 33_000
-    )  # 2 s, to save time
     write(tmp_path)
     task = find_task(name, {"data_set": data_set})
     torch.manual_seed(0)
     model = task.model()
     assert sum(weight.numel() for weight in model.parameters()) == COUNTS[data_set]
-    before = {k: weight.detach().clone() for k, weight in model.named_parameters()}
-    optimizer = AdamP(model.parameters(), lr=1e-4)
     train = task.data().train
-    for step in range(2):
-        optimizer.zero_grad()
-        batch = task.collate([train[2 * step], train[2 * step + 1]])
-        loss = task.loss(model, batch)
-        loss.backward()
-        optimizer.step()
+    loss = task.loss(model, task.collate([train[0], train[1]]))
+    loss.backward()
     assert loss.isfinite()
-    unmoved = [k for k, weight in model.named_parameters() if torch.equal(weight, before[k])]
-    assert unmoved == []
-    assert before["filters.q"] == 1.0
+    assert all(weight.grad.abs().sum() > 0 for weight in model.parameters())
 
 
 def test_a_run_on_files_is_that_of_any_task(tmp_path, monkeypatch):

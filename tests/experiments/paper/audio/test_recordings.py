@@ -4,9 +4,16 @@ import pytest
 import torch
 from miniatures_of_audio import write_dcase2017, write_magnatagatune, write_speech_commands
 
-from spherenorm_experiments.paper.audio import dcase2017 as dcase
-from spherenorm_experiments.paper.audio import magnatagatune as magna
-from spherenorm_experiments.paper.audio import speech_commands as speech
+from spherenorm_experiments.paper.audio import recordings
+from spherenorm_experiments.paper.audio.recordings import (
+    DCASE,
+    PARTS,
+    SPEECH_COMMANDS,
+    WORDS,
+    dcase2017,
+    magnatagatune,
+    speech_commands,
+)
 from spherenorm_experiments.paper.shared.layout import FOLDER, checked
 
 
@@ -19,7 +26,7 @@ def root(tmp_path, monkeypatch):
 def test_magnatagatune_is_divided_by_folder_and_has_the_most_frequent_tags(root):
     folder = write_magnatagatune(root, seconds=0.5)
     (folder / "3" / "clip-3.mp3").write_bytes(b"")  # as three of the distributed files are
-    train, validation, test = magna.magnatagatune(4000, chunks=3)
+    train, validation, test = magnatagatune(4000, chunks=3)
     # Clip 16, in folder 0, has no tag; clip 17 is the second of folder 1; clip 3 is empty.
     names = [path.relative_to(folder).as_posix() for path in train.files]
     expected = [0, 1, 2, *range(4, 12), 17]
@@ -35,7 +42,7 @@ def test_magnatagatune_is_divided_by_folder_and_has_the_most_frequent_tags(root)
 
 def test_the_frequent_tags_come_first(root):
     write_magnatagatune(root, seconds=0.1)
-    files, flags = magna._annotations(root / "magnatagatune")
+    files, flags = recordings._annotations(root / "magnatagatune")
     counts = flags.sum(1)
     assert len(files) == flags.shape[1] == 18
     assert torch.equal(counts, counts.sort(descending=True).values)
@@ -44,21 +51,21 @@ def test_the_frequent_tags_come_first(root):
 
 def test_speech_commands_follow_the_official_lists(root):
     folder = write_speech_commands(root)
-    train, validation, test = speech.speech_commands(16_384)
+    train, validation, test = speech_commands(16_384)
     for speaker, part in enumerate((train, validation, test)):
         assert [path.name for path in part.files] == [f"{speaker:08x}_nohash_0.wav"] * 35
-        assert [path.parent.name for path in part.files] == [*speech.WORDS]
+        assert [path.parent.name for path in part.files] == [*WORDS]
         assert part.targets.tolist() == [*range(35)]
     assert train[4][0].shape == (16_384,)
     assert test[4][0].shape == (1, 16_384)
-    assert speech.LAYOUT.count(folder) == {
+    assert SPEECH_COMMANDS.count(folder) == {
         "words": 35, "clips": 105, "validation clips": 35, "test clips": 35
     }  # fmt: skip
 
 
 def test_dcase_holds_out_a_tenth_of_each_event(root):
     folder = write_dcase2017(root, seconds=0.2, training=17 * 11)
-    train, validation, test = dcase.dcase2017(3200, chunks=2)
+    train, validation, test = dcase2017(3200, chunks=2)
     assert len(train) + len(validation) == 17 * 11 + 1
     assert len(test) == 2
     assert set(train.files).isdisjoint(validation.files)
@@ -70,7 +77,7 @@ def test_dcase_holds_out_a_tenth_of_each_event(root):
     assert wave.shape == (3200,)
     assert targets.shape == (17,)
     assert test[1][1].tolist() == [float(k == 1) for k in range(17)]
-    counts = checked(dcase.LAYOUT, folder)
+    counts = checked(DCASE, folder)
     assert counts["training clips"] == (51_172, 187)
     assert counts["audio files"] == (52_763, 190)
 
@@ -78,11 +85,11 @@ def test_dcase_holds_out_a_tenth_of_each_event(root):
 @pytest.mark.parametrize(
     ("write", "load", "lost"),
     [
-        (write_magnatagatune, lambda: magna.magnatagatune(4000, 1), "b/clip-11.mp3"),
-        (write_speech_commands, lambda: speech.speech_commands(16_384),
+        (write_magnatagatune, lambda: magnatagatune(4000, 1), "b/clip-11.mp3"),
+        (write_speech_commands, lambda: speech_commands(16_384),
          "zero/00000002_nohash_0.wav"),
-        (write_dcase2017, lambda: dcase.dcase2017(4000, 1),
-         f"{dcase.PARTS['testing']}/Yte00_30.000_40.000.wav"),
+        (write_dcase2017, lambda: dcase2017(4000, 1),
+         f"{PARTS['testing']}/Yte00_30.000_40.000.wav"),
     ],
 )  # fmt: skip
 def test_a_lost_clip_is_named_with_the_expected_tree(write, load, lost, root):
@@ -97,8 +104,8 @@ def test_wrong_lists_are_refused(root):
     labels = folder / "groundtruth_weak_label_testing_set.csv"
     labels.write_text(labels.read_text() + "x.wav\t0\t10\tElephant\n")
     with pytest.raises(ValueError, match="'Elephant'"):
-        dcase.dcase2017(1000, 1)
+        dcase2017(1000, 1)
     folder = write_magnatagatune(root, seconds=0.1)
     (folder / "annotations_final.csv").write_text("a\tb\n")
     with pytest.raises(ValueError, match=r"no clip_id and mp3_path in annotations_final.csv"):
-        magna.magnatagatune(1000, 1)
+        magnatagatune(1000, 1)

@@ -1,15 +1,16 @@
-"""WikiText-103's layout, its vocabulary, and the windows on a text."""
+"""WikiText-103's layout, vocabularies, and the windows on a text."""
 
 import pytest
 import torch
 
-from spherenorm_experiments.paper.language import standard_library
-from spherenorm_experiments.paper.language.wikitext import (
+from spherenorm_experiments.paper.language.texts import (
     LAYOUT,
+    MODULES,
     Windows,
+    _source,
+    _vocabulary,
     corpus,
-    encode,
-    vocabulary,
+    source_corpus,
 )
 from spherenorm_experiments.paper.shared.layout import checked
 
@@ -45,11 +46,10 @@ def test_a_missing_part_is_named_with_the_tree(folder):
         LAYOUT.require(folder)
 
 
-def test_unknown_words_have_their_token_or_are_an_error():
-    numbers = vocabulary([["b", "a", "b"]], ("<eos>", "<unk>"))
-    assert encode([["a", "z"]], numbers).tolist() == [3, 1, 0]
-    with pytest.raises(ValueError, match="the word 'z' is not in the vocabulary"):
-        encode([["z"]], vocabulary([["a"]]))
+def test_a_word_that_training_lacks_is_an_error(folder):
+    (folder / "wiki.valid.tokens").write_text(" zebra \n")
+    with pytest.raises(ValueError, match="the word 'zebra' is not in the vocabulary"):
+        corpus(folder)
 
 
 @pytest.mark.parametrize("count", [2, 9, 10, 11, 12])
@@ -78,15 +78,10 @@ def test_a_last_short_segment_is_left_out_of_training():
 
 
 def test_the_librarys_source_comes_back_from_its_tokens():
-    count, tokens = standard_library.source_corpus(3000, 500)
-    lines = [line for m in standard_library.MODULES["train"] for line in standard_library._lines(m)]
-    numbers = vocabulary(lines, ("<eos>", "<unk>"))
+    count, tokens = source_corpus()
+    numbers = _vocabulary([x for m in MODULES["train"] for x in _source(m)], "<eos>", "<unk>")
     symbols = {number: word for word, number in numbers.items()} | {0: "\n"}
     assert count == len(numbers)
-    assert {part: len(x) for part, x in tokens.items()} == {
-        "train": 3000,
-        "valid": 500,
-        "test": 500,
-    }
+    assert [len(x) for x in tokens.values()] == [60_000, 8_000, 8_000]
     text = "".join(symbols[token] for token in tokens["train"].tolist()[:1000])
-    assert text == "\n".join([*standard_library._lines("argparse")])[:1000]
+    assert text == "\n".join(_source("argparse"))[:1000]

@@ -1,7 +1,7 @@
-"""WikiText-103: articles of Wikipedia as tokens, and windows on a text for a language model.
+"""Texts for a language model: WikiText-103 by words, and source code by characters.
 
 The tokens of a line are followed by `<eos>`. The vocabulary is that of the training text, from the
-most frequent word to the rarest, after `<eos>`: as in the released code of Transformer-XL.
+most frequent token to the rarest, after `<eos>`: as in the released code of Transformer-XL.
 
 Source: S. Merity et al., *Pointer Sentinel Mixture Models*, 2016.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import sysconfig
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,10 +21,20 @@ from torch import Tensor
 
 from spherenorm_experiments.paper.shared.layout import Layout
 
-__all__ = ["LAYOUT", "PARTS", "Windows", "corpus", "encode", "vocabulary"]
+__all__ = ["LAYOUT", "MODULES", "PARTS", "Windows", "corpus", "source_corpus"]
 
 PARTS = ("train", "valid", "test")
 END, UNKNOWN = "<eos>", "<unk>"
+
+MODULES = {
+    "train": ("argparse", "shutil", "threading"),
+    "valid": ("tarfile",),
+    "test": ("subprocess",),
+}
+"""Modules of Python's standard library that are one file in every version since 3.10."""
+
+LENGTHS = {"train": 20_000, "valid": 8_000, "test": 8_000}
+"""Tokens of each module that are read."""
 
 
 class Windows:
@@ -54,8 +65,6 @@ class Windows:
         return self.count
 
     def __getitem__(self, index: int) -> tuple[Tensor]:
-        if not 0 <= index < self.count:
-            raise IndexError(f"there are {self.count} segments, got {index}")
         start = index * self.length
         return (self.tokens[start : start + self.size].long(),)
 
@@ -66,14 +75,10 @@ class Windows:
         return digest.hexdigest()
 
 
-def vocabulary(lines: Iterable[Sequence[str]], special: Sequence[str] = (END,)) -> dict[str, int]:
+def _vocabulary(lines: Iterable[Sequence[str]], *special: str) -> dict[str, int]:
     """The number of each word: first the special ones, then from the most frequent to the rarest.
 
     Words that are equally frequent keep the order in which they first appear.
-
-    Example:
-        >>> vocabulary([["a", "b"], ["b"]])
-        {'<eos>': 0, 'b': 1, 'a': 2}
     """
     counts: Counter[str] = Counter()
     for line in lines:
@@ -84,32 +89,47 @@ def vocabulary(lines: Iterable[Sequence[str]], special: Sequence[str] = (END,)) 
     return {word: number for number, word in enumerate(words)}
 
 
-def encode(lines: Iterable[Sequence[str]], numbers: Mapping[str, int]) -> Tensor:
-    """The tokens of the lines, each followed by `<eos>`; int32.
-
-    Raises:
-        ValueError: a word is not in the vocabulary, which has no `<unk>` either.
-    """
-    found, unknown = array("i"), numbers.get(UNKNOWN)
+def _encoded(lines: Iterable[Sequence[str]], numbers: Mapping[str, int]) -> Tensor:
+    """The tokens of the lines, each followed by `<eos>`; int32."""
+    tokens, unknown = array("i"), numbers.get(UNKNOWN)
     for line in lines:
         for word in line:
             number = numbers.get(word, unknown)
             if number is None:
                 raise ValueError(f"the word {word!r} is not in the vocabulary, nor is {UNKNOWN}")
-            found.append(number)
-        found.append(numbers[END])
-    return torch.frombuffer(found, dtype=torch.int32).clone()
+            tokens.append(number)
+        tokens.append(numbers[END])
+    return torch.frombuffer(tokens, dtype=torch.int32).clone()
 
 
 @functools.cache
 def corpus(folder: Path) -> tuple[int, Mapping[str, Tensor]]:
-    """The size of the vocabulary, and the tokens of each part.
+    """The size of the vocabulary of WikiText-103, and the tokens of each part.
 
-    Args:
-        folder: with the layout of WikiText-103.
+    Raises:
+        ValueError: a word of validation or test is not in the training text, which has no `<unk>`.
     """
-    numbers = vocabulary(_lines(folder, "train"))
-    return len(numbers), {part: encode(_lines(folder, part), numbers) for part in PARTS}
+    numbers = _vocabulary(_lines(folder, "train"), END)
+    return len(numbers), {part: _encoded(_lines(folder, part), numbers) for part in PARTS}
+
+
+@functools.cache
+def source_corpus() -> tuple[int, Mapping[str, Tensor]]:
+    """The same of Python's standard library, where a token is a character.
+
+    The text depends on the version of Python, and so does the fingerprint of the data.
+    """
+    every = (line for module in MODULES["train"] for line in _source(module))
+    numbers = _vocabulary(every, END, UNKNOWN)
+    return len(numbers), {
+        part: torch.cat([_encoded(_source(module), numbers)[: LENGTHS[part]] for module in modules])
+        for part, modules in MODULES.items()
+    }
+
+
+def _source(module: str) -> list[str]:
+    path = Path(sysconfig.get_path("stdlib")) / f"{module}.py"
+    return path.read_text(encoding="utf-8").splitlines()
 
 
 def _lines(folder: Path, part: str) -> Iterator[list[str]]:
