@@ -67,13 +67,9 @@ class Agreement:
         return bool(self.dimensions - {1}) and self.dimensions >= seen
 
     def _is_alike_at(self, count: int) -> bool:
-        """True if the code does the same for all weights of a number of dimensions.
-
-        It asks them for no size, beside what the library knows of every weight.
-        """
-        paths = (branches for n, branches in (*(self.paths or ()), *self.refused) if n == count)
-        known = all(each.own and each.settled for branches in paths for each in branches)
-        return known and count not in self.choosy
+        """True if the code takes all weights of a number of dimensions, and asks for no size."""
+        paths = (*(self.paths or ()), *self.refused)
+        return count not in self.choosy and not any(asked for n, asked in paths if n == count)
 
     @property
     def conditions(self) -> tuple[str, ...]:
@@ -136,11 +132,15 @@ def write_dimensions(counts: Sequence[int]) -> str:
 
 
 def read_path(rule: Rule, weight: Tensor, grad: Tensor, state: Mapping[str, Tensor]) -> Path:
-    """The branches on sizes in the first state and in one step of a rule."""
+    """The branches on sizes in the first state and in one step of a rule.
+
+    Less what the library asks of every weight: it remembers the answers from step to step.
+    """
     with torch.no_grad(), Branches() as branches:
         rule.init(weight)
         rule.step(weight, grad, dict(state))
-    return weight.ndim, tuple(branches.found)
+    asked = (each for each in branches.found if not (each.own and each.settled))
+    return weight.ndim, tuple(asked)
 
 
 TOLERANCE = 1e-10
