@@ -10,9 +10,10 @@ from spherenorm._hooks import State, zeros
 from spherenorm._manifold import EUCLIDEAN, Manifold, Retraction, Sphere, check_shape, complaints
 from spherenorm._numerics import working
 from spherenorm._rule import Rule, scalar_state
-from spherenorm._step import apply, apply_all, called, shares_memory
+from spherenorm._step import apply, apply_all
 from spherenorm._tree import COUNTER, Part, parts_apart
 from spherenorm._update import Update
+from spherenorm._watch import called, copy_shared
 
 __all__ = ["Chain", "Combination", "chain", "refuse_lost_manifold", "sphere_of"]
 
@@ -59,8 +60,8 @@ class Combination(Rule):
             if own.keys() != part.keys.keys():
                 names = f"{sorted(own)}, state_names says {sorted(part.keys)}"
                 raise TypeError(f"{part}: init returns {names}")
-            apart = {k: x.clone() if shares_memory(x, weight) else x for k, x in own.items()}
-            state |= part.renamed(apart)
+            copy_shared(own, weight, weight)
+            state |= part.renamed(own)
         return state
 
     def apply_children(self, update: Update, state: State) -> tuple[Update, State]:

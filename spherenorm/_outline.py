@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import operator
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.compiler import is_compiling
 
 from spherenorm._tree import Node, Part, keys_within
 
 __all__ = ["Outline", "outline_of"]
 
 _members = operator.attrgetter(
-    *("init", "measure", "after", "update", "transport", "children", "keys", "held")
+    *("init", "measure", "after", "update", "transport", "children", "keys", "held"),
+    *("own_names", "state_names"),
 )
 """The members that an outline reads of a class."""
 
@@ -24,6 +27,7 @@ class Outline:
     """The facts that a step reads of a rule alone: its hooks, and the places of its states.
 
     Attributes:
+        in_order: see `Node.in_order`.
         measures: the rule, or one within it, defines `measure`.
         moves_on: one of them defines `after`.
         transports: one of them defines `transport`, which then is called in flat space, too.
@@ -33,48 +37,61 @@ class Outline:
 
     def __init__(self, rule: Node) -> None:
         nodes = list(rule.tree())
+        self.in_order = rule.in_order
         self.measures = any(each.defines("measure") for each in nodes)
         self.moves_on = any(each.defines("after") for each in nodes)
         self.transports = any(each.moves_states for each in nodes)
         self.lasting = False
         self._within = nodes[1:]  # not the rule, which lives no longer for its outline
-        self._parts: dict[Any, tuple[Mapping[str, str], Sequence[Part]]] = {}
-        if not torch.compiler.is_compiling():
+        self._parts: dict[Any, Sequence[Part]] = {}
+        if not is_compiling():
             self.lasting = all(map(_tells_its_rules, nodes))
-            self._read = _read(nodes)
+            self._naming = [number for number, node in enumerate(nodes) if _decides_names(node)]
+            self._fields, self._facts = self._read(rule)
 
     def is_current(self, rule: Node) -> bool:
         """True if the rule and those within it have the same fields, hooks and states as before."""
-        fields, others = _read([rule, *self._within])
-        were, before = self._read
-        same = len(fields) == len(were) and all(map(operator.is_, fields, were))
-        return same and others == before
+        fields, facts = self._read(rule)
+        same = len(fields) == len(self._fields) and all(map(operator.is_, fields, self._fields))
+        return same and facts == self._facts
 
-    def parts(self, rule: Node, weight: Tensor) -> tuple[Mapping[str, str], Sequence[Part]]:
-        """The keys of the rule's state for a weight, and the rules that a chain applies."""
-        if type(weight.shape) is not torch.Size:  # sizes that follow what is asked of them
-            return _parts(rule, weight)
+    def _read(self, rule: Node) -> tuple[list[Any], list[Any]]:
+        """The values of all fields; the hooks of all classes, and the names of states."""
+        nodes = [rule, *self._within]
+        fields = [*chain.from_iterable(map(dict.values, map(vars, nodes)))]
+        return fields, [
+            *map(_members, map(type, nodes)),
+            *[nodes[i].own_names for i in self._naming],
+        ]
+
+    def parts(self, rule: Node, weight: Tensor) -> Sequence[Part]:
+        """The rules that a step of a weight applies: those of a chain, or the rule itself."""
         kind = weight.shape, weight.dtype
-        if kind not in self._parts:
-            self._parts[kind] = _parts(rule, weight)
-        return self._parts[kind]
+        if type(kind[0]) is not torch.Size:  # sizes that follow what is asked of them
+            return _parts(rule, weight)
+        found = self._parts.get(kind)
+        if found is None:
+            found = self._parts[kind] = _parts(rule, weight)
+        return found
 
 
-def _parts(rule: Node, weight: Tensor) -> tuple[Mapping[str, str], Sequence[Part]]:
-    keys = {key: key for key in keys_within(rule, weight)}
-    return keys, rule.held(weight) if rule.in_order else ()
-
-
-def _read(nodes: Sequence[Node]) -> tuple[list[Any], list[Any]]:
-    """The values of all fields; the hooks of all classes, and the names of all states."""
-    fields = [value for node in nodes for value in vars(node).values()]
-    return fields, [(_members(type(node)), node.own_names) for node in nodes]
+def _parts(rule: Node, weight: Tensor) -> Sequence[Part]:
+    if rule.in_order:
+        return rule.held(weight)
+    return (Part(rule, {key: key for key in keys_within(rule, weight)}),)
 
 
 def _tells_its_rules(node: Node) -> bool:
     """True if the rules within a rule change with the values of its fields alone."""
     in_fields = type(node).children is Node.children and not hasattr(node, "__slots__")
     return in_fields and _is_settled(tuple(vars(node).values()))
+
+
+def _decides_names(node: Node) -> bool:
+    """True if code decides on the names of a rule's states: what it reads may change."""
+    cls = type(node)
+    settled = cls.state_names is Node.state_names or isinstance(cls.state_names, tuple)
+    return not (settled and cls.own_names is Node.own_names)
 
 
 def _is_settled(value: Any) -> bool:
@@ -90,13 +107,17 @@ _outlines: dict[int, tuple[weakref.ref[Node], Outline]] = {}
 
 def outline_of(rule: Node) -> Outline:
     """The outline of a rule, made anew where the rule has changed."""
-    if torch.compiler.is_compiling():
+    if is_compiling():
         return Outline(rule)
     place = id(rule)
     found = _outlines.get(place)
     if found is not None and found[1].is_current(rule):
         return found[1]
+
+    def forget(_: object, kept: dict[int, Any] = _outlines) -> None:  # also when Python ends
+        kept.pop(place, None)
+
     outline = Outline(rule)
     if outline.lasting:
-        _outlines[place] = weakref.ref(rule, lambda _: _outlines.pop(place, None)), outline
+        _outlines[place] = weakref.ref(rule, forget), outline
     return outline

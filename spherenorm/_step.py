@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
-import torch
 from torch import Tensor
 
 from spherenorm._hooks import State
@@ -14,31 +13,23 @@ from spherenorm._manifold import Translation
 from spherenorm._numerics import wide_dtype, working
 from spherenorm._outline import outline_of
 from spherenorm._tree import COUNTER, Node, Part
-from spherenorm._update import Place, Update
+from spherenorm._update import EMPTY, Place, Update
+from spherenorm._watch import INSTEAD, InPlaceError, Watched, called, copy_shared, is_refusal
 
 __all__ = [
-    "InPlaceError",
     "Measured",
     "apply",
     "apply_all",
     "begin",
-    "called",
     "measure",
     "refuse_unless_real",
     "second_point",
-    "shares_memory",
     "step",
-    "versions",
 ]
 
 Measured = Mapping[Place, Mapping[str, Tensor]]
 """The numbers that rules have measured of all weights, by the places of the rules."""
 OUTERMOST: Place = (0,)
-T = TypeVar("T")
-
-
-class InPlaceError(ValueError):
-    """A rule writes into its arguments; the message says into which."""
 
 
 def step(
@@ -49,23 +40,24 @@ def step(
     if measured is None and outline.measures:
         found = {place: numbers for place, _, numbers in measure(rule, update, state)}
         update = update.changed(measured=found)
-    start = update.weight
-    keys, parts = outline.parts(rule, start)
-    if rule.in_order:
-        update, new = apply_all(parts, _at(OUTERMOST, update), state)
-    else:
-        update, new = apply(Part(rule, keys), update, state)
-    retraction = rule.retract(start, update.direction)
-    moved = retraction.weight
-    if not _fits(moved, start):
-        moved = fitted(moved, start, Part(rule, keys), "the moved weight")
-    if outline.transports or type(retraction) is not Translation:
-        for key, value in rule.transport(new, retraction).items():
-            new[key] = fitted(value, state[key], Part(rule, keys), f"the moved {key!r}")
-    if outline.moves_on:
-        moved, new = move_on(rule, update, moved, new, Part(rule, keys))
-    if update.count is not None:
-        new = {COUNTER: update.count, **new}
+    if update.measured and outline.in_order:
+        update = _at(OUTERMOST, update)
+    start, count, parts = update.weight, update.count, outline.parts(rule, update.weight)
+    with _Watch(parts, update, state) as watch:
+        update, new = _in_order(parts, update, state, watch)
+        retraction = rule.retract(start, update.direction)
+        moved = retraction.weight
+        if not _fits(moved, start):
+            moved = fitted(moved, start, Part(rule, {}), "the moved weight")
+        if outline.transports or type(retraction) is not Translation:
+            for key, value in rule.transport(new, retraction).items():
+                new[key] = fitted(value, state[key], Part(rule, {}), f"the moved {key!r}")
+        if outline.moves_on:
+            moved, new = move_on(rule, update, moved, new, Part(rule, {key: key for key in new}))
+    # Momentum at 0 is the gradient itself, into which a training loop writes.
+    copy_shared(new, start, update.grad)
+    if count is not None:
+        new = {COUNTER: count, **new}
     return moved if moved.dtype is weight.dtype else moved.to(weight.dtype), new
 
 
@@ -86,14 +78,17 @@ def begin(
     if grad.shape != weight.shape:
         shapes = f"{tuple(weight.shape)}, got {tuple(grad.shape)}"
         raise ValueError(f"grad must be shaped as the weight, {shapes}")
-    if rule.needs_step and not rule.counts:
+    counts = rule.counts
+    if rule.needs_step and not counts:
         name = type(rule).__name__
         raise ValueError(f"{name}: a chain counts the steps that it needs: chain({name}(...))")
     start = working(weight)
     if grad.dtype is not start.dtype:
         grad = grad.to(start.dtype)
-    count = _counted(rule, state) if rule.counts else None
-    return Update.begun(start, grad, count=count, measured=measured or {})
+    count = _counted(rule, state) if counts else None
+    return EMPTY.changed(
+        weight=start, grad=grad, direction=grad, count=count, measured=measured or {}
+    )
 
 
 def _counted(rule: Node, state: State) -> Tensor:
@@ -107,7 +102,7 @@ def _counted(rule: Node, state: State) -> Tensor:
     count = state[COUNTER]
     if count.ndim:
         raise ValueError(f"the state {COUNTER!r} must be 0-dim, got shape {tuple(count.shape)}")
-    return count + 1
+    return count + (1.0 if count.is_floating_point() else 1)  # (1 takes longer to convert)
 
 
 def apply(
@@ -131,7 +126,8 @@ def apply(
         ValueError, TypeError: naming the rule, its place, and what it returned, or into which of
             its arguments it wrote.
     """
-    own, outer = part.own(state), update
+    outer = update
+    own: State = part.own(state) if part.keys else {}
     if outer.measured:
         update = _at((*outer.place, part.place), outer)
         looked_after = False  # the caller does not know what this rule has measured
@@ -149,142 +145,71 @@ def apply(
     if after.weight is not update.weight or after.grad is not update.grad:
         only = "a rule may only change the direction"
         raise ValueError(f"{part}: update returns another weight or gradient; {only}")
-    direction = fitted(after.direction, update.weight, part, "the direction")
+    direction = after.direction
+    if not _fits(direction, update.weight):
+        direction = fitted(direction, update.weight, part, "the direction")
     # (A rule may have made another Update, without what is the chain's.)
     if direction is not after.direction or after.count is not outer.count or outer.measured:
         after = after.changed(direction=direction, count=outer.count, measured=outer.measured)
         after = _at(outer.place, after)
-    return after, part.renamed(_kept(new, own, update, part)) if own else {}
+    return after, _alike(new, own, part) if own else own
 
 
 def apply_all(parts: Sequence[Part], update: Update, state: State) -> tuple[Update, State]:
     """`apply` of rules one after another.
 
-    One look behind the last rule finds a write of any; then they run again, to find out whose.
-
     Raises:
         InPlaceError, ValueError, TypeError: as `apply`.
     """
-    watched = Watched(_tensors((update, state)))
-    after = update
+    with _Watch(parts, update, state) as watch:
+        return _in_order(parts, update, state, watch)
+
+
+def _in_order(
+    parts: Sequence[Part], update: Update, state: State, watch: _Watch
+) -> tuple[Update, State]:
+    """`apply` of rules one after another; what they hand on is watched from then on."""
     new: State = {}
-    try:
-        for part in parts:
-            before = after
-            after, own = apply(part, before, state, looked_after=True)
-            if own:
-                new |= own
-            if after is not before:
-                watched.add(after, before)
-    except Exception as error:
-        if _is_refusal(error) or watched.written() is not None:
-            _refuse_writer(parts, update, state)
-        raise
-    if watched.written() is not None:
-        _refuse_writer(parts, update, state)
-        names = ", ".join(map(str, parts))
-        raise InPlaceError(f"{names}: one of the rules writes into what it is given; {_INSTEAD}")
-    return after, new
-
-
-def _refuse_writer(parts: Sequence[Part], update: Update, state: State) -> None:
-    """Run rules of which one wrote into a tensor once more, with a look behind each.
-
-    Raises:
-        InPlaceError: naming the rule that does so again.
-    """
-    watched = Watched(_tensors((update, state)))
     for part in parts:
         before = update
-        update, _ = called(part, partial(apply, part, state=state), before, watched=watched)
-        watched.add(update, before)
+        update, own = apply(part, before, state, looked_after=True)
+        if own:
+            new |= own
+        if update is not before:
+            watch.add(update, before)
+    return update, new
 
 
-class Watched:
-    """Tensors that rules are given, and may not write into."""
+class _Watch(Watched):
+    """A look behind several rules, which may not write into the update and the state.
 
-    def __init__(self, tensors: list[Tensor]) -> None:
-        self._tensors, self._count = tensors, _counter()
-        self._versions = self._count(tensors)
-
-    def add(self, after: Update, before: Update) -> None:
-        """Watch what a rule hands on, too."""
-        fresh = [after.direction] if after.direction is not before.direction else []
-        if after.notes is not before.notes:
-            fresh += [x for x in after.notes.values() if isinstance(x, Tensor)]
-        self._tensors += fresh
-        self._versions += self._count(fresh)
-
-    def written(self) -> Tensor | None:
-        """The first tensor that was written into."""
-        behind = self._count(self._tensors)
-        if behind == self._versions:
-            return None
-        both = zip(self._tensors, self._versions, behind, strict=True)
-        return next(x for x, before, later in both if before != later)
-
-
-def called(part: Part, hook: Callable[..., T], *given: Any, watched: Watched | None = None) -> T:
-    """The result of a rule's hook.
-
-    Args:
-        part: the rule.
-        hook: its method.
-        *given: the hook's arguments.
-        watched: the tensors among them, and others; None: they are read from `given`.
-
-    Raises:
-        InPlaceError: the rule writes into one of them.
+    Where it finds a write, the rules run again, to find out whose it is.
     """
-    watched = watched or Watched(_tensors(given))
-    try:
-        result = hook(*given)
-    except RuntimeError as error:
-        if _is_refusal(error):
-            raise InPlaceError(f"{part}: the rule writes in place; {_INSTEAD}: {error}") from error
-        raise
-    written = watched.written()
-    if written is not None:
-        both = zip(_names(given), _tensors(given), strict=True)
-        what = next((name for name, x in both if x is written), "what other rules are given")
-        raise InPlaceError(f"{part}: the rule writes into {what}; {_INSTEAD}")
-    return result
 
+    def __init__(self, parts: Sequence[Part], update: Update, state: State) -> None:
+        super().__init__((update, state))
+        self._given = parts, update, state
 
-def _is_refusal(error: Exception) -> bool:
-    """True if torch itself refuses a write."""
-    return isinstance(error, RuntimeError) and any(word in str(error) for word in _IN_PLACE)
+    def __enter__(self) -> _Watch:
+        return self
 
-
-def _tensors(given: Iterable[Any]) -> list[Tensor]:
-    """The tensors that a hook is given."""
-    found: list[Tensor] = []
-    for each in given:
-        if isinstance(each, Update):
-            found += (each.weight, each.grad, each.direction)
-            if each.count is not None:
-                found.append(each.count)
-            found += [x for x in each.notes.values() if isinstance(x, Tensor)]
-            found += [x for x in each.shared.values() if isinstance(x, Tensor)]
-        else:
-            found += (each,) if isinstance(each, Tensor) else each.values()
-    return found
-
-
-def _names(given: Iterable[Any]) -> list[str]:
-    """The names in messages of the tensors that a hook is given, in the same order."""
-    names: list[str] = []
-    for each in given:
-        if isinstance(each, Update):
-            names += ("the weight", "the gradient", "the direction")
-            named = {"update.step": each.count}
-            named |= {f"update.notes[{key!r}]": x for key, x in each.notes.items()}
-            named |= {f"update.shared[{key!r}]": x for key, x in each.shared.items()}
-            names += [name for name, x in named.items() if isinstance(x, Tensor)]
-        else:
-            whole = isinstance(each, Tensor)
-            names += ["the weight"] if whole else [f"the state {key!r}" for key in each]
-    return names
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if error is None and self.written() is None:
+            return
+        if isinstance(error, InPlaceError) or not isinstance(error, Exception | None):
+            return  # whose it is has been said, or Python is interrupted
+        if error is not None and self.written() is None and not is_refusal(error):
+            return
+        parts, update, state = self._given
+        watched = Watched((update, state))
+        for part in parts:
+            before = update
+            update, _ = called(part, partial(apply, part, state=state), before, watched=watched)
+            watched.add(update, before)
+        if error is None:
+            names = ", ".join(map(str, parts))
+            which = "one of the rules writes into what it is given, or the manifold does"
+            raise InPlaceError(f"{names}: {which}; {INSTEAD}")
 
 
 def _at(place: Place, update: Update) -> Update:
@@ -294,66 +219,14 @@ def _at(place: Place, update: Update) -> Update:
     return update.changed(place=place, shared=update.measured.get(place, {}))
 
 
-def _kept(new: Mapping[str, Any], own: State, update: Update, part: Part) -> State:
-    """The new entries of a rule's state, in the dtypes of the old ones.
-
-    Momentum at 0 is the gradient itself, into which a training loop writes: it is copied.
-    """
-    kept: State = {}
-    for key, value in own.items():
-        entry = new[key]
-        if not _fits(entry, value):
-            entry = fitted(entry, value, part, repr(key))
-        given = shares_memory(entry, update.weight, update.grad)
-        kept[key] = entry.clone() if given else entry
-    return kept
-
-
-def shares_memory(x: Tensor, *others: Tensor) -> bool:
-    """True if `x` is one of `others` or a view of it, as far as it is known."""
-    if torch.compiler.is_compiling():
-        return any(x is y for y in others)
-    alias: Callable[[Tensor, Tensor], bool] = torch._C._is_alias_of  # type: ignore[attr-defined]
-    for y in others:  # noqa: SIM110  (a generator would take longer than the calls)
-        if x is y or alias(x, y):
-            return True
-    return False
-
-
-_INSTEAD = "return new tensors instead"
-_IN_PLACE = ("in-place", "inplace", "written-to tensor")
-"""Words of torch's messages about writes that it refuses, most of them under its transforms."""
-
-
-def versions(tensors: Sequence[Tensor]) -> list[int]:
-    """Counts of the writes into the memory of tensors, as far as they are known."""
-    return _counter()(tensors)
-
-
-def _counter() -> Callable[[Sequence[Tensor]], list[int]]:
-    """The way to count writes here and now."""
-    if torch.compiler.is_compiling():
-        return lambda tensors: [0] * len(tensors)
-    transformed = torch._C._functorch.peek_interpreter_stack() is not None
-    return _versions_of_any if transformed else _versions
-
-
-def _versions(tensors: Sequence[Tensor]) -> list[int]:
-    try:
-        return [x._version for x in tensors]
-    except RuntimeError:  # a tensor of inference mode has none
-        return _versions_of_any(tensors)
-
-
-def _versions_of_any(tensors: Sequence[Tensor]) -> list[int]:
-    return [_version(x) for x in tensors]
-
-
-def _version(x: Tensor) -> int:
-    """A count of the writes into the memory of `x`, as far as it is known."""
-    while torch._C._functorch.is_functorch_wrapped_tensor(x):  # which has a count of its own
-        x = torch._C._functorch.get_unwrapped(x)
-    return 0 if x.is_inference() else x._version
+def _alike(new: Mapping[str, Any], own: State, part: Part) -> State:
+    """The new entries of a rule's state with the outer rule's keys, in the dtypes of the old."""
+    found: State = {}
+    for key, outer in part.keys.items():
+        value = new[key]
+        fits = _fits(value, own[key])
+        found[outer] = value if fits else fitted(value, own[key], part, repr(key))
+    return found
 
 
 def measure(
@@ -408,16 +281,16 @@ def move_on(
     for number, inner in enumerate(rule.held_for("after", before.weight), 1):
         at = *place, number
         weight, own = move_on(inner.rule, before, weight, inner.own(new), inner, at)
-        new |= inner.renamed(own)
+        new |= own
     if not rule.defines("after"):
-        return weight, new
+        return weight, part.renamed(new)
     before = _at(place, before)
     moved, after = called(part, rule.after, before, weight, dict(new))
     if after.keys() != new.keys():
         both = f"{sorted(after)}, its states are {sorted(new)}"
         raise ValueError(f"{part}: after returns the state {both}")
     moved = fitted(moved, weight, part, "the weight of after")
-    return moved, _kept(after, new, before, part)
+    return moved, _alike(after, new, part)
 
 
 def fitted(value: Any, like: Tensor, part: Part, what: str) -> Tensor:

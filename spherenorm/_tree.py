@@ -248,7 +248,11 @@ def _keys_of_init(rule: Node, weight: Tensor | None) -> tuple[str, ...]:
     noted = [x for node in rule.tree() for x in (type(node).init, *vars(node).values())]
     found = _tried.get(place)
     if found is None or not (len(found[1]) == len(noted) and all(map(is_, found[1], noted))):
-        found = weakref.ref(rule, lambda _: _tried.pop(place, None)), noted, {}
+
+        def forget(_: object, kept: dict[int, Any] = _tried) -> None:  # also when Python ends
+            kept.pop(place, None)
+
+        found = weakref.ref(rule, forget), noted, {}
         _tried[place] = found
     known = found[2]
     # Apart from the modes of a recorder, which would take this for a part of the step.

@@ -10,11 +10,21 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch.compiler import is_compiling
 
 from spherenorm._numerics import Scalar, cast_like, ratio, readable, spare
 from spherenorm._views import View
 
-__all__ = ["Invariance", "Per", "Place", "Update", "all_units", "any_unit", "total_of_units"]
+__all__ = [
+    "EMPTY",
+    "Invariance",
+    "Per",
+    "Place",
+    "Update",
+    "all_units",
+    "any_unit",
+    "total_of_units",
+]
 
 Per = Literal["tensor", "unit"]
 """A scale-invariance test decides for a whole weight tensor, or for each unit by itself."""
@@ -186,11 +196,6 @@ class Update:
     measured: Mapping[Place, Mapping[str, Tensor]] = field(default_factory=dict)
     place: Place = ()
 
-    @classmethod
-    def begun(cls, weight: Tensor, grad: Tensor, **values: Any) -> Update:
-        """The update before the first rule, whose direction is the gradient."""
-        return _PLAIN.changed(weight=weight, grad=grad, direction=grad, **values)
-
     @property
     def step(self) -> Tensor:
         """t, the number of this step, from 1: 0-dim, in float64 (where the device has it).
@@ -229,12 +234,15 @@ class Update:
         """
         # `replace` sets each attribute of a frozen class on its own, which takes as long as an
         # operation on a small weight.
-        if torch.compiler.is_compiling():
+        if is_compiling():
             return replace(self, **values)
         changed = object.__new__(type(self))
-        changed.__dict__.update(self.__dict__, **values)
-        known = len(changed.__dict__) == len(self.__dict__)
+        attributes = changed.__dict__
+        attributes |= self.__dict__
+        attributes |= values
+        known = len(attributes) == len(self.__dict__)
         return changed if known else replace(self, **values)
 
 
-_PLAIN = Update(torch.empty(0), torch.empty(0), torch.empty(0))
+EMPTY = Update(torch.empty(0), torch.empty(0), torch.empty(0))
+"""The update that all others are changed from."""

@@ -1,18 +1,12 @@
-"""Files that are written whole or not at all, and that say by a checksum if they are intact.
-
-Beside them the lock of a run, and its progress. Nothing here imports torch, so that a command that
-only looks at a store is fast.
-"""
+"""Files that are written whole or not at all, and that say by a checksum if they are intact."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -24,17 +18,11 @@ __all__ = [
     "RequestWarning",
     "StoreError",
     "as_store_error",
-    "delete_leftovers",
-    "is_held",
-    "locked",
-    "make_folder",
-    "only_reading",
     "read_bytes",
     "read_documents",
     "read_json",
-    "read_progress",
-    "set_aside",
     "sha256",
+    "warn_damaged",
     "write_file",
     "write_json",
 ]
@@ -53,7 +41,7 @@ class StoreError(Exception):
 
 
 class CorruptFileWarning(UserWarning):
-    """A file of the store did not match its checksum and was set aside."""
+    """A file of the store does not match its checksum."""
 
 
 class Busy(Exception):  # noqa: N818  (not an error: somebody else does the work)
@@ -73,8 +61,8 @@ def write_file(path: Path, content: bytes) -> None:
     """
     from spherenorm.support import write_whole
 
-    make_folder(path.parent)
     with as_store_error(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, content)
 
 
@@ -90,7 +78,7 @@ def write_json(path: Path, content: Any, owner: str = "") -> None:
 
 
 def read_json(path: Path, owner: str = "") -> Any:
-    """The content; None if there is no such file, or if it is corrupt, which sets it aside."""
+    """The content; None if there is no such file, or with a warning if it is corrupt."""
     raw = read_bytes(path)
     if raw is None:
         return None
@@ -103,7 +91,7 @@ def read_json(path: Path, owner: str = "") -> Any:
         intact = False
     if not intact:
         whose = "this run" if owner else "this store"
-        set_aside(path, f"it is no JSON document of {whose} or its checksum is wrong")
+        warn_damaged(path, f"it is no JSON document of {whose} or its checksum is wrong")
         return None
     return content
 
@@ -126,61 +114,16 @@ def read_bytes(path: Path) -> bytes | None:
         raise StoreError(f"cannot read {path}: {error.strerror or error}") from error
 
 
-_only_reads: ContextVar[bool] = ContextVar("only_reads", default=False)
-
-
-@contextmanager
-def only_reading() -> Iterator[None]:
-    """Leave files that are not intact where they are, as a command that only reads has to."""
-    token = _only_reads.set(True)
-    try:
-        yield
-    finally:
-        _only_reads.reset(token)
-
-
 def read_documents(folder: Path) -> tuple[dict[str, Any], list[str]]:
-    """The JSON documents of a folder by name, and the files of those of which none is intact."""
-    contents = {path.stem: read_json(path) for path in sorted(folder.glob("*.json"))}
-    intact = {name: content for name, content in contents.items() if content is not None}
-    names = sorted(path.name for path in folder.glob("*.json*"))
-    return intact, [name for name in names if name.partition(".json")[0] not in intact]
+    """The intact JSON documents of a folder by name, and the files of the others."""
+    contents = {path: read_json(path) for path in sorted(folder.glob("*.json"))}
+    intact = {path.stem: content for path, content in contents.items() if content is not None}
+    return intact, [path.name for path in contents if path.stem not in intact]
 
 
-def set_aside(path: Path, reason: str) -> None:
-    """Rename a file to `<name>.corrupt-<n>`, with a warning; it is never deleted.
-
-    Within `only_reading` it stays, and the warning says so.
-
-    Raises:
-        StoreError: it cannot be renamed.
-    """
-    if _only_reads.get():
-        left = "left where it is, since this command only reads"
-        warnings.warn(f"{path}: {reason}; {left}", CorruptFileWarning, stacklevel=3)
-        return
-    n = 1
-    while (aside := path.with_name(f"{path.name}.corrupt-{n}")).exists():
-        n += 1
-    with as_store_error(path):
-        try:
-            os.replace(path, aside)
-        except FileNotFoundError:  # another process was faster
-            return
-    warnings.warn(f"{path}: {reason}; set aside as {aside.name}", CorruptFileWarning, stacklevel=3)
-
-
-def delete_leftovers(folder: Path) -> None:
-    """Delete what a process that was killed left half written; only who holds a run may."""
-    for path in folder.glob(".*"):
-        if path.is_file():
-            path.unlink(missing_ok=True)
-
-
-def make_folder(path: Path) -> None:
-    """Make a folder and those around it, unless they are there."""
-    with as_store_error(path):
-        path.mkdir(parents=True, exist_ok=True)
+def warn_damaged(path: Path, reason: str) -> None:
+    """Say that a file is not what was written; who holds the run writes it anew."""
+    warnings.warn(f"{path}: {reason}; it does not count", CorruptFileWarning, stacklevel=3)
 
 
 @contextmanager
@@ -194,47 +137,3 @@ def as_store_error(path: Path) -> Iterator[None]:
 
 def _dumped(content: Any) -> str:
     return json.dumps(content, indent=1, sort_keys=True)
-
-
-@contextmanager
-def locked(folder: Path, wait: float = 0.0) -> Iterator[None]:
-    """Hold a run; the operating system releases it when the process ends, however it ends.
-
-    Raises:
-        Busy: somebody else has held it for `wait` seconds.
-        StoreError: its lock cannot be opened.
-    """
-    from filelock import FileLock, Timeout  # of the extra experiments
-
-    make_folder(folder)
-    lock = FileLock(folder / "lock", timeout=wait)
-    try:
-        lock.acquire()
-    except Timeout:
-        raise Busy(folder.name) from None
-    except OSError as error:
-        raise StoreError(f"cannot lock {folder}: {error.strerror or error}") from error
-    try:
-        yield
-    finally:
-        lock.release()
-
-
-def is_held(folder: Path) -> bool:
-    """True if a living process holds the run, or if that cannot be found out here."""
-    if not (folder / "lock").exists():
-        return False
-    try:
-        with locked(folder):
-            return False
-    except (Busy, StoreError):
-        return True
-
-
-def read_progress(folder: Path) -> dict[str, Any] | None:
-    """The progress of a run that trains now: step, steps, rate (1/s), remaining (s), last."""
-    try:
-        content = json.loads((folder / "progress.json").read_text())
-    except (OSError, ValueError):
-        return None
-    return content if isinstance(content, dict) else None

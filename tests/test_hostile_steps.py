@@ -474,3 +474,22 @@ def test_a_write_behind_which_another_rule_fails_is_named():
         rule.step(weight, weight.clone(), rule.init(weight))
     with pytest.raises(ArithmeticError):
         sn.chain(Fails()).step(weight, 2 * weight, {})
+
+
+class Pushes:
+    """A manifold that moves the weight itself."""
+
+    def retract(self, weight, direction):
+        weight.sub_(direction)
+        return sn.Euclidean().retract(weight, 0 * direction)
+
+
+def test_a_manifold_that_writes_into_the_weight_is_refused_and_undone():
+    rule, weight = sn.chain(r.HeavyBall(0.9), manifold=Pushes()), torch.ones(3)
+    with pytest.raises(ValueError, match="or the manifold does; return new tensors"):
+        rule.step(weight, weight.clone(), rule.init(weight))
+    weight = torch.ones(3, requires_grad=True)
+    weight.grad = torch.ones(3)
+    with pytest.raises(ValueError, match="or the manifold does; return new tensors"):
+        sn.torch_optimizer(lambda lr=0.1: rule, "Pushing")([weight]).step()
+    assert weight.tolist() == [1, 1, 1]

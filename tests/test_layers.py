@@ -14,7 +14,18 @@ ROOMS = {
         *("operations", "record"),
         *("_modules", "_progress", "_text", "_views", "_measures", "_fields", "_update"),
         *("support", "_manifold"),
-        *("_hooks", "_tree", "_outline", "_step", "_rule", "_chain", "_shared", "_when", "rules"),
+        *(
+            "_hooks",
+            "_tree",
+            "_outline",
+            "_watch",
+            "_step",
+            "_rule",
+            "_chain",
+            "_shared",
+            "_when",
+            "rules",
+        ),
         *("_order", "_registry", "recipes", "compile", "functional", "optim", "testing"),
         *("metrics", "toys", "probes", "audit", "_explanation", "__main__"),
     ),
@@ -22,6 +33,7 @@ ROOMS = {
     "spherenorm_experiments": (
         *(
             "files",
+            "store",
             "named",
             "core",
             "engine",

@@ -21,7 +21,7 @@ optimizer.
 
 from spherenorm.compile._backends import BACKENDS, BackendError, Group, Work, require_backend
 from spherenorm.compile._dispatch import Dispatcher
-from spherenorm.compile._guard import Guard, UnsupportedRuleError
+from spherenorm.compile._guard import Guard
 from spherenorm.compile._memory import refusal
 
 __all__ = [
@@ -30,7 +30,6 @@ __all__ = [
     "Dispatcher",
     "Group",
     "Guard",
-    "UnsupportedRuleError",
     "Work",
     "refusal",
     "require_backend",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from torch import Tensor
@@ -12,10 +13,10 @@ from torch.utils._device import DeviceContext
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from spherenorm._rule import State
+from spherenorm._watch import Watched
 from spherenorm.compile._backends import BackendError, Group, Work
 from spherenorm.compile._guard import Guard, UnsupportedRuleError
 from spherenorm.compile._memory import refusal, settled, take
-from spherenorm.compile._own_code import Identity, OwnSteps
 from spherenorm.compile._paths import (
     Inductor,
     OwnCode,
@@ -41,8 +42,9 @@ class Dispatcher:
 
     def __init__(self) -> None:
         self._rules: dict[Any, Paths] = {}
-        self._own = OwnSteps()
         self._plan: Plan | None = None
+        self._proven: dict[Any, set[Any]] = {}
+        """By the key of a rule, the shapes and dtypes of weights that it has stepped."""
 
     def step(self, groups: Sequence[Group]) -> None:
         """Step all weights, or none: what may fail comes before the first one moves.
@@ -51,18 +53,18 @@ class Dispatcher:
             BackendError: a group with `backend="compiled"` has a weight that it cannot take.
             ValueError: a rule writes into what it was given, or returns what does not fit.
         """
-        guards = [_guard(group) for group in groups]
-        if self._plan is not None and self._plan.step(groups, guards):
+        asked = [_asked(group) for group in groups]
+        if self._plan is not None and self._plan.step(asked):
             return
         self._plan = None
         most = MOST_RULES * len(groups)
-        both = zip(settled(groups), guards, strict=True)
-        assigned = [self._assign(group, guard, most) for group, guard in both]
-        for results in self._results(assigned):
+        both = zip(asked, settled(groups), strict=True)
+        assigned = [self._assigned(replace(each, group=group), most) for each, group in both]
+        for results in self._results(assigned, most):
             for work, moved, new in results:
                 take(work.weight, work.grad, work.state, moved, new)
         plan = Plan(assigned)
-        plan.run([work for each in assigned for work in each.group.works], guards)
+        plan.run(assigned)
         self._plan = plan if plan.whole else None
 
     def paths(self, groups: Sequence[Group]) -> Iterator[Path | BackendError]:
@@ -70,40 +72,32 @@ class Dispatcher:
 
         Paths that are not made yet are made.
         """
+        most = MOST_RULES * len(groups)
         for group in settled(groups):
-            guard: Guard | OwnCode | BackendError
-            try:
-                guard = _guard(group)
-            except BackendError as error:
-                guard = error
             for work in group.works:
-                alone = Group(group.rule, group.backend, [work])
                 if said := refusal(work.weight, work.grad):
                     yield BackendError(f"the weight {said}")
                     continue
                 try:
-                    yield (
-                        guard
-                        if isinstance(guard, BackendError)
-                        else self._assign(alone, guard, MOST_RULES * len(groups)).paths[0]
-                    )
+                    alone = _asked(replace(group, works=[work]))
+                    yield self._assigned(alone, most).paths[0]
                 except BackendError as error:
                     yield error
 
-    def _assign(self, group: Group, guard: Guard | OwnCode, most: int) -> Assignment:
+    def _assigned(self, asked: Assignment, most: int) -> Assignment:
         """The path of each weight of a group.
 
         Args:
-            group: the weights.
-            guard: of their rule.
+            asked: the weights.
             most: the number of rules of which records are kept.
         """
-        known = guard if isinstance(guard, OwnCode) else self._paths(guard, group.backend, most)
+        group, guard = asked.group, asked.guard
+        known = asked.own or self._paths(guard, group.backend, most)
         if isinstance(known, OwnCode):
-            return Assignment(group, None, [known] * len(group.works))
-        assert isinstance(guard, Guard)
-        paths = [_path(guard, known, group.backend, work) for work in group.works]
-        return Assignment(group, guard, paths)
+            return replace(asked, paths=[known] * len(group.works))
+        return replace(
+            asked, paths=[_path(guard, known, group.backend, work) for work in group.works]
+        )
 
     def _paths(self, guard: Guard, backend: str, most: int) -> Paths | OwnCode:
         """The records of a rule; its own code if too many were recorded."""
@@ -119,7 +113,7 @@ class Dispatcher:
         return records
 
     def _results(
-        self, assigned: Sequence[Assignment]
+        self, assigned: Sequence[Assignment], most: int
     ) -> Iterator[list[tuple[Work, Tensor, State]]]:
         """The results of rules' own code and of Inductor's, in order.
 
@@ -129,8 +123,7 @@ class Dispatcher:
         results: list[tuple[Work, Tensor, State]] = []
         size = 0
         for each in assigned:
-            rule, own = each.group.rule, any(isinstance(path, OwnCode) for path in each.paths)
-            identity = Identity(rule) if own else None
+            proven = self._proven_of(each, most)
             for work, path in each:
                 if isinstance(path, Specialization):
                     continue
@@ -138,34 +131,68 @@ class Dispatcher:
                     yield results
                     results, size = [], 0
                 if isinstance(path, OwnCode):
-                    moved, new = self._own.step(rule, identity, work, each.group.measured)
+                    moved, new = _by_own_code(each.group, work, proven)
                 else:
                     moved, new = _by_inductor(path, work, each.guard)
                 results.append((work, moved, new))
                 size += moved.nbytes + sum(value.nbytes for value in new.values())
         yield results
 
+    def _proven_of(self, each: Assignment, most: int) -> set[Any]:
+        """The kinds of weights that a group's rule has stepped by its own code."""
+        if not any(isinstance(path, OwnCode) for path in each.paths):
+            return set()
+        key = each.guard.key
+        if key not in self._proven and len(self._proven) >= most:  # a rule keeps changing
+            self._proven.clear()
+        return self._proven.setdefault(key, set())
 
-def _guard(group: Group) -> Guard | OwnCode:
-    """The guard of a group's rule; its own code if it is not recorded.
+
+def _asked(group: Group) -> Assignment:
+    """A group with the guard of its rule; with its own code, if that is not to be recorded.
 
     Raises:
         BackendError: it cannot be recorded, under `backend="compiled"`.
     """
+    guard = Guard.of(group.rule)
+    reason = None
     if group.backend == "rule":
-        return OwnCode('backend="rule"')
+        reason = 'backend="rule"'
+    elif guard.refusal and group.backend == "compiled":
+        raise BackendError(f'backend="compiled" cannot record the rule: {guard.refusal}')
+    elif guard.refusal:
+        reason = guard.refusal
+    elif group.backend == "auto" and guard.foreign:
+        reason = f"{guard.foreign[0]} is not the library's own"
+    elif group.backend == "auto" and (modes := _modes()):
+        reason = f"{modes[0]} is active"
+    return Assignment(group, guard, None if reason is None else OwnCode(reason))
+
+
+def _by_own_code(group: Group, work: Work, proven: set[Any]) -> tuple[Tensor, State]:
+    """The new weight and state by the rule's own code.
+
+    At the first weight of a kind, what a rule has written into its arguments is undone.
+
+    Args:
+        proven: the kinds of weights that the rule has stepped; this one is added.
+
+    Raises:
+        Exception: of any type, which the rule raises.
+    """
+    weight, grad, state, _ = work
+    kind = weight.shape, weight.dtype
+    if kind in proven:
+        return group.rule.step(weight, grad, state, group.measured)
+    given = [(x, x.clone(), Watched([x])) for x in (weight, grad, *state.values())]
     try:
-        guard = Guard.of(group.rule)
-    except UnsupportedRuleError as error:
-        if group.backend == "compiled":
-            raise BackendError(f'backend="compiled" cannot record the rule: {error}') from error
-        return OwnCode(str(error))
-    if group.backend == "auto":
-        if guard.foreign:
-            return OwnCode(f"{guard.foreign[0]} is not the library's own")
-        if modes := _modes():
-            return OwnCode(f"{modes[0]} is active")
-    return guard
+        result = group.rule.step(weight, grad, state, group.measured)
+    finally:
+        for x, before, watched in given:
+            if watched.written() is not None:
+                x.copy_(before)
+    proven.add(kind)
+    return result
 
 
 def _path(guard: Guard, records: Paths, backend: str, work: Work) -> Path:
@@ -205,8 +232,7 @@ def _warn(reason: str) -> None:
 _warned: list[str] = []
 
 
-def _by_inductor(path: Inductor, work: Work, guard: Guard | None) -> tuple[Tensor, State]:
-    assert guard is not None
+def _by_inductor(path: Inductor, work: Work, guard: Guard) -> tuple[Tensor, State]:
     try:
         return path.result(work.weight, work.grad, work.state, guard.numbers)
     except Exception as error:

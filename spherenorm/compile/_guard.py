@@ -63,6 +63,8 @@ class Guard:
         steps: for each, whether it is a step size, which schedules take to 0 and back.
         key: everything else, hashable; rules of equal keys differ in their numbers only.
         foreign: the names of what is not the library's own, which may read what changes unseen.
+        refusal: why the rule cannot be recorded; None if it can. Its key then leaves out what may
+            change inside.
     """
 
     rule: Rule
@@ -70,21 +72,15 @@ class Guard:
     steps: tuple[bool, ...]
     key: Key
     foreign: tuple[str, ...]
+    refusal: str | None
 
     @classmethod
     def of(cls, rule: Rule) -> Guard:
-        """Divide `rule`.
-
-        Raises:
-            UnsupportedRuleError: it holds what may change inside.
-        """
+        """Divide `rule`."""
         reader = _Reader()
         key = reader.read(rule, type(rule).__name__)
-        if reader.measuring:
-            names = ", ".join(reader.measuring)
-            raise UnsupportedRuleError(f"{names} measures all weights together")
-        foreign = tuple(dict.fromkeys(reader.foreign))
-        return cls(rule, tuple(reader.numbers), tuple(reader.steps), key, foreign)
+        foreign, refusal = tuple(dict.fromkeys(reader.foreign)), next(iter(reader.refusals), None)
+        return cls(rule, tuple(reader.numbers), tuple(reader.steps), key, foreign, refusal)
 
     @property
     def names(self) -> str:
@@ -118,11 +114,9 @@ class _Reader:
         self.numbers: list[Scalar] = []
         self.steps: list[bool] = []
         self.foreign: list[str] = []
-        self.measuring: list[str] = []
-        self.codes: dict[type, Key] = {}
+        self.refusals: list[str] = []
+        self._codes: dict[type, Key] = {}
         """The code of classes that were read; rules share what they inherit."""
-        self.unchanged: dict[type, bool] = {}
-        """Of the library's classes, and what they inherit: whether they are as they were."""
 
     def read(
         self, value: Any, what: str, through_zero: bool = False, declared: bool = False
@@ -133,7 +127,7 @@ class _Reader:
             return ("number", value.dtype if isinstance(value, Tensor) else float)
         if type(value) in _EXACT:
             return (type(value), repr(value) if type(value) is float else value)  # 0.0 is not -0.0
-        if self._is_plain_view(value):  # the most frequent object, as good as a name
+        if type(value) is View and self._is_own(value):  # the most frequent, as good as a name
             return (View, value.dim, value.groups)
         if type(value) in (tuple, list):
             return (type(value), *(self.read(v, f"{what}[{i}]") for i, v in enumerate(value)))
@@ -148,39 +142,49 @@ class _Reader:
         if isinstance(value, FunctionType):
             defaults = (*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values())
             within = (*_contents(value), *defaults)
-            parts = tuple(_constant(self, v, f"{what}'s closure") for v in within)
+            parts = tuple(self._constant(v, f"{what}'s closure") for v in within)
             return (FunctionType, value.__code__, _Held(value.__globals__), *parts)
-        raise UnsupportedRuleError(f"{what} is {_short(value)}, which may change inside")
+        self.refusals.append(f"{what} is {_short(value)}, which may change inside")
+        return (type(value),)
 
     def _object(self, value: Any, what: str) -> Key:
         cls = type(value)
         if isinstance(value, Rule):
             what = cls.__name__  # wherever in a chain it is
             if value.defines("measure"):
-                self.measuring.append(what)
-        known = _ORIGINAL.get(cls)
-        if known is None or not all(map(self._is_unchanged, known)):
+                self.refusals.append(f"{what} measures all weights together")
+        own = self._is_own(value)
+        if not own:
             self.foreign.append(cls.__name__)
-            code = _code(cls, self.codes)
-        elif not _held(value).keys() <= _declared(cls).keys():
-            self.foreign.append(cls.__name__)
-            code = ()
-        else:
-            code = ()
         parts = tuple(
             (name, self.read(part, f"{what}.{name}", through_zero, declared))
             for name, part, through_zero, declared in _attributes(value)
         )
-        return (cls, code, *parts)
+        return (cls, () if own else self._code(cls), *parts)
 
-    def _is_plain_view(self, value: Any) -> bool:
-        own = type(value) is View and vars(value).keys() <= _FIELDS[View].keys()
-        return own and all(map(self._is_unchanged, _ORIGINAL[View]))
+    def _constant(self, value: Any, what: str) -> Key:
+        """A value in a closure cannot be replaced, so its numbers are part of the key."""
+        if type(value) in (float, int):
+            return (type(value), repr(value))
+        count = len(self.numbers)
+        key = self.read(value, what)
+        if len(self.numbers) > count:
+            self.refusals.append(f"{what} holds {_short(value)}, which may change inside")
+        return key
 
-    def _is_unchanged(self, own: _Own) -> bool:
-        if own.cls not in self.unchanged:
-            self.unchanged[own.cls] = own.is_unchanged()
-        return self.unchanged[own.cls]
+    def _is_own(self, value: Any) -> bool:
+        """True of an object of a class of the library that is as it was imported."""
+        cls = type(value)
+        same = cls in _ORIGINAL and self._code(cls) == _ORIGINAL[cls]
+        return same and _held(value).keys() <= _declared(cls).keys()
+
+    def _code(self, cls: type) -> Key:
+        """The code of a class and of what it inherits: in a notebook, methods are edited."""
+        for each in cls.__mro__:
+            if each not in self._codes:
+                known = _KNOWN.get(each)
+                self._codes[each] = known.code() if known else _own_code(each)
+        return tuple(self._codes[each] for each in cls.__mro__)
 
 
 def _is_number(value: Any, through_zero: bool, declared: bool) -> bool:
@@ -194,17 +198,6 @@ def _is_number(value: Any, through_zero: bool, declared: bool) -> bool:
     if type(value) not in (float, np.float64) and not (declared and type(value) is int):
         return False
     return value != 0 or through_zero
-
-
-def _constant(reader: _Reader, value: Any, what: str) -> Key:
-    """A value in a closure cannot be replaced, so its numbers are part of the key."""
-    if type(value) in (float, int):
-        return (type(value), repr(value))
-    count = len(reader.numbers)
-    key = reader.read(value, what)
-    if len(reader.numbers) > count:
-        raise UnsupportedRuleError(f"{what} holds {_short(value)}, which may change inside")
-    return key
 
 
 def _replaced(
@@ -258,19 +251,6 @@ def _held(value: Any) -> dict[str, Any]:
     """The attributes of an instance; one with slots has no others than its fields."""
     held: dict[str, Any] = getattr(value, "__dict__", {})
     return held
-
-
-def _code(cls: type, known: dict[type, Key]) -> Key:
-    """The code of a class and of what it inherits: in a notebook, methods are edited in place.
-
-    Args:
-        cls: the class.
-        known: the code of classes by themselves, to which those read here are added.
-    """
-    for each in cls.__mro__:
-        if each not in known:
-            known[each] = _own_code(each)
-    return tuple(known[each] for each in cls.__mro__)
 
 
 def _own_code(cls: type) -> Key:
@@ -328,41 +308,33 @@ def _short(value: Any) -> str:
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
-class _Own:
-    """A class of the library, or one that it inherits from, as it was imported.
+class _Noted:
+    """The code of a class of the library, which is read anew where one of its members is another.
 
     Comparing its members with what they were costs far less than reading their code.
     """
 
     def __init__(self, cls: type) -> None:
-        self.cls, self._mro, self._written = cls, cls.__mro__, _own_code(cls)
+        self._cls = cls
         self._note()
 
+    def code(self) -> Key:
+        """See `_own_code`."""
+        members = vars(self._cls)
+        same = [*members] == self._names and all(map(operator.is_, members.values(), self._members))
+        code, held = self._read()
+        if not (same and code == self._code and all(map(operator.is_, held, self._held))):
+            self._note()
+        return self._written
+
     def _note(self) -> None:
-        self._names, self._members = [*vars(self.cls)], [*vars(self.cls).values()]
+        self._written = _own_code(self._cls)
+        self._names, self._members = [*vars(self._cls)], [*vars(self._cls).values()]
         found = map(_function, self._members)
         self._functions = [each for each in found if isinstance(each, FunctionType)]
         self._cells = [cell for each in self._functions for cell in each.__closure__ or ()]
         self._with_keywords = [each for each in self._functions if each.__kwdefaults__]
         self._code, self._held = self._read()
-
-    def is_unchanged(self) -> bool:
-        """True if the code is the same, at once if each member is the same object."""
-        if self.cls.__mro__ is not self._mro:
-            return False
-        if not self._is_as_noted():
-            if _own_code(self.cls) != self._written:
-                return False
-            self._note()  # Python adds members of its own, such as __annotations__
-        return True
-
-    def _is_as_noted(self) -> bool:
-        members = vars(self.cls)
-        if [*members] != self._names:
-            return False
-        code, held = self._read()
-        same = all(map(operator.is_, members.values(), self._members))
-        return same and code == self._code and all(map(operator.is_, held, self._held))
 
     def _read(self) -> tuple[list[Any], list[Any]]:
         """The code and the defaults of the functions, and what they hold in closures."""
@@ -376,6 +348,6 @@ _CONTENTS = operator.attrgetter("cell_contents")
 _FIELDS: dict[type, Mapping[str, tuple[bool, bool]]] = {}
 _OWN = [Chain, Euclidean, Sphere, View, *(getattr(rules, name) for name in rules.__all__)]
 _FIELDS.update({cls: _declared(cls) for cls in _OWN})
-_KNOWN = {each: _Own(each) for cls in _OWN for each in cls.__mro__ if each is not object}
-_ORIGINAL = {cls: [_KNOWN[each] for each in cls.__mro__ if each is not object] for cls in _OWN}
-"""The library's classes as they are; one that was changed is no longer the library's."""
+_KNOWN = {each: _Noted(each) for cls in _OWN for each in cls.__mro__[:-1]}
+_ORIGINAL = {cls: (*(_KNOWN[each].code() for each in cls.__mro__[:-1]), ()) for cls in _OWN}
+"""The code of the library's classes; one that was changed is no longer the library's."""

@@ -22,12 +22,20 @@ class Assignment:
     """The path of each weight of a group.
 
     Attributes:
-        guard: of the group's rule; None if it is not recorded.
+        guard: of the group's rule.
+        own: the rule's own code, if all weights take it whatever they are; else None.
+        paths: of the weights; none before they are known.
     """
 
     group: Group
-    guard: Guard | None
-    paths: Sequence[Path]
+    guard: Guard
+    own: OwnCode | None
+    paths: Sequence[Path] = ()
+
+    @property
+    def identity(self) -> Any:
+        """Equal for groups that take the same paths, if their tensors do."""
+        return self.group.backend, len(self.group.works), self.guard.key, self.own
 
     def __iter__(self) -> Iterator[tuple[Work, Path]]:
         return zip(self.group.works, self.paths, strict=True)
@@ -41,7 +49,7 @@ class Plan:
     """
 
     def __init__(self, assigned: Sequence[Assignment]) -> None:
-        self._rules = [_identity(each.group, each.guard) for each in assigned]
+        self._rules = [each.identity for each in assigned]
         works = [work for each in assigned for work in each.group.works]
         paths = [path for each in assigned for path in each.paths]
         groups = [number for number, each in enumerate(assigned) for _ in each.paths]
@@ -57,37 +65,34 @@ class Plan:
         self.whole = 0 < sum(map(len, places.values())) == len(works)
         self._memory = Memory(Tensors(works)) if self.whole else None
 
-    def step(self, groups: Sequence[Group], guards: Sequence[Guard | OwnCode]) -> bool:
+    def step(self, asked: Sequence[Assignment]) -> bool:
         """Step the weights, unless the plan does not hold any more.
 
         Args:
-            groups: the weights as they are now.
-            guards: of the groups' rules.
+            asked: the weights as they are now; their paths are those of the plan.
 
         Returns:
             True if they were stepped.
         """
-        if self._memory is None or self._rules != list(map(_identity, groups, guards)):
+        if self._memory is None or self._rules != [each.identity for each in asked]:
             return False
-        works = [work for group in groups for work in group.works]
+        works = [work for each in asked for work in each.group.works]
         grads = self._memory.gradients(Tensors(works))
         if grads is None:
             return False
         for _, _, members, batch in self.batches:
             batch.table[:, GRAD] = [grads[i] for i in members]
-        self.run(works, guards)
+        self.run(asked)
         return True
 
-    def run(self, works: Sequence[Work], guards: Sequence[Any]) -> None:
+    def run(self, asked: Sequence[Assignment]) -> None:
         """Step the weights; the gradients are where the tables have them."""
-        numbers = [vector(guards[number].numbers, device) for number, device, *_ in self.batches]
+        works = [work for each in asked for work in each.group.works]
+        numbers = [
+            vector(asked[number].guard.numbers, device) for number, device, *_ in self.batches
+        ]
         for (_, _, members, batch), own_numbers in zip(self.batches, numbers, strict=True):
             own = [works[i] for i in members]
             batch.run(own, own_numbers)
             # Autograd has not seen the write; it must notice if a graph still needs the old weight.
             torch.autograd.graph.increment_version([work.weight for work in own])
-
-
-def _identity(group: Group, guard: Guard | OwnCode | None) -> Any:
-    """Equal for groups that take the same paths, if their tensors do."""
-    return group.backend, len(group.works), guard.key if isinstance(guard, Guard) else None

@@ -16,7 +16,7 @@ from spherenorm._numerics import as_number
 from spherenorm._progress import shown
 from spherenorm._registry import Bound, Recipe, bind
 from spherenorm._rule import State
-from spherenorm.compile import Guard, UnsupportedRuleError
+from spherenorm.compile import Guard
 from spherenorm.functional._parameters import Params, init, step
 
 __all__ = ["Sweep", "sweep"]
@@ -237,11 +237,8 @@ def _identity(bound: Bound, points: Points) -> Any:
     found = []
     for i in sorted({round(k * (count - 1) / max(PROBED - 1, 1)) for k in range(PROBED)}):
         point = tree_map(lambda v, i=i: float(v[i]), points)
-        try:
-            guard = Guard.of(bound.replace(**point).rule)
-        except UnsupportedRuleError:
-            return None
-        if guard.foreign:
+        guard = Guard.of(bound.replace(**point).rule)
+        if guard.foreign or guard.refusal:
             return None
         found.append((guard.key, [repr(float(n)) for n in guard.numbers]))
         if bound.recipe.__module__ == "spherenorm.recipes":

@@ -10,8 +10,7 @@ from typing import Any
 
 from spherenorm._registry import Recipe, find_recipe
 from spherenorm.optim._arguments import SHARED, refuse_taken_names
-from spherenorm.optim._naming import OptimizerType
-from spherenorm.optim._optimizer import RecipeOptimizer
+from spherenorm.optim._optimizer import OptimizerType, RecipeOptimizer
 
 __all__ = ["torch_optimizer"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, overload
 
@@ -15,7 +16,6 @@ from spherenorm.compile import Dispatcher
 from spherenorm.optim._arguments import SHARED, bind_arguments, refuse_modules
 from spherenorm.optim._checkpoint import fit
 from spherenorm.optim._group import bind_group, checked_rule, complete_group
-from spherenorm.optim._naming import OptimizerType
 from spherenorm.optim._step import gather_at_points
 from spherenorm.optim._weights import (
     check_gradients,
@@ -24,7 +24,7 @@ from spherenorm.optim._weights import (
     warn_of_complaints,
 )
 
-__all__ = ["RecipeOptimizer"]
+__all__ = ["OptimizerType", "RecipeOptimizer"]
 
 IN_A_GRAPH = (
     "step() runs kernels of its own between the graphs of torch.compile. Compile the loss with "
@@ -32,6 +32,39 @@ IN_A_GRAPH = (
     "fullgraph=False; see docs/speed.md."
 )
 """The reason that torch.compile is given, and shows where it wants the whole graph."""
+
+
+class OptimizerType(type):
+    """The type of optimizer classes, which are called as the variable that holds them.
+
+    Attributes:
+        made_of: the recipe, the name that was asked for, and the module, of a class that
+            `torch_optimizer` made.
+    """
+
+    made_of: tuple[Recipe, str | None, str]
+
+    @property
+    def is_made(cls) -> bool:
+        """True for a class that `torch_optimizer` made, False for its subclasses."""
+        return "made_of" in vars(cls)
+
+    def settle(cls) -> bool:
+        """Take the name of the variable that holds the class, unless it was made with one.
+
+        Returns:
+            True if a variable of its name, in its module, holds it.
+        """
+        variables = dict(getattr(sys.modules.get(cls.__module__), "__dict__", {}))
+        names = [name for name, value in variables.items() if value is cls]
+        nameless = cls.is_made and cls.made_of[1] is None
+        if nameless and names and cls.__qualname__ not in names:
+            cls.__name__ = cls.__qualname__ = min(names, key=lambda name: name.startswith("_"))
+        return cls.__qualname__ in names
+
+    def __repr__(cls) -> str:
+        cls.settle()
+        return super().__repr__()
 
 
 class RecipeOptimizer(Optimizer, metaclass=OptimizerType):

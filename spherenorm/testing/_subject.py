@@ -13,9 +13,9 @@ from torch import Tensor
 from spherenorm._hooks import State
 from spherenorm._registry import Bound
 from spherenorm._rule import Rule
-from spherenorm._step import InPlaceError
 from spherenorm._tree import init_apart
 from spherenorm._views import View
+from spherenorm._watch import InPlaceError
 
 __all__ = ["RefusedError", "Subject", "apart", "named"]
 

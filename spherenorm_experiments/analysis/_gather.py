@@ -16,7 +16,6 @@ from spherenorm_experiments.engine import (
     Store,
     find_rows,
     folders_of,
-    only_reading,
     rows_in,
 )
 
@@ -140,9 +139,8 @@ def load(store: Path | str = "runs") -> pd.DataFrame:
     pandas = require_extra("pandas", "load")
     if not (Path(store) / "runs").is_dir():
         raise FileNotFoundError(f"no runs in {store}")
-    with only_reading():
-        records = [_record(row) for folder in Store(store).folders() for row in rows_in(folder)]
-    return pandas.DataFrame(records)
+    folders = Store(store).folders()
+    return pandas.DataFrame([_record(row) for folder in folders for row in rows_in(folder)])
 
 
 def _record(row: Row) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import importlib
 import os
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -41,8 +42,9 @@ def main() -> int:
 
 
 def _run_app(command: str) -> None:
-    # Importing torch takes seconds, and a KeyboardInterrupt raised in there may not come out.
-    signal.signal(signal.SIGINT, _stop)
+    # Importing torch takes seconds, and a KeyboardInterrupt raised in there may not come out. A
+    # command that trains raises it from where it begins (`interruptible`).
+    _handle(_stop)
     from spherenorm_experiments.cli._app import run_app
 
     if command in TRAINING and "--help" not in sys.argv:
@@ -50,9 +52,15 @@ def _run_app(command: str) -> None:
         import torch._dynamo  # noqa: F401
 
         importlib.import_module("spherenorm_experiments.study")
-
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    else:
+        _handle(signal.default_int_handler)
     run_app()
+
+
+def _handle(handler: Callable[..., Any]) -> None:
+    """Let a handler take Ctrl-C, and the signal that ends a process, which are one to a store."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, handler)
 
 
 def _stop(*_: Any) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import faulthandler
 import functools
-import signal
 import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -16,12 +15,12 @@ from typing import Any
 
 import typer
 
-from spherenorm_experiments.cli._console import hush, quiet, say_error, store_errors
+from spherenorm_experiments.cli._console import quiet, say_error, store_errors
 from spherenorm_experiments.cli._report import export, report, results
 from spherenorm_experiments.cli._run import compare, resume, run
-from spherenorm_experiments.cli._stored import data, diff, gc, list_, show, status
+from spherenorm_experiments.cli._stored import data, gc, list_, show, status
 from spherenorm_experiments.cli._theory import theory
-from spherenorm_experiments.files import CorruptFileWarning, RequestWarning, only_reading
+from spherenorm_experiments.files import CorruptFileWarning, RequestWarning
 
 __all__ = ["app", "run_app"]
 
@@ -41,7 +40,6 @@ def _guarded(command: Callable[..., None]) -> Callable[..., None]:
     def guarded(*arguments: Any, **options: Any) -> None:
         with (
             store_errors(),
-            only_reading() if command in READING else nullcontext(),
             quiet() if options.get("as_json") else nullcontext(),
         ):
             command(*arguments, **options)
@@ -49,11 +47,8 @@ def _guarded(command: Callable[..., None]) -> Callable[..., None]:
     return guarded
 
 
-READING = (status, report, results, export, show, diff)
-"""The commands that leave all files of a store as they are."""
-
 app.command("list")(_guarded(list_))
-for command in (run, compare, resume, *READING, gc):
+for command in (run, compare, resume, status, report, results, export, show, gc):
     app.command()(_guarded(command))
 app.command()(theory)
 
@@ -68,12 +63,7 @@ def run_app() -> None:
     """Run the command of `sys.argv`."""
     warnings.showwarning = _show_warning
     faulthandler.enable()  # a crash in a user's code names its line
-    # Ends as Ctrl-C does: noted in the store, workers gone.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        app(prog_name="spherenorm")
-    finally:
-        hush()
+    app(prog_name="spherenorm")
 
 
 def _show_warning(message: Any, category: Any, *_: Any, **__: Any) -> None:

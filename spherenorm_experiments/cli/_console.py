@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
+import signal
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
@@ -26,7 +26,6 @@ __all__ = [
     "answer",
     "console",
     "errors",
-    "hush",
     "interruptible",
     "quiet",
     "say",
@@ -37,9 +36,6 @@ __all__ = [
 ]
 
 FAILED, USAGE, STORE, INTERRUPTED = 1, 2, 3, 130
-
-OUTPUT = 1
-"""The descriptor of the standard output."""
 
 NOTE = "[yellow]note[/yellow]: "
 
@@ -67,6 +63,8 @@ def tell_unusable(requests: Mapping[str, str]) -> bool:
 @contextmanager
 def interruptible(root: Path) -> Iterator[None]:
     """End with the exit code of an interruption, and say how to go on."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
     try:
         yield
     except KeyboardInterrupt:
@@ -76,58 +74,23 @@ def interruptible(root: Path) -> Iterator[None]:
         raise typer.Exit(INTERRUPTED) from None
 
 
-_answered = False
 _answers: ContextVar[TextIO | None] = ContextVar("answers", default=None)
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
     """Send all but the `answer` to the standard error: a user's module may print at any moment."""
-    with _apart() as output:
-        token = _answers.set(output)
-        try:
-            with redirect_stdout(sys.stderr):
-                yield
-        finally:
-            _answers.reset(token)
-
-
-@contextmanager
-def _apart() -> Iterator[TextIO]:
-    """The standard output; its descriptor is the standard error's meanwhile, for what C prints."""
-    if not _is_plain():
-        yield sys.stdout
-        return
-    sys.stdout.flush()
-    with os.fdopen(os.dup(OUTPUT), "w", encoding=sys.stdout.encoding) as output:
-        os.dup2(sys.stderr.fileno(), OUTPUT)
-        try:
-            yield output
-        finally:
-            output.flush()
-            os.dup2(output.fileno(), OUTPUT)
-
-
-def _is_plain() -> bool:
-    """True if the standard output has its own descriptor: not that of a test, nor closed."""
+    token = _answers.set(sys.stdout)
     try:
-        return sys.stdout.fileno() == OUTPUT and sys.stderr is not None
-    except (AttributeError, OSError, ValueError):
-        return False
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        _answers.reset(token)
 
 
 def answer(content: Any) -> None:
     """Print the JSON document that is the command's answer."""
-    global _answered  # noqa: PLW0603  (of the process, whose descriptor it is)
-    _answered = True
     print(json.dumps(content, indent=1), file=_answers.get() or sys.stdout)
-
-
-def hush() -> None:
-    """After an answer, send what modules print at exit to the standard error."""
-    if _answered and _is_plain():
-        sys.stdout.flush()
-        os.dup2(sys.stderr.fileno(), OUTPUT)
 
 
 @contextmanager

@@ -5,14 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from spherenorm_experiments.cli._console import NOTE, say_error
-
-if TYPE_CHECKING:
-    from spherenorm_experiments.engine import Store
+from spherenorm_experiments.store import Store
 
 __all__ = [
     "CORES",
@@ -36,7 +34,6 @@ __all__ = [
     "existing_store",
     "parse_seeds",
     "require_device",
-    "require_store",
     "tell_many_seeds",
 ]
 
@@ -136,21 +133,14 @@ def tell_many_seeds(text: str | None) -> None:
         say_error(f"{many}; seed {text} alone is {text}:{int(text) + 1}", NOTE)
 
 
-def require_store(out: Path) -> None:
-    """Raise ValueError for a folder that is no store."""
-    if not ((out / "plans").is_dir() or (out / "runs").is_dir()):
-        raise ValueError(f"there is no store at {out}; `spherenorm run` comes first")
-
-
 def existing_store(out: Path) -> Store:
     """The store in a folder.
 
     Raises:
         ValueError: there is none.
     """
-    from spherenorm_experiments.engine import Store
-
-    require_store(out)
+    if not ((out / "plans").is_dir() or (out / "runs").is_dir()):
+        raise ValueError(f"there is no store at {out}; `spherenorm run` comes first")
     return Store(out)
 
 

@@ -19,7 +19,6 @@ from spherenorm_experiments.cli._console import (
     answer,
     console,
     interruptible,
-    say,
     say_error,
     store_errors,
 )
@@ -32,7 +31,6 @@ from spherenorm_experiments.cli._stored import (
 )
 from spherenorm_experiments.engine import Outcome, Run, Store
 from spherenorm_experiments.report.page import Section
-from spherenorm_experiments.report.pictures import write_events
 from spherenorm_experiments.study import Campaign, StudyError
 
 __all__ = ["run_and_show", "run_campaigns", "show_headlines"]
@@ -41,7 +39,7 @@ SECONDS_BETWEEN_LINES = 10
 SECONDS_BETWEEN_LOOKS = 1.0
 
 
-def run_and_show(campaign: Campaign, as_json: bool, tensorboard: bool) -> bool:
+def run_and_show(campaign: Campaign, as_json: bool) -> bool:
     """Run a campaign and show its tables; True if any run failed, or any study raised."""
     out = campaign.door.store.root
     with store_errors(), interruptible(out):
@@ -51,17 +49,7 @@ def run_and_show(campaign: Campaign, as_json: bool, tensorboard: bool) -> bool:
         option = "" if out == DEFAULT_OUT else f" --out {out}"
         text = f"pictures and claims: spherenorm report{option}"
         console.print(text, soft_wrap=True)
-    if tensorboard and not failed:
-        _write_tensorboard(campaign)
     return failed
-
-
-def _write_tensorboard(campaign: Campaign) -> None:
-    folder = campaign.door.store.root / "tensorboard"
-    with store_errors():
-        results = [item for study in campaign.studies for item in campaign.trials(study)[1]]
-        count = write_events(results, folder)
-    say(f"{count} runs in {folder}")
 
 
 def run_campaigns(campaigns: Sequence[Campaign], as_json: bool) -> bool:
@@ -162,7 +150,7 @@ def shown_live(store: Store, bar: Progress, every: float | None) -> Iterator[Non
 def _watch(store: Store, bar: Progress, every: float | None, ended: threading.Event) -> None:
     lines: dict[str, TaskID] = {}
     while not ended.wait(every or SECONDS_BETWEEN_LOOKS):
-        found = dict(progress_of_runs(store.root))
+        found = dict(progress_of_runs(store))
         for name, progress in found.items():
             if every is not None:
                 print(f"{name}: {progress_line(progress)}", flush=True)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table as RichTable
@@ -44,7 +44,6 @@ from spherenorm_experiments.cli._options import (
     tell_many_seeds,
 )
 from spherenorm_experiments.cli._report import show_page
-from spherenorm_experiments.cli._stored import list_
 from spherenorm_experiments.files import StoreError
 
 if TYPE_CHECKING:
@@ -87,9 +86,6 @@ def run(
     settings: Settings = None,
     dry_run: DryRun = False,
     epochs: Epochs = None,
-    listed: Annotated[
-        bool, typer.Option("--list", help="Show the studies, tasks and recipes, and run nothing.")
-    ] = False,
     workers: Workers = 0,
     processes: Processes = 1,
     parallel: Parallel = "ddp",
@@ -102,9 +98,6 @@ def run(
 
     What has finished is not run again; what was interrupted goes on where it stood.
     """
-    if listed:
-        list_(as_json)
-        return
     from spherenorm_experiments.cli._progress import run_and_show
     from spherenorm_experiments.engine import Store
     from spherenorm_experiments.engine.door import Door
@@ -130,7 +123,7 @@ def run(
     if dry_run:
         with usage_errors():
             _show_dry_run(campaign, as_json)
-    elif run_and_show(campaign, as_json, tensorboard):
+    elif run_and_show(campaign, as_json):
         raise typer.Exit(FAILED)
 
 
@@ -254,7 +247,7 @@ def compare(
         with usage_errors():
             _show_dry_run(campaign, as_json)
         return
-    failed = run_and_show(campaign, as_json, tensorboard)
+    failed = run_and_show(campaign, as_json)
     problems = [] if as_json else _show_page(campaign, study)
     if failed or problems:
         raise typer.Exit(FAILED)
@@ -326,13 +319,15 @@ def _show_dry_run(campaign: Campaign, as_json: bool) -> None:
         asked[study.name] = {name for _, run in planned for name in run.rows}
         left[study.name] = campaign.lacking(planned, results, set())
         total += campaign.lacking(planned, results, taken)
-    every = set().union(*asked.values())
-    costs = campaign.estimate([*total, *(run for runs in left.values() for run in runs)])
-    headings = {**asked, TOTAL: every}
-    rows = [
-        {"study": heading, **_counts(len(names), {**left, TOTAL: total}[heading], costs, campaign)}
-        for heading, names in headings.items()
-    ]
+    asked[TOTAL], left[TOTAL] = set().union(*asked.values()), total
+    costs = campaign.estimate([run for runs in left.values() for run in runs])
+    rows = []
+    for heading, runs in left.items():
+        count, missing = len(asked[heading]), sum(len(run.rows) for run in runs)
+        row = {"study": heading, "runs": count, "cached": count - missing, "to run": missing}
+        row["steps"] = sum(run.steps * len(run.rows) for run in runs)
+        row["seconds"] = round(sum(costs[run.id] for run in runs) / campaign.jobs)
+        rows.append(row)
     if as_json:
         answer(rows)
         return
@@ -342,20 +337,6 @@ def _show_dry_run(campaign: Campaign, as_json: bool) -> None:
     for row in rows:
         table.add_row(*map(str, row.values()))
     console.print(table)
-
-
-def _counts(
-    count: int, left: Sequence[Run], costs: Mapping[str, float], campaign: Campaign
-) -> dict[str, Any]:
-    """Of so many runs how many have ended, and how long those that are left will take."""
-    missing = sum(len(run.rows) for run in left)
-    return {
-        "runs": count,
-        "cached": count - missing,
-        "to run": missing,
-        "steps": sum(run.steps * len(run.rows) for run in left),
-        "seconds": round(sum(costs[run.id] for run in left) / campaign.jobs),
-    }
 
 
 def _entries(settings: Sequence[str] | None, epochs: int | None) -> list[str]:

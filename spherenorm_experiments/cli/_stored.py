@@ -5,8 +5,10 @@ from __future__ import annotations
 import ast
 import json
 import os
+import re
 import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -25,25 +27,16 @@ from spherenorm_experiments.cli._console import (
     tell_unusable,
     usage_errors,
 )
-from spherenorm_experiments.cli._options import AsJson, Data, Out, existing_store, require_store
-from spherenorm_experiments.files import (
-    LOST_REQUEST,
-    Busy,
-    StoreError,
-    is_held,
-    read_documents,
-    read_json,
-    read_progress,
-)
+from spherenorm_experiments.cli._options import AsJson, Data, Out, existing_store
+from spherenorm_experiments.files import LOST_REQUEST, Busy, as_store_error, read_documents
 from spherenorm_experiments.named import places
+from spherenorm_experiments.store import RunFolder, Store, read_progress
 
 if TYPE_CHECKING:
-    from spherenorm_experiments.engine import RunFolder, Store
     from spherenorm_experiments.paper.shared.layout import Layout
 
 __all__ = [
     "data",
-    "diff",
     "duration",
     "gc",
     "last_values",
@@ -124,19 +117,17 @@ def _source(package: str, file: str) -> ast.Module:
 def status(out: Out = Path("runs"), as_json: AsJson = False) -> None:
     """The runs of the store by state, and what went wrong."""
     with usage_errors():
-        require_store(out)
+        store = existing_store(out)
     states: dict[str, int] = {}
     problems = [{"run": f"plans/{name}", "error": text} for name, text in _lost(out).items()]
     alive: set[str] = set()
-    for folder in sorted((out / "runs").glob("*/")):
-        recorded = read_json(folder / "status.json", folder.name) or {}
-        state = _state(folder, recorded)
+    for folder in store.folders():
+        state = folder.state()
         alive |= {folder.name} if state == "running" else set()
-        states[state] = states.get(state, 0) + len(_runs(folder))
-        errors = [recorded.get("error", "")] if state == "failed" else []
-        errors += [f"set aside: {path.name}" for path in sorted(folder.glob("*.corrupt-*"))]
-        problems += [{"run": folder.name, "error": error} for error in errors]
-    running = [(name, found) for name, found in progress_of_runs(out) if name in alive]
+        states[state] = states.get(state, 0) + len(folder.rows)
+        if state == "failed":
+            problems.append({"run": folder.name, "error": folder.status().get("error", "")})
+    running = [(name, found) for name, found in progress_of_runs(store) if name in alive]
     if as_json:
         shown = [{"run": name, **found} for name, found in running]
         answer({"runs": states, "running": shown, "problems": problems})
@@ -149,10 +140,9 @@ def status(out: Out = Path("runs"), as_json: AsJson = False) -> None:
         say(f"[red]{problem['run']}[/red]: {escape(problem['error'])}")
 
 
-def progress_of_runs(root: Path) -> list[tuple[str, dict[str, Any]]]:
+def progress_of_runs(store: Store) -> list[tuple[str, dict[str, Any]]]:
     """The runs that have a progress file, with its content; see `read_progress`."""
-    folders = sorted(path.parent for path in (root / "runs").glob("*/progress.json"))
-    found = ((folder.name, read_progress(folder)) for folder in folders)
+    found = ((folder.name, read_progress(folder.path)) for folder in store.folders())
     return [(name, content) for name, content in found if content is not None]
 
 
@@ -185,12 +175,12 @@ def last_values(progress: Mapping[str, Any]) -> str:
 def show(run: RunName, out: Out = Path("runs"), as_json: AsJson = False) -> None:
     """One run: its state, its settings and its summary."""
     with usage_errors():
-        folder = _find_run(existing_store(out), run)
-    found = _read(folder)
+        folder, row = _find_run(existing_store(out), run)
+    found = _read(folder, row)
     if as_json:
         answer(found)
         return
-    say(f"[bold]{escape(folder.name)}[/bold]: {found['state']} {escape(found['error'])}".rstrip())
+    say(f"[bold]{escape(found['run'])}[/bold]: {found['state']} {escape(found['error'])}".rstrip())
     for part in ("settings", "summary"):
         table = RichTable(title=part, show_header=False, box=box.SIMPLE_HEAD)
         table.add_column(no_wrap=True)
@@ -202,65 +192,28 @@ def show(run: RunName, out: Out = Path("runs"), as_json: AsJson = False) -> None
         say(f"[dim]{escape(path)}[/dim]")
 
 
-def diff(first: RunName, second: RunName, out: Out = Path("runs"), as_json: AsJson = False) -> None:
-    """Two runs: the settings in which they differ, and their summaries side by side."""
-    with usage_errors():
-        store = existing_store(out)
-        a, b = _find_run(store, first), _find_run(store, second)
-    left, right = _read(a), _read(b)
-    found = {
-        "runs": [a.name, b.name],
-        "states": [left["state"], right["state"]],
-        "settings": _differing(left["settings"], right["settings"]),
-        "summary": _differing(left["summary"], right["summary"]),
-    }
-    if as_json:
-        answer(found)
-        return
-    for heading, folder, content in (("first", a, left), ("second", b, right)):
-        say(f"{heading}: {escape(folder.name)}, {content['state']}")
-    for part in ("settings", "summary"):
-        _print_difference(part, found[part])  # type: ignore[arg-type]
+def _read(folder: RunFolder, row: str | None) -> dict[str, Any]:
+    """The content of a run; each file is checked, also those that no result is made of.
 
+    Args:
+        row: the name of one run of several that trained as one computation.
+    """
+    from spherenorm_experiments.engine import rows_in
 
-def _read(folder: RunFolder) -> dict[str, Any]:
-    """The content of a run; each file is checked, also those that no result is made of."""
-    summary, origin = folder.summary() or {}, folder.read_json("origin.json") or []
+    summary, settings = folder.summary() or {}, folder.config() or {}
+    for one in rows_in(folder):
+        if one.name == row:
+            summary, settings = dict(one.summary), one.spec.to_json()
     folder.load_checkpoint()
     return {
-        "run": folder.name,
-        "state": _state(folder.path, folder.status()),
+        "run": row or folder.name,
+        "state": folder.state(),
         "error": folder.status().get("error", ""),
-        "settings": _flattened(folder.config() or {}),
+        "settings": _flattened(settings),
         "summary": _flattened({k: v for k, v in summary.items() if k not in BULKY}),
-        "origin": origin,
+        "origin": folder.read_json("origin.json") or [],
         "files": [str(path) for path in sorted(folder.path.iterdir()) if path.name != "lock"],
     }
-
-
-def _differing(a: dict[str, Any], b: dict[str, Any]) -> dict[str, list[Any]]:
-    """The entries that differ, with both values; None where one has no such entry."""
-    names = [*a, *(name for name in b if name not in a)]
-    return {
-        name: [a.get(name), b.get(name)]
-        for name in names
-        if a.get(name) != b.get(name) or (name in a) != (name in b)
-    }
-
-
-def _print_difference(part: str, rows: dict[str, list[Any]]) -> None:
-    if not rows:
-        say(f"{part}: no difference")
-        return
-    table = RichTable(title=part, box=box.SIMPLE_HEAD)
-    for heading in ("", "first", "second", "second - first"):
-        first = heading == ""
-        table.add_column(heading, justify="left" if first else "right", no_wrap=first)
-    for name, (a, b) in rows.items():
-        numbers = all(isinstance(x, int | float) and not isinstance(x, bool) for x in (a, b))
-        gap = f"{b - a:+.6g}" if numbers else ""
-        table.add_row(*map(escape, (name, _short(a), _short(b), gap)))
-    console.print(table)
 
 
 def _short(value: Any) -> str:
@@ -271,35 +224,30 @@ def _short(value: Any) -> str:
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
 
 
-def _find_run(store: Store, name: str) -> RunFolder:
+def _find_run(store: Store, name: str) -> tuple[RunFolder, str | None]:
     """The run whose name, or the hash at its end, begins with `name`.
+
+    Returns:
+        Its folder; and its own name, if it shares the folder with others.
 
     Raises:
         ValueError: there is none, or more than one.
     """
-    folders = list(store.folders())
-    exact = [folder for folder in folders if folder.name == name]
-    found = exact or [
-        folder
-        for folder in folders
-        if folder.name.startswith(name) or folder.name.rpartition("-")[2].startswith(name)
-    ]
-    if not name or not found:
-        raise ValueError(f"no run in {store.root} begins with {name!r}")
-    if len(found) > 1:
-        some = ", ".join(folder.name for folder in found[:3])
-        raise ValueError(f"{len(found)} runs begin with {name!r}: {some}, ...; give more of it")
-    return found[0]
-
-
-def _state(folder: Path, recorded: Mapping[str, Any]) -> str:
-    """The state of a run; a process that no longer lives was killed.
-
-    Args:
-        recorded: its status, as it is stored.
-    """
-    state: str = recorded.get("state", "never started")
-    return "killed" if state == "running" and not is_held(folder) else state
+    folders = [(folder.name, folder, None) for folder in store.folders()]
+    rows = [(row, folder, row) for _, folder, _ in folders for row in folder.rows]
+    for known in (folders, rows):
+        exact = [each for each in known if each[0] == name]
+        found = exact or [
+            each
+            for each in known
+            if each[0].startswith(name) or re.split("[-/]", each[0])[-1].startswith(name)
+        ]
+        if len(found) > 1:
+            some = ", ".join(each[0] for each in found[:3])
+            raise ValueError(f"{len(found)} runs begin with {name!r}: {some}, ...; give more of it")
+        if name and found:
+            return found[0][1:]
+    raise ValueError(f"no run in {store.root} begins with {name!r}")
 
 
 def _flattened(content: Mapping[str, Any], above: str = "") -> dict[str, Any]:
@@ -363,14 +311,7 @@ def _unasked(store: Store) -> list[RunFolder]:
     asked = {
         name for request in requests for trials in request.trials.values() for _, name in trials
     }
-    return [f for f in store.folders() if asked.isdisjoint(_runs(f.path)) and not f.held()]
-
-
-def _runs(folder: Path) -> list[str]:
-    """The names of a folder's runs."""
-    config = read_json(folder / "config.json", folder.name) or {}
-    names: list[str] = config.get("rows", [folder.name])
-    return names
+    return [f for f in store.folders() if asked.isdisjoint(f.rows) and not f.held()]
 
 
 def _remove(store: Store, folders: Sequence[RunFolder]) -> list[str]:
@@ -383,17 +324,11 @@ def _remove(store: Store, folders: Sequence[RunFolder]) -> list[str]:
     removed = []
     for folder in folders:
         aside = store.root / REMOVED / folder.name
-        try:
-            with folder.lock():
-                if folder.name not in still:
-                    continue
+        with suppress(Busy), as_store_error(folder.path), folder.lock():
+            if folder.name in still:
                 aside.parent.mkdir(exist_ok=True)
                 os.replace(folder.path, aside)  # at once: a run is there as a whole or not at all
-        except Busy:
-            continue
-        except OSError as error:
-            raise StoreError(f"cannot remove {folder.path}: {error.strerror or error}") from error
-        removed.append(folder.name)
+                removed.append(folder.name)
     shutil.rmtree(store.root / REMOVED, ignore_errors=True)
     return removed
 

@@ -1,9 +1,9 @@
 """One run: its specification, task, recipe, identity, and the points of a search."""
 
 from spherenorm_experiments.core._errors import RecipeError as RecipeError
+from spherenorm_experiments.core._errors import require_extra as require_extra
 from spherenorm_experiments.core._errors import users_code as users_code
 from spherenorm_experiments.core._errors import written as written
-from spherenorm_experiments.core._extras import require_extra as require_extra
 from spherenorm_experiments.core._identity import FOLDER as FOLDER
 from spherenorm_experiments.core._identity import FORMAT as FORMAT
 from spherenorm_experiments.core._identity import Sources as Sources
@@ -24,7 +24,6 @@ from spherenorm_experiments.core._metrics import Statistic as Statistic
 from spherenorm_experiments.core._metrics import Sums as Sums
 from spherenorm_experiments.core._recipes import bind_spec as bind_spec
 from spherenorm_experiments.core._recipes import load_recipe as load_recipe
-from spherenorm_experiments.core._regime import PRECISIONS as PRECISIONS
 from spherenorm_experiments.core._regime import Regime as Regime
 from spherenorm_experiments.core._schedules import SCHEDULES as SCHEDULES
 from spherenorm_experiments.core._search import METHODS as METHODS
@@ -36,7 +35,6 @@ from spherenorm_experiments.core._spec import Spec as Spec
 from spherenorm_experiments.core._spec import rows_of as rows_of
 from spherenorm_experiments.core._spec import specs_without as specs_without
 from spherenorm_experiments.core._splits import Batch as Batch
-from spherenorm_experiments.core._splits import MapStyle as MapStyle
 from spherenorm_experiments.core._splits import Split as Split
 from spherenorm_experiments.core._splits import Splits as Splits
 from spherenorm_experiments.core._splits import are_tensors as are_tensors

@@ -1,4 +1,4 @@
-"""Errors of code that a user brought along, such as a recipe or a study."""
+"""Errors of code that a user brought along, such as a recipe, and of packages that are missing."""
 
 from __future__ import annotations
 
@@ -8,9 +8,32 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from spherenorm.support import located
+from spherenorm.support import located, require_module
 
-__all__ = ["RecipeError", "users_code", "written"]
+__all__ = ["RecipeError", "require_extra", "users_code", "written"]
+
+EXTRAS = {
+    "ray": "ray",
+    "submitit": "slurm",
+    "optuna": "tune",
+    "pandas": "experiments",
+    "pyarrow": "data",
+    "pyarrow.parquet": "data",
+    "PIL.Image": "data",
+    "PIL.ImageDraw": "data",
+    "PIL.ImageEnhance": "data",
+    "PIL.ImageFont": "data",
+    "PIL.ImageOps": "data",
+    "faster_coco_eval": "data",
+    "matplotlib": "data",
+    "pytorch_metric_learning": "data",
+    "skimage": "data",
+    "sklearn.datasets": "experiments",
+    "sklearn.model_selection": "experiments",
+    "soundfile": "data",
+    "torch.utils.tensorboard": "tensorboard",
+}
+"""The extra of `pyproject.toml` that installs a module."""
 
 
 class RecipeError(ValueError):
@@ -43,3 +66,18 @@ def written(cls: type, method: str = "") -> str:
         file, line = inspect.getsourcefile(thing), inspect.getsourcelines(thing)[1]
         place = f" ({Path(file or '').name}, line {line})"
     return f"{name}{place}"
+
+
+def require_extra(module: str, purpose: str) -> Any:
+    """Import an optional module.
+
+    Args:
+        module: its name, a key of `EXTRAS`.
+        purpose: the feature that needs it; the error begins with it.
+
+    Raises:
+        MissingExtraError: the module is missing; it is a ValueError too.
+    """
+    extra = EXTRAS[module]
+    missing = f"{purpose} needs the extra {extra} ({{error}}): pip install 'spherenorm[{extra}]'"
+    return require_module(module, missing)

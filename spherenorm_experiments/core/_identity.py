@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import operator
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -24,9 +23,8 @@ from spherenorm_experiments.core._recipes import rule_text
 from spherenorm_experiments.core._schedules import SCHEDULES
 from spherenorm_experiments.core._sources import digest, source_digest
 from spherenorm_experiments.core._spec import Spec, rows_of
-from spherenorm_experiments.core._splits import Split, are_tensors
 from spherenorm_experiments.core._streams import preserved_randomness, seed_everything, stream
-from spherenorm_experiments.core._task import AnyTask, Task, fingerprint_of, splits_of
+from spherenorm_experiments.core._task import AnyTask
 
 __all__ = [
     "FOLDER",
@@ -61,7 +59,7 @@ def sources_of(
     task: AnyTask,
     bound: Bound,
     rest: Bound | None = None,
-    turns: Sequence[Bound] = (),
+    later: Sequence[Bound] = (),
     probes: Sequence[Callable[..., Any]] = (),
 ) -> Sources:
     """All that computes a run.
@@ -69,7 +67,7 @@ def sources_of(
     Args:
         bound: the spec's recipe, at the first point.
         rest: the recipe of the weights that are not on the sphere, if the spec's is for a sphere.
-        turns: the recipes of the optimizers that follow in turn.
+        later: the recipes of the optimizers that follow.
         probes: the functions that measure the steps.
     """
     modules = [bound.recipe, *_asked_module(spec.recipe)]
@@ -77,9 +75,9 @@ def sources_of(
     if rest is not None:
         modules += [rest.recipe, *_asked_module((spec.rest or {}).get("recipe", ""))]
         rules.append(rest.rule)
-    for turn, asked in zip(turns, spec.regime.then, strict=True):
-        modules += [turn.recipe, *_asked_module(asked["recipe"])]
-        rules.append(turn.rule)
+    for bound_later, asked in zip(later, spec.regime.then, strict=True):
+        modules += [bound_later.recipe, *_asked_module(asked["recipe"])]
+        rules.append(bound_later.rule)
     return {
         "recipe": [*modules, *_parts(rules)],
         "task": _parts(task),
@@ -143,7 +141,7 @@ def run_name(configuration: Mapping[str, Any]) -> str:
 
 @functools.lru_cache(maxsize=64)
 def _data_fingerprint(task: Any, folder: str | None) -> str:
-    """The fingerprint of the task's data; of data that a task keeps it is taken once.
+    """The fingerprint of the task's data, taken twice.
 
     Args:
         folder: of the data sets on disk: another folder has other data.
@@ -151,14 +149,7 @@ def _data_fingerprint(task: Any, folder: str | None) -> str:
     Raises:
         ValueError: the data are drawn anew on each call.
     """
-    if getattr(type(task), "fingerprint", None) is Task.fingerprint:
-        drawn = functools.partial(splits_of, task)
-        splits = [_from_seed(seed, drawn) for seed in (0, 1)]
-        kept = all(map(_is_same, *splits))
-        takes = [functools.partial(fingerprint_of, data) for data in splits]
-        found = [_from_seed(seed, take) for seed, take in enumerate(takes[:1] if kept else takes)]
-    else:
-        found = [_from_seed(seed, task.fingerprint) for seed in (0, 1)]
+    found = [_from_seed(seed, task.fingerprint) for seed in (0, 1)]
     if len(set(found)) > 1:  # a run would not train on what its name says
         kind = type(task).__name__
         other = f"data() of {kind} is drawn anew on each call, or its items have no stable repr"
@@ -170,15 +161,6 @@ def _from_seed(seed: int, function: Callable[[], Any]) -> Any:
     with preserved_randomness():
         seed_everything(stream(seed, "fingerprint"))
         return function()
-
-
-def _is_same(split: Split, other: Split) -> bool:
-    """True if both are one object, or tuples of the same tensors."""
-    if split is other:
-        return True
-    if not (are_tensors(split) and are_tensors(other) and len(split) == len(other)):
-        return False
-    return all(map(operator.is_, split, other))
 
 
 def _asked_module(recipe: str) -> list[Any]:

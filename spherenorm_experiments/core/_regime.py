@@ -3,15 +3,44 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from spherenorm.support import unknown_name
+from spherenorm_experiments.core._typed import fits
 
 __all__ = ["PRECISIONS", "Regime"]
 
 PRECISIONS = ("float32", "bfloat16", "float16")
+
+
+def _in_turn(optimizers: Sequence[Mapping[str, Any]]) -> bool:
+    """True for mappings with a recipe and a place, whose places rise within (0, 1)."""
+    if not all(fits(x.get("recipe"), str) and fits(x.get("after"), float) for x in optimizers):
+        return False
+    places = [x["after"] for x in optimizers]
+    return places == sorted(set(places)) and all(0 < place < 1 for place in places)
+
+
+RANGES: dict[str, tuple[Any, Callable[[Any], bool], str]] = {
+    "warmup": (float, lambda x: x >= 0, "a number of epochs of at least 0"),
+    "micro_batches": (int, lambda x: x >= 1, "an integer of at least 1"),
+    "clip_norm": (float | None, lambda x: 0 < x < math.inf, "a number in (0, inf)"),
+    "ema": (float | None, lambda x: 0 < x < 1, "a number in (0, 1)"),
+    "label_smoothing": (float, lambda x: 0 <= x < 1, "a number in [0, 1)"),
+    "frozen": (
+        tuple[str, float] | None,
+        lambda x: isinstance(x, tuple),
+        "a prefix of names and a number of epochs",
+    ),
+    "then": (
+        tuple[Mapping[str, Any], ...],
+        _in_turn,
+        "mappings with a recipe's name and a share after, which rises within (0, 1)",
+    ),
+}
+"""Of each option its type, its range, and both in words."""
 
 
 @dataclass(frozen=True)
@@ -31,11 +60,11 @@ class Regime:
         precision: float32, or by autocast bfloat16, or float16 with a scaled loss.
         frozen: a prefix of weights' names and a number of epochs, the first, in which these weights
             stay as they are and have no gradient; None freezes none.
-        then: optimizers that follow in turn, each a mapping of "recipe", "after" (the share of the
+        then: optimizers that follow, each a mapping of "recipe", "after" (the share of the
             steps that come before it, in (0, 1)) and hyper-parameters, with a state of its own.
 
     Raises:
-        ValueError: a value out of its range, an unknown precision, or an optimizer in turn without
+        ValueError: a value out of its range, an unknown precision, or one that follows without
             recipe or place.
     """
 
@@ -49,41 +78,12 @@ class Regime:
     then: tuple[Mapping[str, Any], ...] = ()
 
     def __post_init__(self) -> None:
-        rising = isinstance(self.warmup, int | float) and self.warmup >= 0
-        _require("warmup", self.warmup, rising, "a number of epochs of at least 0")
-        if not isinstance(self.then, list | tuple):
-            _require("then", self.then, False, "a list of mappings")
-        whole = isinstance(self.micro_batches, int) and self.micro_batches >= 1
-        _require("micro_batches", self.micro_batches, whole, "an integer of at least 1")
-        for name, least, most, open_ in (
-            ("clip_norm", 0.0, math.inf, True),
-            ("ema", 0.0, 1.0, True),
-            ("label_smoothing", 0.0, 1.0, False),
-        ):
-            value = getattr(self, name)
-            if value is not None:
-                number = isinstance(value, int | float)
-                inside = number and (least < value < most or (not open_ and value == least))
-                range_ = f"a number in {'(' if open_ else '['}{least:g}, {most:g})"
-                _require(name, value, inside, range_)
         if self.precision not in PRECISIONS:
             raise unknown_name("precision", self.precision, PRECISIONS)
-        match self.frozen:
-            case None | (str(), float() | int()):
-                pass
-            case _:
-                _require("frozen", self.frozen, False, "a prefix of names and a number of epochs")
-        self._require_turns()
-
-    def _require_turns(self) -> None:
-        places = []
-        for turn in self.then:
-            good = isinstance(turn, Mapping) and {"recipe", "after"} <= turn.keys()
-            good = good and isinstance(turn["recipe"], str) and isinstance(turn["after"], float)
-            _require("then", turn, good, "mappings with a recipe's name and a share after")
-            places.append(turn["after"])
-        rising = places == sorted(set(places)) and all(0 < place < 1 for place in places)
-        _require("then", places, rising, "optimizers whose after rises within (0, 1)")
+        for name, (hint, is_inside, range_) in RANGES.items():
+            value = getattr(self, name)
+            if not fits(value, hint) or (value is not None and not is_inside(value)):
+                raise ValueError(f"{name} must be {range_}, got {value!r}")
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Regime:
@@ -97,8 +97,3 @@ class Regime:
         """The options that are not the default."""
         given, usual = asdict(self), asdict(Regime())
         return {name: value for name, value in given.items() if value != usual[name]}
-
-
-def _require(name: str, value: Any, condition: Any, range_: str) -> None:
-    if not condition or isinstance(value, bool):
-        raise ValueError(f"{name} must be {range_}, got {value!r}")

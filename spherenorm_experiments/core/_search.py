@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from spherenorm.support import unknown_name
-from spherenorm_experiments.core._extras import require_extra
+from spherenorm_experiments.core._errors import require_extra
 
 __all__ = ["METHODS", "points"]
 

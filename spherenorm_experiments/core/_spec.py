@@ -10,6 +10,7 @@ from typing import Any
 from spherenorm.support import unknown_name
 from spherenorm_experiments.core._regime import Regime
 from spherenorm_experiments.core._schedules import SCHEDULES
+from spherenorm_experiments.core._typed import fits
 
 __all__ = ["EUCLIDEAN_REST", "Spec", "rows_of", "specs_without"]
 
@@ -74,9 +75,9 @@ class Spec:
             raise unknown_name("schedule", self.schedule, SCHEDULES)
         for name, least in (("seed", 0), ("epochs", 1), ("batch_size", 1), ("probe_every", 1)):
             value = getattr(self, name)
-            if not _is_integer(value, least):
+            if not fits(value, int) or value < least:
                 raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")
-        known = all(_is_integer(seed, 0) for seed in self.seeds)
+        known = all(fits(seed, int) and seed >= 0 for seed in self.seeds)
         if not known or len(set(self.seeds)) < len(self.seeds):
             raise ValueError(f"seeds must be different integers of at least 0, got {self.seeds!r}")
 
@@ -166,7 +167,3 @@ def specs_without(spec: Spec, done: Collection[int]) -> list[Spec]:
         asked = {**spec.hyper_parameters, **kept}
         made.append(replace(spec, hyper_parameters=asked, seeds=left if spec.seeds else ()))
     return made
-
-
-def _is_integer(value: Any, least: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least

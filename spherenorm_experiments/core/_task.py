@@ -53,13 +53,6 @@ class _Named:
     tiers: ClassVar[Mapping[str, Budget]]
     """The budget of each tier: smoke (seconds; tests), small (the default), full (a GPU)."""
 
-    def fingerprint(self) -> str:
-        """A hash of the data."""
-        raise NotImplementedError
-
-    def rehearse(self) -> None:
-        """Compute a first loss, to raise now the errors that a run would raise."""
-
 
 class Task(_Named):
     """A torch module trained on batches. Subclasses are frozen dataclasses.
@@ -153,6 +146,7 @@ class Task(_Named):
             return self.collate([split[index] for index in range(count)])
 
     def rehearse(self) -> None:
+        """Compute a first loss and score, to raise now the errors that a run would raise."""
         with preserved_randomness():
             data, model, again = splits_of(self), self.model(), self.model()
             shared = _Shared(type(self), model, again)

@@ -16,47 +16,33 @@ from pathlib import Path
 from typing import Any
 
 from spherenorm.support import one_line, unknown_name
-from spherenorm_experiments.core import require_extra
-from spherenorm_experiments.engine._execute import Outcome, execute
-from spherenorm_experiments.engine._pool import in_workers
+from spherenorm_experiments.core import Spec, require_extra
+from spherenorm_experiments.engine._execute import execute
+from spherenorm_experiments.engine._processes import in_workers
 from spherenorm_experiments.engine._run import Run
-from spherenorm_experiments.engine._runner import USUAL, Runner
+from spherenorm_experiments.engine._runner import USUAL, Outcome, Runner
+from spherenorm_experiments.engine.door import execute_spec
 from spherenorm_experiments.files import StoreError
 
-__all__ = ["BACKENDS", "Backend", "Worker", "find_backend"]
+__all__ = ["BACKENDS", "Backend", "find_backend"]
 
-Worker = Callable[..., Outcome]
-"""Resolves and executes a spec in another process: (spec, root, *, wait, expected, **flags)."""
-
-Backend = Callable[[Sequence[Run], Worker, Path, int, Runner], Iterator[Outcome]]
-"""Executes runs: (runs, worker, root of the store, jobs at a time, runner)."""
+Backend = Callable[[Sequence[Run], int, Runner], Iterator[Outcome]]
+"""Executes runs of one store: (runs, jobs at a time, runner)."""
 
 
-def local(
-    runs: Sequence[Run],
-    worker: Worker,
-    root: Path,
-    jobs: int,
-    runner: Runner = USUAL,
-) -> Iterator[Outcome]:
+def local(runs: Sequence[Run], jobs: int, runner: Runner = USUAL) -> Iterator[Outcome]:
     """This process, or `jobs` processes of one torch thread each; those too for a time limit.
 
     A process that dies, or that takes longer than the limit, fails its own run.
     """
     if (jobs > 1 and len(runs) > 1) or runner.time_limit is not None:
-        yield from in_workers(runs, root, jobs, runner)
+        yield from in_workers(runs, jobs, runner)
         return
     for run in runs:
         yield execute(run, runner)
 
 
-def ray(
-    runs: Sequence[Run],
-    worker: Worker,
-    root: Path,
-    jobs: int,
-    runner: Runner = USUAL,
-) -> Iterator[Outcome]:
+def ray(runs: Sequence[Run], jobs: int, runner: Runner = USUAL) -> Iterator[Outcome]:
     """Ray tasks: on the cluster that Ray finds (RAY_ADDRESS), else on one with `jobs` workers here.
 
     The store must be on a disk that all of them see. Ray starts a task whose worker dies again, up
@@ -69,17 +55,22 @@ def ray(
     if not ray_.is_initialized():
         here = "RAY_ADDRESS" not in os.environ
         ray_.init(num_cpus=jobs if here else None, include_dashboard=False, log_to_driver=False)
-    remote: Any = ray_.remote(max_retries=3)(worker)
-    folder, flags = Path(root).resolve(), asdict(runner)
+    remote: Any = ray_.remote(max_retries=3)(_execute_there)
     running = {
-        remote.options(**_share(run, runner)).remote(
-            run.spec, folder, wait=60.0, expected=run.id, **flags
-        ): run
-        for run in runs
+        remote.options(**_share(run, runner)).remote(*_request(run, runner)): run for run in runs
     }
     while running:
         (ready,), _ = ray_.wait(list(running), num_returns=1)
         yield _ended(ray_, ready, running.pop(ready))
+
+
+def _request(run: Run, runner: Runner) -> tuple[Spec, Path, str, Runner]:
+    """The arguments of `_execute_there`, which travel to another process."""
+    return run.spec, run.store.root.resolve(), run.id, runner
+
+
+def _execute_there(spec: Spec, root: Path, expected: str, runner: Runner) -> Outcome:
+    return execute_spec(spec, root, wait=60.0, expected=expected, **asdict(runner))
 
 
 def _ended(ray_: Any, ready: Any, run: Run) -> Outcome:
@@ -102,27 +93,18 @@ def _share(run: Run, runner: Runner) -> dict[str, int]:
     return {"num_cpus": runner.processes, "num_gpus": gpus}
 
 
-def slurm(
-    runs: Sequence[Run],
-    worker: Worker,
-    root: Path,
-    jobs: int,
-    runner: Runner = USUAL,
-) -> Iterator[Outcome]:
+def slurm(runs: Sequence[Run], jobs: int, runner: Runner = USUAL) -> Iterator[Outcome]:
     """A Slurm job array, `jobs` at a time, through submitit; without Slurm, its local processes.
 
     Submitit's folder of logs is `<root>/slurm`. A job that is preempted or times out is requeued
     and resumes.
     """
     submitit = require_extra("submitit", "the backend slurm")
-    folder = Path(root).resolve()
-
-    def call(_: Any, spec: Any, expected: str) -> Outcome:
-        return worker(spec, folder, wait=60.0, expected=expected, **asdict(runner))
-
     # Called again with the same arguments after a preemption; what it did before is in the store.
-    job = type("Requeued", (submitit.helpers.Checkpointable,), {"__call__": call})()
-    executor = submitit.AutoExecutor(folder=folder / "slurm", slurm_max_num_timeout=10)
+    call = {"__call__": lambda _, *request: _execute_there(*request)}
+    job = type("Requeued", (submitit.helpers.Checkpointable,), call)()
+    folder = runs[0].store.root.resolve() / "slurm"
+    executor = submitit.AutoExecutor(folder=folder, slurm_max_num_timeout=10)
     executor.update_parameters(
         cpus_per_task=runner.processes, timeout_min=240, slurm_array_parallelism=jobs
     )
@@ -130,7 +112,9 @@ def slurm(
     size = len(runs) if executor.cluster == "slurm" else jobs
     for start in range(0, len(runs), size):
         with executor.batch():
-            running = [executor.submit(job, run.spec, run.id) for run in runs[start : start + size]]
+            running = [
+                executor.submit(job, *_request(run, runner)) for run in runs[start : start + size]
+            ]
         for done in submitit.helpers.as_completed(running):
             yield done.result()
 

@@ -12,7 +12,6 @@ import time
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -25,44 +24,23 @@ from spherenorm_experiments.core import (
     seed_everything,
     stream,
 )
-from spherenorm_experiments.engine._launch import launch
 from spherenorm_experiments.engine._loop import train
 from spherenorm_experiments.engine._origin import keep_origin
+from spherenorm_experiments.engine._processes import launch
 from spherenorm_experiments.engine._ranks import ALONE, Ranks
 from spherenorm_experiments.engine._run import Run
-from spherenorm_experiments.engine._runner import USUAL, Runner
+from spherenorm_experiments.engine._runner import USUAL, Outcome, Runner
 from spherenorm_experiments.engine._sweep import sweep_rows
-from spherenorm_experiments.files import Busy, StoreError, delete_leftovers
+from spherenorm_experiments.files import Busy, StoreError
+from spherenorm_experiments.store import delete_leftovers
 
-__all__ = ["Outcome", "execute"]
+__all__ = ["execute"]
 
 
 SHARDED = (
     "; with fsdp a weight is whole only while its module runs: where another one uses it, as in "
     "`self.pos.weight[i]`, let `shards` of the task leave its module out"
 )
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """The end of a run.
-
-    Attributes:
-        id: the run's.
-        state: finished | diverged (both are results) | failed (its error is in its status) | busy
-            (another process holds it).
-        cached: it had ended before, nothing was computed.
-        seconds: spent now.
-        error: one line.
-        runs: how many there are of one point and one seed.
-    """
-
-    id: str
-    state: str
-    cached: bool = False
-    seconds: float = 0.0
-    error: str = ""
-    runs: int = 1
 
 
 def execute(

@@ -8,16 +8,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from spherenorm_experiments.core import Split, Task
-from spherenorm_experiments.engine._checkpoints import Checkpoints
 from spherenorm_experiments.engine._evaluation import watched_outputs
 from spherenorm_experiments.engine._origin import keep_origin
 from spherenorm_experiments.engine._probes import is_finite
 from spherenorm_experiments.engine._progress import Live
 from spherenorm_experiments.engine._ranks import Ranks
-from spherenorm_experiments.engine._records import Records
 from spherenorm_experiments.engine._run import Run
 from spherenorm_experiments.engine._runner import Runner
 from spherenorm_experiments.engine._training import Training
+from spherenorm_experiments.store import Records
 
 __all__ = ["train"]
 
@@ -26,7 +25,7 @@ def train(run: Run, task: Task, runner: Runner, ranks: Ranks) -> None:
     """Bring a run to its end; its folder then has records, the last checkpoint and the summary."""
     training = Training(run, task, ranks, runner.workers)
     if ranks.first:
-        keep_origin(run, backend=training.turns.backend)
+        keep_origin(run, backend=training.optimizers.backend)
     loop = _Loop(run, training, runner, ranks)
     try:
         loop.go()
@@ -44,7 +43,6 @@ class _Loop:
     def __init__(self, run: Run, training: Training, runner: Runner, ranks: Ranks) -> None:
         self.run, self.training, self.ranks = run, training, ranks
         self.every = runner.checkpoint_seconds
-        self.checkpoints = Checkpoints(run.folder, ranks)
         self.start_norm = training.watched.mean_norm(training.module)
         self.diverged_at: int | None = None
         self.done = self._resume()
@@ -80,12 +78,14 @@ class _Loop:
 
     def checkpoint(self) -> None:
         """Write what there is, so that a run that is killed now loses nothing."""
-        position = {"done": self.done, "diverged_at": self.diverged_at}
+        state = self.training.state()
         if self.ranks.first:
             self.records.append(self.pending)
-            position["records"] = self.records.mark()  # type: ignore[assignment]
+            position = {"done": self.done, "diverged_at": self.diverged_at}
+            mark = {"records": self.records.mark()}
+            self.run.folder.save_checkpoint({**state, **position, **mark})
         self.pending.clear()
-        self.checkpoints.save(self.training.state(), {**position, **self.training.position()})
+        self.ranks.wait()
 
     def close(self) -> None:
         if self.live is not None:
@@ -104,18 +104,18 @@ class _Loop:
             How many steps are done.
         """
         self.records = Records(self.run.folder.path)
-        found = self.checkpoints.newest()
-        intact = found is not None and (
-            not self.ranks.first or self.records.rewind(found.position["records"])
-        )
-        if not self.ranks.broadcast(intact) or found is None:
+        found = self.run.folder.load_checkpoint() if self.ranks.first else None
+        if found is not None and not self.records.rewind(found["records"]):
+            found = None
+        found = self.ranks.broadcast(found)
+        if found is None:
             if self.ranks.first:
                 self.run.folder.clear()
                 self.records.clear()
             return 0
         self.training.restore(found)
-        self.diverged_at = found.position["diverged_at"]
-        return int(found.position["done"])
+        self.diverged_at = found["diverged_at"]
+        return int(found["done"])
 
 
 def _finite(record: Mapping[str, Any]) -> bool:

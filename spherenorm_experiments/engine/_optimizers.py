@@ -1,4 +1,4 @@
-"""The optimizers of a run: one after another in turn, each with its groups of weights."""
+"""The optimizers of a run, one after another, each with its groups of weights."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from spherenorm.optim import RecipeOptimizer
 from spherenorm_experiments.core import SCHEDULES, Task
 from spherenorm_experiments.engine._run import Run
 
-__all__ = ["Turns", "make_optimizer"]
+__all__ = ["OptimizerSchedule", "make_optimizer"]
 
 
-class Turns:
-    """The optimizers of a run in turn; each has a state of its own.
+class OptimizerSchedule:
+    """The optimizers of a run, one after another; each has a state of its own.
 
     Attributes:
-        now: the number of the one whose turn it is.
+        now: the number of the one that steps now.
         optimizer: that one.
         backend: its `backend`.
     """
 
     def __init__(self, run: Run, task: Task, module: nn.Module, on_sphere: Sequence[str]) -> None:
         self.run, self.task, self.module, self.on_sphere = run, task, module, on_sphere
-        self._recipes = [run.bound, *run.turns]
-        self._starts = [0, *(round(turn["after"] * run.steps) for turn in run.spec.regime.then)]
+        self._recipes = [run.bound, *run.later]
+        self._starts = [0, *(round(later["after"] * run.steps) for later in run.spec.regime.then)]
         self.now = -1
-        self.optimizer: torch.optim.Optimizer
+        self.optimizer: RecipeOptimizer
         self.backend = ""
         self.take(0)
 
     def begin(self, step: int) -> None:
-        """Make the optimizer of a step, unless it has its turn already."""
+        """Make the optimizer of a step, unless it steps already."""
         self.take(sum(start <= step for start in self._starts) - 1)
 
     def take(self, number: int) -> None:
-        """Make the optimizer of this number, unless it has its turn already."""
+        """Make the optimizer of this number, unless it steps already."""
         if number != self.now:
             bound, channels = self._recipes[number], self.on_sphere
             optimizer = make_optimizer(bound, self.run.rest, self.task, self.module, channels)
@@ -81,23 +81,18 @@ def make_optimizer(
     Raises:
         ValueError: a weight in two of the task's groups, or one that is not the model's.
     """
-    sphere = sphere_of(bound.rule)
-    if rest is None:
-        sphere = None
+    sphere = None if rest is None else sphere_of(bound.rule)
     names = {id(weight): name for name, weight in model.named_parameters()}
     chosen = set(on_sphere) if sphere is not None else set()
     groups: list[dict[str, Any]] = []
     for weights, own in _task_groups(task, model, names):
         inside = [weight for weight in weights if names[id(weight)] in chosen]
         outside = [weight for weight in weights if names[id(weight)] not in chosen]
-        if sphere is not None:
+        if inside:
             _normalize(sphere, inside)
-            if inside:
-                groups.append({"params": inside, **_settings(bound, own)})
-            if outside:
-                assert rest is not None
-                recipe = {"recipe": rest.recipe}
-                groups.append({"params": outside, **recipe, **_settings(rest, own)})
+            groups.append({"params": inside, **_settings(bound, own)})
+        if outside and sphere is not None and rest is not None:
+            groups.append({"params": outside, "recipe": rest.recipe, **_settings(rest, own)})
         elif outside:
             groups.append({"params": outside, **_settings(bound, own)})
     return torch_optimizer(bound.recipe)(groups, **bound.hyper_parameters)

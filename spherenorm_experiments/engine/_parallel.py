@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from spherenorm_experiments.core import Task
 from spherenorm_experiments.engine._ranks import Ranks
 
-__all__ = ["parallelize", "synchronized", "whole"]
+__all__ = ["parallelize", "placed", "synchronized", "whole"]
 
 
 def parallelize(module: nn.Module, task: Task, ranks: Ranks, device: str) -> nn.Module:
@@ -56,3 +56,13 @@ def whole(tensor: Tensor) -> Tensor:
     """The whole of a tensor that may be sharded; all ranks must ask."""
     gathered: Any = getattr(tensor, "full_tensor", None)
     return tensor if gathered is None else gathered()
+
+
+def placed(whole: Tensor, like: Tensor) -> Tensor:
+    """The inverse of `whole`: a tensor where another one lies, sharded as that is."""
+    if not hasattr(like, "placements"):
+        return whole.to(like.device)
+    from torch.distributed.tensor import DTensor, distribute_tensor
+
+    assert isinstance(like, DTensor)
+    return distribute_tensor(whole.to(like.device), like.device_mesh, like.placements)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
 
 from spherenorm.support import located
@@ -51,35 +49,17 @@ def rehearse(run: Run, alone: bool = True) -> None:
         lack = f"task {spec.task!r} trains one point at a time"
         raise ValueError(f"{lack}; {swept} must be a number, not a list")
     try:
-        with _exits_raised():
-            run.task.rehearse()
+        run.task.rehearse()
     except (Exception, SystemExit) as error:  # a user's task may raise anything
         given = _shown(spec.options)
         raise ValueError(f"task {spec.task!r} with {given}: {located(error)}") from error
     try:
-        with preserved_randomness(), _exits_raised():
+        with preserved_randomness():
             if alone:
                 _step(run)
     except (Exception, SystemExit) as error:  # so may a user's recipe or probe
         given = f"recipe {spec.recipe!r} with {_shown(spec.hyper_parameters)}"
         raise ValueError(f"{given}, on task {spec.task!r}: {located(error)}") from error
-
-
-@contextmanager
-def _exits_raised() -> Iterator[None]:
-    """Let `os._exit` raise SystemExit: a rehearsal would end the command without a word."""
-    process, leave = os.getpid(), os._exit
-
-    def raised(code: int) -> None:
-        if os.getpid() != process:  # one that the user's code has forked
-            leave(code)
-        raise SystemExit(code)
-
-    os._exit = raised  # type: ignore[assignment]
-    try:
-        yield
-    finally:
-        os._exit = leave
 
 
 def _step(run: Run) -> None:

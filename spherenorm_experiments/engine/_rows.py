@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from spherenorm_experiments.core import FORMAT, Spec, rows_of
-from spherenorm_experiments.engine._store import RunFolder, Store
+from spherenorm_experiments.store import RunFolder, Store, read_arrays
 
 __all__ = ["Row", "find_rows", "folders_of", "rows_in"]
 
@@ -45,8 +45,8 @@ class Row:
         """The arrays that its task has kept."""
         if self.index is None:
             return {}
-        path = self.folder.path
-        arrays = _loaded(path, _state_of(path / "arrays.npz"))
+        path = self.folder.path / "arrays.npz"
+        arrays = _loaded(path, _state_of(path))
         return {name: x[self.index] for name, x in arrays.items()}
 
 
@@ -111,7 +111,7 @@ _known: dict[Path, tuple[Any, list[Row]]] = {}
 
 @functools.lru_cache(maxsize=64)
 def _loaded(path: Path, _: Any) -> dict[str, np.ndarray]:
-    return RunFolder(path).arrays()
+    return read_arrays(path)
 
 
 def _state_of(path: Path) -> tuple[int, int]:

@@ -11,7 +11,7 @@ from typing import Any
 from spherenorm import Bound
 from spherenorm_experiments.core import AnyTask, Sources, Spec, Splits, Task, length, splits_of
 from spherenorm_experiments.engine._probes import Probe
-from spherenorm_experiments.engine._store import RunFolder, Store
+from spherenorm_experiments.store import RunFolder, Store
 
 __all__ = ["Run"]
 
@@ -31,7 +31,7 @@ class Run:
         rest: for a recipe on the sphere, the recipe of the weights that are not on it.
         config: the whole configuration, with digests of sources and data; its hash is the identity.
         folder: the run's files, under the name that is its identity.
-        turns: the recipes of the optimizers that follow in turn (`Regime.then`).
+        later: the recipes of the optimizers that follow (`Regime.then`).
         probes: the functions that measure the steps.
         sources: the functions, classes and modules that compute it.
         rows: the names of its runs, in the order of `rows_of(spec)`.
@@ -43,7 +43,7 @@ class Run:
     rest: Bound | None
     config: Mapping[str, Any]
     folder: RunFolder
-    turns: Sequence[Bound] = ()
+    later: Sequence[Bound] = ()
     probes: Sequence[Probe] = ()
     sources: Sources = field(default_factory=dict)
     rows: Sequence[str] = ()

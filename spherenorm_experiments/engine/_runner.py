@@ -1,4 +1,4 @@
-"""`Runner`: the way in which runs are executed, apart from what they compute."""
+"""`Runner`, the way in which runs are executed, and `Outcome`, the end of one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from spherenorm.support import unknown_name
 from spherenorm_experiments.core import require_extra
 
-__all__ = ["CHECKPOINT_SECONDS", "PARALLEL", "USUAL", "Runner"]
+__all__ = ["CHECKPOINT_SECONDS", "PARALLEL", "USUAL", "Outcome", "Runner"]
 
 CHECKPOINT_SECONDS = 10.0
 PARALLEL = ("ddp", "fsdp")
@@ -61,3 +61,25 @@ class Runner:
 
 
 USUAL = Runner()
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The end of a run.
+
+    Attributes:
+        id: the run's.
+        state: finished | diverged (both are results) | failed (its error is in its status) | busy
+            (another process holds it).
+        cached: it had ended before, nothing was computed.
+        seconds: spent now.
+        error: one line.
+        runs: how many there are of one point and one seed.
+    """
+
+    id: str
+    state: str
+    cached: bool = False
+    seconds: float = 0.0
+    error: str = ""
+    runs: int = 1

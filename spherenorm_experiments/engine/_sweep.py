@@ -18,6 +18,7 @@ from torch.utils._pytree import tree_map
 from spherenorm.functional import Sweep, sweep
 from spherenorm_experiments.core import SCHEDULES, PureTask, seed_everything, stream
 from spherenorm_experiments.engine._run import Run
+from spherenorm_experiments.store import write_arrays
 
 __all__ = ["first_step", "sweep_rows"]
 
@@ -33,7 +34,8 @@ def sweep_rows(run: Run, task: PureTask) -> None:
         name: [x if math.isfinite(x) else None for x in _flat(_but(values, lost)).tolist()]
         for name, values in numbers.items()
     }
-    run.folder.save_arrays({name: _flat(array).cpu().numpy() for name, array in arrays.items()})
+    flat = {name: _flat(array).cpu().numpy() for name, array in arrays.items()}
+    write_arrays(run.folder.path / "arrays.npz", flat)
     whole = None if None in ends else max(end for end in ends if end is not None)
     about = {"diverged_at": whole, "steps": spec.epochs}
     run.folder.finish({**about, "rows": {"diverged_at": ends, **table}}, ["arrays.npz"])

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map_only
 
+from spherenorm.optim import RecipeOptimizer
 from spherenorm_experiments.core import Split, Task, seed_everything, stream
-from spherenorm_experiments.engine._checkpoints import Found
 from spherenorm_experiments.engine._evaluation import evaluate
 from spherenorm_experiments.engine._gradients import Gradients
 from spherenorm_experiments.engine._loader import TrainingBatches
-from spherenorm_experiments.engine._optimizers import Turns
+from spherenorm_experiments.engine._optimizers import OptimizerSchedule
 from spherenorm_experiments.engine._parallel import parallelize, whole
 from spherenorm_experiments.engine._probes import MeasuredStep, is_finite, measure
 from spherenorm_experiments.engine._ranks import ALONE, Ranks
@@ -22,9 +24,9 @@ from spherenorm_experiments.engine._run import Run
 from spherenorm_experiments.engine._weights import (
     Average,
     Watched,
-    empty_states,
     is_training,
     load_model,
+    load_states,
     model_tensors,
     own_states,
 )
@@ -51,14 +53,14 @@ class Training:
         self.watched = Watched.of(self.module, task, self.device)
         self.model = parallelize(self.module, task, ranks, self.device)
         self.batches = TrainingBatches(run, task, ranks, workers, self.device)
-        self.turns = Turns(run, task, self.module, self.watched.channels)
+        self.optimizers = OptimizerSchedule(run, task, self.module, self.watched.channels)
         self.average = None if self.regime.ema is None else Average(self.module, self.regime.ema)
         self.gradients = Gradients(run, task, self.model, self.batches, ranks, self.device)
 
     @property
-    def optimizer(self) -> torch.optim.Optimizer:
-        """The one whose turn it is."""
-        return self.turns.optimizer
+    def optimizer(self) -> RecipeOptimizer:
+        """The one that steps now."""
+        return self.optimizers.optimizer
 
     def step(self, step: int, *notes: float) -> tuple[dict[str, Any] | None, list[float]]:
         """Take one step.
@@ -69,7 +71,7 @@ class Training:
         Returns:
             Its measurements, None if the loss was not finite; and the sums of the notes.
         """
-        self.turns.begin(step)
+        self.optimizers.begin(step)
         if not is_training(self.module):
             self.module.train()
         self.optimizer.zero_grad()
@@ -77,7 +79,7 @@ class Training:
         if not math.isfinite(loss):
             return None, sums
         record: dict[str, Any] = {"step": step + 1, "loss": loss}
-        self.turns.schedule(step)
+        self.optimizers.schedule(step)
         before = self.watched.copies(self.module) if self._is_probed(step + 1) else None
         self.gradients.freeze(self.module, step)
         record |= self.gradients.update(self.optimizer, self.module)
@@ -104,37 +106,26 @@ class Training:
             return evaluate(self.run, self.task, self.module, split, *where)
 
     def state(self) -> dict[str, Any]:
-        """The tensors of a checkpoint; buffers are rank 0's."""
+        """The content of a checkpoint, tensors whole; all ranks must ask. Buffers are rank 0's."""
         self._share_buffers()
-        return self._state(own_states(self.module, self.optimizer))
-
-    def position(self) -> dict[str, Any]:
-        """The rest of a checkpoint."""
+        state = own_states(self.module, self.optimizer)
+        content = {"model": model_tensors(self.module), "optimizer": {"state": state}}
+        if self.average is not None:
+            content["ema"] = self.average.tensors
+        whole_: dict[str, Any] = tree_map_only(Tensor, whole, content)
         scaler = self.gradients.scaler
         scaled = {"scaler": scaler.state_dict()} if scaler.is_enabled() else {}
-        return {"turn": self.turns.now, **scaled}
+        return {**whole_, "turn": self.optimizers.now, **scaled}
 
-    def restore(self, found: Found) -> None:
-        """Go on from a checkpoint."""
-        self.turns.take(found.position["turn"])
-        state = found.load(
-            lambda has: self._state(
-                empty_states(
-                    self.module, self.optimizer, lambda path: has(f"optimizer.state.{path}")
-                )
-            )
-        )
-        load_model(self.module, state["model"])
-        for name, weight in self.module.named_parameters():
-            if name in state["optimizer"]["state"]:
-                self.optimizer.state[weight] = state["optimizer"]["state"][name]
+    def restore(self, content: Mapping[str, Any]) -> None:
+        """Go on from a checkpoint, whatever number of processes has written it."""
+        self.optimizers.take(content["turn"])
+        load_model(self.module, content["model"])
+        load_states(self.module, self.optimizer, content["optimizer"]["state"])
+        if self.average is not None:
+            self.average.load(content["ema"])
         if self.gradients.scaler.is_enabled():
-            self.gradients.scaler.load_state_dict(found.position["scaler"])
-
-    def _state(self, optimizer: dict[str, Any]) -> dict[str, Any]:
-        average = {} if self.average is None else {"ema": self.average.tensors}
-        tensors = {"model": model_tensors(self.module), "optimizer": {"state": optimizer}}
-        return tensors | average
+            self.gradients.scaler.load_state_dict(content["scaler"])
 
     def _share_buffers(self) -> None:
         """Make buffers, such as the statistics of BatchNorm, and their averages those of rank 0."""

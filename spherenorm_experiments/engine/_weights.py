@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -11,15 +11,16 @@ import torch
 from torch import Tensor, nn
 
 from spherenorm import audit, metrics
+from spherenorm.optim import RecipeOptimizer
 from spherenorm_experiments.core import Task
-from spherenorm_experiments.engine._parallel import whole
+from spherenorm_experiments.engine._parallel import placed, whole
 
 __all__ = [
     "Average",
     "Watched",
-    "empty_states",
     "is_training",
     "load_model",
+    "load_states",
     "model_tensors",
     "own_states",
 ]
@@ -68,11 +69,12 @@ class Watched:
 
     def copies(self, module: nn.Module) -> dict[str, Tensor]:
         """Copies of the weights, which the next step does not change."""
-        return {name: whole(x).clone() for name, x in self._named(module).items()}
+        return {name: x.clone() for name, x in self.now(module).items()}
 
     def now(self, module: nn.Module) -> dict[str, Tensor]:
         """The weights, whole but not copied."""
-        return {name: whole(x) for name, x in self._named(module).items()}
+        weights = dict(module.named_parameters())
+        return {name: whole(weights[name].detach()) for name in self.views}
 
     def gradients(self, module: nn.Module) -> dict[str, Tensor]:
         """The gradients; zero for a weight without."""
@@ -92,10 +94,6 @@ class Watched:
             if view is not None
         ]
         return float(torch.cat(norms).mean()) if norms else None
-
-    def _named(self, module: nn.Module) -> dict[str, Tensor]:
-        weights = dict(module.named_parameters())
-        return {name: weights[name].detach() for name in self.views}
 
 
 class Average:
@@ -119,6 +117,10 @@ class Average:
                 average.mul_(self.decay).add_(now, alpha=1 - self.decay)
             else:
                 average.copy_(now)
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        """Take in the averages of a checkpoint."""
+        self.tensors = {name: placed(tensors[name], like) for name, like in self.tensors.items()}
 
     def buffers(self) -> list[Tensor]:
         """The averages of buffers."""
@@ -158,10 +160,10 @@ def model_tensors(module: nn.Module) -> dict[str, Tensor]:
 
 def load_model(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
     """The inverse of `model_tensors`; a buffer may have grown since the model was made."""
-    state = module.state_dict().keys()
-    module.load_state_dict({name: x for name, x in tensors.items() if name in state})
+    state = module.state_dict()
+    module.load_state_dict({name: placed(tensors[name], like) for name, like in state.items()})
     device = next(module.parameters()).device
-    for name in tensors.keys() - state:
+    for name in tensors.keys() - state.keys():
         owner, _, own = name.rpartition(".")
         setattr(module.get_submodule(owner), own, tensors[name].to(device))
 
@@ -175,21 +177,15 @@ def own_states(module: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str,
     }
 
 
-def empty_states(
-    module: nn.Module, optimizer: torch.optim.Optimizer, has: Callable[[str], bool]
-) -> dict[str, dict[str, Tensor]]:
-    """Fresh states to load a checkpoint into, by the names of their weights.
-
-    Args:
-        has: tells for "<weight>.<entry>" if the checkpoint has it.
-    """
+def load_states(
+    module: nn.Module, optimizer: RecipeOptimizer, states: Mapping[str, Mapping[str, Tensor]]
+) -> None:
+    """The inverse of `own_states`."""
     names = {weight: name for name, weight in module.named_parameters()}
-    found: dict[str, dict[str, Tensor]] = {}
     for group in optimizer.param_groups:
-        rule = optimizer.rule_of(group)  # type: ignore[attr-defined]
+        rule = optimizer.rule_of(group)
         for weight in group["params"]:
-            fresh = rule.init(weight.detach()).items()
-            kept = {entry: x.clone() for entry, x in fresh if has(f"{names[weight]}.{entry}")}
+            kept = states.get(names[weight], {})
+            fresh = rule.init(weight.detach()) if kept else {}
             if kept:
-                found[names[weight]] = kept
-    return found
+                optimizer.state[weight] = {name: placed(kept[name], fresh[name]) for name in kept}

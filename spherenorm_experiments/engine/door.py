@@ -33,28 +33,22 @@ from spherenorm_experiments.core import (
     run_name,
     sources_of,
 )
-from spherenorm_experiments.engine import (
-    ALONE,
-    Outcome,
-    Ranks,
-    Run,
-    Runner,
-    Store,
-    execute,
-    find_probe,
-    in_workers,
-)
+from spherenorm_experiments.engine._execute import execute
+from spherenorm_experiments.engine._probes import find_probe
+from spherenorm_experiments.engine._processes import in_workers
+from spherenorm_experiments.engine._ranks import ALONE, Ranks
+from spherenorm_experiments.engine._run import Run
+from spherenorm_experiments.engine._runner import Outcome, Runner
+from spherenorm_experiments.store import Store
 
 __all__ = ["Door", "execute_spec", "resolve"]
 
 
 class Door:
-    """Recipes, tasks and runs by name, each of them looked up once in the life of the door."""
+    """Recipes, tasks and runs by name; a run is resolved once in the life of the door."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
-        self._recipes: dict[str, Bound] = {}
-        self._task_classes: dict[str, type[AnyTask]] = {}
         self._tasks: dict[str, AnyTask] = {}
         self._runs: dict[str, Run] = {}
 
@@ -71,9 +65,9 @@ class Door:
             bound = bind_spec(spec, self.recipe(spec.recipe))
             task, rest = self.task(spec.task, spec.options), self._rest(spec, bound)
             _require_mean(spec, task)
-            turns = [self._turn(spec, turn) for turn in spec.regime.then]
+            later = [self._later(spec, asked) for asked in spec.regime.then]
             probes = [find_probe(name) for name in spec.probes]
-            sources = sources_of(spec, task, bound, rest, turns, probes)
+            sources = sources_of(spec, task, bound, rest, later, probes)
             config = configuration(spec, task, bound, sources)
             name, rows = run_name(config), [run_name(config)]
             if isinstance(task, PureTask):
@@ -84,7 +78,7 @@ class Door:
             elif spec.seeds:
                 raise ValueError(f"task {spec.task!r} has one seed a run, got {spec.seeds}")
             folder = self.store.folder(name)
-            run = Run(spec, task, bound, rest, config, folder, turns, probes, sources, rows)
+            run = Run(spec, task, bound, rest, config, folder, later, probes, sources, rows)
             self._runs[key] = run
         return self._runs[key]
 
@@ -94,9 +88,7 @@ class Door:
         Raises:
             RecipeError: there is none.
         """
-        if name not in self._recipes:
-            self._recipes[name] = load_recipe(name)
-        return self._recipes[name]
+        return load_recipe(name)
 
     def task(self, name: str, options: Mapping[str, Any]) -> AnyTask:
         """The task called `name` with these options.
@@ -106,36 +98,31 @@ class Door:
         """
         key = _key([name, dict(options)])
         if key not in self._tasks:
-            self._tasks[key] = make_task(name, self._task_class(name), options)
+            self._tasks[key] = make_task(name, find_task_class(name), options)
         return self._tasks[key]
 
     def options(self, spec: Spec) -> list[str]:
         """The names of the options of a spec's task."""
-        task: Any = self._task_class(spec.task)
+        task: Any = find_task_class(spec.task)
         return [option.name for option in fields(task)]
 
     def is_trained(self, spec: Spec) -> bool:
         """True if the spec's task trains on batches, so that a regime means something to it."""
-        return issubclass(self._task_class(spec.task), Task)
-
-    def _task_class(self, name: str) -> type[AnyTask]:
-        if name not in self._task_classes:
-            self._task_classes[name] = find_task_class(name)
-        return self._task_classes[name]
+        return issubclass(find_task_class(spec.task), Task)
 
     def _rest(self, spec: Spec, bound: Bound) -> Bound | None:
         """The recipe of the weights that are not on the sphere, if one of the spec's is for one."""
-        rules = [bound.rule, *(self._turn(spec, turn).rule for turn in spec.regime.then)]
+        rules = [bound.rule, *(self._later(spec, asked).rule for asked in spec.regime.then)]
         if all(sphere_of(rule) is None for rule in rules):
             return None
         chosen = dict(spec.rest or EUCLIDEAN_REST)
         return self.recipe(chosen.pop("recipe")).replace(**chosen)
 
-    def _turn(self, spec: Spec, turn: Mapping[str, Any]) -> Bound:
-        """The recipe of an optimizer that follows in turn, bound as a spec's own is."""
-        own = {name: value for name, value in turn.items() if name not in ("recipe", "after")}
-        alone = replace(spec, recipe=turn["recipe"], hyper_parameters=own, regime=Regime())
-        return bind_spec(alone, self.recipe(turn["recipe"]))
+    def _later(self, spec: Spec, asked: Mapping[str, Any]) -> Bound:
+        """The recipe of an optimizer that follows, bound as a spec's own is."""
+        own = {name: value for name, value in asked.items() if name not in ("recipe", "after")}
+        alone = replace(spec, recipe=asked["recipe"], hyper_parameters=own, regime=Regime())
+        return bind_spec(alone, self.recipe(asked["recipe"]))
 
 
 def resolve(spec: Spec, store: Store) -> Run:
@@ -167,7 +154,7 @@ def execute_spec(
         why = "its sources or data have changed since it was asked for, or differ between processes"
         return Outcome(expected, "failed", error=f"{why}: here it is {run.id}; ask again")
     if runner.time_limit is not None:  # kept from outside: a process cannot stop itself for sure
-        (outcome,) = in_workers([run], Path(root), 1, runner, wait)
+        (outcome,) = in_workers([run], 1, runner, wait)
         return outcome
     return execute(run, runner, wait=wait, ranks=ranks)
 

@@ -22,7 +22,6 @@ from spherenorm_experiments.analysis import (
     Side,
     Table,
     Trial,
-    WeightStatistic,
     accumulated,
     mean_of,
     single_step,
@@ -167,9 +166,10 @@ def _over_time(results: Results, what: str, *, invariant: bool) -> go.Figure:
     figure.update_yaxes(rangemode="nonnegative")
     for network in NETWORKS:
         runs = results.arm(_recorded(network)).finished
-        chosen = [found for item in runs for found in statistics_of(item, invariant=invariant)]
-        for memory, dash in ((0.0, "dot"), (CHOSEN, "solid")) if chosen else ():
-            errors = [accumulated(found, DELTA, memory) != invariant for found in chosen]
+        for memory, dash in ((0.0, "dot"), (CHOSEN, "solid")):
+            errors = [e for item in runs for e in _errors(item, memory, invariant=invariant)]
+            if not errors:
+                continue
             wrong = np.mean(errors, axis=0)
             starts = range(0, len(wrong), BLOCK)
             figure.add_scatter(
@@ -181,6 +181,13 @@ def _over_time(results: Results, what: str, *, invariant: bool) -> go.Figure:
     return figure
 
 
+def _errors(item: Result, memory: float, *, invariant: bool) -> list[np.ndarray]:
+    """For each weight of a kind, the steps at which a test with this memory gets it wrong."""
+    passes = partial(accumulated, memory=memory) if memory else single_step
+    chosen = statistics_of(item, invariant=invariant)
+    return [passes(statistic, delta=DELTA) != invariant for statistic in chosen]
+
+
 def _wrong(item: Result, memory: float, *, invariant: bool, late: bool) -> float | None:
     """Percent of weights and steps that a test with this memory gets wrong.
 
@@ -188,16 +195,8 @@ def _wrong(item: Result, memory: float, *, invariant: bool, late: bool) -> float
         invariant: of the scale-invariant weights, or of the others. None if there are none.
         late: without the steps of the burn-in.
     """
-    chosen = statistics_of(item, invariant=invariant)
-    errors = [_passes(found, memory) != invariant for found in chosen]
+    errors = _errors(item, memory, invariant=invariant)
     if not errors:
         return None
     first = min(BURN_IN, len(errors[0]) // 2) if late else 0
     return 100 * float(np.mean([error[first:].mean() for error in errors]))
-
-
-def _passes(statistic: WeightStatistic, memory: float) -> np.ndarray:
-    """True at each step where a test with this memory takes the weight for scale-invariant."""
-    if memory == 0:
-        return single_step(statistic, DELTA)
-    return accumulated(statistic, DELTA, memory)

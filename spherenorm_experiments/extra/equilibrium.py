@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
+from spherenorm import Bound
 from spherenorm_experiments.analysis import (
     Arm,
     Cell,
@@ -24,31 +25,21 @@ from spherenorm_experiments.analysis import (
     slug,
     worst_of,
 )
-from spherenorm_experiments.core import Spec
-from spherenorm_experiments.extra._laws import Prediction, predict
+from spherenorm_experiments.core import Spec, load_recipe
 from spherenorm_experiments.report.pictures import Picture, color_of, drawn, empty_figure, rounded
 from spherenorm_experiments.study import Plan, Study
 
-__all__ = ["EquilibriumStudy"]
-
-
-@dataclass(frozen=True)
-class Optimizer:
-    """Fixed hyper-parameters, and the points: pairs of learning rate and weight decay."""
-
-    fixed: Mapping[str, Any]
-    points: Sequence[tuple[float, float]]
-
+__all__ = ["EquilibriumStudy", "Prediction", "predict"]
 
 MOMENTUM, BETAS = {"momentum": 0.9}, {"betas": [0.9, 0.99]}
 SGD_POINTS = ((0.1, 3e-2), (0.2, 3e-2), (0.1, 1e-1), (0.2, 1e-1))
-OPTIMIZERS = {
-    "SGD": Optimizer(MOMENTUM, SGD_POINTS),
-    "SGDP": Optimizer(MOMENTUM, SGD_POINTS),
-    "AdamW": Optimizer(BETAS, ((0.01, 1.0), (0.02, 1.0), (0.01, 3.0), (0.02, 3.0))),
-    "AdamP": Optimizer(BETAS, ((0.01, 10.0), (0.02, 10.0), (0.01, 30.0), (0.02, 30.0))),
+OPTIMIZERS: dict[str, tuple[Mapping[str, Any], Sequence[tuple[float, float]]]] = {
+    "SGD": (MOMENTUM, SGD_POINTS),
+    "SGDP": (MOMENTUM, SGD_POINTS),
+    "AdamW": (BETAS, ((0.01, 1.0), (0.02, 1.0), (0.01, 3.0), (0.02, 3.0))),
+    "AdamP": (BETAS, ((0.01, 10.0), (0.02, 10.0), (0.01, 30.0), (0.02, 30.0))),
 }
-"""The recipes have the names of the optimizers."""
+"""Fixed hyper-parameters, and pairs of learning rate and weight decay, by the recipes' names."""
 
 ALLOWED = 15.0
 """Percent by which a prediction may be off."""
@@ -83,11 +74,10 @@ class EquilibriumStudy(Study):
             "seeds": tuple(self.chosen_seeds(plan)),
         }
         trials = []
-        for name, optimizer in OPTIMIZERS.items():
-            rates, decays = (list(column) for column in zip(*optimizer.points, strict=True))
-            setting = {**optimizer.fixed, "lr": rates, "weight_decay": decays}
-            arm = Arm(name, name.lower())
-            trials.append(Trial(arm, Spec("mlp", arm.recipe, setting, **common)))
+        for name, (fixed, points) in OPTIMIZERS.items():
+            rates, decays = (list(column) for column in zip(*points, strict=True))
+            setting = {**fixed, "lr": rates, "weight_decay": decays}
+            trials.append(Trial(_arm(name), Spec("mlp", name.lower(), setting, **common)))
         return trials
 
     def tables(self, results: Results) -> list[Table]:
@@ -120,7 +110,7 @@ class EquilibriumStudy(Study):
                 f"{slug(quantity.name)}.{slug(name)}",
                 f"{name}: the measured {quantity.name} in equilibrium is within 15 % of the "
                 "prediction, at the worst of four points",
-                partial(_off, arm=Arm(name, name.lower()), quantity=quantity), "<", ALLOWED,
+                partial(_off, arm=_arm(name), quantity=quantity), "<", ALLOWED,
                 cites=Statement("ours", "ours; Kosson et al. 2023"), unit="% off",
             )
             for quantity in QUANTITIES
@@ -128,12 +118,87 @@ class EquilibriumStudy(Study):
         ]  # fmt: skip
 
 
+def _arm(name: str) -> Arm:
+    return Arm(name, name.lower())
+
+
+class Prediction(NamedTuple):
+    """Step and norm of a weight in equilibrium, as the theory derives them from a recipe's code.
+
+    For a small product of learning rate and weight decay the step is
+
+        sqrt(2 eta lambda / (1 + beta))               for SGD with momentum,
+        sqrt(2 eta lambda (1 - beta) / (1 + beta))    for AdamW (Kosson et al. 2023),
+        sqrt(2 eta lambda')                           for a projected step,
+
+    as a projected step adds only its own square. lambda' is the decay that reaches an invariant
+    weight: ratio lambda / (1 - beta) for SGDP and ratio lambda for AdamP.
+
+    Attributes:
+        step: the root mean square of the effective step.
+        fourth_power: |w|^4 is this times what `scale` names.
+        scale: an entry of the task's summary: gamma_squared for a step in proportion to the
+            gradient, whose size gamma at |w| = 1 is the task's; dimension_squared for one whose
+            size only depends on the number of entries.
+    """
+
+    step: float
+    fourth_power: float
+    scale: str
+
+    def norm(self, item: Result) -> float | None:
+        """The norm of a run, as the fourth root of the mean of |w|^4; None if it diverged."""
+        scale = item.summary[self.scale]
+        return None if scale is None else float((self.fourth_power * scale) ** 0.25)
+
+
+def predict(recipe: str, hyper_parameters: Mapping[str, Any]) -> Prediction | None:
+    """The prediction at these hyper-parameters.
+
+    None for a recipe that has no law, such as one that keeps the norm constant, and for
+    hyper-parameters without an equilibrium.
+
+    Raises:
+        RecipeError: there is no such recipe.
+    """
+    from spherenorm_theory.algebra import DIMENSION  # sympy takes a second to import
+    from spherenorm_theory.laws import GAMMA
+
+    bound, law = _law_of(recipe)
+    if law is None:
+        return None
+    values = {**bound.defaults, **hyper_parameters}
+    values |= dict(zip(("beta1", "beta2"), values.get("betas", ()), strict=False))
+    fourth_power = law.fourth_power.subs({GAMMA: 1, DIMENSION: 1})
+    step, norm = (
+        formula.subs({symbol: values.get(symbol.name, symbol) for symbol in formula.free_symbols})
+        for formula in (law.squared_rotation, fourth_power)
+    )
+    if any(number.free_symbols or not number.is_positive for number in (step, norm)):
+        return None  # a case left open, or no decay
+    scale = "gamma_squared" if law.fourth_power.has(GAMMA) else "dimension_squared"
+    return Prediction(math.sqrt(float(step)), float(norm), scale)
+
+
+@functools.cache
+def _law_of(recipe: str) -> tuple[Bound, Any]:
+    """The recipe and its law, in symbols; None for a recipe that has none."""
+    from spherenorm_theory import equilibrium
+
+    bound = load_recipe(recipe)
+    # The closed form of a preconditioned recipe needs eps = 0, that of SGD no Nesterov step.
+    given = {"eps": 0.0} if "betas" in bound.defaults else {}
+    try:
+        return bound, equilibrium(bound.recipe, **given)
+    except Exception:  # NoEquilibriumError, or the trace of a recipe of one's own failed
+        return bound, None
+
+
 Number = Callable[[Result], float | None]
 """A number of a run."""
 
 
-@dataclass(frozen=True)
-class Quantity:
+class Quantity(NamedTuple):
     """A number that the law predicts and the run measures."""
 
     name: str
@@ -141,18 +206,14 @@ class Quantity:
     measured: Number
 
 
-def _prediction(item: Result) -> Prediction | None:
-    return predict(item.spec.recipe, item.spec.hyper_parameters)
-
-
 def _predicted_step(item: Result) -> float | None:
-    found = _prediction(item)
-    return None if found is None else found.step
+    law = predict(item.spec.recipe, item.spec.hyper_parameters)
+    return None if law is None else law.step
 
 
 def _predicted_norm(item: Result) -> float | None:
-    found = _prediction(item)
-    return None if found is None else found.norm(item)
+    law = predict(item.spec.recipe, item.spec.hyper_parameters)
+    return None if law is None else law.norm(item)
 
 
 def _measured_step(item: Result) -> float | None:
@@ -161,8 +222,8 @@ def _measured_step(item: Result) -> float | None:
 
 
 def _measured_norm(item: Result) -> float | None:
-    found = item.summary["fourth_power_late"]
-    return None if found is None else float(found**0.25)
+    fourth_power = item.summary["fourth_power_late"]
+    return None if fourth_power is None else float(fourth_power**0.25)
 
 
 QUANTITIES = (
@@ -184,28 +245,24 @@ def _row(arm: Arm, grid: Grid, index: int) -> list[Cell]:
     point = grid.points[index]
     row = [Cell(arm.label), *(Cell(point.get(name), "g") for name in ("lr", "weight_decay"))]
     for quantity in QUANTITIES:
-        law = _mean(grid, quantity.predicted, index)
-        found = _mean(grid, quantity.measured, index)
+        law, ours = (_mean(grid, number, index) for number in quantity[1:])
         row += [
             Cell(law, ".4f", missing="no law"),
-            Cell(found, ".4f", missing="diverged"),
-            Cell(100 * (found / law - 1), "+.1f", missing=""),
+            Cell(ours, ".4f", missing="diverged"),
+            Cell(100 * (ours / law - 1), "+.1f", missing=""),
         ]
     return [*row, Cell(100 * _mean(grid, lambda item: item.summary["norm_drift"], index), "+.1f")]
 
 
 def _off(results: Results, arm: Arm, quantity: Quantity) -> Sample:
-    return _worst(grid_of(results, arm), quantity)
-
-
-def _worst(grid: Grid, quantity: Quantity) -> Sample:
     """By how many percent the prediction is off at its worst point; empty if one has no law."""
 
     def off(item: Result) -> float | None:
-        law, found = quantity.predicted(item), quantity.measured(item)
-        return None if found is None or law is None else 100 * abs(found / law - 1)
+        law, ours = quantity.predicted(item), quantity.measured(item)
+        return None if ours is None or law is None else 100 * abs(ours / law - 1)
 
-    ended = [x for x in grid.items if quantity.measured(x) is not None]
+    grid = grid_of(results, arm)
+    ended = [item for item in grid.items if quantity.measured(item) is not None]
     if not grid.items or any(quantity.predicted(item) is None for item in ended):
         return Sample({})
     return worst_of(max, [grid.sample_of(off, index) for index in range(len(grid.points))])
@@ -217,7 +274,7 @@ def _against(results: Results, quantity: Quantity, caption: str) -> Picture:
     ends: list[float] = []
     for arm, grid in _grids(results).items():
         pairs = [
-            [_mean(grid, number, index) for number in (quantity.predicted, quantity.measured)]
+            [_mean(grid, number, index) for number in quantity[1:]]
             for index in range(len(grid.points))
         ]
         known = [pair for pair in pairs if not any(map(math.isnan, pair))]
@@ -239,13 +296,10 @@ def _over_time(results: Results) -> Picture:
         for index in range(len(grid.points)):
             steps, values = grid.curve("norm", index)
             figure.add_scatter(
-                x=steps.tolist(),
-                y=rounded(values[0]) if len(values) else [],
-                name=arm.label,
-                legendgroup=arm.label,
-                showlegend=index == 0,
+                x=steps.tolist(), y=rounded(values[0]) if len(values) else [], name=arm.label,
+                legendgroup=arm.label, showlegend=index == 0,
                 line={"color": color_of(arm.recipe), "width": 1.5},
-            )
+            )  # fmt: skip
     caption = (
         "The norm on its way to equilibrium (first seed, every learning rate and weight decay)."
     )

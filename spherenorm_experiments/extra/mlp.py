@@ -55,7 +55,7 @@ class Mlp(PureTask):
     batch: int = 48
 
     name = "mlp"
-    tiers = {"smoke": Budget(60), "small": Budget(1500), "full": Budget(20000)}  # noqa: RUF012
+    tiers = {"smoke": Budget(6), "small": Budget(1500), "full": Budget(20000)}  # noqa: RUF012
 
     def start(self, seed: int) -> dict[str, Tensor]:
         def weights(inputs: int, layer: str) -> Tensor:
@@ -73,7 +73,7 @@ class Mlp(PureTask):
 
     def batches(self, seed: int) -> Callable[[int], tuple[Tensor, ...]]:
         images, labels = Digits().first_batch(Digits().data().train, 1024)
-        images, last_layer = images.flatten(1).double(), _last_layer(self.width)
+        images, last_layer = images.flatten(1).double(), self._last_layer()
 
         def batch(step: int) -> tuple[Tensor, ...]:
             random = generator(seed, "data", step)
@@ -83,6 +83,11 @@ class Mlp(PureTask):
             return images[chosen], torch.where(noisy, others, labels[chosen]), last_layer
 
         return batch
+
+    def _last_layer(self) -> Tensor:
+        random = torch.Generator().manual_seed(11)
+        drawn = torch.randn(self.width, 10, generator=random, dtype=torch.float64)
+        return drawn / math.sqrt(self.width)
 
     def record(self, before: dict[str, Tensor], after: dict[str, Tensor]) -> dict[str, Tensor]:
         moved = torch.cat([metrics.effective_step(before[name], after[name]) for name in before])
@@ -133,16 +138,13 @@ class Mlp(PureTask):
         every = max(1, len(norm) // KEPT)
         numbers = {
             "effective_step_rms": squared_step[late:].mean(dim=0).sqrt(),
-            "norm_late": norm[late:].mean(dim=0),
             "fourth_power_late": fourth_power[late:].mean(dim=0),
             "gamma_squared": gamma_squared,
             "dimension_squared": dimension_squared,
             "norm_drift": norm[half:].mean(dim=0) / norm[late:half].mean(dim=0) - 1,
-            "loss_late": swept.loss[late:].mean(dim=0),
             "every": torch.full_like(norm[0], every),
         }
-        curves = {"norm": norm, "squared_step": squared_step}
-        return numbers, {name: curve[::every].movedim(0, 2) for name, curve in curves.items()}
+        return numbers, {"norm": norm[::every].movedim(0, 2)}
 
     def fingerprint(self) -> str:
         return Digits().fingerprint()
@@ -151,8 +153,3 @@ class Mlp(PureTask):
 def _normalize(x: Tensor) -> Tensor:
     centered = x - x.mean(dim=0)
     return centered / (centered.square().mean(dim=0) + 1e-12).sqrt()
-
-
-def _last_layer(width: int) -> Tensor:
-    random = torch.Generator().manual_seed(11)
-    return torch.randn(width, 10, generator=random, dtype=torch.float64) / math.sqrt(width)

@@ -23,7 +23,7 @@ from spherenorm_experiments.engine import (
     find_rows,
     rehearse,
 )
-from spherenorm_experiments.engine.door import Door, execute_spec
+from spherenorm_experiments.engine.door import Door
 from spherenorm_experiments.study._comparing import name_of
 from spherenorm_experiments.study._plan import Plan, Request
 from spherenorm_experiments.study._study import Study
@@ -149,8 +149,7 @@ class Campaign:
     def _run_round(self, missing: Sequence[Run], progress: Progress) -> dict[str, Outcome]:
         runs, costs = {run.id: run for run in missing}, self.estimate(missing)
         total, done, started = sum(costs.values()), 0.0, time.monotonic()
-        root = self.door.store.root
-        ends = find_backend(self.backend)(missing, execute_spec, root, self.jobs, self.runner)
+        ends = find_backend(self.backend)(missing, self.jobs, self.runner)
         outcomes = {}
         for ended, outcome in enumerate(ends, 1):
             outcomes[outcome.id] = outcome

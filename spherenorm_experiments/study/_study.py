@@ -117,14 +117,13 @@ class Study:
 
         Args:
             hyper_parameters: lists of one length are the points.
-            **more: options of the network; `task` (in place of the network), `epochs` and
-                `schedule` are fields of `Spec`.
+            **more: options of the network; `epochs` and `schedule` are fields of `Spec`.
         """
-        task = more.pop("task", "network")
-        fields: dict[str, Any] = {"epochs": self.budget(plan, task).epochs, "probes": ()}
+        fields: dict[str, Any] = {"epochs": self.budget(plan, "network").epochs, "probes": ()}
         fields |= {name: more.pop(name) for name in ("epochs", "schedule") if name in more}
         seeds = (*self.final_seeds(plan), *self.tuning_seeds())
-        return Trial(arm, Spec(task, arm.recipe, hyper_parameters, more, seeds=seeds, **fields))
+        spec = Spec("network", arm.recipe, hyper_parameters, more, seeds=seeds, **fields)
+        return Trial(arm, spec)
 
     def chosen_seeds(self, plan: Plan) -> Sequence[int]:
         """The plan's seeds, or the study's own."""

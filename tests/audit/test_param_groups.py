@@ -192,6 +192,22 @@ def test_a_zero_unit_stays_off_the_sphere():
     assert "zero unit" in str(groups)
 
 
+class Normalized(nn.Linear):
+    """Its units are invariant without an eps."""
+
+    def forward(self, x):
+        return nn.functional.linear(x, self.weight / self.weight.norm(dim=1, keepdim=True))
+
+
+def test_a_unit_that_is_far_smaller_than_the_others_stays_off_the_sphere():
+    net = nn.Sequential(Normalized(6, 8, bias=False), nn.Linear(8, 2))
+    with torch.no_grad():
+        net[0].weight[0] *= 1e-3
+    groups = sn.param_groups(net, torch.randn(16, 6), "sgdg")
+    assert places(groups)["0.weight"] == EUCLIDEAN
+    assert "a unit of norm" in str(groups)
+
+
 @pytest.mark.parametrize("scale", [1e-2, 1e-3, 1e-4])
 @pytest.mark.parametrize("count", [1, 2, 5])
 def test_a_pruned_channel_does_not_speak_up(scale, count):

@@ -351,44 +351,8 @@ class Branching(sn.Rule):
         return dataclasses.replace(update, direction=-update.direction), {}
 
 
-@dataclasses.dataclass(frozen=True)
-class Shuffled(sn.Rule):
-    """A generator of its own."""
-
-    generator: torch.Generator
-
-    def update(self, update, state):
-        order = torch.randperm(len(update.direction), generator=self.generator)
-        return dataclasses.replace(update, direction=update.direction[order]), {}
-
-
 def branching(lr=0.1, momentum=0.9):
     return sn.chain(r.HeavyBall(momentum), Branching(), r.StepSize(lr))
-
-
-def shuffled(lr=0.1, generator=None):
-    return sn.chain(Shuffled(generator), r.StepSize(lr))
-
-
-@pytest.mark.parametrize(
-    ("recipe", "settings", "name"),
-    [(branching, {}, "Branching"), (shuffled, {"generator": torch.Generator()}, "Shuffled")],
-    ids=["a branch", "a generator"],
-)
-def test_what_nothing_compiles_is_refused_by_name(recipe, settings, name):
-    torch._dynamo.reset()
-    cls = sn.torch_optimizer(recipe)
-    weight = torch.ones(4, 3, dtype=torch.float64, requires_grad=True)
-    weight.grad = torch.ones_like(weight)
-    optimizer = cls([weight], backend="compiled", **settings)
-    for _ in range(2):
-        with pytest.raises(sn.BackendError, match=f'backend="compiled" cannot .*{name}'):
-            optimizer.step()
-        assert torch.equal(weight.detach(), torch.ones(4, 3, dtype=torch.float64))
-    (line,) = sn.explain(optimizer)
-    assert line.path == "error"
-    assert name in line.reason
-    assert next(iter(sn.explain(cls([weight], **settings)))).path == "rule"
 
 
 @pytest.mark.parametrize("first", [True, False], ids=["before", "after"])
@@ -426,24 +390,4 @@ def test_views_of_groups(row):
     for step in range(3):
         twins.step("random" if row.cls in (optim.SGDG, optim.AdamG) else None, step)
     twins.agree()
-    assert {line.path for line in sn.explain(twins.fast_opt)} == {"Inductor"}
-
-
-class Mixing(sn.Rule):
-    def update(self, update, state):
-        d = update.direction
-        return dataclasses.replace(update, direction=0.1 * d @ d.T @ d + d), {}
-
-
-def mixed(lr=0.01, momentum=0.9, weight_decay=0.1):
-    return sn.chain(r.CoupledDecay(weight_decay), Mixing(), r.HeavyBall(momentum), r.StepSize(lr))
-
-
-def test_a_momentum_after_a_matrix_product():
-    """torch 2.13's Inductor would drop the momentum's factor."""
-    torch._dynamo.reset()
-    twins = Twins(Row(sn.torch_optimizer(mixed)), random_weights([(6, 5)]), backend="compiled")
-    for step in range(5):
-        twins.step("random", step)
-        twins.agree()
     assert {line.path for line in sn.explain(twins.fast_opt)} == {"Inductor"}

@@ -54,27 +54,6 @@ def test_an_empty_weight_with_a_view_of_groups(backend):
     assert torch.equal(weight, torch.ones(4, 3))  # the gradient is radial
 
 
-@pytest.mark.parametrize("backend", ["auto", "rule"])
-@pytest.mark.parametrize("rule", [r.HeavyBall(0.5), Applies(lambda d: 1.0 * d)])
-def test_weights_in_one_place_step_one_after_the_other(backend, rule):
-    memory = torch.ones(4, 3)
-    weights = [torch.nn.Parameter(memory), torch.nn.Parameter(memory)]
-    for weight in weights:
-        weight.grad = torch.ones(4, 3)
-    of(rule)(weights, backend=backend).step()
-    torch.testing.assert_close(memory, torch.full((4, 3), 0.8))
-
-
-def test_weights_in_one_place_are_no_job_for_a_kernel():
-    memory = torch.ones(4, 3)
-    weights = [torch.nn.Parameter(memory), torch.nn.Parameter(memory)]
-    for weight in weights:
-        weight.grad = torch.ones(4, 3)
-    with pytest.raises(sn.BackendError, match="its memory overlaps another weight's"):
-        optim.AdamW(weights, backend="compiled").step()
-    assert torch.equal(memory, torch.ones(4, 3))
-
-
 def test_two_recipes_of_one_name_in_one_optimizer():
     def make(factor):
         def recipe(lr=0.1):

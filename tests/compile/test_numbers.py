@@ -12,7 +12,6 @@ import spherenorm as sn
 from spherenorm import optim
 from spherenorm import rules as r
 from spherenorm.compile import _dispatch as dispatch
-from spherenorm.compile import _own_code as own_code
 from spherenorm.compile import _paths as paths
 from spherenorm.compile._guard import Guard
 from tests.compile.test_paths import Branches, randn
@@ -50,7 +49,7 @@ def test_numbers_of_any_type_are_computed_with_in_double(backend, kind, recorded
         expected = expected - float(lr) * (m / (1 - b1**step)) / root
     torch.testing.assert_close(weight.detach(), expected, rtol=1e-13, atol=1e-13)
     assert len(recorded) <= 2  # the weight's shape, and the small one that it is compared on
-    assert len(optimizer._dispatcher._own._proven) <= 1
+    assert len(optimizer._dispatcher._proven) <= 1
 
 
 def test_a_number_of_any_type_is_pythons_in_a_rule():
@@ -92,7 +91,7 @@ def test_each_group_may_have_another_rule(backend, monkeypatch, recorded):
 
 
 def test_what_is_proven_of_rules_that_change_is_bounded(monkeypatch):
-    monkeypatch.setattr(own_code, "MOST_KINDS", 4)
+    monkeypatch.setattr(dispatch, "MOST_RULES", 4)
 
     def growing(lr=0.1, count=1):
         return sn.chain(*[Branches(0.6)] * count, r.StepSize(lr))
@@ -103,4 +102,4 @@ def test_what_is_proven_of_rules_that_change_is_bounded(monkeypatch):
         optimizer.param_groups[0]["count"] = count
         weight.grad = randn(4, 3)
         optimizer.step()
-        assert 1 <= len(optimizer._dispatcher._own._proven) <= 4
+        assert 1 <= len(optimizer._dispatcher._proven) <= 4

@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 from pathlib import Path
 
 from typer.testing import CliRunner
@@ -17,6 +18,11 @@ def invoke(*arguments):
     return CliRunner().invoke(
         app, [str(a) for a in arguments], env={"COLUMNS": "220", "NO_COLOR": "1"}
     )
+
+
+def process(*arguments):
+    """A command as the words of a process of its own."""
+    return [sys.executable, "-m", "spherenorm", *map(str, arguments)]
 
 
 def run_tiny(out, *more):

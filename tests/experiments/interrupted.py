@@ -2,16 +2,15 @@
 
 import pytest
 import torch
-from running import folder_of, run_of
+from running import folder_of
 from torch.utils._pytree import tree_leaves_with_path
 
-from spherenorm_experiments.engine import RunFolder, Training
-from spherenorm_experiments.engine._checkpoints import Checkpoints
+from spherenorm_experiments.engine import RunFolder
 from spherenorm_experiments.engine.door import execute_spec
 
 
 def ended(spec, root):
-    """Everything that a run of one process leaves."""
+    """Everything that a run leaves."""
     folder = folder_of(spec, root)
     return folder.summary(), folder.metrics.read(), folder.load_checkpoint()
 
@@ -25,14 +24,6 @@ def assert_same_end(a, b):
     for name, value in first.items():
         same = torch.equal if isinstance(value, torch.Tensor) else lambda x, y: x == y
         assert same(value, second[name]), name
-
-
-def final_state(spec, root):
-    """The tensors of the newest checkpoint, of one process or of several."""
-    run = run_of(spec, root)
-    training = Training(run, run.task)
-    training.restore(Checkpoints(run.folder, training.ranks).newest())
-    return training.state()
 
 
 def stop_after(spec, root, checkpoints, **flags):

@@ -23,7 +23,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
-from interrupted import assert_same_end, ended, final_state  # noqa: E402
+from interrupted import assert_same_end, ended  # noqa: E402
 from ranked import WORLD, join_and_run  # noqa: E402
 from running import folder_of, run_of  # noqa: E402
 from spherenorm_pictures import picture_spec  # noqa: E402
@@ -79,7 +79,7 @@ class Attempt:
             runner = Runner(processes=way.processes, **way.flags)
             request = Path(root) / "request.json"
             request.parent.mkdir(parents=True, exist_ok=True)
-            request.write_text(launch_request(run_of(spec, root), root, runner))
+            request.write_text(launch_request(run_of(spec, root), runner))
             self.launcher = subprocess.Popen(
                 [sys.executable, "-m", "spherenorm_experiments.engine.worker", str(request)],
                 stderr=subprocess.DEVNULL,
@@ -149,9 +149,7 @@ def killed(context, way, spec, root, moments, draw):
 
 def _done(folder):
     """The steps of the newest checkpoint."""
-    shards = [int(path.name.split("-")[1]) for path in folder.path.glob("checkpoint-*/")]
-    alone = folder.load_checkpoint()
-    return max([*shards, 0 if alone is None else alone["done"]])
+    return (folder.load_checkpoint() or {"done": 0})["done"]
 
 
 def _until_free(folder):
@@ -174,14 +172,8 @@ def check(context, way, seed, moments, root):
     whole, cut = Path(root) / "whole", Path(root) / "cut"
     Attempt(context, way, spec, whole).wait()
     done = killed(context, way, spec, cut, moments, draw)
-    if way.processes == 1:
-        assert_same_end(ended(spec, cut), ended(spec, whole))
-    else:
-        first, second = (folder_of(spec, each) for each in (cut, whole))
-        assert first.summary() is not None, first.status()
-        assert first.summary() == second.summary()
-        assert first.metrics.read() == second.metrics.read()
-        assert_same_end((0, 0, final_state(spec, cut)), (0, 0, final_state(spec, whole)))
+    assert folder_of(spec, cut).summary() is not None, folder_of(spec, cut).status()
+    assert_same_end(ended(spec, cut), ended(spec, whole))
     return done
 
 

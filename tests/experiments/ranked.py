@@ -8,7 +8,7 @@ from dataclasses import replace
 import torch
 
 from spherenorm_experiments.engine import joined
-from spherenorm_experiments.engine._checkpoints import Checkpoints
+from spherenorm_experiments.engine._loop import _Loop
 from spherenorm_experiments.engine.door import execute_spec
 
 WORLD = 2
@@ -83,21 +83,21 @@ def run(ranks, spec, root, **flags):
 
 def run_until(ranks, spec, root, checkpoints):
     """Interrupt a run when it has written so many checkpoints."""
-    original, written = Checkpoints.save, []
+    original, written = _Loop.checkpoint, []
 
-    def saving(self, state, position):
-        original(self, state, position)
-        written.append(position["done"])
+    def writing(loop):
+        original(loop)
+        written.append(loop.done)
         if len(written) == checkpoints:
             raise KeyboardInterrupt
 
-    Checkpoints.save = saving
+    _Loop.checkpoint = writing
     try:
         execute_spec(spec, root, ranks=ranks, checkpoint_seconds=0.0)
     except KeyboardInterrupt:
         return written[-1]
     finally:
-        Checkpoints.save = original
+        _Loop.checkpoint = original
     return None
 
 

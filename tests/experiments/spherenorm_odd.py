@@ -1,7 +1,6 @@
 """Variants of the tiny task with what few tasks have: odd scores, buffers and data."""
 
 import functools
-import os
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,8 +8,6 @@ import torch
 from spherenorm_tiny import Tiny
 from torch import nn
 
-import spherenorm as sn
-from spherenorm import rules as r
 from spherenorm_experiments.core import Collected, Mean, Splits
 
 
@@ -74,28 +71,6 @@ class Warmed(Tiny):
 
     def audit_inputs(self):
         return ()
-
-
-@dataclass(frozen=True)
-class Making(Tiny):
-    """Its data are made at each call."""
-
-    name = "making"
-
-
-@dataclass(frozen=True)
-class Keeping(Tiny):
-    """Its data are the same tensors at each call, in other tuples."""
-
-    name = "keeping"
-
-    def data(self):
-        return Splits(*map(tuple, _kept_data()))
-
-
-@functools.cache
-def _kept_data():
-    return Tiny().data()
 
 
 @dataclass(frozen=True)
@@ -215,18 +190,6 @@ class Faulty(Tiny):
 
 def _undefined(column):
     raise ValueError("only one class")
-
-
-@dataclass(frozen=True)
-class Leaves(r.StepSize):
-    """Ends its process without a word."""
-
-    def update(self, update, state):
-        os._exit(3)
-
-
-def leaving(lr=0.1):
-    return sn.chain(Leaves(lr))
 
 
 class Placed(nn.Module):

@@ -69,7 +69,7 @@ class PictureTask(Task):
     def evaluate(self, model, batch):
         x, labels = batch
         logits = model(x)
-        found = logits.argmax(1)
+        predicted = logits.argmax(1)
         losses = cross_entropy(logits, labels, reduction="none")
         with torch.enable_grad():
             leaf = x.clone().requires_grad_()
@@ -77,10 +77,10 @@ class PictureTask(Task):
         attacked = model(x + 0.3 * slope.sign() + 0.01 * torch.rand_like(x)).argmax(1)
         one = labels == 1
         return {
-            "accuracy": Mean(100.0 * (found == labels)),
+            "accuracy": Mean(100.0 * (predicted == labels)),
             "perplexity": Mean(losses, then=np.exp),
             "attacked": Mean(100.0 * (attacked == labels)),
-            "f1": Sums(f1, (found == 1) & one, (found == 1) & ~one, (found != 1) & one),
+            "f1": Sums(f1, (predicted == 1) & one, (predicted == 1) & ~one, (predicted != 1) & one),
             "auc": Collected(auc, one, logits[:, 1]),
             "ap": Collected(average_precision, one, logits[:, 1]),
             "recall@1": Collected(recall_at_1, logits, labels),

@@ -17,18 +17,13 @@ import signal
 import subprocess
 import tempfile
 import threading
-import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-
-try:
-    import fcntl
-except ImportError:  # not on Windows, where each process compiles, and the last rename counts
-    fcntl = None  # type: ignore[assignment]
+from filelock import FileLock, Timeout
 
 __all__ = ["BuildError", "cache_folder", "compiler", "load_step", "threads"]
 
@@ -131,7 +126,7 @@ def _from_cache(library: Path, source: str, command: Sequence[str]) -> Step:
     with contextlib.suppress(OSError):
         return _loaded(library)
     library.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(library.with_suffix(".lock"), library):
+    with _locked(library.with_suffix(".lock")):
         with contextlib.suppress(OSError):  # built meanwhile
             return _loaded(library)
         for left in library.parent.glob(f"{library.stem}.*/"):  # by builds that were killed
@@ -153,39 +148,21 @@ def _apart(source: str, command: Sequence[str]) -> Step:
 
 
 @contextlib.contextmanager
-def _locked(lock: Path, library: Path) -> Iterator[None]:
-    """Hold the lock, or go on without it once the library is there or patience has ended.
+def _locked(lock: Path) -> Iterator[None]:
+    """Hold the lock, or go on without it when patience has ended, or where there are none.
 
     The file is removed by its holder. Whoever has waited for a removed one finds the library, or
     builds beside a newcomer: that costs time and nothing else.
     """
-    file = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)
+    held = FileLock(lock, timeout=PATIENCE)
+    with contextlib.suppress(Timeout, OSError, NotImplementedError):
+        held.acquire(poll_interval=POLL)
     try:
-        held = _acquired(file, library)
-        try:
-            yield
-        finally:
-            if held:  # a process that was forked meanwhile may hold the file open
-                lock.unlink(missing_ok=True)
-                fcntl.flock(file, fcntl.LOCK_UN)
+        yield
     finally:
-        os.close(file)
-
-
-def _acquired(file: int, library: Path) -> bool:
-    end = time.monotonic() + PATIENCE
-    while fcntl is not None:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if library.exists() or time.monotonic() > end:
-                return False
-            time.sleep(POLL)
-        except OSError:  # a file system without locks
-            return False
-        else:
-            return True
-    return False
+        if held.is_locked:
+            lock.unlink(missing_ok=True)
+            held.release()
 
 
 def _compiled(source: str, command: Sequence[str], folder: Path) -> Path:

@@ -43,6 +43,7 @@ def _condition(
         "adversarial",
         embedded,
         Setup({**WIDE, **real}, fields=FIELDS),
+        tiers={"smoke": Setup({"stem": 4})},
         theirs=f"WRN-34-10, {theirs}",
         benchmark="CIFAR-10 attacked",
         paper=paper,

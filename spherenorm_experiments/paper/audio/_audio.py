@@ -1,8 +1,4 @@
-"""Clips: audio files as waves of one length at 16 kHz, mono.
-
-Clips(files, targets, samples=80_000)               # a random crop of each file
-Clips(files, targets, samples=80_000, chunks=16)    # 16 crops of each, evenly spaced
-"""
+"""Clips: audio files as waves of one length at 16 kHz, mono."""
 
 from __future__ import annotations
 
@@ -27,15 +23,7 @@ FINGERPRINTED = 16
 
 
 def resampled(wave: Tensor, rate: int) -> Tensor:
-    """A wave at 16 kHz, by a polyphase filter.
-
-    Args:
-        wave: shape (samples,).
-        rate: its samples a second.
-
-    Returns:
-        A tensor with ceil(16000 / rate * samples) samples.
-    """
+    """A wave of shape (samples,) at 16 kHz, by a polyphase filter; rounded up to a sample."""
     if rate == RATE:
         return wave
     from scipy.signal import resample_poly

@@ -69,16 +69,13 @@ def magnatagatune(samples: int, chunks: int) -> Splits:
     splits = []
     for number, part in enumerate(FOLDERS):
         chosen = [k for k, path in enumerate(files) if path[0] in part and flags[:, k].any()]
+        paths = {k: folder / files[k] for k in chosen}
         # Three of the files that are distributed are empty.
-        kept = [k for k in chosen if not _is_empty(folder / files[k])]
+        kept = [k for k, path in paths.items() if not path.is_file() or path.stat().st_size]
         tags = flags[:, kept].T.float()
         names = [files[k] for k in kept]
         splits.append(_clips(MAGNATAGATUNE, names, tags, samples, chunks if number else None))
     return Splits(*splits)
-
-
-def _is_empty(path: Path) -> bool:
-    return path.is_file() and not path.stat().st_size
 
 
 def _annotations(folder: Path) -> tuple[list[str], Tensor]:

@@ -40,6 +40,7 @@ def _condition(
         label,
         task,
         real=Setup({"data_set": data_set}, fields={"epochs": epochs, "batch_size": 16}),
+        tiers={"smoke": Setup({"width": 2})},
         theirs=f"Harmonic CNN, {benchmark}",
         benchmark=benchmark,
         paper={metric: _scores(text) for metric, text in paper.items()},

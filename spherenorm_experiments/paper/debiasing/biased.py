@@ -100,7 +100,7 @@ def _splits(
     parts: Sequence[tuple[Tensor, Tensor]],
     paint: Callable[[Tensor, Tensor, int], Tensor],
 ) -> Splits:
-    """Training images and classes; of the other parts images, `UNBIASED` or `BIASED`, and classes.
+    """Training images and classes; of the other parts images, classes, `UNBIASED` or `BIASED`.
 
     Each image of validation and test is there twice, without bias and with nothing else.
 
@@ -118,7 +118,7 @@ def _splits(
         unbiased = draw_grounds(labels, 1 / kinds, kinds, seed)
         images = torch.cat([paint(strokes, grounds, seed) for grounds in (unbiased, labels)])
         of_part = torch.tensor([UNBIASED, BIASED]).repeat_interleave(len(labels))
-        splits.append((images, of_part, labels.repeat(2)))
+        splits.append((images, labels.repeat(2), of_part))
     return Splits(*splits)
 
 

@@ -88,7 +88,7 @@ class Debiasing(Task):
         return apart + self.dependence * shared
 
     def evaluate(self, model: nn.Module, batch: Batch) -> Mapping[str, Statistic]:
-        images, parts, *clusters, labels = batch
+        images, labels, parts, *clusters = batch
         hits = 100.0 * (model(_pixels(images))[0].argmax(1) == labels)
         if clusters:
             return _of_nine_classes(hits, parts, clusters[0], labels)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from spherenorm_experiments.paper.shared.layout import Layout
 
-__all__ = ["LAYOUT", "read_idx", "read_mnist"]
+__all__ = ["LAYOUT", "read_mnist"]
 
 UNSIGNED_BYTE = 8
 """The code of the only type of entries that MNIST has."""
@@ -61,19 +61,15 @@ def read_mnist(folder: Path, train: bool) -> tuple[Tensor, Tensor]:
     """
     LAYOUT.require(folder)
     part = "train" if train else "t10k"
-    images = read_idx(_either(folder / f"{part}-images-idx3-ubyte"))
-    labels = read_idx(_either(folder / f"{part}-labels-idx1-ubyte")).long()
+    images = _read_idx(folder / f"{part}-images-idx3-ubyte")
+    labels = _read_idx(folder / f"{part}-labels-idx1-ubyte").long()
     if images.ndim != 3 or labels.ndim != 1 or len(images) != len(labels):
         wrong = f"{tuple(images.shape)} and {tuple(labels.shape)}"
         raise ValueError(f"{folder}: {part} must have a label for each image, got shapes {wrong}")
     return images, labels
 
 
-def _either(path: Path) -> Path:
-    return path if path.is_file() else path.with_name(f"{path.name}.gz")
-
-
-def read_idx(path: Path) -> Tensor:
+def _read_idx(path: Path) -> Tensor:
     """The bytes of an IDX file: 0, 0, the type's code, the number of dimensions, the sizes, data.
 
     Sizes are 32-bit integers, highest byte first.
@@ -81,6 +77,7 @@ def read_idx(path: Path) -> Tensor:
     Raises:
         ValueError: another type or a wrong length.
     """
+    path = path if path.is_file() else path.with_name(f"{path.name}.gz")
     with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
         content = file.read()
     if len(content) < 4 or content[:3] != bytes((0, 0, UNSIGNED_BYTE)):

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import csv
 import functools
-import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,7 @@ from spherenorm_experiments.paper.shared.augmentation import (
 from spherenorm_experiments.paper.shared.imagenet import Pictures
 from spherenorm_experiments.paper.shared.layout import Layout
 
-__all__ = ["HELD_OUT", "IMAGENET", "IMAGENET_A", "LAYOUT", "SYNSETS", "Judged", "nine_class"]
+__all__ = ["HELD_OUT", "IMAGENET", "IMAGENET_A", "LAYOUT", "SYNSETS", "nine_class"]
 
 SYNSETS = {
     "dog": "n02085620 n02099601 n02106550 n02106662 n02110958",
@@ -64,39 +63,11 @@ imagenet/                             beside it, with train and val
 """
 
 
-class Judged(Pictures):
-    """Pictures for an evaluation; items are (image, part, clusters, class).
-
-    Args:
-        part: of all of them.
-        clusters: of each picture its cluster in each clustering; those beyond are left out.
-    """
-
-    def __init__(
-        self,
-        folder: Path,
-        labeled: list[tuple[str, int]],
-        transform: Callable[[Any], Tensor],
-        part: int,
-        clusters: Tensor,
-    ) -> None:
-        super().__init__(folder, labeled, transform)
-        self.part, self.clusters = part, clusters
-
-    def __getitem__(self, index: int) -> tuple[Tensor, int, Tensor, int]:  # type: ignore[override]
-        image, label = super().__getitem__(index)
-        return image, self.part, self.clusters[index], label
-
-    def fingerprint(self) -> str:
-        """A hash of that of the pictures, and of the clusters."""
-        more = f"{super().fingerprint()} {self.part} {self.clusters.tolist()}"
-        return hashlib.sha256(more.encode()).hexdigest()
-
-
 def nine_class(side: int = 224) -> Splits:
     """Training images, a held-out part of them, and the validation images with ImageNet-A.
 
-    The training split has (image, class); the others have items of `Judged`.
+    Items are (image, class); in validation and test (image, class, part, cluster in each
+    clustering).
 
     Args:
         side: pixels of an image's side.
@@ -129,14 +100,15 @@ def _splits(folder: Path, whole: Path, side: int) -> Splits:
     test, clusters = _validation_files(folder, whole)
     hard = [(name, CLASS[s]) for s in sorted(CLASS) for name in _files(folder, f"{FOLDER_A}/{s}")]
     unknown = torch.zeros(max(len(held), len(hard)), CLUSTERINGS, dtype=torch.long)
-    judged: list[Any] = [
-        Judged(whole, test, central, IMAGENET, clusters),
-        Judged(folder, hard, central, IMAGENET_A, unknown),
-    ]
+
+    def judged(root: Path, named: list[tuple[str, int]], part: int, groups: Tensor) -> Any:
+        return Pictures(root, named, central, [part] * len(named), groups[: len(named)])
+
+    parts = judged(whole, test, IMAGENET, clusters), judged(folder, hard, IMAGENET_A, unknown)
     return Splits(
         Pictures(whole, train, augmented),
-        Judged(whole, held, central, HELD_OUT, unknown),
-        ConcatDataset(judged),
+        judged(whole, held, HELD_OUT, unknown),
+        ConcatDataset(parts),
     )
 
 
@@ -144,9 +116,8 @@ def _validation_files(folder: Path, whole: Path) -> tuple[list[tuple[str, int]],
     """Files relative to ImageNet's folder with their classes; and their clusters, one row each."""
     labeled, clusters = [], []
     for row in _rows(folder):
-        synset, _, name = row["path"].partition("/")
-        nested = f"val/{row['path']}"
-        labeled.append((nested if (whole / nested).is_file() else f"val/{name}", CLASS[synset]))
+        synset = row["path"].partition("/")[0]
+        labeled.append((f"val/{row['path']}", CLASS[synset]))
         clusters.append([int(row[f"cluster{k}"]) for k in range(1, CLUSTERINGS + 1)])
     missing = next((name for name, _ in labeled if not (whole / name).is_file()), None)
     if missing is not None:

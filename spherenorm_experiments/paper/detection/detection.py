@@ -11,10 +11,19 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812
 
-from spherenorm_experiments.core import Batch, Budget, Collected, Splits, Statistic, Task
+from spherenorm_experiments.core import (
+    Batch,
+    Budget,
+    Collected,
+    Splits,
+    Statistic,
+    Task,
+    preserved_randomness,
+    seed_everything,
+)
 from spherenorm_experiments.paper.detection._average_precision import average_precision
-from spherenorm_experiments.paper.detection._pretraining import pretrained
 from spherenorm_experiments.paper.detection.centernet import (
     CenterNet,
     centernet_detections,
@@ -23,6 +32,7 @@ from spherenorm_experiments.paper.detection.centernet import (
 from spherenorm_experiments.paper.detection.coco import CLASSES, coco
 from spherenorm_experiments.paper.detection.scenes import OBJECTS, glyph_scenes
 from spherenorm_experiments.paper.detection.ssd import (
+    CANDIDATES,
     SSD,
     SSD300,
     Defaults,
@@ -30,14 +40,21 @@ from spherenorm_experiments.paper.detection.ssd import (
     ssd_loss,
 )
 from spherenorm_experiments.paper.shared.augmentation import standardized
-from spherenorm_experiments.paper.shared.glyphs import TEST_FONTS, TRAIN_FONTS
+from spherenorm_experiments.paper.shared.glyphs import (
+    TEST_FONTS,
+    TRAIN_FONTS,
+    glyph_images,
+    photographs,
+)
+from spherenorm_experiments.paper.shared.layers import load_published
 from spherenorm_experiments.paper.shared.layout import data_folder
-from spherenorm_experiments.paper.shared.published import load_published
 from spherenorm_experiments.paper.shared.resnet import ResNet
 
 __all__ = ["Detection"]
 
-SIDE = 32
+SIDE, SIDES = 32, {"centernet": 512, "ssd": 300}
+"""Pixels of an image's side, on glyphs and on coco."""
+
 TRAIN, VALIDATION, TEST = 1024, 128, 384
 """Scenes of glyphs; the fonts of the test are not those of training and validation."""
 
@@ -46,11 +63,19 @@ PUBLISHED = {"centernet": "resnet18.pth", "ssd": "vgg16_bn.pth"}
 
 SMALL = Defaults((0.25, 0.4, 0.6), ((1.5,), (1.5,)))
 STAGES = ((8,), (16, 16), (32, 32), (64,))
-CANDIDATES = 60
-"""Of the small SSD: default boxes, widths, and detections of a class before suppression."""
+"""Of the small SSD: default boxes and widths."""
+
+SSD_BOXES = {"coco": (SSD300, CANDIDATES), "glyphs": (SMALL, 60)}
+"""Default boxes, and detections of a class before suppression."""
 
 AUDITED = 8
 """Images of the audit's batch: it takes a dozen passes in float64."""
+
+PRETRAINED: dict[str, Any] = {"characters": "BDHMPTZ4", "fonts": TRAIN_FONTS, "size": 24}
+"""The glyphs of the embedded pretrained start; none of these characters is an object."""
+
+COUNT, BATCH, EPOCHS, RATE = 1600, 32, 4, 3e-3
+"""Of the training for that start, by Adam."""
 
 
 @dataclass(frozen=True)
@@ -107,17 +132,15 @@ class Detection(Task):
         boxes, labels, maps = objects[..., :4], objects[..., 4].long(), model(images)
         if self.detector == "centernet":
             return centernet_loss(maps, boxes, labels, _stride(self._side, maps[0]))
-        return ssd_loss(maps, boxes, labels, self._side, self._defaults)
+        return ssd_loss(maps, boxes, labels, self._side, SSD_BOXES[self.data_set][0])
 
     def evaluate(self, model: nn.Module, batch: Batch) -> Mapping[str, Statistic]:
         images, objects = batch
         maps = model(images)
         if self.detector == "centernet":
             detected = centernet_detections(maps, _stride(self._side, maps[0]))
-        elif self.data_set == "coco":
-            detected = ssd_detections(maps, self._side)
         else:
-            detected = ssd_detections(maps, self._side, SMALL, CANDIDATES)
+            detected = ssd_detections(maps, self._side, *SSD_BOXES[self.data_set])
         truth = [rows[rows[:, 4] >= 0] for rows in objects.cpu()]
         return {"AP": Collected(average_precision, detected, truth)}
 
@@ -148,16 +171,9 @@ class Detection(Task):
         return data_folder("the pretrained start") / "pretrained" / PUBLISHED[self.detector]
 
     @property
-    def _defaults(self) -> Defaults:
-        return SSD300 if self.data_set == "coco" else SMALL
-
-    @property
     def _side(self) -> int:
-        if self.side is not None:
-            return self.side
-        if self.data_set == "glyphs":
-            return SIDE
-        return 512 if self.detector == "centernet" else 300
+        usual = SIDE if self.data_set == "glyphs" else SIDES[self.detector]
+        return usual if self.side is None else self.side
 
 
 def _stride(side: int, maps: Tensor) -> float:
@@ -182,26 +198,48 @@ def _trunk(model: nn.Module) -> list[nn.Module]:
     return list(model.stages)
 
 
-def _small_centernet() -> CenterNet:
-    trunk = ResNet("basic", (1, 1, 1), 16, stem="halving")
-    return CenterNet(len(OBJECTS), trunk, widths=(32,), head=32)
-
-
-def _small_ssd() -> SSD:
-    return SSD(len(OBJECTS), STAGES, hidden=64, dilation=2, extras=(), defaults=SMALL)
-
-
 _SMALL: dict[str, tuple[Callable[[], CenterNet | SSD], nn.Module]] = {
-    "centernet": (_small_centernet, nn.Identity()),
-    "ssd": (_small_ssd, nn.MaxPool2d(2)),
+    "centernet": (
+        lambda: CenterNet(
+            len(OBJECTS), ResNet("basic", (1, 1, 1), 16, stem="halving"), widths=(32,), head=32
+        ),
+        nn.Identity(),
+    ),
+    "ssd": (
+        lambda: SSD(len(OBJECTS), STAGES, hidden=64, dilation=2, extras=(), defaults=SMALL),
+        nn.MaxPool2d(2),
+    ),
 }
 """The small detectors, and what follows a module of their trunks in a classifier."""
 
 
 @functools.cache
 def _pretrained(detector: str) -> dict[str, Tensor]:
+    """The state of a small trunk, as a `ModuleList`, after a short training; always the same.
+
+    The means over the last maps are classified.
+    """
     make, pool = _SMALL[detector]
-    return pretrained(lambda: _trunk(make()), pool)
+    with preserved_randomness(), torch.enable_grad():
+        seed_everything(0)
+        trunk = nn.ModuleList(_trunk(make()))
+        drawn = glyph_images(COUNT, 7, **PRETRAINED, grounds=photographs())
+        pixels, labels = map(torch.from_numpy, drawn)
+        images, head = standardized(pixels), nn.LazyLinear(len(PRETRAINED["characters"]))
+        parts = [module for part in trunk for module in (part, pool)]
+        network = nn.Sequential(*parts, nn.AdaptiveAvgPool2d(1), nn.Flatten(), head)
+        network(images[:2])  # the head's number of inputs
+        optimizer = torch.optim.Adam(network.parameters(), RATE)
+        steps = EPOCHS * (COUNT // BATCH)
+        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
+        for _ in range(EPOCHS):
+            for part in torch.split(torch.randperm(COUNT), BATCH):
+                loss = F.cross_entropy(network(images[part]), labels[part])
+                optimizer.zero_grad()
+                loss.backward()  # type: ignore[no-untyped-call]
+                optimizer.step()
+                schedule.step()
+    return trunk.state_dict()
 
 
 @functools.lru_cache(maxsize=2)

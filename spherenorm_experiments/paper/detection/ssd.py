@@ -26,6 +26,7 @@ from spherenorm_experiments.paper.detection.boxes import (
 )
 
 __all__ = [
+    "CANDIDATES",
     "SSD",
     "SSD300",
     "Defaults",
@@ -278,9 +279,7 @@ def _joined(maps: Maps, defaults: Defaults) -> tuple[Tensor, Tensor, Tensor]:
     return offsets, logits, default_boxes(shapes, defaults, offsets.device)
 
 
-def ssd_loss(
-    maps: Maps, boxes: Tensor, labels: Tensor, side: int, defaults: Defaults = SSD300
-) -> Tensor:
+def ssd_loss(maps: Maps, boxes: Tensor, labels: Tensor, side: int, defaults: Defaults) -> Tensor:
     """Smooth L1 of the offsets + cross-entropy of the classes, over the N matched default boxes.
 
     The cross-entropy counts those N, and of the others in each image the three for each matched
@@ -308,9 +307,7 @@ def ssd_loss(
     return (off + entropy[taken | hard].sum()) / taken.sum().clamp(min=1)
 
 
-def ssd_detections(
-    maps: Maps, side: int, defaults: Defaults = SSD300, candidates: int = CANDIDATES
-) -> list[Tensor]:
+def ssd_detections(maps: Maps, side: int, defaults: Defaults, candidates: int) -> list[Tensor]:
     """The detections: the default boxes' classes with the best scores, without suppressed ones.
 
     Args:

@@ -32,6 +32,7 @@ def _condition(detector: str, start: str, theirs: str, scores: str) -> Condition
         "detection",
         options,
         Setup({**options, "data_set": "coco"}, hyper_parameters=hyper_parameters, fields=fields),
+        tiers={"smoke": Setup({"side": 16})},
         theirs=theirs,
         benchmark="MS-COCO",
         paper={"AP": dict(zip(("Adam", "AdamP"), printed(scores), strict=True))},

@@ -27,9 +27,7 @@ from spherenorm_experiments.core import (
     cross_entropy,
     require_extra,
 )
-from spherenorm_experiments.paper.imagenet.efficientnet import SCALES, EfficientNet, efficientnet
-from spherenorm_experiments.paper.imagenet.mobilenet import MobileNetV2
-from spherenorm_experiments.paper.imagenet.rexnet import ReXNet
+from spherenorm_experiments.paper.imagenet.networks import FULL, SCALES, SMALL
 from spherenorm_experiments.paper.shared.augmentation import (
     cutmix,
     normalized,
@@ -44,7 +42,6 @@ from spherenorm_experiments.paper.shared.glyphs import (
     glyph_images,
 )
 from spherenorm_experiments.paper.shared.imagenet import CLASSES, imagenet
-from spherenorm_experiments.paper.shared.resnet import ResNet, resnet18, resnet50
 
 __all__ = ["Classification"]
 
@@ -108,22 +105,21 @@ class Classification(Task):
     }
 
     def data(self) -> Splits:
+        augmented = self.augmentation == "randaugment"
         if self.data_set == "imagenet":
-            return imagenet(self._side, self.augmentation)
-        return _glyphs(self._side, self.augmentation)
+            return imagenet(self._side, rand_augment if augmented else None)
+        return _glyphs(self._side, augmented)
 
     def model(self) -> nn.Module:
         given = {"dropout": self.dropout, "stochastic_depth": self.stochastic_depth}
         options = {name: value for name, value in given.items() if value is not None}
-        if self.data_set == "imagenet":
-            return _FULL[self.network](classes=CLASSES, **options)
-        return _SMALL[self.network](classes=len(GLYPHS), **options)
+        sizes = FULL if self.data_set == "imagenet" else SMALL
+        return sizes[self.network](classes=self._classes, **options)
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         images, labels = batch
         if self.cutmix and torch.rand(()) < self.cutmix:
-            classes = CLASSES if self.data_set == "imagenet" else len(GLYPHS)
-            images, labels = cutmix(images, F.one_hot(labels, classes).float())
+            images, labels = cutmix(images, F.one_hot(labels, self._classes).float())
         return cross_entropy(model(images), labels)
 
     def evaluate(self, model: nn.Module, batch: Batch) -> Mapping[str, Statistic]:
@@ -136,13 +132,17 @@ class Classification(Task):
         return tuple(self.first_batch(self.data().train, AUDITED)[:-1])
 
     @property
+    def _classes(self) -> int:
+        return CLASSES if self.data_set == "imagenet" else len(GLYPHS)
+
+    @property
     def _side(self) -> int:
         if self.side is not None:
             return self.side
-        family, _, scale = self.network.partition("-")
         if self.data_set == "glyphs":
             return SIDE
-        return SCALES[scale].side if family == "efficientnet" else 224
+        scale = SCALES.get(self.network.removeprefix("efficientnet-"))
+        return scale.side if scale else 224
 
 
 class _Pictures:
@@ -176,44 +176,10 @@ def _drawn(side: int) -> tuple[tuple[Pixels, Tensor], ...]:
 
 
 @functools.lru_cache(maxsize=4)
-def _glyphs(side: int, augmentation: str) -> Splits:
+def _glyphs(side: int, augmented: bool) -> Splits:
     drawn = _drawn(side)
     splits = Splits(*((standardized(torch.from_numpy(x)), y) for x, y in drawn))
-    if augmentation == "standard":
+    if not augmented:
         return splits
     mild = functools.partial(rand_augment, magnitude=MAGNITUDE)
     return splits._replace(train=_Pictures(*drawn[0], mild))
-
-
-def _small_efficientnet(scale: str, **options: Any) -> nn.Module:
-    stages = ((1, 3, 8, 1, 1), (4, 5, 16, 1, 2))
-    factors = SCALES[scale]
-    return EfficientNet(
-        stages, factors.width, factors.depth, 8, stem_stride=1, features=64, divisor=2, **options
-    )
-
-
-def _small_rexnet(width: float, **options: Any) -> nn.Module:
-    stages = ((1, 1, False), (2, 2, True))
-    return ReXNet(width, stages, (8, 24), stem=8, stem_stride=1, features=64, **options)
-
-
-def _small_mobilenet(**options: Any) -> nn.Module:
-    stages = ((1, 8, 1, 1), (4, 16, 1, 2), (4, 24, 1, 2))
-    return MobileNetV2(stages, stem=8, stem_stride=1, features=64, **options)
-
-
-_FULL: dict[str, Callable[..., nn.Module]] = {
-    "mobilenetv2": MobileNetV2,
-    "resnet18": resnet18,
-    "resnet50": resnet50,
-    **{f"efficientnet-{name}": functools.partial(efficientnet, name) for name in SCALES},
-    **{f"rexnet-{width}": functools.partial(ReXNet, width) for width in (1.0, 1.3)},
-}
-_SMALL: dict[str, Callable[..., nn.Module]] = {
-    "mobilenetv2": _small_mobilenet,
-    "resnet18": functools.partial(ResNet, "basic", (1, 1, 1), 8, "small"),
-    "resnet50": functools.partial(ResNet, "bottleneck", (1, 1, 1), 4, "small"),
-    **{f"efficientnet-{name}": functools.partial(_small_efficientnet, name) for name in SCALES},
-    **{f"rexnet-{width}": functools.partial(_small_rexnet, width) for width in (1.0, 1.3)},
-}

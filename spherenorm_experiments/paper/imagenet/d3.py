@@ -13,7 +13,7 @@ from spherenorm_experiments.paper.imagenet._photographs import (
 )
 from spherenorm_experiments.paper.shared.claims import projection
 from spherenorm_experiments.paper.statements import says
-from spherenorm_experiments.study import Condition, Contender, TunedComparison, arm_of
+from spherenorm_experiments.study import Condition, Contender, Setup, TunedComparison, arm_of
 
 __all__ = ["D3"]
 
@@ -34,6 +34,7 @@ def _condition(batch: int, theirs: int, numbers: str) -> Condition:
         "classification",
         on_glyphs("resnet50", regime=ours, batch_size=batch),
         on_imagenet("resnet50", regime=large, epochs=100, batch_size=theirs),
+        tiers={"smoke": Setup(fields={"batch_size": 256})},
         theirs=f"ResNet-50, ImageNet, batch {theirs // 1024}k",
         paper={"accuracy": dict(zip(PAIR, printed(numbers), strict=True))},
         cites=says("d3.table"),

@@ -25,9 +25,24 @@ NESTEROV = {"momentum": 0.9, "nesterov": True}
 SMOOTHED = {"label_smoothing": 0.1}
 
 
-def _scores(numbers: str) -> dict[str, Any]:
-    """The paper's top-1 accuracies, in the order of `OPTIMIZERS`."""
-    return {"accuracy": dict(zip(OPTIMIZERS, printed(numbers), strict=True))}
+def _condition(
+    label: str, network: str, numbers: str, *, batch_size: int = 256, mixed: bool = False
+) -> Condition:
+    """A network, with the paper's top-1 accuracies in the order of `OPTIMIZERS`."""
+    regime = SMOOTHED if network == "mobilenetv2" else {}
+    ours, theirs = ({"cutmix": share} if mixed else {} for share in (0.5, 1.0))
+    epochs = 150 if regime or mixed else 100
+    large = {"regime": regime, "epochs": epochs, "batch_size": batch_size}
+    return Condition(
+        label,
+        "classification",
+        on_glyphs(network, options=ours, regime=regime),
+        on_imagenet(network, options=theirs, **large),
+        theirs=f"{label}, ImageNet",
+        benchmark="ImageNet",
+        paper={"accuracy": dict(zip(OPTIMIZERS, printed(numbers), strict=True))},
+        cites=says("t2.cutmix" if mixed else "t2.outperform"),
+    )
 
 
 def _contender(
@@ -41,46 +56,10 @@ def _contender(
 
 
 CONDITIONS = (
-    Condition(
-        "ResNet-18",
-        "classification",
-        on_glyphs("resnet18"),
-        on_imagenet("resnet18", epochs=100, batch_size=256),
-        theirs="ResNet-18, ImageNet",
-        benchmark="ImageNet",
-        paper=_scores("70.47 70.70 68.05 70.39 70.82"),
-        cites=says("t2.outperform"),
-    ),
-    Condition(
-        "MobileNetV2",
-        "classification",
-        on_glyphs("mobilenetv2", regime=SMOOTHED),
-        on_imagenet("mobilenetv2", regime=SMOOTHED, epochs=150, batch_size=1024),
-        theirs="MobileNetV2, ImageNet",
-        benchmark="ImageNet",
-        paper=_scores("71.55 72.09 69.32 71.21 72.45"),
-        cites=says("t2.outperform"),
-    ),
-    Condition(
-        "ResNet-50",
-        "classification",
-        on_glyphs("resnet50"),
-        on_imagenet("resnet50", epochs=100, batch_size=256),
-        theirs="ResNet-50, ImageNet",
-        benchmark="ImageNet",
-        paper=_scores("76.57 76.66 71.87 76.54 76.92"),
-        cites=says("t2.outperform"),
-    ),
-    Condition(
-        "ResNet-50 + CutMix",
-        "classification",
-        on_glyphs("resnet50", options={"cutmix": 0.5}),
-        on_imagenet("resnet50", options={"cutmix": 1.0}, epochs=150, batch_size=256),
-        theirs="ResNet-50 + CutMix, ImageNet",
-        benchmark="ImageNet",
-        paper=_scores("77.69 77.77 76.35 78.04 78.22"),
-        cites=says("t2.cutmix"),
-    ),
+    _condition("ResNet-18", "resnet18", "70.47 70.70 68.05 70.39 70.82"),
+    _condition("MobileNetV2", "mobilenetv2", "71.55 72.09 69.32 71.21 72.45", batch_size=1024),
+    _condition("ResNet-50", "resnet50", "76.57 76.66 71.87 76.54 76.92"),
+    _condition("ResNet-50 + CutMix", "resnet50", "77.69 77.77 76.35 78.04 78.22", mixed=True),
 )
 SGD, SGDP, ADAM, ADAMW, ADAMP = (
     _contender("SGD", 0.1, 1e-4),

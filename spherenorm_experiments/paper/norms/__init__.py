@@ -8,4 +8,3 @@ STUDIES = {
     "t1": "t1:T1",
     "weight-decay": "weight_decay:WeightDecay",
 }
-TASKS = {"sphere-network": "sphere_network:SphereNetwork"}

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -33,6 +33,7 @@ from spherenorm_experiments.analysis import (
     slug,
     spread,
 )
+from spherenorm_experiments.paper.norms._sweeps import at_rate_of, columns, of_all
 from spherenorm_experiments.paper.statements import says
 from spherenorm_experiments.report.pictures import Picture, drawn, empty_figure, rounded
 from spherenorm_experiments.study import Plan, Study
@@ -49,8 +50,7 @@ PAPER = {
 }
 """For each delta: scale-variant weights detected, scale-invariant ones detected, accuracy."""
 
-SMALLER = (1e-3, 1e-4, 1e-5, 1e-6)
-DELTAS = (*PAPER, *SMALLER)
+DELTAS = (*PAPER, 1e-3, 1e-4, 1e-5, 1e-6)
 RATES = (3e-3, 1e-2, 3e-2)
 
 PAPER_COSINES = {"variant": (0.0028, 0.5660), "invariant": (5.5e-10, 4.4e-6)}
@@ -58,21 +58,18 @@ PAPER_COSINES = {"variant": (0.0028, 0.5660), "invariant": (5.5e-10, 4.4e-6)}
 SHARE = 99.9
 """Percent of weights and steps that count as all of them."""
 
+USUAL: dict[str, Any] = {"delta": 0.1}
+"""The threshold at which the rate is chosen."""
 
-@dataclass(frozen=True)
-class Network:
-    """Options of the task, and the color of its curves."""
-
-    options: Mapping[str, Any]
-    color: str
-
-
-NETWORKS = {
-    "plain": Network({}, "#4c78a8"),
-    "wide": Network({"width": 64}, "#1b9e9e"),
-    "half precision": Network({"precision": "float16"}, "#e4572e"),
-    "prenorm": Network({"variant": "prenorm"}, "#2e8b57"),
+NETWORKS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "wide": {"width": 64},
+    "half precision": {"precision": "float16"},
+    "prenorm": {"variant": "prenorm"},
 }
+"""Options of the task."""
+
+COLORS = dict(zip(NETWORKS, ("#4c78a8", "#1b9e9e", "#e4572e", "#2e8b57"), strict=True))
 
 
 def _arm(network: str) -> Arm:
@@ -101,14 +98,10 @@ class C1(Study):
     )  # fmt: skip
 
     def trials(self, plan: Plan, results: Results) -> list[Trial]:
-        rows = [(0.1, rate) for rate in RATES]
-        rows += [(delta, rate) for delta in DELTAS if delta != 0.1 for rate in RATES]
-        delta, lr = (list(column) for column in zip(*rows, strict=True))
-        setting = {"lr": lr, "delta": delta, "weight_decay": 0.0}
-        return [
-            self.swept(plan, _arm(name), setting, **network.options)
-            for name, network in NETWORKS.items()
-        ]
+        deltas = (0.1, *(delta for delta in DELTAS if delta != 0.1))
+        rows = [(rate, delta) for delta in deltas for rate in RATES]
+        setting = {**columns("lr delta", rows), "weight_decay": 0.0}
+        return [self.swept(plan, _arm(name), setting, **more) for name, more in NETWORKS.items()]
 
     def tables(self, results: Results) -> list[Table]:
         rows: list[Row] = []
@@ -116,19 +109,15 @@ class C1(Study):
             grid = grid_of(results, arm)
             for delta in DELTAS if grid.items else ():
                 index = _at(grid, delta)
-                theirs = PAPER.get(delta, (None,) * 3) if arm == _arm("plain") else (None,) * 3
+                keys = ("projected_variant", "projected_invariant", "test")
+                variant, *others = (grid.cell(key, index, ".2f") for key in keys)
+                cells = (_left_alone(variant), *others)
+                theirs = PAPER.get(delta) if arm == _arm("plain") else None
+                beside = zip(cells, theirs or (None,) * 3, strict=True)
                 rows.append(
-                    (
-                        f"{arm.label}, δ = {delta:g}",
-                        _left_alone(grid.cell("projected_variant", index, ".2f")),
-                        theirs[0],
-                        grid.cell("projected_invariant", index, ".2f"),
-                        theirs[1],
-                        grid.cell("test", index, ".2f"),
-                        theirs[2],
-                    )
+                    (f"{arm.label}, δ = {delta:g}", *(cell for pair in beside for cell in pair))
                 )
-        columns: list[Heading] = [
+        headings: list[Heading] = [
             *("network", "variant left alone"),
             *paper("variant"),
             "invariant projected",
@@ -137,7 +126,7 @@ class C1(Study):
             *paper("accuracy"),
         ]
         note = "Percent of weights and steps that the test gets right: means ± deviation."
-        tables = [Table("Detection and accuracy", columns, rows, note), _cosines(results)]
+        tables = [Table("Detection and accuracy", headings, rows, note), _cosines(results)]
         return [table for table in tables if table.rows]
 
     def pictures(self, results: Results) -> list[Picture]:
@@ -149,13 +138,15 @@ class C1(Study):
         )  # fmt: skip
         for arm in results.arms:
             grid = grid_of(results, arm)
-            for key, dash in (("projected_variant", "dot"), ("projected_invariant", "solid")):
-                shares = {d: mean(grid.sample(key, _at(grid, d)).values()) / 100 for d in DELTAS}
-                known = {d: share for d, share in sorted(shares.items()) if share > 0}
+            for kind, dash in (("variant", "dot"), ("invariant", "solid")):
+                shares = {
+                    delta: mean(grid.sample(f"projected_{kind}", _at(grid, delta)).values()) / 100
+                    for delta in sorted(DELTAS)
+                }
+                known = {delta: share for delta, share in shares.items() if share > 0}
                 figure.add_scatter(
-                    x=rounded(known), y=rounded(known.values()),
-                    name=f"{arm.label}, {key.partition('_')[2]}", mode="lines+markers",
-                    line={"color": NETWORKS[arm.settings["network"]].color, "dash": dash},
+                    x=rounded(known), y=rounded(known.values()), name=f"{arm.label}, {kind}",
+                    mode="lines+markers", line={"color": COLORS[arm.label], "dash": dash},
                 )  # fmt: skip
         caption = (
             "The share of weights and steps that are projected: of scale-invariant weights (solid) "
@@ -177,51 +168,44 @@ def _false_positives(delta: float) -> float:
 
 def _at(grid: Grid, delta: float) -> int | None:
     """The point at the rate that is best at 0.1."""
-    return grid.at(lr=grid.tuned(delta=0.1).rate, delta=delta)
+    return grid.at(lr=grid.tuned(**USUAL).rate, delta=delta)
 
 
 def _left_alone(cell: Cell) -> Cell:
-    number = cell.number
-    value = None if number is None else 100 - float(number)
-    return replace(cell, value=value)
+    return replace(cell, value=None if cell.number is None else 100 - float(cell.number))
 
 
 def _right(network: str, delta: float, kind: str) -> Side:
     """Percent of weights and steps that are right, by seed."""
-
-    def side(results: Results) -> Sample:
-        grid = grid_of(results, _arm(network))
-        found = grid.sample(f"projected_{kind}", _at(grid, delta))
-        return found if kind == "invariant" else found.map(lambda share: 100 - share)
-
-    return side
+    projected = at_rate_of(_arm(network), USUAL, f"projected_{kind}", delta=delta)
+    if kind == "invariant":
+        return projected
+    return derive(partial(Sample.map, function=lambda share: 100 - share), projected)
 
 
 def _cosines(results: Results) -> Table:
     rows: list[Row] = []
     for arm in results.arms:
-        ends = _ends(grid_of(results, arm))
-        if ends:
-            cells = [Cell(None, ".2g", interval=ends.get(kind)) for kind in PAPER_COSINES]
+        if ends := _ends(grid_of(results, arm)):
+            cells = [Cell(None, ".2g", interval=ends[kind]) for kind in PAPER_COSINES]
             rows.append((arm.label, *cells, "", ""))
     theirs = [Cell(None, ".2g", interval=ends) for ends in PAPER_COSINES.values()]
     rows += [("the paper's ResNet-18", "", "", *theirs)] if rows else []
-    columns: list[Heading] = [
+    headings: list[Heading] = [
         *("network", "scale-variant", "scale-invariant"),
         *paper("variant", "invariant"),
     ]
     note = "|cos(w, g)| at the end of training: of a whole variant weight, of an invariant's rows."
-    return Table("Cosines of weight and gradient, 99 % of them", columns, rows, note)
+    return Table("Cosines of weight and gradient, 99 % of them", headings, rows, note)
 
 
 def _ends(grid: Grid) -> dict[str, tuple[float, float]]:
-    """The range of 99 % of the cosines of each kind, at the first point."""
-    runs = [] if not grid.runs else list(grid.runs[0].values())
+    """The range of 99 % of the cosines of each kind, at the first point; empty without a run."""
     found: dict[str, tuple[float, float]] = {}
-    for kind in PAPER_COSINES:
-        cosines = [item.arrays[f"cosines_{kind}"] for item in runs]
-        low, high = np.quantile(cosines, (0.005, 0.995)) if cosines else (0.0, 0.0)
-        found |= {kind: (float(low), float(high))} if cosines else {}
+    for kind in PAPER_COSINES if grid.runs else ():
+        cosines = [item.arrays[f"cosines_{kind}"] for item in grid.runs[0].values()]
+        low, high = np.quantile(cosines, (0.005, 0.995))
+        found[kind] = float(low), float(high)
     return found
 
 
@@ -236,7 +220,7 @@ def _of_detection() -> Iterator[Claim]:
             yield Claim(
                 f"detection.{kind}.{name}",
                 f"From δ = 0.05 to 0.2 the test {said} ({name}; more than {SHARE} % right)",
-                derive(lambda *parts: combined(min, parts), *every), ">", SHARE,
+                of_all(partial(combined, min), every), ">", SHARE,
                 cites=says("c.discriminates" if name == "plain" else "3.delta"),
                 paper="100 %", primary=name == "plain", **PERCENT,
             )  # fmt: skip
@@ -247,20 +231,30 @@ def _of_detection() -> Iterator[Claim]:
     )  # fmt: skip
 
 
+class Error(NamedTuple):
+    """A claim that the test errs on a network at a threshold."""
+
+    text: str
+    network: str
+    delta: float
+    kind: str = "invariant"
+    cites: Statement = OURS
+    paper: str = ""
+
+
+ERRORS = (
+    Error("At δ = 1 the test takes variant weights for invariant", "plain", 1.0, "variant",
+          says("c.delta1"), "86.64 %"),
+    Error("At δ = 0.01 the test misses invariant weights", "plain", 0.01, "invariant",
+          says("c.delta.01"), "97.73 %"),
+    Error("At δ = 0.01 it misses them with more inputs to a row", "wide", 0.01),
+    Error("At δ = 0.01 it misses them with gradients in half precision", "half precision", 0.01),
+    Error("At δ = 0.1 it misses them with gradients in half precision", "half precision", 0.1),
+)  # fmt: skip
+
+
 def _of_errors() -> Iterator[Claim]:
-    rows: tuple[tuple[str, str, float, str, Statement, str], ...] = (
-        ("At δ = 1 the test takes variant weights for invariant", "plain", 1.0, "variant",
-         says("c.delta1"), "86.64 %"),
-        ("At δ = 0.01 the test misses invariant weights", "plain", 0.01, "invariant",
-         says("c.delta.01"), "97.73 %"),
-        ("At δ = 0.01 it misses them with more inputs to a row", "wide", 0.01, "invariant",
-         OURS, ""),
-        ("At δ = 0.01 it misses them with gradients in half precision", "half precision", 0.01,
-         "invariant", OURS, ""),
-        ("At δ = 0.1 it misses them with gradients in half precision", "half precision", 0.1,
-         "invariant", OURS, ""),
-    )  # fmt: skip
-    for text, name, delta, kind, source, theirs in rows:
+    for text, name, delta, kind, source, theirs in ERRORS:
         yield Claim(
             f"errors.{slug(name)}.delta-{delta:g}",
             f"{text}: less than {SHARE} % right ({name})",
@@ -287,15 +281,11 @@ def _decades_apart(results: Results, network: str) -> float | None:
 
 
 def _of_accuracy() -> Claim:
-    def accuracy(results: Results, delta: float) -> Sample:
-        grid = grid_of(results, _arm("plain"))
-        return grid.sample("test", _at(grid, delta))
-
-    every = [partial(accuracy, delta=delta) for delta in PAPER]
+    every = [at_rate_of(_arm("plain"), USUAL, "test", delta=delta) for delta in PAPER]
     theirs = [number for *_, number in PAPER.values()]
     return Claim(
         "accuracy",
         "Accuracy hardly depends on δ: its range over the paper's six values is below 1 pp",
-        derive(lambda *parts: spread(parts), *every), "<", 1.0, cites=says("c.performance"),
+        of_all(spread, every), "<", 1.0, cites=says("c.performance"),
         paper=Cell(max(theirs) - min(theirs), unit="pp"), unit="pp", primary=True,
     )  # fmt: skip

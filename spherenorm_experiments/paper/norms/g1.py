@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
+from itertools import product
 from typing import Any, NamedTuple
 
 from spherenorm_experiments.analysis import (
@@ -23,7 +24,7 @@ from spherenorm_experiments.analysis import (
     paper,
     slug,
 )
-from spherenorm_experiments.paper.norms._sweep_plots import over_rates
+from spherenorm_experiments.paper.norms._sweeps import columns, over_rates
 from spherenorm_experiments.paper.statements import says
 from spherenorm_experiments.report.pictures import Picture, color_of, drawn
 from spherenorm_experiments.study import Plan, Study
@@ -32,20 +33,21 @@ __all__ = ["G1"]
 
 
 class PaperRow(NamedTuple):
-    """Hyper-parameters of a row of the paper's table."""
+    """A row of the paper's table."""
 
     alpha: float
     nu: float | None
     euclidean_lr: float
     lr: float
+    score: Decimal
 
 
-def _rows(text: str) -> dict[PaperRow, Decimal]:
+def _rows(text: str) -> list[PaperRow]:
     rows = [line.split() for line in text.strip().splitlines()]
-    return {
-        PaperRow(float(a), None if nu == "None" else float(nu), float(e), float(lr)): Decimal(score)
+    return [
+        PaperRow(float(a), None if nu == "None" else float(nu), float(e), float(lr), Decimal(score))
         for a, nu, e, lr, score in rows
-    }
+    ]
 
 
 PAPER = {
@@ -72,23 +74,17 @@ PAPER = {
         0 0.1 0.1 0.5 59.39
     """),
 }
-"""The paper's accuracy."""
-
 RECOMMENDED = {"SGDG": 0.2, "AdamG": 0.05}
 """The learning rate on the sphere, by the authors of the optimizers."""
 
 CANDIDATES = {"SGDG": (0.2, 2.0, 0.1), "AdamG": (0.05, 0.005, 0.001)}
 """The rates on the sphere of the paper's four candidates, before it tuned further."""
 
-MOMENTUM = {"momentum": 0.9}
-BEGIN = {"task": "sphere-network", "head": "fixed"}
 RATES = {
     "SGDG": (0.01, 0.03, 0.1, 0.2, 0.3, 1.0, 2.0, 5.0),
     "AdamG": (0.001, 0.005, 0.015, 0.05, 0.15, 0.5, 1.5, 5.0),
-    "SGD": (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0),
-    "SGDP": (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0),
-    "AdamW": (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 0.3),
-    "AdamP": (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 0.3),
+    **dict.fromkeys(("SGD", "SGDP"), (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)),
+    **dict.fromkeys(("AdamW", "AdamP"), (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 0.3)),
 }
 """Eight for every optimizer."""
 
@@ -126,19 +122,18 @@ class G1(Study):
     )  # fmt: skip
 
     def trials(self, plan: Plan, results: Results) -> list[Trial]:
-        trials = []
-        for optimizer, rates in RATES.items():
-            common: dict[str, Any] = MOMENTUM if optimizer.startswith("SGD") else {}
-            if optimizer not in PAPER:
-                nesterov = {"nesterov": True} if common else {}
-                setting = {"lr": list(rates), "weight_decay": 0.0, **common, **nesterov}
-                trials.append(self.swept(plan, _arm(optimizer), setting, **BEGIN))
-                continue
-            for clip in (True, False):
-                points = {"lr": [*rates, *rates], "alpha": [0.0] * len(rates) + [0.1] * len(rates)}
-                setting = {**points, "nu": 0.1 if clip else None, **common}
-                trials.append(self.swept(plan, _arm(optimizer, clip), setting, **BEGIN))
-        return trials
+        settings: dict[Arm, dict[str, Any]] = {}
+        for name, rates in RATES.items():
+            momentum = {"momentum": 0.9} if name.startswith("SGD") else {}
+            if name in PAPER:
+                points = columns("alpha lr", list(product((0.0, 0.1), rates)))
+                for clip in (True, False):
+                    settings[_arm(name, clip)] = {**points, "nu": 0.1 if clip else None, **momentum}
+            else:
+                nesterov = {"nesterov": True} if momentum else {}
+                points = {"lr": list(rates)}
+                settings[_arm(name)] = {**points, "weight_decay": 0.0, **momentum, **nesterov}
+        return [self.swept(plan, arm, given, sphere=True) for arm, given in settings.items()]
 
     def tables(self, results: Results) -> list[Table]:
         tables = [*(_at_papers_values(results, name) for name in PAPER), _tuned(results)]
@@ -162,16 +157,17 @@ class G1(Study):
 
 def _at_papers_values(results: Results, name: str) -> Table:
     rows: list[Row] = []
-    for row, theirs in PAPER[name].items():
+    for row in PAPER[name]:
         grid = grid_of(results, _arm(name, clip=row.nu is not None))
         index = grid.at(lr=row.lr, alpha=row.alpha)
         if index is not None:
-            values = (Cell(value, "g", missing="none") for value in row)
+            *point, theirs = row
+            values = (Cell(value, "g", missing="none") for value in point)
             rows.append((*values, grid.cell("test", index, ".2f"), theirs))
     hyper_parameters = ("α", "ν", "lr Euclidean (paper only)", "lr Grassmann")
-    columns: list[Heading] = [*hyper_parameters, "accuracy", *paper("accuracy")]
+    headings: list[Heading] = [*hyper_parameters, "accuracy", *paper("accuracy")]
     note = "Rows whose rate on the sphere is one of our eight."
-    return Table(f"{name} at the paper's values", columns, rows, note)
+    return Table(f"{name} at the paper's values", headings, rows, note)
 
 
 def _tuned(results: Results) -> Table:
@@ -179,20 +175,18 @@ def _tuned(results: Results) -> Table:
     for arm in results.arms:
         grid = grid_of(results, arm)
         choice = grid.tuned(alpha=0.0)
-        rows.append(
-            (arm.label, choice.cell, grid.cell("test", choice.index, ".2f"),
-             grid.cell("norm_last", choice.index))
-        )  # fmt: skip
-    columns = ("optimizer", "best lr", "test accuracy", "last norm")
+        score, norm = grid.cell("test", choice.index, ".2f"), grid.cell("norm_last", choice.index)
+        rows.append((arm.label, choice.cell, score, norm))
+    headings = ("optimizer", "best lr", "test accuracy", "last norm")
     note = "Of eight rates, chosen on seeds of their own; means over seeds ± standard deviation."
-    return Table("Tuned with equal trials", columns, rows, note)
+    return Table("Tuned with equal trials", headings, rows, note)
 
 
 def _of_parts(name: str) -> Iterator[Claim]:
     rate = RECOMMENDED[name]
     with_, without = (at_point(_arm(name), "test", lr=rate, alpha=a) for a in (0.1, 0.0))
     free = at_point(_arm(name, clip=False), "test", lr=rate, alpha=0.1)
-    theirs = {(r.alpha, r.nu): v for r, v in PAPER[name].items() if r.lr == rate}
+    theirs = {(row.alpha, row.nu): row.score for row in PAPER[name] if row.lr == rate}
     yield Claim(
         f"{slug(name)}.regularization",
         f"{name}: the regularization lowers the score at the recommended rate",
@@ -207,36 +201,40 @@ def _of_parts(name: str) -> Iterator[Claim]:
     )  # fmt: skip
 
 
+QUOTED = {
+    "SGDG": ("70.39 - 67.85 = +2.54", "70.39 against 70.47", "70.70 - 69.74 = +0.96",
+             "70.70 - 70.39 = +0.31"),
+    "AdamG": ("69.45 - 68.43 = +1.02", "69.45 against 70.39", "70.82 - 68.43 = +2.39",
+              "70.82 - 69.45 = +1.37"),
+}  # fmt: skip
+
+
 def _of_tuned(name: str) -> Iterator[Claim]:
     baseline, ours = BASELINE[name], PROJECTED[name]
     best = {n: at_best(_arm(n), alpha=0.0) for n in (name, baseline, ours)}
     recommended = at_point(_arm(name), "test", lr=RECOMMENDED[name], alpha=0.0)
     candidate = at_best(_arm(name), among=CANDIDATES[name], alpha=0.0)
-    quoted = {"SGDG": ("70.39 - 67.85 = +2.54", "70.39 against 70.47", "70.70 - 69.74 = +0.96",
-                       "70.70 - 70.39 = +0.31"),
-              "AdamG": ("69.45 - 68.43 = +1.02", "69.45 against 70.39", "70.82 - 68.43 = +2.39",
-                        "70.82 - 69.45 = +1.37")}[name]  # fmt: skip
     yield Claim(
         f"{slug(name)}.tuning",
         f"{name}: tuning its rate raises the score over the recommended rate",
         best[name], ">", recommended, cites=says("g.essential"), unit="pp", equivalent=MARGIN,
-        paper=quoted[0],
+        paper=QUOTED[name][0],
     )  # fmt: skip
     yield Claim(
         f"{slug(name)}.as-baseline",
         f"Tuned {name} and tuned {baseline} score alike, within 1 pp",
         best[name], "=", best[baseline], margin=1.0, cites=says("g.comparable"), unit="pp",
-        paper=quoted[1], primary=True,
+        paper=QUOTED[name][1], primary=True,
     )  # fmt: skip
     yield Claim(
         f"{slug(name)}.candidates",
         f"{ours} scores higher than {name} at the best of the paper's three rates",
         best[ours], ">", candidate, cites=says("g.lower"), unit="pp", equivalent=MARGIN,
-        paper=quoted[2],
+        paper=QUOTED[name][2],
     )  # fmt: skip
     yield Claim(
         f"{slug(name)}.projected",
         f"Tuned {ours} scores higher than tuned {name}",
         best[ours], ">", best[name], cites=says("g.higher"), unit="pp", equivalent=MARGIN,
-        paper=quoted[3], primary=True,
+        paper=QUOTED[name][3], primary=True,
     )  # fmt: skip

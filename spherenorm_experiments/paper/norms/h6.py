@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import pairwise
 
 from spherenorm_experiments.analysis import (
@@ -28,7 +29,7 @@ from spherenorm_experiments.analysis import (
     slug,
     worst_of,
 )
-from spherenorm_experiments.paper.norms._sweep_plots import Curve, over_steps
+from spherenorm_experiments.paper.norms._sweeps import Curve, columns, of_all, over_steps
 from spherenorm_experiments.paper.statements import says
 from spherenorm_experiments.report.pictures import DASHES, Picture, drawn
 from spherenorm_experiments.study import Plan, Study
@@ -46,7 +47,7 @@ PAPER = {
 
 RATE = 0.1
 RATES = (0.01, 0.03, RATE, 0.3, 1.0)
-KINDS = {"Nesterov": True, "heavy ball": False}
+KINDS = ("Nesterov", "heavy ball")
 OPTIMIZERS = ("SGD", "SGDP")
 
 
@@ -82,15 +83,11 @@ class H6(Study):
 
     def trials(self, plan: Plan, results: Results) -> list[Trial]:
         rows = [(rate, m) for m in PAPER for rate in sorted({*RATES, _scaled(m)})]
-        lr, momentum = (list(column) for column in zip(*rows, strict=True))
+        points = columns("lr momentum", rows)
         return [
-            self.swept(
-                plan,
-                _arm(optimizer, kind),
-                {"lr": lr, "momentum": momentum, "nesterov": nesterov},
-            )
-            for kind, nesterov in KINDS.items()
-            for optimizer in OPTIMIZERS
+            self.swept(plan, _arm(name, kind), {**points, "nesterov": kind == "Nesterov"})
+            for kind in KINDS
+            for name in OPTIMIZERS
         ]
 
     def tables(self, results: Results) -> list[Table]:
@@ -102,8 +99,8 @@ class H6(Study):
         for arm in results.arms:
             grid = grid_of(results, arm)
             curves = [
-                Curve(f"{arm.label}, β={m:g}", grid, grid.at(lr=RATE, momentum=m), DASHES[i])
-                for i, m in enumerate(PAPER)
+                Curve(f"{arm.label}, β={m:g}", grid, grid.at(lr=RATE, momentum=m), dash)
+                for m, dash in zip(PAPER, DASHES, strict=True)
             ]
             caption = f"Norm of {arm.label} for each momentum, at the rate {RATE}."
             pictures.append(over_steps(curves, "norm", "norm ‖w‖", caption))
@@ -129,33 +126,23 @@ def _norms(results: Results, arm: Arm) -> Table:
     for momentum, numbers in PAPER.items() if grid.items else ():
         fixed, scaled = (grid.at(lr=r, momentum=momentum) for r in (RATE, _scaled(momentum)))
         choice = grid.tuned(momentum=momentum)
-        theirs = numbers[first : first + 2] if quoted else (None, None)
-        rows.append(
-            (
-                f"{arm.label}, β={momentum:g}",
-                grid.cell("norm_last", fixed),
-                theirs[0],
-                grid.cell("norm_last", scaled),
-                grid.cell("growth_over_moves", fixed, ".4g"),
-                Cell(_law(arm, momentum), ".4g"),
-                choice.cell,
-                grid.cell("test", choice.index, ".2f"),
-                theirs[1],
-            )
-        )
-    columns: list[Heading] = [
+        their_norm, their_score = numbers[first : first + 2] if quoted else (None, None)
+        norm, other_norm = (grid.cell("norm_last", index) for index in (fixed, scaled))
+        factor, law = grid.cell("growth_over_moves", fixed, ".4g"), Cell(_law(arm, momentum), ".4g")
+        score = grid.cell("test", choice.index, ".2f")
+        rows.append((f"{arm.label}, β={momentum:g}", norm, their_norm, other_norm, factor, law,
+                     choice.cell, score, their_score))  # fmt: skip
+    headings: list[Heading] = [
         *("arm", f"norm at {RATE}"),
         *paper("norm"),
         *("norm at lr / (1 - β) = 1", "growth / steps²", "law", "best lr", "accuracy there"),
         *paper("accuracy"),
     ]
     note = "Means over seeds ± standard deviation."
-    return Table(f"{arm.label}: last norm and accuracy", columns, rows, note)
+    return Table(f"{arm.label}: last norm and accuracy", headings, rows, note)
 
 
-def _at(
-    optimizer: str, kind: str, key: str, momentum: float = 0.9, *, scaled: bool = False
-) -> Side:
+def _at(optimizer: str, kind: str, key: str, momentum: float = 0.9, scaled: bool = False) -> Side:
     rate = _scaled(momentum) if scaled else RATE
     return at_point(_arm(optimizer, kind), key, lr=rate, momentum=momentum)
 
@@ -189,16 +176,14 @@ def _of_gaps() -> Iterator[Claim]:
     for kind, scaled in (("Nesterov", False), ("heavy ball", False), ("Nesterov", True)):
         at, rate = _where(scaled)
         gaps = [
-            derive(
-                paired_values, *(_at(o, kind, "norm_last", m, scaled=scaled) for o in OPTIMIZERS)
-            )
+            derive(paired_values, *(_at(o, kind, "norm_last", m, scaled) for o in OPTIMIZERS))
             for m in PAPER
         ]
         steps = [derive(paired_values, b, a) for a, b in pairwise(gaps)]
         yield Claim(
             f"gap-grows.{slug(kind)}.{rate}",
             f"The gap of the norms grows at each step of the momentum, {kind}, {at}: the least",
-            derive(lambda *parts: combined(min, parts), *steps), ">", 0.0, cites=says("h6.gap"),
+            of_all(partial(combined, min), steps), ">", 0.0, cites=says("h6.gap"),
             paper="2.59 - 2.53 = 0.06", primary=kind == "Nesterov" and not scaled,
         )  # fmt: skip
 
@@ -207,7 +192,7 @@ def _of_norms() -> Iterator[Claim]:
     for scaled in (False, True):
         at, name = _where(scaled)
         sgd, sgdp = (
-            [_at(optimizer, "Nesterov", "norm_last", m, scaled=scaled) for m in PAPER]
+            [_at(optimizer, "Nesterov", "norm_last", m, scaled) for m in PAPER]
             for optimizer in OPTIMIZERS
         )
         yield Claim(
@@ -241,10 +226,10 @@ def _of_scores() -> Iterator[Claim]:
     )  # fmt: skip
     yield Claim(
         "no-worse", "SGDP is no worse than SGD by 1 pp at any momentum: the least gain",
-        derive(lambda *parts: worst_of(min, parts), *gains.values()), ">", -1.0,
+        of_all(partial(worst_of, min), list(gains.values())), ">", -1.0,
         cites=says("h6.most"), paper="+0.18", unit="pp",
     )  # fmt: skip
     yield Claim(
         "mean-gain", "SGDP's mean gain over all momenta",
-        derive(lambda *parts: pooled(parts), *gains.values()), ">", 0.0, unit="pp",
+        of_all(pooled, list(gains.values())), ">", 0.0, unit="pp",
     )  # fmt: skip

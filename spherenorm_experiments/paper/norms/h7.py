@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple
 
 from spherenorm_experiments.analysis import (
     MARGIN,
@@ -23,7 +22,7 @@ from spherenorm_experiments.analysis import (
     printed,
     slug,
 )
-from spherenorm_experiments.paper.norms._sweep_plots import Curve, over_steps
+from spherenorm_experiments.paper.norms._sweeps import NESTEROV, Curve, over_steps
 from spherenorm_experiments.paper.statements import says
 from spherenorm_experiments.report.pictures import Picture, drawn
 from spherenorm_experiments.study import Plan, Study
@@ -31,41 +30,36 @@ from spherenorm_experiments.study import Plan, Study
 __all__ = ["H7"]
 
 
-@dataclass(frozen=True)
-class Pair:
-    """A projected optimizer and its baseline.
+def _arm(optimizer: str, epochs: str = "all") -> Arm:
+    label = optimizer if epochs == "all" else f"{optimizer}, {epochs}"
+    return Arm(label, optimizer.lower(), {"epochs": epochs})
+
+
+class Pair(NamedTuple):
+    """A baseline, and a projected optimizer with all of the epochs and with 92 %.
 
     Attributes:
-        ours: the optimizer's name.
-        baseline: the baseline's.
-        setting: the hyper-parameters of both.
-        rates: the learning rates.
-        paper: ResNet-18's accuracy with the baseline, ours with 92 % of the epochs, and with all.
+        setting: the hyper-parameters of all.
+        paper: ResNet-18's accuracy with each.
     """
 
-    ours: str
-    baseline: str
+    arms: tuple[Arm, Arm, Arm]
     setting: Mapping[str, Any]
-    rates: Sequence[float]
     paper: Sequence[Decimal]
 
-    @property
-    def arms(self) -> tuple[Arm, Arm, Arm]:
-        """The baseline, ours with 92 % of the epochs, and with all."""
-        shorter = Arm(f"{self.ours}, 92 %", self.ours.lower(), {"epochs": "92 %"})
-        return _whole(self.baseline), shorter, _whole(self.ours)
 
-
-def _whole(optimizer: str) -> Arm:
-    return Arm(optimizer, optimizer.lower(), {"epochs": "all"})
-
-
-SGD = {"momentum": 0.9, "nesterov": True, "weight_decay": 0.0}
-PAIRS = (
-    Pair("SGDP", "SGD", SGD, (0.03, 0.1, 0.3, 1.0, 3.0), printed("70.47 70.54 70.70")),
-    Pair("AdamP", "AdamW", {"weight_decay": 0.0}, (1e-3, 3e-3, 1e-2, 3e-2, 1e-1),
-         printed("70.39 70.64 70.82")),
-)  # fmt: skip
+PAIRS = {
+    "SGDP": Pair(
+        (_arm("SGD"), _arm("SGDP"), _arm("SGDP", "92 %")),
+        {**NESTEROV, "weight_decay": 0.0, "lr": [0.03, 0.1, 0.3, 1.0, 3.0]},
+        printed("70.47 70.70 70.54"),
+    ),
+    "AdamP": Pair(
+        (_arm("AdamW"), _arm("AdamP"), _arm("AdamP", "92 %")),
+        {"weight_decay": 0.0, "lr": [1e-3, 3e-3, 1e-2, 3e-2, 1e-1]},
+        printed("70.39 70.82 70.64"),
+    ),
+}
 
 
 class H7(Study):
@@ -88,57 +82,50 @@ class H7(Study):
     def trials(self, plan: Plan, results: Results) -> list[Trial]:
         steps = self.budget(plan, "network").epochs
         fewer = max(1, round(0.92 * steps))
-        trials = []
-        for pair in PAIRS:
-            baseline, shorter, whole = pair.arms
-            points = {**pair.setting, "lr": list(pair.rates)}
-            for arm, count in ((baseline, steps), (whole, steps), (shorter, fewer)):
-                trials.append(self.swept(plan, arm, points, epochs=count))
-        return trials
+        return [
+            self.swept(plan, arm, pair.setting, epochs=count)
+            for pair in PAIRS.values()
+            for arm, count in zip(pair.arms, (steps, steps, fewer), strict=True)
+        ]
 
     def tables(self, results: Results) -> list[Table]:
-        return [_accuracy(results)]
-
-    def pictures(self, results: Results) -> list[Picture]:
-        curves = []
+        quoted = {
+            arm.label: number
+            for pair in PAIRS.values()
+            for arm, number in zip(pair.arms, pair.paper, strict=True)
+        }
+        rows: list[Row] = []
         for arm in results.arms:
             grid = grid_of(results, arm)
-            curves.append(Curve(arm.label, grid, grid.tuned().index))
-        caption = "Norms at each arm's best rate."
-        return drawn([over_steps(curves, "norm", "norm ‖w‖", caption)])
+            choice = grid.tuned()
+            score = grid.cell("test", choice.index, ".2f")
+            rows.append((arm.label, choice.cell, score, quoted.get(arm.label)))
+        headings: list[Heading] = ["arm", "best lr", "accuracy", *paper("accuracy")]
+        note = "Means over seeds ± standard deviation; the paper's: ResNet-18 on ImageNet."
+        return [Table("Accuracy for the same computation", headings, rows, note)]
+
+    def pictures(self, results: Results) -> list[Picture]:
+        grids = {arm.label: grid_of(results, arm) for arm in results.arms}
+        curves = [Curve(label, grid, grid.tuned().index) for label, grid in grids.items()]
+        return drawn([over_steps(curves, "norm", "norm ‖w‖", "Norms at each arm's best rate.")])
 
     @property
     def claims(self) -> Sequence[Claim]:
-        return [claim for pair in PAIRS for claim in _of_scores(pair)]
+        return [claim for name, pair in PAIRS.items() for claim in _of_scores(name, pair)]
 
 
-def _of_scores(pair: Pair) -> Iterator[Claim]:
-    baseline, shorter, whole = map(at_best, pair.arms)
-    first, second, third = pair.paper
+def _of_scores(name: str, pair: Pair) -> Iterator[Claim]:
+    baseline, whole, shorter = map(at_best, pair.arms)
+    theirs, all_epochs, fewer = pair.paper
     yield Claim(
-        f"still-higher.{slug(pair.ours)}",
-        f"{pair.ours} with 92 % of the epochs scores higher than {pair.baseline}",
-        shorter, ">", baseline, cites=says("h7.still"), paper=Cell(second - first, "+.2f"),
+        f"still-higher.{slug(name)}",
+        f"{name} with 92 % of the epochs scores higher than {pair.arms[0]}",
+        shorter, ">", baseline, cites=says("h7.still"), paper=Cell(fewer - theirs, "+.2f"),
         unit="pp", equivalent=MARGIN,
     )  # fmt: skip
     yield Claim(
-        f"reduced.{slug(pair.ours)}",
-        f"{pair.ours} scores lower with 92 % of the epochs than with all: all minus 92 %",
-        whole, ">", shorter, cites=says("h7.reduced"), paper=Cell(third - second, "+.2f"),
+        f"reduced.{slug(name)}",
+        f"{name} scores lower with 92 % of the epochs than with all: all minus 92 %",
+        whole, ">", shorter, cites=says("h7.reduced"), paper=Cell(all_epochs - fewer, "+.2f"),
         unit="pp", equivalent=MARGIN,
     )  # fmt: skip
-
-
-def _accuracy(results: Results) -> Table:
-    quoted = {
-        arm: number for pair in PAIRS for arm, number in zip(pair.arms, pair.paper, strict=True)
-    }
-    rows: list[Row] = []
-    for arm in results.arms:
-        grid = grid_of(results, arm)
-        choice = grid.tuned()
-        score = grid.cell("test", choice.index, ".2f")
-        rows.append((arm.label, choice.cell, score, quoted.get(arm)))
-    columns: list[Heading] = ["arm", "best lr", "accuracy", *paper("accuracy")]
-    note = "Means over seeds ± standard deviation; the paper's: ResNet-18 on ImageNet."
-    return Table("Accuracy for the same computation", columns, rows, note)

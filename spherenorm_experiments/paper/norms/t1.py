@@ -27,16 +27,17 @@ from spherenorm_experiments.paper.norms._growth import (
     ARMS,
     DECAY_SCALE,
     DECAYS,
+    NORMS,
     PAIRS,
     PAPER,
     SGD_RATES,
     SHARED,
+    claims_of_growth,
     decay_of,
     growth_of,
     ratios_of,
 )
-from spherenorm_experiments.paper.norms._growth_claims import claims_of_growth
-from spherenorm_experiments.paper.norms._sweep_plots import Curve, over_rates, over_steps
+from spherenorm_experiments.paper.norms._sweeps import STEP, Curve, decayed, over_rates, over_steps
 from spherenorm_experiments.report.pictures import DASHES, Picture, color_of, drawn
 from spherenorm_experiments.study import Plan, Study
 
@@ -74,7 +75,7 @@ class T1(Study):
 
     def tables(self, results: Results) -> list[Table]:
         rows = [row for arm in results.arms for row in _rows(grid_of(results, arm), arm)]
-        columns: list[Heading] = [
+        headings: list[Heading] = [
             *("arm", "best lr", "norm¹", "normˡᵃˢᵗ", "growth"),
             *paper("norm¹", "normˡᵃˢᵗ", "growth"),
             "score",
@@ -87,23 +88,20 @@ class T1(Study):
             "ROC-AUC on tagging; ImageNet top-1 and ROC-AUC in the paper. Weight decay is the "
             f"paper's, ours is {DECAY_SCALE} times that."
         )
-        return [Table("Norms and scores", columns, rows, note), *_at_every_rate(results)]
+        return [Table("Norms and scores", headings, rows, note), *_at_every_rate(results)]
 
     def headline(self, results: Results) -> Table:
         """The optimizers on digits, without weight decay."""
-        columns = ("optimizer", "norm¹", "normˡᵃˢᵗ", "growth", "score", "path on sphere")
         rows: list[Row] = []
         for name in ("SGD", "SGDP", "AdamW", "AdamP"):
             grid = grid_of(results, ARMS[name])
             index = grid.tuned(weight_decay=0.0, wd_ratio=0.1).index
-            first, last, score, path = (
-                grid.cell(key, index, form, spread=key == "test")
-                for key, form in (("norm_first_epoch", ".3f"), ("norm_last", ".3f"),
-                                  ("test", ".2f"), ("path", ".2f"))
-            )  # fmt: skip
+            first, last = (grid.cell(key, index, spread=False) for key in reversed(NORMS))
             grown = replace(mean_of(growth_of(grid, index), "+.3f"), spread=None)
-            rows.append((name, first, last, grown, score, path))
-        return Table("Without weight decay, each at its best rate", columns, rows)
+            score, path = grid.cell("test", index, ".2f"), grid.cell("path", index, ".2f")
+            rows.append((name, first, last, grown, score, replace(path, spread=None)))
+        headings = ("optimizer", "norm¹", "normˡᵃˢᵗ", "growth", "score", "path on sphere")
+        return Table("Without weight decay, each at its best rate", headings, rows)
 
     def pictures(self, results: Results) -> list[Picture]:
         curves = [
@@ -119,22 +117,20 @@ class T1(Study):
         ratios = {f"{b} over {a}": ratios_of(results, a, b, "path") for a, b in PAIRS}
         colors = {f"{b} over {a}": color_of(ARMS[b].recipe) for a, b in PAIRS[:2]}
         without = "Digits without weight decay at one rate: norm of the scale-invariant rows."
+        steps = "The effective step sizes of the same runs."
         longer = "Paths on the sphere at every learning rate: longer with the projection above 1."
         return drawn(
             [
                 over_steps(curves, "norm", "norm ‖w‖", without),
-                over_steps(
-                    curves, "effective_step", "effective step ‖Δŵ‖",
-                    "The effective step sizes of the same runs.", log_y=True,
-                ),
+                over_steps(curves, "effective_step", STEP, steps, log_y=True),
                 over_steps(bends, "norm", "norm ‖w‖", "Weight decay bends the norm of SGD."),
                 over_rates(ratios, "ratio of the paths", longer, colors),
             ]
-        )  # fmt: skip
+        )
 
     @property
     def claims(self) -> Sequence[Claim]:
-        return list(claims_of_growth())
+        return claims_of_growth()
 
 
 def _points(name: str) -> dict[str, Any]:
@@ -142,10 +138,7 @@ def _points(name: str) -> dict[str, Any]:
         return {"lr": list(ADAM_RATES), "weight_decay": [0.0] * len(ADAM_RATES)}
     decays = [(decay_of(d), 0.1) for d in (DECAYS if name == "SGD" else SHARED)]
     decays += [(decay_of(d), 1.0) for d in SHARED[1:]] if name == "SGDP" else []
-    rows = [(rate, decay, ratio) for rate in SGD_RATES for decay, ratio in decays]
-    lr, decay, ratio = (list(column) for column in zip(*rows, strict=True))
-    more = {"wd_ratio": ratio} if name == "SGDP" else {}
-    return {"lr": lr, "weight_decay": decay, **more, "momentum": 0.9, "nesterov": True}
+    return decayed(name, SGD_RATES, decays)
 
 
 def _common(results: Results, arm: Arm) -> int | None:
@@ -191,5 +184,5 @@ def _at_every_rate(results: Results) -> list[Table]:
             if any(cell.known or cell.diverged for cell in cells):
                 rows.append((f"{b} over {a}", Cell(rate, "g"), *cells))
     note = "Without weight decay. Means over seeds of the ratio of the two, ± deviation."
-    columns = ("arms", "lr", "growth", "path on sphere")
-    return [Table("At every learning rate", columns, rows, note)] if rows else []
+    headings = ("arms", "lr", "growth", "path on sphere")
+    return [Table("At every learning rate", headings, rows, note)] if rows else []

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import product
 from typing import Any
@@ -14,9 +14,7 @@ from spherenorm_experiments.analysis import (
     MARGIN,
     Arm,
     Cell,
-    Choice,
     Claim,
-    Grid,
     Results,
     Sample,
     Side,
@@ -30,7 +28,14 @@ from spherenorm_experiments.analysis import (
     slug,
     spread,
 )
-from spherenorm_experiments.paper.norms._sweep_plots import Curve, over_steps
+from spherenorm_experiments.paper.norms._sweeps import (
+    STEP,
+    Curve,
+    at_rate_of,
+    decayed,
+    of_all,
+    over_steps,
+)
 from spherenorm_experiments.paper.statements import says
 from spherenorm_experiments.report.pictures import DASHES, Picture, drawn
 from spherenorm_experiments.study import Plan, Study
@@ -38,26 +43,10 @@ from spherenorm_experiments.study import Plan, Study
 __all__ = ["WeightDecay"]
 
 
-@dataclass(frozen=True)
-class Optimizer:
-    """Fixed hyper-parameters, the rates, and the weight decay to which others are relative."""
-
-    fixed: Mapping[str, Any]
-    rates: Sequence[float]
-    reference: float
-
-
-SGD = {"momentum": 0.9, "nesterov": True}
-SGD_RATES, ADAM_RATES = (0.03, 0.1, 0.3, 1.0), (3e-3, 1e-2, 3e-2, 1e-1)
-OPTIMIZERS = {
-    "SGD": Optimizer(SGD, SGD_RATES, 1e-2),
-    "SGDP": Optimizer(SGD, SGD_RATES, 1e-2),
-    "AdamW": Optimizer({}, ADAM_RATES, 1e-1),
-    "AdamP": Optimizer({}, ADAM_RATES, 1e-1),
-}
-"""The recipes have the names of the optimizers."""
-
 PAIRS = (("SGD", "SGDP"), ("AdamW", "AdamP"))
+REFERENCE = {"SGD": 1e-2, "SGDP": 1e-2, "AdamW": 1e-1, "AdamP": 1e-1}
+"""The weight decay of each optimizer to which others are relative; recipes have the same names."""
+SGD_RATES, ADAM_RATES = (0.03, 0.1, 0.3, 1.0), (3e-3, 1e-2, 3e-2, 1e-1)
 LOW, HIGH = (0.0, 0.1, 1.0), (3.0, 10.0)
 """Relative to the reference; high ones with the cosine schedule only, as in the paper."""
 RELATIVE = {"step": LOW, "cosine": (*LOW, *HIGH)}
@@ -96,33 +85,26 @@ class WeightDecay(Study):
     def trials(self, plan: Plan, results: Results) -> list[Trial]:
         return [
             self.swept(plan, _arm(name, schedule), _points(name, schedule), schedule=schedule)
-            for name in OPTIMIZERS
+            for name in REFERENCE
             for schedule in RELATIVE
         ]
 
     def tables(self, results: Results) -> list[Table]:
         rows: list[Any] = []
         for arm in results.arms:
-            grid, chosen = grid_of(results, arm), _rate(results, arm)
-            own = OPTIMIZERS[arm.settings["optimizer"]]
+            grid, name = grid_of(results, arm), arm.settings["optimizer"]
+            chosen = grid.tuned(**_decay(name))
             for i in grid.where(lr=chosen.rate) if chosen.index is not None else ():
                 point = grid.points[i]
-                relative = point.get("weight_decay", 0.0) / own.reference
-                rows.append(
-                    (
-                        arm.label,
-                        chosen.cell,
-                        Cell(round(relative, 6), "g"),
-                        Cell(point.get("wd_ratio"), "g", missing=""),
-                        grid.cell("norm_last", i),
-                        grid.cell("path", i, ".2f"),
-                        grid.cell("test", i, ".2f"),
-                    )
-                )
-        columns = ("arm", "lr", "relative wd", "wd ratio", "last norm", "path on sphere",
-                   "accuracy")  # fmt: skip
+                relative = point.get("weight_decay", 0.0) / REFERENCE[name]
+                decays = Cell(round(relative, 6), "g"), Cell(point.get("wd_ratio"), "g", missing="")
+                path, score = (grid.cell(key, i, ".2f") for key in ("path", "test"))
+                norm = grid.cell("norm_last", i)
+                rows.append((arm.label, chosen.cell, *decays, norm, path, score))
+        headings = ("arm", "lr", "relative wd", "wd ratio", "last norm", "path on sphere",
+                    "accuracy")  # fmt: skip
         note = "The paper shows curves only. Means over seeds ± standard deviation."
-        return [Table("Every arm", columns, rows, note)] if rows else []
+        return [Table("Every arm", headings, rows, note)] if rows else []
 
     def pictures(self, results: Results) -> list[Picture]:
         pictures = []
@@ -147,42 +129,24 @@ class WeightDecay(Study):
 
 
 def _points(name: str, schedule: str) -> dict[str, Any]:
-    own = OPTIMIZERS[name]
-    decays = [(relative * own.reference, RATIOS[0]) for relative in RELATIVE[schedule]]
+    decays = [(relative * REFERENCE[name], RATIOS[0]) for relative in RELATIVE[schedule]]
     if name.endswith("P"):
         decays += [(decay, RATIOS[1]) for decay, _ in decays if decay]
-    rows = [(rate, *decay) for rate in own.rates for decay in decays]
-    lr, decay, ratio = (list(column) for column in zip(*rows, strict=True))
-    more = {"wd_ratio": ratio} if name.endswith("P") else {}
-    return {"lr": lr, "weight_decay": decay, **more, **own.fixed}
+    return decayed(name, SGD_RATES if name.startswith("SGD") else ADAM_RATES, decays)
 
 
-def _rate(results: Results, arm: Arm) -> Choice:
-    """The rate that is best at the reference decay."""
-    reference = OPTIMIZERS[arm.settings["optimizer"]].reference
-    return grid_of(results, arm).tuned(weight_decay=reference, wd_ratio=RATIOS[0])
-
-
-def _point(
-    results: Results, name: str, relative: float, schedule: str, ratio: float = RATIOS[0]
-) -> tuple[Grid, int | None]:
-    """The sweep of an optimizer, and the point with a decay at its rate."""
-    arm = _arm(name, schedule)
-    grid, decay = grid_of(results, arm), relative * OPTIMIZERS[name].reference
-    point = {"lr": _rate(results, arm).rate, "weight_decay": decay}
-    return grid, grid.at(**point, wd_ratio=ratio if relative else RATIOS[0])
+def _decay(name: str, relative: float = 1.0, ratio: float = RATIOS[0]) -> dict[str, Any]:
+    """The point with a decay relative to the reference; at the reference the rate is chosen."""
+    share = ratio if relative else RATIOS[0]
+    return {"weight_decay": relative * REFERENCE[name], "wd_ratio": share}
 
 
 def _of(
     key: str, name: str, relative: float, schedule: str = "cosine", ratio: float = RATIOS[0]
 ) -> Side:
-    """A number of an optimizer with a decay relative to the reference."""
-
-    def side(results: Results) -> Sample:
-        grid, index = _point(results, name, relative, schedule, ratio)
-        return grid.sample(key, index)
-
-    return side
+    """A number of an optimizer with a decay relative to the reference, at its rate."""
+    point = _decay(name, relative, ratio)
+    return at_rate_of(_arm(name, schedule), _decay(name), key, **point)
 
 
 def _growth(name: str, schedule: str) -> Side:
@@ -196,11 +160,14 @@ def _change(results: Results, name: str, relative: float) -> Sample:
     def late_over_early(steps: np.ndarray, values: np.ndarray) -> float:
         done = steps / steps[-1]
         late, early = (
-            values[(low <= done) & (done < high)].mean() for low, high in ((0.2, 0.29), (0.1, 0.2))
+            values[(low <= done) & (done < high)] for low, high in ((0.2, 0.29), (0.1, 0.2))
         )
-        return float(late / early)
+        if not (len(late) and len(early)):  # of a run of few steps
+            return math.nan
+        return float(late.mean() / early.mean())
 
-    grid, index = _point(results, name, relative, "step")
+    grid = grid_of(results, _arm(name, "step"))
+    index = grid.at(lr=grid.tuned(**_decay(name)).rate, **_decay(name, relative))
     return grid.sample_of_curve(late_over_early, "effective_step", index)
 
 
@@ -253,19 +220,17 @@ def _of_dependence(baseline: str, ours: str) -> Iterator[Claim]:
         _of("test", baseline, 1.0), ">", _of("test", baseline, 0.0), cites=says("f.poor"), **POINTS,
     )  # fmt: skip
     for ratio in RATIOS:
-        scores = (_of("test", ours, relative, "cosine", ratio) for relative in LOW)
+        scores = [_of("test", ours, relative, "cosine", ratio) for relative in LOW]
         yield Claim(
             f"score.{slug(ours)}.varies.ratio-{ratio:g}",
             f"{ours}'s score varies by less than 1 pp from no decay to the reference, "
             f"wd ratio {ratio:g}",
-            derive(lambda *parts: spread(parts), *scores), "<", 1.0, cites=says("f.insensitive"),
-            unit="pp",
+            of_all(spread, scores), "<", 1.0, cites=says("f.insensitive"), unit="pp",
         )  # fmt: skip
         less, more = (
-            derive(lambda *parts: spread(parts, "ratio"),
-                   *(_of("norm_last", name, relative, "cosine", share) for relative in LOW))
-            for name, share in ((ours, ratio), (baseline, RATIOS[0]))
-        )  # fmt: skip
+            of_all(spread, [_of("norm_last", n, x, "cosine", share) for x in LOW], "ratio")
+            for n, share in ((ours, ratio), (baseline, RATIOS[0]))
+        )
         yield Claim(
             f"norm.{slug(ours)}.varies.ratio-{ratio:g}",
             f"{ours}'s last norm depends less on decay than {baseline}'s: largest over smallest, "
@@ -276,7 +241,7 @@ def _of_dependence(baseline: str, ours: str) -> Iterator[Claim]:
 
 def _of_high(baseline: str) -> Iterator[Claim]:
     usual, high = (_of("test", baseline, relative) for relative in (1.0, 10.0))
-    others = (_of("test", baseline, relative) for relative in (0.0, 0.1, *HIGH))
+    others = [_of("test", baseline, relative) for relative in (0.0, 0.1, *HIGH)]
     yield Claim(
         f"high-decay.{slug(baseline)}.path",
         f"High decay lengthens {baseline}'s effective steps: 10 times the reference over once",
@@ -291,7 +256,7 @@ def _of_high(baseline: str) -> Iterator[Claim]:
     yield Claim(
         f"high-decay.{slug(baseline)}.best",
         f"{baseline}: the reference decay scores higher than the mean of the four others",
-        usual, ">", derive(lambda *parts: pooled(parts), *others), cites=says("f.best"), **POINTS,
+        usual, ">", of_all(pooled, others), cites=says("f.best"), **POINTS,
     )  # fmt: skip
 
 
@@ -301,15 +266,16 @@ def _figure(
     """Draw norm and effective step."""
     curves = []
     for arm in results.arms:
-        if arm.settings["optimizer"] not in optimizers or arm.settings["schedule"] != schedule:
+        optimizer = arm.settings["optimizer"]
+        if optimizer not in optimizers or arm.settings["schedule"] != schedule:
             continue
-        grid, rate = grid_of(results, arm), _rate(results, arm).rate
-        for i, relative in enumerate(decays):
-            decay = relative * OPTIMIZERS[arm.settings["optimizer"]].reference
-            index = grid.at(lr=rate, weight_decay=decay, wd_ratio=RATIOS[0])
-            curves.append(Curve(f"{arm.label}, wd × {relative:g}", grid, index, DASHES[i]))
+        grid = grid_of(results, arm)
+        rate = grid.tuned(**_decay(optimizer)).rate
+        for relative, dash in zip(decays, DASHES, strict=False):
+            index = grid.at(lr=rate, **_decay(optimizer, relative))
+            curves.append(Curve(f"{arm.label}, wd × {relative:g}", grid, index, dash))
+    steps = f"{name}: effective step size."
     return [
         over_steps(curves, "norm", "norm ‖w‖", f"{name}: norm.", log_y=max(decays) > 1),
-        over_steps(curves, "effective_step", "effective step ‖Δŵ‖",
-                   f"{name}: effective step size.", log_y=True),
-    ]  # fmt: skip
+        over_steps(curves, "effective_step", STEP, steps, log_y=True),
+    ]

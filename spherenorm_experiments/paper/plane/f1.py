@@ -32,7 +32,7 @@ from spherenorm_experiments.analysis import (
     paper,
     slug,
 )
-from spherenorm_experiments.paper.plane._circle import ARMS, LR, descent
+from spherenorm_experiments.core import Spec
 from spherenorm_experiments.paper.statements import says
 from spherenorm_experiments.report.pictures import (
     DASHES,
@@ -44,8 +44,19 @@ from spherenorm_experiments.report.pictures import (
 )
 from spherenorm_experiments.study import Plan, Study
 
-__all__ = ["F1"]
+__all__ = ["ARMS", "F1", "LR", "descent"]
 
+LR = 0.02
+ARMS = {
+    label: Arm(label, recipe, {"momentum": momentum})
+    for label, recipe, momentum in (
+        ("GD", "sgd", 0.0),
+        ("GDM 0.9", "sgd", 0.9),
+        ("GDM 0.99", "sgd", 0.99),
+        ("GDP 0.9", "sgdp", 0.9),
+        ("GDP 0.99", "sgdp", 0.99),
+    )
+}
 PAPER_MAX_NORM = {"GDM 0.9": 2.93, "GDM 0.99": 27.87}
 LEVELS = ("0.1", "0.01", "0.001")
 RATES = tuple(LR * 10 ** (k / 3) for k in range(-6, 10))
@@ -54,8 +65,22 @@ STARTS = {"smoke": 3, "small": 7, "full": 13}
 SOLVED = "steps_to_0.001"
 FLOOR = 1e-14
 """A gap below this is rounding."""
-SHOWN_STEPS = 700
-FRAMES = 80
+SHOWN_STEPS, FRAMES = 700, 80
+
+
+def descent(
+    arm: Arm, steps: int, rates: Sequence[float] = (LR,), starts: Sequence[int] = (PAPERS_START,)
+) -> Trial:
+    """Descents at these rates from the paper's start, or from others at its side.
+
+    The path from the paper's start is kept.
+    """
+    setting = {"lr": list(rates), "momentum": arm.settings["momentum"]}
+    common: dict[str, Any] = {"epochs": steps, "batch_size": 1, "schedule": "constant"}
+    options = {"path": PAPERS_START in starts}
+    return Trial(
+        arm, Spec("cosine", arm.recipe, setting, options, seeds=tuple(starts), probes=(), **common)
+    )
 
 
 class F1(Study):
@@ -81,7 +106,7 @@ class F1(Study):
         return [*paths, *(descent(arm, steps, RATES, starts) for arm in ARMS.values())]
 
     def tables(self, results: Results) -> list[Table]:
-        columns: list[Heading] = [
+        headings: list[Heading] = [
             *("arm", "max norm"),
             *paper("max norm"),
             *("steps to gap 0.1", *LEVELS[1:], "gap at the end"),
@@ -92,7 +117,7 @@ class F1(Study):
             "steps is that after which it stays below."
         )
         rows = [_row(arm, _grid(results, arm)) for arm in results.arms]
-        return [Table("Norm and speed", columns, rows, note)]
+        return [Table("Norm and speed", headings, rows, note)]
 
     def pictures(self, results: Results) -> list[Picture]:
         shown = [_shown(_grid(results, arm)) for arm in results.arms]
@@ -101,21 +126,15 @@ class F1(Study):
             return []
         colors = {item.arm.label: _color(item.arm) for item in items}
         dashes = {item.arm.label: DASHES[_fast(item)] for item in items}
-        curves: dict[str, dict[str, Any]] = {"norm": {}, "gap": {}}
-        for item in items:
-            norm, gap = (item.arrays[key][:SHOWN_STEPS] for key in ("norm", "gap"))
-            curves["norm"][item.arm.label] = range(len(norm)), norm
-            curves["gap"][item.arm.label] = range(len(gap)), np.maximum(gap, 1e-12)
-        return [
-            _animation([item for item in items if not _fast(item)]),
-            *(
-                lines(curves[key], "step", y, caption, colors, log_y=True, dashes=dashes)
-                for key, y, caption in (
-                    ("norm", "norm ‖w‖", "The norm against steps."),
-                    ("gap", "gap 1 - cos(w, w*)", "The distance to the optimum against steps."),
-                )
-            ),
-        ]
+        pictures = [_animation([item for item in items if not _fast(item)])]
+        for key, y, caption in (
+            ("norm", "norm ‖w‖", "The norm against steps."),
+            ("gap", "gap 1 - cos(w, w*)", "The distance to the optimum against steps."),
+        ):
+            values = {x.arm.label: np.maximum(x.arrays[key][:SHOWN_STEPS], 1e-12) for x in items}
+            curves = {label: (range(len(curve)), curve) for label, curve in values.items()}
+            pictures.append(lines(curves, "step", y, caption, colors, log_y=True, dashes=dashes))
+        return pictures
 
     @property
     def claims(self) -> Sequence[Claim]:
@@ -153,15 +172,13 @@ def _papers(grid: Grid, index: int) -> Result | None:
 
 def _shown(grid: Grid) -> Result | None:
     """The run at the rate of Figure 1, or at the nearest one that did not diverge."""
-    found = [_papers(grid, index) for index in range(len(grid.points))]
-    alive = [item for item in found if item is not None and not item.diverged]
-    return min(alive, key=_from_figure, default=None)
+    known = [_papers(grid, index) for index in range(len(grid.points))]
+    alive = [item for item in known if item is not None and not item.diverged]
 
+    def distance(item: Result) -> float:
+        return abs(math.log(item.spec.hyper_parameters.get("lr", LR) / LR))
 
-def _from_figure(item: Result) -> float:
-    """The distance of the learning rate from that of Figure 1, in logarithms."""
-    rate: float = item.spec.hyper_parameters.get("lr", LR)
-    return abs(math.log(rate / LR))
+    return min(alive, key=distance, default=None)
 
 
 def _of_norms() -> Iterator[Claim]:
@@ -309,25 +326,13 @@ def _controls(times: list[int]) -> dict[str, Any]:
     now = {"mode": "immediate", **frame}
     play = {"label": "▶ play", "method": "animate", "args": [None, {**frame, "fromcurrent": False}]}
     pause = {"label": "❚❚", "method": "animate", "args": [[None], now]}
-    steps = [{"label": str(t), "method": "animate", "args": [[str(t)], now]} for t in times]
-    buttons = {
-        "type": "buttons",
-        "direction": "left",
-        "x": 0,
-        "y": 1.13,
-        "xanchor": "left",
-        "yanchor": "top",
-        "pad": {"t": 0},
-        "buttons": [play, pause],
-        "showactive": False,
-    }
+    place = {"x": 0, "y": 1.13, "xanchor": "left", "yanchor": "top", "pad": {"t": 0}}
+    buttons = {"type": "buttons", "direction": "left", "showactive": False, **place}
     slider = {
         "active": len(times) - 1,
         "currentvalue": {"prefix": "step ", "font": {"size": 12}},
-        "steps": steps,
+        "steps": [{"label": str(t), "method": "animate", "args": [[str(t)], now]} for t in times],
         "pad": {"t": 45},
-        "ticklen": 0,
-        "minorticklen": 0,
-        "font": {"size": 9},
+        **{"ticklen": 0, "minorticklen": 0, "font": {"size": 9}},
     }
-    return {"updatemenus": [buttons], "sliders": [slider]}
+    return {"updatemenus": [{**buttons, "buttons": [play, pause]}], "sliders": [slider]}

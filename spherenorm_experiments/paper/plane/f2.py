@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from spherenorm_experiments.analysis import Cell, Claim, Results, Statement, Table, Trial
-from spherenorm_experiments.paper.plane._circle import ARMS, LR, descent
+from spherenorm_experiments.analysis import Cell, Claim, Results, Side, Statement, Table, Trial
+from spherenorm_experiments.paper.plane.f1 import ARMS, LR, descent
 from spherenorm_experiments.report.pictures import Picture, color_of, empty_figure
 from spherenorm_experiments.study import Plan, Study
 
@@ -38,28 +37,19 @@ class F2(Study):
         if (step := _step(results)) is None:
             return []
         rows = []
-        for name, v in (
-            ("gradient", step.gradient),
-            ("momentum", step.momentum),
-            ("projected momentum", step.projected),
-        ):
+        directions = ("gradient", "momentum", "projected momentum")
+        for name, v in zip(directions, (step.gradient, step.momentum, step.projected), strict=True):
             after = step.w - LR * v
             growth = float(np.linalg.norm(after) - np.linalg.norm(step.w))
-            rows.append(
-                (
-                    name,
-                    Cell(float(np.linalg.norm(v)), ".4f"),
-                    Cell(_cosine(step.w, v), "+.2e"),
-                    Cell(growth, "+.2e"),
-                    Cell(_angle(step.w, after), ".6f"),
-                )
-            )
-        columns = ("direction", "length", "cosine with w", "change of the norm", "angle turned")
+            length, angle = Cell(float(np.linalg.norm(v)), ".4f"), _angle(step.w, after)
+            changes = Cell(_cosine(step.w, v), "+.2e"), Cell(growth, "+.2e"), Cell(angle, ".6f")
+            rows.append((name, length, *changes))
+        headings = ("direction", "length", "cosine with w", "change of the norm", "angle turned")
         note = (
             "Change of the norm and angle (in radians): of a step of the learning rate along "
             "minus the direction."
         )
-        return [Table("The step in numbers", columns, rows, note)]
+        return [Table("The step in numbers", headings, rows, note)]
 
     def pictures(self, results: Results) -> list[Picture]:
         step = _step(results)
@@ -69,15 +59,20 @@ class F2(Study):
     def claims(self) -> Sequence[Claim]:
         """They cannot fail."""
         return [
-            Claim(name, text, partial(_number, of=number), relation, bound, margin=margin,
-                  cites=Statement("identity", place))
-            for name, text, place, relation, bound, margin, number in IDENTITIES
+            Claim("gradient-orthogonal", "The gradient is orthogonal to the weight: |cosine|",
+                  _of(lambda step: abs(_cosine(step.w, step.gradient))), "<", 1e-6, margin=1e-7,
+                  cites=Statement("identity", "Section 2, Lemma 2.1")),
+            Claim("momentum-outward", "The momentum step points outward: cosine",
+                  _of(lambda step: _cosine(step.w, -step.momentum)), ">", 0.0, margin=0.01,
+                  cites=Statement("identity", "Section 2, Lemma 2.2")),
+            Claim("projected-tangent", "The projected step is tangent: |cosine|",
+                  _of(lambda step: abs(_cosine(step.w, step.projected))), "<", 1e-6, margin=1e-7,
+                  cites=Statement("identity", "Section 3.1, Equation 9")),
+            Claim("projected-turns-further",
+                  "It turns the weight to the same side, and further: ratio of the angles",
+                  _of(_turn), ">", 1.0, margin=1e-6,
+                  cites=Statement("identity", "Section 3.1, Proposition 3.1")),
         ]  # fmt: skip
-
-
-def _number(results: Results, of: Number) -> float | None:
-    step = _step(results)
-    return None if step is None else of(step)
 
 
 class _Step(NamedTuple):
@@ -87,9 +82,6 @@ class _Step(NamedTuple):
     gradient: Vector
     momentum: Vector
     projected: Vector
-
-
-Number = Callable[[_Step], float]
 
 
 def _step(results: Results) -> _Step | None:
@@ -115,37 +107,14 @@ def _turn(step: _Step) -> float:
     return _angle(step.w, straight) / _angle(step.w, plain)
 
 
-IDENTITIES: tuple[tuple[str, str, str, Literal["<", ">"], float, float, Number], ...] = (
-    (
-        "gradient-orthogonal",
-        "The gradient is orthogonal to the weight: |cosine|",
-        "Section 2, Lemma 2.1",
-        *("<", 1e-6, 1e-7),
-        lambda step: abs(_cosine(step.w, step.gradient)),
-    ),
-    (
-        "momentum-outward",
-        "The momentum step points outward: cosine",
-        "Section 2, Lemma 2.2",
-        *(">", 0.0, 0.01),
-        lambda step: _cosine(step.w, -step.momentum),
-    ),
-    (
-        "projected-tangent",
-        "The projected step is tangent: |cosine|",
-        "Section 3.1, Equation 9",
-        *("<", 1e-6, 1e-7),
-        lambda step: abs(_cosine(step.w, step.projected)),
-    ),
-    (
-        "projected-turns-further",
-        "It turns the weight to the same side, and further: ratio of the angles",
-        "Section 3.1, Proposition 3.1",
-        *(">", 1.0, 1e-6),
-        _turn,
-    ),
-)
-"""A name, the claim, its place, the side of a bound with a margin, and the number."""
+def _of(number: Callable[[_Step], float]) -> Side:
+    """A number of the step."""
+
+    def side(results: Results) -> float | None:
+        step = _step(results)
+        return None if step is None else number(step)
+
+    return side
 
 
 def _arrows(step: _Step) -> Picture:

@@ -8,12 +8,10 @@ et al., *Deep Metric Learning via Lifted Structured Feature Embedding*, 2016.
 from __future__ import annotations
 
 import functools
-import hashlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 from torch import Tensor
 
 from spherenorm_experiments.core import Splits
@@ -27,7 +25,7 @@ from spherenorm_experiments.paper.shared.augmentation import (
 from spherenorm_experiments.paper.shared.imagenet import Pictures
 from spherenorm_experiments.paper.shared.layout import Layout
 
-__all__ = ["CARS", "CUB", "IN_SHOP", "PRODUCTS", "SOURCES", "Listed", "Photos", "photos"]
+__all__ = ["CARS", "CUB", "IN_SHOP", "PRODUCTS", "SOURCES", "Listed", "photos"]
 
 CENTRAL = 224 / 256
 """The share of the shorter side that a central crop keeps."""
@@ -46,23 +44,6 @@ class Listed(NamedTuple):
 
     train: Sequence[tuple[str, int]]
     test: Sequence[tuple[str, int, int]]
-
-
-class Photos(Pictures):
-    """Image files with their classes and roles; items are (image, class, role)."""
-
-    def __init__(
-        self, folder: Path, listed: Sequence[tuple[str, int, int]], transform: Any
-    ) -> None:
-        super().__init__(folder, [(path, label) for path, label, _ in listed], transform)
-        self.roles = np.array([role for *_, role in listed])
-
-    def __getitem__(self, index: int) -> tuple[Tensor, int, int]:  # type: ignore[override]
-        image, label = super().__getitem__(index)
-        return image, label, int(self.roles[index])
-
-    def fingerprint(self) -> str:
-        return hashlib.sha256(super().fingerprint().encode() + self.roles.tobytes()).hexdigest()
 
 
 def photos(data_set: str, side: int) -> Splits:
@@ -87,11 +68,12 @@ def _splits(folder: Path, data_set: str, side: int) -> Splits:
         return normalized(centre(picture, side, CENTRAL))
 
     listed = SOURCES[data_set][1](folder)
-    train = [(path, label, BOTH) for path, label in listed.train]
+    train, both = listed.train, [BOTH] * len(listed.train)
+    test, roles = [row[:2] for row in listed.test], [role for *_, role in listed.test]
     return Splits(
-        Photos(folder, train, varied),
-        Photos(folder, train[:SHOWN], central),
-        Photos(folder, listed.test, central),
+        Pictures(folder, train, varied, both),
+        Pictures(folder, train[:SHOWN], central, both[:SHOWN]),
+        Pictures(folder, test, central, roles),
     )
 
 

@@ -28,8 +28,8 @@ from spherenorm_experiments.paper.retrieval.glyph_classes import (
     glyph_classes,
 )
 from spherenorm_experiments.paper.retrieval.photos import photos
+from spherenorm_experiments.paper.shared.layers import load_published
 from spherenorm_experiments.paper.shared.layout import data_folder
-from spherenorm_experiments.paper.shared.published import load_published
 from spherenorm_experiments.paper.shared.resnet import ResNet, resnet50
 
 __all__ = ["Retrieval", "balanced", "recall_at_1"]

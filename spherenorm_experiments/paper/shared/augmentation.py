@@ -17,7 +17,6 @@ from torch import Tensor
 from spherenorm_experiments.core import require_extra
 
 __all__ = [
-    "AUGMENTATIONS",
     "MEAN",
     "STD",
     "centre",
@@ -42,23 +41,17 @@ LEVELS = 10
 AutoAugment, Posterize and Solarize did not."""
 
 
-def random_crop(
-    picture: Picture,
-    side: int,
-    area: tuple[float, float] = (0.08, 1.0),
-    ratio: tuple[float, float] = (3 / 4, 4 / 3),
-) -> Picture:
-    """A random part of a picture, resized to a square (Szegedy et al. 2015).
+def random_crop(picture: Picture, side: int) -> Picture:
+    """A random part of a picture, resized to a square of `side` pixels (Szegedy et al. 2015).
 
-    Args:
-        side: pixels of the result's side.
-        area: the part's smallest and largest share of the picture.
-        ratio: of its width to its height; the logarithm is uniform.
+    The part has 8 % to all of the picture's area; the logarithm of the ratio of its sides is
+    uniform. Where ten such parts do not fit, it is the largest one in the middle.
     """
     width, height = picture.size
+    ratio = 3 / 4, 4 / 3
     low, high = math.log(ratio[0]), math.log(ratio[1])
     for _ in range(10):
-        pixels = width * height * _uniform(*area)
+        pixels = width * height * _uniform(0.08, 1.0)
         aspect = math.exp(_uniform(low, high))
         wide, tall = round(math.sqrt(pixels * aspect)), round(math.sqrt(pixels / aspect))
         if 0 < wide <= width and 0 < tall <= height:
@@ -103,8 +96,8 @@ def standardized(pixels: Tensor) -> Tensor:
     return (pixels.float() / 255 - mean) / std
 
 
-def rand_augment(picture: Picture, count: int = 2, magnitude: float = 9.0) -> Picture:
-    """`count` random operations of one magnitude, each one of 13 or the identity.
+def rand_augment(picture: Picture, magnitude: float = 9.0) -> Picture:
+    """Two random operations of one magnitude, each one of 13 or the identity.
 
     Args:
         magnitude: from 0 to 10.
@@ -113,18 +106,18 @@ def rand_augment(picture: Picture, count: int = 2, magnitude: float = 9.0) -> Pi
     search space*, 2020.
     """
     names = list(OPERATIONS)
-    for _ in range(count):
+    for _ in range(2):
         chosen = _integer(len(names) + 1)
         if chosen < len(names):  # else the identity
             picture = OPERATIONS[names[chosen]](picture, magnitude / LEVELS)
     return picture
 
 
-def cutmix(images: Tensor, targets: Tensor, alpha: float = 1.0) -> tuple[Tensor, Tensor]:
+def cutmix(images: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     """Paste one rectangle, the same for the whole batch, from a permutation of the batch.
 
-    The rectangle covers a share 1 - lambda of the image, lambda ~ Beta(alpha, alpha), less what
-    lies outside; targets mix by the share that is pasted.
+    The rectangle covers a share 1 - lambda of the image, lambda ~ Beta(1, 1), less what lies
+    outside; targets mix by the share that is pasted.
 
     Args:
         images: of shape (items, channels, height, width).
@@ -134,7 +127,7 @@ def cutmix(images: Tensor, targets: Tensor, alpha: float = 1.0) -> tuple[Tensor,
     """
     partner = torch.randperm(len(images)).to(images.device)
     height, width = images.shape[-2:]
-    share = math.sqrt(1 - float(torch.distributions.Beta(alpha, alpha).sample()))
+    share = math.sqrt(1 - float(torch.distributions.Beta(1.0, 1.0).sample()))
     y, x = _integer(height), _integer(width)
     half = int(height * share) // 2, int(width * share) // 2
     rows = slice(max(y - half[0], 0), y + half[0])
@@ -209,9 +202,3 @@ OPERATIONS: dict[str, Callable[[Picture, float], Picture]] = {
     "Equalize": _plain("equalize"),
 }
 """Functions of a picture and a share of the largest magnitude, by the names of AutoAugment."""
-
-AUGMENTATIONS: dict[str, Callable[[Picture], Picture]] = {
-    "standard": lambda picture: picture,
-    "randaugment": rand_augment,
-}
-"""Augmentations that follow crop and flip, by name."""

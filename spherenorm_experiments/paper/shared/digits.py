@@ -26,7 +26,10 @@ from spherenorm_experiments.core import (
     Statistic,
     Task,
     cross_entropy,
+    require_extra,
 )
+from spherenorm_experiments.paper.shared.layers import convolution, head
+from spherenorm_experiments.paper.shared.resnet import Block
 
 __all__ = ["Digits"]
 
@@ -71,13 +74,8 @@ class Digits(Task):
 
 @functools.cache
 def _digits() -> Splits:
-    try:
-        from sklearn.datasets import load_digits
-        from sklearn.model_selection import train_test_split
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            "the digits need scikit-learn: pip install 'spherenorm[experiments]'"
-        ) from error
+    load_digits = require_extra("sklearn.datasets", "the digits").load_digits
+    train_test_split = require_extra("sklearn.model_selection", "the digits").train_test_split
     images, labels = load_digits(return_X_y=True)
     rest_x, test_x, rest_y, test_y = train_test_split(
         images, labels, test_size=0.2, stratify=labels, random_state=0
@@ -93,45 +91,21 @@ def _digits() -> Splits:
     return Splits(split(train_x, train_y), split(valid_x, valid_y), split(test_x, test_y))
 
 
-def _conv(inputs: int, outputs: int, size: int = 3, stride: int = 1) -> nn.Sequential:
-    conv = nn.Conv2d(inputs, outputs, size, stride, padding=size // 2, bias=False)
-    return nn.Sequential(conv, nn.BatchNorm2d(outputs))
-
-
-def _head(features: int) -> list[nn.Module]:
-    return [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(features, 10)]
-
-
 def _plain(width: int) -> nn.Module:
-    blocks = [(1, width, 1), (width, 2 * width, 2), (2 * width, 4 * width, 2)]
-    layers: list[nn.Module] = []
-    for inputs, outputs, stride in blocks:
-        layers += [*_conv(inputs, outputs, stride=stride), nn.ReLU()]
-    return nn.Sequential(*layers, *_head(4 * width))
-
-
-class _Residual(nn.Module):
-    """ReLU(x + f(x)), through a 1 x 1 convolution where the shape changes."""
-
-    def __init__(self, body: nn.Module, shortcut: nn.Module) -> None:
-        super().__init__()
-        self.body, self.shortcut = body, shortcut
-
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.relu(self.shortcut(x) + self.body(x))
+    layers = [
+        convolution(1, width, 3, activation=nn.ReLU),
+        convolution(width, 2 * width, 3, 2, activation=nn.ReLU),
+        convolution(2 * width, 4 * width, 3, 2, activation=nn.ReLU),
+    ]
+    return nn.Sequential(*layers, head(4 * width, 10))
 
 
 def _residual(width: int) -> nn.Module:
-    def block(inputs: int, outputs: int, stride: int) -> nn.Module:
-        body = nn.Sequential(
-            _conv(inputs, outputs, stride=stride), nn.ReLU(), _conv(outputs, outputs)
-        )
-        same = inputs == outputs and stride == 1
-        return _Residual(body, nn.Identity() if same else _conv(inputs, outputs, 1, stride))
-
-    stem = nn.Sequential(_conv(1, width), nn.ReLU())
     return nn.Sequential(
-        stem, block(width, width, 1), block(width, 2 * width, 2), *_head(2 * width)
+        convolution(1, width, 3, activation=nn.ReLU),
+        Block("basic", width, width),
+        Block("basic", width, 2 * width, stride=2),
+        head(2 * width, 10),
     )
 
 
@@ -143,16 +117,9 @@ class _Transformer(nn.Module):
         dim = 2 * width
         self.embed = nn.Conv2d(1, dim, 2, 2)
         self.position = nn.Parameter(0.02 * torch.randn(16, dim))
-        layer = functools.partial(
-            nn.TransformerEncoderLayer,
-            dim,
-            4,
-            2 * dim,
-            dropout=0.0,
-            batch_first=True,
-            norm_first=True,
-        )
-        self.layers = nn.Sequential(layer(), layer())
+        options: dict[str, Any] = {"dropout": 0.0, "batch_first": True, "norm_first": True}
+        layers = (nn.TransformerEncoderLayer(dim, 4, 2 * dim, **options) for _ in range(2))
+        self.layers = nn.Sequential(*layers)
         self.norm = nn.LayerNorm(dim)
         self.head = nn.Linear(dim, 10)
 

@@ -1,7 +1,7 @@
-"""ImageNet-1k as it is unpacked: a folder of JPEG files for each of 1,000 synsets.
+"""ImageNet-1k: a folder of JPEG files for each of 1,000 synsets, in training and validation.
 
-The labels of the validation files come from their folders, or from the development kit if they lie
-in one folder, as in the official archive.
+The official archive has all validation files in one folder; they are sorted into folders first, as
+for torchvision's `ImageFolder`.
 
 Source: O. Russakovsky et al., *ImageNet Large Scale Visual Recognition Challenge*, 2015.
 """
@@ -20,7 +20,6 @@ from torch import Tensor
 
 from spherenorm_experiments.core import Splits, require_extra
 from spherenorm_experiments.paper.shared.augmentation import (
-    AUGMENTATIONS,
     centre,
     normalized,
     random_crop,
@@ -36,26 +35,21 @@ CLASSES, HELD_OUT = 1000, 10
 FINGERPRINTED = 16
 """Files of a split whose bytes are part of its fingerprint; of the others the names are."""
 
-KIT = Path("ILSVRC2012_devkit_t12") / "data"
-TRUTH = KIT / "ILSVRC2012_validation_ground_truth.txt"
-
 TREE = """
 imagenet/
   train/n01440764/n01440764_10026.JPEG ...      1,000 folders, one for each synset
-  val/n01440764/ILSVRC2012_val_00000293.JPEG    the same 1,000 folders; or all files directly in
-  val/ILSVRC2012_val_00000001.JPEG ...          val, with the development kit:
-  ILSVRC2012_devkit_t12/data/meta.mat
-  ILSVRC2012_devkit_t12/data/ILSVRC2012_validation_ground_truth.txt
+  val/n01440764/ILSVRC2012_val_00000293.JPEG    the same 1,000 folders
 """
 
 
 class Pictures:
-    """JPEG files with their classes; a map-style data set of (image, class).
+    """JPEG files with their classes; a map-style data set of (image, class, more...).
 
     Args:
         folder: of the data set.
         labeled: paths relative to the folder, with their classes.
         transform: a tensor of a Pillow picture of mode RGB.
+        columns: more of each picture, such as the part of an evaluation that it belongs to.
     """
 
     def __init__(
@@ -63,23 +57,27 @@ class Pictures:
         folder: Path,
         labeled: Sequence[tuple[str, int]],
         transform: Callable[[Any], Tensor],
+        *columns: Any,
     ) -> None:
         self.folder, self.transform = folder, transform
         # One array each: a million Python strings would be copied into every worker.
         self.files = np.array([name for name, _ in labeled], dtype=np.bytes_)
         self.labels = np.array([label for _, label in labeled])
+        self.columns = tuple(np.asarray(column) for column in columns)
 
     def __len__(self) -> int:
         return len(self.files)
 
-    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+    def __getitem__(self, index: int) -> tuple[Any, ...]:
         pillow = require_extra("PIL.Image", "reading pictures")
         with pillow.open(self._path(index)) as picture:
-            return self.transform(picture.convert("RGB")), int(self.labels[index])
+            image = self.transform(picture.convert("RGB"))
+        return image, int(self.labels[index]), *(column[index] for column in self.columns)
 
     def fingerprint(self) -> str:
-        """A hash of names, labels, and the bytes of a few files."""
-        digest = hashlib.sha256(self.files.tobytes() + self.labels.tobytes())
+        """A hash of names, labels, columns, and the bytes of a few files."""
+        parts = (self.files, self.labels, *self.columns)
+        digest = hashlib.sha256(b"".join(part.tobytes() for part in parts))
         last = len(self) - 1
         for index in sorted({k * last // (FINGERPRINTED - 1) for k in range(FINGERPRINTED)}):
             digest.update(self._path(index).read_bytes())
@@ -89,7 +87,7 @@ class Pictures:
         return self.folder / str(self.files[index], "ascii")
 
 
-def imagenet(side: int = 224, augmentation: str = "standard") -> Splits:
+def imagenet(side: int = 224, augment: Callable[[Any], Any] | None = None) -> Splits:
     """Training, validation and test set; the test set is the official validation set.
 
     Training images are random crops, flipped with probability 1/2, then augmented. The others are
@@ -97,34 +95,37 @@ def imagenet(side: int = 224, augmentation: str = "standard") -> Splits:
 
     Args:
         side: pixels of an image's side.
-        augmentation: standard (nothing more) or randaugment.
+        augment: of a picture that is cropped and flipped.
 
     Raises:
         ValueError: no folder was given, or it has another layout.
     """
-    return _splits(LAYOUT.folder(), side, augmentation)
+    return _splits(LAYOUT.folder(), side, augment)
 
 
 @functools.lru_cache(maxsize=4)
-def _splits(folder: Path, side: int, augmentation: str) -> Splits:
+def _splits(folder: Path, side: int, augment: Callable[[Any], Any] | None) -> Splits:
     """Those of a folder, once for a process."""
-    more = AUGMENTATIONS[augmentation]
 
     def augmented(picture: Any) -> Tensor:
-        return normalized(more(random_flip(random_crop(picture, side))))
+        flipped = random_flip(random_crop(picture, side))
+        return normalized(augment(flipped) if augment else flipped)
 
     def central(picture: Any) -> Tensor:
         return normalized(centre(picture, side))
 
-    synsets = _synsets(folder / "train")
+    synsets = _synsets(folder, "train")
+    if _synsets(folder, "val") != synsets:
+        raise LAYOUT.error(folder, "has other synsets in val than in train")
     train: list[tuple[str, int]] = []
     held: list[tuple[str, int]] = []
     for label, synset in enumerate(synsets):
         names = _files(folder, Path("train") / synset)
-        out = set(_spread(len(names), min(HELD_OUT, len(names) // 2)))
+        chosen = min(HELD_OUT, len(names) // 2)
+        out = {k * len(names) // chosen for k in range(chosen)}  # evenly spread
         for place, name in enumerate(names):
             (held if place in out else train).append((name, label))
-    test = _validation_files(folder, synsets)
+    test = [(n, k) for k, s in enumerate(synsets) for n in _files(folder, Path("val") / s)]
     return Splits(
         Pictures(folder, train, augmented),
         Pictures(folder, held, central),
@@ -132,41 +133,12 @@ def _splits(folder: Path, side: int, augmentation: str) -> Splits:
     )
 
 
-def _validation_files(folder: Path, synsets: Sequence[str]) -> list[tuple[str, int]]:
-    """The official validation set: files and labels, in the order of the files' folders."""
-    val = Path("val")
-    if any(entry.is_dir() for entry in os.scandir(folder / val)):
-        if _synsets(folder / val) != list(synsets):
-            raise LAYOUT.error(folder, "has other synsets in val than in train")
-        return [(n, k) for k, s in enumerate(synsets) for n in _files(folder, val / s)]
-    for path in (TRUTH, KIT / "meta.mat"):
-        if not (folder / path).is_file():
-            raise LAYOUT.error(folder, f"has no folders in val, and lacks {path}")
-    names, known = _files(folder, val), _numbered(folder / KIT / "meta.mat")
-    truth = [known[int(line)] for line in (folder / TRUTH).read_text().split()]
-    if len(names) != len(truth):
-        raise LAYOUT.error(folder, f"has {len(names)} files in val, and {len(truth)} labels")
-    place = {synset: k for k, synset in enumerate(synsets)}
-    strange = sorted(set(truth) - place.keys())
-    if strange:
-        raise LAYOUT.error(folder, f"has no train/{strange[0]}, which is a label in val")
-    return [(name, place[synset]) for name, synset in zip(names, truth, strict=True)]
-
-
-def _numbered(meta: Path) -> dict[int, str]:
-    """The synsets by the numbers of the development kit; those beyond 1,000 are inner nodes."""
-    from scipy.io import loadmat
-
-    rows = loadmat(meta, squeeze_me=True, struct_as_record=True)["synsets"]
-    return {int(row["ILSVRC2012_ID"]): str(row["WNID"]) for row in np.atleast_1d(rows)}
-
-
-def _synsets(folder: Path) -> list[str]:
+def _synsets(folder: Path, part: str) -> list[str]:
     """The names of the synset folders, in alphabetical order: the classes."""
-    found = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir())
-    if len(found) != CLASSES:
-        raise LAYOUT.error(folder, f"has {len(found):,} folders, not {CLASSES:,}")
-    return found
+    names = sorted(entry.name for entry in os.scandir(folder / part) if entry.is_dir())
+    if len(names) != CLASSES:
+        raise LAYOUT.error(folder, f"has {len(names):,} folders in {part}, not {CLASSES:,}")
+    return names
 
 
 def _files(folder: Path, part: Path) -> list[str]:
@@ -177,11 +149,6 @@ def _files(folder: Path, part: Path) -> list[str]:
     if not found:
         raise LAYOUT.error(folder, f"has no JPEG files in {part}")
     return found
-
-
-def _spread(count: int, chosen: int) -> list[int]:
-    """`chosen` of the numbers 0 to count - 1, evenly spread."""
-    return [k * count // chosen for k in range(chosen)]
 
 
 def _count(folder: Path) -> Mapping[str, int]:

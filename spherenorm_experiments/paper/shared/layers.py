@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
 __all__ = [
-    "InvertedResidual",
-    "SqueezeExcitation",
+    "Activation",
     "StochasticDepth",
     "convolution",
-    "divisible",
     "head",
     "initialize",
+    "load_published",
+    "rising",
 ]
 
 Activation = Callable[[], nn.Module]
@@ -37,17 +38,9 @@ def convolution(
     return nn.Sequential(*layers, *([] if activation is None else [activation()]))
 
 
-def divisible(channels: float, by: int = 8) -> int:
-    """The multiple of `by` nearest to a number of channels, at least 9 / 10 of it.
-
-    The rule of Sandler et al. and of Tan and Le for networks of other widths.
-
-    Example:
-        >>> divisible(32 * 1.1), divisible(11)
-        (32, 16)
-    """
-    rounded = max(by, int(channels + by / 2) // by * by)
-    return rounded if rounded >= 0.9 * channels else rounded + by
+def rising(last: float, count: int) -> list[float]:
+    """`count` rates of stochastic depth, rising linearly from 0 to `last`."""
+    return [last * index / max(1, count - 1) for index in range(count)]
 
 
 class StochasticDepth(nn.Module):
@@ -65,74 +58,6 @@ class StochasticDepth(nn.Module):
             return x
         kept = torch.rand(len(x), *(1 for _ in x.shape[1:]), device=x.device) >= self.rate
         return x * kept / (1 - self.rate)
-
-
-class SqueezeExcitation(nn.Module):
-    """x times a gate in (0, 1) for each channel, a small network's of the channels' means.
-
-    Args:
-        squeezed: channels of its hidden layer.
-        normalized: BatchNorm before the hidden layer's activation, as ReXNet has it.
-
-    Source: J. Hu et al., *Squeeze-and-Excitation Networks*, 2018.
-    """
-
-    def __init__(
-        self, channels: int, squeezed: int, activation: Activation, normalized: bool = False
-    ) -> None:
-        super().__init__()
-        self.gate = nn.Sequential(
-            nn.AdaptiveAvgPool2d(1),
-            nn.Conv2d(channels, squeezed, 1),
-            *([nn.BatchNorm2d(squeezed)] if normalized else []),
-            activation(),
-            nn.Conv2d(squeezed, channels, 1),
-            nn.Sigmoid(),
-        )
-
-    def forward(self, x: Tensor) -> Tensor:
-        gate: Tensor = self.gate(x)
-        return x * gate
-
-
-class InvertedResidual(nn.Module):
-    """1 x 1 to `expansion` times the channels, depthwise k x k, 1 x 1 back without activation.
-
-    The input is added if the shape stays.
-
-    Args:
-        squeeze: channels in the squeeze-and-excitation after the depthwise convolution; 0 for none.
-        drop: the rate of stochastic depth.
-
-    Source: M. Sandler et al., *MobileNetV2: Inverted Residuals and Linear Bottlenecks*, 2018.
-    """
-
-    def __init__(
-        self,
-        inputs: int,
-        outputs: int,
-        expansion: int,
-        stride: int,
-        activation: Activation,
-        kernel: int = 3,
-        squeeze: int = 0,
-        drop: float = 0.0,
-    ) -> None:
-        super().__init__()
-        hidden = expansion * inputs
-        layers: list[nn.Module] = []
-        if expansion > 1:
-            layers.append(convolution(inputs, hidden, activation=activation))
-        layers.append(convolution(hidden, hidden, kernel, stride, hidden, activation))
-        if squeeze:
-            layers.append(SqueezeExcitation(hidden, squeeze, activation))
-        self.body = nn.Sequential(*layers, convolution(hidden, outputs))
-        self.drop = StochasticDepth(drop)
-        self.is_residual = stride == 1 and inputs == outputs
-
-    def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.body(x)
-        return x + self.drop(out) if self.is_residual else out
 
 
 def head(features: int, classes: int, dropout: float = 0.0) -> nn.Sequential:
@@ -153,3 +78,39 @@ def initialize(network: nn.Module) -> None:
             nn.init.normal_(module.weight, 0.0, 0.01)
         if isinstance(module, nn.Conv2d | nn.Linear) and module.bias is not None:
             nn.init.zeros_(module.bias)
+
+
+CLASSIFIERS, COUNTERS = ("fc.", "classifier."), "num_batches_tracked"
+"""Entries of a file that are not the trunk's, and one of BatchNorm that changes nothing here."""
+
+
+def load_published(modules: Iterable[nn.Module], file: Path) -> None:
+    """Copy the weights and BatchNorm's statistics of a file into modules, one after the other.
+
+    Our networks name their layers otherwise than torchvision, and have them in the same order.
+
+    Args:
+        modules: of the trunk, in order.
+        file: a state that `torch.save` wrote, such as those of torchvision's `resnet18` and
+            `vgg16_bn`; it is read without running any code in it.
+
+    Raises:
+        ValueError: there is no such file, or it has other tensors; nothing has changed then.
+    """
+    if not file.is_file():
+        raise ValueError(f"published weights: there is no file {file}")
+    state = torch.load(file, map_location="cpu", weights_only=True)
+    theirs = [pair for pair in state.items() if not pair[0].startswith(CLASSIFIERS)]
+    ours = [pair for module in modules for pair in module.state_dict().items()]
+    theirs, ours = (
+        [pair for pair in pairs if not pair[0].endswith(COUNTERS)] for pairs in (theirs, ours)
+    )
+    if len(theirs) != len(ours):
+        wrong = f"has {len(theirs)} tensors before its classifier, and the trunk {len(ours)}"
+        raise ValueError(f"published weights: {file} {wrong}")
+    for (name, x), (own, y) in zip(theirs, ours, strict=True):
+        if name.rpartition(".")[2] != own.rpartition(".")[2] or x.shape != y.shape:
+            wrong = f"{name} of shape {tuple(x.shape)} where {own} has shape {tuple(y.shape)}"
+            raise ValueError(f"published weights: {file} has {wrong}")
+    for (_, x), (_, y) in zip(theirs, ours, strict=True):
+        y.copy_(x)  # a state is detached: this is no operation on the parameter

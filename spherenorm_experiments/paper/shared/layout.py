@@ -40,19 +40,15 @@ class Layout:
     count: Callable[[Path], Mapping[str, int]]
     source: str
 
-    def missing(self, folder: Path) -> str | None:
-        """The first path that is not there; None if all are."""
-        return next((path for path in self.paths if not _exists(folder, path)), None)
-
     def require(self, folder: Path) -> None:
         """Check that all paths are there.
 
         Raises:
             ValueError: one is missing; the message shows the expected tree.
         """
-        missing = self.missing(folder)
-        if missing is not None:
-            raise self.error(folder, f"lacks {missing}")
+        for path in self.paths:
+            if not any((folder / either).exists() for either in path.split(" or ")):
+                raise self.error(folder, f"lacks {path}")
 
     def error(self, folder: Path, wrong: str) -> ValueError:
         """An error about the folder, with the expected tree."""
@@ -67,10 +63,6 @@ class Layout:
         found = data_folder(self.title) / self.name
         self.require(found)
         return found
-
-
-def _exists(folder: Path, path: str) -> bool:
-    return any((folder / either).exists() for either in path.split(" or "))
 
 
 def use_folder(folder: Path) -> None:

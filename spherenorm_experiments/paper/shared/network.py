@@ -15,11 +15,13 @@ from torch.nn import functional as F  # noqa: N812
 
 from spherenorm import metrics
 from spherenorm.functional import Sweep
-from spherenorm_experiments.core import Budget, PureTask, generator
-from spherenorm_experiments.paper.shared._network_data import TRAIN, cutmix, source_of, split_of
+from spherenorm_experiments.core import Budget, PureTask, Splits, Task, generator
+from spherenorm_experiments.paper.shared.clips import spectra
+from spherenorm_experiments.paper.shared.digits import Digits
 
-__all__ = ["Network", "epochs_of"]
+__all__ = ["Network"]
 
+TRAIN, VALIDATION = 1024, 256
 BATCH = 64
 STEPS_PER_EPOCH = TRAIN // BATCH
 
@@ -35,11 +37,6 @@ SETTLED = 10
 COSINE_BATCHES = 4
 
 
-def epochs_of(steps: int) -> float:
-    """The passes over the training data in this many steps."""
-    return steps / STEPS_PER_EPOCH
-
-
 @dataclass(frozen=True)
 class Network(PureTask):
     """Fully connected layers, each followed by BatchNorm without gains, and a classifier.
@@ -53,9 +50,10 @@ class Network(PureTask):
         data: digits (8 x 8 pixels, ten classes; accuracy) or tagging (harmonic spectra averaged
             over time, ten tags; ROC-AUC).
         width: units of a hidden layer.
-        cutmix: paste a rectangle of another image into each with probability 1/2.
-        label_smoothing: the share of a target that all classes divide.
-        head: trained, or fixed at its start, so that every weight that trains is scale-invariant.
+        sphere: as optimizers on the sphere expect it: scale-invariant rows start at norm 1, in the
+            same directions, and the classifier stays at its start, so that every weight that trains
+            is on the sphere. At another norm r a gradient is 1 / r times as long, and a step turns
+            the row 1 / r times as far.
         precision: of the gradient.
 
     Each seed has its own start, order of the data, and split into training, validation and test
@@ -65,13 +63,11 @@ class Network(PureTask):
     variant: Literal["plain", "prenorm"] = "plain"
     data: Literal["digits", "tagging"] = "digits"
     width: int = 32
-    cutmix: bool = False
-    label_smoothing: float = 0.0
-    head: Literal["trained", "fixed"] = "trained"
-    precision: Literal["float64", "float32", "bfloat16", "float16"] = "float32"
+    sphere: bool = False
+    precision: Literal["float64", "float32", "float16"] = "float32"
 
     name = "network"
-    tiers = {"smoke": Budget(24), "small": Budget(240), "full": Budget(2400)}  # noqa: RUF012
+    tiers = {"smoke": Budget(6), "small": Budget(240), "full": Budget(2400)}  # noqa: RUF012
 
     @property
     def shapes(self) -> dict[str, tuple[int, int]]:
@@ -84,11 +80,18 @@ class Network(PureTask):
         return {**layers, "head": (10, w)}
 
     def start(self, seed: int) -> dict[str, Tensor]:
-        names = [name for name in self.shapes if name != "head" or self.head == "trained"]
-        params = {name: _drawn(self, name, seed) for name in names}
-        if self.head == "trained":
-            params["bias"] = torch.zeros(10, dtype=torch.float64)
-        return params
+        params = {name: self.drawn(name, seed) for name in self.shapes}
+        if not self.sphere:
+            return {**params, "bias": torch.zeros(10, dtype=torch.float64)}
+        del params["head"]
+        return {name: w / w.norm(dim=-1, keepdim=True) for name, w in params.items()}
+
+    def drawn(self, name: str, seed: int) -> Tensor:
+        """A matrix with He's variance."""
+        shape = self.shapes[name]
+        scale = math.sqrt((1.0 if name == "head" else 2.0) / shape[1])
+        random = generator(seed, f"init {name}")
+        return torch.randn(shape, generator=random, dtype=torch.float64) * scale
 
     def loss(self, params: dict[str, Tensor], *batch: Any) -> Tensor:
         inputs, targets, *fixed = batch[0]
@@ -99,12 +102,32 @@ class Network(PureTask):
         return loss
 
     def logits(self, params: Mapping[str, Tensor], inputs: Tensor, *fixed: Tensor) -> Tensor:
-        """The outputs for a batch, normalized over that batch."""
-        return _logits(self, params, inputs, *fixed)
+        """The outputs for a batch, normalized over that batch.
+
+        Args:
+            *fixed: the classifier, if it does not train.
+        """
+        kind = getattr(torch, self.precision)
+
+        def layer(x: Tensor, matrix: Tensor) -> Tensor:
+            return x.to(kind) @ matrix.to(kind).T
+
+        x = torch.relu(_normalize(layer(inputs, params["unit0"])))
+        if self.variant == "plain":
+            for name in ("unit1", "unit2"):
+                x = torch.relu(_normalize(layer(x, params[name])))
+        else:
+            for first, second in (("free1", "free2"), ("free3", "free4")):
+                inner = torch.relu(layer(_normalize(x), params[first]))
+                x = x + layer(inner, params[second]).to(x.dtype)
+            x = _normalize(x)
+        if fixed:
+            return layer(x, fixed[0]).double()
+        return (layer(x, params["head"]) + params["bias"].to(kind)).double()
 
     def batches(self, seed: int) -> Callable[[int], tuple[Tensor, ...]]:
-        split = split_of(self.data, seed)
-        fixed = [] if self.head == "trained" else [_drawn(self, "head", seed)]
+        inputs, targets, *_ = split_of(self.data, seed)
+        fixed = [self.drawn("head", seed)] if self.sphere else []
 
         @functools.lru_cache(maxsize=2)
         def order(epoch: int) -> Tensor:
@@ -113,8 +136,7 @@ class Network(PureTask):
         def batch(step: int) -> tuple[Tensor, ...]:
             epoch, index = divmod(step, STEPS_PER_EPOCH)
             part = order(epoch)[index * BATCH : (index + 1) * BATCH]
-            x, y = (tensor[part] for tensor in split[:2])
-            return (*_augmented(self, x, y, generator(seed, "noise", step)), *fixed)
+            return (inputs[part], targets[part], *fixed)
 
         return batch
 
@@ -127,28 +149,38 @@ class Network(PureTask):
         return _summary(self, seeds, start, swept)
 
     def fingerprint(self) -> str:
-        return source_of(self.data).fingerprint()
+        return _source_of(self.data).fingerprint()
 
 
-def _logits(task: Network, params: Mapping[str, Tensor], inputs: Tensor, *fixed: Tensor) -> Tensor:
-    """The outputs for a batch, normalized over that batch."""
-    kind = getattr(torch, task.precision)
+class _Spectra(Task):
+    """The clips of music as fixed harmonic spectra."""
 
-    def layer(x: Tensor, name: str) -> Tensor:
-        return x.to(kind) @ params[name].to(kind).T
+    def data(self) -> Splits:
+        return spectra()
 
-    x = torch.relu(_normalize(layer(inputs, "unit0")))
-    if task.variant == "plain":
-        for name in ("unit1", "unit2"):
-            x = torch.relu(_normalize(layer(x, name)))
-    else:
-        for first, second in ((1, 2), (3, 4)):
-            inner = torch.relu(layer(_normalize(x), f"free{first}"))
-            x = x + layer(inner, f"free{second}").to(x.dtype)
-        x = _normalize(x)
-    if fixed:  # a classifier that does not train
-        return (x.to(kind) @ fixed[0].to(kind).T).double()
-    return (layer(x, "head") + params["bias"].to(kind)).double()
+
+def _source_of(data: str) -> Task:
+    """The task whose data these are."""
+    return Digits() if data == "digits" else _Spectra()
+
+
+@functools.cache
+def pool_of(data: str) -> tuple[Tensor, Tensor]:
+    """All inputs, flat, and targets; spectra as their means over time."""
+    splits = _source_of(data).data()
+    x, y = (torch.cat([part[i] for part in splits]) for i in (0, 1))
+    if data == "digits":
+        return x.flatten(1).double(), F.one_hot(y, 10).double()
+    return x.mean(dim=-1).flatten(1).double(), y.double()
+
+
+@functools.lru_cache(maxsize=64)
+def split_of(data: str, seed: int) -> tuple[Tensor, ...]:
+    """Inputs and targets of training, validation and test set, from a stream of the seed's own."""
+    inputs, targets = pool_of(data)
+    order = torch.randperm(len(inputs), generator=generator(seed, "split"))
+    parts = torch.split(order, [TRAIN, VALIDATION, len(order) - TRAIN - VALIDATION])
+    return tuple(tensor[part] for part in parts for tensor in (inputs, targets))
 
 
 def _recorded(before: dict[str, Tensor], after: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -187,7 +219,6 @@ def _summary(
         "norm_first_epoch": records["norm"][epoch],
         "norm_last": records["norm"][-1],
         "path": records["effective_step"].sum(dim=0),
-        "effective_step_middle": _middle(records["effective_step"]),
         "growth_over_moves": growth / moved,
         **{
             name: 100 * records[name][late:].mean(dim=0)
@@ -204,18 +235,9 @@ def _summary(
     }
 
 
-def _augmented(
-    task: Network, x: Tensor, y: Tensor, random: torch.Generator
-) -> tuple[Tensor, Tensor]:
-    if task.cutmix and torch.rand((), generator=random) < 0.5:
-        x, y = cutmix(x, y, random)
-    return x, (1 - task.label_smoothing) * y + task.label_smoothing * y.mean(-1, keepdim=True)
-
-
 def _scores(task: Network, seeds: Sequence[int], params: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Scores on validation and test set, normalized over the whole of each set."""
-    heads = [] if task.head == "trained" else [_drawn(task, "head", seed) for seed in seeds]
-    fixed = [torch.stack(heads)] if heads else []
+    fixed = [torch.stack([task.drawn("head", seed) for seed in seeds])] if task.sphere else []
     splits = [split_of(task.data, seed) for seed in seeds]
     scores = {}
     for name, part in (("validation", 2), ("test", 4)):
@@ -254,17 +276,9 @@ def _cosines(
     return {kind: torch.stack(x, dim=-1).nan_to_num() for kind, x in found.items() if x}
 
 
-def _drawn(task: Network, name: str, seed: int) -> Tensor:
-    """A matrix with He's variance."""
-    shape = task.shapes[name]
-    scale = math.sqrt((1.0 if name == "head" else 2.0) / shape[1])
-    random = generator(seed, f"init {name}")
-    return torch.randn(shape, generator=random, dtype=torch.float64) * scale
-
-
 def _normalize(x: Tensor) -> Tensor:
     """BatchNorm in at least float32, as frameworks do."""
-    wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+    wide = x.float() if x.dtype == torch.float16 else x
     centered = wide - wide.mean(dim=0)
     normalized: Tensor = centered / (centered.square().mean(dim=0) + 1e-12).sqrt()
     return normalized
@@ -275,12 +289,6 @@ def _radial(before: Tensor, after: Tensor) -> Tensor:
     move = after - before
     size = before.norm() * move.norm()
     return torch.where(size > 0, (before * move).sum().abs() / size, 0.0)
-
-
-def _middle(steps: Tensor) -> Tensor:
-    """The mean over the second quarter of the run: after the start, before the rate has decayed."""
-    quarter = max(1, len(steps) // 4)
-    return steps[quarter : 2 * quarter].mean(dim=0)
 
 
 def _areas(logits: Tensor, targets: Tensor) -> Tensor:

@@ -15,22 +15,25 @@ from spherenorm_experiments.paper.shared.layers import (
     convolution,
     head,
     initialize,
+    rising,
 )
 
-__all__ = ["ResNet", "resnet18", "resnet50"]
+__all__ = ["Block", "ResNet", "resnet18", "resnet50"]
 
 EXPANSION = {"basic": 1, "bottleneck": 4}
 """Channels of a block's output per channel of its width."""
 
 
-class _Block(nn.Module):
+class Block(nn.Module):
     """relu(shortcut(x) + body(x)), with BatchNorm after every convolution.
 
     The body of a basic block is two 3 x 3 convolutions; that of a bottleneck is 1 x 1, 3 x 3 (with
     the stride, as in the networks that are trained today) and 1 x 1 to four times the width.
     """
 
-    def __init__(self, kind: str, inputs: int, width: int, stride: int, drop: float) -> None:
+    def __init__(
+        self, kind: str, inputs: int, width: int, stride: int = 1, drop: float = 0.0
+    ) -> None:
         super().__init__()
         outputs = EXPANSION[kind] * width
         if kind == "basic":
@@ -92,13 +95,13 @@ class ResNet(nn.Module):
         stride = 1 if stem == "small" else 2
         first = convolution(3, width, 7 if large else 3, stride, activation=nn.ReLU)
         self.stem = nn.Sequential(*first, *([nn.MaxPool2d(3, 2, padding=1)] if large else []))
-        rates = iter(_rising(stochastic_depth, sum(depths)))
+        rates = iter(rising(stochastic_depth, sum(depths)))
         channels, stages = width, []
         for index, depth in enumerate(depths):
             blocks = []
             for place in range(depth):
                 stride = 2 if index and not place else 1
-                blocks.append(_Block(block, channels, width << index, stride, next(rates)))
+                blocks.append(Block(block, channels, width << index, stride, next(rates)))
                 channels = EXPANSION[block] * (width << index)
             stages.append(nn.Sequential(*blocks))
         self.stages = nn.ModuleList(stages)
@@ -131,8 +134,3 @@ def resnet18(**options: Any) -> ResNet:
 def resnet50(**options: Any) -> ResNet:
     """ResNet-50: 25,557,032 parameters with 1,000 classes."""
     return ResNet("bottleneck", (3, 4, 6, 3), **options)
-
-
-def _rising(last: float, count: int) -> list[float]:
-    """`count` rates from 0 to `last`."""
-    return [last * index / max(1, count - 1) for index in range(count)]

@@ -37,9 +37,8 @@ class _Vector(PureTask):
     levels: tuple[float, ...]
     """Gaps whose first step is reported."""
 
-    def begin(self) -> list[float]:
-        """The vector before the first step."""
-        raise NotImplementedError
+    begin: list[float]
+    """The vector before the first step."""
 
     def value(self, w: Tensor) -> Tensor:
         """The loss of a vector of shape (n,)."""
@@ -49,7 +48,7 @@ class _Vector(PureTask):
     """True to keep the weight, its norm and its gap at every step."""
 
     def start(self, seed: int) -> dict[str, Tensor]:
-        begin = torch.tensor(self.begin(), dtype=torch.float64)
+        begin = torch.tensor(self.begin, dtype=torch.float64)
         if seed == 0:
             return {"w": begin[None]}
         random = generator(seed, "start")
@@ -102,11 +101,9 @@ class Cosine(_Vector):
     path: bool = False
 
     name = "cosine"
-    tiers = {"smoke": Budget(250), "small": Budget(2000), "full": Budget(2000)}  # noqa: RUF012
+    tiers = {"smoke": Budget(6), "small": Budget(2000), "full": Budget(2000)}  # noqa: RUF012
+    begin = [0.001, 1.0]  # noqa: RUF012
     optimum, scale, levels = -1.0, 1.0, (1e-1, 1e-2, 1e-3)
-
-    def begin(self) -> list[float]:
-        return [0.001, 1.0]
 
     def value(self, w: Tensor) -> Tensor:
         return toys.cosine(w)
@@ -128,11 +125,9 @@ class Rosenbrock(_Vector):
     path: bool = False
 
     name = "rosenbrock"
-    tiers = {"smoke": Budget(60), "small": Budget(1000), "full": Budget(1000)}  # noqa: RUF012
+    tiers = {"smoke": Budget(6), "small": Budget(1000), "full": Budget(1000)}  # noqa: RUF012
+    begin = toys.sphere_point(-2.0, 2.0)
     optimum, levels = 0.0, (10.0, 1.0, 0.1)
-
-    def begin(self) -> list[float]:
-        return toys.sphere_point(-2.0, 2.0)
 
     def value(self, w: Tensor) -> Tensor:
         return self.scale * toys.rosenbrock(w)

@@ -66,8 +66,9 @@ def _add_loss(figure: go.Figure) -> None:
 
 def _thinned(w: np.ndarray) -> np.ndarray:
     """The directions of a trajectory at its first 60 steps and 140 later ones, just above 1."""
-    later = np.geomspace(60, len(w) - 1, 140).astype(int)
-    kept = w[np.unique(np.concatenate([np.arange(60), later]))]
+    last = len(w) - 1
+    later = np.geomspace(min(60, last), last, 140).astype(int)
+    kept = w[np.unique(np.concatenate([np.arange(min(60, last)), later]))]
     directions: np.ndarray = 1.012 * kept / np.linalg.norm(kept, axis=-1, keepdims=True)
     return directions
 

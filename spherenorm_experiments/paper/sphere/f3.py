@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -17,35 +18,36 @@ from spherenorm_experiments.analysis import (
     Heading,
     Result,
     Results,
+    Row,
     Table,
     Trial,
-    grid_of,
+    mean,
     paper,
 )
 from spherenorm_experiments.core import Spec
-from spherenorm_experiments.paper.sphere._descent_claims import (
-    claims_of_norms,
-    claims_of_speed,
-    gap_table,
-    in_every_setting,
-)
 from spherenorm_experiments.paper.sphere._descents import (
+    FLOOR,
     METHODS,
     PAPER_MAX_NORM,
     PAPER_RATES,
     REFERENCE,
     SETTINGS,
+    best_of_search,
+    claims_of_norms,
+    claims_of_speed,
     descent_arm,
+    in_every_setting,
+    known_settings,
     method_of,
     points,
     search_arm,
+    searched,
 )
 from spherenorm_experiments.paper.sphere._sphere import draw_sphere
 from spherenorm_experiments.report.pictures import Picture, add_crosses, color_of, lines
 from spherenorm_experiments.study import Plan, Study
 
 __all__ = ["F3"]
-
 
 STARTS = {"smoke": 3, "small": 7, "full": 13}
 """The paper's start, on which the rate is chosen, and those at its side."""
@@ -96,14 +98,13 @@ class F3(Study):
         return [*trials, *(trial for trial in found if trial is not None)]
 
     def tables(self, results: Results) -> list[Table]:
-        gaps = gap_table(results)
-        return [_best_of_each(results), *([gaps] if gaps else [])]
+        return [_best_of_each(results), *_gap_tables(results)]
 
     def pictures(self, results: Results) -> list[Picture]:
         items = results.having(stage="descent").items
-        searched = [_searched(results)] if results else []
+        searches = [_searched(results)] if results else []
         if not items:
-            return searched
+            return searches
         dashes = {item.arm.label: method_of(item.arm).dash for item in items}
         colors = {item.arm.label: color_of(item.arm.recipe) for item in items}
         keep = np.unique(np.geomspace(1, len(items[0].arrays["norm"]) - 1, 120).astype(int))
@@ -118,7 +119,7 @@ class F3(Study):
             draw_sphere(items, dashes),
             lines(norms, "step", "norm ‖w‖", surges, colors, **log),
             lines(gaps, "step", "gap", distance, colors, **log),
-            *searched,
+            *searches,
         ]
 
     @property
@@ -137,8 +138,8 @@ def _searches(results: Results) -> list[Arm]:
 
 def _best_descent(results: Results, search: Arm) -> Trial | None:
     """The run of the search with the lowest final gap, with its path; None if all diverged."""
-    grid = grid_of(results, search, PAPERS_START)
-    choice = grid.tuned("final_gap", min, rates=PAPER_RATES)
+    grid = searched(results, search.settings["method"])
+    choice = best_of_search(grid, PAPER_RATES)
     if choice.index is None or choice.lost:
         return None
     arm = descent_arm(search.settings["method"])
@@ -148,7 +149,7 @@ def _best_descent(results: Results, search: Arm) -> Trial | None:
 
 def _best_of_each(results: Results) -> Table:
     """The best of each search at the reference, in the paper's range of rates."""
-    columns: list[Heading] = [
+    headings: list[Heading] = [
         *("arm", "best lr", "best wd", "max norm"),
         *paper("max norm"),
         *("last norm", "final gap", "steps to 10", "to 1", "to 0.1"),
@@ -158,7 +159,7 @@ def _best_of_each(results: Results) -> Table:
     note = "Steps after which the gap stays below; – where it does not within the budget."
     note += f" Descents that diverged: {', '.join(failed)}." if failed else ""
     rows = [_row(item) for item in results.having(stage="descent")]
-    return Table("The best of each search", columns, rows, note)
+    return Table("The best of each search", headings, rows, note)
 
 
 def _row(item: Result) -> tuple[Any, ...]:
@@ -174,6 +175,32 @@ def _row(item: Result) -> tuple[Any, ...]:
         Cell(summary["final_gap"], ".2g"),
         *(Cell(None if n is None else int(n)) for n in steps),
     )
+
+
+def _gap_tables(results: Results) -> list[Table]:
+    """The final gap of each method in each setting, at its best rate."""
+    settings = known_settings(results)
+    rows: list[Row] = []
+    arms = results.having(stage="search").arms
+    for label in dict.fromkeys(arm.settings["method"] for arm in arms):
+        cells = []
+        for setting in settings:
+            grid = searched(results, label, setting)
+            choice = best_of_search(grid)
+            gaps = grid.sample("final_gap", choice.index)
+            known = [max(gap, FLOOR) for gap in gaps.values()]
+            center = math.exp(mean(map(math.log, known))) if known else None
+            ends = (min(known), max(known)) if len(known) > 1 else None
+            unit = f"(lr {choice.rate:.2g}{', edge' if choice.at_edge else ''})"
+            lost = len(gaps.diverged)
+            cells.append(Cell(center, ".2g", None, ends, len(known), lost, unit=unit))
+        rows.append((search_arm(label, *REFERENCE).label.partition(":")[0], *cells))
+    headings = ("arm", *(f"{steps} steps, scale {scale:g}" for steps, scale in settings))
+    note = (
+        "Geometric means over the starts at the side of the paper's [least, largest], at the rate "
+        "that is best from the paper's; edge: no lower or no higher rate was tried."
+    )
+    return [Table("Final gap in every setting", headings, rows, note)] if rows else []
 
 
 def _searched(results: Results) -> Picture:

@@ -6,7 +6,6 @@ from spherenorm_experiments.report.pictures._exports import to_csv as to_csv
 from spherenorm_experiments.report.pictures._exports import to_latex as to_latex
 from spherenorm_experiments.report.pictures._exports import to_markdown as to_markdown
 from spherenorm_experiments.report.pictures._exports import to_parquet as to_parquet
-from spherenorm_experiments.report.pictures._exports import write_events as write_events
 from spherenorm_experiments.report.pictures._figures import DASHES as DASHES
 from spherenorm_experiments.report.pictures._figures import Picture as Picture
 from spherenorm_experiments.report.pictures._figures import add_band as add_band

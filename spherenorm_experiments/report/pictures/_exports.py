@@ -6,10 +6,9 @@ import csv
 import io
 import re
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
-from spherenorm_experiments.analysis import Cell, Decision, Result, Table
+from spherenorm_experiments.analysis import Cell, Decision, Table
 from spherenorm_experiments.core import require_extra
 
 
@@ -156,27 +155,3 @@ _LATEX = {
 def _latex(text: str) -> str:
     pattern = "|".join(map(re.escape, _LATEX))
     return re.sub(pattern, lambda match: _LATEX[match.group()], text)
-
-
-def write_events(results: Sequence[Result], root: Path) -> int:
-    """Write every scalar metric of every run under `root/<run>` for TensorBoard.
-
-    Returns:
-        How many runs were written now.
-
-    Raises:
-        MissingExtraError: its package is missing; it is a ValueError too.
-    """
-    writer_of = require_extra("torch.utils.tensorboard", "--tensorboard").SummaryWriter
-    written = 0
-    for result in {result.id: result for result in results}.values():
-        folder = root / result.id
-        if folder.exists() or not result.metrics:
-            continue
-        with writer_of(str(folder)) as writer:
-            for record in result.metrics:
-                for name, value in record.items():
-                    if name != "step" and isinstance(value, int | float):
-                        writer.add_scalar(name, value, record["step"])
-        written += 1
-    return written

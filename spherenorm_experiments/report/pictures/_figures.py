@@ -53,12 +53,16 @@ def drawn(pictures: Iterable[Picture]) -> list[Picture]:
     return [picture for picture in pictures if picture.figure.data]
 
 
+_PLACES: dict[str, int] = {}
+"""Recipes of a user's own, in the order in which they were drawn."""
+
+
 def color_of(recipe: str) -> str:
     """The recipe's color, the same in every picture that this process draws.
 
     Recipes of a user's own have the other colors in turn, so that few of them share one.
     """
-    return COLORS.get(recipe) or OTHERS[_place(recipe) % len(OTHERS)]
+    return COLORS.get(recipe) or OTHERS[_PLACES.setdefault(recipe, len(_PLACES)) % len(OTHERS)]
 
 
 def line_styles(recipes: Iterable[str]) -> list[tuple[str, str]]:
@@ -70,25 +74,14 @@ def line_styles(recipes: Iterable[str]) -> list[tuple[str, str]]:
     >>> line_styles(["sgd", "sgd", "mine:recipe"])[:2]
     [('#0072b2', 'solid'), ('#0072b2', 'dash')]
     """
-    taken: set[tuple[str, str]] = set()
-    styles = []
+    styles: list[tuple[str, str]] = []
     for recipe in recipes:
-        color = color_of(recipe)
-        first = 0 if recipe in COLORS else 1 + _place(recipe) // len(OTHERS) % (len(DASHES) - 1)
-        own = [(color, DASHES[(first + i) % len(DASHES)]) for i in range(len(DASHES))]
-        # Where a color has no line left, an own recipe takes that of another, which is not solid.
-        others = [(other, dash) for dash in DASHES[1:] for other in OTHERS]
-        free = (style for style in [*own, *others] if style not in taken)
-        styles.append(next(free, own[0]))
-        taken.add(styles[-1])
+        dashes = DASHES if recipe in COLORS else DASHES[1:]
+        own = [(color_of(recipe), dash) for dash in dashes]
+        # Where a color has no line left, a recipe takes that of another, which is not solid.
+        others = [(color, dash) for dash in DASHES[1:] for color in OTHERS]
+        styles.append(next((style for style in [*own, *others] if style not in styles), own[0]))
     return styles
-
-
-_PLACES: dict[str, int] = {}
-
-
-def _place(recipe: str) -> int:
-    return _PLACES.setdefault(recipe, len(_PLACES))
 
 
 def empty_figure(x: str, y: str, *, log_x: bool = False, log_y: bool = False) -> go.Figure:

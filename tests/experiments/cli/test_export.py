@@ -102,12 +102,3 @@ def test_a_picture_needs_a_browser_and_says_so(tmp_path, monkeypatch):
     assert (result.exit_code, len(result.output.splitlines())) == (2, 1)
     assert "--format svg needs Chrome or Chromium: CHROME=/nowhere/chrome" in result.output
     assert not (tmp_path / "exports").exists()
-
-
-def test_a_study_that_raises_is_named_and_leaves_the_others(tmp_path):
-    broken = "spherenorm_tiny:RaisesInTables"
-    invoke("run", broken, STUDY, "--tier", "smoke", "--jobs", 1, "--out", tmp_path)
-    result = invoke("export", "--out", tmp_path)
-    assert result.exit_code == 1
-    assert "error: raises-in-tables (smoke): RuntimeError: no table today" in result.stderr
-    assert "# tiny (smoke): Norms" in result.stdout

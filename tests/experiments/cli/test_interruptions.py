@@ -4,11 +4,10 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 
 import pytest
-from commands import ROOT, STUDY, invoke
+from commands import ROOT, STUDY, invoke, process
 
 from spherenorm_experiments.engine import Store
 
@@ -22,20 +21,8 @@ from spherenorm_experiments.engine import Store
     ],
 )
 def test_interrupted_it_exits_130_and_resumes(tmp_path, jobs, how):
-    command = [
-        sys.executable,
-        "-m",
-        "spherenorm",
-        "run",
-        STUDY,
-        "--tier",
-        "smoke",
-        "--out",
-        str(tmp_path),
-        "--jobs",
-        jobs,
-    ]
-    process = subprocess.Popen(
+    command = process("run", STUDY, "--tier", "smoke", "--out", tmp_path, "--jobs", jobs)
+    child = subprocess.Popen(
         [*command, "--set", "delay=0.15"],
         cwd=ROOT,
         stderr=subprocess.PIPE,
@@ -47,11 +34,11 @@ def test_interrupted_it_exits_130_and_resumes(tmp_path, jobs, how):
         time.sleep(0.05)
     time.sleep(0.3)
     if how == signal.SIGINT:
-        os.killpg(process.pid, how)  # as a terminal does: to the whole group
+        os.killpg(child.pid, how)  # as a terminal does: to the whole group
     else:
-        process.send_signal(how)
-    _, stderr = process.communicate(timeout=300)
-    assert process.returncode == 130, stderr
+        child.send_signal(how)
+    _, stderr = child.communicate(timeout=300)
+    assert child.returncode == 130, stderr
     assert stderr.startswith("interrupted; go on with: spherenorm resume")
     assert len(stderr.splitlines()) == 1
     folders = list(Store(tmp_path).folders())
@@ -62,29 +49,13 @@ def test_interrupted_it_exits_130_and_resumes(tmp_path, jobs, how):
 
 
 def test_two_commands_on_one_store_run_everything_once(tmp_path):
-    command = [
-        sys.executable,
-        "-m",
-        "spherenorm",
-        "run",
-        STUDY,
-        "--tier",
-        "small",
-        "--out",
-        str(tmp_path),
-        "--jobs",
-        "1",
-        "--json",
-    ]
+    options = ("--tier", "small", "--jobs", 1, "--json", "--set", "delay=0.01")
+    command = process("run", STUDY, "--out", tmp_path, *options)
     both = [
-        subprocess.Popen(
-            [*command, "--set", "delay=0.01"], cwd=ROOT, stdout=subprocess.PIPE, text=True
-        )
-        for _ in range(2)
+        subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) for _ in range(2)
     ]
-    outputs = [process.communicate(timeout=300)[0] for process in both]
-    assert [process.returncode for process in both] == [0, 0]
+    outputs = [each.communicate(timeout=300)[0] for each in both]
+    assert [each.returncode for each in both] == [0, 0]
     assert all(json.loads(output)["studies"] == {"tiny": 9} for output in outputs)
     starts = [folder.status()["pid"] for folder in Store(tmp_path).folders()]
     assert len(starts) == 9
-    assert not list(tmp_path.rglob("*.corrupt-*"))

@@ -74,14 +74,7 @@ def test_a_missing_extra_is_one_sentence(arguments, module, extra):
 
 @pytest.mark.parametrize("command", ["theory", "audit"])
 def test_a_command_needs_only_its_own_extra(command):
-    missing = (
-        "plotly",
-        "sklearn",
-        "scipy",
-        "jinja2",
-        "filelock",
-        *(("typer", "rich") * (command == "audit")),
-    )
+    missing = ("plotly", "sklearn", "scipy", "jinja2", *(("typer", "rich") * (command == "audit")))
     result = ended(command, "--help", before=f"sys.modules |= dict.fromkeys({missing})")
     assert result.returncode == 0, result.stderr
 

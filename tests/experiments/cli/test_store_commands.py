@@ -1,4 +1,4 @@
-"""`show`, `diff` and `gc`: single runs of a store, and those that nobody asks for."""
+"""`show` and `gc`: single runs of a store, and those that nobody asks for."""
 
 import json
 
@@ -7,7 +7,8 @@ from commands import invoke, run_tiny
 from running import folder_of
 from spherenorm_tiny import tiny_spec
 
-from spherenorm_experiments.engine import Store, execute
+from spherenorm_experiments.core import Spec
+from spherenorm_experiments.engine import Store, execute, find_rows
 from spherenorm_experiments.engine.door import resolve
 from spherenorm_experiments.study import read_requests
 
@@ -30,16 +31,18 @@ def test_show_has_what_the_store_has(tmp_path):
     assert f"{folder.summary()['norm_last']:.7g}" in text.stdout
 
 
-def test_diff_has_what_differs_and_nothing_else(tmp_path):
-    a, b = stray(tmp_path, seed=1), stray(tmp_path, seed=2)
-    found = json.loads(invoke("diff", a.name, b.name, "--out", tmp_path, "--json").stdout)
-    assert found["settings"] == {"seed": [1, 2]}
-    assert found["summary"]["test"] == [a.summary()["test"], b.summary()["test"]]
-    assert "steps" not in found["summary"]
-    gap = b.summary()["test"] - a.summary()["test"]
-    assert f"{gap:+.6g}" in invoke("diff", a.name, b.name, "--out", tmp_path).stdout
-    same = invoke("diff", a.name, a.name, "--out", tmp_path).stdout
-    assert "settings: no difference" in same
+def test_show_takes_the_name_of_a_run_that_trained_with_others(tmp_path):
+    spec = Spec("cosine", "sgd", {"lr": [0.1, 0.2]}, seeds=(0, 1), epochs=3, probes=())
+    run = resolve(spec, Store(tmp_path))
+    execute(run)
+    rows = find_rows(run.store, run.rows)
+    for name in (run.rows[2], run.rows[2].rpartition("/")[2][:12]):
+        shown = json.loads(invoke("show", name, "--out", tmp_path, "--json").stdout)
+        assert (shown["run"], shown["state"]) == (run.rows[2], "finished")
+        assert (shown["settings"]["hyper_parameters.lr"], shown["settings"]["seed"]) == (0.2, 0)
+        assert shown["summary"] == rows[run.rows[2]].summary
+    together = json.loads(invoke("show", run.id, "--out", tmp_path, "--json").stdout)
+    assert together["settings"]["hyper_parameters.lr"] == [0.1, 0.2]
 
 
 @pytest.mark.parametrize(
@@ -86,7 +89,7 @@ def test_gc_refuses_while_a_request_cannot_be_read(tmp_path):
     folder.write_status("finished")
     (path,) = (tmp_path / "plans").iterdir()
     path.write_text(path.read_text().replace('"smoke"', '"smale"'))
-    with pytest.warns(UserWarning, match="set aside"):
+    with pytest.warns(UserWarning, match="does not count"):
         result = invoke("gc", "--out", tmp_path, "--yes")
     assert result.exit_code == 1
     assert folder.status()

@@ -1,12 +1,10 @@
 """Commands with what users bring along: spaces, prints, `sys.exit`, files that cannot be read."""
 
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 
-from commands import ROOT, STUDY, invoke, run_tiny
+from commands import STUDY, invoke, run_tiny
 
 
 def test_spaces_between_optimizers_do_not_matter(tmp_path):
@@ -78,47 +76,3 @@ def test_the_time_limit_is_an_option(tmp_path):
     result = invoke("run", STUDY, "--time-limit", "0", "--out", tmp_path)
     assert result.exit_code == 2
     assert "time_limit must be positive seconds, got 0" in result.output
-
-
-TALKS = """
-import atexit, contextlib, os
-from spherenorm.recipes import sgd as talking
-with contextlib.suppress(OSError):
-    os.write(1, b"imported\\n")  # as code in C does
-atexit.register(print, "done")
-"""
-
-
-def _of_a_process(tmp_path, **streams):
-    (tmp_path / "spherenorm_talks_in_c.py").write_text(TALKS)
-    ours = [str(tmp_path), str(Path(__file__).parents[1])]
-    path = os.pathsep.join([*ours, *filter(None, [os.environ.get("PYTHONPATH")])])
-    optimizers = ("--optimizers", "sgd,spherenorm_talks_in_c:talking")
-    names = ("run", STUDY, *optimizers, "--tier", "smoke")
-    command = [
-        sys.executable,
-        "-m",
-        "spherenorm",
-        *names,
-        "--dry-run",
-        "--json",
-        "--out",
-        "none",
-    ]
-    environment = {**os.environ, "PYTHONPATH": path}
-    usual = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    given = {**usual, **streams, "cwd": ROOT, "env": environment}
-    return subprocess.run(command, text=True, check=False, **given)
-
-
-def test_what_c_prints_and_what_is_printed_at_exit_is_not_in_the_json(tmp_path):
-    result = _of_a_process(tmp_path)
-    assert result.returncode == 0, result.stderr
-    assert json.loads(result.stdout)[0]["study"] == "tiny"
-    assert result.stderr.splitlines()[-2:] == ["imported", "done"]
-
-
-def test_an_answer_that_nobody_reads_is_no_error(tmp_path):
-    closed = {"stdout": None, "preexec_fn": lambda: os.close(1)}
-    result = _of_a_process(tmp_path, **closed)
-    assert result.returncode == 0, result.stderr

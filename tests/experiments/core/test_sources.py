@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from miniatures_of_audio import write_speech_commands
-from retrieval_folders import write_in_shop
+from miniatures import write_in_shop, write_speech_commands
 from running import run_of
 from spherenorm_odd import Arrays
 from spherenorm_tiny import Tiny, tiny_spec
@@ -160,39 +159,34 @@ def test_of_the_library_what_rules_are_made_of_counts():
     }
     assert modules("spherenorm_experiments.paper.shared.digits") == {
         "spherenorm_experiments.paper.shared.digits",
-        "spherenorm_experiments.core._losses",
-        "spherenorm_experiments.core._metrics",
-    }
-
-
-def test_the_networks_and_the_data_of_a_task_count():
-    """An edit of a network, an augmentation or a crop must not find the runs of the one before."""
-    sound = sources._closure({"spherenorm_experiments.paper.audio.tasks"})
-    assert {
-        "spherenorm_experiments.paper.audio.harmonic_cnn",
-        "spherenorm_experiments.paper.audio._audio",
-    } <= sound.keys()
-    retrieval = sources._closure({"spherenorm_experiments.paper.retrieval.retrieval"})
-    assert {
+        "spherenorm_experiments.paper.shared.layers",
         "spherenorm_experiments.paper.shared.resnet",
-        "spherenorm_experiments.paper.shared.augmentation",
-    } <= retrieval.keys()
-    assert "spherenorm_experiments.paper.audio.harmonic_cnn" not in retrieval
-
-
-def test_the_losses_and_metrics_of_a_task_count():
-    sound = sources._closure({"spherenorm_experiments.paper.audio.tasks"})
-    assert {
         "spherenorm_experiments.core._losses",
         "spherenorm_experiments.core._metrics",
-    } <= sound.keys()
-    assert "spherenorm_experiments.core._losses" not in sources._closure(
-        {"spherenorm_experiments.paper.language.language"}
-    )
-    assert not sound.keys() & {
-        "spherenorm_experiments.core",
-        "spherenorm_experiments.core._spec",
     }
+
+
+@pytest.mark.parametrize(
+    ("task", "counted", "others"),
+    [
+        (
+            "audio.tasks",
+            ("paper.audio.harmonic_cnn", "paper.audio._audio", "core._losses", "core._metrics"),
+            ("core", "core._spec"),
+        ),
+        (
+            "retrieval.retrieval",
+            ("paper.shared.resnet", "paper.shared.augmentation"),
+            ("paper.audio.harmonic_cnn",),
+        ),
+        ("language.language", (), ("core._losses",)),
+    ],
+)
+def test_of_a_task_networks_data_losses_and_metrics_count(task, counted, others):
+    """An edit of a network, an augmentation or a crop must not find the runs of the one before."""
+    found = sources._closure({f"spherenorm_experiments.paper.{task}"}).keys()
+    assert {f"spherenorm_experiments.{name}" for name in counted} <= found
+    assert not {f"spherenorm_experiments.{name}" for name in others} & found
 
 
 def test_probes_and_schedules_are_in_the_identity(tmp_path, monkeypatch):

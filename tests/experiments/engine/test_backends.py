@@ -1,4 +1,4 @@
-"""The same runs on processes, on a Ray cluster that loses a worker, as submitit's jobs."""
+"""The same runs on processes, a Ray cluster and submitit; one that dies costs its own run only."""
 
 import os
 import signal
@@ -27,19 +27,59 @@ def reference(tmp_path_factory):
     return specs, summaries(specs, root)
 
 
-def outcomes_of(backend, specs, root, jobs, checkpoint_seconds, **flags):
+def outcomes_of(backend, specs, root, jobs, checkpoint_seconds=10.0, **flags):
     runs = [run_of(spec, root) for spec in specs]
     runner = Runner(checkpoint_seconds, **flags)
-    return list(find_backend(backend)(runs, execute_spec, root, jobs, runner))
+    return list(find_backend(backend)(runs, jobs, runner))
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_local(tmp_path, reference, jobs):
     specs, expected = reference
-    outcomes = outcomes_of("local", specs, tmp_path, jobs, 10.0)
+    outcomes = outcomes_of("local", specs, tmp_path, jobs)
     runs = [run_of(spec, tmp_path) for spec in specs]
     assert sorted(outcome.id for outcome in outcomes) == sorted(run.id for run in runs)
     assert summaries(specs, tmp_path) == expected
+
+
+def test_a_process_that_dies_fails_its_own_run(tmp_path):
+    specs = [
+        tiny_spec("spherenorm_tiny:dying", lr=0.1),
+        *(tiny_spec(seed=seed, epochs=1) for seed in range(2)),
+        tiny_spec("spherenorm_tiny:dying", lr=0.2),
+        tiny_spec("spherenorm_tiny:printing", lr=0.1),
+    ]
+    found = {outcome.id: outcome for outcome in outcomes_of("local", specs, tmp_path, 2)}
+    found = [found[run_of(spec, tmp_path).id] for spec in specs]
+    states = ["failed", "finished", "finished", "failed", "finished"]
+    assert [outcome.state for outcome in found] == states
+    assert found[0].error == "its process was killed by SIGSEGV"
+    assert folder_of(specs[0], tmp_path).status()["error"] == found[0].error
+
+
+def test_a_run_that_takes_longer_than_its_limit_is_stopped(tmp_path):
+    endless = tiny_spec(epochs=10**6, delay=0.1)
+    (found,) = outcomes_of("local", [endless], tmp_path, 1, time_limit=0.5)
+    assert (found.state, found.error) == ("failed", "stopped after its time limit of 0.5 s")
+    assert folder_of(endless, tmp_path).status()["error"] == found.error
+    with pytest.raises(ValueError, match="time_limit must be positive seconds, got 0"):
+        Runner(time_limit=0)
+
+
+def test_a_store_that_cannot_be_written_stops_all(tmp_path):
+    (tmp_path / "runs").write_text("")
+    with pytest.raises(StoreError, match="cannot write"):
+        outcomes_of("local", [tiny_spec(seed=seed) for seed in range(3)], tmp_path, 2)
+
+
+def test_a_worker_refuses_a_run_that_is_another_one_there(tmp_path):
+    """Its sources were edited after the run was asked for: it would be stored under their name."""
+    spec = tiny_spec(epochs=1)
+    outcome = execute_spec(spec, tmp_path, expected="tiny-sgdp-0123456789abcdef")
+    assert (outcome.id, outcome.state) == ("tiny-sgdp-0123456789abcdef", "failed")
+    assert f"here it is {run_of(spec).id}" in outcome.error
+    assert not list(tmp_path.iterdir())
+    assert execute_spec(spec, tmp_path, expected=run_of(spec).id).state == "finished"
 
 
 def test_ray_survives_the_loss_of_a_worker(tmp_path, reference, monkeypatch):

@@ -2,10 +2,8 @@
 
 import errno
 import os
-import random
 import re
 import shutil
-import signal
 import sys
 import time
 from dataclasses import replace
@@ -13,42 +11,15 @@ from pathlib import Path
 
 import pytest
 import torch
-from dying import execute_and_die
 from interrupted import assert_same_end, ended, stop_after
 from running import folder_of, run_of
 from spherenorm_tiny import TASK, tiny_spec
 
-from spherenorm_experiments.core import Spec, _identity
+from spherenorm_experiments.core import Spec
 from spherenorm_experiments.engine import CorruptFileWarning, Store, StoreError, execute
-from spherenorm_experiments.engine import _store as store_module
 from spherenorm_experiments.engine.door import execute_spec
 
 GAVE_UP = r"RuntimeError: this recipe gave up \(spherenorm_tiny.py, line \d+\)"
-
-
-@pytest.mark.parametrize("recipe", ["sgdp", "adamp"])
-def test_killed_at_random_moments_a_run_ends_as_if_nothing_had_happened(
-    tmp_path, forkserver, recipe
-):
-    hyper_parameters = {"lr": 0.05}
-    spec = tiny_spec(recipe, epochs=15, delay=0.004, **hyper_parameters)
-    execute_spec(spec, tmp_path / "whole")
-    draw, resumed_from = random.Random(recipe), []
-    for _ in range(5):
-        child = forkserver.Process(
-            target=execute_and_die,
-            args=(spec, tmp_path / "killed", draw.randint(1, 4), draw.uniform(0.0, 0.02)),
-        )
-        child.start()
-        child.join()
-        assert child.exitcode == -signal.SIGKILL
-        checkpoint = folder_of(spec, tmp_path / "killed").load_checkpoint()
-        resumed_from.append(checkpoint["done"])
-    assert 0 < resumed_from[-1] < run_of(spec).steps, resumed_from
-    outcome = execute_spec(spec, tmp_path / "killed")
-    assert outcome.state == "finished"
-    assert not outcome.cached
-    assert_same_end(ended(spec, tmp_path / "whole"), ended(spec, tmp_path / "killed"))
 
 
 def test_resuming_does_not_start_again(tmp_path):
@@ -62,9 +33,7 @@ def test_resuming_does_not_start_again(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["checkpoint.pt", "metrics.jsonl", "status.json", "config.json"])
-def test_a_corrupt_file_of_an_unfinished_run_is_set_aside_and_the_result_is_the_same(
-    tmp_path, name
-):
+def test_a_corrupt_file_of_an_unfinished_run_does_not_count(tmp_path, name):
     spec = tiny_spec(epochs=3)
     stop_after(spec, tmp_path, 7)
     flip_a_byte(folder_of(spec, tmp_path).path / name)
@@ -75,13 +44,12 @@ def test_a_corrupt_file_of_an_unfinished_run_is_set_aside_and_the_result_is_the_
     with pytest.warns(CorruptFileWarning, match=name):
         read()
     execute_spec(spec, tmp_path)
-    assert (folder_of(spec, tmp_path).path / f"{name}.corrupt-1").exists()
     execute_spec(spec, tmp_path / "whole")
     assert_same_end(ended(spec, tmp_path), ended(spec, tmp_path / "whole"))
 
 
 @pytest.mark.parametrize("name", ["summary.json", "metrics.jsonl"])
-def test_a_corrupt_file_of_a_finished_run_is_set_aside_and_the_run_done_again(tmp_path, name):
+def test_a_run_is_done_again_if_one_of_its_files_is_corrupt(tmp_path, name):
     spec = tiny_spec()
     execute_spec(spec, tmp_path)
     before = ended(spec, tmp_path)
@@ -98,7 +66,7 @@ def flip_a_byte(path):
     path.write_bytes(content)
 
 
-@pytest.mark.parametrize("failing", [1, 2, 3, 5, 8])
+@pytest.mark.parametrize("failing", [1, 3, 8])
 def test_a_full_disk_stops_the_run_and_loses_nothing(tmp_path, monkeypatch, failing):
     spec, calls, real = tiny_spec(), [], os.fsync
 
@@ -108,20 +76,14 @@ def test_a_full_disk_stops_the_run_and_loses_nothing(tmp_path, monkeypatch, fail
             raise OSError(errno.ENOSPC, "No space left on device")
         real(descriptor)
 
-    monkeypatch.setattr(store_module.os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(StoreError, match="No space left on device"):
         execute_spec(spec, tmp_path, checkpoint_seconds=0.0)
     assert not list(tmp_path.rglob(".*.*"))  # no half-written files
-    monkeypatch.setattr(store_module.os, "fsync", real)
+    monkeypatch.setattr(os, "fsync", real)
     assert execute_spec(spec, tmp_path).state == "finished"
     execute_spec(spec, tmp_path / "whole")
     assert_same_end(ended(spec, tmp_path), ended(spec, tmp_path / "whole"))
-
-
-def test_a_finished_run_is_not_run_again(tmp_path):
-    spec = tiny_spec()
-    assert not execute_spec(spec, tmp_path).cached
-    assert execute_spec(spec, tmp_path).cached
 
 
 def test_a_recipe_that_raises_fails_its_run_and_says_where(tmp_path):
@@ -164,7 +126,7 @@ def test_a_metric_that_is_no_number_is_an_error_of_its_task_and_no_divergence(tm
     assert outcome.state == "diverged"
 
 
-def test_files_of_another_run_are_set_aside(tmp_path):
+def test_files_of_another_run_do_not_count(tmp_path):
     """They are intact, but they are not this run's."""
     one, other = tiny_spec(seed=0), tiny_spec(seed=1)
     stop_after(one, tmp_path, 5)
@@ -301,18 +263,6 @@ def test_buffers_that_are_not_persistent_are_in_a_checkpoint(tmp_path):
 def test_data_that_are_drawn_anew_on_each_call_are_refused():
     with pytest.raises(ValueError, match="Redrawn is drawn anew on each call"):
         run_of(replace(tiny_spec(), task="spherenorm_odd:Redrawn"))
-
-
-@pytest.mark.parametrize(("task", "times"), [("Keeping", 1), ("Making", 2)])
-def test_data_that_a_task_keeps_are_read_once(task, times, monkeypatch):
-    """Those that it makes at each call are read again, since a second call may make others."""
-    read = []
-    take = _identity.fingerprint_of
-    monkeypatch.setattr(_identity, "fingerprint_of", lambda data: read.append(data) or take(data))
-    spec = replace(tiny_spec(), task=f"spherenorm_odd:{task}")
-    _identity._data_fingerprint.cache_clear()
-    assert run_of(spec).config["data"] == run_of(tiny_spec()).config["data"]
-    assert [list(data.train[0].shape) for data in read] == [[64, 6]] * times + [[64, 6]] * 2
 
 
 @pytest.mark.parametrize("known", [False, True])

@@ -9,10 +9,9 @@ import torch
 from interrupted import assert_same_end, ended, stop_after
 from running import folder_of, run_of
 from spherenorm_pictures import Pictures, PictureTask, picture_spec
-from spherenorm_tiny import tiny_spec
 
 from spherenorm_experiments.core import length
-from spherenorm_experiments.engine import Ranks, Training
+from spherenorm_experiments.engine import Ranks
 from spherenorm_experiments.engine._loader import TrainingBatches, evaluation_batches
 from spherenorm_experiments.engine.door import execute_spec
 
@@ -160,10 +159,3 @@ def test_an_error_of_an_item_is_that_of_the_run(tmp_path):
         outcome = execute_spec(spec, tmp_path, workers=workers)
         assert outcome.state == "failed"
         assert "item 10 is broken" in folder_of(spec, tmp_path).status()["traceback"]
-
-
-def test_the_fast_path_never_makes_a_loader(monkeypatch):
-    monkeypatch.setattr(torch.utils.data, "DataLoader", None)
-    spec = tiny_spec()
-    training = Training(run_of(spec), run_of(spec).task)
-    assert training.step(0)[0]["step"] == 1

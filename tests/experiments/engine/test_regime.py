@@ -248,22 +248,20 @@ def test_a_float16_gradient_that_overflows_is_no_divergence_where_gradients_are_
     assert norms[-1] > 0
 
 
-def test_label_smoothing_that_a_task_would_ignore_is_refused(tmp_path):
-    from spherenorm_tiny import tiny_spec
-
-    spec = replace(tiny_spec(), regime=Regime(label_smoothing=0.1))
-    outcome = execute_spec(spec, tmp_path)
-    assert outcome.state == "failed"
-    assert "has no label_smoothing" in outcome.error
+class Unsmoothed(PictureTask):
+    def loss(self, model, batch):
+        return cross_entropy(model(batch[0]), batch[1])
 
 
-def test_label_smoothing_beside_a_loss_s_own_is_refused(tmp_path):
-    class Own(PictureTask):
-        def loss(self, model, batch):
-            return core.cross_entropy(model(batch[0]), batch[1], label_smoothing=0.0)
+class SmoothedByItself(PictureTask):
+    def loss(self, model, batch):
+        return core.cross_entropy(model(batch[0]), batch[1], label_smoothing=0.0)
 
+
+@pytest.mark.parametrize("task", [Unsmoothed, SmoothedByItself])
+def test_label_smoothing_that_a_loss_would_ignore_is_refused(tmp_path, task):
     run = run_of(plain_spec(Regime(label_smoothing=0.1)), tmp_path)
-    outcome = execute(replace(run, task=Own(tensors=True, noisy=False, augment=False)))
+    outcome = execute(replace(run, task=task(tensors=True, noisy=False, augment=False)))
     assert outcome.state == "failed"
     assert "has no label_smoothing" in outcome.error
 

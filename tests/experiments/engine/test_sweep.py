@@ -125,7 +125,7 @@ def test_a_damaged_file_of_a_computation_is_found_and_computed_again(tmp_path):
         content = bytearray((path / name).read_bytes())
         content[len(content) // 2] ^= 1
         (path / name).write_bytes(bytes(content))
-        with pytest.warns(UserWarning, match="set aside"):
+        with pytest.warns(UserWarning, match="does not count"):
             assert not find_rows(Store(tmp_path), [rows[0].name])
         _, again = executed(spec, tmp_path)
         assert [row.summary for row in again] == [row.summary for row in rows]

@@ -4,7 +4,7 @@ import pytest
 from running import run_study, shown
 
 from spherenorm_experiments.engine import Store
-from spherenorm_experiments.extra._laws import predict
+from spherenorm_experiments.extra.equilibrium import predict
 
 
 def test_the_norm_in_equilibrium_is_predicted_from_the_gradients(store):

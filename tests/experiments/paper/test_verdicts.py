@@ -4,15 +4,13 @@ from collections import defaultdict
 
 import numpy as np
 import pytest
-import torch
 from fabricated import fabricated
 
-from spherenorm_experiments.analysis import Arm, Grid, Result, Sample
-from spherenorm_experiments.core import Spec, find_task
+from spherenorm_experiments.analysis import Arm, Result, Results, Sample, grid_of
+from spherenorm_experiments.core import Spec
 from spherenorm_experiments.extra import equilibrium
-from spherenorm_experiments.paper.norms._growth import ratios_of
-from spherenorm_experiments.paper.norms._growth_claims import _correlation
-from spherenorm_experiments.paper.norms.weight_decay import _change, _point
+from spherenorm_experiments.paper.norms._growth import _correlation, ratios_of
+from spherenorm_experiments.paper.norms.weight_decay import _arm, _change, _decay
 from spherenorm_experiments.paper.sphere._descents import REFERENCE, search_arm
 from spherenorm_experiments.study import find_study
 
@@ -87,7 +85,8 @@ def test_a_correlation_counts_a_run_that_diverged_and_one_that_does_not_vary():
 def test_the_change_of_a_step_is_paired_by_seed():
     """Though the first seed of one arm diverged."""
     results = fabricated("weight-decay", 0)
-    grid, index = _point(results, "SGD", 1.0, "step")
+    grid = grid_of(results, _arm("SGD", "step"))
+    index = grid.at(lr=grid.tuned(**_decay("SGD")).rate, **_decay("SGD"))
     first, *rest = grid.final(index)
     grid.runs[index][first].arrays["effective_step"][50:] = np.nan
     found = _change(results, "SGD", 1.0)
@@ -103,13 +102,14 @@ def test_the_change_of_a_step_is_paired_by_seed():
 
 def test_a_point_that_diverged_counts_against_an_equilibrium():
     law = equilibrium.Quantity("x", lambda item: 1.0, lambda item: item.summary["x"])
+    arm = Arm("SGD", "sgd")
     found = {(0.1, 0): 1.1, (0.2, 0): 0.8, (0.1, 1): 1.0, (0.2, 1): None}
     items = [
-        Result(Arm("SGD", "sgd"), Spec("mlp", "sgd", {"lr": lr, "weight_decay": 1.0}, seed=seed),
+        Result(arm, Spec("mlp", "sgd", {"lr": lr, "weight_decay": 1.0}, seed=seed),
                {"x": x}, None)
         for (lr, seed), x in found.items()
     ]  # fmt: skip
-    worst = equilibrium._worst(Grid(items), law)
+    worst = equilibrium._off(Results(items), arm, law)
     assert (dict(worst), worst.diverged) == ({0: pytest.approx(20.0)}, {1})
 
 
@@ -129,14 +129,3 @@ def test_a_network_without_gradients_left_has_no_cosines_and_no_error():
         c for c in find_study("c1").evaluated(results) if c.claim.text.startswith("The cosines")
     ]
     assert found[0].ours == "no results"
-
-
-def test_the_rows_of_the_sphere_start_at_one_in_the_directions_of_the_network():
-    there, here = (find_task(name).start(0) for name in ("network", "sphere-network"))
-    for name, w in here.items():
-        if name.startswith("unit"):
-            norms = there[name].norm(dim=-1, keepdim=True)
-            torch.testing.assert_close(w.norm(dim=-1), torch.ones(len(w)).double())
-            torch.testing.assert_close(w * norms, there[name])
-        else:
-            assert torch.equal(w, there[name])

@@ -1,27 +1,14 @@
-"""Adversarial training: the loss, the metrics against a closed form, and CIFAR-10 on disk."""
+"""Adversarial training: the loss, and the metrics against a closed form."""
 
 import copy
 
 import pytest
 import torch
-from robustness_files import random_cifar10, write_cifar10
 from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
-from spherenorm_experiments.core import Spec, find_task, preserved_randomness
-from spherenorm_experiments.engine import Store
-from spherenorm_experiments.engine.door import resolve
+from spherenorm_experiments.core import find_task, preserved_randomness
 from spherenorm_experiments.paper.adversarial.adversarial import Adversarial
-from spherenorm_experiments.paper.shared.layout import FOLDER
-
-COUNT = 4
-
-
-@pytest.fixture
-def cifar10(tmp_path, monkeypatch):
-    """A miniature of the official files."""
-    write_cifar10(tmp_path / "cifar10", *random_cifar10(COUNT))
-    monkeypatch.setenv(FOLDER, str(tmp_path))
 
 
 class Linear(nn.Module):
@@ -97,40 +84,3 @@ def test_glyphs_of_test_and_training_are_apart():
         assert labels.bincount().max() - labels.bincount().min() <= 1
     seen = {image.numpy().tobytes() for image in train[0]}
     assert not any(image.numpy().tobytes() in seen for image in torch.cat([validation[0], test[0]]))
-
-
-@pytest.mark.usefixtures("cifar10")
-def test_a_step_on_the_official_files():
-    """With the paper's network; one image and one step of the attack, since it is large."""
-    options = {"depth": 34, "width": 10, "stem": 16, "steps": 1, "test_steps": 1, "norm": "l2"}
-    task = find_task("adversarial", {"data_set": "cifar10", "radius": 80 / 255, **options})
-    train, validation, test = task.data()
-    assert (len(train), len(validation), len(test)) == (10, 10, COUNT)  # at most half is held out
-    model = task.model()
-    loss = task.loss(model.train(), task.collate([train[0]]))
-    loss.backward()
-    assert loss.isfinite()
-    assert all(weight.grad is not None for weight in model.parameters())
-    with torch.no_grad():
-        found = task.evaluate(model.eval(), task.first_batch(test, 1))
-    assert set(found) == {"attacked accuracy", "clean accuracy"}
-
-
-def test_without_its_folder_cifar10_says_what_is_missing(tmp_path, monkeypatch):
-    monkeypatch.setenv(FOLDER, str(tmp_path))
-    with pytest.raises(ValueError, match=r"lacks cifar-10-batches-bin/data_batch_1\.bin; expected"):
-        find_task("adversarial", {"data_set": "cifar10"}).data()
-
-
-def test_two_folders_in_one_process_are_two_data_sets(tmp_path, monkeypatch):
-    """Tasks keep their data, and runs are named by them: another folder must not find the first."""
-    images, labels = random_cifar10(COUNT)
-    spec = Spec("adversarial", "adamp", options={"data_set": "cifar10"})
-    ids = []
-    for name, pixels, classes in (("a", images, labels), ("b", 255 - images, 9 - labels)):
-        write_cifar10(tmp_path / name / "cifar10", pixels, classes)
-        monkeypatch.setenv(FOLDER, str(tmp_path / name))
-        run = resolve(spec, Store(tmp_path / "runs"))
-        assert run.splits.test.labels.tolist() == classes[-1].tolist()
-        ids.append(run.id)
-    assert len(set(ids)) == 2

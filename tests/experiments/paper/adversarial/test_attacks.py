@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from spherenorm_experiments.paper.adversarial._attacks import Threat
+from spherenorm_experiments.paper.adversarial.adversarial import Threat
 
 torchattacks = pytest.importorskip("torchattacks")
 
@@ -38,20 +38,6 @@ def test_equals_torchattacks(threat, model):
     assert (found - images).abs().max() > 0.5 * min(threat.radius, 0.1)  # it moved
 
 
-@pytest.mark.parametrize("threat", THREATS, ids=str)
-def test_stays_in_the_ball_and_among_pixels_and_raises_the_loss(threat, model):
-    images, labels = torch.rand(16, 3, 8, 8), torch.randint(5, (16,))
-    found = threat.attack(model.eval(), images, labels)
-    order = torch.inf if threat.norm == "linf" else 2
-    distance = torch.linalg.vector_norm((found - images).flatten(1), order, dim=1)
-    assert distance.max() <= threat.radius * (1 + 1e-5)
-    assert 0 <= found.min() <= found.max() <= 1
-    before, after = (
-        nn.functional.cross_entropy(model(x), labels, reduction="none") for x in (images, found)
-    )
-    assert (after > before).all()
-
-
 def test_leaves_the_model_as_it_was(model):
     model.train()
     before = {name: x.clone() for name, x in model.state_dict().items()}
@@ -72,9 +58,7 @@ def test_a_vanishing_gradient_moves_nothing():
     assert (found - images).flatten(1).norm(dim=1).max() <= 0.1
 
 
-@pytest.mark.parametrize(
-    ("field", "value"), [("norm", "l1"), ("radius", 0.0), ("step", -1.0), ("steps", -1)]
-)
+@pytest.mark.parametrize(("field", "value"), [("radius", 0.0), ("step", -1.0), ("steps", -1)])
 def test_what_is_wrong_is_named(field, value):
     good = {"norm": "l2", "radius": 0.1, "steps": 1, "step": 0.1}
     with pytest.raises(ValueError, match=rf"^{field} must be .*got {value!r}"):

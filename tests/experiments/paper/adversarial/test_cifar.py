@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from robustness_files import random_cifar10, write_cifar10
+from miniatures import random_cifar10, write_cifar10
 
 from spherenorm_experiments.paper.adversarial import cifar
 from spherenorm_experiments.paper.adversarial.cifar import CifarImages, read_cifar10

@@ -17,12 +17,6 @@ def test_the_paper_s_network_has_the_published_number_of_parameters():
         assert _count(WideResNet(28, 10, classes=100)) == 36_536_884  # Zagoruyko and Komodakis
 
 
-def test_the_second_and_third_group_halve_the_image():
-    network = WideResNet(16, 1, stem=4)
-    features = network.blocks(network.stem(torch.zeros(2, 3, 20, 20)))
-    assert features.shape == (2, 16, 5, 5)
-
-
 @pytest.mark.parametrize("depth", [4, 12, 35])
 def test_a_depth_that_no_number_of_blocks_has_is_refused(depth):
     with pytest.raises(ValueError, match=rf"got {depth}"):

@@ -6,18 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from spherenorm_experiments.paper.audio.harmonic_cnn import POOLS, HarmonicCNN, HarmonicFilters
-
-COUNTS = {"magnatagatune": (50, 3_631_551), "speech_commands": (35, 3_627_696)}
-COUNTS["dcase2017"] = (17, 3_623_070)
-
-
-@pytest.mark.parametrize("name", COUNTS)
-def test_the_count_of_weights_is_the_published_one(name):
-    classes, count = COUNTS[name]
-    with torch.device("meta"):
-        network = HarmonicCNN(classes, pools=POOLS[name])
-    assert sum(weight.numel() for weight in network.parameters()) == count
+from spherenorm_experiments.paper.audio.harmonic_cnn import HarmonicCNN, HarmonicFilters
 
 
 def test_filters_are_triangles_around_harmonics():
@@ -60,16 +49,6 @@ def test_the_spectrum_is_that_of_a_plain_fourier_sum():
     expected = filters.weights().detach().numpy() @ np.array(powers).T
     expected = 10 * np.log10(np.maximum(expected, 1e-10)).reshape(1, 2, filters.bands, 6)
     np.testing.assert_allclose(filters(wave).detach().numpy(), expected, atol=1e-9)
-
-
-def test_a_tone_is_loudest_where_its_note_is_and_silence_is_at_the_floor():
-    filters = HarmonicFilters()
-    tone = torch.sin(2 * math.pi * 880 * torch.arange(8000) / 16_000)[None]
-    decibels = filters(torch.cat([tone, torch.zeros_like(tone)]))
-    middle = decibels[0, :, :, 10]
-    assert int(middle[0].argmax()) == pytest.approx(2 * (81 - 24), abs=1)  # 880 Hz is note 81
-    assert int(middle[1].argmax()) == pytest.approx(2 * (69 - 24), abs=1)  # twice 440 Hz
-    assert torch.equal(decibels[1], torch.full_like(decibels[1], -100))
 
 
 def test_the_gradient_reaches_the_width_of_the_filters():

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 import torch
-from robustness_files import idx, write_mnist
+from miniatures import idx, write_mnist
 
 from spherenorm_experiments.paper.debiasing import mnist
-from spherenorm_experiments.paper.debiasing.mnist import read_idx, read_mnist
+from spherenorm_experiments.paper.debiasing.mnist import read_mnist
 
 
 @pytest.mark.parametrize("zipped", [False, True])
@@ -29,10 +29,10 @@ def test_damage_is_named(tmp_path):
     whole = path.read_bytes()
     path.write_bytes(whole[:-1])
     with pytest.raises(ValueError, match=r"must have 10 bytes of shape \[10\], got 9"):
-        read_idx(path)
+        read_mnist(tmp_path, train=False)
     path.write_bytes(b"PK\x03\x04")
     with pytest.raises(ValueError, match=r"no IDX file of bytes; it starts with '504b0304'"):
-        read_idx(path)
+        read_mnist(tmp_path, train=False)
     path.write_bytes(idx(np.zeros(9)))
     with pytest.raises(ValueError, match="t10k must have a label for each image"):
         read_mnist(tmp_path, train=False)

@@ -5,9 +5,7 @@ import torch
 from spherenorm_experiments.paper.debiasing.rebias import (
     BagNet18,
     ConvStack,
-    FeaturedResNet,
 )
-from spherenorm_experiments.paper.shared.resnet import ResNet, resnet18
 
 
 def _count(network):
@@ -47,16 +45,3 @@ def test_a_feature_of_g_sees_little_and_one_of_f_much():
     assert _seen(lambda x: bag.blocks(bag.stem(x)), 64) == 5
     assert _seen(ConvStack(1).eval().body, 9) == 1
     assert _seen(ConvStack(7, (8, 8, 8, 8)).eval().body, 40) == 25
-
-
-def test_the_target_network_of_nine_classes_is_resnet18_with_its_features():
-    with torch.device("meta"):
-        network = FeaturedResNet(resnet18(classes=9))
-        assert _count(network) == 11_181_129
-        logits, features = network(torch.empty(2, 3, 64, 64))
-        assert (tuple(logits.shape), tuple(features.shape)) == ((2, 9), (2, 512))
-    small = FeaturedResNet(ResNet("basic", (1, 1), 4, stem="small", classes=5)).eval()
-    images = torch.rand(2, 3, 8, 8)
-    logits, features = small(images)
-    assert torch.equal(logits, small.network(images))
-    assert torch.allclose(logits, small.network.head[-1](features))

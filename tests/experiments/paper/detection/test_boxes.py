@@ -7,7 +7,6 @@ from plain_boxes import greedy, overlap
 from spherenorm_experiments.paper.detection.boxes import (
     centered,
     cornered,
-    detections,
     overlaps,
     suppressed,
 )
@@ -42,15 +41,3 @@ def test_corners_and_centers_are_inverse():
     some = boxes(5, 3)
     torch.testing.assert_close(cornered(centered(some)), some)
     assert centered(torch.tensor([1.0, 2, 3, 8])).tolist() == [2, 5, 2, 6]
-
-
-def test_detections_are_the_best_that_are_kept():
-    some = torch.arange(4.0).repeat(1, 150, 1)
-    scores = torch.linspace(1, 0, 150)[None]
-    keep = torch.arange(150)[None] % 3 > 0
-    (found,) = detections(some, scores, torch.full((1, 150), 7), keep)
-    assert found.shape == (100, 6)
-    assert found[:2, 4].tolist() == scores[0, 1:3].tolist()
-    assert set(found[:, 5].tolist()) == {7.0}
-    (few,) = detections(some, scores, torch.zeros(1, 150), torch.arange(150)[None] < 2)
-    assert len(few) == 2

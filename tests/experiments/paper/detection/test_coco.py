@@ -6,7 +6,7 @@ import random
 import numpy as np
 import pytest
 import torch
-from miniature_coco import BOXES, SIZE, write_coco
+from miniatures import BOXES, SIZE, write_coco
 from PIL import Image, ImageDraw
 
 from spherenorm_experiments.core import seed_everything

@@ -51,13 +51,6 @@ def test_it_is_the_loop():
     torch.testing.assert_close(found, loop(x, offsets, mask, weight, bias), rtol=0, atol=1e-12)
 
 
-def test_without_offsets_it_is_a_convolution():
-    x, weight, bias = drawn(2, 4, 6, 5), drawn(3, 4, 3, 3), drawn(3)
-    still, ones = torch.zeros(2, 18, 6, 5).double(), torch.ones(2, 9, 6, 5).double()
-    found = deformable_convolution(x, still, ones, weight, bias)
-    torch.testing.assert_close(found, F.conv2d(x, weight, bias, padding=1), rtol=0, atol=1e-12)
-
-
 def test_the_layer_starts_as_half_a_convolution():
     layer = DeformableConv2d(3, 4).double()
     x = drawn(2, 3, 5, 5)

@@ -184,24 +184,6 @@ def test_detections_are_those_of_a_loop(candidates):
         torch.testing.assert_close(found, torch.tensor(kept), rtol=1e-5, atol=1e-5)
 
 
-def test_copies_of_one_object_keep_no_other_class_out():
-    """All 72 default boxes see one object: 0.9 for the first class, 0.05 for the second."""
-    places = default_boxes(SHAPES, SMALL)
-    logits = torch.tensor([0.05, 0.9, 0.05]).log()
-    boxes = torch.tensor([0.5, 0.5, 0.5, 0.5]).expand_as(places)
-    both, first = [], 0
-    for level, (height, width) in enumerate(SHAPES):
-        n = len(SMALL.sizes(level))
-        last = first + height * width * n
-        off = encoded(boxes, places)[first:last].view(height, width, n, 4)
-        off = off.permute(2, 3, 0, 1).flatten(0, 1)[None]
-        both.append((off, logits.repeat(n)[None, :, None, None].expand(1, -1, height, width)))
-        first = last
-    (found,) = ssd_detections(both, 32, SMALL, candidates=10)
-    expected = [[8.0, 8, 24, 24, 0.9, 0], [8, 8, 24, 24, 0.05, 1]]
-    torch.testing.assert_close(found, torch.tensor(expected), rtol=1e-4, atol=1e-4)
-
-
 def test_the_audit_knows_the_scale_invariant_weights():
     model = SSD(2, ((4,), (4,)), 8, 1, (), SMALL)
     views = {

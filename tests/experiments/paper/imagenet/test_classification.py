@@ -1,28 +1,19 @@
 """Image classification: data, networks of both sizes, CutMix, a full-size network that steps."""
 
 import os
-from typing import get_args
 
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
-from spherenorm import audit
 from spherenorm.optim import AdamP
 from spherenorm_experiments.core import Splits, find_task
-from spherenorm_experiments.paper.imagenet.classification import GLYPHS, SIDE, Name
+from spherenorm_experiments.paper.imagenet.classification import GLYPHS, SIDE
 from spherenorm_experiments.paper.shared.augmentation import cutmix
 from spherenorm_experiments.paper.shared.imagenet import CLASSES
 from spherenorm_experiments.paper.shared.layers import StochasticDepth
 from spherenorm_experiments.paper.shared.layout import FOLDER
-
-NAMES = get_args(Name)
-PARAMETERS = {
-    "mobilenetv2": 3_504_872, "resnet18": 11_689_512, "resnet50": 25_557_032,
-    "efficientnet-b0": 5_288_548, "efficientnet-b1": 7_794_184, "efficientnet-b2": 9_109_994,
-    "efficientnet-b3": 12_233_232, "rexnet-1.0": 4_796_873, "rexnet-1.3": 7_557_091,
-}  # fmt: skip
 
 
 def task_of(**options):
@@ -40,28 +31,6 @@ def test_glyphs_are_balanced_and_standardized_alike_in_all_splits():
         assert images.abs().mean() > 0.5
     rows = [split[0].flatten(1) for split in splits]
     assert len(torch.cat(rows).unique(dim=0)) == sum(map(len, rows))  # no image in two splits
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_name_stands_for_one_family_in_both_sizes(name):
-    small = task_of(network=name)
-    images = small.data().train[0][:4]
-    with torch.device("meta"):
-        large = task_of(network=name, data_set="imagenet").model()
-        assert sum(weight.numel() for weight in large.parameters()) == PARAMETERS[name]
-    network = small.model()
-    assert type(network) is type(large)
-    assert network(images).shape == (4, len(GLYPHS))
-    assert 2_000 < sum(weight.numel() for weight in network.parameters()) < 60_000
-
-
-def test_the_small_efficientnets_grow_as_the_large_ones_do():
-    def size(scale):
-        network = task_of(network=f"efficientnet-b{scale}").model()
-        return sum(weight.numel() for weight in network.parameters())
-
-    sizes = [size(scale) for scale in range(4)]
-    assert sizes == sorted(set(sizes))
 
 
 def test_dropout_and_stochastic_depth_reach_the_network():
@@ -134,7 +103,6 @@ def test_a_full_size_network_takes_two_steps_on_the_official_layout(miniature):
     assert isinstance(splits, Splits)
     torch.manual_seed(0)
     network = task.model()
-    assert sum(weight.numel() for weight in network.parameters()) == PARAMETERS["mobilenetv2"]
     optimizer = AdamP(network.parameters(), lr=1e-3)
     weights = {
         f"{name}.weight": module.weight
@@ -165,11 +133,3 @@ def test_photographs_have_the_side_of_the_network(miniature):
         for name in ("resnet50", "efficientnet-b1", "efficientnet-b3", "rexnet-1.3")
     }
     assert list(sides.values()) == [224, 240, 300, 224]
-
-
-def test_the_audit_of_a_small_network_finds_all_its_convolutions():
-    task = task_of(network="mobilenetv2")
-    torch.manual_seed(0)
-    network = task.model()
-    found = audit(network, *task.audit_inputs())
-    assert [finding.name for finding in found if finding.view != "channel"] == ["head.3.weight"]

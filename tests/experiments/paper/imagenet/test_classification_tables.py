@@ -92,12 +92,3 @@ def test_the_claims_about_large_batches_go_either_way(sign, found):
     text = "AdamP's gain in accuracy is larger at batch 288 than at batch 32"
     assert verdict("d3", text, gains) == found
     assert verdict("d3", "AdamW's accuracy falls from batch 32 to batch 288", losses) == found
-
-
-def test_equal_gains_are_equivalent():
-    def score(setting, contender, seed):
-        shift = {"batch 32": 0, "batch 96": 1, "batch 288": 2}[setting]
-        return 80 + 3 * (contender == "AdamP") + noise(seed + shift * (contender == "AdamP"))
-
-    text = "AdamP's gain in accuracy is larger at batch 288 than at batch 32"
-    assert verdict("d3", text, score) == "equivalent"

@@ -3,13 +3,14 @@
 import numpy as np
 import pytest
 import torch
-from retrieval_folders import WRITERS, write_in_shop
+from miniatures import WRITERS, write_in_shop
 from scipy.io import savemat
 
 from spherenorm_experiments.paper.retrieval import glyph_classes
 from spherenorm_experiments.paper.retrieval.glyph_classes import BOTH, GALLERY, QUERY
-from spherenorm_experiments.paper.retrieval.photos import PARTITION, SOURCES, Photos, photos
+from spherenorm_experiments.paper.retrieval.photos import PARTITION, SOURCES, photos
 from spherenorm_experiments.paper.shared import glyphs
+from spherenorm_experiments.paper.shared.imagenet import Pictures
 from spherenorm_experiments.paper.shared.layout import FOLDER, checked
 
 CLASSES = {
@@ -36,7 +37,7 @@ def test_training_and_test_have_the_official_classes(miniature):
     assert (splits.train.labels.tolist(), splits.test.labels.tolist()) == CLASSES[name]
     assert splits.validation.labels.tolist() == splits.train.labels.tolist()
     shop = [QUERY, GALLERY, GALLERY, QUERY, GALLERY]
-    roles = splits.test.roles.tolist()
+    roles = splits.test.columns[0].tolist()
     assert roles == (shop if name == "in-shop" else [BOTH] * len(roles))
     image, label, role = splits.test[0]
     assert image.shape == (3, 24, 24)
@@ -93,11 +94,9 @@ def test_lists_that_contradict_themselves_are_refused(name, damage, wrong, tmp_p
 
 def test_the_fingerprint_has_the_role_of_each_image(tmp_path):
     write_in_shop(tmp_path)
-    (path, label, _), (other, same, _), *rest = SOURCES["in-shop"][1](tmp_path).test
-    prints = {
-        Photos(tmp_path, [(path, label, a), (other, same, b), *rest], None).fingerprint()
-        for a, b in ((QUERY, GALLERY), (GALLERY, QUERY))
-    }
+    rows = [row[:2] for row in SOURCES["in-shop"][1](tmp_path).test]
+    roles = [QUERY, GALLERY, GALLERY, QUERY, GALLERY]
+    prints = {Pictures(tmp_path, rows, None, x).fingerprint() for x in (roles, roles[::-1])}
     assert len(prints) == 2
 
 

@@ -5,7 +5,6 @@ import torch
 from pytorch_metric_learning.distances import CosineSimilarity
 from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
 from pytorch_metric_learning.utils.inference import CustomKNN
-from retrieval_folders import write_products
 from running import run_of
 from torch.nn import functional as F  # noqa: N812
 
@@ -13,9 +12,6 @@ from spherenorm_experiments.core import Regime, Spec, find_task
 from spherenorm_experiments.engine import Training
 from spherenorm_experiments.paper.retrieval.glyph_classes import BOTH, GALLERY, QUERY
 from spherenorm_experiments.paper.retrieval.retrieval import balanced, recall_at_1
-from spherenorm_experiments.paper.shared.layout import FOLDER
-from spherenorm_experiments.paper.shared.resnet import resnet50
-from spherenorm_experiments.study import find_study
 
 
 def library(query, query_labels, reference, reference_labels, same):
@@ -127,32 +123,6 @@ def test_balanced_batches_have_a_few_images_of_each_of_some_classes():
     assert torch.equal(order, again)
     few = balanced(torch.tensor([0, 0, 1, 1]), 1, 4, 4, torch.Generator())  # 4 images of 2 classes
     assert few.shape == (4,)
-
-
-def test_resnet_50_has_a_gradient_on_a_miniature(tmp_path, monkeypatch):
-    """With the paper's options: a pretrained start, and statistics that stay."""
-    (tmp_path / "sop").mkdir()
-    write_products(tmp_path / "sop")
-    monkeypatch.setenv(FOLDER, str(tmp_path))
-    start = {f"fc.{n}" if "head" in n else n: x for n, x in resnet50().state_dict().items()}
-    (tmp_path / "pretrained").mkdir()
-    torch.save(start, tmp_path / "pretrained" / "resnet50.pth")
-    (real, *_) = [
-        each.real for each in find_study("t6").on if each.label == "few images, ProxyAnchor"
-    ]
-    task = find_task("retrieval", {**real.options, "side": 32})
-    model, data = task.model().train(), task.data()
-    loaded = model.embedding.trunk.state_dict()
-    assert all(torch.equal(x, start[name]) for name, x in loaded.items())
-    assert [group["lr_factor"] for group in task.parameter_groups(model)] == [100.0]
-    loss = task.loss(model, task.first_batch(data.train, 2))
-    loss.backward()
-    assert loss.isfinite()
-    assert all(weight.grad.abs().sum() > 0 for weight in model.parameters())
-    assert all(torch.equal(x, start[name]) for name, x in loaded.items())
-    with torch.no_grad():
-        share = task.evaluate(model.eval(), task.first_batch(data.test, 4))["recall@1"]
-    assert 0 <= share.value([share.state]) <= 100
 
 
 def test_the_last_layer_trains_alone_in_so_many_steps():

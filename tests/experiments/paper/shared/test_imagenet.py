@@ -4,17 +4,14 @@ import os
 import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from PIL import Image
-from scipy.io import savemat
 
+from spherenorm_experiments.paper.shared.augmentation import rand_augment
 from spherenorm_experiments.paper.shared.imagenet import (
     CLASSES,
-    KIT,
     LAYOUT,
-    TRUTH,
     _splits,
     imagenet,
 )
@@ -86,7 +83,7 @@ def data_of(environment):
 
 
 def test_items_draw_their_augmentation_from_the_global_state():
-    train, _, test = imagenet(8, "randaugment")
+    train, _, test = imagenet(8, rand_augment)
     drawn = []
     for seed in (0, 0, 1):
         torch.manual_seed(seed)
@@ -96,51 +93,25 @@ def test_items_draw_their_augmentation_from_the_global_state():
     assert torch.equal(test[0][0], test[0][0])
 
 
-@pytest.fixture
-def flat(tmp_path, monkeypatch):
-    """The official archive's form: all files in val, their labels in the development kit."""
+def test_wrong_and_partial_layouts_are_named(tmp_path, monkeypatch):
     folder = tmp_path / "imagenet"
-    shutil.copytree(data_of(os.environ) / "train", folder / "train", copy_function=os.link)
-    (folder / "val").mkdir()
-    (folder / KIT).mkdir(parents=True)
-    random = np.random.default_rng(0)
-    number = random.permutation(CLASSES) + 1  # of each synset; the kit's order is not alphabetical
-    inner = [(CLASSES + 1, "n99999999")]
-    rows = np.array(
-        [*zip(number.tolist(), SYNSETS, strict=True), *inner],
-        dtype=[("ILSVRC2012_ID", "i4"), ("WNID", "O")],
-    )
-    savemat(folder / KIT / "meta.mat", {"synsets": rows})
-    labels = random.integers(0, CLASSES, 30)
-    (folder / TRUTH).write_text("".join(f"{number[k]}\n" for k in labels))
-    for k in range(30):
-        write_picture(folder / "val" / f"ILSVRC2012_val_{k + 1:08}.JPEG", k)
+    shutil.copytree(data_of(os.environ), folder, copy_function=os.link)
     monkeypatch.setenv(FOLDER, str(tmp_path))
-    return folder, labels
 
-
-def test_labels_of_a_flat_folder_come_from_the_development_kit(flat):
-    _, labels = flat
-    assert imagenet(8).test.labels.tolist() == labels.tolist()
-
-
-def test_wrong_and_partial_layouts_are_named(flat):
-    folder, _ = flat
-
-    def found():
+    def error():
         _splits.cache_clear()
         with pytest.raises(ValueError, match="expected\nimagenet/\n  train/n01440764") as error:
             imagenet(8)
         return str(error.value)
 
-    (folder / "val" / "ILSVRC2012_val_00000030.JPEG").unlink()
-    assert "has 29 files in val, and 30 labels" in found()
-    (folder / TRUTH).unlink()
-    assert f"has no folders in val, and lacks {TRUTH}" in found()
+    (folder / "val" / SYNSETS[0]).rename(folder / "val" / "n99999999")
+    assert "has other synsets in val than in train" in error()
+    shutil.rmtree(folder / "val" / SYNSETS[1])
+    assert "has 999 folders in val, not 1,000" in error()
     shutil.rmtree(folder / "train" / SYNSETS[0])
-    assert "has 999 folders, not 1,000" in found()
+    assert "has 999 folders in train, not 1,000" in error()
     shutil.rmtree(folder / "val")
-    assert "lacks val;" in found()
+    assert "lacks val;" in error()
 
 
 def test_a_synset_without_pictures_is_named(tmp_path, monkeypatch):

@@ -9,8 +9,14 @@ from sklearn.metrics import roc_auc_score
 from torch.utils._pytree import tree_map
 
 from spherenorm.functional import sweep
-from spherenorm_experiments.paper.shared._network_data import TRAIN, VALIDATION, pool_of, split_of
-from spherenorm_experiments.paper.shared.network import Network, _areas
+from spherenorm_experiments.paper.shared.network import (
+    TRAIN,
+    VALIDATION,
+    Network,
+    _areas,
+    pool_of,
+    split_of,
+)
 
 VARIANTS = ("plain", "prenorm")
 
@@ -40,7 +46,7 @@ def test_units_are_scale_invariant_row_by_row_and_nothing_else_is(variant):
         assert torch.isclose(loss, moved, rtol=1e-9) == name.startswith("unit"), name
 
 
-def test_each_seed_has_its_own_start_order_andsplit_of():
+def test_each_seed_has_its_own_start_order_and_split():
     starts = [Network().start(seed)["unit1"] for seed in (0, 1, 1)]
     assert not torch.equal(starts[0], starts[1])
     assert torch.equal(starts[1], starts[2])
@@ -51,9 +57,7 @@ def test_each_seed_has_its_own_start_order_andsplit_of():
     assert parts[:2] == [TRAIN, VALIDATION]
     assert sum(parts) == len(pool_of("digits")[0]) == 1797
     rows = torch.cat(split_of("digits", 1)[::2])
-    assert torch.equal(rows.sum(0), pool_of("digits")[0].sum(0)) or torch.allclose(
-        rows.sum(0), pool_of("digits")[0].sum(0)
-    )
+    torch.testing.assert_close(rows.sum(0), pool_of("digits")[0].sum(0))
 
 
 def test_the_summary_is_that_of_a_plain_loop():
@@ -97,9 +101,17 @@ def test_areas_are_scikit_learns():
     assert _areas(logits, tags).item() == pytest.approx(expected)
 
 
-def test_half_precision_and_a_fixed_head_train():
-    task = Network(precision="float16", head="fixed", data="tagging")
+def test_half_precision_and_a_fixed_classifier_train():
+    task = Network(precision="float16", sphere=True, data="tagging")
     start, swept = swept_by(task, "sgd", {"lr": [0.1]}, 3)
     summary, _ = task.summarize((0,), start, swept)
     assert "head" not in swept.params
     assert math.isfinite(summary["test"][0][0])
+
+
+def test_the_rows_of_the_sphere_start_at_one_in_the_directions_of_the_network():
+    there, here = Network().start(0), Network(sphere=True).start(0)
+    assert here.keys() == {"unit0", "unit1", "unit2"}
+    for name, w in here.items():
+        torch.testing.assert_close(w.norm(dim=-1), torch.ones(len(w)).double())
+        torch.testing.assert_close(w * there[name].norm(dim=-1, keepdim=True), there[name])

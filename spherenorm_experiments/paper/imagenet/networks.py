@@ -1,0 +1,327 @@
+"""The networks of Tables 2, D.2 and D.3 by their names: of full size, and small ones of glyphs.
+
+MobileNetV2, EfficientNet and ReXNet are stages of inverted residuals between a stem and a linear
+classifier. A small network has fewer blocks and channels, and its stem keeps the side of the image.
+
+Source: M. Sandler et al., *MobileNetV2: Inverted Residuals and Linear Bottlenecks*, 2018, Table 2.
+M. Tan and Q. Le, *EfficientNet: Rethinking Model Scaling for Convolutional Neural Networks*, 2019,
+Table 1 and the released settings. D. Han et al., *ReXNet: Diminishing Representational Bottleneck
+on Convolutional Neural Network*, 2020, and the released settings; its table has 6.4 M parameters
+for the width 1.3, the network that the authors released has 7,557,091.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from spherenorm_experiments.paper.shared.layers import (
+    Activation,
+    StochasticDepth,
+    convolution,
+    head,
+    initialize,
+    rising,
+)
+from spherenorm_experiments.paper.shared.resnet import ResNet, resnet18, resnet50
+
+__all__ = [
+    "FULL",
+    "SCALES",
+    "SMALL",
+    "InvertedNetwork",
+    "divisible",
+    "efficientnet",
+    "mobilenet_v2",
+    "rexnet",
+]
+
+
+class Scale(NamedTuple):
+    """Factors of B0's channels and depth, the side of the image in pixels, the dropout rate."""
+
+    width: float
+    depth: float
+    side: int
+    dropout: float
+
+
+SCALES = {
+    "b0": Scale(1.0, 1.0, 224, 0.2),
+    "b1": Scale(1.0, 1.1, 240, 0.2),
+    "b2": Scale(1.1, 1.2, 260, 0.3),
+    "b3": Scale(1.2, 1.4, 300, 0.3),
+}
+"""The released scales of EfficientNet."""
+
+
+class SqueezeExcitation(nn.Module):
+    """x times a gate in (0, 1) for each channel, a small network's of the channels' means.
+
+    Args:
+        squeezed: channels of its hidden layer.
+        normalized: BatchNorm and ReLU in the hidden layer, as ReXNet has it, in place of SiLU.
+
+    Source: J. Hu et al., *Squeeze-and-Excitation Networks*, 2018.
+    """
+
+    def __init__(self, channels: int, squeezed: int, normalized: bool) -> None:
+        super().__init__()
+        self.gate = nn.Sequential(
+            nn.AdaptiveAvgPool2d(1),
+            nn.Conv2d(channels, squeezed, 1),
+            *([nn.BatchNorm2d(squeezed), nn.ReLU()] if normalized else [nn.SiLU()]),
+            nn.Conv2d(squeezed, channels, 1),
+            nn.Sigmoid(),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        gate: Tensor = self.gate(x)
+        return x * gate
+
+
+class Block(NamedTuple):
+    """A row of a network's table.
+
+    Attributes:
+        squeeze: channels of the input per channel of the squeeze-and-excitation; 0 for none.
+    """
+
+    outputs: int
+    expansion: int
+    kernel: int
+    stride: int
+    squeeze: int = 0
+
+
+class InvertedResidual(nn.Module):
+    """1 x 1 to `expansion` times the channels, depthwise k x k, 1 x 1 back without activation.
+
+    The input is added if the shape stays.
+
+    Args:
+        drop: the rate of stochastic depth.
+        widens: as in ReXNet, the input is also added to the first channels of a wider output, and
+            ReLU6 follows the squeeze-and-excitation in place of an activation before it.
+    """
+
+    def __init__(
+        self, inputs: int, row: Block, activation: Activation, drop: float, widens: bool
+    ) -> None:
+        super().__init__()
+        hidden, depthwise = row.expansion * inputs, None if widens else activation
+        layers: list[nn.Module] = []
+        if row.expansion > 1:
+            layers.append(convolution(inputs, hidden, activation=activation))
+        layers.append(convolution(hidden, hidden, row.kernel, row.stride, hidden, depthwise))
+        if row.squeeze:
+            layers.append(SqueezeExcitation(hidden, max(1, inputs // row.squeeze), widens))
+        if widens:
+            layers.append(nn.ReLU6())
+        self.body = nn.Sequential(*layers, convolution(hidden, row.outputs))
+        self.drop = StochasticDepth(drop)
+        fits = inputs <= row.outputs if widens else inputs == row.outputs
+        self.is_residual = row.stride == 1 and fits
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.body(x)
+        if not self.is_residual:
+            return out
+        out, old = self.drop(out), x.shape[1]
+        return torch.cat([out[:, :old] + x, out[:, old:]], dim=1)
+
+
+class InvertedNetwork(nn.Module):
+    """A convolution, inverted residuals, a 1 x 1 convolution, and a linear classifier.
+
+    Args:
+        stem: channels of the first convolution.
+        rows: the blocks.
+        features: channels before the classifier.
+        activation: of the convolutions.
+        drops: the rate of stochastic depth of each block.
+        widens: blocks are ReXNet's.
+        stem_stride: 2, or 1 for small images.
+        classes: outputs.
+        dropout: the rate before the classifier.
+    """
+
+    def __init__(
+        self,
+        stem: int,
+        rows: Sequence[Block],
+        features: int,
+        activation: Activation,
+        drops: Sequence[float],
+        *,
+        widens: bool = False,
+        stem_stride: int = 2,
+        classes: int = 1000,
+        dropout: float = 0.2,
+    ) -> None:
+        super().__init__()
+        layers: list[nn.Module] = [convolution(3, stem, 3, stem_stride, activation=activation)]
+        channels = stem
+        for row, drop in zip(rows, drops, strict=True):
+            layers.append(InvertedResidual(channels, row, activation, drop, widens))
+            channels = row.outputs
+        layers.append(convolution(channels, features, activation=activation))
+        self.layers = nn.Sequential(*layers)
+        self.head = head(features, classes, dropout)
+        initialize(self)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.head(self.layers(x))
+        return out
+
+
+MOBILENET = (
+    (1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2),
+    (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1),
+)  # fmt: skip
+"""Expansion, channels, blocks and stride of each stage."""
+
+EFFICIENTNET = (
+    (1, 3, 16, 1, 1), (6, 3, 24, 2, 2), (6, 5, 40, 2, 2), (6, 3, 80, 3, 2),
+    (6, 5, 112, 3, 1), (6, 5, 192, 4, 2), (6, 3, 320, 1, 1),
+)  # fmt: skip
+"""Expansion, kernel, channels, blocks and stride of each stage of B0."""
+
+REXNET = ((1, 1, False), (2, 2, False), (2, 2, True), (3, 2, True), (3, 1, True), (5, 2, True))
+"""Blocks, stride and squeeze-and-excitation of each stage."""
+
+
+def mobilenet_v2(
+    stages: Sequence[Sequence[int]] = MOBILENET,
+    stem: int = 32,
+    features: int = 1280,
+    stochastic_depth: float = 0.0,
+    **options: Any,
+) -> InvertedNetwork:
+    """MobileNetV2: 3,504,872 parameters with 1,000 classes.
+
+    Args:
+        stochastic_depth: the rate of the last block; it rises linearly with depth from 0.
+        **options: of `InvertedNetwork`.
+    """
+    rows = [
+        Block(outputs, expansion, 3, 1 if place else stride)
+        for expansion, outputs, repeats, stride in stages
+        for place in range(repeats)
+    ]
+    drops = rising(stochastic_depth, len(rows))
+    return InvertedNetwork(stem, rows, features, nn.ReLU6, drops, **options)
+
+
+def efficientnet(
+    name: str,
+    stages: Sequence[Sequence[int]] = EFFICIENTNET,
+    stem: int = 32,
+    features: int = 1280,
+    stochastic_depth: float = 0.2,
+    divisor: int = 8,
+    **options: Any,
+) -> InvertedNetwork:
+    """EfficientNet: 5,288,548 parameters (B0) to 12,233,232 (B3) with 1,000 classes.
+
+    Args:
+        name: b0, b1, b2 or b3.
+        stochastic_depth: the rate of a block behind the last; it rises linearly with depth from 0.
+        divisor: of all numbers of channels.
+        **options: of `InvertedNetwork`.
+
+    Example:
+        >>> import torch
+        >>> with torch.device("meta"):
+        ...     sum(p.numel() for p in efficientnet("b0").parameters())
+        5288548
+    """
+    scale = SCALES[name]
+
+    def wide(channels: int) -> int:
+        return divisible(scale.width * channels, divisor)
+
+    rows = [
+        Block(wide(outputs), expansion, kernel, 1 if place else stride, squeeze=4)
+        for expansion, kernel, outputs, repeats, stride in stages
+        for place in range(math.ceil(scale.depth * repeats))
+    ]
+    drops = rising(stochastic_depth, len(rows) + 1)[:-1]
+    options = {"dropout": scale.dropout, **options}
+    return InvertedNetwork(wide(stem), rows, wide(features), nn.SiLU, drops, **options)
+
+
+def rexnet(
+    width: float = 1.0,
+    stages: Sequence[tuple[int, int, bool]] = REXNET,
+    channels: tuple[int, int] = (16, 180),
+    stem: int = 32,
+    features: int = 1280,
+    stochastic_depth: float = 0.0,
+    **options: Any,
+) -> InvertedNetwork:
+    """ReXNet: 4,796,873 parameters at width 1.0, 7,557,091 at 1.3, with 1,000 classes.
+
+    Args:
+        width: a factor of all channels.
+        channels: of the first block and, beyond these, of the last: they grow from block to block.
+        stochastic_depth: the rate of the last block; it rises linearly with depth from 0.
+        **options: of `InvertedNetwork`.
+    """
+    shapes = [
+        (6 if number else 1, 1 if place else stride, 2 if squeezed else 0)
+        for number, (repeats, stride, squeezed) in enumerate(stages)
+        for place in range(repeats)
+    ]
+    first, growth = channels
+    rows = [
+        Block(round(width * (first + growth * index / len(shapes))), expansion, 3, stride, squeeze)
+        for index, (expansion, stride, squeeze) in enumerate(shapes)
+    ]
+    drops = rising(stochastic_depth, len(rows))
+    wide = math.floor(width * features)
+    return InvertedNetwork(round(width * stem), rows, wide, nn.SiLU, drops, widens=True, **options)
+
+
+def divisible(channels: float, by: int = 8) -> int:
+    """The multiple of `by` nearest to a number of channels, at least 9 / 10 of it.
+
+    The rule of Tan and Le for networks of other widths.
+
+    Example:
+        >>> divisible(32 * 1.1), divisible(11)
+        (32, 16)
+    """
+    rounded = max(by, int(channels + by / 2) // by * by)
+    return rounded if rounded >= 0.9 * channels else rounded + by
+
+
+FULL: dict[str, Callable[..., nn.Module]] = {
+    "mobilenetv2": mobilenet_v2,
+    "resnet18": resnet18,
+    "resnet50": resnet50,
+    **{f"efficientnet-{name}": partial(efficientnet, name) for name in SCALES},
+    **{f"rexnet-{width}": partial(rexnet, width) for width in (1.0, 1.3)},
+}
+_TINY: dict[str, Any] = {"stem": 8, "stem_stride": 1, "features": 64}
+_STAGES: dict[str, dict[str, Any]] = {
+    "mobilenetv2": {"stages": ((1, 8, 1, 1), (4, 16, 1, 2), (4, 24, 1, 2)), **_TINY},
+    "efficientnet": {
+        "stages": ((1, 3, 8, 1, 1), (4, 5, 16, 1, 2)), "divisor": 2, "dropout": 0.2, **_TINY
+    },
+    "rexnet": {"stages": ((1, 1, False), (2, 2, True)), "channels": (8, 24), **_TINY},
+}  # fmt: skip
+SMALL: dict[str, Callable[..., nn.Module]] = {
+    "resnet18": partial(ResNet, "basic", (1, 1, 1), 8, "small"),
+    "resnet50": partial(ResNet, "bottleneck", (1, 1, 1), 4, "small"),
+    **{
+        name: partial(full, **_STAGES[name.partition("-")[0]])
+        for name, full in FULL.items()
+        if not name.startswith("resnet")
+    },
+}
