@@ -5,8 +5,6 @@ from __future__ import annotations
 from spherenorm.testing import RefusedError, Subject
 from spherenorm_theory.laws import norm_growth
 
-__all__ = ["law"]
-
 
 def law(subject: Subject) -> str:
     """A recipe has a norm-growth law that holds for its code, or there is a reason why not.

@@ -10,6 +10,7 @@ names. From the bottom to the top:
 | text and LaTeX of a formula | `show`, `latex` |
 | canonical forms | `exact`, `tidy`, `normalize_signs` |
 | vectors and their inner products | `Vector`, `Space` |
+| names, signs and assumptions of scalars | `Assumptions` |
 | the two algebras | `Formal`, `Coordinates` |
 | polynomial equations | `eliminate` |
 | the record of a step | `trace`, `Trace` |
@@ -20,15 +21,15 @@ names. From the bottom to the top:
 | a statement and its proof | `Proof` |
 """
 
-from spherenorm_theory.algebra._atoms import DIMENSION
+from spherenorm_theory.algebra._assumptions import Assumptions
 from spherenorm_theory.algebra._branches import Branch, Branches
 from spherenorm_theory.algebra._budget import BudgetError, budget
-from spherenorm_theory.algebra._claims import Claim, Induction, Kind, Refutation, Slope
+from spherenorm_theory.algebra._claims import Claim, Induction, Kind, Proof, Refutation, Slope
 from spherenorm_theory.algebra._coordinates import Array, Coordinates
 from spherenorm_theory.algebra._decide import vanishes
-from spherenorm_theory.algebra._domains import ANY, RESERVED, symbol_of
+from spherenorm_theory.algebra._declared import ANY, RESERVED, count_units, symbol_of
 from spherenorm_theory.algebra._elimination import NoClosedFormError, eliminate
-from spherenorm_theory.algebra._formal import Formal
+from spherenorm_theory.algebra._formal import DIMENSION, Formal
 from spherenorm_theory.algebra._hyper_parameters import (
     are_numbers,
     is_number,
@@ -36,11 +37,9 @@ from spherenorm_theory.algebra._hyper_parameters import (
     resolve_recipe,
 )
 from spherenorm_theory.algebra._interpreter import interpret
-from spherenorm_theory.algebra._latex import Letters, choose_latex, latex
-from spherenorm_theory.algebra._numbers import Numbers
-from spherenorm_theory.algebra._proof import Proof
+from spherenorm_theory.algebra._numbers import NumericEvaluator
 from spherenorm_theory.algebra._symbols import exact, normalize_signs, tidy
-from spherenorm_theory.algebra._text import show
+from spherenorm_theory.algebra._text import Letters, choose_latex, latex, show
 from spherenorm_theory.algebra._trace import Trace, TraceError, trace
 from spherenorm_theory.algebra._vectors import Space, Vector
 
@@ -49,6 +48,7 @@ __all__ = [
     "DIMENSION",
     "RESERVED",
     "Array",
+    "Assumptions",
     "Branch",
     "Branches",
     "BudgetError",
@@ -59,7 +59,7 @@ __all__ = [
     "Kind",
     "Letters",
     "NoClosedFormError",
-    "Numbers",
+    "NumericEvaluator",
     "Proof",
     "Refutation",
     "Slope",
@@ -70,6 +70,7 @@ __all__ = [
     "are_numbers",
     "budget",
     "choose_latex",
+    "count_units",
     "eliminate",
     "exact",
     "interpret",

@@ -13,6 +13,7 @@ import linecache
 import math
 import operator
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,10 +24,11 @@ import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode
 
+import spherenorm
 from spherenorm.record import TORCH
 from spherenorm_theory.algebra._constants import COMPARISONS, Constants
 
-__all__ = ["Branch", "Branches"]
+LIBRARY = Path(spherenorm.__file__).parent
 
 
 @dataclass(frozen=True)
@@ -38,11 +40,13 @@ class Branch:
         question: such as "> 64"; empty where the size became a plain number, which code may branch
             on unseen.
         answer: the truth value, or the plain number.
+        own: the library asked, such as if a gradient has the shape of its weight.
     """
 
     line: str
     question: str
     answer: Any
+    own: bool = False
 
     @property
     def opposite(self) -> Branch:
@@ -69,8 +73,12 @@ _SETTLED = {
 }
 
 
+_LOCK = threading.RLock()
+"""Held while functions of the process are patched."""
+
+
 class Branches(TorchFunctionMode):
-    """Notes the branches on sizes in the code that runs within.
+    """Notes the branches on sizes in the code that runs within; one thread at a time.
 
     Example:
         >>> with Branches() as branches:
@@ -85,6 +93,7 @@ class Branches(TorchFunctionMode):
         self._constants = Constants()
 
     def __enter__(self) -> Branches:
+        _LOCK.acquire()
         # These would make plain numbers, and no code is more common than a division by sqrt(d).
         self._patches = contextlib.ExitStack()
         self._patches.enter_context(patch.object(math, "sqrt", _root_of(math.sqrt)))
@@ -99,6 +108,7 @@ class Branches(TorchFunctionMode):
     def __exit__(self, *error: Any) -> None:
         super().__exit__(*error)  # type: ignore[no-untyped-call]
         self._patches.close()
+        _LOCK.release()
 
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
@@ -108,10 +118,10 @@ class Branches(TorchFunctionMode):
         if sizes:
             self._forget(sizes)
         if func in _PLAIN:
-            self.found.append(Branch(_line(), _PLAIN[func], result))
+            self.found.append(_branch(_PLAIN[func], result))
         if func not in _READS:
             decided = self._constants.follow(func, args, kwargs or {}, sizes, result)
-            self.found += [Branch(_line(), question, answer) for question, answer in decided]
+            self.found += [_branch(question, answer) for question, answer in decided]
             return result
         if isinstance(result, tuple):
             return _Shape(_Size(length, self.found) for length in result)
@@ -203,12 +213,12 @@ class _Size:
 
     def ask(self, question: str, answer: bool) -> bool:
         """Note a question."""
-        self.found.append(Branch(_line(), question, answer))
+        self.found.append(_branch(question, answer))
         return answer
 
     def become(self, value: Any) -> Any:
         """Note that a plain number is made of the size."""
-        self.notes.append(Branch(_line(), "", value))
+        self.notes.append(_branch("", value))
         self.found.append(self.notes[-1])
         return value
 
@@ -267,12 +277,7 @@ _STEPS = ("floordiv", "mod", "and", "or", "xor", "lshift", "rshift")
 _CONVERSIONS: dict[str, Callable[..., Any]] = {
     **{"int": int, "float": float, "index": operator.index, "round": round, "hash": hash},
     **{"floor": math.floor, "ceil": math.ceil, "trunc": math.trunc, "abs": abs},
-    **{
-        "str": str,
-        "repr": repr,
-        "format": format,
-        "divmod": divmod,
-    },
+    **{"str": str, "repr": repr, "format": format, "divmod": divmod},
 }
 
 for _symbol, _name in COMPARISONS.items():
@@ -306,13 +311,14 @@ def _plain(x: Any, sizes: list[_Size] | None = None) -> Any:
     return x
 
 
-def _line() -> str:
-    """The line of source that asked, outside of torch, of Python's library and of this file."""
+def _branch(question: str, answer: Any) -> Branch:
+    """The branch of the line that asked, outside of torch, of Python's library and of this file."""
     frame = sys._getframe(1)
     while frame.f_back is not None and _is_machinery(frame.f_code.co_filename):
         frame = frame.f_back
     file, number = frame.f_code.co_filename, frame.f_lineno
-    return f"{Path(file).name}:{number}: {linecache.getline(file, number).strip()}"
+    line = f"{Path(file).name}:{number}: {linecache.getline(file, number).strip()}"
+    return Branch(line, question, answer, Path(file).is_relative_to(LIBRARY))
 
 
 def _is_machinery(file: str) -> bool:

@@ -1,23 +1,17 @@
-"""A budget for symbolic work: it ends in a refusal that says what grew, never in a hang."""
+"""A limit of terms for symbolic work: beyond it a refusal says which formula grew."""
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import math
-import threading
-import time
 from collections import Counter
 from collections.abc import Iterator
+from contextvars import ContextVar
+from functools import lru_cache
 from itertools import islice
 from typing import TypeAlias
 
 import sympy as sp
-
-__all__ = ["SECONDS", "TERMS", "BudgetError", "budget", "spend", "spend_terms"]
-
-SECONDS = 60.0
-"""Of processor time, for one law. Those of the library take one or two."""
 
 TERMS = 4000
 """Nodes of one expression that is to be simplified. Those of the library have some hundreds."""
@@ -29,31 +23,42 @@ have some hundreds; half a million take a minute."""
 POLYNOMIAL = 800
 """Terms of one polynomial in hyper-parameters. Those of the library have less than fifty."""
 
-_local = threading.local()
+TOTAL = 200_000
+"""Terms of all expressions of one law that are to be simplified. The library's have 4,000."""
+
+_left: ContextVar[list[int] | None] = ContextVar("left", default=None)
+"""The terms that are left of a budget."""
 
 
 class BudgetError(ValueError):
     """A formula grew beyond what can be simplified in reasonable time."""
 
 
-class _ExpiredError(Exception):
-    """Raised in the working thread by the clock."""
-
-
 def spend(expression: sp.Basic) -> None:
     """Count an expression that is about to be simplified.
 
     Raises:
-        BudgetError: it has too many terms.
+        BudgetError: it has too many terms, or is one too many.
     """
-    _local.latest = expression
-    nodes = sum(1 for _ in islice(sp.preorder_traversal(expression), TERMS + 1))
+    nodes, expanded = _count_terms(expression)
     if nodes > TERMS:
         raise BudgetError(f"a formula grew beyond {TERMS} terms: {_describe(expression)}")
-    if _count_expanded(expression) > EXPANDED:
+    if expanded > EXPANDED:
         raise BudgetError(
             f"a formula grew beyond {EXPANDED} terms, multiplied out: {_describe(expression)}"
         )
+    left = _left.get()
+    if left is not None:
+        left[0] -= nodes + expanded
+        if left[0] < 0:
+            raise BudgetError(f"its formulas have too many terms, up to {_describe(expression)}")
+
+
+@lru_cache(maxsize=8192)
+def _count_terms(expression: sp.Basic) -> tuple[int, int]:
+    """Nodes of an expression, and a bound of its terms multiplied out; 0 for a long one."""
+    nodes = sum(1 for _ in islice(sp.preorder_traversal(expression), TERMS + 1))
+    return nodes, _count_expanded(expression) if nodes <= TERMS else 0
 
 
 def _count_expanded(expression: sp.Basic) -> int:
@@ -116,58 +121,29 @@ def spend_terms(count: int, what: str, symbols: object) -> None:
 
 
 @contextlib.contextmanager
-def budget(name: str, seconds: float = SECONDS) -> Iterator[None]:
-    """Limit the time of the work within; a budget inside of another one has no clock of its own.
+def budget(name: str, terms: int = TOTAL) -> Iterator[None]:
+    """Limit the terms of the work within; a budget inside of another one has no limit of its own.
 
     Args:
         name: of the recipe.
-        seconds: of processor time.
+        terms: of all expressions that are simplified.
 
     Raises:
-        BudgetError: the time is over; with the formula that was being simplified.
+        BudgetError: there are more.
     """
-    if getattr(_local, "running", False):
+    if _left.get() is not None:
         yield
         return
-    _local.running, _local.latest = True, None
-    done, lock = threading.Event(), threading.Lock()
-    clock = threading.Thread(
-        target=_watch, args=(threading.get_ident(), seconds, done, lock), daemon=True
-    )
-    clock.start()
+    token = _left.set([terms])
     try:
         yield
-    except _ExpiredError:
-        raise BudgetError(
-            f"{name}: no law within {seconds:g} seconds; {_describe(_local.latest)} grew too large"
-        ) from None
     except BudgetError as error:
         raise BudgetError(f"{name}: {error}") from error
     finally:
-        with lock:
-            done.set()
-        _local.running = False
+        _left.reset(token)
 
 
-def _watch(thread: int, seconds: float, done: threading.Event, lock: threading.Lock) -> None:
-    """Raise an error in a thread, busy in Python code as all of sympy is, when its time is over.
-
-    The processor's time: on a busy machine a law takes longer, and is found all the same.
-    """
-    start = time.process_time()
-    while (left := seconds - (time.process_time() - start)) > 0:
-        if done.wait(max(left, 0.05)):
-            return
-    with lock:
-        if not done.is_set():
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(
-                ctypes.c_ulong(thread), ctypes.py_object(_ExpiredError)
-            )
-
-
-def _describe(expression: sp.Basic | None) -> str:
-    if expression is None:
-        return "a formula"
+def _describe(expression: sp.Basic) -> str:
     names = ", ".join(sorted(str(s) for s in expression.free_symbols))
     nodes = sum(1 for _ in sp.preorder_traversal(expression))
     return f"a formula of {nodes} terms in {names}"

@@ -13,8 +13,6 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-__all__ = ["COMPARISONS", "Constants"]
-
 COMPARISONS = {"<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne"}
 _SYMBOLS = {name: symbol for symbol, name in COMPARISONS.items()}
 
@@ -56,7 +54,7 @@ _ESCAPES = {
 
 @dataclass(frozen=True)
 class _Constant:
-    """A tensor that no weight, gradient or state has entered.
+    """A tensor that was computed without the weight, the gradient and the state.
 
     Attributes:
         tensor: which is kept, so that no other one has its id.

@@ -6,18 +6,33 @@ In a dimension that one names, every entrywise operation, Adam's included, is ex
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import numpy as np
 import sympy as sp
 
-from spherenorm_theory.algebra._operations import Operations
-
-__all__ = ["Array", "Coordinates"]
+from spherenorm_theory.algebra._assumptions import Assumptions, compare, where
+from spherenorm_theory.algebra._lookup import derived
 
 Array = np.ndarray[Any, Any]
+
+
+@dataclass
+class Coordinates:
+    """The algebra of numpy arrays of sympy expressions, in the shapes of the recorded tensors.
+
+    Attributes:
+        facts: the assumptions on scalars.
+        shape, entered: the shapes of the present operation's result and first argument.
+        operations: the functions of this algebra, by the names of aten.
+    """
+
+    facts: Assumptions = field(default_factory=Assumptions)
+    shape: tuple[int, ...] = ()
+    entered: tuple[int, ...] = ()
+    operations: ClassVar[Mapping[str, Callable[..., Any]]]
 
 
 def _array(x: Any) -> Array:
@@ -35,94 +50,98 @@ def _each(function: Callable[..., Any], *arrays: Any) -> Array:
 
 def _entrywise(function: Callable[..., Any]) -> Callable[..., Array]:
     """The operation that applies `function` to each entry."""
-
-    def operation(self: Coordinates, *arrays: Any) -> Array:
-        return _each(function, *arrays)
-
-    return operation
+    return lambda algebra, *arrays: _each(function, *arrays)
 
 
-@dataclass
-class Coordinates(Operations):
-    """The algebra of numpy arrays of sympy expressions, in the shapes of the recorded tensors."""
+def _add(algebra: Coordinates, a: Any, b: Any, alpha: Any = 1) -> Array:
+    return _each(lambda x, y: x + alpha * y, a, b)
 
-    aten_mul = _entrywise(operator.mul)
-    aten_div = _entrywise(operator.truediv)
-    aten_pow = _entrywise(operator.pow)
-    aten_neg = _entrywise(operator.neg)
-    aten_reciprocal = _entrywise(lambda x: 1 / x)
-    aten_sqrt = _entrywise(lambda x: sp.sqrt(sp.factor(x)))
-    aten_abs = _entrywise(lambda x: sp.Abs(sp.factor(x)))
-    aten_sign = _entrywise(sp.sign)
-    aten_exp = _entrywise(sp.exp)
-    aten_log = _entrywise(sp.log)
-    aten_tanh = _entrywise(sp.tanh)
-    aten_cos = _entrywise(sp.cos)
-    aten_sin = _entrywise(sp.sin)
-    aten_sinc = _entrywise(lambda x: sp.sin(sp.pi * x) / (sp.pi * x))
 
-    def aten_add(self, a: Any, b: Any, alpha: Any = 1) -> Array:
-        return _each(lambda x, y: x + alpha * y, a, b)
+def _sum(algebra: Coordinates, a: Any, dims: Any = None, keepdim: bool = False) -> Array:
+    axes = tuple(int(d) for d in dims) if dims else None
+    return _array(_array(a).sum(axis=axes, keepdims=keepdim))
 
-    def aten_sum(self, a: Any, dims: Any = None, keepdim: bool = False) -> Array:
-        axes = tuple(int(d) for d in dims) if dims else None
-        return _array(_array(a).sum(axis=axes, keepdims=keepdim))
 
-    def aten_mean(self, a: Any, dims: Any = None, keepdim: bool = False) -> Array:
-        total = self.aten_sum(a, dims, keepdim)
-        return self.aten_div(total, sp.Rational(_array(a).size, total.size))
+def _mean(algebra: Coordinates, a: Any, dims: Any = None, keepdim: bool = False) -> Array:
+    total = _sum(algebra, a, dims, keepdim)
+    return _each(operator.truediv, total, sp.Rational(_array(a).size, total.size))
 
-    def aten_mm(self, a: Any, b: Any) -> Array:
-        return _array(_array(a) @ _array(b))
 
-    aten_mv = aten_bmm = aten_dot = aten_vdot = aten_mm
+def _mm(algebra: Coordinates, a: Any, b: Any) -> Array:
+    return _array(_array(a) @ _array(b))
 
-    def aten_select(self, a: Any, dim: Any, index: Any) -> Array:
-        return _array(np.take(_array(a), int(index), axis=int(dim)))
 
-    def aten_permute(self, a: Any, dims: Any) -> Array:
-        return np.transpose(_array(a), [int(d) for d in dims])
+def _select(algebra: Coordinates, a: Any, dim: Any, index: Any) -> Array:
+    return _array(np.take(_array(a), int(index), axis=int(dim)))
 
-    def aten_t(self, a: Any) -> Array:
-        return np.transpose(_array(a))
 
-    def aten_view(self, a: Any, *_: Any) -> Array:
-        return _array(a).reshape(self.shape)
+def _permute(algebra: Coordinates, a: Any, dims: Any) -> Array:
+    return np.transpose(_array(a), [int(d) for d in dims])
 
-    aten__unsafe_view = aten_reshape = aten_unsqueeze = aten_squeeze = aten_view
 
-    def aten_expand(self, a: Any, *_: Any) -> Array:
-        return np.broadcast_to(_array(a), self.shape)
+def _view(algebra: Coordinates, a: Any, *_: Any) -> Array:
+    return _array(a).reshape(algebra.shape)
 
-    def aten_clone(self, a: Any, *_: Any) -> Array:
-        return _array(a)
 
-    aten__to_copy = aten_clone
+def _expand(algebra: Coordinates, a: Any, *_: Any) -> Array:
+    return np.broadcast_to(_array(a), algebra.shape)
 
-    def aten_eye(self, n: Any, *_: Any) -> Array:
-        return np.array(sp.eye(int(n)).tolist(), dtype=object)
 
-    def aten_scalar_tensor(self, value: Any, *_: Any) -> Array:
-        return _array(value)
+def _same(algebra: Coordinates, a: Any, *_: Any) -> Array:
+    return _array(a)
 
-    def aten_full(self, size: Any, value: Any, *_: Any) -> Array:
-        return self.aten_full_like(np.empty(tuple(map(int, size))), value)
 
-    def aten_full_like(self, a: Any, value: Any, *_: Any) -> Array:
-        return _each(lambda _: sp.sympify(value), a)
+def _eye(algebra: Coordinates, n: Any, *_: Any) -> Array:
+    return np.array(sp.eye(int(n)).tolist(), dtype=object)
 
-    def _compare(self, relation: type[sp.Rel], a: Any, b: Any) -> Array:
-        return _each(lambda x, y: self.compare(relation, x, y), a, b)
 
-    def aten_all(self, a: Any, *_: Any) -> Array:
-        return _array(sp.And(*_array(a).flat))
+def _full(algebra: Coordinates, size: Any, value: Any, *_: Any) -> Array:
+    return _full_like(algebra, np.empty(tuple(map(int, size))), value)
 
-    def aten_any(self, a: Any, *_: Any) -> Array:
-        return _array(sp.Or(*_array(a).flat))
 
-    aten_logical_and = _entrywise(sp.And)
-    aten_logical_or = _entrywise(sp.Or)
-    aten_logical_not = _entrywise(sp.Not)
+def _full_like(algebra: Coordinates, a: Any, value: Any, *_: Any) -> Array:
+    return _each(lambda _: sp.sympify(value), a)
 
-    def aten_where(self, condition: Any, a: Any, b: Any) -> Array:
-        return _each(self.where, condition, a, b)
+
+def _compare(algebra: Coordinates, relation: type[sp.Rel], a: Any, b: Any) -> Array:
+    return _each(lambda x, y: compare(algebra.facts, relation, x, y), a, b)
+
+
+def _where(algebra: Coordinates, condition: Any, a: Any, b: Any) -> Array:
+    return _each(lambda *entries: where(algebra.facts, *entries), condition, a, b)
+
+
+def _addcdiv(algebra: Coordinates, a: Any, b: Any, c: Any, value: Any = 1) -> Array:
+    return _add(algebra, a, _each(operator.truediv, b, c), value)
+
+
+def _clamp(algebra: Coordinates, a: Any, low: Any = None, high: Any = None) -> Any:
+    return derived("clamp", algebra)(a, low, high)
+
+
+ENTRYWISE: Mapping[str, Callable[..., Any]] = {
+    **{"mul": operator.mul, "div": operator.truediv, "pow": operator.pow, "neg": operator.neg},
+    "reciprocal": lambda x: 1 / x,
+    "sqrt": lambda x: sp.sqrt(sp.factor(x)),
+    "abs": lambda x: sp.Abs(sp.factor(x)),
+    **{"sign": sp.sign, "exp": sp.exp, "log": sp.log, "tanh": sp.tanh},
+    **{"cos": sp.cos, "sin": sp.sin, "sinc": lambda x: sp.sin(sp.pi * x) / (sp.pi * x)},
+    **{"logical_and": sp.And, "logical_or": sp.Or, "logical_not": sp.Not},
+}
+
+Coordinates.operations = {
+    **{name: _entrywise(function) for name, function in ENTRYWISE.items()},
+    **{"add": _add, "sum": _sum, "mean": _mean},
+    **dict.fromkeys(("mm", "mv", "bmm", "dot", "vdot"), _mm),
+    **{"select": _select, "permute": _permute, "t": lambda algebra, a: np.transpose(_array(a))},
+    **dict.fromkeys(("view", "_unsafe_view", "reshape", "unsqueeze", "squeeze"), _view),
+    **{"expand": _expand, "clone": _same, "_to_copy": _same, "scalar_tensor": _same},
+    **{"eye": _eye, "full": _full, "full_like": _full_like},
+    **{"compare": _compare, "where": _where},
+    "all": lambda algebra, a, *_: _array(sp.And(*_array(a).flat)),
+    "any": lambda algebra, a, *_: _array(sp.Or(*_array(a).flat)),
+    "addcdiv": _addcdiv,
+    "clamp": _clamp,
+    "clamp_min": _clamp,
+    "clamp_max": lambda algebra, a, high: _clamp(algebra, a, None, high),
+}

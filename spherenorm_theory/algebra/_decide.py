@@ -1,4 +1,4 @@
-"""The decision if an expression is 0: a probe in numbers refutes it, sympy proves it.
+"""Decide whether an expression is zero: numbers refute it, sympy proves it.
 
 | expression | decided by |
 |---|---|
@@ -15,8 +15,6 @@ import random
 import sympy as sp
 
 from spherenorm_theory.algebra._symbols import tidy
-
-__all__ = ["is_nonnegative", "is_positive", "vanishes"]
 
 CALCULUS = (sp.Limit, sp.Derivative, sp.Subs)
 INTEGRALS = (sp.Integral, sp.betainc_regularized)
@@ -130,9 +128,7 @@ def _sums_vanish(expression: sp.Expr) -> bool:
     return _is_zero(rest + extra) and all(_is_zero(summand) for summand in groups.values())
 
 
-def _by_limits(
-    shares: dict[sp.Sum, sp.Expr],
-) -> tuple[dict[tuple[sp.Expr, ...], sp.Expr], sp.Expr]:
+def _by_limits(shares: dict[sp.Sum, sp.Expr]) -> tuple[dict[tuple[sp.Expr, ...], sp.Expr], sp.Expr]:
     """Sums with shares as one summand for each pair of limits, and the terms split off.
 
     Sums whose upper limits differ by a number are cut at the lowest of them.

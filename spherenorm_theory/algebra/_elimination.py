@@ -10,8 +10,6 @@ import sympy as sp
 from spherenorm_theory.algebra._budget import spend_terms
 from spherenorm_theory.algebra._symbols import normalize_signs
 
-__all__ = ["NoClosedFormError", "eliminate"]
-
 Solution = dict[sp.Symbol, sp.Expr]
 
 

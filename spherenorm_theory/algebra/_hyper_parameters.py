@@ -13,17 +13,6 @@ from typing import Any
 
 from spherenorm import Recipe, bind, find_recipe, recipe_names
 
-__all__ = [
-    "are_numbers",
-    "enter",
-    "is_number",
-    "message",
-    "numbers_by_name",
-    "parts_of",
-    "resolve_hyper_parameters",
-    "resolve_recipe",
-]
-
 
 def is_number(value: object) -> bool:
     """True for a real number that is no truth value."""

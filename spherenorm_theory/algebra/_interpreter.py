@@ -9,11 +9,9 @@ import torch
 
 from spherenorm.operations import of_overload
 from spherenorm.record import Call, Record, Value
+from spherenorm_theory.algebra._lookup import Algebra, find_operation
 from spherenorm_theory.algebra._symbols import exact
 from spherenorm_theory.algebra._trace import TraceError
-
-__all__ = ["interpret"]
-
 
 STORAGE = {"dtype", "layout", "device", "pin_memory", "memory_format", "non_blocking", "implicit"}
 """Options that say how a tensor is stored, not what it holds."""
@@ -23,11 +21,11 @@ UNCHANGED = {"detach", "alias", "lift_fresh", "lift_fresh_copy"}
 
 def interpret(
     record: Record,
-    algebra: Any,
+    algebra: Algebra,
     inputs: Sequence[Any],
     watch: Callable[[Call, Any], None] = lambda call, value: None,
 ) -> list[Any]:
-    """The outputs of `record` on `inputs`; an operation is the method of `algebra` with its name.
+    """The outputs of `record` on `inputs`; by the operations of `algebra`.
 
     Args:
         record: of a step.
@@ -59,14 +57,14 @@ def interpret(
     return [values[out] for out in outputs]
 
 
-def _done(call: Call, algebra: Any, values: Mapping[Value, Any]) -> Any:
+def _done(call: Call, algebra: Algebra, values: Mapping[Value, Any]) -> Any:
     """The result of one operation."""
     name = call.packet
     plain = name.removesuffix("_")
     row = of_overload(call.name)
-    operation = getattr(algebra, f"aten_{plain}", None)
+    operation = find_operation(algebra, plain)
     if operation is None and row is not None:
-        operation = getattr(algebra, f"aten_{row.name}", None)
+        operation = find_operation(algebra, row.name)
     if plain in UNCHANGED:
         operation = _same
     if operation is None and plain == "copy":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -13,22 +13,13 @@ from typing import Any
 import numpy as np
 import sympy as sp
 
-from spherenorm_theory.algebra._atoms import DIMENSION, Atoms, Entries, Product
+from spherenorm_theory.algebra._formal import DIMENSION, Entries, Formal, Product
+from spherenorm_theory.algebra._lookup import RELATIONS
 from spherenorm_theory.algebra._vectors import Vector
-
-__all__ = ["Numbers"]
 
 Array = np.ndarray[Any, Any]
 
-RELATIONS: Mapping[type[sp.Basic], Callable[[Any, Any], Any]] = {
-    sp.Gt: operator.gt,
-    sp.Lt: operator.lt,
-    sp.Ge: operator.ge,
-    sp.Le: operator.le,
-    sp.Eq: operator.eq,
-    sp.Ne: operator.ne,
-}
-
+COMPARE = {relation: getattr(operator, name) for name, relation in RELATIONS.items()}
 
 ROUNDING = 1e-13
 """A sum that is smaller than this share of its terms is 0 up to rounding."""
@@ -37,7 +28,7 @@ TINY = 1e-150
 
 
 @dataclass
-class Numbers:
+class NumericEvaluator:
     """Values for what a step on formal vectors takes, and from them for all that it makes.
 
     A name stands for its definition, and an atom of an entrywise operation for the operation on the
@@ -49,12 +40,12 @@ class Numbers:
         values: a number for each scalar input, by its name.
 
     Example:
-        >>> one = Numbers(Atoms(), {"w": np.array([3.0, 4.0])}, {"lr": 0.1})
+        >>> one = NumericEvaluator(Formal(), {"w": np.array([3.0, 4.0])}, {"lr": 0.1})
         >>> one.scalar(sp.Symbol("|w|^2") * sp.Symbol("lr"))
         2.5
     """
 
-    algebra: Atoms
+    algebra: Formal
     vectors: dict[str, Array]
     values: dict[str, float]
     _known: dict[str, float] = field(default_factory=dict)
@@ -84,7 +75,7 @@ class Numbers:
 
     def holds(self, relation: type[sp.Basic], a: sp.Expr, b: sp.Expr) -> bool:
         """Tell if a relation between two formulas holds."""
-        return bool(RELATIONS[relation](self.scalar(a), self.scalar(b)))
+        return bool(COMPARE[relation](self.scalar(a), self.scalar(b)))
 
     def _atom(self, name: str) -> Array:
         if name not in self.vectors:
@@ -109,7 +100,7 @@ class Numbers:
         return self._known[name]
 
     def _find(self, name: str) -> float:
-        for symbol, meaning in self.algebra.definitions.items():
+        for symbol, meaning in self.algebra.facts.definitions.items():
             if symbol.name == name:
                 return self._positive(meaning) if symbol.is_positive else self.scalar(meaning)
         if name == DIMENSION.name:

@@ -10,10 +10,8 @@ from typing import Any
 import sympy as sp
 
 from spherenorm.record import Call, Record, Value
-from spherenorm_theory.algebra._atoms import DIMENSION
+from spherenorm_theory.algebra._formal import DIMENSION
 from spherenorm_theory.algebra._symbols import exact
-
-__all__ = ["SizeError", "refuse_chance", "with_sizes"]
 
 OPERANDS = {
     *("add", "sub", "rsub", "mul", "div", "pow", "clamp", "clamp_min", "clamp_max"),
@@ -76,7 +74,7 @@ def with_sizes(records: Sequence[Record], sizes: Sequence[int]) -> Record:
 
 
 def refuse_chance(record: Record, again: Record) -> None:
-    """Refuse code whose plain numbers differ from one call to the next, for one weight.
+    """Refuse code whose plain numbers differ between two calls on one weight.
 
     Raises:
         SizeError: a number of the first record is another one in the second.

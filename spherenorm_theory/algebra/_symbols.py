@@ -16,8 +16,6 @@ import sympy as sp
 
 from spherenorm_theory.algebra._budget import spend
 
-__all__ = ["exact", "normalize_signs", "tidy"]
-
 
 def exact(number: float) -> sp.Expr:
     """The number that a float stands for: 0.1 is 1/10, math.pi is pi, math.sqrt(5) is sqrt(5).
@@ -38,7 +36,6 @@ def exact(number: float) -> sp.Expr:
     return sp.Rational(str(number))
 
 
-@lru_cache(maxsize=8192)  # the same parts of formulas come again and again
 def tidy(expression: sp.Expr) -> sp.Expr:
     """A canonical form in which an expression that equals 0 is 0.
 
@@ -47,6 +44,11 @@ def tidy(expression: sp.Expr) -> sp.Expr:
     (1 - cos) / 2.
     """
     spend(expression)
+    return _tidy(expression)
+
+
+@lru_cache(maxsize=8192)  # the same parts of formulas come again and again
+def _tidy(expression: sp.Expr) -> sp.Expr:
     half_angles = [f for f in expression.atoms(sp.sin) if (2 * f.args[0]).is_Symbol]
     for sine in half_angles:
         square = (1 - sp.cos(2 * sine.args[0])) / 2
@@ -66,10 +68,14 @@ def tidy(expression: sp.Expr) -> sp.Expr:
     return reduced.subs({dummy: f for f, dummy in plain.items()})
 
 
-@lru_cache(maxsize=8192)
 def normalize_signs(expression: sp.Expr) -> sp.Expr:
     """The expression in factors, each with its positive term first: (1 - beta), not (beta - 1)."""
     spend(expression)
+    return _normalize_signs(expression)
+
+
+@lru_cache(maxsize=8192)
+def _normalize_signs(expression: sp.Expr) -> sp.Expr:
     sign, factors = sp.Integer(1), []
     for factor in sp.Mul.make_args(sp.factor(expression)):
         base, power = factor.as_base_exp()

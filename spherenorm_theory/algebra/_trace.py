@@ -14,7 +14,14 @@ import torch
 
 from spherenorm import Interval, Recipe, Rule, View, bind
 from spherenorm.record import Record, RecordError, record
-from spherenorm_theory.algebra._domains import ANY, intervals_of, probe, symbol_of
+from spherenorm_theory.algebra._declared import (
+    ANY,
+    intervals_of,
+    probe,
+    shape_of_one_unit,
+    symbol_of,
+    views_of,
+)
 from spherenorm_theory.algebra._hyper_parameters import (
     enter,
     is_number,
@@ -24,12 +31,8 @@ from spherenorm_theory.algebra._hyper_parameters import (
     resolve_hyper_parameters,
     resolve_recipe,
 )
-from spherenorm_theory.algebra._one_unit import shape_of_one_unit, views_of
 from spherenorm_theory.algebra._sizes import SizeError, refuse_chance, with_sizes
 from spherenorm_theory.algebra._symbols import exact
-
-__all__ = ["Trace", "TraceError", "trace"]
-
 
 Start: TypeAlias = sp.Expr | tuple[sp.Expr, sp.Expr] | None
 """The first value of a state, as `Trace.starts` has it."""
@@ -157,9 +160,9 @@ def trace(recipe: str | Recipe, dimension: int = 5, **given: Any) -> Trace:
     code that is traced: booleans, strings, None, and numbers such as 0 at which a recipe leaves a
     rule out.
 
-    Constants of a recipe, as in `StepSize(0.5)`, and what Python computes of them are rounded
-    before they can be seen; `spherenorm_theory.algebra.exact` says what is made of them. So are
-    given numbers, where code branches on them.
+    Constants of a recipe, as in `StepSize(0.5)`, and numbers that Python computes of them are
+    rounded before they are recorded; `spherenorm_theory.algebra.exact` reads them. Values you pass
+    are rounded in the same way if the recipe branches on them.
 
     Args:
         recipe: a recipe, its registered name, or "module:function".
@@ -216,10 +219,7 @@ def _given_numbers(
 
 
 def _trace(
-    function: Recipe,
-    values: Mapping[str, Any],
-    given: Mapping[str, sp.Expr | None],
-    dimension: int,
+    function: Recipe, values: Mapping[str, Any], given: Mapping[str, sp.Expr | None], dimension: int
 ) -> Trace:
     """The trace whose inputs are `given`; other hyper-parameters are constants."""
     called = bind(function).name

@@ -15,8 +15,6 @@ import sympy as sp
 from spherenorm_theory.algebra._symbols import normalize_signs
 from spherenorm_theory.algebra._text import show
 
-__all__ = ["Space", "Vector"]
-
 
 @dataclass(frozen=True)
 class Vector:

@@ -1,47 +1,31 @@
 """Checks of the laws on float64 runs.
 
-There is one simulation loop, `simulate`. A check runs it on a problem, measures, and compares with
-the law:
+A check runs the one simulation loop, `simulate`, on a problem and compares it with the law:
 
 | law | check | on |
 |---|---|---|
 | norm growth | `check`, `Check` | networks and toy problems, `PROBLEMS` |
-| equilibrium | `check_equilibrium`, `EquilibriumCheck` | random gradients |
+| equilibrium | `check_equilibrium` | random gradients |
 | growth ratio | `check_ratio`, `RatioCheck` | random tangent gradients of length 1 |
-| false positives | `count_false_positives`, `CountCheck` | random directions |
+| false positives | `count_false_positives` | random directions |
 """
 
-from spherenorm_theory.checks._check import TOLERANCE, Check, WeightCheck
-from spherenorm_theory.checks._equilibrium import EquilibriumCheck, check_equilibrium
-from spherenorm_theory.checks._false_positives import CountCheck, count_false_positives
-from spherenorm_theory.checks._growth_ratio import RatioCheck, check_ratio
-from spherenorm_theory.checks._norm_growth import check, switch_on
-from spherenorm_theory.checks._prediction import predict
+from spherenorm_theory.checks._false_positives import count_false_positives
+from spherenorm_theory.checks._norm_growth import TOLERANCE, Check, check, switch_on
 from spherenorm_theory.checks._problems import PROBLEMS, Problem
-from spherenorm_theory.checks._schedules import SCHEDULES, Numbers, resolve_schedule
-from spherenorm_theory.checks._simulation import Transition, simulate, structure_of
-from spherenorm_theory.checks._trajectory import Trajectory, measure
+from spherenorm_theory.checks._random_gradients import RatioCheck, check_equilibrium, check_ratio
+from spherenorm_theory.checks._simulation import simulate, structure_of
 
 __all__ = [
     "PROBLEMS",
-    "SCHEDULES",
     "TOLERANCE",
     "Check",
-    "CountCheck",
-    "EquilibriumCheck",
-    "Numbers",
     "Problem",
     "RatioCheck",
-    "Trajectory",
-    "Transition",
-    "WeightCheck",
     "check",
     "check_equilibrium",
     "check_ratio",
     "count_false_positives",
-    "measure",
-    "predict",
-    "resolve_schedule",
     "simulate",
     "structure_of",
     "switch_on",

@@ -10,8 +10,6 @@ from spherenorm import Update
 from spherenorm import rules as r
 from spherenorm_theory.laws import false_positive_rate
 
-__all__ = ["CountCheck", "count_false_positives"]
-
 
 @dataclass(frozen=True)
 class CountCheck:

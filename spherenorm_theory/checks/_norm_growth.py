@@ -3,23 +3,167 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from spherenorm import Interval, Recipe, Rule, View, ViewLike, as_view, bind
-from spherenorm.support import did_you_mean
-from spherenorm_theory.algebra import resolve_recipe
-from spherenorm_theory.checks._check import NOT_ORTHOGONAL, Check, WeightCheck
-from spherenorm_theory.checks._prediction import predict
+from spherenorm_theory.algebra import Array, resolve_recipe
 from spherenorm_theory.checks._problems import PROBLEMS, Problem
-from spherenorm_theory.checks._schedules import Numbers, Schedule, resolve_schedule
-from spherenorm_theory.checks._simulation import structure_of
+from spherenorm_theory.checks._simulation import (
+    Schedule,
+    ScheduledHyperparameters,
+    find_by_name,
+    resolve_schedule,
+    structure_of,
+)
 from spherenorm_theory.checks._trajectory import Trajectory, measure, measure_coupling
-from spherenorm_theory.laws import NormGrowth, norm_growth
+from spherenorm_theory.laws import NormGrowth, W, follow, norm_growth
 
-__all__ = ["check", "switch_on"]
+TOLERANCE = 1e-10
+"""Relative, on |w|^2 after hundreds of steps.
+
+Rounding gives about steps x 1e-16 x |w|^2-terms, a wrong law 1e-6 and more.
+"""
+
+NOT_ORTHOGONAL = 1e-10
+"""A cosine of w and g above this is no rounding.
+
+float64 gradients of an exactly invariant function stay below 1e-12.
+"""
+
+
+@dataclass(frozen=True)
+class WeightCheck:
+    """One weight of a check: the residual of the law, and the numbers behind its assumptions.
+
+    Attributes:
+        residual: the greatest relative difference of |w_t|^2 to the prediction.
+        step_error: the greatest relative difference of the law's own step to the rule's, over some
+            steps.
+        outside: the reason why the law says no step of its own in some of them.
+        alone: the assumption by which the law's step is of weights of one unit; then the norm alone
+            is checked.
+        cosine: the greatest |cos(w, g)|, see `Trajectory.cosine`.
+        zero_gradients: the steps in which the gradient of a unit is exactly 0.
+        growth: |w_T|^2 / |w_0|^2 of the unit that grew most.
+        apart: the share of a unit's step that is due to the other units; measured where nothing
+            else explains the residual.
+        other_views: the rules that act on other units than the weight's, which may be why.
+        measured, predicted: |w_t|^2 of the run and of the law, of shape (steps + 1, units).
+    """
+
+    residual: float
+    step_error: float
+    cosine: float
+    zero_gradients: int
+    growth: float
+    outside: str = ""
+    alone: str = ""
+    apart: float = 0.0
+    other_views: tuple[str, ...] = ()
+    measured: Array = field(default_factory=lambda: np.empty((0, 0)), repr=False)
+    predicted: Array = field(default_factory=lambda: np.empty((0, 0)), repr=False)
+
+    @property
+    def passed(self) -> bool:
+        """True if the law holds up to rounding, for the norms and for the steps."""
+        return max(self.residual, self.step_error) <= TOLERANCE
+
+    @property
+    def steps(self) -> str:
+        """The agreement of the steps, in text."""
+        return "no step compared" if self.alone else f"steps to {self.step_error:.1e}"
+
+    @property
+    def complaints(self) -> list[str]:
+        """The assumptions that failed, with numbers."""
+        complaints = []
+        if self.cosine > NOT_ORTHOGONAL:
+            complaints.append(f"<w, g> = 0 fails: |cos(w, g)| up to {self.cosine:.1e}")
+        if self.zero_gradients:
+            complaints.append(
+                f"the gradient of a unit is exactly 0 in {self.zero_gradients} steps: "
+                "no evidence of scale invariance there"
+            )
+        if self.apart > NOT_ORTHOGONAL:
+            why = f" ({', '.join(self.other_views)})" if self.other_views else ""
+            complaints.append(
+                f"a unit does not move as if it were alone{why}: "
+                f"its step is off by up to {self.apart:.1e}"
+            )
+        if self.outside:
+            complaints.append(f"the law says no step here: {self.outside}")
+        return complaints
+
+
+@dataclass(frozen=True)
+class Check:
+    """A law against a run.
+
+    Attributes:
+        recipe, problem: their names.
+        weights: the numbers of each weight.
+        hyper_parameters: of the run.
+        schedule: of its learning rate.
+        law: the name of the law's recipe.
+        identity: True if the cross term had to be measured: of the norm then only the identity
+            |(1 - kappa) w + s|^2 is checked, beside the steps.
+        differences: hyper-parameters that the law was derived for and the run did not have.
+        broken: the assumption that the problem breaks on purpose.
+    """
+
+    recipe: str
+    problem: str
+    weights: Mapping[str, WeightCheck]
+    hyper_parameters: Mapping[str, Any]
+    schedule: str
+    law: str
+    identity: bool = False
+    differences: tuple[str, ...] = ()
+    broken: str = ""
+
+    @property
+    def residual(self) -> float:
+        """The greatest residual of all weights, of norms and of steps."""
+        return max(max(each.residual, each.step_error) for each in self.weights.values())
+
+    @property
+    def passed(self) -> bool:
+        """True if the law holds for every weight."""
+        return all(each.passed for each in self.weights.values())
+
+    @property
+    def complaints(self) -> list[str]:
+        """The assumptions that failed, with numbers."""
+        of_weights = (
+            f"{name}: {c}" for name, each in self.weights.items() for c in each.complaints
+        )
+        return [*self.differences, *of_weights]
+
+    def __str__(self) -> str:
+        verdict = (
+            f"holds to {self.residual:.1e}"
+            if self.passed
+            else f"DOES NOT HOLD: residual {self.residual:.1e} > {TOLERANCE:.0e}"
+        )
+        kind = " (identity only: the cross term is open, and measured)" if self.identity else ""
+        run = f"{self.recipe} on {self.problem}"
+        run += f", {self.schedule} schedule" if self.schedule != "constant" else ""
+        lines = [f"checked on runs: law of {self.law}, {run}{kind}: {verdict}"]
+        lines += [f"  with {', '.join(f'{n}={v}' for n, v in self.hyper_parameters.items())}"]
+        lines += [
+            f"  {name}: norms to {each.residual:.1e}, {each.steps}, "
+            f"|w|^2 grew {each.growth:.3g}-fold at most"
+            for name, each in self.weights.items()
+        ]
+        lines += [f"  assumption broken on purpose: {self.broken}"] if self.broken else []
+        alone = dict.fromkeys(each.alone for each in self.weights.values() if each.alone)
+        lines += [f"  no step of several units is compared: {why}" for why in alone]
+        return "\n".join([*lines, *(f"  {complaint}" for complaint in self.complaints)])
+
+    __repr__ = __str__
 
 
 def check(
@@ -65,12 +209,14 @@ def check(
     bind(function, **hyper_parameters)  # refuses what it does not have
     own = law if law is not None else norm_growth(function, **structure_of(hyper_parameters))
     used = bind(function, **{**switch_on(function, own), **hyper_parameters}).hyper_parameters
-    run = _Run(own, problem, Numbers(function, used, factor, steps), seed)
+    run = ScheduledHyperparameters(function, used, factor, steps)
+    trajectories = measure(own, problem, run, seed)
+    weights = {name: _check_weight(own, measured) for name, measured in trajectories.items()}
     differences = () if law is None else _differences(law, function, used)
     return Check(
         bind(function).name,
         label,
-        run.check_weights(explain=not differences),
+        weights if differences else _explain(weights, problem, run, seed),
         used,
         schedule if isinstance(schedule, str) else "own",
         own.name,
@@ -102,51 +248,52 @@ def _value_within(interval: Interval | None) -> float:
     return 0.9 if interval.open_high else 0.5
 
 
-@dataclass(frozen=True)
-class _Run:
-    """A law, and the run that checks it."""
+def _check_weight(law: NormGrowth, measured: Trajectory) -> WeightCheck:
+    norms = measured.squared_norm
+    predicted = _predict(law, measured)
+    off = np.abs(predicted / norms - 1)
+    return WeightCheck(
+        residual=float(np.nan_to_num(off, nan=np.inf).max()),
+        step_error=measured.step_error,
+        cosine=measured.cosine,
+        zero_gradients=int((measured.scale == 0).any(axis=1).sum()),
+        growth=float((norms[-1] / norms[0]).max()),
+        outside=measured.outside if measured.cosine <= NOT_ORTHOGONAL else "",
+        alone=measured.alone,
+        measured=norms,
+        predicted=predicted,
+    )
 
-    law: NormGrowth
-    problem: Problem
-    numbers: Numbers
-    seed: int
 
-    def check_weights(self, explain: bool) -> dict[str, WeightCheck]:
-        """The check of each weight; with `explain`, failures without a complaint get a reason."""
-        trajectories = measure(self.law, self.problem, self.numbers, self.seed)
-        weights = {name: self._check(measured) for name, measured in trajectories.items()}
-        failed = [name for name, each in weights.items() if not (each.passed or each.complaints)]
-        return weights | self._explain(weights, failed) if explain and failed else weights
+def _explain(
+    weights: dict[str, WeightCheck], problem: Problem, run: ScheduledHyperparameters, seed: int
+) -> dict[str, WeightCheck]:
+    """The checks; those that failed for no known reason, with the share that other units have."""
+    failed = [name for name, each in weights.items() if not (each.passed or each.complaints)]
+    apart = measure_coupling(run, problem, seed, failed) if failed else {}
+    rule = run.recipe(**run.base)
+    for name in failed:
+        views = _other_views(rule, as_view(problem.views[name]))
+        weights[name] = replace(weights[name], apart=apart[name], other_views=views)
+    return weights
 
-    def _check(self, measured: Trajectory) -> WeightCheck:
-        norms = measured.squared_norm
-        predicted = predict(self.law, measured)
-        off = np.abs(predicted / norms - 1)
-        return WeightCheck(
-            residual=float(np.nan_to_num(off, nan=np.inf).max()),
-            step_error=measured.step_error,
-            cosine=measured.cosine,
-            zero_gradients=int((measured.scale == 0).any(axis=1).sum()),
-            growth=float((norms[-1] / norms[0]).max()),
-            outside=measured.outside if measured.cosine <= NOT_ORTHOGONAL else "",
-            alone=measured.alone,
-            measured=norms,
-            predicted=predicted,
-        )
 
-    def _explain(
-        self, weights: Mapping[str, WeightCheck], failed: list[str]
-    ) -> dict[str, WeightCheck]:
-        """The failed checks with the share of a unit's step that is due to other units."""
-        apart = measure_coupling(self.numbers, self.problem, self.seed, failed)
-        rule = self.numbers.recipe(**self.numbers.base)
-        views = {name: as_view(self.problem.views[name]) for name in failed}
-        return {
-            name: replace(
-                weights[name], apart=apart[name], other_views=_other_views(rule, views[name])
-            )
-            for name in failed
-        }
+def _predict(law: NormGrowth, measured: Trajectory) -> Array:
+    """|w_t|^2 at every step, from |w_0|^2 and the law alone; shape (steps + 1, units).
+
+    The law is fed with |s_t|^2 (and <m_t, s_t> where it holds that), and with the hyper-parameters
+    of each step. The cross terms start as they were measured, which is at 0 where buffers are 0,
+    and follow their own recursion. A law whose cross term is open is fed with <w_t, s_t>, which
+    leaves an identity to check.
+    """
+    told = law.recursion if law.first is None else law.first.recursion
+    carried = [] if law.open_because else [x for x in law.recursion if x in told]
+    start = {W: measured.squared_norm[0], **{x: measured.products[str(x)][0] for x in carried}}
+    given = (
+        {name: values[time] for name, values in measured.products.items()}
+        for time in range(len(measured.squared_norm) - 1)
+    )
+    return np.stack([start[W], *(x[W] for x in follow(law, law.first, start, given))])
 
 
 def _refuse_unless_counts(steps: int, seed: int) -> None:
@@ -161,10 +308,7 @@ def _resolve_problem(problem: str | Problem) -> tuple[str, Problem]:
         return "problem", problem
     if not isinstance(problem, str):
         raise TypeError(f"problem must be a name or a Problem, got {problem!r}")
-    if problem not in PROBLEMS:
-        near = did_you_mean(problem, PROBLEMS, f"known: {', '.join(PROBLEMS)}")
-        raise ValueError(f"no problem is named {problem!r}; {near}")
-    return problem, PROBLEMS[problem]
+    return problem, find_by_name("problem", problem, PROBLEMS)
 
 
 def _differences(law: NormGrowth, recipe: Recipe, used: Mapping[str, Any]) -> tuple[str, ...]:

@@ -16,8 +16,6 @@ from torch.nn import functional
 
 from spherenorm import as_view, toys
 
-__all__ = ["PROBLEMS", "Problem", "Source", "UnitGradients", "Weights", "noise", "random_readout"]
-
 Weights = dict[str, Tensor]
 Loss = Callable[[Weights, Generator], Tensor]
 

@@ -1,20 +1,90 @@
-"""The one simulation loop: a rule steps the weights of a problem in float64."""
+"""The one simulation loop: rules step the weights of a problem in float64."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import repeat
-from typing import Any
+from math import cos, pi
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
-from spherenorm import Rule, State
+from spherenorm import Recipe, Rule, State, bind
+from spherenorm.support import did_you_mean
 from spherenorm_theory.algebra import are_numbers, is_number
 from spherenorm_theory.checks._problems import Source
 
-__all__ = ["Transition", "simulate", "structure_of"]
+Schedule = Callable[[float], float]
+"""From the share of the run that is over, in [0, 1), to a factor of the learning rate."""
+
+SCHEDULES: dict[str, Schedule] = {
+    "constant": lambda share: 1.0,
+    "warm-up": lambda share: min(1.0, 0.01 + 4 * share),
+    "cosine": lambda share: 0.5 * (1 + cos(pi * share)),
+}
+"""Schedules by name: a linear warm-up over the first quarter, half a cosine down to 0."""
+
+
+def resolve_schedule(schedule: str | Schedule) -> Schedule:
+    """A schedule by its name, or itself.
+
+    Raises:
+        ValueError: no schedule has the name.
+    """
+    if not isinstance(schedule, str):
+        return schedule
+    return find_by_name("schedule", schedule, SCHEDULES)
+
+
+T = TypeVar("T")
+
+
+def find_by_name(what: str, name: str, known: Mapping[str, T]) -> T:
+    """The entry of a name.
+
+    Raises:
+        ValueError: there is none.
+    """
+    if name not in known:
+        near = did_you_mean(name, known, f"known: {', '.join(known)}")
+        raise ValueError(f"no {what} is named {name!r}; {near}")
+    return known[name]
+
+
+@dataclass(frozen=True)
+class ScheduledHyperparameters:
+    """A recipe's hyper-parameters at each step of a run.
+
+    Attributes:
+        recipe: of the run.
+        base: all hyper-parameters, before the schedule.
+        schedule: multiplies the learning rate `lr`.
+        steps: how many.
+    """
+
+    recipe: Recipe
+    base: Mapping[str, Any]
+    schedule: Schedule
+    steps: int
+
+    def at(self, time: int) -> dict[str, Any]:
+        """The hyper-parameters of one step.
+
+        Raises:
+            ValueError: there is no learning rate to schedule.
+        """
+        factor = self.schedule(time / self.steps)
+        if factor == 1:
+            return dict(self.base)
+        if "lr" not in self.base:
+            raise ValueError(f"{bind(self.recipe).name} has no hyper-parameter lr to schedule")
+        return {**self.base, "lr": factor * self.base["lr"]}
+
+    def rules(self) -> Iterator[Rule]:
+        """The rule of each step."""
+        return (self.recipe(**self.at(time)) for time in range(self.steps))
 
 
 @dataclass(frozen=True)

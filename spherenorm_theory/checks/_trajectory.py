@@ -13,11 +13,8 @@ import torch
 from spherenorm import Rule, View, as_view, bind
 from spherenorm_theory.algebra import Array
 from spherenorm_theory.checks._problems import Problem
-from spherenorm_theory.checks._schedules import Numbers
-from spherenorm_theory.checks._simulation import Transition, simulate
+from spherenorm_theory.checks._simulation import ScheduledHyperparameters, Transition, simulate
 from spherenorm_theory.laws import NormGrowth, OutsideError, product
-
-__all__ = ["Trajectory", "measure", "measure_coupling"]
 
 SAMPLES = 16
 """The steps of a run at which each unit's step is computed by itself: a millisecond a unit."""
@@ -60,7 +57,7 @@ class Trajectory:
 
 
 def measure(
-    law: NormGrowth, problem: Problem, numbers: Numbers, seed: int = 0
+    law: NormGrowth, problem: Problem, numbers: ScheduledHyperparameters, seed: int = 0
 ) -> dict[str, Trajectory]:
     """Train on a problem by a recipe's own step, and measure the units of each weight.
 
@@ -141,17 +138,12 @@ class _OwnStep:
             self.alone = self.law.agreement.note
             return
         try:
-            new = self._step(transition, given)
+            new, _ = self.law.evaluate(weight, transition.grad, transition.state, **given)
         except (OutsideError, ValueError) as error:
             self.outside = self.outside or str(error)
             return
         off = view.norm(new - transition.new_weight) / view.norm(transition.new_weight)
         self.error = max(self.error, float(off.nan_to_num(nan=np.inf).max()))
-
-    def _step(self, transition: Transition, given: Mapping[str, Any]) -> torch.Tensor:
-        weight, grad, state = transition.weight, transition.grad, transition.state
-        new, _ = self.law.evaluate(weight, grad, state, **given)
-        return new
 
 
 class _Meter:
@@ -165,11 +157,8 @@ class _Meter:
 
     def _keep(self, kappa: sp.Expr) -> Callable[..., float]:
         """1 - kappa as a function of the hyper-parameters and the counters."""
-        inputs = [*self.hypers, *self.counters]
-        definitions = self.step.algebra.definitions
-        for name in reversed(definitions):
-            kappa = kappa.subs(name, definitions[name])
-        return sp.lambdify(inputs, 1 - kappa)  # type: ignore[no-any-return]
+        share = 1 - self.step.facts.spell_out(kappa)
+        return sp.lambdify([*self.hypers, *self.counters], share)  # type: ignore[no-any-return]
 
     def read(
         self, transition: Transition, view: View, given: Mapping[str, Any], first: bool
@@ -198,7 +187,7 @@ class _Meter:
 
 
 def measure_coupling(
-    numbers: Numbers, problem: Problem, seed: int, names: list[str]
+    numbers: ScheduledHyperparameters, problem: Problem, seed: int, names: list[str]
 ) -> dict[str, float]:
     """The share of a unit's step that is due to other units: the greatest of some steps of the run.
 

@@ -5,35 +5,28 @@
 | one step on symbols, in every dimension | `one_step`, `OneStep` |
 | the same, held against the code | `compared_step` |
 | one step in explicit coordinates | `step_in_coordinates` |
-| the law of one step: decay, drive and cross term | `derive`, `StepLaw` |
+| the law of one step: decay, drive and cross term | `StepLaw` |
 | the law from the first step on, and its solution in time | `norm_growth`, `NormGrowth` |
 | growth relative to the steps' own | `growth_ratio` |
 | norm and rotation in equilibrium | `equilibrium`, `Equilibrium` |
 | false positives of the scale-invariance test | `false_positive_rate` |
 
-A law is apart from its hypotheses (`_hypotheses`), from its text (`_text`), from the proofs that
-use it (`spherenorm_theory.proofs`) and from the runs that it is checked on
-(`spherenorm_theory.checks`).
+No law is returned that differs from its code (`_verify`).
 """
 
-from spherenorm_theory.laws._comparison import compared_step
-from spherenorm_theory.laws._coordinates import step_in_coordinates
-from spherenorm_theory.laws._derivation import derive
 from spherenorm_theory.laws._detection import derive_threshold, false_positive_rate
-from spherenorm_theory.laws._difference import DifferenceError
 from spherenorm_theory.laws._equilibrium import Equilibrium, equilibrium
 from spherenorm_theory.laws._evaluation import OutsideError
 from spherenorm_theory.laws._growth_ratio import growth_ratio
-from spherenorm_theory.laws._inner import express_inner
+from spherenorm_theory.laws._homogeneity import NoEquilibriumError
+from spherenorm_theory.laws._localize_mismatch import DifferenceError
 from spherenorm_theory.laws._norm_growth import NormGrowth, norm_growth
-from spherenorm_theory.laws._one_step import OneStep, one_step
+from spherenorm_theory.laws._one_step import OneStep, express_inner, one_step, step_in_coordinates
+from spherenorm_theory.laws._prediction import follow
 from spherenorm_theory.laws._quantities import GAMMA, W_NEXT, S, W, product
-from spherenorm_theory.laws._stationary import (
-    NoEquilibriumError,
-    drop_transients,
-    find_stationary_buffers,
-)
-from spherenorm_theory.laws._step_law import StepLaw, squared_norm_after
+from spherenorm_theory.laws._stationary import drop_transients, find_stationary_buffers
+from spherenorm_theory.laws._step_law import StepLaw
+from spherenorm_theory.laws._verify import compared_step
 
 __all__ = [
     "GAMMA",
@@ -48,17 +41,16 @@ __all__ = [
     "StepLaw",
     "W",
     "compared_step",
-    "derive",
     "derive_threshold",
     "drop_transients",
     "equilibrium",
     "express_inner",
     "false_positive_rate",
     "find_stationary_buffers",
+    "follow",
     "growth_ratio",
     "norm_growth",
     "one_step",
     "product",
-    "squared_norm_after",
     "step_in_coordinates",
 ]

@@ -10,8 +10,6 @@ from spherenorm import rules as r
 from spherenorm_theory.algebra import trace
 from spherenorm_theory.laws._one_step import one_step
 
-__all__ = ["derive_threshold", "false_positive_rate"]
-
 
 def _projected(delta: Scalar = 0.1) -> Chain:
     return chain(r.ScaleInvarianceTest(delta), r.RadialProjection())
@@ -20,7 +18,7 @@ def _projected(delta: Scalar = 0.1) -> Chain:
 def derive_threshold(dimension: int) -> sp.Expr:
     """The squared cosine below which the recorded test passes, in terms of delta."""
     step = one_step(trace(_projected, dimension=dimension), scale_invariant=False)
-    (relation,) = {*step.algebra.failed}
+    (relation,) = {*step.facts.failed}
     bound = sp.Lt(relation.lhs, relation.rhs).rhs
     space = step.algebra.space
     return sp.cancel(bound**2 / (space.gram("w", "w") * space.gram("g", "g")))

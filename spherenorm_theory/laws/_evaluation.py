@@ -12,26 +12,15 @@ import torch
 from torch import Tensor
 
 from spherenorm import View
-from spherenorm_theory.algebra import Array, Numbers, Trace, Vector
+from spherenorm_theory.algebra import Array, NumericEvaluator, Trace, Vector
 from spherenorm_theory.laws._one_step import OneStep
-
-__all__ = [
-    "OutsideError",
-    "Unit",
-    "evaluate",
-    "is_start",
-    "require_states",
-    "split",
-    "symbol_values",
-    "unit_numbers",
-]
 
 ALMOST = 1e-9
 """<w, g> = 0 up to rounding: a cosine below this."""
 
 
 class OutsideError(ValueError):
-    """The inputs are not those that a law is about: an assumption does not hold for them."""
+    """An assumption of the law does not hold for the inputs."""
 
 
 @dataclass(frozen=True)
@@ -162,7 +151,7 @@ def is_start(traced: Trace, weight: Tensor, state: Mapping[str, Tensor]) -> bool
     return True
 
 
-def unit_numbers(step: OneStep, unit: Unit, values: Mapping[str, float]) -> Numbers:
+def unit_numbers(step: OneStep, unit: Unit, values: Mapping[str, float]) -> NumericEvaluator:
     """The numbers of a step for one unit.
 
     Raises:
@@ -175,12 +164,12 @@ def unit_numbers(step: OneStep, unit: Unit, values: Mapping[str, float]) -> Numb
             scalars[letter] = float(value)
         else:
             vectors[letter] = np.asarray(value)
-    numbers = Numbers(step.algebra, vectors, scalars)
+    numbers = NumericEvaluator(step.algebra, vectors, scalars)
     _check_assumptions(step, unit, numbers)
     return numbers
 
 
-def _check_assumptions(step: OneStep, unit: Unit, numbers: Numbers) -> None:
+def _check_assumptions(step: OneStep, unit: Unit, numbers: NumericEvaluator) -> None:
     name, lengths = step.traced.name, [np.linalg.norm(x) for x in (unit.weight, unit.grad)]
     if not all(length > 0 for length in lengths):
         raise OutsideError(f"{name}: the law assumes w, g not 0")
@@ -197,7 +186,7 @@ def _check_assumptions(step: OneStep, unit: Unit, numbers: Numbers) -> None:
             raise OutsideError(
                 f"{name}: the law has {letter} {sign}, as steps leave it; got {value}"
             )
-    for text, condition in zip(step.algebra.assumptions, step.algebra.conditions, strict=True):
+    for text, condition in zip(step.facts.assumptions, step.facts.conditions, strict=True):
         if not numbers.holds(*condition):
             raise OutsideError(f"{name}: the law assumes {text}, which these numbers do not meet")
 
@@ -217,12 +206,12 @@ def _refuse_projection(
     shaped = {n: x for n, x in state.items() if x.shape == weight.shape}
     single = {step.letters[n]: float(x) for n, x in state.items() if x.ndim == 0}
     names = ["w", "g", *(step.letters[n] for n in shaped)]
-    for view in step.traced.views if step.algebra.failed else ():
+    for view in step.traced.views if step.facts.failed else ():
         rows = (view.rows(x.double()).numpy() for x in (weight, gradient, *shaped.values()))
         for unit in zip(*rows, strict=True):
             vectors = dict(zip(names, unit, strict=True))
-            numbers = Numbers(step.algebra, vectors, {**values, **single})
-            if any(numbers.holds(test.func, *test.args) for test in step.algebra.failed):
+            numbers = NumericEvaluator(step.algebra, vectors, {**values, **single})
+            if any(numbers.holds(test.func, *test.args) for test in step.facts.failed):
                 raise OutsideError(
                     f"{step.traced.name}: the law assumes that no projection acts; the test of the "
                     f"view {view} passes for these numbers"

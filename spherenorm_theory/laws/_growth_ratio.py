@@ -12,8 +12,6 @@ from spherenorm_theory.laws._norm_growth import NormGrowth, norm_growth
 from spherenorm_theory.laws._quantities import S
 from spherenorm_theory.laws._stationary import drop_transients, find_stationary_buffers
 
-__all__ = ["growth_ratio"]
-
 
 def growth_ratio(recipe: str | Recipe | Trace, **given: Any) -> sp.Expr:
     """(|w'|^2 - (1 - kappa)^2 |w|^2) / |s|^2 after many steps, for random gradients of one size.

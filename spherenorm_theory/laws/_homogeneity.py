@@ -11,8 +11,6 @@ import sympy as sp
 from spherenorm_theory.algebra import Vector, show
 from spherenorm_theory.laws._one_step import OneStep
 
-__all__ = ["NoEquilibriumError", "refuse_unless_homogeneous"]
-
 SCALE = 1.7
 """The factor by which lengths are multiplied."""
 
@@ -41,7 +39,7 @@ def refuse_unless_homogeneous(step: OneStep, moment: sp.Symbol | None) -> None:
     for after, atom, coefficient in _coefficients(step):
         power = lengths[after] - lengths.get(atom, 0)
         if not _scales(step, coefficient, power, lengths, moment):
-            whole = step.algebra.expand(coefficient, everything=True)
+            whole = step.facts.expand(coefficient, everything=True)
             of = "gradients" if moment is not None else "the weight and its gradients"
             raise NoEquilibriumError(
                 f"{step.traced.name}: the step does not scale with {of}: "
@@ -71,9 +69,7 @@ def _scales(
     moment: sp.Symbol | None,
 ) -> bool:
     """Tell if a coefficient is multiplied by a power of the scale."""
-    expression = coefficient
-    for name in reversed(step.algebra.definitions):
-        expression = expression.subs(name, step.algebra.definitions[name])
+    expression = step.facts.spell_out(coefficient)
     powers = {s: _power(s, lengths, moment) for s in expression.free_symbols}
     if not any(powers.values()) and power == 0:
         return True

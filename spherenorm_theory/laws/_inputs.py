@@ -1,4 +1,4 @@
-"""Random inputs of a step, with which a law is held against the code that it came from."""
+"""Random inputs of a step, on which a law is compared with its code."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from torch import Tensor
 from spherenorm import Interval, Rule, View
 from spherenorm_theory.algebra import TraceError
 from spherenorm_theory.laws._one_step import OneStep
-
-__all__ = ["Case", "draw_cases", "rule_of", "vary_each_number"]
 
 ROUNDING = 1e-15
 """A cosine of w and g that rounding leaves where they are orthogonal; a law must not notice it."""

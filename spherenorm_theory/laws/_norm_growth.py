@@ -1,7 +1,7 @@
 """The norm-growth law of any recipe, derived from the record of its step.
 
-The record is read on symbols (`one_step`), the step is split into decay and drive (`derive`), and
-the recursion of the cross terms is solved in time (`LinearRecurrence`).
+The record is read on symbols (`one_step`), the step is split into decay and drive, and the
+recursion of the cross terms is solved in time (`LinearRecurrence`).
 """
 
 from __future__ import annotations
@@ -13,30 +13,25 @@ from typing import Any
 import sympy as sp
 from torch import Tensor
 
-from spherenorm import Recipe, Rule, View
+from spherenorm import Recipe, Rule
 from spherenorm_theory.algebra import Array, Letters, Trace, budget, trace
-from spherenorm_theory.laws._agreement import Agreement, read_path
-from spherenorm_theory.laws._comparison import compare, compare_products
-from spherenorm_theory.laws._derivation import derive
 from spherenorm_theory.laws._evaluation import OutsideError, evaluate, require_states
-from spherenorm_theory.laws._hypotheses import list_hypotheses
 from spherenorm_theory.laws._inputs import rule_of
-from spherenorm_theory.laws._intervals import write_interval
 from spherenorm_theory.laws._one_step import one_step
 from spherenorm_theory.laws._prediction import predict_norms, predict_range
 from spherenorm_theory.laws._quantities import primed, product
-from spherenorm_theory.laws._solved_law import SolvedLaw
+from spherenorm_theory.laws._recurrence import SolvedLaw
+from spherenorm_theory.laws._step_law import derive
 from spherenorm_theory.laws._text import (
     align,
+    list_hypotheses,
     write_first_step,
+    write_interval,
     write_line,
     write_solution,
     write_step,
 )
-
-__all__ = ["NormGrowth", "norm_growth"]
-
-ONE_UNIT = Agreement(View(0), False, "the weight is one unit")
+from spherenorm_theory.laws._verify import Agreement, Path, compare, compare_products, read_path
 
 
 @dataclass(frozen=True)
@@ -47,14 +42,10 @@ class NormGrowth(SolvedLaw):
         agreement: the weights for which the law was held against its code.
     """
 
-    agreement: Agreement = ONE_UNIT
+    agreement: Agreement
 
     def evaluate(
-        self,
-        weight: Tensor,
-        gradient: Tensor,
-        state: Mapping[str, Tensor],
-        **hyper_parameters: Any,
+        self, weight: Tensor, gradient: Tensor, state: Mapping[str, Tensor], **hyper_parameters: Any
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """The step w' = (1 - kappa) w + s that the law says, and the new state, in numbers.
 
@@ -80,10 +71,12 @@ class NormGrowth(SolvedLaw):
         """
         values = {s.name: x for s, x in self.step.traced.values(**hyper_parameters).items()}
         require_states(self.step, state)
-        if self.agreement.paths is not None:
-            path = read_path(_rule_at(self, values), weight, gradient, state)
-            if refusal := self.agreement.refuse(path, weight):
-                raise OutsideError(f"{self.name}: {refusal}")
+
+        def find_path() -> Path:
+            return read_path(_rule_at(self, values), weight, gradient, state)
+
+        if refusal := self.agreement.refuse(weight, find_path):
+            raise OutsideError(f"{self.name}: {refusal}")
         first = self.first.split_step if self.first is not None else None
         view = self.agreement.view
         return evaluate(self.split_step, first, view, weight, gradient, state, values)

@@ -1,7 +1,8 @@
 """One step of a recipe on symbols: the new weight and states as combinations of the old ones.
 
 A record of the step is read on formal vectors: the weight is the atom w, the gradient g, and each
-state has a letter of its own (m for a momentum, v for a second moment).
+state has a letter of its own (m for a momentum, v for a second moment). `step_in_coordinates` reads
+it on explicit coordinates, where entrywise operations are exact.
 """
 
 from __future__ import annotations
@@ -9,17 +10,26 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from enum import Enum
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import sympy as sp
 
 from spherenorm import Recipe
-from spherenorm_theory.algebra import RESERVED, Formal, Trace, Vector, interpret, trace
+from spherenorm_theory.algebra import (
+    RESERVED,
+    Array,
+    Assumptions,
+    Coordinates,
+    Formal,
+    Space,
+    Trace,
+    Vector,
+    interpret,
+    trace,
+)
 from spherenorm_theory.laws._quantities import product
-
-__all__ = ["OneStep", "choose_letters", "one_step"]
 
 LETTERS = {
     "momentum": "m",
@@ -30,6 +40,9 @@ LETTERS = {
     "step": "t",
 }
 """The paper's letters for the states of the library's rules; a state of another name keeps it."""
+
+WEAKER = {"positive": "nonnegative", "nonnegative": "real"}
+"""The fact to try next about a number of the state."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +68,11 @@ class OneStep:
     first: bool = False
     inputs: tuple[Any, ...] = ()
 
+    @property
+    def facts(self) -> Assumptions:
+        """The names and assumptions of the reading."""
+        return self.algebra.facts
+
     def inner(self, a: Vector, b: Vector, everything: bool = False) -> sp.Expr:
         """<a, b>, in a form in which 0 is 0.
 
@@ -62,7 +80,7 @@ class OneStep:
             a, b: vectors of this step.
             everything: replace every name by its meaning, not those of angles alone.
         """
-        return self.algebra.expand(self.algebra.space.inner(a, b), everything)
+        return self.algebra.facts.expand(self.algebra.space.inner(a, b), everything)
 
     @property
     def after(self) -> dict[str, Any]:
@@ -168,7 +186,7 @@ class _Reader:
     @cached_property
     def first(self) -> OneStep:
         """The step from the state that `init` returns; what `init` makes of a weight is general."""
-        return self._read(dict.fromkeys(self.scalar_states, Sign.ANY), self._starts(), True)
+        return self._read(dict.fromkeys(self.scalar_states, "real"), self._starts(), True)
 
     @cached_property
     def general(self) -> OneStep:
@@ -178,9 +196,9 @@ class _Reader:
         step is read again with fewer facts for as long as the step does not confirm them. One that
         no step changes has the value that `init` returns.
         """
-        signs = dict.fromkeys(self.scalar_states, Sign.POSITIVE)
+        signs = dict.fromkeys(self.scalar_states, "positive")
         step = self._read(signs)
-        while weaker := {n: s.weaker for n, s in signs.items() if not self._keeps(step, n, s)}:
+        while weaker := {n: WEAKER[s] for n, s in signs.items() if not self._keeps(step, n, s)}:
             signs |= weaker
             step = self._read(signs)
         at_rest = self._candidates_for_rest(step)
@@ -205,18 +223,16 @@ class _Reader:
             return constant
         return Vector.atom("w") * of_weight + Vector.atom("1") * constant
 
-    def _keeps(self, step: OneStep, name: str, sign: Sign) -> bool:
+    def _keeps(self, step: OneStep, name: str, sign: str) -> bool:
         """Tell if a number of the state has a sign after each step, if it has it before."""
-        if sign is Sign.ANY:
+        if sign == "real":
             return True
         if self.traced.starts[name] is None or not self._start(name).is_nonnegative:
             return False
-        algebra = step.algebra
-        proves = algebra.is_positive if sign is Sign.POSITIVE else algebra.is_nonnegative
+        facts = step.facts
+        proves = facts.is_positive if sign == "positive" else facts.is_nonnegative
         after, first = (s.states[self.letters[name]] for s in (step, self.first))
-        return proves(after) and (
-            sign is not Sign.POSITIVE or self.first.algebra.is_positive(first)
-        )
+        return proves(after) and (sign != "positive" or self.first.algebra.facts.is_positive(first))
 
     def _candidates_for_rest(self, step: OneStep) -> dict[str, sp.Expr]:
         """The numbers of the state that the first step leaves as they are.
@@ -228,13 +244,13 @@ class _Reader:
 
     def _read(
         self,
-        signs: Mapping[str, Sign],
+        signs: Mapping[str, str],
         values: Mapping[str, Any] | None = None,
         first: bool = False,
     ) -> OneStep:
         """The step from a state of which `values` are known, and the others general."""
         traced, values = self.traced, values or {}
-        symbols = {n: sp.Symbol(self.letters[n], **sign.facts) for n, sign in signs.items()}
+        symbols = {n: sp.Symbol(self.letters[n], **{sign: True}) for n, sign in signs.items()}
         algebra = _algebra_of(self, frozenset(symbols.values()))
         inputs = []
         for kind, name in traced.inputs:
@@ -246,7 +262,7 @@ class _Reader:
                 inputs.append(traced.numbers[name] if kind == "hyper" else Vector.atom(name))
         if not first:
             for name, value in values.items():
-                algebra.assume(sp.Eq, symbols[name], value, ", as at the start")
+                algebra.facts.assume(sp.Eq, symbols[name], value, ", as at the start")
         outputs = interpret(traced.general, algebra, inputs)
         weight, *states = map(algebra.linear, outputs)
         after = dict(zip(self.letters.values(), states, strict=True))
@@ -257,25 +273,23 @@ class _Reader:
 def _algebra_of(reader: _Reader, scalars: frozenset[sp.Symbol]) -> Formal:
     """The algebra of a reading, in which nothing is assumed but its facts."""
     traced = reader.traced
-    curved = _turns(traced)
     hypers = traced.symbols.items()
-    algebra = Formal(
+    facts = Assumptions(
         domains={symbol: traced.intervals[name] for name, symbol in hypers},
         scalars=scalars,
         taken=frozenset(["w", "g", "s", *reader.letters.values(), *(s.name for _, s in hypers)]),
-        mean_field=reader.mean_field,
-        curved=curved,
     )
+    algebra = Formal(facts, mean_field=reader.mean_field, curved=_rotates(traced))
     if reader.scale_invariant:
         algebra.space.known["w", "g"] = sp.Integer(0)
     else:
-        algebra.general = product("w", "g")
+        algebra.facts.general = product("w", "g")
     if reader.tangent:
         algebra.space.known.update({("w", m): sp.Integer(0) for m in reader.letters.values()})
     return algebra
 
 
-def _turns(traced: Trace) -> bool:
+def _rotates(traced: Trace) -> bool:
     """Tell if the step takes the cosine of an angle that vectors make, and not of a counter."""
     kinds = zip(traced.record.inputs, traced.inputs, strict=True)
     moving = {x for x, (kind, name) in kinds if kind != "hyper" and name not in traced.counters}
@@ -287,19 +301,84 @@ def _turns(traced: Trace) -> bool:
     return False
 
 
-class Sign(Enum):
-    """A fact about a number of the state."""
+def express_inner(step: OneStep, vector: Vector, letter: str, a: Vector, b: Vector) -> sp.Expr:
+    """<a, b>, with `vector` substituted for its newest atom.
 
-    POSITIVE = "positive"
-    NONNEGATIVE = "nonnegative"
-    ANY = "real"
+    The newest atom is the gradient, or the vector that a preconditioner made of it: neither the
+    weight nor a state. |letter|^2 and each <m, letter> are new symbols. Vectors are substituted,
+    not scalars, so that the result holds for coefficients of any kind.
 
-    @property
-    def facts(self) -> dict[str, bool]:
-        """The assumption of its symbol."""
-        return {self.value: True}
+    Args:
+        step: the step that the vectors belong to.
+        vector: such as the drive s of the step.
+        letter: the name of `vector` in the result.
+        a, b: the vectors of the inner product.
+    """
+    fresh = [atom for atom in vector.terms if atom != "w" and atom not in step.states]
+    if len(fresh) != 1:
+        return step.inner(a, b)
+    (newest,) = fresh
+    w = Vector.atom("w")
+    space = Space({**step.algebra.space.known, ("w", letter): step.inner(w, vector)})
+    for m in step.buffers:
+        inner = step.inner(Vector.atom(m), vector)
+        holds_newest = bool(inner.free_symbols & space.gram(m, newest).free_symbols)
+        space.known[m, letter] = product(m, letter) if holds_newest else inner
+    rest = Vector.atom(letter) - vector.without(newest)
 
-    @property
-    def weaker(self) -> Sign:
-        """The next fact to try."""
-        return Sign.NONNEGATIVE if self is Sign.POSITIVE else Sign.ANY
+    def substitute(x: Vector) -> Vector:
+        share: sp.Expr = x[newest] / vector[newest]
+        return x.without(newest) + rest.__mul__(share)
+
+    return step.facts.expand(space.inner(substitute(a), substitute(b)))
+
+
+def step_in_coordinates(
+    traced: Trace, weight: list[Any], grad: list[Any], **values: Any
+) -> tuple[Array, dict[str, Array], Coordinates]:
+    """Read the recorded step of a recipe in coordinates.
+
+    Args:
+        traced: a trace of dimension len(weight).
+        weight, grad: sympy coordinates.
+        values: hyper-parameters, and states by their letter (m, v, t): a list of coordinates, or a
+            number. Hyper-parameters that are not given stay symbols; states that are not given are
+            0, as on the first step.
+
+    Returns:
+        The new weight, the new states by their letters, and the algebra with its assumptions; the
+        arrays have the shape of the traced weight.
+
+    Raises:
+        ValueError: the weight has another number of coordinates than the trace.
+
+    Example:
+        >>> plain = trace("sgd", dimension=2, momentum=0.0, weight_decay=0.0)
+        >>> (new,), states, _ = step_in_coordinates(plain, [1, 2], [-2, 1])
+        >>> print(new)
+        [2*lr + 1 2 - lr]
+    """
+    if len(weight) != traced.dimension:
+        raise ValueError(
+            f"the recipe was traced for dimension {traced.dimension}, "
+            f"the weight has {len(weight)} coordinates"
+        )
+    given = {"weight": weight, "grad": grad}
+    inputs = [_input(traced, kind, name, given, values) for kind, name in traced.inputs]
+    algebra = Coordinates()
+    new, *states = interpret(traced.record, algebra, inputs)
+    return new, dict(zip(choose_letters(traced).values(), states, strict=True)), algebra
+
+
+def _input(
+    traced: Trace, kind: str, name: str, given: dict[str, list[Any]], values: dict[str, Any]
+) -> Array:
+    """The array of an input of the record."""
+    if kind == "hyper":
+        return np.array(sp.sympify(values.get(name, traced.numbers[name])), dtype=object)
+    letter = choose_letters(traced).get(name, "")
+    if kind == "state" and name in traced.scalar_states:
+        return np.array(sp.sympify(values.get(letter, 0)), dtype=object)
+    zeros = [sp.Integer(0)] * traced.dimension
+    coordinates = given[kind] if kind in given else values.get(letter, zeros)
+    return np.array([*map(sp.sympify, coordinates)], dtype=object).reshape(traced.shape)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,8 +11,6 @@ import sympy as sp
 from spherenorm_theory.algebra import Array, Trace
 from spherenorm_theory.laws._quantities import S, W, product
 from spherenorm_theory.laws._step_law import StepLaw, squared_norm_after
-
-__all__ = ["predict_norms", "predict_range"]
 
 CROSS = product("w", "s")
 
@@ -35,25 +32,66 @@ def predict_norms(
     carried = {x for x in law.unknowns if str(x) not in products and not law.open_because}
     unknowns = sorted(carried, key=str)
     _refuse_missing(law, first, unknowns, products)
-    values: dict[sp.Symbol, Any] = {W: start**2, **dict.fromkeys(unknowns, np.zeros_like(start))}
-    scalars = _start_of_scalars(law, [law.law.rhs, *(law.recursion[u] for u in unknowns)])
-    predicted = [start]
-    for time, length in enumerate(lengths):
-        now = first if first is not None and time == 0 else law
-        known = {
-            **{symbol: value[time] for symbol, value in schedule.items()},
-            **{sp.Symbol(name, real=True): value[time] for name, value in products.items()},
-            **values,
-            **scalars,
-            S: length**2,
+    formulas = [law.law.rhs, *(law.recursion[u] for u in unknowns)]
+    before = {
+        W: start**2,
+        **dict.fromkeys(unknowns, np.zeros_like(start)),
+        **_start_of_scalars(law, formulas),
+    }
+    given_at = (
+        {
+            **{symbol.name: value[time] for symbol, value in schedule.items()},
+            **{name: value[time] for name, value in products.items()},
+            S.name: length**2,
         }
-        after = {W: _squared_after(now, bool(law.open_because)), **_recursions(now, law, unknowns)}
-        values = {x: np.broadcast_to(_number(now, e, known), start.shape) for x, e in after.items()}
-        scalars = _scalars_after(now, scalars, known)
-        predicted.append(np.sqrt(np.maximum(values[W], 0)))
+        for time, length in enumerate(lengths)
+    )
+    predicted = [start]
+    for time, after in enumerate(follow(law, first, before, given_at)):
+        predicted.append(np.sqrt(np.maximum(after[W], 0)))
         if not np.isfinite(predicted[-1]).all():
             _refuse_infinite(law, schedule, time)
     return np.stack(predicted)
+
+
+def follow(
+    law: StepLaw,
+    first: StepLaw | None,
+    start: Mapping[sp.Symbol, Any],
+    given: Iterable[Mapping[str, Any]],
+) -> Iterator[dict[sp.Symbol, Any]]:
+    """|w|^2, cross terms and counters after each step.
+
+    Args:
+        law, first: of the later steps, and of the first one.
+        start: the values before the first step.
+        given: what each step is told, by name: hyper-parameters, |s|^2, products that are measured.
+    """
+    values = dict(start)
+    compiled: dict[bool, dict[sp.Symbol, Callable[[Mapping[str, Any]], Any]]] = {}
+    for time, told in enumerate(given):
+        starting = first is not None and time == 0
+        if starting not in compiled:
+            now = first if first is not None and starting else law
+            compiled[starting] = {x: _compile(now, _after(now, law, x)) for x in values}
+        known = {**told, **{x.name: value for x, value in values.items()}}
+        after = {x: number(known) for x, number in compiled[starting].items()}
+        values = {
+            x: np.broadcast_to(value, start[x].shape) if np.ndim(start[x]) else value
+            for x, value in after.items()
+        }
+        yield values
+
+
+def _after(now: StepLaw, law: StepLaw, x: sp.Symbol) -> sp.Expr:
+    """The formula of a quantity after the present step."""
+    if x == W:
+        keep = 1 - now.kappa
+        cross = CROSS if law.open_because else now.cross
+        return W if now.constant else squared_norm_after(keep, 2 * keep * cross)
+    if x in law.recursion:
+        return now.recursion.get(x, law.recursion[x])
+    return sp.sympify(now.step.states[x.name])
 
 
 def predict_range(
@@ -62,16 +100,17 @@ def predict_range(
     """The least and the greatest |w_t|, since |<w, s>| <= |w| |s|."""
     start, lengths = _start_and_lengths(norms, drive)
     schedule = read_schedule(law.step.traced, given, len(lengths))
+    hypers = [{s.name: x[time] for s, x in schedule.items()} for time in range(len(lengths))]
+    counters = _start_of_scalars(law, [law.kappa])
+    before = [counters, *follow(law, first, counters, hypers)]
+    keeps = [_compile(each, 1 - each.kappa) for each in (first or law, law)]
     least, greatest = [start], [start]
-    scalars = _start_of_scalars(law, [law.kappa])
     for time, length in enumerate(lengths):
-        now = first if first is not None and time == 0 else law
-        known = {**{symbol: value[time] for symbol, value in schedule.items()}, **scalars}
-        keep = abs(_number(now, 1 - now.kappa, known))
+        known = {**hypers[time], **{s.name: x for s, x in before[time].items()}}
+        keep = abs(keeps[time > 0](known))
         low, high = keep * least[-1], keep * greatest[-1]
         least.append(np.maximum(np.maximum(low - length, length - high), 0))
         greatest.append(high + length)
-        scalars = _scalars_after(now, scalars, known)
     return np.stack(least), np.stack(greatest)
 
 
@@ -118,7 +157,7 @@ def _start_of_scalars(law: StepLaw, formulas: Sequence[sp.Expr]) -> dict[sp.Symb
     found: dict[sp.Symbol, Any] = {}
     waiting = list(formulas)
     while waiting:
-        asked = _spell_out(law, waiting.pop()).free_symbols
+        asked = law.step.facts.spell_out(waiting.pop()).free_symbols
         for symbol in asked & counters.keys() - found.keys():
             letter = counters[symbol]
             start = law.step.traced.starts[names[letter]]
@@ -128,37 +167,13 @@ def _start_of_scalars(law: StepLaw, formulas: Sequence[sp.Expr]) -> dict[sp.Symb
     return found
 
 
-def _scalars_after(
-    now: StepLaw, scalars: Mapping[sp.Symbol, Any], known: Mapping[sp.Symbol, Any]
-) -> dict[sp.Symbol, Any]:
-    """The counters after a step."""
-    letters = {symbol.name: symbol for symbol in scalars}
-    return {
-        symbol: _number(now, sp.sympify(now.step.states[letter]), known)
-        for letter, symbol in letters.items()
-    }
-
-
-def _squared_after(law: StepLaw, is_open: bool) -> sp.Expr:
-    keep = 1 - law.kappa
-    return (
-        W
-        if law.constant
-        else squared_norm_after(keep, 2 * keep * (CROSS if is_open else law.cross))
-    )
-
-
-def _recursions(now: StepLaw, law: StepLaw, unknowns: list[sp.Symbol]) -> dict[sp.Symbol, sp.Expr]:
-    return {x: now.recursion.get(x, law.recursion[x]) for x in unknowns}
-
-
 def _refuse_missing(
     law: StepLaw, first: StepLaw | None, unknowns: list[sp.Symbol], products: Mapping[str, Any]
 ) -> None:
     if law.constant:
         return
     loose = _unknown_at_start(law, first)
-    known = {*law.step.algebra.definitions, *law.step.traced.symbols.values(), W, S, *unknowns}
+    known = {*law.step.facts.definitions, *law.step.traced.symbols.values(), W, S, *unknowns}
     known -= loose
     asked = {s for u in unknowns for s in law.recursion[u].free_symbols} | law.kappa.free_symbols
     asked |= {CROSS} if law.open_because else law.cross.free_symbols
@@ -195,29 +210,19 @@ def _unknown_at_start(law: StepLaw, first: StepLaw | None) -> set[sp.Symbol]:
     return unknown
 
 
-def _number(law: StepLaw, expression: sp.Expr, known: Mapping[sp.Symbol, Any]) -> Any:
-    """A formula at arrays."""
-    expression = _spell_out(law, expression)
+def _compile(law: StepLaw, expression: sp.Expr) -> Callable[[Mapping[str, Any]], Any]:
+    """A formula as a function of values by name."""
+    expression = law.step.facts.spell_out(expression)
     symbols = sorted(expression.free_symbols, key=str)
-    by_name = {s.name: value for s, value in known.items()}
-    if lacking := [s.name for s in symbols if s.name not in by_name]:
-        raise ValueError(
-            f"{law.name}: the law needs {', '.join(lacking)} of each step, which norms and drive "
-            "do not give"
-        )
-    function = _compiled(expression, tuple(symbols))
-    with np.errstate(all="ignore"):
-        return function(*(by_name[s.name] for s in symbols))
+    function = sp.lambdify(symbols, expression, "numpy", dummify=True)
 
+    def number(known: Mapping[str, Any]) -> Any:
+        if lacking := [s.name for s in symbols if s.name not in known]:
+            raise ValueError(
+                f"{law.name}: the law needs {', '.join(lacking)} of each step, which norms and "
+                "drive do not give"
+            )
+        with np.errstate(all="ignore"):
+            return function(*(known[s.name] for s in symbols))
 
-def _spell_out(law: StepLaw, expression: sp.Expr) -> sp.Expr:
-    """A formula with names replaced by their meanings."""
-    for name in reversed(law.step.algebra.definitions):
-        if expression.has(name):
-            expression = expression.subs(name, law.step.algebra.definitions[name])
-    return expression
-
-
-@lru_cache(maxsize=1024)
-def _compiled(expression: sp.Expr, symbols: tuple[sp.Symbol, ...]) -> Any:
-    return sp.lambdify([*symbols], expression, "numpy", dummify=True)
+    return number

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import sympy as sp
 
-__all__ = ["GAMMA", "W_NEXT", "S", "W", "primed", "product"]
-
 W = sp.Symbol("|w|^2", positive=True)
 """The squared norm of the weight."""
 

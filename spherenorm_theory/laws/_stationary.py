@@ -25,19 +25,9 @@ from spherenorm_theory.algebra import (
     tidy,
 )
 from spherenorm_theory.laws._homogeneity import NoEquilibriumError, refuse_unless_homogeneous
-from spherenorm_theory.laws._inner import express_inner
-from spherenorm_theory.laws._one_step import OneStep, one_step
+from spherenorm_theory.laws._one_step import OneStep, express_inner, one_step
 from spherenorm_theory.laws._quantities import S, W
 from spherenorm_theory.laws._step_law import StepLaw
-
-__all__ = [
-    "NoEquilibriumError",
-    "drop_transients",
-    "find_stationary_buffers",
-    "find_stationary_point",
-    "read_mean_field_step",
-    "unit_scale",
-]
 
 
 def drop_transients(expression: sp.Expr, step: OneStep) -> sp.Expr:
@@ -51,11 +41,11 @@ def drop_transients(expression: sp.Expr, step: OneStep) -> sp.Expr:
     """
     counters = {step.scalars[letter] for letter in step.counters}
     moving = {*counters}
-    for name, meaning in step.algebra.definitions.items():
+    for name, meaning in step.facts.definitions.items():
         if meaning.free_symbols & moving and not meaning.has(sp.Piecewise):
             moving.add(name)
-    for name in [n for n in reversed(step.algebra.definitions) if n in moving]:
-        expression = expression.subs(name, step.algebra.definitions[name])
+    for name in [n for n in reversed(step.facts.definitions) if n in moving]:
+        expression = expression.subs(name, step.facts.definitions[name])
     if not expression.free_symbols & counters:
         return expression
     after = _limit_of_numbers(expression, counters)
@@ -80,7 +70,7 @@ def _vanishes(power: sp.Pow, counters: set[sp.Symbol], step: OneStep) -> bool:
         return False
     if power.base.is_number:
         return bool(abs(power.base) < 1)
-    interval = step.algebra.domains.get(power.base)
+    interval = step.facts.domains.get(power.base)
     return interval is not None and interval.low >= 0 and interval.high == 1 and 1 not in interval
 
 
@@ -180,8 +170,8 @@ def read_mean_field_step(traced: Trace) -> OneStep:
     moment = find_second_moment(step)
     if moment is not None:
         at_rest = {algebra.space.gram("g", "g"): _resting_gradient(step, moment)}
-        for name, meaning in algebra.definitions.items():
-            algebra.definitions[name] = sp.cancel(drop_transients(meaning, step).subs(at_rest))
+        for name, meaning in step.facts.definitions.items():
+            step.facts.definitions[name] = sp.cancel(drop_transients(meaning, step).subs(at_rest))
     _refuse_other_decay(step)
     refuse_unless_homogeneous(step, moment)
     return step
@@ -193,14 +183,14 @@ def _refuse_other_decay(step: OneStep) -> None:
     A projection acts on the products of the weight with other vectors; decay on the weight itself.
     """
     name, kept = step.traced.name, step.weight["w"]
-    for symbol, meaning in reversed(step.algebra.definitions.items()):
+    for symbol, meaning in reversed(step.facts.definitions.items()):
         kept = kept if meaning.has(sp.Piecewise) else kept.subs(symbol, meaning)
     products = {s: 0 for s in kept.free_symbols if s.name.startswith("<w,")}
     kept = drop_transients(tidy(kept.subs(products)), step)
     enters = any(isinstance(x, Vector) and x["w"] != 0 for x in step.states.values())
     if kept == 1 and not enters:
         raise NoEquilibriumError(f"{name}: without decay the norm does not settle")
-    named = {*step.algebra.definitions, *step.traced.symbols.values()}
+    named = {*step.facts.definitions, *step.traced.symbols.values()}
     fixed = {*named, *step.scalars.values(), DIMENSION}
     if lengths := sorted(map(str, kept.free_symbols - fixed)):
         raise NoEquilibriumError(
@@ -224,7 +214,7 @@ def _without_bystanders(step: OneStep) -> OneStep:
             if n in names
         ]
         waiting += [x for n, (_, given) in algebra.meanings.items() if n in names for x in given]
-        waiting += [x for symbol, x in algebra.definitions.items() if symbol.name in names]
+        waiting += [x for symbol, x in step.facts.definitions.items() if symbol.name in names]
     return replace(step, states={n: x for n, x in step.states.items() if n in needed})
 
 
@@ -257,7 +247,7 @@ def find_stationary_point(
     G, moved = space.gram("g", "g"), sp.Dummy("|w'-w|^2", real=True)
 
     def resolve(expression: sp.Expr) -> sp.Expr:
-        return drop_transients(step.algebra.expand(expression, everything=True), step)
+        return drop_transients(step.facts.expand(expression, everything=True), step)
 
     drive = step.weight - w * (1 - kappa)
     after = step.after
@@ -286,7 +276,7 @@ def _refuse_unknown(
     step: OneStep, equations: Sequence[sp.Expr], unknowns: Sequence[sp.Symbol]
 ) -> None:
     """Refuse equations with a product that random gradients do not fix, as the mean of entries."""
-    names = {*step.algebra.definitions, *step.traced.symbols.values(), DIMENSION, *unknowns}
+    names = {*step.facts.definitions, *step.traced.symbols.values(), DIMENSION, *unknowns}
     if loose := sorted(sp.Tuple(*equations).free_symbols - names, key=str):
         raise NoEquilibriumError(
             f"{step.traced.name}: the step depends on {', '.join(map(str, loose))}, which random "

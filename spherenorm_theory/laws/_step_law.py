@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import sympy as sp
 
 from spherenorm_theory.algebra import Vector, normalize_signs, show
-from spherenorm_theory.laws._one_step import OneStep
-from spherenorm_theory.laws._quantities import W_NEXT, S, W
-
-__all__ = ["StepLaw", "squared_norm_after"]
+from spherenorm_theory.laws._one_step import OneStep, express_inner
+from spherenorm_theory.laws._quantities import W_NEXT, S, W, product
 
 
 def squared_norm_after(keep: sp.Expr, drift: sp.Expr) -> sp.Expr:
@@ -60,15 +59,15 @@ class StepLaw:
         """True if the norm never changes: the weight lives on a sphere, or is put back to it."""
         if self.norm_after == W:
             return True
-        if not self.norm_after.free_symbols & self.step.algebra.definitions.keys():
+        if not self.norm_after.free_symbols & self.step.facts.definitions.keys():
             return False
         # In numbers first: few norms are constant, and roots written out can grow far.
         seems = all(self._ratio_at(seed) == 1 for seed in range(2))
-        return seems and bool(self.step.algebra.expand(self.norm_after, everything=True) == W)
+        return seems and bool(self.step.facts.expand(self.norm_after, everything=True) == W)
 
     def _ratio_at(self, seed: int) -> float:
         """|w'|^2 / |w|^2 at random inner products, rounded; nan where no real vectors have them."""
-        rng, definitions = random.Random(seed), self.step.algebra.definitions
+        rng, definitions = random.Random(seed), self.step.facts.definitions
         formulas = sp.Tuple(self.norm_after, *definitions.values())
         free = sorted((formulas.free_symbols | {W}) - definitions.keys(), key=str)
         values = {symbol: sp.Float(rng.uniform(0.5, 1)) for symbol in free}
@@ -103,7 +102,7 @@ class StepLaw:
     def residual(self) -> sp.Expr:
         """The law against `norm_after`: 0 if the law holds."""
         predicted = self.law.rhs.subs(S, self.step.algebra.space.inner(self.drive, self.drive))
-        return self.step.algebra.expand(predicted - self.norm_after)
+        return self.step.facts.expand(predicted - self.norm_after)
 
     @property
     def unknowns(self) -> set[sp.Symbol]:
@@ -119,3 +118,68 @@ class StepLaw:
     def kept(self) -> str:
         """The share of w that decay leaves, in text."""
         return "w" if self.kappa == 0 else f"({show(normalize_signs(1 - self.kappa))}) w"
+
+
+def derive(step: OneStep, required: Collection[sp.Symbol] = ()) -> StepLaw:
+    """The law of a step, with a recursion for each cross term that is required or can be measured.
+
+    Args:
+        step: one step on symbols.
+        required: cross terms that must have a recursion, even if `cross` does not hold them.
+    """
+    w, given = Vector.atom("w"), _constants(step)
+    kappa = _decay(step, given)
+    drive = step.weight - w * (1 - kappa)
+    cross = normalize_signs(step.inner(w, drive))
+    law = StepLaw(step, kappa, drive, cross, {}, "")
+    if law.constant:
+        return law
+    buffers = {product("w", m): m for m in step.buffers}
+    measured = given | {W, S} | {product(m, "s") for m in buffers.values()}
+    recursion = {}
+    for unknown, buffer in buffers.items():
+        after = express_inner(step, drive, "s", step.weight, step.states[buffer])
+        after = sp.collect(sp.expand(after), [unknown, W, S], func=normalize_signs)
+        can_be_measured = after.free_symbols <= measured | {*buffers}
+        if unknown in cross.free_symbols | {*required} or can_be_measured:
+            recursion[unknown] = after
+    formulas = sp.Tuple(cross, *recursion.values())
+    loose = formulas.free_symbols - measured - {*recursion}
+    return replace(law, recursion=recursion, open_because=_reason(step, loose))
+
+
+def _constants(step: OneStep) -> set[sp.Symbol]:
+    """The hyper-parameters and the counters, and the names of formulas of these alone."""
+    counters = (step.scalars[letter] for letter in step.counters)
+    constants = {*step.traced.symbols.values(), *counters}
+    for name, meaning in step.facts.definitions.items():
+        if meaning.free_symbols <= constants:
+            constants.add(name)
+    return constants
+
+
+def _decay(step: OneStep, given: set[sp.Symbol]) -> sp.Expr:
+    """kappa: 1 minus the part of w's coefficient that hyper-parameters and counters make."""
+    terms = sp.Add.make_args(sp.expand(step.weight["w"]))
+    keep = sp.Add(*(term for term in terms if term.free_symbols <= given))
+    return normalize_signs(1 - (sp.Integer(1) if keep == 0 else keep))
+
+
+def _reason(step: OneStep, loose: set[sp.Symbol]) -> str:
+    """The reason why the cross term must be measured: symbols that no recursion carries."""
+    kinds: dict[str, list[str]] = {}
+    for symbol in sorted(loose, key=str):
+        meaning = step.facts.definitions.get(symbol)
+        undecided = meaning is not None and meaning.has(sp.Piecewise)
+        plain = meaning is None or undecided
+        kind = "decided anew at each step" if undecided else _kind(step, symbol)
+        kinds.setdefault(kind, []).append(str(symbol) if plain else f"{symbol} = {show(meaning)}")
+    reasons = [f"{', '.join(symbols)}: {kind}" for kind, symbols in kinds.items()]
+    return f"{'; '.join(reasons)}; so <w,s> has to be measured" if reasons else ""
+
+
+def _kind(step: OneStep, symbol: sp.Symbol) -> str:
+    atoms = [atom for atom in step.algebra.opaque if atom in re.split(r"[<>|,]", symbol.name)]
+    if not atoms:
+        return "not carried by a recursion"
+    return f"{', '.join(atoms)} not linear in gradients orthogonal to their weights"

@@ -1,17 +1,94 @@
-"""A law of norm growth as lines of text, and as LaTeX."""
+"""The text of a law: its hypotheses, its bounds, its lines and its LaTeX."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator, Mapping
 
+import numpy as np
 import sympy as sp
+from torch import Tensor
 
-from spherenorm_theory.algebra import Letters, choose_latex, latex, show
+from spherenorm_theory.algebra import ANY, DIMENSION, Letters, choose_latex, is_number, latex, show
 from spherenorm_theory.laws._quantities import W_NEXT, primed
 from spherenorm_theory.laws._recurrence import LinearRecurrence
 from spherenorm_theory.laws._step_law import StepLaw
 
-__all__ = ["align", "write_first_step", "write_line", "write_solution", "write_step"]
+
+def list_hypotheses(law: StepLaw) -> Iterator[str]:
+    """All that the derivation of a law took for granted, in text."""
+    step, traced, algebra = law.step, law.step.traced, law.step.algebra
+    definitions = step.facts.definitions
+    formulas = sp.Tuple(law.cross, *law.recursion.values())
+    yield "w, g not 0"
+    for (a, b), value in algebra.space.known.items():
+        if a != "1":
+            yield f"<{a},{b}> = {value}"
+    yield from step.facts.assumptions
+    if step.facts.failed and len(traced.views) > 1:
+        yield f"no projection acts in any of the views {', '.join(map(str, traced.views))}"
+    meanings = {**{str(n): show(m) for n, m in definitions.items()}, **algebra.opaque}
+    for atom, origin in algebra.opaque.items():
+        if atom in law.drive.terms:
+            yield f"{atom} = {_spell_out(origin, meanings)}: the law holds for any vector {atom}"
+    named = sp.Tuple(law.kappa, *formulas, *law.drive.terms.values()).free_symbols
+    for name, meaning in definitions.items():
+        if name in named or meaning.has(sp.Piecewise):
+            yield f"{name} is {show(meaning)}"
+    used = sp.Tuple(*step.weight.terms.values(), *formulas)
+    for name, interval in traced.intervals.items():
+        if name in traced.symbols and (interval != ANY or used.has(traced.symbols[name])):
+            yield f"{name} in {interval}"
+    for name, value in traced.held.items():
+        if is_number(value):
+            yield f"{name} = {value}"
+        elif isinstance(value, Tensor):
+            yield f"{name} = {value.tolist()}"
+
+
+def _spell_out(text: str, meanings: Mapping[str, str]) -> str:
+    """`text` with each name replaced by its meaning."""
+    while names := [n for n in meanings if re.search(rf"\b{n}\b", text)]:
+        text = re.sub(rf"\b{names[0]}\b", lambda _: meanings[names[0]], text)
+    return text
+
+
+ONE = (np.sign, np.tanh)
+"""Entrywise operations of which every entry is at most 1."""
+
+
+def bound_of_drive(law: StepLaw) -> sp.Expr | None:
+    """A number that |s| never exceeds, where every vector of the drive has one; else None."""
+    bounds = []
+    for atom, coefficient in law.drive.terms.items():
+        entry = _bound_of_entry(law, atom)
+        fixed = coefficient.free_symbols <= {*law.step.traced.symbols.values()}
+        if entry is None or not fixed:
+            return None
+        bounds.append(sp.Abs(coefficient) * entry * sp.sqrt(DIMENSION))
+    return sp.Add(*bounds) if bounds else None
+
+
+def _bound_of_entry(law: StepLaw, atom: str) -> sp.Expr | None:
+    if atom not in law.step.algebra.meanings:
+        return None
+    function, arguments = law.step.algebra.meanings[atom]
+    if function in ONE:
+        return sp.Integer(1)
+    ends = arguments[1:]
+    if function is np.clip and all(isinstance(end, sp.Expr) for end in ends):
+        return sp.Max(*map(sp.Abs, ends))
+    return None
+
+
+def write_interval(law: StepLaw) -> Iterator[str]:
+    """The bounds that an open law still gives, in text."""
+    keep = show(1 - law.kappa)
+    yield "-|w| |s| <= <w,s> <= |w| |s|"
+    yield f"| |{keep}| |w| - |s| | <= |w'| <= |{keep}| |w| + |s|"
+    bound = bound_of_drive(law)
+    if bound is not None:
+        yield f"|s| <= {show(bound)}"
 
 
 def write_line(label: str, text: str) -> str:

@@ -16,13 +16,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import sympy as sp
 
 from spherenorm_theory.algebra import Claim, Induction, Kind, Refutation
 from spherenorm_theory.proofs._notation import beta
-
-__all__ = ["BETA", "FAR", "printed_bounds", "proved_bounds"]
 
 x, M, A_max = sp.symbols("x M A_max", positive=True)
 y, z, r_3, s_1, s_2, s_3 = sp.symbols("y z r_3 s_1 s_2 s_3", nonnegative=True)
@@ -41,104 +40,69 @@ FAR = beta ** (wait + 1)
 """beta^(T'+1), the greatest power that a head term still lacks."""
 
 
+Row: TypeAlias = tuple[str, sp.Rel, Mapping[sp.Basic, sp.Basic], sp.Expr | None]
+"""The subject of a claim, its relation, the meanings of symbols, and its certificate."""
+
+
 def proved_bounds() -> tuple[Claim, ...]:
     """The inequalities that hold, in the order of the proof."""
-    powers = Claim(
-        "powers of the momentum",
-        sp.Le(beta**j, 1),
-        Kind.INDUCTION,
-        BETA,
-        difference=1 - b,
-        induction=Induction(j, {}, {}, factor=b),
+    about, below_one = "powers of the momentum", sp.Le(beta**j, 1)
+    by_steps = Induction(j, {}, {}, factor=b)
+    powers = Claim(about, below_one, Kind.INDUCTION, BETA, 1 - b, induction=by_steps)
+    identities = (
+        Claim(about, each, Kind.IDENTITY, meanings, slack)
+        for about, each, meanings, slack in (*_parts(), *_exact())
     )
-    parts = _parts()
-    return (powers, *parts, _whole(*parts[1:3]), *_exact())
+    return (powers, *identities)
 
 
-def _parts() -> tuple[Claim, ...]:
-    """The bounds on r_1, on its sum with the A_k, and on r_2."""
+def _parts() -> tuple[Row, ...]:
+    """The bounds on r_1, on its sum with the A_k, on r_2, and on all together."""
     # eps, by the choice of T': the deficit at k = T is at most eps / (T max A_k)
     far = b ** (wait + 1) / (1 - b)
     chosen = {eps: T * A_max * (far + s_1), r_1: far / (1 + y), **BETA}
-    one = Claim(
-        "a residue of the head",
-        sp.Le(r_1, eps / (T * A_max)),
-        Kind.IDENTITY,
-        chosen,
-        difference=far * y / (1 + y) + s_1,
-    )
+    one = sp.Le(r_1, eps / (T * A_max))
     terms = sp.Sum(1, (k, 0, T)).doit()
-    head = Claim(
-        "the residues of the head, of as many terms as it has",
-        sp.Le(R_1, (T + 1) / T * eps),
-        Kind.IDENTITY,
-        {R_1: terms * one.relation.rhs * A_max - s_1},
-        difference=s_1,
-    )
-    tail = Claim(
-        "the tail",
-        sp.Le(r_2, L * eps),
-        Kind.IDENTITY,
-        {r_2: (r_3 * L - s_2).subs(BETA), eps: r_3 + s_3, **BETA},
-        difference=s_3 / x + s_2,
-    )
-    positive = Claim(
-        "the tail is positive",
-        sp.Ge(G_n, 0),
-        Kind.IDENTITY,
-        {G_n: (b - b / (1 + y)) / (1 - b)},
-        difference=y / (x * (1 + y)),
-    )
-    return one, head, tail, positive
-
-
-def _whole(head: Claim, tail: Claim) -> Claim:
-    """The sum of the parts, by the triangle inequality, over M + r_3 >= M."""
-    parts = (head.relation.rhs - s_1) + (tail.relation.rhs - s_2) + L * (eps - s_3)
-    premises = {eps: r_3 + s_3, **BETA}
+    head = sp.Le(R_1, (T + 1) / T * eps)
+    small = {eps: r_3 + s_3, **BETA}
+    tail = sp.Le(r_2, L * eps)
+    # The sum of the parts, by the triangle inequality, over M + r_3 >= M.
+    parts = (head.rhs - s_1) + (tail.rhs - s_2) + L * (eps - s_3)
     whole = (2 / x + (T + 1) / T) * (r_3 + s_3)
     slack = s_1 + s_2 + s_3 / x
-    return Claim(
-        "all parts together",
-        sp.Le(off, (2 * L + (T + 1) / T) * eps / M),
-        Kind.IDENTITY,
-        {off: (parts / (M + r_3)).xreplace(premises), **premises},
-        difference=(whole * r_3 + slack * M) / (M * (M + r_3)),
+    together = sp.Le(off, (2 * L + (T + 1) / T) * eps / M)
+    as_read = {off: (parts / (M + r_3)).xreplace(small), **small}
+    first = "the residues of the head, of as many terms as it has"
+    positive = {G_n: (b - b / (1 + y)) / (1 - b)}
+    return (
+        ("a residue of the head", one, chosen, far * y / (1 + y) + s_1),
+        (first, head, {R_1: terms * one.rhs * A_max - s_1}, s_1),
+        ("the tail", tail, {r_2: (r_3 * L - s_2).subs(BETA), **small}, s_3 / x + s_2),
+        ("the tail is positive", sp.Ge(G_n, 0), positive, y / (x * (1 + y))),
+        ("all parts together", together, as_read, (whole * r_3 + slack * M) / (M * (M + r_3))),
     )
 
 
-def _exact() -> tuple[Claim, ...]:
+def _exact() -> tuple[Row, ...]:
     """The split of F_t, and the bound on its exact deficit, which goes to 0."""
-    split = Claim(
-        "the split",
-        sp.Eq(F - L, (sum_1 + r_2 - L * r_3) / (M + r_3)),
-        Kind.IDENTITY,
-        {F: (L * M + sum_1 + r_2) / (M + r_3)},
-    )
+    split = sp.Eq(F - L, (sum_1 + r_2 - L * r_3) / (M + r_3))
     # head powers are at most beta^(T'+1), those of the tail at most beta
     read = ((FAR * M - s_1) + (beta * r_3 - s_2)) / ((1 - beta) * (M + r_3))
     rest = (b ** (wait + 1) * r_3 + b * r_3**2 / M + s_1 + s_2) / ((M + r_3) * (1 - b))
-    exact = Claim(
-        "the exact deficit",
-        sp.Le(deficit, (FAR + beta * r_3 / M) / (1 - beta)),
-        Kind.IDENTITY,
-        {deficit: read.subs(BETA), **BETA},
-        difference=rest.subs(1 - b, x / (1 + x)),
+    exact = sp.Le(deficit, (FAR + beta * r_3 / M) / (1 - beta))
+    gone = sp.Eq(sp.Limit(sp.Limit(bound, wait, sp.oo), r_3, 0), 0)
+    half = "the printed bound on the tail, up to a momentum of one half"
+    return (
+        ("the split", split, {F: (L * M + sum_1 + r_2) / (M + r_3)}, None),
+        (
+            "the exact deficit",
+            exact,
+            {deficit: read.subs(BETA), **BETA},
+            rest.subs(1 - b, x / (1 + x)),
+        ),
+        ("its bound vanishes with time", gone, {bound: exact.rhs.subs(BETA)}, None),
+        (half, sp.Le(L, (1 - beta) / beta), {beta: 1 / (2 + z)}, z * (z + 2) / (1 + z)),
     )
-    gone = Claim(
-        "its bound vanishes with time",
-        sp.Eq(sp.Limit(sp.Limit(bound, wait, sp.oo), r_3, 0), 0),
-        Kind.IDENTITY,
-        {bound: exact.relation.rhs.subs(BETA)},
-    )
-    half = Claim(
-        "the printed bound on the tail, up to a momentum of one half",
-        sp.Le(L, (1 - beta) / beta),
-        Kind.IDENTITY,
-        {beta: 1 / (2 + z)},
-        difference=z * (z + 2) / (1 + z),
-    )
-    return split, exact, gone, half
 
 
 @dataclass(frozen=True)
@@ -194,23 +158,15 @@ def printed_bounds() -> tuple[Refutation, ...]:
     late = {0: 2 * one, 1: 2 * one, 2: 2 * one}  # the whole tail is one term, right after T
     even = {0: one, 1: one}  # no tail
     end = {0: one, 1: one, 9: thirds**9 / (1 - thirds)}  # the whole tail is one term, at t
-    return (
-        Refutation(
-            "the tail",
-            sp.Le(r_2, (1 - beta) / beta * eps),
-            _Split(late, 1, 4, quarters).values(),
-            (sp.Rational(111, 32), sp.Rational(2, 3)),
-        ),
-        Refutation(
-            "the residues of the head, of one term too few",
-            sp.Le(R_1, eps),
-            _Split(even, 1, 4, quarters).values(),
-            (sp.Rational(1701, 1024), sp.Rational(243, 256)),
-        ),
-        Refutation(
-            "all parts together",
-            sp.Le(off, (L + (1 - beta) / beta + 1) * eps / M),
-            _Split(end, 1, 8, thirds).values(),
-            (sp.Rational(2816, 20451), sp.Rational(896, 6561)),
-        ),
+    tail, head = sp.Le(r_2, (1 - beta) / beta * eps), sp.Le(R_1, eps)
+    whole = sp.Le(off, (L + (1 - beta) / beta + 1) * eps / M)
+    few = "the residues of the head, of one term too few"
+    rows = (
+        ("the tail", tail, _Split(late, 1, 4, quarters), ("111/32", "2/3")),
+        (few, head, _Split(even, 1, 4, quarters), ("1701/1024", "243/256")),
+        ("all parts together", whole, _Split(end, 1, 8, thirds), ("2816/20451", "896/6561")),
+    )
+    return tuple(
+        Refutation(about, each, at.values(), (sp.Rational(sides[0]), sp.Rational(sides[1])))
+        for about, each, at, sides in rows
     )

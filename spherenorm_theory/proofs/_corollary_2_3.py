@@ -8,10 +8,7 @@ from spherenorm import Recipe
 from spherenorm_theory.algebra import Claim, Induction, Kind, Proof
 from spherenorm_theory.laws import product
 from spherenorm_theory.proofs._bounds import printed_bounds, proved_bounds
-from spherenorm_theory.proofs._momentum import read_momentum
-from spherenorm_theory.proofs._notation import P, beta, indexed, k, l, lr, scalar, t
-
-__all__ = ["corollary_2_3"]
+from spherenorm_theory.proofs._notation import P, beta, indexed, k, l, lr, read_momentum, scalar, t
 
 n = sp.Symbol("n", integer=True, nonnegative=True)
 A = indexed(P)

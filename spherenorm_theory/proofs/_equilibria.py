@@ -1,4 +1,4 @@
-"""Equilibria of the recipes, against the literature and against each other."""
+"""Equilibria and growth ratios, against the literature and against each other."""
 
 from __future__ import annotations
 
@@ -7,13 +7,89 @@ from typing import Any
 import sympy as sp
 
 from spherenorm_theory.algebra import DIMENSION, Claim, Kind, Proof
-from spherenorm_theory.laws import GAMMA, W_NEXT, S, W, equilibrium, norm_growth, product
-from spherenorm_theory.proofs._notation import beta, beta1, lr, rho, scalar, wd
-
-__all__ = ["equilibria_of_the_literature", "matched_decay", "projected_buffer"]
+from spherenorm_theory.laws import (
+    GAMMA,
+    W_NEXT,
+    S,
+    W,
+    equilibrium,
+    find_stationary_buffers,
+    growth_ratio,
+    norm_growth,
+    product,
+)
+from spherenorm_theory.proofs._notation import PLAIN, G, beta, beta1, claims, lr, rho, scalar, wd
 
 KAPPA = sp.Symbol("kappa", positive=True)
-TURN, FOURTH, RATIO = scalar("rotation^2"), scalar("|w|^4"), sp.Function("ratio")
+RATIO, AT = scalar("growth/Sum(|s|^2)"), sp.Function("ratio")
+USUAL = sp.Rational(9, 10)
+
+
+def ratio_laws() -> Proof:
+    """The ratio of Corollary 2.3 for the other kinds of momentum and of decay."""
+    return Proof(
+        "Ratio laws",
+        (*_heavy_balls(), *_nesterov(), *_decay()),
+        under=("random gradients", "momentum in (0, 1)", "lr and momentum constant"),
+        remark="Nesterov's steps are longer; coupled decay enters the momentum, so that no number "
+        "is its ratio",
+    )
+
+
+def _heavy_balls() -> tuple[Claim, ...]:
+    """(1 + beta) / (1 - beta), Corollary 2.3's 1 + 2 beta / (1 - beta), and 1 if projected.
+
+    A heavy ball by another name has the same ratio, see `momentum_by_any_name`.
+    """
+    heavy, dampened = growth_ratio("sgd", **PLAIN), growth_ratio("sgd", weight_decay=0.0)
+    expected = sp.Eq(RATIO, (1 + beta) / (1 - beta))
+    usual = {"heavy ball, the usual momentum": sp.Eq(AT(USUAL), 19)}
+    return (
+        *claims(Kind.MEAN_FIELD, {RATIO: heavy}, {"heavy ball": expected}),
+        *claims(Kind.MEAN_FIELD, {RATIO: dampened}, {"dampened": expected}),
+        *claims(Kind.MEAN_FIELD, {AT: sp.Lambda(beta, heavy)}, usual),
+        *claims(
+            Kind.MEAN_FIELD, {RATIO: growth_ratio("sgdp", **PLAIN)}, {"projected": sp.Eq(RATIO, 1)}
+        ),
+    )
+
+
+def _nesterov() -> tuple[Claim, ...]:
+    """Every momentum moves the weight by lr g / (1 - beta) in the end; its square is the growth."""
+    law = norm_growth("sgd", nesterov=True, **PLAIN)
+    ratio = growth_ratio(law.step.traced)
+    _, moved = find_stationary_buffers(law)
+    growth = scalar("growth per step")
+    expected = 1 + 2 * beta**2 * (1 + beta - beta**2) / (
+        (1 - beta) * (1 + 2 * beta - 2 * beta**3)
+    )  # fmt: skip
+    record = {RATIO: ratio, AT: sp.Lambda(beta, ratio), growth: moved * ratio}
+    statements = {
+        "Nesterov": sp.Eq(RATIO, expected),
+        "Nesterov, the usual momentum": sp.Eq(AT(USUAL), sp.Rational(9500, 671)),
+        "Nesterov, growth": sp.Eq(growth, (lr / (1 - beta)) ** 2 * G),
+    }
+    return claims(Kind.MEAN_FIELD, record, statements)
+
+
+def _decay() -> tuple[Claim, ...]:
+    """Decoupled decay has a ratio; that of coupled decay is a function of |w|^2 / |s|^2."""
+    keep = 1 - KAPPA
+    decoupled = 1 + 2 * keep * beta / (1 - beta * keep)
+    radial = 1 - KAPPA * keep * W / S
+    coupled = 1 + 2 * keep * beta * radial / (1 - beta * (1 - 2 * KAPPA))
+    shown: list[Claim] = []
+    for name, recipe, expected in (
+        ("decoupled decay", "sgdw", decoupled),
+        ("coupled decay", "sgd", coupled),
+    ):
+        kappa = norm_growth(recipe, dampening=0.0).kappa
+        record = {RATIO: growth_ratio(recipe, dampening=0.0), KAPPA: kappa}
+        shown += claims(Kind.MEAN_FIELD, record, {name: sp.Eq(RATIO, expected)})
+    return tuple(shown)
+
+
+TURN, FOURTH = scalar("rotation^2"), scalar("|w|^4")
 RANDOM = "random gradients"
 
 
@@ -26,30 +102,23 @@ def projected_buffer() -> Proof:
     """
     given: dict[str, Any] = {"project_buffer": True}
     X, X_next = product("w", "m"), product("w'", "m'")
-    forms = {"the paper's": {}, "the release's": given}
-    memory = {
-        "the paper's": beta * (1 - KAPPA) * X - S / lr,
-        "the release's": -S / lr,
+    forms: dict[str, tuple[dict[str, Any], sp.Expr]] = {
+        "the paper's": ({}, beta * (1 - KAPPA) * X - S / lr),
+        "the release's": (given, -S / lr),
     }
-    claims = []
-    for name, held in forms.items():
+    shown: list[Claim] = []
+    for name, (held, memory) in forms.items():
         law = norm_growth("sgdp", **held)
         record = {W_NEXT: law.law.rhs, X_next: law.recursion[X], KAPPA: law.kappa}
-        grown = (1 - KAPPA) ** 2 * W + S
+        norm = sp.Eq(W_NEXT, (1 - KAPPA) ** 2 * W + S)
+        step = {f"{name} norm": norm, f"{name} memory": sp.Eq(X_next, memory)}
         turn = {TURN: equilibrium("sgdp", dampening=0.0, **held).squared_rotation}
-        claims += [
-            Claim(f"{name} norm", sp.Eq(W_NEXT, grown), Kind.DERIVED, record),
-            Claim(f"{name} memory", sp.Eq(X_next, memory[name]), Kind.DERIVED, record),
-            Claim(
-                f"{name} rotation in equilibrium",
-                sp.Eq(TURN, 2 * lr * wd * rho / (1 - beta)),
-                Kind.MEAN_FIELD,
-                turn,
-            ),
-        ]
+        rotation = sp.Eq(TURN, 2 * lr * wd * rho / (1 - beta))
+        shown += claims(Kind.DERIVED, record, step)
+        shown += claims(Kind.MEAN_FIELD, turn, {f"{name} rotation in equilibrium": rotation})
     return Proof(
         "Release's buffer",
-        (*claims, *_norms_of_the_buffers(given)),
+        (*shown, *_norms_of_the_buffers(given)),
         under=(RANDOM,),
         remark="the norms differ where decay is strong; random gradients are assumed for "
         "the equilibria alone",
@@ -59,14 +128,15 @@ def projected_buffer() -> Proof:
 def _norms_of_the_buffers(given: dict[str, Any]) -> tuple[Claim, ...]:
     """The paper's |w|^4 over the release's, for small lr and to first order in it."""
     paper, release = (equilibrium("sgdp", dampening=0.0, **each) for each in ({}, given))
-    ratio = {RATIO: sp.Lambda(lr, sp.cancel(paper.fourth_power / release.fourth_power))}
+    ratio = {AT: sp.Lambda(lr, sp.cancel(paper.fourth_power / release.fourth_power))}
     first = beta * (3 / (1 - beta) - 1 / (1 + beta) - 2 / (1 - beta) ** 2)
-    slope = sp.Subs(sp.Derivative(RATIO(lr), lr), lr, 0)
+    slope = sp.Subs(sp.Derivative(AT(lr), lr), lr, 0)
     per_lr = wd * rho / (1 - beta)  # kappa / lr
-    return (
-        Claim("the equilibrium norms for small lr", sp.Eq(RATIO(0), 1), Kind.MEAN_FIELD, ratio),
-        Claim("and to first order", sp.Eq(slope, per_lr * first), Kind.MEAN_FIELD, ratio),
-    )
+    statements = {
+        "the equilibrium norms for small lr": sp.Eq(AT(0), 1),
+        "and to first order": sp.Eq(slope, per_lr * first),
+    }
+    return claims(Kind.MEAN_FIELD, ratio, statements)
 
 
 def equilibria_of_the_literature() -> Proof:
@@ -127,32 +197,26 @@ def matched_decay() -> Proof:
     faster, matched = sp.Function("speed^2"), sp.Function("matched_ratio")
     of_adam = _matching_ratio(adamp.squared_rotation, turn_adamw)
     of_sgd = _matching_ratio(sgdp.squared_rotation, sgdm.squared_rotation)
-    speed = sp.Lambda((rho, beta1), sp.cancel(adamp.squared_rotation / turn_adamw))
-    statements = {
-        "AdamP turns as AdamW does (for small lr)": (
-            sp.Eq(rho, (1 - beta1) / (1 + beta1)), {rho: of_adam}
-        ),
-        "SGDP turns as SGD with momentum does": (
-            sp.Eq(rho, (1 - beta) / (1 + beta)), {rho: of_sgd}
-        ),
-        "AdamP's rotation": (
-            sp.Eq(TURN, 2 * lr * wd * rho), {TURN: adamp.squared_rotation}
-        ),
-        "SGDP's rotation": (
-            sp.Eq(TURN, 2 * lr * wd * rho / (1 - beta)), {TURN: sgdp.squared_rotation}
-        ),
-        "the usual momentum": (
-            sp.Eq(matched(nine), sp.Rational(1, 19)), {matched: sp.Lambda(beta1, of_adam)}
-        ),
-        "the release's ratio": (
-            sp.Eq(faster(tenth, nine), sp.Rational(19, 10)), {faster: speed}
-        ),
-    }  # fmt: skip
+    record = {
+        TURN: adamp.squared_rotation,
+        matched: sp.Lambda(beta1, of_adam),
+        faster: sp.Lambda((rho, beta1), sp.cancel(adamp.squared_rotation / turn_adamw)),
+    }
+    by_adam = {"AdamP turns as AdamW does (for small lr)": sp.Eq(rho, (1 - beta1) / (1 + beta1))}
+    by_sgd = {"SGDP turns as SGD with momentum does": sp.Eq(rho, (1 - beta) / (1 + beta))}
+    of_sgdp = {"SGDP's rotation": sp.Eq(TURN, 2 * lr * wd * rho / (1 - beta))}
+    usual = {
+        "the usual momentum": sp.Eq(matched(nine), sp.Rational(1, 19)),
+        "the release's ratio": sp.Eq(faster(tenth, nine), sp.Rational(19, 10)),
+    }
     return Proof(
         "Matched decay",
-        tuple(
-            Claim(about, relation, Kind.MEAN_FIELD, record)
-            for about, (relation, record) in statements.items()
+        (
+            *claims(Kind.MEAN_FIELD, {rho: of_adam}, by_adam),
+            *claims(Kind.MEAN_FIELD, {rho: of_sgd}, by_sgd),
+            *claims(Kind.MEAN_FIELD, record, {"AdamP's rotation": sp.Eq(TURN, 2 * lr * wd * rho)}),
+            *claims(Kind.MEAN_FIELD, {TURN: sgdp.squared_rotation}, of_sgdp),
+            *claims(Kind.MEAN_FIELD, record, usual),
         ),
         under=(RANDOM, "mean-field second moments"),
     )

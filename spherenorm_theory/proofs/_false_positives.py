@@ -6,9 +6,7 @@ import sympy as sp
 
 from spherenorm_theory.algebra import Claim, Kind, Proof, Slope
 from spherenorm_theory.laws import derive_threshold
-from spherenorm_theory.proofs._notation import scalar
-
-__all__ = ["false_positive_law"]
+from spherenorm_theory.proofs._notation import claims, scalar
 
 delta, x, d = sp.symbols("delta x d", positive=True)
 c = sp.Symbol("c", real=True)
@@ -23,22 +21,21 @@ def false_positive_law() -> Proof:
 
     P(pass) = I_{delta^2/d}(1/2, (d-1)/2) -> erf(delta / sqrt 2).
     """
-    return Proof(
-        "False positives",
-        (_exact_law(), *_limit(), _threshold(), *_convergence()),
-        under=("a direction uniform on the sphere", "one unit"),
-        remark="of several channels all must pass: the rate to their number's power",
-    )
-
-
-def _exact_law() -> Claim:
     edge = delta / sp.sqrt(d)
     law = sp.betainc_regularized(sp.Rational(1, 2), (d - 1) / 2, 0, delta**2 / d)
-    return Claim(
+    exact = Claim(
         "the rate in dimension d, from the density of the cosine",
         sp.Eq(sp.Integral(DENSITY, (c, -edge, edge)), law),
         Kind.IDENTITY,
         induction=Slope(delta, sp.Integer(0)),
+    )
+    threshold = {THRESHOLD: derive_threshold(3)}
+    printed = {"the threshold of the code": sp.Eq(THRESHOLD, delta**2 / d)}
+    return Proof(
+        "False positives",
+        (exact, *_limit(), *claims(Kind.DERIVED, threshold, printed), *_convergence()),
+        under=("a direction uniform on the sphere", "one unit"),
+        remark="of several channels all must pass: the rate to their number's power",
     )
 
 
@@ -46,29 +43,15 @@ def _limit() -> tuple[Claim, ...]:
     """The density of x = sqrt(d) cos for large d is the normal one."""
     normal = sp.exp(-(x**2) / 2)
     whole = sp.integrate(normal, (x, -sp.oo, sp.oo))
-    kernel = sp.exp((d - 3) / 2 * sp.log(1 - x**2 / d))
-    rate = sp.integrate(2 / whole * normal, (x, 0, delta))
-    return (
-        Claim(
-            "the rate for large d",
-            sp.Eq(LIMIT, sp.erf(delta / sp.sqrt(2))),
-            Kind.IDENTITY,
-            {LIMIT: rate},
-        ),
-        Claim(
-            "its kernel", sp.Eq(sp.Limit(KERNEL, d, sp.oo), normal), Kind.IDENTITY, {KERNEL: kernel}
-        ),
-    )
-
-
-def _threshold() -> Claim:
-    """The squared threshold of the recorded test, in any dimension."""
-    return Claim(
-        "the threshold of the code",
-        sp.Eq(THRESHOLD, delta**2 / d),
-        Kind.DERIVED,
-        {THRESHOLD: derive_threshold(3)},
-    )
+    record = {
+        LIMIT: sp.integrate(2 / whole * normal, (x, 0, delta)),
+        KERNEL: sp.exp((d - 3) / 2 * sp.log(1 - x**2 / d)),
+    }
+    statements = {
+        "the rate for large d": sp.Eq(LIMIT, sp.erf(delta / sp.sqrt(2))),
+        "its kernel": sp.Eq(sp.Limit(KERNEL, d, sp.oo), normal),
+    }
+    return claims(Kind.IDENTITY, record, statements)
 
 
 def _convergence() -> tuple[Claim, ...]:
@@ -78,12 +61,6 @@ def _convergence() -> tuple[Claim, ...]:
     density's constant, which makes the integral 1, is the reciprocal.
     """
     e = sp.Symbol("e", nonnegative=True)
-    return (
-        Claim(
-            "the exponent of a bound on the kernel",
-            sp.Ge((d - 3) / (2 * d), sp.Rational(1, 4)),
-            Kind.IDENTITY,
-            {d: 6 + e},
-            difference=e / (4 * (6 + e)),
-        ),
-    )
+    bound = sp.Ge((d - 3) / (2 * d), sp.Rational(1, 4)), e / (4 * (6 + e))
+    about = "the exponent of a bound on the kernel"
+    return claims(Kind.IDENTITY, {d: 6 + e}, {about: bound})

@@ -26,8 +26,6 @@ from spherenorm_theory.algebra import (
 )
 from spherenorm_theory.proofs._notation import scalar
 
-__all__ = ["FUNCTIONS", "equation_4", "normalize", "radial_part"]
-
 Function = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
 
@@ -115,7 +113,7 @@ def radial_part(function: Function) -> sp.Expr:
     algebra, w = Formal(), Vector.atom("w")
     inputs = [w, Vector.atom("x"), sp.Symbol("c", real=True), DIMENSION]
     (gradient,) = interpret(written, algebra, inputs)
-    return algebra.expand(algebra.space.inner(w, algebra.linear(gradient)), everything=True)
+    return algebra.facts.expand(algebra.space.inner(w, algebra.linear(gradient)), everything=True)
 
 
 def _linear_layer() -> tuple[sp.Expr, sp.Expr]:

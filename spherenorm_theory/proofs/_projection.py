@@ -7,12 +7,20 @@ import sympy as sp
 from spherenorm import Recipe
 from spherenorm_theory.algebra import Claim, Kind, Proof, Refutation, Vector, trace
 from spherenorm_theory.laws import W_NEXT, W, compared_step, product, step_in_coordinates
-from spherenorm_theory.proofs._notation import PLAIN, P, Q, combination, lr, scalar, w
-
-__all__ = ["equation_14", "proposition_3_1"]
+from spherenorm_theory.proofs._notation import (
+    ORTHOGONAL,
+    PLAIN,
+    P,
+    Q,
+    claims,
+    combination,
+    lr,
+    scalar,
+    w,
+)
 
 X = product("w", "p")
-UNDER = (sp.Eq(sp.Symbol("<w,g>"), 0), "no decay, no dampening")
+UNDER = (ORTHOGONAL, "no decay, no dampening")
 
 
 def equation_14(recipe: str | Recipe = "sgdp") -> Proof:
@@ -98,7 +106,7 @@ def _great_circle(plain: str | Recipe, projected: str | Recipe) -> tuple[Claim, 
             w_p * q_o - w_o * q_p, -(lr**2) * Q * X
         ),
     }
-    return tuple(Claim(about, each, Kind.DERIVED, record) for about, each in statements.items())
+    return claims(Kind.DERIVED, record, statements)
 
 
 def _no_shortest_arc(plain: str | Recipe, projected: str | Recipe) -> tuple[Refutation, ...]:

@@ -24,9 +24,23 @@ from spherenorm_theory.proofs._equilibria import (
     equilibria_of_the_literature,
     matched_decay,
     projected_buffer,
+    ratio_laws,
 )
-from spherenorm_theory.proofs._notation import PLAIN, P, beta, indexed, lr, m, scalar, squared, t, w
-from spherenorm_theory.proofs._ratios import ratio_laws
+from spherenorm_theory.proofs._notation import (
+    FROM_REST,
+    ORTHOGONAL,
+    PLAIN,
+    P,
+    beta,
+    claims,
+    indexed,
+    lr,
+    m,
+    scalar,
+    squared,
+    t,
+    w,
+)
 
 __all__ = [
     "adam_can_shrink",
@@ -39,7 +53,6 @@ __all__ = [
     "sphere_keeps_the_norm",
 ]
 
-ORTHOGONAL = sp.Eq(sp.Symbol("<w,g>"), 0)
 X, X_NEXT = product("w", "s"), product("w'", "s'")
 MIXED = squared("p-sqrt(beta)*m")
 
@@ -71,7 +84,7 @@ def momentum_by_any_name(*recipes: str | Recipe) -> Proof:
     (1 - beta) sum y_t = beta sum |s_t|^2 - y_T, and y_T -> 0 where the steps do.
     """
     carried = sp.Eq(X_NEXT, beta * (X + S))
-    claims = []
+    shown: list[Claim] = []
     for name, (recipe, given) in (
         {str(each): (each, {}) for each in recipes} or HEAVY_BALLS
     ).items():
@@ -85,13 +98,11 @@ def momentum_by_any_name(*recipes: str | Recipe) -> Proof:
             X_NEXT: per_buffer * start.inner(start.weight, buffer),
             S: start.inner(moved, moved),
         }
-        claims += [
-            Claim(name, carried, Kind.DERIVED, record),
-            Claim(f"{name}, first step", sp.Eq(X_NEXT, beta * S), Kind.DERIVED, first),
-        ]
+        shown += claims(Kind.DERIVED, record, {name: carried})
+        shown += claims(Kind.DERIVED, first, {f"{name}, first step": sp.Eq(X_NEXT, beta * S)})
     return Proof(
         "Any heavy ball",
-        (*claims, *_summed()),
+        (*shown, *_summed()),
         under=(ORTHOGONAL, "lr and momentum constant", "no decay", "momentum in (0, 1)"),
         remark="dampening, an undamped first step included, an exponential average, a step size "
         "before or after the momentum",
@@ -133,34 +144,27 @@ def nesterov_never_shrinks(recipe: str | Recipe = "sgd") -> Proof:
     drive, bounded = step.weight - w, _radial_bound(step)
     Y, M = product("w", "m"), squared("m")
     slack = sp.Symbol("slack", nonnegative=True)
-    cross = -lr * beta**2 * Y
     worst = bounded.relation.rhs.xreplace({indexed(M)[t]: M}) - slack
     grown = S - 2 * lr * beta**2 * Y
+    least = {W_NEXT: (W + grown).xreplace({Y: worst})}
+    gain = S + lr**2 * beta ** sp.Rational(5, 2) * M + 2 * lr * beta**2 * slack
+    record = {
+        X: step.inner(w, drive),
+        W_NEXT: step.inner(step.weight, step.weight),
+        S: step.inner(drive, drive),
+    }
+    statements = {
+        "the cross term": sp.Eq(X, -lr * beta**2 * Y),
+        "the norm": sp.Eq(W_NEXT, W + grown),
+    }
     return Proof(
         "Nesterov",
         (
-            Claim(
-                "the norm never shrinks",
-                sp.Gt(W_NEXT, W),
-                Kind.INDUCTION,
-                {W_NEXT: (W + grown).xreplace({Y: worst})},
-                difference=S + lr**2 * beta ** sp.Rational(5, 2) * M + 2 * lr * beta**2 * slack,
-            ),
-            Claim("the cross term", sp.Eq(X, cross), Kind.DERIVED, {X: step.inner(w, drive)}),
-            Claim(
-                "the norm",
-                sp.Eq(W_NEXT, W + grown),
-                Kind.DERIVED,
-                {W_NEXT: step.inner(step.weight, step.weight), S: step.inner(drive, drive)},
-            ),
+            *claims(Kind.INDUCTION, least, {"the norm never shrinks": (sp.Gt(W_NEXT, W), gain)}),
+            *claims(Kind.DERIVED, record, statements),
             bounded,
         ),
-        under=(
-            ORTHOGONAL,
-            "no momentum before the first step",
-            "lr and momentum constant",
-            "no decay, no dampening",
-        ),
+        under=(*FROM_REST, "lr and momentum constant", "no decay, no dampening"),
         remark="the paper says its observations apply to Nesterov momentum; this is the proof",
     )
 
@@ -197,41 +201,40 @@ def adam_can_shrink(recipe: str | Recipe = "adam", projected: str | Recipe = "ad
     """
     traced = trace(recipe, dimension=2, weight_decay=0.0, eps=0.0)
     law = norm_growth(recipe, weight_decay=0.0)
-    split = {W_NEXT: law.norm_after, **_drive(law), X: law.step.inner(w, law.drive)}
+    drive = law.drive
+    split = {
+        W_NEXT: law.norm_after,
+        S: law.step.inner(drive, drive),
+        X: law.step.inner(w, drive),
+    }
     rate = sp.Rational(1, 10)
     cases = ([1, 2], [-2, 1]), ([2, 1], [-1, 2])  # weight, gradient
     shrinking, growing = (_first_step(traced, *case) for case in cases)
     length = sp.Integer(sum(c**2 for c in cases[0][0]))
     falls, rises = (f"a first step from w = {w}, with g = {g}" for w, g in cases)
+    turned = {falls: sp.Eq(X, -lr), "the gradient is orthogonal there": ORTHOGONAL}
+    kept = {X: norm_growth(projected, weight_decay=0.0).cross}
+    falling, orthogonal = claims(Kind.DERIVED, shrinking, turned)
     return Proof(
         "Adam",
         (
-            Claim("one step", sp.Eq(W_NEXT, W + S + 2 * X), Kind.IDENTITY, split),
-            Claim(falls, sp.Eq(X, -lr), Kind.DERIVED, shrinking),
-            Claim(rises, sp.Eq(X, lr), Kind.DERIVED, growing),
-            Claim("the gradient is orthogonal there", ORTHOGONAL, Kind.DERIVED, shrinking),
-            Claim("with the projection", sp.Eq(X, 0), Kind.DERIVED,
-                  {X: norm_growth(projected, weight_decay=0.0).cross}),
+            *claims(Kind.IDENTITY, split, {"one step": sp.Eq(W_NEXT, W + S + 2 * X)}),
+            falling,
+            *claims(Kind.DERIVED, growing, {rises: sp.Eq(X, lr)}),
+            orthogonal,
+            *claims(Kind.DERIVED, kept, {"with the projection": sp.Eq(X, 0)}),
         ),
         (
             Refutation(
                 '"our observations are also applicable to ... Adam": the norm grows',
                 sp.Ge(W_NEXT, W),
-                {W: length, lr: rate, **_at_rate(shrinking, rate)},
+                {W: length, lr: rate, W_NEXT: shrinking[W_NEXT].subs(lr, rate)},
                 (sp.Rational(241, 50), sp.Integer(5)),
             ),
         ),
         under=("no decay",),
         verdict="a tendency, no law: the sign of Adam's cross term is open",
     )  # fmt: skip
-
-
-def _at_rate(record: dict[sp.Basic, sp.Expr], rate: sp.Expr) -> dict[sp.Basic, sp.Expr]:
-    return {W_NEXT: record[W_NEXT].subs(lr, rate)}
-
-
-def _drive(law: Any) -> dict[sp.Basic, sp.Expr]:
-    return {S: law.step.inner(law.drive, law.drive)}
 
 
 def _first_step(traced: Any, weight: list[int], grad: list[int]) -> dict[sp.Basic, sp.Expr]:
@@ -250,26 +253,19 @@ def sphere_keeps_the_norm(*recipes: str | Recipe) -> Proof:
     So that a buffer, which is 0 at the start, is tangent from the start on.
     """
     X_next = product("w'", "m'")
-    claims = []
+    shown: list[Claim] = []
     for recipe in recipes or ("sgdg", "adamg"):
         law = norm_growth(recipe)
-        claims.append(
-            Claim(f"{law.name}, norm", sp.Eq(W_NEXT, W), Kind.DERIVED, {W_NEXT: law.norm_after})
-        )
+        norm = {f"{law.name}, norm": sp.Eq(W_NEXT, W)}
+        shown += claims(Kind.DERIVED, {W_NEXT: law.norm_after}, norm)
         step = one_step(law.step.traced, tangent=True)
+        tangent = sp.Eq(X_next, 0)
         for buffer in step.buffers:
-            after = step.inner(step.weight, step.states[buffer])
-            claims.append(
-                Claim(
-                    f"{law.name}, buffer",
-                    sp.Eq(X_next, 0),
-                    Kind.INDUCTION,
-                    {X_next: after},
-                    under=(sp.Eq(sp.Symbol("<w,m>"), 0),),
-                )
-            )
+            record = {X_next: step.inner(step.weight, step.states[buffer])}
+            about, under = f"{law.name}, buffer", (sp.Eq(sp.Symbol("<w,m>"), 0),)
+            shown.append(Claim(about, tangent, Kind.INDUCTION, record, under=under))
     return Proof(
         "On the sphere",
-        tuple(claims),
+        tuple(shown),
         remark="exponential map and parallel transport, clip or not; a buffer of zeros is tangent",
     )

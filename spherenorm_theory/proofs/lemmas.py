@@ -14,18 +14,22 @@ from spherenorm import Recipe
 from spherenorm_theory.algebra import Claim, Induction, Kind, Proof, Refutation
 from spherenorm_theory.laws import W_NEXT, W, compared_step, product
 from spherenorm_theory.proofs._corollary_2_3 import corollary_2_3
-from spherenorm_theory.proofs._momentum import MomentumStep, read_momentum
 from spherenorm_theory.proofs._notation import (
+    FROM_REST,
+    ORTHOGONAL,
     PLAIN,
     G,
+    MomentumStep,
     P,
     W_t,
     X_t,
     beta,
+    claims,
     g,
     indexed,
     k,
     lr,
+    read_momentum,
     scalar,
     squared,
     t,
@@ -43,7 +47,6 @@ __all__ = [
     "proposition_3_1",
 ]
 
-ORTHOGONAL = sp.Eq(sp.Symbol("<w,g>"), 0)
 P_t, lr_t, M_t = indexed(P), indexed(lr), indexed(product("w", "m"))
 
 
@@ -55,12 +58,13 @@ def lemma_2_1(recipe: str | Recipe = "sgd") -> Proof:
     step = compared_step(recipe, momentum=0.0, **PLAIN)
     record = {W_NEXT: step.inner(step.weight, step.weight), G: step.inner(g, g)}
     grown = lr**2 * G
+    statements = {
+        "the norm after a step": sp.Eq(W_NEXT, W + grown),
+        "monotone": (sp.Gt(W_NEXT, W), grown),
+    }
     return Proof(
         "Lemma 2.1",
-        (
-            Claim("the norm after a step", sp.Eq(W_NEXT, W + grown), Kind.DERIVED, record),
-            Claim("monotone", sp.Gt(W_NEXT, W), Kind.DERIVED, record, difference=grown),
-        ),
+        claims(Kind.DERIVED, record, statements),
         under=("gradient descent", ORTHOGONAL, sp.Ne(sp.Symbol("g"), 0)),
     )
 
@@ -88,12 +92,7 @@ def lemma_2_2(recipe: str | Recipe = "sgd") -> Proof:
             cross,
             Claim("momentum adds growth", faster, Kind.INDUCTION, grown, difference=term),
         ),
-        under=(
-            ORTHOGONAL,
-            "no momentum before the first step",
-            "lr and momentum constant",
-            "no decay, no dampening",
-        ),
+        under=(*FROM_REST, "lr and momentum constant", "no decay, no dampening"),
     )
 
 
@@ -141,12 +140,7 @@ def lemma_2_2_scheduled(recipe: str | Recipe = "sgd") -> Proof:
         "Lemma 2.2 under a schedule",
         (Claim("the norm at every step", lemma, Kind.INDUCTION, grown), cross),
         (_printed_under_a_schedule(momentum),),
-        under=(
-            ORTHOGONAL,
-            "no momentum before the first step",
-            "momentum constant",
-            "no decay, no dampening",
-        ),
+        under=(*FROM_REST, "momentum constant", "no decay, no dampening"),
         remark="after a decay of the rate the old terms weigh more than printed: "
         "the norm keeps growing by past, larger steps",
     )
@@ -194,24 +188,19 @@ def effective_step(recipe: str | Recipe = "sgd") -> Proof:
     gap = (1 - 1 / rho) ** 2
     relative = sp.Limit((exact / approximate - 1) / x, x, 0)
     size = {x: lr**2 * squared("g") / W, rho: sp.sqrt(1 + lr**2 * squared("g") / W)}
+    steps = {
+        "both effective steps": sp.Eq(exact, approximate + gap),
+        "an underestimate": (sp.Ge(exact, approximate), gap),
+    }
+    grown = {"growth": sp.Eq(scalar("|w'|^2"), rho**2 * W)}
+    error = {"relative error of the square": sp.Eq(relative, sp.Rational(1, 4))}
     return Proof(
         "Eq. 5",
         (
-            Claim("both effective steps", sp.Eq(exact, approximate + gap), Kind.DERIVED, record),
-            Claim("an underestimate", sp.Ge(exact, approximate), Kind.DERIVED, record, gap),
-            Claim(
-                "growth",
-                sp.Eq(scalar("|w'|^2"), rho**2 * W),
-                Kind.DERIVED,
-                {scalar("|w'|^2"): norm, **size},
-            ),
-            Claim("size of the step", sp.Eq(rho**2, 1 + x), Kind.IDENTITY, size),
-            Claim(
-                "relative error of the square",
-                sp.Eq(relative, sp.Rational(1, 4)),
-                Kind.DERIVED,
-                growing,
-            ),
+            *claims(Kind.DERIVED, record, steps),
+            *claims(Kind.DERIVED, {scalar("|w'|^2"): norm, **size}, grown),
+            *claims(Kind.IDENTITY, size, {"size of the step": sp.Eq(rho**2, 1 + x)}),
+            *claims(Kind.DERIVED, growing, error),
         ),
         under=(ORTHOGONAL, "gradient descent"),
         remark="a step along the weight moves no direction at all, so the cosine of weight and "

@@ -1,12 +1,15 @@
 """The report of the command: jobs make rows, and rows become tables, Markdown or LaTeX."""
 
-from spherenorm_theory.report._latex import to_latex
-from spherenorm_theory.report._law import law_to_latex
-from spherenorm_theory.report._markdown import to_markdown
+from spherenorm_theory.report._formats import (
+    Job,
+    Row,
+    law_to_latex,
+    to_latex,
+    to_markdown,
+    to_tables,
+)
 from spherenorm_theory.report._paper import paper_jobs
 from spherenorm_theory.report._recipe import recipe_jobs
-from spherenorm_theory.report._rows import Job, Row
-from spherenorm_theory.report._terminal import to_tables
 
 __all__ = [
     "Job",

@@ -11,10 +11,8 @@ from spherenorm_theory.algebra import Kind, Proof, show
 from spherenorm_theory.checks import PROBLEMS, check, check_ratio, count_false_positives
 from spherenorm_theory.laws import norm_growth
 from spherenorm_theory.proofs import STATEMENTS
-from spherenorm_theory.report._rows import Job, Row
-from spherenorm_theory.report._runs import equilibrium_rows, show_values, training_jobs
-
-__all__ = ["paper_jobs"]
+from spherenorm_theory.report._formats import Job, Row
+from spherenorm_theory.report._recipe import equilibrium_rows, show_values, training_jobs
 
 RUNS = "Checked on float64 runs"
 

@@ -1,4 +1,4 @@
-"""Numbers for Gram entries: formal results against float64 vectors."""
+"""NumericEvaluator for Gram entries: formal results against float64 vectors."""
 
 import re
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from spherenorm_theory.algebra import DIMENSION, Vector
 
 
 @dataclass
-class Numbers:
+class NumericEvaluator:
     """Values for the symbols and the atoms of a step.
 
     Attributes:
@@ -42,8 +42,8 @@ class Numbers:
     def _number(self, symbol):
         if symbol in self.values:
             return self.values[symbol]
-        if symbol in self.step.algebra.definitions:
-            return self.evaluate(self.step.algebra.definitions[symbol])
+        if symbol in self.step.facts.definitions:
+            return self.evaluate(self.step.facts.definitions[symbol])
         if norm := re.fullmatch(r"\|(.+)\|\^2", symbol.name):
             a = b = norm[1]
         else:
@@ -113,7 +113,7 @@ def _numbers(step, hypers, w, g, state, atoms):
     symbols = {s: hypers[n] for n, s in step.traced.symbols.items()}
     scalars = {step.scalars[letters[n]]: float(v.item()) for n, v in state.items() if v.size == 1}
     values = {**symbols, **scalars, DIMENSION: 7}
-    return Numbers(step, values, {"w": w, "g": g, **vectors, **atoms})
+    return NumericEvaluator(step, values, {"w": w, "g": g, **vectors, **atoms})
 
 
 def _row(x):

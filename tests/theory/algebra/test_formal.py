@@ -1,4 +1,4 @@
-"""Operations on formal vectors, against float64 steps."""
+"""Formal vectors, their Gram table, and operations on them against float64 steps."""
 
 import numpy as np
 import pytest
@@ -7,8 +7,18 @@ import sympy as sp
 from spherenorm import Rule, chain
 from spherenorm import rules as r
 from spherenorm_theory import TraceError, norm_growth
+from spherenorm_theory.algebra import Space, Vector
 from tests.theory.gram import assert_matches_a_float64_step
 from tests.theory.recipes import NUMBERS, scaled
+
+
+def test_space():
+    space = Space({("w", "g"): sp.Integer(0)})
+    w, g = Vector.atom("w"), Vector.atom("g")
+    assert space.inner(w + g, w - g) == space.gram("w", "w") - space.gram("g", "g")
+    assert space.gram("m", "w") == space.gram("w", "m")
+    assert (w - w).terms == {}
+    assert str(w * sp.Integer(2) - g) == "2*w - g"
 
 
 @pytest.mark.parametrize("name", NUMBERS)

@@ -272,7 +272,7 @@ def test_the_true_cause_is_named(recipe, why):
 def test_the_decay_of_a_schedule_within_a_rule_is_a_decay():
     law = norm_growth(inverse_root)
     (root,) = (s for s in law.kappa.free_symbols if s.name == "r1")
-    assert law.step.algebra.definitions[root] == sp.sqrt(law.step.scalars["t"] + 1)
+    assert law.step.facts.definitions[root] == sp.sqrt(law.step.scalars["t"] + 1)
     assert sp.simplify(law.kappa - lr * wd / root) == 0
 
 

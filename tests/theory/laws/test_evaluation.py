@@ -128,6 +128,32 @@ def test_plain_numbers_are_compared_over_the_whole_interval():
             norm_growth(recipe)
 
 
+def test_a_law_is_evaluated_without_its_code():
+    calls = []
+
+    def recipe(lr=0.1):
+        return chain(By(lambda w, d: calls.append(w) or 2 * d), r.StepSize(lr))
+
+    law = norm_growth(recipe)
+    calls.clear()
+    new, _ = law.evaluate(W, G, {}, lr=0.5)
+    torch.testing.assert_close(new, W - G, rtol=1e-14, atol=1e-14)
+    assert not calls
+
+
+@pytest.mark.parametrize("shape", [(3, 4), (2, 2, 2), (2, 3, 2, 2)], ids=str)
+def test_what_the_library_remembers_of_a_rule_refuses_no_weight(shape):
+    law = norm_growth("adamp")
+    numbers = dict.fromkeys(law.step.traced.symbols, 0.3)
+    rule = find_recipe("adamp")(betas=(0.3, 0.3), **{n: 0.3 for n in numbers if "beta" not in n})
+    w, g = torch.randn(2, *shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    g = g - law.agreement.view.radial_coefficient(w, g) * w
+    for _ in range(2):
+        new, _ = law.evaluate(w, g, rule.init(w), **numbers)
+        expected = rule.step(w, g, rule.init(w))[0]
+        torch.testing.assert_close(new, expected, rtol=1e-12, atol=1e-12)
+
+
 def mixed(radial):
     """A weight of two rows of equal length, and a gradient with a radial part for each."""
     generator = torch.Generator().manual_seed(0)

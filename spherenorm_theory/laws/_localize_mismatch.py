@@ -1,8 +1,8 @@
-"""The operation at which a law and the step of its code part."""
+"""Find the operation at which a law and its code differ."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,8 +17,6 @@ from spherenorm_theory.algebra import Vector, interpret
 from spherenorm_theory.laws._evaluation import is_start, split, symbol_values, unit_numbers
 from spherenorm_theory.laws._inputs import Case
 from spherenorm_theory.laws._one_step import OneStep
-
-__all__ = ["DifferenceError", "decides_together", "find_mixing", "find_operation"]
 
 SHAPING = {
     *("view", "_unsafe_view", "reshape", "expand", "permute", "t", "transpose", "unsqueeze"),
@@ -41,7 +39,9 @@ def find_operation(step: OneStep, first: OneStep | None, case: Case) -> Differen
     (unit,) = split(used, view, case.weight, case.grad, case.state)
     values = symbol_values(traced, case.hyper_parameters)
     numbers = unit_numbers(used, unit, values)
-    tensors = _replay(traced.record, _inputs(traced.inputs, case))
+    names = (name for kind, name in traced.inputs if kind == "hyper")
+    hypers = [torch.tensor(case.hyper_parameters[n], dtype=torch.float64) for n in names]
+    tensors = _replay(traced.record, [*hypers, *_tensors_of(case)])
     found: list[str] = []
 
     def watch(call: Call, value: Any) -> None:
@@ -70,7 +70,7 @@ def find_mixing(step: OneStep, view: View, case: Case) -> str:
     """The first operation in which a unit of a weight of several is not as it is alone, in text."""
     units = split(step, view, case.weight, case.grad, case.state)
     together = _record_of(case)
-    tensors = _replay(together, _inputs(step.traced.inputs, case))
+    tensors = _replay(together, _tensors_of(case))
     alone = []
     for unit in units:
         weight = torch.tensor(unit.weight).reshape(1, -1)
@@ -82,7 +82,7 @@ def find_mixing(step: OneStep, view: View, case: Case) -> str:
         }
         one = Case(case.rule, case.hyper_parameters, weight, torch.tensor(unit.grad)[None], state)
         written = _record_of(one)
-        alone.append((written, _replay(written, _inputs(step.traced.inputs, one))))
+        alone.append((written, _replay(written, _tensors_of(one))))
     for n, call in enumerate(together.needed):
         whole = tensors[call.result]
         for i, (written, values) in enumerate(alone):
@@ -111,7 +111,7 @@ def decides_together(step: OneStep, first: OneStep | None, view: View, case: Cas
     likewise = [call for call in together.needed if call.packet not in SHAPING]
     if [call.packet for call in calls] != [call.packet for call in likewise]:
         return False
-    tensors = _replay(together, _inputs(step.traced.inputs, case))
+    tensors = _replay(together, _tensors_of(case))
     values = symbol_values(step.traced, case.hyper_parameters)
     units = split(step, view, case.weight, case.grad, case.state)[:UNITS]
     numbers = [unit_numbers(step, unit, values) for unit in units]
@@ -133,7 +133,7 @@ def _is_open(step: OneStep, value: Any) -> bool:
         return any(_is_open(step, coefficient) for coefficient in value.terms.values())
     if not isinstance(value, sp.Basic):
         return False
-    meanings = (step.algebra.definitions.get(symbol, sp.S.Zero) for symbol in value.free_symbols)
+    meanings = (step.facts.definitions.get(symbol, sp.S.Zero) for symbol in value.free_symbols)
     return isinstance(value, sp.Rel) or any(meaning.has(sp.Piecewise) for meaning in meanings)
 
 
@@ -159,27 +159,17 @@ def _record_of(case: Case) -> Record:
         new, state = case.rule.step(weight, grad, dict(zip(names, states, strict=True)))
         return [new, *(state[name] for name in names)]
 
-    return record(step, case.weight, case.grad, *case.state.values())
+    return record(step, *_tensors_of(case))
 
 
-def _inputs(kinds: Sequence[tuple[str, str]], case: Case) -> dict[str, list[Tensor]]:
-    hypers = [
-        torch.tensor(case.hyper_parameters[name], dtype=torch.float64)
-        for kind, name in kinds
-        if kind == "hyper"
-    ]
-    return {"hyper": hypers, "tensors": [case.weight, case.grad, *case.state.values()]}
+def _tensors_of(case: Case) -> list[Tensor]:
+    return [case.weight, case.grad, *case.state.values()]
 
 
-def _replay(written: Record, inputs: Mapping[str, list[Tensor]]) -> dict[Value, Any]:
+def _replay(written: Record, inputs: Sequence[Tensor]) -> dict[Value, Any]:
     """The tensors of a record on other inputs."""
-    entered = inputs["tensors"]
-    if len(written.inputs) > len(entered):
-        entered = [*inputs["hyper"], *entered]
-    tensors: dict[Value, Any] = {
-        **written.constants,
-        **dict(zip(written.inputs, entered, strict=True)),
-    }
+    tensors: dict[Value, Any] = dict(zip(written.inputs, inputs, strict=True))
+    tensors |= written.constants
     for call in written.needed:
         arguments, options = pytree.tree_map_only(
             Value, tensors.__getitem__, (call.arguments, call.options)

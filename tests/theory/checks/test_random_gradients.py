@@ -1,13 +1,12 @@
-"""The equilibrium laws against runs under random gradients."""
+"""Equilibria and growth ratios against runs under random gradients."""
 
 import pytest
 
-from spherenorm_theory import NoEquilibriumError, check_equilibrium
+from spherenorm_theory import NoEquilibriumError, check_equilibrium, check_ratio
+from spherenorm_theory.checks import RatioCheck
 from tests.theory.recipes import clipped, counted
 
 NOISE = {"lr": 0.1, "weight_decay": 0.1, "momentum": 0.9, "dampening": 0.0}
-
-
 ADAM = {"lr": 0.01, "betas": (0.9, 0.99), "eps": 0.0}
 
 
@@ -39,3 +38,30 @@ def test_a_wrong_equilibrium_would_be_noticed():
 def test_a_step_that_does_not_scale_has_no_equilibrium():
     with pytest.raises(NoEquilibriumError, match="clipped: the step does not scale"):
         check_equilibrium(clipped, lr=0.1, weight_decay=0.1)
+
+
+PLAIN = {**NOISE, "weight_decay": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("name", "hypers", "predicted"),
+    [
+        ("sgd", PLAIN, 19),
+        ("sgd", {**PLAIN, "dampening": 0.5}, 19),
+        ("sgd", {**PLAIN, "nesterov": True}, 14.158),
+        ("sgdw", {**NOISE, "weight_decay": 0.01}, 18.822),
+        ("sgdp", NOISE, 1),
+        ("sgd", NOISE, None),
+        (counted, {}, None),
+    ],
+)
+def test_growth_ratios(name, hypers, predicted):
+    ratio = check_ratio(name, **hypers)
+    assert ratio.passed, ratio
+    assert predicted is None or ratio.predicted == pytest.approx(predicted, rel=1e-4)
+
+
+def test_a_wrong_growth_ratio_would_be_noticed():
+    measured = check_ratio("sgd", **PLAIN, nesterov=True).measured
+    assert not RatioCheck("sgd", 19.0, measured).passed
+    assert not RatioCheck("sgd", 14.158 * 1.01, measured).passed

@@ -1,20 +1,18 @@
-"""The numbers that a hyper-parameter may be, as its rules declare them, and its symbol."""
+"""The intervals and views that the rules of a recipe declare."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import fields
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields, replace
 
 import sympy as sp
 import torch
 
-from spherenorm import Interval, Rule
-
-__all__ = ["ANY", "RESERVED", "intervals_of", "probe", "symbol_of"]
+from spherenorm import Interval, Rule, View, as_view
 
 ANY = Interval(-math.inf, math.inf, True, True)
-"""Every number: a hyper-parameter that no rule declares may be any."""
+"""The interval of a hyper-parameter that no rule declares."""
 
 RESERVED = frozenset(["1", "w", "g", "s", "u", "e", "d", "k", "j", "a", "z", "A", "b", "gamma"])
 """The names of symbols that laws have of their own."""
@@ -62,3 +60,47 @@ def _both(a: Interval, b: Interval) -> Interval:
     """The numbers of both intervals."""
     low, high = max(a.low, b.low), min(a.high, b.high)
     return Interval(low, high, not (low in a and low in b), not (high in a and high in b))
+
+
+def shape_of_one_unit(rule: Rule, dimension: int) -> tuple[int, ...]:
+    """A shape of `dimension` entries, all on one dimension, that is one unit under each view.
+
+    Raises:
+        ValueError: there is none, since a view makes several units of every weight.
+    """
+    views = [*views_of(rule)]
+    for view in views:
+        if view.groups not in (None, 1):
+            raise ValueError(
+                f"the view {view} makes {view.groups} units of a weight or more, and a law is "
+                f"about one; each moves as a weight under {replace(view, groups=1)}: give that "
+                "view instead"
+            )
+    for n in range(2, 6):
+        for place in reversed(range(n)):
+            shape = (1,) * place + (dimension,) + (1,) * (n - 1 - place)
+            if all(count_units(replace(view, groups=None), shape) == 1 for view in views):
+                return shape
+    shown = ", ".join(map(str, views))
+    raise ValueError(
+        "a law is about a weight of one unit, and no shape is one unit under all of the views "
+        f"{shown}"
+    )
+
+
+def views_of(rule: Rule) -> Iterator[View]:
+    """The views of a rule, of the rules within it and of their manifolds."""
+    for part in rule.tree():
+        for holder in (part, getattr(part, "manifold", None)):
+            yield from map(as_view, getattr(holder, "views", ()))
+            view = getattr(holder, "view", None)
+            if view is not None:
+                yield as_view(view)
+
+
+def count_units(view: View, shape: tuple[int, ...]) -> int:
+    """The number of units of a weight, 0 where the view takes no weight of this shape."""
+    try:
+        return len(view.rows(torch.empty(shape)))
+    except ValueError:
+        return 0

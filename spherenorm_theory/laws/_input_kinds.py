@@ -12,11 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from spherenorm import Rule, State, View
-from spherenorm_theory.laws._difference import DifferenceError
 from spherenorm_theory.laws._inputs import Case, draw_cases, vary_each_number
+from spherenorm_theory.laws._localize_mismatch import DifferenceError
 from spherenorm_theory.laws._one_step import OneStep
-
-__all__ = ["compare_kinds"]
 
 STEPS = 3
 PLAIN = 1e-10
@@ -25,7 +23,7 @@ SINGLE = 1e-3
 """Likewise; far above what single precision loses in a few steps, and below a decision's share."""
 
 
-def compare_kinds(step: OneStep) -> None:
+def check_scalar_and_dtype_inputs(step: OneStep) -> None:
     """Hold a rule of tensors in float64 against the same rule as it is trained with.
 
     Raises:
@@ -63,7 +61,7 @@ def _compare_plain(step: OneStep, case: Case, steps: int = STEPS) -> None:
 
 
 def _draw(step: OneStep, shape: tuple[int, ...]) -> list[Case]:
-    """Cases without hyper-parameters of 0; none if the rule takes no weight of this shape."""
+    """Cases without hyper-parameters of 0; none if the rule refuses this shape."""
     try:
         return [next(draw_cases(step, View(None), shape, 2, seed)) for seed in (3, 4)]
     except Exception:
@@ -82,7 +80,7 @@ def _run_plain(step: OneStep, case: Case, start: State, steps: int) -> Tensor | 
 def _run(
     rule: Rule, weight: Tensor, grad: Tensor, start: State, steps: int = STEPS
 ) -> Tensor | None:
-    """The weight after some steps; None if the code takes no such inputs, or a result overflows.
+    """The weight after some steps; None if the code raises or a result overflows.
 
     A random first state is another one each time, so that it is `start` here.
     """
@@ -100,7 +98,7 @@ def _run(
 
 
 def _agree(found: Tensor | None, expected: Tensor | None, tolerance: float) -> bool:
-    """True unless both are there and differ."""
+    """False if both ran and differ."""
     if found is None or expected is None:
         return True
     scale = max(1.0, float(expected.abs().max()))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,15 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from spherenorm import Recipe, View
-from spherenorm_theory.algebra import Trace, trace
-from spherenorm_theory.laws._agreement import Agreement, Path, read_path, write_dimensions
-from spherenorm_theory.laws._difference import (
-    DifferenceError,
-    decides_together,
-    find_mixing,
-    find_operation,
-)
+from spherenorm import Recipe, Rule, View
+from spherenorm_theory.algebra import Branch, Branches, Trace, count_units, trace
 from spherenorm_theory.laws._evaluation import (
     OutsideError,
     evaluate,
@@ -26,13 +19,129 @@ from spherenorm_theory.laws._evaluation import (
     symbol_values,
     unit_numbers,
 )
+from spherenorm_theory.laws._input_kinds import check_scalar_and_dtype_inputs
 from spherenorm_theory.laws._inputs import Case, draw_cases
-from spherenorm_theory.laws._kinds import compare_kinds
+from spherenorm_theory.laws._localize_mismatch import (
+    DifferenceError,
+    decides_together,
+    find_mixing,
+    find_operation,
+)
 from spherenorm_theory.laws._one_step import OneStep, one_step
 from spherenorm_theory.laws._quantities import W
 from spherenorm_theory.laws._step_law import StepLaw
 
-__all__ = ["compare", "compare_products", "compared_step"]
+Path = tuple[int, tuple[Branch, ...]]
+"""The number of dimensions of a weight, and what the code asks of its sizes."""
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """The weights for which a law was compared with its code, and agrees.
+
+    Attributes:
+        view: splits them into the units that the law is about.
+        several: the law holds for each unit of a weight of several ones.
+        note: what this assumes, in text.
+        paths: of the shapes that were compared and agree; None if every shape is one.
+        refused: the paths of those that differ.
+        choosy: the numbers of dimensions of shapes that the code does not take.
+    """
+
+    view: View
+    several: bool
+    note: str
+    paths: tuple[Path, ...] | None = None
+    refused: tuple[Path, ...] = ()
+    choosy: frozenset[int] = frozenset()
+
+    @property
+    def dimensions(self) -> set[int]:
+        """The numbers of dimensions of weights at which they agree."""
+        return {count for count, _ in self.paths or ()}
+
+    @property
+    def everywhere(self) -> bool:
+        """True if they agree for weights of each number of dimensions that the code takes."""
+        seen = {count for count, _ in self.refused}
+        return bool(self.dimensions - {1}) and self.dimensions >= seen
+
+    def _is_alike_at(self, count: int) -> bool:
+        """True if the code takes all weights of a number of dimensions, and asks for no size."""
+        paths = (*(self.paths or ()), *self.refused)
+        return count not in self.choosy and not any(asked for n, asked in paths if n == count)
+
+    @property
+    def conditions(self) -> tuple[str, ...]:
+        """The branches on sizes that the law depends on, in text."""
+        met, differing = (
+            dict.fromkeys(branch for _, branches in paths for branch in branches)
+            for paths in (self.paths or (), self.refused)
+        )
+        plain: dict[str, list[Any]] = {}
+        for branch in met:
+            if not branch.question:
+                plain.setdefault(branch.line, []).append(branch.answer)
+        numbers = (
+            f"a size becomes a plain number in {line}, one of {', '.join(map(str, values))}"
+            for line, values in plain.items()
+        )
+        single = (b for b in met if b.question and b.opposite not in met)
+        return (*(str(b) for b in single if b.opposite in differing or not b.settled), *numbers)
+
+    def refuse(self, weight: Tensor, find_path: Callable[[], Path]) -> str:
+        """The reason why the law says nothing about a weight; empty if it does.
+
+        Args:
+            weight: of any shape.
+            find_path: runs a step on the weight, where the code asks for sizes.
+        """
+        if self.paths is None:
+            return ""
+        if not self.several and len(self.view.rows(weight)) > 1:
+            return f"the law assumes that {self.note}"
+        alike = [branches for count, branches in self.paths if count == weight.ndim]
+        if not alike:
+            known = write_dimensions(sorted(self.dimensions))
+            return (
+                f"the law was compared with its code for weights of {known}, "
+                f"this one has {weight.ndim}"
+            )
+        if self._is_alike_at(weight.ndim):
+            return ""
+        path = find_path()
+        if path in self.paths:
+            return ""
+        at = max(_count_alike(path[1], branches) for branches in alike)
+        asked = path[1][min(at, len(path[1]) - 1)]
+        if path in self.refused:
+            return f"the law is not the step of its code for weights for which {asked}"
+        return f"the law was compared with its code for no weight for which {asked}"
+
+
+def _count_alike(a: Sequence[Branch], b: Sequence[Branch]) -> int:
+    """The length of the common start of two paths."""
+    pairs = zip(a, b, strict=False)
+    return next((n for n, (x, y) in enumerate(pairs) if x != y), min(len(a), len(b)))
+
+
+def write_dimensions(counts: Sequence[int]) -> str:
+    """Numbers of dimensions in text: "1, 2 or 4 dimensions"."""
+    *most, last = map(str, counts)
+    return f"{', '.join(most)}{' or ' if most else ''}{last} dimension{'s' * (last != '1')}"
+
+
+def read_path(rule: Rule, weight: Tensor, grad: Tensor, state: Mapping[str, Tensor]) -> Path:
+    """The branches on sizes in the first state and in one step of a rule.
+
+    Less what the library asks of every weight: it remembers the answers from step to step.
+    """
+    with torch.no_grad(), Branches() as branches:
+        rule.init(weight)
+        rule.step(weight, grad, dict(state))
+    asked = (each for each in branches.found if not (each.own and each.settled))
+    return weight.ndim, tuple(asked)
+
 
 TOLERANCE = 1e-10
 """Relative to the largest entry of the result, or to 1."""
@@ -70,18 +179,16 @@ def compare(step: OneStep, first: OneStep | None, constant: bool = False) -> Agr
 def _compare(step: OneStep, first: OneStep | None, constant: bool) -> Agreement:
     views = step.traced.views or (View(0), View(None))
     _compare_one_unit(step, first)
-    compare_kinds(step)
-    held: list[_Held] = []
+    check_scalar_and_dtype_inputs(step)
+    held: list[tuple[Agreement, tuple[Case, ...]]] = []
     for view in views:
         held.append(_hold(step, first, view, SHAPES))
-        if held[-1].everywhere:
-            return held[-1].agreement
-    best = max(held, key=lambda each: len(each.dimensions - {1}))
+        if held[-1][0].everywhere:
+            return held[-1][0]
+    best = max((agreement for agreement, _ in held), key=lambda each: len(each.dimensions - {1}))
     if best.dimensions - {1}:
-        return best.agreement
-    found = (
-        find_mixing(step, each.agreement.view, case) for each in held for case in each.differing
-    )
+        return best
+    found = (find_mixing(step, each.view, case) for each, differing in held for case in differing)
     where = next(filter(None, found), "")
     if step.traced.sized and step.traced.sized in (where or step.traced.sized):
         raise DifferenceError(
@@ -90,8 +197,8 @@ def _compare(step: OneStep, first: OneStep | None, constant: bool) -> Agreement:
         )
     if constant:
         _refuse_unless_constant(step, views[0], where)
-    single = [shape for shape in SINGLE if _count_units(views[0], shape) == 1]
-    alone = _hold(step, first, views[0], (step.traced.shape, *single)).agreement
+    single = [shape for shape in SINGLE if count_units(views[0], shape) == 1]
+    alone, _ = _hold(step, first, views[0], (step.traced.shape, *single))
     norm = ", for the step; the norm is constant for each of several units too" if constant else ""
     return replace(alone, several=False, note=f"the weight is one unit{norm}{where}")
 
@@ -117,33 +224,20 @@ def compared_step(recipe: str | Recipe | Trace, *, first: bool = False, **given:
     return start if first else step
 
 
-@dataclass(frozen=True)
-class _Held:
-    """A law against its code for weights of many shapes, with cases in which they differ."""
-
-    agreement: Agreement
-    differing: tuple[Case, ...]
-
-    @property
-    def dimensions(self) -> set[int]:
-        """The numbers of dimensions of weights at which they agree."""
-        return {count for count, _ in self.agreement.paths or ()}
-
-    @property
-    def everywhere(self) -> bool:
-        """True if they agree for weights of each number of dimensions that the code takes."""
-        seen = {count for count, _ in self.agreement.refused}
-        return bool(self.dimensions - {1}) and self.dimensions >= seen
-
-
 def _hold(
     step: OneStep, first: OneStep | None, view: View, shapes: Sequence[tuple[int, ...]]
-) -> _Held:
-    """Compare a law with its code; shapes at which the code takes the same path count as one."""
+) -> tuple[Agreement, tuple[Case, ...]]:
+    """Compare a law with its code, with the cases in which they differ.
+
+    Shapes at which the code takes the same path count as one.
+    """
     results: dict[Path, list[Case | None]] = {}
+    choosy: set[int] = set()
     for shape in dict.fromkeys(shapes):
         path = _path(step, shape)
-        if path is None or not _count_units(view, shape):
+        if path is None:
+            choosy.add(len(shape))
+        if path is None or not count_units(view, shape):
             continue
         compared = [
             (case, difference)
@@ -161,28 +255,20 @@ def _hold(
     agreeing = tuple(path for path, cases in results.items() if not any(cases))
     refused = tuple(path for path in results if path not in agreeing)
     differing = tuple(case for cases in results.values() for case in cases if case is not None)
-    held = _Held(Agreement(view, True, _note(view), agreeing, refused), differing)
-    if held.everywhere or not agreeing:
-        return held
-    note = f"{_note(view)} of {write_dimensions(sorted(held.dimensions))}"
-    return replace(held, agreement=replace(held.agreement, note=note))
+    agreement = Agreement(view, True, _note(view), agreeing, refused, frozenset(choosy))
+    if agreement.everywhere or not agreeing:
+        return agreement, differing
+    note = f"{_note(view)} of {write_dimensions(sorted(agreement.dimensions))}"
+    return replace(agreement, note=note), differing
 
 
 def _path(step: OneStep, shape: tuple[int, ...]) -> Path | None:
-    """The branches that the rule takes for a weight of this shape; None if it takes no such one."""
+    """The branches that the rule takes at this shape; None if it refuses the shape."""
     try:
         case = next(draw_cases(step, View(None), shape, 1, 0))
         return read_path(case.rule, case.weight, case.grad, case.state)
     except Exception:
         return None
-
-
-def _count_units(view: View, shape: tuple[int, ...]) -> int:
-    """The number of units of a weight, 0 where the view takes no weight of this shape."""
-    try:
-        return len(view.rows(torch.empty(shape)))
-    except ValueError:
-        return 0
 
 
 def compare_products(law: StepLaw) -> None:
@@ -221,7 +307,7 @@ def compare_products(law: StepLaw) -> None:
 
 
 def _refuse_unless_constant(step: OneStep, view: View, where: str) -> None:
-    """Refuse a constant norm that is one of a weight of a single unit alone."""
+    """Reject a constant-norm law that holds only for single-unit weights."""
     shapes = [shape for shape in SHAPES if len(shape) > 1 and _path(step, shape)]
     for case in (case for shape in shapes for case in draw_cases(step, view, shape, 3, 1)):
         new, _ = case.rule.step(case.weight, case.grad, dict(case.state))
@@ -247,7 +333,7 @@ def _compare_one_unit(step: OneStep, first: OneStep | None) -> None:
         if difference:
             raise find_operation(step, first, case)
     if not compared:
-        assumptions = "; ".join(step.algebra.assumptions)
+        assumptions = "; ".join(step.facts.assumptions)
         raise DifferenceError(
             f"{step.traced.name}: no random inputs meet the assumptions of the law, so that it "
             f"cannot be held against its code: {assumptions}"
@@ -255,7 +341,7 @@ def _compare_one_unit(step: OneStep, first: OneStep | None) -> None:
 
 
 def _difference(step: OneStep, first: OneStep | None, view: View, case: Case) -> bool | None:
-    """Tell if law and rule differ in a case; None for one that the law is not about."""
+    """Tell if law and rule differ in a case; None if the case is outside of the law."""
     weight, state = case.rule.step(case.weight, case.grad, dict(case.state))
     if not all(bool(x.isfinite().all()) for x in (weight, *state.values())):
         return None
