@@ -12,8 +12,6 @@ from torch import Tensor
 
 from spherenorm import optim
 
-__all__ = ["CONTENDERS", "Contender", "available", "parameters"]
-
 LR = 1e-8
 """So small that weights and gradients, which all contenders share, stay as they are."""
 

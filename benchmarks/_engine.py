@@ -33,8 +33,6 @@ from spherenorm_experiments.engine import Store, Training, execute
 from spherenorm_experiments.engine.door import Door, resolve
 from spherenorm_experiments.study import Campaign, Plan, find_study
 
-__all__ = ["engine_overhead", "large_store"]
-
 EVERY = 10
 """Steps between two that the probes measure."""
 

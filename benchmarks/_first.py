@@ -11,8 +11,6 @@ from typing import Any
 
 from rich.console import Console
 
-__all__ = ["first_steps"]
-
 
 def first_steps(name: str, device: str, console: Console) -> dict[str, Any]:
     """Time compiled AdamP's first step on a parameter set in two fresh processes, and print it."""

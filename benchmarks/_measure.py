@@ -14,17 +14,6 @@ from typing import Any
 
 import torch
 
-__all__ = [
-    "CLOCKS",
-    "MALLOC",
-    "bandwidth",
-    "fix_malloc",
-    "interleaved",
-    "machine",
-    "peak_memory_of",
-]
-
-
 MALLOC: dict[str, dict[str, str]] = {
     "default": {},
     "resident": {

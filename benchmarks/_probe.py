@@ -13,8 +13,6 @@ from benchmarks._measure import interleaved
 from benchmarks._training import MODELS, batch_of, clock_of, training
 from spherenorm import probe
 
-__all__ = ["probe_overhead"]
-
 
 def probe_overhead(
     rounds: int, device: str, console: Console, every: int = 10, step_seconds: float = 0.01

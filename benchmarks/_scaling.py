@@ -11,8 +11,6 @@ from benchmarks._contenders import parameters
 from benchmarks._measure import interleaved
 from spherenorm import optim
 
-__all__ = ["scaling"]
-
 
 def scaling(rounds: int, largest: float, device: str, console: Console) -> list[dict[str, float]]:
     """Time AdamP by default against fused AdamW, and print a table.

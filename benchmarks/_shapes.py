@@ -6,8 +6,6 @@ from collections.abc import Callable
 
 Shape = tuple[int, ...]
 
-__all__ = ["SETS"]
-
 
 def _norm(width: int) -> list[Shape]:
     return [(width,), (width,)]

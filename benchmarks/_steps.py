@@ -16,8 +16,6 @@ from benchmarks._contenders import CONTENDERS, available, parameters
 from benchmarks._measure import bandwidth, interleaved, peak_memory_of
 from benchmarks._shapes import SETS
 
-__all__ = ["step_times"]
-
 COMPARED = {
     "AdamW, torch fused": "/ AdamW\nfused",
     "AdamW, torch foreach": "/ AdamW\nforeach",

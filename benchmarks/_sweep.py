@@ -10,8 +10,6 @@ from torch import Tensor
 
 from spherenorm import functional, toys
 
-__all__ = ["sweep_throughput"]
-
 
 def sweep_throughput(
     device: str, console: Console, points: int = 1000, steps: int = 300, single_runs: int = 5

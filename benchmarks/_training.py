@@ -16,8 +16,6 @@ from torch import Tensor, nn
 from benchmarks._measure import interleaved
 from spherenorm import optim
 
-__all__ = ["MODELS", "batch_of", "clock_of", "training", "training_time"]
-
 Make = Callable[[Iterator[nn.Parameter]], torch.optim.Optimizer]
 
 ADAMP: Make = partial(optim.AdamP, lr=1e-4, weight_decay=0.01)

@@ -12,11 +12,12 @@ from spherenorm._fields import (
     view,
     views,
 )
+from spherenorm._hooks import State
 from spherenorm._interval import Interval
 from spherenorm._manifold import Euclidean, Manifold, Retraction, Sphere
 from spherenorm._numerics import Scalar
 from spherenorm._registry import Bound, Recipe, bind, find_recipe, recipe, recipe_names
-from spherenorm._rule import Rule, State, scalar_state
+from spherenorm._rule import Rule, scalar_state
 from spherenorm._update import Invariance, Update
 from spherenorm._views import View, ViewLike, as_view
 from spherenorm._when import when

@@ -15,8 +15,6 @@ from spherenorm._tree import COUNTER, Part, parts_apart
 from spherenorm._update import Update
 from spherenorm._watch import called, copy_shared
 
-__all__ = ["Chain", "Combination", "chain", "refuse_lost_manifold", "sphere_of"]
-
 
 @dataclass(frozen=True)
 class Combination(Rule):

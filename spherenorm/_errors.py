@@ -7,8 +7,6 @@ import importlib
 from collections.abc import Iterable
 from typing import Any
 
-__all__ = ["MissingExtraError", "close_names", "did_you_mean", "require_module", "unknown_name"]
-
 
 class MissingExtraError(ImportError, ValueError):
     """An optional package is not installed; the message names what needs it and how to get it."""

@@ -14,8 +14,6 @@ from spherenorm._tree import init_apart
 from spherenorm.compile import BackendError, Group, Work
 from spherenorm.optim import RecipeOptimizer
 
-__all__ = ["Explanation", "Line", "explain"]
-
 
 @dataclass(frozen=True)
 class Line:

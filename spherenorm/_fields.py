@@ -21,18 +21,6 @@ from spherenorm._interval import Interval
 from spherenorm._numerics import as_number
 from spherenorm._views import View, ViewLike, as_view
 
-__all__ = [
-    "ConvertedField",
-    "OptionalViewField",
-    "ViewField",
-    "ViewsField",
-    "check_numbers",
-    "choice",
-    "hyper",
-    "view",
-    "views",
-]
-
 Given = TypeVar("Given")
 Kept = TypeVar("Kept")
 

@@ -6,8 +6,6 @@ import os
 import threading
 from pathlib import Path
 
-__all__ = ["write_whole"]
-
 
 def write_whole(path: Path, content: bytes | str) -> None:
     """Write a file in one step: whoever reads it finds the old content or the new, whole.

@@ -11,8 +11,6 @@ from spherenorm._manifold import EUCLIDEAN, Retraction
 from spherenorm._numerics import working
 from spherenorm._update import Update
 
-__all__ = ["Hooks", "State", "zeros"]
-
 State = dict[str, Tensor]
 """The state of one weight tensor, by name."""
 

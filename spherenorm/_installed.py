@@ -6,8 +6,6 @@ import site
 import sysconfig
 from pathlib import Path
 
-__all__ = ["is_installed"]
-
 FOLDERS = tuple(
     Path(path).resolve()
     for path in (

@@ -6,8 +6,6 @@ import math
 import re
 from dataclasses import dataclass
 
-__all__ = ["Interval"]
-
 _SPELLING = re.compile(r"([\[(])(\S+), (\S+)([\])])")
 
 

@@ -7,8 +7,6 @@ from pathlib import Path
 
 from spherenorm._installed import is_installed
 
-__all__ = ["located", "one_line"]
-
 LIBRARY = tuple(
     Path(__file__).resolve().parents[1] / name
     for name in ("spherenorm", "spherenorm_theory", "spherenorm_experiments")

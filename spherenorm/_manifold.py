@@ -14,19 +14,6 @@ from spherenorm._fields import ViewField, view
 from spherenorm._numerics import derivatives_are_taken, root, working
 from spherenorm._views import View, uncut
 
-__all__ = [
-    "EUCLIDEAN",
-    "Euclidean",
-    "Manifold",
-    "Retraction",
-    "SelectiveManifold",
-    "Sphere",
-    "Translation",
-    "check_shape",
-    "complaints",
-]
-
-
 NEAR, TERMS = 1e-3, 6
 """Squared angles below this take their derivatives from a series of so many terms, which has them
 to 1e-15; a closed form loses all digits of its second derivative there."""

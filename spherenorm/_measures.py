@@ -14,8 +14,6 @@ from torch import Tensor
 from spherenorm._numerics import ratio
 from spherenorm._views import View
 
-__all__ = ["Move", "angle_of", "chord", "cosine_of", "move_of_sums"]
-
 
 class Move(NamedTuple):
     """A step of the units of a weight; each entry broadcasts against the weight.

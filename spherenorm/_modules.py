@@ -13,8 +13,6 @@ from typing import Any
 
 from spherenorm._errors import did_you_mean
 
-__all__ = ["file_of", "load_module", "look_up"]
-
 
 def look_up(kind: str, name: str, what: str, accepts: Callable[[Any], bool]) -> Any:
     """The object that `module:attribute` stands for.

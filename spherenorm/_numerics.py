@@ -9,29 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = [
-    "Scalar",
-    "as_number",
-    "averaged",
-    "averaged_square",
-    "cast_like",
-    "derivatives_are_taken",
-    "is_finite",
-    "is_zero",
-    "plus_scaled",
-    "power",
-    "ratio",
-    "readable",
-    "root",
-    "scaled_plus",
-    "spare",
-    "total_share",
-    "total_shares",
-    "wide_dtype",
-    "working",
-    "working_dtype",
-]
-
 Scalar = float | Tensor
 """A hyper-parameter: a Python number, or a 0-dim tensor (batched under vmap, or a symbol)."""
 

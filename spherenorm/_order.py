@@ -9,8 +9,6 @@ from spherenorm._numerics import is_zero
 from spherenorm._tree import Node
 from spherenorm.rules import DecoupledDecay, InvarianceTest, RadialProjection, StepSize
 
-__all__ = ["order_warnings", "refuse_missing_test"]
-
 
 def refuse_missing_test(rule: Node) -> None:
     """Refuse a chain in which a rule needs the decision of a test that does not come before it.

@@ -14,8 +14,6 @@ from torch.compiler import is_compiling
 
 from spherenorm._tree import Node, Part, keys_within
 
-__all__ = ["Outline", "outline_of"]
-
 _members = operator.attrgetter(
     *("init", "measure", "after", "update", "transport", "children", "keys", "held"),
     *("own_names", "state_names"),

@@ -7,8 +7,6 @@ from contextlib import contextmanager
 
 from spherenorm._errors import require_module
 
-__all__ = ["shown"]
-
 
 @contextmanager
 def shown(progress: Callable[[int, int], None] | bool) -> Iterator[Callable[[int, int], object]]:

@@ -17,18 +17,6 @@ from spherenorm._modules import file_of, look_up
 from spherenorm._numerics import as_number
 from spherenorm._rule import Rule
 
-__all__ = [
-    "Bound",
-    "Recipe",
-    "bind",
-    "defaults_of",
-    "find_recipe",
-    "name_of",
-    "recipe",
-    "recipe_names",
-    "registered",
-]
-
 Recipe = Callable[..., Rule]
 """A function whose arguments are hyper-parameters and whose result is a rule."""
 

@@ -16,8 +16,6 @@ from spherenorm._numerics import wide_dtype
 from spherenorm._step import Measured, step
 from spherenorm._tree import Node
 
-__all__ = ["Rule", "State", "scalar_state"]
-
 
 def scalar_state(weight: Tensor) -> Tensor:
     """A zero counter for the state: 0-dim, in float64 (where the device has it).

@@ -14,8 +14,6 @@ from spherenorm._rule import Rule
 from spherenorm._step import Measured, begin, measure
 from spherenorm._update import Place
 
-__all__ = ["measures", "totals"]
-
 Weights = Sequence[tuple[Tensor, Tensor, State]]
 """The weights that a rule steps: (weight, gradient, state) of each."""
 

@@ -16,17 +16,6 @@ from spherenorm._tree import COUNTER, Node, Part
 from spherenorm._update import EMPTY, Place, Update
 from spherenorm._watch import INSTEAD, InPlaceError, Watched, called, copy_shared, is_refusal
 
-__all__ = [
-    "Measured",
-    "apply",
-    "apply_all",
-    "begin",
-    "measure",
-    "refuse_unless_real",
-    "second_point",
-    "step",
-]
-
 Measured = Mapping[Place, Mapping[str, Tensor]]
 """The numbers that rules have measured of all weights, by the places of the rules."""
 OUTERMOST: Place = (0,)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["columns"]
-
 
 def columns(rows: Sequence[Sequence[str]]) -> str:
     """Rows of cells, of equal numbers, as lines with aligned columns.

@@ -17,8 +17,6 @@ from torch.utils._python_dispatch import _disable_current_modes
 from spherenorm._hooks import Hooks, State
 from spherenorm._manifold import Retraction, Translation
 
-__all__ = ["COUNTER", "Node", "Part", "init_apart", "keys_within", "parts_apart", "refuse_renamed"]
-
 COUNTER = "step"
 """The name of a chain's step counter in the state."""
 

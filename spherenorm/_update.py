@@ -15,17 +15,6 @@ from torch.compiler import is_compiling
 from spherenorm._numerics import Scalar, cast_like, ratio, readable, spare
 from spherenorm._views import View
 
-__all__ = [
-    "EMPTY",
-    "Invariance",
-    "Per",
-    "Place",
-    "Update",
-    "all_units",
-    "any_unit",
-    "total_of_units",
-]
-
 Per = Literal["tensor", "unit"]
 """A scale-invariance test decides for a whole weight tensor, or for each unit by itself."""
 Place = tuple[int, ...]

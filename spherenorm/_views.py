@@ -25,8 +25,6 @@ from torch import Tensor
 
 from spherenorm._numerics import ratio, root
 
-__all__ = ["View", "ViewLike", "as_view", "uncut"]
-
 
 @dataclass(frozen=True)
 class View:

@@ -15,15 +15,6 @@ from spherenorm._hooks import State
 from spherenorm._tree import Part
 from spherenorm._update import Update
 
-__all__ = [
-    "INSTEAD",
-    "InPlaceError",
-    "Watched",
-    "called",
-    "copy_shared",
-    "is_refusal",
-]
-
 T = TypeVar("T")
 
 

@@ -10,8 +10,6 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
-__all__ = ["when"]
-
 T = TypeVar("T")
 
 

@@ -10,24 +10,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-__all__ = [
-    "LOST_REQUEST",
-    "REPEAT",
-    "Busy",
-    "CorruptFileWarning",
-    "RequestWarning",
-    "StoreError",
-    "as_store_error",
-    "read_bytes",
-    "read_documents",
-    "read_json",
-    "sha256",
-    "warn_damaged",
-    "write_file",
-    "write_json",
-]
-
-
 REPEAT = "repeat its `run` command: what has finished is kept and not run again"
 LOST_REQUEST = f"what was asked is lost; {REPEAT}"
 

@@ -14,8 +14,6 @@ import importlib
 import pkgutil
 from typing import Any, Literal
 
-__all__ = ["named", "places"]
-
 FOLDERS = ("spherenorm_experiments.paper", "spherenorm_experiments.extra")
 """Each of them and each folder in it may have things with a name."""
 

@@ -46,16 +46,6 @@ from spherenorm_experiments.files import (
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = [
-    "Records",
-    "RunFolder",
-    "Store",
-    "delete_leftovers",
-    "read_arrays",
-    "read_progress",
-    "write_arrays",
-]
-
 
 class Store:
     """All runs under one root."""

@@ -17,8 +17,6 @@ from spherenorm.audit._units import Evidence, all_shown
 from spherenorm.audit._verdict import Finding, judge, overruled
 from spherenorm.audit._witness import refuted
 
-__all__ = ["arguments_of", "audit", "audit_batch", "unwrap"]
-
 _FEWEST_POINTS, _MOST_POINTS = 2, 8
 """Jittered points: so many in any case, and so many to see each weight at two, each unit at one."""
 

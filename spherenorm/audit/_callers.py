@@ -7,8 +7,6 @@ from typing import Any
 
 from torch import Tensor, nn
 
-__all__ = ["Callers"]
-
 
 class Callers:
     """Puts copies in place of the caller's tensors, so that these stay as they are.

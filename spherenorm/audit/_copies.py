@@ -15,8 +15,6 @@ from torch import Tensor, nn
 
 from spherenorm.audit._nested import tensors_of
 
-__all__ = ["copy_model", "in_dtype", "memory_of"]
-
 _KINDS_OF_CODE = (types.FunctionType, types.BuiltinFunctionType, types.ModuleType, type)
 
 

@@ -13,8 +13,6 @@ from typing import Any
 
 from torch import Tensor, nn
 
-__all__ = ["change_tensors", "outputs_of", "tensors_of"]
-
 _CACHES = ("past_key_values", "past_key_value", "cache", "kv_cache")
 _CONTAINERS = (tuple, list, set, frozenset, collections.deque)
 _FUNCTIONS = (types.FunctionType, types.MethodType, functools.partial)

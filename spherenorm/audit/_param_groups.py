@@ -19,8 +19,6 @@ from spherenorm.audit._report import Audit
 from spherenorm.audit._statistics import change_with_statistics
 from spherenorm.audit._treatment import Override, treat
 
-__all__ = ["Assignment", "ParamGroups", "param_groups"]
-
 Kind = Literal["invariant", "weights", "vectors"]
 KINDS: tuple[Kind, ...] = ("invariant", "weights", "vectors")
 

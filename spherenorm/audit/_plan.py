@@ -16,8 +16,6 @@ from spherenorm._views import View
 from spherenorm.audit._treatment import Treatment
 from spherenorm.rules import InvarianceTest, OrthogonalityRegularization, RadialProjection
 
-__all__ = ["Plan"]
-
 _TINY = 0.1
 """A unit of this share of `smallest_norm`, such as a pruned channel, is not put on a sphere."""
 

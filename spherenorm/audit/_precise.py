@@ -11,8 +11,6 @@ from torch.overrides import TorchFunctionMode
 
 from spherenorm.audit._callers import Callers
 
-__all__ = ["EPS_LIMIT", "LARGEST_EPS", "PreciseMode"]
-
 EPS_LIMIT = 1e-10
 """The eps of normalizations is multiplied by this to see what holds up to it."""
 LARGEST_EPS = 1e-2

@@ -11,8 +11,6 @@ from typing import Any, overload
 from spherenorm._text import columns
 from spherenorm.audit._verdict import Finding
 
-__all__ = ["Audit", "Skipped"]
-
 
 @dataclass(frozen=True)
 class Skipped:

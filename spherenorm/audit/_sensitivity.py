@@ -13,8 +13,6 @@ from spherenorm._views import View
 from spherenorm.audit._copies import memory_of
 from spherenorm.audit._subject import Point, Subject
 
-__all__ = ["Sums", "default_dims", "measure", "nudged", "shapes_of", "units_of"]
-
 _NUDGE = 1e-3
 """The jitter of all parameters that shows how much an output moves with them."""
 _LEAST_UNIT = 1e-5

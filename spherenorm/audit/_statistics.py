@@ -13,8 +13,6 @@ from spherenorm.audit._precise import EPS_LIMIT
 from spherenorm.audit._sensitivity import nudged, units_of
 from spherenorm.audit._subject import Point, Subject
 
-__all__ = ["change_with_statistics"]
-
 _POINT = Point(eps_factor=EPS_LIMIT)
 _NOTICED = 1e-2
 """A change of the outputs in eval mode, in units of how much they move with the parameters."""

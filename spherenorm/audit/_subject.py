@@ -18,8 +18,6 @@ from spherenorm.audit._copies import copy_model, in_dtype, memory_of
 from spherenorm.audit._nested import change_tensors, outputs_of
 from spherenorm.audit._precise import LARGEST_EPS, PreciseMode
 
-__all__ = ["Point", "Subject"]
-
 
 @dataclass(frozen=True)
 class Point:

@@ -15,8 +15,6 @@ from spherenorm._views import View, ViewLike, as_view
 from spherenorm.audit._report import Audit
 from spherenorm.audit._verdict import Verdict
 
-__all__ = ["Override", "Treatment", "treat"]
-
 EUCLIDEAN = "euclidean"
 Override = ViewLike | Mapping[str, Any]
 """A view; "euclidean"; or entries of a param_group, of which "as" may be one of the former."""

@@ -12,8 +12,6 @@ from torch import Tensor
 from spherenorm._views import View
 from spherenorm.audit._sensitivity import Sums, default_dims
 
-__all__ = ["Evidence", "Figures", "Units", "all_shown", "fitting_views", "judge_units"]
-
 _ONLY_THROUGH_EPS = 1e-3
 """The share of its sensitivity that a weight loses at least, if it acts through an eps alone."""
 

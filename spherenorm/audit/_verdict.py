@@ -13,8 +13,6 @@ from torch import Tensor
 from spherenorm._views import View
 from spherenorm.audit._units import Evidence, Figures, Units, fitting_views, judge_units
 
-__all__ = ["Finding", "Verdict", "judge", "overruled"]
-
 _MOST_EPS = 0.3
 """The share of eps in the variance, about, above which a normalization does not normalize."""
 _SMALL = 1e-2

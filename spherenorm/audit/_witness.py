@@ -12,8 +12,6 @@ from spherenorm._views import View
 from spherenorm.audit._sensitivity import nudged, shapes_of, units_of
 from spherenorm.audit._subject import Point, Subject
 
-__all__ = ["refuted"]
-
 _TOLERANCE = 1e-3
 """The change of an output when one weight is scaled, in units of that when it turns."""
 _ALL_AT_ONCE = 1e-6

@@ -8,10 +8,9 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from spherenorm._rule import Rule, State
+from spherenorm._hooks import State
+from spherenorm._rule import Rule
 from spherenorm._step import Measured
-
-__all__ = ["BACKENDS", "BackendError", "Group", "Work", "require_backend"]
 
 BACKENDS = ("auto", "rule", "compiled")
 """The values of `backend=`; `spherenorm.compile` explains them."""

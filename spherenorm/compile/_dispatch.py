@@ -12,22 +12,20 @@ from torch.overrides import _get_current_function_mode_stack
 from torch.utils._device import DeviceContext
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
-from spherenorm._rule import State
+from spherenorm._hooks import State
 from spherenorm._watch import Watched
 from spherenorm.compile._backends import BackendError, Group, Work
 from spherenorm.compile._guard import Guard, UnsupportedRuleError
+from spherenorm.compile._inductor import Inductor
+from spherenorm.compile._kernels import Specialization
 from spherenorm.compile._memory import refusal, settled, take
 from spherenorm.compile._paths import (
-    Inductor,
     OwnCode,
     Path,
     Paths,
-    Specialization,
     could_be_built,
 )
 from spherenorm.compile._plan import Assignment, Plan
-
-__all__ = ["Dispatcher"]
 
 MOST_RULES = 32
 """Rules of different keys that an optimizer keeps records of, for each of its groups. A rule with a

@@ -18,8 +18,6 @@ import torch
 from spherenorm.compile._guard import UnsupportedRuleError
 from spherenorm.operations import OPERATIONS, Operation
 
-__all__ = ["INPUTS", "Extent", "GrowingGraph", "Node", "StepGraph"]
-
 INPUTS = {"weight", "grad", "state"}
 
 

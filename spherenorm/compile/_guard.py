@@ -32,8 +32,6 @@ from spherenorm._numerics import Scalar
 from spherenorm._rule import Rule
 from spherenorm._views import View
 
-__all__ = ["Guard", "UnsupportedRuleError"]
-
 
 class UnsupportedRuleError(Exception):
     """A rule's step cannot be recorded, or not run on this path; the message says why."""

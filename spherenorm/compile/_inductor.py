@@ -8,12 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from spherenorm._hooks import State
 from spherenorm._numerics import Scalar
-from spherenorm._rule import State
 from spherenorm.compile._guard import Guard
 from spherenorm.compile._memory import take
-
-__all__ = ["Inductor"]
 
 
 class Inductor:

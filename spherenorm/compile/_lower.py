@@ -22,8 +22,6 @@ from spherenorm.compile._guard import Guard, UnsupportedRuleError
 from spherenorm.operations import OPERATIONS, of_overload
 from spherenorm.record import Call, Recorder, RecordError, Value
 
-__all__ = ["carried_out", "lower"]
-
 UNCHANGED = {"_to_copy", "detach", "alias", "clone", "lift_fresh_copy"}
 """Operations of aten that give the entries they take, perhaps in another dtype."""
 REDUCED = {"sum", "mean", "linalg_vector_norm"}

@@ -14,10 +14,8 @@ import torch
 from torch import Tensor
 from torch._C._dynamo.guards import TensorGuards
 
-from spherenorm._rule import State
+from spherenorm._hooks import State
 from spherenorm.compile._backends import Group, Work
-
-__all__ = ["Memory", "Tensors", "misfit", "refusal", "settled", "take"]
 
 Span = tuple[int, int]
 """The beginning and the end of a tensor in memory."""

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from spherenorm._rule import Rule, State
+from spherenorm._hooks import State
+from spherenorm._rule import Rule
 from spherenorm._tree import init_apart
 from spherenorm.compile._backends import Work
 from spherenorm.compile._check import difference, small_shape
@@ -21,8 +22,6 @@ from spherenorm.compile._lower import lower
 from spherenorm.compile._memory import misfit
 from spherenorm.compile.cpp import BuildError
 from spherenorm.compile.gpu import refuse_capture
-
-__all__ = ["Inductor", "OwnCode", "Path", "Paths", "Specialization"]
 
 NOT_BUILT = (BuildError, ImportError)
 """The errors of kernels that more software on this machine would make possible."""

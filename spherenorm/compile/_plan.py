@@ -14,8 +14,6 @@ from spherenorm.compile._kernels import GRAD, Batch, Specialization, vector
 from spherenorm.compile._memory import Memory, Tensors
 from spherenorm.compile._paths import OwnCode, Path
 
-__all__ = ["Assignment", "Plan"]
-
 
 @dataclass(frozen=True, eq=False)
 class Assignment:

@@ -7,8 +7,6 @@ from abc import ABC, abstractmethod
 from spherenorm.compile._graph import Extent, Node
 from spherenorm.compile._schedule import Loop, Pass, Schedule
 
-__all__ = ["Words"]
-
 
 class Words(ABC):
     """The values of a step in one language: scalars, values of a row v3, those of an entry v3.

@@ -16,8 +16,6 @@ from spherenorm.compile._graph import Extent, Node, StepGraph
 from spherenorm.compile._guard import UnsupportedRuleError
 from spherenorm.operations import REDUCTIONS
 
-__all__ = ["Gate", "Loop", "Pass", "Schedule", "schedule"]
-
 Gate = tuple[int, bool]
 """A decision, by its (scalar) node, and the value at which its pass is needed."""
 Numbered = tuple[tuple[int, Node], ...]

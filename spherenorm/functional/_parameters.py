@@ -6,11 +6,10 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from spherenorm._rule import Rule, State
+from spherenorm._hooks import State
+from spherenorm._rule import Rule
 from spherenorm._shared import measures, totals
 from spherenorm._step import Measured, begin, refuse_unless_real, second_point
-
-__all__ = ["Params", "evaluation_point", "init", "step"]
 
 Params = dict[str, Tensor]
 """The parameters of a model, by name."""

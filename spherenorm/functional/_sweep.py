@@ -12,14 +12,12 @@ from torch.func import grad_and_value, vmap
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._pytree import tree_leaves, tree_map
 
+from spherenorm._hooks import State
 from spherenorm._numerics import as_number
 from spherenorm._progress import shown
 from spherenorm._registry import Bound, Recipe, bind
-from spherenorm._rule import State
 from spherenorm.compile import Guard
 from spherenorm.functional._parameters import Params, init, step
-
-__all__ = ["Sweep", "sweep"]
 
 PROBED = 64
 """Points of a sweep whose rules are compared from step to step."""

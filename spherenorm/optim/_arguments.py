@@ -13,19 +13,6 @@ from spherenorm._errors import close_names
 from spherenorm._registry import Recipe, defaults_of, find_recipe, name_of, recipe_names
 from spherenorm._views import View
 
-__all__ = [
-    "HOW",
-    "OTHER_NAMES",
-    "SHARED",
-    "as_saved",
-    "bind_arguments",
-    "refuse_modules",
-    "refuse_near_misses",
-    "refuse_taken_names",
-    "refuse_torch_arguments",
-    "require_truth",
-]
-
 SHARED = {"maximize": False, "backend": "auto"}
 """The arguments that every optimizer has beside its hyper-parameters, with their defaults."""
 HOW = ("backend",)

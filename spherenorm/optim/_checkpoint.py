@@ -17,8 +17,6 @@ from spherenorm.optim._arguments import HOW, OTHER_NAMES, require_truth
 from spherenorm.optim._group import ParamGroup, checked_rule
 from spherenorm.optim._weights import describe
 
-__all__ = ["fit"]
-
 
 def fit(
     state_dict: Mapping[str, Any],

@@ -12,8 +12,6 @@ from spherenorm._registry import Recipe, find_recipe
 from spherenorm.optim._arguments import SHARED, refuse_taken_names
 from spherenorm.optim._optimizer import OptimizerType, RecipeOptimizer
 
-__all__ = ["torch_optimizer"]
-
 
 def torch_optimizer(recipe: Recipe | str, name: str | None = None) -> type[RecipeOptimizer]:
     """The `torch.optim.Optimizer` class of a recipe.

@@ -22,8 +22,6 @@ from spherenorm.optim._arguments import (
     require_truth,
 )
 
-__all__ = ["ParamGroup", "bind_group", "checked_rule", "complete_group"]
-
 
 class ParamGroup(dict[str, Any]):
     """A param_group, whose momentum has two names: its recipe's, and that of the optimizer's class.

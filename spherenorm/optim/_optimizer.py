@@ -24,8 +24,6 @@ from spherenorm.optim._weights import (
     warn_of_complaints,
 )
 
-__all__ = ["OptimizerType", "RecipeOptimizer"]
-
 IN_A_GRAPH = (
     "step() runs kernels of its own between the graphs of torch.compile. Compile the loss with "
     "fullgraph=True and call backward() and step() outside, or compile the whole train step with "

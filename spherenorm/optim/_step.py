@@ -9,15 +9,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from spherenorm._rule import Rule, State
+from spherenorm._hooks import State
+from spherenorm._rule import Rule
 from spherenorm._shared import measures, totals
 from spherenorm._step import begin, second_point
 from spherenorm._tree import refuse_renamed
 from spherenorm.compile import Group, Work, require_backend
 from spherenorm.optim._arguments import require_truth
 from spherenorm.optim._weights import check_gradients
-
-__all__ = ["gather_at_points"]
 
 
 def gather(

@@ -11,19 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from spherenorm._hooks import State
 from spherenorm._order import order_warnings, refuse_missing_test
-from spherenorm._rule import Rule, State
+from spherenorm._rule import Rule
 from spherenorm._step import refuse_unless_real
 from spherenorm._tree import init_apart
 from spherenorm.compile import refusal
-
-__all__ = [
-    "check_gradients",
-    "check_weights",
-    "describe",
-    "naming_changed_weights",
-    "warn_of_complaints",
-]
 
 
 def check_weights(params: Any, rule: Rule, first: int) -> None:

@@ -8,9 +8,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from spherenorm._hooks import State
 from spherenorm._measures import chord, cosine_of, move_of_sums
 from spherenorm._numerics import working_dtype
-from spherenorm._rule import State
 from spherenorm.probes._layout import Packs, Watched, plain
 from spherenorm.probes._measurement import Measurement, Units
 from spherenorm.probes._table import Alike, Run, UnitTable
@@ -20,8 +20,6 @@ from spherenorm.rules import (
     ScaleInvarianceTest,
     UnitSums,
 )
-
-__all__ = ["Bench"]
 
 NUMBERS = 5
 """Of each weight: the norms before and after, the effective step, the turn and the cosine."""

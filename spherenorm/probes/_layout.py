@@ -13,8 +13,6 @@ from spherenorm._numerics import wide_dtype
 from spherenorm._views import View, uncut
 from spherenorm.rules import InvarianceTest
 
-__all__ = ["Packs", "Piece", "Watched", "plain"]
-
 MOST_ENTRIES = {"cpu": 2**16, "cuda": 2**21}
 """Of a pack: few calls for it, and little memory to work in; on a CPU, what its caches hold."""
 

@@ -9,8 +9,6 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-__all__ = ["COLUMNS", "Law", "Measurement", "Sink", "Units"]
-
 
 @dataclass(frozen=True, eq=False)
 class Units:

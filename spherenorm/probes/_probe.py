@@ -26,8 +26,6 @@ from spherenorm.probes._weights import (
     watched_weights,
 )
 
-__all__ = ["Probe", "probe"]
-
 _KEPT = "a probe could not hand over its block, which is kept and goes with the next one"
 
 

@@ -13,8 +13,6 @@ from spherenorm._numerics import wide_dtype
 from spherenorm._views import View
 from spherenorm.probes._layout import Packs, Watched
 
-__all__ = ["Alike", "Run", "UnitTable"]
-
 MOST_FILLED = 2**16
 """Units, those that fill up included, on which one decision is taken rather than several."""
 

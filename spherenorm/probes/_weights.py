@@ -15,16 +15,6 @@ from spherenorm.optim import RecipeOptimizer
 from spherenorm.probes._layout import Watched
 from spherenorm.rules import InvarianceTest, ScaleInvarianceTest
 
-__all__ = [
-    "RuleAndTest",
-    "Views",
-    "arrangement",
-    "check",
-    "check_names",
-    "rules_of",
-    "watched_weights",
-]
-
 Views = ViewLike | Mapping[str, ViewLike | None] | None
 """The view that is measured, for all weights or by name; see `probe`."""
 

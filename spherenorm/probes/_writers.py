@@ -11,8 +11,6 @@ from spherenorm._errors import require_module
 from spherenorm._files import write_whole
 from spherenorm.probes._measurement import COLUMNS, Measurement
 
-__all__ = ["JSONLines", "Parquet", "TensorBoard"]
-
 
 class JSONLines:
     """Write each block to a file of its own, a measurement per line; `cat folder/*.jsonl` is all.

@@ -8,11 +8,10 @@ import torch
 from torch import Tensor
 
 from spherenorm._fields import ViewField, hyper, view
+from spherenorm._hooks import State
 from spherenorm._numerics import Scalar, cast_like
-from spherenorm._rule import Rule, State
+from spherenorm._rule import Rule
 from spherenorm._update import Update
-
-__all__ = ["UnitClip"]
 
 
 @dataclass(frozen=True)

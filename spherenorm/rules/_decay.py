@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from spherenorm._fields import ViewField, hyper, view
+from spherenorm._hooks import State
 from spherenorm._numerics import Scalar, is_zero, plus_scaled
-from spherenorm._rule import Rule, State
+from spherenorm._rule import Rule
 from spherenorm._update import Update
-
-__all__ = ["CoupledDecay", "DecoupledDecay", "OrthogonalityRegularization"]
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,11 @@ import torch
 from torch import Tensor
 
 from spherenorm._fields import ConvertedField, ViewsField, choice, hyper, views
+from spherenorm._hooks import State
 from spherenorm._numerics import Scalar, is_finite
-from spherenorm._rule import State
 from spherenorm._update import Invariance, Per, all_units, total_of_units
 from spherenorm._views import View
 from spherenorm.rules._invariance import InvarianceTest, UnitSums
-
-__all__ = ["AccumulatedInvarianceTest"]
 
 RATE = math.sqrt(6 / math.pi)
 """A unit of which sqrt(dim) cos is a standard normal, however its steps depend on one another,

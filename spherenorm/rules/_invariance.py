@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, overload
 import torch
 from torch import Tensor
 
+from spherenorm._hooks import State
 from spherenorm._numerics import readable, spare
-from spherenorm._rule import Rule, State
+from spherenorm._rule import Rule
 from spherenorm._update import Invariance, Per, Update
 from spherenorm._views import View
-
-__all__ = ["InvarianceTest", "UnitSums"]
 
 _OF_NO_UNITS = Invariance()
 

@@ -8,11 +8,10 @@ import torch
 
 from spherenorm._chain import Combination
 from spherenorm._fields import hyper
+from spherenorm._hooks import State
 from spherenorm._numerics import Scalar, averaged, cast_like, is_zero, plus_scaled, total_share
-from spherenorm._rule import Rule, State
+from spherenorm._rule import Rule
 from spherenorm._update import Update
-
-__all__ = ["ExponentialAverage", "FeedbackMomentum", "HeavyBall"]
 
 
 @dataclass(frozen=True)

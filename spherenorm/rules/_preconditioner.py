@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from spherenorm._fields import ViewField, hyper, view
+from spherenorm._hooks import State
 from spherenorm._numerics import (
     Scalar,
     averaged,
@@ -18,10 +19,8 @@ from spherenorm._numerics import (
     spare,
     total_shares,
 )
-from spherenorm._rule import Rule, State
+from spherenorm._rule import Rule
 from spherenorm._update import Update
-
-__all__ = ["AdaptiveMoments", "RootMeanSquare", "UnitMoments"]
 
 
 @dataclass(frozen=True)

@@ -18,12 +18,11 @@ from spherenorm._fields import (
     view,
     views,
 )
+from spherenorm._hooks import State
 from spherenorm._numerics import Scalar, is_finite
-from spherenorm._rule import Rule, State
+from spherenorm._rule import Rule
 from spherenorm._update import Invariance, Per, Update
 from spherenorm.rules._invariance import InvarianceTest, UnitSums
-
-__all__ = ["RadialProjection", "ScaleInvarianceTest"]
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from spherenorm._fields import hyper
+from spherenorm._hooks import State
 from spherenorm._numerics import Scalar, cast_like
-from spherenorm._rule import Rule, State
+from spherenorm._rule import Rule
 from spherenorm._update import Update
-
-__all__ = ["StepSize"]
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,6 @@ from spherenorm.testing import _properties as properties
 from spherenorm.testing._sharded import sharded
 from spherenorm.testing._subject import RefusedError, Subject
 
-__all__ = ["PROPERTIES", "Finding", "Report", "check"]
-
 PROPERTIES: dict[str, Callable[[Subject], str]] = {
     "shapes": properties.shapes,
     "writes into nothing": properties.writes_into_nothing,

@@ -19,17 +19,6 @@ from spherenorm.compile import BackendError
 from spherenorm.optim import torch_optimizer
 from spherenorm.testing._subject import STEPS, RefusedError, Subject, apart, named
 
-__all__ = [
-    "compiled",
-    "dtypes",
-    "finite",
-    "pure",
-    "resumes",
-    "shapes",
-    "vmap",
-    "writes_into_nothing",
-]
-
 ROUNDING = 1e-10
 """Of float64, through the cancellations of a projection."""
 

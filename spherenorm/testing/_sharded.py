@@ -13,8 +13,6 @@ import torch
 from spherenorm.optim import torch_optimizer
 from spherenorm.testing._subject import STEPS, RefusedError, Subject, apart
 
-__all__ = ["sharded"]
-
 PROCESSES = 2
 TIME_LIMIT = 60.0
 """Seconds that the processes may take."""

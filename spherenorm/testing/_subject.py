@@ -17,8 +17,6 @@ from spherenorm._tree import init_apart
 from spherenorm._views import View
 from spherenorm._watch import InPlaceError
 
-__all__ = ["RefusedError", "Subject", "apart", "named"]
-
 SHAPES = ((4, 3), (3, 5), (3, 2, 2, 2), (5,), (), (1, 4), (0, 3))
 """Wide and tall matrices, a convolution, a bias, a number, a single unit, and nothing at all."""
 

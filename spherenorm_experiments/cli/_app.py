@@ -22,8 +22,6 @@ from spherenorm_experiments.cli._stored import data, gc, list_, show, status
 from spherenorm_experiments.cli._theory import theory
 from spherenorm_experiments.files import CorruptFileWarning, RequestWarning
 
-__all__ = ["app", "run_app"]
-
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, pretty_exceptions_show_locals=False, help=__doc__
 )

@@ -18,25 +18,6 @@ from rich.markup import escape
 
 from spherenorm_experiments.files import StoreError
 
-__all__ = [
-    "FAILED",
-    "INTERRUPTED",
-    "NOTE",
-    "STORE",
-    "USAGE",
-    "answer",
-    "console",
-    "errors",
-    "hush",
-    "interruptible",
-    "quiet",
-    "say",
-    "say_error",
-    "store_errors",
-    "tell_unusable",
-    "usage_errors",
-]
-
 FAILED, USAGE, STORE, INTERRUPTED = 1, 2, 3, 130
 
 OUTPUT = 1

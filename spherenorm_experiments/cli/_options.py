@@ -12,31 +12,6 @@ import typer
 from spherenorm_experiments.cli._console import NOTE, say_error
 from spherenorm_experiments.store import Store
 
-__all__ = [
-    "CORES",
-    "DEFAULT_OUT",
-    "AsJson",
-    "BackendName",
-    "Data",
-    "Device",
-    "DryRun",
-    "Epochs",
-    "Jobs",
-    "Out",
-    "Parallel",
-    "Processes",
-    "Seeds",
-    "Settings",
-    "TensorBoard",
-    "Tier",
-    "TimeLimit",
-    "Workers",
-    "existing_store",
-    "parse_seeds",
-    "require_device",
-    "tell_many_seeds",
-]
-
 DEFAULT_OUT = Path("runs")
 Out = Annotated[Path, typer.Option("--out", help="The store: finished runs, and the report.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document instead of text.")]

@@ -33,8 +33,6 @@ from spherenorm_experiments.engine import Outcome, Run, Store
 from spherenorm_experiments.report.page import Section
 from spherenorm_experiments.study import Campaign, StudyError
 
-__all__ = ["run_and_show", "run_campaigns", "show_headlines"]
-
 SECONDS_BETWEEN_LINES = 10
 SECONDS_BETWEEN_LOOKS = 1.0
 

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from spherenorm_experiments.analysis import Table
     from spherenorm_experiments.report.page import Section
 
-__all__ = ["export", "report", "results", "show_page"]
-
 COLORS = {
     **dict.fromkeys(("reproduced", "holds"), "green"),
     **dict.fromkeys(("not reproduced", "does not hold"), "red"),

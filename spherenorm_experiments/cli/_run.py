@@ -51,8 +51,6 @@ if TYPE_CHECKING:
     from spherenorm_experiments.engine.door import Door
     from spherenorm_experiments.study import Campaign, Study
 
-__all__ = ["compare", "resume", "run"]
-
 TOTAL = "total, shared runs once"
 
 

@@ -35,18 +35,6 @@ from spherenorm_experiments.store import RunFolder, Store, read_progress
 if TYPE_CHECKING:
     from spherenorm_experiments.paper.shared.layout import Layout
 
-__all__ = [
-    "data",
-    "duration",
-    "gc",
-    "last_values",
-    "list_",
-    "progress_line",
-    "progress_of_runs",
-    "show",
-    "status",
-]
-
 DATA = "The paper's data sets on disk, held against their official layouts and counts."
 
 data = typer.Typer(no_args_is_help=True, help=DATA)

@@ -23,8 +23,6 @@ from spherenorm_experiments.cli._console import FAILED, USAGE, console, errors
 if TYPE_CHECKING:
     from spherenorm_theory.report import Job, Row
 
-__all__ = ["theory"]
-
 SET = (
     "Hold a hyper-parameter: NAME=VALUE, as in momentum=0.9, nesterov=true or betas=(0.9, beta2), "
     "where beta2 stays a symbol."

@@ -10,8 +10,6 @@ from typing import Any
 
 from spherenorm.support import located, require_module
 
-__all__ = ["RecipeError", "require_extra", "users_code", "written"]
-
 EXTRAS = {
     "ray": "ray",
     "submitit": "slurm",

@@ -26,17 +26,6 @@ from spherenorm_experiments.core._spec import Spec, rows_of
 from spherenorm_experiments.core._streams import preserved_randomness, seed_everything, stream
 from spherenorm_experiments.core._task import AnyTask
 
-__all__ = [
-    "FOLDER",
-    "FORMAT",
-    "Sources",
-    "configuration",
-    "family_of",
-    "row_names",
-    "run_name",
-    "sources_of",
-]
-
 FORMAT = 4
 """Part of every hash. Raise it when what runs the rules changes a run's numbers or its files."""
 

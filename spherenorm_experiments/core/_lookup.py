@@ -14,8 +14,6 @@ from spherenorm_experiments.core._task import AnyTask
 from spherenorm_experiments.core._typed import fits, with_tuples
 from spherenorm_experiments.named import named, places
 
-__all__ = ["find_task", "find_task_class", "make_task", "task_classes"]
-
 
 def task_classes() -> dict[str, type[AnyTask]]:
     """Every task of the folders, by name."""

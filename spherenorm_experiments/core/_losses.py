@@ -10,8 +10,6 @@ from typing import Any
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
-__all__ = ["Smoothing", "cross_entropy"]
-
 
 class Smoothing:
     """The label smoothing of a run, while it computes a loss.

@@ -21,8 +21,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["Collected", "Mean", "Statistic", "Sums"]
-
 
 class Statistic(ABC):
     """One batch's share of a metric."""

@@ -13,8 +13,6 @@ from spherenorm_experiments.core._errors import RecipeError, users_code
 from spherenorm_experiments.core._spec import Spec
 from spherenorm_experiments.core._typed import fits, hints_of
 
-__all__ = ["bind_spec", "load_recipe", "rule_text"]
-
 
 def load_recipe(name: str) -> Bound:
     """The recipe called `name`, a registered name or `module:function`, at its defaults.

@@ -10,8 +10,6 @@ from typing import Any
 from spherenorm.support import unknown_name
 from spherenorm_experiments.core._typed import fits
 
-__all__ = ["PRECISIONS", "Regime"]
-
 PRECISIONS = ("float32", "bfloat16", "float16")
 
 

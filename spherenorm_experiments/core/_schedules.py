@@ -10,8 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-__all__ = ["SCHEDULES"]
-
 HALVINGS = 12
 
 

@@ -14,8 +14,6 @@ import numpy as np
 from spherenorm.support import unknown_name
 from spherenorm_experiments.core._errors import require_extra
 
-__all__ = ["METHODS", "points"]
-
 Ranges = Mapping[str, tuple[float, float]]
 """For each hyper-parameter the bounds of a logarithmic range."""
 

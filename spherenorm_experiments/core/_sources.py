@@ -26,8 +26,6 @@ from typing import Any, NamedTuple
 
 from spherenorm.support import is_installed
 
-__all__ = ["digest", "source_digest", "source_texts"]
-
 OURS = ("spherenorm", "spherenorm_experiments")
 CORE = "spherenorm_experiments.core"
 PARTS = (

@@ -12,8 +12,6 @@ from spherenorm_experiments.core._regime import Regime
 from spherenorm_experiments.core._schedules import SCHEDULES
 from spherenorm_experiments.core._typed import fits
 
-__all__ = ["EUCLIDEAN_REST", "Spec", "rows_of", "specs_without"]
-
 EUCLIDEAN_REST = {"recipe": "sgd", "lr": 0.01, "momentum": 0.9, "nesterov": True}
 """Cho and Lee's choice for what is not on the sphere: biases, gains and the last layer."""
 

@@ -8,8 +8,6 @@ from typing import Any, NamedTuple, Protocol, TypeGuard, runtime_checkable
 import numpy as np
 from torch import Tensor
 
-__all__ = ["Batch", "MapStyle", "Split", "Splits", "are_tensors", "length", "require_splits"]
-
 
 @runtime_checkable
 class MapStyle(Protocol):

@@ -14,8 +14,6 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 
-__all__ = ["generator", "preserved_randomness", "seed_everything", "stream"]
-
 
 def stream(seed: int, name: str, *key: int) -> int:
     """The seed of one use of a run's stream ("init", "data", "augmentation", "noise", ...)."""

@@ -32,8 +32,6 @@ from spherenorm_experiments.core._splits import (
 )
 from spherenorm_experiments.core._streams import preserved_randomness, seed_everything, stream
 
-__all__ = ["AnyTask", "Budget", "PureTask", "Task", "splits_of"]
-
 AUDITED, REHEARSED, FINGERPRINTED = 64, 8, 16
 """Items of the audit's batch, of a rehearsal's, and of a data set's fingerprint."""
 

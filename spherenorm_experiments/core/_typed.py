@@ -7,8 +7,6 @@ import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-__all__ = ["fits", "hints_of", "with_tuples"]
-
 
 def fits(value: Any, hint: Any) -> bool:
     """True if `value` is of the type `hint`.

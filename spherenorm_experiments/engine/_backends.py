@@ -24,8 +24,6 @@ from spherenorm_experiments.engine._runner import USUAL, Outcome, Runner
 from spherenorm_experiments.engine.door import execute_spec
 from spherenorm_experiments.files import StoreError
 
-__all__ = ["BACKENDS", "Backend", "find_backend"]
-
 Backend = Callable[[Sequence[Run], int, Runner], Iterator[Outcome]]
 """Executes runs of one store: (runs, jobs at a time, runner)."""
 

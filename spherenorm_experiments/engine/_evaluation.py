@@ -14,8 +14,6 @@ from spherenorm_experiments.engine._loader import evaluation_batches
 from spherenorm_experiments.engine._ranks import Ranks
 from spherenorm_experiments.engine._run import Run
 
-__all__ = ["evaluate", "watched_outputs"]
-
 
 def evaluate(
     run: Run, task: Task, model: nn.Module, split: Split, ranks: Ranks, workers: int, device: str

@@ -34,9 +34,6 @@ from spherenorm_experiments.engine._sweep import sweep_rows
 from spherenorm_experiments.files import Busy, StoreError
 from spherenorm_experiments.store import delete_leftovers
 
-__all__ = ["execute"]
-
-
 SHARDED = (
     "; with fsdp a weight is whole only while its module runs: where another one uses it, as in "
     "`self.pos.weight[i]`, let `shards` of the task leave its module out"

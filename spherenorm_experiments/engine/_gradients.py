@@ -15,8 +15,6 @@ from spherenorm_experiments.engine._parallel import synchronized, whole
 from spherenorm_experiments.engine._ranks import Ranks
 from spherenorm_experiments.engine._run import Run
 
-__all__ = ["Gradients"]
-
 
 class Gradients:
     """The gradients of a run's model.

@@ -33,8 +33,6 @@ from spherenorm_experiments.core import (
 from spherenorm_experiments.engine._ranks import Ranks, die_with_parent
 from spherenorm_experiments.engine._run import Run
 
-__all__ = ["Share", "TrainingBatches", "evaluation_batches"]
-
 Key = tuple[int, int]
 
 

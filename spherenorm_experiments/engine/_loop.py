@@ -18,8 +18,6 @@ from spherenorm_experiments.engine._runner import Runner
 from spherenorm_experiments.engine._training import Training
 from spherenorm_experiments.store import Records
 
-__all__ = ["train"]
-
 
 def train(run: Run, task: Task, runner: Runner, ranks: Ranks) -> None:
     """Bring a run to its end; its folder then has records, the last checkpoint and the summary."""

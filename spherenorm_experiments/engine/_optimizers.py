@@ -13,8 +13,6 @@ from spherenorm.optim import RecipeOptimizer
 from spherenorm_experiments.core import SCHEDULES, Task
 from spherenorm_experiments.engine._run import Run
 
-__all__ = ["OptimizerSchedule", "make_optimizer"]
-
 
 class OptimizerSchedule:
     """The optimizers of a run, one after another; each has a state of its own.

@@ -22,8 +22,6 @@ from spherenorm import __version__
 from spherenorm_experiments.core import digest, source_texts
 from spherenorm_experiments.engine._run import Run
 
-__all__ = ["keep_origin"]
-
 PACKAGES = ("torch", "numpy", "scikit-learn", "triton")
 
 

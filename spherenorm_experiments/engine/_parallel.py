@@ -12,8 +12,6 @@ from torch import Tensor, nn
 from spherenorm_experiments.core import Task
 from spherenorm_experiments.engine._ranks import Ranks
 
-__all__ = ["parallelize", "placed", "synchronized", "whole"]
-
 
 def parallelize(module: nn.Module, task: Task, ranks: Ranks, device: str) -> nn.Module:
     """The model that the loss calls; with FSDP2 the module itself, whose weights are now sharded.

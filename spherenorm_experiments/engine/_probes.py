@@ -19,9 +19,6 @@ from spherenorm import as_view, metrics
 from spherenorm.support import look_up, unknown_name
 from spherenorm_experiments.core import users_code
 
-__all__ = ["PROBES", "MeasuredStep", "Probe", "find_probe", "is_finite", "measure"]
-
-
 RECORDED = {"step", "loss", "grad_norm", "validation"}
 """Names in a record that the engine gives itself."""
 

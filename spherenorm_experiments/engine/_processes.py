@@ -25,8 +25,6 @@ from spherenorm_experiments.engine._run import Run
 from spherenorm_experiments.engine._runner import Outcome, Runner
 from spherenorm_experiments.files import StoreError
 
-__all__ = ["in_workers", "launch", "launch_request"]
-
 WORKER = "spherenorm_experiments.engine.worker"
 """The module of other processes; see there for runs on several machines."""
 

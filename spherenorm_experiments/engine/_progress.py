@@ -14,8 +14,6 @@ from typing import Any
 
 from spherenorm_experiments.core import require_extra
 
-__all__ = ["Live"]
-
 SECONDS_BETWEEN = 1.0
 MOST_SCALARS = 20
 """TensorBoard takes 50 microseconds for a number, so it gets only a few."""

@@ -14,8 +14,6 @@ from spherenorm_experiments.engine._run import Run
 from spherenorm_experiments.engine._sweep import first_step
 from spherenorm_experiments.engine._training import Training
 
-__all__ = ["cast_of", "rehearse"]
-
 TASKS_OWN = ("task", "options", "probes", "device")
 RECIPES_OWN = ("task", "recipe", "rest", "probes", "device", "regime")
 """Fields of a spec."""

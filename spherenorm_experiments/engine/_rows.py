@@ -17,8 +17,6 @@ import numpy as np
 from spherenorm_experiments.core import FORMAT, Spec, rows_of
 from spherenorm_experiments.store import RunFolder, Store, read_arrays
 
-__all__ = ["Row", "find_rows", "folders_of", "rows_in"]
-
 
 @dataclass(frozen=True)
 class Row:

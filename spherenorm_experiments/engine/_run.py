@@ -13,8 +13,6 @@ from spherenorm_experiments.core import AnyTask, Sources, Spec, Splits, Task, le
 from spherenorm_experiments.engine._probes import Probe
 from spherenorm_experiments.store import RunFolder, Store
 
-__all__ = ["Run"]
-
 
 @dataclass(frozen=True, eq=False)
 class Run:

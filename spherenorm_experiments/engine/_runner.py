@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from spherenorm.support import unknown_name
 from spherenorm_experiments.core import require_extra
 
-__all__ = ["CHECKPOINT_SECONDS", "PARALLEL", "USUAL", "Outcome", "Runner"]
-
 CHECKPOINT_SECONDS = 10.0
 PARALLEL = ("ddp", "fsdp")
 

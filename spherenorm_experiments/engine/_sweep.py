@@ -20,8 +20,6 @@ from spherenorm_experiments.core import SCHEDULES, PureTask, seed_everything, st
 from spherenorm_experiments.engine._run import Run
 from spherenorm_experiments.store import write_arrays
 
-__all__ = ["first_step", "sweep_rows"]
-
 
 def sweep_rows(run: Run, task: PureTask) -> None:
     """Train every run and write the results. It takes seconds, so it has no checkpoint."""

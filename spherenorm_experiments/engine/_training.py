@@ -31,8 +31,6 @@ from spherenorm_experiments.engine._weights import (
     own_states,
 )
 
-__all__ = ["Training"]
-
 
 class Training:
     """A run on batches, before its first step.

@@ -15,16 +15,6 @@ from spherenorm.optim import RecipeOptimizer
 from spherenorm_experiments.core import Task
 from spherenorm_experiments.engine._parallel import placed, whole
 
-__all__ = [
-    "Average",
-    "Watched",
-    "is_training",
-    "load_model",
-    "load_states",
-    "model_tensors",
-    "own_states",
-]
-
 
 @dataclass(frozen=True)
 class Watched:

@@ -41,8 +41,6 @@ from spherenorm_experiments.engine._run import Run
 from spherenorm_experiments.engine._runner import Outcome, Runner
 from spherenorm_experiments.store import Store
 
-__all__ = ["Door", "execute_spec", "resolve"]
-
 
 class Door:
     """Recipes, tasks and runs by name; a run is resolved once in the life of the door."""

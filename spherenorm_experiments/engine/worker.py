@@ -28,8 +28,6 @@ from spherenorm_experiments.core import Spec
 from spherenorm_experiments.engine import Outcome, StoreError, die_with_parent, joined
 from spherenorm_experiments.engine.door import execute_spec
 
-__all__ = ["main", "serve", "work"]
-
 INTERRUPTED = 130
 RESTARTS = 3
 """Restarts of the processes after one of them is killed."""

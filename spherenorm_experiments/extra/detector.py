@@ -30,8 +30,6 @@ from spherenorm_experiments.analysis import (
 from spherenorm_experiments.report.pictures import Picture, drawn, empty_figure, rounded
 from spherenorm_experiments.study import Plan, Study
 
-__all__ = ["Detector", "adamp_accumulating"]
-
 NETWORKS = ("plain", "residual", "transformer")
 COLORS = {"plain": "#4c78a8", "residual": "#e4572e", "transformer": "#2e8b57"}
 

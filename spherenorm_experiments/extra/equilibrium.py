@@ -29,8 +29,6 @@ from spherenorm_experiments.core import Spec, load_recipe
 from spherenorm_experiments.report.pictures import Picture, color_of, drawn, empty_figure, rounded
 from spherenorm_experiments.study import Plan, Study
 
-__all__ = ["EquilibriumStudy", "Prediction", "predict"]
-
 MOMENTUM, BETAS = {"momentum": 0.9}, {"betas": [0.9, 0.99]}
 SGD_POINTS = ((0.1, 3e-2), (0.2, 3e-2), (0.1, 1e-1), (0.2, 1e-1))
 OPTIMIZERS: dict[str, tuple[Mapping[str, Any], Sequence[tuple[float, float]]]] = {

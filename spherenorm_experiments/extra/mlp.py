@@ -17,8 +17,6 @@ from spherenorm.functional import Sweep
 from spherenorm_experiments.core import Budget, PureTask, generator
 from spherenorm_experiments.paper.shared.digits import Digits
 
-__all__ = ["Mlp"]
-
 UNSEEN = 2**40
 """The first seed of the batches that measure gradients at the end; no run has one so large."""
 

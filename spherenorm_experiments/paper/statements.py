@@ -13,8 +13,6 @@ from typing import Any
 from spherenorm.support import unknown_name
 from spherenorm_experiments.analysis import KINDS, Statement
 
-__all__ = ["STATEMENTS", "UNCLAIMED", "says"]
-
 
 def _read(path: Path) -> tuple[dict[str, Statement], dict[str, str]]:
     content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))

@@ -25,8 +25,6 @@ from typing import Any
 import torch
 from filelock import FileLock, Timeout
 
-__all__ = ["BuildError", "cache_folder", "compiler", "load_step", "threads"]
-
 FLAGS = (
     "-std=c++14", "-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math",
     "-ffp-contract=off", "-fopenmp", "-shared", "-fPIC",

@@ -26,9 +26,6 @@ from spherenorm.operations import REDUCTIONS
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-__all__ = ["CppKernel", "kernel"]
-
-
 TYPES = {
     torch.float32: ("float", "float"),
     torch.float64: ("double", "double"),

@@ -7,8 +7,6 @@ from spherenorm.compile._printer import Words
 from spherenorm.compile._schedule import Loop, Pass
 from spherenorm.operations import OPERATIONS, REDUCTIONS
 
-__all__ = ["CppWords", "PrintedPass"]
-
 CHEAP = 4
 """A value of so many cheap operations on inputs is computed again rather than kept."""
 

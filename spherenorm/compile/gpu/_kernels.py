@@ -21,8 +21,6 @@ from spherenorm.compile.gpu._pass import PrintedPass, function
 from spherenorm.compile.gpu._words import TritonWords, rounded
 from spherenorm.operations import REDUCTIONS
 
-__all__ = ["KernelSource", "emit"]
-
 DTYPES = {
     torch.float32: "tl.float32",
     torch.float64: "tl.float64",

@@ -23,8 +23,6 @@ from torch import Tensor
 from spherenorm.compile.gpu._kernels import KernelSource
 from spherenorm.compile.gpu._pass import BLOCK, LONG_TILE, TILES
 
-__all__ = ["DEVICES", "Launcher", "launcher", "refuse_capture", "upload"]
-
 DEVICES = {"cuda"}
 """The types of device whose weights they step; tests add "cpu", for Triton's interpreter."""
 WARPS = {"advance": 4, "pass": 8}

@@ -12,8 +12,6 @@ from spherenorm.compile._schedule import Loop
 from spherenorm.compile.gpu._words import TritonWords, rounded
 from spherenorm.operations import REDUCTIONS
 
-__all__ = ["BLOCK", "LONG_TILE", "TILES", "PrintedPass", "function"]
-
 BLOCK = 1024
 """The entries of a tile of a pass without values per row: 4 for each thread, so that registers let
 several programs share a multiprocessor (AdamP's last pass takes 122 of them, of twice the tile

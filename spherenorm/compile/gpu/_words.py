@@ -8,8 +8,6 @@ from spherenorm.compile._printer import Words
 from spherenorm.compile._schedule import Gate, Schedule
 from spherenorm.operations import OPERATIONS, REDUCTIONS
 
-__all__ = ["COLUMNS", "TritonWords", "rounded"]
-
 COLUMNS = ("rows", "cols", "first_row", "flat_first", "flat_count", "tile_first", "tile_count")
 """A weight's facts besides its pointers: its shape; the rows before it in the batch; its first
 program and the number of its programs, in a pass over runs of entries and in one over rows."""

@@ -32,8 +32,6 @@ from spherenorm_experiments.paper.adversarial import cifar
 from spherenorm_experiments.paper.adversarial.wide_resnet import WideResNet
 from spherenorm_experiments.paper.shared import glyphs
 
-__all__ = ["Adversarial", "Threat"]
-
 CHARACTERS, SIZE = "ABEHKRSXZ3", 12
 TRAIN, VALIDATION, TEST = 640, 200, 400
 AUDITED = 16

@@ -15,8 +15,6 @@ from torch import Tensor
 
 from spherenorm_experiments.paper.shared.layout import Layout
 
-__all__ = ["LAYOUT", "CifarImages", "read_cifar10"]
-
 FOLDER = "cifar-10-batches-bin"
 TRAIN, TEST = tuple(f"data_batch_{k}.bin" for k in range(1, 6)), ("test_batch.bin",)
 SHAPE, PADDING = (3, 32, 32), 4

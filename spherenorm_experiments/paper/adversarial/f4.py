@@ -14,8 +14,6 @@ from spherenorm_experiments.paper.shared.claims import of_metric, projection
 from spherenorm_experiments.paper.statements import says
 from spherenorm_experiments.study import Condition, Contender, Setup, TunedComparison, arm_of
 
-__all__ = ["F4"]
-
 WIDE = {"data_set": "cifar10", "depth": 34, "width": 10, "stem": 16}
 FIELDS = {"epochs": 200, "batch_size": 128, "schedule": "step-50-75"}
 

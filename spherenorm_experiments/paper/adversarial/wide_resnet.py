@@ -8,8 +8,6 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-__all__ = ["WideResNet"]
-
 GROUPS, BLOCK_CONVOLUTIONS, OTHER_LAYERS = 3, 2, 4
 """Depth counts both convolutions of each block, the stem, two shortcuts and the classifier."""
 

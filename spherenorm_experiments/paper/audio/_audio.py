@@ -13,8 +13,6 @@ from torch import Tensor
 
 from spherenorm_experiments.core import require_extra
 
-__all__ = ["RATE", "Clips", "read_wave", "resampled"]
-
 RATE = 16_000
 """Samples a second."""
 

@@ -19,8 +19,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import batch_norm
 
-__all__ = ["POOLS", "WIDTHS", "HarmonicCNN", "HarmonicFilters"]
-
 SLOPE, OFFSET = 0.1079, 24.7
 """Of the bandwidth in Hz of human hearing: 0.1079 f + 24.7 (Glasberg and Moore 1990)."""
 

@@ -20,18 +20,6 @@ from spherenorm_experiments.core import Splits
 from spherenorm_experiments.paper.audio._audio import Clips
 from spherenorm_experiments.paper.shared.layout import Layout
 
-__all__ = [
-    "DCASE",
-    "EVENTS",
-    "MAGNATAGATUNE",
-    "SPEECH_COMMANDS",
-    "TAGS",
-    "WORDS",
-    "dcase2017",
-    "magnatagatune",
-    "speech_commands",
-]
-
 
 def _clips(
     layout: Layout, names: Sequence[str], targets: Tensor, samples: int, chunks: int | None

@@ -19,8 +19,6 @@ from torch import Tensor
 from spherenorm_experiments.core import Splits
 from spherenorm_experiments.paper.shared.synthesis import RATE, Draw, divided
 
-__all__ = ["SPEAKERS", "WORDS", "spoken_words"]
-
 WORDS = (
     *("sami", "masi", "misa", "sima", "samu", "musa"),
     *("noli", "nilo", "loni", "lino", "nolu", "luno"),

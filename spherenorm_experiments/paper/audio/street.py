@@ -16,8 +16,6 @@ from torch import Tensor
 from spherenorm_experiments.core import Splits
 from spherenorm_experiments.paper.shared.synthesis import RATE, Draw, divided, seconds
 
-__all__ = ["SOUNDS", "street_sounds"]
-
 COUNT, TRAIN, VALIDATION = 1280, 768, 192
 SAMPLES = 4096
 OTHERS = 0.18

@@ -11,8 +11,6 @@ from spherenorm_experiments.paper.shared.claims import projection
 from spherenorm_experiments.paper.statements import says
 from spherenorm_experiments.study import Condition, Contender, Setup, TunedComparison
 
-__all__ = ["T4"]
-
 MIXTURE = "Adam + SGD"
 EPOCHS = 200
 """Of the mixture on the paper's data: 60 of Adam, then 140 of SGD."""

@@ -35,8 +35,6 @@ from spherenorm_experiments.paper.audio.harmonic_cnn import (
 )
 from spherenorm_experiments.paper.shared import clips
 
-__all__ = ["Events", "Keywords", "Tagging", "f1_of_items"]
-
 SAMPLES, CHUNKS = 80_000, 16
 """The authors' crop, 5 s at 16 kHz, and how many of a clip are averaged in evaluation."""
 

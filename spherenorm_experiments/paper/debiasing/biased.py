@@ -20,20 +20,6 @@ from torch.nn import functional as F  # noqa: N812
 from spherenorm_experiments.core import Split, Splits
 from spherenorm_experiments.paper.debiasing.mnist import LAYOUT, read_mnist
 
-__all__ = [
-    "BIASED",
-    "COLOURS",
-    "PARTS",
-    "UNBIASED",
-    "biased_mnist",
-    "colour_strokes",
-    "digits",
-    "draw_grounds",
-    "handwritten_digits",
-    "stripe_strokes",
-    "stripes",
-]
-
 COLOURS = (
     *((255, 0, 0), (0, 255, 0), (0, 0, 255), (225, 225, 0), (225, 0, 225)),
     *((0, 255, 255), (255, 128, 0), (255, 0, 128), (128, 0, 255), (128, 128, 128)),

@@ -7,8 +7,6 @@ from spherenorm_experiments.paper.shared.claims import of_metric, projection
 from spherenorm_experiments.paper.statements import says
 from spherenorm_experiments.study import Condition, Contender, Setup, TunedComparison
 
-__all__ = ["D1"]
-
 NAMES = ("Adam", "AdamP")
 RHOS = (
     (0.95, 0.999, "22.9 30.5"),

@@ -36,8 +36,6 @@ from spherenorm_experiments.paper.debiasing.rebias import (
 )
 from spherenorm_experiments.paper.shared.resnet import ResNet, resnet18
 
-__all__ = ["Debiasing", "grouped_accuracy", "hsic"]
-
 AUDITED = 8
 """Large images that the audit sees: it computes in float64."""
 

@@ -15,8 +15,6 @@ from torch import Tensor
 
 from spherenorm_experiments.paper.shared.layout import Layout
 
-__all__ = ["LAYOUT", "read_mnist"]
-
 UNSIGNED_BYTE = 8
 """The code of the only type of entries that MNIST has."""
 

@@ -30,8 +30,6 @@ from spherenorm_experiments.paper.shared.augmentation import (
 from spherenorm_experiments.paper.shared.imagenet import Pictures
 from spherenorm_experiments.paper.shared.layout import Layout
 
-__all__ = ["HELD_OUT", "IMAGENET", "IMAGENET_A", "LAYOUT", "SYNSETS", "nine_class"]
-
 SYNSETS = {
     "dog": "n02085620 n02099601 n02106550 n02106662 n02110958",
     "cat": "n02123045 n02123159 n02123394 n02123597 n02124075",

@@ -17,8 +17,6 @@ from torch import Tensor, nn
 
 from spherenorm_experiments.paper.shared.resnet import ResNet
 
-__all__ = ["BagNet18", "ConvStack", "FeaturedResNet", "Rivals"]
-
 Featured = tuple[Tensor, Tensor]
 """Logits of shape (n, classes), and features of shape (n, channels)."""
 

@@ -13,8 +13,6 @@ from torch import Tensor
 
 from spherenorm_experiments.core import require_extra
 
-__all__ = ["average_precision"]
-
 
 def average_precision(detected: Sequence[Tensor], truth: Sequence[Tensor]) -> float:
     """The mean over classes of the area under the curve of precision over recall, in per cent.

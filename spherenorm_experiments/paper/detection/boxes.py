@@ -5,8 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-__all__ = ["DETECTED", "centered", "cornered", "detections", "overlaps", "suppressed"]
-
 DETECTED = 100
 """Detections of an image that count, those with the highest scores: COCO's rule."""
 

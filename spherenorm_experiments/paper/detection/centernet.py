@@ -21,8 +21,6 @@ from spherenorm_experiments.paper.detection.boxes import DETECTED, centered, cor
 from spherenorm_experiments.paper.detection.deformable import DeformableConv2d
 from spherenorm_experiments.paper.shared.resnet import ResNet
 
-__all__ = ["CenterNet", "centernet_detections", "centernet_loss", "heat", "radius"]
-
 RARE = -2.19
 """The bias of the heat map's logits at the start: an object at a share of 0.1 of the places."""
 

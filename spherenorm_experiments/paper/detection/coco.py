@@ -29,8 +29,6 @@ from spherenorm_experiments.paper.detection.windows import (
 from spherenorm_experiments.paper.shared.augmentation import normalized
 from spherenorm_experiments.paper.shared.layout import Layout
 
-__all__ = ["CLASSES", "LAYOUT", "Scenes", "coco"]
-
 CLASSES, HELD_OUT = 80, 1000
 """Categories; training pictures, at most a tenth, on which hyper-parameters are chosen."""
 

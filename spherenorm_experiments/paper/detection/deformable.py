@@ -9,8 +9,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-__all__ = ["DeformableConv2d", "deformable_convolution"]
-
 
 def deformable_convolution(
     x: Tensor, offsets: Tensor, mask: Tensor, weight: Tensor, bias: Tensor

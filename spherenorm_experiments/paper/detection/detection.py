@@ -50,8 +50,6 @@ from spherenorm_experiments.paper.shared.layers import load_published
 from spherenorm_experiments.paper.shared.layout import data_folder
 from spherenorm_experiments.paper.shared.resnet import ResNet
 
-__all__ = ["Detection"]
-
 SIDE, SIDES = 32, {"centernet": 512, "ssd": 300}
 """Pixels of an image's side, on glyphs and on coco."""
 

@@ -16,8 +16,6 @@ from spherenorm_experiments.paper.shared.glyphs import (
     textures,
 )
 
-__all__ = ["OBJECTS", "glyph_scenes"]
-
 OBJECTS = "AKS"
 """The characters that are objects, the classes."""
 

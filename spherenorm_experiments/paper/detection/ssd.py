@@ -25,20 +25,6 @@ from spherenorm_experiments.paper.detection.boxes import (
     suppressed,
 )
 
-__all__ = [
-    "CANDIDATES",
-    "SSD",
-    "SSD300",
-    "Defaults",
-    "decoded",
-    "default_boxes",
-    "encoded",
-    "matched",
-    "ssd_detections",
-    "ssd_loss",
-    "vgg_stages",
-]
-
 VGG16 = ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 512))
 """The widths of VGG-16's convolutions, by stage."""
 

@@ -9,8 +9,6 @@ from spherenorm_experiments.paper.shared.claims import projection
 from spherenorm_experiments.paper.statements import says
 from spherenorm_experiments.study import Condition, Contender, Setup, TunedComparison
 
-__all__ = ["T3"]
-
 REAL: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "centernet": (
         {"lr": 2.5e-4},

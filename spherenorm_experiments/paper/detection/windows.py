@@ -18,8 +18,6 @@ from spherenorm_experiments.core import require_extra
 from spherenorm_experiments.paper.detection.boxes import centered, overlaps
 from spherenorm_experiments.paper.shared.augmentation import MEAN
 
-__all__ = ["Window", "letterbox", "overlapping_window", "recolored", "scaled_window", "within"]
-
 Picture = Any
 
 SCALES = tuple(k / 10 for k in range(6, 14))

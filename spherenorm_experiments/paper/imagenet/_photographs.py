@@ -6,8 +6,6 @@ from typing import Any
 
 from spherenorm_experiments.study import Setup
 
-__all__ = ["ADAM_RATES", "GLYPHS", "SGD_RATES", "WARM_UP", "on_glyphs", "on_imagenet"]
-
 SGD_RATES, ADAM_RATES = (0.08, 0.4, 2.0), (1e-2, 3e-2, 9e-2)
 """Learning rates of a search."""
 

@@ -43,8 +43,6 @@ from spherenorm_experiments.paper.shared.glyphs import (
 )
 from spherenorm_experiments.paper.shared.imagenet import CLASSES, imagenet
 
-__all__ = ["Classification"]
-
 Pixels = np.ndarray[Any, np.dtype[Any]]
 """Bytes of shape (items, 3, height, width)."""
 

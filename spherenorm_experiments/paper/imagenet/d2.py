@@ -8,8 +8,6 @@ from spherenorm_experiments.paper.shared.claims import projection
 from spherenorm_experiments.paper.statements import says
 from spherenorm_experiments.study import Condition, Contender, Setup, TunedComparison
 
-__all__ = ["D2"]
-
 PAPER = {
     "EfficientNet-B0": "77.7 78.1",
     "EfficientNet-B1": "78.7 79.9",

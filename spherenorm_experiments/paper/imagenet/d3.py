@@ -15,8 +15,6 @@ from spherenorm_experiments.paper.shared.claims import projection
 from spherenorm_experiments.paper.statements import says
 from spherenorm_experiments.study import Condition, Contender, Setup, TunedComparison, arm_of
 
-__all__ = ["D3"]
-
 MICRO, LARGE_MICRO = 32, 256
 """Items of a micro-batch, over which BatchNorm takes its statistics: ours, and with `--data`."""
 

@@ -30,17 +30,6 @@ from spherenorm_experiments.paper.shared.layers import (
 )
 from spherenorm_experiments.paper.shared.resnet import ResNet, resnet18, resnet50
 
-__all__ = [
-    "FULL",
-    "SCALES",
-    "SMALL",
-    "InvertedNetwork",
-    "divisible",
-    "efficientnet",
-    "mobilenet_v2",
-    "rexnet",
-]
-
 
 class Scale(NamedTuple):
     """Factors of B0's channels and depth, the side of the image in pixels, the dropout rate."""

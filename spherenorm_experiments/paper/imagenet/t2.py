@@ -18,8 +18,6 @@ from spherenorm_experiments.paper.shared.claims import projection
 from spherenorm_experiments.paper.statements import says
 from spherenorm_experiments.study import Condition, Contender, TunedComparison, score_claim
 
-__all__ = ["T2"]
-
 OPTIMIZERS = ("SGD", "SGDP", "Adam", "AdamW", "AdamP")
 NESTEROV = {"momentum": 0.9, "nesterov": True}
 SMOOTHED = {"label_smoothing": 0.1}

@@ -21,8 +21,6 @@ from spherenorm_experiments.paper.language.texts import (
 )
 from spherenorm_experiments.paper.language.transformer_xl import TransformerXL
 
-__all__ = ["Language"]
-
 CUTOFFS = {"wikitext-103": (20_000, 40_000, 200_000), "library": (16, 40)}
 """The first token of each cluster of the adaptive softmax; those within the vocabulary hold."""
 

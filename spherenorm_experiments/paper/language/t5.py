@@ -18,8 +18,6 @@ from spherenorm_experiments.study import (
     invariant_share,
 )
 
-__all__ = ["T5"]
-
 NAMES = ("AdamW", "AdamP")
 FULL = {
     **{"data_set": "wikitext-103", "layers": 16, "width": 410, "heads": 10, "inner": 2100},

@@ -21,8 +21,6 @@ from torch import Tensor
 
 from spherenorm_experiments.paper.shared.layout import Layout
 
-__all__ = ["LAYOUT", "MODULES", "PARTS", "Windows", "corpus", "source_corpus"]
-
 PARTS = ("train", "valid", "test")
 END, UNKNOWN = "<eos>", "<unk>"
 

@@ -18,8 +18,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-__all__ = ["AdaptiveVocabulary", "Projection", "TransformerXL", "relative_shift", "sinusoids"]
-
 INITIAL = 0.02
 """The standard deviation of initial weights, as in the released code."""
 

@@ -33,22 +33,6 @@ from spherenorm_experiments.analysis import (
 from spherenorm_experiments.paper.norms._sweeps import at_rate_of, of_all
 from spherenorm_experiments.paper.statements import says
 
-__all__ = [
-    "ADAM_RATES",
-    "ARMS",
-    "DECAYS",
-    "DECAY_SCALE",
-    "NORMS",
-    "PAIRS",
-    "PAPER",
-    "SGD_RATES",
-    "SHARED",
-    "claims_of_growth",
-    "decay_of",
-    "growth_of",
-    "ratios_of",
-]
-
 SGD_RATES, ADAM_RATES = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0), (3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1)
 DECAY_SCALE = 100
 """Our weight decay per one of the paper's: 240 steps instead of 500,000 would not feel 1e-4."""

@@ -15,19 +15,6 @@ from spherenorm_experiments.report.pictures import (
     rounded,
 )
 
-__all__ = [
-    "NESTEROV",
-    "STEP",
-    "Curve",
-    "at_rate_of",
-    "columns",
-    "decayed",
-    "of_all",
-    "over_rates",
-    "over_steps",
-]
-
-
 NESTEROV: dict[str, Any] = {"momentum": 0.9, "nesterov": True}
 """The momentum of SGD and SGDP."""
 

@@ -38,8 +38,6 @@ from spherenorm_experiments.paper.statements import says
 from spherenorm_experiments.report.pictures import Picture, drawn, empty_figure, rounded
 from spherenorm_experiments.study import Plan, Study
 
-__all__ = ["C1"]
-
 PAPER = {
     1.0: printed("86.64 100 70.74"),
     0.2: printed("100 100 70.83"),

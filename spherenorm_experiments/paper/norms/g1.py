@@ -29,8 +29,6 @@ from spherenorm_experiments.paper.statements import says
 from spherenorm_experiments.report.pictures import Picture, color_of, drawn
 from spherenorm_experiments.study import Plan, Study
 
-__all__ = ["G1"]
-
 
 class PaperRow(NamedTuple):
     """A row of the paper's table."""

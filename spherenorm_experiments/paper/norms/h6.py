@@ -34,8 +34,6 @@ from spherenorm_experiments.paper.statements import says
 from spherenorm_experiments.report.pictures import DASHES, Picture, drawn
 from spherenorm_experiments.study import Plan, Study
 
-__all__ = ["H6"]
-
 PAPER = {
     0.5: printed("7.60 67.57 6.88 67.75"),
     0.8: printed("8.31 67.64 6.57 68.55"),

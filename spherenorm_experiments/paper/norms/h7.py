@@ -27,8 +27,6 @@ from spherenorm_experiments.paper.statements import says
 from spherenorm_experiments.report.pictures import Picture, drawn
 from spherenorm_experiments.study import Plan, Study
 
-__all__ = ["H7"]
-
 
 def _arm(optimizer: str, epochs: str = "all") -> Arm:
     label = optimizer if epochs == "all" else f"{optimizer}, {epochs}"

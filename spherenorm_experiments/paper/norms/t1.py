@@ -41,8 +41,6 @@ from spherenorm_experiments.paper.norms._sweeps import STEP, Curve, decayed, ove
 from spherenorm_experiments.report.pictures import DASHES, Picture, color_of, drawn
 from spherenorm_experiments.study import Plan, Study
 
-__all__ = ["T1"]
-
 
 class T1(Study):
     """Table 1: momentum makes norms grow, the projection holds them

@@ -40,9 +40,6 @@ from spherenorm_experiments.paper.statements import says
 from spherenorm_experiments.report.pictures import DASHES, Picture, drawn
 from spherenorm_experiments.study import Plan, Study
 
-__all__ = ["WeightDecay"]
-
-
 PAIRS = (("SGD", "SGDP"), ("AdamW", "AdamP"))
 REFERENCE = {"SGD": 1e-2, "SGDP": 1e-2, "AdamW": 1e-1, "AdamP": 1e-1}
 """The weight decay of each optimizer to which others are relative; recipes have the same names."""

@@ -44,8 +44,6 @@ from spherenorm_experiments.report.pictures import (
 )
 from spherenorm_experiments.study import Plan, Study
 
-__all__ = ["ARMS", "F1", "LR", "descent"]
-
 LR = 0.02
 ARMS = {
     label: Arm(label, recipe, {"momentum": momentum})

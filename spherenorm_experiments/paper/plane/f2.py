@@ -13,8 +13,6 @@ from spherenorm_experiments.paper.plane.f1 import ARMS, LR, descent
 from spherenorm_experiments.report.pictures import Picture, color_of, empty_figure
 from spherenorm_experiments.study import Plan, Study
 
-__all__ = ["F2"]
-
 ARM = ARMS["GDM 0.9"]
 BETA = 0.9
 Vector = NDArray[np.float64]

@@ -17,8 +17,6 @@ from torch.nn import functional as F  # noqa: N812
 from spherenorm_experiments.core import require_extra
 from spherenorm_experiments.paper.shared.resnet import ResNet
 
-__all__ = ["Embedding", "Learner"]
-
 MARGIN = 0.1
 """Of triplets and proxies, as in the released code of ProxyAnchor."""
 

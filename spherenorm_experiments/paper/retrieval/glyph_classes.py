@@ -18,17 +18,6 @@ from torch import Tensor
 from spherenorm_experiments.core import Splits
 from spherenorm_experiments.paper.shared.glyphs import CHARACTERS, Appearance, glyph_images
 
-__all__ = [
-    "ALPHABET",
-    "BOTH",
-    "FONTS",
-    "GALLERY",
-    "PROTOCOLS",
-    "QUERY",
-    "Protocol",
-    "glyph_classes",
-]
-
 QUERY, GALLERY, BOTH = 0, 1, 2
 """The role of a test image: it asks, it is searched, or both; then it does not find itself."""
 

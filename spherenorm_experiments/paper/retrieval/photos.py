@@ -25,8 +25,6 @@ from spherenorm_experiments.paper.shared.augmentation import (
 from spherenorm_experiments.paper.shared.imagenet import Pictures
 from spherenorm_experiments.paper.shared.layout import Layout
 
-__all__ = ["CARS", "CUB", "IN_SHOP", "PRODUCTS", "SOURCES", "Listed", "photos"]
-
 CENTRAL = 224 / 256
 """The share of the shorter side that a central crop keeps."""
 

@@ -32,8 +32,6 @@ from spherenorm_experiments.paper.shared.layers import load_published
 from spherenorm_experiments.paper.shared.layout import data_folder
 from spherenorm_experiments.paper.shared.resnet import ResNet, resnet50
 
-__all__ = ["Retrieval", "balanced", "recall_at_1"]
-
 PUBLISHED = Path("pretrained") / "resnet50.pth"
 """The file of torchvision's model in the folder of `--data`."""
 

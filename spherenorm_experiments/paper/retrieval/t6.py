@@ -25,8 +25,6 @@ from spherenorm_experiments.paper.shared.claims import projection
 from spherenorm_experiments.paper.statements import says
 from spherenorm_experiments.study import Condition, Contender, Setup, TunedComparison, arm_of
 
-__all__ = ["T6"]
-
 NAMES = ("AdamW", "AdamP")
 LAST_LAYER = "embedding.linear.weight"
 DELTA = 0.1

@@ -16,18 +16,6 @@ from torch import Tensor
 
 from spherenorm_experiments.core import require_extra
 
-__all__ = [
-    "MEAN",
-    "STD",
-    "centre",
-    "cutmix",
-    "normalized",
-    "rand_augment",
-    "random_crop",
-    "random_flip",
-    "standardized",
-]
-
 Picture = Any
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)

@@ -8,8 +8,6 @@ from spherenorm_experiments.analysis import MARGIN, Claim, Of, metric_on_test, p
 from spherenorm_experiments.paper.statements import says
 from spherenorm_experiments.study import Condition, Contender, arm_of, growth
 
-__all__ = ["of_metric", "projection"]
-
 DELTA = 0.1
 
 

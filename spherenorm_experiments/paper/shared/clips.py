@@ -15,8 +15,6 @@ from torch import Tensor
 from spherenorm_experiments.core import Splits
 from spherenorm_experiments.paper.shared.synthesis import RATE, Draw, divided, seconds
 
-__all__ = ["TAGS", "clips", "spectra"]
-
 COUNT, TRAIN, VALIDATION = 1600, 1024, 288
 SAMPLES, FRAMES, WINDOW = 2048, 8, 512
 HARMONICS, BASES = 4, 32

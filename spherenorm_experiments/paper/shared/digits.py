@@ -31,8 +31,6 @@ from spherenorm_experiments.core import (
 from spherenorm_experiments.paper.shared.layers import convolution, head
 from spherenorm_experiments.paper.shared.resnet import Block
 
-__all__ = ["Digits"]
-
 
 @dataclass(frozen=True)
 class Digits(Task):

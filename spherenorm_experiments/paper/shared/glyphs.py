@@ -19,19 +19,6 @@ import numpy as np
 
 from spherenorm_experiments.core import require_extra
 
-__all__ = [
-    "CHARACTERS",
-    "TEST_FONTS",
-    "TRAIN_FONTS",
-    "Appearance",
-    "blend",
-    "crop",
-    "glyph_images",
-    "mask",
-    "photographs",
-    "textures",
-]
-
 CHARACTERS = "ABCDEFGHJKLMNPQRSTUVWXYZabdefghkmnqrt23456789"
 """Characters that differ in shape, not in size or height alone: no o and O, no 1 and l."""
 

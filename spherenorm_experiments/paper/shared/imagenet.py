@@ -27,8 +27,6 @@ from spherenorm_experiments.paper.shared.augmentation import (
 )
 from spherenorm_experiments.paper.shared.layout import Layout
 
-__all__ = ["CLASSES", "LAYOUT", "Pictures", "imagenet"]
-
 CLASSES, HELD_OUT = 1000, 10
 """Synsets; and training files of each, at most half, on which hyper-parameters are chosen."""
 

@@ -8,16 +8,6 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-__all__ = [
-    "Activation",
-    "StochasticDepth",
-    "convolution",
-    "head",
-    "initialize",
-    "load_published",
-    "rising",
-]
-
 Activation = Callable[[], nn.Module]
 
 

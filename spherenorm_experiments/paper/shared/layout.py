@@ -14,8 +14,6 @@ from pathlib import Path
 
 from spherenorm_experiments.core import FOLDER, named, places
 
-__all__ = ["FOLDER", "Layout", "checked", "data_folder", "layouts", "use_folder"]
-
 
 @dataclass(frozen=True)
 class Layout:

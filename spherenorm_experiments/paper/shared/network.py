@@ -19,8 +19,6 @@ from spherenorm_experiments.core import Budget, PureTask, Splits, Task, generato
 from spherenorm_experiments.paper.shared.clips import spectra
 from spherenorm_experiments.paper.shared.digits import Digits
 
-__all__ = ["Network"]
-
 TRAIN, VALIDATION = 1024, 256
 BATCH = 64
 STEPS_PER_EPOCH = TRAIN // BATCH

@@ -18,8 +18,6 @@ from spherenorm_experiments.paper.shared.layers import (
     rising,
 )
 
-__all__ = ["Block", "ResNet", "resnet18", "resnet50"]
-
 EXPANSION = {"basic": 1, "bottleneck": 4}
 """Channels of a block's output per channel of its width."""
 

@@ -9,8 +9,6 @@ from torch import Tensor
 
 from spherenorm_experiments.core import Splits
 
-__all__ = ["RATE", "Draw", "divided", "seconds"]
-
 RATE = 8000
 """Samples a second."""
 

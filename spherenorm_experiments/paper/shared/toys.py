@@ -16,8 +16,6 @@ from spherenorm import toys
 from spherenorm.functional import Sweep
 from spherenorm_experiments.core import Budget, PureTask, generator
 
-__all__ = ["Cosine", "Rosenbrock"]
-
 JITTER = 0.01
 """The distance of the other starts from the paper's, on average and in each coordinate."""
 

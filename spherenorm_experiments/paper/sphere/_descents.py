@@ -36,25 +36,6 @@ from spherenorm_experiments.analysis import (
 from spherenorm_experiments.paper.statements import says
 from spherenorm_experiments.report.pictures import DASHES
 
-__all__ = [
-    "FLOOR",
-    "METHODS",
-    "PAPER_MAX_NORM",
-    "PAPER_RATES",
-    "REFERENCE",
-    "SETTINGS",
-    "best_of_search",
-    "claims_of_norms",
-    "claims_of_speed",
-    "descent_arm",
-    "in_every_setting",
-    "known_settings",
-    "method_of",
-    "points",
-    "search_arm",
-    "searched",
-]
-
 
 class Method(NamedTuple):
     """A recipe, its fixed hyper-parameters, and the weight decays that are searched."""

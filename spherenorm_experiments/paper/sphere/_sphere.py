@@ -12,8 +12,6 @@ from spherenorm import toys
 from spherenorm_experiments.analysis import Result
 from spherenorm_experiments.report.pictures import Picture, color_of, rounded
 
-__all__ = ["draw_sphere"]
-
 SHOWN = ("GDM", "GDP")
 """Labels of the arms that are shown at first; others are picked in the legend."""
 

@@ -47,8 +47,6 @@ from spherenorm_experiments.paper.sphere._sphere import draw_sphere
 from spherenorm_experiments.report.pictures import Picture, add_crosses, color_of, lines
 from spherenorm_experiments.study import Plan, Study
 
-__all__ = ["F3"]
-
 STARTS = {"smoke": 3, "small": 7, "full": 13}
 """The paper's start, on which the rate is chosen, and those at its side."""
 
