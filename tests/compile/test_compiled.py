@@ -57,6 +57,10 @@ def test_kernels_step_as_the_rule(row, dtype, no_inductor):
         twins.agree()
 
 
+SLOW = (optim.AdamG, optim.SGDG)
+"""Inductor takes up to a minute for them."""
+
+
 @pytest.mark.parametrize(
     "dtype",
     [torch.float64, pytest.param(torch.float32, marks=pytest.mark.long)],
@@ -65,9 +69,8 @@ def test_kernels_step_as_the_rule(row, dtype, no_inductor):
 @pytest.mark.parametrize(
     "row",
     [
-        # Inductor takes a minute for AdamG.
         *(
-            pytest.param(row, marks=[pytest.mark.long] if row.cls is optim.AdamG else [])
+            pytest.param(row, marks=[pytest.mark.long] if row.cls in SLOW else [])
             for row in ROWS
             if row not in KERNEL_ROWS
         ),

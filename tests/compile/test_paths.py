@@ -191,7 +191,7 @@ class FixedMomentum(Rule):
     "rules",
     [
         (FixedMomentum(),),
-        (r.HeavyBall(0.9),),
+        pytest.param((r.HeavyBall(0.9),), marks=pytest.mark.long),
         (r.HeavyBall(0.9, nesterov=True), r.DecoupledDecay(0.1)),
         (r.ExponentialAverage(0.9, bias_correction=True), r.DecoupledDecay(0.1)),
         (r.CoupledDecay(0.1), r.AdaptiveMoments(0.9, 0.99)),

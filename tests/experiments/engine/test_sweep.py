@@ -96,7 +96,7 @@ TASKS = [
     ("rosenbrock", {}, "adamp", 0.02),
     ("mlp", {}, "sgdp", 0.1),
     ("network", {"precision": "float64"}, "adamp", 0.01),
-    ("network", {}, "sgdp", 0.1),
+    pytest.param("network", {}, "sgdp", 0.1, marks=pytest.mark.long),
 ]
 
 

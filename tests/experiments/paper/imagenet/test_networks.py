@@ -48,7 +48,9 @@ def test_a_full_network_has_the_published_parameters_and_operations(name):
     assert counter.get_total_flops() / 2e9 == pytest.approx(billions, rel=0.02)
 
 
-@pytest.mark.parametrize(("name", "share"), [("resnet18", 95.5), ("resnet50", 91.8)])
+@pytest.mark.parametrize(
+    ("name", "share"), [("resnet18", 95.5), pytest.param("resnet50", 91.8, marks=pytest.mark.long)]
+)
 def test_the_audit_finds_the_papers_share_of_scale_invariant_parameters(name, share):
     torch.manual_seed(0)
     found = audit(FULL[name](), torch.randn(8, 3, 32, 32), views=("channel",))
