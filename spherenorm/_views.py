@@ -149,7 +149,7 @@ ViewLike = str | View
 
 
 def uncut(x: Tensor) -> Tensor:
-    """`x`; a DTensor whole in each process, since it cannot reshape what is cut unevenly."""
+    """`x`; a DTensor is replicated first, because uneven shards cannot be reshaped."""
     mesh = getattr(x, "device_mesh", None)
     if mesh is None:
         return x

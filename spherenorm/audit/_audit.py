@@ -14,8 +14,8 @@ from spherenorm.audit._report import Audit, Skipped
 from spherenorm.audit._sensitivity import Sums, default_dims, measure
 from spherenorm.audit._subject import Point, Subject
 from spherenorm.audit._units import Evidence, all_shown
-from spherenorm.audit._verdict import Finding, judge, overruled
-from spherenorm.audit._witness import refuted
+from spherenorm.audit._verdict import Finding, judge, reject
+from spherenorm.audit._witness import fails_scaling_check
 
 _FEWEST_POINTS, _MOST_POINTS = 2, 8
 """Jittered points: so many in any case, and so many to see each weight at two, each unit at one."""
@@ -103,7 +103,7 @@ def audit(
             for name, weight in audited.items()
         ]
         if nearby is not None:
-            findings = _cross_examined(subject, findings, nearby)
+            findings = apply_scaling_check(subject, findings, nearby)
     total = sum(parameter.numel() for parameter in model.parameters())
     return Audit(tuple(findings), tuple(skipped), tuple(subject.doubts), total)
 
@@ -245,8 +245,8 @@ def _measure_nearby(
     return None
 
 
-def _cross_examined(subject: Subject, findings: list[Finding], point: Point) -> list[Finding]:
+def apply_scaling_check(subject: Subject, findings: list[Finding], point: Point) -> list[Finding]:
     """The findings after the second witness was heard at a point."""
     found = {each.name: as_view(each.view) for each in findings if each.view is not None}
-    wrong = set(refuted(subject, point, found))
-    return [overruled(each) if each.name in wrong else each for each in findings]
+    wrong = set(fails_scaling_check(subject, point, found))
+    return [reject(each) if each.name in wrong else each for each in findings]

@@ -14,7 +14,7 @@ from spherenorm._registry import Bound, Recipe, bind
 from spherenorm._text import columns
 from spherenorm._views import ViewLike
 from spherenorm.audit._audit import arguments_of, audit_batch, unwrap
-from spherenorm.audit._plan import Plan
+from spherenorm.audit._plan import TreatmentPlan
 from spherenorm.audit._report import Audit
 from spherenorm.audit._statistics import change_with_statistics
 from spherenorm.audit._treatment import Override, treat
@@ -149,7 +149,7 @@ def param_groups(
     Source: Cho and Lee 2017, for `rest`.
     """
     main = _bound(recipe, hyper_parameters)
-    plan = Plan.of(
+    plan = TreatmentPlan.of(
         main, None if rest is None else _bound(rest, {}), hyper_parameters, smallest_norm
     )
     model = unwrap(model)

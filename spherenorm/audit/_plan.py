@@ -1,4 +1,4 @@
-"""`Plan`: what recipes do to one weight, by its treatment."""
+"""`TreatmentPlan`: what recipes do to one weight, by its treatment."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TINY = 0.1
 
 
 @dataclass(frozen=True)
-class Plan:
+class TreatmentPlan:
     """The recipes, and what they do to scale-invariant weights.
 
     Attributes:
@@ -45,7 +45,7 @@ class Plan:
     @classmethod
     def of(
         cls, main: Bound, rest: Bound | None, chosen: Collection[str], smallest_norm: float
-    ) -> Plan:
+    ) -> TreatmentPlan:
         """The plan; `chosen` are the hyper-parameters that the user gave.
 
         Raises:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from spherenorm.audit._callers import Callers
+from spherenorm.audit._substitution import TensorSubstitution
 
 EPS_LIMIT = 1e-10
 """The eps of normalizations is multiplied by this to see what holds up to it."""
@@ -34,15 +34,19 @@ class PreciseMode(TorchFunctionMode):
         dtype: of the model's parameters.
         eps_factor: multiplies every eps; 1 leaves it as it is.
         doubts: gets sentences about what was seen that makes an audit doubtful.
-        callers: keeps the pass away from the caller's tensors.
+        substitution: keeps the pass away from the caller's tensors.
     """
 
     def __init__(
-        self, dtype: torch.dtype, eps_factor: float, doubts: dict[str, None], callers: Callers
+        self,
+        dtype: torch.dtype,
+        eps_factor: float,
+        doubts: dict[str, None],
+        substitution: TensorSubstitution,
     ) -> None:
         super().__init__()
         self.dtype, self.eps_factor, self.doubts = dtype, eps_factor, doubts
-        self.callers = callers
+        self.substitution = substitution
         lower = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
         self.lower = frozenset(lower[: lower.index(dtype)])
 
@@ -54,8 +58,8 @@ class PreciseMode(TorchFunctionMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         name = getattr(func, "__name__", "")
-        args = tuple(self.callers.replaced(arg) for arg in args)
-        named = {key: self.callers.replaced(arg) for key, arg in (kwargs or {}).items()}
+        args = tuple(self.substitution.replaced(arg) for arg in args)
+        named = {key: self.substitution.replaced(arg) for key, arg in (kwargs or {}).items()}
         if name == "__get__":
             return func(*args, **named)
         if name in _CASTS and len(args) == 1:

@@ -13,10 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from spherenorm.audit._callers import Callers
 from spherenorm.audit._copies import copy_model, in_dtype, memory_of
 from spherenorm.audit._nested import change_tensors, outputs_of
 from spherenorm.audit._precise import LARGEST_EPS, PreciseMode
+from spherenorm.audit._substitution import TensorSubstitution
 
 
 @dataclass(frozen=True)
@@ -105,16 +105,16 @@ class Subject:
         """The context of a forward and a backward pass: precision, eps, random numbers."""
         default = torch.get_default_dtype()
         torch.set_default_dtype(self.dtype)
-        self._callers = callers = self._stand_ins()
-        mode = PreciseMode(self.dtype, point.eps_factor, self.doubts, callers)
+        self._substitution = substitution = self._stand_ins()
+        mode = PreciseMode(self.dtype, point.eps_factor, self.doubts, substitution)
         try:
             with _seeded(point.seed), _eager(), mode:
                 yield
         finally:
-            callers.give_back()
+            substitution.give_back()
             torch.set_default_dtype(default)
 
-    def _stand_ins(self) -> Callers:
+    def _stand_ins(self) -> TensorSubstitution:
         """Copies of the caller's tensors at a point, to stand in for them."""
         copies: dict[int, Tensor] = {
             id(start): self.parameters[name] for name, start in self.start.items()
@@ -123,7 +123,7 @@ class Subject:
             ours = module._buffers[name]
             if theirs is not None and ours is not None:
                 copies[id(theirs)] = ours
-        return Callers(copies, {id(parameter) for parameter in self.parameters.values()})
+        return TensorSubstitution(copies, {id(parameter) for parameter in self.parameters.values()})
 
     def outputs(self, point: Point, change: Callable[[], None] | None = None) -> list[Tensor]:
         """The outputs at a point, without a graph, after a change of the parameters there."""
@@ -143,7 +143,7 @@ class Subject:
 
         inputs, keywords = change_tensors(self.batch, moved)
         result = self.model(*inputs, **keywords)
-        for parameter in self._callers.foreign:
+        for parameter in self._substitution.foreign:
             self.doubts[
                 f"the model uses a parameter of shape {tuple(parameter.shape)} that is not among"
                 " its own, such as that of a second copy: it stays as it is when the others move"

@@ -88,15 +88,15 @@ def all_shown(here: Sums, elsewhere: Sequence[Sums]) -> bool:
 
 
 @dataclass(frozen=True)
-class Units:
+class UnitVerdicts:
     """One view of a weight: its units, one by one.
 
     Attributes:
         good: invariant wherever anything depends on them, and so at a jittered point.
         seen: something depends on them at some point.
         bad_here, bad_elsewhere: not invariant at the own point, at a jittered one.
-        only_elsewhere: those that are not invariant at the own point are so at all others, and no
-            unit is not.
+        only_elsewhere: units that fail at the model's own point pass at all jittered points, and no
+            unit fails at one.
     """
 
     view: View
@@ -128,7 +128,7 @@ class Units:
         return float(self.good.sum() / self.seen.sum().clamp(min=1))
 
 
-def judge_units(view: View, evidence: Evidence, exact: float) -> Units:
+def judge_units(view: View, evidence: Evidence, exact: float) -> UnitVerdicts:
     """The units of one view; `exact` is the statistic below which one is invariant."""
 
     def largest(sums: Sequence[Sums]) -> float:
@@ -156,7 +156,7 @@ def judge_units(view: View, evidence: Evidence, exact: float) -> Units:
     )
     flags = bool(bad_here.any()), bool(bad_elsewhere.any()), bool(seen_here.any())
     only_elsewhere = flags[0] and not flags[1] and bool(seen_elsewhere[bad_here].all())
-    return Units(view, figures, good, seen, *flags, only_elsewhere)
+    return UnitVerdicts(view, figures, good, seen, *flags, only_elsewhere)
 
 
 def _all_views(shape: torch.Size) -> Iterator[View]:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from spherenorm._views import View
-from spherenorm.audit._units import Evidence, Figures, Units, fitting_views, judge_units
+from spherenorm.audit._units import Evidence, Figures, UnitVerdicts, fitting_views, judge_units
 
 _MOST_EPS = 0.3
 """The share of eps in the variance, about, above which a normalization does not normalize."""
@@ -71,7 +71,7 @@ def judge(
         exact: the statistic below which a unit is invariant in the limit of eps.
         tolerance: the statistic at the model's own eps up to which this is said without "up to".
     """
-    tried: list[Units] = []
+    tried: list[UnitVerdicts] = []
     verdict, reason, units = _judged(shape, evidence, views, exact, tolerance, tried)
     shown = [*filter(None, [units]), *_most_telling(tried)]
     figures = {str(each.view): each.figures for each in shown}
@@ -80,7 +80,7 @@ def judge(
     return Finding(name, tuple(shape), verdict, view, reason, figures)
 
 
-_Judged = tuple[Verdict, str, Units | None]
+_Judged = tuple[Verdict, str, UnitVerdicts | None]
 """A verdict, its reason, and the view that it is about."""
 
 
@@ -90,7 +90,7 @@ def _judged(
     views: Sequence[View] | None,
     exact: float,
     tolerance: float,
-    tried: list[Units],
+    tried: list[UnitVerdicts],
 ) -> _Judged:
     """The verdict on a weight; `tried` gets the views that were looked at."""
     everywhere = [*evidence.here, evidence.limit, *evidence.elsewhere]
@@ -120,7 +120,7 @@ def _judged(
     return _not_invariant(tried)
 
 
-def _not_invariant(tried: Sequence[Units]) -> _Judged:
+def _not_invariant(tried: Sequence[UnitVerdicts]) -> _Judged:
     """The verdict on a weight of which no view holds, with the view that comes nearest."""
     part = max(tried, key=lambda units: units.share)
     if part.share:
@@ -134,7 +134,7 @@ def _not_invariant(tried: Sequence[Units]) -> _Judged:
     return Verdict.NOT_INVARIANT, "the outputs change with its norm", None
 
 
-def _up_to_eps(units: Units, evidence: Evidence, tolerance: float) -> tuple[Verdict, str]:
+def _up_to_eps(units: UnitVerdicts, evidence: Evidence, tolerance: float) -> tuple[Verdict, str]:
     """The verdict on a weight that is invariant in the limit of eps."""
     figures, silent = units.figures, ""
     if figures.silent:
@@ -155,7 +155,7 @@ def _up_to_eps(units: Units, evidence: Evidence, tolerance: float) -> tuple[Verd
     return Verdict.UP_TO_EPS, f"{largest:.1g} at this eps, {figures.limit:.1g} in its limit{silent}"
 
 
-def _most_telling(tried: Sequence[Units]) -> list[Units]:
+def _most_telling(tried: Sequence[UnitVerdicts]) -> list[UnitVerdicts]:
     """The views that figures are kept of: those without groups."""
     return [units for units in tried if units.view.groups is None]
 
@@ -177,7 +177,7 @@ def _runs(good: Tensor) -> str:
     return ", ".join(texts[:6]) + (", ..." if len(texts) > 6 else "")
 
 
-def overruled(finding: Finding) -> Finding:
+def reject(finding: Finding) -> Finding:
     """The finding of a weight whose scaling changes the outputs, though the gradient denies it."""
     reason = "scaling it changes the outputs, though its gradient is tangential"
     return replace(finding, verdict=Verdict.NOT_INVARIANT, view=None, reason=reason)

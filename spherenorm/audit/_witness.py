@@ -22,7 +22,7 @@ _DOUBLINGS = 6
 """Units are scaled by factors of 8 to 64, up and down: a bound on a norm may hold on one side."""
 
 
-def refuted(subject: Subject, point: Point, found: Mapping[str, View]) -> list[str]:
+def fails_scaling_check(subject: Subject, point: Point, found: Mapping[str, View]) -> list[str]:
     """The weights whose scaling changes the outputs, of those whose gradients are tangential.
 
     It sees what a gradient does not: functions with another backward pass than their own, and

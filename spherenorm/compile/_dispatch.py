@@ -25,7 +25,7 @@ from spherenorm.compile._paths import (
     Paths,
     could_be_built,
 )
-from spherenorm.compile._plan import Assignment, Plan
+from spherenorm.compile._plan import GroupPaths, Plan
 
 MOST_RULES = 32
 """Rules of different keys that an optimizer keeps records of, for each of its groups. A rule with a
@@ -82,7 +82,7 @@ class Dispatcher:
                 except BackendError as error:
                     yield error
 
-    def _assigned(self, asked: Assignment, most: int) -> Assignment:
+    def _assigned(self, asked: GroupPaths, most: int) -> GroupPaths:
         """The path of each weight of a group.
 
         Args:
@@ -111,7 +111,7 @@ class Dispatcher:
         return records
 
     def _results(
-        self, assigned: Sequence[Assignment], most: int
+        self, assigned: Sequence[GroupPaths], most: int
     ) -> Iterator[list[tuple[Work, Tensor, State]]]:
         """The results of rules' own code and of Inductor's, in order.
 
@@ -136,7 +136,7 @@ class Dispatcher:
                 size += moved.nbytes + sum(value.nbytes for value in new.values())
         yield results
 
-    def _proven_of(self, each: Assignment, most: int) -> set[Any]:
+    def _proven_of(self, each: GroupPaths, most: int) -> set[Any]:
         """The kinds of weights that a group's rule has stepped by its own code."""
         if not any(isinstance(path, OwnCode) for path in each.paths):
             return set()
@@ -146,7 +146,7 @@ class Dispatcher:
         return self._proven.setdefault(key, set())
 
 
-def _asked(group: Group) -> Assignment:
+def _asked(group: Group) -> GroupPaths:
     """A group with the guard of its rule; with its own code, if that is not to be recorded.
 
     Raises:
@@ -164,7 +164,7 @@ def _asked(group: Group) -> Assignment:
         reason = f"{guard.foreign[0]} is not the library's own"
     elif group.backend == "auto" and (modes := _modes()):
         reason = f"{modes[0]} is active"
-    return Assignment(group, guard, None if reason is None else OwnCode(reason))
+    return GroupPaths(group, guard, None if reason is None else OwnCode(reason))
 
 
 def _by_own_code(group: Group, work: Work, proven: set[Any]) -> tuple[Tensor, State]:

@@ -16,7 +16,7 @@ from spherenorm.compile._paths import OwnCode, Path
 
 
 @dataclass(frozen=True, eq=False)
-class Assignment:
+class GroupPaths:
     """The path of each weight of a group.
 
     Attributes:
@@ -46,7 +46,7 @@ class Plan:
         assigned: the weights, and their paths.
     """
 
-    def __init__(self, assigned: Sequence[Assignment]) -> None:
+    def __init__(self, assigned: Sequence[GroupPaths]) -> None:
         self._rules = [each.identity for each in assigned]
         works = [work for each in assigned for work in each.group.works]
         paths = [path for each in assigned for path in each.paths]
@@ -63,7 +63,7 @@ class Plan:
         self.whole = 0 < sum(map(len, places.values())) == len(works)
         self._memory = Memory(Tensors(works)) if self.whole else None
 
-    def step(self, asked: Sequence[Assignment]) -> bool:
+    def step(self, asked: Sequence[GroupPaths]) -> bool:
         """Step the weights, unless the plan does not hold any more.
 
         Args:
@@ -83,7 +83,7 @@ class Plan:
         self.run(asked)
         return True
 
-    def run(self, asked: Sequence[Assignment]) -> None:
+    def run(self, asked: Sequence[GroupPaths]) -> None:
         """Step the weights; the gradients are where the tables have them."""
         works = [work for each in asked for work in each.group.works]
         numbers = [

@@ -30,9 +30,8 @@ class ParamGroup(dict[str, Any]):
     the class has; a group of another recipe takes either for its own.
 
     Attributes:
-        how: the values that choose how a step runs. They are read and set as entries
-            (`group["backend"]`), but are none: code that saves all entries, or expects all of them
-            in a checkpoint, does not see them.
+        how: the values that choose how a step runs. `group["backend"]` reads and sets them, but
+            they are not stored in the dict, so that checkpoints omit them.
     """
 
     def __init__(self, entries: Mapping[str, Any], how: Mapping[str, Any] | None = None) -> None:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
 from spherenorm._views import as_view
-from spherenorm.probes._bench import Bench
+from spherenorm.probes._device_meter import DeviceMeter
 from spherenorm.probes._layout import Watched
 from spherenorm.probes._measurement import Law, Measurement, Sink
 from spherenorm.probes._weights import (
@@ -51,12 +51,12 @@ class Probe:
         self._optimizer, self._every, self._block = optimizer, every, block
         self._to = self.measurements.extend if to is None else to
         self._names, self._views, self._law, self._units = names, views, law, units
-        self._step, self._benches = 0, list[Bench]()
+        self._step, self._meters = 0, list[DeviceMeter]()
         self._rules: list[RuleAndTest] = []
         self._laid_out: Hashable = None
         self._kept: list[Tensor] = []  # so that no other weight gets the identity of one of these
         self._measured: list[Measurement] = []  # and not yet handed over
-        self._waiting: list[tuple[int, list[Bench], list[Tensor]]] = []
+        self._waiting: list[tuple[int, list[DeviceMeter], list[Tensor]]] = []
         check_names(optimizer, names, views)
         check(watched_weights(optimizer, rules_of(optimizer), names, views))
         self._hooks = [
@@ -70,9 +70,9 @@ class Probe:
         What `to` or `law` raises, this raises too; the measurements are kept for the next time.
         """
         waiting, self._waiting = self._waiting, []
-        for step, benches, vectors in _on_host(waiting):
-            for bench, vector in zip(benches, vectors, strict=True):
-                self._measured += bench.read(step, vector)
+        for step, meters, vectors in _on_host(waiting):
+            for meter, vector in zip(meters, vectors, strict=True):
+                self._measured += meter.read(step, vector)
         measured = list(self._measured)
         if self._law is not None:
             measured = [replace(each, predicted=float(self._law(each))) for each in measured]
@@ -117,8 +117,8 @@ class Probe:
         if (self._step + 1) % self._every == 0:
             has_closure = any(map(callable, (*args, *(options or {}).values())))
             self._lay_out()
-            for bench in self._benches:
-                bench.keep(self._optimizer.state, has_closure)
+            for meter in self._meters:
+                meter.keep(self._optimizer.state, has_closure)
 
     @torch.no_grad()
     def _after(self, *_: Any) -> None:
@@ -126,8 +126,8 @@ class Probe:
         if self._step % self._every:
             return
         tests = [test for _, test in self._rules]
-        vectors = [b.measure([tests[each.group] for each in b.watched]) for b in self._benches]
-        self._waiting.append((self._step, self._benches, vectors))
+        vectors = [b.measure([tests[each.group] for each in b.watched]) for b in self._meters]
+        self._waiting.append((self._step, self._meters, vectors))
         if len(self._waiting) >= self._block:
             try:
                 self.flush()
@@ -135,7 +135,7 @@ class Probe:
                 warnings.warn(f"{_KEPT}: {type(error).__name__}: {error}", stacklevel=2)
 
     def _lay_out(self) -> None:
-        """Make the benches, unless those of the last step serve."""
+        """Make the meters, unless those of the last step serve."""
         self._rules = rules_of(self._optimizer)
         now = arrangement(self._optimizer, self._rules)
         if now == self._laid_out:
@@ -145,7 +145,7 @@ class Probe:
         by_device: dict[torch.device, list[Watched]] = {}
         for each in watched:
             by_device.setdefault(each.weight.device, []).append(each)
-        self._benches = [Bench(those, self._units) for those in by_device.values()]
+        self._meters = [DeviceMeter(those, self._units) for those in by_device.values()]
         self._kept = [p for group in self._optimizer.param_groups for p in group["params"]]
         self._laid_out = now
 
@@ -229,8 +229,8 @@ def probe(
 
 
 def _on_host(
-    waiting: Sequence[tuple[int, list[Bench], list[Tensor]]],
-) -> list[tuple[int, list[Bench], list[Tensor]]]:
+    waiting: Sequence[tuple[int, list[DeviceMeter], list[Tensor]]],
+) -> list[tuple[int, list[DeviceMeter], list[Tensor]]]:
     """The same with all vectors on the host, by one copy per device."""
     by_device: dict[torch.device, list[Tensor]] = {}
     for _, _, vectors in waiting:
@@ -241,6 +241,6 @@ def _on_host(
         parts = torch.split(torch.cat(vectors).cpu(), [len(v) for v in vectors])
         copied[device] = iter(parts)
     return [
-        (step, benches, [next(copied[v.device]) for v in vectors])
-        for step, benches, vectors in waiting
+        (step, meters, [next(copied[v.device]) for v in vectors])
+        for step, meters, vectors in waiting
     ]

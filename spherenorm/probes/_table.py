@@ -40,7 +40,7 @@ class Run(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Alike:
+class DecisionBatch:
     """Weights of one group on which one test decides at once.
 
     Attributes:
@@ -70,7 +70,7 @@ class UnitTable:
         measured: the places of the measured units, in this order.
         runs: the same units by weight, counted from the first of them.
         lengths: how many measured units each weight has, in this order.
-        alike: weights on which one test decides at once.
+        batches: weights on which one test decides at once.
     """
 
     def __init__(self, watched: Sequence[Watched], packs: Packs) -> None:
@@ -88,7 +88,7 @@ class UnitTable:
         lengths = [len(own[index]) for index in self.order]
         self.lengths = torch.tensor(lengths, device=self._device)
         self.runs = _runs(lengths)
-        self.alike = list(self._groups())
+        self.batches = list(self._groups())
 
     def units(self, rows: Tensor) -> Tensor:
         """Sums over units, shape (..., units), of sums over rows, shape (..., rows)."""
@@ -116,7 +116,7 @@ class UnitTable:
             count += units
         return count
 
-    def _groups(self) -> Iterator[Alike]:
+    def _groups(self) -> Iterator[DecisionBatch]:
         """Weights of one test, of which those with about as many units are together."""
         found: dict[object, list[int]] = {}
         most = max(len(span) for span in self.spans.values())
@@ -136,7 +136,7 @@ class UnitTable:
             units = [nn.utils.rnn.pad_sequence(x, True, last) for x in spans]
             units = [x.to(self._device) for x in units]
             real = [(x < last).to(self.roots.dtype) for x in units]
-            yield Alike(indices, units, real, [x.sum(1) for x in real])
+            yield DecisionBatch(indices, units, real, [x.sum(1) for x in real])
 
     def _places(self, spans: Sequence[range]) -> slice | Tensor:
         """The places of all spans: a slice, which copies nothing, if they lie side by side."""

@@ -49,8 +49,8 @@ class AccumulatedInvarianceTest(InvarianceTest):
 
         d = min(delta, level^(1/n) sqrt(pi / 6)),
 
-    if units are independent of each other: at the defaults 0.014 for n = 1, 0.1 from n = 3 on. Of
-    these units, so many must have evidence that (sqrt(6 / pi) d)^count <= level. Where each unit
+    if units are independent of each other: at the defaults 0.014 for n = 1, 0.1 from n = 3 on. The
+    view passes only if enough units have evidence: (sqrt(6 / pi) d)^count <= level. Where each unit
     decides for itself (`per="unit"`), n = 1. Rounding of bfloat16 makes s up to about 0.03: with a
     level below 0.01 such a weight passes no more as a whole layer.
 

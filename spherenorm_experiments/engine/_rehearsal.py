@@ -22,8 +22,8 @@ RECIPES_OWN = ("task", "recipe", "rest", "probes", "device", "regime")
 def cast_of(run: Run) -> tuple[str, str]:
     """The task that a run is made of, with its options, and its recipes on this task.
 
-    A run whose two parts were both rehearsed, in one run or in two, has nothing new to show. The
-    values of hyper-parameters, the budget and the seed are left out.
+    A run whose task and recipe were already rehearsed is skipped, whatever its hyper-parameters,
+    budget and seed.
     """
     spec = run.spec.to_json()
     task, recipe = ([spec.get(name) for name in names] for names in (TASKS_OWN, RECIPES_OWN))

@@ -31,7 +31,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 @dataclass(frozen=True)
-class Plan:
+class LaunchTable:
     """The facts that follow from the shapes of a batch, on its device.
 
     Attributes:
@@ -142,12 +142,12 @@ def refuse_capture(device: torch.device) -> None:
         raise RuntimeError(said)
 
 
-_captured: dict[int, Plan] = {}
+_captured: dict[int, LaunchTable] = {}
 """The plans that CUDA graphs read: torch does not tell when the last of these graphs is gone."""
 
 
 @functools.lru_cache(maxsize=256)
-def _plan(shapes: bytes, literals: bytes, device: torch.device) -> Plan:
+def _plan(shapes: bytes, literals: bytes, device: torch.device) -> LaunchTable:
     """The plan of a batch; `shapes` are int64, rows and columns of each weight.
 
     Those of recent sets of shapes are kept. It waits for the device, as a first step does anyway.
@@ -164,7 +164,7 @@ def _plan(shapes: bytes, literals: bytes, device: torch.device) -> Plan:
     def there(values: Array) -> Tensor:
         return torch.from_numpy(values).to(device)
 
-    return Plan(
+    return LaunchTable(
         there(np.stack(columns, axis=1)),
         there(np.frombuffer(bytearray(literals), dtype=np.float64)),
         {True: there(flat[0]), False: there(tiles[0])},

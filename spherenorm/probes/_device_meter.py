@@ -13,7 +13,7 @@ from spherenorm._measures import chord, cosine_of, move_of_sums
 from spherenorm._numerics import working_dtype
 from spherenorm.probes._layout import Packs, Watched, plain
 from spherenorm.probes._measurement import Measurement, Units
-from spherenorm.probes._table import Alike, Run, UnitTable
+from spherenorm.probes._table import DecisionBatch, Run, UnitTable
 from spherenorm.rules import (
     AccumulatedInvarianceTest,
     InvarianceTest,
@@ -53,7 +53,7 @@ class _Grad:
         return None if self.written else self._grad
 
 
-class Bench:
+class DeviceMeter:
     """Measures the watched weights of one device, without a word to the host.
 
     Every weight is summed row by row, in packs. What follows is arithmetic on all units of all
@@ -108,14 +108,14 @@ class Bench:
             parts.append(by_unit)
         # With sqrt(dim) in the product, all units are of dimension 1.
         tested = torch.stack([units[0], units[1], units[2] * table.roots])
-        for alike in table.alike:
-            first = alike.indices[0]
+        for batch in table.batches:
+            first = batch.indices[0]
             dtype = working_dtype(self.watched[first].weight.dtype)
-            flags = _flags(alike, tested.to(dtype), self._states, tests[first])
-            known = zip(flags, alike.real, alike.counts, strict=True)
+            flags = _flags(batch, tested.to(dtype), self._states, tests[first])
+            known = zip(flags, batch.real, batch.counts, strict=True)
             parts.append(torch.stack([_share(flag, x, count) for flag, x, count in known]))
             if self._by_unit:
-                pairs = zip(flags, alike.units, strict=True)
+                pairs = zip(flags, batch.units, strict=True)
                 parts += [flag.expand(own.shape).to(by_unit.dtype) for flag, own in pairs]
         self._shapes = [part.shape for part in parts]
         return torch.cat([part.flatten() for part in parts])
@@ -150,10 +150,10 @@ class Bench:
         """For each weight: the share of its first view that passed, the view, and its flags."""
         nothing = torch.zeros(0, dtype=torch.bool)
         found: list[tuple[float, str | None, Tensor]] = [(0.0, None, nothing)] * len(self.watched)
-        for alike in self._table.alike:
+        for batch in self._table.batches:
             shares = next(parts).T.tolist()
-            flags = [next(parts) > 0 for _ in alike.units] if self._by_unit else []
-            for row, (index, own) in enumerate(zip(alike.indices, shares, strict=True)):
+            flags = [next(parts) > 0 for _ in batch.units] if self._by_unit else []
+            for row, (index, own) in enumerate(zip(batch.indices, shares, strict=True)):
                 number = next((i for i, share in enumerate(own) if share > 0), None)
                 if number is not None:
                     view = self.watched[index].test.views[number]
@@ -174,7 +174,7 @@ def _kept(watched: Watched, state: State) -> State:
 
 
 def _flags(
-    alike: Alike, units: Tensor, states: Sequence[State], test: InvarianceTest
+    batch: DecisionBatch, units: Tensor, states: Sequence[State], test: InvarianceTest
 ) -> Sequence[Tensor]:
     """The units that `test` finds scale-invariant.
 
@@ -182,7 +182,7 @@ def _flags(
     one decision.
 
     Args:
-        alike: the weights.
+        batch: the weights.
         units: <w, w>, <g, g> and <w, g> of all units, as if of dimension 1.
         states: of the tests of all weights.
         test: of these.
@@ -197,8 +197,8 @@ def _flags(
         flags = decide(list(sums), state)
         return tuple(flag.expand(x.shape[-1]) for flag, x in zip(flags, sums, strict=True))
 
-    sums = [torch.unflatten(units.index_select(1, x.flatten()), 1, x.shape) for x in alike.units]
-    own_states = [states[i] for i in alike.indices]
+    sums = [torch.unflatten(units.index_select(1, x.flatten()), 1, x.shape) for x in batch.units]
+    own_states = [states[i] for i in batch.indices]
     state = {name: torch.stack([s[name] for s in own_states]) for name in test.state_names}
     if type(test).decide in OF_SEVERAL_WEIGHTS:
         return decide(sums, state, over=1)
@@ -207,7 +207,7 @@ def _flags(
 
 
 def _share(flag: Tensor, real: Tensor, count: Tensor) -> Tensor:
-    """The share of each weight's units that have a flag; see `_flags` and `Alike`."""
+    """The share of each weight's units that have a flag; see `_flags` and `DecisionBatch`."""
     return flag[:, 0].to(real.dtype) if flag.shape[1] == 1 else (flag * real).sum(1) / count
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 
 
-class Callers:
+class TensorSubstitution:
     """Puts copies in place of the caller's tensors, so that these stay as they are.
 
     `def loss(out): return ... + decay * norm(model)` names a global model, and `copy.deepcopy`
