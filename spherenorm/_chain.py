@@ -7,7 +7,14 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from spherenorm._hooks import State, zeros
-from spherenorm._manifold import EUCLIDEAN, Manifold, Retraction, Sphere, check_shape, complaints
+from spherenorm._manifold import (
+    EUCLIDEAN,
+    Manifold,
+    Retraction,
+    Sphere,
+    check_shape,
+    weight_warnings,
+)
 from spherenorm._numerics import working
 from spherenorm._rule import Rule, scalar_state
 from spherenorm._step import apply, apply_all
@@ -142,8 +149,8 @@ class Chain(Combination):
     def retract(self, weight: Tensor, direction: Tensor) -> Retraction:
         return self.manifold.retract(weight, direction)
 
-    def complaints(self, weight: Tensor) -> list[str]:
-        return complaints(self.manifold, weight)
+    def weight_warnings(self, weight: Tensor) -> list[str]:
+        return weight_warnings(self.manifold, weight)
 
 
 def chain(*rules: Rule, manifold: Manifold = EUCLIDEAN) -> Chain:

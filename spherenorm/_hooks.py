@@ -100,7 +100,7 @@ class Hooks:
         """Move the weight by minus `direction`: straight, unless a chain has a manifold."""
         return EUCLIDEAN.retract(weight, direction)
 
-    def complaints(self, weight: Tensor) -> list[str]:
+    def weight_warnings(self, weight: Tensor) -> list[str]:
         """Reasons why this rule's steps are not what is wanted for `weight`; see `Sphere`."""
         return []
 

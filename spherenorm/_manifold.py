@@ -12,7 +12,7 @@ from torch import Tensor
 
 from spherenorm._fields import ViewField, view
 from spherenorm._numerics import derivatives_are_taken, root, working
-from spherenorm._views import View, uncut
+from spherenorm._views import View, replicate
 
 NEAR, TERMS = 1e-3, 6
 """Squared angles below this take their derivatives from a series of so many terms, which has them
@@ -53,7 +53,7 @@ class SelectiveManifold(Manifold, Protocol):
             ValueError: the weight has the wrong shape.
         """
 
-    def complaints(self, weight: Tensor) -> list[str]:
+    def weight_warnings(self, weight: Tensor) -> list[str]:
         """Reasons why steps on the manifold are not what is wanted for `weight`; see `Sphere`."""
 
 
@@ -168,13 +168,13 @@ class Sphere:
         """
         self.view.size(weight)
 
-    def complaints(self, weight: Tensor) -> list[str]:
+    def weight_warnings(self, weight: Tensor) -> list[str]:
         """Reasons why steps on this sphere are not what is wanted for `weight`, and what to do.
 
         A unit of one entry cannot move; a unit of another norm than 1 (to 1e-3, or the dtype's
         precision) turns by other angles.
 
-            print(sn.Sphere().complaints(torch.ones(3)))  # ['cannot move, as ...']
+            print(sn.Sphere().weight_warnings(torch.ones(3)))  # ['cannot move, as ...']
 
         Args:
             weight: of any shape; a meta tensor, which has no values, gives no reason.
@@ -189,7 +189,7 @@ class Sphere:
         if not weight.numel() or weight.is_meta:
             return []
         # Whole, since a process may hold nothing of a sharded weight, of which there is no maximum.
-        off = (self.view.norm(working(uncut(weight.detach()))) - 1).abs().max()
+        off = (self.view.norm(working(replicate(weight.detach()))) - 1).abs().max()
         if off <= max(1e-3, torch.finfo(weight.dtype).eps):
             return []
         start = f"spherenorm.Sphere({str(self.view)!r}).normalize(weight)"
@@ -211,9 +211,9 @@ def check_shape(manifold: Manifold, weight: Tensor) -> None:
         manifold.check_shape(weight)
 
 
-def complaints(manifold: Manifold, weight: Tensor) -> list[str]:
+def weight_warnings(manifold: Manifold, weight: Tensor) -> list[str]:
     """Reasons why steps on `manifold` are not what is wanted for `weight`; see `Sphere`."""
-    return manifold.complaints(weight) if isinstance(manifold, SelectiveManifold) else []
+    return manifold.weight_warnings(weight) if isinstance(manifold, SelectiveManifold) else []
 
 
 def _sinc(angle: Tensor) -> Tensor:

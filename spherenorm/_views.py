@@ -93,20 +93,20 @@ class View:
             return per_index
         if not x.shape[dim]:
             return per_index  # of which DTensor cannot make groups
-        grouped = torch.unflatten(uncut(per_index), dim, (_groups(self, x), -1))
+        grouped = torch.unflatten(replicate(per_index), dim, (_groups(self, x), -1))
         per_group = reduce(grouped, dim=dim + 1)
         return per_group.repeat_interleave(x.shape[dim] // _groups(self, x), dim=dim)
 
     def units(self, per_unit: Tensor) -> Tensor:
         """One value per unit, shape (units,), of a result of `inner` or `total`."""
-        values = uncut(per_unit).flatten()
+        values = replicate(per_unit).flatten()
         if self.groups is None:
             return values
         return torch.unflatten(values, 0, (self.groups, -1))[:, 0]
 
     def rows(self, x: Tensor) -> Tensor:
         """`x` as a matrix with one unit per row, shape (units, entries of a unit)."""
-        x = uncut(x)
+        x = replicate(x)
         if self.dim is None or x.ndim == 0:
             return x.reshape(1, x.numel())
         units = x.shape[_dim(self, x)] if self.groups is None else _groups(self, x)
@@ -148,7 +148,7 @@ ViewLike = str | View
 """A view, or its name; see `as_view`."""
 
 
-def uncut(x: Tensor) -> Tensor:
+def replicate(x: Tensor) -> Tensor:
     """`x`; a DTensor is replicated first, because uneven shards cannot be reshaped."""
     mesh = getattr(x, "device_mesh", None)
     if mesh is None:

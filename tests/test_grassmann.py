@@ -201,23 +201,23 @@ def test_orthogonality_regularization_is_the_gradient_of_its_penalty():
 def test_a_sphere_complains_of_weights_off_the_unit_sphere(view, dtype):
     sphere = Sphere(view)
     weight = sphere.normalize(torch.randn(4, 6, 3, dtype=torch.float64))
-    assert not sphere.complaints(weight.to(dtype))
+    assert not sphere.weight_warnings(weight.to(dtype))
     for scale in (0, 0.98, 1.02, 1e3):
-        (complaint,) = sphere.complaints((scale * weight).to(dtype))
-        assert complaint.endswith(f"start from spherenorm.Sphere({view!r}).normalize(weight)")
+        (warning,) = sphere.weight_warnings((scale * weight).to(dtype))
+        assert warning.endswith(f"start from spherenorm.Sphere({view!r}).normalize(weight)")
     if view != "layer":  # one unit is enough
         weight[0, 0] *= 2
-        assert sphere.complaints(weight.to(dtype))
-    assert not sphere.complaints(torch.empty(4, 6, device="meta"))
-    assert not sphere.complaints(torch.empty(0, 6))
+        assert sphere.weight_warnings(weight.to(dtype))
+    assert not sphere.weight_warnings(torch.empty(4, 6, device="meta"))
+    assert not sphere.weight_warnings(torch.empty(0, 6))
 
 
 @pytest.mark.parametrize("leaf", [True, False])
-def test_complaints_of_a_weight_that_requires_grad_raise_no_warning(leaf):
+def test_weight_warnings_of_one_that_requires_grad_raise_no_warning(leaf):
     weight = torch.randn(4, 6, requires_grad=True)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert find_recipe("sgdg")().complaints(weight if leaf else 2 * weight)
+        assert find_recipe("sgdg")().weight_warnings(weight if leaf else 2 * weight)
 
 
 @pytest.mark.parametrize(
@@ -239,5 +239,5 @@ def test_a_sphere_complains_of_weights_that_cannot_move(view, shape, still):
     weight = sphere.normalize(torch.randn(shape, dtype=torch.float64))
     moved = sphere.retract(weight, torch.randn_like(weight)).weight
     assert torch.allclose(moved, weight, rtol=0, atol=1e-12) == still
-    complaints = sphere.complaints(2 * weight if still else weight)
-    assert [text.split(",")[0] for text in complaints] == ["cannot move"] * still
+    weight_warnings = sphere.weight_warnings(2 * weight if still else weight)
+    assert [text.split(",")[0] for text in weight_warnings] == ["cannot move"] * still

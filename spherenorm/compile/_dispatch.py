@@ -18,7 +18,7 @@ from spherenorm.compile._backends import BackendError, Group, Work
 from spherenorm.compile._guard import Guard, UnsupportedRuleError
 from spherenorm.compile._inductor import Inductor
 from spherenorm.compile._kernels import Specialization
-from spherenorm.compile._memory import refusal, settled, take
+from spherenorm.compile._memory import commit, refusal, settled
 from spherenorm.compile._paths import (
     OwnCode,
     Path,
@@ -60,7 +60,7 @@ class Dispatcher:
         assigned = [self._assigned(replace(each, group=group), most) for each, group in both]
         for results in self._results(assigned, most):
             for work, moved, new in results:
-                take(work.weight, work.grad, work.state, moved, new)
+                commit(work.weight, work.grad, work.state, moved, new)
         plan = Plan(assigned)
         plan.run(assigned)
         self._plan = plan if plan.whole else None

@@ -11,7 +11,7 @@ from torch import Tensor
 from spherenorm._hooks import State
 from spherenorm._numerics import Scalar
 from spherenorm.compile._guard import Guard
-from spherenorm.compile._memory import take
+from spherenorm.compile._memory import commit
 
 
 class Inductor:
@@ -47,7 +47,7 @@ class Inductor:
     def __call__(
         self, weight: Tensor, grad: Tensor, state: State, numbers: Sequence[Scalar]
     ) -> None:
-        take(weight.detach(), grad, state, *self.result(weight, grad, state, numbers))
+        commit(weight.detach(), grad, state, *self.result(weight, grad, state, numbers))
 
 
 def _inductor(graph: Any, inputs: Any) -> Callable[..., Any]:

@@ -213,7 +213,7 @@ def _is_channels_last(x: Tensor) -> bool:
     return x.ndim == 4 and x.is_contiguous(memory_format=torch.channels_last)
 
 
-def take(weight: Tensor, grad: Tensor, state: State, moved: Tensor, new: State) -> None:
+def commit(weight: Tensor, grad: Tensor, state: State, moved: Tensor, new: State) -> None:
     """Keep the results of a rule's own code: the state as it is, the weight's values in place.
 
     A rule may return the gradient, the weight or one tensor twice as its states. Each state gets

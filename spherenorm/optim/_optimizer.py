@@ -21,7 +21,7 @@ from spherenorm.optim._weights import (
     check_gradients,
     check_weights,
     naming_changed_weights,
-    warn_of_complaints,
+    warn_of_weights,
 )
 
 IN_A_GRAPH = (
@@ -85,7 +85,7 @@ class RecipeOptimizer(Optimizer, metaclass=OptimizerType):
             FullyShardedDataParallel has flattened. Nothing changes then.
 
     Warns:
-        UserWarning: a manifold does not suit weights of a group (see `Sphere.complaints`).
+        UserWarning: a manifold does not suit weights of a group (see `Sphere.weight_warnings`).
 
     Example:
         >>> optimizer = sn.optim.SGD([torch.ones(2)], lr=0.1, momentum=0.9)
@@ -121,7 +121,7 @@ class RecipeOptimizer(Optimizer, metaclass=OptimizerType):
         rule = checked_rule(recipe, group)
         first = sum(len(present["params"]) for present in self.param_groups)
         check_weights(group["params"], rule, first)
-        warn_of_complaints(type(self).__name__, group["params"], rule, first)
+        warn_of_weights(type(self).__name__, group["params"], rule, first)
         super().add_param_group(group)
         for name in self.defaults.keys() - {*defaults_of(recipe), *SHARED, "recipe"}:
             del group[name]  # a hyper-parameter that only the class's own recipe has

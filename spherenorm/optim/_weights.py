@@ -47,7 +47,7 @@ def check_weights(params: Any, rule: Rule, first: int) -> None:
             pass  # the rule reads a value of the weight; the first step asks it again
 
 
-def warn_of_complaints(optimizer: str, params: Any, rule: Rule, first: int) -> None:
+def warn_of_weights(optimizer: str, params: Any, rule: Rule, first: int) -> None:
     """Warn of weights for which the steps of `rule` are not what is wanted, and of its order.
 
     Args:
@@ -55,14 +55,14 @@ def warn_of_complaints(optimizer: str, params: Any, rule: Rule, first: int) -> N
         params, first: as for `check_weights`.
         rule: is to step them.
     """
-    complained: dict[str, list[str]] = {}
+    warned: dict[str, list[str]] = {}
     sentences = order_warnings(rule)
     for index, name, weight in _entries(params, first):
-        for complaint in rule.complaints(weight):
-            complained.setdefault(complaint, []).append(name or describe(index, weight))
-    for complaint, those in complained.items():
+        for warning in rule.weight_warnings(weight):
+            warned.setdefault(warning, []).append(name or describe(index, weight))
+    for warning, those in warned.items():
         more = f" and {len(those) - 5} more" if len(those) > 5 else ""
-        sentences.append(f"{', '.join(those[:5])}{more} {complaint}")
+        sentences.append(f"{', '.join(those[:5])}{more} {warning}")
     if sentences:
         warnings.warn(f"{optimizer}: {'. '.join(sentences)}", stacklevel=5)
 

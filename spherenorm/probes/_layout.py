@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from spherenorm._numerics import wide_dtype
-from spherenorm._views import View, uncut
+from spherenorm._views import View, replicate
 from spherenorm.rules import InvarianceTest
 
 MOST_ENTRIES = {"cpu": 2**16, "cuda": 2**21}
@@ -45,7 +45,7 @@ def plain(x: Tensor) -> Tensor:
     """`x` without a graph, dense, and whole in each process."""
     x = x.detach()
     if getattr(x, "device_mesh", None) is not None:
-        x = uncut(x).to_local()  # type: ignore[attr-defined]
+        x = replicate(x).to_local()  # type: ignore[attr-defined]
     return x.to_dense() if x.layout != torch.strided else x
 
 

@@ -77,25 +77,25 @@ class WeightCheck:
         return "no step compared" if self.alone else f"steps to {self.step_error:.1e}"
 
     @property
-    def complaints(self) -> list[str]:
+    def failed_assumptions(self) -> list[str]:
         """The assumptions that failed, with numbers."""
-        complaints = []
+        failed_assumptions = []
         if self.cosine > NOT_ORTHOGONAL:
-            complaints.append(f"<w, g> = 0 fails: |cos(w, g)| up to {self.cosine:.1e}")
+            failed_assumptions.append(f"<w, g> = 0 fails: |cos(w, g)| up to {self.cosine:.1e}")
         if self.zero_gradients:
-            complaints.append(
+            failed_assumptions.append(
                 f"the gradient of a unit is exactly 0 in {self.zero_gradients} steps: "
                 "no evidence of scale invariance there"
             )
         if self.apart > NOT_ORTHOGONAL:
             why = f" ({', '.join(self.other_views)})" if self.other_views else ""
-            complaints.append(
+            failed_assumptions.append(
                 f"a unit does not move as if it were alone{why}: "
                 f"its step is off by up to {self.apart:.1e}"
             )
         if self.outside:
-            complaints.append(f"the law says no step here: {self.outside}")
-        return complaints
+            failed_assumptions.append(f"the law says no step here: {self.outside}")
+        return failed_assumptions
 
 
 @dataclass(frozen=True)
@@ -135,10 +135,10 @@ class Check:
         return all(each.passed for each in self.weights.values())
 
     @property
-    def complaints(self) -> list[str]:
+    def failed_assumptions(self) -> list[str]:
         """The assumptions that failed, with numbers."""
         of_weights = (
-            f"{name}: {c}" for name, each in self.weights.items() for c in each.complaints
+            f"{name}: {c}" for name, each in self.weights.items() for c in each.failed_assumptions
         )
         return [*self.differences, *of_weights]
 
@@ -161,7 +161,7 @@ class Check:
         lines += [f"  assumption broken on purpose: {self.broken}"] if self.broken else []
         alone = dict.fromkeys(each.alone for each in self.weights.values() if each.alone)
         lines += [f"  no step of several units is compared: {why}" for why in alone]
-        return "\n".join([*lines, *(f"  {complaint}" for complaint in self.complaints)])
+        return "\n".join([*lines, *(f"  {failed}" for failed in self.failed_assumptions)])
 
     __repr__ = __str__
 
@@ -269,7 +269,9 @@ def _explain(
     weights: dict[str, WeightCheck], problem: Problem, run: ScheduledHyperparameters, seed: int
 ) -> dict[str, WeightCheck]:
     """The checks; those that failed for no known reason, with the share that other units have."""
-    failed = [name for name, each in weights.items() if not (each.passed or each.complaints)]
+    failed = [
+        name for name, each in weights.items() if not (each.passed or each.failed_assumptions)
+    ]
     apart = measure_coupling(run, problem, seed, failed) if failed else {}
     rule = run.recipe(**run.base)
     for name in failed:

@@ -100,14 +100,14 @@ def _broken_rows() -> list[Row]:
     rows = [_broken_row(name) for name, problem in PROBLEMS.items() if problem.broken]
     plain = check("sgd", law=norm_growth("sgd", weight_decay=0.0), **TRAINING)
     off = f"off by {plain.residual:.1e}: the lemma is one without decay"
-    return [*rows, Row(RUNS, "Lemma 2.2 with decay", plain.complaints[0], off)]
+    return [*rows, Row(RUNS, "Lemma 2.2 with decay", plain.failed_assumptions[0], off)]
 
 
 def _broken_row(problem: str) -> Row:
     result = check("sgdp", problem, **TRAINING)
     holds = f"law holds to {result.residual:.1e} all the same"
     verdict = holds if result.passed else f"law off by {result.residual:.1e}"
-    noticed = "; ".join(result.complaints)
+    noticed = "; ".join(result.failed_assumptions)
     formula = f"broken on purpose: {result.broken}"
     status = f"{verdict}; noticed: {noticed}"
     return Row(RUNS, f"sgdp on {problem}", formula, status, good=bool(noticed))

@@ -66,7 +66,7 @@ def training_jobs(
             what = "norms, and no step of several units," if alone else "norms and steps"
             status = f"{Kind.CHECKED}: {what} to {worst:.1e} in 200 steps ({detail}{kind})"
         if not result.passed:
-            status += f"; {'; '.join(result.complaints) or f'off by {result.residual:.1e}'}"
+            status += f"; {'; '.join(result.failed_assumptions) or f'off by {result.residual:.1e}'}"
         formula = "|w_t|^2 at every step, predicted from |w_0|^2 and |s_t|^2"
         return [Row(section, f"{result.recipe} on {problem}", formula, status, good=passed)]
 

@@ -671,7 +671,7 @@ def test_a_warning_that_is_an_error_changes_nothing():
     assert len(optimizer.param_groups) == 1
 
 
-def test_a_manifold_needs_no_complaints():
+def test_a_manifold_needs_no_weight_warnings():
     class Flat:
         def retract(self, weight, direction):
             return sn.Euclidean().retract(weight, direction)

@@ -54,7 +54,7 @@ The norm of each unit of their view is constant with several units too.
 def test_laws_hold_on_trajectories(name):
     result = check(name, "network", steps=100, law=law_of(name), **RUNS[name])
     assert result.passed, result
-    assert not result.complaints
+    assert not result.failed_assumptions
     assert set(result.weights) == {"bn", "ln", "head"}
 
 
@@ -67,7 +67,7 @@ def test_a_norm_holds_where_the_step_mixes_units(name):
     assert "no step compared" in str(result)
     other_view = check(name, "convolutions", steps=30, law=law_of(name))
     assert not other_view.weights["transposed"].passed
-    assert any(complaint.startswith("transposed: ") for complaint in other_view.complaints)
+    assert any(failed.startswith("transposed: ") for failed in other_view.failed_assumptions)
 
 
 def test_every_recipe_of_the_library_runs():
@@ -92,7 +92,7 @@ def test_laws_with_numbers_in_the_state_hold(recipe):
 
 
 @pytest.mark.parametrize(
-    ("problem", "complaint", "holds"),
+    ("problem", "failed", "holds"),
     [
         ("network-eps", "<w, g> = 0 fails", True),
         ("l2-in-loss", "<w, g> = 0 fails", False),
@@ -100,9 +100,9 @@ def test_laws_with_numbers_in_the_state_hold(recipe):
         ("regression", "<w, g> = 0 fails", False),
     ],
 )
-def test_broken_assumptions_are_named(problem, complaint, holds):
+def test_broken_assumptions_are_named(problem, failed, holds):
     result = check("sgdp", problem, steps=60, law=law_of("sgdp"), **BUSY)
-    assert any(complaint in c for c in result.complaints), result
+    assert any(failed in c for c in result.failed_assumptions), result
     assert result.broken
     assert result.passed is holds
     assert result.broken in str(result)
@@ -113,8 +113,8 @@ def test_a_rule_of_other_units_is_named():
     result = check(clipped, steps=30)
     assert not result.passed
     assert {n for n, m in result.weights.items() if m.passed} == {"bn", "head"}
-    (complaint,) = result.complaints
-    assert complaint.startswith(
+    (failed,) = result.failed_assumptions
+    assert failed.startswith(
         "ln: a unit does not move as if it were alone "
         "(UnitClip has the view channel, the weight layer): "
     )
@@ -136,7 +136,7 @@ def test_the_recipe_that_is_given_runs(fault):
     """The law of another recipe fails, though both have the same states and hyper-parameters."""
     result = check(fault, steps=30, law=law_of("sgdp"), momentum=0.9, weight_decay=0.01)
     assert not result.passed
-    assert any("the run that of" in each for each in result.complaints)
+    assert any("the run that of" in each for each in result.failed_assumptions)
     bn = result.weights["bn"]
     assert bn.step_error > 1e-6
     assert bn.residual > 1e-6
@@ -175,7 +175,7 @@ def test_rules_are_switched_on():
 def test_laws_hold_under_schedules(name, schedule):
     result = check(name, steps=40, law=law_of(name), schedule=schedule, **RUNS[name])
     assert result.passed, result
-    assert not result.complaints
+    assert not result.failed_assumptions
 
 
 @pytest.mark.parametrize("name", ["sgd", "sgdw"])
