@@ -99,6 +99,7 @@ def test_what_the_generator_cannot_say_goes_to_inductor(row, dtype):
         assert_close(f, w)
 
 
+@pytest.mark.long
 def test_any_number_of_recipes_and_ranks_goes_to_inductor(monkeypatch):
     """Dynamo gives a code object up after eight compilations."""
     torch._dynamo.reset()

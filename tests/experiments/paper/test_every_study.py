@@ -15,7 +15,10 @@ from spherenorm_experiments.study import Plan, find_study, study_classes
 STUDIES = sorted(study_classes())
 
 
-@pytest.mark.parametrize("name", STUDIES)
+LIKE_T2 = pytest.param("d2", marks=pytest.mark.long)
+
+
+@pytest.mark.parametrize("name", [LIKE_T2 if name == "d2" else name for name in STUDIES])
 def test_smoke(name, store):
     study, trials, results = run_study(name, store)
     assert len(results) == sum(len(trial.run.rows) for trial in trials) > 0
