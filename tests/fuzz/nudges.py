@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import torch
@@ -38,13 +39,16 @@ def generator_of(run: int, case: Case) -> torch.Generator:
 class Reordered(TorchDispatchMode):
     """Each sum takes its entries in a random order, one dimension after the other.
 
+    In every other run it adds them one by one, as Inductor does, and not pair by pair, as torch
+    does: equal entries then round to the same side.
+
     This changes more than low bits where a partial sum overflows: 1e38 + 1e38 + ... - 1e38 - 1e38
     is 0, inf or nan.
     """
 
     def __init__(self, run: int, case: Case) -> None:
         super().__init__()
-        self.generator = generator_of(run, case)
+        self.generator, self.one_by_one = generator_of(run, case), run % 2 == 1
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         kwargs = kwargs or {}
@@ -54,7 +58,11 @@ class Reordered(TorchDispatchMode):
         dims = [d % x.ndim for d in dims] if dims else list(range(x.ndim))
         for i in torch.randperm(len(dims), generator=self.generator).tolist():
             order = torch.randperm(x.shape[dims[i]], generator=self.generator)
-            x = x.index_select(dims[i], order).sum(dims[i], keepdim=True, **kwargs)
+            x = x.index_select(dims[i], order)
+            if self.one_by_one and x.shape[dims[i]] and not kwargs:
+                x = functools.reduce(torch.add, x.split(1, dims[i]))
+            else:
+                x = x.sum(dims[i], keepdim=True, **kwargs)
         return x if keepdim else x.squeeze(dims)
 
 
