@@ -11,6 +11,7 @@ import torch
 import spherenorm as sn
 from spherenorm import functional
 from spherenorm import rules as r
+from spherenorm._manifold import Translation
 
 
 def stepped(rule, weights, grads=None, **options):
@@ -189,3 +190,60 @@ def test_a_rule_alone_may_not_write_at_the_beginning():
         stepped(DoublesAtInit(), [weight])
     with pytest.raises(ValueError, match="DoublesAtInit: the rule writes into the weight"):
         functional.init(DoublesAtInit(), {"w": weight})
+
+
+class Scratch:
+    """Flat space that returns each new weight in the same memory."""
+
+    def __init__(self):
+        self.memory = {}
+
+    def retract(self, weight, direction):
+        place = self.memory.setdefault(weight.shape, torch.empty_like(weight))
+        return Translation(torch.sub(weight, direction, out=place))
+
+
+def test_memory_that_is_returned_for_two_weights_is_refused():
+    """All weights of one shape got the values of the last."""
+    weights = [torch.zeros(3), torch.ones(3)]
+    with pytest.raises(ValueError, match="has returned for another weight"):
+        stepped(sn.chain(r.StepSize(0.1), manifold=Scratch()), weights)
+
+
+class PastCounts(sn.Rule):
+    def update(self, update, state):
+        update.grad.data.mul_(2)
+        return update, state
+
+
+class InPlace(sn.Rule):
+    def update(self, update, state):
+        update.grad.mul_(2)
+        return update, state
+
+
+def test_a_write_that_torch_does_not_count_is_found_and_undone():
+    grad = torch.tensor([1.0, torch.nan])
+    with pytest.raises(ValueError, match="writes into what it is given"):
+        stepped(sn.chain(PastCounts()), [torch.zeros(2)], [grad])
+    assert torch.equal(grad.nan_to_num(7), torch.tensor([1.0, 7.0]))
+    with (
+        torch.inference_mode(),
+        pytest.raises(ValueError, match="writes into what it is given"),
+    ):
+        stepped(sn.chain(InPlace()), [torch.zeros(2)])
+    stepped(sn.chain(r.StepSize(0.1)), [torch.zeros(2)], [grad], backend="rule")
+
+
+class WritesIfLarge(sn.Rule):
+    """Which a comparison on small weights does not see."""
+
+    def update(self, update, state):
+        if update.grad.numel() > 100:
+            update.grad.mul_(2)
+        return update, state
+
+
+def test_a_compiled_step_may_not_write_either():
+    with pytest.raises(ValueError, match="WritesIfLarge: the rule writes into"):
+        stepped(sn.chain(WritesIfLarge()), [torch.zeros(20, 20)], backend="compiled")
