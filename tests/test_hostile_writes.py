@@ -3,7 +3,7 @@ without a word."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import pytest
 import torch
@@ -247,3 +247,39 @@ class WritesIfLarge(sn.Rule):
 def test_a_compiled_step_may_not_write_either():
     with pytest.raises(ValueError, match="WritesIfLarge: the rule writes into"):
         stepped(sn.chain(WritesIfLarge()), [torch.zeros(20, 20)], backend="compiled")
+
+
+class Looked(sn.Rule):
+    find: object = None
+
+    def update(self, update, state):
+        return replace(update, direction=self.find("lr") * update.direction), state
+
+
+def test_a_method_of_an_object_is_not_recorded():
+    """The compiled step kept the number that the dict held at first."""
+    rule = sn.chain(Looked({"lr": 0.1}.get))
+    with pytest.raises(sn.BackendError, match=r"Looked.find is .*, which may change inside"):
+        stepped(rule, [torch.zeros(2)], backend="compiled")
+
+
+def halves(count):
+    def half(n):
+        return 0.5 * half(n - 1) if n else 1.0
+
+    return lambda _: half(count)
+
+
+class SetLater(sn.Rule):
+    found: float = field(init=False, repr=False)
+
+    def update(self, update, state):
+        object.__setattr__(self, "found", 0.25)
+        return replace(update, direction=self.found * update.direction), state
+
+
+@pytest.mark.parametrize("rule", [Looked(halves(2)), SetLater()], ids=["recursive", "set later"])
+@pytest.mark.parametrize("backend", ["auto", "rule"])
+def test_rules_that_hold_what_is_hard_to_read_step_by_their_own_code(rule, backend):
+    _, (weight,) = stepped(sn.chain(rule), [torch.zeros(2)], backend=backend)
+    assert torch.equal(weight.detach(), torch.full((2,), -0.25))
