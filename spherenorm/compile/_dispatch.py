@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from torch import Tensor
+from torch import Tensor, strided
 from torch.nn import Parameter
 from torch.overrides import _get_current_function_mode_stack
 from torch.utils._device import DeviceContext
@@ -219,8 +219,9 @@ def _differs(x: Tensor, before: Tensor) -> bool:
 
     Of a GPU, an answer would wait for the device.
     """
-    shared: bool = x.is_shared()  # type: ignore[no-untyped-call]
-    if type(x) not in (Tensor, Parameter) or not x.is_cpu or shared:
+    if type(x) not in (Tensor, Parameter) or not x.is_cpu or x.layout is not strided:
+        return False
+    if x.is_shared():  # type: ignore[no-untyped-call]
         return False
     if x.itemsize == 1:  # torch compares no floats of 8 bits
         x, before = x.float(), before.float()
