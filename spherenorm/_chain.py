@@ -120,7 +120,8 @@ class Chain(Combination):
 
     @property
     def in_order(self) -> bool:
-        return type(self).update is Chain.update
+        cls = type(self)
+        return cls.update is Chain.update and cls.apply_children is Chain.apply_children
 
     @property
     def moves_states(self) -> bool:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import Tensor
 
@@ -19,6 +19,7 @@ from spherenorm._watch import INSTEAD, InPlaceError, Watched, called, copy_share
 Measured = Mapping[Place, Mapping[str, Tensor]]
 """The numbers that rules have measured of all weights, by the places of the rules."""
 OUTERMOST: Place = (0,)
+T = TypeVar("T")
 
 
 def step(
@@ -39,10 +40,12 @@ def step(
         if not _fits(moved, start):
             moved = fitted(moved, start, Part(rule, {}), "the moved weight")
         if outline.transports or type(retraction) is not Translation:
+            watch.watch([*new.values()])
             for key, value in rule.transport(new, retraction).items():
                 new[key] = fitted(value, state[key], Part(rule, {}), f"the moved {key!r}")
         if outline.moves_on:
             moved, new = move_on(rule, update, moved, new, Part(rule, {key: key for key in new}))
+            copy_shared(new, moved, moved)  # a state may be the new weight, which is the caller's
     # Momentum at 0 is the gradient itself, into which a training loop writes.
     copy_shared(new, start, update.grad)
     if count is not None:
@@ -76,7 +79,12 @@ def begin(
         grad = grad.to(start.dtype)
     count = _counted(rule, state) if counts else None
     return EMPTY.changed(
-        weight=start, grad=grad, direction=grad, count=count, measured=measured or {}
+        weight=start,
+        grad=grad,
+        direction=grad,
+        notes={},  # of its own: what a rule writes into it is of this weight and step
+        count=count,
+        measured=measured or {},
     )
 
 
@@ -121,9 +129,9 @@ def apply(
         update = _at((*outer.place, part.place), outer)
         looked_after = False  # the caller does not know what this rule has measured
     if looked_after:
-        result = part.rule.update(update, own)
+        result = part.rule.update(update, {**own})  # a copy: a rule may fill it, and return it
     else:
-        result = called(part, part.rule.update, update, own)
+        result = called(part, part.rule.update, update, {**own})
     pair = isinstance(result, tuple) and len(result) == 2
     if not (pair and isinstance(result[0], Update) and isinstance(result[1], dict)):
         raise TypeError(f"{part}: update must return (update, state), it returned {result!r}")
@@ -227,10 +235,24 @@ def measure(
         TypeError, ValueError: one of them is no 0-dim tensor.
     """
     if rule.defines("measure"):
-        numbers = called(Part(rule, {}), rule.measure, update, state)
+        numbers = _asked(rule, rule.measure, update, state)
         yield place, rule, {name: _number(x, rule, name) for name, x in numbers.items()}
     for number, part in enumerate(rule.held_for("measure", update.weight), 1):
         yield from measure(part.rule, update, part.own(state), (*place, number))
+
+
+def _asked(rule: Node, hook: Callable[[Update, State], T], update: Update, state: State) -> T:
+    """The result of a hook that returns no state.
+
+    Raises:
+        InPlaceError: it puts tensors into the one that it is given, where a chain loses them.
+    """
+    given = {**state}
+    result = called(Part(rule, {}), hook, update, given)
+    if given.keys() != state.keys() or any(given[key] is not state[key] for key in state):
+        only = "only update and after return a new one"
+        raise InPlaceError(f"{type(rule).__name__}: {hook.__name__} changes the state; {only}")
+    return result
 
 
 def _number(value: Any, rule: Node, name: str) -> Tensor:
@@ -248,7 +270,7 @@ def second_point(
     """The weight at which a rule, or one within it, wants the gradient once more."""
     points: list[Tensor | None] = []
     if rule.defines("evaluate_at"):
-        points.append(called(Part(rule, {}), rule.evaluate_at, _at(place, update), state))
+        points.append(_asked(rule, rule.evaluate_at, _at(place, update), state))
     for number, part in enumerate(rule.held_for("evaluate_at", update.weight), 1):
         points.append(second_point(part.rule, update, part.own(state), (*place, number)))
     found = [point for point in points if point is not None]

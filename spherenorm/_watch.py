@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import torch
@@ -33,10 +33,14 @@ class Watched:
         """Watch what a rule hands on, too."""
         fresh = [after.direction] if after.direction is not before.direction else []
         if after.notes is not before.notes:
-            fresh += [x for x in after.notes.values() if isinstance(x, Tensor)]
+            fresh += _within(after.notes)
         if fresh:
-            self._tensors += fresh
-            self._versions += self._count(fresh)
+            self.watch(fresh)
+
+    def watch(self, tensors: Sequence[Tensor]) -> None:
+        """Watch further tensors."""
+        self._tensors += tensors
+        self._versions += self._count(tensors)
 
     def written(self) -> Tensor | None:
         """The first tensor that was written into."""
@@ -91,10 +95,21 @@ def _tensors(given: Iterable[Any]) -> list[Tensor]:
                 found.append(each.count)
             for held in (each.notes, each.shared):
                 if held:
-                    found += [x for x in held.values() if isinstance(x, Tensor)]
+                    found += _within(held)
         else:
             found += (each,) if isinstance(each, Tensor) else each.values()
     return found
+
+
+def _within(value: Any) -> list[Tensor]:
+    """The tensors in a note, however its lists, tuples and dicts nest."""
+    if isinstance(value, Tensor):
+        return [value]
+    if isinstance(value, Mapping):
+        value = value.values()
+    elif not isinstance(value, tuple | list):
+        return []
+    return [tensor for each in value for tensor in _within(each)]
 
 
 def _names(given: Iterable[Any]) -> list[str]:
@@ -106,7 +121,7 @@ def _names(given: Iterable[Any]) -> list[str]:
             named = {"update.step": each.count}
             named |= {f"update.notes[{key!r}]": x for key, x in each.notes.items()}
             named |= {f"update.shared[{key!r}]": x for key, x in each.shared.items()}
-            names += [name for name, x in named.items() if isinstance(x, Tensor)]
+            names += [name for name, x in named.items() for _ in _within(x)]
         else:
             whole = isinstance(each, Tensor)
             names += ["the weight"] if whole else [f"the state {key!r}" for key in each]

@@ -5,15 +5,16 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
-from torch import Tensor
+from torch import Tensor, strided
+from torch.nn import Parameter
 from torch.overrides import _get_current_function_mode_stack
 from torch.utils._device import DeviceContext
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from spherenorm._hooks import State
-from spherenorm._watch import Watched
+from spherenorm._watch import INSTEAD, InPlaceError, Watched
 from spherenorm.compile._backends import BackendError, Group, Work
 from spherenorm.compile._guard import Guard, UnsupportedRuleError
 from spherenorm.compile._inductor import Inductor
@@ -27,6 +28,7 @@ from spherenorm.compile._paths import (
 )
 from spherenorm.compile._plan import GroupPaths, Plan
 
+T = TypeVar("T")
 MOST_RULES = 32
 """Rules of different keys that an optimizer keeps records of, for each of its groups. A rule with a
 field that changes at every step would otherwise be recorded anew at every step."""
@@ -119,22 +121,23 @@ class Dispatcher:
         value it has to see.
         """
         results: list[tuple[Work, Tensor, State]] = []
-        size = 0
+        size, watched = 0, Watched(())
         for each in assigned:
             proven = self._proven_of(each, most)
             for work, path in each:
                 if isinstance(path, Specialization):
                     continue
                 if size > HELD or work.overlaps:
-                    yield results
-                    results, size = [], 0
+                    yield _apart(results, watched)
+                    results, size, watched = [], 0, Watched(())
                 if isinstance(path, OwnCode):
                     moved, new = _by_own_code(each.group, work, proven)
                 else:
                     moved, new = _by_inductor(path, work, each.guard)
                 results.append((work, moved, new))
+                watched.watch([moved, *new.values()])
                 size += moved.nbytes + sum(value.nbytes for value in new.values())
-        yield results
+        yield _apart(results, watched)
 
     def _proven_of(self, each: GroupPaths, most: int) -> set[Any]:
         """The kinds of weights that a group's rule has stepped by its own code."""
@@ -167,6 +170,18 @@ def _asked(group: Group) -> GroupPaths:
     return GroupPaths(group, guard, None if reason is None else OwnCode(reason))
 
 
+def _apart(results: list[T], watched: Watched) -> list[T]:
+    """Results of several weights, none of which was written to by the step of a later one.
+
+    Raises:
+        InPlaceError: a rule or a manifold returns memory that it uses again.
+    """
+    if watched.written() is not None:
+        which = "a rule or a manifold writes into what it has returned for another weight"
+        raise InPlaceError(f"{which}; {INSTEAD}")
+    return results
+
+
 def _by_own_code(group: Group, work: Work, proven: set[Any]) -> tuple[Tensor, State]:
     """The new weight and state by the rule's own code.
 
@@ -176,6 +191,7 @@ def _by_own_code(group: Group, work: Work, proven: set[Any]) -> tuple[Tensor, St
         proven: the kinds of weights that the rule has stepped; this one is added.
 
     Raises:
+        InPlaceError: it has written into one of them.
         Exception: of any type, which the rule raises.
     """
     weight, grad, state, _ = work
@@ -186,11 +202,30 @@ def _by_own_code(group: Group, work: Work, proven: set[Any]) -> tuple[Tensor, St
     try:
         result = group.rule.step(weight, grad, state, group.measured)
     finally:
-        for x, before, watched in given:
-            if watched.written() is not None:
-                x.copy_(before)
+        undone = [
+            x.copy_(before)
+            for x, before, watched in given
+            if watched.written() is not None or _differs(x, before)
+        ]
+    if undone:  # past what counts writes, such as through `.data`
+        name = type(group.rule).__name__
+        raise InPlaceError(f"{name}: a rule writes into what it is given; {INSTEAD}")
     proven.add(kind)
     return result
+
+
+def _differs(x: Tensor, before: Tensor) -> bool:
+    """True if entries of a plain tensor on the CPU have changed, to which no other process writes.
+
+    Of a GPU, an answer would wait for the device.
+    """
+    if type(x) not in (Tensor, Parameter) or not x.is_cpu or x.layout is not strided:
+        return False
+    if x.is_shared():  # type: ignore[no-untyped-call]
+        return False
+    if x.itemsize == 1:  # torch compares no floats of 8 bits
+        x, before = x.float(), before.float()
+    return not bool(((x == before) | (x.isnan() & before.isnan())).all())
 
 
 def _path(guard: Guard, records: Paths, backend: str, work: Work) -> Path:
@@ -231,8 +266,9 @@ _warned: list[str] = []
 
 
 def _by_inductor(path: Inductor, work: Work, guard: Guard) -> tuple[Tensor, State]:
+    watched = Watched((work.weight, work.grad, work.state))
     try:
-        return path.result(work.weight, work.grad, work.state, guard.numbers)
+        result = path.result(work.weight, work.grad, work.state, guard.numbers)
     except Exception as error:
         # A shape that Dynamo compiles anew may show it what it cannot take.
         first = str(error).strip().partition("\n")[0]
@@ -240,6 +276,9 @@ def _by_inductor(path: Inductor, work: Work, guard: Guard) -> tuple[Tensor, Stat
         raise BackendError(
             f'backend="compiled" cannot take the step for a weight of shape {shape}: {first}'
         ) from error
+    if watched.written() is not None:
+        raise InPlaceError(f"{guard.names}: the rule writes into what it is given; {INSTEAD}")
+    return result
 
 
 def _modes() -> list[str]:

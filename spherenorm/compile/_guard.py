@@ -17,6 +17,7 @@ from types import (
     CellType,
     FunctionType,
     MethodDescriptorType,
+    ModuleType,
     NoneType,
 )
 from typing import Any
@@ -113,6 +114,7 @@ class _Reader:
         self.steps: list[bool] = []
         self.foreign: list[str] = []
         self.refusals: list[str] = []
+        self._functions: dict[FunctionType, int] = {}
         self._codes: dict[type, Key] = {}
         """The code of classes that were read; rules share what they inherit."""
 
@@ -135,9 +137,12 @@ class _Reader:
         if _has_fields(value):
             return self._object(value, what)
         self.foreign.append(f"{what} of type {type(value).__name__}")
-        if isinstance(value, _PLAIN):
+        if isinstance(value, _PLAIN) and not _is_bound(value):
             return (type(value), value)
         if isinstance(value, FunctionType):
+            if value in self._functions:  # one that calls itself is in its own closure
+                return (FunctionType, self._functions[value])
+            self._functions[value] = len(self._functions)
             defaults = (*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values())
             within = (*_contents(value), *defaults)
             parts = tuple(self._constant(v, f"{what}'s closure") for v in within)
@@ -185,6 +190,12 @@ class _Reader:
         return tuple(self._codes[each] for each in cls.__mro__)
 
 
+def _is_bound(value: Any) -> bool:
+    """True of a built-in method of an object, such as a dict's `get`."""
+    whose = getattr(value, "__self__", None) if isinstance(value, BuiltinFunctionType) else None
+    return not isinstance(whose, type | ModuleType | None)
+
+
 def _is_number(value: Any, through_zero: bool, declared: bool) -> bool:
     """Tell what a record takes as an argument.
 
@@ -229,7 +240,8 @@ def _attributes(value: Any) -> Iterator[tuple[str, Any, bool, bool]]:
     """(name, value, may be an argument at 0, is declared a number) of each attribute."""
     declared = _declared(type(value))
     for name, kind in declared.items():
-        yield name, getattr(value, name), *kind
+        if hasattr(value, name):  # a field without a default may be set later
+            yield name, getattr(value, name), *kind
     for name, part in _held(value).items():
         if name not in declared:
             yield name, part, False, False

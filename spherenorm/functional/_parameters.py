@@ -10,6 +10,8 @@ from spherenorm._hooks import State
 from spherenorm._rule import Rule
 from spherenorm._shared import measures, totals
 from spherenorm._step import Measured, begin, refuse_unless_real, second_point
+from spherenorm._tree import Part
+from spherenorm._watch import called
 
 Params = dict[str, Tensor]
 """The parameters of a model, by name."""
@@ -30,7 +32,7 @@ def init(rule: Rule, params: Mapping[str, Tensor]) -> dict[str, State]:
         {'w': {'momentum_buffer': tensor([0., 0.])}}
     """
     _refuse_unless_real(params)
-    return {name: rule.init(weight) for name, weight in params.items()}
+    return {name: called(Part(rule, {}), rule.init, weight) for name, weight in params.items()}
 
 
 def step(

@@ -13,7 +13,8 @@ from spherenorm._hooks import State
 from spherenorm._rule import Rule
 from spherenorm._shared import measures, totals
 from spherenorm._step import begin, second_point
-from spherenorm._tree import refuse_renamed
+from spherenorm._tree import Part, refuse_renamed
+from spherenorm._watch import called
 from spherenorm.compile import Group, Work, require_backend
 from spherenorm.optim._arguments import require_truth
 from spherenorm.optim._weights import check_gradients
@@ -48,7 +49,9 @@ def gather(
             if grad is not None:
                 state = states.get(weight)
                 if state is None or state.keys() != keys(weight):
-                    state = new[weight] = _completed(state or {}, rule.init(weight))
+                    state = new[weight] = _completed(
+                        state or {}, called(Part(rule, {}), rule.init, weight)
+                    )
                 works.append(Work(weight, -grad if maximize else grad, state))
         groups.append(Group(rule, require_backend(group["backend"]), works))
     if any(map(measures, rules)):

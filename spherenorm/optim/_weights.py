@@ -15,7 +15,8 @@ from spherenorm._hooks import State
 from spherenorm._order import order_warnings, refuse_missing_test
 from spherenorm._rule import Rule
 from spherenorm._step import refuse_unless_real
-from spherenorm._tree import init_apart
+from spherenorm._tree import Part, init_apart
+from spherenorm._watch import called
 from spherenorm.compile import refusal
 
 
@@ -40,7 +41,8 @@ def check_weights(params: Any, rule: Rule, first: int) -> None:
         _refuse_flattened(index, weight, name)
     for index, name, weight in entries:
         try:
-            rule.init(torch.empty(weight.shape, dtype=weight.dtype, device="meta"))
+            empty = torch.empty(weight.shape, dtype=weight.dtype, device="meta")
+            called(Part(rule, {}), rule.init, empty)
         except ValueError as error:
             raise ValueError(f"{describe(index, weight, name)}: {error}") from error
         except (RuntimeError, NotImplementedError):
