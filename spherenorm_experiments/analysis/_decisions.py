@@ -127,6 +127,8 @@ def evaluate(claim: Claim, results: Results) -> Decision:
     left = Sample.of(left)
     if callable(claim.right):
         right = claim.right(results)
+        if right is None:
+            return decision
         assert isinstance(right, Mapping), f"{claim.name}: a number without randomness has a bound"
         return _compared(decision, left, Sample.of(right))
     # A run that diverged has no number, and counts against the claim.

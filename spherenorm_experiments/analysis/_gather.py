@@ -57,9 +57,10 @@ def gather(
                 tasks[_task(item)] = _version(item)
         for arm, runs in asked.items():
             known = arms.get(arm, {})
+            parts = [[x for x in each.values() if x is not None] for each in (known, runs)]
+            exact = all(item.code for part in parts for item in part if item.family)
             before, now = (
-                {item.version for item in each.values() if item is not None}
-                for each in (known, runs)
+                {(item.version, item.code if exact else "") for item in part} for part in parts
             )
             arms[arm] = {**known, **runs} if before <= now or now <= before else runs
     replaced: dict[str, None] = {}
@@ -140,7 +141,8 @@ def load(store: Path | str = "runs") -> pd.DataFrame:
     if not (Path(store) / "runs").is_dir():
         raise FileNotFoundError(f"no runs in {store}")
     folders = Store(store).folders()
-    return pandas.DataFrame([_record(row) for folder in folders for row in rows_in(folder)])
+    rows = {row.name: row for folder in folders for row in rows_in(folder)}  # some are there twice
+    return pandas.DataFrame([_record(row) for row in rows.values()])
 
 
 def _record(row: Row) -> dict[str, Any]:

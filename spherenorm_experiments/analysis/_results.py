@@ -102,9 +102,14 @@ class Result:
     def diverged(self) -> bool:
         return self.summary["diverged_at"] is not None
 
+    @property
+    def code(self) -> str:
+        """The code of a run that trained with others; "" if its store has not noted it."""
+        return "" if self.row is None else self.row.code
+
     @functools.cached_property
     def version(self) -> str:
-        """All that decides the run but the seed."""
+        """All that decides the run but the seed, and `code`."""
         if self.family:
             return json.dumps([self.family, dict(self.spec.hyper_parameters)], sort_keys=True)
         return json.dumps({**self.config, "seed": None}, sort_keys=True)

@@ -98,14 +98,14 @@ def family_of(spec: Spec, configuration: Mapping[str, Any]) -> dict[str, Any]:
     return {**kept, "hyper_parameters": given}
 
 
-def row_names(family: str, spec: Spec, bound: Bound) -> list[str]:
-    """The names of a spec's runs, in the order of `rows_of`.
+def row_names(family: str, spec: Spec, bound: Bound) -> tuple[list[str], list[str]]:
+    """The names of a spec's runs, in the order of `rows_of`, and digests of the code of each.
 
     Args:
         family: the name of their family.
         bound: the recipe, at any point.
     """
-    names, rules = [], dict[str, list[str]]()
+    names, codes, rules = [], [], dict[str, list[str]]()
     modules = [bound.recipe, *_asked_module(spec.recipe)]
     for row in rows_of(spec):
         point = {name: x for name, x in row.hyper_parameters.items() if _varies(x)}
@@ -114,7 +114,8 @@ def row_names(family: str, spec: Spec, bound: Bound) -> list[str]:
             rule = bound.replace(**point).rule
             rules[key] = [key, rule_text(rule), source_digest(*modules, *_parts(rule))]
         names.append(f"{family}/{digest([*rules[key], row.seed])[:16]}")
-    return names
+        codes.append(digest(rules[key])[:16])
+    return names, codes
 
 
 def _varies(value: Any) -> bool:

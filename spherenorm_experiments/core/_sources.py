@@ -134,8 +134,10 @@ def _counts(name: str) -> bool:
     top = name.partition(".")[0]
     if top in OURS:
         return any(name == counted or name.startswith(f"{counted}.") for counted in COUNTED)
-    paths = [path for path in (_file(top), _file(name)) if path is not None]
-    return top not in sys.stdlib_module_names and not any(map(is_installed, paths))
+    home = _file(top)
+    if top in sys.stdlib_module_names and (home is None or is_installed(home)):
+        return False  # a file of the user's own may have the name of one of Python's
+    return not any(is_installed(path) for path in (home, _file(name)) if path is not None)
 
 
 def _file(name: str) -> Path | None:

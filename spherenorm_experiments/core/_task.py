@@ -248,6 +248,7 @@ def fingerprint_of(splits: Splits) -> str:
                 _hash(digest, tensor)
             continue
         _require_keyed(split)
+        digest.update(f"{len(split)} items\n".encode())  # where a split ends counts, too
         _hash_set(digest, split)
     return digest.hexdigest()
 
@@ -279,7 +280,7 @@ def _hash(digest: Any, value: Any) -> None:
         digest.update(str(form).encode())
         digest.update(value.tobytes())
     else:
-        digest.update(repr(value).encode())
+        digest.update(f"{value!r}\n".encode())  # else 1, 23 would be 12, 3
 
 
 def _hash_samples(digest: Any, split: Any) -> None:

@@ -33,7 +33,7 @@ class MeasuredStep:
     Attributes:
         before: the weights before the step.
         after: the weights after it.
-        grad: their raw gradients.
+        grad: their gradients as the step takes them, after clipping (`Regime.clip_norm`).
         views: the view in which the audit found each scale-invariant; None if in none.
     """
 

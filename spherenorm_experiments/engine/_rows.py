@@ -29,6 +29,8 @@ class Row:
         summary: its numbers, and "diverged_at".
         folder: its files.
         index: its place in the folder's arrays; None for a run that trained alone.
+        code: a digest of its rule and the recipe's sources, if it trained with others; "" in stores
+            that have not noted it.
     """
 
     name: str
@@ -37,6 +39,7 @@ class Row:
     summary: Mapping[str, Any]
     folder: RunFolder
     index: int | None = None
+    code: str = ""
 
     @functools.cached_property
     def arrays(self) -> dict[str, np.ndarray]:
@@ -61,10 +64,11 @@ def rows_in(folder: RunFolder) -> list[Row]:
     table = summary["rows"]
     numbers = (dict(zip(table, x, strict=True)) for x in zip(*table.values(), strict=True))
     specs = rows_of(Spec.from_json(config))
-    every = zip(config["rows"], specs, numbers, strict=True)
+    codes = config.get("codes", [""] * len(specs))
+    every = zip(config["rows"], specs, numbers, codes, strict=True)
     return [
-        Row(name, spec, config, {"steps": summary["steps"], **own}, folder, index)
-        for index, (name, spec, own) in enumerate(every)
+        Row(name, spec, config, {"steps": summary["steps"], **own}, folder, index, code)
+        for index, (name, spec, own, code) in enumerate(every)
     ]
 
 

@@ -70,9 +70,9 @@ class Door:
             name, rows = run_name(config), [run_name(config)]
             if isinstance(task, PureTask):
                 family = run_name(family_of(spec, config))
-                rows = row_names(family, spec, bound)
+                rows, codes = row_names(family, spec, bound)
                 name = f"{family}-{digest(rows)[:8]}"
-                config["rows"] = rows
+                config |= {"rows": rows, "codes": codes}
             elif spec.seeds:
                 raise ValueError(f"task {spec.task!r} has one seed a run, got {spec.seeds}")
             folder = self.store.folder(name)

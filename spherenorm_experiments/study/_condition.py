@@ -78,8 +78,10 @@ class Search:
         if self.method != "optuna":
             return list(points(self.ranges, self.trials, self.method))
         ended = list(tuned.points)[: self.trials]
+        if len(ended) < self.trials:  # of a round that was interrupted the same points again
+            ended = ended[: len(ended) - len(ended) % ROUND]
         more = min(ROUND, self.trials - len(ended))
-        told = list(zip(tuned.points, tuned.scores, strict=True))
+        told = list(zip(ended, tuned.scores, strict=False))
         return [*ended, *(points(self.ranges, more, "optuna", told) if more else ())]
 
     def mark(self, name: str, value: float, tuned: Tuned) -> str:

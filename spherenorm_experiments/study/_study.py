@@ -122,6 +122,9 @@ class Study:
         fields: dict[str, Any] = {"epochs": self.budget(plan, "network").epochs, "probes": ()}
         fields |= {name: more.pop(name) for name in ("epochs", "schedule") if name in more}
         seeds = (*self.final_seeds(plan), *self.tuning_seeds())
+        if large := [seed for seed in self.final_seeds(plan) if seed >= TUNING]:
+            kept = f"seeds from {TUNING} on are kept for the tuning"
+            raise ValueError(f"--seeds: {large[0]} is none of a final run; {kept}")
         spec = Spec("network", arm.recipe, hyper_parameters, more, seeds=seeds, **fields)
         return Trial(arm, spec)
 

@@ -69,7 +69,8 @@ def _with_overrides(
     regime: dict[str, Any] = {}
     known = _settable(spec, door)
     taken = [name for name in overrides if name in known]
-    for name in taken:
+    # Lists first: a number beside them then holds at each of their points.
+    for name in sorted(taken, key=lambda name: not isinstance(overrides[name], list)):
         value = overrides[name]
         if name in SETTABLE:
             direct[name] = value
@@ -78,7 +79,8 @@ def _with_overrides(
         elif name in REGIME and name not in door.recipe(spec.recipe).defaults:
             regime[name] = tuple(value) if isinstance(value, list) else value
         elif not (later and isinstance(value, list) and _chosen_from(spec, name, value)):
-            hyper_parameters |= _on_grid(spec.points, name, value)
+            swept = replace(spec, hyper_parameters=hyper_parameters).points
+            hyper_parameters |= _on_grid(swept, name, value)
     if regime:
         direct["regime"] = replace(spec.regime, **regime)
     return replace(spec, hyper_parameters=hyper_parameters, options=options, **direct), set(taken)
@@ -102,7 +104,10 @@ def _on_grid(points: Mapping[str, list[float]], name: str, value: Any) -> dict[s
     """
     if name not in points or isinstance(value, list):
         return {name: value}
-    fixed = {**points, name: [value] * len(points[name])}
+    counts = {len(values) for other, values in points.items() if other != name} or {1}
+    if len(counts) > 1:  # the door refuses these columns
+        return {name: value}
+    fixed = {**points, name: [value] * counts.pop()}
     rows = dict.fromkeys(zip(*fixed.values(), strict=True))
     columns = zip(*rows, strict=True)
     return {swept: list(column) for swept, column in zip(fixed, columns, strict=True)}

@@ -344,3 +344,8 @@ def test_looking_at_6_8_and_up_to_24_seeds_keeps_the_promise():
                     break
     assert ever["unpaid"] > 0.1 * worlds
     assert ever["paid"] <= 0.05 * worlds
+
+
+def test_a_claim_without_its_other_side_has_no_results():
+    decision = decided({0: 1.0, 1: 2.0, 2: 3.0}, ">", None)
+    assert (decision.has_results, decision.verdict) == (False, "inconclusive")

@@ -26,6 +26,13 @@ def test_a_frame_has_a_row_for_each_run_however_it_was_computed(tmp_path):
     assert tiny["test"] == tiny["test.score"]
 
 
+def test_a_run_that_two_commands_have_computed_at_once_is_one_row(tmp_path):
+    for seeds in ((0, 1), (1, 2)):
+        spec = Spec("cosine", "sgd", {"lr": [0.01]}, seeds=seeds, epochs=3, probes=())
+        execute_spec(spec, tmp_path)
+    assert sorted(spherenorm_experiments.load(tmp_path).seed) == [0, 1, 2]
+
+
 def test_a_folder_without_a_store_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match=f"no runs in {tmp_path}"):
         spherenorm_experiments.load(tmp_path)

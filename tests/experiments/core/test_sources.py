@@ -248,6 +248,21 @@ def test_the_identity_of_a_run_is_everything_that_decides_it():
     assert len({run_of(spec).id for spec in specs}) == len(specs)
 
 
+def test_a_file_with_the_name_of_one_of_pythons_modules_counts(identity, tmp_path, monkeypatch):
+    monkeypatch.delitem(sys.modules, "this", raising=False)
+    (tmp_path / "this.py").write_text("K = 1.0\n")
+    before = identity("mine_recipe", "K = 0.5", "from this import K")
+    assert identity("this", "1.0", "2.0") != before
+    monkeypatch.delitem(sys.modules, "this", raising=False)
+
+
+def test_an_item_on_the_other_side_of_a_split_makes_other_data():
+    a, b, c, d = ((torch.tensor([float(k)]), k) for k in range(4))
+    splits = [Splits([a, b], [c], [d]), Splits([a], [b, c], [d]), Splits([a], [b], [c, d])]
+    splits += [Splits([(1, 23)], [a], [a]), Splits([(12, 3)], [a], [a])]
+    assert len(set(map(fingerprint_of, splits))) == len(splits)
+
+
 def test_the_data_of_a_task_are_in_the_identity(monkeypatch):
     before = run_of(tiny_spec())
     original = Tiny.data

@@ -1,9 +1,11 @@
 """The tables, claims and notes of `compare`, of fabricated runs."""
 
+import math
+
 import pytest
 from fabricated import result
 
-from spherenorm_experiments.analysis import Results
+from spherenorm_experiments.analysis import Results, Tuned
 from spherenorm_experiments.core import Spec, Task
 from spherenorm_experiments.study import Comparing, Plan, arm_of, comparison_of, find_study
 
@@ -112,3 +114,25 @@ def test_the_edge_of_a_range_is_told_from_the_last_trial(rates, mark, said):
     (tuning,) = (table for table in study.tables(results) if table.title == "Tuning")
     assert all(any(mark in str(cell) for cell in row) for row in tuning.rows)
     assert said in study.evaluated(results)[0].detail
+
+
+@pytest.mark.parametrize(
+    ("lost", "count"), [((), 10), ((3,), 4), ((1, 6), 4), ((5, 7), 8), ((9,), 10)]
+)
+def test_a_search_that_learns_goes_on_after_an_interruption_as_if_there_was_none(lost, count):
+    """Trials that are missing in a round are asked for again, and no others in their place."""
+    pytest.importorskip("optuna")
+    study = comparison_of(Comparing("digits", ("sgd", "sgdp"), {"lr": (1e-4, 1.0)}, 10, "optuna"))
+
+    def after(ended):
+        scores = [-abs(math.log10(point["lr"]) + 2) for point in ended]
+        return study.search(study.baseline).points(Tuned(ended, scores))
+
+    whole = []
+    while len(whole) < 10:
+        whole = after(whole)
+    asked, more = [], after([])
+    while len(more) > len(asked):
+        asked = more
+        more = after([point for i, point in enumerate(asked) if i not in lost])
+    assert asked == more == whole[:count]

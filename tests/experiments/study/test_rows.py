@@ -1,14 +1,19 @@
 """A run that is asked for again is not computed again: point by point, and seed by seed."""
 
+import importlib
+import linecache
+import sys
 from dataclasses import replace
 
+import pytest
 from running import run_study
 
 from spherenorm_experiments.analysis import Arm, Trial
 from spherenorm_experiments.core import Spec
 from spherenorm_experiments.engine import Store, rows_in
 from spherenorm_experiments.engine.door import Door
-from spherenorm_experiments.study import Campaign, Plan, Study
+from spherenorm_experiments.report.page import sections
+from spherenorm_experiments.study import Campaign, Plan, Study, find_study, read_requests
 
 
 class Few(Study):
@@ -98,3 +103,47 @@ def test_a_run_that_two_arms_ask_for_is_computed_once(tmp_path):
     assert computed(store, (0, 1), Twice()) == 4
     _, results = campaign(store, (0, 1), Twice()).trials(Twice())
     assert len(results.arm("alone")) == 1
+
+
+EDITED = """
+from spherenorm import chain, rules as r
+from spherenorm_experiments.analysis import Arm, Trial
+from spherenorm_experiments.core import Spec
+from spherenorm_experiments.study import Study
+
+def mine(lr=0.1):
+    return chain(r.StepSize({factor} * lr))
+
+class Mine(Study):
+    "A recipe that is edited"
+
+    name = "mine"
+
+    def trials(self, plan, results):
+        seeds = tuple(self.chosen_seeds(plan))
+        points = {{"lr": [0.01, 0.1]}}
+        spec = Spec("cosine", "rows_edited:mine", points, seeds=seeds, epochs=3, probes=())
+        return [Trial(Arm("mine", "rows_edited:mine"), spec)]
+"""
+
+
+def test_runs_of_an_edited_recipe_replace_those_of_the_one_before(tmp_path, monkeypatch):
+    """In later requests for other seeds, too: else an arm would be a mixture of two recipes."""
+    monkeypatch.syspath_prepend(tmp_path)
+    store = Store(tmp_path / "runs")
+    for factor, seeds in (("1.0", (0, 1)), ("1.0", (2,)), ("10.00", (3, 4)), ("10.00", (5,))):
+        (tmp_path / "rows_edited.py").write_text(EDITED.format(factor=factor))
+        sys.modules.pop("rows_edited", None)
+        linecache.clearcache()
+        importlib.invalidate_caches()
+        computed(store, seeds, find_study("rows_edited:Mine"))
+        requests = read_requests(store)[0]
+        (section,) = sections(store, requests)
+        found = sorted({item.spec.seed for item in section.results})
+        assert found == {1: [0, 1], 2: [0, 1, 2], 3: [3, 4], 4: [3, 4, 5]}[len(requests)]
+        assert section.older == []
+
+
+def test_a_seed_that_would_count_as_one_of_the_tuning_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="--seeds: 10005 is none of a final run"):
+        run_study("t1", Store(tmp_path), seeds=(0, 10_005))

@@ -4,7 +4,8 @@ import pytest
 from running import run_study
 from spherenorm_tiny import TinyStudy
 
-from spherenorm_experiments.analysis import Results
+from spherenorm_experiments.analysis import Arm, Results, Trial
+from spherenorm_experiments.core import Spec
 from spherenorm_experiments.engine import Store
 from spherenorm_experiments.engine.door import Door
 from spherenorm_experiments.study import Plan, apply_plan
@@ -34,3 +35,20 @@ def test_a_study_of_fixed_methods_refuses_optimizers_and_names_compare(name, tmp
         with pytest.raises(ValueError, match=f"'{name}' is of fixed methods; `compare "):
             run_study(name, Store(tmp_path), optimizers=optimizers)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("settings", "points"),
+    [
+        ({"lr": 0.5, "weight_decay": 0.3}, {"lr": [0.5], "weight_decay": [0.3]}),
+        ({"weight_decay": 0.3, "lr": 0.5}, {"lr": [0.5], "weight_decay": [0.3]}),
+        ({"lr": 0.5}, {"lr": [0.5, 0.5], "weight_decay": [0.0, 0.1]}),
+        ({"weight_decay": 0.3, "lr": [1.0, 2.0, 3.0]},
+         {"lr": [1.0, 2.0, 3.0], "weight_decay": [0.3] * 3}),
+    ],
+)  # fmt: skip
+def test_each_of_several_settings_holds_at_the_points_of_a_sweep(settings, points):
+    grid = {"lr": [0.1, 0.2, 0.1, 0.2], "weight_decay": [0.0, 0.0, 0.1, 0.1]}
+    trial = Trial(Arm("SGD", "sgd"), Spec("cosine", "sgd", grid, seeds=(0,)))
+    (applied,) = apply_plan(Plan(overrides=settings), [trial], Door(Store("nowhere")))
+    assert applied.spec.hyper_parameters == points
