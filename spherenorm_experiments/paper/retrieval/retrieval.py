@@ -166,6 +166,8 @@ def recall_at_1(embeddings: Tensor, labels: Tensor, roles: Tensor) -> float:
     """
     queries, gallery = ((roles != other).nonzero()[:, 0] for other in (GALLERY, QUERY))
     hits = found = 0
+    if not len(gallery):  # a rehearsal's few items may be queries alone
+        return float("nan")
     for chunk in torch.split(queries, CHUNK):
         likeness = embeddings[chunk] @ embeddings[gallery].T
         itself = chunk[:, None] == gallery
