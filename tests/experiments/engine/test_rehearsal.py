@@ -16,7 +16,7 @@ from spherenorm_tiny import Tiny, TinyStudy, tiny_spec
 from spherenorm_experiments.core import Regime, Spec
 from spherenorm_experiments.engine import Store, Training, rehearse
 from spherenorm_experiments.engine.door import Door, execute_spec
-from spherenorm_experiments.study import Campaign, Plan, Study
+from spherenorm_experiments.study import Campaign, Plan, Study, find_study, study_classes
 
 PLACE = r" \(spherenorm_tiny.py, line \d+\)$"
 
@@ -138,3 +138,11 @@ def test_a_table_is_rehearsed_by_its_first_row_and_its_first_column(monkeypatch,
     Campaign([study], Plan("small"), Door(Store(tmp_path))).rehearse()
     pairs = [(run.spec.options["variant"], run.spec.recipe) for run in seen]
     assert pairs == [("plain", "sgd"), ("plain", "sgdp"), ("residual", "sgd")]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("tier", ["small", "full"])
+def test_every_study_starts_at_this_tier(tier, tmp_path):
+    """The smoke tier, which the suite runs, has but the first condition of a comparison."""
+    studies = [find_study(name) for name in study_classes()]
+    Campaign(studies, Plan(tier), Door(Store(tmp_path))).rehearse()

@@ -1,5 +1,7 @@
 """Retrieval: recall@1 against the library and a loop, losses against plain formulas, batches."""
 
+import math
+
 import pytest
 import torch
 from pytorch_metric_learning.distances import CosineSimilarity
@@ -49,6 +51,12 @@ def test_recall_is_that_of_the_library_and_of_a_loop(seed, divided, monkeypatch)
     theirs = library(x[q], labels[q], x[g], labels[g], not divided)
     assert found == pytest.approx(theirs, abs=1e-6)
     assert 10 < found < 90
+
+
+def test_recall_of_queries_without_a_gallery_is_no_number():
+    """The first items of a test set, which a rehearsal scores, may be queries alone."""
+    x, labels = F.normalize(torch.randn(8, 4)), torch.arange(8)
+    assert math.isnan(recall_at_1(x, labels, torch.full((8,), QUERY)))
 
 
 def test_the_triplet_loss_is_the_mean_over_semi_hard_triplets():
