@@ -12,6 +12,7 @@ import multiprocessing
 import os
 import re
 import shutil
+import signal
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
@@ -26,6 +27,9 @@ COPIED = ("spherenorm", "spherenorm_theory", "spherenorm_experiments", "tests", 
 PATIENCE = os.environ.get("SPHERENORM_PATIENCE", "20")
 """Seconds that a test waits for another process which a fault keeps from ending; a busy machine
 needs more."""
+LIMIT = 600
+"""Seconds for the tests of a fault. Where it keeps them from ending, the suite does not end: it is
+noticed."""
 
 
 def copy_code(source_root, folder):
@@ -40,8 +44,8 @@ def copy_code(source_root, folder):
             shutil.copyfile(source, folder / name)
 
 
-def run_tests(tests, folder):
-    """Run tests on the copy in a folder; (exit code, output).
+def run_tests(tests, folder, limit=None):
+    """Run tests on the copy in a folder; (exit code, output), and no code if they do not end.
 
     A child does that which has imported torch already, and nothing of ours.
     """
@@ -49,12 +53,17 @@ def run_tests(tests, folder):
         arguments = (list(dict.fromkeys(tests)), folder, output.fileno())
         child = multiprocessing.get_context("fork").Process(target=_test, args=arguments)
         child.start()
-        child.join()
+        child.join(limit)
+        if child.is_alive():
+            os.killpg(child.pid, signal.SIGKILL)  # with the processes of its tests
+            child.join()
+            return None, f"the tests did not end within {limit} s"
         output.seek(0)
         return child.exitcode, output.read().decode()
 
 
 def _test(tests, folder, output):
+    os.setsid()
     os.dup2(output, 1)
     os.dup2(output, 2)
     os.chdir(folder)
@@ -72,7 +81,9 @@ def noticed(fault, base):
         folder = Path(root) / "planted"
         copy_code(base, folder)
         fault.plant(folder)
-        code, output = run_tests(fault.tests, folder)
+        code, output = run_tests(fault.tests, folder, LIMIT)
+    if code is None:
+        return output, output
     failed = re.search(r"^(?:FAILED|ERROR) (\S+)", output, re.MULTILINE)
     return (failed[1] if failed else "?") if code == 1 else None, output
 
