@@ -29,7 +29,7 @@ from spherenorm_theory.algebra._coordinates import Array, Coordinates
 from spherenorm_theory.algebra._decide import vanishes
 from spherenorm_theory.algebra._declared import ANY, RESERVED, count_units, symbol_of
 from spherenorm_theory.algebra._elimination import NoClosedFormError, eliminate
-from spherenorm_theory.algebra._formal import DIMENSION, Formal
+from spherenorm_theory.algebra._formal import DIMENSION, Entries, Formal
 from spherenorm_theory.algebra._hyper_parameters import (
     are_numbers,
     is_number,
@@ -54,6 +54,7 @@ __all__ = [
     "BudgetError",
     "Claim",
     "Coordinates",
+    "Entries",
     "Formal",
     "Induction",
     "Kind",

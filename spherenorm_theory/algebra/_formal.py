@@ -26,7 +26,7 @@ from sympy.logic.boolalg import Boolean
 
 from spherenorm_theory.algebra import _assumptions as scalars
 from spherenorm_theory.algebra._assumptions import Assumptions
-from spherenorm_theory.algebra._lookup import derived
+from spherenorm_theory.algebra._lookup import COMPARE, derived
 from spherenorm_theory.algebra._symbols import tidy
 from spherenorm_theory.algebra._vectors import Space, Vector
 
@@ -47,12 +47,21 @@ class Product:
 
 @dataclass(frozen=True)
 class Entries:
-    """A statement about every entry of a vector, such as `m == 0`; `.all()` makes it one of m."""
+    """A truth value for each entry, such as m > 0; `where` by it gives an atom.
 
-    vector: Vector
+    Attributes:
+        text: the condition.
+        function: of numpy's arrays, and its arguments.
+        zero: the vector x of the condition x = 0, which `.all()` makes one of |x|^2.
+    """
+
+    text: str
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    zero: Vector | None = None
 
     def __str__(self) -> str:
-        return f"{self.vector} = 0"
+        return self.text
 
 
 @dataclass
@@ -117,20 +126,26 @@ class Formal:
         self.facts.definitions[self.space.gram(name, name)] = self.space.inner(vector, vector)
         return Vector.atom(name)
 
+    def entry(self, x: Any) -> Any:
+        """`x` as one vector or scalar, also in the mean field: what each entry is compared by."""
+        if isinstance(x, Product):
+            return self.atom(str(x), "u", operator.mul, x.a, x.b)
+        return self.linear(x)
+
     def linear(self, x: Any) -> Any:
         """`x`, with an entrywise product replaced by an atom or, in the mean field, by a scalar.
 
         A truth value is 1 or 0.
         """
+        if isinstance(x, Entries):
+            return self.atom(str(x), "e", np.multiply, x, sp.S.One)
         if isinstance(x, Boolean) and not isinstance(x, sp.Expr):
             return scalars.where(self.facts, x, sp.Integer(1), sp.Integer(0))
         if not isinstance(x, Product):
             return x
         factor = _ratio(x.a, x.b)
-        if factor is None and not self.mean_field:
-            return self.atom(f"({x.a}) * ({x.b})", "u", operator.mul, x.a, x.b)
         if factor is None:
-            return self.space.inner(x.a, x.b) / DIMENSION
+            return self.space.inner(x.a, x.b) / DIMENSION if self.mean_field else self.entry(x)
         if self.mean_field:
             square = self.space.inner(x.b, x.b) / DIMENSION
             self.facts.squares.add(square)
@@ -294,6 +309,7 @@ def _sum(formal: Formal, a: Any, dims: Any = None, keepdim: bool = False, **_: A
         return a  # a sum over dimensions of length 1
     if prod(formal.shape) > 1:
         raise NotImplementedError("a sum over some of the entries")
+    a = formal.linear(a) if isinstance(a, Entries) else a
     if isinstance(a, Product):
         return _dot(formal, a.a, a.b)
     return formal.space.inner(a, Vector.atom("1")) if isinstance(a, Vector) else a
@@ -348,24 +364,67 @@ def _full_like(formal: Formal, a: Any, value: Any, *_: Any) -> Any:
 
 
 def _compare(formal: Formal, relation: type[sp.Rel], a: Any, b: Any) -> Any:
-    if isinstance(a, Vector) and b == 0 and relation is sp.Eq:
-        return Entries(a)
-    if isinstance(formal.linear(a), Vector) or isinstance(formal.linear(b), Vector):
-        raise NotImplementedError("a comparison of each entry")
-    return scalars.compare(formal.facts, relation, a, b)
+    if not any(isinstance(x, (Vector, Product, Entries)) for x in (a, b)):
+        return scalars.compare(formal.facts, relation, *map(formal.linear, (a, b)))
+    a, b = formal.entry(a), formal.entry(b)
+    zero = a if isinstance(a, Vector) and b == 0 and relation is sp.Eq else None
+    return Entries(f"{a} {scalars.SHOWN[relation]} {b}", COMPARE[relation], (a, b), zero)
 
 
 def _all(formal: Formal, a: Any, *_: Any) -> Any:
     if not isinstance(a, Entries):
         return a
-    if a.vector.terms:
-        formal.facts.assume(sp.Gt, formal.space.inner(a.vector, a.vector), sp.Integer(0))
-    return sp.false if a.vector.terms else sp.true
+    if a.zero is None:
+        raise NotImplementedError("whether a condition holds for all entries")
+    if a.zero.terms:
+        formal.facts.assume(sp.Gt, formal.space.inner(a.zero, a.zero), sp.Integer(0))
+    return sp.false if a.zero.terms else sp.true
+
+
+def _any(formal: Formal, a: Any, *_: Any) -> Any:
+    if isinstance(a, Entries):
+        raise NotImplementedError("whether a condition holds for any entry")
+    return a
+
+
+def _logical(sign: str, of_scalars: Any, entrywise: Callable[..., Any]) -> Callable[..., Any]:
+    """Logic of scalars by sympy; of conditions on entries, the condition on each entry."""
+
+    def operation(formal: Formal, *conditions: Any) -> Any:
+        if not any(isinstance(each, Entries) for each in conditions):
+            return of_scalars(*conditions)
+        texts = [f"({each})" for each in conditions]
+        text = f" {sign} ".join(texts) if len(texts) > 1 else f"{sign} {texts[0]}"
+        return Entries(text, entrywise, conditions)
+
+    return operation
+
+
+def _extreme(name: str, entrywise: Callable[..., Any]) -> Callable[..., Any]:
+    """The greater or smaller of two numbers; of vectors, the atom of that of each entry."""
+
+    def operation(formal: Formal, a: Any, b: Any) -> Any:
+        a, b = formal.linear(a), formal.linear(b)
+        if isinstance(a, Vector) or isinstance(b, Vector):
+            return formal.atom(f"{name}({a}, {b})", "e", entrywise, a, b)
+        return derived(name, formal)(a, b)
+
+    return operation
+
+
+def _remainder(formal: Formal, a: Any, b: Any) -> Any:
+    a, b = formal.linear(a), formal.linear(b)
+    if isinstance(a, Vector) or isinstance(b, Vector):
+        return formal.atom(f"({a}) % ({b})", "u", np.remainder, a, b)
+    if b.free_symbols:
+        formal.facts.assume(sp.Ne, b, sp.Integer(0))
+    return sp.Mod(a, b)
 
 
 def _where(formal: Formal, condition: Any, a: Any, b: Any) -> Any:
     if isinstance(condition, Entries):
-        raise NotImplementedError("a choice of each entry by its own value")
+        a, b = formal.entry(a), formal.entry(b)
+        return formal.atom(f"where({condition}, {a}, {b})", "u", np.where, condition, a, b)
     a, b = formal.linear(a), formal.linear(b)
     if not (isinstance(a, Vector) or isinstance(b, Vector)):
         return scalars.where(formal.facts, condition, a, b)
@@ -390,12 +449,14 @@ Formal.operations = {
     "clamp_max": lambda formal, a, high: _clamp(formal, a, None, high),
     **dict.fromkeys(("dot", "vdot", "mm", "mv", "bmm"), _dot),
     **dict.fromkeys(("view", "_unsafe_view", "reshape", "unsqueeze", "squeeze"), _same),
-    **dict.fromkeys(("permute", "t", "transpose", "clone", "any", "scalar_tensor"), _same),
+    **dict.fromkeys(("permute", "t", "transpose", "clone", "scalar_tensor"), _same),
     "_to_copy": lambda formal, a, *_: formal.linear(a),
     **{"select": _select, "expand": _expand},
     **{"eye": _eye, "full": _full, "full_like": _full_like},
-    **{"compare": _compare, "all": _all, "where": _where},
-    "logical_and": lambda formal, a, b: sp.And(a, b),
-    "logical_or": lambda formal, a, b: sp.Or(a, b),
-    "logical_not": lambda formal, a: sp.Not(a),
+    **{"compare": _compare, "all": _all, "any": _any, "where": _where, "remainder": _remainder},
+    "maximum": _extreme("maximum", np.maximum),
+    "minimum": _extreme("minimum", np.minimum),
+    "logical_and": _logical("and", sp.And, np.logical_and),
+    "logical_or": _logical("or", sp.Or, np.logical_or),
+    "logical_not": _logical("not", sp.Not, np.logical_not),
 }
