@@ -36,7 +36,7 @@ from spherenorm_theory.algebra._hyper_parameters import (
     resolve_hyper_parameters,
     resolve_recipe,
 )
-from spherenorm_theory.algebra._interpreter import interpret
+from spherenorm_theory.algebra._interpreter import interpret, outputs_of, read_values
 from spherenorm_theory.algebra._numbers import NumericEvaluator
 from spherenorm_theory.algebra._symbols import exact, normalize_signs, tidy
 from spherenorm_theory.algebra._text import Letters, choose_latex, latex, show
@@ -78,6 +78,8 @@ __all__ = [
     "is_number",
     "latex",
     "normalize_signs",
+    "outputs_of",
+    "read_values",
     "resolve_hyper_parameters",
     "resolve_recipe",
     "show",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -17,6 +17,7 @@ import numpy as np
 import sympy as sp
 
 from spherenorm import Recipe
+from spherenorm.record import Call, Value
 from spherenorm_theory.algebra import (
     RESERVED,
     Array,
@@ -27,6 +28,8 @@ from spherenorm_theory.algebra import (
     Trace,
     Vector,
     interpret,
+    outputs_of,
+    read_values,
     trace,
 )
 from spherenorm_theory.laws._quantities import product
@@ -57,7 +60,7 @@ class OneStep:
         traced: the record that was read.
         scalars: the symbols of the states that are one number, by letter.
         first: True for the first step, from the state that `init` returns.
-        inputs: what the record was read on.
+        values: what each operation of the record gave in the reading.
     """
 
     weight: Vector
@@ -66,7 +69,7 @@ class OneStep:
     traced: Trace
     scalars: Mapping[str, sp.Symbol]
     first: bool = False
-    inputs: tuple[Any, ...] = ()
+    values: Mapping[Value, Any] = field(default_factory=dict, repr=False)
 
     @property
     def facts(self) -> Assumptions:
@@ -97,10 +100,24 @@ class OneStep:
         vectors = {n: v for n, v in self.states.items() if isinstance(v, Vector)}
         return tuple(n for n, v in vectors.items() if not entrywise & {*v.terms})
 
-    @property
+    @cached_property
     def letters(self) -> dict[str, str]:
         """The atom of each state, by the name of the state."""
         return choose_letters(self.traced)
+
+    @cached_property
+    def open_calls(self) -> tuple[Call, ...]:
+        """The operations whose results depend on a decision that inputs take."""
+        calls = self.traced.general.needed
+        return tuple(call for call in calls if self._is_open(self.values[call.result]))
+
+    def _is_open(self, value: Any) -> bool:
+        if isinstance(value, Vector):
+            return any(map(self._is_open, value.terms.values()))
+        if not isinstance(value, sp.Basic):
+            return False
+        meanings = (self.facts.definitions.get(symbol, sp.S.Zero) for symbol in value.free_symbols)
+        return isinstance(value, sp.Rel) or any(meaning.has(sp.Piecewise) for meaning in meanings)
 
     @property
     def counters(self) -> tuple[str, ...]:
@@ -263,11 +280,11 @@ class _Reader:
         if not first:
             for name, value in values.items():
                 algebra.facts.assume(sp.Eq, symbols[name], value, ", as at the start")
-        outputs = interpret(traced.general, algebra, inputs)
-        weight, *states = map(algebra.linear, outputs)
+        values_read = read_values(traced.general, algebra, inputs)
+        weight, *states = map(algebra.linear, outputs_of(traced.general, values_read))
         after = dict(zip(self.letters.values(), states, strict=True))
         by_letter = {self.letters[name]: symbol for name, symbol in symbols.items()}
-        return OneStep(weight, after, algebra, traced, by_letter, first, tuple(inputs))
+        return OneStep(weight, after, algebra, traced, by_letter, first, values_read)
 
 
 def _algebra_of(reader: _Reader, scalars: frozenset[sp.Symbol]) -> Formal:
