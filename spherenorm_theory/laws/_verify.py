@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,6 +31,8 @@ from spherenorm_theory.laws._localize_mismatch import (
 from spherenorm_theory.laws._one_step import OneStep, one_step
 from spherenorm_theory.laws._quantities import W
 from spherenorm_theory.laws._step_law import StepLaw
+
+Shape = tuple[int, ...]
 
 Path = tuple[int, tuple[Branch, ...]]
 """The number of dimensions of a weight, and what the code asks of its sizes."""
@@ -149,7 +152,7 @@ TOLERANCE = 1e-10
 CASES = 9
 """Of one unit: three first steps, three after some steps, three with any state."""
 
-SHAPES: tuple[tuple[int, ...], ...] = (
+SHAPES: tuple[Shape, ...] = (
     *((7,), (600,)),
     *((3, 5), (5, 3), (4, 4), (2, 1030), (260, 3), (70, 72)),
     *((3, 2, 4), (4, 3, 2), (70, 2, 67)),
@@ -181,8 +184,9 @@ def _compare(step: OneStep, first: OneStep | None, constant: bool) -> Agreement:
     _compare_one_unit(step, first)
     check_scalar_and_dtype_inputs(step)
     held: list[tuple[Agreement, tuple[Case, ...]]] = []
+    paths = _paths(step, SHAPES)
     for view in views:
-        held.append(_hold(step, first, view, SHAPES))
+        held.append(_hold(step, first, view, paths))
         if held[-1][0].everywhere:
             return held[-1][0]
     best = max((agreement for agreement, _ in held), key=lambda each: len(each.dimensions - {1}))
@@ -196,9 +200,9 @@ def _compare(step: OneStep, first: OneStep | None, constant: bool) -> Agreement:
             f"count of a unit's entries; it is in {step.traced.sized}"
         )
     if constant:
-        _refuse_unless_constant(step, views[0], where)
+        _refuse_unless_constant(step, views[0], [s for s, path in paths.items() if path], where)
     single = [shape for shape in SINGLE if count_units(views[0], shape) == 1]
-    alone, _ = _hold(step, first, views[0], (step.traced.shape, *single))
+    alone, _ = _hold(step, first, views[0], _paths(step, (step.traced.shape, *single)))
     norm = ", for the step; the norm is constant for each of several units too" if constant else ""
     return replace(alone, several=False, note=f"the weight is one unit{norm}{where}")
 
@@ -225,18 +229,15 @@ def compared_step(recipe: str | Recipe | Trace, *, first: bool = False, **given:
 
 
 def _hold(
-    step: OneStep, first: OneStep | None, view: View, shapes: Sequence[tuple[int, ...]]
+    step: OneStep, first: OneStep | None, view: View, paths: Mapping[Shape, Path | None]
 ) -> tuple[Agreement, tuple[Case, ...]]:
     """Compare a law with its code, with the cases in which they differ.
 
     Shapes at which the code takes the same path count as one.
     """
     results: dict[Path, list[Case | None]] = {}
-    choosy: set[int] = set()
-    for shape in dict.fromkeys(shapes):
-        path = _path(step, shape)
-        if path is None:
-            choosy.add(len(shape))
+    choosy = {len(shape) for shape, path in paths.items() if path is None}
+    for shape, path in paths.items():
         if path is None or not count_units(view, shape):
             continue
         compared = [
@@ -262,13 +263,14 @@ def _hold(
     return replace(agreement, note=note), differing
 
 
-def _path(step: OneStep, shape: tuple[int, ...]) -> Path | None:
-    """The branches that the rule takes at this shape; None if it refuses the shape."""
-    try:
-        case = next(draw_cases(step, View(None), shape, 1, 0))
-        return read_path(case.rule, case.weight, case.grad, case.state)
-    except Exception:
-        return None
+def _paths(step: OneStep, shapes: Iterable[Shape]) -> dict[Shape, Path | None]:
+    """The branches that the rule takes at each shape; None for one that it refuses."""
+    paths: dict[Shape, Path | None] = dict.fromkeys(shapes)
+    for shape in paths:
+        with contextlib.suppress(Exception):
+            case = next(draw_cases(step, View(None), shape, 1, 0))
+            paths[shape] = read_path(case.rule, case.weight, case.grad, case.state)
+    return paths
 
 
 def compare_products(law: StepLaw) -> None:
@@ -306,9 +308,9 @@ def compare_products(law: StepLaw) -> None:
                 )
 
 
-def _refuse_unless_constant(step: OneStep, view: View, where: str) -> None:
+def _refuse_unless_constant(step: OneStep, view: View, shapes: Iterable[Shape], where: str) -> None:
     """Reject a constant-norm law that holds only for single-unit weights."""
-    shapes = [shape for shape in SHAPES if len(shape) > 1 and _path(step, shape)]
+    shapes = [shape for shape in shapes if len(shape) > 1]
     for case in (case for shape in shapes for case in draw_cases(step, view, shape, 3, 1)):
         new, _ = case.rule.step(case.weight, case.grad, dict(case.state))
         if bool(new.isfinite().all()) and not _agree(view.norm(new), view.norm(case.weight)):
