@@ -21,6 +21,7 @@ names. From the bottom to the top:
 | a statement and its proof | `Proof` |
 """
 
+import spherenorm_theory.algebra._formal_operations  # noqa: F401  (gives `Formal` its operations)
 from spherenorm_theory.algebra._assumptions import Assumptions
 from spherenorm_theory.algebra._branches import Branch, Branches
 from spherenorm_theory.algebra._budget import BudgetError, budget
@@ -38,9 +39,10 @@ from spherenorm_theory.algebra._hyper_parameters import (
 )
 from spherenorm_theory.algebra._interpreter import interpret, outputs_of, read_values
 from spherenorm_theory.algebra._numbers import NumericEvaluator
+from spherenorm_theory.algebra._recording import trace
 from spherenorm_theory.algebra._symbols import exact, normalize_signs, tidy
 from spherenorm_theory.algebra._text import Letters, choose_latex, latex, show
-from spherenorm_theory.algebra._trace import Trace, TraceError, trace
+from spherenorm_theory.algebra._trace import Trace, TraceError
 from spherenorm_theory.algebra._vectors import Space, Vector
 
 __all__ = [

@@ -155,6 +155,15 @@ def signed(facts: Assumptions, expression: sp.Expr, *parts: sp.Expr) -> sp.Expr:
     return expression
 
 
+def multiply(facts: Assumptions, a: sp.Expr, b: sp.Expr) -> sp.Expr:
+    """The product of two scalars, remembered as nonnegative where it is known to be."""
+    product = a * b
+    if a == b:
+        facts.magnitudes.add(product)
+        return product
+    return signed(facts, product, a, b) if facts.is_nonnegative(a, b) else product
+
+
 def root(facts: Assumptions, x: sp.Expr) -> sp.Expr:
     """The square root of x, by name unless x is a product of powers of symbols."""
     bases = (factor.as_base_exp()[0] for factor in sp.Mul.make_args(x))

@@ -8,21 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import sympy as sp
 from torch import Tensor
 
 from spherenorm import Recipe, Rule
-from spherenorm_theory.algebra import Array, Letters, Trace, budget, tidy, trace
+from spherenorm_theory.algebra import Array, Letters, Trace, budget, trace
+from spherenorm_theory.laws._agreement import Agreement, Path, read_path
 from spherenorm_theory.laws._evaluation import OutsideError, evaluate, require_states
 from spherenorm_theory.laws._inputs import rule_of
 from spherenorm_theory.laws._one_step import one_step
 from spherenorm_theory.laws._prediction import predict_norms, predict_range
-from spherenorm_theory.laws._quantities import W, primed, product
-from spherenorm_theory.laws._recurrence import LinearRecurrence, collect_recurrence
-from spherenorm_theory.laws._step_law import StepLaw, derive
+from spherenorm_theory.laws._quantities import primed, product
+from spherenorm_theory.laws._recurrence import SolvedLaw
+from spherenorm_theory.laws._step_law import derive
 from spherenorm_theory.laws._text import (
     align,
     list_hypotheses,
@@ -32,71 +32,18 @@ from spherenorm_theory.laws._text import (
     write_solution,
     write_step,
 )
-from spherenorm_theory.laws._verify import Agreement, Path, compare, compare_products, read_path
+from spherenorm_theory.laws._verify import compare, compare_products
 
 
 @dataclass(frozen=True)
-class NormGrowth(StepLaw):
+class NormGrowth(SolvedLaw):
     """The norm under a recipe, from the first step on: the law of a step, and its solution in time.
 
     Attributes:
-        first: the law of the first step, from the state that `init` returns; None without a state.
-            It may differ from the later ones, as torch.optim's dampening does.
         agreement: the weights for which the law was held against its code.
     """
 
-    first: StepLaw | None
     agreement: Agreement
-
-    @cached_property
-    def system(self) -> LinearRecurrence | None:
-        """The recurrence of the cross terms, and of |w|^2 where they require it; None if open."""
-        if self.open_because or self.constant:
-            return None
-        required = self.unknowns
-        unknowns = tuple(unknown for unknown in self.recursion if unknown in required)
-        after = {W: self.law.rhs, **self.recursion}
-        if not unknowns or any(after[unknown].has(W) for unknown in unknowns):
-            unknowns = (W, *unknowns)
-        return collect_recurrence(after, unknowns, frozenset(self.step.traced.symbols.values()))
-
-    @cached_property
-    def starts_alike(self) -> bool:
-        """True if the first step follows the recursion too, with the products of the buffers 0."""
-        if self.first is None:
-            return True
-        past = {product(*pair) for m in self.step.buffers for pair in ((m, "s"), ("w", m))}
-        zero = dict.fromkeys(past, 0)
-        pairs = [(self.kappa, self.first.kappa)]
-        pairs += [(e, self.first.recursion.get(u, sp.nan)) for u, e in self.recursion.items()]
-        return all(tidy(later.subs(zero) - first) == 0 for later, first in pairs)
-
-    def closed_form(self, varying: tuple[str, ...] = ()) -> sp.Eq | None:
-        """The cross term (or |w|^2, where there is none) at step t as a sum over earlier steps.
-
-        None if there is no recurrence, if it has more than one unknown (z_t is then the sum of
-        A^(t-1-k) b_k, see `system`), or if the first step is of another kind.
-
-        Args:
-            varying: names of the hyper-parameters that follow a schedule; `lr` becomes lr[k].
-        """
-        if self.system is None or not self.starts_alike:
-            return None
-        return self.system.closed_form(varying)
-
-    def induction(self, varying: tuple[str, ...] = ()) -> dict[str, sp.Expr]:
-        """Residuals of the proof of `closed_form` by induction over t; all 0 if it holds.
-
-        Args:
-            varying: as for `closed_form`.
-
-        Raises:
-            ValueError: there is no closed form.
-        """
-        if self.system is None or self.closed_form(varying) is None:
-            why = self.open_because or "several unknowns, or another first step"
-            raise ValueError(f"{self.name}: there is no closed form to prove: {why}")
-        return self.system.induction(varying)
 
     def evaluate(
         self, weight: Tensor, gradient: Tensor, state: Mapping[str, Tensor], **hyper_parameters: Any
