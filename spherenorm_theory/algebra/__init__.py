@@ -21,6 +21,7 @@ names. From the bottom to the top:
 | a statement and its proof | `Proof` |
 """
 
+import spherenorm_theory.algebra._formal_operations  # noqa: F401  (gives `Formal` its operations)
 from spherenorm_theory.algebra._assumptions import Assumptions
 from spherenorm_theory.algebra._branches import Branch, Branches
 from spherenorm_theory.algebra._budget import BudgetError, budget
@@ -29,18 +30,19 @@ from spherenorm_theory.algebra._coordinates import Array, Coordinates
 from spherenorm_theory.algebra._decide import vanishes
 from spherenorm_theory.algebra._declared import ANY, RESERVED, count_units, symbol_of
 from spherenorm_theory.algebra._elimination import NoClosedFormError, eliminate
-from spherenorm_theory.algebra._formal import DIMENSION, Formal
+from spherenorm_theory.algebra._formal import DIMENSION, Entries, Formal
 from spherenorm_theory.algebra._hyper_parameters import (
     are_numbers,
     is_number,
     resolve_hyper_parameters,
     resolve_recipe,
 )
-from spherenorm_theory.algebra._interpreter import interpret
+from spherenorm_theory.algebra._interpreter import interpret, outputs_of, read_values
 from spherenorm_theory.algebra._numbers import NumericEvaluator
+from spherenorm_theory.algebra._recording import trace
 from spherenorm_theory.algebra._symbols import exact, normalize_signs, tidy
 from spherenorm_theory.algebra._text import Letters, choose_latex, latex, show
-from spherenorm_theory.algebra._trace import Trace, TraceError, trace
+from spherenorm_theory.algebra._trace import Trace, TraceError
 from spherenorm_theory.algebra._vectors import Space, Vector
 
 __all__ = [
@@ -54,6 +56,7 @@ __all__ = [
     "BudgetError",
     "Claim",
     "Coordinates",
+    "Entries",
     "Formal",
     "Induction",
     "Kind",
@@ -77,6 +80,8 @@ __all__ = [
     "is_number",
     "latex",
     "normalize_signs",
+    "outputs_of",
+    "read_values",
     "resolve_hyper_parameters",
     "resolve_recipe",
     "show",

@@ -17,11 +17,13 @@ a symbol.
 
 from __future__ import annotations
 
+import cmath
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from itertools import count, islice
 from typing import Any
 
+import numpy as np
 import sympy as sp
 
 from spherenorm import Interval
@@ -153,6 +155,15 @@ def signed(facts: Assumptions, expression: sp.Expr, *parts: sp.Expr) -> sp.Expr:
     return expression
 
 
+def multiply(facts: Assumptions, a: sp.Expr, b: sp.Expr) -> sp.Expr:
+    """The product of two scalars, remembered as nonnegative where it is known to be."""
+    product = a * b
+    if a == b:
+        facts.magnitudes.add(product)
+        return product
+    return signed(facts, product, a, b) if facts.is_nonnegative(a, b) else product
+
+
 def root(facts: Assumptions, x: sp.Expr) -> sp.Expr:
     """The square root of x, by name unless x is a product of powers of symbols."""
     bases = (factor.as_base_exp()[0] for factor in sp.Mul.make_args(x))
@@ -177,9 +188,12 @@ def shorten(facts: Assumptions, x: sp.Expr) -> sp.Expr:
 
 def _seems_constant(x: sp.Expr) -> bool:
     """Tell if a formula has one value at two points; most have not, and this is seen quickly."""
-    at = ({s: sp.Float(n + 0.1 * i) for i, s in enumerate(x.free_symbols)} for n in (0.3, 0.7))
-    first, second = (complex(x.subs(values).evalf()) for values in at)
-    return abs(first - second) <= 1e-9 * abs(first)
+    symbols = sorted(x.free_symbols, key=str)
+    function = sp.lambdify(symbols, x, "numpy", dummify=True, cse=True)
+    points = ([complex(n + 0.0731 * i) for i in range(len(symbols))] for n in (0.3, 0.7))
+    with np.errstate(all="ignore"):
+        first, second = (complex(function(*point)) for point in points)
+    return cmath.isfinite(first) and abs(first - second) <= 1e-9 * abs(first)
 
 
 def angle(facts: Assumptions, x: sp.Expr) -> sp.Expr:

@@ -121,7 +121,7 @@ def _clamp(algebra: Coordinates, a: Any, low: Any = None, high: Any = None) -> A
 
 ENTRYWISE: Mapping[str, Callable[..., Any]] = {
     **{"mul": operator.mul, "div": operator.truediv, "pow": operator.pow, "neg": operator.neg},
-    "reciprocal": lambda x: 1 / x,
+    **{"reciprocal": lambda x: 1 / x, "remainder": sp.Mod},
     "sqrt": lambda x: sp.sqrt(sp.factor(x)),
     "abs": lambda x: sp.Abs(sp.factor(x)),
     **{"sign": sp.sign, "exp": sp.exp, "log": sp.log, "tanh": sp.tanh},

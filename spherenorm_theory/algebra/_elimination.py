@@ -64,7 +64,8 @@ def _eliminate(
         if choice is None:
             break
         equation, unknown = choice
-        value = found[unknown] = min(map(normalize_signs, sp.solve(equation, unknown)), key=size)
+        roots = map(normalize_signs, sp.roots(sp.Poly(equation, unknown)))
+        value = found[unknown] = min(roots, key=size)
         left.remove(unknown)
         others = (e for e in open_equations if e is not equation)
         open_equations = _nonzero(_polynomial(e.subs(unknown, value)) for e in others)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -19,19 +19,24 @@ UNCHANGED = {"detach", "alias", "lift_fresh", "lift_fresh_copy"}
 """Operations of aten that give the entries they take, in every algebra."""
 
 
-def interpret(
-    record: Record,
-    algebra: Algebra,
-    inputs: Sequence[Any],
-    watch: Callable[[Call, Any], None] = lambda call, value: None,
-) -> list[Any]:
-    """The outputs of `record` on `inputs`; by the operations of `algebra`.
+def interpret(record: Record, algebra: Algebra, inputs: Sequence[Any]) -> list[Any]:
+    """The outputs of `record` on `inputs`, by the operations of `algebra`; see `read_values`."""
+    return outputs_of(record, read_values(record, algebra, inputs))
+
+
+def outputs_of(record: Record, values: Mapping[Value, Any]) -> list[Any]:
+    """The outputs of a record, of the values that `read_values` gives."""
+    outputs = record.outputs if isinstance(record.outputs, (list, tuple)) else [record.outputs]
+    return [values[out] for out in outputs]
+
+
+def read_values(record: Record, algebra: Algebra, inputs: Sequence[Any]) -> dict[Value, Any]:
+    """Each value of `record` that its outputs depend on, on `inputs`.
 
     Args:
         record: of a step.
         algebra: the meaning of its operations.
         inputs: a value for each input.
-        watch: is given each operation, and what it gives.
 
     Raises:
         TraceError: an operation that the algebra does not know, or cannot do on these values; with
@@ -48,13 +53,11 @@ def interpret(
             values[value] = exact(constant.item())
     for call in record.needed:
         values[call.result] = _done(call, algebra, values)
-        watch(call, values[call.result])
         if call.in_place:
             # The record has ordinary operations in place of these, but for some inside of torch's
             # own.
             values[call.arguments[0]] = values[call.result]
-    outputs = record.outputs if isinstance(record.outputs, (list, tuple)) else [record.outputs]
-    return [values[out] for out in outputs]
+    return values
 
 
 def _done(call: Call, algebra: Algebra, values: Mapping[Value, Any]) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -14,6 +15,8 @@ from spherenorm_theory.algebra._assumptions import Assumptions
 from spherenorm_theory.algebra._symbols import exact
 
 RELATIONS = {"gt": sp.Gt, "lt": sp.Lt, "ge": sp.Ge, "le": sp.Le, "eq": sp.Eq, "ne": sp.Ne}
+COMPARE = {relation: getattr(operator, name) for name, relation in RELATIONS.items()}
+"""Each relation of sympy as a function of numbers."""
 
 
 class Algebra(Protocol):

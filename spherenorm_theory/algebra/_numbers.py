@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import operator
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,12 +13,10 @@ import numpy as np
 import sympy as sp
 
 from spherenorm_theory.algebra._formal import DIMENSION, Entries, Formal, Product
-from spherenorm_theory.algebra._lookup import RELATIONS
+from spherenorm_theory.algebra._lookup import COMPARE
 from spherenorm_theory.algebra._vectors import Vector
 
 Array = np.ndarray[Any, Any]
-
-COMPARE = {relation: getattr(operator, name) for name, relation in RELATIONS.items()}
 
 ROUNDING = 1e-13
 """A sum that is smaller than this share of its terms is 0 up to rounding."""
@@ -57,7 +54,7 @@ class NumericEvaluator:
         if isinstance(x, Product):
             return self.vector(x.a) * self.vector(x.b)
         if isinstance(x, Entries):
-            return self.vector(x.vector) == 0
+            return x.function(*map(self.of, x.arguments))
         return self.scalar(x) if isinstance(x, sp.Basic) else x
 
     def scalar(self, expression: sp.Basic) -> Any:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import sympy as sp
+from sympy.solvers.solveset import NonlinearError
 
 from spherenorm import Recipe
-from spherenorm_theory.algebra import Trace, normalize_signs
+from spherenorm_theory.algebra import Trace, normalize_signs, tidy
 from spherenorm_theory.laws._norm_growth import NormGrowth, norm_growth
 from spherenorm_theory.laws._quantities import S
 from spherenorm_theory.laws._stationary import drop_transients, find_stationary_buffers
@@ -49,10 +51,12 @@ def _at_rest(law: NormGrowth) -> tuple[dict[sp.Symbol, sp.Expr], sp.Expr]:
     buffers are solved for too.
     """
     at_rest: dict[sp.Symbol, sp.Expr] = {}
-    if not law.open_because:
-        equations = [drop_transients(law.recursion[u], law.step) - u for u in law.unknowns]
-        solutions = sp.solve(equations, [*law.unknowns], dict=True)
-        at_rest = solutions[0] if len(solutions) == 1 else {}
+    unknowns = sorted(law.unknowns, key=str)
+    if unknowns and not law.open_because:
+        equations = [tidy(drop_transients(law.recursion[u], law.step) - u) for u in unknowns]
+        with contextlib.suppress(NonlinearError):
+            for values in sp.linsolve(equations, unknowns):
+                at_rest = dict(zip(unknowns, values, strict=True))
     symbols = (s for value in at_rest.values() for s in value.free_symbols)
     if not at_rest or any(str(s).endswith(",s>") for s in symbols):
         return find_stationary_buffers(law)

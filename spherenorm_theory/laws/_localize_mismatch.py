@@ -6,14 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import sympy as sp
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from spherenorm import View
-from spherenorm.record import Call, Record, Value, record
-from spherenorm_theory.algebra import Vector, interpret
+from spherenorm.record import Record, Value, record
 from spherenorm_theory.laws._evaluation import is_start, split, symbol_values, unit_numbers
 from spherenorm_theory.laws._inputs import Case
 from spherenorm_theory.laws._one_step import OneStep
@@ -42,16 +40,12 @@ def find_operation(step: OneStep, first: OneStep | None, case: Case) -> Differen
     names = (name for kind, name in traced.inputs if kind == "hyper")
     hypers = [torch.tensor(case.hyper_parameters[n], dtype=torch.float64) for n in names]
     tensors = _replay(traced.record, [*hypers, *_tensors_of(case)])
-    found: list[str] = []
-
-    def watch(call: Call, value: Any) -> None:
-        actual = tensors[call.result]
-        read = numbers.of(value)
-        if not found and not _same(read, actual):
-            found.append(f"{call.name} in {call.line} gives {_text(actual)}, the law {_text(read)}")
-
-    interpret(traced.general, used.algebra, used.inputs, watch)
-    where = found[0] if found else "in no single operation"
+    where = "in no single operation"
+    for call in traced.general.needed:
+        actual, read = tensors[call.result], numbers.of(used.values[call.result])
+        if not _same(read, actual):
+            where = f"{call.name} in {call.line} gives {_text(actual)}, the law {_text(read)}"
+            break
     given = ", ".join(f"{n}={x:.4g}" for n, x in case.hyper_parameters.items())
     held = "".join(f", {n}={_text(x)}" for n, x in case.state.items())
     return DifferenceError(
@@ -101,12 +95,9 @@ def decides_together(step: OneStep, first: OneStep | None, view: View, case: Cas
     `w.norm() > 1e6` and what is done at step 10^5.
     """
     step = _reading_of(step, first, case)
-    general = step.traced.general
-    read: dict[Value, Any] = dict(zip(general.inputs, step.inputs, strict=True))
-    interpret(general, step.algebra, step.inputs, lambda call, x: read.update({call.result: x}))
-    calls = [call for call in general.needed if call.packet not in SHAPING]
-    if not any(_is_open(step, read[call.result]) for call in calls):
+    if not step.open_calls:
         return False
+    calls = [call for call in step.traced.general.needed if call.packet not in SHAPING]
     together = _record_of(case)
     likewise = [call for call in together.needed if call.packet not in SHAPING]
     if [call.packet for call in calls] != [call.packet for call in likewise]:
@@ -115,26 +106,15 @@ def decides_together(step: OneStep, first: OneStep | None, view: View, case: Cas
     values = symbol_values(step.traced, case.hyper_parameters)
     units = split(step, view, case.weight, case.grad, case.state)[:UNITS]
     numbers = [unit_numbers(step, unit, values) for unit in units]
+    open_calls = {*step.open_calls}
     for call, other in zip(calls, likewise, strict=True):
-        if not _is_open(step, read[call.result]):
-            continue
-        pairs = zip(call.values(), other.values(), strict=False)
-        for formal, given in ((a, b) for a, b in pairs if a in read):
+        pairs = zip(call.values(), other.values(), strict=False) if call in open_calls else ()
+        for formal, given in ((a, b) for a, b in pairs if a in step.values):
             for i, each in enumerate(numbers):
-                part = torch.as_tensor(each.of(read[formal]), dtype=torch.float64)
+                part = torch.as_tensor(each.of(step.values[formal]), dtype=torch.float64)
                 if not _is_part(tensors[given].double(), part, i, view, case.weight):
                     return True
     return False
-
-
-def _is_open(step: OneStep, value: Any) -> bool:
-    """Tell if a value depends on a decision that inputs take."""
-    if isinstance(value, Vector):
-        return any(_is_open(step, coefficient) for coefficient in value.terms.values())
-    if not isinstance(value, sp.Basic):
-        return False
-    meanings = (step.facts.definitions.get(symbol, sp.S.Zero) for symbol in value.free_symbols)
-    return isinstance(value, sp.Rel) or any(meaning.has(sp.Piecewise) for meaning in meanings)
 
 
 def _alone(case: Case, name: str, weight: Tensor) -> tuple[int, ...]:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from spherenorm import Recipe, Rule
 from spherenorm_theory.algebra import Array, Letters, Trace, budget, trace
+from spherenorm_theory.laws._agreement import Agreement, Path, read_path
 from spherenorm_theory.laws._evaluation import OutsideError, evaluate, require_states
 from spherenorm_theory.laws._inputs import rule_of
 from spherenorm_theory.laws._one_step import one_step
@@ -31,7 +32,7 @@ from spherenorm_theory.laws._text import (
     write_solution,
     write_step,
 )
-from spherenorm_theory.laws._verify import Agreement, Path, compare, compare_products, read_path
+from spherenorm_theory.laws._verify import compare, compare_products
 
 
 @dataclass(frozen=True)

@@ -9,24 +9,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 import sympy as sp
 
 from spherenorm import Recipe
+from spherenorm.record import Call, Value
 from spherenorm_theory.algebra import (
     RESERVED,
-    Array,
     Assumptions,
-    Coordinates,
     Formal,
     Space,
     Trace,
     Vector,
-    interpret,
+    outputs_of,
+    read_values,
     trace,
 )
 from spherenorm_theory.laws._quantities import product
@@ -57,7 +56,7 @@ class OneStep:
         traced: the record that was read.
         scalars: the symbols of the states that are one number, by letter.
         first: True for the first step, from the state that `init` returns.
-        inputs: what the record was read on.
+        values: what each operation of the record gave in the reading.
     """
 
     weight: Vector
@@ -66,7 +65,7 @@ class OneStep:
     traced: Trace
     scalars: Mapping[str, sp.Symbol]
     first: bool = False
-    inputs: tuple[Any, ...] = ()
+    values: Mapping[Value, Any] = field(default_factory=dict, repr=False)
 
     @property
     def facts(self) -> Assumptions:
@@ -97,10 +96,24 @@ class OneStep:
         vectors = {n: v for n, v in self.states.items() if isinstance(v, Vector)}
         return tuple(n for n, v in vectors.items() if not entrywise & {*v.terms})
 
-    @property
+    @cached_property
     def letters(self) -> dict[str, str]:
         """The atom of each state, by the name of the state."""
         return choose_letters(self.traced)
+
+    @cached_property
+    def open_calls(self) -> tuple[Call, ...]:
+        """The operations whose results depend on a decision that inputs take."""
+        calls = self.traced.general.needed
+        return tuple(call for call in calls if self._is_open(self.values[call.result]))
+
+    def _is_open(self, value: Any) -> bool:
+        if isinstance(value, Vector):
+            return any(map(self._is_open, value.terms.values()))
+        if not isinstance(value, sp.Basic):
+            return False
+        meanings = (self.facts.definitions.get(symbol, sp.S.Zero) for symbol in value.free_symbols)
+        return isinstance(value, sp.Rel) or any(meaning.has(sp.Piecewise) for meaning in meanings)
 
     @property
     def counters(self) -> tuple[str, ...]:
@@ -263,11 +276,11 @@ class _Reader:
         if not first:
             for name, value in values.items():
                 algebra.facts.assume(sp.Eq, symbols[name], value, ", as at the start")
-        outputs = interpret(traced.general, algebra, inputs)
-        weight, *states = map(algebra.linear, outputs)
+        values_read = read_values(traced.general, algebra, inputs)
+        weight, *states = map(algebra.linear, outputs_of(traced.general, values_read))
         after = dict(zip(self.letters.values(), states, strict=True))
         by_letter = {self.letters[name]: symbol for name, symbol in symbols.items()}
-        return OneStep(weight, after, algebra, traced, by_letter, first, tuple(inputs))
+        return OneStep(weight, after, algebra, traced, by_letter, first, values_read)
 
 
 def _algebra_of(reader: _Reader, scalars: frozenset[sp.Symbol]) -> Formal:
@@ -331,54 +344,3 @@ def express_inner(step: OneStep, vector: Vector, letter: str, a: Vector, b: Vect
         return x.without(newest) + rest.__mul__(share)
 
     return step.facts.expand(space.inner(substitute(a), substitute(b)))
-
-
-def step_in_coordinates(
-    traced: Trace, weight: list[Any], grad: list[Any], **values: Any
-) -> tuple[Array, dict[str, Array], Coordinates]:
-    """Read the recorded step of a recipe in coordinates.
-
-    Args:
-        traced: a trace of dimension len(weight).
-        weight, grad: sympy coordinates.
-        values: hyper-parameters, and states by their letter (m, v, t): a list of coordinates, or a
-            number. Hyper-parameters that are not given stay symbols; states that are not given are
-            0, as on the first step.
-
-    Returns:
-        The new weight, the new states by their letters, and the algebra with its assumptions; the
-        arrays have the shape of the traced weight.
-
-    Raises:
-        ValueError: the weight has another number of coordinates than the trace.
-
-    Example:
-        >>> plain = trace("sgd", dimension=2, momentum=0.0, weight_decay=0.0)
-        >>> (new,), states, _ = step_in_coordinates(plain, [1, 2], [-2, 1])
-        >>> print(new)
-        [2*lr + 1 2 - lr]
-    """
-    if len(weight) != traced.dimension:
-        raise ValueError(
-            f"the recipe was traced for dimension {traced.dimension}, "
-            f"the weight has {len(weight)} coordinates"
-        )
-    given = {"weight": weight, "grad": grad}
-    inputs = [_input(traced, kind, name, given, values) for kind, name in traced.inputs]
-    algebra = Coordinates()
-    new, *states = interpret(traced.record, algebra, inputs)
-    return new, dict(zip(choose_letters(traced).values(), states, strict=True)), algebra
-
-
-def _input(
-    traced: Trace, kind: str, name: str, given: dict[str, list[Any]], values: dict[str, Any]
-) -> Array:
-    """The array of an input of the record."""
-    if kind == "hyper":
-        return np.array(sp.sympify(values.get(name, traced.numbers[name])), dtype=object)
-    letter = choose_letters(traced).get(name, "")
-    if kind == "state" and name in traced.scalar_states:
-        return np.array(sp.sympify(values.get(letter, 0)), dtype=object)
-    zeros = [sp.Integer(0)] * traced.dimension
-    coordinates = given[kind] if kind in given else values.get(letter, zeros)
-    return np.array([*map(sp.sympify, coordinates)], dtype=object).reshape(traced.shape)

@@ -16,6 +16,7 @@ import sympy as sp
 
 from spherenorm_theory.algebra import (
     DIMENSION,
+    Entries,
     NoClosedFormError,
     Trace,
     Vector,
@@ -220,6 +221,8 @@ def _without_bystanders(step: OneStep) -> OneStep:
 
 def _names_in(x: Any) -> Iterator[str]:
     """The atoms, states and names that a value holds."""
+    for part in x.arguments if isinstance(x, Entries) else ():
+        yield from _names_in(part)
     if isinstance(x, Vector):
         yield from x.terms
         x = sp.Tuple(*x.terms.values())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 import re
 from collections.abc import Collection, Mapping
@@ -11,7 +10,7 @@ from functools import cached_property
 
 import sympy as sp
 
-from spherenorm_theory.algebra import Vector, normalize_signs, show
+from spherenorm_theory.algebra import NumericEvaluator, Vector, normalize_signs, show
 from spherenorm_theory.laws._one_step import OneStep, express_inner
 from spherenorm_theory.laws._quantities import W_NEXT, S, W, product
 
@@ -70,14 +69,9 @@ class StepLaw:
         rng, definitions = random.Random(seed), self.step.facts.definitions
         formulas = sp.Tuple(self.norm_after, *definitions.values())
         free = sorted((formulas.free_symbols | {W}) - definitions.keys(), key=str)
-        values = {symbol: sp.Float(rng.uniform(0.5, 1)) for symbol in free}
-        try:
-            for name, meaning in definitions.items():
-                values[name] = meaning.subs(values).evalf()
-            ratio = complex((self.norm_after / W).subs(values).evalf())
-        except TypeError:  # of the root of a negative number, which code compares
-            return math.nan
-        return round(abs(ratio), 9)
+        values = {symbol.name: rng.uniform(0.5, 1) for symbol in free}
+        ratio = NumericEvaluator(self.step.algebra, {}, values).scalar(self.norm_after / W)
+        return round(float(ratio), 9)
 
     @cached_property
     def norm_after(self) -> sp.Expr:

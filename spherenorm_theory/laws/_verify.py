@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+import contextlib
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from spherenorm import Recipe, Rule, View
-from spherenorm_theory.algebra import Branch, Branches, Trace, count_units, trace
+from spherenorm import Recipe, View
+from spherenorm_theory.algebra import Trace, count_units, trace
+from spherenorm_theory.laws._agreement import Agreement, Path, read_path, write_dimensions
 from spherenorm_theory.laws._evaluation import (
     OutsideError,
     evaluate,
@@ -31,117 +33,7 @@ from spherenorm_theory.laws._one_step import OneStep, one_step
 from spherenorm_theory.laws._quantities import W
 from spherenorm_theory.laws._step_law import StepLaw
 
-Path = tuple[int, tuple[Branch, ...]]
-"""The number of dimensions of a weight, and what the code asks of its sizes."""
-
-
-@dataclass(frozen=True)
-class Agreement:
-    """The weights for which a law was compared with its code, and agrees.
-
-    Attributes:
-        view: splits them into the units that the law is about.
-        several: the law holds for each unit of a weight of several ones.
-        note: what this assumes, in text.
-        paths: of the shapes that were compared and agree; None if every shape is one.
-        refused: the paths of those that differ.
-        choosy: the numbers of dimensions of shapes that the code does not take.
-    """
-
-    view: View
-    several: bool
-    note: str
-    paths: tuple[Path, ...] | None = None
-    refused: tuple[Path, ...] = ()
-    choosy: frozenset[int] = frozenset()
-
-    @property
-    def dimensions(self) -> set[int]:
-        """The numbers of dimensions of weights at which they agree."""
-        return {count for count, _ in self.paths or ()}
-
-    @property
-    def everywhere(self) -> bool:
-        """True if they agree for weights of each number of dimensions that the code takes."""
-        seen = {count for count, _ in self.refused}
-        return bool(self.dimensions - {1}) and self.dimensions >= seen
-
-    def _is_alike_at(self, count: int) -> bool:
-        """True if the code takes all weights of a number of dimensions, and asks for no size."""
-        paths = (*(self.paths or ()), *self.refused)
-        return count not in self.choosy and not any(asked for n, asked in paths if n == count)
-
-    @property
-    def conditions(self) -> tuple[str, ...]:
-        """The branches on sizes that the law depends on, in text."""
-        met, differing = (
-            dict.fromkeys(branch for _, branches in paths for branch in branches)
-            for paths in (self.paths or (), self.refused)
-        )
-        plain: dict[str, list[Any]] = {}
-        for branch in met:
-            if not branch.question:
-                plain.setdefault(branch.line, []).append(branch.answer)
-        numbers = (
-            f"a size becomes a plain number in {line}, one of {', '.join(map(str, values))}"
-            for line, values in plain.items()
-        )
-        single = (b for b in met if b.question and b.opposite not in met)
-        return (*(str(b) for b in single if b.opposite in differing or not b.settled), *numbers)
-
-    def refuse(self, weight: Tensor, find_path: Callable[[], Path]) -> str:
-        """The reason why the law says nothing about a weight; empty if it does.
-
-        Args:
-            weight: of any shape.
-            find_path: runs a step on the weight, where the code asks for sizes.
-        """
-        if self.paths is None:
-            return ""
-        if not self.several and len(self.view.rows(weight)) > 1:
-            return f"the law assumes that {self.note}"
-        alike = [branches for count, branches in self.paths if count == weight.ndim]
-        if not alike:
-            known = write_dimensions(sorted(self.dimensions))
-            return (
-                f"the law was compared with its code for weights of {known}, "
-                f"this one has {weight.ndim}"
-            )
-        if self._is_alike_at(weight.ndim):
-            return ""
-        path = find_path()
-        if path in self.paths:
-            return ""
-        at = max(_count_alike(path[1], branches) for branches in alike)
-        asked = path[1][min(at, len(path[1]) - 1)]
-        if path in self.refused:
-            return f"the law is not the step of its code for weights for which {asked}"
-        return f"the law was compared with its code for no weight for which {asked}"
-
-
-def _count_alike(a: Sequence[Branch], b: Sequence[Branch]) -> int:
-    """The length of the common start of two paths."""
-    pairs = zip(a, b, strict=False)
-    return next((n for n, (x, y) in enumerate(pairs) if x != y), min(len(a), len(b)))
-
-
-def write_dimensions(counts: Sequence[int]) -> str:
-    """Numbers of dimensions in text: "1, 2 or 4 dimensions"."""
-    *most, last = map(str, counts)
-    return f"{', '.join(most)}{' or ' if most else ''}{last} dimension{'s' * (last != '1')}"
-
-
-def read_path(rule: Rule, weight: Tensor, grad: Tensor, state: Mapping[str, Tensor]) -> Path:
-    """The branches on sizes in the first state and in one step of a rule.
-
-    Less what the library asks of every weight: it remembers the answers from step to step.
-    """
-    with torch.no_grad(), Branches() as branches:
-        rule.init(weight)
-        rule.step(weight, grad, dict(state))
-    asked = (each for each in branches.found if not (each.own and each.settled))
-    return weight.ndim, tuple(asked)
-
+Shape = tuple[int, ...]
 
 TOLERANCE = 1e-10
 """Relative to the largest entry of the result, or to 1."""
@@ -149,7 +41,7 @@ TOLERANCE = 1e-10
 CASES = 9
 """Of one unit: three first steps, three after some steps, three with any state."""
 
-SHAPES: tuple[tuple[int, ...], ...] = (
+SHAPES: tuple[Shape, ...] = (
     *((7,), (600,)),
     *((3, 5), (5, 3), (4, 4), (2, 1030), (260, 3), (70, 72)),
     *((3, 2, 4), (4, 3, 2), (70, 2, 67)),
@@ -181,8 +73,9 @@ def _compare(step: OneStep, first: OneStep | None, constant: bool) -> Agreement:
     _compare_one_unit(step, first)
     check_scalar_and_dtype_inputs(step)
     held: list[tuple[Agreement, tuple[Case, ...]]] = []
+    paths = _paths(step, SHAPES)
     for view in views:
-        held.append(_hold(step, first, view, SHAPES))
+        held.append(_hold(step, first, view, paths))
         if held[-1][0].everywhere:
             return held[-1][0]
     best = max((agreement for agreement, _ in held), key=lambda each: len(each.dimensions - {1}))
@@ -196,9 +89,9 @@ def _compare(step: OneStep, first: OneStep | None, constant: bool) -> Agreement:
             f"count of a unit's entries; it is in {step.traced.sized}"
         )
     if constant:
-        _refuse_unless_constant(step, views[0], where)
+        _refuse_unless_constant(step, views[0], [s for s, path in paths.items() if path], where)
     single = [shape for shape in SINGLE if count_units(views[0], shape) == 1]
-    alone, _ = _hold(step, first, views[0], (step.traced.shape, *single))
+    alone, _ = _hold(step, first, views[0], _paths(step, (step.traced.shape, *single)))
     norm = ", for the step; the norm is constant for each of several units too" if constant else ""
     return replace(alone, several=False, note=f"the weight is one unit{norm}{where}")
 
@@ -225,18 +118,15 @@ def compared_step(recipe: str | Recipe | Trace, *, first: bool = False, **given:
 
 
 def _hold(
-    step: OneStep, first: OneStep | None, view: View, shapes: Sequence[tuple[int, ...]]
+    step: OneStep, first: OneStep | None, view: View, paths: Mapping[Shape, Path | None]
 ) -> tuple[Agreement, tuple[Case, ...]]:
     """Compare a law with its code, with the cases in which they differ.
 
     Shapes at which the code takes the same path count as one.
     """
     results: dict[Path, list[Case | None]] = {}
-    choosy: set[int] = set()
-    for shape in dict.fromkeys(shapes):
-        path = _path(step, shape)
-        if path is None:
-            choosy.add(len(shape))
+    choosy = {len(shape) for shape, path in paths.items() if path is None}
+    for shape, path in paths.items():
         if path is None or not count_units(view, shape):
             continue
         compared = [
@@ -262,13 +152,14 @@ def _hold(
     return replace(agreement, note=note), differing
 
 
-def _path(step: OneStep, shape: tuple[int, ...]) -> Path | None:
-    """The branches that the rule takes at this shape; None if it refuses the shape."""
-    try:
-        case = next(draw_cases(step, View(None), shape, 1, 0))
-        return read_path(case.rule, case.weight, case.grad, case.state)
-    except Exception:
-        return None
+def _paths(step: OneStep, shapes: Iterable[Shape]) -> dict[Shape, Path | None]:
+    """The branches that the rule takes at each shape; None for one that it refuses."""
+    paths: dict[Shape, Path | None] = dict.fromkeys(shapes)
+    for shape in paths:
+        with contextlib.suppress(Exception):
+            case = next(draw_cases(step, View(None), shape, 1, 0))
+            paths[shape] = read_path(case.rule, case.weight, case.grad, case.state)
+    return paths
 
 
 def compare_products(law: StepLaw) -> None:
@@ -306,9 +197,9 @@ def compare_products(law: StepLaw) -> None:
                 )
 
 
-def _refuse_unless_constant(step: OneStep, view: View, where: str) -> None:
+def _refuse_unless_constant(step: OneStep, view: View, shapes: Iterable[Shape], where: str) -> None:
     """Reject a constant-norm law that holds only for single-unit weights."""
-    shapes = [shape for shape in SHAPES if len(shape) > 1 and _path(step, shape)]
+    shapes = [shape for shape in shapes if len(shape) > 1]
     for case in (case for shape in shapes for case in draw_cases(step, view, shape, 3, 1)):
         new, _ = case.rule.step(case.weight, case.grad, dict(case.state))
         if bool(new.isfinite().all()) and not _agree(view.norm(new), view.norm(case.weight)):

@@ -86,6 +86,11 @@ def inner(a, b):
     return (a * b).sum(tuple(range(1, a.ndim)), keepdim=True)
 
 
+def exactly(number):
+    """A number or a tensor as a tensor that torch's functions take."""
+    return torch.as_tensor(number, dtype=torch.float64)
+
+
 def total(a, b):
     return (a * b).sum()
 
@@ -95,12 +100,12 @@ def shifted(lr=0.1, shift=0.3):
 
 
 def signed(lr=0.1, shift=0.3):
-    return chain(By(lambda w, d, s: d + torch.sign(s) * w, (shift,)), r.StepSize(lr))
+    return chain(By(lambda w, d, s: d + torch.sign(exactly(s)) * w, (shift,)), r.StepSize(lr))
 
 
 def switched(lr=0.1, wd=0.1):
     return chain(
-        Decay(wd, lambda w, d, wd: d + torch.where(wd > 0, wd + 0.0, 3.0 + 0 * wd) * w),
+        Decay(wd, lambda w, d, wd: d + torch.where((x := exactly(wd)) > 0, x, 3.0 + 0 * x) * w),
         r.StepSize(lr),
     )
 
@@ -138,6 +143,15 @@ def at_step(number):
 
 def late(w, d, t):
     return torch.where(t > 5, d + 0.1 * w, d), t + 1
+
+
+def cautious(w, d):
+    mask = (w * d > 0).to(d.dtype)
+    return d * mask / mask.mean(tuple(range(1, d.ndim)), keepdim=True).clamp(min=1e-3)
+
+
+def every_second_step(w, d, t):
+    return torch.where((t + 1) % 2 == 0, d + 0.1 * w, d), t + 1
 
 
 def remembers(w, d, kept):
@@ -282,6 +296,13 @@ LAWS = {
     ),
     "1/sqrt(t)": keeps(lambda w, d, t: ((d + 0.1 * w) / (t + 1).sqrt(), t + 1), called="step"),
     "a state without a name": keeps(lambda w, d, m: (d + m, 0.9 * m + d), torch.zeros_like, ""),
+    "a choice by w == 0": by(lambda w, d: torch.where(w == 0, torch.zeros_like(d), d)),
+    "a cautious mask": by(cautious),
+    "both of two conditions": by(
+        lambda w, d: torch.where((w * d > 0) & ~(w.abs() >= 1) | (w < -2), d, d - w * d * w)
+    ),
+    "the greater of two": by(lambda w, d: torch.maximum(d, 0.1 * w)),
+    "every second step": keeps(every_second_step, called="step"),
     "the layer's norm": by(lambda w, d: d * w.norm() / d.norm()),
 }
 """Recipes that have a true law."""
@@ -328,9 +349,15 @@ REFUSED = {
     ),
     "columns^0.3": (by_columns, "depends on the shape"),
     "a branch on the size": (branching_on_size, "other operations"),
-    "a choice by w == 0": (
-        by(lambda w, d: torch.where(w == 0, torch.zeros_like(d), d)),
-        r"aten.where\(w = 0, 0, g\).*a choice of each entry",
+    "all entries of one sign": (by(lambda w, d: d * (w > d).all()), "for all entries"),
+    "an entry of one sign": (by(lambda w, d: d * (w > d).any()), "for any entry"),
+    "a step that takes no numbers": (
+        lambda lr=0.1, wd=0.1: chain(By(lambda w, d, c: d + c.square() * w, (wd,)), r.StepSize(lr)),
+        "takes no step where hyper-parameters are plain numbers.*AttributeError",
+    ),
+    "a step that takes no float32": (
+        by(lambda w, d: d + torch.dot(d.flatten(), torch.ones(d.numel(), dtype=torch.float64)) * w),
+        "takes no step for a parameter in float32.*RuntimeError",
     ),
     "a random number": (by(lambda w, d: d * (1 + random.random())), "draws a random number"),
     "a count as a hyper-parameter": (repeated, r"range\(n\).* hold the hyper-parameter"),
