@@ -8,12 +8,12 @@ from torch import Tensor
 from torch.optim.optimizer import Optimizer
 
 from spherenorm._chain import sphere_of
-from spherenorm._errors import did_you_mean
 from spherenorm._rule import Rule
 from spherenorm._views import View, ViewLike, as_view
 from spherenorm.optim import RecipeOptimizer
 from spherenorm.probes._layout import Watched
 from spherenorm.rules import InvarianceTest, ScaleInvarianceTest
+from spherenorm.support import did_you_mean
 
 Views = ViewLike | Mapping[str, ViewLike | None] | None
 """The view that is measured, for all weights or by name; see `probe`."""

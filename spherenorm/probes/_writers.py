@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from spherenorm._errors import require_module
-from spherenorm._files import write_whole
 from spherenorm.probes._measurement import COLUMNS, Measurement
+from spherenorm.support import require_module, write_whole
 
 
 class JSONLines:
