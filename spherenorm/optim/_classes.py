@@ -18,12 +18,11 @@ def torch_optimizer(recipe: Recipe | str, name: str | None = None) -> type[Recip
 
     Its arguments and their defaults are the recipe's; see `RecipeOptimizer` for those that all
     classes share. The class belongs to the module that calls this. It pickles, and so do its
-    optimizers, if the variable or the recipe can be imported.
+    optimizers, if the recipe can be imported, or the class from its module by its name.
 
     Args:
         recipe: a recipe, a registered name, or `module:function`.
-        name: the name of the class; by default that of the variable of the calling module which
-            holds it when it is first used, or else the recipe's in CamelCase.
+        name: the name of the class; by default the recipe's in CamelCase.
 
     Raises:
         ValueError: nothing of that name; see `find_recipe`.
@@ -68,8 +67,12 @@ def _signature(function: Recipe) -> inspect.Signature:
 
 
 def _reduced(cls: OptimizerType) -> Any:
-    """Pickle a class by its variable, as any; one that no variable holds is made anew."""
-    return cls.__qualname__ if cls.settle() or not cls.is_made else (_optimizer_class, cls.made_of)
+    """Pickle a class by its name, as any; one that its module has not by that is made anew."""
+    module = sys.modules.get(cls.__module__)
+    importable = getattr(module, cls.__qualname__, None) is cls
+    if importable or "made_of" not in vars(cls):
+        return cls.__qualname__
+    return _optimizer_class, cls.made_of
 
 
 copyreg.pickle(OptimizerType, _reduced)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import sys
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, overload
 
@@ -33,36 +32,14 @@ IN_A_GRAPH = (
 
 
 class OptimizerType(type):
-    """The type of optimizer classes, which are called as the variable that holds them.
+    """The type of optimizer classes, by which `copyreg` knows those that it makes anew.
 
     Attributes:
         made_of: the recipe, the name that was asked for, and the module, of a class that
-            `torch_optimizer` made.
+            `torch_optimizer` made; its subclasses have none of their own.
     """
 
     made_of: tuple[Recipe, str | None, str]
-
-    @property
-    def is_made(cls) -> bool:
-        """True for a class that `torch_optimizer` made, False for its subclasses."""
-        return "made_of" in vars(cls)
-
-    def settle(cls) -> bool:
-        """Take the name of the variable that holds the class, unless it was made with one.
-
-        Returns:
-            True if a variable of its name, in its module, holds it.
-        """
-        variables = dict(getattr(sys.modules.get(cls.__module__), "__dict__", {}))
-        names = [name for name, value in variables.items() if value is cls]
-        nameless = cls.is_made and cls.made_of[1] is None
-        if nameless and names and cls.__qualname__ not in names:
-            cls.__name__ = cls.__qualname__ = min(names, key=lambda name: name.startswith("_"))
-        return cls.__qualname__ in names
-
-    def __repr__(cls) -> str:
-        cls.settle()
-        return super().__repr__()
 
 
 class RecipeOptimizer(Optimizer, metaclass=OptimizerType):
@@ -103,7 +80,6 @@ class RecipeOptimizer(Optimizer, metaclass=OptimizerType):
         backend: str = "auto",
         **hyper_parameters: Any,
     ) -> None:
-        type(self).settle()
         refuse_modules(params)
         own = bind_arguments(type(self).__name__, self.recipe, args, hyper_parameters)
         shared = {"maximize": maximize, "backend": backend, "recipe": name_of(self.recipe)}
