@@ -88,7 +88,7 @@ class Meter:
         self._stacks = [Stack(those, views) for those in stacked]
         self._lengths = [[count_units(w, view) for w in weights] for view in views]
         wide = torch.empty(0, dtype=wide_dtype(self.device), device=self.device)
-        self._products = [wide.new_zeros(len(weights), max(n), 3, 3) for n in self._lengths]
+        self._products = [wide.new_zeros(3, 3, len(weights), max(n)) for n in self._lengths]
         self._counts = [torch.tensor(n, device=self.device) for n in self._lengths]
         roots = [[view.size(w) ** 0.5 for w in weights] for view in self._tested]
         self._roots = [wide.new_tensor(each)[:, None] for each in roots]
@@ -164,7 +164,7 @@ class Meter:
             for table, own in zip(
                 self._products, stack.products(grads[first:last], work), strict=True
             ):
-                table[first:last, : own.shape[1]] = own
+                table[..., first:last, : own.shape[-1]] = own
             first = last
 
     def _flags(self, test: InvarianceTest) -> Sequence[Tensor]:
@@ -173,13 +173,13 @@ class Meter:
         for table, roots in zip(self._tables, self._roots, strict=True):
             x = self._products[table]
             # With sqrt(dim) in the product, all units are of dimension 1.
-            sums.append(torch.stack([x[..., 0, 0], x[..., 2, 2], x[..., 0, 2] * roots]))
+            sums.append(torch.stack([x[0, 0], x[2, 2], x[0, 2] * roots]))
         dtype = working_dtype(self.watched[0].weight.dtype)
         return _decisions(test, [x.to(dtype) for x in sums], self._states)
 
     def _share(self, flag: Tensor, table: int) -> Tensor:
         """The share of each weight's units that have a flag."""
-        shared = flag.shape[1] < self._products[table].shape[1]
+        shared = flag.shape[-1] < self._products[table].shape[-1]
         total = flag.sum(-1, dtype=self._products[0].dtype)
         return total if shared else total / self._counts[table]
 
@@ -272,8 +272,7 @@ def _numbers(products: Tensor) -> Tensor:
     Args:
         products: the inner products of w, d and g.
     """
-    places = (0, 0), (2, 2), (0, 2), (0, 1), (1, 1)
-    ww, gg, wg, wd, dd = (products[..., i, j] for i, j in places)
+    ww, wd, wg, _, dd, _, _, _, gg = products.flatten(0, 1)
     move = move_of_sums(ww, wd, dd)
     cosine = cosine_of(wg, ww, gg)
     return torch.stack([ww.sqrt(), move.norm, chord(move.angle), move.angle, cosine])

@@ -43,7 +43,7 @@ class Stack:
         torch._foreach_copy_(self._kept, list(map(plain, self._weights)))
 
     def products(self, grads: Sequence[Tensor | None], work: Tensor) -> list[Tensor]:
-        """The inner products of w, d = w' - w and g, shape (weights, units, 3, 3), for each view.
+        """The inner products of w, d = w' - w and g, shape (3, 3, weights, units), for each view.
 
         Args:
             grads: g of each weight; None is 0.
@@ -52,15 +52,13 @@ class Stack:
         after = list(map(plain, self._weights))
         given = [self._zero if grad is None else plain(grad) for grad in grads]
         rows = {dim: self._rows(dim, after, given, work) for dim in self._dims}
-        return [
-            _units(view, rows[self._dims[0] if view.dim is None else view.dim % self._ndim])
-            for view in self._views
-        ]
+        dims = [self._dims[0] if v.dim is None else v.dim % self._ndim for v in self._views]
+        return [view.of_indices(rows[dim]) for view, dim in zip(self._views, dims, strict=True)]
 
     def _rows(
         self, dim: int, after: Sequence[Tensor], grads: Sequence[Tensor], work: Tensor
     ) -> Tensor:
-        """The same of each index of a dimension, shape (weights, indices, 3, 3)."""
+        """The same of each index of a dimension, shape (3, 3, weights, indices)."""
         products = []
         lists = (_pieces(x, dim, self._most) for x in (self._kept, after, grads))
         for w, moved, g in zip(*lists, strict=True):
@@ -70,7 +68,7 @@ class Stack:
             vectors[1].sub_(vectors[0])
             matrices = vectors.flatten(2).transpose(0, 1)
             products.append(torch.bmm(matrices, matrices.mT))
-        return torch.unflatten(torch.cat(products), 0, (len(after), -1))
+        return torch.unflatten(torch.cat(products), 0, (len(after), -1)).permute(2, 3, 0, 1)
 
 
 def count_units(weight: Tensor, view: View) -> int:
@@ -102,10 +100,3 @@ def _pieces(weights: Sequence[Tensor], dim: int, most: int) -> Iterator[Tensor]:
     for weight in weights:
         rows = weight.movedim(dim, 0) if dim else weight
         yield from torch.split(rows, step) if size > most else [rows]
-
-
-def _units(view: View, rows: Tensor) -> Tensor:
-    """Sums over units, shape (weights, units, 3, 3), of sums over rows."""
-    if view.dim is None:
-        return rows.sum(1, keepdim=True)
-    return rows if view.groups is None else torch.unflatten(rows, 1, (view.groups, -1)).sum(2)
