@@ -1,8 +1,8 @@
 """Helpers that the library shares with `spherenorm_theory` and `spherenorm_experiments`.
 
 None of them is about optimization: error messages about unknown names and about a user's code,
-objects by the name `module:attribute`, optional packages, tables of text, and files that are
-written whole.
+objects by the name `module:attribute`, optional packages, tables of text, files that are written
+whole, and times of actions.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ import site
 import sys
 import sysconfig
 import threading
+import time
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -247,3 +248,42 @@ def columns(rows: Sequence[Sequence[str]]) -> str:
         for row in rows
     )
     return "\n".join(line.rstrip() for line in lines)
+
+
+def time_in_turns(
+    actions: Mapping[str, Callable[[], object]],
+    rounds: int,
+    *,
+    calls: int = 1,
+    warm_up: int = 2,
+    prepare: Callable[[], object] = lambda: None,
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict[str, list[float]]:
+    """The seconds of a call of each action, in each round.
+
+    A round runs all actions, the next one in the reverse order, so that other work of the machine
+    slows all alike: compare medians, or the ratios within rounds.
+
+    Args:
+        actions: by name.
+        rounds: that count.
+        calls: of an action in a round, timed as one.
+        warm_up: rounds before, which do not count: for states, kernels and caches.
+        prepare: runs before each action of a round, untimed.
+        clock: in seconds; `time.process_time` leaves out what other processes take.
+
+    Example:
+        >>> {name: len(times) for name, times in time_in_turns({"nothing": int}, 3).items()}
+        {'nothing': 3}
+    """
+    found: dict[str, list[float]] = {name: [] for name in actions}
+    for number in range(-warm_up, rounds):
+        turn = list(actions.items())
+        for name, action in turn if number % 2 else reversed(turn):
+            prepare()
+            begin = clock()
+            for _ in range(calls):
+                action()
+            if number >= 0:
+                found[name].append((clock() - begin) / calls)
+    return found
