@@ -1,4 +1,7 @@
-"""`python -m benchmarks`: optimizers, probes, the engine of experiments; facts of the machine."""
+"""`python -m benchmarks`: optimizers and probes; facts of the machine.
+
+The engine of the experiments is measured by `python -m spherenorm_experiments.benchmark`.
+"""
 
 from __future__ import annotations
 
@@ -14,17 +17,15 @@ from rich.console import Console
 
 from benchmarks._first import first_steps
 from benchmarks._measure import CLOCKS, MALLOC, fix_malloc, machine
-from benchmarks._probe import probe_overhead
-from benchmarks._scaling import scaling
 from benchmarks._shapes import SETS
-from benchmarks._steps import step_times
+from benchmarks._steps import scaling, step_times
 from benchmarks._sweep import sweep_throughput
-from benchmarks._training import training_time
+from benchmarks._training import probe_overhead, training_time
 from spherenorm.support import write_whole
 
 console = Console(width=max(100, Console().width))
 app = typer.Typer(add_completion=False, pretty_exceptions_show_locals=False)
-SECTIONS = ("step", "first", "scaling", "sweep", "training", "probe", "engine", "store")
+SECTIONS = ("step", "first", "scaling", "sweep", "training", "probe")
 MALLOC_HELP = (
     "default: glibc's, whatever the environment says; "
     "resident: freed memory is kept, so that temporaries cost no page faults."
@@ -78,13 +79,6 @@ def main(
         results["training"] = training_time(rounds, device, console)
     if "probe" in chosen:
         results["probe"] = probe_overhead(rounds, device, console)
-    if {"engine", "store"} & set(chosen):  # the library's own sections need no experiments
-        from benchmarks import _engine
-
-        if "engine" in chosen:
-            results["engine"] = _engine.engine_overhead(device, console)
-        if "store" in chosen:
-            results["store"] = _engine.large_store(console)
     if out is not None:
         write_whole(out, json.dumps(results, indent=1))
 

@@ -1,4 +1,7 @@
-"""The first step of a compiled optimizer, with an empty and with a filled cache."""
+"""The first step of a compiled optimizer, with an empty and with a filled cache.
+
+`python -m benchmarks._first SET DEVICE` takes it in a fresh process, and prints JSON.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,18 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from typing import Any
 
+import torch
 from rich.console import Console
+
+from benchmarks._contenders import parameters
+from benchmarks._measure import peak_memory_of
+from benchmarks._shapes import SETS
+from spherenorm import optim
+from spherenorm.compile.cpp import load_step
+from spherenorm.compile.gpu import launcher
 
 
 def first_steps(name: str, device: str, console: Console) -> dict[str, Any]:
@@ -17,7 +29,7 @@ def first_steps(name: str, device: str, console: Console) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as cache:
         inductor = f"{cache}/inductor"
         caches = {"SPHERENORM_CACHE": cache, "TORCHINDUCTOR_CACHE_DIR": inductor}
-        command = [sys.executable, "-m", "benchmarks._first_step", name, device]
+        command = [sys.executable, "-m", "benchmarks._first", name, device]
         cold, warm = (_output(command, {**os.environ, **caches}) for _ in range(2))
     console.print(
         f"{name}: compiled AdamP's first step {cold['first step s']:.2f} s with an empty cache, "
@@ -32,3 +44,38 @@ def _output(command: list[str], environment: dict[str, str]) -> dict[str, float]
     """The last line that the command prints, which is JSON."""
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     return json.loads(ended.stdout.splitlines()[-1])  # type: ignore[no-any-return]
+
+
+def measure(name: str, device: str) -> dict[str, float]:
+    """The seconds of a first step, the kernels made after step 2, and the share of extra memory."""
+    weights = parameters(SETS[name](), device)
+    optimizer = optim.AdamP(weights, lr=1e-8, weight_decay=0.01, backend="compiled")
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 20)
+    start = time.perf_counter()
+    optimizer.step()
+    first = time.perf_counter() - start
+    optimizer.step()
+
+    def kernels() -> int:
+        return load_step.cache_info().currsize + launcher.cache_info().currsize
+
+    after_two = kernels()
+    for _ in range(20):
+        schedule.step()
+        optimizer.step()
+    extra = peak_memory_of(optimizer.step, device)
+    held = sum(
+        t.numel() * t.element_size()
+        for w in weights
+        for t in (w, w.grad, *optimizer.state[w].values())
+        if t is not None
+    )
+    return {
+        "first step s": first,
+        "recompilations": kernels() - after_two,
+        "extra memory": extra / held,
+    }
+
+
+if __name__ == "__main__":
+    print(json.dumps(measure(*sys.argv[1:])))

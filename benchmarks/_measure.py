@@ -14,6 +14,8 @@ from typing import Any
 
 import torch
 
+from spherenorm.support import time_in_turns
+
 MALLOC: dict[str, dict[str, str]] = {
     "default": {},
     "resident": {
@@ -85,32 +87,21 @@ def interleaved(
     prepare: Callable[[], Any] = lambda: None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, float]:
-    """The median seconds of each function.
+    """The median seconds of each function; see `time_in_turns`.
 
     Args:
-        functions: by name; every round runs each once, so that all see the same machine.
+        functions: by name.
         rounds: how many are timed.
         device: to wait for.
         prepare: runs before each function, untimed.
         clock: in seconds; `time.process_time` leaves out what other processes take.
     """
 
-    def seconds(function: Callable[[], Any]) -> float:
-        prepare()
+    def synchronized() -> float:
         _synchronize(device)
-        start = clock()
-        function()
-        _synchronize(device)
-        return clock() - start
+        return clock()
 
-    for function in functions.values():  # warm up: states, kernels, caches
-        for _ in range(2):
-            prepare()
-            function()
-    times: dict[str, list[float]] = {name: [] for name in functions}
-    for _ in range(rounds):
-        for name, function in functions.items():
-            times[name].append(seconds(function))
+    times = time_in_turns(functions, rounds, prepare=prepare, clock=synchronized)
     return {name: statistics.median(each) for name, each in times.items()}
 
 

@@ -4,6 +4,7 @@ from spherenorm import functional, metrics, optim, probes, recipes, rules, suppo
 from spherenorm._chain import Chain, Combination, chain, sphere_of
 from spherenorm._explanation import explain
 from spherenorm._fields import (
+    Interval,
     OptionalViewField,
     ViewField,
     ViewsField,
@@ -13,14 +14,12 @@ from spherenorm._fields import (
     views,
 )
 from spherenorm._hooks import State
-from spherenorm._interval import Interval
 from spherenorm._manifold import Euclidean, Manifold, Retraction, Sphere
-from spherenorm._numerics import Scalar
+from spherenorm._numerics import Scalar, when
 from spherenorm._registry import Bound, Recipe, bind, find_recipe, recipe, recipe_names
 from spherenorm._rule import Rule, scalar_state
 from spherenorm._update import Invariance, Update
 from spherenorm._views import View, ViewLike, as_view
-from spherenorm._when import when
 from spherenorm.audit import audit, param_groups
 from spherenorm.compile import BackendError
 from spherenorm.optim import torch_optimizer

@@ -12,10 +12,9 @@ from typing import Any
 
 from torch import nn
 
-from spherenorm._located import located
-from spherenorm._modules import look_up
 from spherenorm._views import as_view
 from spherenorm.audit import Audit, audit_batch
+from spherenorm.support import located, look_up
 
 EPILOG = """\
 The factory is a function without arguments that returns (model, batch) or (model, batch, loss):

@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 
-from spherenorm._text import columns
 from spherenorm._tree import init_apart
 from spherenorm.compile import BackendError, Group, Work
 from spherenorm.optim import RecipeOptimizer
+from spherenorm.support import columns
 
 
 @dataclass(frozen=True)

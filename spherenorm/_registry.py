@@ -12,10 +12,9 @@ import torch
 from torch import Tensor
 
 from spherenorm._chain import Chain, refuse_lost_manifold
-from spherenorm._errors import did_you_mean, unknown_name
-from spherenorm._modules import file_of, look_up
 from spherenorm._numerics import as_number
 from spherenorm._rule import Rule
+from spherenorm.support import did_you_mean, file_of, look_up, unknown_name
 
 Recipe = Callable[..., Rule]
 """A function whose arguments are hyper-parameters and whose result is a rule."""

@@ -72,30 +72,12 @@ class View:
 
     def total(self, x: Tensor) -> Tensor:
         """The sum of `x` over each unit; the result broadcasts against `x`."""
-        return self._reduced(x, torch.sum)
+        return _reduced(self, x, torch.sum)
 
     def largest(self, x: Tensor) -> Tensor:
         """The largest |entry| of each unit, 0 of an empty one; it broadcasts against `x`."""
         # (of no entry there is no maximum, and the sum is 0)
-        return self._reduced(x.abs(), torch.amax if x.numel() else torch.sum)
-
-    def _reduced(self, x: Tensor, reduce: Callable[..., Tensor]) -> Tensor:
-        """`reduce` over each unit, given `dim` and `keepdim`; the result broadcasts against `x`."""
-        if x.ndim == 0:
-            return x
-        if self.dim is None:
-            return reduce(x, dim=tuple(range(x.ndim)), keepdim=True)
-        dim = _dim(self, x)
-        others = tuple(d for d in range(x.ndim) if d != dim)
-        # `sum` over an empty tuple of dimensions would sum over all of them.
-        per_index = reduce(x, dim=others, keepdim=True) if others else x
-        if self.groups is None:
-            return per_index
-        if not x.shape[dim]:
-            return per_index  # of which DTensor cannot make groups
-        grouped = torch.unflatten(replicate(per_index), dim, (_groups(self, x), -1))
-        per_group = reduce(grouped, dim=dim + 1)
-        return per_group.repeat_interleave(x.shape[dim] // _groups(self, x), dim=dim)
+        return _reduced(self, x.abs(), torch.amax if x.numel() else torch.sum)
 
     def units(self, per_unit: Tensor) -> Tensor:
         """One value per unit, shape (units,), of a result of `inner` or `total`."""
@@ -103,6 +85,23 @@ class View:
         if self.groups is None:
             return values
         return torch.unflatten(values, 0, (self.groups, -1))[:, 0]
+
+    def expand(self, values: Tensor, like: Tensor) -> Tensor:
+        """One value per unit, shape (units,), so that it broadcasts against `like`."""
+        if self.dim is None or like.ndim == 0:
+            return values.reshape([1] * like.ndim)
+        dim = _dim(self, like)
+        if self.groups is not None:
+            values = values.repeat_interleave(like.shape[dim] // _groups(self, like))
+        return values.reshape([-1 if d == dim else 1 for d in range(like.ndim)])
+
+    def of_indices(self, sums: Tensor) -> Tensor:
+        """Sums over units of sums at each index of `dim`; both lie along the last dimension."""
+        if self.dim is None:
+            return sums.sum(-1, keepdim=True)
+        if self.groups is None:
+            return sums
+        return torch.unflatten(sums, -1, (self.groups, -1)).sum(-1)
 
     def rows(self, x: Tensor) -> Tensor:
         """`x` as a matrix with one unit per row, shape (units, entries of a unit)."""
@@ -158,6 +157,25 @@ def replicate(x: Tensor) -> Tensor:
     everywhere = [Replicate()] * mesh.ndim
     whole: Tensor = x.redistribute(placements=everywhere)  # type: ignore[attr-defined]
     return whole
+
+
+def _reduced(view: View, x: Tensor, reduce: Callable[..., Tensor]) -> Tensor:
+    """`reduce` over each unit, given `dim` and `keepdim`; the result broadcasts against `x`."""
+    if x.ndim == 0:
+        return x
+    if view.dim is None:
+        return reduce(x, dim=tuple(range(x.ndim)), keepdim=True)
+    dim = _dim(view, x)
+    others = tuple(d for d in range(x.ndim) if d != dim)
+    # `sum` over an empty tuple of dimensions would sum over all of them.
+    per_index = reduce(x, dim=others, keepdim=True) if others else x
+    if view.groups is None:
+        return per_index
+    if not x.shape[dim]:
+        return per_index  # of which DTensor cannot make groups
+    grouped = torch.unflatten(replicate(per_index), dim, (_groups(view, x), -1))
+    per_group = reduce(grouped, dim=dim + 1)
+    return per_group.repeat_interleave(x.shape[dim] // _groups(view, x), dim=dim)
 
 
 def _dim(view: View, x: Tensor) -> int:

@@ -1,31 +1,289 @@
 """Helpers that the library shares with `spherenorm_theory` and `spherenorm_experiments`.
 
 None of them is about optimization: error messages about unknown names and about a user's code,
-objects by the name `module:attribute`, optional packages, and files that are written whole.
+objects by the name `module:attribute`, optional packages, tables of text, files that are written
+whole, and times of actions.
 """
 
-from spherenorm._errors import (
-    MissingExtraError,
-    close_names,
-    did_you_mean,
-    require_module,
-    unknown_name,
-)
-from spherenorm._files import write_whole
-from spherenorm._installed import is_installed
-from spherenorm._located import located, one_line
-from spherenorm._modules import load_module, look_up
+from __future__ import annotations
 
-__all__ = [
-    "MissingExtraError",
-    "close_names",
-    "did_you_mean",
-    "is_installed",
-    "load_module",
-    "located",
-    "look_up",
-    "one_line",
-    "require_module",
-    "unknown_name",
-    "write_whole",
-]
+import difflib
+import importlib
+import importlib.util
+import operator
+import os
+import site
+import sys
+import sysconfig
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+
+class MissingExtraError(ImportError, ValueError):
+    """An optional package is not installed; the message names what needs it and how to get it."""
+
+
+def close_names(
+    name: str, known: Iterable[str], *, most: int = 3, cutoff: float = 0.5
+) -> list[str]:
+    """The known names that are spelled nearly as `name`, the closest first.
+
+    Args:
+        name: as it was given.
+        known: the right names.
+        most: how many to return at most.
+        cutoff: the least similarity, in [0, 1]; see `difflib.get_close_matches`.
+    """
+    return difflib.get_close_matches(str(name), list(known), n=most, cutoff=cutoff)
+
+
+def did_you_mean(name: str, known: Iterable[str], otherwise: str | None = None) -> str:
+    """The end of an error message about an unknown name: the nearest known names.
+
+    Args:
+        name: the unknown name.
+        known: the right names.
+        otherwise: the end of the message if none is near; by default it lists all known names.
+
+    Example:
+        >>> did_you_mean("sgpd", ["adam", "sgd", "sgdp"])
+        'did you mean sgd or sgdp?'
+        >>> did_you_mean("lion", ["adam", "sgd"])
+        'known: adam, sgd'
+    """
+    known = list(known)
+    if close := close_names(name, known):
+        return f"did you mean {' or '.join(close)}?"
+    return otherwise or f"known: {', '.join(sorted(known))}"
+
+
+def unknown_name(kind: str, name: str, known: Iterable[str], hint: str = "") -> ValueError:
+    """The error to raise for a name that is not known.
+
+    Args:
+        kind: of thing that was asked for, such as "schedule".
+        name: the unknown name.
+        known: the right names.
+        hint: follows the nearest names.
+
+    Example:
+        >>> unknown_name("schedule", "cosin", ["constant", "cosine"])
+        ValueError("no schedule is named 'cosin'; did you mean cosine?")
+    """
+    end = f" {hint}" if hint else ""
+    return ValueError(f"no {kind} is named {name!r}; {did_you_mean(name, known)}{end}")
+
+
+def require_module(module: str, otherwise: str) -> Any:
+    """Import an optional module.
+
+    Args:
+        module: its name.
+        otherwise: the message if it is missing: what needs it, and how to install it. "{error}"
+            in it stands for the import's own error.
+
+    Raises:
+        MissingExtraError: the module cannot be imported.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise MissingExtraError(otherwise.replace("{error}", str(error))) from error
+
+
+def look_up(kind: str, name: str, what: str, accepts: Callable[[Any], bool]) -> Any:
+    """The object that `module:attribute` stands for.
+
+    The module that runs as a script is not imported a second time under its own name.
+
+    Args:
+        kind: of object, for the messages: "recipe", "task", ...
+        name: `module:attribute`; the attribute may have dots.
+        what: an accepted object is, for the messages: "function", "class", ...
+        accepts: tells whether an object is of the right type.
+
+    Raises:
+        ValueError: there is no such module, or no such object in it.
+        Exception: of any type, which the module itself raises when it is imported.
+
+    Example:
+        >>> look_up("recipe", "spherenorm.recipes:adamp", "function", callable)
+        <function adamp at ...>
+    """
+    module_name, _, attribute = name.partition(":")
+    if not attribute:
+        raise ValueError(f"{kind} {name!r}: give module:{what}")
+    try:
+        module = load_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and not module_name.startswith(error.name):
+            raise  # the module exists, something that it imports does not
+        raise ValueError(
+            f"{kind} {name!r}: there is no module {module_name!r} on the import path"
+        ) from None
+    try:
+        found = operator.attrgetter(attribute)(module)
+    except AttributeError:
+        found = None
+    if found is None or not accepts(found):
+        own = [n for n, x in vars(module).items() if accepts(x) and _is_defined_in(x, module)]
+        lack = f"module {module_name!r} has no {what} {attribute!r}"
+        raise ValueError(f"{kind} {name!r}: {lack}; {did_you_mean(attribute, own)}")
+    return found
+
+
+def load_module(name: str) -> ModuleType:
+    """Import a module; if it is the script that runs, return `__main__`.
+
+    Raises:
+        ModuleNotFoundError: there is no such module.
+        Exception: of any type, which the module itself raises.
+    """
+    main = sys.modules.get("__main__")
+    if name not in sys.modules and getattr(main, "__file__", None):
+        origin = getattr(importlib.util.find_spec(name), "origin", None)
+        if origin and os.path.realpath(origin) == file_of("__main__"):
+            return sys.modules["__main__"]
+    return importlib.import_module(name)
+
+
+def file_of(module_name: str) -> str | None:
+    """The file of an imported module, without symbolic links; None if it is in none."""
+    file = getattr(sys.modules.get(module_name), "__file__", None)
+    return os.path.realpath(file) if file else None
+
+
+def _is_defined_in(value: Any, module: ModuleType) -> bool:
+    return getattr(value, "__module__", None) == module.__name__
+
+
+FOLDERS = tuple(
+    Path(path).resolve()
+    for path in (
+        *(sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")),
+        *site.getsitepackages(),
+        site.getusersitepackages(),
+    )
+)
+
+
+def is_installed(path: Path) -> bool:
+    """True if a file is in one of these folders; the path has no symbolic links."""
+    return any(path.is_relative_to(folder) for folder in FOLDERS)
+
+
+LIBRARY = tuple(
+    Path(__file__).resolve().parents[1] / name
+    for name in ("spherenorm", "spherenorm_theory", "spherenorm_experiments")
+)
+"""Folders whose lines a user did not write."""
+
+
+def one_line(error: BaseException) -> str:
+    """The first line of an error's message, with its kind where the message alone says little."""
+    text = str(error).strip().partition("\n")[0]
+    return text if isinstance(error, ValueError) and text else f"{type(error).__name__}: {text}"
+
+
+def located(error: BaseException) -> str:
+    """`one_line`, and after it the last line of a user's own code that led there, if there is one.
+
+    Example:
+        >>> located(KeyError("lr"))
+        "KeyError: 'lr'"
+    """
+    own = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith("<") and not _is_library(Path(frame.filename).resolve())
+    ]
+    place = f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
+    return f"{one_line(error)}{place}"
+
+
+def _is_library(path: Path) -> bool:
+    return is_installed(path) or any(path.is_relative_to(root) for root in LIBRARY)
+
+
+def write_whole(path: Path, content: bytes | str) -> None:
+    """Write a file in one step: whoever reads it finds the old content or the new, whole.
+
+    The content is on the disk when this returns. After an error the old file is as it was.
+
+    Args:
+        path: in a folder that exists.
+        content: text is encoded as UTF-8.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}")
+    try:
+        with temporary.open("wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def columns(rows: Sequence[Sequence[str]]) -> str:
+    """Rows of cells, of equal numbers, as lines with aligned columns.
+
+    Example:
+        >>> print(columns([("name", "view"), ("0.weight", "channel")]))
+        name      view
+        0.weight  channel
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = (
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        for row in rows
+    )
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def time_in_turns(
+    actions: Mapping[str, Callable[[], object]],
+    rounds: int,
+    *,
+    calls: int = 1,
+    warm_up: int = 2,
+    prepare: Callable[[], object] = lambda: None,
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict[str, list[float]]:
+    """The seconds of a call of each action, in each round.
+
+    A round runs all actions, the next one in the reverse order, so that other work of the machine
+    slows all alike: compare medians, or the ratios within rounds.
+
+    Args:
+        actions: by name.
+        rounds: that count.
+        calls: of an action in a round, timed as one.
+        warm_up: rounds before, which do not count: for states, kernels and caches.
+        prepare: runs before each action of a round, untimed.
+        clock: in seconds; `time.process_time` leaves out what other processes take.
+
+    Example:
+        >>> {name: len(times) for name, times in time_in_turns({"nothing": int}, 3).items()}
+        {'nothing': 3}
+    """
+    found: dict[str, list[float]] = {name: [] for name in actions}
+    for number in range(-warm_up, rounds):
+        turn = list(actions.items())
+        for name, action in turn if number % 2 else reversed(turn):
+            prepare()
+            begin = clock()
+            for _ in range(calls):
+                action()
+            if number >= 0:
+                found[name].append((clock() - begin) / calls)
+    return found

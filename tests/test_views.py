@@ -25,6 +25,12 @@ def test_reductions_agree_with_rows(view, shape):
     # Broadcast against the weight, each entry meets the value of its own unit.
     expanded = v.rows((inner + 0 * x) if shape else inner)
     torch.testing.assert_close(expanded, rows[:, None].expand_as(expanded))
+    torch.testing.assert_close(v.expand(rows, x) + 0 * x, inner + 0 * x)
+    if shape:
+        along = 0 if v.dim is None else v.dim % x.ndim
+        others = [d for d in range(x.ndim) if d != along]
+        at_each_index = (x * y).sum(others) if others else x * y
+        torch.testing.assert_close(v.of_indices(at_each_index), rows)
     if x.numel():
         assert v.size(x) == v.rows(x).shape[1]
 

@@ -11,13 +11,13 @@ from torch import nn
 
 from spherenorm._manifold import Sphere
 from spherenorm._registry import Bound, Recipe, bind
-from spherenorm._text import columns
 from spherenorm._views import ViewLike
 from spherenorm.audit._audit import arguments_of, audit_batch, unwrap
 from spherenorm.audit._plan import TreatmentPlan
 from spherenorm.audit._report import Audit
 from spherenorm.audit._statistics import change_with_statistics
 from spherenorm.audit._treatment import Override, treat
+from spherenorm.support import columns
 
 Kind = Literal["invariant", "weights", "vectors"]
 KINDS: tuple[Kind, ...] = ("invariant", "weights", "vectors")

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, overload
 
-from spherenorm._text import columns
 from spherenorm.audit._verdict import Finding
+from spherenorm.support import columns
 
 
 @dataclass(frozen=True)

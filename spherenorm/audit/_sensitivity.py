@@ -70,15 +70,11 @@ class Sums:
 
         A scale-invariant unit has 0 up to rounding, a random direction about 1.
         """
-        sums = next(iter(self.along.values())).sum(1, keepdim=True)
-        if view.dim is not None:
-            dim = view.dim % len(self.shape)
-            if dim not in self.along:  # left out
-                count = view.groups or self.shape[dim]
-                return torch.zeros(count), torch.zeros(count, dtype=torch.bool)
-            sums = self.along[dim]
-            if view.groups is not None:
-                sums = sums.reshape(3, view.groups, -1).sum(2)
+        dim = next(iter(self.along)) if view.dim is None else view.dim % len(self.shape)
+        if dim not in self.along:  # left out
+            count = view.groups or self.shape[dim]
+            return torch.zeros(count), torch.zeros(count, dtype=torch.bool)
+        sums = view.of_indices(self.along[dim])
         product, weight, grad = sums
         sensitivity = weight.sqrt() * grad.sqrt()
         shows = sensitivity > _RELATIVE_ROUNDING * sensitivity.max()

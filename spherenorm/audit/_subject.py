@@ -15,8 +15,7 @@ from torch import Tensor, nn
 
 from spherenorm.audit._copies import copy_model, in_dtype, memory_of
 from spherenorm.audit._nested import change_tensors, outputs_of
-from spherenorm.audit._precise import LARGEST_EPS, PreciseMode
-from spherenorm.audit._substitution import TensorSubstitution
+from spherenorm.audit._precise import LARGEST_EPS, PreciseMode, TensorSubstitution
 
 
 @dataclass(frozen=True)

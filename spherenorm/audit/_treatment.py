@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from spherenorm._errors import did_you_mean
 from spherenorm._views import View, ViewLike, as_view
 from spherenorm.audit._report import Audit
 from spherenorm.audit._verdict import Verdict
+from spherenorm.support import did_you_mean
 
 EUCLIDEAN = "euclidean"
 Override = ViewLike | Mapping[str, Any]

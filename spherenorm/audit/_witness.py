@@ -116,15 +116,11 @@ def _scale(subject: Subject, point: Point, views: Mapping[str, View], way: int) 
     generator = _generator(point)
     for name, view in views.items():
         value = subject.parameters[name].data
-        count = value.shape[view.dim] if view.dim is not None else 1
-        draws = 2 * torch.rand(view.groups or count, generator=generator).to(value) - 1
+        count = value.numel() // view.size(value)
+        draws = 2 * torch.rand(count, generator=generator).to(value) - 1
         exponents = way * (draws + draws.sign()) / 2  # not near 0
         factors = 2 ** (_DOUBLINGS * exponents)
-        if view.dim is not None:
-            shape = [1] * value.ndim
-            shape[view.dim] = count
-            factors = factors.repeat_interleave(count // len(factors)).reshape(shape)
-        value.mul_(factors)
+        value.mul_(view.expand(factors, value))
 
 
 def _finite(outputs: list[Tensor]) -> list[Tensor]:

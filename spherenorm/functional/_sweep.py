@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,10 +15,10 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from spherenorm._hooks import State
 from spherenorm._numerics import as_number
-from spherenorm._progress import shown
 from spherenorm._registry import Bound, Recipe, bind
 from spherenorm.compile import Guard
 from spherenorm.functional._parameters import Params, init, step
+from spherenorm.support import require_module
 
 PROBED = 64
 """Points of a sweep whose rules are compared from step to step."""
@@ -112,7 +113,7 @@ def sweep(
     if max_memory is not None:
         size = _points_that_fit(max_memory, params, start(_rows(points, 0, 1), dict(params)))
     chunks = []
-    with shown(progress) as report:
+    with _shown(progress) as report:
         for first in range(0, count, size):
             chunk = _rows(points, first, first + size)
 
@@ -321,3 +322,22 @@ def _require_common_length(what: str, tensors: Sequence[tuple[str, Tensor]]) -> 
     lengths = {name: len(tensor) if tensor.ndim else None for name, tensor in tensors}
     if not all(lengths.values()) or len(set(lengths.values())) != 1:
         raise ValueError(f"{what} need one common leading length, at least 1, got {lengths}")
+
+
+@contextmanager
+def _shown(progress: Callable[[int, int], None] | bool) -> Iterator[Callable[[int, int], object]]:
+    """A function to call with (done, total): the one given, one that draws a bar, or one that
+    does nothing.
+
+    Raises:
+        MissingExtraError: a bar is asked for, and rich is not installed.
+    """
+    if not isinstance(progress, bool):
+        yield progress
+    elif not progress:
+        yield lambda done, total: None
+    else:
+        missing = "progress=True needs rich: pip install 'spherenorm[experiments]'"
+        with require_module("rich.progress", missing).Progress() as bar:
+            task = bar.add_task("sweep")
+            yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
-from spherenorm._errors import close_names
 from spherenorm._registry import Recipe, defaults_of, find_recipe, name_of, recipe_names
 from spherenorm._views import View
+from spherenorm.support import close_names
 
 SHARED = {"maximize": False, "backend": "auto"}
 """The arguments that every optimizer has beside its hyper-parameters, with their defaults."""

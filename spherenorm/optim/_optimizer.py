@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copyreg
 import functools
+import inspect
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, overload
@@ -13,7 +15,12 @@ from torch.optim.optimizer import Optimizer, ParamsT
 from spherenorm._registry import Recipe, defaults_of, find_recipe, name_of
 from spherenorm._rule import Rule
 from spherenorm.compile import Dispatcher
-from spherenorm.optim._arguments import SHARED, bind_arguments, refuse_modules
+from spherenorm.optim._arguments import (
+    SHARED,
+    bind_arguments,
+    refuse_modules,
+    refuse_taken_names,
+)
 from spherenorm.optim._checkpoint import fit
 from spherenorm.optim._group import bind_group, checked_rule, complete_group
 from spherenorm.optim._step import gather_at_points
@@ -33,36 +40,14 @@ IN_A_GRAPH = (
 
 
 class OptimizerType(type):
-    """The type of optimizer classes, which are called as the variable that holds them.
+    """The type of optimizer classes, by which `copyreg` knows those that it makes anew.
 
     Attributes:
         made_of: the recipe, the name that was asked for, and the module, of a class that
-            `torch_optimizer` made.
+            `torch_optimizer` made; its subclasses have none of their own.
     """
 
     made_of: tuple[Recipe, str | None, str]
-
-    @property
-    def is_made(cls) -> bool:
-        """True for a class that `torch_optimizer` made, False for its subclasses."""
-        return "made_of" in vars(cls)
-
-    def settle(cls) -> bool:
-        """Take the name of the variable that holds the class, unless it was made with one.
-
-        Returns:
-            True if a variable of its name, in its module, holds it.
-        """
-        variables = dict(getattr(sys.modules.get(cls.__module__), "__dict__", {}))
-        names = [name for name, value in variables.items() if value is cls]
-        nameless = cls.is_made and cls.made_of[1] is None
-        if nameless and names and cls.__qualname__ not in names:
-            cls.__name__ = cls.__qualname__ = min(names, key=lambda name: name.startswith("_"))
-        return cls.__qualname__ in names
-
-    def __repr__(cls) -> str:
-        cls.settle()
-        return super().__repr__()
 
 
 class RecipeOptimizer(Optimizer, metaclass=OptimizerType):
@@ -103,7 +88,6 @@ class RecipeOptimizer(Optimizer, metaclass=OptimizerType):
         backend: str = "auto",
         **hyper_parameters: Any,
     ) -> None:
-        type(self).settle()
         refuse_modules(params)
         own = bind_arguments(type(self).__name__, self.recipe, args, hyper_parameters)
         shared = {"maximize": maximize, "backend": backend, "recipe": name_of(self.recipe)}
@@ -185,3 +169,68 @@ class RecipeOptimizer(Optimizer, metaclass=OptimizerType):
     def _recipe(self, group: Mapping[str, Any]) -> Recipe:
         own = group["recipe"] == name_of(self.recipe)
         return self.recipe if own else find_recipe(group["recipe"])
+
+
+def torch_optimizer(recipe: Recipe | str, name: str | None = None) -> type[RecipeOptimizer]:
+    """The `torch.optim.Optimizer` class of a recipe.
+
+    Its arguments and their defaults are the recipe's; see `RecipeOptimizer` for those that all
+    classes share. The class belongs to the module that calls this. It pickles, and so do its
+    optimizers, if the recipe can be imported, or the class from its module by its name.
+
+    Args:
+        recipe: a recipe, a registered name, or `module:function`.
+        name: the name of the class; by default the recipe's in CamelCase.
+
+    Raises:
+        ValueError: nothing of that name; see `find_recipe`.
+        TypeError: a hyper-parameter has the name of an argument that all classes share.
+
+    Example:
+        >>> Plain = torch_optimizer("sgd", "Plain")
+        >>> print(inspect.signature(Plain))
+        (params, lr: ..., maximize=False, backend='auto')
+    """
+    module = sys._getframe(1).f_globals.get("__name__", "__main__")
+    return _optimizer_class(find_recipe(recipe), name, module)
+
+
+@functools.cache
+def _optimizer_class(function: Recipe, name: str | None, module: str) -> type[RecipeOptimizer]:
+    refuse_taken_names(function)
+    shared = "A torch.optim.Optimizer; see `RecipeOptimizer` for the arguments that all share."
+    cls: Any = OptimizerType(
+        name or "".join(part.capitalize() for part in function.__name__.split("_")),
+        (RecipeOptimizer,),
+        {
+            "recipe": staticmethod(function),
+            "made_of": (function, name, module),
+            "__doc__": f"{inspect.getdoc(function) or ''}\n\n{shared}",
+            "__module__": module,
+        },
+    )
+    cls.__signature__ = _signature(function)
+    return cls  # type: ignore[no-any-return]
+
+
+def _signature(function: Recipe) -> inspect.Signature:
+    """The signature of the class that is made of a recipe."""
+    hyper_parameters = inspect.signature(function).parameters.values()
+    params = inspect.Parameter("params", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    shared = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default)
+        for name, default in SHARED.items()
+    ]
+    return inspect.Signature([params, *hyper_parameters, *shared])
+
+
+def _reduced(cls: OptimizerType) -> Any:
+    """Pickle a class by its name, as any; one that its module has not by that is made anew."""
+    module = sys.modules.get(cls.__module__)
+    importable = getattr(module, cls.__qualname__, None) is cls
+    if importable or "made_of" not in vars(cls):
+        return cls.__qualname__
+    return _optimizer_class, cls.made_of
+
+
+copyreg.pickle(OptimizerType, _reduced)

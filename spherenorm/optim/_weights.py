@@ -11,13 +11,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from spherenorm._chain import Combination
 from spherenorm._hooks import State
-from spherenorm._order import order_warnings, refuse_missing_test
+from spherenorm._numerics import is_zero
 from spherenorm._rule import Rule
 from spherenorm._step import refuse_unless_real
-from spherenorm._tree import Part, init_apart
+from spherenorm._tree import Node, Part, init_apart
 from spherenorm._watch import called
 from spherenorm.compile import refusal
+from spherenorm.rules import DecoupledDecay, InvarianceTest, RadialProjection, StepSize
 
 
 def check_weights(params: Any, rule: Rule, first: int) -> None:
@@ -33,7 +35,7 @@ def check_weights(params: Any, rule: Rule, first: int) -> None:
         ValueError: a weight was flattened by FullyShardedDataParallel, or the rule has no units
             in its shape; a rule needs a test that does not come before it.
     """
-    refuse_missing_test(rule)
+    _refuse_missing_test(rule)
     entries = list(_entries(params, first))
     for index, name, weight in entries:
         refuse_unless_real(weight, describe(index, weight, name))
@@ -58,7 +60,7 @@ def warn_of_weights(optimizer: str, params: Any, rule: Rule, first: int) -> None
         rule: is to step them.
     """
     warned: dict[str, list[str]] = {}
-    sentences = order_warnings(rule)
+    sentences = _order_warnings(rule)
     for index, name, weight in _entries(params, first):
         for warning in rule.weight_warnings(weight):
             warned.setdefault(warning, []).append(name or describe(index, weight))
@@ -172,3 +174,45 @@ def _refuse_flattened(index: int, weight: Tensor, name: str | None) -> None:
             f"{describe(index, weight, name)} was flattened by FullyShardedDataParallel"
             " and has no rows any more; use torch.distributed.fsdp.fully_shard"
         )
+
+
+def _refuse_missing_test(rule: Node) -> None:
+    """Refuse a chain in which a rule needs the decision of a test that does not come before it.
+
+    A user's rule may decide, too: behind one nothing is refused.
+
+    Raises:
+        ValueError: naming the rule and its need.
+    """
+    for each in _in_order(rule):
+        if isinstance(each, InvarianceTest) or not _is_ours(each):
+            return
+        if isinstance(each, RadialProjection | DecoupledDecay) and each.need is not None:
+            raise ValueError(each.need)
+
+
+def _order_warnings(rule: Node) -> list[str]:
+    """Sentences on chains of the library's rules that hardly anyone wants."""
+    rules = list(_in_order(rule))
+    if not all(map(_is_ours, rules)):
+        return []  # a user's rule may scale the step
+    sizes = [place for place, each in enumerate(rules) if isinstance(each, StepSize)]
+    if not sizes:
+        return ["the chain has no StepSize, so weights move by the whole direction"]
+    behind = rules[sizes[0] :]
+    if any(isinstance(each, DecoupledDecay) and not is_zero(each.weight_decay) for each in behind):
+        by = "weights lose weight_decay w at each step, whatever the learning rate is"
+        return [f"DecoupledDecay comes behind StepSize: {by}"]
+    return []
+
+
+def _in_order(rule: Node) -> Iterator[Node]:
+    """The rules that are no combinations, in the order in which they are applied."""
+    for child in rule.children() if isinstance(rule, Combination) else ():
+        yield from _in_order(child)
+    if not isinstance(rule, Combination):
+        yield rule
+
+
+def _is_ours(rule: Node) -> bool:
+    return type(rule).__module__.startswith("spherenorm.rules.")

@@ -13,9 +13,8 @@ from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
 from spherenorm._views import as_view
-from spherenorm.probes._device_meter import DeviceMeter
-from spherenorm.probes._layout import Watched
 from spherenorm.probes._measurement import Law, Measurement, Sink
+from spherenorm.probes._meter import Meter, meters, read_all, work_of
 from spherenorm.probes._weights import (
     RuleAndTest,
     Views,
@@ -51,12 +50,13 @@ class Probe:
         self._optimizer, self._every, self._block = optimizer, every, block
         self._to = self.measurements.extend if to is None else to
         self._names, self._views, self._law, self._units = names, views, law, units
-        self._step, self._meters = 0, list[DeviceMeter]()
+        self._step, self._meters = 0, list[Meter]()
+        self._work: dict[torch.device, Tensor] = {}
         self._rules: list[RuleAndTest] = []
         self._laid_out: Hashable = None
         self._kept: list[Tensor] = []  # so that no other weight gets the identity of one of these
         self._measured: list[Measurement] = []  # and not yet handed over
-        self._waiting: list[tuple[int, list[DeviceMeter], list[Tensor]]] = []
+        self._waiting: list[tuple[int, list[Meter], list[Tensor]]] = []
         check_names(optimizer, names, views)
         check(watched_weights(optimizer, rules_of(optimizer), names, views))
         self._hooks = [
@@ -70,9 +70,8 @@ class Probe:
         What `to` or `law` raises, this raises too; the measurements are kept for the next time.
         """
         waiting, self._waiting = self._waiting, []
-        for step, meters, vectors in _on_host(waiting):
-            for meter, vector in zip(meters, vectors, strict=True):
-                self._measured += meter.read(step, vector)
+        for step, those, vectors in _on_host(waiting):
+            self._measured += read_all(those, step, vectors)
         measured = list(self._measured)
         if self._law is not None:
             measured = [replace(each, predicted=float(self._law(each))) for each in measured]
@@ -125,8 +124,8 @@ class Probe:
         self._step += 1
         if self._step % self._every:
             return
-        tests = [test for _, test in self._rules]
-        vectors = [b.measure([tests[each.group] for each in b.watched]) for b in self._meters]
+        pairs = ((m, self._rules[m.group][1]) for m in self._meters)
+        vectors = [m.measure(test, self._work[m.device]) for m, test in pairs]
         self._waiting.append((self._step, self._meters, vectors))
         if len(self._waiting) >= self._block:
             try:
@@ -142,10 +141,8 @@ class Probe:
             return
         watched = watched_weights(self._optimizer, self._rules, self._names, self._views)
         check(watched)
-        by_device: dict[torch.device, list[Watched]] = {}
-        for each in watched:
-            by_device.setdefault(each.weight.device, []).append(each)
-        self._meters = [DeviceMeter(those, self._units) for those in by_device.values()]
+        self._meters = meters(watched, self._units)
+        self._work = work_of(self._meters)
         self._kept = [p for group in self._optimizer.param_groups for p in group["params"]]
         self._laid_out = now
 
@@ -168,11 +165,11 @@ def probe(
     the optimizer's rule, or the paper's `ScaleInvarianceTest()` if it has none, as every optimizer
     outside of this library. Training does not change by a bit.
 
-    The numbers stay on the device until a block is full. Where gradients are scaled, clipped or
-    accumulated, those are measured with which the optimizer steps; a step that a gradient scaler
-    skips is none, but a fused optimizer of torch is called for it: it counts, with a turn of 0
-    and no cosine. Of a closure that is called several times (LBFGS), the last gradient is
-    measured, which is not at w: such cosines, and what the test makes of them, say little.
+    The numbers stay on the device until a block is full. The gradients are those with which the
+    optimizer steps: unscaled, clipped, accumulated. Steps skipped by GradScaler are not counted.
+    Fused torch optimizers are called anyway: such a step is recorded with turn 0 and cosine nan.
+    A closure that is called several times (LBFGS) leaves its last gradient, which is not at w: such
+    cosines, and the test's decisions on them, say little.
 
     A measured step keeps a copy of the weights, which is the memory that a probe takes. Under
     `fully_shard` it gathers one weight after another: every process needs a probe then.
@@ -229,8 +226,8 @@ def probe(
 
 
 def _on_host(
-    waiting: Sequence[tuple[int, list[DeviceMeter], list[Tensor]]],
-) -> list[tuple[int, list[DeviceMeter], list[Tensor]]]:
+    waiting: Sequence[tuple[int, list[Meter], list[Tensor]]],
+) -> list[tuple[int, list[Meter], list[Tensor]]]:
     """The same with all vectors on the host, by one copy per device."""
     by_device: dict[torch.device, list[Tensor]] = {}
     for _, _, vectors in waiting:
@@ -241,6 +238,5 @@ def _on_host(
         parts = torch.split(torch.cat(vectors).cpu(), [len(v) for v in vectors])
         copied[device] = iter(parts)
     return [
-        (step, meters, [next(copied[v.device]) for v in vectors])
-        for step, meters, vectors in waiting
+        (step, those, [next(copied[v.device]) for v in vectors]) for step, those, vectors in waiting
     ]

@@ -3,23 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from torch import Tensor
 from torch.optim.optimizer import Optimizer
 
 from spherenorm._chain import sphere_of
-from spherenorm._errors import did_you_mean
 from spherenorm._rule import Rule
 from spherenorm._views import View, ViewLike, as_view
 from spherenorm.optim import RecipeOptimizer
-from spherenorm.probes._layout import Watched
 from spherenorm.rules import InvarianceTest, ScaleInvarianceTest
+from spherenorm.support import did_you_mean
 
 Views = ViewLike | Mapping[str, ViewLike | None] | None
 """The view that is measured, for all weights or by name; see `probe`."""
 
 RuleAndTest = tuple[Rule | None, InvarianceTest]
 """Of a group: its rule, if it has one, and the test in it, or else the paper's."""
+
+
+@dataclass(frozen=True, eq=False)
+class Watched:
+    """A weight that is measured.
+
+    Attributes:
+        weight: the parameter.
+        name: in measurements.
+        group: the index of its param_group.
+        view: splits it into the units that are measured.
+        test: decides which of its units are scale-invariant.
+        place: among the measured weights.
+    """
+
+    weight: Tensor
+    name: str
+    group: int
+    view: View
+    test: InvarianceTest
+    place: int
+
+    @property
+    def views(self) -> tuple[View, ...]:
+        """The measured view, and those that are tested."""
+        return self.view, *self.test.views
 
 
 def watched_weights(
@@ -37,7 +63,7 @@ def watched_weights(
         rule, test = rules[number]
         view = _view(views, name, rule, test)
         if weight.ndim >= 2 and weight.numel() and view is not None:
-            found.append(Watched(weight, name, number, view, test))
+            found.append(Watched(weight, name, number, view, test, len(found)))
     return found
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from spherenorm._errors import require_module
-from spherenorm._files import write_whole
-from spherenorm.probes._measurement import COLUMNS, Measurement
+from spherenorm.probes._measurement import COLUMNS, Measurement, Units
+from spherenorm.support import require_module, write_whole
 
 
 class JSONLines:
@@ -37,7 +37,8 @@ class JSONLines:
 class Parquet:
     """Write each block to a Parquet file of its own; readers take the folder as one table.
 
-    Files are named and written as those of `JSONLines`.
+    Files are named and written as those of `JSONLines`. The units of a probe with `units=True` are
+    a column of lists, one for each number.
 
     Args:
         folder: of the files; it is made, if need be.
@@ -57,7 +58,13 @@ class Parquet:
 
     def __call__(self, measured: Sequence[Measurement]) -> None:
         types = {int: self._arrow.int64(), str: self._arrow.string(), float: self._arrow.float64()}
-        schema = self._arrow.schema([(name, types[kind]) for name, kind in COLUMNS.items()])
+        columns = [(name, types[kind]) for name, kind in COLUMNS.items()]
+        if measured[0].units is not None:
+            kinds = {f.name: types[float] for f in fields(Units)}
+            kinds["invariant"] = self._arrow.bool_()
+            lists = [(name, self._arrow.list_(kind)) for name, kind in kinds.items()]
+            columns.append(("units", self._arrow.struct(lists)))
+        schema = self._arrow.schema(columns)
         table = self._arrow.Table.from_pylist([each.plain() for each in measured], schema)
         buffer = self._arrow.BufferOutputStream()
         self._parquet.write_table(table, buffer)

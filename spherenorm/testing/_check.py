@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from spherenorm._registry import Recipe, bind
-from spherenorm._text import columns
+from spherenorm.support import columns
 from spherenorm.testing import _properties as properties
 from spherenorm.testing._sharded import sharded
 from spherenorm.testing._subject import RefusedError, Subject

@@ -13,13 +13,12 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from benchmarks import __main__ as benchmarks
-from benchmarks import _probe, _training
+from benchmarks import _training
 from benchmarks._first import first_steps
 from benchmarks._measure import MALLOC, peak_memory_of
-from benchmarks._probe import probe_overhead
 from benchmarks._shapes import SETS
 from benchmarks._sweep import sweep_throughput
-from benchmarks._training import training_time
+from benchmarks._training import probe_overhead, training_time
 
 
 @pytest.mark.parametrize(
@@ -88,7 +87,7 @@ def test_first_steps_and_sweeps():
 
 
 def test_probes(monkeypatch):
-    monkeypatch.setattr(_probe, "MODELS", {"tiny": (lambda: torch.nn.Linear(4, 3), (4,))})
+    monkeypatch.setattr(_training, "MODELS", {"tiny": (lambda: torch.nn.Linear(4, 3), (4,))})
     (row,) = probe_overhead(2, "cpu", Console(), every=2, step_seconds=0.0)
     assert (row["model"], row["weights"], row["batch"]) == ("tiny", 15, 1)
     assert row["over"] == row["probed"] / row["plain"] - 1

@@ -52,19 +52,23 @@ def test_an_optimizer_pickles_as_one_of_its_class(by, cls):
     assert optimizer.param_groups[0]["lr"] == 0.2
 
 
-def test_a_class_belongs_to_the_variable_of_the_module_that_called():
-    HALVED([weight()])
-    assert (HALVED.__module__, HALVED.__qualname__) == (__name__, "HALVED")
-    assert repr(HALVED) == f"<class '{__name__}.HALVED'>"
-    assert repr(HALVED([weight()])).startswith("HALVED (")
+def test_a_class_belongs_to_the_module_that_called_and_has_its_recipes_name():
+    assert (HALVED.__module__, HALVED.__qualname__) == (__name__, "HalvedStep")
+    assert repr(HALVED([weight()])).startswith("HalvedStep (")
     assert (optim.AdamP.__module__, optim.AdamP.__name__) == ("spherenorm.optim", "AdamP")
     assert (unheld().__module__, unheld().__name__) == (__name__, "Nobodys")
     assert (Subclass.__name__, repr(Subclass)) == ("Subclass", f"<class '{__name__}.Subclass'>")
-
-
-def test_a_class_that_no_variable_holds_has_its_recipes_name():
-    assert repr(sn.torch_optimizer("adamp")) == f"<class '{__name__}.Adamp'>"
     assert sn.torch_optimizer("adamp") is sn.torch_optimizer(sn.recipes.adamp)
+
+
+def test_a_class_that_its_module_has_by_its_name_needs_no_recipe_that_can_be_imported(monkeypatch):
+    def local(lr=0.1):
+        return sn.chain(sn.rules.StepSize(lr))
+
+    cls = sn.torch_optimizer(local, "NAMED")
+    monkeypatch.setattr(sys.modules[__name__], "NAMED", cls, raising=False)
+    assert pickle.loads(pickle.dumps(cls)) is cls
+    assert type(pickle.loads(pickle.dumps(cls([weight()])))) is cls
 
 
 def test_a_class_of_a_recipe_that_cannot_be_imported_says_so_when_it_is_pickled():
@@ -132,7 +136,7 @@ def test_classes_of_a_script_go_to_a_spawned_process_and_back(tmp_path):
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.split() == [
         "spherenorm.optim.AdamP",
-        "users_module.OPTIMIZER",
+        "users_module.Recipe",
         "users_module.Own",
         "__main__.MineToo",
         "__main__.Recipe",

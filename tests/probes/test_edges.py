@@ -9,7 +9,7 @@ from torch import nn
 
 import spherenorm as sn
 from spherenorm import rules as r
-from spherenorm.probes._device_meter import OF_SEVERAL_WEIGHTS
+from spherenorm.probes._meter import OF_SEVERAL_WEIGHTS
 
 
 def nearly_tangential(weight):

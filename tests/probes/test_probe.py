@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import spherenorm as sn
 from spherenorm import metrics
 from spherenorm._update import Update
-from spherenorm.probes import _layout
+from spherenorm.probes import _sums
 from tests.probes.models import OPTIMIZERS, Model, its_test, loss_of, root_mean_square, train
 
 
@@ -39,7 +39,7 @@ def expected(name, view, test, before, after, grad, state):
 @pytest.mark.parametrize("most", [40, 2**15])
 @pytest.mark.parametrize("kind", OPTIMIZERS)
 def test_it_measures_what_the_metrics_and_the_rules_say(kind, most, monkeypatch):
-    monkeypatch.setitem(_layout.MOST_ENTRIES, "cpu", most)  # weights in one piece, and in many
+    monkeypatch.setitem(_sums.MOST_ENTRIES, "cpu", most)  # weights in one piece, and in many
     model = Model()
     optimizer = OPTIMIZERS[kind](model)
     names = {p: name for name, p in model.named_parameters()}

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import spherenorm as sn
-from spherenorm import _errors
+from spherenorm import support
 from spherenorm.probes import JSONLines, Measurement, Parquet, TensorBoard
 
 FIRST = Measurement(
@@ -66,7 +66,7 @@ def test_a_missing_package_is_named_with_its_extra(writer, extra, tmp_path, monk
     def missing(name):
         raise ImportError(f"no module {name}")
 
-    monkeypatch.setattr(_errors.importlib, "import_module", missing)
+    monkeypatch.setattr(support.importlib, "import_module", missing)
     with pytest.raises(sn.support.MissingExtraError, match=rf"spherenorm\[{extra}\]"):
         writer(tmp_path / "never")
     assert not (tmp_path / "never").exists()

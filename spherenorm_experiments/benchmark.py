@@ -1,7 +1,11 @@
-"""The engine of the experiments against a bare training loop, and its commands on a large store."""
+"""The engine of the experiments against a bare training loop, and its commands on a large store.
+
+`python -m spherenorm_experiments.benchmark engine|store`
+"""
 
 from __future__ import annotations
 
+import argparse
 import shutil
 import statistics
 import subprocess
@@ -10,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +24,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from spherenorm import optim
+from spherenorm.support import time_in_turns
 from spherenorm_experiments.core import (
     SCHEDULES,
     Batch,
@@ -99,7 +105,9 @@ def engine_overhead(
     torch.set_num_threads(1)
     size = _batch_for(milliseconds, device)
     with tempfile.TemporaryDirectory() as root:
-        spec = Spec("benchmarks._engine:Dense", "adamp", {"lr": 1e-3}, batch_size=size)
+        spec = Spec(
+            "spherenorm_experiments.benchmark:Dense", "adamp", {"lr": 1e-3}, batch_size=size
+        )
         spec = replace(spec, epochs=10**6, probe_every=EVERY, device=device)
         run = resolve(spec, Store(root))
         assert isinstance(run.task, Task)
@@ -110,32 +118,16 @@ def engine_overhead(
             "bare": bare,
             "engine": lambda: training.step(next(steps)),
         }
-        times = _in_turns(actions, blocks, device)
+        times = time_in_turns(actions, blocks, calls=EVERY, clock=partial(_now, device))
     pairs = zip(times["engine"], times["bare"], strict=True)
     ratio = statistics.median(own / other for own, other in pairs)
-    engine, bare_loop = (statistics.median(times[name]) for name in ("engine", "bare"))
+    engine, bare_loop = (1e3 * statistics.median(times[name]) for name in ("engine", "bare"))
     console.print(
         f"engine and probes (every {EVERY} steps) over a bare loop, batches of {size}: "
         f"{engine:.2f} against {bare_loop:.2f} ms a step, {100 * (ratio - 1):+.1f} %",
         highlight=False,
     )
     return {"bare ms": bare_loop, "engine ms": engine, "ratio": ratio}
-
-
-def _in_turns(
-    actions: dict[str, Callable[[], Any]], blocks: int, device: str
-) -> dict[str, list[float]]:
-    """The milliseconds of each action in blocks of `EVERY`, in turns; each is first as often."""
-    found: dict[str, list[float]] = {name: [] for name in actions}
-    for block in range(blocks + 2):
-        turn = list(actions.items())
-        for name, action in turn if block % 2 else reversed(turn):
-            begin = _now(device)
-            for _ in range(EVERY):
-                action()
-            if block >= 2:
-                found[name].append(1e3 * (_now(device) - begin) / EVERY)
-    return found
 
 
 def _now(device: str) -> float:
@@ -176,8 +168,9 @@ def _batch_for(milliseconds: float, device: str) -> int:
     """A batch whose bare step takes about so long."""
     size, task = 32, Dense()
     while size < task.items:
-        taken = _in_turns({"step": _bare_loop(task, size, device)}, 1, device)["step"]
-        if taken[0] >= milliseconds:
+        step, clock = _bare_loop(task, size, device), partial(_now, device)
+        times = time_in_turns({"step": step}, 1, calls=EVERY, clock=clock)
+        if 1e3 * times["step"][0] >= milliseconds:
             return size
         size = int(1.5 * size)
     return task.items
@@ -230,3 +223,14 @@ def _seconds(root: Path, *command: str) -> float:
         stdout=subprocess.DEVNULL,
     )
     return time.perf_counter() - begin
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="python -m spherenorm_experiments.benchmark")
+    parser.add_argument("section", choices=("engine", "store"))
+    parser.add_argument("--device", default="cpu", help="of the engine's runs")
+    given = parser.parse_args()
+    if given.section == "engine":
+        engine_overhead(given.device, Console())
+    else:
+        large_store(Console())
