@@ -10,6 +10,7 @@ precision it is kept in float32.
 from spherenorm import recipes
 from spherenorm.optim._classes import torch_optimizer
 from spherenorm.optim._optimizer import RecipeOptimizer
+from spherenorm.optim._wrapped import unwrap
 
 __all__ = [
     "SGD",
@@ -23,6 +24,7 @@ __all__ = [
     "RMSprop",
     "RecipeOptimizer",
     "torch_optimizer",
+    "unwrap",
 ]
 
 SGD = torch_optimizer(recipes.sgd, "SGD")

@@ -10,6 +10,7 @@ from typing import Any
 
 from spherenorm._registry import Recipe, find_recipe
 from spherenorm.optim._arguments import SHARED, refuse_taken_names
+from spherenorm.optim._help import class_doc
 from spherenorm.optim._optimizer import OptimizerType, RecipeOptimizer
 
 
@@ -41,14 +42,13 @@ def torch_optimizer(recipe: Recipe | str, name: str | None = None) -> type[Recip
 @functools.cache
 def _optimizer_class(function: Recipe, name: str | None, module: str) -> type[RecipeOptimizer]:
     refuse_taken_names(function)
-    shared = "A torch.optim.Optimizer; see `RecipeOptimizer` for the arguments that all share."
     cls: Any = OptimizerType(
         name or "".join(part.capitalize() for part in function.__name__.split("_")),
         (RecipeOptimizer,),
         {
             "recipe": staticmethod(function),
             "made_of": (function, name, module),
-            "__doc__": f"{inspect.getdoc(function) or ''}\n\n{shared}",
+            "__doc__": class_doc(function),
             "__module__": module,
         },
     )
