@@ -177,7 +177,8 @@ class Packs:
         work = wide.new_empty(3, max(sum(p.entries for p in run) for run in runs))
         parts = torch.split(self._sums, [sum(p.shape[0] for p in run) for run in runs])
         self._packs = [
-            Pack(run, watched[run[0].index].weight.detach(), work, part)
+            # (made of no weight, which may be a DTensor)
+            Pack(run, wide.new_empty(0, dtype=watched[run[0].index].weight.dtype), work, part)
             for run, part in zip(runs, parts, strict=True)
         ]
 

@@ -144,6 +144,7 @@ def test_wandb_gets_the_finite_numbers_over_a_step_of_their_own():
     assert "norm/b" not in run.logged[0]
 
 
+@pytest.mark.long  # (it starts a process of its own)
 def test_wandb_offline(tmp_path, monkeypatch):
     wandb = pytest.importorskip("wandb", reason="of the extra wandb")
     monkeypatch.setenv("WANDB_MODE", "offline")
