@@ -11,7 +11,7 @@ import torch
 
 from spherenorm._tree import init_apart
 from spherenorm.compile import BackendError, Group, Work
-from spherenorm.optim import RecipeOptimizer
+from spherenorm.optim import RecipeOptimizer, unwrap
 from spherenorm.support import columns
 
 
@@ -73,14 +73,15 @@ class Explanation:
 
 
 @torch.no_grad()
-def explain(optimizer: RecipeOptimizer) -> Explanation:
+def explain(optimizer: Any) -> Explanation:
     """Tell which path each weight of `optimizer` takes at its next step, and why.
 
     The paths are made, as the step would make them, so that with `backend="compiled"` this takes
     seconds once. No weight, gradient or state changes.
 
     Args:
-        optimizer: made by `torch_optimizer`, or one of `spherenorm.optim`.
+        optimizer: made by `torch_optimizer`, or one of `spherenorm.optim`; or a wrapper that holds
+            such a one as `.optimizer`, as Accelerate's and Lightning's do.
 
     Returns:
         A table of groups, shapes, paths and reasons, to print or to iterate over.
@@ -95,8 +96,13 @@ def explain(optimizer: RecipeOptimizer) -> Explanation:
         0      adamp   auto     2 x (8, 4)  float32  cpu     C++ kernel  recorded; one kernel ...
         0      adamp   auto     1 x (8,)    float32  cpu     C++ kernel  recorded; one kernel ...
     """
-    if not isinstance(optimizer, RecipeOptimizer):
-        raise TypeError(f"explain takes an optimizer of spherenorm, got {type(optimizer).__name__}")
+    found = unwrap(optimizer)
+    if not isinstance(found, RecipeOptimizer):
+        raise TypeError(
+            f"explain takes an optimizer of spherenorm, got {type(optimizer).__name__}; "
+            "of a wrapper, pass the optimizer within (its .optimizer)"
+        )
+    optimizer = found
     groups = [_group(optimizer, group) for group in optimizer.param_groups]
     works = [(index, work) for index, group in enumerate(groups) for work in group.works]
     counts: Counter[Line] = Counter()

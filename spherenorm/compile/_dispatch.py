@@ -245,7 +245,7 @@ def _path(guard: Guard, records: Paths, backend: str, work: Work) -> Path:
             what = f"shape {tuple(weight.shape)}, {weight.dtype}, on {weight.device}"
             raise BackendError(
                 f'backend="compiled" cannot take the step of {guard.names} for a weight of '
-                f"{what}: {error}"
+                f'{what}: {error}; backend="auto" steps it by the rule\'s own code'
             ) from error
         if could_be_built(error):
             _warn(str(error))

@@ -9,6 +9,7 @@ precision it is kept in float32.
 
 from spherenorm import recipes
 from spherenorm.optim._optimizer import RecipeOptimizer, torch_optimizer
+from spherenorm.optim._wrapped import unwrap
 
 __all__ = [
     "SGD",
@@ -22,6 +23,7 @@ __all__ = [
     "RMSprop",
     "RecipeOptimizer",
     "torch_optimizer",
+    "unwrap",
 ]
 
 SGD = torch_optimizer(recipes.sgd, "SGD")

@@ -20,8 +20,8 @@ HOW = ("backend",)
 _NOT_HYPER_PARAMETERS = ("params", "param_names", "recipe", *SHARED)
 _OF_TORCH = {
     "amsgrad": "this library does not have it",
-    "foreach": 'use backend="compiled", which steps all weights in one kernel',
-    "fused": 'use backend="compiled", which steps all weights in one kernel',
+    "foreach": 'leave it out; backend="auto" steps all weights in one kernel where it can',
+    "fused": 'leave it out; backend="auto" steps all weights in one kernel where it can',
     "capturable": "leave it out; a compiled step can be captured in a CUDA graph as it is",
     "differentiable": "use spherenorm.functional, whose steps can be differentiated",
 }

@@ -23,6 +23,7 @@ from spherenorm.optim._arguments import (
 )
 from spherenorm.optim._checkpoint import fit
 from spherenorm.optim._group import bind_group, checked_rule, complete_group
+from spherenorm.optim._help import class_doc
 from spherenorm.optim._step import gather_at_points
 from spherenorm.optim._weights import (
     check_gradients,
@@ -198,14 +199,13 @@ def torch_optimizer(recipe: Recipe | str, name: str | None = None) -> type[Recip
 @functools.cache
 def _optimizer_class(function: Recipe, name: str | None, module: str) -> type[RecipeOptimizer]:
     refuse_taken_names(function)
-    shared = "A torch.optim.Optimizer; see `RecipeOptimizer` for the arguments that all share."
     cls: Any = OptimizerType(
         name or "".join(part.capitalize() for part in function.__name__.split("_")),
         (RecipeOptimizer,),
         {
             "recipe": staticmethod(function),
             "made_of": (function, name, module),
-            "__doc__": f"{inspect.getdoc(function) or ''}\n\n{shared}",
+            "__doc__": class_doc(function),
             "__module__": module,
         },
     )

@@ -7,7 +7,20 @@ measures on the device of the weights and comes to the host once per block of me
 """
 
 from spherenorm.probes._measurement import Law, Measurement, Units
+from spherenorm.probes._page import Page, Terminal
 from spherenorm.probes._probe import Probe, probe
-from spherenorm.probes._writers import JSONLines, Parquet, TensorBoard
+from spherenorm.probes._writers import JSONLines, Parquet, TensorBoard, WandB
 
-__all__ = ["JSONLines", "Law", "Measurement", "Parquet", "Probe", "TensorBoard", "Units", "probe"]
+__all__ = [
+    "JSONLines",
+    "Law",
+    "Measurement",
+    "Page",
+    "Parquet",
+    "Probe",
+    "TensorBoard",
+    "Terminal",
+    "Units",
+    "WandB",
+    "probe",
+]

@@ -13,8 +13,10 @@ from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
 from spherenorm._views import as_view
+from spherenorm.optim import unwrap
 from spherenorm.probes._measurement import Law, Measurement, Sink
 from spherenorm.probes._meter import Meter, meters, read_all, work_of
+from spherenorm.probes._page import Page, Terminal
 from spherenorm.probes._weights import (
     RuleAndTest,
     Views,
@@ -25,6 +27,8 @@ from spherenorm.probes._weights import (
     watched_weights,
 )
 
+BLOCK = 64
+"""Measured steps that are handed over at once: a device is waited for once in so many."""
 _KEPT = "a probe could not hand over its block, which is kept and goes with the next one"
 
 
@@ -84,6 +88,7 @@ class Probe:
         for hook in self._hooks:
             hook.remove()
         self.flush()
+        _end(self._to)
 
     def __enter__(self) -> Probe:
         return self
@@ -148,14 +153,14 @@ class Probe:
 
 
 def probe(
-    optimizer: Optimizer,
+    optimizer: Any,
     every: int = 10,
     *,
     to: Sink | None = None,
     model: nn.Module | None = None,
     views: Views = None,
     law: Law | Callable[[Measurement], float] | None = None,
-    block: int = 64,
+    block: int | None = None,
     units: bool = False,
 ) -> Probe:
     """Measure the weights of `optimizer` at every k-th of its steps, whatever loop calls it.
@@ -175,18 +180,21 @@ def probe(
     `fully_shard` it gathers one weight after another: every process needs a probe then.
 
     Args:
-        optimizer: of torch, of this library, or any other with torch's step hooks.
+        optimizer: of torch, of this library, or any other with torch's step hooks; or a wrapper
+            that holds one as `.optimizer`, as Accelerate's and Lightning's do.
         every: k; steps are counted from 1.
-        to: takes a list of measurements when a block is full: a function, `JSONLines`, `Parquet`
-            or `TensorBoard`. None collects them in `Probe.measurements`. If it raises within a
-            step, that is a warning, and it gets the block with the next one.
+        to: takes a list of measurements when a block is full: a function, `Page`, `Terminal`,
+            `JSONLines`, `Parquet`, `TensorBoard` or `WandB`. None collects them in
+            `Probe.measurements`. If it raises within a step, that is a warning, and it gets the
+            block with the next one.
         model: gives the weights their names; those that `named_parameters()` gave an optimizer
             are known without.
         views: the view that is measured, for all weights, or by name (None leaves one out); by
             default that of the manifold, or else the first that is tested.
         law: has a `predict(measurement)`, or is a function of a measurement; what it returns
             is `Measurement.predicted`.
-        block: measured steps that are handed over at once.
+        block: measured steps that are handed over at once; by default 64, and 1 for a `Page` or a
+            `Terminal`, which then wait for the device at each measured step.
         units: True gives each measurement its `units`, the numbers of every unit. Until a block
             is handed over they take 40 bytes per unit and measured step on the device, and 8 for
             each tested view.
@@ -206,8 +214,15 @@ def probe(
         >>> round(found.measurements[0].turn, 4), found.measurements[0].invariant_view
         (0.0997, 'channel')
     """
-    if not isinstance(optimizer, Optimizer):
-        raise TypeError(f"probe takes a torch optimizer, got {type(optimizer).__name__}")
+    found = unwrap(optimizer)
+    if not isinstance(found, Optimizer):
+        raise TypeError(
+            f"probe takes a torch optimizer, got {type(optimizer).__name__}; "
+            "of a wrapper, pass the optimizer within (its .optimizer)"
+        )
+    optimizer = found
+    if block is None:
+        block = 1 if isinstance(to, Page | Terminal) else BLOCK
     for argument, value in (("every", every), ("block", block)):
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise ValueError(f"{argument} must be a positive number of steps, got {value!r}")
@@ -223,6 +238,12 @@ def probe(
     if not (views is None or isinstance(views, Mapping)):
         views = as_view(views)
     return Probe(optimizer, every, to, names, views, predict, block, units)
+
+
+def _end(to: Sink) -> None:
+    """Tell a page that nothing follows."""
+    if isinstance(to, Page):
+        to.close()
 
 
 def _on_host(

@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import fields
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from spherenorm.probes._measurement import COLUMNS, Measurement, Units
 from spherenorm.support import require_module, write_whole
+
+NUMBERS = [name for name, kind in COLUMNS.items() if kind is not str]
+"""The entries of a measurement that are numbers."""
 
 
 class JSONLines:
@@ -95,10 +99,48 @@ class TensorBoard:
 
     def __call__(self, measured: Sequence[Measurement]) -> None:
         for each in measured:
-            for name, value in each.plain().items():
-                if name != "step" and isinstance(value, int | float):
-                    self._writer.add_scalar(f"{name}/{each.weight}", value, each.step)
+            for name, value in scalars_of(each).items():
+                self._writer.add_scalar(name, value, each.step)
         self._writer.flush()
+
+
+class WandB:
+    """Log each number of a weight to Weights & Biases as `number/weight`, over `probe/step`.
+
+    Args:
+        run: of `wandb.init`; by default the present one.
+
+    Raises:
+        MissingExtraError: wandb is not installed.
+        ValueError: there is no run.
+
+    Example:
+        >>> probe = sn.probe(optimizer, to=WandB())  # doctest: +SKIP
+    """
+
+    def __init__(self, run: Any = None) -> None:
+        if run is None:
+            missing = "WandB is not there ({error}): pip install 'spherenorm[wandb]'"
+            run = require_module("wandb", missing).run
+        if run is None:
+            raise ValueError("WandB: no run is open; call wandb.init() first, or pass its run")
+        self._run = run
+        # The run's own step is the training loop's, which may have logged beyond a block's steps.
+        run.define_metric("probe/step")
+        for name in (name for name in NUMBERS if name != "step"):
+            run.define_metric(f"{name}/*", step_metric="probe/step")
+
+    def __call__(self, measured: Sequence[Measurement]) -> None:
+        for step, each in groupby(measured, lambda m: m.step):
+            scalars = {key: value for m in each for key, value in scalars_of(m).items()}
+            self._run.log({"probe/step": step, **scalars})
+
+
+def scalars_of(measured: Measurement) -> dict[str, float]:
+    """The finite numbers of a measurement, by `number/weight`, as loggers of scalars take them."""
+    entries = measured.plain()
+    numbers = {name: entries[name] for name in NUMBERS if name != "step"}
+    return {f"{n}/{measured.weight}": x for n, x in numbers.items() if x is not None}
 
 
 def _made(folder: str | Path) -> Path:

@@ -1,0 +1,197 @@
+"""A run seen live: one HTML page that renews itself, or a table in the terminal."""
+
+from __future__ import annotations
+
+import html
+import math
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TextIO
+
+from spherenorm.probes._history import Course, Equilibrium, History
+from spherenorm.probes._measurement import Measurement
+from spherenorm.support import columns, write_whole
+
+WIDTH, HEIGHT = 220, 48
+"""Of a curve, in pixels."""
+
+STYLE = """
+:root { color-scheme: light dark; --line: #1f6feb; --law: #d1480f; --rule: #8884; --note: #b35900 }
+@media (prefers-color-scheme: dark) { :root { --line: #6cb6ff; --law: #ff9b5e; --note: #ffb86b } }
+body { font: 14px/1.45 system-ui, sans-serif; margin: 1.5rem auto; max-width: 72rem;
+  padding: 0 1rem }
+h1 { font-size: 1.25rem; margin: 0 } p { margin: .4rem 0 }
+ul { color: var(--note); padding-left: 1.2rem }
+article { display: flex; flex-wrap: wrap; gap: .4rem 1.2rem; padding: .7rem 0;
+  border-top: 1px solid var(--rule); align-items: flex-start }
+header { flex: 1 1 11rem; min-width: 11rem; overflow-wrap: anywhere }
+figure { margin: 0; flex: 0 1 auto } figcaption, small { opacity: .75; font-size: 12px }
+svg { display: block; width: 100%; max-width: 220px; height: 48px }
+path { fill: none; stroke: var(--line); stroke-width: 1.5 }
+path.law { stroke: var(--law); stroke-dasharray: 4 3 }
+.note { color: var(--note); flex: 1 0 100% }
+"""
+
+
+class Page:
+    """Show a run on one HTML page that renews itself: norm, effective step and turn per weight.
+
+    The page is self-contained: open the file in a browser while the loop trains. A dashed curve
+    is the law's norm (`probe(law=...)`), or the turn in equilibrium. Weights whose effective step
+    dies, that are far from equilibrium, or for which a projection, a decay or a warm-up would
+    change something are named at the top. The file is written whole or not at all.
+
+    Args:
+        path: of the file; its folder is made, if need be.
+        equilibrium: a function of a measurement: the turn at which the weight would settle, or
+            nan. `spherenorm_theory.run_law(optimizer, model=model).turn` derives it.
+        title: of the page.
+        seconds: the page is written, and renews itself, at most once in so many.
+
+    Raises:
+        ValueError: `seconds` is not positive.
+
+    Example:
+        >>> probe = sn.probe(optimizer, to=Page("runs/probe.html"))  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        equilibrium: Equilibrium | None = None,
+        title: str = "A run, weight by weight",
+        seconds: float = 2.0,
+    ) -> None:
+        if not seconds > 0:
+            raise ValueError(f"seconds must be positive, got {seconds!r}")
+        self._path, self._title, self._seconds = Path(path), title, seconds
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._history, self._written = History(equilibrium), -math.inf
+
+    def __call__(self, measured: Sequence[Measurement]) -> None:
+        self._history.add(measured)
+        if time.monotonic() - self._written >= self._seconds:
+            self._write(live=True)
+
+    def close(self) -> None:
+        """Write the page with all measurements; it no longer renews itself."""
+        self._write(live=False)
+
+    def _write(self, live: bool) -> None:
+        write_whole(self._path, _page(self._title, self._history, self._seconds if live else None))
+        self._written = time.monotonic()
+
+
+class Terminal:
+    """Print a line per weight at each measured step, and the notes of a `Page`.
+
+    Args:
+        file: a text stream; by default the standard error.
+        equilibrium: as for `Page`.
+        most: weights that are printed; those with the smallest effective steps come first.
+
+    Example:
+        >>> show = Terminal(sys.stdout)
+        >>> show([Measurement(10, "a", "channel", 1.0, 1.5, 0.25, 0.25, 0.0, 1.0, "channel")])
+        step 10  norm  law  effective step  turn  equilibrium
+        a        1.5        0.25            0.25
+    """
+
+    def __init__(
+        self, file: TextIO | None = None, *, equilibrium: Equilibrium | None = None, most: int = 20
+    ) -> None:
+        self._file, self._most, self._history = file, most, History(equilibrium)
+
+    def __call__(self, measured: Sequence[Measurement]) -> None:
+        self._history.add(measured)
+        file = sys.stderr if self._file is None else self._file
+        courses = sorted(self._history.courses.values(), key=lambda c: c.last.effective_step)
+        step = f"step {measured[-1].step}"
+        head = (step, "norm", "law", "effective step", "turn", "equilibrium")
+        file.write(columns([head, *map(_row, courses[: self._most])]) + "\n")
+        for name, notes in self._history.notes().items():
+            file.write(f"  {name}: {'; '.join(notes)}\n")
+        file.flush()
+
+
+def _row(course: Course) -> tuple[str, ...]:
+    last = course.last
+    numbers = last.norm, last.predicted, last.effective_step, last.turn, course.equilibrium[-1]
+    return (last.weight, *map(_number, numbers))
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None or math.isnan(value) else f"{value:.4g}"
+
+
+def _page(title: str, history: History, seconds: float | None) -> str:
+    """The HTML; with `seconds` it asks the browser to read it again after so many."""
+    courses, notes = history.courses, history.notes()
+    step = max((course.last.step for course in courses.values()), default=0)
+    again = "" if seconds is None else f'<meta http-equiv="refresh" content="{math.ceil(seconds)}">'
+    state = "ended" if seconds is None else "running"
+    named = "".join(
+        f"<li><b>{html.escape(name)}</b>: {html.escape('; '.join(each))}</li>"
+        for name, each in notes.items()
+    )
+    verdict = f"<ul>{named}</ul>" if named else "<p>Nothing to note on any weight.</p>"
+    return (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8">{again}'
+        '<meta name="viewport" content="width=device-width">'
+        f"<title>{html.escape(title)}</title><style>{STYLE}</style></head><body>"
+        f"<h1>{html.escape(title)}</h1>"
+        f"<p>Step {step}, {len(courses)} weights, {state}. Solid: measured. Dashed: the norm by "
+        f"the law, the turn in equilibrium.</p>{verdict}"
+        + "".join(_article(course, notes.get(name, [])) for name, course in courses.items())
+        + "</body></html>\n"
+    )
+
+
+def _article(course: Course, notes: Sequence[str]) -> str:
+    last, points = course.last, course.points
+    view = last.invariant_view
+    found = f"scale-invariant ({view}: {last.invariant:.0%})" if view else "not found invariant"
+    said = f'<div class="note">{html.escape("; ".join(notes))}</div>' if notes else ""
+    law = [math.nan if p.predicted is None else p.predicted for p in points]
+    steps = [p.step for p in points]
+
+    def curve(name: str, of: Callable[[Measurement], float], expected: Sequence[float]) -> str:
+        values = [of(p) for p in points]
+        beside = _number(expected[-1])
+        caption = f"{name} {_number(values[-1])}" + (f" (expected {beside})" if beside else "")
+        return (
+            f"<figure>{_curves(steps, values, expected)}<figcaption>{caption}</figcaption></figure>"
+        )
+
+    nothing = [math.nan] * len(points)
+    return (
+        f"<article><header><b>{html.escape(last.weight)}</b><br>"
+        f"<small>units: {html.escape(last.view)}; {found}</small></header>"
+        + curve("norm", lambda p: p.norm, law)
+        + curve("effective step", lambda p: p.effective_step, nothing)
+        + curve("turn", lambda p: p.turn, course.equilibrium)
+        + f"{said}</article>"
+    )
+
+
+def _curves(steps: Sequence[int], measured: Sequence[float], expected: Sequence[float]) -> str:
+    """Two curves over steps in one small picture, on one scale."""
+    known = [y for y in (*measured, *expected) if math.isfinite(y)]
+    low, high = (min(known), max(known)) if known else (0.0, 1.0)
+    pad = 0.05 * ((high - low) or abs(high) or 1.0)
+    low, high = low - pad, high + pad
+    span = max(1, steps[-1] - steps[0])
+
+    def path(values: Sequence[float], kind: str) -> str:
+        spots = [
+            f"{WIDTH * (x - steps[0]) / span:.1f} {HEIGHT * (high - y) / (high - low):.1f}"
+            for x, y in zip(steps, values, strict=True)
+            if math.isfinite(y)
+        ]
+        return f'<path class="{kind}" d="M{" L".join(spots)}"/>' if spots else ""
+
+    both = path(measured, "run") + path(expected, "law")
+    return f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img">{both}</svg>'

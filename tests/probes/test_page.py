@@ -1,0 +1,204 @@
+"""The live page and the terminal: whole files, bounded memory, and notes that a run deserves."""
+
+import io
+import math
+import re
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+import torch
+from torch import nn
+
+import spherenorm as sn
+from spherenorm.probes import Measurement, Page, Terminal, WandB
+from spherenorm.probes._history import FEWEST, MOST, History
+from spherenorm_theory import run_law
+
+FIRST = Measurement(1, "<w>", "channel", 1.0, 1.0, 0.1, 0.1, 0.0, 1.0, "channel")
+
+
+def course(steps, name="w", **of_step):
+    """Measurements at these steps; `of_step` has functions of the step."""
+    return [
+        replace(FIRST, step=t, weight=name, **{k: f(t) for k, f in of_step.items()}) for t in steps
+    ]
+
+
+def notes(*courses, equilibrium=None):
+    history = History(equilibrium)
+    for each in courses:
+        history.add(each)
+    return {name: " ".join(found) for name, found in history.notes().items()}
+
+
+STEPS = range(1, 41)
+
+
+@pytest.mark.parametrize(
+    ("of_step", "said"),
+    [
+        ({"effective_step": lambda t: 0.1 * 0.8**t}, "effective step dies"),
+        ({"effective_step": lambda t: 0.0 if t > 30 else 0.1}, "effective step is 0"),
+        ({"norm": lambda t: 1 + t / 40}, "grown 2.00-fold"),
+        ({"turn": lambda t: 1.0 if t == 1 else 0.1}, "10 times its median: a warm-up"),
+    ],
+)
+def test_what_goes_wrong_is_named_and_only_there(of_step, said):
+    found = notes(course(STEPS, "good"), course(STEPS, "bad", **of_step), course(STEPS, "fine"))
+    assert list(found) == ["bad"]
+    assert said in found["bad"]
+
+
+def test_a_schedule_that_lowers_all_effective_steps_kills_none():
+    falls = {"effective_step": lambda t: 0.1 * 0.8**t, "turn": lambda t: 0.1}
+    assert notes(*(course(STEPS, name, **falls) for name in "abc")) == {}
+
+
+def test_far_from_equilibrium_is_named():
+    near, far = (
+        notes(course(STEPS), equilibrium=lambda m: 0.08),
+        notes(course(STEPS), equilibrium=lambda m: 0.02),
+    )
+    assert near == {}
+    assert "5 times as far as in equilibrium" in far["w"]
+    assert notes(course(STEPS), equilibrium=lambda m: math.nan) == {}
+
+
+def test_few_points_say_nothing():
+    assert notes(course(range(1, FEWEST), norm=lambda t: t)) == {}
+
+
+def test_a_course_is_bounded_and_keeps_its_ends():
+    history = History()
+    for step in range(1, 20 * MOST):
+        history.add(course([step]))
+        points = history.courses["w"].points
+        assert len(points) <= MOST + 1
+        assert (points[0].step, points[-1].step) == (1, step)
+    gaps = {b.step - a.step for a, b in pairwise(points[:-1])}
+    assert len(gaps) == 1  # evenly thinned
+
+
+def test_a_run_that_resumes_begins_its_course_anew():
+    history = History()
+    history.add(course(range(1, 11)))
+    history.add(course([5]))
+    assert [p.step for p in history.courses["w"].points] == [5]
+
+
+def test_a_page_is_whole_escaped_and_stops_renewing(tmp_path):
+    path = tmp_path / "new" / "page.html"
+    page = Page(path, seconds=1e-9, title="a < b")
+    page([replace(FIRST, predicted=math.nan)])
+    running = path.read_text()
+    assert 'http-equiv="refresh"' in running
+    assert "&lt;w&gt;" in running
+    assert "<w>" not in running
+    assert "a &lt; b" in running
+    page.close()
+    assert "refresh" not in path.read_text()
+    assert [f.name for f in path.parent.iterdir()] == ["page.html"]
+    assert not re.search(r"(src|href)=|https?:|nan", running)  # self-contained
+
+
+def test_a_page_is_not_written_at_every_step(tmp_path):
+    page = Page(tmp_path / "page.html", seconds=1000.0)
+    page(course([1]))
+    before = (tmp_path / "page.html").read_text()
+    page(course([2]))
+    assert (tmp_path / "page.html").read_text() == before
+    page.close()
+    assert "Step 2" in (tmp_path / "page.html").read_text()
+    with pytest.raises(ValueError, match="seconds must be positive, got 0"):
+        Page(tmp_path / "other.html", seconds=0)
+    assert not (tmp_path / "other.html").exists()
+
+
+def test_the_terminal_has_the_smallest_effective_steps_first():
+    out = io.StringIO()
+    Terminal(out, most=1)([FIRST, replace(FIRST, weight="slow", effective_step=0.01)])
+    assert [line.split()[0] for line in out.getvalue().splitlines()] == ["step", "slow"]
+
+
+class Run:
+    """The methods of a run that `WandB` calls."""
+
+    def __init__(self):
+        self.metrics, self.logged = {}, []
+
+    def define_metric(self, name, step_metric=None):
+        self.metrics[name] = step_metric
+
+    def log(self, scalars):
+        self.logged.append(scalars)
+
+
+def test_wandb_gets_the_finite_numbers_over_a_step_of_their_own():
+    run = Run()
+    WandB(run)([FIRST, replace(FIRST, weight="b", norm=math.inf), replace(FIRST, step=2)])
+    assert run.metrics["norm/*"] == "probe/step"
+    assert [each["probe/step"] for each in run.logged] == [1, 2]
+    assert run.logged[0]["norm/<w>"] == 1.0
+    assert "turn/b" in run.logged[0]
+    assert "norm/b" not in run.logged[0]
+
+
+@pytest.mark.long  # (it starts a process of its own)
+def test_wandb_offline(tmp_path, monkeypatch):
+    wandb = pytest.importorskip("wandb", reason="of the extra wandb")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    with pytest.raises(ValueError, match="no run is open"):
+        WandB()
+    with wandb.init(dir=tmp_path, settings=wandb.Settings(silent=True)) as run:
+        WandB()([FIRST])
+        assert dict(run.summary)["norm/<w>"] == 1.0
+
+
+def network():
+    return nn.Sequential(nn.Linear(6, 8, bias=False), nn.BatchNorm1d(8), nn.Linear(8, 2))
+
+
+def trained(optimizer, model, law, **options):
+    with sn.probe(optimizer, every=1, model=model, law=law, **options) as probe:
+        for _ in range(5):
+            optimizer.zero_grad()
+            model(torch.randn(32, 6)).square().mean().backward()
+            optimizer.step()
+    return probe.measurements
+
+
+def test_the_law_of_a_projected_run_is_its_norm():
+    """Of one unit exactly; where each row is projected, so is the whole."""
+    model = network().double()
+    optimizer = sn.optim.SGDP(model.parameters(), lr=0.1, momentum=0.9, weight_decay=0.1)
+    law = run_law(torch.optim.lr_scheduler.StepLR(optimizer, 1), model=model)
+    torch.set_default_dtype(torch.float64)
+    try:
+        found = trained(optimizer, model, law, views={"0.weight": "layer", "2.weight": None})
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert all(abs(m.predicted / m.norm - 1) < 1e-12 for m in found)
+    kept = 1 - 0.1 * 0.1 * 0.1 / (1 - 0.9)  # not a law without its decay
+    assert all(abs(m.predicted / kept / m.norm - 1) > 1e-3 for m in found)
+
+
+def test_equilibria_of_a_run_are_those_of_the_literature():
+    """docs/theory.md, section 6."""
+    model = network()
+    invariant = replace(FIRST, weight="0.weight")
+    for optimizer, squared in (
+        (torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=0.1), 0.02 / 1.9),
+        (sn.optim.SGDP(model.parameters(), lr=0.1, momentum=0.9, weight_decay=0.1), 0.02),
+    ):
+        law = run_law(optimizer, model=model)
+        assert 2 * math.sin(law.turn(invariant) / 2) == pytest.approx(math.sqrt(squared), rel=1e-6)
+        assert math.isnan(law.turn(replace(invariant, invariant_view=None)))
+        assert math.isnan(law.turn(replace(invariant, weight="nobody's")))
+        optimizer.param_groups[0]["weight_decay"] = 0.0
+        assert math.isnan(law.turn(invariant))
+
+
+def test_an_optimizer_without_a_recipe_has_no_law():
+    with pytest.raises(TypeError, match="run_law takes an optimizer of spherenorm, or SGD"):
+        run_law(torch.optim.Adagrad([torch.ones(2, 2)]))
