@@ -11,11 +11,11 @@ from torch import Tensor
 
 from spherenorm_theory.algebra import ANY, DIMENSION, Letters, choose_latex, is_number, latex, show
 from spherenorm_theory.laws._quantities import W_NEXT, primed
-from spherenorm_theory.laws._recurrence import LinearRecurrence
+from spherenorm_theory.laws._recurrence import LinearRecurrence, SolvedLaw
 from spherenorm_theory.laws._step_law import StepLaw
 
 
-def list_hypotheses(law: StepLaw) -> Iterator[str]:
+def list_hypotheses(law: SolvedLaw) -> Iterator[str]:
     """All that the derivation of a law took for granted, in text."""
     step, traced, algebra = law.step, law.step.traced, law.step.algebra
     definitions = step.facts.definitions
@@ -25,6 +25,10 @@ def list_hypotheses(law: StepLaw) -> Iterator[str]:
         if a != "1":
             yield f"<{a},{b}> = {value}"
     yield from step.facts.assumptions
+    if law.first is not None:
+        for each in law.first.step.facts.assumptions:
+            if each not in step.facts.assumptions:
+                yield f"{each} in the first step"
     if step.facts.failed and len(traced.views) > 1:
         yield f"no projection acts in any of the views {', '.join(map(str, traced.views))}"
     meanings = {**{str(n): show(m) for n, m in definitions.items()}, **algebra.opaque}

@@ -103,6 +103,7 @@ ENTRIES = {
     "tanh": lambda w, d: torch.tanh(d),
     "clamp": lambda w, d: d.clamp(-0.5, 0.5),
     "minimum": lambda w, d: torch.minimum(d, w + d),
+    "remainder": lambda w, d: torch.remainder(d, 0.3),
     "ge": lambda w, d: torch.where(d >= 0.1, d, -w),
     "le": lambda w, d: torch.where(d <= 0.1, d, w.new_full((), 3.0)),
     "ne": lambda w, d: torch.where((d != 0) & torch.logical_not(d == 1), d, w),

@@ -9,7 +9,7 @@ import spherenorm_theory
 from spherenorm import rules as r
 from tests.testing.users import RECIPES
 
-QUICK = ("lion", "adam_h", "came", "clipped_adamw", "lookahead_adamw")
+QUICK = ("lion", "came", "clipped_adamw", "lookahead_adamw")
 
 
 class Clip(sn.Rule):

@@ -3,9 +3,12 @@
 import pytest
 import torch
 
+from spherenorm import chain
+from spherenorm import rules as r
+from spherenorm._rule import scalar_state
 from spherenorm_theory import norm_growth
 from spherenorm_theory.laws import OutsideError
-from tests.theory.laws.adversarial import LAWS, REFUSED
+from tests.theory.laws.adversarial import LAWS, REFUSED, Keeps
 
 SHAPES = ((1, 6), (3, 4), (4, 4))
 
@@ -72,3 +75,20 @@ def test_a_law_is_not_evaluated_outside_of_its_assumptions():
 def test_numbers_are_finite(value):
     with pytest.raises(ValueError, match="sgd: lr must be a finite number, got"):
         norm_growth("sgd", lr=value)
+
+
+def test_an_assumption_of_the_first_step_alone_is_said():
+    def recipe(lr=0.1, every=3.0):
+        def at_times(w, d, t, every):
+            return torch.where((t + 1) % every == 0, d + 0.1 * w, d), t + 1
+
+        return chain(Keeps(at_times, scalar_state, "step", (every,)), r.StepSize(lr))
+
+    law = norm_growth(recipe)
+    assert "every != 0" in law.assumptions
+    assert "Mod(1, every) != 0 in the first step" in law.assumptions
+    w, g = torch.tensor([[3.0, 4.0]]), torch.tensor([[-4.0, 3.0]])
+    new, _ = law.evaluate(w, g, {"step": torch.tensor(2)}, lr=1.0)
+    torch.testing.assert_close(new, (w - g - 0.1 * w).double())
+    with pytest.raises(OutsideError, match="assumes Mod"):
+        law.evaluate(w, g, {"step": torch.tensor(0)}, lr=1.0, every=1.0)
