@@ -1,4 +1,4 @@
-"""A second witness: scaling weights, which must not change the outputs."""
+"""The check of what gradients say: scaling an invariant weight must not change the outputs."""
 
 from __future__ import annotations
 
