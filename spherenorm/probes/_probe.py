@@ -25,7 +25,7 @@ from spherenorm.probes._weights import (
     watched_weights,
 )
 
-_KEPT = "a probe could not hand over its block, which is kept and goes with the next one"
+_KEPT = "a probe could not hand over its block; it is kept, and handed over with the next one"
 
 
 class Probe:
