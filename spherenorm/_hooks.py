@@ -101,7 +101,7 @@ class Hooks:
         return EUCLIDEAN.retract(weight, direction)
 
     def weight_warnings(self, weight: Tensor) -> list[str]:
-        """Reasons why this rule's steps are not what is wanted for `weight`; see `Sphere`."""
+        """Sentences on why this rule does not suit `weight`; see `Sphere.weight_warnings`."""
         return []
 
     def defines(self, hook: str) -> bool:

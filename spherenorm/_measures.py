@@ -1,7 +1,7 @@
 """Norms and angles of the units of a weight, in the tensors' own arithmetic.
 
-`spherenorm.metrics` is the front for users: it checks, widens and scales first. A probe, which
-measures many weights at once, comes here directly.
+`spherenorm.metrics` is the front for users: it checks, widens and scales first. Probes, which
+have the inner products of many weights already, call this module directly.
 """
 
 from __future__ import annotations

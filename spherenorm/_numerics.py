@@ -34,7 +34,7 @@ def as_number(value: Any) -> Any:
 
 HALF = (torch.float16, torch.bfloat16)
 LARGE = 2**15
-"""Entries of a tensor whose memory is worth using again."""
+"""From this many entries on, a step reuses the memory of intermediate results."""
 ORDERS = 4
 """The highest derivative of a power by its base that is right at a base of 0."""
 TINY = 1e-60

@@ -86,14 +86,14 @@ def _tells_its_rules(node: Node) -> bool:
 
 
 def _decides_names(node: Node) -> bool:
-    """True if code decides on the names of a rule's states: what it reads may change."""
+    """True if code computes the names of a rule's states, from what may change."""
     cls = type(node)
     settled = cls.state_names is Node.state_names or isinstance(cls.state_names, tuple)
     return not (settled and cls.own_names is Node.own_names)
 
 
 def _is_settled(value: Any) -> bool:
-    """True unless a value holds a list or a dict, or is one: other rules may come to lie there."""
+    """False for a list or a dict, or a value that holds one: rules may be put into it later."""
     if isinstance(value, tuple):
         return all(map(_is_settled, value))
     return not isinstance(value, list | dict)

@@ -241,7 +241,7 @@ def _read_defaults(function: Recipe) -> Mapping[str, Any]:
 
 
 def _shown(value: Any) -> str:
-    """A hyper-parameter in a message: of a tensor that holds several values, the shape alone."""
+    """A hyper-parameter in a message; a tensor of several values is shown by its shape."""
     if isinstance(value, tuple):
         return f"({', '.join(map(_shown, value))}{',' if len(value) == 1 else ''})"
     if isinstance(value, Tensor):
@@ -251,7 +251,7 @@ def _shown(value: Any) -> str:
 
 
 def _named(name: str) -> list[Recipe]:
-    """The registered recipes that a short name may mean: one where the library has that name."""
+    """The registered recipes of a short name; the library's own recipe hides all others."""
     found = [function for function in _registered.values() if function.__name__ == name]
     return [function for function in found if function.__module__ == _LIBRARY] or found
 

@@ -108,7 +108,7 @@ class Rule(Node):
 
 
 def _make_dataclasses(cls: type) -> None:
-    """Do what `@dataclass(frozen=True)` does, for a class and those it inherits, where it lacks."""
+    """Apply `@dataclass(frozen=True)` to a class and its bases, where it was left out."""
     for each in reversed(cls.__mro__):
         if issubclass(each, Rule) and "__dataclass_fields__" not in each.__dict__:
             written = getattr(each.__init__, "__code__", None)

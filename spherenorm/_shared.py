@@ -59,7 +59,7 @@ def totals(groups: Sequence[tuple[Rule, Weights]]) -> list[Measured]:
 
 
 def _sums(found: Mapping[Key, Sequence[Tensor]]) -> dict[Key, Tensor]:
-    """The sum of each list of 0-dim tensors, some of which lie in parts in several processes."""
+    """The sum of each list of 0-dim tensors; a DTensor among them is summed over its processes."""
     sums: dict[Key, Tensor] = {}
     parts: defaultdict[Any, dict[Key, list[Tensor]]] = defaultdict(dict)
     for key, values in found.items():

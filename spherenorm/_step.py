@@ -89,7 +89,7 @@ def begin(
 
 
 def _counted(rule: Node, state: State) -> Tensor:
-    """The number of the present step, which follows the counter.
+    """The number of the present step: the counter plus 1.
 
     Raises:
         ValueError: the counter is not 0-dim; one of several entries would count column by column.
@@ -178,9 +178,9 @@ def _in_order(
 
 
 class _Watch(Watched):
-    """A look behind several rules, which may not write into the update and the state.
+    """One check, after several rules, that none has written into the update or the state.
 
-    Where it finds a write, the rules run again, to find out whose it is.
+    After a write, the rules run again one by one, to name the one that wrote.
     """
 
     def __init__(self, parts: Sequence[Part], update: Update, state: State) -> None:
@@ -287,7 +287,7 @@ def move_on(
     part: Part,
     place: Place = OUTERMOST,
 ) -> tuple[Tensor, State]:
-    """The weight and a rule's state after the hooks behind the move, in the order of the rules."""
+    """The weight and a rule's state after all `after` hooks, in the order of the rules."""
     new = dict(state)
     for number, inner in enumerate(rule.held_for("after", before.weight), 1):
         at = *place, number

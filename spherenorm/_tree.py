@@ -29,7 +29,7 @@ class Node(Hooks):
 
     @property
     def counts(self) -> bool:
-        """True if this rule keeps a counter of the steps among its states: a chain may."""
+        """True if this rule's own states include the counter of steps; only a chain's may."""
         return False
 
     @property
@@ -39,7 +39,7 @@ class Node(Hooks):
 
     @property
     def in_order(self) -> bool:
-        """True if this rule's `update` is that of the rules that it holds, one after another."""
+        """True if this rule's `update` only applies the rules that it holds, in order."""
         return False
 
     @property
@@ -82,7 +82,7 @@ class Node(Hooks):
         ]
 
     def held_for(self, hook: str, weight: Tensor) -> list[Part]:
-        """As `held`, for a hook that is called in this rule's stead.
+        """As `held`, where a hook of this rule is called for the rules within it.
 
         Raises:
             TypeError: a rule within this one has the hook, and states of which this one does not
@@ -222,7 +222,7 @@ def _unnumbered(key: str) -> str:
 
 
 def keys_within(rule: Node, weight: Tensor | None) -> tuple[str, ...]:
-    """The keys of a rule's state where another rule holds it: the outermost chain counts."""
+    """The keys of an inner rule's state, without the counter, which the outermost chain keeps."""
     keys = rule.keys(weight)
     return tuple(key for key in keys if key != COUNTER) if rule.counts else keys
 
@@ -230,7 +230,7 @@ def keys_within(rule: Node, weight: Tensor | None) -> tuple[str, ...]:
 def _keys_of_init(rule: Node, weight: Tensor | None) -> tuple[str, ...]:
     """The keys of the state that a rule's `init` makes for weights of one shape.
 
-    It is tried on a tensor without memory, once, since a step asks often. An `init` that such a
+    `init` runs once per shape, on a tensor without memory. An `init` that such a
     tensor does not suit (it reads values, or a field is a tensor of another device) is tried on
     zeros.
 
@@ -271,7 +271,7 @@ _tried: dict[int, tuple[weakref.ref[Node], list[Any], dict[Any, tuple[str, ...]]
 
 
 def init_apart(rule: Node, weight: Tensor) -> State:
-    """`rule.init(weight)`, drawn apart: the caller's random numbers stay as they were."""
+    """`rule.init(weight)`, which leaves the states of the random generators as they were."""
     devices = [weight.device] if weight.device.type == "cuda" else []
     with torch.random.fork_rng(devices):
         return rule.init(weight)

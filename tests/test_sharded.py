@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
-from spherenorm import find_recipe, optim
+from spherenorm import chain, find_recipe, optim, probe, rules, torch_optimizer
 from spherenorm._manifold import Sphere
 from tests.gradients import gradient
 
@@ -190,6 +190,39 @@ def _refusals():
     return said
 
 
+def remembering(lr=0.1, views=("channel", "groups=5", "layer")):
+    test = rules.AccumulatedInvarianceTest(views=views)
+    return chain(test, rules.RadialProjection(), rules.StepSize(lr))
+
+
+PROBED = {
+    "SGD": torch.optim.SGD,
+    "AdamP": optim.AdamP,
+    "remembering": torch_optimizer(remembering),
+}
+
+
+def _probed(world, name):
+    """The measurements of a whole weight, and those of the same one in two processes."""
+    found = []
+    for sharded in (False, True):
+        generator = torch.Generator().manual_seed(0)
+        weight, *grads = torch.randn(3, 5, 6, generator=generator, dtype=torch.float64)
+        grads = [
+            g - weight * (g * weight).sum(1, True) / weight.square().sum(1, True) for g in grads
+        ]
+        if sharded:
+            weight, *grads = (_placed(x, (0,), world) for x in (weight, *grads))
+        parameter = torch.nn.Parameter(weight)
+        optimizer = PROBED[name]([parameter], lr=0.1)
+        with probe(optimizer, every=1, units=True) as measured:
+            for grad in grads:
+                parameter.grad = grad
+                optimizer.step()
+        found.append([m.plain() for m in measured.measurements])
+    return found
+
+
 def _or_error(function, *arguments):
     try:
         return function(*arguments)
@@ -207,6 +240,7 @@ def _work(rank, world, folder):
         results = {"weights": [], "models": [], "refusals": _refusals()}
         for recipe, sharding in CASES:
             results["weights"].append(_or_error(_stepped_apart, world, *recipe, *sharding))
+        results["probes"] = {name: _or_error(_probed, world, name) for name in PROBED}
         mesh = init_device_mesh("cpu", (world,))
         for recipe in MODEL_CASES:
             results["models"].append(_or_error(_models_apart, mesh, *recipe))
@@ -239,6 +273,20 @@ def test_a_fully_sharded_model_trains_as_a_whole_one_and_goes_on_from_a_checkpoi
     apart, *resumed = found
     assert apart < 1e-13
     assert resumed == [0, 0]
+
+
+@pytest.mark.parametrize("name", PROBED)
+def test_a_probe_of_a_sharded_weight_measures_the_whole_one(results, name):
+    whole, sharded = results["probes"][name]
+    assert [m["step"] for m in whole] == [1, 2]
+    for wanted, got in zip(whole, sharded, strict=True):
+        units, own = wanted.pop("units"), got.pop("units")
+        for pairs in (wanted, units):
+            for key, value in pairs.items():
+                found = (got if pairs is wanted else own)[key]
+                plain = value is None or isinstance(value, str)
+                assert found == (value if plain else pytest.approx(value, rel=1e-9, abs=1e-9))
+    assert whole[0]["invariant_view"] == "channel"
 
 
 def test_flattened_parameters_are_refused_by_name(results):

@@ -1,7 +1,7 @@
 """The audit of a model: which of its weights are scale-invariant, and what follows for optimizers.
 
 `_subject` is the model as a function of a point, `_sensitivity` the measure, `_verdict` its
-reading, `_witness` the cross-check, `_param_groups` the groups for an optimizer.
+reading, `_scaling` the check of both, `_param_groups` the groups for an optimizer.
 """
 
 from spherenorm.audit._audit import audit, audit_batch

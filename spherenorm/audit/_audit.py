@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from spherenorm._views import View, ViewLike, as_view
 from spherenorm.audit._precise import EPS_LIMIT
 from spherenorm.audit._report import Audit, Skipped
+from spherenorm.audit._scaling import fails_scaling_check
 from spherenorm.audit._sensitivity import Sums, default_dims, measure
 from spherenorm.audit._subject import Point, Subject
 from spherenorm.audit._units import Evidence, all_shown
 from spherenorm.audit._verdict import Finding, judge, reject
-from spherenorm.audit._witness import fails_scaling_check
 
 _FEWEST_POINTS, _MOST_POINTS = 2, 8
 """Jittered points: so many in any case, and so many to see each weight at two, each unit at one."""
@@ -246,7 +246,7 @@ def _measure_nearby(
 
 
 def apply_scaling_check(subject: Subject, findings: list[Finding], point: Point) -> list[Finding]:
-    """The findings after the second witness was heard at a point."""
+    """Reject the findings whose weights change the outputs when they are scaled at a point."""
     found = {each.name: as_view(each.view) for each in findings if each.view is not None}
     wrong = set(fails_scaling_check(subject, point, found))
     return [reject(each) if each.name in wrong else each for each in findings]

@@ -1,4 +1,10 @@
-"""A copy of a model that shares nothing with it that a forward pass might change."""
+"""A copy of a model that shares nothing with it that a forward pass might change.
+
+`torch.func.functional_call` would not do: it gives the caller's modules other tensors, and runs
+their code. Then counters and caches that `forward` keeps, lists that hooks write to, and variables
+of closures would change; and it does not reach a weight that a closure, a partial or a loss keeps.
+Whether a model has any of these is not known before it runs.
+"""
 
 from __future__ import annotations
 

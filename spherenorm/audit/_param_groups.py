@@ -106,7 +106,7 @@ def param_groups(
     `smallest_norm`. What a recipe refuses, as one for matrices does a bias, gets `rest`.
 
     Biases, gains, weights that are not invariant, or invariant at one point only, and those without
-    evidence, are Euclidean. Frozen parameters too; they have groups, so that they may be unfrozen.
+    evidence, are Euclidean. So are frozen parameters, which have groups in case they are unfrozen.
 
     Args:
         model: is audited in its present mode. Its weights change only for a recipe on the sphere.

@@ -71,10 +71,7 @@ class TreatmentPlan:
 
     @property
     def keeps_norms(self) -> bool:
-        """`main` treats invariant weights in a way of their own, in which their norms hardly grow.
-
-        Their radial parts are projected away.
-        """
+        """True if `main` projects invariant weights, so that their norms hardly grow."""
         return self.fixed is not None or "views" in self.main.defaults
 
     def group(

@@ -16,9 +16,9 @@ from spherenorm.audit._subject import Point, Subject
 _NUDGE = 1e-3
 """The jitter of all parameters that shows how much an output moves with them."""
 _LEAST_UNIT = 1e-5
-"""The unit of an output that hardly moves, in units of the one that moves most."""
+"""The least unit of an output, as a share of the largest one."""
 _RELATIVE_ROUNDING = 1e-13
-"""A unit of less sensitivity than this share of its weight's most sensitive one shows nothing."""
+"""Units less sensitive than this share of the weight's most sensitive one are ignored."""
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,8 @@ class Sums:
 
         Args:
             weight, grad: of one shape.
-            dims: to sum at the indices of, 0 among them. Where all units of dimension 0 are
-                invariant, the others are left out: no view is finer.
+            dims: at whose indices to sum, 0 among them. If all units of dimension 0 are
+                invariant, the others are left out: no view of them is finer.
             exact: the statistic below which a unit is invariant.
         """
         rows, grads = weight.flatten(1), grad.flatten(1)

@@ -25,12 +25,12 @@ def change_with_statistics(
     dtype: torch.dtype,
     change: Callable[[], None],
 ) -> None:
-    """Change weights in a way that training does not notice, nor evaluation.
+    """Change weights so that the outputs stay the same, in training and in evaluation.
 
-    A scaled weight scales and shifts what BatchNorm sees in each channel. Its running statistics
-    are scaled and shifted alike: by as much as those of the batch, which are taken on a copy before
-    and after. If the outputs in eval mode change all the same, or there is no batch, that is a
-    warning.
+    A scaled weight scales and shifts the inputs of a BatchNorm, channel by channel. Its running
+    statistics must follow: they are scaled and shifted as the statistics of the batch are, measured
+    on copies before and after the change. Warns if the outputs in eval mode change nevertheless, or
+    if there is no batch.
 
     Args:
         model: in its mode; statistics of its parts in training mode follow.

@@ -80,12 +80,12 @@ class Subject:
     def place(self, point: Point) -> None:
         """Give all parameters and buffers their values at a point.
 
-        Buffers have their first values; at a jittered point those that a pass has left, as many
-        (a running center, a memory) start at 0 and do not stay there.
+        At the own point, buffers have the caller's values. At a jittered point they have those that
+        a pass at the own point has left: many (a running center, a memory) start at 0.
 
         A parameter that takes a gradient becomes w (1 + 0.3 u) + 0.1 a u, with u uniform in
-        [-1, 1] for each entry: positive gains stay so, and what starts at 0 leaves it. a is the
-        usual size of the entries of such a weight.
+        [-1, 1] for each entry and a the usual size of an entry. Gains stay positive, and entries
+        that start at 0 leave it.
         """
         for name, parameter in self.parameters.items():
             parameter.data.copy_(self.start[name].detach())

@@ -46,7 +46,7 @@ class Evidence:
         here: at the model's own point, in random directions.
         limit: there with eps in the limit.
         elsewhere: at jittered points with eps in the limit.
-        plain: at the first jittered point with the model's own eps; none if `here` tells enough.
+        plain: at the first jittered point with the model's own eps; empty if `here` suffices.
     """
 
     here: Sequence[Sums]

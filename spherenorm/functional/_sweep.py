@@ -228,9 +228,9 @@ class _Replayed:
 
 
 def _identity(bound: Bound, points: Points) -> Any:
-    """The keys and the numbers that a traced step stands for, to notice other rules.
+    """The keys and numbers for which a traced step holds; others need a new trace.
 
-    None for a rule that may read what changes unseen, whose step is not traced.
+    None if the rule may read values that change unnoticed; its step is then not traced.
     """
     count = _count(points)
     found = []
@@ -326,8 +326,7 @@ def _require_common_length(what: str, tensors: Sequence[tuple[str, Tensor]]) -> 
 
 @contextmanager
 def _shown(progress: Callable[[int, int], None] | bool) -> Iterator[Callable[[int, int], object]]:
-    """A function to call with (done, total): the one given, one that draws a bar, or one that
-    does nothing.
+    """The function to call with (done, total): the given one; a bar for True; nothing for False.
 
     Raises:
         MissingExtraError: a bar is asked for, and rich is not installed.

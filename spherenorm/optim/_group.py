@@ -66,7 +66,7 @@ class ParamGroup(dict[str, Any]):
         self.how = {name: self.pop(name) for name in HOW}
 
     def __reduce__(self) -> Any:
-        # At once: entry by entry, the first of two names would take the other's value.
+        # All entries at once: set one by one, `betas` could overwrite `momentum`.
         return ParamGroup, (dict(self), self.how)
 
 

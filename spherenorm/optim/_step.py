@@ -134,9 +134,8 @@ def _keys_of(rule: Rule) -> Callable[[Tensor], set[str]]:
 def _completed(old: State, fresh: State) -> State:
     """A state with all entries of `fresh`: the old ones, and copies of those that are new.
 
-    It is used at a first step, and where a schedule has switched a rule on or off. The entries are
-    copied since states are written to, and a rule may begin with the weight itself, or with one
-    tensor for several.
+    For a first step, and where a schedule has switched a rule on or off. New entries are copied: a
+    rule's `init` may return the weight itself, or one tensor twice, and steps write into states.
 
     Raises:
         ValueError: see `refuse_renamed`.

@@ -52,7 +52,7 @@ def check_weights(params: Any, rule: Rule, first: int) -> None:
 
 
 def warn_of_weights(optimizer: str, params: Any, rule: Rule, first: int) -> None:
-    """Warn of weights for which the steps of `rule` are not what is wanted, and of its order.
+    """Warn of weights that do not suit the rule, and of an unusual order of its rules.
 
     Args:
         optimizer: the name of the class, for the message.
@@ -94,7 +94,7 @@ def check_gradients(param_groups: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _may_all_step(weights: Sequence[Tensor]) -> bool:
-    """True if nothing is refused, by a few calls for all weights together."""
+    """True if nothing is refused: a fast check of all weights together."""
     if any(getattr(weight, "_fsdp_flattened", False) for weight in weights):
         return False
     stepped = [weight for weight in weights if weight.grad is not None]
@@ -168,7 +168,7 @@ def _entries(params: Any, first: int) -> Iterator[tuple[int, str | None, Tensor]
 
 
 def _refuse_flattened(index: int, weight: Tensor, name: str | None) -> None:
-    """Refuse a vector of FullyShardedDataParallel's, which does not tell its rows."""
+    """Refuse a parameter flattened by FullyShardedDataParallel, which has no rows."""
     if getattr(weight, "_fsdp_flattened", False):
         raise ValueError(
             f"{describe(index, weight, name)} was flattened by FullyShardedDataParallel"

@@ -12,7 +12,7 @@ from spherenorm._hooks import State
 from spherenorm._measures import chord, cosine_of, move_of_sums
 from spherenorm._numerics import wide_dtype, working_dtype
 from spherenorm.probes._measurement import Measurement, Units
-from spherenorm.probes._sums import Stack, count_units
+from spherenorm.probes._sums import Stack, count_units, plain
 from spherenorm.probes._weights import Watched
 from spherenorm.rules import (
     AccumulatedInvarianceTest,
@@ -263,7 +263,7 @@ def _kept_state(watched: Watched, state: State) -> State:
         return {}
     if not state.keys() >= set(names):
         state = test.init(watched.weight)
-    return {name: x.clone() for name, x in test.by_units(state).items()}
+    return {name: plain(x).clone() for name, x in test.by_units(state).items()}
 
 
 def _numbers(products: Tensor) -> Tensor:

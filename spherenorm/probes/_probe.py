@@ -29,7 +29,7 @@ from spherenorm.probes._weights import (
 
 BLOCK = 64
 """Measured steps that are handed over at once: a device is waited for once in so many."""
-_KEPT = "a probe could not hand over its block, which is kept and goes with the next one"
+_KEPT = "a probe could not hand over its block; it is kept, and handed over with the next one"
 
 
 class Probe:

@@ -1,4 +1,4 @@
-"""A second witness: scaling weights, which must not change the outputs."""
+"""The check of what gradients say: scaling an invariant weight must not change the outputs."""
 
 from __future__ import annotations
 
@@ -17,17 +17,16 @@ _TOLERANCE = 1e-3
 _ALL_AT_ONCE = 1e-6
 """The same when all weights are scaled or turn, which a weight of a small branch hardly shows."""
 _ROUNDING, _LEFT_BY_EPS = 64, 1e-9
-"""Changes that are none: in units of the type's rounding, and of an output's own."""
+"""Changes up to these do not count: in units of the type's rounding, and of the output's unit."""
 _DOUBLINGS = 6
 """Units are scaled by factors of 8 to 64, up and down: a bound on a norm may hold on one side."""
 
 
 def fails_scaling_check(subject: Subject, point: Point, found: Mapping[str, View]) -> list[str]:
-    """The weights whose scaling changes the outputs, of those whose gradients are tangential.
+    """The weights whose scaling changes the outputs, though their gradients are tangential.
 
-    It sees what a gradient does not: functions with another backward pass than their own, and
-    parts of the weight that are detached. All weights are scaled at once; only if this changes the
-    outputs is each scaled alone.
+    It finds what gradients hide: custom backward passes, and detached parts of a weight. All
+    weights are scaled at once; only if this changes the outputs is each scaled alone.
 
     Args:
         subject: the model.
@@ -66,7 +65,7 @@ def _hold(
 ) -> bool:
     """True if scaling these weights changes each output far less than turning them does.
 
-    An output is not measured by its own size: a mask's -1e9, or a constant, would hide the change.
+    Changes are not relative to an output's size: a mask's -1e9, or a constant, would hide them.
     """
     by_scale = []
     for way in (1, -1):
