@@ -128,14 +128,14 @@ def _settled(name: str) -> str:
 
 def _rules() -> str:
     rows = "".join(
-        f"| [{name}](#{target(f'spherenorm.rules.{name}', cls)}) | {_fields(cls)} | {_states(cls)} "
-        f"| {cell(summary(cls))} |\n"
+        f"| [{name}](#{target(f'spherenorm.rules.{name}', cls)})<br>{_fields(cls)} "
+        f"| {cell(summary(cls))} | {_states(cls)} |\n"
         for name, cls in _public_rules()
     )
     return (
         "# All rules\n\nA chain of rules is an optimizer. `d` is the direction so far, `w` the "
         "weight, `g` its gradient. To write one of your own: [rules](../rules.md).\n\n"
-        f"| rule | arguments | state | formula |\n|---|---|---|---|\n{rows}"
+        f"| rule and its arguments | formula | state |\n|---|---|---|\n{rows}"
     )
 
 
