@@ -71,8 +71,9 @@ def figure(course: Course, beside: Course) -> str:
 
 def _panel(title: str, values: list[float], others: list[float], log: bool) -> str:
     scale = (lambda y: math.log10(max(y, 1e-12))) if log else (lambda y: y)
-    shown = [[scale(y) for y in each] for each in (values, others)]
-    low, high = min(map(min, shown)), max(map(max, shown))
+    shown = [[scale(y) for y in each if math.isfinite(y)] for each in (values, others)]
+    known = [y for each in shown for y in each]
+    low, high = min(known), max(known)
     pad = 0.06 * ((high - low) or 1.0)
     low, high = low - pad, high + pad
 
