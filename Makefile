@@ -1,13 +1,14 @@
 # make demo: norms on real data and a step of the toy in the plane, and a page about them.  make test: lint, types and the whole test suite.
 # make test-long: more cases of what the suite holds: other types, chains and substitutes.
 # make results: all studies that have not run yet (an hour on two cores), and docs/results.md of them.
+# make docs: the site, with the gallery and the reference made from the code, in build/docs/index.html (about a minute).
 # All set up .venv first, once; PYTHON=python3.12 picks another interpreter.
 
 PYTHON ?= python3
 BIN := .venv/bin
 SET_UP := .venv/.set-up
 
-.PHONY: demo test test-long results clean
+.PHONY: demo test test-long results docs clean
 
 demo: $(SET_UP)
 	$(BIN)/spherenorm run t1 f2
@@ -25,6 +26,10 @@ test-long: $(SET_UP)
 results: $(SET_UP)
 	$(BIN)/spherenorm run
 	$(BIN)/spherenorm results
+
+docs: $(SET_UP)
+	$(BIN)/python -m sphinx -b html -W --keep-going -q -d build/doctrees docs build/docs
+	@echo build/docs/index.html
 
 $(SET_UP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv --clear .venv || { echo "no venv: on Debian, apt-get install python3-venv"; exit 1; }

@@ -115,8 +115,11 @@ class ConvertedField(Generic[Given, Kept]):
 
 
 ViewField = ConvertedField[ViewLike, View]
+"""The type of a field made by `view("channel")`: set to a name or a `View`, read as a `View`."""
 OptionalViewField = ConvertedField[ViewLike | None, View | None]
+"""The type of a field made by `view(None)`: as `ViewField`, or None."""
 ViewsField = ConvertedField[Sequence[ViewLike], tuple[View, ...]]
+"""The type of a field made by `views(...)`: set to names or Views, read as a tuple of Views."""
 
 
 @overload

@@ -68,8 +68,9 @@ class RunLaw:
             return math.nan
         if law.constant:
             return measured.norm_before
-        kept = 1 - found.at(law.kappa)
-        return float(kept) * measured.norm_before / math.cos(measured.turn)
+        kept, cosine = 1 - found.at(law.kappa), math.cos(measured.turn)
+        # (a step that is orthogonal to w turns it by less than a right angle)
+        return float(kept) * measured.norm_before / cosine if cosine > 0 else math.nan
 
     def turn(self, measured: Measurement) -> float:
         """The turn per step at which the weight settles under random gradients; see `equilibrium`.

@@ -36,7 +36,8 @@ def test_blocks_run(page, monkeypatch, tmp_path):
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_within_the_repository_lead_somewhere(page):
     for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text()):
-        assert (page.parent / target).exists(), target
+        made = target.startswith("generated/")  # by the build, which checks these
+        assert made or (page.parent / target).exists(), target
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -47,5 +48,5 @@ def test_files_that_a_page_names_exist(page):
     }
     folders = {f"{Path(path).parent}/" for path in there}
     for name in re.findall(r"`([\w/]*\w(?:\.py|/))`", page.read_text()):
-        if name not in ("_name.py", "waves.py", "plans/", "runs/"):
+        if name not in ("_name.py", "my_optimizers.py", "waves.py", "plans/", "runs/"):
             assert any(path.endswith(f"/{name}") for path in there | folders), name

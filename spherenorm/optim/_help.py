@@ -20,6 +20,9 @@ WORDS = {
     "momentum": "the share of the momentum that a step keeps",
     "dampening": "1 minus the share of a gradient that enters the momentum",
     "weight_decay": "the coefficient of the weight decay",
+    "betas": "the shares of themselves that the two moments keep in a step",
+    "eps": "keeps a division by a root finite",
+    "nesterov": "look ahead by one step of the momentum",
     "delta": "the threshold of sqrt(dim(w)) |cos(w, g)|",
     "views": "how weights split into the units that are tested, tried in order",
     "per": "what is decided at once",
@@ -29,6 +32,12 @@ _ARGS = re.compile(r"^Args:\n((?:[ ]{4}.*\n|\n)*)", re.MULTILINE)
 _ENTRY = re.compile(r"^(\w+(?:, \w+)*): (.*(?:\n(?: .*)?$)*)", re.MULTILINE)
 _AS_FOR = re.compile(r"as for `(\w+)`\.?$")
 _BARE = re.compile(r"in [\[(]|of the test ")
+_EXAMPLE = """
+Example:
+    >>> optimizer = {name}([torch.eye(2)])
+    >>> optimizer.param_groups[0]["lr"]
+    {lr!r}
+"""
 _WIDTH = 92
 
 
@@ -47,8 +56,8 @@ def arguments_of(recipe: Recipe) -> dict[str, str]:
     return {name: _in_words(name, meaning) for name, meaning in found.items()}
 
 
-def class_doc(recipe: Recipe) -> str:
-    """The docstring of the optimizer class of a recipe."""
+def class_doc(recipe: Recipe, name: str | None = None) -> str:
+    """The docstring of the optimizer class of a recipe; with its name it has an example."""
     text = (inspect.getdoc(recipe) or f"The optimizer of the recipe {recipe.__name__}.") + "\n"
     values = defaults_of(recipe)
     meanings = {"params": SHARED_ARGS["params"], **arguments_of(recipe)}
@@ -65,6 +74,8 @@ def class_doc(recipe: Recipe) -> str:
         + "\n"
         for name, meaning in meanings.items()
     )
+    if name is not None and "lr" in values and ">>>" not in text:
+        args += _EXAMPLE.format(name=name, lr=values["lr"])
     found = _ARGS.search(text)
     if found is None:
         return f"{text.rstrip()}\n\n{args}"

@@ -205,7 +205,7 @@ def _optimizer_class(function: Recipe, name: str | None, module: str) -> type[Re
         {
             "recipe": staticmethod(function),
             "made_of": (function, name, module),
-            "__doc__": class_doc(function),
+            "__doc__": class_doc(function, name),
             "__module__": module,
         },
     )

@@ -114,9 +114,11 @@ def _read(course: Course, usual: float) -> list[str]:
     first, turns = course.points[0], [p.turn for p in course.points]
     growth = last.norm / first.norm_before if first.norm_before else math.nan
     if growth > GROWN and last.invariant_view is not None:
+        projected = last.predicted is not None and not math.isnan(last.predicted)
+        mend = "smaller steps" if projected else "a projection (AdamP, SGDP)"
         notes.append(
             f"scale-invariant, and its norm has grown {growth:.2f}-fold, which shrinks its "
-            "effective step: a projection (AdamP, SGDP) or a decay would change that"
+            f"effective step: {mend} or more decay would change that"
         )
     if turns[0] > STEEP * median(turns):
         notes.append(

@@ -50,6 +50,13 @@ def test_what_goes_wrong_is_named_and_only_there(of_step, said):
     assert said in found["bad"]
 
 
+def test_a_projection_is_no_advice_where_the_law_says_that_there_is_one():
+    grows = {"norm": lambda t: 1 + t / 40}
+    assert "a projection (AdamP, SGDP) or more decay" in notes(course(STEPS, **grows))["w"]
+    lawful = notes(course(STEPS, **grows, predicted=lambda t: 1.0))["w"]
+    assert "smaller steps or more decay" in lawful
+
+
 def test_a_schedule_that_lowers_all_effective_steps_kills_none():
     falls = {"effective_step": lambda t: 0.1 * 0.8**t, "turn": lambda t: 0.1}
     assert notes(*(course(STEPS, name, **falls) for name in "abc")) == {}

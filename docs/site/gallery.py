@@ -1,0 +1,175 @@
+"""The gallery: a page per registered recipe, and the table of rules, from the code."""
+
+from __future__ import annotations
+
+import dataclasses
+import html
+import inspect
+from collections.abc import Iterator
+from typing import Any
+
+from docs.site import pictures
+from docs.site.docstring import cell, escaped, summary, to_markdown
+from docs.site.reference import target
+from spherenorm import Chain, Rule, bind, find_recipe, recipe_names, rules
+from spherenorm.optim._help import arguments_of
+from spherenorm_theory import (
+    NoEquilibriumError,
+    NormGrowth,
+    TraceError,
+    equilibrium,
+    norm_growth,
+)
+
+
+def pages() -> dict[str, str]:
+    """The pages by file name."""
+    names = library_recipes()
+    found = {f"gallery/{name}.md": _page(name) for name in names}
+    found["gallery/index.md"] = _index(names)
+    found["rules-table.md"] = _rules()
+    return found
+
+
+def library_recipes() -> list[str]:
+    """The names of the library's own recipes."""
+    own = "spherenorm.recipes"
+    return [name for name in recipe_names() if find_recipe(name).__module__.startswith(own)]
+
+
+def _index(names: list[str]) -> str:
+    rows = "".join(f"| [{n}]({n}.md) | {cell(summary(find_recipe(n)))} |\n" for n in names)
+    tree = "\n".join(names)
+    return (
+        "# Gallery\n\nEvery recipe of the library: formula, law, defaults, source, and a picture "
+        "of its norm and effective step on a toy. All of it is generated from the code.\n\n"
+        f"| recipe | |\n|---|---|\n{rows}\n```{{toctree}}\n:hidden:\n\n{tree}\n```\n"
+    )
+
+
+def _page(name: str) -> str:
+    recipe = find_recipe(name)
+    defaults = bind(recipe).defaults
+    table = "".join(
+        f"| `{n}` | `{defaults[n]!r}` | {cell(escaped(meaning))} |\n"
+        for n, meaning in arguments_of(recipe).items()
+    )
+    body = inspect.getsource(recipe).split('"""')[-1].rstrip()
+    return f"""# {name}
+
+{_without_args(to_markdown(recipe))}
+
+## As a chain
+
+```python
+{inspect.cleandoc(body)}
+```
+
+## Hyper-parameters
+
+| name | default | meaning |
+|---|---|---|
+{table}
+## Its law
+
+{_law(name)}
+
+## On a toy
+
+{_toy(name)}
+"""
+
+
+def _toy(name: str) -> str:
+    try:
+        course = pictures.train(name)
+    except ValueError as error:
+        return f"It refuses the toy's weight, of shape (3, 5): {escaped(str(error))}."
+    said = (
+        "Three units of five entries, of a loss that depends on their directions alone. The "
+        f"learning rate is the one of {pictures.RATES_SHOWN} whose loss after {pictures.STEPS} "
+        f"steps is lowest, here {course.lr:g}; a momentum is 0.9. Dashed: SGD with momentum 0.9."
+    )
+    return f"{said}\n\n{pictures.figure(course, pictures.train('sgd'))}"
+
+
+def _without_args(text: str) -> str:
+    """A docstring without its arguments, which have a table here."""
+    before, mark, rest = text.partition("**Args**\n\n")
+    return before + (rest.partition("\n\n")[2] if mark else "")
+
+
+def _law(name: str) -> str:
+    try:
+        law = norm_growth(name)
+    except (TraceError, ValueError) as error:
+        return f"No law is derived: {escaped(' '.join(str(error).split()))}."
+    kind = f"\n\nThe law stays open: {escaped(law.open_because)}." if law.open_because else ""
+    assumed = "".join(f"- {_code(each)}\n" for each in law.assumptions)
+    return (
+        f"The norm after a step w' = (1 - kappa) w + s, derived from the code above; see "
+        f"[theory](../../theory.md).\n\n{_formula(law)}{kind}\n\n{_settled(name)}\n\n"
+        f"It assumes:\n\n{assumed}"
+    )
+
+
+def _code(text: str) -> str:
+    return "`" + text.replace("`", "'") + "`"
+
+
+def _formula(law: NormGrowth) -> str:
+    return f"```{{math}}\n{law.latex()}\n```"
+
+
+def _settled(name: str) -> str:
+    held = {"eps": 0.0} if "eps" in bind(name).defaults else {}
+    try:
+        formulas = equilibrium(name, **held).formulas()
+    except (NoEquilibriumError, TraceError, ValueError) as error:
+        return f"Equilibrium: none ({escaped(str(error).partition(': ')[2] or str(error))})."
+    lines = "\n".join(f"{what} = {formula}" for what, formula in formulas.items())
+    note = " at eps = 0" if held else ""
+    return (
+        f"In equilibrium with weight decay, under random gradients{note}:\n\n```text\n{lines}\n```"
+    )
+
+
+def _rules() -> str:
+    rows = "".join(
+        f"| [{name}](#{target(f'spherenorm.rules.{name}', cls)})<br>{_fields(cls)} "
+        f"| {cell(summary(cls))} | {_states(cls)} |\n"
+        for name, cls in _public_rules()
+    )
+    return (
+        "# All rules\n\nA chain of rules is an optimizer. `d` is the direction so far, `w` the "
+        "weight, `g` its gradient. To write one of your own: [rules](../rules.md).\n\n"
+        f"| rule and its arguments | formula | state |\n|---|---|---|\n{rows}"
+    )
+
+
+def _public_rules() -> Iterator[tuple[str, type[Rule]]]:
+    for name in rules.__all__:
+        cls: Any = getattr(rules, name)
+        if inspect.isclass(cls) and issubclass(cls, Rule):
+            yield name, cls
+
+
+def _fields(cls: type[Rule]) -> str:
+    own = [f for f in dataclasses.fields(cls) if f.name != "name" and f.init]
+    shown = [f.name if f.default is dataclasses.MISSING else f"{f.name}={f.default!r}" for f in own]
+    return f"`{', '.join(shown)}`" if shown else ""
+
+
+def _states(cls: type[Rule]) -> str:
+    """The names of the state, of an instance that a recipe has, or of one at plain numbers."""
+    required = [
+        f
+        for f in dataclasses.fields(cls)
+        if f.init and f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
+    ]
+    values: dict[str, Any] = {f.name: Chain(()) if f.name == "rule" else 0.5 for f in required}
+    try:
+        names = cls(**values).state_names
+    except Exception:  # of a class that is no rule by itself
+        return ""
+    return html.escape(", ".join(f"`{n}`" for n in names))

@@ -1,0 +1,88 @@
+"""The generated parts of the site: every public name is documented, and on a page of its own."""
+
+import re
+
+import pytest
+
+import spherenorm as sn
+from docs.site import gallery, reference
+from docs.site.docstring import cell, escaped, to_markdown
+from spherenorm import rules
+
+
+@pytest.fixture(scope="module")
+def pages():
+    return reference.pages()
+
+
+def test_every_public_name_has_a_docstring_and_one_place(pages):
+    text = "".join(pages.values())
+    anchors = re.findall(r"^\((.+)\)=$", text, re.MULTILINE)
+    assert len(set(map(str.lower, anchors))) == len(anchors)  # an anchor has no case
+    for name, thing in reference.public().items():
+        home = reference._home(name, thing) or name
+        assert f"({reference.target(home, thing)})=" in text, name
+    for anchor in re.findall(r"\]\(#(.+?)\)", text):
+        assert anchor in anchors
+
+
+def test_a_name_without_a_docstring_is_refused(monkeypatch):
+    def bare():
+        pass
+
+    monkeypatch.setattr(sn.metrics, "__all__", [*sn.metrics.__all__, "bare"])
+    monkeypatch.setattr(sn.metrics, "bare", bare, raising=False)
+    with pytest.raises(reference.UndocumentedError, match=r"spherenorm\.metrics\.bare"):
+        reference.pages()
+
+
+def test_the_table_of_rules_has_every_rule_with_its_arguments_and_state(pages):
+    table = gallery._rules()
+    rows = dict(re.findall(r"^\| \[(\w+)\]\(.*?\)<br>(.*)$", table, re.MULTILINE))
+    public = [getattr(rules, name) for name in rules.__all__]
+    assert rows.keys() == {
+        cls.__name__ for cls in public if isinstance(cls, type) and issubclass(cls, sn.Rule)
+    }
+    assert rows["StepSize"].startswith("`lr` | Scale the direction by the learning rate")
+    assert "`beta, dampening=0.0, nesterov=False" in rows["HeavyBall"]
+    assert rows["HeavyBall"].endswith("| `momentum` |")
+    assert r"\|d\|" in rows["UnitClip"]
+    text = "".join(pages.values())
+    for anchor in re.findall(r"\]\(#(.+?)\)", table):
+        assert f"({anchor})=" in text
+
+
+def test_the_gallery_lists_every_recipe_of_the_library():
+    own = {n for n in sn.recipe_names() if n in sn.recipes.__all__}
+    assert own <= set(gallery.library_recipes())
+    index = gallery._index(gallery.library_recipes())
+    assert all(f"[{name}]({name}.md)" in index for name in own)
+
+
+def documented():
+    """A *sum* of `a*b` and <w, g>, with |w| > 0:
+
+        s = a * b
+
+    Args:
+        a: of any sign; a_b too.
+        b, c: in [0, 1).
+
+    Example:
+        >>> 1 + 1
+        2
+
+    Source: nobody, *ours*.
+    """
+
+
+def test_docstrings_as_markdown():
+    text = to_markdown(documented)
+    assert r"A *sum* of `a*b` and \<w, g>, with |w| > 0:" in text
+    assert "```text\ns = a * b\n```" in text
+    assert "- `a`: of any sign; a_b too." in text
+    assert r"- `b, c`: in \[0, 1)." in text
+    assert "```pycon\n>>> 1 + 1\n2\n```" in text
+    assert "*Source:* nobody" in text
+    assert escaped("2*lr*d") == r"2\*lr\*d"
+    assert cell("|w|") == r"\|w\|"
