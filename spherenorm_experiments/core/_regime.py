@@ -61,9 +61,9 @@ class Regime:
             stay as they are and have no gradient; None freezes none.
         then: optimizers that follow, each a mapping of "recipe", "after" (the share of the
             steps that come before it, in (0, 1)) and hyper-parameters, with a state of its own.
-        steps_of: a run in the same store, with the probe `steps` at every step. Each scale-invariant
-            weight takes that run's effective step in place of its own: its change is scaled to that
-            length, and keeps its direction.
+        steps_of: a run in the same store, with the probe `steps` at every step. Each
+            scale-invariant weight takes that run's effective step in place of its own: its change
+            is scaled, and keeps its direction.
 
     Raises:
         ValueError: a value out of its range, an unknown precision, or one that follows without

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from spherenorm import as_view
+from spherenorm import View, as_view
 from spherenorm_experiments.engine._run import Run
 from spherenorm_experiments.engine._weights import Watched
 
@@ -16,13 +16,13 @@ from spherenorm_experiments.engine._weights import Watched
 class GivenSteps:
     """The effective steps of the run that `Regime.steps_of` names, as lengths of this run's steps.
 
-    A change d = w' - w of a weight becomes c d, with one factor c > 0 for all units u of the weight:
+    A change d = w' - w of a weight becomes c d, with one factor c >= 0 for all of its units u:
 
         mean over u of |(w + c d)_u / |(w + c d)_u| - w_u / |w_u|| = the other run's at this step.
 
     Raises:
-        ValueError: that run has not ended in this store, or has no such step of each scale-invariant
-            weight at every step; or this run's weights lie in parts on several processes.
+        ValueError: that run has not ended in this store, or has no such step at every step of each
+            scale-invariant weight; or this run's weights lie in parts on several processes.
     """
 
     def __init__(self, run: Run, watched: Watched, parallel: str | None) -> None:
@@ -48,13 +48,14 @@ class GivenSteps:
             along = view.radial_coefficient(old, change)
             norm = view.norm(old)
             across = torch.where(norm > 0, view.norm(change - along * old) / norm, 0)
-            sides = [view.units(side).cpu().numpy() for side in (along, across)]
-            if not sides[1].any():  # no unit turns: a frozen weight, or no gradient
+            if not across.any():  # no unit turns: a frozen weight, or no gradient
                 continue
             try:
-                factor = find_factor(*sides, effective_step)
+                factor = find_factor(_units(view, along), _units(view, across), effective_step)
             except ValueError as error:
-                raise ValueError(f"steps_of {self.name!r}: {name}, step {step + 1}: {error}") from None
+                raise ValueError(
+                    f"steps_of {self.name!r}: {name}, step {step + 1}: {error}"
+                ) from None
             with torch.no_grad():
                 weights[name].copy_(old + factor * change)
 
@@ -71,6 +72,11 @@ class GivenSteps:
         if other := own.symmetric_difference(steps[0]):
             raise ValueError(f"{lack} other scale-invariant weights, such as {min(other)}")
         return steps
+
+
+def _units(view: View, per_unit: Tensor) -> np.ndarray:
+    units: np.ndarray = view.units(per_unit).cpu().numpy()
+    return units
 
 
 def find_factor(along: np.ndarray, across: np.ndarray, effective_step: float) -> float:
