@@ -2,6 +2,7 @@
 
 from spherenorm_experiments.engine._backends import find_backend as find_backend
 from spherenorm_experiments.engine._execute import execute as execute
+from spherenorm_experiments.engine._optimizers import rate_factor as rate_factor
 from spherenorm_experiments.engine._probes import PROBES as PROBES
 from spherenorm_experiments.engine._probes import MeasuredStep as MeasuredStep
 from spherenorm_experiments.engine._processes import launch_request as launch_request
