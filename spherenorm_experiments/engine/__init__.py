@@ -11,6 +11,7 @@ from spherenorm_experiments.engine._ranks import die_with_parent as die_with_par
 from spherenorm_experiments.engine._ranks import joined as joined
 from spherenorm_experiments.engine._rehearsal import cast_of as cast_of
 from spherenorm_experiments.engine._rehearsal import rehearse as rehearse
+from spherenorm_experiments.engine._rehearsal import time_step as time_step
 from spherenorm_experiments.engine._rows import Row as Row
 from spherenorm_experiments.engine._rows import find_rows as find_rows
 from spherenorm_experiments.engine._rows import folders_of as folders_of

@@ -31,7 +31,7 @@ from spherenorm_experiments.study import Condition, Contender, Plan, Study, grow
 
 ADAM, ADAMP = "Adam", "AdamP"
 KINDS = ((ADAM, ADAM), (ADAM, ADAMP), (ADAMP, ADAM), (ADAMP, ADAMP))
-"""Whose direction a step has, and whose length."""
+"""The optimizer that gives a step its direction, and the one that gives its length."""
 
 EQUIVALENT = 2.0
 """Points: less than the smallest gap of the three benchmarks at tuned rates, which is three."""
@@ -267,7 +267,7 @@ def _parts_picture(results: Results) -> Picture:
 
 
 def _claims(benchmark: Benchmark) -> Iterator[Claim]:
-    """What the steps gain, what the direction gains beyond them, and that steps are as given."""
+    """Claims of the gain by steps, of the gain by direction beyond it, and of the steps given."""
     where, scored = f"({benchmark.label})", f"{slug(benchmark.label)}."
 
     def score(direction: str, length: str) -> partial[Sample]:

@@ -30,7 +30,7 @@ PROJECTED = {"adamp": ("adam", "adamw"), "sgdp": ("sgd",)}
 """Optimizers with a projection, and those without it."""
 
 RECORDED = ("step", "norm", "norm_rms", "effective_step", "angular_update", "angular_update_rms")
-"""What the probe `norms` records, as far as it is read here."""
+"""Numbers of the probe `norms` that are read here."""
 
 KEYS = ["condition", "optimizer", "lr"]
 """Columns that together name a point: its runs differ in the seed."""
@@ -42,9 +42,9 @@ def measured(store: Path | str = "runs") -> pd.DataFrame:
     The columns are those of `load`, and of the scale-invariant units, means unless they say rms:
 
     - `condition` and `optimizer`: in words;
-    - `growth`: the last norm over the first;
-    - `growth_by_law`: the same, rms, by the norm-growth law of the recipe, given the first norm and
-      the lengths of the steps; missing where the law leaves <w, s> open, as Adam's does;
+    - `growth`: the last norm over the first, rms;
+    - `growth_by_law`: the same by the norm-growth law of the recipe, given the first norm and the
+      lengths of the steps; missing where the law leaves <w, s> open, as Adam's does;
     - `growth_of_steps`: the same if every step were orthogonal to its weight, <w, s> = 0;
     - `step_first` and `step_last`: the effective step in the first and in the last epoch;
     - `turn_last`: the angle per step in the last epoch, in degrees.
@@ -82,12 +82,12 @@ def _numbers(
     first = [each for each in probed if each["step"] <= per_epoch] or probed[:1]
     last = [each for each in probed if each["step"] > summary["steps"] - per_epoch]
     given = spec.regime.steps_of is not None
-    start = summary["norm_start"]
-    by_law, of_steps = (None, None) if given else grow(spec, start, per_epoch, probed)
+    norms, turns = _trajectory(summary["norm_start"], probed)
+    by_law, of_steps = (None, None) if given else grow(spec, norms, turns, per_epoch)
     return {
         "condition": _condition_of(spec),
         "optimizer": f"{spec.recipe}, given steps" if given else spec.recipe,
-        "growth": probed[-1]["norm"] / start if start else math.nan,
+        "growth": float(norms[-1] / norms[0]),
         "growth_by_law": by_law,
         "growth_of_steps": of_steps,
         "step_first": float(np.mean([each["effective_step"] for each in first])),
@@ -97,7 +97,7 @@ def _numbers(
 
 
 def grow(
-    spec: Spec, start: float, per_epoch: int, probed: Sequence[Mapping[str, float]]
+    spec: Spec, norms: np.ndarray, turns: np.ndarray, per_epoch: int
 ) -> tuple[float | None, float | None]:
     """The last norm over the first by the recipe's law, and of steps with <w, s> = 0.
 
@@ -107,9 +107,9 @@ def grow(
         |s|^2 = |w'|^2 + keep^2 |w|^2 - 2 keep |w| |w'| cos theta.
 
     Args:
-        start: the mean norm of the units before the first step.
+        norms: |w| before the first and after each step; shape (steps + 1,).
+        turns: theta of each step; shape (steps,).
         per_epoch: the number of steps in an epoch.
-        probed: records of the probe `norms`.
 
     Returns:
         Both; None for the first if the law is open, for both if there is none.
@@ -117,7 +117,6 @@ def grow(
     law = None if spec.regime.then else _law_of(spec)
     if law is None:
         return None, None
-    norms, turns = _trajectory(start, probed)
     steps = len(turns)
     factors = [rate_factor(spec, step, steps, per_epoch) for step in range(steps)]
     values = {**load_recipe(spec.recipe).defaults, **spec.hyper_parameters}
@@ -241,7 +240,7 @@ def growth_picture(frame: pd.DataFrame) -> Picture:
 
 
 def scores_table(frame: pd.DataFrame) -> Table:
-    """How scores follow the effective step in the last epoch, and what is left to the optimizer.
+    """Correlations of scores with the effective step in the last epoch, and gains beyond it.
 
     Conditions with at least two rates of an optimizer with a projection and one without.
 
@@ -260,10 +259,11 @@ def scores_table(frame: pd.DataFrame) -> Table:
     headings = ("condition", "optimizers", "runs", "rank correlation, first", "second", "both",
                 "gain at equal rate", "gain at equal step")  # fmt: skip
     note = (
-        "Rank correlation (Spearman) of score and effective step in the last epoch, over rates and "
-        "seeds. Gain: what the second scores above the first where both fit one parabola in the "
-        "logarithm of the rate, or of the effective step; 95 % intervals, by a jackknife over "
-        "seeds. A gain at equal rate that is gone at equal step was a matter of the step's length."
+        "Rank correlation (Spearman) of the score, minus the mean of its seed, and the effective "
+        "step in the last epoch, over rates and seeds. Gain: the second score minus the first "
+        "where both fit one parabola in the logarithm of the rate, or of the effective step; 95 % "
+        "intervals, by a jackknife over seeds. A gain at equal rate that is gone at equal step was "
+        "a matter of the step's length."
     )
     return Table("Scores and effective steps", headings, rows, note)
 
@@ -277,7 +277,10 @@ def _pairs(runs: pd.DataFrame) -> Iterator[tuple[str, str]]:
 
 
 def _rank_correlation(runs: pd.DataFrame) -> float:
-    return float(runs["step_last"].corr(runs["test"].astype(float), method="spearman"))
+    """Spearman's, of the steps and of the scores minus the mean of their seed."""
+    scores = runs["test"].astype(float)
+    scores -= scores.groupby(runs["seed"]).transform("mean")
+    return float(runs["step_last"].corr(scores, method="spearman"))
 
 
 def _gap(pair: pd.DataFrame, ours: str, at: str) -> Cell:
