@@ -17,6 +17,7 @@ from spherenorm_experiments.extra.matched_step import (
 from spherenorm_experiments.study import Plan
 
 STRIPES = BENCHMARKS[0]
+RATES = STRIPES.rates
 
 
 def made(gains=(0.0, 0.0), lost=(), seeds=6, **summary):
@@ -31,7 +32,12 @@ def made(gains=(0.0, 0.0), lost=(), seeds=6, **summary):
                 path = 1.0 + (length == ADAMP)
                 diverged = 3 if (direction, length, seed) in lost else None
                 spec = Spec("debiasing", arm.recipe, {"lr": rate}, seed=seed)
-                numbers = {"test": score, "total_effective_step": path, **summary}
+                numbers = {
+                    "test": score,
+                    "validation": -abs(rate - RATES[seed % 3]),
+                    "total_effective_step": path,
+                    **summary,
+                }
                 numbers |= {"norm_start": 1.0, "norm_last": 2.0, "diverged_at": diverged}
                 items.append(result(arm, seed, spec, name=f"{arm}-{seed}", **numbers))
     return Results(items)
@@ -63,6 +69,17 @@ def test_the_claims_tell_a_schedule_from_a_direction(gains, verdicts):
     assert tuple(decided[f"stripes-rho-0.5.{name}"] for name in names) == verdicts
     assert decided["stripes-rho-0.5.given"] == "holds"
     assert decided["keywords.direction"] == "inconclusive"  # which has no runs
+
+
+def test_a_table_has_the_mean_over_rates_and_the_rate_of_each_seed():
+    over, best = MatchedStep().tables(made((0.0, 5.0)))[0].rows
+    seeds = range(6)
+    assert over[1].value == pytest.approx(50 + 100 * sum(RATES) / 3 + 2.5)
+    chosen = [50 + 100 * RATES[seed % 3] + seed for seed in seeds]  # by its validation set
+    assert best[1].value == pytest.approx(sum(chosen) / 6)
+    for row in (over, best):
+        gap, by_steps, by_direction = (float(cell.value) for cell in row[-3:])
+        assert (gap, by_steps, by_direction) == pytest.approx((5, 5, 0), abs=0.02)
 
 
 def test_the_second_round_takes_the_steps_of_the_runs_that_finished():
