@@ -62,8 +62,8 @@ class Regime:
         then: optimizers that follow, each a mapping of "recipe", "after" (the share of the
             steps that come before it, in (0, 1)) and hyper-parameters, with a state of its own.
         steps_of: a run in the same store, with the probe `steps` at every step. Each
-            scale-invariant weight takes that run's effective step in place of its own: its change
-            is scaled, and keeps its direction.
+            scale-invariant weight turns as far as in that run, in the direction of its own step;
+            its norm is that of its own step.
 
     Raises:
         ValueError: a value out of its range, an unknown precision, or one that follows without

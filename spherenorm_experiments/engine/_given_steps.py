@@ -14,11 +14,15 @@ from spherenorm_experiments.engine._weights import Watched
 
 
 class GivenSteps:
-    """The effective steps of the run that `Regime.steps_of` names, as lengths of this run's steps.
+    """The effective steps of the run that `Regime.steps_of` names, as lengths of this run's turns.
 
-    A change d = w' - w of a weight becomes c d, with one factor c >= 0 for all of its units u:
+    A step that turns unit u of a weight by the angle theta_u turns it by c theta_u, in the same
+    direction, with one factor c >= 0 for all units of the weight:
 
-        mean over u of |(w + c d)_u / |(w + c d)_u| - w_u / |w_u|| = the other run's at this step.
+        mean over u of 2 sin(c theta_u / 2) = the other run's mean effective step of this weight.
+
+    The norm of each unit is that of this run's own step. (If the whole step were scaled, its radial
+    part would be, too: Adam's norms then grow until no multiple of its step turns far enough.)
 
     Raises:
         ValueError: that run has not ended in this store, or has no such step at every step of each
@@ -31,33 +35,25 @@ class GivenSteps:
             raise ValueError("steps_of needs whole weights, which fsdp divides; use ddp")
         self._steps = self._read(run)
 
-    def scale(self, step: int, before: Mapping[str, Tensor], module: nn.Module) -> None:
-        """Scale the changes that a step has made.
+    def turn(self, step: int, before: Mapping[str, Tensor], module: nn.Module) -> None:
+        """Turn the scale-invariant weights as far as the other run does.
 
         Args:
-            step: its number, from 0.
+            step: the number of the step that was taken, from 0.
             before: the weights before it.
 
         Raises:
-            ValueError: a weight cannot turn as far along its change.
+            ValueError: the units of a weight cannot turn as far.
         """
         weights = dict(module.named_parameters())
         for name, effective_step in self._steps[step].items():
-            view, old = as_view(self.watched.views[name] or "layer"), before[name].double()
-            change = weights[name].detach().double() - old
-            along = view.radial_coefficient(old, change)
-            norm = view.norm(old)
-            across = torch.where(norm > 0, view.norm(change - along * old) / norm, 0)
-            if not across.any():  # no unit turns: a frozen weight, or no gradient
-                continue
+            view, weight = as_view(self.watched.views[name] or "layer"), weights[name].detach()
             try:
-                factor = find_factor(_units(view, along), _units(view, across), effective_step)
+                turned = turn_by(view, before[name].double(), weight.double(), effective_step)
             except ValueError as error:
-                raise ValueError(
-                    f"steps_of {self.name!r}: {name}, step {step + 1}: {error}"
-                ) from None
-            with torch.no_grad():
-                weights[name].copy_(old + factor * change)
+                where = f"steps_of {self.name!r}: {name}, step {step + 1}"
+                raise ValueError(f"{where}: {error}") from None
+            weight.copy_(turned)
 
     def _read(self, run: Run) -> Sequence[Mapping[str, float]]:
         folder = run.store.folder(self.name)
@@ -74,47 +70,69 @@ class GivenSteps:
         return steps
 
 
-def _units(view: View, per_unit: Tensor) -> np.ndarray:
-    units: np.ndarray = view.units(per_unit).cpu().numpy()
-    return units
+def turn_by(view: View, before: Tensor, after: Tensor, effective_step: float) -> Tensor:
+    """The weight after a step whose turns have this mean effective step; see `GivenSteps`.
 
-
-def find_factor(along: np.ndarray, across: np.ndarray, effective_step: float) -> float:
-    """The factor c of a weight's change at which the mean effective step of its units is this one.
-
-    With a and t the radial and the tangent part of the change over |w|, a unit turns by the angle
-    theta(c) = atan2(c t, 1 + c a), and its effective step is 2 sin(theta / 2).
+    A unit that did not turn only takes its new norm.
 
     Args:
-        along: a of each unit.
-        across: t of each unit, some above 0.
+        view: splits the weight into units.
+        before, after: the weight before and after the step as it was.
 
     Raises:
-        ValueError: there is no such factor.
+        ValueError: there is no such weight.
 
     Example:
-        >>> round(find_factor(np.zeros(1), np.ones(1), 2**0.5 / 2), 6)  # 2 arcsin(0.35) in tan
-        0.881917
+        >>> before, after = torch.tensor([[1.0, 0.0]]), torch.tensor([[2.0, 2.0]])
+        >>> turn_by(as_view("channel"), before, after, 1.0)  # by 60 degrees
+        tensor([[1.4142, 2.4495]])
+    """
+    norm, length = view.norm(before), view.norm(after)
+    along = view.radial_coefficient(before, after)
+    tangent = after - along * before
+    across = view.norm(tangent)
+    angle = torch.atan2(across, along * norm)
+    turns = (norm > 0) & (across > 0)
+    if not turns.any():  # a frozen weight, or no gradient
+        return after
+    angles = view.units(torch.where(turns, angle, 0.0))
+    turned = find_factor(angles.double().cpu().numpy(), effective_step) * angle
+    ahead, aside = (
+        x / torch.where(turns, size, 1) for x, size in ((before, norm), (tangent, across))
+    )
+    new = length * (torch.cos(turned) * ahead + torch.sin(turned) * aside)
+    return torch.where(turns, new, after)
+
+
+def find_factor(angles: np.ndarray, effective_step: float) -> float:
+    """The factor c at which the mean of 2 sin(c theta_u / 2) is this effective step.
+
+    Args:
+        angles: theta of each unit, some above 0.
+
+    Raises:
+        ValueError: there is none at which all units turn by less than pi.
+
+    Example:
+        >>> round(find_factor(np.array([0.2]), 1.0), 6)  # by 60 degrees
+        5.235988
     """
     from scipy.optimize import newton
 
     def miss(factor: float) -> float:
-        half = np.arctan2(factor * across, 1 + factor * along) / 2
-        return float(np.mean(2 * np.sin(half))) - effective_step
+        return float(np.mean(2 * np.sin(factor * angles / 2))) - effective_step
 
     def slope(factor: float) -> float:
-        ahead, aside = 1 + factor * along, factor * across
-        squared = ahead**2 + aside**2
-        return float(np.mean(np.cos(np.arctan2(aside, ahead) / 2) * across / squared))
+        return float(np.mean(angles * np.cos(factor * angles / 2)))
 
     if effective_step == 0:
         return 0.0
-    start = effective_step / slope(0.0)
+    start = effective_step / slope(0.0)  # below the factor: from there Newton's steps only rise
     try:
-        with np.errstate(over="ignore", invalid="ignore"):
-            factor = float(newton(miss, start, slope, tol=1e-13 * start))
+        factor = float(newton(miss, start, slope, tol=1e-13 * start))
     except RuntimeError:  # it has not converged
         factor = np.nan
-    if not (factor >= 0 and abs(miss(factor)) <= 1e-9 * effective_step):
-        raise ValueError(f"no multiple of its change is an effective step of {effective_step:.3g}")
+    known = factor * angles.max() < np.pi and abs(miss(factor)) <= 1e-9 * effective_step
+    if not known:
+        raise ValueError(f"its units cannot turn by an effective step of {effective_step:.3g}")
     return factor

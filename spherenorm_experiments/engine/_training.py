@@ -86,7 +86,7 @@ class Training:
         self.gradients.freeze(self.module, step)
         record |= self.gradients.update(self.optimizer, self.module)
         if self.given_steps is not None:
-            self.given_steps.scale(step, before, self.module)
+            self.given_steps.turn(step, before, self.module)
         if self.average is not None:
             self.average.update(self.module)
         if probed:

@@ -204,7 +204,7 @@ def norms_table(frame: pd.DataFrame) -> Table:
              "total_effective_step": ".3g", "step_first": ".3g", "step_last": ".3g",
              "turn_last": ".3g", "test": ".4g"}  # fmt: skip
     rows: list[Row] = []
-    for (condition, optimizer, rate), runs in frame.groupby(KEYS, sort=False):
+    for (condition, optimizer, rate), runs in frame.groupby(KEYS):
         cells = (_cell(runs, column, form) for column, form in shown.items())
         rows.append((condition, optimizer, Cell(rate, "g"), *cells))
     headings = ("condition", "optimizer", "lr", "first norm", "last / first", "by its law",
@@ -213,7 +213,8 @@ def norms_table(frame: pd.DataFrame) -> Table:
     note = (
         "Means over seeds ± SD, of scale-invariant units. By its law: the growth that the "
         "norm-growth law of the recipe's code gives to steps of the measured lengths; no law: it "
-        "leaves <w, s> open. By steps alone: the same if steps were orthogonal to their weights."
+        "leaves <w, s> open, or steps are those of another run. By steps alone: the same if steps "
+        "were orthogonal to their weights."
     )
     return Table("Norms, effective steps and turns", headings, rows, note)
 

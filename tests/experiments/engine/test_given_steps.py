@@ -1,6 +1,7 @@
 """Effective steps that a run takes from another one (`Regime.steps_of`)."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -9,9 +10,10 @@ from interrupted import assert_same_end, ended, stop_after
 from running import folder_of, run_of
 from spherenorm_tiny import tiny_spec
 
+from spherenorm import as_view, metrics
 from spherenorm_experiments.core import Regime, Spec
 from spherenorm_experiments.engine import execute
-from spherenorm_experiments.engine._given_steps import find_factor
+from spherenorm_experiments.engine._given_steps import find_factor, turn_by
 
 SETTING = {"lr": 0.05, "weight_decay": 0.1}
 
@@ -88,17 +90,39 @@ def test_a_run_without_fitting_steps_is_refused_by_name(tmp_path, changed, messa
     assert not folder_of(wide_spec("adam", name), tmp_path).metrics.path.exists()
 
 
-def test_the_factor_is_that_of_the_mean_effective_step_of_all_units():
-    generator = np.random.default_rng(0)
-    for _ in range(200):
-        along, across = generator.normal(0, 0.1, 9), generator.exponential(0.1, 9)
-        factor = generator.uniform(0.01, 4)
-        after = np.stack([1 + factor * along, factor * across])
-        turned = after / np.linalg.norm(after, axis=0) - np.array([[1.0], [0.0]])
-        target = np.linalg.norm(turned, axis=0).mean()
-        assert find_factor(along, across, target) == pytest.approx(factor, rel=1e-9)
-    with pytest.raises(ValueError, match="no multiple of its change is an effective step"):
-        find_factor(np.ones(3), np.ones(3), 1.9)
+@pytest.mark.parametrize("view", ["channel", "layer"])
+def test_units_turn_in_their_own_direction_to_their_own_norm(view):
+    generator = torch.Generator().manual_seed(0)
+    units = as_view(view)
+    for size in (1e-6, 0.1, 1.0):
+        before = torch.randn(5, 4, generator=generator, dtype=torch.float64)
+        after = before + size * torch.randn(5, 4, generator=generator, dtype=torch.float64)
+        own = metrics.angular_update(before, after, view)
+        target = float((2 * torch.sin(0.7 * own / 2)).mean())
+        new = turn_by(units, before, after, target)
+        close = partial(torch.testing.assert_close, rtol=1e-9, atol=1e-15)
+        close(metrics.angular_update(before, new, view), 0.7 * own)
+        close(metrics.norm(new, view), metrics.norm(after, view))
+        # before, new and after lie in a plane, in this order
+        close(metrics.angular_update(new, after, view), 0.3 * own)
+
+
+def test_a_step_that_is_nearly_radial_still_turns_as_far_as_is_asked():
+    before = torch.tensor([[1.0, 0.0]], dtype=torch.float64)
+    new = turn_by(as_view("channel"), before, before + torch.tensor([[7e-4, 3e-5]]), 0.05)
+    assert float(metrics.effective_step(before, new)) == pytest.approx(0.05, rel=1e-9)
+    assert float(metrics.norm(new)) == pytest.approx(1.0007, rel=1e-6)
+
+
+def test_a_unit_that_did_not_turn_takes_its_norm_and_too_far_is_refused():
+    before, after = torch.tensor([[1.0, 0.0], [0.0, 0.0], [2.0, 0.0]]), torch.ones(3, 2)
+    after[0] = torch.tensor([3.0, 0.0])
+    new = turn_by(as_view("channel"), before, after, 0.1)
+    assert torch.equal(new[:2], after[:2])
+    assert metrics.effective_step(before, new).tolist() == pytest.approx([0, 0, 0.3], rel=1e-5)
+    assert torch.equal(turn_by(as_view("layer"), before, 2 * before, 0.1), 2 * before)
+    with pytest.raises(ValueError, match="its units cannot turn by an effective step"):
+        find_factor(np.array([0.1, 0.3]), 1.9)
 
 
 def test_an_empty_name_is_refused():

@@ -82,6 +82,14 @@ def test_a_table_has_the_mean_over_rates_and_the_rate_of_each_seed():
         assert (gap, by_steps, by_direction) == pytest.approx((5, 5, 0), abs=0.02)
 
 
+def test_the_picture_has_the_gap_and_its_parts_with_their_intervals():
+    (picture,) = MatchedStep().pictures(made((0.0, 5.0)))
+    marks = {trace.name: trace for trace in picture.figure.data}
+    assert [trace.x[0] for trace in marks.values()] == pytest.approx([5, 5, 0], abs=0.02)
+    assert all(trace.y == ("stripes, rho 0.5",) for trace in marks.values())
+    assert all(0 < trace.error_x.array[0] < 0.1 for trace in marks.values())
+
+
 def test_the_second_round_takes_the_steps_of_the_runs_that_finished():
     study, plan = MatchedStep(), Plan("small", seeds=(0, 1))
     first = study.trials(plan, Results([]))
