@@ -79,11 +79,13 @@ BENCHMARKS = (
 class MatchedStep(Study):
     """Matched step: is AdamP more than another schedule of the effective step?
 
-    AdamP differs from Adam in two ways. Its steps have another direction, without the radial part,
-    and since norms then grow less, another effective length. Here each is had without the other:
-    Adam takes the effective steps that AdamP took with the same seed and rate, weight by weight and
-    step by step, and AdamP takes Adam's. Only scale-invariant weights are matched; the others step
-    as their optimizer does. If AdamP is a schedule, Adam with its steps scores as AdamP does.
+    AdamP removes the radial part of Adam's step, so that norms grow less and weights turn further.
+    Here each is had without the other: Adam turns its weights as far as AdamP did with the same
+    seed and rate, weight by weight and step by step, in its own direction and to its own norm; and
+    AdamP turns them as far as Adam did. Only scale-invariant weights are matched; the others step
+    as their optimizer does. If AdamP is a schedule, Adam with its steps scores as AdamP does. (From
+    equal moments both turn a weight in one direction, that of the tangent part. So directions
+    differ by the moments alone, in which gradients count by the norm at which they were taken.)
 
     The score of a claim is the mean over a few rates around the best, the same for all, so that no
     rate is chosen. Differences are paired by seed.

@@ -107,10 +107,10 @@ def test_the_second_round_takes_the_steps_of_the_runs_that_finished():
         assert trial.spec.hyper_parameters["lr"] == rate
 
 
-def test_an_overridden_rate_is_the_only_one(store):
+def test_the_smoke_tier_has_one_rate_and_an_overridden_rate_is_the_only_one(store):
     study, _, results = run_study("matched-step", store)
     assert {item.spec.regime.steps_of is None for item in results} == {True, False}
     table = study.tables(results)[1]
-    assert [row[0] for row in shown(table)] == ["stripes, rho 0.5, 0.005"]
+    assert [row[0] for row in shown(table)] == [f"stripes, rho 0.5, {RATES[0]}"]
     trials = study.trials(Plan("small", overrides={"lr": 0.5}), Results([]))
     assert {trial.arm.settings["lr"] for trial in trials} == {0.5}
