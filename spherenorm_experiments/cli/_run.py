@@ -307,7 +307,13 @@ def resume(
 
 
 def _show_dry_run(campaign: Campaign, as_json: bool) -> None:
-    """Say for each study and in total what would run, and how long it would take."""
+    """Say for each study and in total what would run, and how long it would take.
+
+    In the full tier and on the paper's data a few steps of each kind of run are timed on the device
+    that is asked for, so that its hours are measured before the first run.
+    """
+    from spherenorm_experiments.study import estimate, time_steps
+
     asked: dict[str, set[str]] = {}
     left: dict[str, list[Run]] = {}
     total: list[Run] = []
@@ -318,13 +324,18 @@ def _show_dry_run(campaign: Campaign, as_json: bool) -> None:
         left[study.name] = campaign.lacking(planned, results, set())
         total += campaign.lacking(planned, results, taken)
     asked[TOTAL], left[TOTAL] = set().union(*asked.values()), total
-    costs = campaign.estimate([run for runs in left.values() for run in runs])
+    long = campaign.plan.tier == "full" or campaign.plan.real
+    timed = time_steps(total) if long and not campaign.runner.distributed else {}
+    every = [run for runs in left.values() for run in runs]
+    costs = estimate(campaign.door.store, every, timed)
+    hours = "core hours" if campaign.plan.device == "cpu" else "GPU hours"
     rows = []
     for heading, runs in left.items():
         count, missing = len(asked[heading]), sum(len(run.rows) for run in runs)
         row = {"study": heading, "runs": count, "cached": count - missing, "to run": missing}
         row["steps"] = sum(run.steps * len(run.rows) for run in runs)
-        row["seconds"] = round(sum(costs[run.id] for run in runs) / campaign.jobs)
+        seconds = sum(costs[run.id] for run in runs)
+        row |= {"seconds": round(seconds / campaign.jobs), hours: round(seconds / 3600, 2)}
         rows.append(row)
     if as_json:
         answer(rows)

@@ -37,6 +37,7 @@ RANGES: dict[str, tuple[Any, Callable[[Any], bool], str]] = {
         _in_turn,
         "mappings with a recipe's name and a share after, which rises within (0, 1)",
     ),
+    "steps_of": (str | None, lambda x: x != "", "the name of a run"),
 }
 """Of each option its type, its range, and both in words."""
 
@@ -60,6 +61,9 @@ class Regime:
             stay as they are and have no gradient; None freezes none.
         then: optimizers that follow, each a mapping of "recipe", "after" (the share of the
             steps that come before it, in (0, 1)) and hyper-parameters, with a state of its own.
+        steps_of: a run in the same store, with the probe `steps` at every step. Each
+            scale-invariant weight turns as far as in that run, in the direction of its own step;
+            its norm is that of its own step.
 
     Raises:
         ValueError: a value out of its range, an unknown precision, or one that follows without
@@ -74,6 +78,7 @@ class Regime:
     precision: str = "float32"
     frozen: tuple[str, float] | None = None
     then: tuple[Mapping[str, Any], ...] = ()
+    steps_of: str | None = None
 
     def __post_init__(self) -> None:
         if self.precision not in PRECISIONS:

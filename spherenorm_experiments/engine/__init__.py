@@ -2,6 +2,7 @@
 
 from spherenorm_experiments.engine._backends import find_backend as find_backend
 from spherenorm_experiments.engine._execute import execute as execute
+from spherenorm_experiments.engine._optimizers import rate_factor as rate_factor
 from spherenorm_experiments.engine._probes import PROBES as PROBES
 from spherenorm_experiments.engine._probes import MeasuredStep as MeasuredStep
 from spherenorm_experiments.engine._processes import launch_request as launch_request
@@ -10,6 +11,7 @@ from spherenorm_experiments.engine._ranks import die_with_parent as die_with_par
 from spherenorm_experiments.engine._ranks import joined as joined
 from spherenorm_experiments.engine._rehearsal import cast_of as cast_of
 from spherenorm_experiments.engine._rehearsal import rehearse as rehearse
+from spherenorm_experiments.engine._rehearsal import time_step as time_step
 from spherenorm_experiments.engine._rows import Row as Row
 from spherenorm_experiments.engine._rows import find_rows as find_rows
 from spherenorm_experiments.engine._rows import folders_of as folders_of

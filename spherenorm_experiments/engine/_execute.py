@@ -56,7 +56,7 @@ def execute(
         StoreError: the store cannot be written.
         KeyboardInterrupt, SystemExit: after it was noted in the run's status.
     """
-    with _one_thread():
+    with one_thread():
         return _executed(run, runner, wait, ranks)
 
 
@@ -77,7 +77,7 @@ def _executed(run: Run, runner: Runner, wait: float, ranks: Ranks) -> Outcome:
 
 
 @contextmanager
-def _one_thread() -> Iterator[None]:
+def one_thread() -> Iterator[None]:
     """One process per core; and the number of threads decides the order of sums."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from spherenorm import Bound, explain, sphere_of, torch_optimizer
 from spherenorm.optim import RecipeOptimizer
-from spherenorm_experiments.core import SCHEDULES, Task
+from spherenorm_experiments.core import SCHEDULES, Spec, Task
 from spherenorm_experiments.engine._run import Run
 
 
@@ -47,13 +47,22 @@ class OptimizerSchedule:
 
     def schedule(self, step: int) -> None:
         """Set the learning rates of a step: the schedule's, and below them in the warm-up."""
-        spec = self.run.spec
-        rising = spec.regime.warmup * self.run.steps_per_epoch
-        factor = SCHEDULES[spec.schedule](step / self.run.steps)
-        factor *= min(1.0, (step + 1) / rising) if rising else 1.0
+        factor = rate_factor(self.run.spec, step, self.run.steps, self.run.steps_per_epoch)
         for group, lr in zip(self.optimizer.param_groups, self._base_lr, strict=True):
             if lr is not None:
                 group["lr"] = lr * factor
+
+
+def rate_factor(spec: Spec, step: int, steps: int, steps_per_epoch: int) -> float:
+    """The learning rate of a step over that of the run: its schedule's, and lower in the warm-up.
+
+    Args:
+        step: its number, from 0.
+        steps: of the whole run.
+    """
+    rising = spec.regime.warmup * steps_per_epoch
+    factor = SCHEDULES[spec.schedule](step / steps)
+    return factor * (min(1.0, (step + 1) / rising) if rising else 1.0)
 
 
 def name_backend(optimizer: RecipeOptimizer) -> str:

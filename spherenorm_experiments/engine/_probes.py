@@ -1,7 +1,8 @@
 """Probes: measurements of the weights at each step of a training run, beside the loss.
 
 A probe is a function of one `MeasuredStep`; the names of its numbers are its keys in
-the records. `norms` is on by default; `detection` records the scale-invariance test.
+the records. `norms` is on by default; `steps` records the effective step of each weight, and
+`detection` the scale-invariance test.
 """
 
 from __future__ import annotations
@@ -77,6 +78,19 @@ def norms(step: MeasuredStep) -> dict[str, float]:
     }
 
 
+def steps(step: MeasuredStep) -> dict[str, Any]:
+    """The mean effective step of the units of each scale-invariant weight, by its name."""
+    return {"steps": {name: mean_effective_step(step, name) for name, _ in step.invariant()}}
+
+
+def mean_effective_step(step: MeasuredStep, name: str) -> float:
+    """The mean over the units of one weight, in which it is scale-invariant."""
+    view = step.views[name]
+    assert view is not None
+    units = metrics.effective_step(step.before[name], step.after[name], view)
+    return float(units.double().mean())
+
+
 def detection(step: MeasuredStep) -> dict[str, Any]:
     """The statistic sqrt(dim) |cos(w, g)| of every unit of every weight: channels, then the layer.
 
@@ -117,7 +131,7 @@ def _units(per_weight: Any) -> Tensor:
 
 Probe = Callable[[MeasuredStep], dict[str, Any]]
 
-PROBES: dict[str, Probe] = {"norms": norms, "detection": detection}
+PROBES: dict[str, Probe] = {"norms": norms, "steps": steps, "detection": detection}
 
 
 def find_probe(name: str) -> Probe:

@@ -1,15 +1,18 @@
-"""A rehearsal: the first step of a run, its score and its record, before anything is stored."""
+"""A rehearsal: the first steps of a run, its score and its record, before anything is stored."""
 
 from __future__ import annotations
 
 import json
 import os
+import statistics
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 from spherenorm.support import located
 from spherenorm_experiments.core import PureTask, Task, preserved_randomness
+from spherenorm_experiments.engine._execute import one_thread
 from spherenorm_experiments.engine._run import Run
 from spherenorm_experiments.engine._sweep import first_step
 from spherenorm_experiments.engine._training import Training
@@ -17,6 +20,9 @@ from spherenorm_experiments.engine._training import Training
 TASKS_OWN = ("task", "options", "probes", "device")
 RECIPES_OWN = ("task", "recipe", "rest", "probes", "device", "regime")
 """Fields of a spec."""
+
+TIMED = 3
+"""Steps whose median is the time of a step."""
 
 
 def cast_of(run: Run) -> tuple[str, str]:
@@ -61,6 +67,23 @@ def rehearse(run: Run, alone: bool = True) -> None:
     except (Exception, SystemExit) as error:  # so may a user's recipe or probe
         given = f"recipe {spec.recipe!r} with {_shown(spec.hyper_parameters)}"
         raise ValueError(f"{given}, on task {spec.task!r}: {located(error)}") from error
+
+
+def time_step(run: Run) -> float:
+    """Seconds that a step of a run on batches takes here, in one process.
+
+    The first step also builds kernels, and does not count. Nothing is written, and random states
+    stay as they are.
+    """
+    assert isinstance(run.task, Task)
+    seconds = []
+    with one_thread(), preserved_randomness():
+        training = Training(run, run.task)
+        for step in range(1 + TIMED):
+            started = time.perf_counter()
+            training.step(step % run.steps)  # reads the loss, which waits for a GPU
+            seconds.append(time.perf_counter() - started)
+    return statistics.median(seconds[1:])
 
 
 @contextmanager

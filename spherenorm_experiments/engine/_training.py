@@ -14,6 +14,7 @@ from torch.utils._pytree import tree_map_only
 from spherenorm.optim import RecipeOptimizer
 from spherenorm_experiments.core import Split, Task, seed_everything, stream
 from spherenorm_experiments.engine._evaluation import evaluate
+from spherenorm_experiments.engine._given_steps import GivenSteps
 from spherenorm_experiments.engine._gradients import Gradients
 from spherenorm_experiments.engine._loader import TrainingBatches
 from spherenorm_experiments.engine._optimizers import OptimizerSchedule
@@ -49,6 +50,8 @@ class Training:
         self.module = task.model().to(self.device)
         _require_frozen(self.module, self.regime.frozen)
         self.watched = Watched.of(self.module, task, self.device)
+        given = self.regime.steps_of is not None
+        self.given_steps = GivenSteps(run, self.watched, ranks.parallel) if given else None
         self.model = parallelize(self.module, task, ranks, self.device)
         self.batches = TrainingBatches(run, task, ranks, workers, self.device)
         self.optimizers = OptimizerSchedule(run, task, self.module, self.watched.channels)
@@ -78,12 +81,15 @@ class Training:
             return None, sums
         record: dict[str, Any] = {"step": step + 1, "loss": loss}
         self.optimizers.schedule(step)
-        before = self.watched.copies(self.module) if self._is_probed(step + 1) else None
+        probed = self._is_probed(step + 1)
+        before = self.watched.copies(self.module) if probed or self.given_steps else {}
         self.gradients.freeze(self.module, step)
         record |= self.gradients.update(self.optimizer, self.module)
+        if self.given_steps is not None:
+            self.given_steps.turn(step, before, self.module)
         if self.average is not None:
             self.average.update(self.module)
-        if before is not None:
+        if probed:
             record |= self._probed(before)
         return record, sums
 

@@ -1,4 +1,8 @@
-"""Questions of our own: the equilibrium of weight decay, and the test of scale invariance."""
+"""Questions of our own: weight decay in equilibrium, the invariance test, matched steps."""
 
-STUDIES = {"detector": "detector:Detector", "equilibrium": "equilibrium:EquilibriumStudy"}
+STUDIES = {
+    "detector": "detector:Detector",
+    "equilibrium": "equilibrium:EquilibriumStudy",
+    "matched-step": "matched_step:MatchedStep",
+}
 TASKS = {"mlp": "mlp:Mlp"}

@@ -2,6 +2,8 @@
 
 from spherenorm_experiments.study._campaign import Campaign as Campaign
 from spherenorm_experiments.study._campaign import StudyError as StudyError
+from spherenorm_experiments.study._campaign import estimate as estimate
+from spherenorm_experiments.study._campaign import time_steps as time_steps
 from spherenorm_experiments.study._comparing import Comparing as Comparing
 from spherenorm_experiments.study._comparing import comparison_of as comparison_of
 from spherenorm_experiments.study._comparing import find_study as find_study

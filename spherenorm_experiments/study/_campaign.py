@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import statistics
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -22,6 +22,7 @@ from spherenorm_experiments.engine import (
     find_backend,
     find_rows,
     rehearse,
+    time_step,
 )
 from spherenorm_experiments.engine.door import Door
 from spherenorm_experiments.study._comparing import name_of
@@ -143,7 +144,7 @@ class Campaign:
         return outcomes
 
     def estimate(self, runs: Sequence[Run]) -> dict[str, float]:
-        """Seconds that each run will take on one core, by its id."""
+        """Seconds that each run will take on one core or GPU, by its id."""
         return estimate(self.door.store, runs)
 
     def _run_round(self, missing: Sequence[Run], progress: Progress) -> dict[str, Outcome]:
@@ -185,10 +186,13 @@ def _trials(study: Study, plan: Plan, results: Results) -> list[Trial]:
         ) from error
 
 
-def estimate(store: Store, runs: Sequence[Run]) -> dict[str, float]:
-    """Seconds that each run will take on one core, by its id.
+def estimate(
+    store: Store, runs: Sequence[Run], timed: Mapping[str, float] | None = None
+) -> dict[str, float]:
+    """Seconds that each run will take on one core or GPU, by its id.
 
-    They come from runs of the same kind that have ended, else they are guessed. Much shorter runs
+    They come from runs of the same kind that have ended, else from the seconds of a step of their
+    kind (`time_steps`), without their scores; else they are guessed. Much shorter runs
     do not count, since most of their time is their start: the smoke tier's say nothing of the small
     one's.
     """
@@ -200,15 +204,31 @@ def estimate(store: Store, runs: Sequence[Run]) -> dict[str, float]:
             spec = Spec.from_json(config)
             pace = spec.epochs, status["seconds"] / _load(spec)
             measured.setdefault(_kind(spec), []).append(pace)
-    return {run.id: _seconds(run, measured.get(_kind(run.spec), ())) for run in runs}
+    kinds = {run.id: _kind(run.spec) for run in runs}
+    return {
+        run.id: _seconds(run, measured.get(kinds[run.id], ()), (timed or {}).get(kinds[run.id]))
+        for run in runs
+    }
 
 
-def _seconds(run: Run, measured: Sequence[tuple[int, float]]) -> float:
-    """Seconds of a run, from the epochs of others of its kind and their seconds for one row."""
+def time_steps(runs: Sequence[Run]) -> dict[str, float]:
+    """Seconds of a step here, by the kind of run, of those that train on batches."""
+    kinds = {_kind(run.spec): run for run in runs if isinstance(run.task, Task)}
+    return {kind: time_step(run) for kind, run in kinds.items()}
+
+
+def _seconds(run: Run, measured: Sequence[tuple[int, float]], timed: float | None) -> float:
+    """Seconds of a run, from the epochs of others of its kind and their seconds for one row.
+
+    Args:
+        timed: seconds of one of its steps; None if not measured.
+    """
     epochs, load = run.spec.epochs, _load(run.spec)
     paces = [seconds / taken for taken, seconds in measured if 2 * taken >= epochs]
     if paces:
         return load * epochs * statistics.median(paces)
+    if timed is not None:
+        return run.steps * timed
     share = 1.0 if isinstance(run.task, Task) else PURE_SHARE
     return load * run.steps * SECONDS_PER_STEP * share
 

@@ -86,6 +86,19 @@ class TwoMetrics(Tiny):
         return {"score": Mean(-errors), "error": Mean(errors)}
 
 
+class Wide(Tiny):
+    """The same in float64, with a weight that is invariant as a whole beside one by channels."""
+
+    name = "wide"
+
+    def data(self):
+        return Splits(*(tuple(x.double() for x in part) for part in super().data()))
+
+    def model(self):
+        whole = nn.Linear(8, 8, bias=False), nn.LayerNorm(8, eps=0.0)
+        return nn.Sequential(*list(super().model())[:3], *whole, nn.Linear(8, 1)).double()
+
+
 class ScalesInPlace(Tiny):
     """Its model changes what it is given, and the splits are kept."""
 

@@ -18,5 +18,6 @@ from spherenorm_experiments.report.pictures._forest import forest as forest
 from spherenorm_experiments.report.pictures._lines import best_scores as best_scores
 from spherenorm_experiments.report.pictures._lines import curves as curves
 from spherenorm_experiments.report.pictures._lines import lines as lines
+from spherenorm_experiments.report.pictures._lines import points as points
 from spherenorm_experiments.report.pictures._lines import tried as tried
 from spherenorm_experiments.report.pictures._marks import finished as finished

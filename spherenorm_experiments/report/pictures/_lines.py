@@ -115,3 +115,32 @@ def best_scores(scores: Mapping[Arm, Sequence[float]], y: str, caption: str) -> 
             line={"color": color, "dash": dash},
         )
     return Picture(figure, caption)
+
+
+def points(
+    series: Mapping[str, tuple[Iterable[float], Iterable[float]]],
+    x: str,
+    y: str,
+    caption: str,
+    colors: Mapping[str, str],
+    *,
+    log_x: bool = False,
+    log_y: bool = False,
+    diagonal: bool = False,
+) -> Picture:
+    """Draw named clouds of points, one pair of x and y each.
+
+    Args:
+        diagonal: also draw the line on which x and y are equal.
+    """
+    figure = empty_figure(x, y, log_x=log_x, log_y=log_y)
+    ends: list[float] = []
+    for name, (xs, ys) in series.items():
+        across, up = rounded(xs), rounded(ys)
+        marker = {"color": colors.get(name), "size": 6, "opacity": 0.6}
+        figure.add_scatter(x=across, y=up, name=name, mode="markers", marker=marker)
+        ends += across
+    if diagonal and ends:
+        both, line = [min(ends), max(ends)], {"color": "#888888", "dash": "dash"}
+        figure.add_scatter(x=both, y=both, name="equal", mode="lines", line=line)
+    return Picture(figure, caption)

@@ -7,7 +7,7 @@ import pytest
 from commands import STUDY, arms_of, claims_of, invoke, run_tiny
 
 from spherenorm_experiments.cli._options import parse_seeds
-from spherenorm_experiments.study import parse_overrides
+from spherenorm_experiments.study import _campaign, parse_overrides
 
 
 def test_run_status_report_resume(tmp_path):
@@ -39,6 +39,16 @@ def test_dry_run_runs_nothing_and_knows_what_is_there(tmp_path):
     run_tiny(tmp_path)
     rows = json.loads(run_tiny(tmp_path, "--dry-run", "--json").output)
     assert (rows[0]["runs"], rows[0]["cached"], rows[0]["to run"]) == (6, 6, 0)
+
+
+def test_a_dry_run_of_the_full_tier_measures_its_hours(tmp_path, monkeypatch):
+    monkeypatch.setattr(_campaign, "time_step", lambda run: 36.0)
+    for tier, seen in (("smoke", False), ("full", True)):
+        options = "--tier", tier, "--dry-run", "--json", "--out", tmp_path
+        (row, _) = json.loads(invoke("run", STUDY, *options).output)
+        assert (row["core hours"] == row["steps"] / 100) is seen
+        assert row["seconds"] > 0 or not seen
+    assert not (tmp_path / "runs").exists()
 
 
 def test_dry_run_counts_shared_runs_once(tmp_path):

@@ -3,13 +3,14 @@
 from dataclasses import replace
 
 import pytest
+import torch
 from running import run_of
 from spherenorm_tiny import tiny_spec
 
 from spherenorm_experiments.core import Spec
-from spherenorm_experiments.engine import Store
+from spherenorm_experiments.engine import Store, time_step
 from spherenorm_experiments.engine.door import Door
-from spherenorm_experiments.study import Campaign, Plan
+from spherenorm_experiments.study import Campaign, Plan, _campaign, estimate, time_steps
 
 
 def test_short_runs_do_not_tell_how_long_long_ones_take(tmp_path):
@@ -39,3 +40,26 @@ def test_the_points_of_a_computation_share_its_operations(tmp_path):
     one.folder.write_config(one.config)
     one.folder.write_status("finished", seconds=5.0)
     assert campaign.estimate([many])[many.id] == pytest.approx(10.0)
+
+
+def test_a_step_that_is_timed_tells_what_no_run_tells(tmp_path, monkeypatch):
+    store = Store(tmp_path)
+    short, long = (run_of(tiny_spec(epochs=count), tmp_path) for count in (1, 40))
+    toy = run_of(Spec("cosine", "sgd", {"lr": 0.1}), tmp_path)
+    asked = []
+    monkeypatch.setattr(_campaign, "time_step", lambda run: asked.append(run.id) or 2.0)
+    timed = time_steps([short, long, toy])
+    assert len(asked) == 1  # both runs are of one kind, and a toy is not timed
+    costs = estimate(store, [short, long, toy], timed)
+    assert (costs[short.id], costs[long.id]) == (2.0 * short.steps, 2.0 * long.steps)
+    assert costs[toy.id] == estimate(store, [toy])[toy.id]
+    short.folder.write_config(short.config)
+    short.folder.write_status("finished", seconds=5.0)
+    assert estimate(store, [short], timed)[short.id] == 5.0
+
+
+def test_steps_are_timed_without_a_trace(tmp_path):
+    run, before = run_of(tiny_spec(delay=0.02), tmp_path), torch.get_rng_state()
+    assert time_step(run) >= 0.02  # the delay of a step
+    assert torch.equal(torch.get_rng_state(), before)
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,342 @@
+"""Norms, effective steps and turns of all stored runs, laws beside them, and their link to scores.
+
+frame = measured("runs")
+table, picture = norms_table(frame), growth_picture(frame)
+table, picture = scores_table(frame), scores_picture(frame)
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from spherenorm_experiments.analysis import Cell, Row, Table, interval, load, mean_of
+from spherenorm_experiments.core import Spec, load_recipe
+from spherenorm_experiments.engine import Store, rate_factor
+from spherenorm_experiments.report.pictures import Picture, color_of, points
+from spherenorm_experiments.study import TIERS, TunedComparison, find_study, study_classes
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+PROJECTED = {"adamp": ("adam", "adamw"), "sgdp": ("sgd",)}
+"""Optimizers with a projection, and those without it."""
+
+RECORDED = ("step", "norm", "norm_rms", "effective_step", "angular_update", "angular_update_rms")
+"""Numbers of the probe `norms` that are read here."""
+
+KEYS = ["condition", "optimizer", "lr"]
+"""Columns that together name a point: its runs differ in the seed."""
+
+
+def measured(store: Path | str = "runs") -> pd.DataFrame:
+    """The runs of a store that have finished and whose scale-invariant weights were measured.
+
+    The columns are those of `load`, and of the scale-invariant units, means unless they say rms:
+
+    - `condition` and `optimizer`: in words;
+    - `growth`: the last norm over the first, rms;
+    - `growth_by_law`: the same by the norm-growth law of the recipe, given the first norm and the
+      lengths of the steps; missing where the law leaves <w, s> open, as Adam's does;
+    - `growth_of_steps`: the same if every step were orthogonal to its weight, <w, s> = 0;
+    - `step_first` and `step_last`: the effective step in the first and in the last epoch;
+    - `turn_last`: the angle per step in the last epoch, in degrees.
+
+    A step that was not measured counts as the next one that was; norms between two measurements are
+    interpolated.
+
+    Args:
+        store: the folder that `--out` names.
+
+    Raises:
+        FileNotFoundError: there is no store.
+    """
+    frame, folders = load(store), Store(store)
+    wanted = ["norm_start", "total_effective_step", "steps_per_epoch"]  # a pure task has no epochs
+    known = frame.reindex(columns=[*frame.columns, *(x for x in wanted if x not in frame)])
+    kept = known[known[wanted].notna().all(axis=1) & known["diverged_at"].isna()].copy()
+    numbers = []
+    for name in kept["run"]:
+        folder = folders.folder(name)
+        config, records = folder.config(), folder.metrics.read(RECORDED)
+        assert config is not None
+        probed = [record for record in records if "norm" in record]
+        numbers.append(_numbers(Spec.from_json(config), folder.summary() or {}, probed))
+    for column in numbers[0] if numbers else ():
+        kept[column] = [each[column] for each in numbers]
+    return kept
+
+
+def _numbers(
+    spec: Spec, summary: Mapping[str, Any], probed: Sequence[Mapping[str, float]]
+) -> dict[str, Any]:
+    """The columns that `measured` adds, of one run."""
+    per_epoch = summary["steps_per_epoch"]
+    first = [each for each in probed if each["step"] <= per_epoch] or probed[:1]
+    last = [each for each in probed if each["step"] > summary["steps"] - per_epoch]
+    given = spec.regime.steps_of is not None
+    norms, turns = _trajectory(summary["norm_start"], probed)
+    by_law, of_steps = (None, None) if given else grow(spec, norms, turns, per_epoch)
+    return {
+        "condition": _condition_of(spec),
+        "optimizer": f"{spec.recipe}, given steps" if given else spec.recipe,
+        "growth": float(norms[-1] / norms[0]),
+        "growth_by_law": by_law,
+        "growth_of_steps": of_steps,
+        "step_first": float(np.mean([each["effective_step"] for each in first])),
+        "step_last": float(np.mean([each["effective_step"] for each in last])),
+        "turn_last": math.degrees(np.mean([each["angular_update"] for each in last])),
+    }
+
+
+def grow(
+    spec: Spec, norms: np.ndarray, turns: np.ndarray, per_epoch: int
+) -> tuple[float | None, float | None]:
+    """The last norm over the first by the recipe's law, and of steps with <w, s> = 0.
+
+    With keep = 1 - kappa of the law and the turn theta from w to w', the length of the step s in
+    w' = keep w + s is the side of a triangle:
+
+        |s|^2 = |w'|^2 + keep^2 |w|^2 - 2 keep |w| |w'| cos theta.
+
+    Args:
+        norms: |w| before the first and after each step; shape (steps + 1,).
+        turns: theta of each step; shape (steps,).
+        per_epoch: the number of steps in an epoch.
+
+    Returns:
+        Both; None for the first if the law is open, for both if there is none.
+    """
+    law = None if spec.regime.then else _law_of(spec)
+    if law is None:
+        return None, None
+    steps = len(turns)
+    factors = [rate_factor(spec, step, steps, per_epoch) for step in range(steps)]
+    values = {**load_recipe(spec.recipe).defaults, **spec.hyper_parameters}
+    values["lr"] = values["lr"] * np.array(factors)
+    keep = 1 - _evaluate(law.kappa, values, steps)
+    before, after = keep * norms[:-1], norms[1:]
+    squared = after**2 + before**2 - 2 * before * after * np.cos(turns)
+    known = {s: values[s] for s in law.step.traced.symbols if s in values}
+    by_law = None
+    if not law.open_because:
+        predicted = law.predict(norms[0], np.sqrt(np.maximum(squared, 0)), **known)
+        by_law = float(predicted[-1] / norms[0])
+    alone = norms[0] ** 2
+    for share, length in zip(keep, squared, strict=True):
+        alone = share**2 * alone + length
+    return by_law, math.sqrt(alone) / norms[0]
+
+
+def _trajectory(
+    start: float, probed: Sequence[Mapping[str, float]]
+) -> tuple[np.ndarray, np.ndarray]:
+    """The norm before the first and after each step, and the turn of each step, rms over units."""
+    times, norms, turns = (
+        np.array([record[name] for record in probed])
+        for name in ("step", "norm_rms", "angular_update_rms")
+    )
+    first = start * norms[0] / probed[0]["norm"]  # only the mean of the first norm is kept
+    every = np.arange(times[-1] + 1)
+    curve = np.exp(np.interp(every, [0, *times], np.log([first, *norms])))
+    return curve, turns[np.searchsorted(times, every[1:])]
+
+
+def _evaluate(formula: Any, values: Mapping[str, Any], steps: int) -> np.ndarray:
+    """A formula of hyper-parameters, one value for each step."""
+    import sympy
+
+    symbols = sorted(formula.free_symbols, key=str)
+    number = sympy.lambdify(symbols, formula, "numpy", dummify=True)
+    return np.broadcast_to(number(*(values[symbol.name] for symbol in symbols)), steps)
+
+
+def _law_of(spec: Spec) -> Any:
+    """The law of a recipe, with its flags; None if it has none."""
+    given = {name: x for name, x in spec.hyper_parameters.items() if isinstance(x, bool)}
+    return _derived(spec.recipe, json.dumps(given, sort_keys=True))
+
+
+@functools.cache
+def _derived(recipe: str, flags: str) -> Any:
+    from spherenorm_theory import norm_growth  # sympy takes a second to import
+
+    try:
+        return norm_growth(load_recipe(recipe).recipe, **json.loads(flags))
+    except Exception:  # a recipe of a user's own may have no law, or raise anything
+        return None
+
+
+def _condition_of(spec: Spec) -> str:
+    """The condition of a study with this task and these options; else the task with its options."""
+    key = json.dumps([spec.task, dict(spec.options)], sort_keys=True)
+    options = ", ".join(f"{name}={value}" for name, value in spec.options.items())
+    return _conditions().get(key) or " ".join(filter(None, [spec.task, options]))
+
+
+@functools.cache
+def _conditions() -> dict[str, str]:
+    """The conditions of the tuned comparisons, by task and options."""
+    known: dict[str, str] = {}
+    studies = (find_study(name) for name in study_classes())
+    for study in (each for each in studies if isinstance(each, TunedComparison)):
+        for condition, tier in itertools.product(study.on, TIERS):
+            setup = condition.on(tier, real=False)
+            key = json.dumps([condition.task, dict(setup.options)], sort_keys=True)
+            known.setdefault(key, ": ".join(filter(None, [study.name, condition.label])))
+    return known
+
+
+def norms_table(frame: pd.DataFrame) -> Table:
+    """Norms, the law's prediction, effective steps and turns of each optimizer on each condition.
+
+    Args:
+        frame: of `measured`.
+    """
+    shown = {"norm_start": ".3g", "growth": ".3f", "growth_by_law": ".3f", "growth_of_steps": ".3f",
+             "total_effective_step": ".3g", "step_first": ".3g", "step_last": ".3g",
+             "turn_last": ".3g", "test": ".4g"}  # fmt: skip
+    rows: list[Row] = []
+    for (condition, optimizer, rate), runs in frame.groupby(KEYS):
+        cells = (_cell(runs, column, form) for column, form in shown.items())
+        rows.append((condition, optimizer, Cell(rate, "g"), *cells))
+    headings = ("condition", "optimizer", "lr", "first norm", "last / first", "by its law",
+                "by steps alone", "path on sphere", "step, first epoch", "step, last epoch",
+                "turn, last epoch (°)", "score")  # fmt: skip
+    note = (
+        "Means over seeds ± SD, of scale-invariant units. By its law: the growth that the "
+        "norm-growth law of the recipe's code gives to steps of the measured lengths; no law: it "
+        "leaves <w, s> open, or steps are those of another run. By steps alone: the same if steps "
+        "were orthogonal to their weights."
+    )
+    return Table("Norms, effective steps and turns", headings, rows, note)
+
+
+def _cell(runs: pd.DataFrame, column: str, form: str) -> Cell:
+    known = runs[runs[column].notna()]
+    if known.empty:
+        return Cell(None, form, missing="no law" if column == "growth_by_law" else "–")
+    return mean_of(dict(enumerate(known[column].astype(float))), form)
+
+
+def growth_picture(frame: pd.DataFrame) -> Picture:
+    """Draw the measured growth of norms against that of the law, or of the steps alone."""
+    law = frame["growth_by_law"].astype(float)
+    growth = law.fillna(frame["growth_of_steps"].astype(float))
+    known = frame.assign(growth_x=growth)[growth.notna()]
+    caption = (
+        "Growth of norms, measured against the law of each recipe given the lengths of its steps. "
+        "Adam's law is open: its growth stands against that of orthogonal steps as long as its "
+        "own, and what lies above the line is due to momentum. A mark for each run."
+    )
+    words = "last / first norm by the law", "measured"
+    return _scattered(known, "growth_x", "growth", *words, caption, diagonal=True)
+
+
+def scores_table(frame: pd.DataFrame) -> Table:
+    """Correlations of scores with the effective step in the last epoch, and gains beyond it.
+
+    Conditions with at least two rates of an optimizer with a projection and one without.
+
+    Args:
+        frame: of `measured`.
+    """
+    rows: list[Row] = []
+    for condition, runs in frame[frame["test"].notna()].groupby("condition", sort=False):
+        for ours, theirs in _pairs(runs):
+            pair = runs[runs["optimizer"].isin([ours, theirs])]
+            ranks = [_rank_correlation(pair[pair["optimizer"] == each]) for each in (theirs, ours)]
+            gaps = (_gap(pair, ours, at) for at in ("lr", "step_last"))
+            both = Cell(_rank_correlation(pair), "+.2f")
+            cells = (*(Cell(each, "+.2f") for each in ranks), both, *gaps)
+            rows.append((condition, f"{theirs} → {ours}", Cell(len(pair), "d"), *cells))
+    headings = ("condition", "optimizers", "runs", "rank correlation, first", "second", "both",
+                "gain at equal rate", "gain at equal step")  # fmt: skip
+    note = (
+        "Rank correlation (Spearman) of the score, minus the mean of its seed, and the effective "
+        "step in the last epoch, over rates and seeds. Gain: the second score minus the first "
+        "where both fit one parabola in the logarithm of the rate, or of the effective step; 95 % "
+        "intervals, by a jackknife over seeds. A gain at equal rate that is gone at equal step was "
+        "a matter of the step's length."
+    )
+    return Table("Scores and effective steps", headings, rows, note)
+
+
+def _pairs(runs: pd.DataFrame) -> Iterator[tuple[str, str]]:
+    """The optimizers with a projection and without it, each with two rates or more."""
+    counts = runs.groupby("optimizer")["lr"].nunique()
+    swept = set(counts[counts > 1].index)
+    for ours, others in PROJECTED.items():
+        yield from ((ours, theirs) for theirs in others if {ours, theirs} <= swept)
+
+
+def _rank_correlation(runs: pd.DataFrame) -> float:
+    """Spearman's, of the steps and of the scores minus the mean of their seed."""
+    scores = runs["test"].astype(float)
+    scores -= scores.groupby(runs["seed"]).transform("mean")
+    return float(runs["step_last"].corr(scores, method="spearman"))
+
+
+def _gap(pair: pd.DataFrame, ours: str, at: str) -> Cell:
+    """The gain of one optimizer over another at an equal rate or step, with its interval."""
+    seeds = sorted(pair["seed"].unique())
+    whole, count = _fitted_gap(pair, ours, at), len(seeds)
+    without = [_fitted_gap(pair[pair["seed"] != seed], ours, at) for seed in seeds]
+    if count < 2 or not np.isfinite(without).all():
+        return Cell(whole, "+.3g")
+    pseudo = [count * whole - (count - 1) * each for each in without]
+    return Cell(float(np.mean(pseudo)), "+.3g", interval=interval(pseudo), n=count)
+
+
+def _fitted_gap(pair: pd.DataFrame, ours: str, at: str) -> float:
+    """The coefficient b of score = a parabola in log(at) + b [optimizer is ours] + a seed's own."""
+    x = np.log(pair[at].astype(float).to_numpy())
+    seeds = (pair["seed"].to_numpy()[:, None] == pair["seed"].unique()[None]).astype(float)
+    own = (pair["optimizer"] == ours).to_numpy(float)
+    columns = np.column_stack([own, x, x**2, seeds])
+    if len(pair) <= columns.shape[1] or not np.isfinite(columns).all():
+        return math.nan
+    solution, *_ = np.linalg.lstsq(columns, pair["test"].to_numpy(float), rcond=None)
+    return float(solution[0])
+
+
+def scores_picture(frame: pd.DataFrame) -> Picture:
+    """Draw scores against the effective step in the last epoch, both relative to their condition.
+
+    Args:
+        frame: of `measured`; one condition has a curve of its own.
+    """
+    known = frame[frame["test"].notna() & (frame["step_last"] > 0)].copy()
+    own = known.groupby("condition")
+    known["score"] = known["test"].astype(float) - own["test"].transform("mean").astype(float)
+    logs = np.log(known["step_last"].astype(float))
+    known["step"] = np.exp(logs - logs.groupby(known["condition"]).transform("mean"))
+    caption = (
+        "Does the score follow the effective step, whatever the optimizer? Scores minus the mean "
+        "of their condition against the effective step in the last epoch over its geometric mean "
+        "there. A mark for each run, over rates and seeds."
+    )
+    words = "effective step in the last epoch, relative", "score, relative"
+    return _scattered(known, "step", "score", *words, caption)
+
+
+def _scattered(
+    frame: pd.DataFrame, x: str, y: str, x_title: str, y_title: str, caption: str,
+    diagonal: bool = False,
+) -> Picture:  # fmt: skip
+    """A mark for each run, in the color of its optimizer."""
+    series = {
+        str(name): (runs[x].astype(float), runs[y].astype(float))
+        for name, runs in frame.groupby("optimizer", sort=True)
+    }
+    colors = {name: color_of(name) for name in series}
+    return points(
+        series, x_title, y_title, caption, colors, log_x=True, log_y=diagonal, diagonal=diagonal
+    )

@@ -1,0 +1,116 @@
+"""The study of AdamP's effective steps under Adam's directions, and the reverse."""
+
+import pytest
+from fabricated import result
+from running import run_study, shown
+
+from spherenorm_experiments.analysis import Results, Sample, difference
+from spherenorm_experiments.core import Spec
+from spherenorm_experiments.extra.matched_step import (
+    ADAM,
+    ADAMP,
+    BENCHMARKS,
+    KINDS,
+    MatchedStep,
+    gap_in_parts,
+)
+from spherenorm_experiments.study import Plan
+
+STRIPES = BENCHMARKS[0]
+RATES = STRIPES.rates
+
+
+def made(gains=(0.0, 0.0), lost=(), seeds=6, **summary):
+    """Runs whose scores gain by AdamP's direction and by AdamP's steps, on the first benchmark."""
+    items = []
+    for direction, length in KINDS:
+        for rate in STRIPES.rates:
+            arm = STRIPES.arm(direction, length, rate)
+            for seed in range(seeds):
+                score = 50 + rate * 100 + seed + gains[0] * (direction == ADAMP)
+                score += gains[1] * (length == ADAMP) + 0.01 * (-1) ** seed * (direction == ADAMP)
+                path = 1.0 + (length == ADAMP)
+                diverged = 3 if (direction, length, seed) in lost else None
+                spec = Spec("debiasing", arm.recipe, {"lr": rate}, seed=seed)
+                numbers = {
+                    "test": score,
+                    "validation": -abs(rate - RATES[seed % 3]),
+                    "total_effective_step": path,
+                    **summary,
+                }
+                numbers |= {"norm_start": 1.0, "norm_last": 2.0, "diverged_at": diverged}
+                items.append(result(arm, seed, spec, name=f"{arm}-{seed}", **numbers))
+    return Results(items)
+
+
+def test_both_parts_add_up_to_the_gap():
+    scores = {
+        kind: Sample({seed: (seed + 1) ** place for seed in range(4)})
+        for place, kind in enumerate(KINDS)
+    }
+    gap, length, direction = (difference(*pair).value for pair in gap_in_parts(scores))
+    assert gap == pytest.approx(length + direction)
+    # by hand, for the seeds 0 to 3 and s = (1, x, x^2, x^3)
+    xs = [1, 2, 3, 4]
+    assert length == pytest.approx(sum((x + x**3 - 1 - x**2) / 2 for x in xs) / 4)
+
+
+@pytest.mark.parametrize(
+    ("gains", "verdicts"),
+    [
+        ((0.0, 5.0), ("equivalent", "holds", "holds")),  # a schedule
+        ((5.0, 0.0), ("holds", "equivalent", "equivalent")),  # more than one
+        ((-5.0, 0.0), ("does not hold", "equivalent", "equivalent")),
+    ],
+)
+def test_the_claims_tell_a_schedule_from_a_direction(gains, verdicts):
+    decided = {d.claim.name: d.verdict for d in MatchedStep().decided(made(gains))}
+    names = ("direction", "steps", "reverse")
+    assert tuple(decided[f"stripes-rho-0.5.{name}"] for name in names) == verdicts
+    assert decided["stripes-rho-0.5.given"] == "holds"
+    assert decided["keywords.direction"] == "inconclusive"  # which has no runs
+
+
+def test_a_table_has_the_mean_over_rates_and_the_rate_of_each_seed():
+    over, best = MatchedStep().tables(made((0.0, 5.0)))[0].rows
+    seeds = range(6)
+    assert over[1].value == pytest.approx(50 + 100 * sum(RATES) / 3 + 2.5)
+    chosen = [50 + 100 * RATES[seed % 3] + seed for seed in seeds]  # by its validation set
+    assert best[1].value == pytest.approx(sum(chosen) / 6)
+    for row in (over, best):
+        gap, by_steps, by_direction = (float(cell.value) for cell in row[-3:])
+        assert (gap, by_steps, by_direction) == pytest.approx((5, 5, 0), abs=0.02)
+
+
+def test_the_picture_has_the_gap_and_its_parts_with_their_intervals():
+    (picture,) = MatchedStep().pictures(made((0.0, 5.0)))
+    marks = {trace.name: trace for trace in picture.figure.data}
+    assert [trace.x[0] for trace in marks.values()] == pytest.approx([5, 5, 0], abs=0.02)
+    assert all(trace.y == ("stripes, rho 0.5",) for trace in marks.values())
+    assert all(0 < trace.error_x.array[0] < 0.1 for trace in marks.values())
+
+
+def test_the_second_round_takes_the_steps_of_the_runs_that_finished():
+    study, plan = MatchedStep(), Plan("small", seeds=(0, 1))
+    first = study.trials(plan, Results([]))
+    assert len(first) == 3 * 3 * 2 * 2  # benchmarks, rates, optimizers, seeds
+    ended = made(lost=[(ADAMP, ADAMP, 1)], seeds=2)
+    ended = ended.where(lambda item: item.arm.settings["direction"] == item.arm.settings["length"])
+    later = study.trials(plan, ended)[len(first) :]
+    given = [(t.arm.settings["direction"], t.spec.recipe, t.spec.seed) for t in later]
+    by_rate = [(ADAM, "adam", 0), (ADAMP, "adamp", 0), (ADAMP, "adamp", 1)]
+    assert sorted(given) == sorted(by_rate * 3)
+    for trial in later:
+        length, rate = trial.arm.settings["length"], trial.arm.settings["lr"]
+        own = STRIPES.arm(length, length, rate)
+        assert trial.spec.regime.steps_of == f"{own}-{trial.spec.seed}"
+        assert trial.spec.hyper_parameters["lr"] == rate
+
+
+def test_the_smoke_tier_has_one_rate_and_an_overridden_rate_is_the_only_one(store):
+    study, _, results = run_study("matched-step", store)
+    assert {item.spec.regime.steps_of is None for item in results} == {True, False}
+    table = study.tables(results)[1]
+    assert [row[0] for row in shown(table)] == [f"stripes, rho 0.5, {RATES[0]}"]
+    trials = study.trials(Plan("small", overrides={"lr": 0.5}), Results([]))
+    assert {trial.arm.settings["lr"] for trial in trials} == {0.5}
