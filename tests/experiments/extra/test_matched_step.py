@@ -1,5 +1,7 @@
 """The study of AdamP's effective steps under Adam's directions, and the reverse."""
 
+import math
+
 import pytest
 from fabricated import result
 from running import run_study, shown
@@ -23,13 +25,13 @@ RATES = STRIPES.rates
 def made(gains=(0.0, 0.0), lost=(), seeds=6, **summary):
     """Runs whose scores gain by AdamP's direction and by AdamP's steps, on the first benchmark."""
     items = []
-    for direction, length in KINDS:
+    for place, (direction, length) in enumerate(KINDS):
         for rate in STRIPES.rates:
             arm = STRIPES.arm(direction, length, rate)
             for seed in range(seeds):
                 score = 50 + rate * 100 + seed + gains[0] * (direction == ADAMP)
-                score += gains[1] * (length == ADAMP) + 0.01 * (-1) ** seed * (direction == ADAMP)
-                path = 1.0 + (length == ADAMP)
+                score += gains[1] * (length == ADAMP) + 0.03 * math.cos(7 * seed + 3 * place)
+                path = 1.0 + (length == ADAMP) + 1e-6 * math.cos(5 * seed + place)
                 diverged = 3 if (direction, length, seed) in lost else None
                 spec = Spec("debiasing", arm.recipe, {"lr": rate}, seed=seed)
                 numbers = {
@@ -74,18 +76,18 @@ def test_the_claims_tell_a_schedule_from_a_direction(gains, verdicts):
 def test_a_table_has_the_mean_over_rates_and_the_rate_of_each_seed():
     over, best = MatchedStep().tables(made((0.0, 5.0)))[0].rows
     seeds = range(6)
-    assert over[1].value == pytest.approx(50 + 100 * sum(RATES) / 3 + 2.5)
+    assert over[1].value == pytest.approx(50 + 100 * sum(RATES) / 3 + 2.5, abs=0.03)
     chosen = [50 + 100 * RATES[seed % 3] + seed for seed in seeds]  # by its validation set
-    assert best[1].value == pytest.approx(sum(chosen) / 6)
+    assert best[1].value == pytest.approx(sum(chosen) / 6, abs=0.03)
     for row in (over, best):
         gap, by_steps, by_direction = (float(cell.value) for cell in row[-3:])
-        assert (gap, by_steps, by_direction) == pytest.approx((5, 5, 0), abs=0.02)
+        assert (gap, by_steps, by_direction) == pytest.approx((5, 5, 0), abs=0.06)
 
 
 def test_the_picture_has_the_gap_and_its_parts_with_their_intervals():
     (picture,) = MatchedStep().pictures(made((0.0, 5.0)))
     marks = {trace.name: trace for trace in picture.figure.data}
-    assert [trace.x[0] for trace in marks.values()] == pytest.approx([5, 5, 0], abs=0.02)
+    assert [trace.x[0] for trace in marks.values()] == pytest.approx([5, 5, 0], abs=0.06)
     assert all(trace.y == ("stripes, rho 0.5",) for trace in marks.values())
     assert all(0 < trace.error_x.array[0] < 0.1 for trace in marks.values())
 
