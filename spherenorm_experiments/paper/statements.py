@@ -16,8 +16,9 @@ from spherenorm_experiments.analysis import KINDS, Statement
 
 def _read(path: Path) -> tuple[dict[str, Statement], dict[str, str]]:
     content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    topics = {name: topic for topic, names in content["topics"].items() for name in names}
     statements = {
-        name: Statement(kind, place, words)
+        name: Statement(kind, place, words, topics[name])
         for kind in KINDS
         for place, named in content.get(kind, {}).items()
         for name, words in named.items()
