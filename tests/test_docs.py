@@ -9,7 +9,8 @@ from spherenorm import _registry as registry
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-WITH_CODE = [page for page in PAGES if page.name not in ("glossary.md", "results.md")]
+RESULTS = sorted((ROOT / "docs" / "results").glob("*.md"))
+WITH_CODE = [page for page in PAGES if page.name != "glossary.md"]
 
 
 @pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: page.name)
@@ -29,7 +30,7 @@ def test_blocks_run(page, monkeypatch, tmp_path):
         exec(compile("\n" * line + block[1], str(page), "exec"), namespace)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [*PAGES, *RESULTS], ids=lambda page: page.name)
 def test_links_within_the_repository_lead_somewhere(page):
     for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text()):
         assert (page.parent / target).exists(), target

@@ -13,6 +13,7 @@ paper's: its data, networks, hyper-parameters and budgets, without a search.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -101,7 +102,18 @@ class TunedComparison(Design):
             if margin is None and unit == "pp":
                 margin = MARGIN
             claims[i] = replace(claims[i], unit=unit, equivalent=margin)
+        if self._on_papers_data(results):  # expected spreads are of the embedded data
+            claims = [replace(claim, spread=math.nan) for claim in claims]
         return [evaluate(claim, results) for claim in claims]
+
+    def _on_papers_data(self, results: Results) -> bool:
+        """True if the runs have the options of the paper's setups."""
+        return any(
+            condition.real is not None
+            and condition.real.options.items() <= item.spec.options.items()
+            for condition in self.on
+            for item in results.having(condition=condition.label)
+        )
 
     def _caveats(self, condition: Condition, pair: Pair, results: Results) -> str:
         entries = [entry_of(self, results, condition, contender) for contender in reversed(pair)]

@@ -46,8 +46,6 @@ class Study:
     """True if the study can run on the paper's data sets; it then reads `plan.real`."""
     takes_optimizers: ClassVar[bool] = False
     """True if `trials` reads `plan.optimizers`; a study of fixed methods refuses them."""
-    leads: ClassVar[bool] = False
-    """True for the study that opens the page; its headline stands on the index of results."""
     found_as: str = ""
     """The name by which a command finds the study; a class has its own."""
     departures: Sequence[tuple[str, str, str, str]] = ()

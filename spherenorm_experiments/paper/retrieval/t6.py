@@ -17,13 +17,12 @@ from spherenorm_experiments.analysis import (
     advantage,
     derive,
     deviation,
-    pooled,
     printed,
     single_step,
     slug,
     statistics_of,
 )
-from spherenorm_experiments.paper.shared.claims import projection
+from spherenorm_experiments.paper.shared.claims import mean_over_conditions, projection
 from spherenorm_experiments.paper.statements import says
 from spherenorm_experiments.study import Condition, Contender, Setup, TunedComparison, arm_of
 
@@ -106,7 +105,7 @@ def _of_the_last_layer() -> Iterator[Claim]:
         "found-as-layer",
         "The layer view of AdamP's test finds it more than 90 % of the time, mean over the "
         "conditions",
-        derive(lambda *parts: pooled(parts), *(Of(arm, found_as_layer) for arm in runs)),
+        mean_over_conditions(*(Of(arm, found_as_layer) for arm in runs)),
         ">", 90.0, cites=says("t6.preceding"), unit="%", limits=(0.0, 100.0),
     )  # fmt: skip
 

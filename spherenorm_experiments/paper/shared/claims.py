@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+import statistics
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from spherenorm_experiments.analysis import (
@@ -15,6 +16,8 @@ from spherenorm_experiments.analysis import (
     Result,
     Results,
     Sample,
+    Side,
+    combined,
     derive,
     mean,
     metric_on_test,
@@ -65,7 +68,7 @@ def projection(on: Sequence[Condition], *pairs: Pair) -> Iterator[Claim]:
             f"precision.{slug(name)}",
             f"The test leaves scale-variant weights of {name} alone, more than 99 % of the time, "
             "mean over the conditions",
-            derive(_mean_of_those_that_have, *precise), ">", 99.0, unit="%", limits=(0.0, 100.0),
+            mean_over_conditions(*precise), ">", 99.0, unit="%", limits=(0.0, 100.0),
             cites=says("3.delta"),
         )  # fmt: skip
 
@@ -82,6 +85,18 @@ def of_metric(condition: Condition, metric: str, baseline: Contender, ours: Cont
         left, ">", right, cites=condition.cites, unit="pp", equivalent=MARGIN,
         paper=condition.gap(ours.name, baseline.name, metric) or "",
     )  # fmt: skip
+
+
+def mean_over_conditions(
+    *sides: Side, function: Callable[[list[float]], float] = statistics.fmean
+) -> Side:
+    """A side: the mean, by seed, of those sides that have numbers; not every condition has run."""
+
+    def value(*samples: Sample) -> Sample:
+        known = [sample for sample in samples if sample or sample.diverged]
+        return combined(function, known) if known else Sample({})
+
+    return derive(value, *sides)
 
 
 def ratio_at_equal_rates(
@@ -113,7 +128,7 @@ def _by_rate(
         {
             (item.spec.seed, float(item.spec.hyper_parameters["lr"])): item
             for item in arm
-            if "norms" in item.spec.probes
+            if "norms" in item.spec.probes and "lr" in item.spec.hyper_parameters
         }
         for arm in arms
     ]
@@ -135,9 +150,3 @@ def _log_ratios(results: Results, condition: Condition, pair: Pair, key: Key) ->
             logs.setdefault(place[0], []).append(math.log(second / first))
     known = {seed: mean(values) for seed, values in logs.items() if seed not in lost}
     return Sample(known, frozenset(lost)) if known or lost else None
-
-
-def _mean_of_those_that_have(*samples: Sample) -> Sample:
-    """The mean by seed over the samples that have numbers: not every network has such weights."""
-    known = [sample for sample in samples if sample or sample.diverged]
-    return pooled(known) if known else Sample({})

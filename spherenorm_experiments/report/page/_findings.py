@@ -29,7 +29,7 @@ from spherenorm_experiments.analysis import (
     Table,
     outcome,
 )
-from spherenorm_experiments.paper.statements import STATEMENTS, UNCLAIMED
+from spherenorm_experiments.paper.statements import STATEMENTS, TOPICS, UNCLAIMED
 from spherenorm_experiments.report.page._sections import Section, labeled
 from spherenorm_experiments.report.page._thirteen import across
 
@@ -71,7 +71,7 @@ class Summary(NamedTuple):
     Attributes:
         counts: the statements by subject and outcome.
         holds: of each subject the supported statements.
-        fails: the statements that some claim contradicts.
+        fails: the statements that some claim contradicts; first those that none supports.
         reach: what these runs cannot say.
     """
 
@@ -119,21 +119,21 @@ def summary(sections: Sequence[Section]) -> Summary | None:
     found = findings(sections)
     if not any(finding.claims for finding in found):
         return None
-    topics = dict.fromkeys(finding.statement.topic for finding in found)
     rows: list[Row] = []
-    for topic in topics:
+    for topic in TOPICS:
         own = [finding.outcome for finding in found if finding.statement.topic == topic]
         rows.append((topic, *(_count(own.count(each)) for each in OUTCOMES)))
     every = [finding.outcome for finding in found]
     rows.append(("all", *(_count(every.count(each)) for each in OUTCOMES)))
     holds = {
         topic: [f for f in found if f.statement.topic == topic and f.outcome == "supported"]
-        for topic in topics
+        for topic in TOPICS
     }
+    fails = [[f for f in found if f.outcome == each] for each in ("contradicted", "mixed")]
     return Summary(
         Table("Statements of the paper", ("about", *OUTCOMES), rows),
         {topic: own for topic, own in holds.items() if own},
-        [finding for finding in found if finding.outcome in ("contradicted", "mixed")],
+        [*fails[0], *fails[1]],
         _reach([decision for _, decision in every_decision(current(sections))]),
     )
 
@@ -143,7 +143,7 @@ def _count(number: int) -> Cell:
 
 
 def _reach(decisions: Sequence[Decision]) -> str:
-    """How many claims of the paper's effects these runs cannot decide, and what they could."""
+    """The number of claims whose effects these runs cannot find, and how far off they are."""
     sized = [
         (decision, decision.expected, abs(decision.claim.effect))
         for decision in decisions
@@ -176,7 +176,7 @@ def findings_table(found: Sequence[Finding]) -> Table:
 
 
 def rules() -> list[str]:
-    """How verdicts come about: each number is the constant that decides."""
+    """The rules of verdicts; each number is the constant that decides."""
     return [
         f"A number is a mean over seeds with Student's {100 * (1 - LEVEL):g} % interval; two "
         "optimizers are compared seed by seed. The exact sign test decides where a run diverged, "

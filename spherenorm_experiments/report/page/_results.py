@@ -20,7 +20,7 @@ from spherenorm_experiments.report.page._findings import (
     summary,
 )
 from spherenorm_experiments.report.page._report import template_environment
-from spherenorm_experiments.report.page._sections import Section, groups, labeled
+from spherenorm_experiments.report.page._sections import LEADS, Section, groups, labeled
 from spherenorm_experiments.report.page._thirteen import thirteen_table
 from spherenorm_experiments.report.pictures import to_markdown
 from spherenorm_experiments.study import study_classes
@@ -54,6 +54,12 @@ def results_pages(sections: Sequence[Section]) -> dict[str, str]:
         groups=groups([claim for claims in own.values() for claim in claims]),
         extent=_not_run(sections),
         notes=[f"{section.label}: {note}" for section in sections for note in section.notes],
+        leads=[
+            (section.study.title(), table)
+            for section in sections
+            if section.study.name in LEADS
+            for table in section.study.tables(section.results)[:1]
+        ],
         thirteen=thirteen_table(sections),
         studies=_studies(sections, own),
         versions=_versions(sections),
@@ -76,7 +82,7 @@ def _studies(sections: Sequence[Section], claims: Mapping[str, list[dict[str, An
     """The pages, with the verdicts of their claims and a hash of their runs."""
     rows: list[Row] = []
     for section in sections:
-        verdicts = [claim["verdict"] for claim in claims[section.label]]
+        verdicts = [claim["verdict"] for claim in claims[section.label] if claim["numbers"]]
         held, denied = (sum(v in known for v in verdicts) for known in (FOR, AGAINST))
         counts = f"{held} for, {denied} against, {len(verdicts) - held - denied} undecided"
         link = f"[{section.label}]({_file(section)})"
@@ -95,7 +101,7 @@ def _not_run(sections: Sequence[Section]) -> list[str]:
     names = {section.study.name for section in sections}
     missing = [name for name in study_classes() if name not in names]
     partial = [
-        f"{section.label} ({len(section.results)} of {section.results.planned} runs)"
+        section.label
         for section in sections
         if not section.whole or len(section.results) < section.results.planned
     ]

@@ -42,6 +42,9 @@ ORDER = (
 )
 """The paper's figures and tables, then its appendix; our own studies follow."""
 
+LEADS = ("matched-step",)
+"""Studies that open the page; their first tables stand on the index of results."""
+
 
 @dataclass(frozen=True)
 class Section:
@@ -154,7 +157,7 @@ def _order(section: Section) -> tuple[Any, ...]:
     name, plan = section.study.name, section.plan
     place = ORDER.index(name) if name in ORDER else len(ORDER)
     return (
-        not section.study.leads,
+        name not in LEADS,
         place,
         name,
         bool(plan.overrides),
