@@ -13,6 +13,7 @@ ELSEWHERE = ("integrations.md",)  # its sections run one by one: tests/integrati
 WITH_CODE = [
     page for page in PAGES if "```python" in page.read_text() and page.name not in ELSEWHERE
 ]
+RESULTS = sorted((ROOT / "docs" / "results").glob("*.md"))
 
 
 @pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: page.name)
@@ -33,7 +34,7 @@ def test_blocks_run(page, monkeypatch, tmp_path):
         exec(compile("\n" * line + block[1], str(page), "exec"), namespace)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [*PAGES, *RESULTS], ids=lambda page: page.name)
 def test_links_within_the_repository_lead_somewhere(page):
     for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text()):
         made = target.startswith("generated/")  # by the build, which checks these

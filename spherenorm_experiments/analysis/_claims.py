@@ -40,6 +40,7 @@ class Statement:
             paper.
         place: the section, table, figure or equation; of another source its name.
         quotation: the paper's own words.
+        topic: what it is about, in a page's index of statements.
 
     Raises:
         ValueError: an unknown kind, or a statement of the paper without its place and wording.
@@ -48,6 +49,7 @@ class Statement:
     kind: Kind
     place: str
     quotation: str = ""
+    topic: str = ""
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -151,14 +153,19 @@ class Claim:
             how far beyond the bound it has to lie: within the margin, another choice of what the
             paper leaves open might turn it round.
         tolerance: a margin relative to the bound, for a number without randomness.
-        equivalent: a margin within which the claim is "equivalent" if it is not decided.
+        equivalent: a margin within which the claim is "equivalent" if it is not decided; never
+            wider than the paper's effect.
         behind: the side that the claim puts behind: where it diverged and the other finished, that
             counts for the claim, and the reverse against it. For "=" both count against it. Seeds
             that only one of them has ended count for nothing.
-        limits: of what the number may be, such as 0 and 100 percent; the interval is cut there.
+        limits: of what the number may be, such as 0 and 100 percent; the interval is cut there,
+            and where a number lies on a limit the sign test decides.
+        spread: the standard deviation of the number over seeds that is expected before the runs;
+            nan if none is. With the number of seeds it says if the paper's effect can be found.
         unit: of the number.
         format: of a number without randomness.
-        paper: the paper's number.
+        paper: the paper's number. Of a comparison of two sides, a number with the unit of ours is
+            its effect, which our interval has to hold.
         caveat: a fact that a reader needs, or a function of the results that gives it.
         performance: True for a score or a time; a `Sample` may say so itself.
         primary: True for the claims that a study is made for.
@@ -180,6 +187,7 @@ class Claim:
     equivalent: float | None = None
     behind: Literal["left", "right"] = "right"
     limits: tuple[float, float] = (-math.inf, math.inf)
+    spread: float = math.nan
     unit: str = ""
     format: str = ".3g"
     paper: Cell | str = ""
@@ -201,6 +209,19 @@ class Claim:
         if self.bound is not None:
             return self.bound
         return 1.0 if self.how == "ratio" else 0.0
+
+    @property
+    def effect(self) -> float | None:
+        """The paper's effect, of a comparison whose size it gives."""
+        sized = callable(self.right) and self.relation != "=" and isinstance(self.paper, Cell)
+        number = self.paper.number if sized and isinstance(self.paper, Cell) else None
+        return None if number is None else float(number)
+
+    @property
+    def same(self) -> float | None:
+        """The margin of equivalence: at most the paper's effect, so that equivalent denies it."""
+        margins = [margin for margin in (self.equivalent, self.effect) if margin is not None]
+        return None if self.equivalent is None else min(map(abs, margins))
 
     @property
     def region(self) -> Region:

@@ -4,8 +4,12 @@ A claim says that a mean over seeds lies in a region: above a bound, below it, o
 Student's test decides both ways alike: for the claim if the mean lies inside and the test excludes
 every end of the region, against it if the mean lies outside and the test excludes the nearest end.
 `adjusted` corrects the p-values of a study for their number. A verdict on performance (a score or a
-time) needs six seeds. Where runs diverged, the exact sign test decides: a run that diverged is
-worse than any other, and ties are left out.
+time) needs six seeds. The exact sign test decides where runs diverged, where a number lies at a
+limit of what it may be, and where all numbers are equal: a run that diverged is worse than any
+other, and ties are left out.
+
+A claim whose effect the runs could hardly find is marked before they are made: it has no verdict
+for or against.
 """
 
 from __future__ import annotations
@@ -18,26 +22,38 @@ from typing import Any, Literal, get_args
 from spherenorm_experiments.analysis._claims import Claim, Region
 from spherenorm_experiments.analysis._results import Results
 from spherenorm_experiments.analysis._samples import Comparison, Sample, paired_values
-from spherenorm_experiments.analysis._statistics import NOISE, holm, interval, mean, sign_test
+from spherenorm_experiments.analysis._statistics import (
+    LEVEL,
+    NOISE,
+    detectable,
+    deviation,
+    interval,
+    mean,
+    price,
+    sign_test,
+)
 from spherenorm_experiments.analysis._tables import Cell
 
 Verdict = Literal[
-    "reproduced", "not reproduced", "holds", "does not hold", "equivalent", "inconclusive"
+    "reproduced",
+    "smaller than the paper's",
+    "larger than the paper's",
+    "not reproduced",
+    "holds",
+    "does not hold",
+    "equivalent",
+    "inconclusive",
+    "cannot be decided here",
 ]
 """Only a statement of the paper is reproduced or not; a claim of another kind holds or does not."""
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 
-LEVEL = 0.04
-"""The share of studies without any true difference that have a verdict.
+FOR: tuple[Verdict, ...] = (*VERDICTS[:3], "holds")
+AGAINST: tuple[Verdict, ...] = ("not reproduced", "does not hold", "equivalent")
+"""Equivalent is against: the difference is shown to be smaller than the paper's effect."""
 
-At most 5 % is the promise; the rest is for scores, which are not quite normal, and for later looks.
-"""
-
-LATER_LEVEL = 0.01
-"""The share that all later looks have together, at a claim whose seeds grew."""
-
-PRIMARY_WEIGHT = 4.0
-"""A primary claim counts this often among the claims of its study."""
+OUT_OF_REACH = 3.0
+"""A claim cannot be decided if the expected detectable effect is so many times the paper's."""
 
 LEAST_SEEDS = 3
 PERFORMANCE_SEEDS = 6
@@ -58,6 +74,8 @@ class Decision:
         supported: True if our number lies in the claim's region.
         p: the level at which that is decided; None where there is nothing to test.
         p_equivalent: the level at which the number is within the margin of the bound.
+        detectable: the least effect that so many seeds of this spread find, see `detectable`.
+        expected: the same for the spread that was expected before the runs.
         looks: how often there were more seeds to look at, each time enough for a verdict.
     """
 
@@ -70,6 +88,8 @@ class Decision:
     supported: bool = False
     p: float | None = None
     p_equivalent: float | None = None
+    detectable: float | None = None
+    expected: float | None = None
     looks: int = 1
 
     @property
@@ -79,12 +99,38 @@ class Decision:
     @property
     def verdict(self) -> Verdict:
         """For, against, equivalent or open; of the paper's statements in other words."""
+        if self.out_of_reach:
+            return "cannot be decided here"
         if self.p is not None and self.p < LEVEL:
             if self.kind == "paper":
-                return "reproduced" if self.supported else "not reproduced"
+                return self._size if self.supported else "not reproduced"
             return "holds" if self.supported else "does not hold"
         equivalent = self.p_equivalent is not None and self.p_equivalent < LEVEL
         return "equivalent" if equivalent else "inconclusive"
+
+    @property
+    def out_of_reach(self) -> bool:
+        """True if these runs could not be expected to find the paper's effect."""
+        effect = self.claim.effect
+        if self.expected is None or effect is None:
+            return False
+        return self.expected > OUT_OF_REACH * abs(effect)
+
+    @property
+    def is_test(self) -> bool:
+        """True if the claim has a p-value for which its study pays."""
+        return self.p is not None and self.seeds > 0 and not self.out_of_reach
+
+    @property
+    def _size(self) -> Verdict:
+        """The paper's effect beside the interval of ours, which lies on the same side."""
+        effect, sign = self.claim.effect, 1 if self.claim.relation == ">" else -1
+        if effect is None or not self.numbers or self.numbers[0].interval is None:
+            return "reproduced"
+        low, high = sorted(sign * end for end in self.numbers[0].interval)
+        if high < sign * effect:
+            return "smaller than the paper's"
+        return "larger than the paper's" if low > sign * effect else "reproduced"
 
     @property
     def has_results(self) -> bool:
@@ -111,6 +157,8 @@ class Decision:
             "performance": self.performance,
             "primary": claim.primary,
             "p": self.p,
+            "detectable": self.detectable,
+            "expected": self.expected,
             "region": [e if math.isfinite(e) else None for e in (region.low, region.high)],
         }
 
@@ -167,7 +215,7 @@ def _compared(decision: Decision, left: Sample, right: Sample) -> Decision:
     A ratio to 0 has no size; it counts as a lost seed on the side of its sign. 0 / 0 is neither.
     """
     claim, shared = decision.claim, left.keys() & right.keys()
-    how, same = claim.how or "difference", claim.equivalent
+    how, same = claim.how or "difference", claim.same
     over_0 = [left[s] for s in shared if right[s] == 0] if how == "ratio" else []
     above, endless = sum(x > 0 for x in over_0), sum(x != 0 for x in over_0)
     lost = {"left": left.diverged & right.keys(), "right": right.diverged & left.keys()}
@@ -218,7 +266,7 @@ def _tested(
     claim, lost = decision.claim, lost_for + lost_against
     known = [0.0 if abs(value) < NOISE * scale else value for value in values.values()]
     region, seeds = claim.region, len(known) + lost
-    same = claim.equivalent
+    same = claim.same
     near = None if same is None else Region(claim.level - same, claim.level + same)
     if seeds == 0:
         return decision
@@ -237,6 +285,7 @@ def _tested(
         prefix="×" if how == "ratio" else "",
         unit=claim.unit,
     )
+    found = None if logarithmic or len(known) < 2 else detectable(deviation(known), len(known))
     known, region = [value / scale for value in known], region.map(lambda end: end / scale)
     near = None if near is None else near.map(lambda end: end / scale)
     least = PERFORMANCE_SEEDS if decision.performance else LEAST_SEEDS
@@ -246,7 +295,7 @@ def _tested(
     if len(sizes) > 1:
         chain = " to ".join(map(str, sizes))
         grown = f"grown from {chain} seeds, so that p counts {price(len(sizes)):g}-fold"
-    if lost:  # a difference to a run that diverged has a sign and no size
+    if lost or any(value in claim.limits for value in known):  # a sign, and no size
         ties = sum(region.touches(value) for value in known)
         wins = lost_for + sum(region.holds(value) for value in known)
         losses = seeds - wins - ties
@@ -261,49 +310,12 @@ def _tested(
         seeds=seeds,
         detail=_joined(decision.detail, few, grown),
         looks=max(1, len(sizes)),
+        detectable=found,
+        expected=None if math.isnan(claim.spread) else detectable(claim.spread, seeds),
         supported=supported,
         p=None if few else p,
         p_equivalent=near.p_value(known) if near and equivalent and not few else None,
     )
-
-
-def adjusted(decisions: Sequence[Decision]) -> list[Decision]:
-    """The decisions of a study with their p-values adjusted for their looks and their number.
-
-    Holm's procedure with weights: primary claims count `PRIMARY_WEIGHT` times. A verdict of
-    equivalence is adjusted by the same weights, all at once.
-
-    Raises:
-        ValueError: two claims have one name.
-    """
-    names = [decision.claim.name for decision in decisions]
-    if twice := [name for name in names if names.count(name) > 1]:
-        raise ValueError(f"two claims have the name {twice[0]!r}")
-    tested = [i for i, each in enumerate(decisions) if each.p is not None and each.seeds]
-    weights = [PRIMARY_WEIGHT if decisions[i].claim.primary else 1.0 for i in tested]
-    prices = [price(decisions[i].looks) for i in tested]
-    raw = [factor * (decisions[i].p or 0.0) for i, factor in zip(tested, prices, strict=True)]
-    adjusted = list(decisions)
-    for i, weight, factor, p in zip(tested, weights, prices, holm(raw, weights), strict=True):
-        equivalent = decisions[i].p_equivalent
-        if equivalent is not None:
-            equivalent = min(1.0, factor * equivalent * sum(weights) / weight)
-        adjusted[i] = replace(decisions[i], p=p, p_equivalent=equivalent)
-    return adjusted
-
-
-def price(looks: int) -> float:
-    """The factor of a p-value at the k-th look at more and more seeds.
-
-        1 for k = 1, else LEVEL k (k - 1) / LATER_LEVEL
-
-    The levels of all later looks then add up to `LATER_LEVEL`, however many there are, whatever the
-    numbers of seeds and whenever one stops (Bonferroni's inequality).
-
-    >>> [price(k) for k in (1, 2, 3)]
-    [1.0, 8.0, 24.0]
-    """
-    return 1.0 if looks < 2 else LEVEL * looks * (looks - 1) / LATER_LEVEL
 
 
 def _joined(*parts: str) -> str:

@@ -16,6 +16,16 @@ from scipy.special import comb
 NOISE = 1e-9
 """A difference of this size between two numbers is rounding."""
 
+LEVEL = 0.05
+"""Of every interval and every verdict: a study without any true difference has a verdict for or
+against a claim with at most this probability."""
+
+LATER = 0.2
+"""The share of `LEVEL` that all later looks have together, at a claim whose seeds grew."""
+
+POWER = 0.8
+"""The probability with which a detectable effect has a verdict."""
+
 
 def mean(values: Iterable[float]) -> float:
     """The mean; nan of no values."""
@@ -30,7 +40,7 @@ def deviation(values: Iterable[float]) -> float:
 
 
 def interval(values: Sequence[float]) -> tuple[float, float]:
-    """Student's 95 % confidence interval of the mean; nan with fewer than two values.
+    """Student's confidence interval of the mean at `LEVEL`; nan with fewer than two values.
 
         mean ± t(n - 1) s / sqrt(n)
 
@@ -51,13 +61,64 @@ def interval(values: Sequence[float]) -> tuple[float, float]:
 def t_test(values: Sequence[float], bound: float) -> float:
     """The two-sided p-value of Student's test that the mean of the values is `bound`.
 
-    Values without any spread differ from the bound for certain, or are it.
+    Values without any spread have no t: of them the sign test decides.
     """
     known = np.asarray(values, dtype=float)
     off, error = abs(float(known.mean()) - bound), _standard_error(known)
     if off < NOISE or math.isnan(error):
         return 1.0
-    return float(2 * stats.t.sf(off / error, len(known) - 1)) if error > 0 else 0.0
+    if error == 0:
+        return sign_test(len(known), 0)
+    return float(2 * stats.t.sf(off / error, len(known) - 1))
+
+
+def detectable(spread: float, count: int) -> float:
+    """The least mean that Student's test finds to differ from 0 with the probability `POWER`.
+
+        (t(1 - LEVEL / 2) + t(POWER)) s / sqrt(n), quantiles of n - 1 degrees of freedom
+
+    Args:
+        spread: s, the standard deviation of the values.
+        count: n, their number; below 2 nothing is detectable.
+
+    Examples:
+        >>> round(detectable(4.0, 6), 2), round(detectable(4.0, 24), 2)
+        (5.7, 2.39)
+    """
+    if count < 2:
+        return math.inf
+    quantiles = stats.t.ppf([1 - LEVEL / 2, POWER], count - 1)
+    return float(quantiles.sum()) * spread / math.sqrt(count)
+
+
+def range_test(columns: Sequence[Sequence[float]]) -> float:
+    """The p-value of Tukey's test that the largest and the smallest of several means are equal.
+
+    The k columns have one value for each of n seeds. With r the residuals of column and seed
+    effects,
+
+        q = sqrt(n) (largest mean - smallest mean) / sqrt(sum(r²) / ((k - 1) (n - 1)))
+
+    has the distribution of the studentized range, so that it does not matter that the two were
+    chosen by the same values.
+
+    Raises:
+        ValueError: fewer than two columns or two values.
+
+    Source: J. W. Tukey, *The problem of multiple comparisons*, 1953.
+    """
+    table = np.asarray(columns, dtype=float)
+    if table.ndim != 2 or min(table.shape) < 2:
+        raise ValueError(f"range_test needs two columns of two values, got shape {table.shape}")
+    arms, seeds = table.shape
+    means = table.mean(axis=1)
+    residuals = table - means[:, None] - table.mean(axis=0) + table.mean()
+    degrees = (arms - 1) * (seeds - 1)
+    error = math.sqrt(float((residuals**2).sum()) / degrees / seeds)
+    distance = float(np.ptp(means))
+    if distance < NOISE or error < NOISE * distance:
+        return 1.0 if distance < NOISE else sign_test(seeds, 0)
+    return float(stats.studentized_range.sf(distance / error, arms, degrees))
 
 
 def sign_test(wins: int, losses: int) -> float:
@@ -74,8 +135,8 @@ def holm(p_values: Sequence[float], weights: Sequence[float]) -> list[float]:
     """The p-values adjusted for their number by Holm's procedure with weights.
 
     The smallest p / weight comes first; each is multiplied by the weights of those not before it,
-    over its own. A verdict where the adjusted value is below 5 % is false in at most 5 % of all
-    families, whatever the dependence.
+    over its own. A verdict where the adjusted value is below a level is false in at most that
+    share of all families, whatever the dependence.
 
         >>> holm([0.01, 0.04, 0.03], [1.0, 1.0, 1.0])
         [0.03, 0.06, 0.06]
@@ -91,6 +152,21 @@ def holm(p_values: Sequence[float], weights: Sequence[float]) -> list[float]:
     return adjusted
 
 
+def price(looks: int) -> float:
+    """The factor of a p-value at the k-th look at more and more seeds.
+
+        1 / (1 - LATER) for k = 1, else k (k - 1) / LATER
+
+    The levels of all looks then add up to `LEVEL`, and those of the later ones to a share `LATER`
+    of it, however many there are, whatever the numbers of seeds and whenever one stops
+    (Bonferroni's inequality).
+
+    >>> [price(k) for k in (1, 2, 3)]
+    [1.25, 10.0, 30.0]
+    """
+    return 1 / (1 - LATER) if looks < 2 else looks * (looks - 1) / LATER
+
+
 def _standard_error(values: np.ndarray) -> float:
     """The standard deviation of the mean; 0 if the values differ by rounding only."""
     if len(values) < 2:
@@ -102,7 +178,7 @@ def _standard_error(values: np.ndarray) -> float:
 
 @functools.lru_cache(maxsize=256)
 def _quantile(count: int) -> float:
-    return float(stats.t.ppf(0.975, count - 1))
+    return float(stats.t.ppf(1 - LEVEL / 2, count - 1))
 
 
 def best_of_k(scores: Sequence[float]) -> list[float]:

@@ -27,13 +27,6 @@ if TYPE_CHECKING:
     from spherenorm_experiments.analysis import Table
     from spherenorm_experiments.report.page import Section
 
-COLORS = {
-    **dict.fromkeys(("reproduced", "holds"), "green"),
-    **dict.fromkeys(("not reproduced", "does not hold"), "red"),
-    "equivalent": "blue",
-    "inconclusive": "yellow",
-}
-
 LISTED = 12
 """More claims than these are counted on a terminal; the page has them."""
 
@@ -94,7 +87,10 @@ def show_page(found: Sequence[Section], path: Path, as_json: bool = False) -> li
 
 def _show_claim(claim: Mapping[str, Any]) -> None:
     """Print a claim, our numbers, and what a reader needs beside them."""
-    color, verdict = COLORS[claim["verdict"]], claim["verdict"]
+    from spherenorm_experiments.analysis import AGAINST, FOR
+
+    verdict = claim["verdict"]
+    color = "green" if verdict in FOR else "red" if verdict in AGAINST else "yellow"
     numbers = "; ".join(filter(None, [claim["ours"], claim["detail"]]))
     say(f"[{color}]{verdict:>15}[/{color}]  {claim['study']}: {escape(claim['text'])}")
     say(f"{'':17}{escape(numbers)}", style="dim")
@@ -105,15 +101,15 @@ def results(
         list[str] | None, typer.Argument(help="Which studies; all that were run by default.")
     ] = None,
     out: Out = Path("runs"),
-    file: Annotated[Path, typer.Option(help="The page.")] = Path("docs/results.md"),
+    into: Annotated[Path, typer.Option(help="The folder of the pages.")] = Path("docs/results"),
 ) -> None:
-    """Write the results of stored runs in Markdown, with versions and hashes."""
+    """Write the results of stored runs in Markdown: an index, and a page for each study."""
     from spherenorm_experiments.report.page import write_results
 
     found, left = _read_sections(studies or (), out)
     with usage_errors():
-        write_results(found, file)
-    say(f"results: {file}")
+        index, *pages = write_results(found, into)
+    say(f"results: {index}, and {len(pages)} pages of studies beside it")
     if left:
         raise typer.Exit(FAILED)
 
@@ -199,7 +195,7 @@ def _tables(section: Section) -> Iterator[Table]:
     from spherenorm_experiments.report.pictures import claims_table
 
     yield from section.study.every_table(section.results)
-    yield claims_table(section.decisions())
+    yield claims_table(section.decisions)
 
 
 def _file_names(found: Sequence[Section]) -> list[str]:

@@ -14,19 +14,20 @@ from spherenorm.support import unknown_name
 from spherenorm_experiments.analysis import KINDS, Statement
 
 
-def _read(path: Path) -> tuple[dict[str, Statement], dict[str, str]]:
+def _read(path: Path) -> tuple[dict[str, Statement], dict[str, str], tuple[str, ...]]:
     content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    topics = {name: topic for topic, names in content["topics"].items() for name in names}
     statements = {
-        name: Statement(kind, place, words)
+        name: Statement(kind, place, words, topics[name])
         for kind in KINDS
         for place, named in content.get(kind, {}).items()
         for name, words in named.items()
     }
-    return statements, content["unclaimed"]
+    return statements, content["unclaimed"], tuple(content["topics"])
 
 
-STATEMENTS, UNCLAIMED = _read(Path(__file__).with_name("statements.json"))
-"""The statements by name, and the reasons for those without a claim."""
+STATEMENTS, UNCLAIMED, TOPICS = _read(Path(__file__).with_name("statements.json"))
+"""The statements by name, the reasons for those without a claim, and what statements are about."""
 
 
 def says(name: str) -> Statement:

@@ -13,7 +13,6 @@ from spherenorm_experiments.study._comparing import parse_ranges as parse_ranges
 from spherenorm_experiments.study._comparing import study_classes as study_classes
 from spherenorm_experiments.study._comparison import TunedComparison as TunedComparison
 from spherenorm_experiments.study._comparison import score_claim as score_claim
-from spherenorm_experiments.study._comparison import thirteen_table as thirteen_table
 from spherenorm_experiments.study._condition import THIRTEEN as THIRTEEN
 from spherenorm_experiments.study._condition import Condition as Condition
 from spherenorm_experiments.study._condition import Contender as Contender

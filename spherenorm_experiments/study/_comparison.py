@@ -13,7 +13,8 @@ paper's: its data, networks, hyper-parameters and budgets, without a search.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -22,24 +23,19 @@ from spherenorm_experiments.analysis import (
     MARGIN,
     Claim,
     Decision,
-    Heading,
     Of,
     Results,
-    Row,
     Table,
-    column,
     evaluate,
-    paper,
     slug,
 )
 from spherenorm_experiments.core import load_recipe
 from spherenorm_experiments.report.pictures import Picture
-from spherenorm_experiments.study._condition import THIRTEEN, Condition, Contender, arm_of
+from spherenorm_experiments.study._condition import Condition, Contender, arm_of
 from spherenorm_experiments.study._design import Design
 from spherenorm_experiments.study._entries import differing, entry_of, metric_of
 from spherenorm_experiments.study._plan import Plan
 from spherenorm_experiments.study._shown import pictures_of, tables_of
-from spherenorm_experiments.study._study import Study
 
 Pair = tuple[Contender, Contender]
 
@@ -106,7 +102,18 @@ class TunedComparison(Design):
             if margin is None and unit == "pp":
                 margin = MARGIN
             claims[i] = replace(claims[i], unit=unit, equivalent=margin)
+        if self._on_papers_data(results):  # expected spreads are of the embedded data
+            claims = [replace(claim, spread=math.nan) for claim in claims]
         return [evaluate(claim, results) for claim in claims]
+
+    def _on_papers_data(self, results: Results) -> bool:
+        """True if the runs have the options of the paper's setups."""
+        return any(
+            condition.real is not None
+            and condition.real.options.items() <= item.spec.options.items()
+            for condition in self.on
+            for item in results.having(condition=condition.label)
+        )
 
     def _caveats(self, condition: Condition, pair: Pair, results: Results) -> str:
         entries = [entry_of(self, results, condition, contender) for contender in reversed(pair)]
@@ -116,70 +123,11 @@ class TunedComparison(Design):
 def score_claim(condition: Condition, baseline: Contender, ours: Contender, **more: Any) -> Claim:
     """The claim about the scores of a pair."""
     parts = (condition.label, "score", ours.name, baseline.name)
-    fields = {"cites": condition.cites, "primary": True, **more}
+    given = {"cites": condition.cites, "primary": True, "spread": condition.spread}
+    fields = {**given, **more}
     return Claim(
         ".".join(filter(None, map(slug, parts))),
         f"{ours.name} scores higher than {baseline.name} ({condition.place})",
         Of(arm_of(condition, ours), "test"), ">", Of(arm_of(condition, baseline), "test"),
         paper=condition.gap(ours.name, baseline.name) or "", **fields,
     )  # fmt: skip
-
-
-def thirteen_table(studies: Iterable[tuple[str, Study, Results]]) -> Table | None:
-    """The score of every contender of the paper's beside its baseline's, by benchmark.
-
-    Args:
-        studies: labels, studies and results; studies that are no tuned comparison are left out.
-
-    Returns:
-        The table; None if no benchmark has a result.
-    """
-    rows: dict[str, list[Row]] = {name: [] for name in THIRTEEN}
-    verdicts: list[str] = []
-    for label, study, results in studies:
-        if not isinstance(study, TunedComparison):
-            continue
-        decided = {decision.claim.name: decision for decision in study.decided(results)}
-        for condition, pair in itertools.product(study.on, study.pairs):
-            decision = decided[score_claim(condition, *pair).name]
-            if condition.benchmark and decision.has_results:
-                first = f"{condition.benchmark}: {condition.label} ({label})"
-                rows[condition.benchmark].append((first, *_row(condition, pair, decision, results)))
-                open_ = decision.verdict in ("equivalent", "inconclusive")
-                gain = "gain" if decision.supported else "loss"
-                verdicts.append(decision.verdict if open_ else gain)
-    if not verdicts:
-        return None
-    filled = [row for name in THIRTEEN for row in rows[name] or [(f"{name}: not run", *("",) * 7)]]
-    columns: list[Heading] = [
-        *("benchmark", "optimizers", "baseline", "projected"),
-        *("difference", "verdict"),
-        *paper("scores", "difference"),
-    ]
-    return Table("The thirteen benchmarks", columns, filled, _about(verdicts))
-
-
-def _row(condition: Condition, pair: Pair, decision: Decision, results: Results) -> Row:
-    names = [contender.name for contender in pair]
-    arms = [arm_of(condition, contender) for contender in pair]
-    theirs = next(iter(condition.paper.values()), {})
-    return (
-        " → ".join(names),
-        *column([results.arm(arm).values("test") for arm in arms], ".4g"),
-        decision.ours,
-        decision.verdict,
-        " → ".join(str(theirs[name]) for name in names if name in theirs),
-        condition.gap(names[1], names[0]),
-    )
-
-
-def _about(verdicts: Sequence[str]) -> str:
-    counts = {name: verdicts.count(name) for name in ("gain", "equivalent", "loss", "inconclusive")}
-    listed = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
-    uniform = counts["gain"] == len(verdicts)
-    said = "as the paper's abstract says" if uniform else "not the uniform gains of the abstract"
-    return (
-        "Mean ± SD over the seeds that both completed; blank if either diverged. Embedded data, "
-        "unless a study says the paper's data. Verdicts: gain, loss, equivalent (within the "
-        f"margin), inconclusive. Of {len(verdicts)} comparisons: {listed}; {said}."
-    )

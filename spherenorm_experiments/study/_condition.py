@@ -182,6 +182,8 @@ class Condition:
         unit: of a difference of scores; None for percentage points if the metric is in percent.
         margin: two mean scores that differ by less are equivalent; None for one point if the unit
             is that, else for no such verdict.
+        spread: the standard deviation over seeds of a difference of scores, as earlier runs have
+            it; with the number of seeds it says beforehand if the paper's effect can be found.
 
     Raises:
         ValueError: an unknown benchmark.
@@ -198,6 +200,7 @@ class Condition:
     cites: Statement = OURS
     unit: str | None = None
     margin: float | None = None
+    spread: float = math.nan
 
     def __post_init__(self) -> None:
         if self.benchmark not in ("", *THIRTEEN):

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from spherenorm_experiments.analysis import (
+    LEVEL,
     Arm,
     Cell,
     Heading,
@@ -21,6 +22,7 @@ from spherenorm_experiments.analysis import (
     metric_on_test,
     paper,
     percent_right,
+    range_test,
 )
 from spherenorm_experiments.report.pictures import Picture, best_scores, curves, drawn, tried
 from spherenorm_experiments.study._design import Design
@@ -185,13 +187,13 @@ def _searches(design: Design, entries: Sequence[Entry]) -> Table:
 def range_table(scores: Mapping[str, Mapping[Arm, Sample]]) -> Table:
     """The best against the worst optimizer of each condition, both tuned.
 
-    The two are chosen by the same scores that are compared, so that the difference is a little
-    larger than that of two optimizers named before.
+    Tukey's range test decides if they are apart.
 
     Args:
         scores: of the arms of each condition, by its label.
     """
     rows: list[Row] = []
+    apart: list[bool] = []
     for condition, arms in scores.items():
         known = {arm: sample for arm, sample in arms.items() if len(sample) > 1}
         cells = dict(zip(known, column(list(known.values()), "g"), strict=True))
@@ -200,15 +202,19 @@ def range_table(scores: Mapping[str, Mapping[Arm, Sample]]) -> Table:
             continue
         best = max(means, key=means.__getitem__)
         worst = min(reversed(means), key=means.__getitem__)  # of equal ones another than the best
-        gap = difference(known[best], known[worst])
-        low, high = gap.interval or (0.0, 0.0)
-        apart = "yes" if low > 0 or high < 0 else "no"
-        rows.append((condition, _name(best), _name(worst), gap, apart))
-    columns = ("condition", "best", "worst", "best minus worst", "apart")
+        gap = Cell(means[best] - means[worst], "+.3g", n=cells[best].n)
+        seeds = set.intersection(*(set(known[arm]) for arm in means))
+        every = [[known[arm][seed] for seed in sorted(seeds)] for arm in means]
+        p = range_test(every) if len(seeds) > 1 else 1.0
+        apart.append(p < LEVEL)
+        row = (condition, _name(best), _name(worst), gap, Cell(p, ".2g"))
+        rows.append((*row, "yes" if apart[-1] else "no"))
+    columns = ("condition", "best", "worst", "best minus worst", "p", "apart")
     about = (
-        "Paired by seed, with Student's 95 % intervals; optimizers that diverged are left out. In "
-        f"{sum(row[-1] == 'yes' for row in rows)} of {len(rows)} conditions the interval does not "
-        "contain 0: the condition tells optimizers apart."
+        "p is of Tukey's range test, for which it does not matter that best and worst are chosen "
+        "by the scores that are compared; optimizers that diverged are left out. In "
+        f"{sum(apart)} of {len(apart)} conditions p is below {LEVEL:g}: the condition tells "
+        "optimizers apart."
     )
     return Table("Best against worst", columns, rows, about)
 

@@ -32,7 +32,13 @@ def _turns(adam: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _condition(
-    label: str, benchmark: str, task: str, data_set: str, epochs: int, paper: Mapping[str, str]
+    label: str,
+    benchmark: str,
+    task: str,
+    data_set: str,
+    epochs: int,
+    paper: Mapping[str, str],
+    spread: float,
 ) -> Condition:
     return Condition(
         label,
@@ -43,18 +49,19 @@ def _condition(
         benchmark=benchmark,
         paper={metric: _scores(text) for metric, text in paper.items()},
         cites=says("t4.better"),
+        spread=spread,
     )
 
 
 CONDITIONS = (
     _condition(
         "music tags", "MagnaTagATune", "tagging", "magnatagatune", 100,
-        {"ROC-AUC": "91.27 91.12 91.35", "PR-AUC": "45.67 45.61 45.79"},
+        {"ROC-AUC": "91.27 91.12 91.35", "PR-AUC": "45.67 45.61 45.79"}, 2.8,
     ),
     _condition("keywords", "Speech Commands", "keywords", "speech_commands", 30,
-               {"accuracy": "96.08 96.47 96.89"}),
+               {"accuracy": "96.08 96.47 96.89"}, 2.4),
     _condition("sound events", "DCASE 2017", "events", "dcase2017", 30,
-               {"F1": "54.60 55.24 56.04"}),
+               {"F1": "54.60 55.24 56.04"}, 3.5),
 )  # fmt: skip
 PLAIN = {"weight_decay": 0.0}
 ADAMW = Contender("AdamW", fixed=PLAIN, paper={"lr": 1e-4, **PLAIN})
@@ -95,7 +102,7 @@ T4 = TunedComparison(
     contenders=[ADAMP, ADAM_AND_SGD],
     tune={"lr": RATES},
     on=CONDITIONS,
-    claims=projection(CONDITIONS, (ADAMW, ADAMP), (ADAM_AND_SGD, ADAMP)),
+    claims=[*projection(CONDITIONS, (ADAMW, ADAMP))],
     first_seed=400,
     departures=DEPARTURES,
 )

@@ -220,7 +220,7 @@ def _of_scores() -> Iterator[Claim]:
         "gain-grows",
         "SGDP's gain in accuracy is larger at momentum 0.975 than at 0.5, each at its best rate",
         gains[0.975], ">", gains[0.5], cites=says("h6.accuracy"), unit="pp", equivalent=1.0,
-        paper="1.60 - 0.18 = +1.42",
+        paper=Cell(1.60 - 0.18, "+.2f"),
     )  # fmt: skip
     yield Claim(
         "no-worse", "SGDP is no worse than SGD by 1 pp at any momentum: the least gain",

@@ -1,4 +1,4 @@
-"""The report, one self-contained HTML page that opens offline, and the results in Markdown."""
+"""The report: one self-contained HTML page that opens offline."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ import base64
 import datetime
 import functools
 import gzip
-import hashlib
 import json
 import re
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,13 +19,14 @@ import plotly.offline
 from markupsafe import Markup, escape
 
 from spherenorm.support import one_line
-from spherenorm_experiments.analysis import Results, Table
+from spherenorm_experiments.analysis import Results, slug
 from spherenorm_experiments.core import RecipeError
 from spherenorm_experiments.engine import write_file
 from spherenorm_experiments.files import RequestWarning
+from spherenorm_experiments.report.page._findings import findings, rules, summary
 from spherenorm_experiments.report.page._sections import Section, groups, labeled
-from spherenorm_experiments.report.pictures import Picture, finished, forest, to_markdown
-from spherenorm_experiments.study import study_classes, thirteen_table
+from spherenorm_experiments.report.page._thirteen import thirteen_table
+from spherenorm_experiments.report.pictures import Picture, finished, forest
 
 
 class Page(NamedTuple):
@@ -49,17 +49,22 @@ def write_report(sections: Sequence[Section], path: Path) -> Page:
     for number, entry in enumerate(shown):
         earlier = sum(other["name"] == entry["name"] for other in shown[:number])
         entry["anchor"] = f"{entry['name']}-{earlier + 1}" if earlier else entry["name"]
-    claims = [claim for entry in shown for claim in labeled(entry)]
+    for entry in shown:
+        entry["claims"] = labeled(entry)
+        entry["groups"] = groups(entry["claims"])
+        entry["figures"] = panels(entry["pictures"], f"figure-{entry['anchor']}")
+    claims = [claim for entry in shown for claim in entry["claims"]]
     paper = [claim for claim in claims if claim["kind"] == "paper"]
     drawn = forest(paper or claims)
-    for entry in shown:
-        entry["figures"] = panels(entry["pictures"], f"figure-{entry['anchor']}")
     scorecard = panels([] if drawn is None else [drawn], "figure-scorecard")
-    page = _template("report.html.j2").render(
+    known = [section for section in sections if not _raises(section)]
+    page = _template().render(
         sections=shown,
         groups=groups(claims),
-        paper=bool(paper),
-        thirteen=_thirteen(sections),
+        summary=summary(known),
+        findings=findings(known),
+        rules=rules(),
+        thirteen=thirteen_table(known),
         scorecard=scorecard,
         library=library(),
         archive=archive([*scorecard, *(panel for entry in shown for panel in entry["figures"])]),
@@ -70,24 +75,19 @@ def write_report(sections: Sequence[Section], path: Path) -> Page:
     return Page(claims, problems)
 
 
-def _thirteen(sections: Sequence[Section]) -> Table | None:
-    """The paper's thirteen benchmarks; a section of a part of the contenders counts as far as it
-    goes, and what raises is told in its own section.
-    """
+def _raises(section: Section) -> bool:
+    """True if its claims cannot be decided, which its own section tells."""
     try:
-        return thirteen_table((s.label, s.study, s.results) for s in sections)
-    except Exception as error:
-        warnings.warn(
-            f"no table of the benchmarks: {one_line(error)}", RequestWarning, stacklevel=2
-        )
-        return None
+        return not section.decisions
+    except Exception:  # a user's study may raise anything
+        return True
 
 
 def _shown(section: Section) -> dict[str, Any] | None:
     """A section as the template takes it; None, with a warning, if a recipe of it is not here."""
     study, results = section.study, section.results
     parts: dict[str, Callable[[], list[Any]]] = {
-        "claims": lambda: [claim.to_json() for claim in section.decisions()],
+        "claims": lambda: [claim.to_json() for claim in section.decisions],
         "tables": lambda: study.every_table(results),
         "pictures": lambda: study.pictures(results),
     }
@@ -133,106 +133,23 @@ def _diverged(results: Results) -> list[str]:
     return texts
 
 
-def write_results(sections: Sequence[Section], path: Path) -> None:
-    """Write the page in Markdown.
-
-    Raises:
-        StoreError: it cannot be written.
-    """
-    write_file(path, results_page(sections).encode())
-
-
-def results_page(sections: Sequence[Section]) -> str:
-    """The page: verdicts by kind, every claim with its statement, tables, versions and hashes.
-
-    Versions are those of the runs.
-    """
-    claims = [claim for section in sections for claim in _claims(section)]
-    refuted = [c for c in claims if c["kind"] == "paper" and c["verdict"] == "not reproduced"]
-    hashes = [(each.label, str(len(each.results)), _digest(each.results)) for each in sections]
-    return _template("results.md.j2").render(
-        sections=sections,
-        groups=groups(claims),
-        refuted=refuted,
-        extent=_not_run(sections),
-        notes=[f"{section.label}: {note}" for section in sections for note in section.notes],
-        thirteen=thirteen_table((s.label, s.study, s.results) for s in sections),
-        versions=_versions(sections),
-        hashes=Table("Runs", ("study", "runs", "hash of the runs"), hashes),
-    )
-
-
-def _claims(section: Section) -> list[dict[str, Any]]:
-    claims = [decision.to_json() for decision in section.decisions()]
-    return labeled({"label": section.label, "anchor": section.study.name, "claims": claims})
-
-
-def _not_run(sections: Sequence[Section]) -> list[str]:
-    """The studies without a section, and the sections that asked for a part of a study."""
-    names = {section.study.name for section in sections}
-    missing = [name for name in study_classes() if name not in names]
-    partial = [
-        f"{section.label} ({len(section.results)} of {section.results.planned} runs)"
-        for section in sections
-        if not section.whole or len(section.results) < section.results.planned
-    ]
-    lines = [f"Not run: {', '.join(missing)}."] if missing else []
-    return lines + ([f"In part: {', '.join(partial)}."] if partial else [])
-
-
-def _claims_table(claims: Sequence[Mapping[str, Any]]) -> str:
-    rows = []
-    for claim in claims:
-        quoted = f": “{claim['quotation']}”" if claim["quotation"] else ""
-        p = f"{claim['p']:.2g}" if claim["p"] is not None and claim["seeds"] else ""
-        text = claim["text"] + (f" ({claim['detail']})" if claim["detail"] else "")
-        label = f"**{claim['label']}**" if claim["primary"] else claim["label"]
-        seeds = str(claim["seeds"] or "")
-        rows.append(
-            (label, claim["verdict"], text, claim["ours"], claim["paper"], p, seeds,
-             claim["place"] + quoted)
-        )  # fmt: skip
-    columns = ("claim", "verdict", "says", "ours", "paper", "p", "seeds", "statement")
-    return to_markdown(Table("Claims", columns, rows))
-
-
-def _versions(sections: Sequence[Section]) -> str:
-    """The software and hardware of the runs, which need not be those that write the page."""
-    ended = [item for section in sections for item in section.results]
-    folders = {item.folder.path: item.folder for item in ended}
-    origins = [each for f in folders.values() for each in f.read_json("origin.json") or ()]
-    versions = dict.fromkeys(
-        f"spherenorm {origin['spherenorm']}, torch {origin['torch'].partition('+')[0]}, "
-        f"Python {origin['python']}, {origin['gpu'] or origin['cpu']}"
-        for origin in origins
-    )
-    return f"{'; '.join(versions)}." if versions else "The origin of the runs is not known."
-
-
-def _digest(results: Results) -> str:
-    """A hash of the names of the runs and of their summaries."""
-    digest = hashlib.sha256()
-    for item in sorted(results, key=lambda item: item.id):
-        digest.update(item.id.encode())
-        digest.update(repr(sorted(item.summary.items(), key=lambda pair: pair[0])).encode())
-    return digest.hexdigest()[:16]
-
-
 @functools.cache
-def _template(name: str) -> jinja2.Template:
-    environment = jinja2.Environment(
+def _template() -> jinja2.Template:
+    environment = template_environment(autoescape=True)
+    environment.filters |= {"code": _code, "words": _words, "slug": slug}
+    return environment.get_template("report.html.j2")
+
+
+def template_environment(*, autoescape: bool) -> jinja2.Environment:
+    """The templates of pages; an unknown name in one is an error."""
+    return jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).with_name("templates")),
-        autoescape=jinja2.select_autoescape(["html.j2"]),
+        autoescape=autoescape,
         keep_trailing_newline=True,
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    environment.filters["code"] = _code
-    environment.filters["words"] = _words
-    environment.filters["markdown"] = to_markdown
-    environment.filters["claims"] = _claims_table
-    return environment.get_template(name)
 
 
 def _code(text: str) -> Markup:

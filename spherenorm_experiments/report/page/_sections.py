@@ -6,6 +6,7 @@ The scorecard has the claims of all sections, counted apart by kind.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -40,6 +41,9 @@ ORDER = (
     *("d1", "d2", "d3", "weight-decay", "g1", "h6", "h7"),
 )
 """The paper's figures and tables, then its appendix; our own studies follow."""
+
+LEADS = ("matched-step",)
+"""Studies that open the page; their first tables stand on the index of results."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +86,7 @@ class Section:
         departures = [part for part in self.plan.departures if part != self.plan.tier]
         return ", ".join([f"{self.plan.tier} tier", _seeds(self.results), *departures])
 
+    @functools.cached_property
     def decisions(self) -> list[Decision]:
         """Of all claims of the study; for a partial run, only of those it has results for."""
         decided = self.study.decided(self.results)
@@ -151,7 +156,14 @@ def _older(results: Results, door: Door) -> list[str]:
 def _order(section: Section) -> tuple[Any, ...]:
     name, plan = section.study.name, section.plan
     place = ORDER.index(name) if name in ORDER else len(ORDER)
-    return place, name, bool(plan.overrides), -TIERS.index(plan.tier), plan.departures
+    return (
+        name not in LEADS,
+        place,
+        name,
+        bool(plan.overrides),
+        -TIERS.index(plan.tier),
+        plan.departures,
+    )
 
 
 def _seeds(results: Results) -> str:
@@ -200,9 +212,6 @@ def groups(claims: Iterable[Mapping[str, Any]]) -> list[Group]:
 def _counts(claims: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     """The number of claims with each verdict that a claim of the kind can have."""
     paper = claims[0]["kind"] == "paper"
-    other = {"holds", "does not hold"} if paper else {"reproduced", "not reproduced"}
-    return {
-        verdict: sum(claim["verdict"] == verdict for claim in claims)
-        for verdict in VERDICTS
-        if verdict not in other
-    }
+    found = [claim["verdict"] for claim in claims]
+    usual = ("reproduced", "not reproduced") if paper else ("holds", "does not hold")
+    return {v: found.count(v) for v in VERDICTS if v in found or v in usual}

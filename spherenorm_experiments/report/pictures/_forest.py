@@ -12,10 +12,13 @@ GREEN, RED = "#009e73", "#d55e00"
 MARKS = {
     "reproduced": (GREEN, "circle"),
     "holds": (GREEN, "circle"),
+    "smaller than the paper's": (GREEN, "triangle-left"),
+    "larger than the paper's": (GREEN, "triangle-right"),
     "not reproduced": (RED, "x"),
     "does not hold": (RED, "x"),
     "equivalent": ("#0072b2", "square"),
     "inconclusive": ("#999999", "circle-open"),
+    "cannot be decided here": ("#cccccc", "circle-open"),
 }
 """A color and a symbol for each verdict."""
 

@@ -5,11 +5,30 @@
 The suite runs a small part of it.
 """
 
+from decimal import Decimal
+
 import numpy as np
 
-from spherenorm_experiments.analysis import MARGIN, PERFORMANCE_SEEDS, Sample, adjusted, interval
+from spherenorm_experiments.analysis import (
+    FOR,
+    MARGIN,
+    PERFORMANCE_SEEDS,
+    Results,
+    Sample,
+    Statement,
+    adjusted,
+    interval,
+    outcome,
+)
+from spherenorm_experiments.core import Spec
+from spherenorm_experiments.paper.shared.claims import projection
+from spherenorm_experiments.study import Condition, Contender, TunedComparison, arm_of
 from tests.experiments.deciding import decided
+from tests.experiments.fabricated import result
 
+REFUTED = ("not reproduced", "does not hold")
+TOLD = ("supported", "contradicted", "mixed")
+NORMS = ("norms",)
 SEEDS = (3, 4, 5, 8, 10, 20)
 IMAGES = 360
 """Of the digits' test set: an accuracy is a multiple of 1 / 3.6 points."""
@@ -74,6 +93,60 @@ def false_verdicts(name, seeds, studies, start=0, claims=10, primary=3):
     return wrong / studies
 
 
+def null_study():
+    """Four conditions of a paper's gains, of which one could not be found by 12 seeds."""
+    statements = [Statement("paper", "Table 1", f"gain {i}") for i in range(2)]
+    effects = ((2.0, 2.0, 0), (1.0, 2.0, 0), (0.5, 0.5, 1), (0.1, 2.0, 1))
+    on = [
+        Condition(
+            f"condition-{i}",
+            "digits",
+            paper={"accuracy": {"SGD": Decimal(0), "SGDP": Decimal(str(effect))}},
+            cites=statements[about],
+            unit="pp",
+            spread=spread,
+        )
+        for i, (effect, spread, about) in enumerate(effects)
+    ]
+    sgd, sgdp = Contender("SGD"), Contender("SGDP")
+    rows = [*projection(on, (sgd, sgdp))]
+    return TunedComparison(
+        "null", baseline=sgd, contenders=[sgdp], tune={"lr": [0.1, 0.2]}, on=on, claims=rows
+    )
+
+
+def null_verdicts(studies, seeds=12, start=0):
+    """Of studies in which both optimizers are one, the share with a verdict for or against.
+
+    All of a study counts: scores, geometry, families and marks. Equivalent is right here, and no
+    verdict. The second number is the share in which some statement is supported, contradicted or
+    mixed by such verdicts.
+    """
+    study, random = null_study(), np.random.default_rng([start, seeds, 2])
+    spreads = [condition.spread for condition in study.on]
+    arms = [arm_of(c, each) for c in study.on for each in study.contenders]
+    wrong = told = 0
+    for _ in range(studies):
+        scores = 90 + np.repeat(spreads, 2)[:, None] * random.normal(size=(8, seeds)) / 2**0.5
+        sizes = np.exp(0.3 * random.normal(size=(3, 8, seeds)))
+        items = [
+            result(
+                arm, seed, spec=Spec("digits", arm.recipe, {"lr": 0.1}, seed=seed, probes=NORMS),
+                test=score, norm_start=start, norm_last=last, total_effective_step=path,
+            )
+            for arm, *columns in zip(arms, scores, *sizes, strict=True)
+            for seed, (score, start, last, path) in enumerate(zip(*columns, strict=True))
+        ]  # fmt: skip
+        decided = study.decided(Results(items))
+        named = {each.claim.cites: [] for each in decided if each.kind == "paper"}
+        for each in decided:
+            if each.kind == "paper" and each.has_results and each.verdict != "equivalent":
+                named[each.claim.cites].append(each.verdict)
+        wrong += any(each.verdict in (*FOR, *REFUTED) for each in decided)
+        told += any(outcome("paper", found) in TOLD for found in named.values())
+    return wrong / studies, told / studies
+
+
 def main():
     print("Coverage of the nominal 95 % interval with no true difference, 20,000 samples each")
     print(f"{'':10}", *(f"{f'n = {n}':>8}" for n in SEEDS))
@@ -84,6 +157,9 @@ def main():
         for seeds in (PERFORMANCE_SEEDS, 10):
             few, many = (false_verdicts(name, seeds, count) for count in (1000, 10_000))
             print(f"{name:10} n = {seeds:2}: {few:.1%} of 1,000, {many:.1%} of 10,000")
+    wrong, told = null_verdicts(10_000)
+    print(f"10,000 comparisons of an optimizer with itself: {wrong:.1%} have a verdict for or")
+    print(f"against a claim; in {told:.1%} it decides a statement")
 
 
 if __name__ == "__main__":

@@ -7,20 +7,30 @@ import pytest
 from scipy import stats
 
 from spherenorm_experiments.analysis import (
+    LEVEL,
     PERFORMANCE_SEEDS,
+    POWER,
     Sample,
     advantage,
     best_of,
     combined,
+    detectable,
     holm,
     interval,
     paired_values,
+    range_test,
     sign_test,
     spread,
     t_test,
     worst_of,
 )
-from tests.experiments.analysis.coverage import SCORES, SEEDS, coverage, false_verdicts
+from tests.experiments.analysis.coverage import (
+    SCORES,
+    SEEDS,
+    coverage,
+    false_verdicts,
+    null_verdicts,
+)
 
 
 def test_the_interval_and_the_test_are_scipys():
@@ -30,7 +40,7 @@ def test_the_interval_and_the_test_are_scipys():
     assert interval(values) == pytest.approx((ends.low, ends.high))
     assert t_test(values, 0.1) == pytest.approx(expected.pvalue)
     assert interval([2.0, 2.0, 2.0]) == (2.0, 2.0)
-    assert [t_test([2.0, 2.0, 2.0], bound) for bound in (1.0, 2.0)] == [0.0, 1.0]
+    assert [t_test([2.0] * 6, bound) for bound in (1.0, 2.0)] == [sign_test(6, 0), 1.0]
     assert all(math.isnan(x) for x in interval([2.0]))
     assert t_test([2.0], 0.0) == 1.0
 
@@ -45,6 +55,41 @@ def test_the_interval_covers_as_often_as_it_says(name):
 
 def test_studies_without_a_difference_seldom_have_a_verdict():
     assert false_verdicts("binomial", PERFORMANCE_SEEDS, 300) <= 0.05
+
+
+def test_an_optimizer_compared_with_itself_seldom_has_a_verdict():
+    wrong, told = null_verdicts(100)  # the command takes 10,000
+    assert wrong <= 0.05
+    assert told <= wrong
+
+
+def test_the_detectable_effect_is_found_as_often_as_it_says():
+    """By Student's test of so many values with that mean."""
+    random, count = np.random.default_rng(0), 8
+    values = random.normal(detectable(3.0, count), 3.0, size=(2000, count))
+    found = (stats.ttest_1samp(values, 0.0, axis=1).pvalue < LEVEL).mean()
+    assert found == pytest.approx(POWER, abs=0.04)
+    assert detectable(3.0, 1) == math.inf
+
+
+def test_best_and_worst_are_apart_as_often_as_the_level_says():
+    """Student's test of the two that the same scores choose finds far more."""
+    random, arms, seeds, worlds = np.random.default_rng(0), 5, 6, 150
+    tables = random.normal(size=(worlds, arms, seeds)) + 3 * random.normal(size=(worlds, 1, seeds))
+    tukey = np.mean([range_test(table) < LEVEL for table in tables])
+    ordered = [table[np.argsort(table.mean(axis=1))] for table in tables]
+    student = np.mean([t_test(table[-1] - table[0], 0.0) < LEVEL for table in ordered])
+    assert 0.02 <= tukey <= 0.08
+    assert student > 0.15
+
+
+def test_tukeys_test_of_two_arms_is_students():
+    a, b = np.random.default_rng(1).normal(size=(2, 7))
+    assert range_test([a, b]) == pytest.approx(stats.ttest_rel(a, b).pvalue, rel=1e-6)
+    assert range_test([[1.0, 2.0], [1.0, 2.0]]) == 1.0
+    assert range_test([[1.0, 2.0], [3.0, 4.0]]) == sign_test(2, 0)
+    with pytest.raises(ValueError, match=r"two columns of two values, got shape \(1, 2\)"):
+        range_test([[1.0, 2.0]])
 
 
 def test_the_sign_test_is_exact():

@@ -29,7 +29,7 @@ def test_smoke(name, store):
     for claim in claims:
         assert claim.verdict in VERDICTS
         if claim.seeds:  # two seeds decide nothing
-            assert claim.verdict == "inconclusive", claim.claim.text
+            assert claim.verdict in ("inconclusive", "cannot be decided here"), claim.claim.text
     assert any(claim.has_results for claim in claims)
     ours_alone = name in ("f2", "detector", "equilibrium", "matched-step", "weight-decay")
     assert ours_alone or any(column.paper for table in tables for column in table.columns)

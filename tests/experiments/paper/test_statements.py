@@ -6,24 +6,41 @@ import pytest
 
 from spherenorm_experiments.analysis import TUNING, Results
 from spherenorm_experiments.paper.statements import STATEMENTS, UNCLAIMED, says
-from spherenorm_experiments.study import Plan, find_study, study_classes
+from spherenorm_experiments.study import Plan, TunedComparison, find_study, study_classes
 
 EVERY = {name: find_study(name).claims for name in study_classes()}
+ACROSS = ("abstract.uniform", "h2.most")
+"""Claimed of all benchmarks together, by the page."""
 CLAIMS = [claim for claims in EVERY.values() for claim in claims]
 
 
 def test_every_statement_has_a_claim_or_a_reason():
-    cited = {claim.cites for claim in CLAIMS}
+    cited = {claim.cites for claim in CLAIMS} | {says(name) for name in ACROSS}
     without = {name for name, statement in STATEMENTS.items() if statement not in cited}
     assert without == set(UNCLAIMED)
     assert all(len(reason) > 20 for reason in UNCLAIMED.values())
+
+
+def test_every_statement_has_one_subject():
+    subjects = [statement.topic for statement in STATEMENTS.values()]
+    assert all(subjects)
+    assert 5 <= len(set(subjects)) <= 8
+
+
+def test_claims_about_scores_say_what_they_could_find():
+    """Of every row with a paper's effect the spread is known beforehand."""
+    for study in (find_study(name) for name in study_classes()):
+        for decision in study.evaluated(Results([])):
+            claim = decision.claim
+            if isinstance(study, TunedComparison) and claim.primary and claim.effect:
+                assert claim.spread > 0, f"{study.name}.{claim.name}"
 
 
 def test_a_claim_of_the_paper_names_a_section_a_table_or_a_figure():
     found = [claim.cites for claim in CLAIMS if claim.cites.kind == "paper"]
     assert len(found) > 60
     for statement in found:
-        assert re.search(r"(Section|Appendix|Table|Figure|Equation) \w", statement.place)
+        assert re.search(r"Abstract|(Section|Appendix|Table|Figure|Equation) \w", statement.place)
         assert statement in STATEMENTS.values()
     with pytest.raises(ValueError, match=r"no statement is named 'b\.fail'; did you mean b\.fails"):
         says("b.fail")

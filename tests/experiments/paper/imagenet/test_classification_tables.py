@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from spherenorm_experiments.analysis import Result, Results
+from spherenorm_experiments.analysis import AGAINST, FOR, Result, Results
 from spherenorm_experiments.study import Plan, find_study
 
 
@@ -71,24 +71,25 @@ def test_table_d2_has_the_techniques_of_its_title():
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(("better", "found"), [("AdamW", "reproduced"), ("Adam", "not reproduced")])
+@pytest.mark.parametrize(("better", "found"), [("AdamW", FOR), ("Adam", AGAINST)])
 def test_the_claim_about_decay_goes_either_way(better, found):
     def score(_, contender, seed):
         return 80 + 5 * (contender == better) + noise(seed + (contender == "AdamW"))
 
-    assert verdict("t2", "AdamW scores higher than Adam (ResNet-18)", score) == found
+    assert verdict("t2", "AdamW scores higher than Adam (ResNet-18)", score) in found
 
 
-@pytest.mark.parametrize(("sign", "found"), [(1, "reproduced"), (-1, "not reproduced")])
+@pytest.mark.parametrize(("sign", "found"), [(1, FOR), (-1, AGAINST)])
 def test_the_claims_about_large_batches_go_either_way(sign, found):
     place = {"batch 32": 0, "batch 96": 1, "batch 288": 2}
 
     def gains(setting, contender, seed):
-        return 80 + 3 * sign * place[setting] * (contender == "AdamP") + noise(seed)
+        step = place[setting] * (contender == "AdamP")
+        return 80 + 3 * sign * step + noise(seed + step)
 
     def losses(setting, contender, seed):
         return 80 - 5 * sign * place[setting] + noise(seed + place[setting])
 
     text = "AdamP's gain in accuracy is larger at batch 288 than at batch 32"
-    assert verdict("d3", text, gains) == found
-    assert verdict("d3", "AdamW's accuracy falls from batch 32 to batch 288", losses) == found
+    assert verdict("d3", text, gains) in found
+    assert verdict("d3", "AdamW's accuracy falls from batch 32 to batch 288", losses) in found

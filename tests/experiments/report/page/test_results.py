@@ -1,4 +1,4 @@
-"""The page of results in Markdown: verdicts by kind, statements, versions and hashes."""
+"""The results in Markdown: an index of statements, and a page of claims for each study."""
 
 import re
 
@@ -9,18 +9,24 @@ from spherenorm_tiny import TinyStudy
 
 from spherenorm_experiments.analysis import Claim, Statement
 from spherenorm_experiments.engine import Store
-from spherenorm_experiments.report.page import Section, results_page
+from spherenorm_experiments.paper.statements import says
+from spherenorm_experiments.report.page import Section, findings, results_pages
 from spherenorm_experiments.study import Plan
 
 SAID = Statement("paper", "Table 1", "norms | grow")
+KNOWN = says("t1.restrain")
 
 
 def around_one(results):
     return dict(enumerate([1.0, 1.1, 0.9]))
 
 
+def pages(study, results, **more):
+    return results_pages([Section(study, Plan("smoke"), results, **more)])
+
+
 def page(results, **more):
-    return results_page([Section(TinyStudy(), Plan("smoke"), results, **more)])
+    return pages(TinyStudy(), results, **more)["index.md"]
 
 
 class Claiming(TinyStudy):
@@ -49,23 +55,54 @@ def results(tmp_path_factory):
     return run_study(TinyStudy(), Store(tmp_path_factory.mktemp("results")))[2]
 
 
-def test_failures_come_first_and_kinds_are_counted_apart(results):
-    text = results_page([Section(Claiming(), Plan("smoke"), results)])
-    counts = re.findall(r"^- \*\*(.*?)\*\*: (.*)\.$", text, re.MULTILINE)
-    assert [title.split(":")[0] for title, _ in counts] == [
-        "Statements of the paper",
-        "Identities",
-        "Ours",
-    ]
-    assert counts[0][1].startswith("1 reproduced, 1 not reproduced")
-    assert counts[1][1].startswith("1 holds, 0 does not hold")
-    against = text.index("## What speaks against the paper")
-    assert against < text.index("## Statements of the paper")
-    row = next(line for line in text[against:].splitlines() if line.startswith("| **tiny.large**"))
+def test_a_study_has_a_page_with_its_claims_by_kind(results):
+    made = pages(Claiming(), results)
+    assert list(made) == ["index.md", "tiny-smoke.md"]
+    text = made["tiny-smoke.md"]
+    titles = re.findall(r"^## (.*?)(?::.*)?$", text, re.MULTILINE)
+    assert titles[:3] == ["Statements of the paper", "Identities", "Ours"]
+    row = next(line for line in text.splitlines() if line.startswith("| **tiny.large**"))
     assert "not reproduced" in row
     assert r"Table 1: “norms \| grow”" in row
-    assert re.search(r"\| tiny \(smoke\) \| 6 \| [0-9a-f]{16} \|", text)
-    assert re.search(r"spherenorm [\d.]+, torch [\d.]+, Python 3", text)
+    assert "[all results](index.md)" in text
+    index = made["index.md"]
+    assert re.search(r"\| \[tiny \(smoke\)\]\(tiny-smoke.md\) \|.*\| 6 \| [0-9a-f]{16} \|", index)
+    assert "Claims. Statements of the paper: 1 reproduced, 1 not reproduced." in index
+    assert re.search(r"spherenorm [\d.]+, torch [\d.]+, Python 3", index)
+
+
+class Stating(TinyStudy):
+    """Two claims of one statement, and one of another"""
+
+    claims = (
+        Claim("large", "it is large", around_one, ">", 2.0, cites=KNOWN),
+        Claim("positive", "it is positive", around_one, ">", 0.0, cites=KNOWN),
+        Claim("more", "it is more than nothing", around_one, ">", 0.0, cites=says("3.steps")),
+    )
+
+
+def test_the_index_opens_with_statements_by_subject(results):
+    """Each counts once, however many claims it has; what is contradicted is quoted there."""
+    sections = [Section(Stating(), Plan("smoke"), results)]
+    found = {each.name: each for each in findings(sections)}
+    assert (found["t1.restrain"].outcome, found["3.steps"].outcome) == ("mixed", "supported")
+    assert found["1.share"].outcome == "not tested"
+    assert found["t1.restrain"].listed == "1 not reproduced, 1 reproduced"
+    text = results_pages(sections)["index.md"]
+    screen = text[: text.index("## ")]
+    (row,) = re.findall(r"^\| all \|(.*)\|$", screen, re.MULTILINE)
+    counts = [int(cell) if cell.strip() else 0 for cell in row.split("|")]
+    assert counts[:3] == [1, 0, 1]
+    assert sum(counts) == len(found)
+    assert f"Mixed: “{KNOWN.quotation}”" in screen
+    assert "tiny.large" in screen
+    assert text.count(says("3.steps").quotation) == 2  # what holds, and the table
+
+
+def test_a_store_without_a_study_of_the_paper_has_no_statements(results):
+    text = page(results)
+    assert "What holds" not in text
+    assert "## Statements of the paper" not in text
 
 
 def test_the_versions_are_those_that_the_runs_were_made_with(results):
@@ -74,7 +111,7 @@ def test_the_versions_are_those_that_the_runs_were_made_with(results):
     (origin,) = folder.read_json("origin.json")
     there = {**origin, "torch": "1.2.3+cpu", "spherenorm": "0.0.9", "gpu": "a GPU"}
     folder.write_json("origin.json", [origin, there])
-    line = page(results).split("## Versions and hashes")[1]
+    line = page(results).split("## Versions")[1]
     assert "spherenorm 0.0.9, torch 1.2.3, Python 3" in line
     assert line.count("a GPU") == 1
     assert line.count(origin["cpu"]) == 1
@@ -94,11 +131,13 @@ def test_the_same_runs_have_the_same_hash_and_others_another(results):
     assert hashes[0] == hashes[1] != hashes[2]
 
 
-def test_the_command_writes_the_page(tmp_path):
+def test_the_command_writes_the_pages(tmp_path):
     assert run_tiny(tmp_path).exit_code == 0
-    result = invoke("results", "--out", tmp_path, "--file", tmp_path / "results.md")
+    result = invoke("results", "--out", tmp_path, "--into", tmp_path / "results")
     assert result.exit_code == 0, result.output
-    assert "SGDP's norm is smaller" in (tmp_path / "results.md").read_text()
-    nowhere = invoke("results", "--out", tmp_path / "none", "--file", tmp_path / "x.md")
+    names = sorted(path.name for path in (tmp_path / "results").iterdir())
+    assert names == ["index.md", "tiny-smoke.md"]
+    assert "SGDP's norm is smaller" in (tmp_path / "results" / "tiny-smoke.md").read_text()
+    nowhere = invoke("results", "--out", tmp_path / "none", "--into", tmp_path / "x")
     assert nowhere.exit_code == 2
-    assert not (tmp_path / "x.md").exists()
+    assert not (tmp_path / "x").exists()

@@ -1,0 +1,90 @@
+"""The table of the thirteen benchmarks, and what is said of all of them together."""
+
+from decimal import Decimal
+
+import pytest
+from fabricated import result
+from running import shown
+from spherenorm_bench import SMALL_TABLE
+
+from spherenorm_experiments.analysis import Results
+from spherenorm_experiments.report.page import Section, across, thirteen_table
+from spherenorm_experiments.study import (
+    THIRTEEN,
+    Condition,
+    Contender,
+    Plan,
+    TunedComparison,
+    arm_of,
+)
+
+
+def section(study, items):
+    return Section(study, Plan("small"), Results(items))
+
+
+def of_small_table(sgd_scores, sgdp_scores, lost=()):
+    sgd, sgdp = (arm_of(SMALL_TABLE.on[0], contender) for contender in SMALL_TABLE.contenders)
+    pairs = [(sgd, sgd_scores), (sgdp, sgdp_scores)]
+    made = [
+        result(arm, seed, test=score, test_metrics={})
+        for arm, scores in pairs
+        for seed, score in enumerate(scores)
+    ]
+    return [*made, *(result(sgdp, seed, diverged_at=3) for seed in lost)]
+
+
+def test_the_table_has_a_row_for_each_and_counts_verdicts():
+    made = section(SMALL_TABLE, of_small_table([50.0, 52.0, 51.0], [51.0, 52.5, 50.0]))
+    table = thirteen_table([made])
+    rows = shown(table)
+    assert [row[0].partition(":")[0] for row in rows] == list(THIRTEEN)
+    assert rows[0][:2] == ["ImageNet: plain (small-table)", "SGD → SGDP"]
+    assert rows[0][4] == made.decisions[0].ours
+    assert rows[1][0] == "MS-COCO: not run"
+    assert rows[0][-2:] == ["70.47 → 70.70", "+0.23"]
+    assert "Of 1 comparisons: 1 inconclusive." in table.about
+    assert thirteen_table([section(SMALL_TABLE, [])]) is None
+
+
+def test_the_table_has_no_mean_over_the_seeds_that_were_not_lost():
+    """Over them alone an optimizer that often diverges would look better than one that does not."""
+    items = of_small_table([50.0 + seed for seed in range(8)], [90.0, 90.0], lost=range(2, 7))
+    row = shown(thirteen_table([section(SMALL_TABLE, items)]))[0]
+    assert row[2:4] == ["53 ± 2.16", "– (5 diverged)"]  # seeds 0 to 6 have ended in both
+
+
+def of_benchmarks(gains, rows=1):
+    """A comparison on as many benchmarks, each with these gains in deviations, in several rows."""
+    on = [
+        Condition(f"{name} {row}", "digits", benchmark=name,
+                  paper={"accuracy": {"Adam": Decimal(0), "AdamP": Decimal(1)}})
+        for name in THIRTEEN[: len(gains)] for row in range(rows)
+    ]  # fmt: skip
+    adam, adamp = Contender("Adam"), Contender("AdamP")
+    study = TunedComparison(
+        "thirteen", baseline=adam, contenders=[adamp], tune={"lr": [0.1, 0.2]}, on=on
+    )
+    scores = [49.0, 50.0, 51.0]  # of deviation 1
+    items = [
+        result(arm_of(condition, each), seed, test=score + (gain if each is adamp else 0.0))
+        for condition, gain in zip(on, [g for g in gains for _ in range(rows)], strict=True)
+        for each in (adam, adamp)
+        for seed, score in enumerate(scores)
+    ]
+    return across([section(study, items)])
+
+
+@pytest.mark.parametrize("rows", [1, 4])
+def test_a_benchmark_counts_once_however_many_rows_it_has(rows):
+    ahead, over_spread = of_benchmarks([2.0] * 11 + [-0.5] * 2, rows)
+    assert (ahead.seeds, ahead.verdict) == (13, "reproduced")
+    assert ahead.detail == "11 of 13 benchmarks; not on In-Shop, SOP"
+    assert over_spread.verdict == "reproduced"
+    some, none = of_benchmarks([0.5] * 9 + [-0.5] * 4, rows)
+    assert (some.verdict, none.verdict) == ("inconclusive", "not reproduced")
+
+
+def test_few_benchmarks_decide_nothing():
+    assert {claim.verdict for claim in of_benchmarks([2.0] * 5)} == {"inconclusive"}
+    assert not any(claim.has_results for claim in across([]))
