@@ -132,7 +132,8 @@ class Study:
         """The plan's seeds, or the study's own."""
         if plan.seeds is not None:
             return plan.seeds
-        return range(self.first_seed, self.first_seed + self.seeds[plan.tier])
+        count = self.seeds.get(plan.tier, self.seeds.get(plan.budgets, 0))
+        return range(self.first_seed, self.first_seed + count)
 
     def tuning_seeds(self) -> Sequence[int]:
         """The seeds on which the study chooses hyper-parameters."""
@@ -150,7 +151,7 @@ class Study:
 
     def budget(self, plan: Plan, task: str) -> Budget:
         """The budget of the task for the plan's tier."""
-        return _budget_of(find_task_class(task), plan.tier)
+        return _budget_of(find_task_class(task), plan.budgets)
 
 
 def _departures_table(study: Study) -> list[Table]:

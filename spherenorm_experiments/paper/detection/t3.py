@@ -82,6 +82,5 @@ T3 = TunedComparison(
     on=CONDITIONS,
     claims=projection(CONDITIONS, (ADAM, ADAMP)),
     first_seed=300,
-    tuned_on=1,
     departures=DEPARTURES,
 )

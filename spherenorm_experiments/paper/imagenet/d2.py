@@ -77,6 +77,5 @@ D2 = TunedComparison(
     on=CONDITIONS,
     claims=projection(CONDITIONS, (BASELINE, ADAMP)),
     first_seed=1220,
-    tuned_on=1,
     departures=DEPARTURES,
 )

@@ -100,6 +100,5 @@ T2 = TunedComparison(
     on=CONDITIONS,
     claims=[*projection(CONDITIONS, (SGD, SGDP), (ADAMW, ADAMP)), *OF_DECAY],
     first_seed=120,
-    tuned_on=1,
     departures=DEPARTURES,
 )
