@@ -82,8 +82,9 @@ class Entry:
 
     def cells(self, names: Sequence[str]) -> list[Cell]:
         """The hyper-parameters that some entry tunes, at the best point, with their marks."""
+        marks = self.marks
         return [
-            Cell(self.best.get(name), ".3g", unit=f"({self.marks[name]})" * (name in self.marks))
+            Cell(self.best.get(name), ".3g", unit=f"({marks[name]})" if name in marks else "")
             if name in self.search.names
             else Cell(None, missing="not tuned")
             for name in names
