@@ -76,7 +76,7 @@ class Entry:
     @property
     def marks(self) -> dict[str, str]:
         """The best values with no trial beyond them on one side, each with its mark."""
-        names = [name for name in self.search.names if name in self.best]
+        names = self.tried.points[0] if self.tried.points else ()
         places = {name: self.search.mark(name, self.best[name], self.tried) for name in names}
         return {name: mark for name, mark in places.items() if mark}
 

@@ -10,7 +10,7 @@ from spherenorm_experiments.study import Plan, find_study
 
 
 def real_trials(name):
-    return find_study(name).trials(Plan("small", real=True), Results([]))
+    return find_study(name).trials(Plan("full", real=True), Results([]))
 
 
 def results_of(name, score):
