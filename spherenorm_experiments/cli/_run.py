@@ -234,7 +234,6 @@ def compare(
         plan = Plan(
             tier, None if seeds is None else parse_seeds(seeds), None, device, overrides=given
         )
-        study.final_seeds(plan)
         tell_many_seeds(seeds)
         campaign = Campaign([study], plan, door, backend, jobs, runner)
         campaign.rehearse()

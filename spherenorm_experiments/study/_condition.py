@@ -194,6 +194,8 @@ class Condition:
         unit: of a difference of scores; None for percentage points if the metric is in percent.
         margin: two mean scores that differ by less are equivalent; None for one point if the unit
             is that, else for no such verdict.
+        undecided: why runs of the small tier's length could not decide it, with the numbers that
+            say so: the tiers small and evidence leave it out.
 
     Raises:
         ValueError: an unknown benchmark.
@@ -210,6 +212,7 @@ class Condition:
     cites: Statement = OURS
     unit: str | None = None
     margin: float | None = None
+    undecided: str = ""
 
     def __post_init__(self) -> None:
         if self.benchmark not in ("", *THIRTEEN):

@@ -33,7 +33,7 @@ from spherenorm_experiments.study._study import Study
 PROBES, PROBE_EVERY = ("norms", "detection"), 10
 
 GROWTH = 3
-"""How often a grid may grow; a best that is at an edge then is marked."""
+"""The number of times that a grid may grow; a best that is at an edge then is marked."""
 
 SMOKE_POINTS = 2
 """The points of a grid in the smoke tier, which does not grow."""
@@ -58,12 +58,15 @@ class Design(Study):
         first_seed: int = 0,
         seeds: Mapping[str, int] | None = None,
     ) -> None:
-        self.name, self.on, self.departures = name, tuple(on), departures
+        self.name, self.on = name, tuple(on)
+        left = ("in the table", "not in the tiers small and evidence")
+        skipped = ((each.place, *left, each.undecided) for each in self.on if each.undecided)
+        self.departures = (*departures, *skipped)
         self.__doc__ = about or name
         self.contenders = [_contender(each) for each in (baseline, *contenders)]
         """The baseline is the first."""
         self.first_seed = first_seed
-        self.seeds = {"smoke": 1, "small": 4, "evidence": 12, "full": 12, **(seeds or {})}
+        self.seeds = {"smoke": 1, "small": 3, "evidence": 12, "full": 12, **(seeds or {})}
         self.has_real = any(condition.real for condition in self.on)
         self._tune, self.rows = tune, tuple(claims)
         """Claims beside those about the scores."""
@@ -93,90 +96,25 @@ class Design(Study):
     def trials(self, plan: Plan, results: Results) -> list[Trial]:
         """Every point of every contender's grid with every seed; with real data the paper's point.
 
-        The smoke tier has the first condition alone.
+        The smoke tier has the first condition alone; small and evidence lack what is `undecided`.
         """
         on = [condition for condition in self.on if condition.real or not plan.real]
-        on = on[:1] if plan.tier == "smoke" else on
+        if plan.tier == "smoke":
+            on = on[:1]
+        elif plan.budgets == "small" and not plan.real:
+            on = [condition for condition in on if not condition.undecided]
         return [
             trial
             for condition in on
-            for contender, points in self._points(plan, condition, results)
+            for contender, points in _points(self, plan, condition, results)
             for point in points
-            for trial in self._runs(plan, condition, contender, point)
+            for trial in _runs(self, plan, condition, contender, point)
         ]
 
     def grid(self, plan: Plan, condition: Condition, contender: Contender) -> Arm:
         """The arm of all runs of a contender on a condition."""
         tuned = [] if plan.real else self.search(contender).names
         return grid_arm(arm_of(condition, contender), tuned)
-
-    def _points(
-        self, plan: Plan, condition: Condition, results: Results
-    ) -> list[tuple[Contender, list[Point]]]:
-        """The points of each contender, as far as they are known.
-
-        `--set lr` is one value for all points.
-        """
-        if plan.real:
-            return [(contender, [contender.paper]) for contender in self.with_added(plan)]
-        smoke = plan.tier == "smoke"
-        axes = {} if smoke else self._axes(plan, condition, results)
-        found: list[tuple[Contender, list[Point]]] = []
-        for contender in self.with_added(plan):
-            search = self.search(contender).on(axes)
-            given = {name: x for name, x in plan.overrides.items() if name in search.names}
-            points: list[Point] = []
-            for each in search.points:
-                point = {**contender.fixed, **each, **given}
-                points += [] if point in points else [point]
-            short = smoke and search.trials is None
-            found.append((contender, points[:SMOKE_POINTS] if short else points))
-        return found
-
-    def _axes(
-        self, plan: Plan, condition: Condition, results: Results
-    ) -> dict[Axis, tuple[float, ...]]:
-        """The values of each axis, longer where some contender's best mean score is at an end.
-
-        An axis grows for all contenders that share it, when all points have ended on all seeds.
-        """
-        own = [(self.search(each), self.grid(plan, condition, each)) for each in self.contenders]
-        axes = {axis: axis[1] for search, _ in own for axis in search.axes}
-        seeds = set(self.chosen_seeds(plan))
-        runs = results.where(lambda item: item.spec.seed in seeds)
-        tried = [(search, Tried.of(runs, arm)) for search, arm in own]
-        for _ in range(GROWTH):
-            low: set[Axis] = set()
-            high: set[Axis] = set()
-            for search, every in tried:
-                ended = every.among(search.on(axes).points)
-                if ended is None or set(ended.seeds) != seeds:
-                    return axes
-                for axis in search.axes if ended.best is not None else ():
-                    value = ended.points[ended.best or 0][axis[0]]
-                    low |= {axis} if value == min(axes[axis]) else set()
-                    high |= {axis} if value == max(axes[axis]) else set()
-            axes = {
-                axis: longer(values, low=axis in low, high=axis in high)
-                for axis, values in axes.items()
-            }
-        return axes
-
-    def _runs(
-        self, plan: Plan, condition: Condition, contender: Contender, point: Mapping[str, Any]
-    ) -> list[Trial]:
-        """One trial for each seed."""
-        setup = condition.on(plan.budgets, real=plan.real)
-        hyper_parameters = {**point, **setup.hyper_parameters}
-        given = {name: plan.overrides.get(name, v) for name, v in hyper_parameters.items()}
-        regime = Regime(**{**setup.regime, **contender.regime(given)})
-        own = {**contender.fields, **(contender.paper_fields if plan.real else {})}
-        every = PROBE_EVERY * 10 if plan.real else PROBE_EVERY
-        fields = {"regime": regime, "probes": PROBES, "probe_every": every, **setup.fields, **own}
-        arm = self.grid(plan, condition, contender)
-        return self.seeded(
-            plan, arm, condition.task, hyper_parameters, options=setup.options, **fields
-        )
 
     def with_added(self, plan: Plan) -> list[Contender]:
         """The contenders, and those that a plan adds.
@@ -185,6 +123,81 @@ class Design(Study):
             ValueError: a recipe without a search, or that lacks what is tuned.
         """
         return [*self.contenders, *(_added(self, plan, name) for name in plan.optimizers or ())]
+
+
+def _points(
+    design: Design, plan: Plan, condition: Condition, results: Results
+) -> list[tuple[Contender, list[Point]]]:
+    """The points of each contender, as far as they are known.
+
+    `--set lr` is one value for all points.
+    """
+    if plan.real:
+        return [(contender, [contender.paper]) for contender in design.with_added(plan)]
+    smoke = plan.tier == "smoke"
+    axes = {} if smoke else _axes(design, plan, condition, results)
+    found: list[tuple[Contender, list[Point]]] = []
+    for contender in design.with_added(plan):
+        search = design.search(contender).on(axes)
+        given = {name: x for name, x in plan.overrides.items() if name in search.names}
+        points: list[Point] = []
+        for each in search.points:
+            point = {**contender.fixed, **each, **given}
+            points += [] if point in points else [point]
+        short = smoke and search.trials is None
+        found.append((contender, points[:SMOKE_POINTS] if short else points))
+    return found
+
+
+def _axes(
+    design: Design, plan: Plan, condition: Condition, results: Results
+) -> dict[Axis, tuple[float, ...]]:
+    """The values of each axis, longer where some contender's best mean score is at an end.
+
+    An axis grows for all contenders that share it, when all points have ended on all seeds.
+    """
+    own = [(design.search(each), design.grid(plan, condition, each)) for each in design.contenders]
+    axes = {axis: axis[1] for search, _ in own for axis in search.axes}
+    seeds = set(design.chosen_seeds(plan))
+    runs = results.where(lambda item: item.spec.seed in seeds)
+    tried = [(search, Tried.of(runs, arm)) for search, arm in own]
+    for _ in range(GROWTH):
+        low: set[Axis] = set()
+        high: set[Axis] = set()
+        for search, every in tried:
+            ended = every.among(search.on(axes).points)
+            if ended is None or set(ended.seeds) != seeds:
+                return axes
+            for axis in search.axes if ended.best is not None else ():
+                value = ended.points[ended.best or 0][axis[0]]
+                low |= {axis} if value == min(axes[axis]) else set()
+                high |= {axis} if value == max(axes[axis]) else set()
+        axes = {
+            axis: longer(values, low=axis in low, high=axis in high)
+            for axis, values in axes.items()
+        }
+    return axes
+
+
+def _runs(
+    design: Design,
+    plan: Plan,
+    condition: Condition,
+    contender: Contender,
+    point: Mapping[str, Any],
+) -> list[Trial]:
+    """One trial for each seed."""
+    setup = condition.on(plan.budgets, real=plan.real)
+    hyper_parameters = {**point, **setup.hyper_parameters}
+    given = {name: plan.overrides.get(name, v) for name, v in hyper_parameters.items()}
+    regime = Regime(**{**setup.regime, **contender.regime(given)})
+    own = {**contender.fields, **(contender.paper_fields if plan.real else {})}
+    every = PROBE_EVERY * 10 if plan.real else PROBE_EVERY
+    fields = {"regime": regime, "probes": PROBES, "probe_every": every, **setup.fields, **own}
+    arm = design.grid(plan, condition, contender)
+    return design.seeded(
+        plan, arm, condition.task, hyper_parameters, options=setup.options, **fields
+    )
 
 
 def _require(design: Design) -> None:

@@ -17,7 +17,7 @@ from tests.experiments.fabricated import result
 
 RATES = (0.01, 0.02, 0.04, 0.08)
 CURVATURES = (0.0, 0.05, 0.2, 1.0)
-"""What a step along the grid costs at the top, in standard deviations of a run."""
+"""The cost of a step along the grid at the top, in standard deviations of a run."""
 
 PAIR, SHARED = 0.5, 0.7
 """The correlation of two runs of a seed, and of the noise of a run's validation and test."""
@@ -72,7 +72,7 @@ def _place(spec):
 
 
 def verdicts(seeds, studies, curvature, start=0):
-    """How many of the studies have a verdict for or against."""
+    """The number of the studies that have a verdict for or against."""
     random, study = np.random.default_rng([start, seeds]), null_study(seeds)
     decisions = (study.decided(ended(study, World(random, curvature)))[0] for _ in range(studies))
     return sum(each.verdict in ("holds", "does not hold") for each in decisions)

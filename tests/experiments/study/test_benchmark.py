@@ -375,13 +375,6 @@ def test_every_hyper_parameter_in_which_the_compared_differ_is_shown():
     assert [row[2:4] for row in shown(scores)] == [["0.9", "false"], ["0.0", "true"]]
 
 
-def test_no_final_run_of_a_sweep_has_a_seed_of_its_tuning():
-    study = find_study("t1")
-    taken = 10_000 + study.first_seed
-    with pytest.raises(ValueError, match=f"{taken} is a seed of the tuning"):
-        study.trials(Plan("smoke", seeds=(1, taken)), Results([]))
-
-
 def test_the_note_names_the_differences_that_the_table_has():
     """The row of an optimizer with two baselines has one difference, from the first."""
     study = find_study("t4")
@@ -400,3 +393,27 @@ def test_the_note_names_the_differences_that_the_table_has():
         "music tags: AdamP": "+1 [+1, +1]",
         "music tags: Adam + SGD": "",
     }
+
+
+def test_a_condition_that_small_runs_could_not_decide_costs_nothing_and_says_so():
+    left = replace(PLAIN, label="left", undecided="seeds are 9 points apart")
+    study = small_table(on=[PLAIN, left], claims=())
+    for tier, count in (("smoke", 1), ("small", 1), ("evidence", 1), ("full", 2)):
+        trials = study.trials(Plan(tier), Results([]))
+        assert len({trial.arm.settings["condition"] for trial in trials}) == count
+    assert len({t.arm.label for t in study.trials(Plan("small", real=True), Results([]))}) == 4
+    settings = study.every_table(Results([]))[-1]
+    assert shown(settings)[-1] == [
+        "left", "in the table", "not in the tiers small and evidence", "seeds are 9 points apart"
+    ]  # fmt: skip
+
+
+def test_the_evidence_tier_has_the_budgets_of_the_small_one_and_more_seeds():
+    small, evidence = (
+        small_table(seeds=None).trials(Plan(tier), Results([])) for tier in ("small", "evidence")
+    )
+    assert [trial.spec for trial in small if trial in evidence] == [trial.spec for trial in small]
+    assert len({trial.spec.seed for trial in evidence}) == 12
+    assert find_study("f3").trials(Plan("evidence"), Results([])) == find_study("f3").trials(
+        Plan("small"), Results([])
+    )
