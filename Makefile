@@ -1,6 +1,6 @@
 # make demo: norms on real data and a step of the toy in the plane, and a page about them.  make test: lint, types and the whole test suite.
 # make test-long: more cases of what the suite holds: other types, chains and substitutes.
-# make results: all studies that have not run yet (an hour on two cores), and docs/results.md of them.
+# make results: all studies that have not run yet (about two hours and a half on two cores), and docs/results.md of them.
 # All set up .venv first, once; PYTHON=python3.12 picks another interpreter.
 
 PYTHON ?= python3
@@ -23,7 +23,7 @@ test-long: $(SET_UP)
 	$(BIN)/python -m pytest -n 2 -m long
 
 results: $(SET_UP)
-	$(BIN)/spherenorm run
+	$(BIN)/spherenorm run --tier evidence
 	$(BIN)/spherenorm results
 
 $(SET_UP): pyproject.toml constraints.txt
