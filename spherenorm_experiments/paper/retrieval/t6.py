@@ -163,5 +163,6 @@ T6 = TunedComparison(
     on=CONDITIONS,
     claims=[*projection(CONDITIONS, (ADAMW, ADAMP)), *_of_the_last_layer()],
     first_seed=1600,
+    seeds={"small": 2},
     departures=DEPARTURES,
 )
