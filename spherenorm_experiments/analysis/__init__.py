@@ -34,12 +34,9 @@ from spherenorm_experiments.analysis._grid import PAPERS_START as PAPERS_START
 from spherenorm_experiments.analysis._grid import TUNING as TUNING
 from spherenorm_experiments.analysis._grid import Choice as Choice
 from spherenorm_experiments.analysis._grid import Grid as Grid
-from spherenorm_experiments.analysis._grid import Point as Point
-from spherenorm_experiments.analysis._grid import Tuned as Tuned
 from spherenorm_experiments.analysis._grid import at_best as at_best
 from spherenorm_experiments.analysis._grid import at_point as at_point
 from spherenorm_experiments.analysis._grid import grid_of as grid_of
-from spherenorm_experiments.analysis._grid import tuned as tuned
 from spherenorm_experiments.analysis._outcomes import OUTCOMES as OUTCOMES
 from spherenorm_experiments.analysis._outcomes import RULE as RULE
 from spherenorm_experiments.analysis._outcomes import Outcome as Outcome
@@ -78,3 +75,9 @@ from spherenorm_experiments.analysis._tables import Row as Row
 from spherenorm_experiments.analysis._tables import Table as Table
 from spherenorm_experiments.analysis._tables import paper as paper
 from spherenorm_experiments.analysis._tables import printed as printed
+from spherenorm_experiments.analysis._tuning import GRID as GRID
+from spherenorm_experiments.analysis._tuning import TUNED as TUNED
+from spherenorm_experiments.analysis._tuning import Point as Point
+from spherenorm_experiments.analysis._tuning import Tried as Tried
+from spherenorm_experiments.analysis._tuning import grid_arm as grid_arm
+from spherenorm_experiments.analysis._tuning import with_tuned as with_tuned

@@ -190,55 +190,6 @@ def _curve(item: Result, key: str) -> tuple[np.ndarray, np.ndarray] | None:
     return (steps, values) if np.isfinite(values).all() else None
 
 
-Point = Mapping[str, float]
-
-
-@dataclass(frozen=True)
-class Tuned:
-    """The trials of a search, those that have ended on every seed of the tuning.
-
-    Attributes:
-        points: in the order in which they were tried.
-        scores: the mean validation score of each; minus infinity if a run of it diverged or has no
-            finite score.
-    """
-
-    points: Sequence[Point]
-    scores: Sequence[float]
-
-    @property
-    def lost(self) -> int:
-        """The number of points without a score."""
-        return sum(not math.isfinite(score) for score in self.scores)
-
-    @property
-    def best(self) -> int | None:
-        """The index of the point with the highest score, of several the first; None without one."""
-        if self.lost == len(self.scores):
-            return None
-        return max(range(len(self.scores)), key=lambda i: self.scores[i])
-
-
-def tuned(results: Results, names: Sequence[str], seeds: Sequence[int]) -> Tuned:
-    """Read the trials of one arm.
-
-    Args:
-        results: of its runs on the seeds of the tuning.
-        names: of the tuned hyper-parameters.
-        seeds: a point counts when it has ended on all of these.
-    """
-    scores: dict[tuple[float, ...], dict[int, float]] = {}
-    for item in results:
-        key = tuple(float(item.spec.hyper_parameters[name]) for name in names)
-        noted = None if item.diverged else item.summary.get("validation")
-        score = -math.inf if noted is None or not math.isfinite(noted) else float(noted)
-        scores.setdefault(key, {})[item.spec.seed] = score
-    ended = {key: by_seed for key, by_seed in scores.items() if set(seeds) <= set(by_seed)}
-    points = [dict(zip(names, key, strict=True)) for key in ended]
-    means = [sum(by_seed[seed] for seed in seeds) / len(seeds) for by_seed in ended.values()]
-    return Tuned(points, means)
-
-
 _grids: WeakKeyDictionary[Results, dict[tuple[Arm, int | None], Grid]] = WeakKeyDictionary()
 
 

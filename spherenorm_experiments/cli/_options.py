@@ -46,7 +46,11 @@ Seeds = Annotated[
     ),
 ]
 Tier = Annotated[
-    str, typer.Option("--tier", help="smoke (seconds), small (minutes on two cores), full (a GPU).")
+    str,
+    typer.Option(
+        "--tier",
+        help="smoke (seconds), small (minutes on two cores), evidence (more seeds), full (a GPU).",
+    ),
 ]
 Device = Annotated[str, typer.Option("--device", help="cpu, cuda, cuda:1, ...")]
 Settings = Annotated[

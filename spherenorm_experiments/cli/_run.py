@@ -171,8 +171,8 @@ def compare(
             "optimizer's own range; may be repeated."
         ),
     ],
-    trials: Annotated[int, typer.Option(help="Points of the search, of each optimizer.")] = 16,
-    method: Annotated[str, typer.Option(help="halton, grid, or optuna (extra: tune).")] = "halton",
+    trials: Annotated[int, typer.Option(help="Points of the search, of each optimizer.")] = 8,
+    method: Annotated[str, typer.Option(help="halton or grid.")] = "halton",
     baseline: Annotated[
         str, typer.Option(help="To which the others are compared.", show_default="the first")
     ] = "",
@@ -234,7 +234,6 @@ def compare(
         plan = Plan(
             tier, None if seeds is None else parse_seeds(seeds), None, device, overrides=given
         )
-        study.final_seeds(plan)
         tell_many_seeds(seeds)
         campaign = Campaign([study], plan, door, backend, jobs, runner)
         campaign.rehearse()

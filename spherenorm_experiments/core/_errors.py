@@ -13,7 +13,6 @@ from spherenorm.support import located, require_module
 EXTRAS = {
     "ray": "ray",
     "submitit": "slurm",
-    "optuna": "tune",
     "pandas": "experiments",
     "pyarrow": "data",
     "pyarrow.parquet": "data",

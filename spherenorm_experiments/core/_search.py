@@ -1,4 +1,4 @@
-"""The points of a hyper-parameter search: a grid, Halton's sequence, or a sampler that learns.
+"""The points of a hyper-parameter search: a grid, or Halton's sequence.
 
 Every optimizer gets the same number of them, however many hyper-parameters it has.
 """
@@ -7,25 +7,19 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
 from spherenorm.support import unknown_name
-from spherenorm_experiments.core._errors import require_extra
 
 Ranges = Mapping[str, tuple[float, float]]
 """For each hyper-parameter the bounds of a logarithmic range."""
 
-Told = Sequence[tuple[Mapping[str, float], float]]
-"""Points with their scores."""
-
-METHODS = ("grid", "halton", "optuna")
+METHODS = ("grid", "halton")
 
 
-def points(
-    ranges: Ranges, count: int, method: str = "halton", told: Told = ()
-) -> list[dict[str, float]]:
+def points(ranges: Ranges, count: int, method: str = "halton") -> list[dict[str, float]]:
     """`count` points in the ranges, the same on every call.
 
         points({"lr": (1e-3, 1e-1)}, 3, "grid")  # lr = 0.001, 0.01, 0.1
@@ -34,9 +28,7 @@ def points(
         ranges: names and bounds.
         count: the number of points; for "grid" the n-th power of an integer, in n dimensions.
         method: "grid", spaced logarithmically; "halton", a quasi-random sequence that fills the
-            ranges evenly at any length; "optuna", a tree-structured Parzen estimator that learns
-            from `told` (extra: tune).
-        told: for "optuna", earlier points with their scores (higher is better).
+            ranges evenly at any length.
 
     Raises:
         ValueError: an unknown method, a range that is not positive and rising, or a grid that does
@@ -51,8 +43,6 @@ def points(
         return _grid(ranges, count)
     if method == "halton":
         return _halton(ranges, count)
-    if method == "optuna":
-        return _optuna(ranges, count, told)
     raise unknown_name("search method", method, METHODS)
 
 
@@ -79,23 +69,3 @@ def _grid(ranges: Ranges, count: int) -> list[dict[str, float]]:
         raise ValueError(f"{lack}; give a power, such as {2 ** len(ranges)}")
     axes = [np.geomspace(*bounds, side).tolist() for bounds in ranges.values()]
     return [dict(zip(ranges, row, strict=True)) for row in itertools.product(*axes)]
-
-
-def _optuna(ranges: Ranges, count: int, told: Told) -> list[dict[str, float]]:
-    """Points of a seeded sampler that was told everything, so that it repeats itself."""
-    optuna = require_extra("optuna", "the search method optuna")
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    sampler = optuna.samplers.TPESampler(seed=len(told), n_startup_trials=4)
-    study = optuna.create_study(direction="maximize", sampler=sampler)
-    distributions = {
-        name: optuna.distributions.FloatDistribution(*bounds, log=True)
-        for name, bounds in ranges.items()
-    }
-    for params, score in told:
-        value = score if math.isfinite(score) else -1e9
-        study.add_trial(
-            optuna.trial.create_trial(
-                params=dict(params), distributions=dict(distributions), value=value
-            )
-        )
-    return [dict(study.ask(dict(distributions)).params) for _ in range(count)]

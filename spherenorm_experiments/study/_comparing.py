@@ -31,8 +31,8 @@ from spherenorm_experiments.study._study import Study
 COMMAND = "compare"
 
 ABOUT = """Every optimizer is tuned in the same number of trials, over the same ranges if it is
-given none of its own, by its mean validation score on seeds that no final run uses. The final runs
-take the best point of each; their test scores are compared seed by seed. Means in one column are
+given none of its own. All trials run on all seeds; each seed takes the trial with its best
+validation score, and the test scores of these are compared seed by seed. Means in one column are
 over the same seeds."""
 
 MEASURED = {"probes": ("norms",), "probe_every": 1}
@@ -44,9 +44,9 @@ class Comparing:
     """Optimizers on a task, each tuned in as many trials, over the same ranges or its own.
 
         >>> ranges = parse_ranges(["lr=1e-4:1e-1"])
-        >>> request = Comparing("digits", ("sgd", "sgdp"), ranges, 16)
+        >>> request = Comparing("digits", ("sgd", "sgdp"), ranges, 8)
         >>> str(request)
-        'compare --task digits --optimizers sgd,sgdp --search lr=0.0001:0.1 --trials 16'
+        'compare --task digits --optimizers sgd,sgdp --search lr=0.0001:0.1 --trials 8'
         >>> Comparing.from_text(str(request)) == request
         True
 
@@ -69,7 +69,7 @@ class Comparing:
     task: str
     optimizers: tuple[str, ...]
     search: Mapping[str, Range]
-    count: int = 16
+    count: int = 8
     method: str = "halton"
     baseline: str = ""
     margin: float | None = None
@@ -170,7 +170,6 @@ def comparison_of(request: Comparing) -> TunedComparison:
         tune=Search(request.ranges_of(baseline.recipe), request.count, request.method),
         on=[Condition("", request.task, Setup(fields=MEASURED), margin=request.margin)],
         seeds=Study.seeds,
-        smoke_points=None,
     )
     study.found_as = str(request)
     return study

@@ -1,4 +1,4 @@
-"""`TunedComparison`: optimizers, each tuned alike, then compared on seeds that tuning did not see.
+"""`TunedComparison`: optimizers, each tuned alike by every seed, and compared seed by seed.
 
     T3 = TunedComparison(
         "t3", "Table 3: ...", baseline=Contender("Adam"), contenders=[Contender("AdamP")],
@@ -28,6 +28,7 @@ from spherenorm_experiments.analysis import (
     Table,
     evaluate,
     slug,
+    with_tuned,
 )
 from spherenorm_experiments.core import load_recipe
 from spherenorm_experiments.report.pictures import Picture
@@ -43,8 +44,10 @@ Pair = tuple[Contender, Contender]
 class TunedComparison(Design):
     """Optimizers, each tuned in as many trials, compared on every condition.
 
-    A point's score is its mean validation score on seeds that no final run uses. The best point of
-    each contender trains again on other seeds; tables and claims are of these runs.
+    Every point of a contender's grid trains on every seed. A seed takes the point with its best
+    validation score; tables and claims are of the test scores of these runs. Contenders with the
+    same values share a grid, which grows, up to three times, by its own spacing at an end where the
+    best mean validation score of one of them is.
 
     Args:
         name: of the study.
@@ -56,10 +59,8 @@ class TunedComparison(Design):
         on: the conditions; the smoke tier has the first one alone.
         claims: rows beside those about the scores.
         departures: settings that differ from the paper's: the setting, the paper's, ours, and why.
-        first_seed: of the final runs; studies that share a task have different seeds.
-        seeds: their number in each tier.
-        tuned_on: the seeds of a search, whose mean decides; 1 where two would take too long.
-        smoke_points: the points of a search in the smoke tier; None for all.
+        first_seed: studies that share a task have different seeds.
+        seeds: their number in each tier, where it is not the usual one.
 
     Raises:
         ValueError: two conditions or contenders of one name, whose runs would be one arm's; one
@@ -78,10 +79,10 @@ class TunedComparison(Design):
         ]
 
     def tables(self, results: Results) -> list[Table]:
-        return tables_of(self, results)
+        return tables_of(self, with_tuned(results))
 
     def pictures(self, results: Results) -> list[Picture]:
-        return pictures_of(self, results)
+        return pictures_of(self, with_tuned(results))
 
     @property
     def claims(self) -> Sequence[Claim]:
@@ -94,7 +95,7 @@ class TunedComparison(Design):
 
     def evaluated(self, results: Results) -> list[Decision]:
         """Each claim by itself; a score whose unit is not given has the one that its runs note."""
-        claims = list(self.claims)
+        claims, results = list(self.claims), with_tuned(results)
         for i, (condition, _) in enumerate(itertools.product(self.on, self.pairs)):
             unit, margin = condition.unit, condition.margin
             if unit is None:  # percentage points, or none

@@ -9,7 +9,15 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any
 
-from spherenorm_experiments.analysis import OURS, Arm, Cell, Point, Statement, Tuned
+from spherenorm_experiments.analysis import (
+    OURS,
+    TUNED,
+    Arm,
+    Cell,
+    Point,
+    Statement,
+    Tried,
+)
 from spherenorm_experiments.core import points
 
 THIRTEEN = (
@@ -19,21 +27,21 @@ THIRTEEN = (
 )
 """The thirteen benchmarks of the paper's abstract."""
 
-ROUND = 4
-"""Trials that a sampler that learns gives at a time."""
-
 END = 0.05
 """The share of a logarithmic range that counts as its end."""
 
 EDGE, OUTERMOST = "edge", "outermost"
 """Marks of a best value: the search ends there; no trial lies beyond it, but the range goes on."""
 
+Axis = tuple[str, tuple[float, ...]]
+"""A hyper-parameter with the values that are tried first; contenders of a family share it."""
+
 
 @dataclass(frozen=True)
 class Search:
     """The points that a contender tries.
 
-        Search({"lr": [0.01, 0.1, 1.0]})  # these values
+        Search({"lr": [0.01, 0.1, 1.0]})  # these values, and more where the best is at an end
         Search({"lr": (1e-4, 1.0)}, trials=16)  # logarithmic ranges
 
     Attributes:
@@ -64,36 +72,45 @@ class Search:
         return {} if self.trials is None else {n: (v[0], v[1]) for n, v in self.over.items()}
 
     @property
-    def count(self) -> int:
-        """The number of points."""
+    def axes(self) -> list[Axis]:
+        """The lists of two or more values, which may grow."""
+        listed = {} if self.trials is not None else self.over
+        return [(name, tuple(values)) for name, values in listed.items() if len(values) > 1]
+
+    def on(self, axes: Mapping[Axis, tuple[float, ...]]) -> Search:
+        """The search with its axes as they have grown."""
+        grown = {axis[0]: axes.get(axis, axis[1]) for axis in self.axes}
+        return replace(self, over={**self.over, **grown})
+
+    @property
+    def points(self) -> list[Point]:
+        """Every combination of the values, or so many trials in the ranges."""
         if self.trials is not None:
-            return self.trials
-        return math.prod(len(values) for values in self.over.values())
-
-    def points(self, tuned: Tuned) -> list[Point]:
-        """The points as far as they are known, those that have ended among them."""
-        if self.trials is None:
-            rows = itertools.product(*self.over.values())
-            return [dict(zip(self.over, row, strict=True)) for row in rows]
-        if self.method != "optuna":
             return list(points(self.ranges, self.trials, self.method))
-        ended = list(tuned.points)[: self.trials]
-        if len(ended) < self.trials:  # of a round that was interrupted the same points again
-            ended = ended[: len(ended) - len(ended) % ROUND]
-        more = min(ROUND, self.trials - len(ended))
-        told = list(zip(ended, tuned.scores, strict=False))
-        return [*ended, *(points(self.ranges, more, "optuna", told) if more else ())]
+        rows = itertools.product(*self.over.values())
+        return [dict(zip(self.over, row, strict=True)) for row in rows]
 
-    def mark(self, name: str, value: float, tuned: Tuned) -> str:
+    def mark(self, name: str, value: float, tried: Tried) -> str:
         """`EDGE` or `OUTERMOST` if no trial lies beyond a value on one side; "" for others."""
-        tried = [] if tuned.best is None else [point[name] for point in tuned.points]
-        if len(set(tried)) < 2 or min(tried) < value < max(tried):
+        values = [] if tried.best is None else [point[name] for point in tried.points]
+        if len(set(values)) < 2 or min(values) < value < max(values):
             return ""
         if name not in self.ranges:
             return EDGE
         low, high = map(math.log, self.ranges[name])
         to_end = min(math.log(value) - low, high - math.log(value))
         return EDGE if to_end <= END * (high - low) else OUTERMOST
+
+
+def longer(values: tuple[float, ...], *, low: bool, high: bool) -> tuple[float, ...]:
+    """The values and one more at an end, by the ratio of the last two there, to three digits.
+
+    >>> longer((0.01, 0.03, 0.1), low=False, high=True)
+    (0.01, 0.03, 0.1, 0.333)
+    """
+    first, second, before, last = *sorted(values)[:2], *sorted(values)[-2:]
+    below = (float(f"{first * first / second:.3g}"),) if low else ()
+    return (*below, *values, *((float(f"{last * last / before:.3g}"),) if high else ()))
 
 
 @dataclass(frozen=True)
@@ -128,11 +145,6 @@ class Contender:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "recipe", self.recipe or self.name.lower())
-
-    @property
-    def searched(self) -> list[str]:
-        """The hyper-parameters of its own search."""
-        return list(self.tune.over if isinstance(self.tune, Search) else self.tune or ())
 
 
 @dataclass(frozen=True)
@@ -184,6 +196,8 @@ class Condition:
             is that, else for no such verdict.
         spread: the standard deviation over seeds of a difference of scores, as earlier runs have
             it; with the number of seeds it says beforehand if the paper's effect can be found.
+        undecided: why runs of the small tier's length could not decide it, with the numbers that
+            say so: the tiers small and evidence leave it out.
 
     Raises:
         ValueError: an unknown benchmark.
@@ -201,6 +215,7 @@ class Condition:
     unit: str | None = None
     margin: float | None = None
     spread: float = math.nan
+    undecided: str = ""
 
     def __post_init__(self) -> None:
         if self.benchmark not in ("", *THIRTEEN):
@@ -233,18 +248,11 @@ class Condition:
         return Cell(numbers[ours] - numbers[baseline], "+.2f")
 
 
-def arm_of(condition: Condition, contender: Contender | str, stage: str = "final") -> Arm:
-    """The arm of a contender on a condition, in the search or in the final runs."""
+def arm_of(condition: Condition, contender: Contender | str) -> Arm:
+    """The arm of a contender on a condition: of each seed the run that it chooses."""
     own = contender if isinstance(contender, Contender) else Contender(contender)
     settings: dict[str, Any] = {"condition": condition.label, "contender": own.name}
-    settings["stage"] = "final"
+    settings["stage"] = TUNED
     if own.added:  # a study that reads its results again does not know them
-        settings |= {"against": list(own.against or ()), "tuned": list(own.searched)}
-    label = ": ".join(filter(None, (condition.label, own.name)))
-    arm = Arm(label, own.recipe, settings)
-    return arm if stage == "final" else tuning_of(arm)
-
-
-def tuning_of(arm: Arm) -> Arm:
-    """The arm of the search before some final runs."""
-    return replace(arm, label=f"{arm.label}, tuning", settings={**arm.settings, "stage": "tuning"})
+        settings["against"] = list(own.against or ())
+    return Arm(": ".join(filter(None, (condition.label, own.name))), own.recipe, settings)

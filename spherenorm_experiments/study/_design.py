@@ -8,19 +8,35 @@ from dataclasses import replace
 from typing import Any
 
 from spherenorm.support import did_you_mean, unknown_name
-from spherenorm_experiments.analysis import Arm, Claim, Results, Trial, tuned
-from spherenorm_experiments.core import Regime, load_recipe, points
+from spherenorm_experiments.analysis import (
+    Arm,
+    Claim,
+    Point,
+    Results,
+    Trial,
+    Tried,
+    grid_arm,
+)
+from spherenorm_experiments.core import Regime, load_recipe
 from spherenorm_experiments.study._condition import (
+    Axis,
     Condition,
     Contender,
     Search,
     Setup,
     arm_of,
+    longer,
 )
 from spherenorm_experiments.study._plan import Plan, ranges_of
 from spherenorm_experiments.study._study import Study
 
 PROBES, PROBE_EVERY = ("norms", "detection"), 10
+
+GROWTH = 3
+"""The number of times that a grid may grow; a best that is at an edge then is marked."""
+
+SMOKE_POINTS = 2
+"""The points of a grid in the smoke tier, which does not grow."""
 
 
 class Design(Study):
@@ -41,17 +57,16 @@ class Design(Study):
         departures: Sequence[tuple[str, str, str, str]] = (),
         first_seed: int = 0,
         seeds: Mapping[str, int] | None = None,
-        tuned_on: int = 2,
-        smoke_points: int | None = 1,
     ) -> None:
-        self.name, self.on, self.departures = name, tuple(on), departures
+        self.name, self.on = name, tuple(on)
+        left = ("in the table", "not in the tiers small and evidence")
+        skipped = ((each.place, *left, each.undecided) for each in self.on if each.undecided)
+        self.departures = (*departures, *skipped)
         self.__doc__ = about or name
         self.contenders = [_contender(each) for each in (baseline, *contenders)]
         """The baseline is the first."""
-        self.first_seed, self.smoke_points = first_seed, smoke_points
-        self.search_seeds = self.tuning_seeds()[:tuned_on]
-        """A point's score is its mean over these."""
-        self.seeds = seeds or {"smoke": 1, "small": 6, "full": 12}
+        self.first_seed = first_seed
+        self.seeds = {"smoke": 1, "small": 3, "evidence": 12, "full": 12, **(seeds or {})}
         self.has_real = any(condition.real for condition in self.on)
         self._tune, self.rows = tune, tuple(claims)
         """Claims beside those about the scores."""
@@ -79,55 +94,27 @@ class Design(Study):
         return tune if isinstance(tune, Search) else Search(tune)
 
     def trials(self, plan: Plan, results: Results) -> list[Trial]:
-        """The searches, and the final runs of those that have ended; without a search on real data.
+        """Every point of every contender's grid with every seed; with real data the paper's point.
 
-        The smoke tier has the first condition alone.
+        The smoke tier has the first condition alone; small and evidence lack what is `undecided`.
         """
-        if not plan.real:
-            self.final_seeds(plan)  # raises if one of them is a seed of the search
-        searches: list[Trial] = []
-        finals: list[Trial] = []
         on = [condition for condition in self.on if condition.real or not plan.real]
-        on = on[:1] if plan.tier == "smoke" else on
-        every = PROBE_EVERY * 10 if plan.real else PROBE_EVERY
-        for condition, contender in itertools.product(on, self.with_added(plan)):
-            best: Mapping[str, Any] | None = contender.paper
-            if not plan.real:
-                asked, best = self._searched(plan, condition, contender, results)
-                searches += asked
-            if best is not None:
-                arm, probes = arm_of(condition, contender), {"probes": PROBES, "probe_every": every}
-                finals += _runs(self, plan, condition, contender, arm, best, **probes)
-        return searches + finals
-
-    def _searched(
-        self, plan: Plan, condition: Condition, contender: Contender, results: Results
-    ) -> tuple[list[Trial], Mapping[str, Any] | None]:
-        """The trials of a search, and the best point; None before all have ended.
-
-        `--set lr` is one value for all points.
-        """
-        arm, search = arm_of(condition, contender, "tuning"), self.search(contender)
-        ended = tuned(results.arm(arm), search.names, self.search_seeds)
-        known = search.points(ended)
-        if plan.tier == "smoke" and self.smoke_points is not None:
-            known = known[: self.smoke_points]
-        given = {name: plan.overrides[name] for name in search.names if name in plan.overrides}
-        asked: list[Mapping[str, Any]] = []
-        for point in ({**point, **given} for point in known):
-            asked += [] if point in asked else [point]
-        on_tuning = replace(plan, seeds=tuple(self.search_seeds))
-        trials = [
+        if plan.tier == "smoke":
+            on = on[:1]
+        elif plan.budgets == "small" and not plan.real:
+            on = [condition for condition in on if not condition.undecided]
+        return [
             trial
-            for point in asked
-            for trial in _runs(
-                self, on_tuning, condition, contender, arm, {**contender.fixed, **point}, probes=()
-            )
+            for condition in on
+            for contender, points in _points(self, plan, condition, results)
+            for point in points
+            for trial in _runs(self, plan, condition, contender, point)
         ]
-        if len(ended.points) < len(asked):
-            return trials, None
-        # At the first point if all were lost, so that claims count them.
-        return trials, {**contender.fixed, **ended.points[ended.best or 0]}
+
+    def grid(self, plan: Plan, condition: Condition, contender: Contender) -> Arm:
+        """The arm of all runs of a contender on a condition."""
+        tuned = [] if plan.real else self.search(contender).names
+        return grid_arm(arm_of(condition, contender), tuned)
 
     def with_added(self, plan: Plan) -> list[Contender]:
         """The contenders, and those that a plan adds.
@@ -138,22 +125,76 @@ class Design(Study):
         return [*self.contenders, *(_added(self, plan, name) for name in plan.optimizers or ())]
 
 
+def _points(
+    design: Design, plan: Plan, condition: Condition, results: Results
+) -> list[tuple[Contender, list[Point]]]:
+    """The points of each contender, as far as they are known.
+
+    `--set lr` is one value for all points.
+    """
+    if plan.real:
+        return [(contender, [contender.paper]) for contender in design.with_added(plan)]
+    smoke = plan.tier == "smoke"
+    axes = {} if smoke else _axes(design, plan, condition, results)
+    found: list[tuple[Contender, list[Point]]] = []
+    for contender in design.with_added(plan):
+        search = design.search(contender).on(axes)
+        given = {name: x for name, x in plan.overrides.items() if name in search.names}
+        points: list[Point] = []
+        for each in search.points:
+            point = {**contender.fixed, **each, **given}
+            points += [] if point in points else [point]
+        short = smoke and search.trials is None
+        found.append((contender, points[:SMOKE_POINTS] if short else points))
+    return found
+
+
+def _axes(
+    design: Design, plan: Plan, condition: Condition, results: Results
+) -> dict[Axis, tuple[float, ...]]:
+    """The values of each axis, longer where some contender's best mean score is at an end.
+
+    An axis grows for all contenders that share it, when all points have ended on all seeds.
+    """
+    own = [(design.search(each), design.grid(plan, condition, each)) for each in design.contenders]
+    axes = {axis: axis[1] for search, _ in own for axis in search.axes}
+    seeds = set(design.chosen_seeds(plan))
+    runs = results.where(lambda item: item.spec.seed in seeds)
+    tried = [(search, Tried.of(runs, arm)) for search, arm in own]
+    for _ in range(GROWTH):
+        low: set[Axis] = set()
+        high: set[Axis] = set()
+        for search, every in tried:
+            ended = every.among(search.on(axes).points)
+            if ended is None or set(ended.seeds) != seeds:
+                return axes
+            for axis in search.axes if ended.best is not None else ():
+                value = ended.points[ended.best or 0][axis[0]]
+                low |= {axis} if value == min(axes[axis]) else set()
+                high |= {axis} if value == max(axes[axis]) else set()
+        axes = {
+            axis: longer(values, low=axis in low, high=axis in high)
+            for axis, values in axes.items()
+        }
+    return axes
+
+
 def _runs(
     design: Design,
     plan: Plan,
     condition: Condition,
     contender: Contender,
-    arm: Arm,
-    values: Mapping[str, Any],
-    **more: Any,
+    point: Mapping[str, Any],
 ) -> list[Trial]:
     """One trial for each seed."""
-    setup = condition.on(plan.tier, real=plan.real)
-    hyper_parameters = {**values, **setup.hyper_parameters}
+    setup = condition.on(plan.budgets, real=plan.real)
+    hyper_parameters = {**point, **setup.hyper_parameters}
     given = {name: plan.overrides.get(name, v) for name, v in hyper_parameters.items()}
     regime = Regime(**{**setup.regime, **contender.regime(given)})
     own = {**contender.fields, **(contender.paper_fields if plan.real else {})}
-    fields = {"regime": regime, **more, **setup.fields, **own}
+    every = PROBE_EVERY * 10 if plan.real else PROBE_EVERY
+    fields = {"regime": regime, "probes": PROBES, "probe_every": every, **setup.fields, **own}
+    arm = design.grid(plan, condition, contender)
     return design.seeded(
         plan, arm, condition.task, hyper_parameters, options=setup.options, **fields
     )
@@ -197,12 +238,10 @@ def _added(design: Design, plan: Plan, recipe: str) -> Contender:
         raise ValueError(f"--search: {design.name} with --data searches nothing; give --like")
     if ranges:
         require_known(recipe, ranges, known)
-        search = Search(ranges, design.search(design.baseline).count)
-        if plan.tier == "smoke" and design.smoke_points is not None:
-            search = replace(search, trials=min(search.count, design.smoke_points))
-        if len(ranges) == 1 and search.count > 1:  # one range over equal ratios
-            rows = points(ranges, search.count, "grid")
-            search = Search({name: [row[name] for row in rows] for name in ranges})
+        count = len(design.search(design.baseline).points)
+        count = min(count, SMOKE_POINTS) if plan.tier == "smoke" else count
+        method = "grid" if len(ranges) == 1 and count > 1 else "halton"
+        search = Search(ranges, count, method)
         said = ",".join(f"{name}={low:g}:{high:g}" for name, (low, high) in ranges.items())
         against = [design.baseline.name]
         return Contender(f"{short} ({said})", search, {}, against, recipe=recipe, added=True)

@@ -9,7 +9,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from spherenorm_experiments.analysis import Arm, Cell, Point, Results, Tuned, metrics_of, tuned
+from spherenorm_experiments.analysis import (
+    GRID,
+    TUNED,
+    Arm,
+    Cell,
+    Results,
+    Tried,
+    metrics_of,
+)
 from spherenorm_experiments.core import load_recipe
 from spherenorm_experiments.study._condition import (
     EDGE,
@@ -18,7 +26,6 @@ from spherenorm_experiments.study._condition import (
     Contender,
     Search,
     arm_of,
-    tuning_of,
 )
 from spherenorm_experiments.study._design import Design
 
@@ -27,13 +34,14 @@ K = TypeVar("K")
 
 @dataclass(frozen=True)
 class Entry:
-    """An optimizer on a condition, with what has ended of its search and of its final runs.
+    """An optimizer on a condition, as far as it has run.
 
     Attributes:
-        arm: of the final runs.
+        arm: of the runs that its seeds choose.
         runs: their results.
-        search: the points to try.
-        tuned: those of them that have ended.
+        search: the points to try, before the grid grows.
+        grid: the arm of all runs; None without any.
+        tried: the points that have ended.
         base: the arm that it is compared with; of several the first.
     """
 
@@ -42,7 +50,8 @@ class Entry:
     arm: Arm
     runs: Results
     search: Search
-    tuned: Tuned
+    grid: Arm | None
+    tried: Tried
     base: Arm | None
 
     @property
@@ -51,14 +60,10 @@ class Entry:
         return not self.contender.added
 
     @property
-    def best(self) -> Point:
-        """The best point of the search, as far as it is in the store."""
-        return {} if self.tuned.best is None else self.tuned.points[self.tuned.best]
-
-    @property
-    def taken(self) -> Mapping[str, Any]:
-        """The hyper-parameters of the final runs, as these have them: the search may be lost."""
-        return next((item.spec.hyper_parameters for item in self.runs), self.best)
+    def best(self) -> Mapping[str, Any]:
+        """The hyper-parameters of the runs at the point with the best mean validation score."""
+        runs = self.tried.runs[self.tried.best or 0] if self.tried.runs else {}
+        return next((item.spec.hyper_parameters for item in runs.values()), {})
 
     @functools.cached_property
     def every_value(self) -> Mapping[str, Any]:
@@ -66,75 +71,73 @@ class Entry:
         defaults: Mapping[str, Any] = {}
         with suppress(Exception):  # a user's module may be gone, or raise anything
             defaults = load_recipe(self.arm.recipe).defaults
-        return {**defaults, **self.taken}
+        return {**defaults, **self.best}
 
-    def marks(self, point: Mapping[str, Any]) -> dict[str, str]:
-        """The values of a point with no trial beyond them on one side, each with its mark."""
-        names = [name for name in self.search.names if name in point]
-        places = {name: self.search.mark(name, point[name], self.tuned) for name in names}
+    @property
+    def marks(self) -> dict[str, str]:
+        """The best values with no trial beyond them on one side, each with its mark."""
+        names = self.tried.points[0] if self.tried.points else ()
+        places = {name: self.search.mark(name, self.best[name], self.tried) for name in names}
         return {name: mark for name, mark in places.items() if mark}
 
-    def cells(self, names: Sequence[str], point: Mapping[str, Any]) -> list[Cell]:
-        """The hyper-parameters that some entry tunes, at a point of this one, with their marks."""
-        marks = self.marks(point)
+    def cells(self, names: Sequence[str]) -> list[Cell]:
+        """The hyper-parameters that some entry tunes, at the best point, with their marks."""
+        marks = self.marks
         return [
-            Cell(point.get(name), ".3g", unit=f"({marks[name]})" if name in marks else "")
+            Cell(self.best.get(name), ".3g", unit=f"({marks[name]})" if name in marks else "")
             if name in self.search.names
             else Cell(None, missing="not tuned")
             for name in names
         ]
 
     def caveats(self, results: Results) -> list[str]:
-        """The facts about the search and the final runs that a reader of a claim needs."""
-        if self.tuned.points and self.tuned.best is None:
+        """The facts about the runs that a reader of a claim needs."""
+        tried = self.tried
+        if tried.points and tried.best is None:
             return [f"no trial of {self.arm.label} has a score"]
-        tuning, ended = tuning_of(self.arm), len(self.runs)
-        done, lost = len(results.arm(tuning)), results.lacking.get(tuning, 0)
-        away = results.lacking.get(self.arm, 0)
-        facts = []
-        if ended and lost:
-            lack = f"{done} of {done + lost} runs have ended"
-            facts.append(f"the tuning of {self.arm.label} is incomplete: {lack}")
-        if away:
-            facts.append(f"{ended} of {ended + away} runs of {self.arm.label} have ended")
+        done, away = (0, 0) if self.grid is None else (
+            len(results.arm(self.grid)), results.lacking.get(self.grid, 0)
+        )  # fmt: skip
+        facts = [f"{done} of {done + away} runs of {self.arm.label} have ended"] if away else []
         places = {EDGE: "at an edge of its range",
                   OUTERMOST: "the outermost of its trials, within its range"}  # fmt: skip
         return facts + [
             f"the best {name} of {self.arm.label} is {places[mark]}"
-            for name, mark in self.marks(self.taken).items()
+            for name, mark in self.marks.items()
         ]
 
 
 def entry_of(design: Design, results: Results, condition: Condition, contender: Contender) -> Entry:
     """A contender on a condition."""
     arm, search = arm_of(condition, contender), design.search(contender)
-    ended = tuned(results.arm(tuning_of(arm)), search.names, design.search_seeds)
+    own = {"condition": condition.label, "contender": contender.name}
+    grid = next((each for each in results.arms if each.has(stage=GRID, **own)), None)
+    tried = Tried([], []) if grid is None else Tried.of(results, grid)
     known, names = {each.name: each for each in design.contenders}, design.against(contender)
     base = arm_of(condition, known[names[0]]) if names else None
-    return Entry(condition, contender, arm, results.arm(arm), search, ended, base)
+    return Entry(condition, contender, arm, results.arm(arm), search, grid, tried, base)
 
 
 def entries_of(design: Design, results: Results) -> list[Entry]:
-    """The contenders with a run, in the search or after it, by condition; added ones come last."""
+    """The contenders with a run, by condition; added ones come last."""
     added = {
         arm.settings["contender"]: Contender(
             arm.settings["contender"],
-            {name: [math.nan] for name in arm.settings["tuned"]},  # values are not known here
+            {name: [math.nan] for name in arm.settings["tuned"]} or None,  # values are unknown
             against=arm.settings["against"],
             recipe=arm.recipe,
             added=True,
         )
         for arm in results.arms
-        if "against" in arm.settings
+        if arm.settings.get("stage") == GRID and "against" in arm.settings
     }
     contenders = {**{each.name: each for each in design.contenders}, **added}
-    ended = set(results.arms)
-    return [
+    entries = (
         entry_of(design, results, condition, contender)
         for condition in design.on
         for contender in contenders.values()
-        if (arm := arm_of(condition, contender)) in ended or tuning_of(arm) in ended
-    ]
+    )
+    return [entry for entry in entries if entry.grid is not None]
 
 
 def differing(values: Mapping[K, Mapping[str, Any]]) -> dict[str, dict[K, Any]]:
@@ -152,7 +155,7 @@ def differing(values: Mapping[K, Mapping[str, Any]]) -> dict[str, dict[K, Any]]:
 
 def metrics_on(results: Results, condition: Condition) -> list[str]:
     """The metrics of a condition; those that the paper has come first, and then the score."""
-    named = metrics_of(results.having(condition=condition.label, stage="final"))
+    named = metrics_of(results.having(condition=condition.label, stage=TUNED))
     return list(dict.fromkeys([*(name for name in condition.paper if name in named), *named]))
 
 

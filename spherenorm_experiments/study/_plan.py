@@ -20,7 +20,7 @@ from spherenorm_experiments.files import LOST_REQUEST, REPEAT, read_documents
 
 Range = tuple[float, float]
 
-TIERS = ("smoke", "small", "full")
+TIERS = ("smoke", "small", "evidence", "full")
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Plan:
     """A command's choices, for all of its studies.
 
     Attributes:
-        tier: smoke | small | full.
+        tier: smoke | small | evidence | full.
         seeds: None for the study's own.
         optimizers: recipes that a tuned comparison has as contenders, beside its own; None for
             none.
@@ -68,6 +68,11 @@ class Plan:
         Results of plans that have this in common belong together.
         """
         return replace(self, seeds=None, optimizers=None, search={}, like="")
+
+    @property
+    def budgets(self) -> str:
+        """The tier whose budgets runs have: that of evidence has more seeds, not longer runs."""
+        return "small" if self.tier == "evidence" else self.tier
 
     @property
     def departures(self) -> list[str]:

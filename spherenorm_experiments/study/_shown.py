@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from spherenorm_experiments.analysis import (
     LEVEL,
+    TUNED,
     Arm,
     Cell,
     Heading,
@@ -17,14 +21,18 @@ from spherenorm_experiments.analysis import (
     Row,
     Sample,
     Table,
+    Tried,
     column,
     difference,
+    mean,
     metric_on_test,
     paper,
     percent_right,
+    pooled,
     range_test,
 )
 from spherenorm_experiments.report.pictures import Picture, best_scores, curves, drawn, tried
+from spherenorm_experiments.study._condition import arm_of
 from spherenorm_experiments.study._design import Design
 from spherenorm_experiments.study._entries import (
     Entry,
@@ -36,6 +44,9 @@ from spherenorm_experiments.study._entries import (
 
 DELTA = 0.1
 
+WITHIN = 1.0
+"""Of the best mean test score: so near are the points that do."""
+
 CURVES = (
     ("norm", "norm ‖w‖", "Norm of the scale-invariant units", False),
     ("effective_step", "effective step ‖Δŵ‖", "Effective step sizes", True),
@@ -44,7 +55,7 @@ CURVES = (
 
 
 def tables_of(design: Design, results: Results) -> list[Table]:
-    """Scores, norms and searches; none of which no run has a number."""
+    """Scores, norms and grids; none of which no run has a number."""
     entries = entries_of(design, results)
     scores = {
         condition.label: {
@@ -57,45 +68,46 @@ def tables_of(design: Design, results: Results) -> list[Table]:
     tables = [
         _scores(design, results, entries),
         _norms(design, entries),
-        _searches(design, entries),
+        _grids(entries),
+        _equal_points(design, results, entries),
     ]
     tables[1:1] = [range_table(scores)] if len(design.on) > 1 else []
     return [table for table in tables if table.rows]
 
 
 def pictures_of(design: Design, results: Results) -> list[Picture]:
-    """The final runs and the searches, condition by condition."""
+    """The chosen runs and the grids, condition by condition."""
     entries, pictures = entries_of(design, results), []
     names = _tuned_names(entries)
     for condition in design.on:
-        final = results.having(condition=condition.label, stage="final")
+        final = results.having(condition=condition.label, stage=TUNED)
         for key, title, caption, log_y in CURVES:
-            words = f"{caption}, each optimizer at its tuned point: {condition.place}."
+            words = f"{caption}, each seed at the point that it chooses: {condition.place}."
             pictures.append(curves(final, key, title, words, log_y=log_y))
         score = f"validation {metric_of(results, condition)}"
         of = {each.arm: each for each in entries if each.condition is condition}
         for name in names:
-            tries = {arm: each.tuned for arm, each in of.items() if each.tuned.points}
+            tries = {arm: each.tried for arm, each in of.items() if each.tried.points}
             own = {arm: each for arm, each in tries.items() if name in each.points[0]}
             caption = (
-                f"Every trial's score against {name}, the mean over the seeds of the tuning; the "
-                f"large marks are the best points: {condition.place}."
+                f"Every trial's score against {name}, the mean over seeds; the large marks are the "
+                f"best points: {condition.place}."
             )
             pictures.append(tried(own, name, score, caption))
         # A lost trial has no score, so that a best of k is not a number.
         whole = {
-            arm: each.tuned.scores for arm, each in of.items()
-            if len(each.tuned.scores) > 1 and not each.tuned.lost and each.search.ranges
+            arm: each.tried.scores for arm, each in of.items()
+            if len(each.tried.scores) > 1 and not each.tried.lost and each.search.ranges
         }  # fmt: skip
         best = "The expected best validation score of k trials, of those that were made"
         pictures.append(best_scores(whole, score, f"{best}: {condition.place}."))
-        trained = f"The final runs while they train: {condition.place}."
+        trained = f"The chosen runs while they train: {condition.place}."
         pictures.append(curves(final, "validation", score, trained))
     return drawn(pictures)
 
 
 def _scores(design: Design, results: Results, entries: Sequence[Entry]) -> Table:
-    """The final runs: hyper-parameters, metrics of the test set, and paired differences."""
+    """The chosen runs: hyper-parameters, metrics of the test set, and paired differences."""
     metrics = dict.fromkeys(name for each in design.on for name in metrics_on(results, each))
     names = list(metrics) or ["score"]
     quoted = list(dict.fromkeys(name for each in design.on for name in each.paper))
@@ -111,7 +123,7 @@ def _scores(design: Design, results: Results, entries: Sequence[Entry]) -> Table
             if entry.base is not None:
                 gap = difference(entry.runs.values("test"), results.arm(entry.base).values("test"))
                 pairs[f"{name} − {_name(entry.base)}"] = None
-            row: list[Any] = [arm.label, *entry.cells(tuned_names, entry.taken)]
+            row: list[Any] = [arm.label, *entry.cells(tuned_names)]
             row += [_value(of.get(arm)) for of in different.values()]
             row += [*(cells[i] for cells in columns), Cell(len(entry.runs), "d"), gap]
             row += [entry.condition.paper.get(metric, {}).get(name) for metric in quoted]
@@ -123,7 +135,7 @@ def _scores(design: Design, results: Results, entries: Sequence[Entry]) -> Table
 
 def _about_scores(design: Design, results: Results, pairs: list[str]) -> str:
     places = "; ".join(f"{each.label}: {each.theirs}" for each in design.on if each.theirs)
-    specs = (item.spec for item in results.having(stage="final"))
+    specs = (item.spec for item in results.having(stage=TUNED))
     ran = {f"{x.epochs} epochs of batches of {x.batch_size}, {x.schedule} schedule" for x in specs}
     return " ".join(
         [
@@ -163,25 +175,68 @@ def _norms(design: Design, entries: Sequence[Entry]) -> Table:
     return Table("Norms, steps and detection", headings, rows, note)
 
 
-def _searches(design: Design, entries: Sequence[Entry]) -> Table:
-    """The searches: how many points there were, and what became of them."""
+def _grids(entries: Sequence[Entry]) -> Table:
+    """The grids: how many points there were, what became of them, and how many of them do."""
     tuned_names = _tuned_names(entries)
     rows: list[Row] = []
     for entry in entries:
-        tuned = entry.tuned
-        if tuned.points:
-            counts = Cell(len(tuned.points), "d"), Cell(tuned.lost, "d")
-            best = Cell(None if tuned.best is None else tuned.scores[tuned.best], ".4g")
-            rows.append((entry.arm.label, *counts, *entry.cells(tuned_names, entry.best), best))
-    seeds = ", ".join(map(str, design.search_seeds))
+        tried = entry.tried
+        if not tried.points or not tuned_names:
+            continue
+        means = [tried.sample(i, "test") for i in range(len(tried.points))]
+        whole = [mean(each.values()) if not each.diverged else math.nan for each in means]
+        top = max((each for each in whole if math.isfinite(each)), default=math.nan)
+        near = sum(each >= top - WITHIN for each in whole)
+        counts = Counter(tried.chosen.values())
+        taken = ", ".join(f"{_point(tried.points[i])} × {counts[i]}" for i in sorted(counts))
+        best = Cell(None if tried.best is None else tried.scores[tried.best], ".4g")
+        over = Cell(mean(each for each in whole if math.isfinite(each)), ".4g")
+        counted = Cell(len(tried.points), "d"), Cell(tried.lost, "d")
+        share = Cell(100 * near / len(whole), ".0f")
+        rows.append(
+            (entry.arm.label, *counted, *entry.cells(tuned_names), best, taken, over, share)
+        )
     note = (
-        f"Mean validation scores on the seeds of the tuning, {seeds}, which "
-        "no final run has. (edge): the search ends there, a wider one may hold a better "
+        "All points train on all seeds; a seed takes the point with its best validation score. "
+        "(edge): the grid ends at the best mean validation score, a wider one may hold a better "
         "value. (outermost): no trial lies beyond it on one side, but the range goes on: more "
-        "trials may find a better value."
+        "trials may find a better value. Test scores over the grid: the mean over the points that "
+        "did not diverge, and the share of all points whose mean is within "
+        f"{WITHIN:g} of the best."
     )
-    columns = ("arm", "trials", "without a score", *tuned_names, "validation")
-    return Table("Tuning", columns, rows, note)
+    columns = ("arm", "trials", "without a score", *tuned_names, "validation", "taken by seeds")
+    return Table("Tuning", (*columns, "test over the grid", "near the best (%)"), rows, note)
+
+
+def _equal_points(design: Design, results: Results, entries: Sequence[Entry]) -> Table:
+    """The difference of each pair at each point that both have, and over all of these."""
+    of = {entry.arm: entry.tried for entry in entries}
+    rows: list[Row] = []
+    for condition, (base, ours) in itertools.product(design.on, design.pairs):
+        nothing = Tried([], [])
+        left, right = (of.get(arm_of(condition, each), nothing) for each in (ours, base))
+        shared = [point for point in left.points if point in right.points and point]
+        sides = [
+            [tried.sample(tried.points.index(point), "test") for point in shared]
+            for tried in (left, right)
+        ]
+        first = f"{condition.label}: {ours.name} − {base.name}".removeprefix(": ")
+        for point, *pair in zip(shared, *sides, strict=True):
+            said = all(point.items() <= each.paper.items() for each in (ours, base))
+            place = _point(point) + " (the paper's)" * said
+            rows.append((first, place, *column(pair, ".4g"), difference(*pair)))
+        if len(shared) > 1:
+            means = [pooled(side) for side in sides]
+            rows.append((first, "mean over the grid", *column(means, ".4g"), difference(*means)))
+    note = "Test scores, paired by seed, with Student's 95 % intervals, not corrected for number."
+    return Table("At equal points", ("pair", "point", "ours", "baseline", "difference"), rows, note)
+
+
+def _point(point: Mapping[str, float]) -> str:
+    """The values of a point; with names if there are several."""
+    if len(point) == 1:
+        return f"{next(iter(point.values())):.3g}"
+    return " ".join(f"{name}={value:.3g}" for name, value in point.items())
 
 
 def range_table(scores: Mapping[str, Mapping[Arm, Sample]]) -> Table:

@@ -121,36 +121,28 @@ class Study:
         """
         fields: dict[str, Any] = {"epochs": self.budget(plan, "network").epochs, "probes": ()}
         fields |= {name: more.pop(name) for name in ("epochs", "schedule") if name in more}
-        seeds = (*self.final_seeds(plan), *self.tuning_seeds())
-        if large := [seed for seed in self.final_seeds(plan) if seed >= TUNING]:
+        final, tuning = self.chosen_seeds(plan), self.tuning_seeds()
+        if large := [seed for seed in final if seed >= TUNING]:
             kept = f"seeds from {TUNING} on are kept for the tuning"
             raise ValueError(f"--seeds: {large[0]} is none of a final run; {kept}")
-        spec = Spec("network", arm.recipe, hyper_parameters, more, seeds=seeds, **fields)
+        fields |= {"seeds": (*final, *tuning)}
+        spec = Spec("network", arm.recipe, hyper_parameters, more, **fields)
         return Trial(arm, spec)
 
     def chosen_seeds(self, plan: Plan) -> Sequence[int]:
         """The plan's seeds, or the study's own."""
         if plan.seeds is not None:
             return plan.seeds
-        return range(self.first_seed, self.first_seed + self.seeds[plan.tier])
+        count = self.seeds.get(plan.tier, self.seeds.get(plan.budgets, 0))
+        return range(self.first_seed, self.first_seed + count)
 
     def tuning_seeds(self) -> Sequence[int]:
         """The seeds on which the study chooses hyper-parameters."""
         return range(TUNING + self.first_seed, TUNING + self.first_seed + TUNING_SEEDS)
 
-    def final_seeds(self, plan: Plan) -> Sequence[int]:
-        """The seeds of the runs whose hyper-parameters are chosen on others.
-
-        Raises:
-            ValueError: one of them is a seed of the tuning.
-        """
-        if taken := sorted(set(self.chosen_seeds(plan)) & set(self.tuning_seeds())):
-            raise ValueError(f"--seeds: {taken[0]} is a seed of the tuning; give others")
-        return self.chosen_seeds(plan)
-
     def budget(self, plan: Plan, task: str) -> Budget:
         """The budget of the task for the plan's tier."""
-        return _budget_of(find_task_class(task), plan.tier)
+        return _budget_of(find_task_class(task), plan.budgets)
 
 
 def _departures_table(study: Study) -> list[Table]:

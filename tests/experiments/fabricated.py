@@ -41,20 +41,18 @@ def compared(study, plan, lost=lambda arm: False):
         lost: of an arm; where it is true all of its runs diverged.
     """
     random, items = np.random.default_rng(0), []
-    for _ in range(2):  # the searches, and the final runs after these
-        trials = study.trials(plan, Results(items))
-        for number, trial in enumerate(trials[len(items) :], len(items)):
-            score, start, last, path = 50 + 40 * random.random(4)
-            summary = {"validation": score, "test": score, "norm_last": last}
-            summary["test_metrics"] = {name: score for c in study.on for name in c.paper}
-            if lost(trial.arm):
-                summary = {**dict.fromkeys(summary), "test_metrics": {}, "diverged_at": 3}
-            summary |= {"metric": "accuracy (%)", "norm_start": start, "invariant_share": 0.5}
-            summary |= {"total_effective_step": path, "views": {"a": "channel", "b": None}}
-            keys = ("norm", "effective_step", "loss", "validation")
-            records = [{"step": step, **dict.fromkeys(keys, score + step)} for step in range(1, 5)]
-            spec = replace(trial.spec, probes=("norms",))
-            items.append(result(trial.arm, 0, spec, records, f"run-{number}", **summary))
+    for number, trial in enumerate(study.trials(plan, Results([]))):
+        score, start, last, path = 50 + 40 * random.random(4)
+        summary = {"validation": score, "test": score, "norm_last": last}
+        summary["test_metrics"] = {name: score for c in study.on for name in c.paper}
+        if lost(trial.arm):
+            summary = {**dict.fromkeys(summary), "test_metrics": {}, "diverged_at": 3}
+        summary |= {"metric": "accuracy (%)", "norm_start": start, "invariant_share": 0.5}
+        summary |= {"total_effective_step": path, "views": {"a": "channel", "b": None}}
+        keys = ("norm", "effective_step", "loss", "validation")
+        records = [{"step": step, **dict.fromkeys(keys, score + step)} for step in range(1, 5)]
+        spec = replace(trial.spec, probes=("norms",))
+        items.append(result(trial.arm, 0, spec, records, f"run-{number}", **summary))
     return Results(items)
 
 

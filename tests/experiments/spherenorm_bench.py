@@ -31,7 +31,6 @@ def small_table(**changed):
         "claims": projection([PLAIN], (SGD, SGDP)),
         "first_seed": 40,
         "seeds": {"smoke": 2, "small": 3, "full": 4},
-        "smoke_points": 2,
     }
     about = "A small table: SGD and SGDP\n\nOn the digits."
     return TunedComparison("small-table", about, **{**given, **changed})

@@ -230,7 +230,7 @@ def _glyphs() -> Splits:
 
     return Splits(
         split(TRAIN, 0, glyphs.TRAIN_FONTS),
-        split(VALIDATION, 1, glyphs.TRAIN_FONTS),
+        split(VALIDATION, 1, glyphs.VALIDATION_FONTS),
         split(TEST, 2, glyphs.TEST_FONTS),
     )
 

@@ -158,8 +158,8 @@ def _share_until(item: Result, reached: Mapping[int, float]) -> float:
 
 
 DEPARTURES = (
-    ("data", "CIFAR-10", "640 glyphs of 12 x 12 pixels; other fonts in the test",
-     "a small machine"),
+    ("data", "CIFAR-10", "640 glyphs of 12 x 12 pixels; other fonts in validation, and "
+     "others in the test", "a small machine"),
     ("network", "WRN-34-10", "WRN-10-1 with half as many channels, 20,000 parameters",
      "a small machine"),
     ("threats", "linf 4/255 and 8/255, l2 80/255; 7 or 10 steps",
@@ -167,10 +167,10 @@ DEPARTURES = (
     ("length of a step", "not given", "2.5 radius / steps; with --data 2/255 for linf, as "
      "Madry et al.", "for l2 along the normalized gradient; public copies of the code that the "
      "paper used step along its sign"),
-    ("learning rate", "0.01", "best of four for each arm", "equal tuning"),
+    ("learning rate", "0.01", "tuned", "equal tuning"),
     ("length", "200 epochs of 50,000, steps at 1/2 and 3/4", "9 epochs of 640, cosine",
      "a small machine"),
-    ("validation", "none", "200 glyphs of the training's fonts; with --data 1,000 training "
+    ("validation", "none", "200 glyphs of fonts that no other set has; with --data 1,000 training "
      "images are held out", "rates are not chosen on the test set"),
 )  # fmt: skip
 

@@ -6,29 +6,42 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
+from spherenorm import Chain
+from spherenorm.recipes import adam
 from spherenorm_experiments.analysis import printed
 from spherenorm_experiments.paper.shared.claims import projection
 from spherenorm_experiments.paper.statements import says
 from spherenorm_experiments.study import Condition, Contender, Setup, TunedComparison
 
 MIXTURE = "Adam + SGD"
-EPOCHS = 200
-"""Of the mixture on the paper's data: 60 of Adam, then 140 of SGD."""
+EPOCHS, OURS = 200, 16
+"""Of the mixture: on the paper's data 60 of Adam, then 140 of SGD; ours in the same shares.
+
+Both are twice the epochs that the others have on music; on the paper's other two sets they are
+nearly seven times as many.
+"""
 TURNS = ((60 / EPOCHS, 1), (80 / EPOCHS, 10), (100 / EPOCHS, 100))
-"""When SGD takes over and when its rate is lowered, and by what it divides Adam's rate."""
+"""When SGD takes over and when its rate is lowered, and by what it is divided."""
 DECAY = 1e-4
-RATES, HIGHER_RATES = (0.003, 0.01, 0.03, 0.1), (0.01, 0.03, 0.1, 0.3)
-"""AdamP's best are higher ones."""
+RATES, SGD_FACTORS = (0.01, 0.03, 0.1), (1.0, 10.0, 100.0)
+"""Of Adam's kind; and SGD's rate over that of the Adam before it."""
 
 
 def _scores(text: str) -> Mapping[str, Decimal]:
     return dict(zip((MIXTURE, "AdamW", "AdamP"), printed(text), strict=True))
 
 
-def _turns(adam: Mapping[str, Any]) -> Mapping[str, Any]:
-    """SGD with Adam's rate and decay takes over; then its rate falls twice."""
-    sgd = {"recipe": "sgd", "momentum": 0.9, "nesterov": True, "weight_decay": adam["weight_decay"]}
-    return {"then": [{**sgd, "after": after, "lr": adam["lr"] / by} for after, by in TURNS]}
+def adam_before_sgd(lr: float = 1e-3, weight_decay: float = 0.0, sgd_factor: float = 1.0) -> Chain:
+    """Adam; the factor is of the rate of the SGD that takes over, see `_turns`."""
+    return adam(lr=lr, weight_decay=weight_decay)
+
+
+def _turns(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """SGD with Adam's decay takes over; then its rate falls twice."""
+    rate = given["sgd_factor"] * given["lr"]
+    sgd = {"recipe": "sgd", "momentum": 0.9, "nesterov": True}
+    sgd["weight_decay"] = given["weight_decay"]
+    return {"then": [{**sgd, "after": after, "lr": rate / by} for after, by in TURNS]}
 
 
 def _condition(
@@ -65,29 +78,31 @@ CONDITIONS = (
 )  # fmt: skip
 PLAIN = {"weight_decay": 0.0}
 ADAMW = Contender("AdamW", fixed=PLAIN, paper={"lr": 1e-4, **PLAIN})
-ADAMP = Contender("AdamP", {"lr": HIGHER_RATES}, PLAIN, ("AdamW", MIXTURE), {"lr": 1e-4, **PLAIN})
+ADAMP = Contender("AdamP", fixed=PLAIN, against=("AdamW", MIXTURE), paper={"lr": 1e-4, **PLAIN})
 ADAM_AND_SGD = Contender(
     MIXTURE,
+    {"lr": RATES, "sgd_factor": SGD_FACTORS},
     fixed={"weight_decay": DECAY},
     against=(),
-    paper={"lr": 1e-4, "weight_decay": DECAY},
-    fields={"schedule": "constant"},
+    paper={"lr": 1e-4, "weight_decay": DECAY, "sgd_factor": 1.0},
+    fields={"schedule": "constant", "epochs": OURS},
     paper_fields={"epochs": EPOCHS},
     regime=_turns,
-    recipe="adam",
+    recipe=f"{__name__}:adam_before_sgd",
 )
 DEPARTURES = (
     ("data", "21k clips of music, 106k keywords, 53k clips of events",
      "768 to 1,600 synthetic waves of 0.25 to 0.5 s", "a small machine"),
     ("network", "seven blocks of 128 and 256 channels, six harmonics at 16 kHz, dropout",
      "four blocks of 8 and 16 channels, four harmonics at 8 kHz, no dropout", "small data"),
-    ("learning rate", "1e-4", "best of four for each arm", "equal tuning for every optimizer"),
-    ("batch, length", "100 or 30 epochs, the mixture 200", "64, 8 epochs for all",
-     "equal budgets; the mixture's turns keep their shares"),
+    ("learning rate", "1e-4", "tuned; for the mixture that of SGD too", "equal tuning"),
+    ("batch, length", "100 or 30 epochs, the mixture 200", "64, 8 epochs, the mixture 16",
+     "the mixture has twice the epochs, as on music; its turns keep their shares"),
     ("mixture", "SGD starts from the best epoch of Adam's 60",
      "from the last one, as the released code does", "runs do not depend on validation"),
     ("mixture's SGD", "1e-4 in the paper, 1e-3 in the released code of Harmonic CNN",
-     "Adam's rate, Nesterov momentum 0.9", "the paper's; the momentum is the code's"),
+     "1, 10 or 100 times Adam's rate, Nesterov momentum 0.9", "SGD at Adam's rate could not "
+     "train; the momentum is the code's"),
 )  # fmt: skip
 
 T4 = TunedComparison(
@@ -104,5 +119,6 @@ T4 = TunedComparison(
     on=CONDITIONS,
     claims=[*projection(CONDITIONS, (ADAMW, ADAMP))],
     first_seed=400,
+    seeds={"small": 2},
     departures=DEPARTURES,
 )

@@ -66,12 +66,12 @@ DEPARTURES = (
     ("weight of HSIC", "1", "10 (colours), 1 (stripes)", "a run is 60 times shorter"),
     ("kernel of HSIC", "median distance of a quarter of the data, each epoch (9 classes)",
      "median distance of the batch", "no pass over the data"),
-    ("learning rate", "0.001", "best of five for each arm", "equal tuning"),
+    ("learning rate", "0.001", "tuned", "equal tuning"),
     ("length", "80 or 120 epochs, batch 256 or 128", "10 epochs, batch 50", "a small machine"),
     ("ImageNet-A", "617 images of 9-Class ImageNet-A", "only with --data",
      "no embedded images are failures of other networks"),
-    ("validation", "none", "258 digits, unbiased; with --data 1,000 of MNIST or 10 of each "
-     "synset are held out", "rates are not chosen on the test set"),
+    ("validation", "none", "258 digits of other writers, unbiased; with --data 1,000 of MNIST or "
+     "10 of each synset are held out", "rates are not chosen on the test set"),
 )  # fmt: skip
 
 D1 = TunedComparison(
@@ -92,5 +92,6 @@ D1 = TunedComparison(
         of_metric(STRIPES, "ImageNet-A accuracy", ADAM, ADAMP),
     ],
     first_seed=440,
+    seeds={"evidence": 18},
     departures=DEPARTURES,
 )

@@ -43,6 +43,7 @@ from spherenorm_experiments.paper.shared.augmentation import standardized
 from spherenorm_experiments.paper.shared.glyphs import (
     TEST_FONTS,
     TRAIN_FONTS,
+    VALIDATION_FONTS,
     glyph_images,
     photographs,
 )
@@ -242,7 +243,7 @@ def _pretrained(detector: str) -> dict[str, Tensor]:
 
 @functools.lru_cache(maxsize=2)
 def _scenes(side: int) -> Splits:
-    parts = ((TRAIN, TRAIN_FONTS), (VALIDATION, TRAIN_FONTS), (TEST, TEST_FONTS))
+    parts = ((TRAIN, TRAIN_FONTS), (VALIDATION, VALIDATION_FONTS), (TEST, TEST_FONTS))
     splits = []
     for seed, (count, fonts) in enumerate(parts):
         pixels, objects = map(torch.from_numpy, glyph_scenes(count, seed, size=side, fonts=fonts))

@@ -38,6 +38,7 @@ from spherenorm_experiments.paper.shared.glyphs import (
     CHARACTERS,
     TEST_FONTS,
     TRAIN_FONTS,
+    VALIDATION_FONTS,
     Appearance,
     glyph_images,
 )
@@ -76,7 +77,7 @@ class Classification(Task):
 
     Attributes:
         network: by its name in the paper.
-        data: glyphs (drawn here; the fonts of the test are not those of training) or imagenet
+        data: glyphs (drawn here; training, validation and test have different fonts) or imagenet
             (official layout, in the folder of `--data`).
         side: pixels of an image's side; None for the network's on photographs, 12 on glyphs.
         augmentation: standard (random crops and flips of photographs; none of glyphs), or
@@ -165,7 +166,7 @@ class _Pictures:
 @functools.lru_cache(maxsize=4)
 def _drawn(side: int) -> tuple[tuple[Pixels, Tensor], ...]:
     """Glyphs of training, validation and test, as bytes, with their labels."""
-    parts = ((TRAIN, TRAIN_FONTS), (VALIDATION, TRAIN_FONTS), (TEST, TEST_FONTS))
+    parts = ((TRAIN, TRAIN_FONTS), (VALIDATION, VALIDATION_FONTS), (TEST, TEST_FONTS))
     drawn = (
         glyph_images(count, seed, size=side, characters=GLYPHS, fonts=fonts, appearance=APPEARANCE)
         for seed, (count, fonts) in enumerate(parts)

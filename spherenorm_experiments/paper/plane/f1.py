@@ -99,7 +99,7 @@ class F1(Study):
 
     def trials(self, plan: Plan, results: Results) -> list[Trial]:
         steps = self.budget(plan, "cosine").epochs
-        starts = range(1, STARTS[plan.tier])
+        starts = range(1, STARTS[plan.budgets])
         paths = [descent(arm, steps, RATES) for arm in ARMS.values()]
         return [*paths, *(descent(arm, steps, RATES, starts) for arm in ARMS.values())]
 

@@ -1,7 +1,7 @@
 """Glyphs of many fonts on real textures and photographs: small images on which optimizers differ.
 
-Fonts of training and test are different, so that a network must learn shapes. Glyphs are rotated,
-shifted, scaled, and drawn with one texture over another.
+Fonts of training, validation and test are different, so that a network must learn shapes. Glyphs
+are rotated, shifted, scaled, and drawn with one texture over another.
 
 Source: DejaVu, STIX and Computer Modern, the fonts that matplotlib brings along; textures and
 photographs of scikit-image (grass, gravel, brick; astronaut, coffee, cat, rocket, ...).
@@ -27,10 +27,15 @@ TRAIN_FONTS = (
     *("DejaVuSerif.ttf", "DejaVuSerif-Bold.ttf", "DejaVuSerif-Italic.ttf"),
     *("STIXGeneral.ttf", "STIXGeneralBol.ttf", "STIXGeneralItalic.ttf", "cmr10.ttf"),
 )
+VALIDATION_FONTS = (
+    *("DejaVuSansMono-Oblique.ttf", "DejaVuSans-BoldOblique.ttf"),
+    *("cmss10.ttf", "cmti10.ttf"),
+)
 TEST_FONTS = (
     *("DejaVuSansMono.ttf", "DejaVuSansMono-Bold.ttf", "DejaVuSerif-BoldItalic.ttf"),
-    *("STIXGeneralBolIta.ttf", "cmb10.ttf", "cmss10.ttf", "cmtt10.ttf"),
+    *("STIXGeneralBolIta.ttf", "cmb10.ttf", "cmtt10.ttf"),
 )
+"""Validation is drawn as the test is: from fonts that no other set has."""
 
 Image = np.ndarray[Any, np.dtype[Any]]
 """Bytes of shape (height, width, 3), or shares in [0, 1] of shape (height, width)."""

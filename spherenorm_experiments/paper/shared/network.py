@@ -99,26 +99,30 @@ class Network(PureTask):
         loss: Tensor = -(targets * logits.log_softmax(dim=-1)).sum(dim=-1).mean()
         return loss
 
-    def logits(self, params: Mapping[str, Tensor], inputs: Tensor, *fixed: Tensor) -> Tensor:
-        """The outputs for a batch, normalized over that batch.
+    def logits(
+        self, params: Mapping[str, Tensor], inputs: Tensor, *fixed: Tensor, rows: int | None = None
+    ) -> Tensor:
+        """The outputs for a batch, normalized over its first rows.
 
         Args:
             *fixed: the classifier, if it does not train.
+            rows: how many; all of them by default.
         """
         kind = getattr(torch, self.precision)
+        normalized = functools.partial(_normalize, rows=rows)
 
         def layer(x: Tensor, matrix: Tensor) -> Tensor:
             return x.to(kind) @ matrix.to(kind).T
 
-        x = torch.relu(_normalize(layer(inputs, params["unit0"])))
+        x = torch.relu(normalized(layer(inputs, params["unit0"])))
         if self.variant == "plain":
             for name in ("unit1", "unit2"):
-                x = torch.relu(_normalize(layer(x, params[name])))
+                x = torch.relu(normalized(layer(x, params[name])))
         else:
             for first, second in (("free1", "free2"), ("free3", "free4")):
-                inner = torch.relu(layer(_normalize(x), params[first]))
+                inner = torch.relu(layer(normalized(x), params[first]))
                 x = x + layer(inner, params[second]).to(x.dtype)
-            x = _normalize(x)
+            x = normalized(x)
         if fixed:
             return layer(x, fixed[0]).double()
         return (layer(x, params["head"]) + params["bias"].to(kind)).double()
@@ -234,20 +238,22 @@ def _summary(
 
 
 def _scores(task: Network, seeds: Sequence[int], params: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Scores on validation and test set, normalized over the whole of each set."""
+    """Scores on validation and test set, normalized by the statistics of the training set."""
     fixed = [torch.stack([task.drawn("head", seed) for seed in seeds])] if task.sphere else []
     splits = [split_of(task.data, seed) for seed in seeds]
+    inputs = torch.stack([torch.cat(split[::2]) for split in splits])
+    over_seeds = vmap(functools.partial(task.logits, rows=TRAIN))
+    over_points = vmap(over_seeds, in_dims=(0, None, *(None for _ in fixed)))
+    sizes = [len(part) for part in splits[0][::2]]
+    logits = torch.split(over_points(dict(params), inputs, *fixed), sizes, dim=-2)
     scores = {}
-    for name, part in (("validation", 2), ("test", 4)):
-        x, y = (torch.stack([split[part + i] for split in splits]) for i in (0, 1))
-        over_seeds = vmap(task.logits, in_dims=(0, 0, *(0 for _ in fixed)))
-        over_points = vmap(over_seeds, in_dims=(0, None, *(None for _ in fixed)))
-        logits = over_points(dict(params), x, *fixed)
+    for part, name in enumerate(("validation", "test"), 1):
+        targets = torch.stack([split[2 * part + 1] for split in splits])
         if task.data == "digits":
-            hits = logits.argmax(-1) == y.argmax(-1)
+            hits = logits[part].argmax(-1) == targets.argmax(-1)
             scores[name] = 100 * hits.double().mean(dim=-1)
         else:
-            scores[name] = 100 * _areas(logits, y)
+            scores[name] = 100 * _areas(logits[part], targets)
     return scores
 
 
@@ -274,11 +280,11 @@ def _cosines(
     return {kind: torch.stack(x, dim=-1).nan_to_num() for kind, x in found.items() if x}
 
 
-def _normalize(x: Tensor) -> Tensor:
-    """BatchNorm in at least float32, as frameworks do."""
+def _normalize(x: Tensor, rows: int | None) -> Tensor:
+    """BatchNorm by the statistics of the first rows, in at least float32, as frameworks do."""
     wide = x.float() if x.dtype == torch.float16 else x
-    centered = wide - wide.mean(dim=0)
-    normalized: Tensor = centered / (centered.square().mean(dim=0) + 1e-12).sqrt()
+    centered = wide - wide[:rows].mean(dim=0)
+    normalized: Tensor = centered / (centered[:rows].square().mean(dim=0) + 1e-12).sqrt()
     return normalized
 
 

@@ -82,13 +82,13 @@ class F3(Study):
         trials = []
         for name, method in METHODS.items():
             for steps, scale in SETTINGS if plan.tier != "smoke" else (REFERENCE,):
-                setting = {**method.setting, **points(method, plan.tier)}
+                setting = {**method.setting, **points(method, plan.budgets)}
                 common: dict[str, Any] = {
                     "epochs": steps * reference // REFERENCE[0],
                     "batch_size": 1,
                     "schedule": "linear",
                     "probes": (),
-                    "seeds": tuple(range(STARTS[plan.tier])),
+                    "seeds": tuple(range(STARTS[plan.budgets])),
                 }
                 spec = Spec("rosenbrock", method.recipe, setting, {"scale": scale}, **common)
                 trials.append(Trial(search_arm(name, steps, scale), spec))

@@ -28,6 +28,7 @@ from spherenorm_experiments.analysis import (
     evaluate,
     mean,
     paper,
+    with_tuned,
 )
 from spherenorm_experiments.paper.statements import says
 from spherenorm_experiments.report.page._sections import Section
@@ -83,10 +84,11 @@ def lines_of(sections: Sequence[Section]) -> Iterator[Line]:
         if not isinstance(study, TunedComparison):
             continue
         decided = {decision.claim.name: decision for decision in section.decisions}
+        results = with_tuned(section.results)
         for condition, pair in itertools.product(study.on, study.pairs):
             decision = decided.get(score_claim(condition, *pair).name)
             if condition.benchmark and decision is not None and decision.has_results:
-                yield Line(section.label, condition, pair, decision, section.results)
+                yield Line(section.label, condition, pair, decision, results)
 
 
 def thirteen_table(sections: Sequence[Section]) -> Table | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from spherenorm_experiments.analysis import Arm, Results, Tuned, best_of_k
+from spherenorm_experiments.analysis import Arm, Results, Tried, best_of_k
 from spherenorm_experiments.report.pictures._figures import (
     Picture,
     add_band,
@@ -68,7 +68,7 @@ def lines(
     return Picture(figure, caption)
 
 
-def tried(searches: Mapping[Arm, Tuned], hyper_parameter: str, y: str, caption: str) -> Picture:
+def tried(searches: Mapping[Arm, Tried], hyper_parameter: str, y: str, caption: str) -> Picture:
     """Draw the score of every trial against a hyper-parameter; each arm's best mark is large.
 
     Crosses on top are trials without a score.
@@ -76,10 +76,10 @@ def tried(searches: Mapping[Arm, Tuned], hyper_parameter: str, y: str, caption: 
     figure = empty_figure(hyper_parameter, y, log_x=True)
     lost: list[tuple[float, str, None, str]] = []
     styles = line_styles(arm.recipe for arm in searches)
-    for (arm, tuned), (color, dash) in zip(searches.items(), styles, strict=True):
+    for (arm, made), (color, dash) in zip(searches.items(), styles, strict=True):
         pairs = sorted(
-            (point[hyper_parameter], score, i == tuned.best)
-            for i, (point, score) in enumerate(zip(tuned.points, tuned.scores, strict=True))
+            (point[hyper_parameter], score, i == made.best)
+            for i, (point, score) in enumerate(zip(made.points, made.scores, strict=True))
         )
         known = [pair for pair in pairs if math.isfinite(pair[1])]
         lost += [
@@ -90,7 +90,7 @@ def tried(searches: Mapping[Arm, Tuned], hyper_parameter: str, y: str, caption: 
                 x=rounded(value for value, *_ in known),
                 y=rounded(score for _, score, _ in known),
                 name=arm.label,
-                mode="markers" if len(tuned.points[0]) > 1 else "lines+markers",
+                mode="markers" if len(made.points[0]) > 1 else "lines+markers",
                 line={"color": color, "dash": dash},
                 marker={"color": color, "size": [15 if chosen else 7 for *_, chosen in known]},
             )

@@ -2,7 +2,6 @@
 
 import csv
 import json
-import math
 import shutil
 import statistics
 
@@ -50,22 +49,18 @@ def made(tmp_path_factory):
 def test_the_numbers_are_those_of_the_files(made):
     out, result = made
     runs = list(stored(out))
-    assert len(runs) == 2 * (3 * 2 + 3)
+    assert len(runs) == 2 * 3 * 3
     scores, rates = {}, {}
     for recipe in ("adamp", OWN):
-        mine = [(config, summary) for config, summary in runs if config["recipe"] == recipe]
-        tuning, final = {}, {}
-        for config, summary in mine:
-            lr = config["hyper_parameters"]["lr"]
-            if config["seed"] >= 10_000:
-                tuning.setdefault(lr, []).append(summary["validation"])
-            else:
-                final[config["seed"]] = lr, summary["test"]
-        assert [len(values) for values in tuning.values()] == [2, 2, 2]
-        rates[recipe] = max(tuning, key=lambda lr: statistics.mean(tuning[lr]))
-        assert {lr for lr, _ in final.values()} == {rates[recipe]}
-        scores[recipe] = [final[seed][1] for seed in range(3)]
-        rates[recipe, "all"] = sorted(tuning)
+        grid = {(config["hyper_parameters"]["lr"], config["seed"]): summary
+                for config, summary in runs if config["recipe"] == recipe}  # fmt: skip
+        rates[recipe, "all"] = sorted({lr for lr, _ in grid})
+        means = {lr: statistics.mean(grid[lr, seed]["validation"] for seed in range(3))
+                 for lr in rates[recipe, "all"]}  # fmt: skip
+        rates[recipe] = max(means, key=means.__getitem__)
+        chosen = [max((grid[lr, seed] for lr in means), key=lambda each: each["validation"])
+                  for seed in range(3)]  # fmt: skip
+        scores[recipe] = [summary["test"] for summary in chosen]
     assert rates["adamp", "all"] == rates[OWN, "all"]
 
     own, adamp = exported(out, "Scores")
@@ -98,41 +93,27 @@ def test_the_other_commands_take_it_for_a_study(made):
     )
     assert (claim["verdict"], claim["seeds"], claim["kind"]) == ("inconclusive", 3, "ours")
     more = compare(out, f"adamp,{OWN}", "--baseline", OWN, seeds="0:4")
-    assert "2 runs now" in more.output  # a seed more, and nothing is tuned again
+    assert "6 runs now" in more.output  # a seed more
     assert {row["seeds"] for row in exported(out, "Scores")} == {"4"}
     assert json.loads(invoke("gc", "--out", out, "--json").stdout)["unasked"] == {}
 
 
-def test_a_lost_tuning_run_changes_no_rate_and_is_said(made, tmp_path):
-    out = tmp_path / "out"
-    shutil.copytree(made[0], out)
-    before = exported(out, "Scores")
-    (rate,) = {float(row["lr"]) for row in before if row["arm"] == "adamp"}
-    for path in out.glob("runs/*"):
-        config = json.loads((path / "config.json").read_text())["content"]
-        given = config["recipe"], config["hyper_parameters"]["lr"]
-        if given == ("adamp", rate) and config["seed"] == 10_000:
-            shutil.rmtree(path)
-    assert exported(out, "Scores") == before
-    trials = [row["trials"] for row in exported(out, "Tuning")]
-    assert trials == ["3", "2"]
-    (claim,) = json.loads(invoke("report", "--out", out, "--json").stdout)["claims"]
-    assert "the tuning of adamp is incomplete: 5 of 6 runs have ended" in claim["detail"]
-
-
-def test_a_lost_final_run_is_said(made, tmp_path):
+def test_a_lost_run_takes_its_point_with_it_and_is_said(made, tmp_path):
     """A verdict on some of the runs that were asked for may be one on those that ended first."""
     out = tmp_path / "out"
     shutil.copytree(made[0], out)
-    seeds = {config["seed"] for config, _ in stored(out) if config["seed"] < 10_000}
-    count, every = len(seeds), len(list(stored(out)))
-    for path in out.glob("runs/*adamp*"):
-        if json.loads((path / "config.json").read_text())["content"]["seed"] == 1:
+    rate = max(config["hyper_parameters"]["lr"] for config, _ in stored(out))
+    every = len(list(stored(out)))
+    for path in out.glob("runs/*"):
+        config = json.loads((path / "config.json").read_text())["content"]
+        given = config["recipe"], config["hyper_parameters"]["lr"], config["seed"]
+        if given == ("adamp", rate, 1):
             shutil.rmtree(path)
+    assert [row["trials"] for row in exported(out, "Tuning")] == ["3", "2"]
     found = json.loads(invoke("report", "--out", out, "--json").stdout)
     (claim,) = found["claims"]
-    assert claim["seeds"] == count - 1
-    assert f"{count - 1} of {count} runs of adamp have ended" in claim["detail"]
+    assert claim["seeds"] == every // 6  # arms, trials
+    assert f"{every // 2 - 1} of {every // 2} runs of adamp have ended" in claim["detail"]
     (note,) = found["notes"]
     assert f"{every - 1} of {every} runs have a result; `resume` goes on with the rest" in note
     assert "runs of adamp" not in made[1].output
@@ -152,16 +133,6 @@ def test_arms_that_tie_collide_in_their_names_or_diverge(tmp_path):
     assert "no trial of exploding has a score" in result.output
 
 
-def test_a_sampler_that_learns_is_asked_in_rounds_and_gives_every_arm_as_many(tmp_path):
-    result = compare(tmp_path, f"adamp,{OWN}", "--method", "optuna", seeds="0:1", trials=6)
-    assert result.exit_code == 0, result.output
-    assert [row["trials"] for row in exported(tmp_path, "Tuning")] == ["6"] * 2
-    for row in exported(tmp_path, "Scores"):
-        assert math.isfinite(float(row["score"]))
-        assert row["seeds"] == "1"
-    assert "0 runs now" in invoke("resume", "--out", tmp_path, "--jobs", 1).output
-
-
 def test_an_optimizer_is_tuned_in_ranges_of_its_own(tmp_path):
     """In as many trials, at the same places of them: Halton's, in bases 2 and 3."""
     own = f"{OWN}:lr=1e-3:1e-2,adamp:weight_decay=1e-5:1e-3"
@@ -169,9 +140,8 @@ def test_an_optimizer_is_tuned_in_ranges_of_its_own(tmp_path):
     assert result.exit_code == 0, result.output
     tried = {"adamp": {}, OWN: {}}
     for config, _ in stored(tmp_path):
-        if config["seed"] >= 10_000:
-            given = config["hyper_parameters"]
-            tried[config["recipe"]][given["lr"]] = given.get("weight_decay")
+        given = config["hyper_parameters"]
+        tried[config["recipe"]][given["lr"]] = given.get("weight_decay")
     assert sorted(tried[OWN]) == pytest.approx([10**-2.75, 10**-2.5])
     assert set(tried[OWN].values()) == {None}
     assert sorted(tried["adamp"]) == pytest.approx([10**-1.5, 10**-1.0])
@@ -215,7 +185,6 @@ def test_an_optimizer_is_tuned_in_ranges_of_its_own(tmp_path):
         (("--set", "sgd:lr=0.1"), "--set 'sgd:lr': --search tunes it"),
         (("--set", "adam:eps=1"), "--set 'adam:eps': 'adam' is none of --optimizers"),
         (("--set", "sgd:eps=1"), "--set 'eps': recipe 'sgd' has no hyper-parameter 'eps'"),
-        (("--seeds", "10000:10002"), "--seeds: 10000 is a seed of the tuning"),
     ],
 )
 def test_bad_input_is_one_line_and_runs_nothing(tmp_path, arguments, says):

@@ -2,7 +2,6 @@
 
 import math
 
-import numpy as np
 import pytest
 
 from spherenorm_experiments.core import points
@@ -36,14 +35,3 @@ def test_search_points_fill_the_ranges_evenly_and_are_the_same_each_time():
 def test_wrong_searches_are_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         points(*arguments)
-
-
-def test_optuna_learns_from_what_it_is_told():
-    pytest.importorskip("optuna")
-    space = {"lr": (1e-4, 1.0)}
-    told = [(point, -abs(math.log10(point["lr"]) + 2)) for point in points(space, 12)]
-    proposed = points(space, 4, "optuna", told)
-    assert proposed == points(space, 4, "optuna", told)
-    assert np.mean([abs(math.log10(point["lr"]) + 2) for point in proposed]) < np.mean(
-        [-score for _, score in told]
-    )

@@ -1,15 +1,25 @@
 """Tuned comparisons: search, final runs, tables and claims, and contenders that are added."""
 
+import json
 import math
 import re
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from fabricated import compared, result
 from running import run_study, shown
 from spherenorm_bench import PLAIN, SGD, SGDP, SMALL_TABLE, small_table
 
-from spherenorm_experiments.analysis import Arm, Results, Sample, evaluate
+from spherenorm_experiments.analysis import (
+    Arm,
+    Results,
+    Sample,
+    Tried,
+    evaluate,
+    grid_arm,
+    with_tuned,
+)
 from spherenorm_experiments.core import Spec
 from spherenorm_experiments.engine import Store
 from spherenorm_experiments.paper.shared.claims import of_metric
@@ -21,6 +31,7 @@ from spherenorm_experiments.study import (
     find_study,
 )
 from spherenorm_experiments.study._shown import range_table
+from tests.experiments.study.null_searches import verdicts
 
 OWN, ADDED = "spherenorm_tiny:careful", "careful (lr=0.02:0.2)"
 KNOWN = {"test": 50.0, "test_metrics": {}, "invariant_share": 0.5, "views": {}}
@@ -34,7 +45,8 @@ def ended():
 
 
 def _scores(results, stage, recipe):
-    items = results.having(stage=stage).where(lambda item: item.spec.recipe == recipe)
+    items = with_tuned(results).having(stage=stage)
+    items = items.where(lambda item: item.spec.recipe == recipe)
     return [(item.spec.seed, item.spec.hyper_parameters["lr"], item.summary) for item in items]
 
 
@@ -44,25 +56,108 @@ def _rows(table):
     return {str(row[0]): dict(zip(columns, row, strict=True)) for row in table.rows}
 
 
-def test_the_final_runs_have_the_rate_with_the_best_validation_score(ended):
+def test_every_seed_takes_the_rate_with_its_own_best_validation_score(ended):
     _, results = ended
     for recipe in ("sgd", "sgdp", OWN):
-        search = _scores(results, "tuning", recipe)
-        totals = dict.fromkeys((0.02, 0.2) if recipe == OWN else (0.01, 0.1), 0.0)
-        for _, rate, summary in search:
-            totals[rate] += summary["validation"]
-        assert len(search) == 2 * len(totals)  # two seeds
-        best = max(totals, key=totals.__getitem__)
-        finals = _scores(results, "final", recipe)
-        assert {rate for _, rate, _ in finals} == {best}
-        assert not {seed for seed, *_ in search} & {seed for seed, *_ in finals}
+        grid = _scores(results, "grid", recipe)
+        assert len(grid) == 2 * 2  # rates, seeds
+        assert {rate for _, rate, _ in grid} == {0.02, 0.2} if recipe == OWN else {0.01, 0.1}
+        for seed, rate, summary in _scores(results, "tuned", recipe):
+            own = {lr: each["validation"] for s, lr, each in grid if s == seed}
+            assert (rate, summary["validation"]) == max(own.items(), key=lambda pair: pair[1])
+        assert len(_scores(results, "tuned", recipe)) == 2
 
 
-def test_the_table_has_means_of_the_final_runs_and_paired_differences(ended):
+def scored(study, score, plan=None):
+    """The results of a study when nothing is left to run, with scores by recipe and rate."""
+    plan, items, trials = plan or Plan(), [], []
+    while len(trials := study.trials(plan, Results(items))) > len(items):
+        known = {json.dumps(item.spec.to_json()) for item in items}
+        for trial in trials:
+            if json.dumps(trial.spec.to_json()) not in known:
+                number = score(trial.spec.recipe, trial.spec.hyper_parameters["lr"])
+                lost = 3 if number is None else None
+                summary = {"validation": number, "test": number, "diverged_at": lost}
+                items.append(result(trial.arm, 0, trial.spec, metric="score", **summary))
+    return Results(items)
+
+
+def _rates(results):
+    recipes = {item.spec.recipe for item in results}
+    return {name: sorted({lr for _, lr, _ in _scores(results, "grid", name)}) for name in recipes}
+
+
+def test_a_grid_grows_for_all_of_its_family_until_no_best_is_at_an_edge():
+    """By its own spacing, where one of them is best at an end; another family's stays."""
+    other = Contender("Adam", {"lr": (1e-3, 1e-2, 1e-1)}, against=())
+    study = small_table(contenders=[SGDP, other], tune={"lr": (0.01, 0.03, 0.1)}, claims=())
+    best = {"sgd": 0.03, "sgdp": 1.1, "adam": 1e-2}
+    found = _rates(scored(study, lambda recipe, lr: -abs(math.log(lr / best[recipe]))))
+    grown = [0.01, 0.03, 0.1, 0.333, 1.11, 3.7]
+    assert found == {"sgd": grown, "sgdp": grown, "adam": [1e-3, 1e-2, 1e-1]}
+    # A rate at which runs are lost is no best, and what always rises is bounded and says so.
+    found = _rates(scored(study, lambda recipe, lr: None if lr > 0.05 else lr))
+    assert found["sgd"] == [0.01, 0.03, 0.1]
+    results = scored(study, lambda recipe, lr: lr)
+    assert len(_rates(results)["sgd"]) == 6
+    assert "the best lr of plain: SGD is at an edge" in study.evaluated(results)[0].detail
+
+
+def test_a_seed_that_is_added_leaves_the_choice_of_the_others_alone():
+    more = compared(SMALL_TABLE, Plan("smoke", (40, 41, 42)))
+    few = more.where(lambda item: item.spec.seed != 42)
+    for recipe in ("sgd", "sgdp"):
+        chosen = [(seed, lr) for seed, lr, _ in _scores(more, "tuned", recipe)]
+        assert [(seed, lr) for seed, lr, _ in _scores(few, "tuned", recipe)] == chosen[:2]
+
+
+def test_a_point_counts_when_it_has_ended_on_every_seed(ended):
+    """Else a seed would choose among other points than the rest."""
+    study, results = ended
+    arm = study.grid(Plan("smoke"), PLAIN, SGD)
+    lost = results.arm(arm).items[-1]
+    part = results.where(lambda item: item is not lost)
+    tried = Tried.of(part, arm)
+    assert [point["lr"] for point in tried.points] == [0.01]
+    assert tried.seeds == [40, 41]
+    assert set(tried.chosen.values()) == {0}
+
+
+def test_a_choice_whose_own_seed_is_lost_is_counted():
+    items = [result(grid_arm(Arm("a", "sgd", {}), ["lr"]), seed, Spec("digits", "sgd", {"lr": lr},
+             seed=seed), validation=None, test=None, diverged_at=2) for lr in (0.1, 0.2)
+             for seed in (0, 1)]  # fmt: skip
+    items[1] = replace(items[1], summary={"validation": 1.0, "test": 5.0, "diverged_at": None})
+    (own,) = [arm for arm in with_tuned(Results(items)).arms if arm.label == "a"]
+    sample = with_tuned(Results(items)).arm(own).values("test")
+    assert (dict(sample), sample.diverged) == ({1: 5.0}, {0})
+
+
+def test_differences_at_equal_points_are_paired_there_and_over_the_grid(ended):
+    study, results = ended
+    (table,) = (each for each in study.tables(results) if each.title == "At equal points")
+    rows = shown(table)
+    assert [row[:2] for row in rows] == [["plain: SGDP − SGD", place]
+            for place in ("0.01", "0.1 (the paper's)", "mean over the grid")]  # fmt: skip
+    scores = {(name, seed, lr): each["test"] for name in ("sgd", "sgdp")
+              for seed, lr, each in _scores(results, "grid", name)}  # fmt: skip
+    gaps = {lr: [scores["sgdp", s, lr] - scores["sgd", s, lr] for s in (40, 41)]
+            for lr in (0.01, 0.1)}  # fmt: skip
+    expected = [*(np.mean(gap) for gap in gaps.values()), np.mean([*gaps.values()])]
+    assert [row[-1].number for row in table.rows] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("seeds", "curvature"), [(6, 0.2), (6, 0.0)])
+def test_studies_without_a_difference_seldom_have_a_verdict(seeds, curvature):
+    """At most 5 %; of 40 studies more than 6 have one in 1 of 200 suites that keep it."""
+    assert verdicts(seeds, 40, curvature) <= 6
+
+
+def test_the_table_has_means_of_the_chosen_runs_and_paired_differences(ended):
     study, results = ended
     rows, norms = (_rows(table) for table in study.tables(results)[:2])
     assert list(rows) == ["plain: SGD", "plain: SGDP", f"plain: {ADDED}"]
-    sgd, sgdp = (_scores(results, "final", name) for name in ("sgd", "sgdp"))
+    sgd, sgdp = (_scores(results, "tuned", name) for name in ("sgd", "sgdp"))
     mean = math.fsum(s["test"] for *_, s in sgdp) / len(sgdp)
     assert rows["plain: SGDP"]["accuracy"].number == pytest.approx(mean)
     gap = mean - math.fsum(s["test"] for *_, s in sgd) / len(sgd)
@@ -72,54 +167,51 @@ def test_the_table_has_means_of_the_final_runs_and_paired_differences(ended):
     assert not any(
         cell.known for column, cell in rows[f"plain: {ADDED}"].items() if column.startswith("paper")
     )
-    grown = [s["norm_last"] / s["norm_start"] for *_, s in _scores(results, "final", "sgd")]
+    grown = [s["norm_last"] / s["norm_start"] for *_, s in _scores(results, "tuned", "sgd")]
     assert norms["plain: SGD"]["last / first"].number == pytest.approx(sum(grown) / len(grown))
 
 
-def test_claims_are_of_the_final_runs_alone(ended):
+def test_claims_are_of_the_chosen_runs(ended):
     study, results = ended
     claims = study.evaluated(results)
     score = claims[0]
     assert score.claim.primary
     assert str(score.claim.paper) == "+0.23"
     sgd, sgdp = (
-        {seed: summary["test"] for seed, _, summary in _scores(results, "final", name)}
+        {seed: summary["test"] for seed, _, summary in _scores(results, "tuned", name)}
         for name in ("sgd", "sgdp")
     )
     gaps = [sgdp[seed] - sgd[seed] for seed in sgd]
     assert score.numbers[0].number == pytest.approx(sum(gaps) / len(gaps))
     for name in ("SGD", "SGDP"):  # of two rates each is at an edge
         assert f"the best lr of plain: {name} is at an edge of its range" in score.detail
-    without = study.evaluated(results.having(stage="tuning"))
-    assert not any(claim.has_results for claim in without if claim.performance)
 
 
 def test_the_papers_runs_have_the_papers_settings_and_no_search():
     trials = SMALL_TABLE.trials(Plan("small", real=True), Results([]))
-    assert {trial.arm.settings["stage"] for trial in trials} == {"final"}
+    assert [trial.arm.settings["tuned"] for trial in trials] == [[]] * len(trials)
     by_recipe = {trial.spec.recipe: trial.spec for trial in trials}
     assert by_recipe["sgdp"].hyper_parameters == {"lr": 0.1, "momentum": 0.9, "weight_decay": 1e-5}
     assert by_recipe["sgd"].epochs == 100
     assert by_recipe["sgd"].options == {"variant": "residual"}
 
 
-def test_one_rate_for_all_is_a_search_of_one_point():
-    results = compared(SMALL_TABLE, Plan("smoke", overrides={"lr": 0.05}))
-    finals = results.having(stage="final")
-    assert {item.spec.hyper_parameters["lr"] for item in finals} == {0.05}
-    assert len(finals) == 4
+def test_one_rate_for_all_is_a_grid_of_one_point():
+    results = compared(SMALL_TABLE, Plan("small", overrides={"lr": 0.05}))
+    assert _rates(results) == {"sgd": [0.05], "sgdp": [0.05]}
+    assert len(results) == 2 * 3
 
 
-def test_a_search_that_is_lost_everywhere_still_has_final_runs():
+def test_a_grid_that_is_lost_everywhere_still_counts():
     results = compared(SMALL_TABLE, Plan("smoke"), lambda arm: True)
-    assert results.having(stage="final").diverged
+    assert with_tuned(results).having(stage="tuned").diverged
     assert not any(claim.verdict == "reproduced" for claim in SMALL_TABLE.decided(results))
 
 
 def test_a_benchmark_runs_with_a_contender_that_is_searched_as_another(tmp_path):
-    study = small_table(smoke_points=1, seeds={"smoke": 1})
+    study = small_table(tune={"lr": [0.1]}, seeds={"smoke": 1})
     _, _, results = run_study(study, Store(tmp_path), ("sgdg",), optimizers=("sgdg",), like="sgd")
-    (item,) = results.having(stage="final")
+    (item,) = results
     assert item.spec.hyper_parameters["momentum"] == 0.9
     # its invariant weights stay on the sphere that they are put on
     assert item.summary["norm_last"] == pytest.approx(1.0, abs=1e-5)
@@ -151,8 +243,8 @@ def test_an_added_contender_is_tuned_in_as_many_trials_and_adds_to_what_is_there
     assert rates == {OWN: [0.5, 2.0], "adamp": [pytest.approx(0.1), 1.0]}
     like = SMALL_TABLE.trials(Plan("small", optimizers=(OWN,), like="SGDP"), Results([]))
     own = [t for t in like if t.spec.recipe == OWN]
-    assert {t.arm.label for t in own} == {"plain: careful (like SGDP), tuning"}
-    assert [t.spec.hyper_parameters for t in own[::2]] == [
+    assert {t.arm.label for t in own} == {"plain: careful (like SGDP), every point"}
+    assert [t.spec.hyper_parameters for t in own[::3]] == [
         {"momentum": 0.9, "lr": 0.01}, {"momentum": 0.9, "lr": 0.1}
     ]  # fmt: skip
 
@@ -197,18 +289,6 @@ def test_the_best_and_the_worst_have_no_mean_over_the_seeds_that_were_not_lost()
     assert (best, worst) == ("lucky", "low")  # equal ones, but two of them
 
 
-def test_final_runs_are_shown_while_their_search_is_made_anew():
-    """By other code, say: of the new search no rate may have ended on every seed."""
-    study = SMALL_TABLE
-    contender, setting = study.contenders[0], study.on[0]
-    items = [result(arm_of(setting, contender), seed, **KNOWN) for seed in range(2)]
-    first = study.search_seeds[0]
-    items.append(result(arm_of(setting, contender, "tuning"), first, validation=1.0))
-    assert len(study.search_seeds) == 2
-    row = shown(study.tables(Results(items))[0])[0]
-    assert row[:2] == ["plain: SGD", "0.1"]
-
-
 def test_an_added_contender_on_other_seeds_leaves_the_means_of_the_table_s_own_alone():
     """A count of seeds begins at 0, and a study's own elsewhere: then no seed has all arms."""
     known = {**KNOWN, "test_metrics": {"accuracy": 50.0}}
@@ -218,7 +298,7 @@ def test_an_added_contender_on_other_seeds_leaves_the_means_of_the_table_s_own_a
         for name, seeds in (("sgdw", (0, 1)), ("sgdg", (40, 41)))
     ]
     items = [
-        result(arm_of(PLAIN, contender), seed, **known)
+        result(grid_arm(arm_of(PLAIN, contender), ["lr"]), seed, **known)
         for contender, seeds in (own, *added) for seed in seeds
     ]  # fmt: skip
     scores = SMALL_TABLE.tables(Results(items))[0]
@@ -259,18 +339,11 @@ def test_every_hyper_parameter_in_which_the_compared_differ_is_shown():
     items = []
     for contender in (SGD, other):
         spec = Spec("digits", contender.recipe, {**contender.fixed, "lr": 0.1})
-        items.append(result(arm_of(PLAIN, contender), 0, spec, **KNOWN))
+        items.append(result(grid_arm(arm_of(PLAIN, contender), ["lr"]), 0, spec, **KNOWN))
     scores = study.tables(Results(items))[0]
     columns = list(map(str, scores.columns))
     assert columns[1:4] == ["lr", "momentum", "nesterov"]
     assert [row[2:4] for row in shown(scores)] == [["0.9", "false"], ["0.0", "true"]]
-
-
-@pytest.mark.parametrize("study", [SMALL_TABLE, find_study("t1")], ids=lambda study: study.name)
-def test_no_final_run_has_a_seed_of_the_tuning(study):
-    taken = 10_000 + study.first_seed
-    with pytest.raises(ValueError, match=f"{taken} is a seed of the tuning"):
-        study.trials(Plan("smoke", seeds=(1, taken)), Results([]))
 
 
 def test_the_note_names_the_differences_that_the_table_has():
@@ -278,7 +351,7 @@ def test_the_note_names_the_differences_that_the_table_has():
     study = find_study("t4")
     setting = study.on[0]
     items = [
-        result(arm_of(setting, contender), seed, **{**KNOWN, "test": float(place)})
+        result(grid_arm(arm_of(setting, contender), []), seed, **{**KNOWN, "test": float(place)})
         for place, contender in enumerate(study.contenders)
         for seed in range(2)
     ]
@@ -291,3 +364,27 @@ def test_the_note_names_the_differences_that_the_table_has():
         "music tags: AdamP": "+1 [+1, +1]",
         "music tags: Adam + SGD": "",
     }
+
+
+def test_a_condition_that_small_runs_could_not_decide_costs_nothing_and_says_so():
+    left = replace(PLAIN, label="left", undecided="seeds are 9 points apart")
+    study = small_table(on=[PLAIN, left], claims=())
+    for tier, count in (("smoke", 1), ("small", 1), ("evidence", 1), ("full", 2)):
+        trials = study.trials(Plan(tier), Results([]))
+        assert len({trial.arm.settings["condition"] for trial in trials}) == count
+    assert len({t.arm.label for t in study.trials(Plan("small", real=True), Results([]))}) == 4
+    settings = study.every_table(Results([]))[-1]
+    assert shown(settings)[-1] == [
+        "left", "in the table", "not in the tiers small and evidence", "seeds are 9 points apart"
+    ]  # fmt: skip
+
+
+def test_the_evidence_tier_has_the_budgets_of_the_small_one_and_more_seeds():
+    small, evidence = (
+        small_table(seeds=None).trials(Plan(tier), Results([])) for tier in ("small", "evidence")
+    )
+    assert [trial.spec for trial in small if trial in evidence] == [trial.spec for trial in small]
+    assert len({trial.spec.seed for trial in evidence}) == 12
+    assert find_study("f3").trials(Plan("evidence"), Results([])) == find_study("f3").trials(
+        Plan("small"), Results([])
+    )

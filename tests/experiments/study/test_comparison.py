@@ -1,13 +1,13 @@
 """The tables, claims and notes of `compare`, of fabricated runs."""
 
-import math
+import itertools
 
 import pytest
 from fabricated import result
 
-from spherenorm_experiments.analysis import Results, Tuned
+from spherenorm_experiments.analysis import Results
 from spherenorm_experiments.core import Spec, Task
-from spherenorm_experiments.study import Comparing, Plan, arm_of, comparison_of, find_study
+from spherenorm_experiments.study import Comparing, Plan, comparison_of, find_study
 
 
 def comparison(numbers, metric="accuracy (%)"):
@@ -15,15 +15,13 @@ def comparison(numbers, metric="accuracy (%)"):
     study = comparison_of(Comparing("digits", tuple(numbers), {"lr": (0.1, 1.0)}, 1))
     items = []
     for contender in study.contenders:
-        arm, tuning = (arm_of(study.on[0], contender, stage) for stage in ("final", "tuning"))
-        runs = [(tuning, seed, 1.0) for seed in (10_000, 10_001)]
-        runs += [(arm, seed, number) for seed, number in enumerate(numbers[arm.recipe])]
-        for each, seed, number in runs:
+        arm = study.grid(Plan(), study.on[0], contender)
+        for seed, number in enumerate(numbers[arm.recipe]):
             summary = {"diverged_at": 3 if number is None else None, "metric": metric}
             summary |= {"validation": number, "test": number, "score": "score"}
             summary["test_metrics"] = {} if number is None else {"score": number}
             spec = Spec("digits", arm.recipe, {"lr": 0.5}, seed=seed)
-            items.append(result(each, seed, spec, **summary))
+            items.append(result(arm, seed, spec, **summary))
     return study, Results(items)
 
 
@@ -102,37 +100,13 @@ def test_the_edge_of_a_range_is_told_from_the_last_trial(rates, mark, said):
     study = comparison_of(Comparing("digits", ("sgd", "adam"), {"lr": (0.001, 1.0)}, len(rates)))
     items = []
     for contender in study.contenders:
-        arm, tuning = (arm_of(study.on[0], contender, stage) for stage in ("final", "tuning"))
-        runs = [(tuning, seed, lr) for lr in rates for seed in (10_000, 10_001)]
-        runs += [(arm, seed, max(rates)) for seed in range(2)]
-        for each, seed, lr in runs:
+        arm = study.grid(Plan(), study.on[0], contender)
+        for seed, lr in itertools.product(range(2), rates):
             summary = {"diverged_at": None, "metric": "m", "score": "score", "validation": lr}
             summary |= {"test": lr, "test_metrics": {"score": lr}}
             spec = Spec("digits", arm.recipe, {"lr": lr}, seed=seed)
-            items.append(result(each, seed, spec, **summary))
+            items.append(result(arm, seed, spec, **summary))
     results = Results(items)
     (tuning,) = (table for table in study.tables(results) if table.title == "Tuning")
     assert all(any(mark in str(cell) for cell in row) for row in tuning.rows)
     assert said in study.evaluated(results)[0].detail
-
-
-@pytest.mark.parametrize(
-    ("lost", "count"), [((), 10), ((3,), 4), ((1, 6), 4), ((5, 7), 8), ((9,), 10)]
-)
-def test_a_search_that_learns_goes_on_after_an_interruption_as_if_there_was_none(lost, count):
-    """Trials that are missing in a round are asked for again, and no others in their place."""
-    pytest.importorskip("optuna")
-    study = comparison_of(Comparing("digits", ("sgd", "sgdp"), {"lr": (1e-4, 1.0)}, 10, "optuna"))
-
-    def after(ended):
-        scores = [-abs(math.log10(point["lr"]) + 2) for point in ended]
-        return study.search(study.baseline).points(Tuned(ended, scores))
-
-    whole = []
-    while len(whole) < 10:
-        whole = after(whole)
-    asked, more = [], after([])
-    while len(more) > len(asked):
-        asked = more
-        more = after([point for i, point in enumerate(asked) if i not in lost])
-    assert asked == more == whole[:count]

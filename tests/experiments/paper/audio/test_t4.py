@@ -2,9 +2,11 @@
 
 import pytest
 
+from spherenorm.recipes import adam
 from spherenorm_experiments.analysis import Results
 from spherenorm_experiments.engine import Store
 from spherenorm_experiments.engine.door import Door
+from spherenorm_experiments.paper.audio.t4 import RATES, adam_before_sgd
 from spherenorm_experiments.study import Plan, find_study
 from spherenorm_experiments.study._trials import apply_plan
 
@@ -14,20 +16,35 @@ def trials(real):
 
 
 @pytest.mark.parametrize("real", [False, True])
-def test_sgd_takes_over_from_adam_at_its_rate_and_lowers_it_twice(real):
+def test_sgd_takes_over_from_adam_at_a_factor_of_its_rate_and_lowers_it_twice(real):
     mixed = [t.spec for t in trials(real) if t.arm.settings["contender"] == "Adam + SGD"]
     assert mixed
     for spec in mixed:
-        rate = spec.hyper_parameters["lr"]
+        rate = spec.hyper_parameters["lr"] * spec.hyper_parameters["sgd_factor"]
         turns = spec.regime.then
-        assert (spec.recipe, spec.schedule) == ("adam", "constant")
+        assert spec.schedule == "constant"
         assert [turn["recipe"] for turn in turns] == ["sgd"] * 3
         assert [turn["after"] * 200 for turn in turns] == pytest.approx([60, 80, 100])
         assert [turn["lr"] for turn in turns] == pytest.approx([rate, rate / 10, rate / 100])
         assert spec.hyper_parameters["weight_decay"] == turns[0]["weight_decay"] == 1e-4
     others = [t.spec for t in trials(real) if t.arm.settings["contender"] != "Adam + SGD"]
     assert all(s.schedule == "cosine" and not s.regime.then for s in others)
-    assert {s.epochs for s in mixed} == ({200} if real else {s.epochs for s in others})
+    assert (
+        {s.hyper_parameters["sgd_factor"] for s in mixed} == {1.0} if real else {1.0, 10.0, 100.0}
+    )
+    assert ({s.epochs for s in others}, {s.epochs for s in mixed}) == (
+        ({30, 100}, {200}) if real else ({8}, {16})
+    )
+
+
+def test_the_adam_of_the_mixture_is_adam():
+    given = {"lr": 0.1, "weight_decay": 0.2}
+    assert adam_before_sgd(**given, sgd_factor=10.0) == adam(**given)
+
+
+def test_all_have_one_grid_of_rates():
+    study = find_study("t4")
+    assert {tuple(study.search(each).over["lr"]) for each in study.contenders} == {RATES}
 
 
 @pytest.mark.parametrize("real", [False, True])
@@ -36,9 +53,12 @@ def test_a_setting_of_adams_holds_for_the_sgd_that_follows(real, tmp_path):
     plan = Plan("small", seeds=(0,), real=real, overrides={"lr": 2e-3, "weight_decay": 0.5})
     asked = apply_plan(plan, study.trials(plan, Results([])), Door(Store(tmp_path)))
     mixed = [t.spec for t in asked if t.arm.settings["contender"] == "Adam + SGD"]
-    assert len(mixed) == (3 if real else 6)  # the search has two seeds
+    assert len(mixed) == (3 if real else 9)  # three factors
     for spec in mixed:
         turns = spec.regime.then
-        assert spec.hyper_parameters == {"lr": 2e-3, "weight_decay": 0.5}
-        assert [turn["lr"] for turn in turns] == pytest.approx([2e-3, 2e-4, 2e-5])
+        factor = spec.hyper_parameters["sgd_factor"]
+        given = {"lr": 2e-3, "weight_decay": 0.5, "sgd_factor": factor}
+        assert spec.hyper_parameters == given
+        rates = [2e-3 * factor, 2e-4 * factor, 2e-5 * factor]
+        assert [turn["lr"] for turn in turns] == pytest.approx(rates)
         assert [turn["weight_decay"] for turn in turns] == [0.5] * 3

@@ -10,7 +10,7 @@ from spherenorm_experiments.study import Plan, find_study
 
 
 def real_trials(name):
-    return find_study(name).trials(Plan("small", real=True), Results([]))
+    return find_study(name).trials(Plan("full", real=True), Results([]))
 
 
 def results_of(name, score):
@@ -54,7 +54,7 @@ def test_the_papers_runs_of_table_2_have_its_settings():
 
 
 def test_every_batch_of_table_d3_has_micro_batches_of_one_size():
-    for plan, size in ((Plan("small", real=True), 256), (Plan("small"), 32)):
+    for plan, size in ((Plan("small", real=True), 256), (Plan("full"), 32)):
         specs = [trial.spec for trial in find_study("d3").trials(plan, Results([]))]
         assert len({spec.batch_size for spec in specs}) == 3
         assert {spec.batch_size / spec.regime.micro_batches for spec in specs} == {size}
@@ -62,7 +62,7 @@ def test_every_batch_of_table_d3_has_micro_batches_of_one_size():
 
 
 def test_table_d2_has_the_techniques_of_its_title():
-    for trial in find_study("d2").trials(Plan("small"), Results([])):
+    for trial in find_study("d2").trials(Plan("full"), Results([])):
         options = trial.spec.options
         assert options["augmentation"] == "randaugment"
         assert options["dropout"] == options["stochastic_depth"] == 0.2

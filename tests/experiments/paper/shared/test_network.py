@@ -82,8 +82,13 @@ def test_the_summary_is_that_of_a_plain_loop():
     assert summary["growth_over_moves"][1][0] == pytest.approx(grown / moves, rel=1e-9)
     assert summary["norm_last"][1][0] == pytest.approx(norms[-1], rel=1e-12)
     np.testing.assert_allclose(arrays["norm"][1, 0], norms, rtol=1e-6)
-    x, y = split_of("digits", 0)[4:]
-    hits = task.logits(weights, x).argmax(1) == y.argmax(1)
+    train, _, _, _, x, y = split_of("digits", 0)
+
+    def outputs(of):
+        return task.logits(weights, torch.cat([train, of]), rows=len(train))[len(train) :]
+
+    hits = outputs(x).argmax(1) == y.argmax(1)
+    torch.testing.assert_close(outputs(x[:7]), outputs(x)[:7])  # whatever else is in the test
     assert summary["test"][1][0] == pytest.approx(100 * hits.double().mean().item())
 
 

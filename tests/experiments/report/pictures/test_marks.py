@@ -4,8 +4,9 @@ import itertools
 
 import numpy as np
 import pytest
+from fabricated import result
 
-from spherenorm_experiments.analysis import Arm, Tuned
+from spherenorm_experiments.analysis import Arm, Tried
 from spherenorm_experiments.report.pictures import (
     best_scores,
     color_of,
@@ -82,9 +83,10 @@ def test_no_two_of_twelve_arms_are_alike(recipes):
     """Neither line nor mark, in any picture of a search: an arm is told by either."""
     arms = [Arm(f"arm {i}", recipe, {"lr": i}) for i, recipe in enumerate(recipes)]
     points = [{"lr": 0.1}, {"lr": 1.0}]
+    runs = [{0: result(arms[0], validation=score)} for score in (1.0, 2.0)]
     made = finished(
         [
-            tried({arm: Tuned(points, [1.0, 2.0]) for arm in arms}, "lr", "score", ""),
+            tried(dict.fromkeys(arms, Tried(points, runs)), "lr", "score", ""),
             best_scores({arm: [1.0, 2.0] for arm in arms}, "score", ""),
         ]
     )
