@@ -142,6 +142,8 @@ class Orthogonalize(Rule):
     view: ViewField = view("layer")
     eps: float = 1e-7
 
+    state_names = ()
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.steps is not None and not (type(self.steps) is int and self.steps > 0):
@@ -162,7 +164,9 @@ class Orthogonalize(Rule):
         table = TABLES[self.coefficients]
         steps = len(table) if self.steps is None else self.steps
         polynomials = itertools.islice(itertools.chain(table, itertools.repeat(table[-1])), steps)
-        matrices = rows.reshape(-1, m, n).to(_DTYPES.get(self.precision, direction.dtype))
+        matrices = rows.reshape(rows.shape[0], m, n).to(
+            _DTYPES.get(self.precision, direction.dtype)
+        )
         factors = newton_schulz(matrices, polynomials, self.eps).to(direction.dtype)
         factors = _scale(self.scale, m, n) * factors.reshape(rows.shape)
         return update.changed(direction=self.view.from_rows(factors, direction)), {}

@@ -97,6 +97,10 @@ class RadiusRule(Rule):
         whole = replicate(self.view.norm(weight.to(wide_dtype(weight.device))))
         return {"radius": whole.sum()}  # of one entry, or of none
 
+    def kept(self, state: State) -> State:
+        """The state after a step: the same radius, in new memory as all results."""
+        return {name: value.clone() for name, value in state.items()}
+
     def target(self, before: Update, state: State) -> Scalar:
         """R, in the dtype of the weight; "current" and "intended" as `RadiusPin` says."""
         if not isinstance(self.radius, str):
@@ -142,7 +146,7 @@ class RadiusPin(RadiusRule):
     radius: RadiusField = radius("initial", "current", "intended")
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
-        return update, state
+        return update, self.kept(state)
 
     def after(self, before: Update, weight: Tensor, state: State) -> tuple[Tensor, State]:
         norm = self.view.norm(weight)
