@@ -110,7 +110,7 @@ def wrapper(function: Callable[..., Rule]) -> Callable[[str | Recipe], Recipe]:
 
 def is_own(function: Recipe) -> bool:
     """True for the library's recipes."""
-    return function.__module__.startswith("spherenorm.recipes") and function not in _wrapped
+    return function.__module__ == "spherenorm.recipes" and function not in _wrapped
 
 
 def recipe_names() -> list[str]:

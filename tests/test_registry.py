@@ -77,7 +77,7 @@ def test_names():
         ("adampp", r"no recipe is named 'adampp'; did you mean adamp"),
         ("zzz", "known: adam, adamc, adamg"),
         ("no_such_module:f", "there is no module 'no_such_module'"),
-        ("spherenorm.recipes:adamq", "has no function 'adamq'; did you mean"),
+        ("spherenorm.recipes:adamq", "has no function 'adamq'; did you mean adam"),
     ],
 )
 def test_nothing_of_that_name(spec, message):

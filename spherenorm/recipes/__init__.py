@@ -41,3 +41,6 @@ __all__ = [
     "sgdp",
     "sgdw",
 ]
+
+for _name in __all__:
+    globals()[_name].__module__ = __name__  # where users find them, whatever file they are in

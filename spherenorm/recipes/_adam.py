@@ -99,7 +99,7 @@ def adamc(
     betas: tuple[Scalar, Scalar] = (0.9, 0.999),
     eps: Scalar = 1e-8,
     weight_decay: Scalar = 1e-2,
-    max_lr: Scalar = 1e-3,
+    max_lr: Scalar | None = None,
 ) -> Chain:
     """AdamW for normalized layers, whose decay is corrected for a schedule of the learning rate:
 
@@ -111,21 +111,18 @@ def adamc(
     Args:
         lr, betas, eps: as for `adam`.
         weight_decay: in [0, inf).
-        max_lr: the largest learning rate of the schedule, in (0, inf), where this is AdamW.
+        max_lr: the largest learning rate of the schedule, in (0, inf). None stands for lr, at which
+            this is AdamW: a schedule needs the number.
 
     Raises:
-        ValueError: `max_lr` is 0, or smaller than `lr`.
+        ValueError: `max_lr` is smaller than `lr`, or 0.
 
     Source: Defazio 2025 (AdamC), Algorithm 1.
     """
-    if not isinstance(max_lr, Tensor) and not max_lr > 0:
-        raise ValueError(f"adamc: max_lr must be in (0, inf), got {max_lr!r}")
-    if not isinstance(lr, Tensor) and not isinstance(max_lr, Tensor) and lr > max_lr:
-        most = f"got lr={lr!r} and max_lr={max_lr!r}"
-        raise ValueError(f"adamc: max_lr must be the schedule's largest learning rate, {most}")
+    share: Scalar = 1.0 if max_lr is None else lr / _at_least(lr, max_lr)
     return chain(
         r.AdaptiveMoments(*betas, eps=eps),
-        r.DecoupledDecay(weight_decay * lr / max_lr),
+        r.DecoupledDecay(weight_decay * share),
         r.StepSize(lr),
     )
 
@@ -204,3 +201,11 @@ def rmsprop(
         *torch_momentum(momentum),
         r.StepSize(lr),
     )
+
+
+def _at_least(lr: Scalar, max_lr: Scalar) -> Scalar:
+    """`max_lr`, which is no smaller than `lr`, as far as both can be read."""
+    if isinstance(lr, Tensor) or isinstance(max_lr, Tensor) or 0 < max_lr >= lr:
+        return max_lr
+    got = f"got max_lr={max_lr!r} and lr={lr!r}"
+    raise ValueError(f"adamc: max_lr must be the largest learning rate of a schedule, {got}")

@@ -117,7 +117,7 @@ class Orthogonalize(Rule):
             table has.
         scale: by the shape of the matrix.
         precision: of the iteration: "weight", that of the rule; "float32"; or "bfloat16", which is
-            fast on a GPU and good to 1e-2.
+            fast on a GPU and off by a few percent.
         view: splits the weight into its matrices.
         eps: the smallest norm of D that is divided by.
 
