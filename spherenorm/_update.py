@@ -17,6 +17,7 @@ from spherenorm._views import View
 
 Per = Literal["tensor", "unit"]
 """A scale-invariance test decides for a whole weight tensor, or for each unit by itself."""
+OfTensor = Callable[[Tensor], Tensor]
 Place = tuple[int, ...]
 """The place of the rule around a rule, and the rule's number among those in it."""
 
@@ -96,9 +97,7 @@ class Invariance:
         norms = self.squared_norms + (unknown,) * len(views)
         return Invariance((*self.views, *views), flags, norms)
 
-    def without_radial_part(
-        self, weight: Tensor, x: Tensor, removed: Callable[[Tensor], Tensor]
-    ) -> Tensor:
+    def without_radial_part(self, weight: Tensor, x: Tensor, removed: OfTensor) -> Tensor:
         """x - removed(<w, x> / <w, w>) w in each unit that was found invariant, x elsewhere."""
         claims = self._claims()
         if not claims:
