@@ -237,7 +237,7 @@ def _library(writer: _Writer) -> str:
             number("alpha", "[0, inf)") if writer.limits.every_rule and flag() else 0.0
         )
         arguments["view"] = repr(writer.view())
-    return f"recipes.{name}({', '.join(f'{k}={v}' for k, v in arguments.items())})"
+    return f"sn.recipes.{name}({', '.join(f'{k}={v}' for k, v in arguments.items())})"
 
 
 _FREE = (
