@@ -35,7 +35,7 @@ RUNS = {
     "rmsprop": {"momentum": 0.5},
     "sgdg": {},
     "adamg": {},
-    "adamc": {"lr": 0.01, "max_lr": 0.1},
+    "adamc": {"lr": 0.01},
     "lion": {"weight_decay": 0.01},
     "orthograd": {},
 }
@@ -74,6 +74,12 @@ def test_a_norm_holds_where_the_step_mixes_units(name):
     other_view = check(name, "convolutions", steps=30, law=law_of(name))
     assert not other_view.weights["transposed"].passed
     assert any(failed.startswith("transposed: ") for failed in other_view.failed_assumptions)
+
+
+def test_the_law_of_adamc_reads_the_schedules_maximum():
+    corrected = {"lr": 0.01, "max_lr": 0.1}
+    law = norm_growth("adamc", max_lr=0.1)
+    assert check("adamc", "network", steps=30, law=law, **corrected).passed
 
 
 def test_every_recipe_of_the_library_runs():
