@@ -1,6 +1,17 @@
 """Optimizers as pure compositions of update rules, for weights whose direction alone matters."""
 
-from spherenorm import functional, metrics, optim, probes, recipes, rules, support, testing, toys
+from spherenorm import (
+    functional,
+    metrics,
+    optim,
+    probes,
+    recipes,
+    rules,
+    support,
+    testing,
+    toys,
+    wrappers,
+)
 from spherenorm._chain import Chain, Combination, chain, sphere_of
 from spherenorm._explanation import explain
 from spherenorm._fields import (
@@ -73,5 +84,6 @@ __all__ = [
     "view",
     "views",
     "when",
+    "wrappers",
 ]
 __version__ = "0.1.0"

@@ -96,6 +96,16 @@ class Hooks:
         """
         return weight, state
 
+    def check_weight(self, weight: Tensor) -> None:
+        """Refuse a weight by its values, when an optimizer is made.
+
+        Args:
+            weight: in the user's own type; a meta tensor has no values.
+
+        Raises:
+            ValueError: no step of it can be right, as where a radius is 0; see `rules.RadiusPin`.
+        """
+
     def retract(self, weight: Tensor, direction: Tensor) -> Retraction:
         """Move the weight by minus `direction`: straight, unless a chain has a manifold."""
         return EUCLIDEAN.retract(weight, direction)

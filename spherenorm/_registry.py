@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -24,7 +26,10 @@ _registered: dict[tuple[str, str], Recipe] = {}
 """By file and function, so that a module that is loaded under two names has each recipe once."""
 _defaults: dict[Recipe, Mapping[str, Any]] = {}
 """The hyper-parameters of the recipes that were read; see `defaults_of`."""
-_LIBRARY = "spherenorm.recipes"
+_wrappers: dict[str, Callable[[str | Recipe], Recipe]] = {}
+"""By the name that stands before the parenthesis in a recipe's name; see `wrapper`."""
+_wrapped: dict[Recipe, tuple[str, Recipe]] = {}
+"""The wrapper's name and the inner recipe of the recipes that wrappers have made."""
 
 
 def recipe(function: _F) -> _F:
@@ -48,6 +53,65 @@ def recipe(function: _F) -> _F:
     return function
 
 
+def wrapper(function: Callable[..., Rule]) -> Callable[[str | Recipe], Recipe]:
+    """Make a function of a rule one of a recipe: it turns each recipe into another one.
+
+        @wrapper
+        def halved(base, lr=0.1):
+            return sn.chain(base, sn.rules.StepSize(lr), sn.rules.StepSize(0.5))
+
+        print(sn.find_recipe("halved(sgd)") is halved("sgd"))  # True
+
+    The hyper-parameters of the result are those of the inner recipe, without `weight_decay`, and
+    the function's own; the inner recipe steps with lr=1 and without weight decay.
+
+    Args:
+        function: of the inner recipe's rule, and of hyper-parameters, `lr` among them.
+    """
+
+    @functools.cache
+    def made(inner: Recipe) -> Recipe:
+        name, own = function.__name__, inspect.signature(function).parameters
+        known = defaults_of(inner)
+        if "lr" not in known:
+            has = f"it has {', '.join(known)}"
+            raise ValueError(f"{name}: recipe {name_of(inner)!r} has no lr to take over; {has}")
+        fixed = {"lr": 1.0, "weight_decay": 0.0}
+        fixed = {key: value for key, value in fixed.items() if key in known}
+        kept = {
+            key: p for key, p in inspect.signature(inner).parameters.items() if key not in fixed
+        }
+        kept = {key: p for key, p in kept.items() if key not in own}
+
+        def outer(**given: Any) -> Rule:
+            theirs = {key: given.pop(key) for key in kept if key in given}
+            return function(bind(inner, **theirs, **fixed).rule, **given)
+
+        ours = {key: p for key, p in own.items() if key != "base"}
+        parameters = [
+            each.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+            for each in ({"lr": ours["lr"]} | kept | ours).values()
+        ]
+        outer.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        outer.__name__ = outer.__qualname__ = f"{name}_{inner.__name__}"
+        outer.__doc__, outer.__module__ = function.__doc__, inner.__module__
+        _wrapped[outer] = name, inner
+        return outer
+
+    def wrap(base: str | Recipe) -> Recipe:
+        return made(find_recipe(base))
+
+    wrap.__name__ = wrap.__qualname__ = function.__name__
+    wrap.__doc__, wrap.__module__ = function.__doc__, function.__module__
+    _wrappers[function.__name__] = wrap
+    return wrap
+
+
+def is_own(function: Recipe) -> bool:
+    """True for the library's recipes."""
+    return function.__module__ == "spherenorm.recipes" and function not in _wrapped
+
+
 def recipe_names() -> list[str]:
     """The names that find the registered recipes, in order; `module:function` for shared names."""
     return [f.__name__ if _named(f.__name__) == [f] else _location(f) for f in _registered.values()]
@@ -59,7 +123,8 @@ def find_recipe(spec: str | Recipe) -> Recipe:
     The module that runs as a script is not imported a second time under its own name.
 
     Args:
-        spec: a registered name, `module:function`, or a recipe itself.
+        spec: a registered name, `module:function`, one of these within a wrapper, such as
+            "hyperball(lion)", or a recipe itself.
 
     Raises:
         ValueError: there is no recipe of that name (the message lists the nearest), or two.
@@ -75,6 +140,10 @@ def find_recipe(spec: str | Recipe) -> Recipe:
         raise TypeError(
             f"a recipe is a function, a registered name or module:function, got {spec!r}"
         )
+    if match := re.fullmatch(r"(\w+)\((.+)\)", spec):
+        if match[1] not in _wrappers:
+            raise unknown_name("wrapper", match[1], _wrappers)
+        return _wrappers[match[1]](match[2])
     found = registered(spec)
     if len(found) > 1:
         raise ValueError(f"recipe {spec!r} may be {' or '.join(map(_location, found))}; say which")
@@ -208,7 +277,10 @@ def name_of(function: Recipe) -> str:
 
     The library's recipes have their short names, all others `module:function`.
     """
-    lasting = function.__module__ == _LIBRARY and function in _registered.values()
+    if function in _wrapped:
+        wrapper, inner = _wrapped[function]
+        return f"{wrapper}({name_of(inner)})"
+    lasting = is_own(function) and function in _registered.values()
     return function.__name__ if lasting else _location(function)
 
 
@@ -253,7 +325,7 @@ def _shown(value: Any) -> str:
 def _named(name: str) -> list[Recipe]:
     """The registered recipes of a short name; the library's own recipe hides all others."""
     found = [function for function in _registered.values() if function.__name__ == name]
-    return [function for function in found if function.__module__ == _LIBRARY] or found
+    return [function for function in found if is_own(function)] or found
 
 
 def _location(function: Recipe) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -17,6 +17,7 @@ from spherenorm._views import View
 
 Per = Literal["tensor", "unit"]
 """A scale-invariance test decides for a whole weight tensor, or for each unit by itself."""
+OfTensor = Callable[[Tensor], Tensor]
 Place = tuple[int, ...]
 """The place of the rule around a rule, and the rule's number among those in it."""
 
@@ -96,8 +97,8 @@ class Invariance:
         norms = self.squared_norms + (unknown,) * len(views)
         return Invariance((*self.views, *views), flags, norms)
 
-    def without_radial_part(self, weight: Tensor, x: Tensor) -> Tensor:
-        """x - (<w, x> / <w, w>) w in each unit that was found invariant, x itself elsewhere."""
+    def without_radial_part(self, weight: Tensor, x: Tensor, removed: OfTensor) -> Tensor:
+        """x - removed(<w, x> / <w, w>) w in each unit that was found invariant, x elsewhere."""
         claims = self._claims()
         if not claims:
             return x
@@ -107,7 +108,7 @@ class Invariance:
             share = ratio(view.total(along), squared_norm)
             coefficient = share if flag is None else torch.where(flag, share, coefficient)
         assert isinstance(coefficient, Tensor)
-        projected = torch.addcmul(x, -coefficient, weight, out=spare(along))
+        projected = torch.addcmul(x, -removed(coefficient), weight, out=spare(along))
         flags = [flag for _, flag, _ in claims if flag is not None]
         # Chosen, not multiplied by 0: what is not invariant is left alone, whatever the weight.
         found = functools.reduce(torch.logical_or, flags) if flags else None

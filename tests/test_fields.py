@@ -87,6 +87,7 @@ def test_a_number_of_any_type_is_a_double(name):
         values = {"lr": kind(0.5), "momentum": kind(0.25), "betas": (kind(0.5), kind(0.75))}
         values |= {"weight_decay": kind(1), "wd_ratio": kind(0.25), "dampening": kind(0.125)}
         values |= {"nu": kind(0.5), "alpha": kind(0.5), "eps": kind(0.5), "delta": kind(0.125)}
+        values |= {"max_lr": kind(1)}
         return {key: value for key, value in values.items() if key in known}
 
     def bound(**numbers):

@@ -29,7 +29,7 @@ def batch_of(t, seeds):
     return {"x": torch.randn(seeds, 4, 5, generator=generator, dtype=torch.float64)}
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.id)
+@pytest.mark.parametrize("row", [row for row in ROWS if not row.fewest], ids=lambda row: row.id)
 def test_a_sweep_equals_a_loop_of_single_runs(row):
     seeds, steps, lrs = 2, 6, [1e-3, 0.01, 0.1]
     result = functional.sweep(

@@ -13,7 +13,7 @@ ROOMS = {
         *("support", "_numerics", "operations", "record"),
         *("_views", "_measures", "_fields", "_update", "_manifold"),
         *("_hooks", "_tree", "_outline", "_watch", "_step", "_rule", "_chain", "_shared", "rules"),
-        *("_registry", "recipes", "compile", "functional", "optim", "testing"),
+        *("_registry", "recipes", "wrappers", "compile", "functional", "optim", "testing"),
         *("metrics", "toys", "probes", "audit", "_explanation", "__main__"),
     ),
     "spherenorm_theory": ("algebra", "laws", "_promise", "_run_law", "proofs", "checks", "report"),

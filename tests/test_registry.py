@@ -12,6 +12,9 @@ import spherenorm as sn
 from spherenorm import _registry as registry
 
 ROOT = Path(__file__).parent.parent
+COUNT = len(sn.recipes.__all__)
+"""Of the library's recipes, which are registered first."""
+
 MODULE = """
 import spherenorm as sn
 
@@ -26,7 +29,7 @@ Mine = sn.torch_optimizer(mine)
 @pytest.fixture
 def recipes(monkeypatch):
     """A registry of the library's recipes alone."""
-    library = dict(list(registry._registered.items())[:9])
+    library = dict(list(registry._registered.items())[:COUNT])
     monkeypatch.setattr(registry, "_registered", library)
 
 
@@ -62,17 +65,7 @@ def run(script, *arguments):
 
 
 def test_names():
-    assert sn.recipe_names()[:9] == [
-        "sgd",
-        "sgdw",
-        "sgdp",
-        "adam",
-        "adamw",
-        "adamp",
-        "rmsprop",
-        "sgdg",
-        "adamg",
-    ]
+    assert sorted(sn.recipe_names()[:COUNT]) == sn.recipes.__all__
     assert sn.find_recipe("adamp") is sn.recipes.adamp
     assert sn.find_recipe("spherenorm.recipes:adamp") is sn.recipes.adamp
     assert sn.bind(sn.recipes.adamp).name == "adamp"
@@ -82,7 +75,7 @@ def test_names():
     ("spec", "message"),
     [
         ("adampp", r"no recipe is named 'adampp'; did you mean adamp"),
-        ("zzz", "known: adam, adamg, adamp"),
+        ("zzz", "known: adam, adamc, adamg"),
         ("no_such_module:f", "there is no module 'no_such_module'"),
         ("spherenorm.recipes:adamq", "has no function 'adamq'; did you mean adam"),
     ],
@@ -120,12 +113,12 @@ def test_a_reloaded_module_replaces_its_recipe(write, tmp_path):
 def test_two_modules_may_have_a_recipe_of_one_name(write):
     one = write("users_one", 0.1).mine
     assert sn.find_recipe("mine") is one
-    assert sn.recipe_names()[9:] == ["mine"]
+    assert sn.recipe_names()[COUNT:] == ["mine"]
     two = write("users_two", 0.2).mine
-    assert sn.recipe_names()[9:] == ["users_one:mine", "users_two:mine"]
+    assert sn.recipe_names()[COUNT:] == ["users_one:mine", "users_two:mine"]
     for found in (one, two):
         assert sn.find_recipe(sn.bind(found).name) is found
-    assert [sn.find_recipe(name) for name in sn.recipe_names()[9:]] == [one, two]
+    assert [sn.find_recipe(name) for name in sn.recipe_names()[COUNT:]] == [one, two]
     with pytest.raises(ValueError, match="recipe 'mine' may be users_one:mine or users_two:mine"):
         sn.find_recipe("mine")
 
@@ -137,7 +130,7 @@ def test_the_librarys_names_always_mean_the_librarys_recipes(recipes):
     library = sn.find_recipe("sgd")
     assert sn.recipe(sgd) is sgd
     assert sn.find_recipe("sgd") is library is sn.recipes.sgd
-    assert (sn.bind(library).name, sn.recipe_names()[0]) == ("sgd", "sgd")
+    assert (sn.bind(library).name, "sgd" in sn.recipe_names()[:COUNT]) == ("sgd", True)
     assert sn.bind(sgd).name == sn.recipe_names()[-1] != "sgd"
     assert sn.find_recipe(sn.bind(sgd).name) is sgd
 
@@ -173,7 +166,7 @@ if __name__ == "__main__":
         import f
     found, named = sn.find_recipe("f:mine"), sn.find_recipe("mine")
     print(found is named, found is (f.mine if {also_imported} else mine), found.__module__)
-    print(sn.find_recipe(sn.bind(mine).name) is mine, sn.recipe_names()[9:] == ["mine"])
+    print(sn.find_recipe(sn.bind(mine).name) is mine, sn.recipe_names()[-1:] == ["mine"])
 """
     )
     assert run(script) == ["True", "True", "f" if also_imported else "__main__", "True", "True"]

@@ -31,6 +31,7 @@ BY_UNIT = [
     ("adamp", {"weight_decay": 0.1, "nesterov": True, "per": "unit"}),
 ]
 ON_SPHERE = [("sgdg", {}), ("adamg", {}), ("sgdg", {"alpha": 0.0}), ("adamg", {"view": "layer"})]
+OF_ONE_LENGTH = [("normuon", {}), ("muonh", {}), ("orthograd", {}), ("rotational(sgd)", {})]
 MATRICES = [
     # The shape, and for each dimension of the mesh the one of the weight that it cuts, or None.
     ((4, 6), (None,)),
@@ -48,6 +49,7 @@ CASES = [
     *itertools.product(BY_ENTRY, [*MATRICES[:3], *OTHERS]),
     *itertools.product(BY_UNIT, [*MATRICES, *OTHERS]),
     *itertools.product(ON_SPHERE, MATRICES),
+    *itertools.product(OF_ONE_LENGTH, MATRICES[:4]),
     # A group may lie in both processes.
     (("adamp", {"views": ["groups=3", "layer"]}), ((6, 5), (0,))),
     (("adamp", {"views": ["groups=3", "layer"]}), ((6, 5), (1,))),
@@ -81,7 +83,8 @@ def _placements(tensors):
 
 def _stepped_apart(world, name, options, shape, cut):
     """The distance of a sharded weight and its state from whole ones; they stay placed."""
-    weight = torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    # (from another seed than the gradients', of which one would be radial, and its rest rounding)
+    weight = torch.randn(shape, generator=torch.Generator().manual_seed(99), dtype=torch.float64)
     if name in ("sgdg", "adamg"):
         weight = Sphere(options.get("view", "channel")).normalize(weight)
     alone, sharded = weight.clone().requires_grad_(), _placed(weight, cut, world).requires_grad_()

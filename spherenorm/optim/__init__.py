@@ -12,16 +12,28 @@ from spherenorm.optim._optimizer import RecipeOptimizer, torch_optimizer
 from spherenorm.optim._wrapped import unwrap
 
 __all__ = [
+    "NGPT",
     "SGD",
     "SGDG",
     "SGDP",
     "SGDW",
     "Adam",
+    "AdamC",
     "AdamG",
+    "AdamH",
     "AdamP",
     "AdamW",
+    "Lamb",
+    "Lars",
+    "Lion",
+    "Muon",
+    "MuonH",
+    "NorMuon",
+    "Nora",
+    "OrthoGrad",
     "RMSprop",
     "RecipeOptimizer",
+    "Scion",
     "torch_optimizer",
     "unwrap",
 ]
@@ -35,3 +47,15 @@ AdamP = torch_optimizer(recipes.adamp, "AdamP")
 RMSprop = torch_optimizer(recipes.rmsprop, "RMSprop")
 SGDG = torch_optimizer(recipes.sgdg, "SGDG")
 AdamG = torch_optimizer(recipes.adamg, "AdamG")
+AdamC = torch_optimizer(recipes.adamc, "AdamC")
+AdamH = torch_optimizer(recipes.adamh, "AdamH")
+Lamb = torch_optimizer(recipes.lamb, "Lamb")
+Lars = torch_optimizer(recipes.lars, "Lars")
+Lion = torch_optimizer(recipes.lion, "Lion")
+Muon = torch_optimizer(recipes.muon, "Muon")
+MuonH = torch_optimizer(recipes.muonh, "MuonH")
+NGPT = torch_optimizer(recipes.ngpt, "NGPT")
+Nora = torch_optimizer(recipes.nora, "Nora")
+NorMuon = torch_optimizer(recipes.normuon, "NorMuon")
+OrthoGrad = torch_optimizer(recipes.orthograd, "OrthoGrad")
+Scion = torch_optimizer(recipes.scion, "Scion")

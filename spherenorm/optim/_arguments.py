@@ -9,7 +9,14 @@ from typing import Any
 
 import torch
 
-from spherenorm._registry import Recipe, defaults_of, find_recipe, name_of, recipe_names
+from spherenorm._registry import (
+    Recipe,
+    defaults_of,
+    find_recipe,
+    is_own,
+    name_of,
+    recipe_names,
+)
 from spherenorm._views import View
 from spherenorm.support import close_names
 
@@ -130,7 +137,7 @@ def refuse_near_misses(entries: Mapping[str, Any], known: Collection[str]) -> No
 def _hyper_parameters() -> frozenset[str]:
     """The names of hyper-parameters in this library's recipes."""
     own = (find_recipe(name) for name in recipe_names())
-    own = (each for each in own if each.__module__ == "spherenorm.recipes")
+    own = (each for each in own if is_own(each))
     return frozenset().union(*map(defaults_of, own))
 
 

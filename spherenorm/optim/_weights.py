@@ -33,7 +33,7 @@ def check_weights(params: Any, rule: Rule, first: int) -> None:
     Raises:
         TypeError: a weight is complex or integer.
         ValueError: a weight was flattened by FullyShardedDataParallel, or the rule has no units
-            in its shape; a rule needs a test that does not come before it.
+            in its shape, or refuses its values; a rule needs a test that does not come before it.
     """
     _refuse_missing_test(rule)
     entries = list(_entries(params, first))
@@ -44,11 +44,13 @@ def check_weights(params: Any, rule: Rule, first: int) -> None:
     for index, name, weight in entries:
         try:
             empty = torch.empty(weight.shape, dtype=weight.dtype, device="meta")
-            called(Part(rule, {}), rule.init, empty)
+            with contextlib.suppress(RuntimeError, NotImplementedError):
+                # (a rule that reads a value of the weight is asked again by the first step)
+                called(Part(rule, {}), rule.init, empty)
+            for each in rule.tree():
+                each.check_weight(weight)
         except ValueError as error:
             raise ValueError(f"{describe(index, weight, name)}: {error}") from error
-        except (RuntimeError, NotImplementedError):
-            pass  # the rule reads a value of the weight; the first step asks it again
 
 
 def warn_of_weights(optimizer: str, params: Any, rule: Rule, first: int) -> None:

@@ -3,30 +3,54 @@
 See `spherenorm.Rule` to write your own.
 """
 
-from spherenorm.rules._clip import UnitClip
-from spherenorm.rules._decay import CoupledDecay, DecoupledDecay, OrthogonalityRegularization
+from spherenorm.rules._clip import UnitClip, UpdateFloor
+from spherenorm.rules._decay import (
+    CoupledDecay,
+    DecoupledDecay,
+    OrthogonalityRegularization,
+    TargetNormDecay,
+)
 from spherenorm.rules._detector import AccumulatedInvarianceTest
+from spherenorm.rules._entrywise import CautiousMask, Sign
 from spherenorm.rules._invariance import InvarianceTest, UnitSums
-from spherenorm.rules._momentum import ExponentialAverage, FeedbackMomentum, HeavyBall
+from spherenorm.rules._length import NormalizedUpdate, SameLength
+from spherenorm.rules._momentum import (
+    ExponentialAverage,
+    FeedbackMomentum,
+    HeavyBall,
+    InterpolatedAverage,
+)
+from spherenorm.rules._orthogonalize import Orthogonalize
 from spherenorm.rules._preconditioner import AdaptiveMoments, RootMeanSquare, UnitMoments
-from spherenorm.rules._projection import RadialProjection, ScaleInvarianceTest
+from spherenorm.rules._projection import Centralization, RadialProjection, ScaleInvarianceTest
+from spherenorm.rules._radius import RadiusPin
 from spherenorm.rules._step_size import StepSize
 
 __all__ = [
     "AccumulatedInvarianceTest",
     "AdaptiveMoments",
+    "CautiousMask",
+    "Centralization",
     "CoupledDecay",
     "DecoupledDecay",
     "ExponentialAverage",
     "FeedbackMomentum",
     "HeavyBall",
+    "InterpolatedAverage",
     "InvarianceTest",
+    "NormalizedUpdate",
     "OrthogonalityRegularization",
+    "Orthogonalize",
     "RadialProjection",
+    "RadiusPin",
     "RootMeanSquare",
+    "SameLength",
     "ScaleInvarianceTest",
+    "Sign",
     "StepSize",
+    "TargetNormDecay",
     "UnitClip",
     "UnitMoments",
     "UnitSums",
+    "UpdateFloor",
 ]

@@ -1,4 +1,4 @@
-"""Clipping, unit by unit; a global norm needs the whole model and belongs to the training loop."""
+"""Bounds on the length of a unit's direction; a global norm needs the whole model."""
 
 from __future__ import annotations
 
@@ -45,4 +45,39 @@ class UnitClip(Rule):
         too_long = squared > nu**2
         # The inner `where` keeps the root away from 0, where it has no derivative.
         scale = torch.where(too_long, nu / torch.sqrt(torch.where(too_long, squared, 1)), 1)
+        return update.changed(direction=scale * update.direction), {}
+
+
+@dataclass(frozen=True)
+class UpdateFloor(Rule):
+    """Lengthen the direction of each unit to at least a share f of the weight's norm:
+
+        d max(1, f |w| / |d|);    a direction of 0 stays 0.
+
+    Args:
+        share: f, in (0, inf).
+        view: splits the weight into its units.
+
+    Example:
+        >>> rule = UpdateFloor(0.5)
+        >>> rule.step(torch.tensor([4.0, 0.0]), torch.tensor([0.0, 1.0]), {})[0]
+        tensor([ 4., -2.])
+
+    Source: the radial brake of modded-nanogpt, track 3.
+    """
+
+    share: Scalar = hyper("(0, inf)")
+    view: ViewField = view("layer")
+
+    state_names = ()
+
+    def init(self, weight: Tensor) -> State:
+        self.view.size(weight)  # which refuses a weight without such units
+        return super().init(weight)
+
+    def update(self, update: Update, state: State) -> tuple[Update, State]:
+        length = self.view.norm(update.direction)
+        least = cast_like(self.share, length) * self.view.norm(update.weight)
+        short = (length > 0) & (length < least)
+        scale = torch.where(short, least / torch.where(short, length, 1), 1)
         return update.changed(direction=scale * update.direction), {}

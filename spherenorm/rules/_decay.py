@@ -1,9 +1,26 @@
-"""Weight decay, coupled and decoupled, and its counterpart on the sphere."""
+"""Weight decay in all its forms, and its counterpart on the sphere.
+
+With a step size eta behind it, `DecoupledDecay(c)` takes eta c w from the weight. The policies are
+values of c and of its fields, where eta_max is the schedule's maximum:
+
+| policy | written |
+|---|---|
+| decoupled, eta lambda (Loshchilov and Hutter 2019) | `DecoupledDecay(wd)` |
+| independent, lambda eta / eta_max | `DecoupledDecay(wd / max_lr)` |
+| constant, lambda | `DecoupledDecay(wd)` behind `StepSize(lr)` |
+| AdamC, lambda eta^2 / eta_max (Defazio 2025) | `DecoupledDecay(wd * lr / max_lr)` |
+| PaLM, lambda eta^2 | `DecoupledDecay(wd * lr)` |
+| cautious (Chen et al. 2025) | `DecoupledDecay(wd, cautious=True)` |
+| AdamP, eta lambda r where scale-invariant | `DecoupledDecay(wd, invariant_ratio=r)` |
+| towards a norm (Loshchilov 2023) | `TargetNormDecay(wd)` |
+| L2 regularization | `CoupledDecay(wd)` before the momentum |
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from spherenorm._fields import ViewField, hyper, view
@@ -11,6 +28,7 @@ from spherenorm._hooks import State
 from spherenorm._numerics import Scalar, is_zero, plus_scaled
 from spherenorm._rule import Rule
 from spherenorm._update import Update
+from spherenorm.rules._radius import RadiusField, RadiusRule, radius
 
 
 @dataclass(frozen=True)
@@ -47,6 +65,7 @@ class DecoupledDecay(Rule):
     Args:
         weight_decay: lambda, in [0, inf); the Python number 0 leaves the term out.
         invariant_ratio: r, in [0, inf); None decays all weights alike.
+        cautious: decay the entries with w d >= 0 alone, which the step shortens anyway.
 
     Raises:
         ValueError: on the first step, when a ratio is given and no test came before.
@@ -56,11 +75,12 @@ class DecoupledDecay(Rule):
         >>> rule.step(torch.tensor([2.0]), torch.tensor([1.0]), {})[0]
         tensor([1.8000])
 
-    Source: Loshchilov and Hutter 2019.
+    Source: Loshchilov and Hutter 2019; Chen et al. 2025 for `cautious`.
     """
 
     weight_decay: Scalar = hyper("[0, inf)")
     invariant_ratio: Scalar | None = hyper("[0, inf)", None)
+    cautious: bool = False
 
     @property
     def need(self) -> str | None:
@@ -77,7 +97,46 @@ class DecoupledDecay(Rule):
             if update.invariance is None:
                 raise ValueError(self.need)
             decay = update.invariance.select(decay * self.invariant_ratio, decay, update.weight)
-        return update.changed(direction=plus_scaled(update.direction, decay, update.weight)), {}
+        weight, direction = update.weight, update.direction
+        if self.cautious:
+            weight = torch.where(weight * direction >= 0, weight, 0)
+        return update.changed(direction=plus_scaled(direction, decay, weight)), {}
+
+
+@dataclass(frozen=True)
+class TargetNormDecay(RadiusRule):
+    """Decay towards a norm R instead of 0, right before the step size: d + lambda (1 - R / |w|) w.
+
+    At |w| = R nothing is pulled; R = 0 would be `DecoupledDecay`. A zero unit is left alone.
+
+    Args:
+        weight_decay: lambda, in [0, inf); the Python number 0 leaves the term out.
+        view: splits the weight into its units.
+        radius: R: "initial", the norm at the start, or a number.
+
+    Raises:
+        ValueError: a unit of the weight is 0, and R the initial norm.
+
+    Example:
+        >>> rule = TargetNormDecay(0.5, radius=1.0)
+        >>> rule.step(torch.tensor([3.0, 0.0]), torch.zeros(2), {})[0]
+        tensor([2., 0.])
+
+    Source: Loshchilov 2023 (AdamWN).
+    """
+
+    weight_decay: Scalar = hyper("[0, inf)")
+    view: ViewField = view("layer")
+    radius: RadiusField = radius("initial")
+
+    def update(self, update: Update, state: State) -> tuple[Update, State]:
+        if is_zero(self.weight_decay):
+            return update, self.kept(state)
+        norm = self.view.norm(update.weight)
+        away = 1 - self.target(update, state) / torch.where(norm > 0, norm, 1)
+        pulled = torch.where(norm > 0, away, 0)
+        direction = plus_scaled(update.direction, self.weight_decay, pulled * update.weight)
+        return update.changed(direction=direction), self.kept(state)
 
 
 @dataclass(frozen=True)

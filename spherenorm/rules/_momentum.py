@@ -140,3 +140,46 @@ class ExponentialAverage(Rule):
         if self.bias_correction:
             direction = average / cast_like(total_share(self.beta, update.step), average)
         return update.changed(direction=direction), {"exp_avg": average}
+
+
+@dataclass(frozen=True)
+class InterpolatedAverage(Rule):
+    """An average that is read before the direction has entered it as much as it will:
+
+        direction = beta1 m_{t-1} + (1 - beta1) d_t
+        m_t = beta2 m_{t-1} + (1 - beta2) d_t,    m_{-1} = 0.
+
+    Known instances: Lion's momentum, with beta1 < beta2; Muon's Nesterov momentum of mu, with
+    beta1 = mu^2 and beta2 = mu; `ExponentialAverage`, with beta1 = beta2.
+
+    Args:
+        beta1: the share of the past in the direction, in [0, 1).
+        beta2: the decay rate of the average, in [0, 1).
+        buffer: the name of m in the state.
+
+    Example:
+        >>> rule = InterpolatedAverage(0.5, 0.75)
+        >>> weight = torch.tensor([0.0])
+        >>> rule.step(weight, torch.tensor([1.0]), rule.init(weight))
+        (tensor([-0.5000]), {'exp_avg': tensor([0.2500])})
+
+    Source: Chen et al. 2023 (Lion), Algorithm 2.
+    """
+
+    beta1: Scalar = hyper("[0, 1)")
+    beta2: Scalar = hyper("[0, 1)")
+    buffer: str = "exp_avg"
+
+    @property
+    def state_names(self) -> tuple[str, ...]:
+        return (self.buffer,)
+
+    @property
+    def tangent_names(self) -> tuple[str, ...]:
+        return (self.buffer,)
+
+    def update(self, update: Update, state: State) -> tuple[Update, State]:
+        past = state[self.buffer]
+        direction = averaged(past, update.direction, self.beta1)
+        average = averaged(past, update.direction, self.beta2)
+        return update.changed(direction=direction), {self.buffer: average}

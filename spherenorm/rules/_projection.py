@@ -12,6 +12,7 @@ from torch import Tensor
 from spherenorm._fields import (
     ConvertedField,
     OptionalViewField,
+    ViewField,
     ViewsField,
     choice,
     hyper,
@@ -19,7 +20,7 @@ from spherenorm._fields import (
     views,
 )
 from spherenorm._hooks import State
-from spherenorm._numerics import Scalar, is_finite
+from spherenorm._numerics import Scalar, cast_like, is_finite, is_zero
 from spherenorm._rule import Rule
 from spherenorm._update import Invariance, Per, Update
 from spherenorm.rules._invariance import InvarianceTest, UnitSums
@@ -83,11 +84,18 @@ class RadialProjection(Rule):
     """Remove the radial part of the direction: q = d - (<w, d> / <w, w>) w for each unit.
 
     <w, q> = 0 to rounding at any scale of the weight at which |w|^2 neither overflows nor
-    underflows; a zero unit keeps its direction.
+    underflows; a zero unit keeps its direction. A share of the radial part may stay: of one that
+    lengthens the weight (<w, d> < 0), and of one that shortens it.
+
+    Known instances: AdamP and SGDP remove all of it behind a test; Nora without one, row by row;
+    OrthoGrad from the gradient, within `SameLength`; the radial brake keeps half of an outward and
+    all of an inward part.
 
     Args:
         view: project all units of this view. None projects the units that a `ScaleInvarianceTest`
             earlier in the chain found invariant, and leaves the others alone (Eq. 12).
+        outward, inward: the share that stays of a radial part that lengthens the weight, and of one
+            that shortens it, in [0, 1].
 
     Raises:
         ValueError: on the first step, when `view` is None and no test came before.
@@ -101,6 +109,8 @@ class RadialProjection(Rule):
     """
 
     view: OptionalViewField = view(None)
+    outward: Scalar = hyper("[0, 1]", 0.0)
+    inward: Scalar = hyper("[0, 1]", 0.0)
 
     state_names = ()
 
@@ -118,10 +128,51 @@ class RadialProjection(Rule):
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         weight, direction = update.weight, update.direction
         if self.view is not None:
-            radial = self.view.radial_coefficient(weight, direction)
+            radial = self._removed(self.view.radial_coefficient(weight, direction))
             projected = torch.addcmul(direction, -radial, weight)
         elif update.invariance is not None:
-            projected = update.invariance.without_radial_part(weight, direction)
+            projected = update.invariance.without_radial_part(weight, direction, self._removed)
         else:
             raise ValueError(self.need)
         return update if projected is direction else update.changed(direction=projected), {}
+
+    def _removed(self, radial: Tensor) -> Tensor:
+        """The part of <w, d> / <w, w> that goes."""
+        if is_zero(self.outward) and is_zero(self.inward):
+            return radial
+        outward = (1 - cast_like(self.outward, radial)) * radial
+        return torch.where(radial < 0, outward, (1 - cast_like(self.inward, radial)) * radial)
+
+
+@dataclass(frozen=True)
+class Centralization(Rule):
+    """Remove the mean of the direction's entries in each unit: d - mean(d).
+
+    Weights of fewer than two dimensions are left alone.
+
+    Args:
+        view: splits the weight into its units.
+
+    Example:
+        >>> rule = Centralization()
+        >>> rule.step(torch.zeros(1, 2), torch.tensor([[1.0, 3.0]]), {})[0]
+        tensor([[ 1., -1.]])
+
+    Source: Yong et al. 2020 (gradient centralization), Eq. 1.
+    """
+
+    view: ViewField = view("channel")
+
+    state_names = ()
+
+    def init(self, weight: Tensor) -> State:
+        if weight.ndim >= 2:
+            self.view.size(weight)  # which refuses a weight without such units
+        return super().init(weight)
+
+    def update(self, update: Update, state: State) -> tuple[Update, State]:
+        direction = update.direction
+        if direction.ndim < 2:
+            return update, {}
+        mean = self.view.total(direction) / max(self.view.size(direction), 1)
+        return update.changed(direction=direction - mean), {}

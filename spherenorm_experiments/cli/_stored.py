@@ -87,19 +87,25 @@ def _title(place: str) -> str:
 
 def _recipes() -> dict[str, str]:
     """The library's recipes with their hyper-parameters, from their source."""
-    return {
+    found = {
         node.name: f"({', '.join(a.arg for a in (*node.args.args, *node.args.kwonlyargs))})"
-        for node in _source("spherenorm", "recipes").body
+        for path in (_folder("spherenorm") / "recipes").glob("*.py")
+        for node in ast.parse(path.read_text()).body
         if isinstance(node, ast.FunctionDef) and node.decorator_list
     }
+    return dict(sorted(found.items()))
 
 
 def _source(package: str, file: str) -> ast.Module:
     """The syntax of a module, which is not imported; nor is the package, if it is a top one."""
+    return ast.parse((_folder(package) / f"{file}.py").read_text())
+
+
+def _folder(package: str) -> Path:
     spec = find_spec(package)
     assert spec is not None
     assert spec.submodule_search_locations
-    return ast.parse(Path(spec.submodule_search_locations[0], f"{file}.py").read_text())
+    return Path(spec.submodule_search_locations[0])
 
 
 def status(out: Out = Path("runs"), as_json: AsJson = False) -> None:

@@ -16,7 +16,15 @@ from spherenorm.compile import _paths as paths
 from spherenorm.compile.cpp import BuildError, compiler
 from spherenorm.compile.cpp import _build as build
 from spherenorm.compile.cpp import _kernel as printer
-from tests.compile.twins import KERNEL_ROWS, SHAPES, TYPED_ROWS, Twins, assert_close, random_weights
+from tests.compile.twins import (
+    MATRICES,
+    SHAPES,
+    TANGENTS,
+    TYPED_ROWS,
+    Twins,
+    assert_close,
+    random_weights,
+)
 from tests.conformance.table import ANY_WEIGHTS, ROWS, Row, parameters, set_gradients
 from tests.gradients import FAMILIES, gradient
 
@@ -57,7 +65,16 @@ def test_kernels_step_as_the_rule(row, dtype, no_inductor):
         twins.agree()
 
 
-SLOW = (optim.AdamG, optim.SGDG)
+@pytest.mark.parametrize("cls", TANGENTS)
+def test_kernels_of_tangent_lengths_step_as_the_rule(cls, no_inductor):
+    """Under gradients that have a tangent part."""
+    twins = Twins(Row(cls), random_weights([(6, 5), (4, 3, 3, 3)]))
+    for step in range(1, 4):  # the gradient of step 0 is of the weights' seed
+        twins.step("random", step)
+    twins.agree()
+
+
+SLOW = (optim.AdamG, optim.SGDG, *MATRICES)
 """Inductor takes up to a minute for them."""
 
 
@@ -72,7 +89,7 @@ SLOW = (optim.AdamG, optim.SGDG)
         *(
             pytest.param(row, marks=[pytest.mark.long] if row.cls in SLOW else [])
             for row in ROWS
-            if row not in KERNEL_ROWS
+            if row.cls in SLOW
         ),
         Row(optim.AdamP, {"views": ("dim=1",)}),
     ],

@@ -6,10 +6,17 @@ import pytest
 import torch
 
 from spherenorm import optim
-from tests.conformance.table import ROWS, Row
+from tests.conformance.table import ROWS, HyperballMine, RotationalMine, Row
 from tests.gradients import FAMILIES, gradient
 
-KERNEL_ROWS = [row for row in ROWS if row.cls not in (optim.SGDG, optim.AdamG)] + [
+MATRICES = (optim.Muon, optim.MuonH, optim.NorMuon, optim.Scion)
+"""They multiply matrices, for which kernels have no word."""
+TANGENTS = (optim.Nora, optim.OrthoGrad, RotationalMine)
+"""They give what a projection leaves a length, which of a radial gradient is rounding alone."""
+LONG = (optim.AdamC, optim.Lars, optim.Lamb, optim.NGPT, HyperballMine)
+"""Their rules are those of other rows."""
+KERNEL_ROWS = [
+    *(row for row in ROWS if row.cls not in (optim.SGDG, optim.AdamG, *TANGENTS, *MATRICES)),
     Row(optim.SGDG, {"alpha": 0.0}),
     Row(optim.AdamG, {"alpha": 0.0, "nu": None}),
     Row(optim.AdamP, {"views": ("layer",)}),
@@ -18,7 +25,12 @@ KERNEL_ROWS = [row for row in ROWS if row.cls not in (optim.SGDG, optim.AdamG)] 
 """The recipes whose steps can be traced."""
 
 TYPED_ROWS = [
-    pytest.param(row, dtype, id=f"{row.id}-{name}", marks=[pytest.mark.long] * (place % 2 != wide))
+    pytest.param(
+        row,
+        dtype,
+        id=f"{row.id}-{name}",
+        marks=[pytest.mark.long] * (place % 2 != wide or row.cls in LONG),
+    )
     for place, row in enumerate(KERNEL_ROWS)
     for wide, (name, dtype) in enumerate((("float64", torch.float64), ("float32", torch.float32)))
 ]

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from spherenorm import Rule, optim
+from spherenorm import Rule, chain, optim, rules, torch_optimizer, wrappers
 from spherenorm.optim import RecipeOptimizer
 from tests.gradients import gradient
 
@@ -20,6 +20,8 @@ class Row:
 
     cls: type[RecipeOptimizer]
     settings: dict[str, Any] = field(default_factory=dict)
+    fewest: int = 0
+    """The fewest dimensions of a weight that it takes."""
 
     @property
     def id(self) -> str:
@@ -30,6 +32,19 @@ class Row:
     def rule(self, **replaced: Any) -> Rule:
         return self.cls.recipe(**{**self.settings, **replaced})
 
+    def parameters(self, dtype: torch.dtype = torch.float64, seed: int = 0) -> list[Tensor]:
+        """`parameters`, of the shapes that the optimizer takes."""
+        return [weight for weight in parameters(dtype, seed) if weight.ndim >= self.fewest]
+
+
+def mine(lr: float = 0.1, momentum: float = 0.9, weight_decay: float = 0.0) -> Rule:
+    """A user's recipe, which wrappers take."""
+    return chain(rules.HeavyBall(momentum), rules.DecoupledDecay(weight_decay), rules.StepSize(lr))
+
+
+HyperballMine = torch_optimizer(wrappers.hyperball(mine))
+RotationalMine = torch_optimizer(wrappers.rotational(mine))
+BrakedMine = torch_optimizer(wrappers.radial_brake(mine))
 
 ROWS = [
     Row(optim.SGD, {"lr": 0.05}),
@@ -46,6 +61,21 @@ ROWS = [
     Row(optim.RMSprop, {"lr": 0.01, "momentum": 0.9, "centered": True, "eps": 1e-3}),
     Row(optim.SGDG),
     Row(optim.AdamG),
+    Row(optim.Lars, {"lr": 1.0, "weight_decay": 0.01, "trust": 0.05}),
+    Row(optim.AdamC, {"lr": 0.01, "max_lr": 1.0, "weight_decay": 1.0}),
+    Row(optim.Lamb, {"lr": 0.01, "weight_decay": 0.01}),
+    Row(optim.Lion, {"lr": 0.01, "weight_decay": 0.01}),
+    Row(optim.AdamH),
+    Row(optim.NGPT),
+    Row(optim.Nora, {"weight_decay": 0.01}),
+    Row(optim.OrthoGrad, {"lr": 0.01, "weight_decay": 0.01}),
+    Row(optim.Muon, {"lr": 0.01}, fewest=2),
+    Row(optim.MuonH, fewest=2),
+    Row(optim.NorMuon, {"lr": 0.01}, fewest=2),
+    Row(optim.Scion, {"lr": 0.01, "radius": 1.0}, fewest=2),
+    Row(HyperballMine),
+    Row(RotationalMine),
+    Row(BrakedMine),
 ]
 
 ANY_WEIGHTS = pytest.mark.filterwarnings("ignore:.*(cannot move|another norm than 1)")

@@ -54,9 +54,9 @@ def _late(cls):
     return update
 
 
-def _no_thin_rows(self, weight, x, usual=Invariance.without_radial_part):
+def _no_thin_rows(self, weight, x, removed, usual=Invariance.without_radial_part):
     """Leaves rows of one entry as they are."""
-    return x if weight.ndim and weight[:1].numel() == 1 else usual(self, weight, x)
+    return x if weight.ndim and weight[:1].numel() == 1 else usual(self, weight, x, removed)
 
 
 def _eps_inside(self, update, state, usual=r.AdaptiveMoments.update):

@@ -5,9 +5,13 @@ from dataclasses import dataclass, replace
 import torch
 from torch.nn import functional
 
-from spherenorm import Rule, chain
+from spherenorm import Rule, chain, recipe_names
 from spherenorm import rules as r
 from spherenorm._rule import scalar_state
+
+MATRICES = ("muon", "muonh", "normuon", "scion")
+"""Recipes that multiply matrices, whose formulas outgrow a law's budget."""
+WITH_LAWS = [name for name in recipe_names() if name not in MATRICES]
 
 
 def clipped(lr=0.1, momentum=0.9, weight_decay=0.01, nu=1.0, view="channel"):

@@ -20,7 +20,7 @@ from spherenorm_theory.checks import (
     Problem,
 )
 from tests.theory import faults
-from tests.theory.recipes import accumulated, clipped, counted, warm
+from tests.theory.recipes import MATRICES, accumulated, clipped, counted, warm
 
 BUSY = {"lr": 0.05, "momentum": 0.9, "weight_decay": 0.01}
 
@@ -35,6 +35,9 @@ RUNS = {
     "rmsprop": {"momentum": 0.5},
     "sgdg": {},
     "adamg": {},
+    "adamc": {"lr": 0.01},
+    "lion": {"weight_decay": 0.01},
+    "orthograd": {},
 }
 
 
@@ -42,6 +45,9 @@ RUNS = {
 def law_of(recipe, **structure):
     return norm_growth(recipe, **structure)
 
+
+OF_ONE_VIEW = ("adamh", "lamb", "lars", "ngpt", "nora")
+"""Recipes that read the norms of one view, which not all layers of a network have."""
 
 SPHERICAL = {"sgdg", "adamg"}
 """Recipes whose orthogonality term mixes units, so that the law of a step is one of a single unit.
@@ -70,8 +76,19 @@ def test_a_norm_holds_where_the_step_mixes_units(name):
     assert any(failed.startswith("transposed: ") for failed in other_view.failed_assumptions)
 
 
+def test_the_law_of_adamc_reads_the_schedules_maximum():
+    corrected = {"lr": 0.01, "max_lr": 0.1}
+    law = norm_growth("adamc", max_lr=0.1)
+    assert check("adamc", "network", steps=30, law=law, **corrected).passed
+
+
 def test_every_recipe_of_the_library_runs():
-    assert {*RUNS} == {*recipes.__all__}
+    assert {*RUNS, *OF_ONE_VIEW, *MATRICES} == {*recipes.__all__}
+
+
+@pytest.mark.parametrize("name", OF_ONE_VIEW)
+def test_a_law_holds_where_one_view_fits_all_layers(name):
+    assert check(name, "toy-3d", steps=60, law=law_of(name), lr=0.01).passed
 
 
 def test_variants():

@@ -1,0 +1,46 @@
+"""The paper's optimizers, its baselines, and norm control since: each reads like its algorithm.
+
+A recipe is a function from hyper-parameters to a rule:
+
+    >>> rule = sgdp(lr=0.1, momentum=0.9)
+    >>> rule.state_names
+    ('momentum',)
+
+Names and defaults of the hyper-parameters are those of torch.optim and of the `adamp` package. A
+number outside its interval, such as a momentum of 1, is refused by the rule that takes it. Views
+and `per` are explained in `spherenorm.rules.ScaleInvarianceTest`.
+
+`spherenorm.wrappers` makes further recipes of any recipe, also of yours: `hyperball("lion")`.
+"""
+
+from spherenorm.recipes._adam import adam, adamc, adamp, adamw, lamb, lion, rmsprop
+from spherenorm.recipes._matrix import muon, muonh, normuon, scion
+from spherenorm.recipes._sgd import lars, sgd, sgdp, sgdw
+from spherenorm.recipes._sphere import adamg, adamh, ngpt, nora, orthograd, sgdg
+
+__all__ = [
+    "adam",
+    "adamc",
+    "adamg",
+    "adamh",
+    "adamp",
+    "adamw",
+    "lamb",
+    "lars",
+    "lion",
+    "muon",
+    "muonh",
+    "ngpt",
+    "nora",
+    "normuon",
+    "orthograd",
+    "rmsprop",
+    "scion",
+    "sgd",
+    "sgdg",
+    "sgdp",
+    "sgdw",
+]
+
+for _name in __all__:
+    globals()[_name].__module__ = __name__  # where users find them, whatever file they are in

@@ -1,0 +1,136 @@
+"""Optimizers that orthogonalize the step of a matrix."""
+
+from __future__ import annotations
+
+from spherenorm import rules as r
+from spherenorm._chain import Chain, chain
+from spherenorm._numerics import Scalar
+from spherenorm._registry import recipe
+from spherenorm._rule import Rule
+from spherenorm._views import ViewLike
+
+
+@recipe
+def muon(
+    lr: Scalar = 1e-3,
+    momentum: Scalar = 0.95,
+    weight_decay: Scalar = 0.1,
+    nesterov: bool = True,
+    coefficients: str = "original",
+    scale: str = "original",
+    precision: str = "weight",
+    view: ViewLike = "layer",
+) -> Chain:
+    """Muon: steps along the orthogonal factor of the momentum, as torch.optim.Muon.
+
+    Matrices, convolutions and stacks of matrices alone; `spherenorm.param_groups` gives biases and
+    gains another recipe.
+
+    Args:
+        lr: in [0, inf).
+        momentum: of an average, in [0, 1).
+        weight_decay: in [0, inf); w loses lr weight_decay w.
+        nesterov: orthogonalize (1 - momentum) g + momentum m.
+        coefficients, scale, precision, view: see `rules.Orthogonalize`. Torch iterates in bfloat16.
+
+    Source: Jordan et al. 2024; Liu et al. 2025 (Moonlight).
+    """
+    return chain(
+        orthogonal_momentum(momentum, nesterov),
+        r.Orthogonalize(coefficients, scale=scale, precision=precision, view=view),
+        r.DecoupledDecay(weight_decay),
+        r.StepSize(lr),
+    )
+
+
+@recipe
+def muonh(
+    lr: Scalar = 0.02,
+    momentum: Scalar = 0.95,
+    nesterov: bool = True,
+    coefficients: str = "original",
+    precision: str = "weight",
+    view: ViewLike = "layer",
+) -> Chain:
+    """MuonH, Muon on the hyperball: |w| stays as it was, and a step turns w by about lr.
+
+    Args:
+        lr, view: as for `adamh`; a unit of the view is one matrix, too.
+        momentum, nesterov, coefficients, precision: as for `muon`.
+
+    Source: Wen et al. 2026 (Hyperball), arXiv:2606.16899.
+    """
+    return chain(
+        orthogonal_momentum(momentum, nesterov),
+        r.Orthogonalize(coefficients, precision=precision, view=view),
+        r.NormalizedUpdate(view, "weight"),
+        r.StepSize(lr),
+        r.RadiusPin(view),
+    )
+
+
+@recipe
+def normuon(
+    lr: Scalar = 1e-3,
+    momentum: Scalar = 0.95,
+    beta2: Scalar = 0.95,
+    weight_decay: Scalar = 0.1,
+    coefficients: str = "original",
+    scale: str = "original",
+    precision: str = "weight",
+) -> Chain:
+    """NorMuon: Muon whose rows are divided by a running root mean square, at the same length.
+
+    Args:
+        lr, momentum, weight_decay, coefficients, scale, precision: as for `muon`.
+        beta2: decay rate of the rows' squares, in [0, 1).
+
+    Source: Li et al. 2025, arXiv:2510.05491, as released; Algorithm 1 has another length.
+    """
+    return chain(
+        orthogonal_momentum(momentum, nesterov=True),
+        r.Orthogonalize(coefficients, scale=scale, precision=precision),
+        r.SameLength(r.NormalizedUpdate("channel", beta=beta2)),
+        r.DecoupledDecay(weight_decay),
+        r.StepSize(lr),
+    )
+
+
+@recipe
+def scion(
+    lr: Scalar = 2**-12,
+    momentum: Scalar = 0.9,
+    radius: Scalar = 50.0,
+    constrained: bool = True,
+    coefficients: str = "original",
+    precision: str = "weight",
+    view: ViewLike = "layer",
+) -> Chain:
+    """Scion with the spectral norm: a step of Frank and Wolfe towards a point of a ball:
+
+        w <- (1 - lr) w - lr radius sqrt(m / n) U V^T,    U S V^T the momentum.
+
+    A convex combination of two points of the ball stays in it.
+
+    Args:
+        lr: in [0, inf).
+        momentum: of an average, in [0, 1).
+        radius: of the ball, in the norm sqrt(n / m) |w|_2, in [0, inf).
+        constrained: False leaves the factor 1 - lr out, which makes it steepest descent.
+        coefficients, precision, view: as for `muon`.
+
+    Source: Pethick et al. 2025, arXiv:2502.07529, Algorithms 1 and 2.
+    """
+    return chain(
+        r.ExponentialAverage(momentum),
+        r.Orthogonalize(coefficients, scale="spectral", precision=precision, view=view),
+        r.StepSize(radius),
+        r.DecoupledDecay(1.0 if constrained else 0.0),
+        r.StepSize(lr),
+    )
+
+
+def orthogonal_momentum(momentum: Scalar, nesterov: bool) -> Rule:
+    """Muon's momentum: an average, or what it will be if the gradient comes once more."""
+    read = momentum**2 if nesterov else momentum
+    return r.InterpolatedAverage(read, momentum, buffer="momentum_buffer")

@@ -1,0 +1,181 @@
+"""Optimizers that hold the norm of a weight, or leave it to the rest of the step."""
+
+from __future__ import annotations
+
+from spherenorm import rules as r
+from spherenorm._chain import Chain, chain
+from spherenorm._manifold import Sphere
+from spherenorm._numerics import Scalar
+from spherenorm._registry import recipe
+from spherenorm._rule import Rule
+from spherenorm._views import ViewLike
+
+
+@recipe
+def sgdg(
+    lr: Scalar = 0.2,
+    momentum: Scalar = 0.9,
+    nu: Scalar | None = 0.1,
+    alpha: Scalar = 0.1,
+    view: ViewLike = "channel",
+) -> Chain:
+    """SGD with momentum on the Grassmann manifold G(1, n), one point per unit.
+
+    The learning rate sits inside the momentum. Weights should start on the unit sphere
+    (`Sphere(view).normalize`); biases, gains and the last layer belong in a Euclidean param_group.
+
+    Args:
+        lr: radians per unit of gradient, in [0, inf).
+        momentum: in [0, 1).
+        nu: the longest gradient of a unit, in (0, inf); None does not clip.
+        alpha: the orthogonality regularization, in [0, inf); 0 leaves it out.
+        view: splits a weight into its units.
+
+    Source: Cho and Lee 2017, SGD-G.
+    """
+    return chain(
+        *_riemannian_gradient(nu, alpha, view),
+        r.StepSize(lr),
+        r.HeavyBall(momentum),
+        manifold=Sphere(view),
+    )
+
+
+@recipe
+def adamg(
+    lr: Scalar = 0.05,
+    betas: tuple[Scalar, Scalar] = (0.9, 0.99),
+    eps: Scalar = 1e-8,
+    nu: Scalar | None = 0.1,
+    alpha: Scalar = 0.1,
+    view: ViewLike = "channel",
+) -> Chain:
+    """Adam on the Grassmann manifold G(1, n), one second moment per unit; see `sgdg`.
+
+    Args:
+        lr: the angle of a first step in radians, in [0, inf).
+        betas: decay rates of the two moments, each in [0, 1).
+        eps: added to the second moment, in [0, inf).
+        nu, alpha, view: as for `sgdg`.
+
+    Source: Cho and Lee 2017, Adam-G.
+    """
+    return chain(
+        *_riemannian_gradient(nu, alpha, view),
+        r.UnitMoments(*betas, eps=eps, view=view),
+        r.StepSize(lr),
+        manifold=Sphere(view),
+    )
+
+
+@recipe
+def adamh(
+    lr: Scalar = 0.02,
+    betas: tuple[Scalar, Scalar] = (0.9, 0.95),
+    eps: Scalar = 1e-8,
+    view: ViewLike = "layer",
+) -> Chain:
+    """AdamH, Adam on the hyperball: |w| stays as it was, and a step turns w by about lr:
+
+        w <- |w_0| N(w - lr |w| N(u)),    N(x) = x / |x|,    u of Adam.
+
+    With <u, w> = 0 the turn is arctan(lr). A weight that starts at 0 is refused.
+
+    Args:
+        lr: |w| times this is the length of the step, in [0, inf).
+        betas, eps: as for `adam`.
+        view: splits a weight into the units whose norm stays.
+
+    Source: Wen et al. 2026 (Hyperball), arXiv:2606.16899.
+    """
+    return chain(
+        r.AdaptiveMoments(*betas, eps=eps),
+        r.NormalizedUpdate(view, "weight"),
+        r.StepSize(lr),
+        r.RadiusPin(view),
+    )
+
+
+@recipe
+def ngpt(
+    lr: Scalar = 1e-3,
+    betas: tuple[Scalar, Scalar] = (0.9, 0.95),
+    eps: Scalar = 1e-8,
+    view: ViewLike = "channel",
+) -> Chain:
+    """Adam whose units are put back on the unit sphere after every step, as nGPT normalizes them.
+
+    The first step puts a weight there that starts elsewhere. nGPT's views are "channel" for what
+    reads the stream (embeddings, queries, keys, values, the first matrix of an MLP) and "dim=1" for
+    what writes into it. Its scales and its architecture are the model's own.
+
+    Args:
+        lr, betas, eps: as for `adam`.
+        view: splits a weight into the units whose norm is 1.
+
+    Source: Loshchilov et al. 2025 (nGPT), Section 2.6.
+    """
+    return chain(
+        r.AdaptiveMoments(*betas, eps=eps),
+        r.StepSize(lr),
+        r.RadiusPin(view, 1.0),
+    )
+
+
+@recipe
+def nora(
+    lr: Scalar = 0.02,
+    momentum: Scalar = 0.95,
+    weight_decay: Scalar = 0.0,
+    view: ViewLike = "channel",
+) -> Chain:
+    """Nora: AdamP's projection of the momentum, always on, and steps of one length for each row:
+
+        d = N(m - (<m, w> / <w, w>) w),    w <- w - lr (d + weight_decay w).
+
+    Args:
+        lr: the length of a row's step, in [0, inf).
+        momentum: of an average, in [0, 1).
+        weight_decay: in [0, inf).
+        view: splits a weight into its rows.
+
+    Source: arXiv:2605.03769.
+    """
+    return chain(
+        r.ExponentialAverage(momentum),
+        r.RadialProjection(view),
+        r.NormalizedUpdate(view),
+        r.DecoupledDecay(weight_decay),
+        r.StepSize(lr),
+    )
+
+
+@recipe
+def orthograd(
+    lr: Scalar = 1e-3,
+    betas: tuple[Scalar, Scalar] = (0.9, 0.999),
+    eps: Scalar = 1e-8,
+    weight_decay: Scalar = 0.0,
+    view: ViewLike = "layer",
+) -> Chain:
+    """AdamW of a gradient without its radial part, which keeps its length: OrthoGrad.
+
+    Args:
+        lr, betas, eps: as for `adam`.
+        weight_decay: in [0, inf).
+        view: splits a weight into the units that are projected.
+
+    Source: Prieto et al. 2025 (grokking at the edge of numerical stability), arXiv:2501.04697.
+    """
+    return chain(
+        r.SameLength(r.RadialProjection(view), view),
+        r.AdaptiveMoments(*betas, eps=eps),
+        r.DecoupledDecay(weight_decay),
+        r.StepSize(lr),
+    )
+
+
+def _riemannian_gradient(nu: Scalar | None, alpha: Scalar, view: ViewLike) -> list[Rule]:
+    """Regularize, project onto the tangent space, clip."""
+    clip = [] if nu is None else [r.UnitClip(nu, view)]
+    return [r.OrthogonalityRegularization(alpha, view), r.RadialProjection(view), *clip]

@@ -1,0 +1,153 @@
+"""The norm at which a weight is held: rules with a radius R for each unit.
+
+`RadiusPin` holds it after the move: R w' / |w'| is the retraction by projection onto a sphere, of
+which the exponential map of `Sphere` is the other. Hyperball is a base optimizer, a
+`NormalizedUpdate` and a `RadiusPin`. `TargetNormDecay` draws the weight towards R.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import torch
+from torch import Tensor
+
+from spherenorm._fields import ConvertedField, Interval, ViewField, view
+from spherenorm._hooks import State
+from spherenorm._numerics import (
+    Scalar,
+    as_number,
+    cast_like,
+    ratio,
+    readable,
+    wide_dtype,
+    working,
+)
+from spherenorm._rule import Rule
+from spherenorm._update import Update
+from spherenorm._views import View, replicate
+
+Radius = Literal["initial", "current", "intended"] | Scalar
+RadiusField = ConvertedField[Radius, Radius]
+_POSITIVE = Interval.parse("(0, inf)")
+
+
+def radius(*names: str) -> RadiusField:
+    """A dataclass field for a radius: a positive number or one of `names`, by default the first.
+
+    Raises:
+        TypeError, ValueError: on construction, when it is something else.
+    """
+
+    def convert(value: Radius, what: str) -> Radius:
+        value = as_number(value)
+        if isinstance(value, Tensor) or value in names:
+            return value
+        if isinstance(value, bool | str) or not isinstance(value, int | float):
+            known = ", ".join(f'"{name}"' for name in names)
+            raise ValueError(f"{what} must be {known} or a number, got {value!r}")
+        if value not in _POSITIVE:
+            raise ValueError(f"{what} must be in {_POSITIVE}, got {value!r}")
+        return float(value)
+
+    return ConvertedField(convert, names[0])
+
+
+class RadiusRule(Rule):
+    """A rule with the fields `view` and `radius`, of which "initial" is a state.
+
+    A layer's radius is one number in double precision, as counters are.
+    """
+
+    if TYPE_CHECKING:  # fields of each subclass, in its own order
+
+        @property
+        def view(self) -> View: ...
+        @property
+        def radius(self) -> Radius: ...
+
+    @property
+    def state_names(self) -> tuple[str, ...]:
+        return ("radius",) if isinstance(self.radius, str) and self.radius == "initial" else ()
+
+    def check_weight(self, weight: Tensor) -> None:
+        """Refuse a weight whose radius would be 0.
+
+        Raises:
+            ValueError: a unit is 0, and the radius is the initial norm.
+        """
+        if not self.state_names or weight.is_meta or not weight.numel():
+            return
+        if bool((self.view.norm(working(replicate(weight.detach()))) == 0).any()):
+            name, own = type(self).__name__, self.view.dim is None
+            zero = "the weight is 0" if own else f"a unit of view {self.view} is 0"
+            instead = "start from other values, or give the weight a recipe without a radius"
+            raise ValueError(f"{name}: {zero}, and a radius of 0 never changes; {instead}")
+
+    def init(self, weight: Tensor) -> State:
+        self.view.size(weight)  # which refuses a weight without such units
+        if not self.state_names:
+            return {}
+        if readable(weight.detach()):
+            self.check_weight(weight)
+        if self.view.dim is not None:
+            return {"radius": self.view.norm(working(weight))}
+        whole = replicate(self.view.norm(weight.to(wide_dtype(weight.device))))
+        return {"radius": whole.sum()}  # of one entry, or of none
+
+    def kept(self, state: State) -> State:
+        """The state after a step: the same radius, in new memory as all results."""
+        return {name: value.clone() for name, value in state.items()}
+
+    def target(self, before: Update, state: State) -> Scalar:
+        """R, in the dtype of the weight; "current" and "intended" as `RadiusPin` says."""
+        if not isinstance(self.radius, str):
+            return cast_like(self.radius, before.weight)
+        if self.radius == "initial":
+            return cast_like(state["radius"], before.weight)
+        norm = self.view.norm(before.weight)
+        if self.radius == "current":
+            return norm
+        return (norm - ratio(self.view.inner(before.weight, before.direction), norm)).abs()
+
+
+@dataclass(frozen=True)
+class RadiusPin(RadiusRule):
+    """Put each unit that has moved on the sphere of radius R: w' <- R w' / |w'|.
+
+    It acts after the move, wherever in the chain it stands. R is
+
+    - "initial": the norm at the start, kept as a state, so that rounding cannot add up;
+    - "current": |w|, the norm before the step;
+    - "intended": |w| - <w, d> / |w|, the norm after the radial part of the step alone. (The
+      tangent part t of a straight step adds about |t|^2 / (2 |w|), which this takes away.)
+    - a number.
+
+    A unit that has moved to 0 stays there.
+
+    Args:
+        view: splits the weight into its units.
+        radius: R.
+
+    Raises:
+        ValueError: a unit of the weight is 0, and R the initial norm: it could never move.
+
+    Example:
+        >>> rule = chain(StepSize(1.0), RadiusPin("layer", "current"))
+        >>> rule.step(torch.tensor([3.0, 0.0]), torch.tensor([0.0, 3.0]), {})[0]
+        tensor([ 2.1213, -2.1213])
+
+    Source: Wen et al. 2026 (Hyperball); the radial brake of modded-nanogpt, track 3.
+    """
+
+    view: ViewField = view("layer")
+    radius: RadiusField = radius("initial", "current", "intended")
+
+    def update(self, update: Update, state: State) -> tuple[Update, State]:
+        return update, self.kept(state)
+
+    def after(self, before: Update, weight: Tensor, state: State) -> tuple[Tensor, State]:
+        norm = self.view.norm(weight)
+        scale = self.target(before, state) / torch.where(norm > 0, norm, 1)
+        return torch.where(norm > 0, scale, 1) * weight, state

@@ -1,0 +1,105 @@
+"""Wrappers: norm control that takes its direction from any recipe, a user's too.
+
+    >>> rule = hyperball("sgd")(lr=0.5)
+    >>> weight = torch.tensor([3.0, 0.0])
+    >>> rule.step(weight, torch.tensor([0.0, 7.0]), rule.init(weight))[0]
+    tensor([ 2.6833, -1.3416])
+    >>> Rotational = sn.torch_optimizer("rotational(lion)", "Rotational")
+
+The recipe that is wrapped steps with a learning rate of 1 and without weight decay, so that the
+wrapper's own `lr` alone scales the step; its other hyper-parameters are those of the result.
+"""
+
+from __future__ import annotations
+
+from spherenorm import rules as r
+from spherenorm._chain import Chain, chain
+from spherenorm._numerics import Scalar
+from spherenorm._registry import wrapper
+from spherenorm._rule import Rule
+from spherenorm._views import ViewLike
+
+__all__ = ["hyperball", "radial_brake", "rotational"]
+
+
+@wrapper
+def hyperball(base: Rule, lr: Scalar = 0.02, view: ViewLike = "layer") -> Chain:
+    """Any optimizer on the hyperball: |w| stays as it was, and a step turns w by about lr:
+
+        w <- |w_0| N(w - lr |w| N(u)),    N(x) = x / |x|,    u the direction of the recipe.
+
+    With <u, w> = 0 the turn is arctan(lr); a weight decay of the recipe would change the rate only.
+
+    Args:
+        base: a recipe, or its name.
+        lr: |w| times this is the length of the step, in [0, inf).
+        view: splits a weight into the units whose norm stays.
+
+    Source: Wen et al. 2026 (Hyperball), arXiv:2606.16899.
+    """
+    return chain(base, r.NormalizedUpdate(view, "weight"), r.StepSize(lr), r.RadiusPin(view))
+
+
+@wrapper
+def rotational(
+    base: Rule,
+    lr: Scalar = 0.02,
+    memory: Scalar = 0.9,
+    eps: Scalar = 1e-8,
+    zero_mean: bool = True,
+    view: ViewLike = "channel",
+) -> Chain:
+    """Any optimizer at rotational equilibrium from the first step on: each unit turns by lr a step.
+
+    The turn that AdamW comes to by itself, with its learning rate eta and its decay lambda, is
+    sqrt(2 eta lambda (1 - beta1) / (1 + beta1)). For matrices; biases and gains belong elsewhere.
+
+    Args:
+        base: a recipe, or its name.
+        lr: the average turn of a unit in radians, in [0, inf).
+        memory: of the average over steps of the direction's length, in [0, 1).
+        eps: added to that length, in [0, inf).
+        zero_mean: take the mean out of each unit's direction.
+        view: splits a weight into the units that turn.
+
+    Source: Kosson et al. 2024 (rotational equilibrium), Algorithm 1.
+    """
+    return chain(
+        base,
+        r.RadialProjection(view),
+        *([r.Centralization(view)] if zero_mean else []),
+        r.NormalizedUpdate(view, "weight", memory, eps),
+        r.StepSize(lr),
+        r.RadiusPin(view),
+    )
+
+
+@wrapper
+def radial_brake(
+    base: Rule,
+    lr: Scalar = 0.02,
+    outward: Scalar = 0.5,
+    inward: Scalar = 1.0,
+    floor: Scalar = 0.35,
+    view: ViewLike = "layer",
+) -> Chain:
+    """Any optimizer whose steps lengthen a weight by their radial part alone, and that by half.
+
+    The step is at least lr floor |w| long. AdamP removes the radial part, and lets |w| grow.
+
+    Args:
+        base: a recipe, or its name.
+        lr: in [0, inf).
+        outward, inward: the share that stays of a radial part; see `rules.RadialProjection`.
+        floor: see `rules.UpdateFloor`.
+        view: splits a weight into its units.
+
+    Source: modded-nanogpt, track 3, record 29.
+    """
+    return chain(
+        base,
+        r.RadialProjection(view, outward, inward),
+        r.UpdateFloor(floor, view),
+        r.StepSize(lr),
+        r.RadiusPin(view, "intended"),
+    )

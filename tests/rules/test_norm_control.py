@@ -1,0 +1,236 @@
+"""The recipes of norm control against plain loops, written from the papers, in float64."""
+
+import math
+
+import pytest
+import torch
+
+import spherenorm as sn
+from tests.gradients import gradient
+
+STEPS = 6
+SHAPES = [(6, 4), (4, 6), (4, 3, 2, 2)]
+
+
+def by_recipe(name, weight, **settings):
+    rule = sn.bind(name, **settings).rule
+    state = rule.init(weight)
+    for step in range(STEPS):
+        weight, state = rule.step(weight, grad_of(weight, step), state)
+    return weight
+
+
+def grad_of(weight, step):
+    return gradient("alternating", weight, torch.Generator().manual_seed(step), step)
+
+
+def unit(x):
+    return x / x.norm()
+
+
+def rows(x):
+    """The norms of rows, to be divided by."""
+    return x.flatten(1).norm(dim=1).reshape(-1, *[1] * (x.ndim - 1))
+
+
+def adam(betas=(0.9, 0.999), eps=1e-8):
+    """A function of gradients that returns Adam's direction."""
+    (b1, b2), moments = betas, {"m": 0, "v": 0, "t": 0}
+
+    def direction(g):
+        moments["t"] += 1
+        moments["m"] = b1 * moments["m"] + (1 - b1) * g
+        moments["v"] = b2 * moments["v"] + (1 - b2) * g**2
+        m, v = moments["m"] / (1 - b1 ** moments["t"]), moments["v"] / (1 - b2 ** moments["t"])
+        return m / (v.sqrt() + eps)
+
+    return direction
+
+
+def polar(x):
+    """U V^T, by the singular value decomposition."""
+    u, _, vh = torch.linalg.svd(x.flatten(1), full_matrices=False)
+    return (u @ vh).reshape(x.shape)
+
+
+def newton_schulz(x, polynomials):
+    """As Jordan et al. write it, matrix by matrix."""
+    flat = x.flatten(1)
+    flat = flat.T if x.shape[0] > flat.shape[1] else flat
+    y = flat / flat.norm()
+    for a, b, c in polynomials:
+        y = a * y + b * (y @ y.T @ y) + c * (y @ y.T @ y @ y.T @ y)
+    return (y.T if x.shape[0] > flat.shape[1] or y.shape[0] != x.shape[0] else y).reshape(x.shape)
+
+
+MUON = ((3.4445, -4.7750, 2.0315),) * 5
+
+
+def lion(w):
+    m = 0
+    for step in range(STEPS):
+        g = grad_of(w, step)
+        u = (0.9 * m + 0.1 * g).sign()
+        m = 0.99 * m + 0.01 * g
+        w = w - 0.01 * (u + 0.1 * w)
+    return w
+
+
+def lamb(w):
+    direction = adam(eps=1e-6)
+    for step in range(STEPS):
+        u = direction(grad_of(w, step)) + 0.1 * w
+        w = w - 0.01 * w.norm() / u.norm() * u
+    return w
+
+
+def lars(w):
+    v = 0
+    for step in range(STEPS):
+        g = grad_of(w, step) + 0.1 * w
+        v = 0.9 * v + 2.0 * 0.01 * w.norm() / g.norm() * g
+        w = w - v
+    return w
+
+
+def adamc(w):
+    direction, most = adam(), 0.04
+    for step in range(STEPS):
+        w = w - 0.01 * direction(grad_of(w, step)) - 0.1 * 0.01**2 / most * w
+    return w
+
+
+def adamh(w):
+    direction, radius = adam((0.9, 0.95)), w.norm()
+    for step in range(STEPS):
+        u = unit(direction(grad_of(w, step)))
+        w = radius * unit(w - 0.02 * radius * u)
+    return w
+
+
+def muonh(w):
+    m, radius = 0, w.norm()
+    for step in range(STEPS):
+        g = grad_of(w, step)
+        m = 0.95 * m + 0.05 * g
+        u = unit(newton_schulz(0.05 * g + 0.95 * m, MUON))
+        w = radius * unit(w - 0.02 * radius * u)
+    return w
+
+
+def normuon(w):
+    m, v = 0, 0
+    for step in range(STEPS):
+        g = grad_of(w, step)
+        m = 0.95 * m + 0.05 * g
+        o = newton_schulz(0.05 * g + 0.95 * m, MUON)
+        v = 0.9 * v + 0.1 * rows(o) ** 2
+        scaled = o / v.sqrt()
+        w = w - 0.02 * 0.1 * w - 0.02 * o.norm() * unit(scaled)
+    return w
+
+
+def scion(w):
+    d = 0
+    fan = math.sqrt(w.shape[0] / w[0].numel())
+    for step in range(STEPS):
+        d = 0.9 * d + 0.1 * grad_of(w, step)
+        w = 0.98 * w - 0.02 * 5.0 * fan * newton_schulz(d, MUON)
+    return w
+
+
+def nora(w):
+    m = 0
+    for step in range(STEPS):
+        m = 0.95 * m + 0.05 * grad_of(w, step)
+        along = (w * m).flatten(1).sum(1).reshape(-1, *[1] * (w.ndim - 1))
+        tangent = m - along / rows(w) ** 2 * w
+        w = w - 0.02 * (tangent / rows(tangent) + 0.1 * w)
+    return w
+
+
+def orthograd(w):
+    direction = adam()
+    for step in range(STEPS):
+        g = grad_of(w, step)
+        tangent = g - (w * g).sum() / (w * w).sum() * w
+        w = w - 0.01 * direction(unit(tangent) * g.norm())
+    return w
+
+
+def ngpt(w):
+    direction = adam((0.9, 0.95))
+    for step in range(STEPS):
+        w = w - 0.01 * direction(grad_of(w, step))
+        w = w / rows(w)
+    return w
+
+
+def rotational(w):
+    direction, radius, nu = adam((0.9, 0.99)), rows(w), 0
+    for t in range(1, STEPS + 1):
+        d = direction(grad_of(w, t - 1))
+        along = (w * d).flatten(1).sum(1).reshape(-1, *[1] * (w.ndim - 1))
+        d = d - along / radius**2 * w
+        d = d - d.mean(dim=tuple(range(1, d.ndim)), keepdim=True)
+        nu = 0.9 * nu + 0.1 * rows(d) ** 2
+        w = w - 0.02 * radius * d / ((nu / (1 - 0.9**t)).sqrt() + 1e-8)
+        w = radius * w / rows(w)
+    return w
+
+
+def brake(w):
+    for step in range(STEPS):
+        u, norm = grad_of(w, step), w.norm()
+        c = (u * w).sum() / norm**2
+        u = u - c * w + (0.5 if c < 0 else 1.0) * c * w
+        if u.norm() / norm < 0.5:
+            u = u * 0.5 * norm / u.norm()
+        intended = norm - 0.05 * (u * w).sum() / norm
+        w = w - 0.05 * u
+        w = w * intended / w.norm()
+    return w
+
+
+MUON_SETTINGS = {"lr": 0.02, "weight_decay": 0.1}
+LOOPS = [
+    ("lion", lion, {"lr": 0.01, "weight_decay": 0.1}),
+    ("lamb", lamb, {"lr": 0.01, "weight_decay": 0.1}),
+    ("lars", lars, {"lr": 2.0, "weight_decay": 0.1, "trust": 0.01}),
+    ("adamc", adamc, {"lr": 0.01, "weight_decay": 0.1, "max_lr": 0.04}),
+    ("adamh", adamh, {"lr": 0.02}),
+    ("hyperball(adamw)", adamh, {"lr": 0.02, "betas": (0.9, 0.95)}),
+    ("muonh", muonh, {"lr": 0.02}),
+    ("hyperball(muon)", muonh, {"lr": 0.02}),
+    ("normuon", normuon, {**MUON_SETTINGS, "beta2": 0.9, "scale": "none"}),
+    ("scion", scion, {"lr": 0.02, "radius": 5.0}),
+    ("nora", nora, {"lr": 0.02, "weight_decay": 0.1}),
+    ("orthograd", orthograd, {"lr": 0.01}),
+    ("ngpt", ngpt, {"lr": 0.01}),
+    ("rotational(adam)", rotational, {"lr": 0.02, "betas": (0.9, 0.99)}),
+    ("radial_brake(sgd)", brake, {"lr": 0.05, "floor": 0.5}),
+]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(("name", "loop", "settings"), LOOPS, ids=[row[0] for row in LOOPS])
+def test_against_a_plain_loop(name, loop, settings, shape):
+    start = torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    ours = by_recipe(name, start, **settings)
+    torch.testing.assert_close(ours, loop(start), rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("nesterov", [True, False])
+@pytest.mark.parametrize("scale", ["original", "match_rms_adamw"])
+@pytest.mark.parametrize("shape", SHAPES[:2])
+def test_muon_is_torchs(shape, scale, nesterov, monkeypatch):
+    """Torch iterates in bfloat16; here it iterates in double precision."""
+    monkeypatch.setattr(torch.Tensor, "bfloat16", torch.Tensor.clone)
+    start = torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    theirs = start.clone().requires_grad_()
+    optimizer = torch.optim.Muon([theirs], lr=0.02, adjust_lr_fn=scale, nesterov=nesterov)
+    for step in range(STEPS):
+        theirs.grad = grad_of(theirs.detach(), step)
+        optimizer.step()
+    ours = by_recipe("muon", start, lr=0.02, scale=scale, nesterov=nesterov)
+    torch.testing.assert_close(ours, theirs.detach(), rtol=1e-12, atol=1e-13)

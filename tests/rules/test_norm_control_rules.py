@@ -1,0 +1,209 @@
+"""The rules of norm control, one by one: closed forms, invariants, and the points of a family."""
+
+import math
+
+import pytest
+import torch
+
+import spherenorm as sn
+from spherenorm import rules as r
+from spherenorm.rules._orthogonalize import TABLES, newton_schulz
+
+
+def randn(*shape, seed=0):
+    return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def applied(rule, weight, direction, grad=None):
+    update = sn.Update(weight, direction if grad is None else grad, direction)
+    return rule.update(update, rule.init(weight))[0].direction
+
+
+@pytest.mark.parametrize("angle", [0.3, math.pi / 2, 2.5])
+@pytest.mark.parametrize("lr", [0.01, 0.5, 2.0])
+def test_a_hyperball_step_turns_by_its_law(lr, angle):
+    """atan2(lr sin a, 1 - lr cos a), which is arctan(lr) for an update orthogonal to the weight."""
+    weight = 7 * torch.tensor([[1.0, 0.0]], dtype=torch.float64)
+    grad = 3 * torch.tensor([[math.cos(angle), math.sin(angle)]], dtype=torch.float64)
+    rule = sn.bind("hyperball(sgd)", lr=lr).rule
+    moved, _ = rule.step(weight, grad, rule.init(weight))
+    turn = math.atan2(-moved[0, 1], moved[0, 0])
+    assert turn == pytest.approx(math.atan2(lr * math.sin(angle), 1 - lr * math.cos(angle)))
+
+
+def test_decay_before_a_projection_is_a_change_of_rate():
+    """R N((1 - lr wd) w - lr u) = R N(w - lr / (1 - lr wd) u), exactly."""
+
+    def pinned(lr, weight_decay):
+        return sn.chain(r.DecoupledDecay(weight_decay), r.StepSize(lr), r.RadiusPin())
+
+    weight, grad = randn(3, 4), randn(3, 4, seed=1)
+    decayed, plain = pinned(0.1, 0.5), pinned(0.1 / 0.95, 0.0)
+    ours, other = (rule.step(weight, grad, rule.init(weight))[0] for rule in (decayed, plain))
+    torch.testing.assert_close(ours, other, rtol=1e-14, atol=1e-15)
+
+
+def drift(name, steps, **settings):
+    """|1 - |w| / |w_0|| of the worst unit, after float32 steps under random gradients."""
+    weight = torch.randn(4, 6, generator=torch.Generator().manual_seed(0))
+    rule, generator = sn.bind(name, **settings).rule, torch.Generator().manual_seed(1)
+    view = sn.as_view(sn.bind(name).defaults["view"])
+    state, start = rule.init(weight), view.norm(weight.double())
+    for _ in range(steps):
+        weight, state = rule.step(weight, torch.randn(4, 6, generator=generator), state)
+    end = view.norm(weight.double())
+    return ((1 if name == "ngpt" else start) - end).abs().max() / start.min()
+
+
+SPHERES = ("adamh", "muonh", "ngpt", "hyperball(lion)", "rotational(sgd)")
+
+
+@pytest.mark.parametrize("name", SPHERES)
+def test_norms_do_not_drift(name):
+    assert drift(name, 300) <= 1e-6
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", SPHERES)
+def test_norms_do_not_drift_over_a_hundred_thousand_steps(name):
+    assert drift(name, 100_000) <= 1e-5
+
+
+def test_the_radial_family():
+    weight, direction = randn(6, 4), randn(6, 4, seed=1)
+    along = (weight * direction).sum(1, keepdim=True) / (weight * weight).sum(1, keepdim=True)
+    radial = along * weight
+    assert (along < 0).any()
+    assert (along > 0).any()
+    none = applied(r.RadialProjection("channel"), weight, direction)
+    torch.testing.assert_close(none, direction - radial)
+    whole = applied(r.RadialProjection("channel", 1.0, 1.0), weight, direction)
+    torch.testing.assert_close(whole, direction)
+    brake = applied(r.RadialProjection("channel", 0.5, 1.0), weight, direction)
+    torch.testing.assert_close(brake, direction - torch.where(along < 0, 0.5, 0.0) * radial)
+    tested = sn.chain(r.ScaleInvarianceTest(10.0), r.RadialProjection(None, 0.5, 1.0))
+    torch.testing.assert_close(applied(tested, weight, direction), brake)
+
+
+def test_an_intended_radius_has_the_radial_change_alone():
+    weight, direction = randn(3, 4), randn(3, 4, seed=1)
+    rule = sn.chain(r.RadiusPin("channel", "intended"))
+    moved, _ = rule.step(weight, direction, {})
+    norm = weight.norm(dim=1)
+    intended = norm - (weight * direction).sum(1) / norm
+    torch.testing.assert_close(moved.norm(dim=1), intended.abs())
+    turned = (weight - direction) / (weight - direction).norm(dim=1, keepdim=True)
+    torch.testing.assert_close(moved, moved.norm(dim=1, keepdim=True) * turned)
+
+
+@pytest.mark.parametrize("radius", ["current", 2.0])
+def test_radii(radius):
+    weight, direction = randn(3, 4), randn(3, 4, seed=1)
+    moved, _ = sn.chain(r.RadiusPin("layer", radius)).step(weight, direction, {})
+    expected = weight.norm() if radius == "current" else torch.tensor(2.0).double()
+    torch.testing.assert_close(moved.norm(), expected)
+
+
+@pytest.mark.parametrize("radius", ["first", 0.0, -1.0, True, math.inf])
+def test_what_is_no_radius_is_refused(radius):
+    with pytest.raises(ValueError, match="RadiusPin: radius must be"):
+        r.RadiusPin("layer", radius)
+
+
+def test_lengths_of_updates():
+    weight, direction = randn(3, 4), randn(3, 4, seed=1)
+    weight[1], direction[2] = 0, 0
+    one = applied(r.NormalizedUpdate("channel"), weight, direction)
+    torch.testing.assert_close(one.norm(dim=1), torch.tensor([1.0, 1, 0]).double())
+    relative = applied(r.NormalizedUpdate("channel", "weight"), weight, direction)
+    torch.testing.assert_close(relative[0].norm(), weight[0].norm())
+    assert torch.equal(relative[1], direction[1])  # a zero unit keeps its direction
+    assert torch.equal(relative[2], direction[2])
+    floor = applied(r.UpdateFloor(0.5, "channel"), weight, 1e-3 * direction)
+    torch.testing.assert_close(floor[0].norm(), 0.5 * weight[0].norm())
+    assert torch.equal(applied(r.UpdateFloor(1e-3, "channel"), weight, direction), direction)
+
+
+def test_cautious_rules_decide_entry_by_entry():
+    weight, direction, grad = randn(3, 4), randn(3, 4, seed=1), randn(3, 4, seed=2)
+    agrees = (direction * grad > 0).double()
+    masked = applied(r.CautiousMask(), weight, direction, grad)
+    torch.testing.assert_close(masked, direction * agrees / agrees.mean())
+    assert not applied(r.CautiousMask(), weight, direction, -direction).any()
+    decayed = applied(r.DecoupledDecay(0.1, cautious=True), weight, direction)
+    expected = direction + 0.1 * weight * (weight * direction >= 0)
+    torch.testing.assert_close(decayed, expected)
+
+
+def test_decay_towards_a_norm_has_it_for_a_limit():
+    rule = sn.chain(r.TargetNormDecay(0.5, radius=2.0), r.StepSize(0.5))
+    weight = randn(3, 4)
+    for _ in range(200):
+        weight, _ = rule.step(weight, torch.zeros_like(weight), {})
+    torch.testing.assert_close(weight.norm(), torch.tensor(2.0).double())
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_newton_schulz_keeps_the_singular_vectors(table):
+    """And brings the singular values of a matrix of condition 10 near 1."""
+    matrix = randn(6, 4)
+    u, _, vh = torch.linalg.svd(matrix, full_matrices=False)
+    matrix = u * torch.linspace(0.1, 1, 4, dtype=torch.float64) @ vh
+    inner = u.T @ newton_schulz(matrix, TABLES[table], 1e-7) @ vh.T
+    values = inner.diagonal()
+    torch.testing.assert_close(inner, torch.diag(values), rtol=0, atol=1e-13)
+    spread = {"original": 0.35, "plain": 1e-9}.get(table, 0.15)
+    assert (values - 1).abs().max() <= spread, values
+
+
+@pytest.mark.parametrize(
+    ("view", "shape", "parts"),
+    [
+        ("groups=2", (6, 5), lambda x: [x[:3], x[3:]]),
+        ("channel", (2, 4, 3), lambda x: [x[0], x[1]]),
+        ("layer", (4, 3, 2, 2), lambda x: [x]),
+    ],
+)
+def test_each_unit_is_one_matrix(view, shape, parts):
+    """Heads, a stack of experts, and a flattened convolution, each of its own shape scale."""
+    weight, direction = randn(*shape), randn(*shape, seed=1)
+    whole = applied(r.Orthogonalize(scale="match_rms_adamw", view=view), weight, direction)
+    for ours, part in zip(parts(whole), parts(direction), strict=True):
+        flat = part.flatten(1)
+        alone = newton_schulz(flat, TABLES["original"], 1e-7) * 0.2 * math.sqrt(max(flat.shape))
+        torch.testing.assert_close(ours.flatten(1), alone, rtol=1e-13, atol=1e-14)
+
+
+def test_orthogonalization_in_bfloat16_is_near():
+    direction = randn(6, 4)
+    rules = [r.Orthogonalize(precision=precision) for precision in ("weight", "bfloat16")]
+    ours, fast = (applied(rule, direction, direction) for rule in rules)
+    assert fast.dtype is torch.float64
+    assert 0 < (ours - fast).norm() / ours.norm() < 0.1
+
+
+def test_scion_stays_in_its_ball():
+    """A step is a convex combination of two points of it."""
+    radius, scale = 3.0, math.sqrt(4 / 6)
+    rule = sn.bind("scion", lr=0.3, radius=radius, coefficients="plain").rule
+    weight = randn(4, 6)
+    weight *= 0.9 * radius * scale / torch.linalg.matrix_norm(weight, 2)
+    state = rule.init(weight)
+    for step in range(20):
+        weight, state = rule.step(weight, randn(4, 6, seed=step), state)
+        assert torch.linalg.matrix_norm(weight, 2) <= radius * scale * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("bad", [{"steps": 0}, {"coefficients": "new"}, {"scale": "up"}])
+def test_what_no_orthogonalization_has_is_refused(bad):
+    with pytest.raises(ValueError, match=f"Orthogonalize: {next(iter(bad))} must be"):
+        r.Orthogonalize(**bad)
+
+
+def test_adamc_is_adamw_at_the_schedules_maximum():
+    at = {"lr": 0.1, "weight_decay": 0.5}
+    for given in (at, {**at, "max_lr": 0.1}):
+        assert sn.bind("adamc", **given).rule == sn.bind("adamw", **at).rule
+    for wrong in (0.09, 0.0):
+        with pytest.raises(ValueError, match=f"got max_lr={wrong} and lr=0.1"):
+            sn.bind("adamc", lr=0.1, max_lr=wrong).rule  # noqa: B018
