@@ -1,6 +1,7 @@
 """Every Python block of the README and of docs/ runs, page by page."""
 
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,7 @@ def test_blocks_run(page, monkeypatch, tmp_path):
     for block in blocks:
         if named := re.match(r"# (\w+\.py)\n", block[1]):
             (tmp_path / named[1]).write_text(block[1])
+            monkeypatch.delitem(sys.modules, named[1][:-3], raising=False)  # another page's
             continue
         line = text.count("\n", 0, block.start()) + 1
         exec(compile("\n" * line + block[1], str(page), "exec"), namespace)

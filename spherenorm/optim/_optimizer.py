@@ -230,7 +230,21 @@ def _reduced(cls: OptimizerType) -> Any:
     importable = getattr(module, cls.__qualname__, None) is cls
     if importable or "made_of" not in vars(cls):
         return cls.__qualname__
-    return _optimizer_class, cls.made_of
+    recipe, name, module = cls.made_of
+    return _made_anew, (_by_name(recipe), name, module)
+
+
+def _by_name(recipe: Recipe) -> Recipe | str:
+    """The name that finds a recipe again, such as that of a wrapped one; else the recipe."""
+    try:
+        found = find_recipe(name := name_of(recipe))
+    except (ImportError, TypeError, ValueError):
+        return recipe
+    return name if found is recipe else recipe
+
+
+def _made_anew(recipe: Recipe | str, name: str | None, module: str) -> type[RecipeOptimizer]:
+    return _optimizer_class(find_recipe(recipe), name, module)
 
 
 copyreg.pickle(OptimizerType, _reduced)

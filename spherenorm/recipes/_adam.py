@@ -112,7 +112,7 @@ def adamc(
         lr, betas, eps: as for `adam`.
         weight_decay: in [0, inf).
         max_lr: the largest learning rate of the schedule, in (0, inf). None stands for lr, at which
-            this is AdamW: a schedule needs the number.
+            this is AdamW: a schedule needs the number. (OneCycleLR sets it by itself.)
 
     Raises:
         ValueError: `max_lr` is smaller than `lr`, or 0.

@@ -55,7 +55,8 @@ def muonh(
     """MuonH, Muon on the hyperball: |w| stays as it was, and a step turns w by about lr.
 
     Args:
-        lr, view: as for `adamh`; a unit of the view is one matrix, too.
+        lr: as for `adamh`.
+        view: splits a weight into the units whose norm stays; each is one matrix, too.
         momentum, nesterov, coefficients, precision: as for `muon`.
 
     Source: Wen et al. 2026 (Hyperball), arXiv:2606.16899.

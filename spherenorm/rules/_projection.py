@@ -130,15 +130,22 @@ class RadialProjection(Rule):
         if self.view is not None:
             radial = self._removed(self.view.radial_coefficient(weight, direction))
             projected = torch.addcmul(direction, -radial, weight)
+            if self.view.size(weight) == 1 and self._removes_all:
+                # All of it is radial; a rule behind would normalize what rounding leaves.
+                projected = torch.where(weight == 0, direction, 0.0)
         elif update.invariance is not None:
             projected = update.invariance.without_radial_part(weight, direction, self._removed)
         else:
             raise ValueError(self.need)
         return update if projected is direction else update.changed(direction=projected), {}
 
+    @property
+    def _removes_all(self) -> bool:
+        return is_zero(self.outward) and is_zero(self.inward)
+
     def _removed(self, radial: Tensor) -> Tensor:
         """The part of <w, d> / <w, w> that goes."""
-        if is_zero(self.outward) and is_zero(self.inward):
+        if self._removes_all:
             return radial
         outward = (1 - cast_like(self.outward, radial)) * radial
         return torch.where(radial < 0, outward, (1 - cast_like(self.inward, radial)) * radial)

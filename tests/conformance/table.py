@@ -44,7 +44,7 @@ def mine(lr: float = 0.1, momentum: float = 0.9, weight_decay: float = 0.0) -> R
 
 HyperballMine = torch_optimizer(wrappers.hyperball(mine))
 RotationalMine = torch_optimizer(wrappers.rotational(mine))
-BrakedMine = torch_optimizer(wrappers.radial_brake(mine))
+RadialBrakeMine = torch_optimizer(wrappers.radial_brake(mine))
 
 ROWS = [
     Row(optim.SGD, {"lr": 0.05}),
@@ -75,7 +75,7 @@ ROWS = [
     Row(optim.Scion, {"lr": 0.01, "radius": 1.0}, fewest=2),
     Row(HyperballMine),
     Row(RotationalMine),
-    Row(BrakedMine),
+    Row(RadialBrakeMine),
 ]
 
 ANY_WEIGHTS = pytest.mark.filterwarnings("ignore:.*(cannot move|another norm than 1)")
@@ -95,7 +95,7 @@ def parameters(dtype: torch.dtype = torch.float64, seed: int = 0) -> list[Tensor
 
 def set_gradients(weights: list[Tensor], step: int) -> None:
     """The gradients of a step, which take the scale-invariance test through all its branches."""
-    generator = torch.Generator().manual_seed(step)
+    generator = torch.Generator().manual_seed(1000 + step)  # not the weights' own numbers
     for weight in weights:
         weight.grad = gradient("alternating", weight.detach().double(), generator, step).to(
             weight.dtype

@@ -128,8 +128,8 @@ def test_without_a_gradient_nothing_moves(row):
 )
 def test_schedulers_reach_the_rule(row, kind):
     """After each scheduler step, the optimizer steps as a fresh rule at the scheduled values."""
-    momentum = "momentum" in row.settings or "betas" in row.cls([torch.zeros(1)]).defaults
-    lr = row.cls([torch.zeros(1)]).defaults["lr"]
+    defaults = row.cls([torch.ones(2, 2)]).defaults
+    momentum, lr = "momentum" in row.settings or "betas" in defaults, defaults["lr"]
     weights = row.parameters()
     optimizer = make(row, weights)
     make_scheduler = {
@@ -151,8 +151,8 @@ def test_schedulers_reach_the_rule(row, kind):
         set_gradients(weights, step)
         scheduled = {
             name: optimizer.param_groups[0][name]
-            for name in ("lr", "momentum", "betas")
-            if name in optimizer.param_groups[0]
+            for name in ("lr", "momentum", "betas", "max_lr")  # the last is AdamC's
+            if name in optimizer.param_groups[0] and name in defaults
         }
         seen.add(str(scheduled))
         for i, weight in enumerate(weights):

@@ -234,3 +234,15 @@ def test_muon_is_torchs(shape, scale, nesterov, monkeypatch):
         optimizer.step()
     ours = by_recipe("muon", start, lr=0.02, scale=scale, nesterov=nesterov)
     torch.testing.assert_close(ours, theirs.detach(), rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("backend", ["rule", "auto"])
+def test_units_of_one_entry_have_no_step_where_all_of_it_is_radial(backend):
+    """Rounding of a projection must not be normalized to a step of full length."""
+    bias = torch.tensor([0.3, -1.7, 2.9, 0.1, 5.3], dtype=torch.float64, requires_grad=True)
+    before = bias.detach().clone()
+    optimizer = sn.optim.Nora([bias], backend=backend)
+    for seed in range(5):
+        bias.grad = torch.randn(5, generator=torch.Generator().manual_seed(seed)).double()
+        optimizer.step()
+    assert torch.equal(bias.detach(), before)

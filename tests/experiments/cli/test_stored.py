@@ -158,7 +158,12 @@ def test_commands_that_only_read_change_nothing_in_a_damaged_store(tmp_path):
     folder_of(tiny_spec(seed=9), out).write_status("running")  # of a process that was killed
     min(out.glob("plans/*"), key=lambda path: path.stat().st_size).write_text("{")
     before = tree(out)
-    commands = (("report", "--file", page), ("results", "--file", page), ("export",), ("status",))
+    commands = (
+        ("report", "--file", page),
+        ("results", "--into", tmp_path / "pages"),
+        ("export",),
+        ("status",),
+    )
     for name, *more in (*commands, *(("show", folder.name) for folder in folders)):
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
