@@ -24,7 +24,6 @@ MODULES = {
     "spherenorm.metrics": "Norms and angles of two tensors.",
     "spherenorm.testing": "The promises of a rule, tried on yours.",
     "spherenorm.toys": "Scale-invariant losses of one vector.",
-    "spherenorm.support": "Helpers that the other packages share.",
     "spherenorm_theory": "Laws, proofs and checks (extra `theory`).",
     "spherenorm_theory.report": "Laws as tables, Markdown and LaTeX (extra `theory`).",
 }
