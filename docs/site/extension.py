@@ -18,8 +18,15 @@ HERE = Path(__file__).parent.parent
 def setup(app: Any) -> dict[str, bool]:
     """Register with Sphinx."""
     app.connect("builder-inited", lambda app: write(HERE / "generated"))
+    app.connect("source-read", _with_studies)
     mathematics.register(app)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
+
+
+def _with_studies(app: Any, name: str, source: list[str]) -> None:
+    """The pages of studies lie below the results, which are Markdown for any reader."""
+    if name == "results/index":
+        source[0] += "\n```{toctree}\n:hidden:\n:glob:\n\n*\n```\n"
 
 
 def write(folder: Path) -> None:
