@@ -160,6 +160,9 @@ def test_newton_schulz_keeps_the_singular_vectors(table):
     ("view", "shape", "parts"),
     [
         ("groups=2", (6, 5), lambda x: [x[:3], x[3:]]),
+        ("dim=1,groups=2", (6, 4), lambda x: [x[:, :2], x[:, 2:]]),
+        ("dim=1,groups=2", (3, 4, 2, 2), lambda x: [x[:, :2], x[:, 2:]]),
+        ("dim=-1", (4, 3, 2), lambda x: [x[..., 0], x[..., 1]]),
         ("channel", (2, 4, 3), lambda x: [x[0], x[1]]),
         ("layer", (4, 3, 2, 2), lambda x: [x]),
     ],
@@ -167,10 +170,11 @@ def test_newton_schulz_keeps_the_singular_vectors(table):
 def test_each_unit_is_one_matrix(view, shape, parts):
     """Heads, a stack of experts, and a flattened convolution, each of its own shape scale."""
     weight, direction = randn(*shape), randn(*shape, seed=1)
-    whole = applied(r.Orthogonalize(scale="match_rms_adamw", view=view), weight, direction)
+    whole = applied(r.Orthogonalize(scale="spectral", view=view), weight, direction)
     for ours, part in zip(parts(whole), parts(direction), strict=True):
         flat = part.flatten(1)
-        alone = newton_schulz(flat, TABLES["original"], 1e-7) * 0.2 * math.sqrt(max(flat.shape))
+        m, n = flat.shape
+        alone = newton_schulz(flat, TABLES["original"], 1e-7) * math.sqrt(m / n)
         torch.testing.assert_close(ours.flatten(1), alone, rtol=1e-13, atol=1e-14)
 
 
