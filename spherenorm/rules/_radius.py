@@ -75,9 +75,10 @@ class RadiusRule(Rule):
         """Refuse a weight whose radius would be 0.
 
         Raises:
-            ValueError: a unit is 0, and the radius is the initial norm.
+            ValueError: a unit is 0, and the radius is the initial or the current norm.
         """
-        if not self.state_names or weight.is_meta or not weight.numel():
+        held = isinstance(self.radius, str) and self.radius in ("initial", "current")
+        if not held or weight.is_meta or not weight.numel():
             return
         if bool((self.view.norm(working(replicate(weight.detach()))) == 0).any()):
             name, own = type(self).__name__, self.view.dim is None
@@ -87,10 +88,10 @@ class RadiusRule(Rule):
 
     def init(self, weight: Tensor) -> State:
         self.view.size(weight)  # which refuses a weight without such units
-        if not self.state_names:
-            return {}
         if readable(weight.detach()):
             self.check_weight(weight)
+        if not self.state_names:
+            return {}
         if self.view.dim is not None:
             return {"radius": self.view.norm(working(weight))}
         whole = replicate(self.view.norm(weight.to(wide_dtype(weight.device))))
@@ -109,7 +110,8 @@ class RadiusRule(Rule):
         norm = self.view.norm(before.weight)
         if self.radius == "current":
             return norm
-        return (norm - ratio(self.view.inner(before.weight, before.direction), norm)).abs()
+        radial = ratio(self.view.inner(before.weight, before.direction), norm)
+        return torch.where(norm > 0, (norm - radial).abs(), self.view.norm(before.direction))
 
 
 @dataclass(frozen=True)
@@ -121,7 +123,8 @@ class RadiusPin(RadiusRule):
     - "initial": the norm at the start, kept as a state, so that rounding cannot add up;
     - "current": |w|, the norm before the step;
     - "intended": |w| - <w, d> / |w|, the norm after the radial part of the step alone. (The
-      tangent part t of a straight step adds about |t|^2 / (2 |w|), which this takes away.)
+      tangent part t of a straight step adds about |t|^2 / (2 |w|), which this takes away. A step
+      from 0 is radial as a whole.)
     - a number.
 
     A unit that has moved to 0 stays there.
@@ -131,7 +134,8 @@ class RadiusPin(RadiusRule):
         radius: R.
 
     Raises:
-        ValueError: a unit of the weight is 0, and R the initial norm: it could never move.
+        ValueError: a unit of the weight is 0, and R its initial or current norm: it could never
+            move.
 
     Example:
         >>> rule = chain(StepSize(1.0), RadiusPin("layer", "current"))

@@ -96,6 +96,24 @@ def test_an_intended_radius_has_the_radial_change_alone():
     torch.testing.assert_close(moved, moved.norm(dim=1, keepdim=True) * turned)
 
 
+def test_a_unit_that_starts_at_0_moves_by_its_whole_step_to_an_intended_radius():
+    weight, direction = randn(3, 4), randn(3, 4, seed=1)
+    weight[1] = 0
+    moved, _ = sn.chain(r.RadiusPin("channel", "intended")).step(weight, direction, {})
+    torch.testing.assert_close(moved[1], -direction[1])
+    rule = sn.bind("radial_brake(sgd)", lr=0.1).rule
+    moved, _ = rule.step(torch.zeros(3, 4), direction.float(), {})
+    torch.testing.assert_close(moved, -0.1 * direction.float())
+
+
+@pytest.mark.parametrize("radius", ["initial", "current"])
+def test_a_unit_of_0_is_refused_where_its_norm_would_stay(radius):
+    rule, weight = sn.chain(r.RadiusPin("channel", radius)), torch.eye(2)
+    weight[1] = 0
+    with pytest.raises(ValueError, match="a unit of view channel is 0, and a radius of 0 never"):
+        rule.init(weight)
+
+
 @pytest.mark.parametrize("radius", ["current", 2.0])
 def test_radii(radius):
     weight, direction = randn(3, 4), randn(3, 4, seed=1)
