@@ -101,9 +101,10 @@ def newton_schulz(matrix: Tensor, polynomials: Iterable[Polynomial], eps: float)
 class Orthogonalize(Rule):
     """The orthogonal factor U V^T of the direction D = U S V^T, by Newton-Schulz iteration.
 
-    A unit of the view is one matrix: its first dimension by all others, in the weight's order. So "layer" takes a weight
-    as one matrix, and flattens a convolution to (out, in x kernel); "groups=8" takes each of 8
-    heads by itself; "channel" takes a stack (experts, out, in) expert by expert.
+    A unit of the view is one matrix: its first dimension by all others, in the weight's order. So
+    "layer" takes a weight as one matrix, and flattens a convolution to (out, in x kernel);
+    "groups=8" takes each of 8 heads by itself, and "dim=1,groups=8" where they are its columns;
+    "channel" takes a stack (experts, out, in) expert by expert.
 
     With a matrix of m x n, the result is multiplied by
 
