@@ -101,11 +101,23 @@ class RadiusRule(Rule):
         """The state after a step: the same radius, in new memory as all results."""
         return {name: value.clone() for name, value in state.items()}
 
-    def target(self, before: Update, state: State) -> Scalar:
-        """R, in the dtype of the weight; "current" and "intended" as `RadiusPin` says."""
+    def target(self, before: Update, state: State, units: Tensor) -> Scalar:
+        """R, in the dtype of the weight; "current" and "intended" as `RadiusPin` says.
+
+        Args:
+            before, state: as for `after`.
+            units: any number per unit, as the view broadcasts it.
+
+        Raises:
+            ValueError: the state was made for other units, against which it might broadcast.
+        """
         if not isinstance(self.radius, str):
             return cast_like(self.radius, before.weight)
         if self.radius == "initial":
+            needed = torch.Size() if self.view.dim is None else units.shape
+            if state["radius"].shape != needed:
+                shapes = f"{tuple(needed)}, got {tuple(state['radius'].shape)}"
+                raise ValueError(f"view {self.view} needs a state 'radius' of shape {shapes}")
             return cast_like(state["radius"], before.weight)
         norm = self.view.norm(before.weight)
         if self.radius == "current":
@@ -153,5 +165,5 @@ class RadiusPin(RadiusRule):
 
     def after(self, before: Update, weight: Tensor, state: State) -> tuple[Tensor, State]:
         norm = self.view.norm(weight)
-        scale = self.target(before, state) / torch.where(norm > 0, norm, 1)
+        scale = self.target(before, state, norm) / torch.where(norm > 0, norm, 1)
         return torch.where(norm > 0, scale, 1) * weight, state

@@ -114,6 +114,21 @@ def test_a_unit_of_0_is_refused_where_its_norm_would_stay(radius):
         rule.init(weight)
 
 
+@pytest.mark.parametrize("backend", ["rule", "auto"])
+@pytest.mark.parametrize("views", [("layer", "channel"), ("channel", "layer"), ("channel", "dim=1")])
+def test_a_radius_of_other_units_is_refused(views, backend):
+    """It would broadcast: rows as long as the whole matrix, without a word."""
+    weight = torch.nn.Parameter(randn(4, 6))
+    optimizer = sn.optim.AdamH([weight], view=views[0], backend=backend)
+    weight.grad = randn(4, 6, seed=1)
+    optimizer.step()
+    optimizer.param_groups[0]["view"] = views[1]
+    before = weight.detach().clone()
+    with pytest.raises(ValueError, match="its state 'radius' is torch.float64 of shape"):
+        optimizer.step()
+    assert torch.equal(weight.detach(), before)
+
+
 @pytest.mark.parametrize("radius", ["current", 2.0])
 def test_radii(radius):
     weight, direction = randn(3, 4), randn(3, 4, seed=1)
