@@ -115,7 +115,9 @@ def test_a_unit_of_0_is_refused_where_its_norm_would_stay(radius):
 
 
 @pytest.mark.parametrize("backend", ["rule", "auto"])
-@pytest.mark.parametrize("views", [("layer", "channel"), ("channel", "layer"), ("channel", "dim=1")])
+@pytest.mark.parametrize(
+    "views", [("layer", "channel"), ("channel", "layer"), ("channel", "dim=1")]
+)
 def test_a_radius_of_other_units_is_refused(views, backend):
     """It would broadcast: rows as long as the whole matrix, without a word."""
     weight = torch.nn.Parameter(randn(4, 6))
@@ -124,7 +126,7 @@ def test_a_radius_of_other_units_is_refused(views, backend):
     optimizer.step()
     optimizer.param_groups[0]["view"] = views[1]
     before = weight.detach().clone()
-    with pytest.raises(ValueError, match="its state 'radius' is torch.float64 of shape"):
+    with pytest.raises(ValueError, match=r"its state 'radius' is torch\.float64 of shape"):
         optimizer.step()
     assert torch.equal(weight.detach(), before)
 
