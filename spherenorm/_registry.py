@@ -63,7 +63,8 @@ def wrapper(function: Callable[..., Rule]) -> Callable[[str | Recipe], Recipe]:
         print(sn.find_recipe("halved(sgd)") is halved("sgd"))  # True
 
     The hyper-parameters of the result are those of the inner recipe, without `weight_decay`, and
-    the function's own; the inner recipe steps with lr=1 and without weight decay.
+    the function's own; the inner recipe steps with lr=1 and without weight decay. A name that both
+    have, such as `view`, is the function's: the inner recipe keeps its default.
 
     Args:
         function: of the inner recipe's rule, and of hyper-parameters, `lr` among them.

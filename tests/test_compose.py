@@ -708,6 +708,7 @@ class Decides(sn.Rule):
         ([r.HeavyBall(0.9)], "no StepSize, so weights move by the whole direction"),
         ([r.StepSize(0.1), r.DecoupledDecay(0.1)], "DecoupledDecay comes behind StepSize"),
         ([r.DecoupledDecay(0.1), r.StepSize(0.1)], None),
+        ([r.StepSize(2.0), r.DecoupledDecay(0.1), r.StepSize(0.1)], None),
         ([r.StepSize(0.1), r.DecoupledDecay(0.0)], None),
         ([Decides(), r.RadialProjection()], None),
     ],

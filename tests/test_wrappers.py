@@ -45,6 +45,15 @@ def test_the_inner_recipe_has_no_decay_and_a_rate_of_one():
     assert torch.allclose(moved, weight.norm() * (weight - grad) / (weight - grad).norm())
 
 
+@pytest.mark.parametrize("wrapper", WRAPPERS)
+def test_no_recipe_of_the_library_keeps_a_decay_in_a_wrapper(wrapper):
+    for name in sn.recipes.__all__:
+        if name in ("sgdg", "adamg"):  # on a manifold
+            continue
+        rules = sn.bind(f"{wrapper}({name})").rule.tree()
+        assert not any(getattr(each, "weight_decay", 0) for each in rules), name
+
+
 @pytest.mark.parametrize(
     ("spec", "message"),
     [

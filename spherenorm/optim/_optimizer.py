@@ -230,8 +230,8 @@ def _reduced(cls: OptimizerType) -> Any:
     importable = getattr(module, cls.__qualname__, None) is cls
     if importable or "made_of" not in vars(cls):
         return cls.__qualname__
-    recipe, name, module = cls.made_of
-    return _made_anew, (_by_name(recipe), name, module)
+    recipe, name, home = cls.made_of
+    return _made_anew, (_by_name(recipe), name, home)
 
 
 def _by_name(recipe: Recipe) -> Recipe | str:

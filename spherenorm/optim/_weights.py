@@ -201,7 +201,7 @@ def _order_warnings(rule: Node) -> list[str]:
     sizes = [place for place, each in enumerate(rules) if isinstance(each, StepSize)]
     if not sizes:
         return ["the chain has no StepSize, so weights move by the whole direction"]
-    behind = rules[sizes[0] :]
+    behind = rules[sizes[-1] :]
     if any(isinstance(each, DecoupledDecay) and not is_zero(each.weight_decay) for each in behind):
         by = "weights lose weight_decay w at each step, whatever the learning rate is"
         return [f"DecoupledDecay comes behind StepSize: {by}"]

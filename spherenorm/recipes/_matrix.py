@@ -102,22 +102,22 @@ def scion(
     lr: Scalar = 2**-12,
     momentum: Scalar = 0.9,
     radius: Scalar = 50.0,
-    constrained: bool = True,
+    weight_decay: Scalar = 1.0,
     coefficients: str = "original",
     precision: str = "weight",
     view: ViewLike = "layer",
 ) -> Chain:
     """Scion with the spectral norm: a step of Frank and Wolfe towards a point of a ball:
 
-        w <- (1 - lr) w - lr radius sqrt(m / n) U V^T,    U S V^T the momentum.
+        w <- (1 - lr weight_decay) w - lr radius sqrt(m / n) U V^T,    U S V^T the momentum.
 
-    A convex combination of two points of the ball stays in it.
+    At a weight decay of 1, a convex combination of two points of the ball stays in it.
 
     Args:
         lr: in [0, inf).
         momentum: of an average, in [0, 1).
         radius: of the ball, in the norm sqrt(n / m) |w|_2, in [0, inf).
-        constrained: False leaves the factor 1 - lr out, which makes it steepest descent.
+        weight_decay: in [0, inf); 1 is the constrained form, and 0 steepest descent.
         coefficients, precision, view: as for `muon`.
 
     Source: Pethick et al. 2025, arXiv:2502.07529, Algorithms 1 and 2.
@@ -126,7 +126,7 @@ def scion(
         r.ExponentialAverage(momentum),
         r.Orthogonalize(coefficients, scale="spectral", precision=precision, view=view),
         r.StepSize(radius),
-        r.DecoupledDecay(1.0 if constrained else 0.0),
+        r.DecoupledDecay(weight_decay),
         r.StepSize(lr),
     )
 

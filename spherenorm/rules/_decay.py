@@ -133,7 +133,7 @@ class TargetNormDecay(RadiusRule):
         if is_zero(self.weight_decay):
             return update, self.kept(state)
         norm = self.view.norm(update.weight)
-        away = 1 - self.target(update, state) / torch.where(norm > 0, norm, 1)
+        away = 1 - self.target(update, state, norm) / torch.where(norm > 0, norm, 1)
         pulled = torch.where(norm > 0, away, 0)
         direction = plus_scaled(update.direction, self.weight_decay, pulled * update.weight)
         return update.changed(direction=direction), self.kept(state)

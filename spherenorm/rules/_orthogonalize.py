@@ -15,7 +15,7 @@ from spherenorm._hooks import State
 from spherenorm._numerics import root
 from spherenorm._rule import Rule
 from spherenorm._update import Update
-from spherenorm._views import View
+from spherenorm._views import View, replicate
 
 Polynomial = tuple[float, float, float]
 _Name = ConvertedField[str, str]
@@ -101,9 +101,10 @@ def newton_schulz(matrix: Tensor, polynomials: Iterable[Polynomial], eps: float)
 class Orthogonalize(Rule):
     """The orthogonal factor U V^T of the direction D = U S V^T, by Newton-Schulz iteration.
 
-    A unit of the view is one matrix: its first dimension by all others. So "layer" takes a weight
-    as one matrix, and flattens a convolution to (out, in x kernel); "groups=8" takes each of 8
-    heads by itself; "channel" takes a stack (experts, out, in) expert by expert.
+    A unit of the view is one matrix: its first dimension by all others, in the weight's order. So
+    "layer" takes a weight as one matrix, and flattens a convolution to (out, in x kernel);
+    "groups=8" takes each of 8 heads by itself, and "dim=1,groups=8" where they are its columns;
+    "channel" takes a stack (experts, out, in) expert by expert.
 
     With a matrix of m x n, the result is multiplied by
 
@@ -160,28 +161,36 @@ class Orthogonalize(Rule):
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
         direction = update.direction
-        rows, (m, n) = self.view.rows(direction), _matrix(direction, self.view)
+        units = _units(direction, self.view)
+        m, n = units.shape[1], math.prod(units.shape[2:])
         table = TABLES[self.coefficients]
         steps = len(table) if self.steps is None else self.steps
         polynomials = itertools.islice(itertools.chain(table, itertools.repeat(table[-1])), steps)
-        matrices = rows.reshape(rows.shape[0], m, n).to(
+        matrices = units.reshape(units.shape[0], m, n).to(
             _DTYPES.get(self.precision, direction.dtype)
         )
         factors = newton_schulz(matrices, polynomials, self.eps).to(direction.dtype)
-        factors = _scale(self.scale, m, n) * factors.reshape(rows.shape)
-        return update.changed(direction=self.view.from_rows(factors, direction)), {}
+        factors = _scale(self.scale, m, n) * factors.reshape(units.shape)
+        return update.changed(direction=_from_units(factors, direction, self.view)), {}
 
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
-def _matrix(x: Tensor, view: View) -> tuple[int, int]:
-    """The shape of the matrices that the units of a view are."""
-    lengths = list(x.shape)
-    if view.dim is not None:
-        count = lengths.pop(view.dim % x.ndim)
-        lengths = [count // view.groups, *lengths] if view.groups is not None else lengths
-    return lengths[0], math.prod(lengths[1:])
+def _units(x: Tensor, view: View) -> Tensor:
+    """The units of a view, stacked: each keeps the order of its dimensions, as a slice of `x`."""
+    x = replicate(x)
+    if view.dim is None:
+        return x.unsqueeze(0)
+    dim = view.dim % x.ndim
+    if view.groups is not None:
+        x = torch.unflatten(x, dim, (view.groups, x.shape[dim] // view.groups))
+    return x.movedim(dim, 0)
+
+
+def _from_units(units: Tensor, like: Tensor, view: View) -> Tensor:
+    """The inverse of `_units` for a tensor shaped as `like`."""
+    return units.movedim(0, (view.dim or 0) % like.ndim).reshape(like.shape)
 
 
 def _scale(scale: str, m: int, n: int) -> float:

@@ -75,9 +75,10 @@ class RadiusRule(Rule):
         """Refuse a weight whose radius would be 0.
 
         Raises:
-            ValueError: a unit is 0, and the radius is the initial norm.
+            ValueError: a unit is 0, and the radius is the initial or the current norm.
         """
-        if not self.state_names or weight.is_meta or not weight.numel():
+        held = isinstance(self.radius, str) and self.radius in ("initial", "current")
+        if not held or weight.is_meta or not weight.numel():
             return
         if bool((self.view.norm(working(replicate(weight.detach()))) == 0).any()):
             name, own = type(self).__name__, self.view.dim is None
@@ -87,10 +88,10 @@ class RadiusRule(Rule):
 
     def init(self, weight: Tensor) -> State:
         self.view.size(weight)  # which refuses a weight without such units
-        if not self.state_names:
-            return {}
         if readable(weight.detach()):
             self.check_weight(weight)
+        if not self.state_names:
+            return {}
         if self.view.dim is not None:
             return {"radius": self.view.norm(working(weight))}
         whole = replicate(self.view.norm(weight.to(wide_dtype(weight.device))))
@@ -100,16 +101,29 @@ class RadiusRule(Rule):
         """The state after a step: the same radius, in new memory as all results."""
         return {name: value.clone() for name, value in state.items()}
 
-    def target(self, before: Update, state: State) -> Scalar:
-        """R, in the dtype of the weight; "current" and "intended" as `RadiusPin` says."""
+    def target(self, before: Update, state: State, units: Tensor) -> Scalar:
+        """R, in the dtype of the weight; "current" and "intended" as `RadiusPin` says.
+
+        Args:
+            before, state: as for `after`.
+            units: any number per unit, as the view broadcasts it.
+
+        Raises:
+            ValueError: the state was made for other units, against which it might broadcast.
+        """
         if not isinstance(self.radius, str):
             return cast_like(self.radius, before.weight)
         if self.radius == "initial":
+            needed = torch.Size() if self.view.dim is None else units.shape
+            if state["radius"].shape != needed:
+                shapes = f"{tuple(needed)}, got {tuple(state['radius'].shape)}"
+                raise ValueError(f"view {self.view} needs a state 'radius' of shape {shapes}")
             return cast_like(state["radius"], before.weight)
         norm = self.view.norm(before.weight)
         if self.radius == "current":
             return norm
-        return (norm - ratio(self.view.inner(before.weight, before.direction), norm)).abs()
+        radial = ratio(self.view.inner(before.weight, before.direction), norm)
+        return torch.where(norm > 0, (norm - radial).abs(), self.view.norm(before.direction))
 
 
 @dataclass(frozen=True)
@@ -121,7 +135,8 @@ class RadiusPin(RadiusRule):
     - "initial": the norm at the start, kept as a state, so that rounding cannot add up;
     - "current": |w|, the norm before the step;
     - "intended": |w| - <w, d> / |w|, the norm after the radial part of the step alone. (The
-      tangent part t of a straight step adds about |t|^2 / (2 |w|), which this takes away.)
+      tangent part t of a straight step adds about |t|^2 / (2 |w|), which this takes away. A step
+      from 0 is radial as a whole.)
     - a number.
 
     A unit that has moved to 0 stays there.
@@ -131,7 +146,8 @@ class RadiusPin(RadiusRule):
         radius: R.
 
     Raises:
-        ValueError: a unit of the weight is 0, and R the initial norm: it could never move.
+        ValueError: a unit of the weight is 0, and R its initial or current norm: it could never
+            move.
 
     Example:
         >>> rule = chain(StepSize(1.0), RadiusPin("layer", "current"))
@@ -149,5 +165,5 @@ class RadiusPin(RadiusRule):
 
     def after(self, before: Update, weight: Tensor, state: State) -> tuple[Tensor, State]:
         norm = self.view.norm(weight)
-        scale = self.target(before, state) / torch.where(norm > 0, norm, 1)
+        scale = self.target(before, state, norm) / torch.where(norm > 0, norm, 1)
         return torch.where(norm > 0, scale, 1) * weight, state

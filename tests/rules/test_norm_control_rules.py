@@ -96,6 +96,41 @@ def test_an_intended_radius_has_the_radial_change_alone():
     torch.testing.assert_close(moved, moved.norm(dim=1, keepdim=True) * turned)
 
 
+def test_a_unit_that_starts_at_0_moves_by_its_whole_step_to_an_intended_radius():
+    weight, direction = randn(3, 4), randn(3, 4, seed=1)
+    weight[1] = 0
+    moved, _ = sn.chain(r.RadiusPin("channel", "intended")).step(weight, direction, {})
+    torch.testing.assert_close(moved[1], -direction[1])
+    rule = sn.bind("radial_brake(sgd)", lr=0.1).rule
+    moved, _ = rule.step(torch.zeros(3, 4), direction.float(), {})
+    torch.testing.assert_close(moved, -0.1 * direction.float())
+
+
+@pytest.mark.parametrize("radius", ["initial", "current"])
+def test_a_unit_of_0_is_refused_where_its_norm_would_stay(radius):
+    rule, weight = sn.chain(r.RadiusPin("channel", radius)), torch.eye(2)
+    weight[1] = 0
+    with pytest.raises(ValueError, match="a unit of view channel is 0, and a radius of 0 never"):
+        rule.init(weight)
+
+
+@pytest.mark.parametrize("backend", ["rule", "auto"])
+@pytest.mark.parametrize(
+    "views", [("layer", "channel"), ("channel", "layer"), ("channel", "dim=1")]
+)
+def test_a_radius_of_other_units_is_refused(views, backend):
+    """It would broadcast: rows as long as the whole matrix, without a word."""
+    weight = torch.nn.Parameter(randn(4, 6))
+    optimizer = sn.optim.AdamH([weight], view=views[0], backend=backend)
+    weight.grad = randn(4, 6, seed=1)
+    optimizer.step()
+    optimizer.param_groups[0]["view"] = views[1]
+    before = weight.detach().clone()
+    with pytest.raises(ValueError, match=r"its state 'radius' is torch\.float64 of shape"):
+        optimizer.step()
+    assert torch.equal(weight.detach(), before)
+
+
 @pytest.mark.parametrize("radius", ["current", 2.0])
 def test_radii(radius):
     weight, direction = randn(3, 4), randn(3, 4, seed=1)
@@ -160,6 +195,9 @@ def test_newton_schulz_keeps_the_singular_vectors(table):
     ("view", "shape", "parts"),
     [
         ("groups=2", (6, 5), lambda x: [x[:3], x[3:]]),
+        ("dim=1,groups=2", (6, 4), lambda x: [x[:, :2], x[:, 2:]]),
+        ("dim=1,groups=2", (3, 4, 2, 2), lambda x: [x[:, :2], x[:, 2:]]),
+        ("dim=-1", (4, 3, 2), lambda x: [x[..., 0], x[..., 1]]),
         ("channel", (2, 4, 3), lambda x: [x[0], x[1]]),
         ("layer", (4, 3, 2, 2), lambda x: [x]),
     ],
@@ -167,10 +205,11 @@ def test_newton_schulz_keeps_the_singular_vectors(table):
 def test_each_unit_is_one_matrix(view, shape, parts):
     """Heads, a stack of experts, and a flattened convolution, each of its own shape scale."""
     weight, direction = randn(*shape), randn(*shape, seed=1)
-    whole = applied(r.Orthogonalize(scale="match_rms_adamw", view=view), weight, direction)
+    whole = applied(r.Orthogonalize(scale="spectral", view=view), weight, direction)
     for ours, part in zip(parts(whole), parts(direction), strict=True):
         flat = part.flatten(1)
-        alone = newton_schulz(flat, TABLES["original"], 1e-7) * 0.2 * math.sqrt(max(flat.shape))
+        m, n = flat.shape
+        alone = newton_schulz(flat, TABLES["original"], 1e-7) * math.sqrt(m / n)
         torch.testing.assert_close(ours.flatten(1), alone, rtol=1e-13, atol=1e-14)
 
 
