@@ -235,6 +235,9 @@ def test_close_and_exact():
     verdicts = [decided(x, ">", 1.0, margin=0.5).verdict for x in (1.6, 1.4, 0.6, 0.4)]
     assert verdicts == ["holds", "inconclusive", "inconclusive", "does not hold"]
     assert decided(math.nan, ">", 1.0, margin=0.5).verdict == "inconclusive"
+    verdicts = [decided(x, "=", 1.0, margin=0.1).verdict for x in (0.5, 0.95, 1.0, 1.05, 1.5)]
+    assert verdicts == ["does not hold", *["holds"] * 3, "does not hold"]
+    assert decided(1.05, "=", 1.0, margin=0.1).ours == "1.05 (allowed ±0.1)"
     with pytest.raises(ValueError, match="needs a positive margin"):
         decided(1.0, ">", 0.0, margin=0.0)
 
