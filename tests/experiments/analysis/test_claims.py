@@ -373,6 +373,31 @@ def test_a_comparison_that_grew_says_so_and_pays_for_each_look(tmp_path):
     assert "grown" not in once.detail
 
 
+def test_seeds_add_up_of_runs_that_take_the_steps_of_others(tmp_path):
+    """Each seed names another run; what decides them is one, until the named runs are of another."""
+    store = Store(tmp_path)
+    own, given = Arm("own", "adamp"), Arm("given", "adam")
+
+    def asked(seeds, version=""):
+        names = []
+        for seed in seeds:
+            named = f"own{version}-{seed}"
+            for arm, name, more in (
+                (own, named, {"recipe_source": version}),
+                (given, f"given{version}-{seed}", {"regime": {"steps_of": named}}),
+            ):
+                spec = Spec("tiny", arm.recipe, seed=seed).to_json()
+                store.folder(name).write_config({**spec, **more})
+                store.folder(name).finish({"diverged_at": None, "test": float(seed)}, [])
+                names.append((arm, name))
+        return names
+
+    first, second, edited = asked(range(6)), asked(range(6, 12)), asked(range(12, 15), "edited")
+    together = gather(store, [first, second])
+    assert [len(together.arm(arm)) for arm in (own, given)] == [12, 12]
+    assert sorted(gather(store, [first, edited]).arm(given).values("test")) == [12, 13, 14]
+
+
 def test_arms_of_two_versions_of_a_task_are_never_compared(tmp_path):
     """As when a task was edited and the runs were interrupted after the first arm."""
     store = Store(tmp_path)
