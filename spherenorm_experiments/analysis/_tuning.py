@@ -84,7 +84,8 @@ class Tried:
         """
         places = range(len(self.runs))
         return {
-            seed: max(places, key=lambda i: validation_of(self.runs[i][seed])) for seed in self.seeds
+            seed: max(places, key=lambda i: validation_of(self.runs[i][seed]))
+            for seed in self.seeds
         }
 
     def sample(self, index: int, key: Key, *, performance: bool | None = None) -> Sample:

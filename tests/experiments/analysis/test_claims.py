@@ -374,7 +374,7 @@ def test_a_comparison_that_grew_says_so_and_pays_for_each_look(tmp_path):
 
 
 def test_seeds_add_up_of_runs_that_take_the_steps_of_others(tmp_path):
-    """Each seed names another run; what decides them is one, until the named runs are of another."""
+    """Each seed names another run; the version of a run is that of the run that it names."""
     store = Store(tmp_path)
     own, given = Arm("own", "adamp"), Arm("given", "adam")
 
