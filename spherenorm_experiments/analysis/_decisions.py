@@ -273,6 +273,7 @@ def _tested(
     near = None if same is None else Region(claim.level - same, claim.level + same)
     if seeds == 0:
         return decision
+    limited = any(value in claim.limits for value in known)
     logarithmic = how == "ratio" and all(value > 0 for value in known)
     if logarithmic:  # a ratio and its inverse are alike
         known = [math.log(value) for value in known]
@@ -298,7 +299,7 @@ def _tested(
     if len(sizes) > 1:
         chain = " to ".join(map(str, sizes))
         grown = f"grown from {chain} seeds, so that p counts {price(len(sizes)):g}-fold"
-    if lost or any(value in claim.limits for value in known):  # a sign, and no size
+    if lost or limited:  # a sign, and no size
         ties = sum(region.touches(value) for value in known)
         wins = lost_for + sum(region.holds(value) for value in known)
         losses = seeds - wins - ties

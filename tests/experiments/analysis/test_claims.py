@@ -373,6 +373,14 @@ def test_a_comparison_that_grew_says_so_and_pays_for_each_look(tmp_path):
     assert "grown" not in once.detail
 
 
+def test_a_ratio_of_one_is_not_at_its_limit_of_zero():
+    """Its logarithm is: limits are of the number, not of the numbers that are tested."""
+    base = by_seed([1.0, 1.1, 0.9, 1.05, 0.95, 1.02])
+    ours = {seed: value * (1.0, 1.2, 1.3, 1.25, 1.22, 1.28)[seed] for seed, value in base.items()}
+    limited = decided(ours, ">", base, how="ratio", limits=(0.0, math.inf))
+    assert limited.p == decided(ours, ">", base, how="ratio").p
+
+
 def test_seeds_add_up_of_runs_that_take_the_steps_of_others(tmp_path):
     """Each seed names another run; the version of a run is that of the run that it names."""
     store = Store(tmp_path)
