@@ -80,4 +80,5 @@ from spherenorm_experiments.analysis._tuning import TUNED as TUNED
 from spherenorm_experiments.analysis._tuning import Point as Point
 from spherenorm_experiments.analysis._tuning import Tried as Tried
 from spherenorm_experiments.analysis._tuning import grid_arm as grid_arm
+from spherenorm_experiments.analysis._tuning import validation_of as validation_of
 from spherenorm_experiments.analysis._tuning import with_tuned as with_tuned

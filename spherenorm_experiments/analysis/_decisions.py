@@ -188,12 +188,15 @@ def _without_randomness(decision: Decision, value: float) -> Decision:
     """A number of one run: near the bound within a tolerance, or beyond it by a margin."""
     claim = decision.claim
     number = Cell(value, claim.format, unit=claim.unit, missing="nan")
-    if claim.tolerance:
-        off, allowed = 100 * (value / claim.level - 1), 100 * claim.tolerance
-        percent = Cell(off, "+.1f", missing="nan")
-        ours = f"{number} ({percent} %, allowed ±{allowed:g} %)"
-        near = math.isfinite(off) and abs(off) <= allowed
-        return replace(decision, numbers=[number, percent], ours=ours, supported=near, p=0.0)
+    if claim.relation == "=":
+        near = claim.region.low <= value <= claim.region.high
+        numbers, allowed = [number], f"{claim.margin:g}"
+        if not claim.margin:
+            off = 100 * (value / claim.level - 1)
+            numbers.append(Cell(off, "+.1f", unit="%", missing="nan"))
+            allowed = f"{100 * claim.tolerance:g} %"
+        ours = f"{number} ({', '.join([*map(str, numbers[1:]), f'allowed ±{allowed}'])})"
+        return replace(decision, numbers=numbers, ours=ours, supported=near, p=0.0)
     if not claim.margin > 0:
         lack = "a number without randomness needs a positive margin"
         raise ValueError(f"{claim.name}: {lack}, got {claim.margin!r}")
@@ -270,6 +273,7 @@ def _tested(
     near = None if same is None else Region(claim.level - same, claim.level + same)
     if seeds == 0:
         return decision
+    limited = any(value in claim.limits for value in known)
     logarithmic = how == "ratio" and all(value > 0 for value in known)
     if logarithmic:  # a ratio and its inverse are alike
         known = [math.log(value) for value in known]
@@ -295,7 +299,7 @@ def _tested(
     if len(sizes) > 1:
         chain = " to ".join(map(str, sizes))
         grown = f"grown from {chain} seeds, so that p counts {price(len(sizes)):g}-fold"
-    if lost or any(value in claim.limits for value in known):  # a sign, and no size
+    if lost or limited:  # a sign, and no size
         ties = sum(region.touches(value) for value in known)
         wins = lost_for + sum(region.holds(value) for value in known)
         losses = seeds - wins - ties

@@ -109,10 +109,18 @@ class Result:
 
     @functools.cached_property
     def version(self) -> str:
-        """All that decides the run but the seed, and `code`."""
+        """All that decides the run but the seed, and `code`.
+
+        Of a run that takes the steps of another it holds the version of that one, not its name.
+        """
         if self.family:
             return json.dumps([self.family, dict(self.spec.hyper_parameters)], sort_keys=True)
-        return json.dumps({**self.config, "seed": None}, sort_keys=True)
+        config, given = {**self.config, "seed": None}, self.spec.regime.steps_of
+        if given is not None:
+            other = RunFolder(self.folder.path.with_name(given)).config() or {"name": given}
+            config["steps_of"] = {**other, "seed": None}
+            config["regime"] = {**self.config["regime"], "steps_of": None}
+        return json.dumps(config, sort_keys=True)
 
     @functools.cached_property
     def metrics(self) -> list[dict[str, Any]]:

@@ -62,7 +62,7 @@ class Tried:
     @property
     def scores(self) -> list[float]:
         """The mean validation score of each point; minus infinity if a seed has none."""
-        return [mean(map(_validation, runs.values())) for runs in self.runs]
+        return [mean(map(validation_of, runs.values())) for runs in self.runs]
 
     @property
     def lost(self) -> int:
@@ -84,7 +84,8 @@ class Tried:
         """
         places = range(len(self.runs))
         return {
-            seed: max(places, key=lambda i: _validation(self.runs[i][seed])) for seed in self.seeds
+            seed: max(places, key=lambda i: validation_of(self.runs[i][seed]))
+            for seed in self.seeds
         }
 
     def sample(self, index: int, key: Key, *, performance: bool | None = None) -> Sample:
@@ -92,7 +93,8 @@ class Tried:
         return Results([*self.runs[index].values()]).values(key, performance=performance)
 
 
-def _validation(item: Result) -> float:
+def validation_of(item: Result) -> float:
+    """The validation score of a run; minus infinity if it diverged or has none."""
     noted = None if item.diverged else item.summary.get("validation")
     return -math.inf if noted is None or not math.isfinite(noted) else float(noted)
 

@@ -59,7 +59,9 @@ class GivenSteps:
         folder = run.store.folder(self.name)
         if folder.summary() is None:
             raise ValueError(f"steps_of {self.name!r}: no run of this name has ended in the store")
-        steps = [record["steps"] for record in folder.metrics.read(("steps",)) if record]
+        records = folder.metrics.read(("step", "steps"))
+        taken = [record for record in records if record["step"] <= run.steps]
+        steps = [record["steps"] for record in taken if "steps" in record]
         lack = f"steps_of {self.name!r}: that run has"
         if len(steps) < run.steps:
             need = "run it to its end, with the probe steps and probe_every=1"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -23,6 +22,7 @@ from spherenorm_experiments.analysis import (
     difference,
     pooled,
     slug,
+    validation_of,
 )
 from spherenorm_experiments.core import Regime
 from spherenorm_experiments.paper.adversarial import f4
@@ -165,11 +165,7 @@ def _tuned_score(results: Results, benchmark: Benchmark, direction: str, length:
         for item in results.arm(benchmark.arm(direction, length, rate)):
             ended.setdefault(item.spec.seed, []).append(item)
     whole = [runs for runs in ended.values() if len(runs) == len(rates)]
-    return Results([max(runs, key=_validation) for runs in whole]).values("test")
-
-
-def _validation(item: Result) -> float:
-    return -math.inf if item.diverged else float(item.summary["validation"])
+    return Results([max(runs, key=validation_of) for runs in whole]).values("test")
 
 
 def gap_in_parts(scores: Mapping[tuple[str, str], Sample]) -> list[tuple[Sample, Sample]]:
@@ -182,14 +178,20 @@ def gap_in_parts(scores: Mapping[tuple[str, str], Sample]) -> list[tuple[Sample,
         length:    (s(Adam, AdamP) + s(AdamP, AdamP)) / 2 - (s(Adam, Adam) + s(AdamP, Adam)) / 2
         direction: (s(AdamP, Adam) + s(AdamP, AdamP)) / 2 - (s(Adam, Adam) + s(Adam, AdamP)) / 2
 
-    so that both together are the gap s(AdamP, AdamP) - s(Adam, Adam).
+    so that both together are the gap s(AdamP, AdamP) - s(Adam, Adam). All three are over the seeds
+    that all four samples have.
     """
+    shared = set.intersection(*map(set, scores.values()))
+    common = {
+        kind: replace(sample, by_seed={seed: sample[seed] for seed in sample if seed in shared})
+        for kind, sample in scores.items()
+    }
 
     def mean_with(place: int, name: str) -> Sample:
-        return pooled(sample for kind, sample in scores.items() if kind[place] == name)
+        return pooled(sample for kind, sample in common.items() if kind[place] == name)
 
     return [
-        (scores[ADAMP, ADAMP], scores[ADAM, ADAM]),
+        (common[ADAMP, ADAMP], common[ADAM, ADAM]),
         (mean_with(1, ADAMP), mean_with(1, ADAM)),
         (mean_with(0, ADAMP), mean_with(0, ADAM)),
     ]

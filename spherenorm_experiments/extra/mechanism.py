@@ -12,6 +12,7 @@ import itertools
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,7 +42,8 @@ def measured(store: Path | str = "runs") -> pd.DataFrame:
 
     The columns are those of `load`, and of the scale-invariant units, means unless they say rms:
 
-    - `condition` and `optimizer`: in words;
+    - `condition` and `optimizer`: in words; a condition names the settings, such as epochs or a
+      weight decay, of which an optimizer has several values there;
     - `growth`: the last norm over the first, rms;
     - `growth_by_law`: the same by the norm-growth law of the recipe, given the first norm and the
       lengths of the steps; missing where the law leaves <w, s> open, as Adam's does;
@@ -62,16 +64,50 @@ def measured(store: Path | str = "runs") -> pd.DataFrame:
     wanted = ["norm_start", "total_effective_step", "steps_per_epoch"]  # a pure task has no epochs
     known = frame.reindex(columns=[*frame.columns, *(x for x in wanted if x not in frame)])
     kept = known[known[wanted].notna().all(axis=1) & known["diverged_at"].isna()].copy()
-    numbers = []
+    numbers, specs = [], list[Spec]()
     for name in kept["run"]:
         folder = folders.folder(name)
         config, records = folder.config(), folder.metrics.read(RECORDED)
         assert config is not None
         probed = [record for record in records if "norm" in record]
-        numbers.append(_numbers(Spec.from_json(config), folder.summary() or {}, probed))
+        specs.append(Spec.from_json(config))
+        numbers.append(_numbers(specs[-1], folder.summary() or {}, probed))
     for column in numbers[0] if numbers else ():
         kept[column] = [each[column] for each in numbers]
+    if numbers:
+        kept["condition"] = _told_apart(kept, specs)
     return kept
+
+
+def _told_apart(frame: pd.DataFrame, specs: Sequence[Spec]) -> list[str]:
+    """The condition of each run, with the settings that some optimizer has several values of there.
+
+    Runs of one condition, optimizer and rate then differ in the seed.
+    """
+    settings = [_settings(spec) for spec in specs]
+    values: dict[tuple[str, str, str], set[str]] = {}
+    for condition, optimizer, own in zip(
+        frame["condition"], frame["optimizer"], settings, strict=True
+    ):
+        for name, value in own.items():
+            values.setdefault((condition, optimizer, name), set()).add(value)
+    several = {(condition, name) for (condition, _, name), of in values.items() if len(of) > 1}
+    return [
+        ", ".join([each, *(f"{name}={x}" for name, x in own.items() if (each, name) in several)])
+        for each, own in zip(frame["condition"], settings, strict=True)
+    ]
+
+
+def _settings(spec: Spec) -> dict[str, str]:
+    """All that a run was asked for but its condition, its optimizer, its rate and its seed."""
+    content = spec.to_json()
+    regime = {name: x for name, x in content.get("regime", {}).items() if name != "steps_of"}
+    defaults: Mapping[str, Any] = {}
+    with suppress(Exception):  # a user's module may be gone, or raise anything
+        defaults = load_recipe(spec.recipe).defaults
+    given = {name: x for name, x in {**defaults, **spec.hyper_parameters}.items() if name != "lr"}
+    named = {name: content[name] for name in ("epochs", "batch_size", "schedule", "rest")}
+    return {name: json.dumps(x, default=str) for name, x in {**named, **regime, **given}.items()}
 
 
 def _numbers(

@@ -250,7 +250,8 @@ def range_table(scores: Mapping[str, Mapping[Arm, Sample]]) -> Table:
     rows: list[Row] = []
     apart: list[bool] = []
     for condition, arms in scores.items():
-        known = {arm: sample for arm, sample in arms.items() if len(sample) > 1}
+        ended = {arm: sample for arm, sample in arms.items() if not sample.diverged}
+        known = {arm: sample for arm, sample in ended.items() if len(sample) > 1}
         cells = dict(zip(known, column(list(known.values()), "g"), strict=True))
         means = {arm: float(cell.number) for arm, cell in cells.items() if cell.number is not None}
         if len(means) < 2:

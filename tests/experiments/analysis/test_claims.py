@@ -235,6 +235,9 @@ def test_close_and_exact():
     verdicts = [decided(x, ">", 1.0, margin=0.5).verdict for x in (1.6, 1.4, 0.6, 0.4)]
     assert verdicts == ["holds", "inconclusive", "inconclusive", "does not hold"]
     assert decided(math.nan, ">", 1.0, margin=0.5).verdict == "inconclusive"
+    verdicts = [decided(x, "=", 1.0, margin=0.1).verdict for x in (0.5, 0.95, 1.0, 1.05, 1.5)]
+    assert verdicts == ["does not hold", *["holds"] * 3, "does not hold"]
+    assert decided(1.05, "=", 1.0, margin=0.1).ours == "1.05 (allowed ±0.1)"
     with pytest.raises(ValueError, match="needs a positive margin"):
         decided(1.0, ">", 0.0, margin=0.0)
 
@@ -368,6 +371,39 @@ def test_a_comparison_that_grew_says_so_and_pays_for_each_look(tmp_path):
     few = gather(store, requests[:2])
     once = scores(few.arm(b).values("test"), few.arm(a).values("test"))
     assert "grown" not in once.detail
+
+
+def test_a_ratio_of_one_is_not_at_its_limit_of_zero():
+    """Its logarithm is: limits are of the number, not of the numbers that are tested."""
+    base = by_seed([1.0, 1.1, 0.9, 1.05, 0.95, 1.02])
+    ours = {seed: value * (1.0, 1.2, 1.3, 1.25, 1.22, 1.28)[seed] for seed, value in base.items()}
+    limited = decided(ours, ">", base, how="ratio", limits=(0.0, math.inf))
+    assert limited.p == decided(ours, ">", base, how="ratio").p
+
+
+def test_seeds_add_up_of_runs_that_take_the_steps_of_others(tmp_path):
+    """Each seed names another run; the version of a run is that of the run that it names."""
+    store = Store(tmp_path)
+    own, given = Arm("own", "adamp"), Arm("given", "adam")
+
+    def asked(seeds, version=""):
+        names = []
+        for seed in seeds:
+            named = f"own{version}-{seed}"
+            for arm, name, more in (
+                (own, named, {"recipe_source": version}),
+                (given, f"given{version}-{seed}", {"regime": {"steps_of": named}}),
+            ):
+                spec = Spec("tiny", arm.recipe, seed=seed).to_json()
+                store.folder(name).write_config({**spec, **more})
+                store.folder(name).finish({"diverged_at": None, "test": float(seed)}, [])
+                names.append((arm, name))
+        return names
+
+    first, second, edited = asked(range(6)), asked(range(6, 12)), asked(range(12, 15), "edited")
+    together = gather(store, [first, second])
+    assert [len(together.arm(arm)) for arm in (own, given)] == [12, 12]
+    assert sorted(gather(store, [first, edited]).arm(given).values("test")) == [12, 13, 14]
 
 
 def test_arms_of_two_versions_of_a_task_are_never_compared(tmp_path):

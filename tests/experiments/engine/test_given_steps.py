@@ -78,6 +78,7 @@ def test_its_identity_has_the_other_run_and_it_goes_on_where_it_was_interrupted(
         ({"probe_every": 4}, "that run has 3 measured steps, not 12; run it to its end, with"),
         ({"probes": ()}, "that run has 0 measured steps, not 12"),
         ({"epochs": 2}, "that run has 8 measured steps, not 12"),
+        ({"probe_every": 2, "epochs": 6}, "that run has 6 measured steps, not 12"),
         ({"task": "spherenorm_tiny:Tiny"}, "other scale-invariant weights, such as 3.weight"),
     ],
 )

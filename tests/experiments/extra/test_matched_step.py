@@ -1,6 +1,7 @@
 """The study of AdamP's effective steps under Adam's directions, and the reverse."""
 
 import math
+from dataclasses import replace
 
 import pytest
 from fabricated import result
@@ -55,6 +56,27 @@ def test_both_parts_add_up_to_the_gap():
     # by hand, for the seeds 0 to 3 and s = (1, x, x^2, x^3)
     xs = [1, 2, 3, 4]
     assert length == pytest.approx(sum((x + x**3 - 1 - x**2) / 2 for x in xs) / 4)
+
+
+def test_the_parts_add_up_over_the_seeds_that_all_four_have():
+    """As when a run with given steps diverged or has not ended."""
+    scores = {
+        kind: Sample({seed: (seed + 1) ** place for seed in range(4)})
+        for place, kind in enumerate(KINDS)
+    }
+    scores[KINDS[1]] = Sample({0: 1.0, 1: 2.0}, diverged=frozenset({3}))
+    cells = [difference(*pair) for pair in gap_in_parts(scores)]
+    gap, length, direction = (cell.value for cell in cells)
+    assert (gap, length + direction) == pytest.approx((3.5, 3.5))  # of 1 - 1 and 8 - 1
+    assert {cell.n for cell in cells} == {2}
+
+
+def test_a_run_whose_outputs_are_not_finite_at_its_end_is_not_chosen():
+    results = made()
+    first = results.items[0]
+    lost = replace(first, summary={**first.summary, "validation": None, "test": None})
+    best = MatchedStep().tables(Results([lost, *results.items[1:]]))[0].rows[1]
+    assert best[1].n == 6
 
 
 @pytest.mark.parametrize(

@@ -61,6 +61,24 @@ def test_the_table_has_a_row_for_each_point_and_no_law_where_there_is_none(frame
     assert names == ["sgd", "sgdp", "equal"]
 
 
+def test_runs_of_other_settings_are_no_more_seeds_of_one_point(tmp_path):
+    """Another length of training or weight decay is another condition."""
+    for recipe in ("adam", "adamp"):
+        for epochs, decay in ((1, 0.0), (3, 0.0), (1, 0.3)):
+            values = {"lr": 0.03} | ({"weight_decay": decay} if decay else {})
+            for seed in (0, 1):
+                execute(run_of(tiny_spec(recipe, seed, epochs, **values), tmp_path))
+    frame = measured(tmp_path)
+    rows = norms_table(frame).rows
+    assert [row[3].n for row in rows] == [2] * 6
+    for row in rows:
+        epochs, decay = (float(str(row[0]).partition(f"{x}=")[2].partition(",")[0])
+                         for x in ("epochs", "weight_decay"))  # fmt: skip
+        runs = frame[(frame["optimizer"] == str(row[1])) & (frame["epochs"] == epochs)]
+        runs = runs[runs["weight_decay"].fillna(0.0) == decay]
+        assert float(row[4].value) == pytest.approx(runs["growth"].mean())
+
+
 def made(score):
     """Two optimizers of which the second takes twice the step at an equal rate."""
     rows = [

@@ -5,9 +5,10 @@ import itertools
 import pytest
 from fabricated import result
 
-from spherenorm_experiments.analysis import Results
+from spherenorm_experiments.analysis import Arm, Results, Sample
 from spherenorm_experiments.core import Spec, Task
 from spherenorm_experiments.study import Comparing, Plan, comparison_of, find_study
+from spherenorm_experiments.study._shown import range_table
 
 
 def comparison(numbers, metric="accuracy (%)"):
@@ -110,3 +111,13 @@ def test_the_edge_of_a_range_is_told_from_the_last_trial(rates, mark, said):
     (tuning,) = (table for table in study.tables(results) if table.title == "Tuning")
     assert all(any(mark in str(cell) for cell in row) for row in tuning.rows)
     assert said in study.evaluated(results)[0].detail
+
+
+def test_an_optimizer_that_diverged_does_not_narrow_the_seeds_of_best_and_worst():
+    arms = [Arm(name, "sgd", {"contender": name}) for name in "abc"]
+    a = Sample({0: 0.0, 1: 1.0, 2: 2.0, 3: 6.0, 4: 8.0, 5: 10.0})
+    b = Sample({seed: seed + 0.1 * (seed % 2) for seed in range(6)})
+    lost = Sample({0: 1.0, 1: 2.0}, diverged=frozenset({2}))
+    row = range_table({"x": dict(zip(arms, (a, b, lost), strict=True))}).rows[0]
+    assert [str(cell) for cell in row[1:4]] == ["a", "b", "+1.95"]
+    assert row[3].n == 6
