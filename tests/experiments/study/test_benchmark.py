@@ -77,7 +77,8 @@ def scored(study, score, plan=None):
             if json.dumps(trial.spec.to_json()) not in known:
                 number = score(trial.spec.recipe, trial.spec.hyper_parameters["lr"])
                 lost = 3 if number is None else None
-                summary = {"validation": number, "test": number, "diverged_at": lost}
+                test = number if number is None else -number  # (which must not choose)
+                summary = {"validation": number, "test": test, "diverged_at": lost}
                 items.append(result(trial.arm, 0, trial.spec, metric="score", **summary))
     return Results(items)
 
@@ -95,12 +96,22 @@ def test_a_grid_grows_for_all_of_its_family_until_no_best_is_at_an_edge():
     found = _rates(scored(study, lambda recipe, lr: -abs(math.log(lr / best[recipe]))))
     grown = [0.01, 0.03, 0.1, 0.333, 1.11, 3.7]
     assert found == {"sgd": grown, "sgdp": grown, "adam": [1e-3, 1e-2, 1e-1]}
+    best = {"sgd": 0.03, "sgdp": 0.002, "adam": 1e-2}
+    found = _rates(scored(study, lambda recipe, lr: -abs(math.log(lr / best[recipe]))))
+    assert found["sgd"] == found["sgdp"] == [0.00111, 0.00333, 0.01, 0.03, 0.1]
     # A rate at which runs are lost is no best, and what always rises is bounded and says so.
     found = _rates(scored(study, lambda recipe, lr: None if lr > 0.05 else lr))
     assert found["sgd"] == [0.01, 0.03, 0.1]
     results = scored(study, lambda recipe, lr: lr)
     assert len(_rates(results)["sgd"]) == 6
     assert "the best lr of plain: SGD is at an edge" in study.evaluated(results)[0].detail
+
+
+def test_a_seed_does_not_choose_by_its_test_score():
+    """The test scores here are the validation scores with the other sign."""
+    study = small_table(contenders=[SGDP], tune={"lr": (0.01, 0.03, 0.1)}, claims=())
+    results = scored(study, lambda recipe, lr: -abs(math.log(lr / 0.03)))
+    assert {lr for _, lr, _ in _scores(results, "tuned", "sgd")} == {0.03}
 
 
 def test_a_seed_that_is_added_leaves_the_choice_of_the_others_alone():
