@@ -18,7 +18,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="One JSON document instead 
 Jobs = Annotated[
     int, typer.Option("--jobs", help="How many runs at a time.", show_default="one per core", min=1)
 ]
-BackendName = Annotated[str, typer.Option("--backend", help="local (processes), ray, or slurm.")]
+BackendName = Annotated[str, typer.Option("--backend", help="local (processes) or slurm.")]
 
 Workers = Annotated[
     int, typer.Option("--workers", help="Processes that load the items of a run's data set.")
