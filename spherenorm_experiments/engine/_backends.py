@@ -38,31 +38,21 @@ def local(runs: Sequence[Run], jobs: int, runner: Runner = USUAL) -> Iterator[Ou
         yield execute(run, runner)
 
 
-def _require_submitit() -> Any:
-    return require_extra("submitit", "the backend slurm")
-
-
-def _request(run: Run, runner: Runner) -> tuple[Spec, Path, str, Runner]:
-    """The arguments of `_execute_there`, which travel to another process."""
-    return run.spec, run.store.root.resolve(), run.id, runner
-
-
-def _execute_there(spec: Spec, root: Path, expected: str, runner: Runner) -> Outcome:
-    return execute_spec(spec, root, wait=60.0, expected=expected, **asdict(runner))
-
-
 def slurm(runs: Sequence[Run], jobs: int, runner: Runner = USUAL) -> Iterator[Outcome]:
     """A Slurm job array, `jobs` at a time, through submitit; without Slurm, its local processes.
 
     Submitit's folder of logs is `<root>/slurm`. A job that is preempted or times out is requeued
     and resumes.
     """
-    submitit = _require_submitit()
+    import submitit
+
+    def execute_there(_: Any, spec: Spec, root: Path, flags: dict[str, Any]) -> Outcome:
+        return execute_spec(spec, root, wait=60.0, **flags)
+
     # Called again with the same arguments after a preemption; what it did before is in the store.
-    call = {"__call__": lambda _, *request: _execute_there(*request)}
-    job = type("Requeued", (submitit.helpers.Checkpointable,), call)()
-    folder = runs[0].store.root.resolve() / "slurm"
-    executor = submitit.AutoExecutor(folder=folder, slurm_max_num_timeout=10)
+    job = type("Requeued", (submitit.helpers.Checkpointable,), {"__call__": execute_there})()
+    root, flags = runs[0].store.root.resolve(), asdict(runner)
+    executor = submitit.AutoExecutor(folder=root / "slurm", slurm_max_num_timeout=10)
     executor.update_parameters(
         cpus_per_task=runner.processes, timeout_min=240, slurm_array_parallelism=jobs
     )
@@ -71,7 +61,8 @@ def slurm(runs: Sequence[Run], jobs: int, runner: Runner = USUAL) -> Iterator[Ou
     for start in range(0, len(runs), size):
         with executor.batch():
             running = [
-                executor.submit(job, *_request(run, runner)) for run in runs[start : start + size]
+                executor.submit(job, run.spec, root, {**flags, "expected": run.id})
+                for run in runs[start : start + size]
             ]
         for done in submitit.helpers.as_completed(running):
             yield done.result()
@@ -89,5 +80,5 @@ def find_backend(name: str) -> Backend:
     if name not in BACKENDS:
         raise unknown_name("backend", name, BACKENDS)
     if name == "slurm":
-        _require_submitit()
+        require_extra("submitit", "the backend slurm")
     return BACKENDS[name]
