@@ -1,7 +1,4 @@
-"""`python -m benchmarks`: optimizers and probes; facts of the machine.
-
-The engine of the experiments is measured by `python -m spherenorm_experiments.benchmark`.
-"""
+"""`python -m benchmarks`: optimizers, probes, the engine of experiments; facts of the machine."""
 
 from __future__ import annotations
 
@@ -25,7 +22,7 @@ from spherenorm.support import write_whole
 
 console = Console(width=max(100, Console().width))
 app = typer.Typer(add_completion=False, pretty_exceptions_show_locals=False)
-SECTIONS = ("step", "first", "scaling", "sweep", "training", "probe")
+SECTIONS = ("step", "first", "scaling", "sweep", "training", "probe", "engine", "store")
 MALLOC_HELP = (
     "default: glibc's, whatever the environment says; "
     "resident: freed memory is kept, so that temporaries cost no page faults."
@@ -36,7 +33,7 @@ MALLOC_HELP = (
 def main(
     sections: Annotated[
         str, typer.Option(help=f"Comma-separated, of {', '.join(SECTIONS)}.")
-    ] = ",".join(SECTIONS),
+    ] = ",".join(SECTIONS[:-2]),
     sets: Annotated[
         str, typer.Option(help=f"Parameter sets, of {', '.join(SETS)}; or all.")
     ] = "small-resnet,small-gpt,many-small,resnet18,resnet50",
@@ -79,6 +76,14 @@ def main(
         results["training"] = training_time(rounds, device, console)
     if "probe" in chosen:
         results["probe"] = probe_overhead(rounds, device, console)
+    if "engine" in chosen:
+        from benchmarks._engine import engine_overhead  # needs the extra experiments
+
+        results["engine"] = engine_overhead(4 * rounds, device, console)
+    if "store" in chosen:
+        from benchmarks._engine import large_store
+
+        results["store"] = large_store(console)
     if out is not None:
         write_whole(out, json.dumps(results, indent=1))
 

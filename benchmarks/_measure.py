@@ -96,13 +96,19 @@ def interleaved(
         prepare: runs before each function, untimed.
         clock: in seconds; `time.process_time` leaves out what other processes take.
     """
+    timer = synchronized(device, clock)
+    times = time_in_turns(functions, rounds, prepare=prepare, clock=timer)
+    return {name: statistics.median(each) for name, each in times.items()}
 
-    def synchronized() -> float:
+
+def synchronized(device: str, clock: Callable[[], float]) -> Callable[[], float]:
+    """A clock that waits for the device."""
+
+    def read() -> float:
         _synchronize(device)
         return clock()
 
-    times = time_in_turns(functions, rounds, prepare=prepare, clock=synchronized)
-    return {name: statistics.median(each) for name, each in times.items()}
+    return read
 
 
 def bandwidth(device: str, held: int = 2**30) -> float:

@@ -29,7 +29,7 @@ ROOMS = {
             "paper.statements",
             "study",
         ),
-        *("paper.shared", "paper", "extra", "report.page", "report", "cli", "benchmark"),
+        *("paper.shared", "paper", "extra", "report.page", "report", "cli"),
     ),
 }
 """Of each package, from the bottom to the top; the packages too are in this order.

@@ -2,65 +2,25 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
 from spherenorm_experiments.cli._console import NOTE, say_error
 from spherenorm_experiments.store import Store
 
+if TYPE_CHECKING:
+    from spherenorm_experiments.engine import Runner
+
 DEFAULT_OUT = Path("runs")
 Out = Annotated[Path, typer.Option("--out", help="The store: finished runs, and the report.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document instead of text.")]
-Jobs = Annotated[
-    int, typer.Option("--jobs", help="How many runs at a time.", show_default="one per core", min=1)
-]
-BackendName = Annotated[str, typer.Option("--backend", help="local (processes), ray, or slurm.")]
-
-Workers = Annotated[
-    int, typer.Option("--workers", help="Processes that load the items of a run's data set.")
-]
-Processes = Annotated[
-    int, typer.Option("--processes", help="Processes that train one run together, by torchrun.")
-]
-Parallel = Annotated[
-    str, typer.Option("--parallel", help="ddp (all weights in each) or fsdp (sharded).")
-]
-TensorBoard = Annotated[
-    bool,
-    typer.Option("--tensorboard", help="Event files while a run trains (extra: tensorboard)."),
-]
-
-TimeLimit = Annotated[
-    float | None,
-    typer.Option("--time-limit", help="Seconds after which a run that has not ended is stopped."),
-]
-Seeds = Annotated[
-    str | None,
-    typer.Option(
-        "--seeds",
-        help="How many (3), a range (0:10) or a list (1,4,7); the study's own by default.",
-    ),
-]
-Tier = Annotated[
-    str,
-    typer.Option(
-        "--tier",
-        help="smoke (seconds), small (minutes on two cores), evidence (more seeds), full (a GPU).",
-    ),
-]
-Device = Annotated[str, typer.Option("--device", help="cpu, cuda, cuda:1, ...")]
-Settings = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        help="key=value, of a hyper-parameter, a task's option, epochs, batch_size, schedule, "
-        "probe_every, or the regime (warmup, precision, ...); may be repeated.",
-    ),
-]
 Data = Annotated[
     Path | None,
     typer.Option(
@@ -70,19 +30,116 @@ Data = Annotated[
         "`report` and `resume`.",
     ),
 ]
-DryRun = Annotated[
-    bool,
-    typer.Option(
-        "--dry-run", help="What would run, what is there already, how long it would take."
-    ),
-]
-Epochs = Annotated[int | None, typer.Option("--epochs", help="Short for --set epochs=N.")]
-
 MOST_SEEDS = 10_000
 MANY_SEEDS = 20
 """A count above it may have been meant as one seed."""
 
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
+
+
+@dataclass(frozen=True)
+class Execution:
+    """The options of every command that runs."""
+
+    jobs: Annotated[
+        int, typer.Option(help="How many runs at a time.", show_default="one per core", min=1)
+    ] = CORES
+    backend: Annotated[str, typer.Option(help="local (processes) or slurm.")] = "local"
+    workers: Annotated[
+        int, typer.Option(help="Processes that load the items of a run's data set.")
+    ] = 0
+    processes: Annotated[
+        int, typer.Option(help="Processes that train one run together, by torchrun.")
+    ] = 1
+    parallel: Annotated[str, typer.Option(help="ddp (all weights in each) or fsdp (sharded).")] = (
+        "ddp"
+    )
+    tensorboard: Annotated[
+        bool,
+        typer.Option("--tensorboard", help="Event files while a run trains (extra: tensorboard)."),
+    ] = False
+    time_limit: Annotated[
+        float | None,
+        typer.Option(help="Seconds after which a run that has not ended is stopped."),
+    ] = None
+    out: Out = DEFAULT_OUT
+    as_json: AsJson = False
+
+    @property
+    def runner(self) -> Runner:
+        """The flags of the runner.
+
+        Raises:
+            ValueError: one is out of its range, or needs a package that is missing.
+        """
+        from spherenorm_experiments.engine import Runner
+
+        names = ("workers", "processes", "parallel", "tensorboard", "time_limit")
+        return Runner(**{name: getattr(self, name) for name in names})
+
+
+@dataclass(frozen=True)
+class Request(Execution):
+    """The options of every command that asks for runs."""
+
+    seeds: Annotated[
+        str | None,
+        typer.Option(
+            help="How many (3), a range (0:10) or a list (1,4,7); the study's own by default."
+        ),
+    ] = None
+    tier: Annotated[
+        str,
+        typer.Option(
+            help="smoke (seconds), small (minutes on two cores), evidence (more seeds), full (a "
+            "GPU)."
+        ),
+    ] = "small"
+    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, ...")] = "cpu"
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            help="key=value, of a hyper-parameter, a task's option, epochs, batch_size, schedule, "
+            "probe_every, or the regime (warmup, precision, ...); may be repeated.",
+        ),
+    ] = None
+    epochs: Annotated[int | None, typer.Option(help="Short for --set epochs=N.")] = None
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run", help="What would run, what is there already, how long it would take."
+        ),
+    ] = False
+
+    @property
+    def entries(self) -> list[str]:
+        """The entries of --set, with --epochs as one of them."""
+        short = [] if self.epochs is None else [f"epochs={self.epochs}"]
+        return [*(self.settings or []), *short]
+
+
+def with_fields(command: Callable[..., None]) -> Callable[..., None]:
+    """The command, with the fields of its last parameter, a dataclass, as options of its own."""
+    *own, last = inspect.signature(command).parameters.values()
+    hints = get_type_hints(command, include_extras=True)
+    cls = hints.pop(last.name)
+    options = {f.name: f.default for f in fields(cls)}
+    hints |= get_type_hints(cls, include_extras=True)
+
+    @functools.wraps(command)
+    def flat(**given: Any) -> None:
+        chosen = cls(**{name: given.pop(name) for name in options})
+        command(**given, **{last.name: chosen})
+
+    defaults = {parameter.name: parameter.default for parameter in own} | options
+    parameters = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=x, annotation=hints[name])
+        for name, x in defaults.items()
+    ]
+    flat.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    flat.__annotations__ = hints
+    return flat
 
 
 def parse_seeds(text: str) -> tuple[int, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,40 +19,27 @@ from spherenorm_experiments.cli._console import (
     usage_errors,
 )
 from spherenorm_experiments.cli._options import (
-    CORES,
-    DEFAULT_OUT,
-    AsJson,
-    BackendName,
     Data,
-    Device,
-    DryRun,
-    Epochs,
-    Jobs,
-    Out,
-    Parallel,
-    Processes,
-    Seeds,
-    Settings,
-    TensorBoard,
-    Tier,
-    TimeLimit,
-    Workers,
+    Execution,
+    Request,
     existing_store,
     parse_seeds,
     require_device,
     tell_many_seeds,
+    with_fields,
 )
 from spherenorm_experiments.cli._report import show_page
 from spherenorm_experiments.files import StoreError
 
 if TYPE_CHECKING:
-    from spherenorm_experiments.engine import Run, Runner
+    from spherenorm_experiments.engine import Run
     from spherenorm_experiments.engine.door import Door
     from spherenorm_experiments.study import Campaign, Study
 
 TOTAL = "total, shared runs once"
 
 
+@with_fields
 def run(
     studies: Annotated[
         list[str] | None, typer.Argument(help="Which studies; all of them by default.")
@@ -75,22 +61,9 @@ def run(
     like: Annotated[
         str, typer.Option(help="The contender as which --optimizers without a range are searched.")
     ] = "",
-    seeds: Seeds = None,
-    tier: Tier = "small",
-    device: Device = "cpu",
     data: Data = None,
-    jobs: Jobs = CORES,
-    backend: BackendName = "local",
-    settings: Settings = None,
-    dry_run: DryRun = False,
-    epochs: Epochs = None,
-    workers: Workers = 0,
-    processes: Processes = 1,
-    parallel: Parallel = "ddp",
-    tensorboard: TensorBoard = False,
-    time_limit: TimeLimit = None,
-    out: Out = DEFAULT_OUT,
-    as_json: AsJson = False,
+    *,
+    asked: Request,
 ) -> None:
     """Run studies and print their tables.
 
@@ -102,27 +75,38 @@ def run(
     from spherenorm_experiments.paper.shared.layout import use_folder
     from spherenorm_experiments.study import Campaign, Plan, parse_overrides, parse_ranges
 
-    entries = _entries(settings, epochs)
-    with interruptible(out), usage_errors():
-        door = Door(Store(out))
+    with interruptible(asked.out), usage_errors():
+        door = Door(Store(asked.out))
         real = data is not None
         chosen = _chosen(studies, real)
         recipes = _known_recipes(door, optimizers)
-        require_device(device)
+        require_device(asked.device)
         if data is not None:
             use_folder(data)
-        runner = _runner(workers, processes, parallel, tensorboard, time_limit)
-        asked = None if seeds is None else parse_seeds(seeds)
-        tell_many_seeds(seeds)
-        ranges = parse_ranges(search) if search else {}
-        plan = Plan(tier, asked, recipes, device, real, parse_overrides(entries), ranges, like)
-        campaign = Campaign(chosen, plan, door, backend, jobs, runner)
+        plan = Plan(
+            asked.tier,
+            _seeds_of(asked),
+            recipes,
+            asked.device,
+            real,
+            parse_overrides(asked.entries),
+            parse_ranges(search) if search else {},
+            like,
+        )
+        campaign = Campaign(chosen, plan, door, asked.backend, asked.jobs, asked.runner)
         campaign.rehearse()
-    if dry_run:
+    if asked.dry_run:
         with usage_errors():
-            _show_dry_run(campaign, as_json)
-    elif run_and_show(campaign, as_json):
+            _show_dry_run(campaign, asked.as_json)
+    elif run_and_show(campaign, asked.as_json):
         raise typer.Exit(FAILED)
+
+
+def _seeds_of(asked: Request) -> tuple[int, ...] | None:
+    """The seeds of a command; None for the study's own."""
+    seeds = None if asked.seeds is None else parse_seeds(asked.seeds)
+    tell_many_seeds(asked.seeds)
+    return seeds
 
 
 def _chosen(studies: list[str] | None, real: bool) -> list[Study]:
@@ -159,6 +143,7 @@ def _known_recipes(door: Door, optimizers: str | None) -> tuple[str, ...] | None
     return names
 
 
+@with_fields
 def compare(
     task: Annotated[str, typer.Option(help="A task's name, or module:Class for your own.")],
     optimizers: Annotated[
@@ -183,21 +168,8 @@ def compare(
             show_default="1 for a score in percent, else none",
         ),
     ] = None,
-    seeds: Seeds = None,
-    tier: Tier = "small",
-    device: Device = "cpu",
-    jobs: Jobs = CORES,
-    backend: BackendName = "local",
-    settings: Settings = None,
-    epochs: Epochs = None,
-    dry_run: DryRun = False,
-    workers: Workers = 0,
-    processes: Processes = 1,
-    parallel: Parallel = "ddp",
-    tensorboard: TensorBoard = False,
-    time_limit: TimeLimit = None,
-    out: Out = DEFAULT_OUT,
-    as_json: AsJson = False,
+    *,
+    asked: Request,
 ) -> None:
     """Compare optimizers on a task: each is tuned in as many trials, then run on the same seeds.
 
@@ -217,35 +189,30 @@ def compare(
         parse_ranges,
     )
 
-    entries = _entries(settings, epochs)
-    with interruptible(out), usage_errors():
+    with interruptible(asked.out), usage_errors():
         ranges = parse_ranges(search)
         names = parse_names(optimizers)
-        given = parse_overrides(entries)
+        given = parse_overrides(asked.entries)
         own = {name: given.pop(name) for name in list(given) if ":" in name}
         request = Comparing(task, names, ranges, trials, method, baseline.strip(), margin, own)
         study = comparison_of(request)
         if clash := set(given) & set(request.searched):
             raise ValueError(f"--set {sorted(clash)[0]!r}: --search tunes it")
-        require_device(device)
-        door = Door(Store(out))
+        require_device(asked.device)
+        door = Door(Store(asked.out))
         request.require(door)
-        runner = _runner(workers, processes, parallel, tensorboard, time_limit)
-        plan = Plan(
-            tier, None if seeds is None else parse_seeds(seeds), None, device, overrides=given
-        )
-        tell_many_seeds(seeds)
-        campaign = Campaign([study], plan, door, backend, jobs, runner)
+        plan = Plan(asked.tier, _seeds_of(asked), None, asked.device, overrides=given)
+        campaign = Campaign([study], plan, door, asked.backend, asked.jobs, asked.runner)
         campaign.rehearse()
-        differences = [] if as_json else study.differences(plan)
+        differences = [] if asked.as_json else study.differences(plan)
     for line in differences:
         typer.echo(f"differs  {line}")
-    if dry_run:
+    if asked.dry_run:
         with usage_errors():
-            _show_dry_run(campaign, as_json)
+            _show_dry_run(campaign, asked.as_json)
         return
-    failed = run_and_show(campaign, as_json)
-    problems = [] if as_json else _show_page(campaign, study)
+    failed = run_and_show(campaign, asked.as_json)
+    problems = [] if asked.as_json else _show_page(campaign, study)
     if failed or problems:
         raise typer.Exit(FAILED)
 
@@ -262,17 +229,8 @@ def _show_page(campaign: Campaign, study: Study) -> list[str]:
         return show_page(found, path)
 
 
-def resume(
-    jobs: Jobs = CORES,
-    backend: BackendName = "local",
-    workers: Workers = 0,
-    processes: Processes = 1,
-    parallel: Parallel = "ddp",
-    tensorboard: TensorBoard = False,
-    time_limit: TimeLimit = None,
-    out: Out = Path("runs"),
-    as_json: AsJson = False,
-) -> None:
+@with_fields
+def resume(*, how: Execution) -> None:
     """Finish everything that was ever asked of the store."""
     from spherenorm.support import one_line
     from spherenorm_experiments.cli._progress import run_campaigns
@@ -281,18 +239,17 @@ def resume(
     from spherenorm_experiments.study import Campaign, find_study, read_requests
 
     with usage_errors():
-        find_backend(backend)
-        runner = _runner(workers, processes, parallel, tensorboard, time_limit)
-        store = existing_store(out)
+        find_backend(how.backend)
+        runner, store = how.runner, existing_store(how.out)
     requests, unusable = read_requests(store)
     left = tell_unusable(unusable)
     door = Door(store)
     campaigns = []
-    with store_errors(), interruptible(out):
+    with store_errors(), interruptible(how.out):
         for request in requests:
             try:
                 studies = [find_study(name) for name in request.studies]
-                campaign = Campaign(studies, request.plan, door, backend, jobs, runner)
+                campaign = Campaign(studies, request.plan, door, how.backend, how.jobs, runner)
                 campaign.rehearse()
                 campaigns.append(campaign)
             except StoreError:
@@ -300,7 +257,7 @@ def resume(
             except (Exception, SystemExit) as error:  # a user's study or recipe may raise anything
                 left = True
                 say_error(f"{', '.join(request.studies)} cannot go on here: {one_line(error)}")
-        failed = run_campaigns(campaigns, as_json)
+        failed = run_campaigns(campaigns, how.as_json)
     if failed or left:
         raise typer.Exit(FAILED)
 
@@ -345,22 +302,3 @@ def _show_dry_run(campaign: Campaign, as_json: bool) -> None:
     for row in rows:
         table.add_row(*map(str, row.values()))
     console.print(table)
-
-
-def _entries(settings: Sequence[str] | None, epochs: int | None) -> list[str]:
-    """The entries of --set, with --epochs as one of them."""
-    return [*(settings or []), *([] if epochs is None else [f"epochs={epochs}"])]
-
-
-def _runner(
-    workers: int, processes: int, parallel: str, tensorboard: bool, time_limit: float | None
-) -> Runner:
-    from spherenorm_experiments.engine import Runner
-
-    return Runner(
-        workers=workers,
-        processes=processes,
-        parallel=parallel,
-        tensorboard=tensorboard,
-        time_limit=time_limit,
-    )

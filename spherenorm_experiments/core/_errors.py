@@ -11,7 +11,6 @@ from typing import Any
 from spherenorm.support import located, require_module
 
 EXTRAS = {
-    "ray": "ray",
     "submitit": "slurm",
     "pandas": "experiments",
     "pyarrow": "data",

@@ -41,21 +41,10 @@ def find_task(name: str, options: Mapping[str, Any] | None = None) -> AnyTask:
     Raises:
         ValueError: an unknown task or option, or an option's value that is none of its choices.
     """
-    return make_task(name, find_task_class(name), options or {})
-
-
-def make_task(name: str, cls: Any, options: Mapping[str, Any]) -> AnyTask:
-    """The task of a class with these options.
-
-    Args:
-        name: of the task, for the errors.
-
-    Raises:
-        ValueError: an unknown option, or an option's value that is none of its choices.
-    """
+    cls: Any = find_task_class(name)
     hints, known = get_type_hints(cls), [f.name for f in fields(cls)]
     given = {}
-    for option, value in options.items():
+    for option, value in (options or {}).items():
         if option not in known:
             right = did_you_mean(option, known) if known else "it has none"
             raise ValueError(f"task {name!r} has no option {option!r}; {right}")

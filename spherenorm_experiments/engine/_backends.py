@@ -9,20 +9,18 @@ last checkpoint; whoever runs the spec again goes on from there.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from spherenorm.support import one_line, unknown_name
+from spherenorm.support import unknown_name
 from spherenorm_experiments.core import Spec, require_extra
 from spherenorm_experiments.engine._execute import execute
 from spherenorm_experiments.engine._processes import in_workers
 from spherenorm_experiments.engine._run import Run
 from spherenorm_experiments.engine._runner import USUAL, Outcome, Runner
 from spherenorm_experiments.engine.door import execute_spec
-from spherenorm_experiments.files import StoreError
 
 Backend = Callable[[Sequence[Run], int, Runner], Iterator[Outcome]]
 """Executes runs of one store: (runs, jobs at a time, runner)."""
@@ -40,69 +38,21 @@ def local(runs: Sequence[Run], jobs: int, runner: Runner = USUAL) -> Iterator[Ou
         yield execute(run, runner)
 
 
-def ray(runs: Sequence[Run], jobs: int, runner: Runner = USUAL) -> Iterator[Outcome]:
-    """Ray tasks: on the cluster that Ray finds (RAY_ADDRESS), else on one with `jobs` workers here.
-
-    The store must be on a disk that all of them see. Ray starts a task whose worker dies again, up
-    to three times; then the run fails, and the others go on.
-
-    Raises:
-        StoreError: a worker cannot write the store.
-    """
-    ray_ = require_extra("ray", "the backend ray")
-    if not ray_.is_initialized():
-        here = "RAY_ADDRESS" not in os.environ
-        ray_.init(num_cpus=jobs if here else None, include_dashboard=False, log_to_driver=False)
-    remote: Any = ray_.remote(max_retries=3)(_execute_there)
-    running = {
-        remote.options(**_share(run, runner)).remote(*_request(run, runner)): run for run in runs
-    }
-    while running:
-        (ready,), _ = ray_.wait(list(running), num_returns=1)
-        yield _ended(ray_, ready, running.pop(ready))
-
-
-def _request(run: Run, runner: Runner) -> tuple[Spec, Path, str, Runner]:
-    """The arguments of `_execute_there`, which travel to another process."""
-    return run.spec, run.store.root.resolve(), run.id, runner
-
-
-def _execute_there(spec: Spec, root: Path, expected: str, runner: Runner) -> Outcome:
-    return execute_spec(spec, root, wait=60.0, expected=expected, **asdict(runner))
-
-
-def _ended(ray_: Any, ready: Any, run: Run) -> Outcome:
-    """The outcome of a task; a failed one if its code has raised, or its worker is lost."""
-    try:
-        outcome: Outcome = ray_.get(ready)
-        return outcome
-    except ray_.exceptions.RayTaskError as error:
-        if isinstance(error.cause, StoreError):
-            raise error.cause from None
-        return Outcome(run.id, "failed", error=one_line(error.cause))
-    except ray_.exceptions.RayError as error:
-        lost = f"Ray has lost its worker ({type(error).__name__})"
-        return Outcome(run.id, "failed", error=f"{lost}; `resume` goes on from its checkpoint")
-
-
-def _share(run: Run, runner: Runner) -> dict[str, int]:
-    """The part of a cluster that a run takes: a core for each process, and a GPU on "cuda"."""
-    gpus = runner.processes if run.spec.device.startswith("cuda") else 0
-    return {"num_cpus": runner.processes, "num_gpus": gpus}
-
-
 def slurm(runs: Sequence[Run], jobs: int, runner: Runner = USUAL) -> Iterator[Outcome]:
     """A Slurm job array, `jobs` at a time, through submitit; without Slurm, its local processes.
 
     Submitit's folder of logs is `<root>/slurm`. A job that is preempted or times out is requeued
     and resumes.
     """
-    submitit = require_extra("submitit", "the backend slurm")
+    import submitit
+
+    def execute_there(_: Any, spec: Spec, root: Path, flags: dict[str, Any]) -> Outcome:
+        return execute_spec(spec, root, wait=60.0, **flags)
+
     # Called again with the same arguments after a preemption; what it did before is in the store.
-    call = {"__call__": lambda _, *request: _execute_there(*request)}
-    job = type("Requeued", (submitit.helpers.Checkpointable,), call)()
-    folder = runs[0].store.root.resolve() / "slurm"
-    executor = submitit.AutoExecutor(folder=folder, slurm_max_num_timeout=10)
+    job = type("Requeued", (submitit.helpers.Checkpointable,), {"__call__": execute_there})()
+    root, flags = runs[0].store.root.resolve(), asdict(runner)
+    executor = submitit.AutoExecutor(folder=root / "slurm", slurm_max_num_timeout=10)
     executor.update_parameters(
         cpus_per_task=runner.processes, timeout_min=240, slurm_array_parallelism=jobs
     )
@@ -111,14 +61,14 @@ def slurm(runs: Sequence[Run], jobs: int, runner: Runner = USUAL) -> Iterator[Ou
     for start in range(0, len(runs), size):
         with executor.batch():
             running = [
-                executor.submit(job, *_request(run, runner)) for run in runs[start : start + size]
+                executor.submit(job, run.spec, root, {**flags, "expected": run.id})
+                for run in runs[start : start + size]
             ]
         for done in submitit.helpers.as_completed(running):
             yield done.result()
 
 
-BACKENDS: dict[str, Backend] = {"local": local, "ray": ray, "slurm": slurm}
-PACKAGES = {"ray": "ray", "slurm": "submitit"}
+BACKENDS: dict[str, Backend] = {"local": local, "slurm": slurm}
 
 
 def find_backend(name: str) -> Backend:
@@ -129,6 +79,6 @@ def find_backend(name: str) -> Backend:
     """
     if name not in BACKENDS:
         raise unknown_name("backend", name, BACKENDS)
-    if name in PACKAGES:
-        require_extra(PACKAGES[name], f"the backend {name}")
+    if name == "slurm":
+        require_extra("submitit", "the backend slurm")
     return BACKENDS[name]

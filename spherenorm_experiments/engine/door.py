@@ -26,9 +26,9 @@ from spherenorm_experiments.core import (
     configuration,
     digest,
     family_of,
+    find_task,
     find_task_class,
     load_recipe,
-    make_task,
     row_names,
     run_name,
     sources_of,
@@ -96,7 +96,7 @@ class Door:
         """
         key = _key([name, dict(options)])
         if key not in self._tasks:
-            self._tasks[key] = make_task(name, find_task_class(name), options)
+            self._tasks[key] = find_task(name, options)
         return self._tasks[key]
 
     def options(self, spec: Spec) -> list[str]:

@@ -61,7 +61,7 @@ class Campaign:
 
     Attributes:
         door: resolves every run, once, and knows the store.
-        backend: local | ray | slurm.
+        backend: local | slurm.
         jobs: how many runs at a time.
         runner: the flags of each run's execution.
     """

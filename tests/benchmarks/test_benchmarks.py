@@ -13,7 +13,8 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from benchmarks import __main__ as benchmarks
-from benchmarks import _training
+from benchmarks import _engine, _training
+from benchmarks._engine import engine_overhead, large_store
 from benchmarks._first import first_steps
 from benchmarks._measure import MALLOC, peak_memory_of
 from benchmarks._shapes import SETS
@@ -98,6 +99,13 @@ def test_training_steps(monkeypatch):
     rows = training_time(2, "cpu", Console(), step_seconds=0.0)
     assert [row["pair"].split(",")[0] for row in rows] == ["SGDP", "AdamP"]
     assert all(row["more"] == row["ours"] / row["baseline"] - 1 for row in rows)
+
+
+def test_the_engine_and_the_commands(monkeypatch):
+    numbers = engine_overhead(1, "cpu", Console(), batch=32)
+    assert numbers["ratio"] == numbers["engine ms"] / numbers["bare ms"]
+    monkeypatch.setattr(_engine, "COMMANDS", {"status": ("status",)})
+    assert large_store(Console(), runs=2).keys() == {"status"}
 
 
 def test_peak_memory_is_what_was_taken_in_between():

@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -30,6 +31,21 @@ def store(tmp_path_factory):
     if "PYTEST_XDIST_WORKER" in os.environ:  # whose own folder lies in that of the whole run
         root = root.parent
     return Store(root / "studies")
+
+
+@pytest.fixture(scope="session")
+def _tiny_store(tmp_path_factory):
+    from commands import run_tiny
+
+    root = tmp_path_factory.mktemp("tiny")
+    assert run_tiny(root).exit_code == 0
+    return root
+
+
+@pytest.fixture
+def ran(tmp_path, _tiny_store):
+    """A store of the test's own, in which the tiny study has run."""
+    return shutil.copytree(_tiny_store, tmp_path / "ran")
 
 
 @pytest.fixture(scope="session")

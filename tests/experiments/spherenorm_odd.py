@@ -77,6 +77,14 @@ class Warmed(Tiny):
 
 
 @dataclass(frozen=True)
+class Shaped(Tiny):
+    """Its options have tuples."""
+
+    widths: tuple[int, ...] = (8,)
+    sides: tuple[int, tuple[int, int]] | None = None
+
+
+@dataclass(frozen=True)
 class Redrawn(Tiny):
     """Its data are drawn anew on each call."""
 

@@ -14,15 +14,10 @@ TEXT = (ROOT / "docs" / "integrations.md").read_text()
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 TOP, *REST = re.split(r"^## (.+)\n", TEXT, flags=re.MULTILINE)
 SECTIONS = dict(zip(REST[::2], REST[1::2], strict=True))
-LONG = ("Ray Train",)
-"""Sections whose framework takes a minute to start."""
-OPTIONAL = ("lightning", "transformers", "accelerate", "ray")
+OPTIONAL = ("lightning", "transformers", "accelerate")
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(s, marks=pytest.mark.long) if s in LONG else s for s in SECTIONS],
-)
+@pytest.mark.parametrize("name", SECTIONS)
 def test_a_section_runs(name, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     blocks = BLOCK.findall(SECTIONS[name])

@@ -97,7 +97,7 @@ def child(classes, optimizers, queue):
     queue.put((classes, same, MineToo in classes))
 
 if __name__ == "__main__":
-    import ray.cloudpickle
+    import cloudpickle
     unheld = [sn.torch_optimizer(recipe), sn.torch_optimizer(mine_too, "Nobodys")]
     classes = [sn.optim.AdamP, users_module.OPTIMIZER, users_module.Own, MineToo, *unheld]
     assert pickle.loads(pickle.dumps(MineToo)) is MineToo
@@ -110,8 +110,8 @@ if __name__ == "__main__":
     process.join()
     assert all(same) and held
     assert all(a is b for a, b in zip(back, classes)), back
-    assert ray.cloudpickle.loads(ray.cloudpickle.dumps(classes)) == classes
-    (optimizer,) = ray.cloudpickle.loads(ray.cloudpickle.dumps([optimizers[3]]))
+    assert cloudpickle.loads(cloudpickle.dumps(classes)) == classes
+    (optimizer,) = cloudpickle.loads(cloudpickle.dumps([optimizers[3]]))
     assert type(optimizer) is MineToo
     print(*(f"{cls.__module__}.{cls.__name__}" for cls in classes))
 """

@@ -9,7 +9,6 @@ from commands import STUDY, invoke
 @pytest.mark.parametrize(
     ("module", "extra", "arguments"),
     [
-        ("ray", "ray", ("run", STUDY, "--backend", "ray")),
         ("submitit", "slurm", ("run", STUDY, "--backend", "slurm")),
         ("submitit", "slurm", ("resume", "--backend", "slurm")),
         ("torch.utils.tensorboard", "tensorboard", ("run", STUDY, "--tensorboard")),

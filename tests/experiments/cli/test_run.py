@@ -141,13 +141,12 @@ def test_a_wrong_command_says_what_would_be_right_and_runs_nothing(tmp_path, com
     assert not list(tmp_path.iterdir())
 
 
-def test_a_recipe_of_ones_own_joins_what_ran_before(tmp_path):
-    run_tiny(tmp_path)
-    result = run_tiny(tmp_path, "--optimizers", "sgd,spherenorm_tiny:careful", "--seeds", "0:3")
+def test_a_recipe_of_ones_own_joins_what_ran_before(ran):
+    result = run_tiny(ran, "--optimizers", "sgd,spherenorm_tiny:careful", "--seeds", "0:3")
     assert result.exit_code == 0, result.output
-    claims = claims_of(tmp_path)
-    assert arms_of(tmp_path) == ["SGD", "SGDP", "longer", "spherenorm_tiny:careful"]
-    assert "smoke tier, seeds 0–2" in (tmp_path / "report.html").read_text()
+    claims = claims_of(ran)
+    assert arms_of(ran) == ["SGD", "SGDP", "longer", "spherenorm_tiny:careful"]
+    assert "smoke tier, seeds 0–2" in (ran / "report.html").read_text()
     assert [(claim["study"], claim["seeds"]) for claim in claims] == [("tiny (smoke)", 2)]
 
 

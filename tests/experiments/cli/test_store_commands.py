@@ -56,41 +56,38 @@ def test_a_name_of_no_run_or_of_several_is_one_line(tmp_path, name, says):
     assert says in result.output
 
 
-def test_gc_removes_what_no_request_asks_for(tmp_path):
-    run_tiny(tmp_path)
-    store = Store(tmp_path)
+def test_gc_removes_what_no_request_asks_for(ran):
+    store = Store(ran)
     asked = {folder.name for folder in store.folders()}
-    name = stray(tmp_path, seed=7).name
-    refused = invoke("gc", "--out", tmp_path)  # nobody answers
+    name = stray(ran, seed=7).name
+    refused = invoke("gc", "--out", ran)  # nobody answers
     assert name in refused.output
     assert {folder.name for folder in store.folders()} == {*asked, name}
-    told = json.loads(invoke("gc", "--out", tmp_path, "--json").stdout)
+    told = json.loads(invoke("gc", "--out", ran, "--json").stdout)
     assert (list(told["unasked"]), told["removed"]) == ([name], [])
-    gone = json.loads(invoke("gc", "--out", tmp_path, "--json", "--yes").stdout)
+    gone = json.loads(invoke("gc", "--out", ran, "--json", "--yes").stdout)
     assert gone["removed"] == [name]
     assert {folder.name for folder in store.folders()} == asked
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["plans", "runs", "sources"]
-    assert "0 runs now" in run_tiny(tmp_path).output
+    assert sorted(path.name for path in ran.iterdir()) == ["plans", "runs", "sources"]
+    assert "0 runs now" in run_tiny(ran).output
 
 
-def test_gc_leaves_a_run_that_goes_on(tmp_path):
-    run_tiny(tmp_path)
-    folder = stray(tmp_path, seed=7)
+def test_gc_leaves_a_run_that_goes_on(ran):
+    folder = stray(ran, seed=7)
     with folder.lock():
-        assert invoke("gc", "--out", tmp_path, "--yes").exit_code == 0
+        assert invoke("gc", "--out", ran, "--yes").exit_code == 0
         assert folder.summary() is not None
-    assert invoke("gc", "--out", tmp_path, "--yes").exit_code == 0
+    assert invoke("gc", "--out", ran, "--yes").exit_code == 0
     assert folder.summary() is None
 
 
-def test_gc_refuses_while_a_request_cannot_be_read(tmp_path):
-    run_tiny(tmp_path)
-    folder = folder_of(tiny_spec(seed=7), tmp_path)
+def test_gc_refuses_while_a_request_cannot_be_read(ran):
+    folder = folder_of(tiny_spec(seed=7), ran)
     folder.write_status("finished")
-    (path,) = (tmp_path / "plans").iterdir()
+    (path,) = (ran / "plans").iterdir()
     path.write_text(path.read_text().replace('"smoke"', '"smale"'))
     with pytest.warns(UserWarning, match="does not count"):
-        result = invoke("gc", "--out", tmp_path, "--yes")
+        result = invoke("gc", "--out", ran, "--yes")
     assert result.exit_code == 1
     assert folder.status()
-    assert read_requests(Store(tmp_path))[1]
+    assert read_requests(Store(ran))[1]

@@ -126,18 +126,17 @@ def test_resume_goes_through_all_requests(tmp_path):
     assert error.startswith("RuntimeError: this recipe gave up (spherenorm_tiny.py, line ")
 
 
-def test_a_lost_request_is_named_until_it_is_repeated(tmp_path):
-    run_tiny(tmp_path)
-    (path,) = (tmp_path / "plans").iterdir()
+def test_a_lost_request_is_named_until_it_is_repeated(ran):
+    (path,) = (ran / "plans").iterdir()
     path.write_text("{")
     for command in ("resume", "report", "status"):
         with warnings.catch_warnings(record=True):
-            result = invoke(command, "--out", tmp_path)
+            result = invoke(command, "--out", ran)
         assert "repeat its `run` command" in result.output
         assert result.exit_code == {"resume": 1, "report": 2, "status": 0}[command]
-    assert "0 runs now" in run_tiny(tmp_path).output
+    assert "0 runs now" in run_tiny(ran).output
     for command in ("resume", "report", "status"):
-        result = invoke(command, "--out", tmp_path)
+        result = invoke(command, "--out", ran)
         assert result.exit_code == 0
         assert "is lost" not in result.output
 
@@ -181,27 +180,23 @@ def test_commands_that_only_read_change_nothing_in_a_damaged_store(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["checkpoint.pt", "origin.json"])
-def test_show_says_that_weights_or_origin_of_a_finished_run_are_not_its_own(tmp_path, name):
-    run_tiny(tmp_path, "--seeds", "0:1")
-    one, other = sorted(tmp_path.glob("runs/*"))[:2]
+def test_show_says_that_weights_or_origin_of_a_finished_run_are_not_its_own(ran, name):
+    one, other = sorted(ran.glob("runs/*"))[:2]
     for content in ((other / name).read_bytes(), (one / name).read_bytes()[:-9]):
         (one / name).write_bytes(content)
         with pytest.warns(CorruptFileWarning, match=rf"{name}: it is no .* of this run"):
-            assert invoke("show", one.name, "--out", tmp_path).exit_code == 0
+            assert invoke("show", one.name, "--out", ran).exit_code == 0
         assert (one / name).read_bytes() == content
 
 
 @pytest.mark.parametrize("name", ["status.json", "config.json"])
-def test_a_run_whose_papers_are_lost_gets_them_again(tmp_path, name):
-    run_tiny(tmp_path)
-    before = [folder.config() for folder in Store(tmp_path).folders()]
-    for path in tmp_path.glob(f"runs/*/{name}"):
+def test_a_run_whose_papers_are_lost_gets_them_again(ran, name):
+    before = [folder.config() for folder in Store(ran).folders()]
+    for path in ran.glob(f"runs/*/{name}"):
         path.unlink()
-    assert "0 runs now, 6 results" in run_tiny(tmp_path).output
-    assert json.loads(invoke("status", "--out", tmp_path, "--json").output)["runs"] == {
-        "finished": 6
-    }
-    assert [folder.config() for folder in Store(tmp_path).folders()] == before
+    assert "0 runs now, 6 results" in run_tiny(ran).output
+    assert json.loads(invoke("status", "--out", ran, "--json").output)["runs"] == {"finished": 6}
+    assert [folder.config() for folder in Store(ran).folders()] == before
 
 
 def test_a_study_that_raises_leaves_the_others_their_sections(tmp_path):
@@ -225,10 +220,9 @@ def test_a_study_that_raises_leaves_the_others_their_sections(tmp_path):
     assert invoke("report", STUDY, "--out", tmp_path).exit_code == 0
 
 
-def test_a_page_that_cannot_be_written_where_the_command_says_is_the_commands_fault(tmp_path):
-    run_tiny(tmp_path)
-    (tmp_path / "file").write_text("")
-    result = invoke("report", "--out", tmp_path, "--file", tmp_path / "file" / "page.html")
+def test_a_page_that_cannot_be_written_where_the_command_says_is_the_commands_fault(ran):
+    (ran / "file").write_text("")
+    result = invoke("report", "--out", ran, "--file", ran / "file" / "page.html")
     assert result.exit_code == 2
     assert (result.output.startswith("error: cannot write "), len(result.output.splitlines())) == (
         True,

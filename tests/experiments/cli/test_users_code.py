@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from commands import ROOT, STUDY, invoke, run_tiny
+from commands import ROOT, STUDY, invoke, process, run_tiny
 
 
 def test_spaces_between_optimizers_do_not_matter(tmp_path):
@@ -89,36 +89,24 @@ atexit.register(print, "done")
 """
 
 
-def _of_a_process(tmp_path, **streams):
+def test_what_c_prints_and_what_is_printed_at_exit_is_not_in_the_json(tmp_path):
     (tmp_path / "spherenorm_talks_in_c.py").write_text(TALKS)
     ours = [str(tmp_path), str(Path(__file__).parents[1])]
     path = os.pathsep.join([*ours, *filter(None, [os.environ.get("PYTHONPATH")])])
     optimizers = ("--optimizers", "sgd,spherenorm_talks_in_c:talking")
-    names = ("run", STUDY, *optimizers, "--tier", "smoke")
-    command = [
-        sys.executable,
-        "-m",
-        "spherenorm",
-        *names,
-        "--dry-run",
-        "--json",
-        "--out",
-        "none",
-    ]
+    command = process("run", STUDY, *optimizers, "--tier", "smoke", "--dry-run", "--json")
     environment = {**os.environ, "PYTHONPATH": path}
-    usual = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    given = {**usual, **streams, "cwd": ROOT, "env": environment}
-    return subprocess.run(command, text=True, check=False, **given)
-
-
-def test_what_c_prints_and_what_is_printed_at_exit_is_not_in_the_json(tmp_path):
-    result = _of_a_process(tmp_path)
+    result = subprocess.run(
+        [*command, "--out", "none"],
+        cwd=ROOT, env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
     assert result.returncode == 0, result.stderr
     assert json.loads(result.stdout)[0]["study"] == "tiny"
     assert result.stderr.splitlines()[-2:] == ["imported", "done"]
 
 
-def test_an_answer_that_nobody_reads_is_no_error(tmp_path):
-    closed = {"stdout": None, "preexec_fn": lambda: os.close(1)}
-    result = _of_a_process(tmp_path, **closed)
+def test_an_answer_that_nobody_reads_is_no_error():
+    command = process("list", "--json")
+    closed = {"preexec_fn": lambda: os.close(1), "stderr": subprocess.PIPE}
+    result = subprocess.run(command, cwd=ROOT, text=True, check=False, **closed)
     assert result.returncode == 0, result.stderr

@@ -3,14 +3,13 @@
 import importlib
 import inspect
 import pkgutil
-from dataclasses import dataclass
 from itertools import combinations
 
 import pytest
 
 import spherenorm_experiments.extra
 import spherenorm_experiments.paper
-from spherenorm_experiments.core import PureTask, Task, find_task, make_task, places, task_classes
+from spherenorm_experiments.core import PureTask, Task, find_task, places, task_classes
 from spherenorm_experiments.paper.shared.layout import Layout
 from spherenorm_experiments.study import Study
 
@@ -71,17 +70,10 @@ def test_splits_do_not_overlap_and_their_fingerprint_is_theirs(name):
     assert len({find_task(n).fingerprint() for n in TRAINED}) == len(TRAINED)
 
 
-@dataclass(frozen=True)
-class Shaped(Task):
-    """A task whose options have tuples."""
-
-    widths: tuple[int, ...] = (8,)
-    sides: tuple[int, tuple[int, int]] | None = None
-
-
 def test_lists_of_a_command_line_are_the_tuples_of_an_option():
-    task = make_task("shaped", Shaped, {"widths": [4, 4], "sides": [1, [2, 3]]})
+    name = "spherenorm_odd:Shaped"
+    task = find_task(name, {"widths": [4, 4], "sides": [1, [2, 3]]})
     assert (task.widths, task.sides) == ((4, 4), (1, (2, 3)))
-    assert len({task, make_task("shaped", Shaped, {})}) == 2
-    with pytest.raises(ValueError, match=r"widths=\[4, \"a\"\] is no value for task 'shaped'"):
-        make_task("shaped", Shaped, {"widths": [4, "a"]})
+    assert len({task, find_task(name)}) == 2
+    with pytest.raises(ValueError, match=rf"widths=\[4, \"a\"\] is no value for task '{name}'"):
+        find_task(name, {"widths": [4, "a"]})

@@ -22,19 +22,26 @@ from spherenorm_experiments.engine.door import execute_spec
 GAVE_UP = r"RuntimeError: this recipe gave up \(spherenorm_tiny.py, line \d+\)"
 
 
-def test_resuming_does_not_start_again(tmp_path):
-    spec = tiny_spec(epochs=4)
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """The end of `tiny_spec()` that nothing happens to."""
+    root = tmp_path_factory.mktemp("whole")
+    execute_spec(tiny_spec(), root)
+    return ended(tiny_spec(), root)
+
+
+def test_resuming_does_not_start_again(tmp_path, whole):
+    spec = tiny_spec()
     stop_after(spec, tmp_path, 9)
     checkpoint = folder_of(spec, tmp_path).load_checkpoint()
     assert checkpoint["done"] == 9
     execute_spec(spec, tmp_path)
-    execute_spec(spec, tmp_path / "whole")
-    assert_same_end(ended(spec, tmp_path), ended(spec, tmp_path / "whole"))
+    assert_same_end(ended(spec, tmp_path), whole)
 
 
 @pytest.mark.parametrize("name", ["checkpoint.pt", "metrics.jsonl", "status.json", "config.json"])
-def test_a_corrupt_file_of_an_unfinished_run_does_not_count(tmp_path, name):
-    spec = tiny_spec(epochs=3)
+def test_a_corrupt_file_of_an_unfinished_run_does_not_count(tmp_path, whole, name):
+    spec = tiny_spec()
     stop_after(spec, tmp_path, 7)
     flip_a_byte(folder_of(spec, tmp_path).path / name)
     folder = folder_of(spec, tmp_path)
@@ -44,8 +51,7 @@ def test_a_corrupt_file_of_an_unfinished_run_does_not_count(tmp_path, name):
     with pytest.warns(CorruptFileWarning, match=name):
         read()
     execute_spec(spec, tmp_path)
-    execute_spec(spec, tmp_path / "whole")
-    assert_same_end(ended(spec, tmp_path), ended(spec, tmp_path / "whole"))
+    assert_same_end(ended(spec, tmp_path), whole)
 
 
 @pytest.mark.parametrize("name", ["summary.json", "metrics.jsonl"])
@@ -67,7 +73,7 @@ def flip_a_byte(path):
 
 
 @pytest.mark.parametrize("failing", [1, 3, 8])
-def test_a_full_disk_stops_the_run_and_loses_nothing(tmp_path, monkeypatch, failing):
+def test_a_full_disk_stops_the_run_and_loses_nothing(tmp_path, whole, monkeypatch, failing):
     spec, calls, real = tiny_spec(), [], os.fsync
 
     def full(descriptor):
@@ -82,8 +88,7 @@ def test_a_full_disk_stops_the_run_and_loses_nothing(tmp_path, monkeypatch, fail
     assert not list(tmp_path.rglob(".*.*"))  # no half-written files
     monkeypatch.setattr(os, "fsync", real)
     assert execute_spec(spec, tmp_path).state == "finished"
-    execute_spec(spec, tmp_path / "whole")
-    assert_same_end(ended(spec, tmp_path), ended(spec, tmp_path / "whole"))
+    assert_same_end(ended(spec, tmp_path), whole)
 
 
 def test_a_recipe_that_raises_fails_its_run_and_says_where(tmp_path):
@@ -126,7 +131,7 @@ def test_a_metric_that_is_no_number_is_an_error_of_its_task_and_no_divergence(tm
     assert outcome.state == "diverged"
 
 
-def test_files_of_another_run_do_not_count(tmp_path):
+def test_files_of_another_run_do_not_count(tmp_path, whole):
     """They are intact, but they are not this run's."""
     one, other = tiny_spec(seed=0), tiny_spec(seed=1)
     stop_after(one, tmp_path, 5)
@@ -136,8 +141,7 @@ def test_files_of_another_run_do_not_count(tmp_path):
         shutil.copyfile(theirs.path / name, mine.path / name)
     with pytest.warns(CorruptFileWarning, match="this run"):
         assert not execute_spec(one, tmp_path).cached
-    execute_spec(one, tmp_path / "whole")
-    assert_same_end(ended(one, tmp_path), ended(one, tmp_path / "whole"))
+    assert_same_end(ended(one, tmp_path), whole)
 
 
 def test_what_a_killed_process_left_half_written_is_deleted(tmp_path):

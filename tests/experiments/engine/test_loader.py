@@ -95,13 +95,11 @@ def test_ranks_evaluate_each_item_once_and_equally_many_batches(world, tensors):
     assert length(split) == 13
 
 
-def test_a_run_has_equal_bits_for_0_1_and_2_workers(tmp_path):
+def test_a_run_has_equal_bits_for_0_and_2_workers(tmp_path):
     spec = picture_spec(epochs=2)
-    for workers in (0, 1, 2):
+    for workers in (0, 2):
         assert execute_spec(spec, tmp_path / str(workers), workers=workers).state == "finished"
-    reference = ended(spec, tmp_path / "0")
-    for workers in (1, 2):
-        assert_same_end(reference, ended(spec, tmp_path / str(workers)))
+    assert_same_end(ended(spec, tmp_path / "0"), ended(spec, tmp_path / "2"))
 
 
 def test_a_run_on_a_data_set_goes_on_in_the_middle_of_an_epoch(tmp_path):
