@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -74,10 +75,9 @@ class EndOfTraining(Study):
         tier, trials = plan.budgets, list[Trial]()
         for place in places:
             regime = Regime(label_smoothing=SMOOTHING[place.label])
+            own: dict[str, Any] = {"epochs": EPOCHS[tier]}
             if place is BYTES:
                 own = {"options": {"windows": WINDOWS[tier], "width": 32}}
-            else:
-                own = {"epochs": EPOCHS[tier]}
             fields = {"rest": REST, "schedule": "linear", "probe_every": 10, "regime": regime}
             for name, (_, hyper_parameters) in ARMS.items():
                 trials += self.seeded(

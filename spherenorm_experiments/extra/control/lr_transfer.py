@@ -114,8 +114,10 @@ def drift(results: Results, arm: Contender) -> Sample:
     conditions = _ran(results)
     if len(conditions) < 2:
         return Sample({}, performance=True)
-    ends = (best_octave(curves(results, each, arm)) for each in (conditions[-1], conditions[0]))
-    return paired_values(*ends)
+    narrowest, widest = (
+        best_octave(curves(results, each, arm)) for each in (conditions[0], conditions[-1])
+    )
+    return paired_values(widest, narrowest)
 
 
 def _tuned(results: Results, arm: Contender) -> Sample:

@@ -60,7 +60,8 @@ def gain_over_rates(results: Results, pair: tuple[Contender, Contender]) -> Samp
         return Sample({}, performance=True)
     first, second = (next(iter(each.values())).octaves for each in found)
     shared = [octave for octave in first if octave in second]
-    return paired_values(*(losses_over(each, shared) for each in found))
+    at_once, warmed = (losses_over(each, shared) for each in found)
+    return paired_values(at_once, warmed)
 
 
 def _claims() -> Iterator[Claim]:
