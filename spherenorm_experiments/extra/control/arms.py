@@ -10,7 +10,7 @@ BASES = ("Adam", "Muon")
 CONTROLS = ("decay", "projection", "Hyperball", "rotational", "brake")
 COLORS = dict(zip(CONTROLS, ("#0072b2", "#aa3377", "#009e73", "#a06a00", "#56b4e9"), strict=True))
 
-ENTRIES = tuple(2.0**k for k in range(-9, -3))
+ENTRIES = tuple(2.0**k for k in range(-8, -2))
 """Rates of Adam's step, whose entries are about 1 before the rate multiplies them."""
 
 TURNS = tuple(2.0**k for k in range(-7, -1))

@@ -33,7 +33,7 @@ from spherenorm_experiments.extra.control.turns import (
 from spherenorm_experiments.report.pictures import Picture, drawn, points
 from spherenorm_experiments.study import Plan, Study
 
-RATES = {"smoke": slice(2, 3), "small": slice(2, 5), "full": slice(0, 6)}
+RATES = {"smoke": slice(2, 3), "small": slice(1, 4), "full": slice(0, 6)}
 """The places of the rates in the grid of each arm."""
 
 WINDOWS = {"smoke": 32, "small": 2400, "full": 64_000}

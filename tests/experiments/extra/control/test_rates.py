@@ -67,7 +67,7 @@ def world(loss, plan="evidence", lost=()):
         name, spec = trial.arm.settings["contender"], trial.spec
         base, control = name.split(", ")
         octave = math.log2(spec.hyper_parameters["lr"])
-        middle = -6.5 if trial.arm.recipe in ("adamw", "adamp", "radial_brake(adamw)") else -4.5
+        middle = -5.5 if trial.arm.recipe in ("adamw", "adamp", "radial_brake(adamw)") else -4.5
         value = loss(base, control, spec.options["width"], octave - middle)
         value += 0.001 * math.cos(7 * spec.seed + 3 * CONTROLS.index(control) + 5 * octave)
         diverged = 3 if control in lost and octave - middle > 2 else None
