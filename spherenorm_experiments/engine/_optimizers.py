@@ -93,11 +93,14 @@ def make_optimizer(
         invariant: the weights that are scale-invariant channel by channel.
 
     Raises:
-        ValueError: a weight in two of the task's groups, or one that is not the model's.
+        ValueError: a weight in two of the task's groups, or one that is not the model's there or in
+            `Task.hidden`.
     """
     sphere = None if rest is None else sphere_of(bound.rule)
     hidden = None if sphere is not None else task.hidden(model)
     names = {id(weight): name for name, weight in model.named_parameters()}
+    if unknown := sorted(set(hidden or ()) - set(names.values())):
+        raise ValueError(f"hidden names {unknown[0]!r}, which is no weight of the model")
     chosen = set(names.values()) if rest is None else set(invariant if hidden is None else hidden)
     groups: list[dict[str, Any]] = []
     for weights, own in _task_groups(task, model, names):

@@ -45,6 +45,9 @@ class ByteModel(Task):
         width: of the residual stream.
         layers, context: of the network, whose heads have 16 entries each.
         windows: training windows, of `context` bytes each.
+
+    Raises:
+        ValueError: a width that is no multiple of 16, or another option below 1.
     """
 
     width: int = 32
@@ -60,6 +63,13 @@ class ByteModel(Task):
         "small": Budget(1, 8),
         "full": Budget(1, 32),
     }
+
+    def __post_init__(self) -> None:
+        if self.width < 1 or self.width % HEAD:
+            raise ValueError(f"width must be a positive multiple of {HEAD}, got {self.width}")
+        for name in ("layers", "context", "windows"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
 
     def data(self) -> Splits:
         return source_windows(self.windows, SCORED, self.context)

@@ -40,6 +40,13 @@ def test_a_model_has_the_parameters_of_its_docstring(width):
     assert all(head.query.weight.shape == (width, width) for head in model.blocks)
 
 
+@pytest.mark.parametrize("option", [{"width": 24}, {"width": 0}, {"layers": 0}, {"windows": 0}])
+def test_an_option_out_of_range_is_refused(option):
+    ((name, value),) = option.items()
+    with pytest.raises(ValueError, match=rf"{name} must be .*, got {value}"):
+        ByteModel(**option)
+
+
 def test_a_later_byte_changes_no_earlier_logits(task, model):
     read, _ = task.first_batch(task.data().train, 4)
     before = model(read)
@@ -78,7 +85,7 @@ def test_the_loss_is_that_of_a_plain_loop(task, model):
 def test_a_model_starts_as_a_uniform_one(task):
     batch = task.first_batch(task.data().train, 8)
     assert math.isclose(UNIFORM, math.log(128))
-    assert float(task.loss(task.model(), batch)) == pytest.approx(UNIFORM, rel=1e-6)
+    assert task.loss(task.model(), batch).item() == pytest.approx(UNIFORM, rel=1e-6)
 
 
 @pytest.fixture
@@ -175,6 +182,13 @@ def test_of_a_task_that_names_none_the_scale_invariant_weights_are_hidden():
     assert len(others) == 2 * 3 + 2  # gains and biases, and the last layer
     (every, _, _), *none = groups_of(Spec("digits", "adamw", {"lr": 0.125}))
     assert (every, none) == (hidden | others, [])
+
+
+def test_a_hidden_weight_that_the_model_lacks_is_refused(monkeypatch):
+    monkeypatch.setattr(ByteModel, "hidden", lambda *_: ["blocks.0.quary.weight"])
+    spec = Spec("bytes", "muon", {"lr": 0.125}, {"windows": 8}, rest=REST, batch_size=8)
+    with pytest.raises(ValueError, match=r"hidden names 'blocks\.0\.quary\.weight', which is no"):
+        groups_of(spec)
 
 
 def test_the_rest_is_in_the_identity():
