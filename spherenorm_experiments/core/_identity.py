@@ -55,7 +55,7 @@ def sources_of(
 
     Args:
         bound: the spec's recipe, at the first point.
-        rest: the recipe of the weights that are not on the sphere, if the spec's is for a sphere.
+        rest: the recipe of the weights that the spec's does not take, if there are any.
         later: the recipes of the optimizers that follow.
         probes: the functions that measure the steps.
     """

@@ -35,8 +35,9 @@ class Spec:
         hyper_parameters: the recipe's. For a pure task some may be lists of one length: the
             points.
         options: the task's own (its dataclass fields).
-        rest: for a recipe on the sphere, recipe and hyper-parameters of the weights that are not
-            on it: biases, gains, the last layer.
+        rest: recipe and hyper-parameters of the weights that `recipe` does not take: biases, gains,
+            the last layer (see `Task.hidden`). None if it takes all; a recipe on the sphere then
+            has `EUCLIDEAN_REST`.
         seed: of three separate streams: initial weights, data order, noise in training
             (augmentation, dropout).
         seeds: for a pure task those of several runs, in place of `seed`.

@@ -107,6 +107,13 @@ class Task(_Named):
         """
         return ()
 
+    def hidden(self, model: nn.Module) -> Sequence[str] | None:
+        """The names of the weights that take the run's recipe where others have `Spec.rest`.
+
+        None for those that are scale-invariant channel by channel.
+        """
+        return None
+
     def order(self, count: int, batch_size: int, random: torch.Generator) -> Tensor:
         """The `count` indices of one epoch; a batch is the next `batch_size` of them.
 

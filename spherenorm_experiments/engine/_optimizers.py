@@ -23,8 +23,8 @@ class OptimizerSchedule:
         backend: its `backend`.
     """
 
-    def __init__(self, run: Run, task: Task, module: nn.Module, on_sphere: Sequence[str]) -> None:
-        self.run, self.task, self.module, self.on_sphere = run, task, module, on_sphere
+    def __init__(self, run: Run, task: Task, module: nn.Module, invariant: Sequence[str]) -> None:
+        self.run, self.task, self.module, self.invariant = run, task, module, invariant
         self._recipes = [run.bound, *run.later]
         self._starts = [0, *(round(later["after"] * run.steps) for later in run.spec.regime.then)]
         self.now = -1
@@ -39,8 +39,10 @@ class OptimizerSchedule:
     def take(self, number: int) -> None:
         """Make the optimizer of this number, unless it steps already."""
         if number != self.now:
-            bound, channels = self._recipes[number], self.on_sphere
-            optimizer = make_optimizer(bound, self.run.rest, self.task, self.module, channels)
+            bound = self._recipes[number]
+            shared = self.run.spec.rest is not None or sphere_of(bound.rule) is not None
+            rest = self.run.rest if shared else None
+            optimizer = make_optimizer(bound, rest, self.task, self.module, self.invariant)
             self.optimizer, self.backend = optimizer, name_backend(optimizer)
             self.now = number
             self._base_lr = [group.get("lr") for group in self.optimizer.param_groups]
@@ -78,30 +80,39 @@ def name_backend(optimizer: RecipeOptimizer) -> str:
 
 
 def make_optimizer(
-    bound: Bound, rest: Bound | None, task: Task, model: nn.Module, on_sphere: Sequence[str]
+    bound: Bound, rest: Bound | None, task: Task, model: nn.Module, invariant: Sequence[str]
 ) -> RecipeOptimizer:
     """The optimizer of a recipe, with the task's groups and the run's others in one more.
 
-    A recipe on the sphere takes the weights `on_sphere`, which start with norm 1; the recipe `rest`
-    has the others.
+    With another recipe for the rest, `bound` takes the weights that `Task.hidden` names, or those
+    that are scale-invariant channel by channel; on a sphere it takes these alone, and they start
+    with norm 1.
+
+    Args:
+        rest: the recipe of the other weights; None if `bound` takes all.
+        invariant: the weights that are scale-invariant channel by channel.
 
     Raises:
-        ValueError: a weight in two of the task's groups, or one that is not the model's.
+        ValueError: a weight in two of the task's groups, or one that is not the model's there or in
+            `Task.hidden`.
     """
     sphere = None if rest is None else sphere_of(bound.rule)
+    hidden = None if sphere is not None else task.hidden(model)
     names = {id(weight): name for name, weight in model.named_parameters()}
-    chosen = set(on_sphere) if sphere is not None else set()
+    if unknown := sorted(set(hidden or ()) - set(names.values())):
+        raise ValueError(f"hidden names {unknown[0]!r}, which is no weight of the model")
+    chosen = set(names.values()) if rest is None else set(invariant if hidden is None else hidden)
     groups: list[dict[str, Any]] = []
     for weights, own in _task_groups(task, model, names):
         inside = [weight for weight in weights if names[id(weight)] in chosen]
         outside = [weight for weight in weights if names[id(weight)] not in chosen]
         if inside:
-            _normalize(sphere, inside)
+            if sphere is not None:
+                _normalize(sphere, inside)
             groups.append({"params": inside, **_settings(bound, own)})
-        if outside and sphere is not None and rest is not None:
+        if outside:
+            assert rest is not None
             groups.append({"params": outside, "recipe": rest.recipe, **_settings(rest, own)})
-        elif outside:
-            groups.append({"params": outside, **_settings(bound, own)})
     return torch_optimizer(bound.recipe)(groups, **bound.hyper_parameters)
 
 

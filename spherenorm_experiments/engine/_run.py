@@ -26,7 +26,7 @@ class Run:
         spec: the request, as names and numbers.
         task: the task, with its options.
         bound: the recipe and its rule, at the first point.
-        rest: for a recipe on the sphere, the recipe of the weights that are not on it.
+        rest: the recipe of the weights that the spec's does not take; None if it takes all.
         config: the whole configuration, with digests of sources and data; its hash is the identity.
         folder: the run's files, under the name that is its identity.
         later: the recipes of the optimizers that follow (`Regime.then`).

@@ -109,9 +109,9 @@ class Door:
         return issubclass(find_task_class(spec.task), Task)
 
     def _rest(self, spec: Spec, bound: Bound) -> Bound | None:
-        """The recipe of the weights that are not on the sphere, if one of the spec's is for one."""
+        """The recipe of the other weights, if there are any: a recipe on a sphere needs one."""
         rules = [bound.rule, *(self._later(spec, asked).rule for asked in spec.regime.then)]
-        if all(sphere_of(rule) is None for rule in rules):
+        if spec.rest is None and all(sphere_of(rule) is None for rule in rules):
             return None
         chosen = dict(spec.rest or EUCLIDEAN_REST)
         return self.recipe(chosen.pop("recipe")).replace(**chosen)

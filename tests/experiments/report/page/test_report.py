@@ -28,7 +28,8 @@ CHROMIUM = (
 ORDER = [
     "matched-step",  # the question that the page opens with
     *("f1", "f2", "f3", "t1", "t2", "t3", "f4", "t4", "t5", "t6", "c1", "d1", "d2", "d3"),
-    *("weight-decay", "g1", "h6", "h7", "detector", "equilibrium"),
+    *("weight-decay", "g1", "h6", "h7", "detector", "end-of-training", "equilibrium"),
+    *("lr-transfer", "norm-control", "warm-up"),
 ]
 SHOWN = ["f2", "t1", "t3", "weight-decay", "g1", "tiny"]
 

@@ -1,0 +1,50 @@
+"""The optimizers of these studies: two bases, Adam and Muon, each under five norm controls."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from spherenorm_experiments.study import Contender
+
+BASES = ("Adam", "Muon")
+CONTROLS = ("decay", "projection", "Hyperball", "rotational", "brake")
+COLORS = dict(zip(CONTROLS, ("#0072b2", "#aa3377", "#009e73", "#a06a00", "#56b4e9"), strict=True))
+
+ENTRIES = tuple(2.0**k for k in range(-8, -2))
+"""Rates of Adam's step, whose entries are about 1 before the rate multiplies them."""
+
+TURNS = tuple(2.0**k for k in range(-7, -1))
+"""Rates that are about the turn of a step in radians, as Muon's and those on spheres are."""
+
+BETAS = {"betas": [0.9, 0.95]}
+DECAYS = {"Adam": 1.0, "Muon": 0.25}
+"""At a middle rate of its base each makes lr λ = 2^-6: |w|² decays in 1 / (2 lr λ) = 32 steps."""
+
+MUONP = "spherenorm_experiments.extra.control.muonp:muonp"
+
+REST = {"recipe": "adam", "lr": 2.0**-5, **BETAS}
+"""Of all other weights, in all arms: embedding and head keep one rate, under the same schedule."""
+
+
+def contender(base: str, control: str) -> Contender:
+    """A base under a norm control, with the rates that it tries.
+
+    Example:
+        >>> contender("Muon", "Hyperball").recipe
+        'hyperball(muon)'
+    """
+    decayed = {"Adam": "adamw", "Muon": "muon"}[base]
+    recipes = {
+        "decay": decayed,
+        "projection": {"Adam": "adamp", "Muon": MUONP}[base],
+        "Hyperball": f"hyperball({decayed})",
+        "rotational": f"rotational({decayed})",
+        "brake": f"radial_brake({decayed})",
+    }
+    fixed: dict[str, Any] = dict(BETAS) if base == "Adam" else {}
+    if control in ("decay", "projection"):
+        fixed["weight_decay"] = DECAYS[base]
+    turns = base == "Muon" or control in ("Hyperball", "rotational")
+    tune = {"lr": TURNS if turns else ENTRIES}
+    name = f"{base}, {control}"
+    return Contender(name, tune=tune, fixed=fixed, against=(), recipe=recipes[control])

@@ -1,0 +1,159 @@
+"""A byte-level language model of two layers on the source of Python's standard library."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812
+
+from spherenorm_experiments.core import (
+    Batch,
+    Budget,
+    Mean,
+    Splits,
+    Statistic,
+    Task,
+    cross_entropy,
+)
+from spherenorm_experiments.extra.control.source_text import VOCABULARY, source_windows
+
+SCORED = 192
+"""Windows of validation, and of test."""
+
+HEAD = 16
+"""Entries of a head: wider networks have more heads."""
+
+AUDITED = 4
+"""Windows of the audit's batch."""
+
+UNIFORM = math.log(VOCABULARY)
+"""The loss of a uniform model in nats per byte: that of every model before its first step."""
+
+
+@dataclass(frozen=True)
+class ByteModel(Task):
+    """The next byte of Python source, by a transformer with normalized queries and keys.
+
+    Each training window is read once. The matrices of the blocks are the hidden weights; those of
+    embedding, places and head are the rest.
+
+    Attributes:
+        width: of the residual stream.
+        layers, context: of the network, whose heads have 16 entries each.
+        windows: training windows, of `context` bytes each.
+
+    Raises:
+        ValueError: a width that is no multiple of 16, or another option below 1.
+    """
+
+    width: int = 32
+    layers: int = 2
+    context: int = 64
+    windows: int = 3200
+
+    name = "bytes"
+    metric = "minus loss (nats)"
+    evaluation_batch = 64
+    tiers = {  # noqa: RUF012
+        "smoke": Budget(1, 8),
+        "small": Budget(1, 8),
+        "full": Budget(1, 32),
+    }
+
+    def __post_init__(self) -> None:
+        if self.width < 1 or self.width % HEAD:
+            raise ValueError(f"width must be a positive multiple of {HEAD}, got {self.width}")
+        for name in ("layers", "context", "windows"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+
+    def data(self) -> Splits:
+        return source_windows(self.windows, SCORED, self.context)
+
+    def model(self) -> nn.Module:
+        return ByteTransformer(self.width, self.layers, self.context)
+
+    def hidden(self, model: nn.Module) -> Sequence[str]:
+        return [name for name, _ in model.named_parameters() if name.startswith("blocks.")]
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        read, targets = batch
+        return cross_entropy(model(read).flatten(0, 1), targets.long().flatten())
+
+    def evaluate(self, model: nn.Module, batch: Batch) -> Mapping[str, Statistic]:
+        read, targets = batch
+        losses = F.cross_entropy(model(read).mT, targets.long(), reduction="none")
+        return {"minus loss": Mean(-losses), "bits per byte": Mean(losses / math.log(2))}
+
+    def audit_inputs(self) -> tuple[Any, ...]:
+        return tuple(self.first_batch(self.data().train, AUDITED)[:1])
+
+
+class ByteTransformer(nn.Module):
+    """Pre-norm blocks without biases or gains; the head starts at 0, as a uniform model.
+
+    It has 12 layers width² + (2 · 128 + context) width parameters.
+    """
+
+    def __init__(self, width: int, layers: int, context: int) -> None:
+        super().__init__()
+        self.bytes = nn.Embedding(VOCABULARY, width)
+        self.places = nn.Embedding(context, width)
+        self.blocks = nn.ModuleList(_Block(width, layers) for _ in range(layers))
+        self.head = nn.Linear(width, VOCABULARY, bias=False)
+        nn.init.zeros_(self.head.weight)
+
+    def forward(self, read: Tensor) -> Tensor:
+        """Logits of the next bytes, shape (windows, context, 128).
+
+        Args:
+            read: bytes, shape (windows, context).
+        """
+        x = self.bytes(read.long()) + self.places.weight[: read.shape[1]]
+        for block in self.blocks:
+            x = block(x)
+        return self.head(_normalized(x))  # type: ignore[no-any-return]
+
+
+class _Block(nn.Module):
+    """x + attention(x / rms(x)), then the same with a layer of squared ReLUs."""
+
+    def __init__(self, width: int, layers: int) -> None:
+        super().__init__()
+        self.query, self.key, self.value = (_matrix(width, width) for _ in range(3))
+        self.attended = _matrix(width, width, layers)
+        self.inner = _matrix(width, 4 * width)
+        self.outer = _matrix(4 * width, width, layers)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = _normalized(x)
+        query, key, value = (
+            each(y).unflatten(-1, (-1, HEAD)).transpose(1, 2)
+            for each in (self.query, self.key, self.value)
+        )
+        read = F.scaled_dot_product_attention(
+            _normalized(query), _normalized(key), value, is_causal=True
+        )
+        x = x + self.attended(read.transpose(1, 2).flatten(2))
+        return x + self.outer(self.inner(_normalized(x)).relu().square())  # type: ignore[no-any-return]
+
+
+def _matrix(inputs: int, outputs: int, layers: int | None = None) -> nn.Linear:
+    """A matrix with entries of standard deviation 1 / sqrt(inputs).
+
+    Args:
+        layers: of a matrix that writes to the residual stream: divides by sqrt(2 layers), too.
+    """
+    matrix = nn.Linear(inputs, outputs, bias=False)
+    deviation = 1 / math.sqrt(inputs * (1 if layers is None else 2 * layers))
+    nn.init.normal_(matrix.weight, std=deviation)
+    return matrix
+
+
+def _normalized(x: Tensor) -> Tensor:
+    """x / rms(x) along the last dimension."""
+    return F.rms_norm(x, x.shape[-1:])

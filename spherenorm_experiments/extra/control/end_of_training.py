@@ -1,0 +1,172 @@
+"""A study of our own: gradients at the end of training, under decay, AdamC and norm control."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from spherenorm_experiments.analysis import (
+    MARGIN,
+    Arm,
+    Claim,
+    Key,
+    Result,
+    Results,
+    Row,
+    Sample,
+    Table,
+    Trial,
+    mean_of,
+    slug,
+)
+from spherenorm_experiments.core import Regime
+from spherenorm_experiments.extra.control.arms import BETAS, REST
+from spherenorm_experiments.extra.control.norm_control import BYTES, PLACES, Place
+from spherenorm_experiments.extra.control.probe import PROBE
+from spherenorm_experiments.extra.control.rates import WITHIN
+from spherenorm_experiments.extra.control.turns import growth, series
+from spherenorm_experiments.report.pictures import Picture, drawn, lines
+from spherenorm_experiments.study import Plan, Study
+
+MIDDLE, END = (0.4, 0.5), (0.9, 1.0)
+"""Parts of the run that are compared; the rate falls linearly to 0."""
+
+LR, DECAY, TURN = 2.0**-6, 1.0, 2.0**-5
+"""Decay and steps balance within 1 / (2 lr λ) = 32 steps at the first rate."""
+
+ARMS = {
+    "AdamW": ("adamw", {**BETAS, "lr": LR, "weight_decay": DECAY}),
+    "AdamC": ("adamc", {**BETAS, "lr": LR, "weight_decay": DECAY, "max_lr": LR}),
+    "Hyperball": ("hyperball(adamw)", {**BETAS, "lr": TURN}),
+}
+COLORS = {"AdamW": "#0072b2", "AdamC": "#aa3377", "Hyperball": "#009e73"}
+
+WINDOWS = {"smoke": 160, "small": 8000, "full": 64_000}
+"""Training windows of the byte model: 1,000 steps of 8 in the small tier."""
+
+EPOCHS = {"smoke": 4, "small": 50, "full": 200}
+"""Of the digits; 900 steps in the small tier."""
+
+SMOOTHING = {"bytes": 0.0, "digits": 0.2}
+"""Smoothed labels keep a network that fits all digits from having no gradient."""
+
+
+class EndOfTraining(Study):
+    """End of training: do gradients grow as the rate falls, and does AdamC cure that?
+
+    Where decay and steps balance, a scale-invariant weight has |g| / |w| in proportion to
+    sqrt(λ / lr): as the rate falls the weight shrinks and its gradient grows (Defazio 2025). AdamC
+    makes the decay fall with the rate, in proportion to lr², so that the norm stays; on the
+    hyperball it stays by construction. Here the rate falls linearly to 0, and the norms of all
+    hidden weights and of their gradients near the end are compared with those in the middle. In the
+    network for digits all hidden weights are scale-invariant, in the language model those of
+    queries and keys.
+    """
+
+    name = "end-of-training"
+    seeds = {"smoke": 1, "small": 3, "evidence": 12, "full": 12}  # noqa: RUF012
+    first_seed = 1300
+
+    def trials(self, plan: Plan, results: Results) -> list[Trial]:
+        places = PLACES[:1] if plan.tier == "smoke" else PLACES
+        tier, trials = plan.budgets, list[Trial]()
+        for place in places:
+            regime = Regime(label_smoothing=SMOOTHING[place.label])
+            own: dict[str, Any] = {"epochs": EPOCHS[tier]}
+            if place is BYTES:
+                own = {"options": {"windows": WINDOWS[tier], "width": 32}}
+            fields = {"rest": REST, "schedule": "linear", "probe_every": 10, "regime": regime}
+            for name, (_, hyper_parameters) in ARMS.items():
+                trials += self.seeded(
+                    plan, arm(place, name), place.task, hyper_parameters,
+                    probes=("norms", PROBE), **fields, **own,
+                )  # fmt: skip
+        return trials
+
+    def tables(self, results: Results) -> list[Table]:
+        rows: list[Row] = []
+        for each in results.arms:
+            runs = results.arm(each)
+            gradients, norms = (mean_of(runs.values(key), ".3f") for key in (of_gradient, of_norm))
+            score = mean_of(runs.values("test"), ".4g")
+            rows.append((each.label, gradients, norms, score))
+        headings = ("arm", "gradient norm, end / middle", "weight norm, end / middle", "test score")
+        note = (
+            f"Root mean squares over the steps from {END[0]:.0%} on over those from "
+            f"{MIDDLE[0]:.0%} to {MIDDLE[1]:.0%}, of all hidden weights together; means over seeds "
+            "± SD. Scores: minus nats per byte, and accuracy in percent."
+        )
+        return [Table("The end of training", headings, rows, note)] if rows else []
+
+    def pictures(self, results: Results) -> list[Picture]:
+        return drawn(_over_time(results, place) for place in PLACES)
+
+    @property
+    def claims(self) -> Sequence[Claim]:
+        return [claim for place in PLACES for claim in _claims(place)]
+
+
+def arm(place: Place, name: str) -> Arm:
+    """An optimizer on a task."""
+    return Arm(f"{place.label}: {name}", ARMS[name][0], {"place": place.label, "optimizer": name})
+
+
+def of_gradient(item: Result) -> float | None:
+    """The gradient norm near the end over that in the middle."""
+    return growth(item, "gradients", MIDDLE, END)
+
+
+def of_norm(item: Result) -> float | None:
+    """The norm of the weights near the end over that in the middle."""
+    return growth(item, "norms", MIDDLE, END)
+
+
+def _number(results: Results, place: Place, name: str, key: Key) -> Sample:
+    return results.arm(arm(place, name)).values(key)
+
+
+def _claims(place: Place) -> Iterator[Claim]:
+    where, end = f"({place.label})", slug(place.label)
+
+    def side(name: str, key: Key) -> partial[Sample]:
+        return partial(_number, place=place, name=name, key=key)
+
+    yield Claim(
+        f"grows.{end}", f"AdamW's gradients grow as the rate falls {where}",
+        side("AdamW", of_gradient), ">", 1.0, how="ratio", primary=True,
+    )  # fmt: skip
+    for name in ("AdamC", "Hyperball"):
+        yield Claim(
+            f"less.{slug(name)}.{end}", f"{name}'s gradients grow less than AdamW's {where}",
+            side(name, of_gradient), "<", side("AdamW", of_gradient), how="ratio", primary=True,
+        )  # fmt: skip
+    yield Claim(
+        f"shrinks.{end}", f"AdamW's weights shrink as the rate falls {where}",
+        side("AdamW", of_norm), "<", 1.0, how="ratio",
+    )  # fmt: skip
+    yield Claim(
+        f"keeps.{end}", f"AdamC's weights keep their norm within 5 % {where}",
+        side("AdamC", of_norm), "=", 1.0, how="ratio", margin=0.05,
+    )  # fmt: skip
+    nats = place is BYTES
+    yield Claim(
+        f"score.{end}", f"AdamC scores higher than AdamW {where}",
+        side("AdamC", "test"), ">", side("AdamW", "test"), unit="nats" if nats else "pp",
+        equivalent=WITHIN if nats else MARGIN,
+    )  # fmt: skip
+
+
+def _over_time(results: Results, place: Place) -> Picture:
+    """Draw the norm of the gradients against the progress of the run, the mean over seeds."""
+    drawn_lines = {}
+    for name in ARMS:
+        runs = [list(series(item)) for item in results.arm(arm(place, name)).finished]
+        known = [run for run in runs if run]
+        if known:
+            xs, ys = np.mean(known, axis=0).T
+            drawn_lines[name] = xs.tolist(), ys.tolist()
+    caption = f"The norm of the gradients of hidden weights, means over seeds ({place.label})."
+    return lines(drawn_lines, "progress", "gradient norm", caption, COLORS, log_y=True)

@@ -1,0 +1,151 @@
+"""Norms, turns and gradients of hidden weights, step by step, and the laws of their turns."""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from spherenorm_experiments.analysis import Result
+from spherenorm_experiments.core import Spec
+from spherenorm_experiments.engine import rate_factor
+from spherenorm_experiments.extra.equilibrium import predict
+
+LATE = 0.5
+"""The share of the steps before those over which stationary averages are taken."""
+
+BLOCKS = "blocks."
+"""Begins the names of a transformer's hidden weights; of others the invariant weights count."""
+
+
+Part = tuple[float, float]
+"""Of a run: the progress at its start and at its end."""
+
+
+class Rotations(NamedTuple):
+    """The measurements of a run: arrays of shape (probed steps, hidden weights).
+
+    Attributes:
+        progress: of the run before each step, in [0, 1); shape (probed steps,).
+        rates: the learning rate of each step.
+    """
+
+    progress: np.ndarray
+    rates: np.ndarray
+    norms: np.ndarray
+    turns: np.ndarray
+    gradients: np.ndarray
+
+    @classmethod
+    def of(cls, item: Result) -> Rotations | None:
+        """Those of a run; None if it was not probed."""
+        probed = [record for record in item.metrics if "rotation" in record]
+        names = _hidden(item)
+        if not probed or not names:
+            return None
+        found = np.array([[each["rotation"][name] for name in names] for each in probed])
+        total, per_epoch = item.summary["steps"], item.summary["steps_per_epoch"]
+        before = np.array([each["step"] - 1 for each in probed])
+        factors = [rate_factor(item.spec, int(step), total, per_epoch) for step in before]
+        rates = item.spec.hyper_parameters["lr"] * np.array(factors)
+        return cls(before / total, rates, *np.moveaxis(found, -1, 0))
+
+    def within(self, low: float, high: float) -> np.ndarray:
+        """True at the steps of this part of the run."""
+        return (low <= self.progress) & (self.progress < high)
+
+
+def _hidden(item: Result) -> list[str]:
+    views: Mapping[str, str | None] = item.summary["views"]
+    blocks = [name for name in views if name.startswith(BLOCKS)]
+    return blocks or [name for name, view in views.items() if view is not None]
+
+
+def law_of(spec: Spec) -> Callable[[float], float] | None:
+    """The turn per step as a function of the learning rate, as theory has it; None without a law.
+
+    On the hyperball a step that is orthogonal to the weight turns it by arctan(lr), and a
+    rotational optimizer by lr on the average. Of a recipe with decay it is the turn at which decay
+    and steps balance (`spherenorm_experiments.extra.equilibrium`), which it only comes to.
+    """
+    if spec.recipe.startswith("hyperball("):
+        return math.atan
+    if spec.recipe.startswith("rotational("):
+        return float
+    if spec.recipe == "adamw":
+        decayed = {name: spec.hyper_parameters[name] for name in ("betas", "weight_decay")}
+        return functools.partial(_turn_under_decay, json.dumps(decayed))
+    return None
+
+
+@functools.cache
+def _turn_under_decay(decayed: str, rate: float) -> float:
+    """The turn of AdamW in equilibrium, with these betas and this decay as JSON."""
+    found = predict("adamw", {**json.loads(decayed), "lr": rate})
+    return math.nan if found is None else found.step
+
+
+def turn_over_law(item: Result) -> float | None:
+    """The turn over that of the law at the rate of each step: the mean over late steps and weights.
+
+    None if the recipe has no law, or nothing was measured.
+    """
+    law, found = law_of(item.spec), Rotations.of(item)
+    if law is None or found is None:
+        return None
+    late = found.within(LATE, 1.0)
+    predicted = np.array([law(rate) for rate in found.rates[late].tolist()])
+    return float((found.turns[late] / predicted[:, None]).mean())
+
+
+def late_turn(item: Result) -> float | None:
+    """The root mean square turn per step over the hidden weights, late in the run."""
+    return _late(item, lambda found: float(np.sqrt((found**2).mean())))
+
+
+def spread_over_layers(item: Result) -> float | None:
+    """The standard deviation of the late mean turns of hidden weights over their mean."""
+    return _late(item, lambda found: float(found.mean(0).std(ddof=1) / found.mean()))
+
+
+def _late(item: Result, number: Callable[[np.ndarray], float]) -> float | None:
+    found = Rotations.of(item)
+    return None if found is None else number(found.turns[found.within(LATE, 1.0)])
+
+
+def norm_growth(item: Result) -> float | None:
+    """The last norm over the first one measured: the geometric mean over hidden weights."""
+    found = Rotations.of(item)
+    if found is None:
+        return None
+    return float(np.exp(np.log(found.norms[-1] / found.norms[0]).mean()))
+
+
+def growth(item: Result, what: str, early: Part, late: Part) -> float | None:
+    """The norm of all hidden weights together, or of their gradients, late over early in a run.
+
+    Args:
+        what: norms | gradients.
+        early, late: parts of the run, over whose steps the mean square is taken.
+
+    Returns:
+        The ratio; None if nothing was measured in one of the parts.
+    """
+    found = Rotations.of(item)
+    if found is None or not all(found.within(*part).any() for part in (early, late)):
+        return None
+    squares = (getattr(found, what) ** 2).sum(1)
+    ends = [squares[found.within(*part)].mean() for part in (late, early)]
+    return float(np.sqrt(ends[0] / ends[1]))
+
+
+def series(item: Result) -> Iterator[tuple[float, float]]:
+    """The progress of a run, and the norm of the gradients of its hidden weights."""
+    found = Rotations.of(item)
+    if found is not None:
+        total = np.sqrt((found.gradients**2).sum(1))
+        yield from zip(found.progress.tolist(), total.tolist(), strict=True)

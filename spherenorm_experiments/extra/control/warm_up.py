@@ -1,0 +1,101 @@
+"""A study of our own: does norm control make the warm-up of the learning rate needless?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+
+from spherenorm_experiments.analysis import Claim, Results, Sample, paired_values, slug
+from spherenorm_experiments.extra.control.arms import contender
+from spherenorm_experiments.extra.control.lr_transfer import byte_condition
+from spherenorm_experiments.extra.control.rates import WITHIN, curves, losses_over
+from spherenorm_experiments.study import Contender, TunedComparison, arm_of
+
+SHARE = 0.2
+"""Of the steps: over these the rate rises, if it does."""
+
+ABOUT = f"""Warm-up: does norm control make it needless?
+
+The byte-level language model of `lr-transfer` at width 32, with and without a linear rise of the
+learning rate over the first {SHARE:.0%} of the steps; in both the rate falls linearly to 0. All
+rates train on all seeds. The gain of the warm-up is the loss without it minus that with it: at the
+rate that each seed chooses, and as the mean over the rates of min(loss, loss at the start), since a
+warm-up may let larger rates train. Embedding and head warm up with the others."""
+
+
+def _warmed(arm: Contender) -> Contender:
+    name = f"{arm.name}, warm-up"
+    return replace(arm, name=name, against=(arm.name,), regime=lambda _: {"warmup": SHARE})
+
+
+CONDITION = byte_condition("", width=32)
+
+PAIRS = {
+    (base, control): (contender(base, control), _warmed(contender(base, control)))
+    for base, control in (
+        ("Adam", "decay"),
+        ("Adam", "Hyperball"),
+        ("Adam", "rotational"),
+        ("Muon", "decay"),
+        ("Muon", "Hyperball"),
+    )
+}
+"""Each optimizer without the warm-up, and with it."""
+
+Gain = Callable[..., Sample]
+"""The gain of the warm-up in nats, by seed, of a pair of contenders."""
+
+
+def gain_at_best(results: Results, pair: tuple[Contender, Contender]) -> Sample:
+    """Each at the rate that a seed chooses."""
+    at_once, warmed = (results.arm(arm_of(CONDITION, each)).values("test") for each in pair)
+    return paired_values(warmed, at_once)
+
+
+def gain_over_rates(results: Results, pair: tuple[Contender, Contender]) -> Sample:
+    """The mean over the rates that both have."""
+    found = [curves(results, CONDITION, each) for each in pair]
+    if not all(found):
+        return Sample({}, performance=True)
+    first, second = (next(iter(each.values())).octaves for each in found)
+    shared = [octave for octave in first if octave in second]
+    at_once, warmed = (losses_over(each, shared) for each in found)
+    return paired_values(at_once, warmed)
+
+
+def _claims() -> Iterator[Claim]:
+    """The gain over the rates, and whether either gain is smaller than under decay."""
+    ways: dict[str, tuple[Gain, str]] = {
+        "best": (gain_at_best, "at the best rates"),
+        "rates": (gain_over_rates, "on the average over the rates"),
+    }
+    for (base, control), pair in PAIRS.items():
+        end, name = slug(f"{base}.{control}"), pair[0].name
+        yield Claim(
+            f"gain.rates.{end}",
+            f"The warm-up lowers the loss of {name} on the average over the rates",
+            partial(gain_over_rates, pair=pair), ">", 0.0, how="difference", unit="nats",
+            equivalent=WITHIN,
+        )  # fmt: skip
+        for way, (side, where) in ways.items() if control != "decay" else ():
+            decayed = PAIRS[base, "decay"]
+            yield Claim(
+                f"less.{way}.{end}",
+                f"The warm-up gains less under {name} than under {decayed[0].name} {where}",
+                partial(side, pair=pair), "<", partial(side, pair=decayed), unit="nats",
+                equivalent=WITHIN, primary=True,
+            )  # fmt: skip
+
+
+STUDY = TunedComparison(
+    "warm-up",
+    ABOUT,
+    baseline=PAIRS["Adam", "decay"][0],
+    contenders=[each for pair in PAIRS.values() for each in pair][1:],
+    tune={"lr": [0.01]},
+    on=[CONDITION],
+    claims=list(_claims()),
+    first_seed=1200,
+    seeds={"small": 3, "evidence": 6, "full": 12},
+)

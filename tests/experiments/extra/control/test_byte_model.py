@@ -1,0 +1,198 @@
+"""The byte model and its text, against plain loops; and the weights that take a run's recipe."""
+
+import itertools
+import math
+
+import pytest
+import torch
+from running import run_of
+
+import spherenorm as sn
+from spherenorm_experiments.core import Spec, find_task, seed_everything
+from spherenorm_experiments.engine import Training
+from spherenorm_experiments.extra.control import byte_model, source_text
+from spherenorm_experiments.extra.control.arms import REST
+from spherenorm_experiments.extra.control.byte_model import UNIFORM, ByteModel
+
+QUERIES_AND_KEYS = {f"blocks.{k}.{name}.weight" for k in (0, 1) for name in ("query", "key")}
+
+
+@pytest.fixture
+def task():
+    return ByteModel(windows=24)
+
+
+@pytest.fixture
+def model(task):
+    """With a head that is not 0."""
+    seed_everything(0)
+    model = task.model()
+    torch.nn.init.normal_(model.head.weight)
+    return model
+
+
+@pytest.mark.parametrize("width", [16, 32, 64])
+def test_a_model_has_the_parameters_of_its_docstring(width):
+    model = ByteModel(width=width).model()
+    count = sum(weight.numel() for weight in model.parameters())
+    assert count == 12 * 2 * width**2 + (2 * 128 + 64) * width
+    assert model(torch.zeros(3, 64, dtype=torch.uint8)).shape == (3, 64, 128)
+    assert all(head.query.weight.shape == (width, width) for head in model.blocks)
+
+
+@pytest.mark.parametrize("option", [{"width": 24}, {"width": 0}, {"layers": 0}, {"windows": 0}])
+def test_an_option_out_of_range_is_refused(option):
+    ((name, value),) = option.items()
+    with pytest.raises(ValueError, match=rf"{name} must be .*, got {value}"):
+        ByteModel(**option)
+
+
+def test_a_later_byte_changes_no_earlier_logits(task, model):
+    read, _ = task.first_batch(task.data().train, 4)
+    before = model(read)
+    for place in (0, 17, 63):
+        changed = read.clone()
+        changed[:, place] = (changed[:, place] + 1) % 128
+        after = model(changed)
+        torch.testing.assert_close(after[:, :place], before[:, :place])
+        assert ((after - before)[:, place:].abs().amax((0, 2)) > 1e-4).all()
+
+
+@pytest.mark.parametrize("started", [True, False])
+def test_queries_and_keys_alone_are_scale_invariant(task, model, started):
+    model = task.model() if started else model
+    found = sn.audit(model, *task.audit_inputs(), views=("channel", "layer"))
+    assert {x.name: x.view for x in found if x.view} == dict.fromkeys(QUERIES_AND_KEYS, "layer")
+
+
+def test_the_loss_is_that_of_a_plain_loop(task, model):
+    read, targets = batch = task.first_batch(task.data().test, 3)
+    logits = model(read).double().detach()
+    losses = [
+        math.log(sum(math.exp(x) for x in logits[i, j].tolist())) - float(logits[i, j, target])
+        for i in range(3)
+        for j, target in enumerate(targets[i].tolist())
+    ]
+    mean = sum(losses) / len(losses)
+    assert task.loss(model, batch).item() == pytest.approx(mean, rel=1e-6)
+    with torch.no_grad():
+        shares = task.evaluate(model, batch)
+    found = {name: share.value([share.state]) for name, share in shares.items()}
+    assert found["minus loss"] == pytest.approx(-mean, rel=1e-6)
+    assert found["bits per byte"] == pytest.approx(mean / math.log(2), rel=1e-6)
+
+
+def test_a_model_starts_as_a_uniform_one(task):
+    batch = task.first_batch(task.data().train, 8)
+    assert math.isclose(UNIFORM, math.log(128))
+    assert task.loss(task.model(), batch).item() == pytest.approx(UNIFORM, rel=1e-6)
+
+
+@pytest.fixture
+def library(tmp_path, monkeypatch):
+    """A library of twenty files of their own bytes, and one in a folder that is left out."""
+    for k in range(20):
+        text = bytes([k, 200]) + b"".join(b"%d %d;" % (k, n) for n in range(40))
+        (tmp_path / f"{k:02}.py").write_bytes(text)
+    (tmp_path / "test").mkdir()
+    (tmp_path / "test" / "00.py").write_bytes(bytes([99]) * 300)
+    monkeypatch.setattr(source_text.sysconfig, "get_path", lambda _: str(tmp_path))
+    caches = source_text.source_text, source_text.source_windows
+    for cache in caches:
+        cache.cache_clear()
+    yield tmp_path
+    for cache in caches:
+        cache.cache_clear()
+
+
+def test_each_part_has_files_of_its_own(library):
+    kinds = {part: source_text.source_text(part) for part in source_text.PARTS}
+    firsts = {
+        part: {int(x) for x, after in itertools.pairwise(text) if after == 127}
+        for part, text in kinds.items()
+    }
+    assert firsts == {"train": {*range(8), *range(10, 18)}, "validation": {8, 18}, "test": {9, 19}}
+    whole = b"".join(path.read_bytes() for path in sorted(library.glob("*.py")))
+    assert sum(map(len, kinds.values())) == len(whole)
+
+
+def test_windows_are_of_the_text_with_the_byte_after_each_and_are_all_different(library):
+    (library / "01.py").write_bytes((library / "00.py").read_bytes())  # a copy in one part
+    (library / "08.py").write_bytes((library / "00.py").read_bytes())  # and one in another
+    splits = source_text.source_windows(200, 30, 8)
+    for part, (read, targets) in zip(source_text.PARTS, splits, strict=True):
+        text = source_text.source_text(part).numpy().tobytes()
+        for window, after in zip(read, targets, strict=True):
+            assert torch.equal(window[1:], after[:-1])
+            assert window.numpy().tobytes() + bytes([after[-1]]) in text
+    every = [window.numpy().tobytes() for read, _ in splits for window in read]
+    assert len(set(every)) == len(every) == 260
+
+
+def test_too_many_windows_are_refused(library):
+    available = (len(source_text.source_text("validation")) - 1) // 64
+    lack = rf"{available} windows of 64 bytes for validation, got 30"
+    with pytest.raises(ValueError, match=lack):
+        source_text.source_windows(1, 30, 64)
+
+
+def test_the_identity_of_a_run_holds_the_text(library, monkeypatch):
+    monkeypatch.setattr(byte_model, "SCORED", 8)
+    options = {"windows": 200, "context": 8}
+
+    def identity():
+        return ByteModel(**options).fingerprint()
+
+    before = identity()
+    source = library / "03.py"
+    source.write_bytes(source.read_bytes().replace(b" ", b"_"))
+    for cache in (source_text.source_text, source_text.source_windows):
+        cache.cache_clear()
+    assert identity() != before
+    spec = Spec("bytes", "adam", {"lr": 0.01}, options, batch_size=8)
+    assert run_of(spec).config["data"] == identity()
+
+
+def groups_of(spec):
+    """The names, the recipe and the rate of each group of a run's optimizer."""
+    training = Training(run_of(spec), find_task(spec.task, dict(spec.options)))
+    names = {weight: name for name, weight in training.module.named_parameters()}
+    optimizer = training.optimizer
+    return [
+        ({names[x] for x in group["params"]}, optimizer.rule_of(group), group["lr"])
+        for group in optimizer.param_groups
+    ]
+
+
+def test_hidden_weights_take_the_recipe_and_the_others_the_rest():
+    spec = Spec("bytes", "muon", {"lr": 0.125}, {"windows": 8}, rest=REST, batch_size=8)
+    (hidden, rule, lr), (others, rest, rest_lr) = groups_of(spec)
+    assert others == {"bytes.weight", "places.weight", "head.weight"}
+    assert hidden == {name for name, _ in ByteModel().model().named_parameters()} - others
+    assert (lr, rest_lr) == (0.125, REST["lr"])
+    assert rule == sn.bind("muon", lr=0.125).rule
+    assert rest == sn.bind("adam", lr=REST["lr"], betas=(0.9, 0.95)).rule
+
+
+def test_of_a_task_that_names_none_the_scale_invariant_weights_are_hidden():
+    spec = Spec("digits", "adamw", {"lr": 0.125}, rest=REST)
+    (hidden, _, _), (others, _, _) = groups_of(spec)
+    assert len(hidden) == 3  # the convolutions
+    assert all(name.endswith(".weight") for name in hidden)
+    assert len(others) == 2 * 3 + 2  # gains and biases, and the last layer
+    (every, _, _), *none = groups_of(Spec("digits", "adamw", {"lr": 0.125}))
+    assert (every, none) == (hidden | others, [])
+
+
+def test_a_hidden_weight_that_the_model_lacks_is_refused(monkeypatch):
+    monkeypatch.setattr(ByteModel, "hidden", lambda *_: ["blocks.0.quary.weight"])
+    spec = Spec("bytes", "muon", {"lr": 0.125}, {"windows": 8}, rest=REST, batch_size=8)
+    with pytest.raises(ValueError, match=r"hidden names 'blocks\.0\.quary\.weight', which is no"):
+        groups_of(spec)
+
+
+def test_the_rest_is_in_the_identity():
+    spec = Spec("bytes", "muon", {"lr": 0.125}, {"windows": 8}, batch_size=8)
+    rests = [None, REST, {**REST, "lr": 0.5}, {**REST, "recipe": "adamw"}]
+    names = {run_of(Spec(**{**vars(spec), "rest": rest})).id for rest in rests}
+    assert len(names) == len(rests)

@@ -1,0 +1,137 @@
+"""Numbers of curves of loss against rate, and the study of rates over widths."""
+
+import math
+
+import numpy as np
+import pytest
+from fabricated import result
+
+from spherenorm_experiments.analysis import Results
+from spherenorm_experiments.extra.control.arms import BASES, CONTROLS
+from spherenorm_experiments.extra.control.byte_model import UNIFORM
+from spherenorm_experiments.extra.control.lr_transfer import (
+    ARMS,
+    CONDITIONS,
+    STUDY,
+    WIDTHS,
+    drift,
+    over_widths,
+)
+from spherenorm_experiments.extra.control.rates import (
+    Curve,
+    around_best,
+    best_octave,
+    curves,
+    plateau,
+    sensitivity,
+)
+from spherenorm_experiments.study import Plan
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_plateau_is_the_share_of_a_fine_grid_that_is_near_the_best(seed):
+    random = np.random.default_rng(seed)
+    octaves = np.arange(-9.0, -2.0)
+    curve = Curve(octaves.tolist(), (2 + 0.05 * random.random(7)).tolist())
+    fine = np.linspace(-9, -3, 600_001)
+    near = np.interp(fine, octaves, curve.losses) <= min(curve.losses) + 0.02
+    assert curve.plateau() == pytest.approx(6 * near.mean(), abs=1e-4)
+
+
+def test_the_best_rate_of_a_parabola_is_its_vertex():
+    octaves = [-6.0, -5.0, -4.0, -3.0]
+    for vertex in (-4.5, -4.2, -4.0):
+        assert Curve(octaves, [(x - vertex) ** 2 for x in octaves]).best == pytest.approx(vertex)
+    assert Curve(octaves, octaves).best == -6.0  # an end
+    assert Curve(octaves, [3.0, 1.0, 1.0, 1.0]).best == pytest.approx(-4.5)
+
+
+def test_the_sensitivity_is_over_five_rates_around_the_best_mean():
+    losses = {0: [9.0, 4.0, 2.0, 1.0, 3.0, 5.0, 9.0], 1: [9.0, 2.0, 1.0, 1.5, 3.0, 5.0, 9.0]}
+    found = {seed: Curve(list(range(7)), each) for seed, each in losses.items()}
+    assert around_best(found) == range(1, 6)  # the fourth rate is best on the average
+    by_hand = {0: 15 / 5 - 1, 1: 12.5 / 5 - 1}
+    assert dict(sensitivity(found)) == pytest.approx(by_hand)
+    rising = {0: Curve(list(range(7)), [float(x) for x in range(7)])}
+    assert around_best(rising) == range(5)
+
+
+def world(loss, plan="evidence", lost=()):
+    """Runs of the study with these losses, a function of (base, control, width, octave).
+
+    Args:
+        lost: controls whose runs at the largest rate diverge.
+    """
+    items = []
+    for trial in STUDY.trials(Plan(plan), Results([])):
+        name, spec = trial.arm.settings["contender"], trial.spec
+        base, control = name.split(", ")
+        octave = math.log2(spec.hyper_parameters["lr"])
+        middle = -5.5 if trial.arm.recipe in ("adamw", "adamp", "radial_brake(adamw)") else -4.5
+        value = loss(base, control, spec.options["width"], octave - middle)
+        value += 0.001 * math.cos(7 * spec.seed + 3 * CONTROLS.index(control) + 5 * octave)
+        diverged = 3 if control in lost and octave - middle > 2 else None
+        numbers = {"test": None if diverged else -value, "validation": -value}
+        numbers |= {"diverged_at": diverged, "views": {}, "metric": "minus loss (nats)"}
+        items.append(result(trial.arm, spec.seed, spec, (), f"{trial.arm}-{spec.seed}", **numbers))
+    return Results(items)
+
+
+def decided(results):
+    return {each.claim.name: each.verdict for each in STUDY.decided(results)}
+
+
+@pytest.mark.parametrize(("better", "verdict"), [(1, "holds"), (-1, "does not hold")])
+def test_a_control_with_flatter_curves_that_do_not_drift_is_told_from_decay(better, verdict):
+    def loss(base, control, width, octave):
+        flat = (control == "Hyperball") == (better == 1)
+        shift = 0.0 if flat else 0.75 * math.log2(width / 32)
+        return 2.0 + 0.05 * (not flat) + (0.02 if flat else 0.1) * (octave - shift) ** 2
+
+    found = decided(world(loss))
+    for base in ("adam", "muon"):
+        for what in ("loss", "sensitivity", "plateau", "drift"):
+            assert found[f"{what}.{base}.hyperball"] == verdict, what
+            assert found[f"{what}.{base}.rotational"] in ("inconclusive", "equivalent")
+
+
+def test_numbers_over_widths_are_those_of_the_losses():
+    results = world(lambda base, control, width, octave: 2 + 0.1 * (octave - width / 64) ** 2)
+    arm = ARMS["Muon", "Hyperball"]
+    ends = [each for each in CONDITIONS if each.label in ("width 16", "width 64")]
+    narrow, wide = (curves(results, each, arm) for each in ends)
+    assert set(narrow) == set(STUDY.chosen_seeds(Plan("evidence")))
+    assert dict(best_octave(wide)) == pytest.approx(dict.fromkeys(wide, -4.5 + 1), abs=0.02)
+    shift = dict.fromkeys(narrow, 1 - 16 / 64)
+    assert dict(drift(results, arm)) == pytest.approx(shift, abs=0.04)
+    both = [dict(plateau(each)) for each in (narrow, wide)]
+    mean = {seed: (both[0][seed] + both[1][seed]) / 2 for seed in narrow}
+    assert dict(over_widths(results, arm, plateau)) == pytest.approx(mean)
+
+
+def test_a_run_that_diverged_counts_as_a_uniform_model():
+    results = world(lambda *_: 9.0, lost=("Hyperball",))
+    for base in BASES:
+        for control in ("decay", "Hyperball"):
+            for curve in curves(results, CONDITIONS[0], ARMS[base, control]).values():
+                assert list(curve.losses) == [UNIFORM] * 6
+
+
+def test_tiers_have_their_widths():
+    for tier, widths in WIDTHS.items():
+        trials = STUDY.trials(Plan(tier), Results([]))
+        assert {trial.spec.options["width"] for trial in trials} == set(widths)
+    trials = STUDY.trials(Plan("evidence"), Results([]))
+    assert len(trials) == 10 * 2 * 6 * 6  # arms, widths, rates, seeds
+
+
+def test_tables_and_pictures_have_every_arm_and_width():
+    results = world(lambda base, control, width, octave: 2 + 0.1 * (octave - width / 64) ** 2)
+    against, over = STUDY.tables(results)[:2]
+    assert (len(against.rows), len(over.rows)) == (20, 10)
+    row = next(row for row in over.rows if row[0].value == "Muon, Hyperball")
+    ends = [float(text) for text in row[1].value.split(", ")]
+    assert ends == pytest.approx([-4.25, -3.5], abs=0.02)
+    assert row[2].value == pytest.approx(0.75, abs=0.02)
+    for picture in STUDY.pictures(results)[:2]:
+        assert len(picture.figure.data) == 10
