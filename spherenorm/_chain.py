@@ -98,6 +98,13 @@ class Chain(Combination):
         rules: in the order in which they are applied.
         manifold: moves the weight by minus the direction that the last rule returns.
         counted: True if a rule needs the number of the step, which is then among the states.
+
+    Example:
+        >>> rule = sn.recipes.adamp()
+        >>> rule.rules[0], rule.rules[-1]
+        (AdaptiveMoments(...), StepSize(lr=0.001))
+        >>> rule.manifold, rule.counted
+        (Euclidean(), True)
     """
 
     rules: tuple[Rule, ...]

@@ -115,11 +115,26 @@ class ConvertedField(Generic[Given, Kept]):
 
 
 ViewField = ConvertedField[ViewLike, View]
-"""The type of a field made by `view("channel")`: set to a name or a `View`, read as a `View`."""
+"""The type of a field made by `view("channel")`: set to a name or a `View`, read as a `View`.
+
+Example:
+    >>> sn.rules.UnitClip(0.1, "layer").view
+    View(dim=None, groups=None)
+"""
 OptionalViewField = ConvertedField[ViewLike | None, View | None]
-"""The type of a field made by `view(None)`: as `ViewField`, or None."""
+"""The type of a field made by `view(None)`: as `ViewField`, or None.
+
+Example:
+    >>> print(sn.rules.RadialProjection().view, sn.rules.RadialProjection("channel").view)
+    None channel
+"""
 ViewsField = ConvertedField[Sequence[ViewLike], tuple[View, ...]]
-"""The type of a field made by `views(...)`: set to names or Views, read as a tuple of Views."""
+"""The type of a field made by `views(...)`: set to names or Views, read as a tuple of Views.
+
+Example:
+    >>> [str(each) for each in sn.rules.ScaleInvarianceTest().views]
+    ['channel', 'layer']
+"""
 
 
 @overload
@@ -160,6 +175,13 @@ def views(*default: ViewLike) -> ViewsField:
     Raises:
         TypeError: on construction, when the value is one name instead of a sequence.
         ValueError: on construction, when a name is no view's.
+
+    Example:
+        >>> @dataclass(frozen=True)
+        ... class Tested(Rule):
+        ...     views: ViewsField = views("channel", "layer")
+        >>> [str(each) for each in Tested(["dim=1"]).views]
+        ['dim=1']
     """
 
     def convert(value: Sequence[ViewLike], what: str) -> tuple[View, ...]:
@@ -171,10 +193,23 @@ def views(*default: ViewLike) -> ViewsField:
 
 
 def choice(*allowed: Given) -> ConvertedField[Given, Given]:
-    """A dataclass field for one of the `allowed` values; the first is the default.
+    """A dataclass field for one of some values.
+
+    Args:
+        *allowed: the values; the first is the default.
 
     Raises:
         ValueError: on construction, when the value is another one.
+
+    Example:
+        >>> @dataclass(frozen=True)
+        ... class Tested(Rule):
+        ...     per: str = choice("tensor", "unit")
+        >>> Tested().per
+        'tensor'
+        >>> Tested("row")
+        Traceback (most recent call last):
+        ValueError: Tested: per must be "tensor" or "unit", got 'row'
     """
 
     def convert(value: Given, what: str) -> Given:

@@ -12,7 +12,12 @@ from spherenorm._numerics import working
 from spherenorm._update import Update
 
 State = dict[str, Tensor]
-"""The state of one weight tensor, by name."""
+"""The state of one weight tensor, by name.
+
+Example:
+    >>> sn.recipes.sgdp(momentum=0.9).init(torch.ones(2))
+    {'momentum': tensor([0., 0.])}
+"""
 
 
 def zeros(names: Iterable[str], weight: Tensor) -> State:

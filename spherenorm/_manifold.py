@@ -20,7 +20,14 @@ to 1e-15; a closed form loses all digits of its second derivative there."""
 
 
 class Retraction(Protocol):
-    """A finished step of a weight along its manifold."""
+    """A finished step of a weight along its manifold.
+
+    Example:
+        >>> weight, momentum = torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 2.0]])
+        >>> step = Sphere().retract(weight, torch.tensor([[0.0, -torch.pi / 2]]))  # a right angle
+        >>> step.weight.round(), step.transport(momentum).round()
+        (tensor([[-0., 1.]]), tensor([[-2., -0.]]))
+    """
 
     @property
     def weight(self) -> Tensor:
@@ -36,6 +43,14 @@ class Manifold(Protocol):
 
     Known manifolds: `Euclidean`, in which the weight moves straight; `Sphere`, on which each unit
     keeps its norm.
+
+    Example:
+        >>> class Positive:
+        ...     def retract(self, weight, direction):  # w' = w exp(-d)
+        ...         return sn.Euclidean().retract(weight, weight - weight * torch.exp(-direction))
+        >>> rule = sn.chain(sn.rules.StepSize(0.1), manifold=Positive())
+        >>> rule.step(torch.tensor([1.0]), torch.tensor([5.0]), {})[0]
+        tensor([0.6065])
     """
 
     def retract(self, weight: Tensor, direction: Tensor) -> Retraction:
@@ -69,7 +84,12 @@ class Translation:
 
 @dataclass(frozen=True)
 class Euclidean:
-    """Flat space: w' = w - d, transport is the identity."""
+    """Flat space: w' = w - d, transport is the identity.
+
+    Example:
+        >>> Euclidean().retract(torch.tensor([1.0]), torch.tensor([0.25])).weight
+        tensor([0.7500])
+    """
 
     def retract(self, weight: Tensor, direction: Tensor) -> Translation:
         return Translation(weight - direction)

@@ -15,7 +15,12 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 T = TypeVar("T")
 
 Scalar = float | Tensor
-"""A hyper-parameter: a Python number, or a 0-dim tensor (batched under vmap, or a symbol)."""
+"""A hyper-parameter: a Python number, or a 0-dim tensor (batched under vmap, or a symbol).
+
+Example:
+    >>> [type(sn.rules.StepSize(lr).lr).__name__ for lr in (1, 0.1, torch.tensor(0.1))]
+    ['int', 'float', 'Tensor']
+"""
 
 
 def as_number(value: Any) -> Any:

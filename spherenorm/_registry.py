@@ -19,7 +19,14 @@ from spherenorm._rule import Rule
 from spherenorm.support import did_you_mean, file_of, look_up, unknown_name
 
 Recipe = Callable[..., Rule]
-"""A function whose arguments are hyper-parameters and whose result is a rule."""
+"""A function whose arguments are hyper-parameters and whose result is a rule.
+
+Example:
+    >>> def halved(lr=0.1) -> sn.Rule:
+    ...     return sn.chain(sn.rules.StepSize(lr), sn.rules.StepSize(0.5))
+    >>> bind(halved).defaults
+    mappingproxy({'lr': 0.1})
+"""
 
 _F = TypeVar("_F", bound=Recipe)
 _registered: dict[tuple[str, str], Recipe] = {}
@@ -35,18 +42,22 @@ _wrapped: dict[Recipe, tuple[str, Recipe]] = {}
 def recipe(function: _F) -> _F:
     """Register a recipe under its function's name and return it unchanged.
 
-        @sn.recipe
-        def halved(lr=0.1):
-            return sn.chain(sn.rules.StepSize(lr), sn.rules.StepSize(0.5))
-
-        print(sn.find_recipe("halved")(lr=0.2))
-
     The library's own names always mean the library's recipes. A name that two other modules
     register means neither: call each `module:function`. A function that is defined again (a
     notebook's cell, a reload) replaces the one before.
 
+    Args:
+        function: of hyper-parameters by name; it returns a rule.
+
     Raises:
         TypeError: the function takes *args or **kwargs, so that its hyper-parameters have no names.
+
+    Example:
+        >>> @sn.recipe
+        ... def halved(lr=0.1):
+        ...     return sn.chain(sn.rules.StepSize(lr), sn.rules.StepSize(0.5))
+        >>> sn.find_recipe("halved")(lr=0.2).rules
+        (StepSize(lr=0.2), StepSize(lr=0.5))
     """
     defaults_of(function)
     _registered[_source(function)] = function
@@ -114,7 +125,12 @@ def is_own(function: Recipe) -> bool:
 
 
 def recipe_names() -> list[str]:
-    """The names that find the registered recipes, in order; `module:function` for shared names."""
+    """The names that find the registered recipes, in order; `module:function` for shared names.
+
+    Example:
+        >>> [name for name in recipe_names() if name.startswith("sgd")]
+        ['sgd', 'sgdw', 'sgdp', 'sgdg']
+    """
     return [f.__name__ if _named(f.__name__) == [f] else _location(f) for f in _registered.values()]
 
 
@@ -171,6 +187,13 @@ class Bound:
         hyper_parameters: the value of each hyper-parameter, in the recipe's order: as given (but
             numpy's numbers as Python's), or the default. One that has no default and was not given
             is absent.
+
+    Example:
+        >>> bound = bind("sgdp", momentum=0.9)
+        >>> print(bound, bound.rule.state_names)
+        sgdp(momentum=0.9) ('momentum',)
+        >>> print(bound.replace(lr=0.1))
+        sgdp(lr=0.1, momentum=0.9)
     """
 
     recipe: Recipe

@@ -21,6 +21,13 @@ def scalar_state(weight: Tensor) -> Tensor:
     """A zero counter for the state: 0-dim, in float64 (where the device has it).
 
     Powers such as beta^t then keep double precision.
+
+    Args:
+        weight: of any shape; the counter lies on its device.
+
+    Example:
+        >>> scalar_state(torch.ones(3, 2, dtype=torch.float16))
+        tensor(0., dtype=torch.float64)
     """
     return torch.zeros((), dtype=wide_dtype(weight.device), device=weight.device)
 

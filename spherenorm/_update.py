@@ -31,6 +31,12 @@ class Invariance:
         flags: for each view, a boolean tensor that broadcasts against the weight. At most one view
             claims an entry.
         squared_norms: for each view, <w, w> of its units; nan for one that had no turn.
+
+    Example:
+        >>> weight, grad = torch.eye(2), torch.eye(2).flip(0)
+        >>> update, _ = sn.rules.ScaleInvarianceTest().update(Update(weight, grad, grad), {})
+        >>> [bool(flag) for flag in update.invariance.flags]
+        [True, False]
     """
 
     views: tuple[View, ...] = ()
@@ -99,7 +105,7 @@ class Invariance:
 
     def without_radial_part(self, weight: Tensor, x: Tensor, removed: OfTensor) -> Tensor:
         """x - removed(<w, x> / <w, w>) w in each unit that was found invariant, x elsewhere."""
-        claims = self._claims()
+        claims = _claims(self)
         if not claims:
             return x
         along = weight * x
@@ -120,7 +126,7 @@ class Invariance:
         The result broadcasts against the weight.
         """
         chosen = other
-        for _, flag, _ in self._claims():
+        for _, flag, _ in _claims(self):
             if flag is None:
                 return invariant
             # Of two Python numbers `where` would make a float32.
@@ -130,19 +136,20 @@ class Invariance:
             )
         return chosen
 
-    def _claims(self) -> list[tuple[View, Tensor | None, Tensor]]:
-        """View, flag and squared norms of each view that may claim entries.
 
-        A decision on a whole weight is read where it can be, so that nothing is computed in vain:
-        a flag of None claims the weight.
-        """
-        claims: list[tuple[View, Tensor | None, Tensor]] = []
-        for view, flag, norm in zip(self.views, self.flags, self.squared_norms, strict=True):
-            if flag.ndim or not readable(flag):
-                claims.append((view, flag, norm))
-            elif flag:
-                return [(view, None, norm)]
-        return claims
+def _claims(found: Invariance) -> list[tuple[View, Tensor | None, Tensor]]:
+    """View, flag and squared norms of each view that may claim entries.
+
+    A decision on a whole weight is read where it can be, so that nothing is computed in vain: a
+    flag of None claims the weight.
+    """
+    claims: list[tuple[View, Tensor | None, Tensor]] = []
+    for view, flag, norm in zip(found.views, found.flags, found.squared_norms, strict=True):
+        if flag.ndim or not readable(flag):
+            claims.append((view, flag, norm))
+        elif flag:
+            return [(view, None, norm)]
+    return claims
 
 
 def all_units(x: Tensor, over: int | None) -> Tensor:
@@ -174,6 +181,12 @@ class Update:
             and its kin note their "second_moment".
         shared: what the rule's `measure` returned, summed over all weights of the step.
         count, measured, place: of the chain, which gives them to rules as `step` and `shared`.
+
+    Example:
+        >>> weight, grad = torch.tensor([1.0, 2.0]), torch.tensor([0.5, 0.25])
+        >>> update, _ = sn.rules.StepSize(0.1).update(Update(weight, grad, grad), {})
+        >>> update.direction
+        tensor([0.0500, 0.0250])
     """
 
     weight: Tensor

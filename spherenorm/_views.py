@@ -144,7 +144,12 @@ class View:
 
 
 ViewLike = str | View
-"""A view, or its name; see `as_view`."""
+"""A view, or its name; see `as_view`.
+
+Example:
+    >>> [str(sn.as_view(each)) for each in ("channel", sn.View(1))]
+    ['channel', 'dim=1']
+"""
 
 
 def replicate(x: Tensor) -> Tensor:

@@ -16,7 +16,13 @@ from torch import Tensor
 __all__ = ["SCALE", "cosine", "rosenbrock", "scaled_angles", "sphere_point", "valley"]
 
 SCALE = 1.5
-"""The angles of the sphere are multiplied by this before they enter the valley."""
+"""The angles of the sphere are multiplied by this before they enter the valley.
+
+Example:
+    >>> psi, phi = scaled_angles(torch.tensor([1.0, 0.0, 0.0]))  # psi = pi / 2
+    >>> psi / SCALE
+    tensor(1.5708)
+"""
 
 
 def cosine(w: Tensor) -> Tensor:
@@ -59,18 +65,38 @@ def valley(a: Any, b: Any) -> Any:
 
     Args:
         a, b: numbers, arrays or tensors.
+
+    Example:
+        >>> valley(1.0, 1.0), valley(-2.0, 2.0)
+        (0.0, 1209.0)
     """
     return (1 - a) ** 2 + 300 * (b - a**2) ** 2
 
 
 def scaled_angles(w: Tensor) -> tuple[Tensor, Tensor]:
-    """The scaled angles (c psi, c phi) of vectors of shape (..., 3)."""
+    """The scaled angles (c psi, c phi) of vectors in space; see `rosenbrock`.
+
+    Args:
+        w: of shape (..., 3).
+
+    Example:
+        >>> scaled_angles(torch.tensor(sphere_point(-2.0, 2.0)))
+        (tensor(-2.0000), tensor(2.0000))
+    """
     x, y, z = w.unbind(-1)
     latitude = torch.asin(y / torch.linalg.vector_norm(w, dim=-1))
     return SCALE * torch.atan2(x, z), SCALE * latitude
 
 
 def sphere_point(a: float, b: float) -> list[float]:
-    """The point of the unit sphere with the scaled angles (a, b); see `rosenbrock`."""
+    """The point of the unit sphere with the scaled angles (a, b); see `rosenbrock`.
+
+    Args:
+        a, b: c psi and c phi, in radians times c.
+
+    Example:
+        >>> sphere_point(0.0, 0.0)
+        [0.0, 0.0, 1.0]
+    """
     psi, phi = a / SCALE, b / SCALE
     return [math.cos(phi) * math.sin(psi), math.sin(phi), math.cos(phi) * math.cos(psi)]

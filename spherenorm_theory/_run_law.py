@@ -45,6 +45,18 @@ class RunLaw:
     """The norm and the turn that the law of a weight's recipe says. Made by `run_law`.
 
     It reads the hyper-parameters that the optimizer has at the moment, so that schedules count.
+
+    Example:
+        >>> import spherenorm as sn
+        >>> weight = torch.nn.Parameter(torch.eye(2))
+        >>> optimizer = sn.optim.SGDP([weight], lr=0.1, weight_decay=0.1)
+        >>> law = run_law(optimizer)
+        >>> with sn.probe(optimizer, every=1) as probe:
+        ...     weight.grad = torch.eye(2).flip(0)
+        ...     optimizer.step()
+        >>> found = probe.measurements[0]
+        >>> abs(law.predict(found) - found.norm) < 1e-6
+        True
     """
 
     def __init__(self, optimizer: Any, names: Mapping[str, Tensor]) -> None:

@@ -1,20 +1,31 @@
-"""The examples in the library's docstrings run, and print what they show."""
+"""The examples in docstrings run and print what they show, and every public name has one."""
 
 import dataclasses
 import doctest
 import importlib
+import inspect
 import pkgutil
+import sys
 
 import pytest
 import torch
 
 import spherenorm as sn
+import spherenorm_theory
+from docs.site import reference
+from spherenorm import _registry as registry
 
 MODULES = [
     module.name
-    for module in pkgutil.walk_packages(sn.__path__, "spherenorm.")
-    if ".compile." not in module.name
+    for package in (sn, spherenorm_theory)
+    for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
+    if ".compile." not in module.name and not module.name.endswith("__main__")
 ]
+PUBLIC = {
+    name: reference.docstring(name, thing)
+    for name, thing in reference.public().items()
+    if not reference._home(name, thing)  # else another name of the same thing
+}
 NAMES = {
     **{name: vars(sn)[name] for name in sn.__all__},
     **{name: vars(sn.rules)[name] for name in sn.rules.__all__},
@@ -26,15 +37,34 @@ NAMES = {
 OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
-@pytest.mark.parametrize("name", MODULES)
-def test_examples_run(name):
+@pytest.fixture(autouse=True)
+def leave_nothing_behind(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(registry, "_registered", dict(registry._registered))
     torch.manual_seed(0)
+
+
+def fails(test):
+    """True if an example prints something else; what it prints is on the standard output."""
+    return bool(doctest.DocTestRunner(optionflags=OPTIONS).run(test).failed)
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_every_public_name_has_an_example_that_prints(name):
+    home = getattr(reference.public()[name], "__module__", "builtins")
+    names = dict(NAMES)
+    for module in (name.partition(".")[0], name.rpartition(".")[0], home):
+        names |= vars(sys.modules.get(module, sn))
+    test = doctest.DocTestParser().get_doctest(PUBLIC[name], names, name, None, None)
+    assert any(each.want for each in test.examples)
+    assert not any(doctest.SKIP in each.options for each in test.examples)
+    assert not fails(test)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_the_examples_of_other_names_run(name):
     module = importlib.import_module(name)
-    failed, _ = doctest.testmod(module, globs={**NAMES, **vars(module)}, optionflags=OPTIONS)
-    assert not failed
-
-
-def test_there_are_examples():
-    finder = doctest.DocTestFinder()
-    found = [test for name in MODULES for test in finder.find(importlib.import_module(name))]
-    assert sum(len(test.examples) for test in found) > 60
+    names = {**NAMES, **vars(module)}
+    for test in doctest.DocTestFinder().find(module, globs=names):
+        if inspect.cleandoc(test.docstring) not in PUBLIC.values():
+            assert not fails(test), test.name

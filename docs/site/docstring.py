@@ -17,7 +17,12 @@ _SPECIAL = re.compile(r"([*<\[\]$~])|(?<!\w)_|_(?!\w)")
 
 def to_markdown(thing: Any) -> str:
     """The docstring of a class, a function or a module."""
-    text = (inspect.getdoc(thing) or "") + "\n"
+    return text_to_markdown(inspect.getdoc(thing) or "")
+
+
+def text_to_markdown(text: str) -> str:
+    """A docstring without its indentation."""
+    text += "\n"
     parts, at = [], 0
     for found in _SECTION.finditer(text):
         parts += [_prose(text[at : found.start()]), _section(found[1], textwrap.dedent(found[2]))]

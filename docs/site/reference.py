@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from docs.site.docstring import to_markdown
+from docs.site.docstring import text_to_markdown, to_markdown
 
 MODULES = {
     "spherenorm": "Nouns of the library, and what takes a model or an optimizer.",
@@ -42,7 +42,7 @@ def pages() -> dict[str, str]:
     Raises:
         UndocumentedError: a public name has no docstring.
     """
-    missing = [name for name, thing in public().items() if not documentation(name, thing)]
+    missing = [name for name, thing in public().items() if not docstring(name, thing)]
     if missing:
         raise UndocumentedError(f"public names without a docstring: {', '.join(missing)}")
     found = {f"reference/{module}.md": _page(module) for module in MODULES}
@@ -65,10 +65,10 @@ def public() -> dict[str, Any]:
     }
 
 
-def documentation(name: str, thing: Any) -> str:
-    """The docstring of a public name, as Markdown; of a value, the string below its assignment."""
+def docstring(name: str, thing: Any) -> str:
+    """The docstring of a public name; of a value, the string below its assignment."""
     if inspect.isclass(thing) or inspect.isroutine(thing):
-        return to_markdown(thing) if inspect.getdoc(thing) else ""
+        return inspect.getdoc(thing) or ""
     package, last = name.partition(".")[0], name.rpartition(".")[2]
     return _below_assignments(package).get(last, "")
 
@@ -98,7 +98,7 @@ def _page(module: str) -> str:
             parts.append(f"## {last}\n\nSee [{home}](#{target(home, thing)}).\n")
             continue
         head = f"({target(name, thing)})=\n## {last}\n\n{_signature(last, thing)}"
-        parts.append(head + documentation(name, thing))
+        parts.append(head + text_to_markdown(docstring(name, thing)))
         parts += [_method(last, *each) for each in _methods(thing)]
     return "\n".join(parts)
 

@@ -114,6 +114,10 @@ def audit_batch(model: nn.Module, batch: Any, **options: Any) -> Audit:
     Args:
         model, **options: as for `audit`.
         batch: a tensor, a tuple of the model's arguments, or a mapping of its keyword arguments.
+
+    Example:
+        >>> audit_batch(nn.Linear(2, 1), {"input": torch.randn(8, 2)}).share
+        0.0
     """
     inputs, keywords = arguments_of(batch)
     return audit(model, *inputs, **options, **keywords)

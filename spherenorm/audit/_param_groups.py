@@ -33,6 +33,13 @@ class Assignment:
         treatment: "sphere", "projected" or "euclidean".
         view: in which it counts as scale-invariant; None if in none.
         reason: for the treatment.
+
+    Example:
+        >>> model = nn.Sequential(nn.Linear(4, 3, bias=False), nn.BatchNorm1d(3), nn.Linear(3, 1))
+        >>> groups = param_groups(model, torch.randn(32, 4), "adamp")
+        >>> first = groups.assignments[0]
+        >>> first.name, first.group, first.treatment, first.view
+        ('0.weight', 0, 'projected', 'channel')
     """
 
     name: str
@@ -49,6 +56,13 @@ class ParamGroups(list[dict[str, Any]]):
     Attributes:
         assignments: one for each parameter, in the model's order.
         audit: the audit behind them.
+
+    Example:
+        >>> model = nn.Sequential(nn.Linear(4, 3, bias=False), nn.BatchNorm1d(3), nn.Linear(3, 1))
+        >>> groups = param_groups(model, torch.randn(32, 4), "adamp", lr=0.1)
+        >>> optimizer = sn.optim.AdamP(groups)
+        >>> [len(group["params"]) for group in groups], f"{groups.audit.share:.2f}"
+        ([1, 4], '0.55')
     """
 
     def __init__(

@@ -19,6 +19,11 @@ class Skipped:
     Attributes:
         name, shape: the parameter's.
         reason: "frozen", "0-d", "1-d", "complex" or "empty".
+
+    Example:
+        >>> found = sn.audit(torch.nn.Linear(2, 1), torch.randn(8, 2))
+        >>> found.skipped
+        (Skipped(name='bias', shape=(1,), reason='1-d'),)
     """
 
     name: str
@@ -35,6 +40,12 @@ class Audit(Sequence[Finding]):
         skipped: the other parameters.
         doubts: sentences on what makes the findings doubtful.
         parameters: the number of entries of all parameters.
+
+    Example:
+        >>> layers = torch.nn.Linear(4, 3, bias=False), torch.nn.BatchNorm1d(3)
+        >>> found = sn.audit(torch.nn.Sequential(*layers), torch.randn(32, 4))
+        >>> len(found), found[0].name, f"{found.share:.2f}"
+        (1, '0.weight', '0.67')
     """
 
     findings: tuple[Finding, ...]

@@ -28,6 +28,13 @@ class Figures:
         units: how many units the view has.
         silent: how many of them had no gradient at any point.
         invariant: how many of them are invariant.
+
+    Example:
+        >>> layers = torch.nn.Linear(4, 3, bias=False), torch.nn.BatchNorm1d(3)
+        >>> found = sn.audit(torch.nn.Sequential(*layers), torch.randn(32, 4))
+        >>> figures = found[0].figures["channel"]
+        >>> figures.units, figures.invariant, figures.elsewhere < 1e-6
+        (3, 3, True)
     """
 
     here: float

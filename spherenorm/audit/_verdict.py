@@ -19,7 +19,12 @@ _SMALL = 1e-2
 
 
 class Verdict(str, Enum):
-    """The kinds of findings, from the most to the least invariant."""
+    """The kinds of findings, from the most to the least invariant.
+
+    Example:
+        >>> [str(each) for each in Verdict]
+        ['invariant', 'invariant up to eps', 'only at this point', 'not invariant', 'no evidence']
+    """
 
     INVARIANT = "invariant"
     UP_TO_EPS = "invariant up to eps"
@@ -43,6 +48,11 @@ class Finding:
             with any other verdict.
         reason: for the verdict, in words.
         figures: behind it, by the names of views: those tested that say most.
+
+    Example:
+        >>> found = sn.audit(torch.nn.Linear(2, 1), torch.randn(8, 2))[0]
+        >>> found.name, str(found.verdict), found.view
+        ('weight', 'not invariant', None)
     """
 
     name: str

@@ -17,7 +17,21 @@ BACKENDS = ("auto", "rule", "compiled")
 
 
 class BackendError(RuntimeError):
-    """`backend="compiled"` cannot step a weight as its rule does; the message says why."""
+    """`backend="compiled"` cannot step a weight as its rule does; the message says why.
+
+    Example:
+        >>> class Ours(sn.Rule):
+        ...     def update(self, update, state):
+        ...         return update.changed(direction=update.grad * len(update.grad.tolist())), {}
+        >>> weight = torch.nn.Parameter(torch.ones(2))
+        >>> optimizer = sn.torch_optimizer(lambda lr=0.1: Ours())([weight], backend="compiled")
+        >>> weight.grad = torch.ones(2)
+        >>> try:
+        ...     optimizer.step()
+        ... except BackendError as error:
+        ...     print(str(error).partition(":")[0])
+        backend="compiled" cannot take the step of Ours for a weight of shape (2,), ... on cpu
+    """
 
 
 def require_backend(backend: str) -> str:

@@ -14,7 +14,14 @@ from spherenorm._tree import Part
 from spherenorm._watch import called
 
 Params = dict[str, Tensor]
-"""The parameters of a model, by name."""
+"""The parameters of a model, by name.
+
+Example:
+    >>> model = torch.nn.Linear(2, 1)
+    >>> params: Params = dict(model.named_parameters())
+    >>> list(params)
+    ['weight', 'bias']
+"""
 
 
 def init(rule: Rule, params: Mapping[str, Tensor]) -> dict[str, State]:
@@ -91,6 +98,16 @@ def evaluation_point(
 
     Raises:
         ValueError, TypeError: as `step`.
+
+    Example:
+        >>> class Ahead(Rule):  # the gradient at w + 0.1 g
+        ...     def evaluate_at(self, update, state):
+        ...         return update.weight + 0.1 * update.grad
+        ...     def update(self, update, state):
+        ...         return update, {}
+        >>> params, grads = {"w": torch.ones(1)}, {"w": torch.ones(1)}
+        >>> evaluation_point(Ahead(), params, grads, {"w": {}})
+        {'w': tensor([1.1000])}
     """
     measured = _measured(rule, params, grads, state)
     points = {}

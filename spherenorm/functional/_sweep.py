@@ -39,6 +39,12 @@ class Sweep:
         loss: the loss before each step, shape (T, K, S).
         records: the results of `record` after each step, each tensor with leading dimensions
             (T, K, S); None without it.
+
+    Example:
+        >>> params, rates = {"w": torch.ones(1)}, {"lr": [0.25]}  # a seed, a point
+        >>> result = sweep("sgd", lambda p: p["w"] ** 2, params, rates, steps=2)
+        >>> result.loss.flatten(), result.params["w"]
+        (tensor([1.0000, 0.2500]), tensor([[0.2500]]))
     """
 
     params: Params

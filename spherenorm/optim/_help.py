@@ -32,6 +32,7 @@ _ARGS = re.compile(r"^Args:\n((?:[ ]{4}.*\n|\n)*)", re.MULTILINE)
 _ENTRY = re.compile(r"^(\w+(?:, \w+)*): (.*(?:\n(?: .*)?$)*)", re.MULTILINE)
 _AS_FOR = re.compile(r"as for `(\w+)`\.?$")
 _BARE = re.compile(r"in [\[(]|of the test ")
+_RECIPES_EXAMPLE = re.compile(r"^Examples?:\n((?:[ ]{4}.*\n|\n)*)", re.MULTILINE)
 _EXAMPLE = """
 Example:
     >>> optimizer = {name}([torch.eye(2)])
@@ -57,7 +58,7 @@ def arguments_of(recipe: Recipe) -> dict[str, str]:
 
 
 def class_doc(recipe: Recipe, name: str | None = None) -> str:
-    """The docstring of the optimizer class of a recipe; with its name it has an example."""
+    """The docstring of the optimizer class of a recipe; with its name it has an example of it."""
     text = (inspect.getdoc(recipe) or f"The optimizer of the recipe {recipe.__name__}.") + "\n"
     values = defaults_of(recipe)
     meanings = {"params": SHARED_ARGS["params"], **arguments_of(recipe)}
@@ -74,7 +75,8 @@ def class_doc(recipe: Recipe, name: str | None = None) -> str:
         + "\n"
         for name, meaning in meanings.items()
     )
-    if name is not None and "lr" in values and ">>>" not in text:
+    if name is not None and "lr" in values:
+        text = _RECIPES_EXAMPLE.sub("", text)
         args += _EXAMPLE.format(name=name, lr=values["lr"])
     found = _ARGS.search(text)
     if found is None:

@@ -6,7 +6,7 @@ A probe hangs on the hooks of `torch.optim.Optimizer`, so that the training loop
 measures on the device of the weights and comes to the host once per block of measured steps.
 """
 
-from spherenorm.probes._measurement import Law, Measurement, Units
+from spherenorm.probes._measurement import Law, Measurement, Sink, Units
 from spherenorm.probes._page import Page, Terminal
 from spherenorm.probes._probe import Probe, probe
 from spherenorm.probes._writers import JSONLines, Parquet, TensorBoard, WandB
@@ -18,6 +18,7 @@ __all__ = [
     "Page",
     "Parquet",
     "Probe",
+    "Sink",
     "TensorBoard",
     "Terminal",
     "Units",

@@ -19,6 +19,15 @@ class Units:
             float64. The cosine is nan where the weight or the gradient is 0.
         invariant: True where the test found the unit scale-invariant. These are the units of
             `invariant_view`; there are none if that is None.
+
+    Example:
+        >>> weight = torch.nn.Parameter(torch.eye(2))
+        >>> optimizer = torch.optim.SGD([weight], lr=1.0)
+        >>> with sn.probe(optimizer, every=1, units=True) as probe:
+        ...     weight.grad = torch.tensor([[0.0, 1.0], [0.0, 0.5]])
+        ...     optimizer.step()
+        >>> probe.measurements[0].units.norm
+        tensor([1.4142, 0.5000], dtype=torch.float64)
     """
 
     norm_before: Tensor
@@ -46,6 +55,11 @@ class Measurement:
         invariant_view: the view in which it did; None if in none.
         predicted: by the law, if there is one.
         units: the same of each unit, if the probe was made with `units=True`.
+
+    Example:
+        >>> found = Measurement(10, "a", "channel", 1.0, 1.5, 0.25, 0.25, 0.0, 1.0, "channel")
+        >>> found.norm / found.norm_before, found.plain()["weight"]
+        (1.5, 'a')
     """
 
     step: int
@@ -84,12 +98,71 @@ COLUMNS = {
 }
 """The entries of a measurement and their types, without those of its units."""
 
-Sink = Callable[[Sequence[Measurement]], object]
-"""Takes the measurements of a block, in the order of steps."""
+OfMeasurements = Callable[[Sequence[Measurement]], object]
+
+
+class Sink:
+    """Takes the measurements of a probe, block by block. A function does, too, if it needs no end.
+
+    Known sinks: `JSONLines`, `Parquet`, `TensorBoard` and `WandB` write blocks; `Page` and
+    `Terminal` show each measured step at once.
+
+    Attributes:
+        block: measured steps that are handed over at once, unless `probe` is given another number.
+            The device is waited for once in so many.
+
+    Example:
+        >>> class Largest(sn.probes.Sink):
+        ...     block = 1
+        ...     def __call__(self, measured):
+        ...         print("step", measured[-1].step, max(each.weight for each in measured))
+        ...     def close(self):
+        ...         print("ended")
+        >>> weight = torch.nn.Parameter(torch.eye(2))
+        >>> optimizer = torch.optim.SGD({"w": weight}.items(), lr=1.0)
+        >>> with sn.probe(optimizer, every=1, to=Largest()):
+        ...     weight.grad = torch.eye(2)
+        ...     optimizer.step()
+        step 1 w
+        ended
+    """
+
+    block: int = 64
+
+    def __call__(self, measured: Sequence[Measurement]) -> object:
+        """Take the measurements of a block, in the order of steps."""
+        raise NotImplementedError(f"{type(self).__name__} does not define __call__(measured)")
+
+    def close(self) -> None:
+        """Know that nothing follows."""
+
+
+class FunctionSink(Sink):
+    """A function of a list of measurements."""
+
+    def __init__(self, function: OfMeasurements) -> None:
+        self._function = function
+
+    def __call__(self, measured: Sequence[Measurement]) -> object:
+        return self._function(measured)
 
 
 class Law(Protocol):
-    """A law that says something of a measured step."""
+    """A law that says something of a measured step.
+
+    Example:
+        >>> class Fixed:
+        ...     def predict(self, measured):
+        ...         return measured.norm_before  # the norm stays
+        >>> weight = torch.nn.Parameter(torch.eye(2))
+        >>> optimizer = torch.optim.SGD([weight], lr=1.0)
+        >>> with sn.probe(optimizer, every=1, law=Fixed()) as probe:
+        ...     weight.grad = torch.eye(2).flip(0)
+        ...     optimizer.step()
+        >>> found = probe.measurements[0]
+        >>> round(found.norm, 4), found.predicted
+        (1.4142, 1.0)
+    """
 
     def predict(self, measured: Measurement, /) -> float:
         """The number to compare with one of `measured`, such as its `norm`."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TextIO
 
 from spherenorm.probes._history import Course, Equilibrium, History
-from spherenorm.probes._measurement import Measurement
+from spherenorm.probes._measurement import Measurement, Sink
 from spherenorm.support import columns, write_whole
 
 WIDTH, HEIGHT = 220, 48
@@ -35,7 +35,7 @@ path.law { stroke: var(--law); stroke-dasharray: 4 3 }
 """
 
 
-class Page:
+class Page(Sink):
     """Show a run on one HTML page that renews itself: norm, effective step and turn per weight.
 
     The page is self-contained: open the file in a browser while the loop trains. A dashed curve
@@ -54,8 +54,16 @@ class Page:
         ValueError: `seconds` is not positive.
 
     Example:
-        >>> probe = sn.probe(optimizer, to=Page("runs/probe.html"))  # doctest: +SKIP
+        >>> weight = torch.nn.Parameter(torch.eye(2))
+        >>> optimizer = sn.optim.SGDP([weight], lr=0.1)
+        >>> with sn.probe(optimizer, every=1, to=Page("runs/probe.html")):
+        ...     weight.grad = torch.eye(2).flip(0)
+        ...     optimizer.step()
+        >>> "Step 1, 1 weights, ended" in Path("runs/probe.html").read_text()
+        True
     """
+
+    block = 1
 
     def __init__(
         self,
@@ -85,7 +93,7 @@ class Page:
         self._written = time.monotonic()
 
 
-class Terminal:
+class Terminal(Sink):
     """Print a line per weight at each measured step, and the notes of a `Page`.
 
     Args:
@@ -99,6 +107,8 @@ class Terminal:
         step 10  norm  law  effective step  turn  equilibrium
         a        1.5        0.25            0.25
     """
+
+    block = 1
 
     def __init__(
         self, file: TextIO | None = None, *, equilibrium: Equilibrium | None = None, most: int = 20

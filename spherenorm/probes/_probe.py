@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
-from types import TracebackType
 from typing import Any
 
 import torch
@@ -14,9 +13,8 @@ from torch.optim.optimizer import Optimizer
 
 from spherenorm._views import as_view
 from spherenorm.optim import unwrap
-from spherenorm.probes._measurement import Law, Measurement, Sink
+from spherenorm.probes._measurement import FunctionSink, Law, Measurement, OfMeasurements, Sink
 from spherenorm.probes._meter import Meter, meters, read_all, work_of
-from spherenorm.probes._page import Page, Terminal
 from spherenorm.probes._weights import (
     RuleAndTest,
     Views,
@@ -27,8 +25,6 @@ from spherenorm.probes._weights import (
     watched_weights,
 )
 
-BLOCK = 64
-"""Measured steps that are handed over at once: a device is waited for once in so many."""
 _KEPT = "a probe could not hand over its block; it is kept, and handed over with the next one"
 
 
@@ -37,6 +33,13 @@ class Probe:
 
     Attributes:
         measurements: of all blocks so far, if there is nothing to write them to.
+
+    Example:
+        >>> optimizer = torch.optim.SGD([torch.eye(2)], lr=0.1)
+        >>> with probe(optimizer, every=2) as watch:
+        ...     _ = [optimizer.step() for _ in range(4)]
+        >>> [each.step for each in watch.measurements]
+        [2, 4]
     """
 
     def __init__(
@@ -51,8 +54,8 @@ class Probe:
         units: bool,
     ) -> None:
         self.measurements: list[Measurement] = []
+        self._to = FunctionSink(self.measurements.extend) if to is None else to
         self._optimizer, self._every, self._block = optimizer, every, block
-        self._to = self.measurements.extend if to is None else to
         self._names, self._views, self._law, self._units = names, views, law, units
         self._step, self._meters = 0, list[Meter]()
         self._work: dict[torch.device, Tensor] = {}
@@ -88,17 +91,12 @@ class Probe:
         for hook in self._hooks:
             hook.remove()
         self.flush()
-        _end(self._to)
+        self._to.close()
 
     def __enter__(self) -> Probe:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def state_dict(self) -> dict[str, int]:
@@ -156,7 +154,7 @@ def probe(
     optimizer: Any,
     every: int = 10,
     *,
-    to: Sink | None = None,
+    to: Sink | OfMeasurements | None = None,
     model: nn.Module | None = None,
     views: Views = None,
     law: Law | Callable[[Measurement], float] | None = None,
@@ -183,18 +181,18 @@ def probe(
         optimizer: of torch, of this library, or any other with torch's step hooks; or a wrapper
             that holds one as `.optimizer`, as Accelerate's and Lightning's do.
         every: k; steps are counted from 1.
-        to: takes a list of measurements when a block is full: a function, `Page`, `Terminal`,
-            `JSONLines`, `Parquet`, `TensorBoard` or `WandB`. None collects them in
-            `Probe.measurements`. If it raises within a step, that is a warning, and it gets the
-            block with the next one.
+        to: takes a list of measurements when a block is full: a function, or a `Sink`: `Page`,
+            `Terminal`, `JSONLines`, `Parquet`, `TensorBoard`, `WandB` or your own. None collects
+            them in `Probe.measurements`. If it raises within a step, that is a warning, and it
+            gets the block with the next one.
         model: gives the weights their names; those that `named_parameters()` gave an optimizer
             are known without.
         views: the view that is measured, for all weights, or by name (None leaves one out); by
             default that of the manifold, or else the first that is tested.
         law: has a `predict(measurement)`, or is a function of a measurement; what it returns
             is `Measurement.predicted`.
-        block: measured steps that are handed over at once; by default 64, and 1 for a `Page` or a
-            `Terminal`, which then wait for the device at each measured step.
+        block: measured steps that are handed over at once; None: as many as the sink says, which
+            is 64, and 1 for a `Page` or a `Terminal`: these wait for the device at each of them.
         units: True gives each measurement its `units`, the numbers of every unit. Until a block
             is handed over they take 40 bytes per unit and measured step on the device, and 8 for
             each tested view.
@@ -221,13 +219,14 @@ def probe(
             "of a wrapper, pass the optimizer within (its .optimizer)"
         )
     optimizer = found
+    if to is not None and not callable(to):
+        raise TypeError(f"to must be a function of a list of measurements, got {to!r}")
+    sink = to if to is None or isinstance(to, Sink) else FunctionSink(to)
     if block is None:
-        block = 1 if isinstance(to, Page | Terminal) else BLOCK
+        block = (sink or Sink).block
     for argument, value in (("every", every), ("block", block)):
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise ValueError(f"{argument} must be a positive number of steps, got {value!r}")
-    if to is not None and not callable(to):
-        raise TypeError(f"to must be a function of a list of measurements, got {to!r}")
     names: dict[Tensor, str] = (
         {} if model is None else {p: name for name, p in model.named_parameters()}
     )
@@ -237,13 +236,7 @@ def probe(
     predict = law if law is None or callable(law) else law.predict
     if not (views is None or isinstance(views, Mapping)):
         views = as_view(views)
-    return Probe(optimizer, every, to, names, views, predict, block, units)
-
-
-def _end(to: Sink) -> None:
-    """Tell a page that nothing follows."""
-    if isinstance(to, Page):
-        to.close()
+    return Probe(optimizer, every, sink, names, views, predict, block, units)
 
 
 def _on_host(

@@ -9,14 +9,14 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from spherenorm.probes._measurement import COLUMNS, Measurement, Units
+from spherenorm.probes._measurement import COLUMNS, Measurement, Sink, Units
 from spherenorm.support import require_module, write_whole
 
 NUMBERS = [name for name, kind in COLUMNS.items() if kind is not str]
 """The entries of a measurement that are numbers."""
 
 
-class JSONLines:
+class JSONLines(Sink):
     """Write each block to a file of its own, a measurement per line; `cat folder/*.jsonl` is all.
 
     A file is written whole or not at all, and is named after its last step: a run that resumes
@@ -27,7 +27,13 @@ class JSONLines:
         folder: of the files; it is made, if need be.
 
     Example:
-        >>> probe = sn.probe(optimizer, to=JSONLines("runs/probe"))  # doctest: +SKIP
+        >>> weight = torch.nn.Parameter(torch.eye(2))
+        >>> optimizer = sn.optim.SGDP([weight], lr=0.1)
+        >>> with sn.probe(optimizer, every=1, to=JSONLines("runs/probe")):
+        ...     weight.grad = torch.eye(2).flip(0)
+        ...     optimizer.step()
+        >>> [file.name for file in Path("runs/probe").iterdir()]
+        ['000000001.jsonl']
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -38,7 +44,7 @@ class JSONLines:
         write_whole(self._folder / f"{measured[-1].step:09d}.jsonl", "".join(lines))
 
 
-class Parquet:
+class Parquet(Sink):
     """Write each block to a Parquet file of its own; readers take the folder as one table.
 
     Files are named and written as those of `JSONLines`. The units of a probe with `units=True` are
@@ -51,7 +57,10 @@ class Parquet:
         MissingExtraError: pyarrow is not installed.
 
     Example:
-        >>> probe = sn.probe(optimizer, to=Parquet("runs/probe"))  # doctest: +SKIP
+        >>> write = Parquet("runs/parquet")  # for sn.probe(optimizer, to=write)
+        >>> write([Measurement(10, "a", "channel", 1.0, 1.5, 0.25, 0.25, 0.0, 1.0, "channel")])
+        >>> [file.name for file in Path("runs/parquet").iterdir()]
+        ['000000010.parquet']
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -76,7 +85,7 @@ class Parquet:
         write_whole(self._folder / f"{measured[-1].step:09d}.parquet", content)
 
 
-class TensorBoard:
+class TensorBoard(Sink):
     """Write each number of a weight as a scalar `number/weight`.
 
     Args:
@@ -86,7 +95,10 @@ class TensorBoard:
         MissingExtraError: tensorboard is not installed.
 
     Example:
-        >>> probe = sn.probe(optimizer, to=TensorBoard("runs/probe"))  # doctest: +SKIP
+        >>> write = TensorBoard("runs/board")  # for sn.probe(optimizer, to=write)
+        >>> write([Measurement(10, "a", "channel", 1.0, 1.5, 0.25, 0.25, 0.0, 1.0, "channel")])
+        >>> [file.name.split(".")[0] for file in Path("runs/board").iterdir()]
+        ['events']
     """
 
     def __init__(self, folder: Any) -> None:
@@ -104,7 +116,7 @@ class TensorBoard:
         self._writer.flush()
 
 
-class WandB:
+class WandB(Sink):
     """Log each number of a weight to Weights & Biases as `number/weight`, over `probe/step`.
 
     Args:
@@ -115,7 +127,9 @@ class WandB:
         ValueError: there is no run.
 
     Example:
-        >>> probe = sn.probe(optimizer, to=WandB())  # doctest: +SKIP
+        >>> WandB()
+        Traceback (most recent call last):
+        ValueError: WandB: no run is open; call wandb.init() first, or pass its run
     """
 
     def __init__(self, run: Any = None) -> None:

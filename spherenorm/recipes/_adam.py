@@ -28,6 +28,14 @@ def adam(
         eps: added to the root of the second moment, in [0, inf).
         weight_decay: in [0, inf).
 
+    Example:
+        >>> rule, weight = adam(lr=0.1), torch.ones(2)
+        >>> moved, state = rule.step(weight, torch.tensor([3.0, -0.01]), rule.init(weight))
+        >>> moved
+        tensor([0.9000, 1.1000])
+        >>> list(state)
+        ['step', 'exp_avg', 'exp_avg_sq']
+
     Source: Kingma and Ba 2015, Algorithm 1.
     """
     return chain(
@@ -49,6 +57,11 @@ def adamw(
     Args:
         lr, betas, eps: as for `adam`.
         weight_decay: in [0, inf).
+
+    Example:
+        >>> rule, weight = adamw(lr=0.1, weight_decay=0.5), torch.ones(2)
+        >>> rule.step(weight, torch.zeros(2), rule.init(weight))[0]
+        tensor([0.9500, 0.9500])
 
     Source: Loshchilov and Hutter 2019, Algorithm 2.
     """
@@ -81,6 +94,13 @@ def adamp(
         delta, views, per: of the test for scale invariance; see `rules.ScaleInvarianceTest`.
         wd_ratio: multiplies the decay of scale-invariant weights, in [0, inf).
         nesterov: look ahead by one averaged step; see `rules.AdaptiveMoments`.
+
+    Example:
+        >>> rule, weight = adamp(lr=0.1), torch.eye(2)
+        >>> state = {**rule.init(weight), "exp_avg": torch.eye(2), "exp_avg_sq": torch.ones(2, 2)}
+        >>> moved, _ = rule.step(weight, torch.eye(2).flip(0), state)  # <w, g> = 0 in each row
+        >>> moved.diag()  # the momentum along w is projected away
+        tensor([1., 1.])
 
     Source: Heo et al. 2021 (AdamP), Algorithm 2; the `adamp` package.
     """
@@ -117,6 +137,12 @@ def adamc(
     Raises:
         ValueError: `max_lr` is smaller than `lr`, or 0.
 
+    Example:
+        >>> weight, no_grad = torch.ones(1), torch.zeros(1)
+        >>> rule = adamc(lr=0.1, weight_decay=0.5, max_lr=0.2)
+        >>> 1 - rule.step(weight, no_grad, rule.init(weight))[0]  # 0.5 0.1^2 / 0.2
+        tensor([0.0250])
+
     Source: Defazio 2025 (AdamC), Algorithm 1.
     """
     share: Scalar = 1.0 if max_lr is None else lr / _at_least(lr, max_lr)
@@ -143,6 +169,12 @@ def lamb(
         weight_decay: in [0, inf).
         view: splits a weight into the units whose norms are compared.
 
+    Example:
+        >>> rule, weight = lamb(lr=0.1), torch.eye(2)
+        >>> moved, _ = rule.step(weight, torch.ones(2, 2), rule.init(weight))
+        >>> (moved - weight).norm() / weight.norm()
+        tensor(0.1000)
+
     Source: You et al. 2020, Algorithm 2.
     """
     return chain(
@@ -163,6 +195,11 @@ def lion(
         lr: the step of each entry, in [0, inf).
         betas: of the average as it is read, and as it is kept, each in [0, 1).
         weight_decay: in [0, inf).
+
+    Example:
+        >>> rule, weight = lion(lr=0.1), torch.zeros(3)
+        >>> rule.step(weight, torch.tensor([3.0, -0.01, 0.0]), rule.init(weight))[0]
+        tensor([-0.1000,  0.1000,  0.0000])
 
     Source: Chen et al. 2023, Algorithm 2.
     """
@@ -192,6 +229,12 @@ def rmsprop(
         weight_decay: of an L2 regularization, in [0, inf).
         momentum: in [0, 1).
         centered: reduce the second moment by the square of the first.
+
+    Example:
+        >>> rule, weight = rmsprop(lr=0.1, alpha=0.75), torch.zeros(2)
+        >>> grad = torch.tensor([3.0, -0.01])
+        >>> rule.step(weight, grad, rule.init(weight))[0]  # lr g / sqrt(g^2 / 4)
+        tensor([-0.2000,  0.2000])
 
     Source: Tieleman and Hinton 2012, lecture 6.5.
     """

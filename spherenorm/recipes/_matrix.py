@@ -33,6 +33,13 @@ def muon(
         nesterov: orthogonalize (1 - momentum) g + momentum m.
         coefficients, scale, precision, view: see `rules.Orthogonalize`. Torch iterates in bfloat16.
 
+    Example:
+        >>> rule = muon(lr=0.1, coefficients="polar_express")
+        >>> weight, grad = torch.zeros(2, 2), torch.tensor([[0.0, 3.0], [-2.0, 0.0]])
+        >>> rule.step(weight, grad, rule.init(weight))[0].round(decimals=2)
+        tensor([[ 0.0000, -0.1000],
+                [ 0.1000,  0.0000]])
+
     Source: Jordan et al. 2024; Liu et al. 2025 (Moonlight).
     """
     return chain(
@@ -58,6 +65,12 @@ def muonh(
         lr: as for `adamh`.
         view: splits a weight into the units whose norm stays; each is one matrix, too.
         momentum, nesterov, coefficients, precision: as for `muon`.
+
+    Example:
+        >>> rule, weight = muonh(lr=0.1), torch.eye(2)
+        >>> moved, _ = rule.step(weight, torch.eye(2).flip(0), rule.init(weight))
+        >>> moved.norm() / weight.norm()
+        tensor(1.)
 
     Source: Wen et al. 2026 (Hyperball), arXiv:2606.16899.
     """
@@ -85,6 +98,12 @@ def normuon(
     Args:
         lr, momentum, weight_decay, coefficients, scale, precision: as for `muon`.
         beta2: decay rate of the rows' squares, in [0, 1).
+
+    Example:
+        >>> rule, weight = normuon(lr=0.1, weight_decay=0.0), torch.zeros(2, 3)
+        >>> grad = torch.tensor([[1.0, 0.0, 0.0], [3.0, 4.0, 0.0]])
+        >>> rule.step(weight, grad, rule.init(weight))[0].norm(dim=1)
+        tensor([0.0868, 0.0868])
 
     Source: Li et al. 2025, arXiv:2510.05491, as released; Algorithm 1 has another length.
     """
@@ -119,6 +138,13 @@ def scion(
         radius: of the ball, in the norm sqrt(n / m) |w|_2, in [0, inf).
         weight_decay: in [0, inf); 1 is the constrained form, and 0 steepest descent.
         coefficients, precision, view: as for `muon`.
+
+    Example:
+        >>> rule, weight = scion(lr=1.0, coefficients="polar_express"), torch.eye(2)
+        >>> moved, _ = rule.step(weight, -torch.eye(2), rule.init(weight))
+        >>> moved.round()  # at the edge of the ball of radius 50
+        tensor([[50.,  0.],
+                [ 0., 50.]])
 
     Source: Pethick et al. 2025, arXiv:2502.07529, Algorithms 1 and 2.
     """

@@ -42,6 +42,11 @@ def sgd(
         weight_decay: in [0, inf).
         nesterov: w loses lr (g + momentum p) instead.
 
+    Example:
+        >>> rule, weight = sgd(lr=0.1, momentum=0.9), torch.ones(2)
+        >>> rule.step(weight, weight, rule.init(weight))
+        (tensor([0.9000, 0.9000]), {'momentum_buffer': tensor([1., 1.])})
+
     Source: Heo et al. 2021 (AdamP), Section 2.4.
     """
     return chain(
@@ -67,6 +72,11 @@ def sgdw(
     Args:
         lr, momentum, dampening, nesterov: as for `sgd`.
         weight_decay: in [0, inf).
+
+    Example:
+        >>> weight, no_grad = torch.ones(2), torch.zeros(2)
+        >>> sgdw(lr=0.1, weight_decay=0.5).step(weight, no_grad, {})[0]
+        tensor([0.9500, 0.9500])
 
     Source: Loshchilov and Hutter 2019, Algorithm 1.
     """
@@ -109,6 +119,15 @@ def sgdp(
         ValueError: `project_buffer` goes with `nesterov`; a hyper-parameter is outside its
             interval.
 
+    Example:
+        >>> weight, grad = torch.eye(2), torch.eye(2).flip(0)  # <w, g> = 0 in each row
+        >>> sgdp(lr=0.1, momentum=0.9).step(weight, grad, {"momentum": weight})[0]
+        tensor([[ 1.0000, -0.1000],
+                [-0.1000,  1.0000]])
+        >>> sgd(lr=0.1, momentum=0.9).step(weight, grad, {"momentum_buffer": weight})[0]
+        tensor([[ 0.9100, -0.1000],
+                [-0.1000,  0.9100]])
+
     Source: Heo et al. 2021 (AdamP), Algorithm 1; the `adamp` package.
     """
     test = r.ScaleInvarianceTest(delta, views, per)
@@ -148,6 +167,12 @@ def lars(
         weight_decay: in [0, inf).
         trust: the share of the norm, in [0, inf).
         view: splits a weight into the units whose norms are compared.
+
+    Example:
+        >>> rule, weight = lars(lr=1.0, trust=0.1), torch.eye(2)
+        >>> moved, _ = rule.step(weight, torch.ones(2, 2), rule.init(weight))
+        >>> (moved - weight).norm() / weight.norm()
+        tensor(0.1000)
 
     Source: You et al. 2017, Algorithm 1, with the norm of the sum of gradient and decay for the
     sum of their norms, as implementations have it.

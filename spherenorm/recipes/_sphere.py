@@ -31,6 +31,12 @@ def sgdg(
         alpha: the orthogonality regularization, in [0, inf); 0 leaves it out.
         view: splits a weight into its units.
 
+    Example:
+        >>> rule, weight = sgdg(lr=1.0, nu=None, alpha=0.0), torch.tensor([[1.0, 0.0]])
+        >>> grad = torch.tensor([[0.0, -torch.pi / 2]])  # a turn by a right angle
+        >>> rule.step(weight, grad, rule.init(weight))[0].round()
+        tensor([[-0., 1.]])
+
     Source: Cho and Lee 2017, SGD-G.
     """
     return chain(
@@ -57,6 +63,12 @@ def adamg(
         betas: decay rates of the two moments, each in [0, 1).
         eps: added to the second moment, in [0, inf).
         nu, alpha, view: as for `sgdg`.
+
+    Example:
+        >>> rule, weight = adamg(lr=0.05, alpha=0.0), torch.tensor([[1.0, 0.0]])
+        >>> moved, _ = rule.step(weight, torch.tensor([[0.0, 0.1]]), rule.init(weight))
+        >>> sn.metrics.angular_update(weight, moved), moved.norm()
+        (tensor([0.0500]), tensor(1.))
 
     Source: Cho and Lee 2017, Adam-G.
     """
@@ -86,6 +98,12 @@ def adamh(
         betas, eps: as for `adam`.
         view: splits a weight into the units whose norm stays.
 
+    Example:
+        >>> rule, weight = adamh(lr=0.1), torch.eye(2)
+        >>> moved, _ = rule.step(weight, torch.eye(2).flip(0), rule.init(weight))
+        >>> moved.norm() / weight.norm(), sn.metrics.angular_update(weight, moved)
+        (tensor(1.), tensor([0.0997, 0.0997]))
+
     Source: Wen et al. 2026 (Hyperball), arXiv:2606.16899.
     """
     return chain(
@@ -113,6 +131,12 @@ def ngpt(
         lr, betas, eps: as for `adam`.
         view: splits a weight into the units whose norm is 1.
 
+    Example:
+        >>> rule, weight = ngpt(lr=0.1), 3 * torch.eye(2)
+        >>> moved, _ = rule.step(weight, torch.ones(2, 2), rule.init(weight))
+        >>> moved.norm(dim=1)
+        tensor([1.0000, 1.0000])
+
     Source: Loshchilov et al. 2025 (nGPT), Section 2.6.
     """
     return chain(
@@ -139,6 +163,13 @@ def nora(
         weight_decay: in [0, inf).
         view: splits a weight into its rows.
 
+    Example:
+        >>> rule, weight = nora(lr=0.1), torch.eye(2)
+        >>> grad = torch.tensor([[5.0, 1.0], [0.01, 7.0]])
+        >>> rule.step(weight, grad, rule.init(weight))[0]  # no step along w, one of lr across
+        tensor([[ 1.0000, -0.1000],
+                [-0.1000,  1.0000]])
+
     Source: arXiv:2605.03769.
     """
     return chain(
@@ -164,6 +195,12 @@ def orthograd(
         lr, betas, eps: as for `adam`.
         weight_decay: in [0, inf).
         view: splits a weight into the units that are projected.
+
+    Example:
+        >>> rule, weight = orthograd(lr=0.1), torch.tensor([[1.0, 0.0]])
+        >>> grad = torch.tensor([[5.0, 1.0]])  # the 5, along w, does nothing
+        >>> rule.step(weight, grad, rule.init(weight))[0]
+        tensor([[ 1.0000, -0.1000]])
 
     Source: Prieto et al. 2025 (grokking at the edge of numerical stability), arXiv:2501.04697.
     """

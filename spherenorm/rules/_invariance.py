@@ -31,6 +31,16 @@ class UnitSums:
         product: <w, g>.
         over: the dimension along which the units of one weight lie, where the tensors hold those of
             several weights of as many units; None: all are of one weight.
+
+    Example:
+        >>> class Shown(sn.rules.ScaleInvarianceTest):
+        ...     def decide(self, sums, state):
+        ...         for each in sums:
+        ...             print(each.view, each.size, each.units, each.squared_norm.flatten())
+        ...         return super().decide(sums, state)
+        >>> _ = Shown().step(torch.ones(2, 3), torch.ones(2, 3), {})
+        channel 3 2 tensor([3., 3.])
+        layer 6 1 tensor([6.])
     """
 
     view: View
@@ -51,6 +61,20 @@ class InvarianceTest(Rule):
     never flagged.
 
     A subclass has the fields `views`, to be tried in order, and `per`, and implements `decide`.
+
+    Example:
+        >>> class Always(InvarianceTest):
+        ...     views: sn.ViewsField = sn.views("layer")
+        ...     per: str = "tensor"
+        ...     def decide(self, sums, state):
+        ...         passes = [each.squared_norm > 0 for each in sums]
+        ...         silent = [each.squared_norm == 0 for each in sums]
+        ...         norms = [each.squared_norm for each in sums]
+        ...         return Invariance.decided(self.views, passes, silent, norms, self.per), state
+        >>> rule = sn.chain(Always(), sn.rules.RadialProjection())
+        >>> rule.step(torch.eye(2), 3 * torch.eye(2), {})[0]  # a radial gradient
+        tensor([[1., 0.],
+                [0., 1.]])
     """
 
     if TYPE_CHECKING:  # fields of each subclass, in its own order

@@ -23,7 +23,12 @@ PROPERTIES: dict[str, Callable[[Subject], str]] = {
     "resumes": properties.resumes,
     "sharded": sharded,
 }
-"""The promises, in the order in which they are tried. `import spherenorm_theory` adds "law"."""
+"""The promises, in the order in which they are tried. `import spherenorm_theory` adds "law".
+
+Example:
+    >>> list(PROPERTIES)[:4]
+    ['shapes', 'writes into nothing', 'pure', 'dtypes']
+"""
 
 FOUNDATIONS = ("shapes", "writes into nothing", "pure")
 """Of a rule that breaks one of these, no comparison of two runs says anything."""
@@ -37,6 +42,11 @@ class Finding:
         name: of the promise.
         verdict: "holds", "fails", or "refused": it does not concern the recipe.
         why: what was compared, what differs, or why it is refused.
+
+    Example:
+        >>> [found] = check("sgd", only=("pure",))
+        >>> found.name, found.verdict
+        ('pure', 'holds')
     """
 
     name: str
@@ -51,6 +61,11 @@ class Report:
     Attributes:
         recipe: its name.
         findings: one for each promise.
+
+    Example:
+        >>> report = check("sgd", only=("pure", "finite"))
+        >>> report.passed, report["finite"].verdict, len(report.failed)
+        (True, 'holds', 0)
     """
 
     recipe: str

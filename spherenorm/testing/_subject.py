@@ -26,7 +26,18 @@ Stepped = tuple[Tensor, State]
 
 
 class RefusedError(Exception):
-    """The promise does not concern this recipe; the message says why."""
+    """The promise does not concern this recipe; the message says why.
+
+    Example:
+        >>> def sparse(subject):
+        ...     raise RefusedError("no step of the library is sparse")
+        >>> sn.testing.PROPERTIES["sparse"] = sparse
+        >>> print(sn.testing.check("sgd", only=("sparse",)))
+        sgd
+        promise  verdict  why
+        sparse   refused  no step of the library is sparse
+        >>> _ = sn.testing.PROPERTIES.pop("sparse")
+    """
 
 
 @dataclass(frozen=True)
@@ -37,6 +48,13 @@ class Subject:
         bound: the recipe with its hyper-parameters.
         shapes: of the weights that it takes.
         refused: why it does not take the other shapes that were tried.
+
+    Example:
+        >>> subject = Subject.of(sn.bind("sgdg"))
+        >>> rule, weight = subject.rule(), subject.weight((4, 3))
+        >>> moved, _ = rule.step(weight, subject.grad(weight, 0), rule.init(weight))
+        >>> moved.norm(dim=1)  # sgdg keeps each row on the unit sphere
+        tensor([1.0000, 1.0000, 1.0000, 1.0000], dtype=torch.float64)
     """
 
     bound: Bound

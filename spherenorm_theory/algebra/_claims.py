@@ -244,6 +244,11 @@ class Proof:
 
     Raises:
         ValueError: there are no claims, so that nothing would be proved.
+
+    Example:
+        >>> proof = lemmas.lemma_2_1()
+        >>> print(proof.name, proof.proved, proof.holds_as_printed)
+        Lemma 2.1 True True
     """
 
     name: str

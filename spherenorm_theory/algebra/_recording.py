@@ -61,6 +61,10 @@ def trace(recipe: str | Recipe, dimension: int = 5, **given: Any) -> Trace:
         ValueError: no such recipe, no such hyper-parameter, or one without a default or a value.
         TraceError: the recipe raises, forgets a state, or has a view of several units whatever the
             weight; or its step branches on a tensor's value, or takes it out of the tensor.
+
+    Example:
+        >>> trace("sgd", nesterov=True).structure["nesterov"], list(trace("sgd").symbols)
+        (True, ['lr', 'momentum', 'dampening', 'weight_decay'])
     """
     function = resolve_recipe(recipe)
     values = resolve_hyper_parameters(function, given)

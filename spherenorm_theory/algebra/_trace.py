@@ -27,7 +27,18 @@ Start: TypeAlias = sp.Expr | tuple[sp.Expr, sp.Expr] | None
 
 
 class TraceError(ValueError):
-    """A recipe cannot be traced, or its step has an operation without a meaning on symbols."""
+    """A recipe cannot be traced, or its step has an operation without a meaning on symbols.
+
+    Example:
+        >>> class Branching(Rule):
+        ...     def update(self, update, state):
+        ...         return (update if update.grad.sum() > 0 else update), state
+        >>> try:
+        ...     norm_growth(lambda lr=0.1: Branching())
+        ... except TraceError as error:
+        ...     print(str(error).partition(": ")[2][:43])
+        the step takes a number out of a tensor (an
+    """
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +63,13 @@ class Trace:
         shape: of the traced weight, which is one unit; no law depends on it.
         views: those that the rules declare.
         hyper_parameters: all of them, as the recipe takes them.
+
+    Example:
+        >>> traced = trace("sgd", weight_decay=0.0, dampening=0.0)
+        >>> [name for _, name in traced.inputs]
+        ['lr', 'momentum', 'w', 'g', 'momentum_buffer']
+        >>> traced.values(lr=0.1, momentum=0.9)
+        {lr: 0.1, momentum: 0.9}
     """
 
     name: str

@@ -112,6 +112,11 @@ class Check:
             |(1 - kappa) w + s|^2 is checked, beside the steps.
         differences: hyper-parameters that the law was derived for and the run did not have.
         broken: the assumption that the problem breaks on purpose.
+
+    Example:
+        >>> found = check("sgdp", "toy-2d", steps=50, momentum=0.9)
+        >>> found.passed, found.residual < 1e-10
+        (True, True)
     """
 
     recipe: str

@@ -101,6 +101,10 @@ class Equilibrium:
         assumptions: those of the derivation beside `hypotheses`.
         open: the cases that the formulas leave open, such as whether a clip acts at the
             equilibrium's |g|.
+
+    Example:
+        >>> print(equilibrium("sgd", momentum=0.0, dampening=0.0, lr=0.5).fourth_power)
+        gamma**2/(weight_decay*(4 - weight_decay))
     """
 
     name: str
@@ -147,7 +151,7 @@ class Equilibrium:
             NoEquilibriumError: the norm does not settle at these numbers, or a case is open.
         """
         fourth = self.fourth_power.subs(values).subs({DIMENSION: dimension, GAMMA: gamma})
-        return self._root(fourth, "|w|^4", values)
+        return _root(self, fourth, "|w|^4", values)
 
     def rotation(self, values: Mapping[sp.Symbol, float]) -> float:
         """The effective step in numbers, at hyper-parameters `values`.
@@ -155,17 +159,7 @@ class Equilibrium:
         Raises:
             NoEquilibriumError: the norm does not settle at these numbers.
         """
-        return self._root(self.squared_rotation.subs(values), "(effective step)^2", values)
-
-    def _root(self, square: sp.Expr, what: str, values: Mapping[sp.Symbol, float]) -> float:
-        _refuse_open(self, square, what)
-        number = complex(square)
-        if number.imag or not 0 < number.real < math.inf:
-            shown = ", ".join(f"{s}={v:g}" for s, v in values.items())
-            raise NoEquilibriumError(
-                f"{self.name}: the norm does not settle at {shown}: {what} would be {number:.4g}"
-            )
-        return math.sqrt(number.real)
+        return _root(self, self.squared_rotation.subs(values), "(effective step)^2", values)
 
     def leading(self, expression: sp.Expr, small: str = "lr") -> sp.Expr:
         """The leading term of a rational expression for a small hyper-parameter.
@@ -204,13 +198,25 @@ class Equilibrium:
     __repr__ = __str__
 
 
-def _refuse_open(law: Equilibrium, square: sp.Expr, what: str) -> None:
+def _root(law: Equilibrium, square: sp.Expr, what: str, values: Mapping[sp.Symbol, float]) -> float:
+    """The root of a quantity, which is one positive number at hyper-parameters `values`.
+
+    Raises:
+        NoEquilibriumError: it is none.
+    """
     if square.free_symbols:
         lacking = ", ".join(sorted(map(str, square.free_symbols)))
         where = "".join(f"; {case}" for case in law.open)
         raise NoEquilibriumError(
             f"{law.name}: {what} depends on {lacking}, which has no one number{where}"
         )
+    number = complex(square)
+    if number.imag or not 0 < number.real < math.inf:
+        shown = ", ".join(f"{s}={v:g}" for s, v in values.items())
+        raise NoEquilibriumError(
+            f"{law.name}: the norm does not settle at {shown}: {what} would be {number:.4g}"
+        )
+    return math.sqrt(number.real)
 
 
 LONG = 120

@@ -19,7 +19,15 @@ POINTS = 3
 
 
 class NoEquilibriumError(ValueError):
-    """The norm of a recipe has no equilibrium, or none in closed form."""
+    """The norm of a recipe has no equilibrium, or none in closed form.
+
+    Example:
+        >>> try:
+        ...     equilibrium("sgd", weight_decay=0.0)
+        ... except NoEquilibriumError as error:
+        ...     print(error)
+        sgd: without decay the norm does not settle
+    """
 
 
 def refuse_unless_homogeneous(step: OneStep, moment: sp.Symbol | None) -> None:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import sympy as sp
 from torch import Tensor
 
-from spherenorm import Recipe, Rule
+from spherenorm import Recipe
 from spherenorm_theory.algebra import Array, Letters, Trace, budget, trace
 from spherenorm_theory.laws._agreement import Agreement, Path, read_path
 from spherenorm_theory.laws._evaluation import OutsideError, evaluate, require_states
@@ -41,6 +42,10 @@ class NormGrowth(SolvedLaw):
 
     Attributes:
         agreement: the weights for which the law was held against its code.
+
+    Example:
+        >>> norm_growth("sgdp").cross, norm_growth("sgd", momentum=0.0).cross
+        (0, 0)
     """
 
     agreement: Agreement
@@ -66,17 +71,15 @@ class NormGrowth(SolvedLaw):
                 number by the law; or a state is missing.
 
         Example:
-            >>> law, w = norm_growth("sgd", weight_decay=0.0), torch.tensor([[3.0, 4.0]])
-            >>> law.evaluate(w, torch.tensor([[-4.0, 3.0]]), {"momentum_buffer": w * 0}, lr=1.0)[0]
+            >>> law, w = norm_growth("sgdp", momentum=0.9), torch.tensor([[3.0, 4.0]])
+            >>> law.evaluate(w, torch.tensor([[-4.0, 3.0]]), {"momentum": 0 * w}, lr=1.0)[0]
             tensor([[7., 1.]], dtype=torch.float64)
         """
         values = {s.name: x for s, x in self.step.traced.values(**hyper_parameters).items()}
         require_states(self.step, state)
 
-        def find_path() -> Path:
-            return read_path(_rule_at(self, values), weight, gradient, state)
-
-        if refusal := self.agreement.refuse(weight, find_path):
+        path = partial(_path_at, self, values, weight, gradient, state)
+        if refusal := self.agreement.refuse(weight, path):
             raise OutsideError(f"{self.name}: {refusal}")
         first = self.first.split_step if self.first is not None else None
         view = self.agreement.view
@@ -156,10 +159,17 @@ class NormGrowth(SolvedLaw):
         return align([self.law, *rest, *([closed] if closed is not None else [])], letters)
 
 
-def _rule_at(law: NormGrowth, values: Mapping[str, float]) -> Rule:
-    """The rule at numbers by the names of their symbols."""
+def _path_at(
+    law: NormGrowth,
+    values: Mapping[str, float],
+    weight: Tensor,
+    gradient: Tensor,
+    state: Mapping[str, Tensor],
+) -> Path:
+    """The path of a step of the rule at numbers, by the names of their symbols."""
     numbers = law.step.traced.numbers.items()
-    return rule_of(law.step, {n: float(x) if x.is_number else values[x.name] for n, x in numbers})
+    given = {n: float(x) if x.is_number else values[x.name] for n, x in numbers}
+    return read_path(rule_of(law.step, given), weight, gradient, state)
 
 
 def _lines(law: NormGrowth) -> list[str]:

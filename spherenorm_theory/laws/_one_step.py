@@ -57,6 +57,11 @@ class OneStep:
         scalars: the symbols of the states that are one number, by letter.
         first: True for the first step, from the state that `init` returns.
         values: what each operation of the record gave in the reading.
+
+    Example:
+        >>> step = one_step("sgd", momentum=0.0, weight_decay=0.0, dampening=0.0)
+        >>> print(step.weight, "and <w', w'> =", step.inner(step.weight, step.weight))
+        w - g*lr and <w', w'> = lr**2*|g|^2 + |w|^2
     """
 
     weight: Vector

@@ -20,6 +20,11 @@ def false_positive_law() -> Proof:
     """The threshold from the recorded test, the exact law in dimension d, the limit for large d.
 
     P(pass) = I_{delta^2/d}(1/2, (d-1)/2) -> erf(delta / sqrt 2).
+
+    Example:
+        >>> proof = false_positive_law()
+        >>> print(proof.statement.relation.rhs)
+        betainc_regularized(1/2, d/2 - 1/2, 0, delta**2/d)
     """
     edge = delta / sp.sqrt(d)
     law = sp.betainc_regularized(sp.Rational(1, 2), (d - 1) / 2, 0, delta**2 / d)

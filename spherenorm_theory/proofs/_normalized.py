@@ -67,6 +67,10 @@ def equation_4(functions: Mapping[str, Function] = FUNCTIONS) -> Proof:
 
     Args:
         functions: as `FUNCTIONS`.
+
+    Example:
+        >>> equation_4().proved
+        True
     """
     zero = sp.Eq(GRADIENT, 0)
     along, moved = scalar("<w,grad f(X w)>"), scalar("<X w,grad f(X w)>")

@@ -29,6 +29,11 @@ class Row:
         status: "proved", "checked to x", "not applicable", ... and why.
         latex: the formula as LaTeX, if there is one.
         good: False fails the command.
+
+    Example:
+        >>> row = Row("ours", "a sum", "1 + 1 = 2", "proved")
+        >>> row.good
+        True
     """
 
     section: str
@@ -47,6 +52,11 @@ class Job:
         section: of its rows.
         name: that the progress bar shows.
         rows: makes them.
+
+    Example:
+        >>> job = Job("ours", "a sum", lambda: [Row("ours", "a sum", "1 + 1 = 2", "proved")])
+        >>> job.run()[0].status
+        'proved'
     """
 
     section: str
@@ -71,7 +81,13 @@ def by_section(rows: list[Row]) -> dict[str, list[Row]]:
 
 
 def to_tables(rows: list[Row]) -> Iterator[Table]:
-    """One table per section."""
+    """One table per section.
+
+    Example:
+        >>> tables = to_tables([Row("ours", "a sum", "1 + 1 = 2", "proved")])
+        >>> [table.title for table in tables]
+        ['ours']
+    """
     for section, own in by_section(rows).items():
         table = Table(title=escape(section), title_justify="left", show_lines=True)
         table.add_column("statement", ratio=2)
@@ -105,7 +121,12 @@ class _Cell:
 
 
 def to_markdown(rows: list[Row]) -> str:
-    """The rows as Markdown tables, one per section."""
+    """The rows as Markdown tables, one per section.
+
+    Example:
+        >>> print(to_markdown([Row("ours", "a sum", "1 + 1 = 2", "proved")]).splitlines()[-2])
+        |---|---|---|
+    """
     lines = ["# Laws and their status", ""]
     for section, own in by_section(rows).items():
         lines += [
@@ -148,7 +169,12 @@ ESCAPES = {
 
 
 def to_latex(rows: list[Row]) -> str:
-    """The rows as a standalone LaTeX document."""
+    r"""The rows as a standalone LaTeX document.
+
+    Example:
+        >>> print(to_latex([Row("ours", "a sum", "1 + 1 = 2", "proved")]).splitlines()[4])
+        \subsection*{ours}
+    """
     lines = [
         "\\documentclass{article}",
         "\\usepackage{amsmath,longtable}",

@@ -98,6 +98,11 @@ def recipe_jobs(recipe: str | Recipe, **given: Any) -> list[Job]:
 
     Raises:
         ValueError: no such recipe or hyper-parameter, or its step cannot be traced.
+
+    Example:
+        >>> jobs = recipe_jobs("sgdp")
+        >>> print(jobs[0].name, jobs[0].run()[0].good)
+        law of sgdp True
     """
     function = resolve_recipe(recipe)
     law = norm_growth(function, **given)
