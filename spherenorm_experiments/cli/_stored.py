@@ -353,34 +353,22 @@ def check(
     folder: Data = None,
 ) -> None:
     """Compare what lies in DIR/NAME with the official layout and its counts."""
+    from spherenorm.support import unknown_name
     from spherenorm_experiments.paper.shared.layout import data_folder, layouts, use_folder
 
     with usage_errors():
         if folder is not None:
             use_folder(folder)
-        root = data_folder("a data set")
-        chosen = [_layout(name) for name in names or _present(root)]
+        root, known = data_folder("a data set"), layouts()
+        for name in names or ():
+            if name not in known:
+                raise unknown_name("data set", name, known)
+        chosen = names or [name for name in known if (root / name).is_dir()]
         if not chosen:
-            raise ValueError(f"--data {str(root)!r} holds none of {', '.join(layouts())}")
-    complete = [_is_complete(layout, root / layout.name) for layout in chosen]
+            raise ValueError(f"--data {str(root)!r} holds none of {', '.join(known)}")
+    complete = [_is_complete(known[name], root / name) for name in chosen]
     if not all(complete):
         raise typer.Exit(FAILED)
-
-
-def _layout(name: str) -> Layout:
-    from spherenorm.support import unknown_name
-    from spherenorm_experiments.paper.shared.layout import layouts
-
-    known = layouts()
-    if name not in known:
-        raise unknown_name("data set", name, known)
-    return known[name]
-
-
-def _present(root: Path) -> list[str]:
-    from spherenorm_experiments.paper.shared.layout import layouts
-
-    return [name for name in layouts() if (root / name).is_dir()]
 
 
 def _is_complete(layout: Layout, folder: Path) -> bool:

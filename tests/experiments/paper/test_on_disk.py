@@ -16,7 +16,7 @@ from miniatures import (
 )
 
 from spherenorm_experiments.analysis import Results
-from spherenorm_experiments.core import SCHEDULES, find_task
+from spherenorm_experiments.core import find_task
 from spherenorm_experiments.paper.shared.layout import FOLDER, layouts
 from spherenorm_experiments.paper.shared.resnet import resnet50
 from spherenorm_experiments.study import Plan, find_study
@@ -163,13 +163,6 @@ def test_the_threats_are_those_of_appendix_e():
         "l2 1/2": [("l2", 80, 10), ("l2", 80, 10)],
         "linf 16/255": [("linf", 8, 7), ("linf", 8, 20)],
     }
-
-
-def test_schedules_are_those_of_the_paper():
-    factors = [SCHEDULES["step-70-90"](k / 100) for k in (0, 69, 70, 89, 90, 99)]
-    assert factors == pytest.approx([1, 1, 0.1, 0.1, 0.01, 0.01])
-    for epoch in range(60):  # halved every five epochs
-        assert SCHEDULES["halving"]((epoch + 0.5) / 60) == 0.5 ** (epoch // 5)
 
 
 def test_retrieval_trains_the_last_layer_alone_for_five_epochs():
