@@ -3,11 +3,12 @@
 import re
 
 import pytest
+import torch
 
 import spherenorm as sn
-from docs.site import gallery, reference
+from docs.site import gallery, pictures, reference
 from docs.site.docstring import cell, escaped, to_markdown
-from spherenorm import rules
+from spherenorm import metrics, rules
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +58,23 @@ def test_the_gallery_lists_every_recipe_of_the_library():
     assert own <= set(gallery.library_recipes())
     index = gallery._index(gallery.library_recipes())
     assert all(f"[{name}]({name}.md)" in index for name in own)
+
+
+@pytest.mark.parametrize("problem", [pictures.toy, pictures.digits])
+def test_the_pictures_losses_depend_on_the_directions_of_units_alone(problem):
+    start, loss = problem()
+    scaled = start * torch.arange(1, len(start) + 1, dtype=start.dtype)[:, None]
+    assert loss(scaled, 3).item() == pytest.approx(loss(start, 3).item(), rel=1e-4)
+    assert (metrics.norm(start) - 1).abs().max() < 1e-12
+
+
+def test_a_picture_has_the_norms_that_are_trained():
+    """The projection keeps the norm on digits; SGD's, with momentum, grows."""
+    projected, plain = (pictures.train(name, pictures.digits).norm for name in ("sgdp", "sgd"))
+    assert max(projected) < plain[-1]
+    text = gallery._picture("sgdp", pictures.digits)
+    assert text.count("<svg") == 2
+    assert f"{max(plain):.3g}" in text  # on the axis of both
 
 
 def documented():

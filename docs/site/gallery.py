@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import html
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from docs.site import pictures
@@ -42,7 +42,8 @@ def _index(names: list[str]) -> str:
     tree = "\n".join(names)
     return (
         "# Gallery\n\nEvery recipe of the library: formula, law, defaults, source, and a picture "
-        "of its norm and effective step on a toy. All of it is generated from the code.\n\n"
+        "of its norm and effective step on a toy and on digits. All of it is generated from the "
+        "code.\n\n"
         f"| recipe | |\n|---|---|\n{rows}\n```{{toctree}}\n:hidden:\n\n{tree}\n```\n"
     )
 
@@ -74,23 +75,32 @@ def _page(name: str) -> str:
 
 {_law(name)}
 
-## On a toy
+## Norm and effective step
 
-{_toy(name)}
+Means over units. The learning rate is the one of {pictures.RATES_SHOWN} whose mean loss over the
+last {pictures.LAST} of {pictures.STEPS} steps is lowest; a momentum is 0.9. Dashed: SGD with
+momentum 0.9, chosen alike.
+
+### On a toy
+
+Three units of five entries, of a loss that depends on their directions alone.
+{_picture(name, pictures.toy)}
+
+### On digits
+
+32 units before a batch normalization, which read handwritten digits in batches of {pictures.BATCH};
+the layer behind them is fixed. {_picture(name, pictures.digits)}
 """
 
 
-def _toy(name: str) -> str:
+def _picture(name: str, problem: Callable[[], pictures.Problem]) -> str:
     try:
-        course = pictures.train(name)
+        course = pictures.train(name, problem)
     except ValueError as error:
-        return f"It refuses the toy's weight, of shape (3, 5): {escaped(str(error))}."
-    said = (
-        "Three units of five entries, of a loss that depends on their directions alone. The "
-        f"learning rate is the one of {pictures.RATES_SHOWN} whose loss after {pictures.STEPS} "
-        f"steps is lowest, here {course.lr:g}; a momentum is 0.9. Dashed: SGD with momentum 0.9."
-    )
-    return f"{said}\n\n{pictures.figure(course, pictures.train('sgd'))}"
+        shape = tuple(problem().start.shape)
+        return f"It refuses a weight of shape {shape}: {escaped(str(error))}."
+    said = f"Here the learning rate is {course.lr:g}."
+    return f"{said}\n\n{pictures.figure(course, pictures.train('sgd', problem))}"
 
 
 def _without_args(text: str) -> str:

@@ -1,17 +1,22 @@
-"""Runs of a recipe on a toy, and pictures of them in the colors of the page."""
+"""Runs of a recipe on a toy and on digits, and pictures of them in the colors of the page."""
 
 from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
+from sklearn.datasets import load_digits
 
 from spherenorm import bind, find_recipe, metrics
 from spherenorm.recipes import sgd
 
 STEPS = 100
+LAST = 20
+"""Steps at the end of a run whose losses are compared."""
+BATCH = 64
 RATES = (1e-3, 1e-2, 1e-1)
 RATES_SHOWN = "1e-3, 1e-2, 1e-1"
 WIDTH, HEIGHT, LEFT, BELOW = 330, 170, 52, 26
@@ -28,36 +33,76 @@ class Course(NamedTuple):
     effective_step: list[float]
 
 
-def loss_of(weight: torch.Tensor) -> torch.Tensor:
-    """A loss of the directions of the rows, as after a normalization."""
-    directions = weight / weight.norm(dim=1, keepdim=True)
-    return ((directions - 0.5) ** 2).sum()
+class Problem(NamedTuple):
+    """A weight to train.
+
+    Attributes:
+        start: with a norm of 1 in each row.
+        loss: of the weight, at a step.
+    """
+
+    start: torch.Tensor
+    loss: Callable[[torch.Tensor, int], torch.Tensor]
 
 
 @functools.cache
-def train(name: str) -> Course:
-    """The run at the learning rate whose last loss is lowest."""
-    runs = [_run(name, lr) for lr in RATES]
+def toy() -> Problem:
+    """Three units of five entries; a loss of the directions of the rows."""
+
+    def loss(weight: torch.Tensor, step: int) -> torch.Tensor:
+        directions = weight / weight.norm(dim=1, keepdim=True)
+        return ((directions - 0.5) ** 2).sum()
+
+    return Problem(_rows(3, 5), loss)
+
+
+@functools.cache
+def digits() -> Problem:
+    """32 units before a batch normalization, which read 8 x 8 digits; what follows is fixed."""
+    images, labels = map(torch.from_numpy, load_digits(return_X_y=True))
+    images, head = images / 16, _rows(10, 32) * math.sqrt(32)
+
+    def loss(weight: torch.Tensor, step: int) -> torch.Tensor:
+        batch = torch.arange(step * BATCH, (step + 1) * BATCH) % len(images)
+        hidden = torch.nn.functional.batch_norm(images[batch] @ weight.T, None, None, training=True)
+        return torch.nn.functional.cross_entropy(hidden.relu() @ head.T, labels[batch])
+
+    return Problem(_rows(32, 64), loss)
+
+
+def _rows(units: int, entries: int) -> torch.Tensor:
+    """Random rows of norm 1, in float64."""
+    generator = torch.Generator().manual_seed(0)
+    weight = torch.randn(units, entries, dtype=torch.float64, generator=generator)
+    return weight / weight.norm(dim=1, keepdim=True)
+
+
+@functools.cache
+def train(name: str, problem: Callable[[], Problem]) -> Course:
+    """The run at the learning rate whose mean loss over the last steps is lowest.
+
+    Raises:
+        ValueError: the recipe refuses the weight.
+    """
+    runs = [_run(name, lr, problem()) for lr in RATES]
     return min(runs, key=lambda run: run[0] if math.isfinite(run[0]) else math.inf)[1]
 
 
-def _run(name: str, lr: float) -> tuple[float, Course]:
+def _run(name: str, lr: float, problem: Problem) -> tuple[float, Course]:
     recipe = sgd if name == "sgd" else find_recipe(name)
     known = bind(recipe).defaults
     given = {key: value for key, value in {**PREFERRED, "lr": lr}.items() if key in known}
-    rule = bind(recipe, **given).rule
-    generator = torch.Generator().manual_seed(0)
-    weight = torch.randn(3, 5, dtype=torch.float64, generator=generator)
-    weight /= weight.norm(dim=1, keepdim=True)
+    rule, weight = bind(recipe, **given).rule, problem.start
     state = rule.init(weight)
-    norms, steps = [], []
-    for _ in range(STEPS):
-        grad = torch.func.grad(loss_of)(weight)
+    losses, norms, steps = [], [], []
+    for step in range(STEPS):
+        grad, loss = torch.func.grad_and_value(problem.loss)(weight, step)
         moved, state = rule.step(weight, grad, state)
+        losses.append(loss.item())
         norms.append(metrics.norm(moved).mean().item())
         steps.append(metrics.effective_step(weight, moved).mean().item())
         weight = moved
-    return loss_of(weight).item(), Course(name, lr, norms, steps)
+    return sum(losses[-LAST:]) / LAST, Course(name, lr, norms, steps)
 
 
 def figure(course: Course, beside: Course) -> str:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
 from spherenorm import Interval, Recipe, Rule, View, ViewLike, as_view, bind
+from spherenorm.rules import InvarianceTest
 from spherenorm_theory.algebra import Array, resolve_recipe
 from spherenorm_theory.checks._problems import PROBLEMS, Problem
 from spherenorm_theory.checks._simulation import (
@@ -34,6 +35,32 @@ float64 gradients of an exactly invariant function stay below 1e-12.
 """
 
 
+class OtherView(NamedTuple):
+    """A rule that looks at other units than the weight's.
+
+    Attributes:
+        rule: its class.
+        field: that declares its units, "view" or "views".
+        views: of the rule.
+        weight: the weight's view.
+    """
+
+    rule: str
+    field: str
+    views: tuple[View, ...]
+    weight: View
+
+    @property
+    def mend(self) -> str:
+        """The argument that gives the rule the weight's units."""
+        name = f'"{self.weight}"'
+        return f"{self.field}=({name},)" if self.field == "views" else f"{self.field}={name}"
+
+    def __str__(self) -> str:
+        own = ", ".join(map(str, self.views))
+        return f"{self.rule} has the {self.field} {own}, the weight {self.weight}"
+
+
 @dataclass(frozen=True)
 class WeightCheck:
     """One weight of a check: the residual of the law, and the numbers behind its assumptions.
@@ -50,7 +77,7 @@ class WeightCheck:
         growth: |w_T|^2 / |w_0|^2 of the unit that grew most.
         apart: the share of a unit's step that is due to the other units; measured where nothing
             else explains the residual.
-        other_views: the rules that act on other units than the weight's, which may be why.
+        other_views: the rules that look at other units than the weight's, which may be why.
         measured, predicted: |w_t|^2 of the run and of the law, of shape (steps + 1, units).
     """
 
@@ -62,7 +89,7 @@ class WeightCheck:
     outside: str = ""
     alone: str = ""
     apart: float = 0.0
-    other_views: tuple[str, ...] = ()
+    other_views: tuple[OtherView, ...] = ()
     measured: Array = field(default_factory=lambda: np.empty((0, 0)), repr=False)
     predicted: Array = field(default_factory=lambda: np.empty((0, 0)), repr=False)
 
@@ -88,7 +115,7 @@ class WeightCheck:
                 "no evidence of scale invariance there"
             )
         if self.apart > NOT_ORTHOGONAL:
-            why = f" ({', '.join(self.other_views)})" if self.other_views else ""
+            why = f" ({', '.join(map(str, self.other_views))})" if self.other_views else ""
             failed_assumptions.append(
                 f"a unit does not move as if it were alone{why}: "
                 f"its step is off by up to {self.apart:.1e}"
@@ -148,11 +175,7 @@ class Check:
         return [*self.differences, *of_weights]
 
     def __str__(self) -> str:
-        verdict = (
-            f"holds to {self.residual:.1e}"
-            if self.passed
-            else f"DOES NOT HOLD: residual {self.residual:.1e} > {TOLERANCE:.0e}"
-        )
+        verdict = f"holds to {self.residual:.1e}" if self.passed else self._failure()
         kind = " (identity only: the cross term is open, and measured)" if self.identity else ""
         run = f"{self.recipe} on {self.problem}"
         run += f", {self.schedule} schedule" if self.schedule != "constant" else ""
@@ -169,6 +192,18 @@ class Check:
         return "\n".join([*lines, *(f"  {failed}" for failed in self.failed_assumptions)])
 
     __repr__ = __str__
+
+    def _failure(self) -> str:
+        """The verdict on a law that fails: by an assumption, where one does, and what mends it."""
+        residual = f"residual {self.residual:.1e} > {TOLERANCE:.0e}"
+        if not self.failed_assumptions:
+            return f"DOES NOT HOLD: {residual}"
+        mends = "".join(
+            f"; {name} needs {' and '.join(other.mend for other in each.other_views)}"
+            for name, each in self.weights.items()
+            if each.other_views
+        )
+        return f"DOES NOT HOLD, as an assumption fails{mends}: {residual}"
 
 
 def check(
@@ -331,14 +366,15 @@ def _differences(law: NormGrowth, recipe: Recipe, used: Mapping[str, Any]) -> tu
     return (*other, *held)
 
 
-def _other_views(rule: Rule, view: View) -> tuple[str, ...]:
-    """The rules that have a view, and another one than `view`."""
-    viewed = (part for part in rule.tree() if isinstance(part, _Viewed))
-    return tuple(
-        f"{type(part).__name__} has the view {part.view}, the weight {view}"
-        for part in viewed
-        if part.view is not None and as_view(part.view) != view
-    )
+def _other_views(rule: Rule, view: View) -> tuple[OtherView, ...]:
+    """The rules that look at units of views among which `view` is not."""
+    found = []
+    for part in rule.tree():
+        if isinstance(part, InvarianceTest):
+            found.append(OtherView(type(part).__name__, "views", part.views, view))
+        elif isinstance(part, _Viewed) and part.view is not None:
+            found.append(OtherView(type(part).__name__, "view", (as_view(part.view),), view))
+    return tuple(each for each in found if view not in each.views)
 
 
 @runtime_checkable

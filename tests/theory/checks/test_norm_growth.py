@@ -138,6 +138,17 @@ def test_a_rule_of_other_units_is_named():
     assert check(clipped, steps=30, nu=1e3).passed
 
 
+def test_a_failure_by_the_view_says_in_its_headline_what_mends_it():
+    """SGDP's test looks at rows and at the whole tensor; these units are groups and columns."""
+    result = check("sgdp", "convolutions", steps=10, law=law_of("sgdp"))
+    headline = str(result).partition("\n")[0]
+    assert "an assumption fails" in headline
+    assert 'gn needs views=("groups=2",); transposed needs views=("dim=1",): ' in headline
+    assert not result.weights["transposed"].passed
+    mended = check("sgdp", "convolutions", steps=10, law=law_of("sgdp"), views=("dim=1",))
+    assert mended.weights["transposed"].passed
+
+
 def test_a_law_for_other_hyper_parameters_is_noticed():
     result = check("sgd", steps=60, law=law_of("sgd", weight_decay=0.0), **BUSY)
     assert not result.passed
