@@ -16,7 +16,7 @@ from torch import Tensor
 from spherenorm import Recipe, Rule
 from spherenorm_theory.algebra import Array, Letters, Trace, budget, trace
 from spherenorm_theory.laws._agreement import Agreement, Path, read_path
-from spherenorm_theory.laws._evaluation import OutsideError, evaluate, require_states
+from spherenorm_theory.laws._evaluation import Inputs, OutsideError, evaluate, require_states
 from spherenorm_theory.laws._inputs import rule_of
 from spherenorm_theory.laws._one_step import one_step
 from spherenorm_theory.laws._prediction import predict_norms, predict_range
@@ -80,7 +80,7 @@ class NormGrowth(SolvedLaw):
             raise OutsideError(f"{self.name}: {refusal}")
         first = self.first.split_step if self.first is not None else None
         view = self.agreement.view
-        return evaluate(self.split_step, first, view, weight, gradient, state, values)
+        return evaluate(self.split_step, first, view, Inputs(weight, gradient, state, values))
 
     def predict(
         self,
