@@ -22,7 +22,7 @@ from spherenorm_theory.laws._homogeneity import NoEquilibriumError
 from spherenorm_theory.laws._localize_mismatch import DifferenceError
 from spherenorm_theory.laws._norm_growth import NormGrowth, norm_growth
 from spherenorm_theory.laws._one_step import OneStep, express_inner, one_step
-from spherenorm_theory.laws._prediction import follow
+from spherenorm_theory.laws._prediction import compile_formula, follow
 from spherenorm_theory.laws._quantities import GAMMA, W_NEXT, S, W, product
 from spherenorm_theory.laws._stationary import drop_transients, find_stationary_buffers
 from spherenorm_theory.laws._step_in_coordinates import step_in_coordinates
@@ -42,6 +42,7 @@ __all__ = [
     "StepLaw",
     "W",
     "compared_step",
+    "compile_formula",
     "derive_threshold",
     "drop_transients",
     "equilibrium",

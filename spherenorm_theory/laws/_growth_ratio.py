@@ -15,7 +15,7 @@ from spherenorm_theory.laws._quantities import S
 from spherenorm_theory.laws._stationary import drop_transients, find_stationary_buffers
 
 
-def growth_ratio(recipe: str | Recipe | Trace, **given: Any) -> sp.Expr:
+def growth_ratio(recipe: str | Recipe | Trace | NormGrowth, **given: Any) -> sp.Expr:
     """(|w'|^2 - (1 - kappa)^2 |w|^2) / |s|^2 after many steps, for random gradients of one size.
 
     The factor by which momentum multiplies the growth that the steps alone bring: 1 for a projected
@@ -24,7 +24,7 @@ def growth_ratio(recipe: str | Recipe | Trace, **given: Any) -> sp.Expr:
     <w, s> holds a multiple of |w|^2, and the ratio is a function of |w|^2 / |s|^2, both means.
 
     Args:
-        recipe: as for `norm_growth`.
+        recipe: as for `norm_growth`, or a law.
         given: hyper-parameters to hold at a value.
 
     Raises:
@@ -34,7 +34,7 @@ def growth_ratio(recipe: str | Recipe | Trace, **given: Any) -> sp.Expr:
         >>> growth_ratio("sgd", weight_decay=0.0)
         (momentum + 1)/(1 - momentum)
     """
-    law = norm_growth(recipe, **given)
+    law = recipe if isinstance(recipe, NormGrowth) else norm_growth(recipe, **given)
     if law.constant:
         return sp.Integer(0)
     if law.cross == 0:

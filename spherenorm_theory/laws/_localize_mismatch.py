@@ -7,7 +7,6 @@ from itertools import zip_longest
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 

@@ -13,6 +13,7 @@ from spherenorm import rules as r
 from spherenorm_theory import check, norm_growth
 from spherenorm_theory.laws import OutsideError
 from tests.theory.laws.adversarial import By
+from tests.theory.recipes import law_of
 
 W, G = torch.tensor([[3.0, 4.0]]).double(), torch.tensor([[-4.0, 3.0]]).double()
 
@@ -143,7 +144,7 @@ def test_a_law_is_evaluated_without_its_code():
 
 @pytest.mark.parametrize("shape", [(3, 4), (2, 2, 2), (2, 3, 2, 2)], ids=str)
 def test_what_the_library_remembers_of_a_rule_refuses_no_weight(shape):
-    law = norm_growth("adamp")
+    law = law_of("adamp")
     numbers = dict.fromkeys(law.step.traced.symbols, 0.3)
     rule = find_recipe("adamp")(betas=(0.3, 0.3), **{n: 0.3 for n in numbers if "beta" not in n})
     w, g = torch.randn(2, *shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
@@ -168,7 +169,7 @@ def mixed(radial):
     ("name", "given"), [("sgdp", {}), ("sgdp", {"per": "unit"}), ("adamp", {})], ids=str
 )
 def test_a_projection_of_a_later_view_is_outside_of_a_law_without_one(name, given):
-    law = norm_growth(name, scale_invariant=False, **given)
+    law = law_of(name, scale_invariant=False, **given)
     assert "no projection acts in any of the views channel, layer" in law.assumptions
     numbers = {"weight_decay": 0.3, "wd_ratio": 0.2, "delta": 0.1}
     rule = find_recipe(name)(**numbers, **given)
