@@ -57,7 +57,7 @@ class Assumptions:
         failed: the scale-invariance tests that were taken to fail.
         squares: squared norms, which are 0 only by chance.
         magnitudes: expressions that are at least 0.
-        twins: the hyper-parameter of each symbol that stands for it and may be 0.
+        twins: for each hyper-parameter that may be 0, by a nonnegative symbol in its place.
     """
 
     definitions: dict[sp.Symbol, sp.Expr] = field(default_factory=dict)
@@ -230,9 +230,9 @@ def compare(facts: Assumptions, relation: type[sp.Rel], a: sp.Expr, b: sp.Expr) 
 
 
 def _decide(facts: Assumptions, relation: type[sp.Rel], a: sp.Expr, b: sp.Expr) -> sp.Basic:
-    """The relation as sympy decides it, unless a hyper-parameter of 0 decides it otherwise.
+    """The relation as sympy decides it; undecided where a hyper-parameter of 0 could change that.
 
-    That one holds symbols that may be 0, until `settle` decides it.
+    The undecided relation holds the twins of hyper-parameters, until `settle` decides it.
     """
     result = relation(a, b)
     careful = relation(*(at_zero(facts, x) for x in (a, b)))
@@ -274,9 +274,9 @@ def where(facts: Assumptions, condition: sp.Basic, a: sp.Expr, b: sp.Expr) -> sp
 
 
 def settle(facts: Assumptions, condition: sp.Basic, a: Any, b: Any) -> sp.Basic:
-    """The condition for a choice of a or b, decided where no hyper-parameter is 0.
+    """The condition for a choice of a or b, decided as if no hyper-parameter were 0.
 
-    If the choice at 0 is another one, this is an assumption.
+    If the choice would be another one at 0, the law assumes that it is not 0.
     """
     twins = {x: facts.twins[x] for x in condition.free_symbols if x in facts.twins}
     settled = condition.subs(twins)
@@ -293,7 +293,7 @@ def settle(facts: Assumptions, condition: sp.Basic, a: Any, b: Any) -> sp.Basic:
 def _alike_at_zero(
     twins: Mapping[sp.Symbol, sp.Symbol], condition: sp.Basic, a: Any, b: Any
 ) -> bool:
-    """Tell if a and b are one wherever a condition x = 0 or x > 0 depends on x being 0."""
+    """Tell if a and b are equal where x = 0, for a condition that compares x with 0."""
     if not isinstance(condition, sp.Rel) or 0 not in condition.args:
         return False
     (x,) = (side for side in condition.args if side != 0)
@@ -308,7 +308,7 @@ def _alike_at_zero(
 
 
 def at_zero(facts: Assumptions, x: sp.Expr) -> sp.Expr:
-    """`x` with symbols that may be 0, the twins, in place of the hyper-parameters that may."""
+    """`x` with a twin, a nonnegative symbol, for each positive one whose interval holds 0."""
     may = [s for s in x.free_symbols if s in facts.domains and 0 in facts.domains[s]]
     twins = {s: sp.Symbol(s.name, nonnegative=True) for s in may if s.is_positive}
     facts.twins.update({twin: s for s, twin in twins.items()})

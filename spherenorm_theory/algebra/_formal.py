@@ -74,10 +74,10 @@ class Formal:
             the same second moment.
         opaque: the origin of each atom of an entrywise operation, in text.
         meanings: for each of these atoms, the function of numpy's arrays and its arguments.
-        curved: give a vector that `where` has chosen an atom of its own. A manifold chooses its
-            tangent vectors so, and arcs then stay short formulas: the products of such an atom
-            with the others are known, and its square has a name.
-        composites: the vectors that these atoms stand for.
+        curved: a vector that `where` chooses becomes an atom of its own, as tangent vectors of a
+            manifold do. Its products with other atoms are known and its square has a name, so that
+            the formulas of arcs stay short.
+        composites: the vector that each such atom stands for.
         shape, entered: the shapes of the present operation's result and first argument.
         operations: the functions of this algebra, by the names of aten.
     """
