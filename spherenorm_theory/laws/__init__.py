@@ -15,9 +15,8 @@ No law is returned that differs from its code (`_verify`).
 """
 
 from spherenorm_theory.laws._detection import derive_threshold, false_positive_rate
-from spherenorm_theory.laws._equilibrium import Equilibrium, equilibrium
+from spherenorm_theory.laws._equilibrium import Equilibrium, equilibrium, growth_ratio
 from spherenorm_theory.laws._evaluation import OutsideError
-from spherenorm_theory.laws._growth_ratio import growth_ratio
 from spherenorm_theory.laws._homogeneity import NoEquilibriumError
 from spherenorm_theory.laws._localize_mismatch import DifferenceError
 from spherenorm_theory.laws._norm_growth import NormGrowth, norm_growth

@@ -23,15 +23,7 @@ from spherenorm_theory.laws._prediction import predict_norms, predict_range
 from spherenorm_theory.laws._quantities import primed, product
 from spherenorm_theory.laws._recurrence import SolvedLaw
 from spherenorm_theory.laws._step_law import derive
-from spherenorm_theory.laws._text import (
-    align,
-    list_hypotheses,
-    write_first_step,
-    write_interval,
-    write_line,
-    write_solution,
-    write_step,
-)
+from spherenorm_theory.laws._text import align, describe, list_hypotheses, write_interval
 from spherenorm_theory.laws._verify import compare, compare_products
 
 
@@ -135,7 +127,7 @@ class NormGrowth(SolvedLaw):
         return tuple(write_interval(self)) if self.open_because and not self.constant else ()
 
     def __str__(self) -> str:
-        return "\n".join(_lines(self))
+        return describe(self, self.bounds, self.assumptions)
 
     __repr__ = __str__
 
@@ -160,20 +152,6 @@ def _rule_at(law: NormGrowth, values: Mapping[str, float]) -> Rule:
     """The rule at numbers by the names of their symbols."""
     numbers = law.step.traced.numbers.items()
     return rule_of(law.step, {n: float(x) if x.is_number else values[x.name] for n, x in numbers})
-
-
-def _lines(law: NormGrowth) -> list[str]:
-    """The law in text."""
-    another = law.first if not law.starts_alike else None
-    return [
-        f"norm growth of {law.name}",
-        *write_step(law),
-        *write_solution(law.system, law.closed_form(), law.starts_alike),
-        *(write_first_step(another) if another is not None else ()),
-        *([write_line("open", law.open_because)] if law.open_because else ()),
-        *(write_line("bounds", each) for each in law.bounds),
-        *(write_line("assumes", assumption) for assumption in law.assumptions),
-    ]
 
 
 def norm_growth(
