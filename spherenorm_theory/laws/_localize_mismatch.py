@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
 from spherenorm import View
 from spherenorm.record import Call, Value, record
@@ -112,11 +111,15 @@ def _run(case: Case) -> tuple[tuple[Call, ...], dict[Value, Any]]:
     inputs = [case.weight, case.grad, *case.state.values()]
     written = record(step, *inputs)
     tensors: dict[Value, Any] = dict(zip(written.inputs, inputs, strict=True)) | written.constants
+
+    def tensor_of(x: Any) -> Any:
+        if isinstance(x, (list, tuple)):
+            return [tensor_of(each) for each in x]
+        return tensors[x] if isinstance(x, Value) else x
+
     for call in written.needed:
-        arguments, options = pytree.tree_map_only(
-            Value, tensors.__getitem__, (call.arguments, call.options)
-        )
-        tensors[call.result] = call.function(*arguments, **options)
+        options = {name: tensor_of(x) for name, x in call.options.items()}
+        tensors[call.result] = call.function(*map(tensor_of, call.arguments), **options)
     return written.needed, tensors
 
 
