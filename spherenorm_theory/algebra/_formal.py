@@ -125,7 +125,7 @@ class Formal:
         return Vector.atom(name)
 
     def entry(self, x: Any) -> Any:
-        """`x` as one vector or scalar, also in the mean field: what each entry is compared by."""
+        """`x` as a vector or a scalar, in the mean field too, for what compares entries."""
         if isinstance(x, Product):
             return self.atom(str(x), "u", operator.mul, x.a, x.b)
         return self.linear(x)

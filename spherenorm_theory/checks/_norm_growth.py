@@ -42,7 +42,7 @@ class WeightCheck:
         residual: the greatest relative difference of |w_t|^2 to the prediction.
         step_error: the greatest relative difference of the law's own step to the rule's, over some
             steps.
-        outside: the reason why the law says no step of its own in some of them.
+        outside: the reason why the law gives no step of its own in some of these steps.
         alone: the assumption by which the law's step, and not its norm, is of weights of one unit;
             then the norm alone is checked.
         cosine: the greatest |cos(w, g)|, see `Trajectory.cosine`.
@@ -194,8 +194,8 @@ def check(
             leave a part of the recipe out, such as SGD's momentum, the part is switched on.
 
     Raises:
-        ValueError: no such problem, schedule, recipe or hyper-parameter, `steps` or `seed` is no
-            count, or the law is one of other states.
+        ValueError: no such problem, schedule, recipe or hyper-parameter; `steps` or `seed` is no
+            count; or the law was derived for a step with other states.
         TypeError: `problem` is neither a name nor a problem.
 
     Example:

@@ -145,7 +145,7 @@ def _gradient(step: OneStep, view: View, weight: Tensor, rng: np.random.Generato
 
 
 def _draw_state(step: OneStep, name: str, value: Tensor, rng: np.random.Generator) -> Tensor:
-    """A state that steps have left, made another one of the kind that the law allows."""
+    """A random state of the signs that the law allows, in place of one that steps have left."""
     symbol = step.scalars.get(step.letters[name])
     if symbol is None:
         drawn = torch.tensor(rng.normal(size=tuple(value.shape)))
