@@ -10,9 +10,10 @@ import torch
 
 from spherenorm import Rule, chain, find_recipe
 from spherenorm import rules as r
-from spherenorm_theory import check, norm_growth
+from spherenorm_theory import check, norm_growth, one_step
 from spherenorm_theory.laws import OutsideError
-from tests.theory.laws.adversarial import By
+from spherenorm_theory.laws._evaluation import Inputs, choose_step
+from tests.theory.laws.adversarial import By, keeps
 from tests.theory.recipes import law_of
 
 W, G = torch.tensor([[3.0, 4.0]]).double(), torch.tensor([[-4.0, 3.0]]).double()
@@ -56,6 +57,18 @@ def of_a_scalar(lr=np.float32(0.5)):  # noqa: B008
 
 def of_a_fraction(lr=Fraction(1, 10)):
     return chain(r.StepSize(lr))
+
+
+def test_a_state_that_starts_at_a_decimal_is_the_first_one():
+    def start(weight):
+        return torch.full((), 0.1, dtype=weight.dtype)
+
+    recipe = keeps(lambda w, d, n: (d * n, n + 1), start)
+    step, first = one_step(recipe), one_step(recipe, first=True)
+    state = recipe().init(W)
+    assert choose_step(step, first, Inputs(W, G, state, {})) is first
+    later = {**state, "kept": state["kept"] + 1}
+    assert choose_step(step, first, Inputs(W, G, later, {})) is step
 
 
 def test_a_number_that_a_law_holds_is_no_other_one():
