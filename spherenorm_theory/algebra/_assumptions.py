@@ -48,8 +48,7 @@ class Assumptions:
 
     Attributes:
         definitions: the meaning of each name, in the order of the definitions.
-        assumptions: the facts that were taken for granted, in text.
-        conditions: those of them that numbers can be asked for.
+        assumptions: the facts that were taken for granted, by their text.
         taken: the names of hyper-parameters and states, which no new name repeats.
         domains: the numbers that a hyper-parameter may be, by its symbol.
         scalars: the symbols of the states that are one number.
@@ -61,8 +60,7 @@ class Assumptions:
     """
 
     definitions: dict[sp.Symbol, sp.Expr] = field(default_factory=dict)
-    assumptions: list[str] = field(default_factory=list)
-    conditions: list[Condition] = field(default_factory=list)
+    assumptions: dict[str, Condition] = field(default_factory=dict)
     taken: frozenset[str] = frozenset()
     domains: Mapping[sp.Symbol, Interval] = field(default_factory=dict)
     scalars: frozenset[sp.Symbol] = frozenset()
@@ -75,9 +73,7 @@ class Assumptions:
     def assume(self, relation: type[sp.Basic], a: sp.Expr, b: sp.Expr, so: str = "") -> None:
         """Record once that a relation of two sides is assumed, and what follows from it in text."""
         text = f"{show(a)} {SHOWN[relation]} {show(b)}{so}"
-        if text not in self.assumptions:
-            self.assumptions.append(text)
-            self.conditions.append((relation, a, b))
+        self.assumptions.setdefault(text, (relation, a, b))
 
     def free(self, letter: str, used: Collection[str], bare: bool = False) -> str:
         """A name that neither `used` nor `taken` holds: e, e2, e3 if `bare`, else e1, e2, e3."""

@@ -89,7 +89,7 @@ class NumericEvaluator:
             return np.ones_like(self.vectors["w"])
         if name in self.algebra.composites:
             return self.vector(self.algebra.composites[name])
-        function, arguments = self.algebra.meanings[name]
+        _, function, arguments = self.algebra.opaque[name]
         with np.errstate(all="ignore"):
             made = function(*map(self.entries, arguments))
         return np.broadcast_to(np.asarray(made, dtype=float), self.vectors["w"].shape)

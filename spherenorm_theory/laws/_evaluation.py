@@ -167,7 +167,7 @@ def _check_assumptions(step: OneStep, numbers: NumericEvaluator) -> None:
             raise OutsideError(
                 f"{name}: the law has {letter} {sign}, as steps leave it; got {least}"
             )
-    for text, condition in zip(step.facts.assumptions, step.facts.conditions, strict=True):
+    for text, condition in step.facts.assumptions.items():
         if not numbers.holds(*condition).all():
             raise OutsideError(f"{name}: the law assumes {text}, which these numbers do not meet")
 

@@ -31,10 +31,12 @@ def list_hypotheses(law: SolvedLaw) -> Iterator[str]:
                 yield f"{each} in the first step"
     if step.facts.failed and len(traced.views) > 1:
         yield f"no projection acts in any of the views {', '.join(map(str, traced.views))}"
-    meanings = {**{str(n): show(m) for n, m in definitions.items()}, **algebra.opaque}
-    for atom, origin in algebra.opaque.items():
+    meanings = {str(name): show(meaning) for name, meaning in definitions.items()}
+    meanings |= {atom: made.origin for atom, made in algebra.opaque.items()}
+    for atom in algebra.opaque:
         if atom in law.drive.terms:
-            yield f"{atom} = {_spell_out(origin, meanings)}: the law holds for any vector {atom}"
+            text = _spell_out(meanings[atom], meanings)
+            yield f"{atom} = {text}: the law holds for any vector {atom}"
     named = sp.Tuple(law.kappa, *formulas, *law.drive.terms.values()).free_symbols
     for name, meaning in definitions.items():
         if name in named or meaning.has(sp.Piecewise):
@@ -74,9 +76,9 @@ def bound_of_drive(law: StepLaw) -> sp.Expr | None:
 
 
 def _bound_of_entry(law: StepLaw, atom: str) -> sp.Expr | None:
-    if atom not in law.step.algebra.meanings:
+    if atom not in law.step.algebra.opaque:
         return None
-    function, arguments = law.step.algebra.meanings[atom]
+    _, function, arguments = law.step.algebra.opaque[atom]
     if function in ONE:
         return sp.Integer(1)
     ends = arguments[1:]
