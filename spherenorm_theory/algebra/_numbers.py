@@ -67,7 +67,7 @@ class NumericEvaluator:
         arguments = np.broadcast_arrays(*map(self._symbol, names)) if names else ()
         with np.errstate(all="ignore"):
             value = np.asarray(function(*arguments))
-        return np.where(np.isfinite(value), value, np.nan) if value.dtype.kind == "f" else value
+        return np.where(np.isfinite(value), value, np.nan) if value.dtype.kind in "fi" else value
 
     def vector(self, x: Vector) -> Array:
         """A combination of atoms as an array."""
