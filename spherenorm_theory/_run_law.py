@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from spherenorm import Recipe, bind, find_recipe
 from spherenorm.optim import RecipeOptimizer, unwrap
 from spherenorm.probes import Measurement
-from spherenorm_theory.algebra import TraceError
+from spherenorm_theory.algebra import TraceError, are_numbers, is_number, numbers_by_name
 from spherenorm_theory.laws import NoEquilibriumError, NormGrowth, equilibrium, norm_growth
 
 OF_TORCH = {
@@ -111,13 +111,14 @@ class RunLaw:
             return None
         own = getattr(self._optimizer, "recipe", None)
         bound = bind(own if own is not None and own.__name__ == name else find_recipe(name))
-        values = {n: group[n] for n in bound.defaults if n in group}
+        values = {n: _plain(group[n]) for n in bound.defaults if n in group}
         choices = {
-            n: tuple(x) if isinstance(x, list) else x
+            n: x
             for n, x in values.items()
-            if not _numeric(x) and x != bound.defaults[n]
+            if not (is_number(x) or are_numbers(x)) and x != bound.defaults[n]
         }
-        return _Found(bound.recipe, tuple(sorted(choices.items())), _by_symbol(values))
+        numbers = {n: float(x) for n, x in numbers_by_name(values).items() if is_number(x)}
+        return _Found(bound.recipe, tuple(sorted(choices.items())), numbers)
 
 
 def run_law(optimizer: Any, *, model: nn.Module | None = None) -> RunLaw:
@@ -165,21 +166,11 @@ def _groups_of(optimizer: Any, names: Mapping[str, Tensor]) -> dict[str, int]:
     return found
 
 
-def _numeric(value: Any) -> bool:
+def _plain(value: Any) -> Any:
+    """A group's value as recipes have it: no list, and no tensor."""
     if isinstance(value, tuple | list):
-        return all(map(_numeric, value))
-    return isinstance(value, int | float | Tensor) and not isinstance(value, bool)
-
-
-def _by_symbol(values: Mapping[str, Any]) -> dict[str, float]:
-    """Numbers by the names of a law's symbols; `betas` are beta1 and beta2 there."""
-    found: dict[str, float] = {}
-    for name, value in values.items():
-        if isinstance(value, tuple | list) and _numeric(value):
-            found |= {f"{name.removesuffix('s')}{i}": float(x) for i, x in enumerate(value, 1)}
-        elif _numeric(value):
-            found[name] = float(value)
-    return found
+        return tuple(map(_plain, value))
+    return float(value) if isinstance(value, Tensor) else value
 
 
 @functools.cache

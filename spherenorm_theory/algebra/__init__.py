@@ -34,6 +34,7 @@ from spherenorm_theory.algebra._formal import DIMENSION, Entries, Formal
 from spherenorm_theory.algebra._hyper_parameters import (
     are_numbers,
     is_number,
+    numbers_by_name,
     resolve_hyper_parameters,
     resolve_recipe,
 )
@@ -80,6 +81,7 @@ __all__ = [
     "is_number",
     "latex",
     "normalize_signs",
+    "numbers_by_name",
     "outputs_of",
     "read_values",
     "resolve_hyper_parameters",

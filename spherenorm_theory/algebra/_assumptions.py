@@ -48,8 +48,7 @@ class Assumptions:
 
     Attributes:
         definitions: the meaning of each name, in the order of the definitions.
-        assumptions: the facts that were taken for granted, in text.
-        conditions: those of them that numbers can be asked for.
+        assumptions: the facts that were taken for granted, by their text.
         taken: the names of hyper-parameters and states, which no new name repeats.
         domains: the numbers that a hyper-parameter may be, by its symbol.
         scalars: the symbols of the states that are one number.
@@ -57,12 +56,11 @@ class Assumptions:
         failed: the scale-invariance tests that were taken to fail.
         squares: squared norms, which are 0 only by chance.
         magnitudes: expressions that are at least 0.
-        twins: the hyper-parameter of each symbol that stands for it and may be 0.
+        twins: for each hyper-parameter that may be 0, by a nonnegative symbol in its place.
     """
 
     definitions: dict[sp.Symbol, sp.Expr] = field(default_factory=dict)
-    assumptions: list[str] = field(default_factory=list)
-    conditions: list[Condition] = field(default_factory=list)
+    assumptions: dict[str, Condition] = field(default_factory=dict)
     taken: frozenset[str] = frozenset()
     domains: Mapping[sp.Symbol, Interval] = field(default_factory=dict)
     scalars: frozenset[sp.Symbol] = frozenset()
@@ -75,9 +73,7 @@ class Assumptions:
     def assume(self, relation: type[sp.Basic], a: sp.Expr, b: sp.Expr, so: str = "") -> None:
         """Record once that a relation of two sides is assumed, and what follows from it in text."""
         text = f"{show(a)} {SHOWN[relation]} {show(b)}{so}"
-        if text not in self.assumptions:
-            self.assumptions.append(text)
-            self.conditions.append((relation, a, b))
+        self.assumptions.setdefault(text, (relation, a, b))
 
     def free(self, letter: str, used: Collection[str], bare: bool = False) -> str:
         """A name that neither `used` nor `taken` holds: e, e2, e3 if `bare`, else e1, e2, e3."""
@@ -230,9 +226,9 @@ def compare(facts: Assumptions, relation: type[sp.Rel], a: sp.Expr, b: sp.Expr) 
 
 
 def _decide(facts: Assumptions, relation: type[sp.Rel], a: sp.Expr, b: sp.Expr) -> sp.Basic:
-    """The relation as sympy decides it, unless a hyper-parameter of 0 decides it otherwise.
+    """The relation as sympy decides it; undecided where a hyper-parameter of 0 could change that.
 
-    That one holds symbols that may be 0, until `settle` decides it.
+    The undecided relation holds the twins of hyper-parameters, until `settle` decides it.
     """
     result = relation(a, b)
     careful = relation(*(at_zero(facts, x) for x in (a, b)))
@@ -274,9 +270,9 @@ def where(facts: Assumptions, condition: sp.Basic, a: sp.Expr, b: sp.Expr) -> sp
 
 
 def settle(facts: Assumptions, condition: sp.Basic, a: Any, b: Any) -> sp.Basic:
-    """The condition for a choice of a or b, decided where no hyper-parameter is 0.
+    """The condition for a choice of a or b, decided as if no hyper-parameter were 0.
 
-    If the choice at 0 is another one, this is an assumption.
+    If the choice would be another one at 0, the law assumes that it is not 0.
     """
     twins = {x: facts.twins[x] for x in condition.free_symbols if x in facts.twins}
     settled = condition.subs(twins)
@@ -293,7 +289,7 @@ def settle(facts: Assumptions, condition: sp.Basic, a: Any, b: Any) -> sp.Basic:
 def _alike_at_zero(
     twins: Mapping[sp.Symbol, sp.Symbol], condition: sp.Basic, a: Any, b: Any
 ) -> bool:
-    """Tell if a and b are one wherever a condition x = 0 or x > 0 depends on x being 0."""
+    """Tell if a and b are equal where x = 0, for a condition that compares x with 0."""
     if not isinstance(condition, sp.Rel) or 0 not in condition.args:
         return False
     (x,) = (side for side in condition.args if side != 0)
@@ -308,7 +304,7 @@ def _alike_at_zero(
 
 
 def at_zero(facts: Assumptions, x: sp.Expr) -> sp.Expr:
-    """`x` with symbols that may be 0, the twins, in place of the hyper-parameters that may."""
+    """`x` with a twin, a nonnegative symbol, for each positive one whose interval holds 0."""
     may = [s for s in x.free_symbols if s in facts.domains and 0 in facts.domains[s]]
     twins = {s: sp.Symbol(s.name, nonnegative=True) for s in may if s.is_positive}
     facts.twins.update({twin: s for s, twin in twins.items()})

@@ -60,7 +60,7 @@ class Branch:
 
     @property
     def settled(self) -> bool:
-        """True if no weight has the other answer, as far as shapes of every kind show it.
+        """True if the answer is the same for every weight.
 
         Sizes are positive, and those of a gradient are the weight's.
         """
@@ -133,7 +133,7 @@ class Branches(TorchFunctionMode):
         return _Size(result, self.found)
 
     def _forget(self, sizes: Sequence[_Size]) -> None:
-        """Drop the notes that torch made to find out that its arguments are sizes."""
+        """Drop the notes of torch itself, which asks whether its arguments are sizes."""
         made = {id(note) for size in sizes for note in size.notes}
         while self.found and id(self.found[-1]) in made:
             self.found.pop()
@@ -153,11 +153,11 @@ _LISTED = (
     (torch, ("zeros", "ones", "empty", "rand", "randn"), 0),
     (torch.Tensor, ("new_zeros", "new_ones", "new_empty", "expand"), 1),
 )
-"""Functions that take a size apart, as `zeros(n, 1)`, only where it holds plain numbers alone."""
+"""Functions that take a size of plain numbers as `zeros(n, 1)`, any other as `zeros((n, 1))`."""
 
 
 def _listed(function: Callable[..., Any], at: int) -> Callable[..., Any]:
-    """The function with a size that is given apart as one argument, from position `at` on."""
+    """The function, which gets the arguments from position `at` on as one size."""
 
     @functools.wraps(function)
     def method(*args: Any, **options: Any) -> Any:
@@ -190,9 +190,9 @@ class _Shape(tuple[Any, ...]):
 
 
 class _Size:
-    """A number that follows sizes, and notes comparisons; no `int`, which floats would take as is.
+    """A number computed from sizes, which notes how it is compared; arithmetic gives another one.
 
-    Arithmetic gives such a number again.
+    It is no `int`, which arithmetic would take without a note.
     """
 
     __hash__: ClassVar[Any]

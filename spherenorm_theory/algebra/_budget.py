@@ -38,7 +38,7 @@ def spend(expression: sp.Basic) -> None:
     """Count an expression that is about to be simplified.
 
     Raises:
-        BudgetError: it has too many terms, or is one too many.
+        BudgetError: it has too many terms, or the budget has too few left.
     """
     nodes, expanded = _count_terms(expression)
     if nodes > TERMS:

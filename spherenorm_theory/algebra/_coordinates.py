@@ -14,7 +14,6 @@ import numpy as np
 import sympy as sp
 
 from spherenorm_theory.algebra._assumptions import Assumptions, compare, where
-from spherenorm_theory.algebra._lookup import derived
 
 Array = np.ndarray[Any, Any]
 
@@ -111,14 +110,6 @@ def _where(algebra: Coordinates, condition: Any, a: Any, b: Any) -> Array:
     return _each(lambda *entries: where(algebra.facts, *entries), condition, a, b)
 
 
-def _addcdiv(algebra: Coordinates, a: Any, b: Any, c: Any, value: Any = 1) -> Array:
-    return _add(algebra, a, _each(operator.truediv, b, c), value)
-
-
-def _clamp(algebra: Coordinates, a: Any, low: Any = None, high: Any = None) -> Any:
-    return derived("clamp", algebra)(a, low, high)
-
-
 ENTRYWISE: Mapping[str, Callable[..., Any]] = {
     **{"mul": operator.mul, "div": operator.truediv, "pow": operator.pow, "neg": operator.neg},
     **{"reciprocal": lambda x: 1 / x, "remainder": sp.Mod},
@@ -140,8 +131,4 @@ Coordinates.operations = {
     **{"compare": _compare, "where": _where},
     "all": lambda algebra, a, *_: _array(sp.And(*_array(a).flat)),
     "any": lambda algebra, a, *_: _array(sp.Or(*_array(a).flat)),
-    "addcdiv": _addcdiv,
-    "clamp": _clamp,
-    "clamp_min": _clamp,
-    "clamp_max": lambda algebra, a, high: _clamp(algebra, a, None, high),
 }

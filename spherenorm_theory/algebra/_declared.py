@@ -21,9 +21,9 @@ RESERVED = frozenset(["1", "w", "g", "s", "u", "e", "d", "k", "j", "a", "z", "A"
 def symbol_of(name: str, interval: Interval) -> sp.Symbol:
     """The symbol of a hyper-parameter.
 
-    It is positive where the interval holds no negative number, and real elsewhere. At 0, where the
-    interval holds it, formulas keep their meaning by continuity; `Scalars.compare` decides nothing
-    by the difference between 0 and a positive number without saying so.
+    It is positive where the interval holds no negative number, and real elsewhere. Where the
+    interval holds 0, formulas hold there by continuity; a comparison that 0 decides otherwise than
+    positive numbers becomes an assumption of the law.
     """
     free = f"{name}_hyper" if name in RESERVED else name
     return sp.Symbol(free, positive=True) if interval.low >= 0 else sp.Symbol(free, real=True)

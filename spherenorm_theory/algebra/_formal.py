@@ -17,7 +17,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import sympy as sp
@@ -62,6 +62,14 @@ class Entries:
         return self.text
 
 
+class Opaque(NamedTuple):
+    """An entrywise operation: its text, the function of numpy's arrays, and its arguments."""
+
+    origin: str
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+
+
 @dataclass
 class Formal:
     """The algebra of formal vectors: the atoms of a step, and the space that they span.
@@ -72,12 +80,11 @@ class Formal:
         mean_field: replace the entrywise product of two vectors by its mean over the entries,
             <a, b> / d. Adam's second moment is then a scalar; this is exact if all entries have
             the same second moment.
-        opaque: the origin of each atom of an entrywise operation, in text.
-        meanings: for each of these atoms, the function of numpy's arrays and its arguments.
-        curved: give a vector that `where` has chosen an atom of its own. A manifold chooses its
-            tangent vectors so, and arcs then stay short formulas: the products of such an atom
-            with the others are known, and its square has a name.
-        composites: the vectors that these atoms stand for.
+        opaque: the atoms of entrywise operations.
+        curved: a vector that `where` chooses becomes an atom of its own, as tangent vectors of a
+            manifold do. Its products with other atoms are known and its square has a name, so that
+            the formulas of arcs stay short.
+        composites: the vector that each such atom stands for.
         shape, entered: the shapes of the present operation's result and first argument.
         operations: the functions of this algebra, by the names of aten.
     """
@@ -85,8 +92,7 @@ class Formal:
     facts: Assumptions = field(default_factory=Assumptions)
     space: Space = field(default_factory=lambda: Space({("1", "1"): DIMENSION}))
     mean_field: bool = False
-    opaque: dict[str, str] = field(default_factory=dict)
-    meanings: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = field(default_factory=dict)
+    opaque: dict[str, Opaque] = field(default_factory=dict)
     curved: bool = False
     composites: dict[str, Vector] = field(default_factory=dict)
     shape: tuple[int, ...] = ()
@@ -105,11 +111,10 @@ class Formal:
             arguments: of the operation, vectors and scalars.
         """
         for name, known in self.opaque.items():
-            if known == origin and self.meanings[name][1] == arguments:
+            if (known.origin, known.arguments) == (origin, arguments):
                 return Vector.atom(name)
         name = self.facts.free(letter, self.opaque, bare=True)
-        self.opaque[name] = origin
-        self.meanings[name] = function, arguments
+        self.opaque[name] = Opaque(origin, function, arguments)
         return Vector.atom(name)
 
     def composite(self, vector: Vector) -> Vector:
@@ -125,7 +130,7 @@ class Formal:
         return Vector.atom(name)
 
     def entry(self, x: Any) -> Any:
-        """`x` as one vector or scalar, also in the mean field: what each entry is compared by."""
+        """`x` as a vector or a scalar, in the mean field too, for what compares entries."""
         if isinstance(x, Product):
             return self.atom(str(x), "u", operator.mul, x.a, x.b)
         return self.linear(x)

@@ -50,7 +50,7 @@ def numbers_by_name(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def enter(values: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """The hyper-parameters `values`, with `inputs` in the places of the numbers of their names."""
+    """The hyper-parameters `values`, in which the numbers that `inputs` names are replaced."""
     entered = {
         name: [inputs.get(part, entry) for part, entry in parts.items()]
         for name, parts in parts_of(values).items()

@@ -256,7 +256,7 @@ def _refuse_more_than_a_step(rule: Rule) -> None:
 
 
 def _refuse_narrow(state: Mapping[str, torch.Tensor]) -> None:
-    """Refuse states whose arithmetic is no arithmetic of numbers."""
+    """Refuse states of small integers and truth values, which are no real numbers."""
     for name, value in state.items():
         if value.dtype not in COUNTS and not value.is_floating_point():
             raise TypeError(

@@ -19,7 +19,7 @@ from spherenorm_theory.checks._simulation import (
     resolve_schedule,
     structure_of,
 )
-from spherenorm_theory.checks._trajectory import Trajectory, measure, measure_coupling
+from spherenorm_theory.checks._trajectory import Trajectory, compare_steps, measure
 from spherenorm_theory.laws import NormGrowth, W, follow, norm_growth
 
 TOLERANCE = 1e-10
@@ -69,9 +69,9 @@ class WeightCheck:
         residual: the greatest relative difference of |w_t|^2 to the prediction.
         step_error: the greatest relative difference of the law's own step to the rule's, over some
             steps.
-        outside: the reason why the law says no step of its own in some of them.
-        alone: the assumption by which the law's step is of weights of one unit; then the norm alone
-            is checked.
+        outside: the reason why the law gives no step of its own in some of these steps.
+        alone: the assumption by which the law's step, and not its norm, is of weights of one unit;
+            then the norm alone is checked.
         cosine: the greatest |cos(w, g)|, see `Trajectory.cosine`.
         zero_gradients: the steps in which the gradient of a unit is exactly 0.
         growth: |w_T|^2 / |w_0|^2 of the unit that grew most.
@@ -234,8 +234,8 @@ def check(
             leave a part of the recipe out, such as SGD's momentum, the part is switched on.
 
     Raises:
-        ValueError: no such problem, schedule, recipe or hyper-parameter, `steps` or `seed` is no
-            count, or the law is one of other states.
+        ValueError: no such problem, schedule, recipe or hyper-parameter; `steps` or `seed` is no
+            count; or the law was derived for a step with other states.
         TypeError: `problem` is neither a name nor a problem.
 
     Example:
@@ -250,13 +250,13 @@ def check(
     own = law if law is not None else norm_growth(function, **structure_of(hyper_parameters))
     used = bind(function, **{**switch_on(function, own), **hyper_parameters}).hyper_parameters
     run = ScheduledHyperparameters(function, used, factor, steps)
-    trajectories = measure(own, problem, run, seed)
-    weights = {name: _check_weight(own, measured) for name, measured in trajectories.items()}
     differences = () if law is None else _differences(law, function, used)
+    trajectories = measure(own, problem, run, seed).items()
+    weights = {name: _check_weight(own, each, bool(differences)) for name, each in trajectories}
     return Check(
         bind(function).name,
         label,
-        weights if differences else _explain(weights, problem, run, seed),
+        weights,
         used,
         schedule if isinstance(schedule, str) else "own",
         own.name,
@@ -288,39 +288,29 @@ def _value_within(interval: Interval | None) -> float:
     return 0.9 if interval.open_high else 0.5
 
 
-def _check_weight(law: NormGrowth, measured: Trajectory) -> WeightCheck:
-    norms = measured.squared_norm
-    predicted = _predict(law, measured)
+def _check_weight(law: NormGrowth, run: Trajectory, explained: bool) -> WeightCheck:
+    """The check of one weight; where the differences of the recipes do not explain it, by why."""
+    norms, predicted = run.squared_norm, _predict(law, run)
     off = np.abs(predicted / norms - 1)
-    return WeightCheck(
+    step_error, outside, alone = compare_steps(law, run)
+    found = WeightCheck(
         residual=float(np.nan_to_num(off, nan=np.inf).max()),
-        step_error=measured.step_error,
-        cosine=measured.cosine,
-        zero_gradients=int((measured.scale == 0).any(axis=1).sum()),
+        step_error=step_error,
+        cosine=run.cosine,
+        zero_gradients=run.zero_gradients,
         growth=float((norms[-1] / norms[0]).max()),
-        outside=measured.outside if measured.cosine <= NOT_ORTHOGONAL else "",
-        alone=measured.alone,
+        outside=outside if run.cosine <= NOT_ORTHOGONAL else "",
+        alone=alone,
         measured=norms,
         predicted=predicted,
     )
+    if explained or found.passed or found.failed_assumptions:
+        return found
+    views = _other_views(run.samples[0].rule, run.view)
+    return replace(found, apart=run.coupling, other_views=views)
 
 
-def _explain(
-    weights: dict[str, WeightCheck], problem: Problem, run: ScheduledHyperparameters, seed: int
-) -> dict[str, WeightCheck]:
-    """The checks; those that failed for no known reason, with the share that other units have."""
-    failed = [
-        name for name, each in weights.items() if not (each.passed or each.failed_assumptions)
-    ]
-    apart = measure_coupling(run, problem, seed, failed) if failed else {}
-    rule = run.recipe(**run.base)
-    for name in failed:
-        views = _other_views(rule, as_view(problem.views[name]))
-        weights[name] = replace(weights[name], apart=apart[name], other_views=views)
-    return weights
-
-
-def _predict(law: NormGrowth, measured: Trajectory) -> Array:
+def _predict(law: NormGrowth, run: Trajectory) -> Array:
     """|w_t|^2 at every step, from |w_0|^2 and the law alone; shape (steps + 1, units).
 
     The law is fed with |s_t|^2 (and <m_t, s_t> where it holds that), and with the hyper-parameters
@@ -330,12 +320,8 @@ def _predict(law: NormGrowth, measured: Trajectory) -> Array:
     """
     told = law.recursion if law.first is None else law.first.recursion
     carried = [] if law.open_because else [x for x in law.recursion if x in told]
-    start = {W: measured.squared_norm[0], **{x: measured.products[str(x)][0] for x in carried}}
-    given = (
-        {name: values[time] for name, values in measured.products.items()}
-        for time in range(len(measured.squared_norm) - 1)
-    )
-    return np.stack([start[W], *(x[W] for x in follow(law, law.first, start, given))])
+    start = {W: run.squared_norm[0], **{x: run.rows[0][str(x)] for x in carried}}
+    return np.stack([start[W], *(x[W] for x in follow(law, law.first, start, run.rows))])
 
 
 def _refuse_unless_counts(steps: int, seed: int) -> None:

@@ -227,5 +227,5 @@ def check_ratio(
         grown += float((CHANNEL.inner(new, new) - keep**2 * before).sum())
         moved += float(CHANNEL.inner(drive, drive).sum())
         squared += float(before.sum())
-    predicted = growth_ratio(traced).subs(values).subs({W: squared, S: moved})
+    predicted = growth_ratio(law).subs(values).subs({W: squared, S: moved})
     return RatioCheck(law.name, float(predicted), grown / moved)

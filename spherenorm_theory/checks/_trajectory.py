@@ -2,49 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import sympy as sp
 import torch
 
 from spherenorm import Rule, View, as_view, bind
 from spherenorm_theory.algebra import Array
 from spherenorm_theory.checks._problems import Problem
 from spherenorm_theory.checks._simulation import ScheduledHyperparameters, Transition, simulate
-from spherenorm_theory.laws import NormGrowth, OutsideError, product
+from spherenorm_theory.laws import NormGrowth, OutsideError, compile_formula, product
 
 SAMPLES = 16
-"""The steps of a run at which each unit's step is computed by itself: a millisecond a unit."""
+"""The steps of a run that are compared themselves, beside the first two."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A step of a run, with its rule and the hyper-parameters that the law takes."""
+
+    transition: Transition
+    rule: Rule
+    given: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Trajectory:
     """One weight's run, unit by unit.
 
-    Arrays of shape (steps, units), one row per step; `squared_norm` has a row more.
-
     Attributes:
-        squared_norm: |w_t|^2.
-        products: the law's symbols by name: |s|^2, <w,s>, <m,s> and <w,m> for each buffer m,
-            counters, and the hyper-parameters of each step.
-        radial: |<w_t, g_t>|.
-        scale: |w_t| |g_t|.
-        step_error: the greatest difference of the law's own step, from its formulas for the drive,
-            to the rule's, relative to |w'|, over some of the steps.
-        outside: the reason why the law has no step of its own in some of them; empty if it has.
-        alone: the assumption by which the law's step, and not its norm, is of weights of one unit.
+        view: splits the weight into units.
+        rows: the products of each step by name, of shape (units,): |w|^2, |w'|^2, |s|^2, <w,s>,
+            <m,s> and <w,m> for each buffer m; |<w,g>| as "radial" and |w| |g| as "scale"; counters
+            and hyper-parameters, of shape (1,).
+        samples: some of the steps.
     """
 
-    squared_norm: Array
-    products: Mapping[str, Array]
-    radial: Array
-    scale: Array
-    step_error: float = 0.0
-    outside: str = ""
-    alone: str = ""
+    view: View
+    rows: list[Mapping[str, Array]]
+    samples: list[Sample]
+
+    @property
+    def squared_norm(self) -> Array:
+        """|w_t|^2, of shape (steps + 1, units)."""
+        return np.stack([self.rows[0]["|w|^2"], *(row["|w'|^2"] for row in self.rows)])
 
     @property
     def cosine(self) -> float:
@@ -52,8 +55,18 @@ class Trajectory:
 
         Not the greatest cosine: a gradient that consists of rounding errors has any direction.
         """
-        radial, scale = self.radial.max(axis=0), self.scale.max(axis=0)
+        radial, scale = (np.max([row[x] for row in self.rows], 0) for x in ("radial", "scale"))
         return float((radial / np.where(scale > 0, scale, 1)).max())
+
+    @property
+    def zero_gradients(self) -> int:
+        """The steps in which the gradient of a unit, or the unit, is exactly 0."""
+        return sum(bool((row["scale"] == 0).any()) for row in self.rows)
+
+    @property
+    def coupling(self) -> float:
+        """The share of a unit's step that is due to other units: the greatest of the samples."""
+        return max(_coupling(each, self.view) for each in self.samples)
 
 
 def measure(
@@ -71,41 +84,20 @@ def measure(
         ValueError: the run's rule has other states than the law's.
     """
     _refuse_other_states(law, numbers.recipe(**numbers.at(0)))
-    meter = _Meter(law)
-    own = {name: _OwnStep(law, as_view(view)) for name, view in problem.views.items()}
-    rows: dict[str, dict[str, list[Array]]] = {}
-    sampled = _sample(numbers.steps)
-    for time, transitions in enumerate(simulate(numbers.rules(), problem, numbers.steps, seed)):
-        given = _known(law, numbers.at(time))
-        for name, transition in transitions.items():
-            view = as_view(problem.views[name])
-            for what, value in meter.read(transition, view, given, first=time == 0).items():
-                rows.setdefault(name, {}).setdefault(what, []).append(value)
-            if time in sampled:
-                own[name].compare(transition, given)
-    arrays = {
-        name: {what: np.stack(values) for what, values in row.items()} for name, row in rows.items()
-    }
-    return {name: _trajectory(measured, own[name]) for name, measured in arrays.items()}
-
-
-def _sample(steps: int) -> set[int]:
-    """The first two steps and some later ones."""
-    return {0, 1, *np.linspace(0, steps - 1, SAMPLES).astype(int).tolist()}
-
-
-def _trajectory(measured: dict[str, Array], own: _OwnStep) -> Trajectory:
-    before, after = measured.pop("|w|^2"), measured.pop("|w'|^2")
-    radial, scale = measured.pop("radial"), measured.pop("scale")
-    norms = np.concatenate([before[:1], after])
-    return Trajectory(norms, measured, radial, scale, own.error, own.outside, own.alone)
-
-
-def _known(law: NormGrowth, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The hyper-parameters that the law's recipe has too, and does not hold at a value."""
     traced = law.step.traced
     known = bind(traced.recipe).defaults.keys() - traced.structure.keys()
-    return {name: value for name, value in given.items() if name in known}
+    runs = {name: Trajectory(as_view(view), [], []) for name, view in problem.views.items()}
+    keeps = [compile_formula(each, 1 - each.kappa) for each in (law.first or law, law)]
+    sampled = {0, 1, *np.linspace(0, numbers.steps - 1, SAMPLES).astype(int).tolist()}
+    for time, transitions in enumerate(simulate(numbers.rules(), problem, numbers.steps, seed)):
+        values = numbers.at(time)
+        given = {name: value for name, value in values.items() if name in known}
+        for name, transition in transitions.items():
+            run = runs[name]
+            run.rows.append(_read(law, keeps[time > 0], transition, run.view, given))
+            if time in sampled:
+                run.samples.append(Sample(transition, numbers.recipe(**values), given))
+    return runs
 
 
 def _refuse_other_states(law: NormGrowth, rule: Rule) -> None:
@@ -118,94 +110,68 @@ def _refuse_other_states(law: NormGrowth, rule: Rule) -> None:
         )
 
 
-class _OwnStep:
-    """Compares the step that a law says with that of a run."""
+def _read(
+    law: NormGrowth, keep: Any, transition: Transition, view: View, given: Mapping[str, Any]
+) -> dict[str, Array]:
+    """The products of one step, as `Trajectory.rows` has them.
 
-    def __init__(self, law: NormGrowth, view: View) -> None:
-        agreement = replace(law.agreement, view=view, several=True, paths=None)
-        self.law, self.view = replace(law, agreement=agreement), view
-        self.error, self.outside, self.alone = 0.0, "", ""
-        # A norm that is constant was seen to be so with several units too, where a step is not.
-        self.of_one = law.constant and not law.agreement.several
-        self.of_law = law.agreement.view
-
-    def compare(self, transition: Transition, given: Mapping[str, Any]) -> None:
-        view, weight = self.view, transition.weight
-        rows = zip(view.rows(weight), view.rows(transition.grad), strict=True)
-        if any(not (w.any() and g.any()) for w, g in rows):
-            return  # nothing is said about a weight or a gradient of 0, which is reported by itself
-        if self.of_one and len(self.of_law.rows(weight)) > 1:
-            self.alone = self.law.agreement.note
-            return
-        try:
-            new, _ = self.law.evaluate(weight, transition.grad, transition.state, **given)
-        except (OutsideError, ValueError) as error:
-            self.outside = self.outside or str(error)
-            return
-        off = view.norm(new - transition.new_weight) / view.norm(transition.new_weight)
-        self.error = max(self.error, float(off.nan_to_num(nan=np.inf).max()))
-
-
-class _Meter:
-    """Reads the products of a law off a transition."""
-
-    def __init__(self, law: NormGrowth) -> None:
-        self.step = law.step
-        self.counters = [law.step.scalars[letter] for letter in law.step.counters]
-        self.hypers = [*law.step.traced.symbols.values()]
-        self.keep, self.keep_first = self._keep(law.kappa), self._keep((law.first or law).kappa)
-
-    def _keep(self, kappa: sp.Expr) -> Callable[..., float]:
-        """1 - kappa as a function of the hyper-parameters and the counters."""
-        share = 1 - self.step.facts.spell_out(kappa)
-        return sp.lambdify([*self.hypers, *self.counters], share)  # type: ignore[no-any-return]
-
-    def read(
-        self, transition: Transition, view: View, given: Mapping[str, Any], first: bool
-    ) -> dict[str, Array]:
-        """One number per unit for each product; one number for a counter or hyper-parameter."""
-        letters, weight, grad = self.step.letters, transition.weight, transition.grad
-        state = {letters[name]: value for name, value in transition.state.items()}
-        counts = {letter: state[letter].item() for letter in self.step.counters}
-        hypers = self.step.traced.values(**given)
-        values = [hypers[symbol] for symbol in self.hypers]
-        keep = (self.keep_first if first else self.keep)(*values, *counts.values())
-        drive, new = transition.new_weight - keep * weight, transition.new_weight
-        per_unit = {
-            "|w|^2": view.inner(weight, weight),
-            "|w'|^2": view.inner(new, new),
-            "radial": view.inner(weight, grad).abs(),
-            "scale": view.norm(weight) * view.norm(grad),
-            "|s|^2": view.inner(drive, drive),
-            "<w,s>": view.inner(weight, drive),
-            **{str(product(m, "s")): view.inner(state[m], drive) for m in self.step.buffers},
-            **{str(product("w", m)): view.inner(weight, state[m]) for m in self.step.buffers},
-        }
-        measured = {what: view.units(value).numpy() for what, value in per_unit.items()}
-        single = {**counts, **{symbol.name: value for symbol, value in hypers.items()}}
-        return measured | {name: np.array([value]) for name, value in single.items()}
+    Args:
+        law: names the products.
+        keep: 1 - kappa, by the names of hyper-parameters and counters.
+        transition, view, given: of the step.
+    """
+    step, weight, grad = law.step, transition.weight, transition.grad
+    state = {step.letters[name]: value for name, value in transition.state.items()}
+    single = {symbol.name: x for symbol, x in step.traced.values(**given).items()}
+    single |= {letter: state[letter].item() for letter in step.counters}
+    new = transition.new_weight
+    drive = new - keep(single) * weight
+    per_unit = {
+        "|w|^2": view.inner(weight, weight),
+        "|w'|^2": view.inner(new, new),
+        "radial": view.inner(weight, grad).abs(),
+        "scale": view.norm(weight) * view.norm(grad),
+        "|s|^2": view.inner(drive, drive),
+        "<w,s>": view.inner(weight, drive),
+        **{str(product(m, "s")): view.inner(state[m], drive) for m in step.buffers},
+        **{str(product("w", m)): view.inner(weight, state[m]) for m in step.buffers},
+    }
+    measured = {what: view.units(value).numpy() for what, value in per_unit.items()}
+    return measured | {name: np.array([value]) for name, value in single.items()}
 
 
-def measure_coupling(
-    numbers: ScheduledHyperparameters, problem: Problem, seed: int, names: list[str]
-) -> dict[str, float]:
-    """The share of a unit's step that is due to other units: the greatest of some steps of the run.
+def compare_steps(law: NormGrowth, run: Trajectory) -> tuple[float, str, str]:
+    """The steps that a law says, against those of a run.
 
     Returns:
-        The share by the name of the weight.
+        The greatest difference relative to |w'|; the reason why the law says no step of its own in
+        some of them; the assumption by which its step is of weights of one unit.
     """
-    shares: dict[str, list[Array]] = {name: [] for name in names}
-    run = simulate(numbers.rules(), problem, numbers.steps, seed)
-    sampled = _sample(numbers.steps)
-    for time, (rule, transitions) in enumerate(zip(numbers.rules(), run, strict=True)):
-        for name in names if time in sampled else ():
-            view = as_view(problem.views[name])
-            shares[name].append(view.units(_coupling(rule, view, transitions[name])).numpy())
-    return {name: float(np.stack(values).max()) for name, values in shares.items()}
+    agreement, view = law.agreement, run.view
+    own = replace(law, agreement=replace(agreement, view=view, several=True, paths=None))
+    # A norm that is constant was seen to be so with several units too, where a step is not.
+    of_one = law.constant and not agreement.several
+    error, outside, alone = 0.0, "", ""
+    for sample in run.samples:
+        each, weight = sample.transition, sample.transition.weight
+        if not all(view.rows(x).any(1).all() for x in (weight, each.grad)):
+            continue  # the law says nothing about a weight or a gradient of 0: that is reported
+        if of_one and len(agreement.view.rows(weight)) > 1:
+            alone = agreement.note
+            continue
+        try:
+            new, _ = own.evaluate(weight, each.grad, each.state, **sample.given)
+        except (OutsideError, ValueError) as refusal:
+            outside = outside or str(refusal)
+            continue
+        off = view.norm(new - each.new_weight) / view.norm(each.new_weight)
+        error = max(error, float(off.nan_to_num(nan=np.inf).max()))
+    return error, outside, alone
 
 
-def _coupling(rule: Rule, view: View, transition: Transition) -> torch.Tensor:
-    """The relative difference of each unit's step to its step all alone."""
+def _coupling(sample: Sample, view: View) -> float:
+    """The greatest relative difference of a unit's step to its step all alone."""
+    rule, transition = sample.rule, sample.transition
     weight, grad = transition.weight, transition.grad
 
     def state_of(unit: int, row: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -225,4 +191,4 @@ def _coupling(rule: Rule, view: View, transition: Transition) -> torch.Tensor:
     alone = view.from_rows(torch.cat(moves), weight)
     length = view.norm(alone)
     together = transition.new_weight - weight
-    return view.norm(together - alone) / torch.where(length > 0, length, 1)
+    return float((view.norm(together - alone) / torch.where(length > 0, length, 1)).max())

@@ -15,14 +15,13 @@ No law is returned that differs from its code (`_verify`).
 """
 
 from spherenorm_theory.laws._detection import derive_threshold, false_positive_rate
-from spherenorm_theory.laws._equilibrium import Equilibrium, equilibrium
+from spherenorm_theory.laws._equilibrium import Equilibrium, equilibrium, growth_ratio
 from spherenorm_theory.laws._evaluation import OutsideError
-from spherenorm_theory.laws._growth_ratio import growth_ratio
 from spherenorm_theory.laws._homogeneity import NoEquilibriumError
 from spherenorm_theory.laws._localize_mismatch import DifferenceError
 from spherenorm_theory.laws._norm_growth import NormGrowth, norm_growth
 from spherenorm_theory.laws._one_step import OneStep, express_inner, one_step
-from spherenorm_theory.laws._prediction import follow
+from spherenorm_theory.laws._prediction import compile_formula, follow
 from spherenorm_theory.laws._quantities import GAMMA, W_NEXT, S, W, product
 from spherenorm_theory.laws._stationary import drop_transients, find_stationary_buffers
 from spherenorm_theory.laws._step_in_coordinates import step_in_coordinates
@@ -42,6 +41,7 @@ __all__ = [
     "StepLaw",
     "W",
     "compared_step",
+    "compile_formula",
     "derive_threshold",
     "drop_transients",
     "equilibrium",

@@ -26,7 +26,7 @@ class Agreement:
         note: what this assumes, in text.
         paths: of the shapes that were compared and agree; None if every shape is one.
         refused: the paths of those that differ.
-        choosy: the numbers of dimensions of shapes that the code does not take.
+        choosy: the numbers of dimensions at which the code raises for some shape.
     """
 
     view: View
@@ -38,12 +38,12 @@ class Agreement:
 
     @property
     def dimensions(self) -> set[int]:
-        """The numbers of dimensions of weights at which they agree."""
+        """The numbers of dimensions of weights at which law and code agree."""
         return {count for count, _ in self.paths or ()}
 
     @property
     def everywhere(self) -> bool:
-        """True if they agree for weights of each number of dimensions that the code takes."""
+        """True if law and code agree at every number of dimensions that was compared."""
         seen = {count for count, _ in self.refused}
         return bool(self.dimensions - {1}) and self.dimensions >= seen
 
@@ -113,9 +113,9 @@ def write_dimensions(counts: Sequence[int]) -> str:
 
 
 def read_path(rule: Rule, weight: Tensor, grad: Tensor, state: Mapping[str, Tensor]) -> Path:
-    """The branches on sizes in the first state and in one step of a rule.
+    """The branches on sizes that a rule takes in its first state and in one step.
 
-    Less what the library asks of every weight: it remembers the answers from step to step.
+    Without those that the library takes for every weight, whose answers it remembers.
     """
     with torch.no_grad(), Branches() as branches:
         rule.init(weight)

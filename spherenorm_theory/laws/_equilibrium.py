@@ -1,7 +1,12 @@
-"""Equilibria: the norm at which decay and growth balance, and the rotation per step there."""
+"""The laws of many steps under random gradients.
+
+Equilibria: the norm at which decay and growth balance, and the rotation per step there. Growth
+ratios: the norm's growth relative to that of the steps by themselves.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 from collections.abc import Mapping, Sequence
@@ -10,6 +15,7 @@ from functools import cache
 from typing import Any, cast
 
 import sympy as sp
+from sympy.solvers.solveset import NonlinearError
 
 from spherenorm import Recipe
 from spherenorm_theory.algebra import (
@@ -20,14 +26,17 @@ from spherenorm_theory.algebra import (
     normalize_signs,
     show,
     symbol_of,
+    tidy,
     trace,
 )
 from spherenorm_theory.laws._homogeneity import NoEquilibriumError
-from spherenorm_theory.laws._norm_growth import norm_growth
+from spherenorm_theory.laws._norm_growth import NormGrowth, norm_growth
 from spherenorm_theory.laws._one_step import OneStep
 from spherenorm_theory.laws._quantities import GAMMA, S, W
 from spherenorm_theory.laws._stationary import (
+    drop_transients,
     find_second_moment,
+    find_stationary_buffers,
     find_stationary_point,
     read_mean_field_step,
 )
@@ -333,3 +342,51 @@ def _cases(step: OneStep, held: dict[sp.Symbol, sp.Expr], *formulas: sp.Expr) ->
         meaning = step.facts.spell_out(meanings[name])
         cases.append(f"{name} is {show(sp.piecewise_fold(meaning.subs(held)))}")
     return tuple(cases)
+
+
+def growth_ratio(recipe: str | Recipe | Trace | NormGrowth, **given: Any) -> sp.Expr:
+    """(|w'|^2 - (1 - kappa)^2 |w|^2) / |s|^2 after many steps, for random gradients of one size.
+
+    The factor by which momentum multiplies the growth that the steps alone bring: 1 for a projected
+    recipe, (1 + beta) / (1 - beta) for SGD with momentum (Corollary 2.3). It is one number where
+    the recursion of <w, s> holds no norm but |s|^2. Coupled decay has none: it enters the momentum,
+    <w, s> holds a multiple of |w|^2, and the ratio is a function of |w|^2 / |s|^2, both means.
+
+    Args:
+        recipe: as for `norm_growth`, or a law.
+        given: hyper-parameters to hold at a value.
+
+    Raises:
+        NoEquilibriumError: the products of the buffers have no closed form.
+
+    Example:
+        >>> growth_ratio("sgd", weight_decay=0.0)
+        (momentum + 1)/(1 - momentum)
+    """
+    law = recipe if isinstance(recipe, NormGrowth) else norm_growth(recipe, **given)
+    if law.constant:
+        return sp.Integer(0)
+    if law.cross == 0:
+        return sp.Integer(1)
+    keep, cross = (drop_transients(e, law.step) for e in (1 - law.kappa, law.cross))
+    at_rest, squared = _at_rest(law)
+    return normalize_signs(sp.cancel(1 + 2 * keep * cross.subs(at_rest) / squared))
+
+
+def _at_rest(law: NormGrowth) -> tuple[dict[sp.Symbol, sp.Expr], sp.Expr]:
+    """The cross terms in the mean over many steps, and |s|^2.
+
+    Their recursions give them where these hold no product but |s|^2; otherwise the products of the
+    buffers are solved for too.
+    """
+    at_rest: dict[sp.Symbol, sp.Expr] = {}
+    unknowns = sorted(law.unknowns, key=str)
+    if unknowns and not law.open_because:
+        equations = [tidy(drop_transients(law.recursion[u], law.step) - u) for u in unknowns]
+        with contextlib.suppress(NonlinearError):
+            for values in sp.linsolve(equations, unknowns):
+                at_rest = dict(zip(unknowns, values, strict=True))
+    symbols = (s for value in at_rest.values() for s in value.free_symbols)
+    if not at_rest or any(str(s).endswith(",s>") for s in symbols):
+        return find_stationary_buffers(law)
+    return at_rest, S

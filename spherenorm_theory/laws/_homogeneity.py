@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 
 import numpy as np
 import sympy as sp
 
-from spherenorm_theory.algebra import Vector, show
+from spherenorm_theory.algebra import NumericEvaluator, Vector, show
 from spherenorm_theory.laws._one_step import OneStep
 
 SCALE = 1.7
@@ -77,26 +76,25 @@ def _scales(
     moment: sp.Symbol | None,
 ) -> bool:
     """Tell if a coefficient is multiplied by a power of the scale."""
-    expression = step.facts.spell_out(coefficient)
-    powers = {s: _power(s, lengths, moment) for s in expression.free_symbols}
-    if not any(powers.values()) and power == 0:
+    before, after = (
+        _at_scale(step, lengths, moment, scale).scalar(coefficient) for scale in (1.0, SCALE)
+    )
+    if power == 0 and np.array_equal(before, after, equal_nan=True):
         return True
+    return bool((np.abs(after - before * SCALE**power) <= 1e-9 * np.abs(before)).all())
+
+
+def _at_scale(
+    step: OneStep, lengths: Mapping[str, int], moment: sp.Symbol | None, scale: float
+) -> NumericEvaluator:
+    """Random numbers for a step: vectors times powers of the scale, the moment times its square."""
     rng = np.random.default_rng(0)
-    for _ in range(POINTS):
-        values = {s: float(rng.uniform(0.2, 0.8)) for s in powers}
-        scaled = {s: value * SCALE ** powers[s] for s, value in values.items()}
-        before, after = (complex(expression.subs(v).evalf()) for v in (values, scaled))
-        if not abs(after - before * SCALE**power) <= 1e-9 * abs(before):
-            return False
-    return True
-
-
-def _power(symbol: sp.Symbol, lengths: Mapping[str, int], moment: sp.Symbol | None) -> int:
-    """The power of the scale by which a symbol is multiplied."""
-    if moment is not None and symbol == moment:
-        return 2
-    if norm := re.fullmatch(r"\|(.+)\|\^2", symbol.name):
-        return 2 * lengths.get(norm[1], 0)
-    if product := re.fullmatch(r"<([^,]+),([^,]+)>", symbol.name):
-        return lengths.get(product[1], 0) + lengths.get(product[2], 0)
-    return 0
+    vectors = {
+        atom: rng.normal(size=(POINTS, 5)) * scale ** lengths.get(atom, 0)
+        for atom in ("w", "g", *step.states)
+    }
+    names = (s.name for s in (*step.traced.symbols.values(), *step.scalars.values()))
+    values = {name: rng.uniform(0.2, 0.8) for name in names}
+    if moment is not None:
+        values[moment.name] *= scale**2
+    return NumericEvaluator(step.algebra, vectors, values)

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from spherenorm import Interval, Rule, View
 from spherenorm_theory.algebra import TraceError
+from spherenorm_theory.laws._evaluation import Inputs, symbol_values
 from spherenorm_theory.laws._one_step import OneStep
 
 ROUNDING = 1e-15
@@ -32,14 +33,11 @@ FAR = (3.0, 1e3)
 
 
 @dataclass(frozen=True)
-class Case:
-    """Inputs of one step: hyper-parameters by name, tensors, and the rule itself."""
+class Case(Inputs):
+    """Inputs of one step, with the hyper-parameters by their own names and the rule itself."""
 
-    rule: Rule
     hyper_parameters: Mapping[str, float]
-    weight: Tensor
-    grad: Tensor
-    state: Mapping[str, Tensor]
+    rule: Rule
 
 
 def rule_of(step: OneStep, numbers: Mapping[str, float]) -> Rule:
@@ -66,7 +64,8 @@ def draw_cases(
             weight, state = rule.step(weight, _gradient(step, view, weight, rng), state)
         if n % 3 == 2:
             state = {k: _draw_state(step, k, x, rng) for k, x in state.items()}
-        yield Case(rule, numbers, weight, _gradient(step, view, weight, rng), state)
+        grad, values = _gradient(step, view, weight, rng), symbol_values(step.traced, numbers)
+        yield Case(weight, grad, state, values, numbers, rule)
 
 
 def _refuse_other_states(
@@ -113,7 +112,8 @@ def vary_each_number(step: OneStep, case: Case) -> Iterator[Case]:
     for name in step.traced.symbols:
         for number in _spread(step.traced.intervals[name]):
             numbers = {**case.hyper_parameters, name: number}
-            yield replace(case, hyper_parameters=numbers, rule=rule_of(step, numbers))
+            values, rule = symbol_values(step.traced, numbers), rule_of(step, numbers)
+            yield replace(case, values=values, hyper_parameters=numbers, rule=rule)
 
 
 def _spread(interval: Interval) -> list[float]:
@@ -145,7 +145,7 @@ def _gradient(step: OneStep, view: View, weight: Tensor, rng: np.random.Generato
 
 
 def _draw_state(step: OneStep, name: str, value: Tensor, rng: np.random.Generator) -> Tensor:
-    """A state that steps have left, made another one of the kind that the law allows."""
+    """A random state of the signs that the law allows, in place of one that steps have left."""
     symbol = step.scalars.get(step.letters[name])
     if symbol is None:
         drawn = torch.tensor(rng.normal(size=tuple(value.shape)))

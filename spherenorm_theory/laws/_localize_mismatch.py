@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
 from spherenorm import View
-from spherenorm.record import Record, Value, record
-from spherenorm_theory.laws._evaluation import is_start, split, symbol_values, unit_numbers
+from spherenorm.record import Call, Value, record
+from spherenorm_theory.algebra import Array
+from spherenorm_theory.laws._evaluation import choose_step, read_units
 from spherenorm_theory.laws._inputs import Case
 from spherenorm_theory.laws._one_step import OneStep
 
@@ -22,9 +22,6 @@ SHAPING = {
 }
 """Operations that a weight of other dimensions may have more or fewer of."""
 
-UNITS = 8
-"""Of a weight, which are compared where all of them would take long."""
-
 
 class DifferenceError(ValueError):
     """A law differs from the code that it came from; there is no law of this recipe."""
@@ -32,59 +29,27 @@ class DifferenceError(ValueError):
 
 def find_operation(step: OneStep, first: OneStep | None, case: Case) -> DifferenceError:
     """The error that shows the first operation whose reading differs from its tensors."""
-    traced, view = step.traced, View(None)
-    used = _reading_of(step, first, case)
-    (unit,) = split(used, view, case.weight, case.grad, case.state)
-    values = symbol_values(traced, case.hyper_parameters)
-    numbers = unit_numbers(used, unit, values)
-    names = (name for kind, name in traced.inputs if kind == "hyper")
-    hypers = [torch.tensor(case.hyper_parameters[n], dtype=torch.float64) for n in names]
-    tensors = _replay(traced.record, [*hypers, *_tensors_of(case)])
     where = "in no single operation"
-    for call in traced.general.needed:
-        actual, read = tensors[call.result], numbers.of(used.values[call.result])
-        if not _same(read, actual):
+    for call, pairs in _compare_calls(step, first, View(None), case):
+        actual, read = pairs[-1] if pairs else (None, None)
+        if actual is not None and not _is_of_units(actual, read, View(None), case.weight):
             where = f"{call.name} in {call.line} gives {_text(actual)}, the law {_text(read)}"
             break
     given = ", ".join(f"{n}={x:.4g}" for n, x in case.hyper_parameters.items())
     held = "".join(f", {n}={_text(x)}" for n, x in case.state.items())
     return DifferenceError(
-        f"{traced.name}: the law differs from the step of the code: {where}; "
+        f"{step.traced.name}: the law differs from the step of the code: {where}; "
         f"at {given}, weight {_text(case.weight)}, gradient {_text(case.grad)}{held}"
     )
 
 
-def _reading_of(step: OneStep, first: OneStep | None, case: Case) -> OneStep:
-    """The first step, or the general one, as the state of a case has it."""
-    starting = first is not None and is_start(step.traced, case.weight, case.state)
-    return first if starting and first is not None else step
-
-
-def find_mixing(step: OneStep, view: View, case: Case) -> str:
+def find_mixing(step: OneStep, first: OneStep | None, view: View, case: Case) -> str:
     """The first operation in which a unit of a weight of several is not as it is alone, in text."""
-    units = split(step, view, case.weight, case.grad, case.state)
-    together = _record_of(case)
-    tensors = _replay(together, _tensors_of(case))
-    alone = []
-    for unit in units:
-        weight = torch.tensor(unit.weight).reshape(1, -1)
-        state = {
-            name: torch.as_tensor(unit.state[letter], dtype=torch.float64).reshape(
-                _alone(case, name, weight)
-            )
-            for name, letter in step.letters.items()
-        }
-        one = Case(case.rule, case.hyper_parameters, weight, torch.tensor(unit.grad)[None], state)
-        written = _record_of(one)
-        alone.append((written, _replay(written, _tensors_of(one))))
-    for n, call in enumerate(together.needed):
-        whole = tensors[call.result]
-        for i, (written, values) in enumerate(alone):
-            if n >= len(written.needed) or written.needed[n].name != call.name:
-                return f"; with several, other operations are done from {call.line} on"
-            part = values[written.needed[n].result]
-            if not _is_part(whole, part, i, view, case.weight):
-                return f"; with several, they mix in {call.line}"
+    for call, pairs in _compare_calls(step, first, view, case):
+        if not pairs:
+            return f"; with several, other operations are done from {call.line} on"
+        if not _is_of_units(*pairs[-1], view, case.weight):
+            return f"; with several, they mix in {call.line}"
     return ""
 
 
@@ -94,78 +59,96 @@ def decides_together(step: OneStep, first: OneStep | None, view: View, case: Cas
     Those that decide, and those that it chooses from: no input that is tried need show either, as
     `w.norm() > 1e6` and what is done at step 10^5.
     """
-    step = _reading_of(step, first, case)
-    if not step.open_calls:
+    open_calls = choose_step(step, first, case).open_calls
+    if not open_calls:
         return False
-    calls = [call for call in step.traced.general.needed if call.packet not in SHAPING]
-    together = _record_of(case)
-    likewise = [call for call in together.needed if call.packet not in SHAPING]
-    if [call.packet for call in calls] != [call.packet for call in likewise]:
+    compared = [*_compare_calls(step, first, view, case, open_calls)]
+    if any(not pairs for _, pairs in compared):
         return False
-    tensors = _replay(together, _tensors_of(case))
-    values = symbol_values(step.traced, case.hyper_parameters)
-    units = split(step, view, case.weight, case.grad, case.state)[:UNITS]
-    numbers = [unit_numbers(step, unit, values) for unit in units]
-    open_calls = {*step.open_calls}
-    for call, other in zip(calls, likewise, strict=True):
-        pairs = zip(call.values(), other.values(), strict=False) if call in open_calls else ()
-        for formal, given in ((a, b) for a, b in pairs if a in step.values):
-            for i, each in enumerate(numbers):
-                part = torch.as_tensor(each.of(step.values[formal]), dtype=torch.float64)
-                if not _is_part(tensors[given].double(), part, i, view, case.weight):
-                    return True
-    return False
+    taken = (pair for _, pairs in compared for pair in pairs[:-1])
+    return not all(_is_of_units(*pair, view, case.weight) for pair in taken)
 
 
-def _alone(case: Case, name: str, weight: Tensor) -> tuple[int, ...]:
-    return tuple(case.rule.init(weight)[name].shape)
+Pair = tuple[Tensor, Any]
+"""A tensor of the code, and its reading by the law for each unit."""
 
 
-def _is_part(whole: Tensor, part: Tensor, i: int, view: View, weight: Tensor) -> bool:
-    """Tell if a result for a whole weight holds that of its unit i, as far as shapes tell."""
-    if whole.shape == weight.shape and part.numel() * len(view.rows(weight)) == weight.numel():
-        return _same(part, view.rows(whole)[i])
-    if whole.numel() == 1 and part.numel() == 1:
-        return _same(part, whole)
-    if part.numel() == 1 and whole.shape == view.total(weight).shape:
-        return _same(part, view.units(whole)[i])
-    return True
+def _compare_calls(
+    step: OneStep,
+    first: OneStep | None,
+    view: View,
+    case: Case,
+    wanted: tuple[Call, ...] | None = None,
+) -> Iterator[tuple[Call, list[Pair]]]:
+    """The operations of a case, with the tensors that they take and the one that they give.
+
+    Those that shape tensors are left out. From where the code does other operations than those of
+    the law, there is one with no tensors.
+    """
+    used = choose_step(step, first, case)
+    numbers = read_units(used, view, case)
+    calls, tensors = _run(case)
+    known = used.traced.general.needed
+    expected, done = ([c for c in all_ if c.packet not in SHAPING] for all_ in (known, calls))
+    for call, own in zip_longest(expected, done):
+        if call is None or own is None or call.packet != own.packet:
+            yield own or done[-1], []
+            return
+        if wanted is None or call in wanted:
+            values = zip([*call.values(), call.result], [*own.values(), own.result], strict=False)
+            read = ((tensors[b], used.values[a]) for a, b in values if a in used.values)
+            yield own, [(tensor, numbers.of(x)) for tensor, x in read]
 
 
-def _record_of(case: Case) -> Record:
+def _run(case: Case) -> tuple[tuple[Call, ...], dict[Value, Any]]:
+    """The operations of a step that its result depends on, and the tensors that they give."""
     names = [*case.state]
 
     def step(weight: Tensor, grad: Tensor, *states: Tensor) -> list[Tensor]:
         new, state = case.rule.step(weight, grad, dict(zip(names, states, strict=True)))
         return [new, *(state[name] for name in names)]
 
-    return record(step, *_tensors_of(case))
+    inputs = [case.weight, case.grad, *case.state.values()]
+    written = record(step, *inputs)
+    tensors: dict[Value, Any] = dict(zip(written.inputs, inputs, strict=True)) | written.constants
 
+    def tensor_of(x: Any) -> Any:
+        if isinstance(x, (list, tuple)):
+            return [tensor_of(each) for each in x]
+        return tensors[x] if isinstance(x, Value) else x
 
-def _tensors_of(case: Case) -> list[Tensor]:
-    return [case.weight, case.grad, *case.state.values()]
-
-
-def _replay(written: Record, inputs: Sequence[Tensor]) -> dict[Value, Any]:
-    """The tensors of a record on other inputs."""
-    tensors: dict[Value, Any] = dict(zip(written.inputs, inputs, strict=True))
-    tensors |= written.constants
     for call in written.needed:
-        arguments, options = pytree.tree_map_only(
-            Value, tensors.__getitem__, (call.arguments, call.options)
-        )
-        tensors[call.result] = call.function(*arguments, **options)
-    return tensors
+        options = {name: tensor_of(x) for name, x in call.options.items()}
+        tensors[call.result] = call.function(*map(tensor_of, call.arguments), **options)
+    return written.needed, tensors
 
 
-def _same(read: Any, actual: Tensor) -> bool:
-    expected = actual.double().flatten().numpy()
+def _is_of_units(whole: Tensor, read: Any, view: View, weight: Tensor) -> bool:
+    """Tell if a result for a whole weight holds that of each unit, as far as shapes tell."""
+    rows, read = view.rows(weight), np.asarray(read, dtype=float)
+    if whole.shape == weight.shape and read.shape == rows.shape:
+        return _same(read, view.rows(whole))
+    if len(rows) == 1 and weight.numel() == max(weight.shape, default=1):
+        return _same(read.reshape(1, -1), whole.reshape(1, -1))
+    if read.ndim == 2 and read.shape[-1] > 1:
+        return True
+    if whole.numel() == 1:
+        return _same(read.reshape(-1, 1), whole.reshape(1, 1))
+    if whole.shape == view.total(weight).shape and read.size in (1, len(rows)):
+        return _same(read.reshape(-1, 1), view.units(whole)[:, None])
+    return True
+
+
+def _same(read: Array, actual: Tensor) -> bool:
+    """Tell if rows of numbers are the same, relative to the greatest of each, or to 1."""
+    expected = actual.double().numpy()
     try:
-        given = np.broadcast_to(np.asarray(read, dtype=float).reshape(-1), expected.shape)
+        read, expected = np.broadcast_arrays(read, expected)
     except ValueError:
         return False
-    scale = max(1.0, float(np.abs(expected).max(initial=0.0)))
-    return bool(np.allclose(given, expected, rtol=0, atol=1e-10 * scale, equal_nan=True))
+    scale = np.abs(expected).max(1, initial=1.0, keepdims=True)
+    off = np.abs(read - expected) <= 1e-10 * scale
+    return bool((off | (read == expected) | (np.isnan(read) & np.isnan(expected))).all())
 
 
 def _text(x: Any) -> str:

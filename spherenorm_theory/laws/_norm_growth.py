@@ -17,22 +17,14 @@ from torch import Tensor
 from spherenorm import Recipe
 from spherenorm_theory.algebra import Array, Letters, Trace, budget, trace
 from spherenorm_theory.laws._agreement import Agreement, Path, read_path
-from spherenorm_theory.laws._evaluation import OutsideError, evaluate, require_states
+from spherenorm_theory.laws._evaluation import Inputs, OutsideError, evaluate, require_states
 from spherenorm_theory.laws._inputs import rule_of
 from spherenorm_theory.laws._one_step import one_step
 from spherenorm_theory.laws._prediction import predict_norms, predict_range
 from spherenorm_theory.laws._quantities import primed, product
 from spherenorm_theory.laws._recurrence import SolvedLaw
 from spherenorm_theory.laws._step_law import derive
-from spherenorm_theory.laws._text import (
-    align,
-    list_hypotheses,
-    write_first_step,
-    write_interval,
-    write_line,
-    write_solution,
-    write_step,
-)
+from spherenorm_theory.laws._text import align, describe, list_hypotheses, write_interval
 from spherenorm_theory.laws._verify import compare, compare_products
 
 
@@ -83,7 +75,7 @@ class NormGrowth(SolvedLaw):
             raise OutsideError(f"{self.name}: {refusal}")
         first = self.first.split_step if self.first is not None else None
         view = self.agreement.view
-        return evaluate(self.split_step, first, view, weight, gradient, state, values)
+        return evaluate(self.split_step, first, view, Inputs(weight, gradient, state, values))
 
     def predict(
         self,
@@ -138,7 +130,7 @@ class NormGrowth(SolvedLaw):
         return tuple(write_interval(self)) if self.open_because and not self.constant else ()
 
     def __str__(self) -> str:
-        return "\n".join(_lines(self))
+        return describe(self, self.bounds, self.assumptions)
 
     __repr__ = __str__
 
@@ -170,20 +162,6 @@ def _path_at(
     numbers = law.step.traced.numbers.items()
     given = {n: float(x) if x.is_number else values[x.name] for n, x in numbers}
     return read_path(rule_of(law.step, given), weight, gradient, state)
-
-
-def _lines(law: NormGrowth) -> list[str]:
-    """The law in text."""
-    another = law.first if not law.starts_alike else None
-    return [
-        f"norm growth of {law.name}",
-        *write_step(law),
-        *write_solution(law.system, law.closed_form(), law.starts_alike),
-        *(write_first_step(another) if another is not None else ()),
-        *([write_line("open", law.open_because)] if law.open_because else ()),
-        *(write_line("bounds", each) for each in law.bounds),
-        *(write_line("assumes", assumption) for assumption in law.assumptions),
-    ]
 
 
 def norm_growth(

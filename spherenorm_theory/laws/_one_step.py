@@ -255,7 +255,7 @@ class _Reader:
     def _candidates_for_rest(self, step: OneStep) -> dict[str, sp.Expr]:
         """The numbers of the state that the first step leaves as they are.
 
-        So does the evidence against scale invariance where <w, g> = 0.
+        One is the evidence against scale invariance where <w, g> = 0.
         """
         starts = {n: x for n, x in self._starts().items() if n in self.traced.scalar_states}
         return {n: x for n, x in starts.items() if self.first.states[self.letters[n]] == x}

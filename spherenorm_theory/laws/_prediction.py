@@ -73,7 +73,7 @@ def follow(
         starting = first is not None and time == 0
         if starting not in compiled:
             now = first if first is not None and starting else law
-            compiled[starting] = {x: _compile(now, _after(now, law, x)) for x in values}
+            compiled[starting] = {x: compile_formula(now, _after(now, law, x)) for x in values}
         known = {**told, **{x.name: value for x, value in values.items()}}
         after = {x: number(known) for x, number in compiled[starting].items()}
         values = {
@@ -103,7 +103,7 @@ def predict_range(
     hypers = [{s.name: x[time] for s, x in schedule.items()} for time in range(len(lengths))]
     counters = _start_of_scalars(law, [law.kappa])
     before = [counters, *follow(law, first, counters, hypers)]
-    keeps = [_compile(each, 1 - each.kappa) for each in (first or law, law)]
+    keeps = [compile_formula(each, 1 - each.kappa) for each in (first or law, law)]
     least, greatest = [start], [start]
     for time, length in enumerate(lengths):
         known = {**hypers[time], **{s.name: x for s, x in before[time].items()}}
@@ -210,7 +210,7 @@ def _unknown_at_start(law: StepLaw, first: StepLaw | None) -> set[sp.Symbol]:
     return unknown
 
 
-def _compile(law: StepLaw, expression: sp.Expr) -> Callable[[Mapping[str, Any]], Any]:
+def compile_formula(law: StepLaw, expression: sp.Expr) -> Callable[[Mapping[str, Any]], Any]:
     """A formula as a function of values by name."""
     expression = law.step.facts.spell_out(expression)
     symbols = sorted(expression.free_symbols, key=str)

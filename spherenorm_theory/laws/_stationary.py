@@ -164,7 +164,7 @@ def read_mean_field_step(traced: Trace) -> OneStep:
     opaque = [atom for atom in step.weight.terms if atom in algebra.opaque]
     if opaque:
         raise NoEquilibriumError(
-            f"{traced.name}: {algebra.opaque[opaque[0]]} is not linear in the gradients, "
+            f"{traced.name}: {algebra.opaque[opaque[0]].origin} is not linear in the gradients, "
             "in the mean either"
         )
     _decorrelate(step)
@@ -214,7 +214,7 @@ def _without_bystanders(step: OneStep) -> OneStep:
             for n, x in names_of.items()
             if n in names
         ]
-        waiting += [x for n, (_, given) in algebra.meanings.items() if n in names for x in given]
+        waiting += [x for n, made in algebra.opaque.items() if n in names for x in made.arguments]
         waiting += [x for symbol, x in step.facts.definitions.items() if symbol.name in names]
     return replace(step, states={n: x for n, x in step.states.items() if n in needed})
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from spherenorm_theory.algebra import ANY, DIMENSION, Letters, choose_latex, is_number, latex, show
 from spherenorm_theory.laws._quantities import W_NEXT, primed
-from spherenorm_theory.laws._recurrence import LinearRecurrence, SolvedLaw
+from spherenorm_theory.laws._recurrence import SolvedLaw
 from spherenorm_theory.laws._step_law import StepLaw
 
 
@@ -31,10 +31,12 @@ def list_hypotheses(law: SolvedLaw) -> Iterator[str]:
                 yield f"{each} in the first step"
     if step.facts.failed and len(traced.views) > 1:
         yield f"no projection acts in any of the views {', '.join(map(str, traced.views))}"
-    meanings = {**{str(n): show(m) for n, m in definitions.items()}, **algebra.opaque}
-    for atom, origin in algebra.opaque.items():
+    meanings = {str(name): show(meaning) for name, meaning in definitions.items()}
+    meanings |= {atom: made.origin for atom, made in algebra.opaque.items()}
+    for atom in algebra.opaque:
         if atom in law.drive.terms:
-            yield f"{atom} = {_spell_out(origin, meanings)}: the law holds for any vector {atom}"
+            text = _spell_out(meanings[atom], meanings)
+            yield f"{atom} = {text}: the law holds for any vector {atom}"
     named = sp.Tuple(law.kappa, *formulas, *law.drive.terms.values()).free_symbols
     for name, meaning in definitions.items():
         if name in named or meaning.has(sp.Piecewise):
@@ -74,9 +76,9 @@ def bound_of_drive(law: StepLaw) -> sp.Expr | None:
 
 
 def _bound_of_entry(law: StepLaw, atom: str) -> sp.Expr | None:
-    if atom not in law.step.algebra.meanings:
+    if atom not in law.step.algebra.opaque:
         return None
-    function, arguments = law.step.algebra.meanings[atom]
+    _, function, arguments = law.step.algebra.opaque[atom]
     if function in ONE:
         return sp.Integer(1)
     ends = arguments[1:]
@@ -95,42 +97,45 @@ def write_interval(law: StepLaw) -> Iterator[str]:
         yield f"|s| <= {show(bound)}"
 
 
-def write_line(label: str, text: str) -> str:
-    """A line of text behind a label."""
-    return f"  {label:12}{text}"
+def describe(law: SolvedLaw, bounds: Iterable[str], assumptions: Iterable[str]) -> str:
+    """A law in text, one statement a line."""
+    lines = [*_describe_step(law), *_describe_solution(law)]
+    if not law.starts_alike and law.first is not None:
+        lines.append(("first step", f"w' = {law.first.kept} + s,  s = {law.first.drive}"))
+        lines += [("", f"{primed(u)} = {show(after)}") for u, after in law.first.recursion.items()]
+    lines += [("open", law.open_because)] if law.open_because else []
+    lines += [("bounds", each) for each in bounds] + [("assumes", each) for each in assumptions]
+    written = (f"  {label:12}{text}" for label, text in lines)
+    return "\n".join([f"norm growth of {law.name}", *written])
 
 
-def write_step(law: StepLaw) -> Iterable[str]:
+Line = tuple[str, str]
+"""A label, and a statement."""
+
+
+def _describe_step(law: StepLaw) -> Iterator[Line]:
     """The split of one step, the law, the cross term and its recursion."""
     if law.constant:
-        yield write_line("law", "|w'|^2 = |w|^2: the norm is constant")
+        yield "law", "|w'|^2 = |w|^2: the norm is constant"
     else:
-        yield write_line("step", f"w' = {law.kept} + s,  s = {law.drive}")
-        yield write_line("law", f"{show(W_NEXT)} = {show(law.law.rhs)}")
-        yield write_line("cross term", f"<w,s> = {show(law.cross)}")
+        yield "step", f"w' = {law.kept} + s,  s = {law.drive}"
+        yield "law", f"{show(W_NEXT)} = {show(law.law.rhs)}"
+        yield "cross term", f"<w,s> = {show(law.cross)}"
     for unknown, after in law.recursion.items():
-        yield write_line("recursion", f"{primed(unknown)} = {show(after)}")
+        yield "recursion", f"{primed(unknown)} = {show(after)}"
 
 
-def write_solution(
-    recurrence: LinearRecurrence | None, closed: sp.Eq | None, starts_alike: bool
-) -> Iterable[str]:
+def _describe_solution(law: SolvedLaw) -> Iterator[Line]:
     """The recurrence in closed form, or as a sum of powers of its matrix."""
+    recurrence, closed = law.system, law.closed_form()
     if closed is not None:
-        yield write_line("closed", f"{show(closed.lhs)} = {show(closed.rhs)}")
+        yield "closed", f"{show(closed.lhs)} = {show(closed.rhs)}"
     elif recurrence is not None:
-        power, begin = ("A^t z[0]", 0) if starts_alike else ("A^(t-1) z[1]", 1)
+        power, begin = ("A^t z[0]", 0) if law.starts_alike else ("A^(t-1) z[1]", 1)
         terms = f"Sum(A^(t-1-k) b[k], (k, {begin}, t - 1))"
         matrix, rest = show(recurrence.matrix.tolist()), show([*recurrence.rest])
-        yield write_line("closed", f"z[t] = {power} + {terms} with z = {show(recurrence.unknowns)}")
-        yield write_line("", f"A = {matrix}, b = {rest}")
-
-
-def write_first_step(first: StepLaw) -> Iterable[str]:
-    """A first step that differs from the later ones."""
-    yield write_line("first step", f"w' = {first.kept} + s,  s = {first.drive}")
-    for unknown, after in first.recursion.items():
-        yield write_line("", f"{primed(unknown)} = {show(after)}")
+        yield "closed", f"z[t] = {power} + {terms} with z = {show(recurrence.unknowns)}"
+        yield "", f"A = {matrix}, b = {rest}"
 
 
 def align(equations: Iterable[sp.Eq], letters: Letters | None = None) -> str:

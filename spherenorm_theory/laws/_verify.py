@@ -14,13 +14,7 @@ from torch import Tensor
 from spherenorm import Recipe, View
 from spherenorm_theory.algebra import Trace, count_units, trace
 from spherenorm_theory.laws._agreement import Agreement, Path, read_path, write_dimensions
-from spherenorm_theory.laws._evaluation import (
-    OutsideError,
-    evaluate,
-    split,
-    symbol_values,
-    unit_numbers,
-)
+from spherenorm_theory.laws._evaluation import OutsideError, evaluate, read_units
 from spherenorm_theory.laws._input_kinds import check_scalar_and_dtype_inputs
 from spherenorm_theory.laws._inputs import Case, draw_cases
 from spherenorm_theory.laws._localize_mismatch import (
@@ -81,8 +75,10 @@ def _compare(step: OneStep, first: OneStep | None, constant: bool) -> Agreement:
     best = max((agreement for agreement, _ in held), key=lambda each: len(each.dimensions - {1}))
     if best.dimensions - {1}:
         return best
-    found = (find_mixing(step, each.view, case) for each, differing in held for case in differing)
-    where = next(filter(None, found), "")
+    mixing = (
+        find_mixing(step, first, each.view, case) for each, differing in held for case in differing
+    )
+    where = next(filter(None, mixing), "")
     if step.traced.sized and step.traced.sized in (where or step.traced.sized):
         raise DifferenceError(
             f"{step.traced.name}: a number depends on the shape of the weight, and not by the "
@@ -174,10 +170,8 @@ def compare_products(law: StepLaw) -> None:
     with torch.no_grad():
         cases = [*draw_cases(step, view, step.traced.shape, CASES, 2)]
     for case in cases:
-        values = symbol_values(step.traced, case.hyper_parameters)
-        (unit,) = split(step, view, case.weight, case.grad, case.state)
         try:
-            numbers = unit_numbers(step, unit, values)
+            numbers = read_units(step, view, case)
         except OutsideError:
             continue
         after = {"w": numbers.vector(law.split_step.weight)}
@@ -186,7 +180,7 @@ def compare_products(law: StepLaw) -> None:
         formulas = {W: law.law.rhs, **law.recursion}
         for product, formula in formulas.items():
             a, b = ("w", "w") if product == W else (str(product)[1:-1].split(","))
-            given, made = numbers.scalar(formula), float(after[a] @ after[b])
+            given, made = numbers.scalar(formula).item(), (after[a] * after[b]).sum().item()
             scale = float(np.linalg.norm(after[a]) * np.linalg.norm(after[b]))
             if not np.isfinite([given, made]).all():
                 continue  # as |s|^2 / lr at a learning rate of 0
@@ -236,9 +230,8 @@ def _difference(step: OneStep, first: OneStep | None, view: View, case: Case) ->
     weight, state = case.rule.step(case.weight, case.grad, dict(case.state))
     if not all(bool(x.isfinite().all()) for x in (weight, *state.values())):
         return None
-    values = symbol_values(step.traced, case.hyper_parameters)
     try:
-        new, after = evaluate(step, first, view, case.weight, case.grad, case.state, values)
+        new, after = evaluate(step, first, view, case)
     except OutsideError:
         return None
     except ValueError:

@@ -57,7 +57,7 @@ def _heavy_balls() -> tuple[Claim, ...]:
 def _nesterov() -> tuple[Claim, ...]:
     """Every momentum moves the weight by lr g / (1 - beta) in the end; its square is the growth."""
     law = norm_growth("sgd", nesterov=True, **PLAIN)
-    ratio = growth_ratio(law.step.traced)
+    ratio = growth_ratio(law)
     _, moved = find_stationary_buffers(law)
     growth = scalar("growth per step")
     expected = 1 + 2 * beta**2 * (1 + beta - beta**2) / (
@@ -83,8 +83,8 @@ def _decay() -> tuple[Claim, ...]:
         ("decoupled decay", "sgdw", decoupled),
         ("coupled decay", "sgd", coupled),
     ):
-        kappa = norm_growth(recipe, dampening=0.0).kappa
-        record = {RATIO: growth_ratio(recipe, dampening=0.0), KAPPA: kappa}
+        law = norm_growth(recipe, dampening=0.0)
+        record = {RATIO: growth_ratio(law), KAPPA: law.kappa}
         shown += claims(Kind.MEAN_FIELD, record, {name: sp.Eq(RATIO, expected)})
     return tuple(shown)
 

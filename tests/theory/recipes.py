@@ -1,5 +1,6 @@
 """Recipes that the tests of laws share, and rules that the library does not have."""
 
+import functools
 from dataclasses import dataclass, replace
 
 import torch
@@ -8,10 +9,17 @@ from torch.nn import functional
 from spherenorm import Rule, chain, recipe_names
 from spherenorm import rules as r
 from spherenorm._rule import scalar_state
+from spherenorm_theory import norm_growth
 
 MATRICES = ("muon", "muonh", "normuon", "scion")
 """Recipes that multiply matrices, whose formulas outgrow a law's budget."""
 WITH_LAWS = [name for name in recipe_names() if name not in MATRICES]
+
+
+@functools.cache
+def law_of(recipe, **given):
+    """The law of a recipe, derived once for all tests of a process."""
+    return norm_growth(recipe, **given)
 
 
 def clipped(lr=0.1, momentum=0.9, weight_decay=0.01, nu=1.0, view="channel"):

@@ -10,6 +10,7 @@ from spherenorm import Interval, Rule, bind, chain
 from spherenorm import rules as r
 from spherenorm_theory import TraceError, norm_growth, trace
 from spherenorm_theory.algebra._branches import _is_machinery
+from tests.theory.recipes import law_of
 
 
 def test_hyper_parameters_become_symbols():
@@ -56,9 +57,9 @@ def test_bad_input(name, given, message):
     ],
 )
 def test_the_traced_weight_is_one_unit_of_the_views(name, given, shape):
-    law = norm_growth(name, **given)
+    law = law_of(name, **given)
     assert law.step.traced.shape == shape
-    assert law.law == norm_growth(name).law
+    assert law.law == law_of(name).law
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """The laws against float64 runs; a broken assumption is named with its number."""
 
 import dataclasses
-import functools
 
 import pytest
 import sympy as sp
@@ -11,16 +10,10 @@ from hypothesis import strategies as st
 
 from spherenorm import chain, recipes
 from spherenorm import rules as r
-from spherenorm_theory import (
-    check,
-    norm_growth,
-)
-from spherenorm_theory.checks import (
-    TOLERANCE,
-    Problem,
-)
+from spherenorm_theory import check
+from spherenorm_theory.checks import TOLERANCE, Problem
 from tests.theory import faults
-from tests.theory.recipes import MATRICES, accumulated, clipped, counted, warm
+from tests.theory.recipes import MATRICES, accumulated, clipped, counted, law_of, warm
 
 BUSY = {"lr": 0.05, "momentum": 0.9, "weight_decay": 0.01}
 
@@ -39,11 +32,6 @@ RUNS = {
     "lion": {"weight_decay": 0.01},
     "orthograd": {},
 }
-
-
-@functools.cache
-def law_of(recipe, **structure):
-    return norm_growth(recipe, **structure)
 
 
 OF_ONE_VIEW = ("adamh", "lamb", "lars", "ngpt", "nora")
@@ -78,7 +66,7 @@ def test_a_norm_holds_where_the_step_mixes_units(name):
 
 def test_the_law_of_adamc_reads_the_schedules_maximum():
     corrected = {"lr": 0.01, "max_lr": 0.1}
-    law = norm_growth("adamc", max_lr=0.1)
+    law = law_of("adamc", max_lr=0.1)
     assert check("adamc", "network", steps=30, law=law, **corrected).passed
 
 
@@ -92,9 +80,9 @@ def test_a_law_holds_where_one_view_fits_all_layers(name):
 
 
 def test_variants():
-    assert check("sgd", steps=60, nesterov=True, **BUSY).passed
-    assert check("sgdp", steps=60, project_buffer=True, **BUSY).passed
-    assert check("sgdp", steps=60, nesterov=True, **BUSY).passed
+    for name, flag in (("sgd", "nesterov"), ("sgdp", "project_buffer"), ("sgdp", "nesterov")):
+        law = law_of(name, **{flag: True})
+        assert check(name, steps=60, law=law, **{flag: True}, **BUSY).passed
 
 
 @pytest.mark.parametrize("recipe", [counted, accumulated, warm])

@@ -9,6 +9,7 @@ from spherenorm._rule import scalar_state
 from spherenorm_theory import norm_growth
 from spherenorm_theory.laws import OutsideError
 from tests.theory.laws.adversarial import LAWS, REFUSED, Keeps
+from tests.theory.recipes import law_of
 
 SHAPES = ((1, 6), (3, 4), (4, 4))
 
@@ -55,7 +56,7 @@ def test_a_refusal_names_its_cause(name):
 
 
 def test_a_law_is_not_evaluated_outside_of_its_assumptions():
-    law = norm_growth("sgd")
+    law = law_of("sgd")
     w, g = torch.tensor([[3.0, 4.0]]), torch.tensor([[-4.0, 3.0]])
     state = {"momentum_buffer": w * 0}
     for weight, grad, numbers, message in [

@@ -14,6 +14,7 @@ from spherenorm._rule import scalar_state
 from spherenorm_theory import NoEquilibriumError, equilibrium, growth_ratio, norm_growth
 from tests.theory import faults
 from tests.theory.laws.adversarial import By, Keeps
+from tests.theory.recipes import law_of
 
 lr, beta, wd, gamma = (
     sp.Symbol(n, positive=True) for n in ("lr", "momentum", "weight_decay", "gamma")
@@ -215,7 +216,7 @@ def test_an_average_of_weights_takes_no_part():
         average = Sums(lambda w, d, e: (d, 0.9 * e + 0.1 * (w - d)), ("ema",), (), torch.clone)
         return chain(r.HeavyBall(momentum), r.StepSize(lr), average)
 
-    plain = norm_growth("sgd", weight_decay=0.0, dampening=0.0)
+    plain = law_of("sgd", weight_decay=0.0, dampening=0.0)
     run = 3.0, [0.1, 0.3, 0.2]
     assert norm_growth(tracked).predict(*run) == pytest.approx(plain.predict(*run, momentum=0.9))
     memories = next(each for each in equilibrium(averaged).hypotheses if "off by" in each)

@@ -10,9 +10,11 @@ import torch
 
 from spherenorm import Rule, chain, find_recipe
 from spherenorm import rules as r
-from spherenorm_theory import check, norm_growth
+from spherenorm_theory import check, norm_growth, one_step
 from spherenorm_theory.laws import OutsideError
-from tests.theory.laws.adversarial import By
+from spherenorm_theory.laws._evaluation import Inputs, choose_step
+from tests.theory.laws.adversarial import By, keeps
+from tests.theory.recipes import law_of
 
 W, G = torch.tensor([[3.0, 4.0]]).double(), torch.tensor([[-4.0, 3.0]]).double()
 
@@ -55,6 +57,18 @@ def of_a_scalar(lr=np.float32(0.5)):  # noqa: B008
 
 def of_a_fraction(lr=Fraction(1, 10)):
     return chain(r.StepSize(lr))
+
+
+def test_a_state_that_starts_at_a_decimal_is_the_first_one():
+    def start(weight):
+        return torch.full((), 0.1, dtype=weight.dtype)
+
+    recipe = keeps(lambda w, d, n: (d * n, n + 1), start)
+    step, first = one_step(recipe), one_step(recipe, first=True)
+    state = recipe().init(W)
+    assert choose_step(step, first, Inputs(W, G, state, {})) is first
+    later = {**state, "kept": state["kept"] + 1}
+    assert choose_step(step, first, Inputs(W, G, later, {})) is step
 
 
 def test_a_number_that_a_law_holds_is_no_other_one():
@@ -143,7 +157,7 @@ def test_a_law_is_evaluated_without_its_code():
 
 @pytest.mark.parametrize("shape", [(3, 4), (2, 2, 2), (2, 3, 2, 2)], ids=str)
 def test_what_the_library_remembers_of_a_rule_refuses_no_weight(shape):
-    law = norm_growth("adamp")
+    law = law_of("adamp")
     numbers = dict.fromkeys(law.step.traced.symbols, 0.3)
     rule = find_recipe("adamp")(betas=(0.3, 0.3), **{n: 0.3 for n in numbers if "beta" not in n})
     w, g = torch.randn(2, *shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
@@ -168,7 +182,7 @@ def mixed(radial):
     ("name", "given"), [("sgdp", {}), ("sgdp", {"per": "unit"}), ("adamp", {})], ids=str
 )
 def test_a_projection_of_a_later_view_is_outside_of_a_law_without_one(name, given):
-    law = norm_growth(name, scale_invariant=False, **given)
+    law = law_of(name, scale_invariant=False, **given)
     assert "no projection acts in any of the views channel, layer" in law.assumptions
     numbers = {"weight_decay": 0.3, "wd_ratio": 0.2, "delta": 0.1}
     rule = find_recipe(name)(**numbers, **given)

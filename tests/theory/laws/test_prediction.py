@@ -8,6 +8,7 @@ from spherenorm import chain, find_recipe
 from spherenorm import rules as r
 from spherenorm_theory import check, norm_growth
 from tests.theory.laws.adversarial import Keeps, inner, keeps
+from tests.theory.recipes import law_of
 
 
 def run(recipe, law, steps=12, schedule=None, **given):
@@ -37,14 +38,14 @@ NUMBERS = {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.1}
 @pytest.mark.parametrize("name", ["sgd", "sgdw", "sgdp"])
 @pytest.mark.parametrize("schedule", [None, np.linspace(0.2, 0.01, 12)], ids=["constant", "lr"])
 def test_a_prediction_follows_a_run(name, schedule):
-    law = norm_growth(name, dampening=0.0)
+    law = law_of(name, dampening=0.0)
     norms, drive, _ = run(name, law, schedule=schedule, **NUMBERS)
     numbers = {**NUMBERS, "lr": 0.1 if schedule is None else schedule}
     np.testing.assert_allclose(law.predict(norms, drive, **numbers), norms, rtol=1e-10)
 
 
 def test_an_open_law_is_given_its_cross_term_and_has_bounds():
-    law = norm_growth("adamw")
+    law = law_of("adamw")
     values = {"lr": 0.1, "weight_decay": 0.1}
     norms, drive, cross = run("adamw", law, **values)
     with pytest.raises(ValueError, match=r"the law needs <w,s> of each step .*predict_range"):
@@ -58,7 +59,7 @@ def test_an_open_law_is_given_its_cross_term_and_has_bounds():
 
 
 def test_bad_lengths():
-    law = norm_growth("sgd", momentum=0.0, weight_decay=0.0, dampening=0.0)
+    law = law_of("sgd", momentum=0.0, weight_decay=0.0, dampening=0.0)
     for norms, drive, message in [
         (1.0, 2.0, "drive holds"),
         (-1.0, [np.nan], "lengths"),
@@ -71,7 +72,7 @@ def test_bad_lengths():
 
 
 def test_a_rate_of_0_is_named_where_the_norm_needs_what_no_step_shows():
-    law = norm_growth("sgd", weight_decay=0.0, dampening=0.0)
+    law = law_of("sgd", weight_decay=0.0, dampening=0.0)
     with pytest.raises(ValueError, match=r"no finite norm after step 2: .*\(lr = 0 at step 1\)"):
         law.predict(1.0, [0.1, 0.0, 0.1], lr=[0.1, 0.0, 0.1], momentum=0.5)
     cooled = law.predict(1.0, [0.3, 0.4, 0.0], lr=[0.1, 0.1, 0.0], momentum=0.5)
