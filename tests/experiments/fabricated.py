@@ -84,7 +84,7 @@ def _results(arm, spec, random, lost):
         point, seed = divmod(place, seeds)
         summary = {key: rows[point][seed] for key, rows in tables.items()}
         summary |= {"diverged_at": 3 if lost else None, "every": 2}
-        row = Row("made", own, {}, summary, None)
+        row = Row("made/run", own, {}, summary, None)
         curve = curves[:, point, seed]
         vars(row)["arrays"] = {
             "norm": curve,
@@ -99,10 +99,6 @@ def _tables(keys, points, count, columns, random, lost):
     """For each key a number for each point and seed; it may rise or fall with the first setting."""
     scale = random.choice([1.0, np.exp(2 * random.normal())])
     along = np.linspace(-1, 1, count)[:, None] * random.choice([-1.0, -0.2, 0.0, 0.2, 1.0])
-    if "momentum" in points:
-        along = (np.array(points["momentum"])[:, None] - 0.5) * random.choice(
-            [-0.5, 0.0, 0.29, 2.0]
-        )
     tables = {}
     for key in keys:
         noise = 0.003 * random.normal(size=(count, columns))
