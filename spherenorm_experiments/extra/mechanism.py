@@ -11,7 +11,7 @@ import functools
 import itertools
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -191,11 +191,18 @@ def _trajectory(
 
 def _evaluate(formula: Any, values: Mapping[str, Any], steps: int) -> np.ndarray:
     """A formula of hyper-parameters, one value for each step."""
+    names, number = _function_of(formula)
+    return np.broadcast_to(number(*(values[name] for name in names)), steps)
+
+
+@functools.cache
+def _function_of(formula: Any) -> tuple[list[str], Callable[..., Any]]:
+    """The names in a formula, and the function of their values."""
     import sympy
 
     symbols = sorted(formula.free_symbols, key=str)
-    number = sympy.lambdify(symbols, formula, "numpy", dummify=True)
-    return np.broadcast_to(number(*(values[symbol.name] for symbol in symbols)), steps)
+    function = sympy.lambdify(symbols, formula, "numpy", dummify=True)
+    return [symbol.name for symbol in symbols], function
 
 
 def _law_of(spec: Spec) -> Any:

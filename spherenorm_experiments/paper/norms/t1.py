@@ -187,10 +187,10 @@ def _of_decay() -> Iterator[Claim]:
         "<", 0.0, cites=says("t1.smaller"), paper=Cell(float(np.corrcoef(theirs.T)[0, 1]), "+.3f"),
         limits=(-1.0, 1.0), performance=True,
     )  # fmt: skip
+    sgd = [_with("SGD", "norm_last", decay) for decay in SHARED]
     for ratio in (0.1, 1.0):
-        sgd, sgdp, scores = (
-            [_with(optimizer, key, decay, ratio) for decay in SHARED]
-            for optimizer, key in (("SGD", "norm_last"), ("SGDP", "norm_last"), ("SGDP", "test"))
+        sgdp, scores = (
+            [_with("SGDP", key, decay, ratio) for decay in SHARED] for key in ("norm_last", "test")
         )
         yield Claim(
             f"decay.sgdp-norm.ratio-{ratio:g}",
