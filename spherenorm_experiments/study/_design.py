@@ -191,8 +191,8 @@ def _together(condition: Condition, points: list[Point]) -> list[Mapping[str, An
         return [*points]
     return [
         {
-            name: [point[name] for point in points] if value != points[-1][name] else value
-            for name, value in points[0].items()
+            name: column if any(value != column[0] for value in column) else column[0]
+            for name, column in ((name, [point[name] for point in points]) for name in points[0])
         }
     ]
 

@@ -28,7 +28,7 @@ from spherenorm_experiments.report.page._thirteen import thirteen_table
 from spherenorm_experiments.report.pictures import to_markdown
 from spherenorm_experiments.study import study_classes
 
-INDEX = "index.md"
+INDEX, MECHANISM = "index.md", "mechanism.md"
 
 
 PICTURE = "picture"
@@ -77,11 +77,15 @@ def results_pages(
         notes=[f"{section.label}: {note}" for section in sections for note in section.notes],
         begins=begins,
         images=list(zip(images, begins.pictures, strict=False)),
+        mechanism=MECHANISM,
         thirteen=thirteen_table(sections),
         studies=_studies(sections, own),
         versions=_versions(sections),
     )
     pages = {INDEX: index}
+    if begins.details:
+        page = _template("mechanism.md.j2")
+        pages[MECHANISM] = page.render(tables=begins.details, index=INDEX)
     for section in sections:
         page = _template("study.md.j2")
         pages[_file(section)] = page.render(
