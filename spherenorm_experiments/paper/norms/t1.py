@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from decimal import Decimal
 from itertools import product
 
@@ -11,9 +12,11 @@ import numpy as np
 from spherenorm_experiments.analysis import (
     MARGIN,
     TUNED,
+    Arm,
     Cell,
     Claim,
     Key,
+    Result,
     Results,
     Row,
     Sample,
@@ -27,6 +30,7 @@ from spherenorm_experiments.analysis import (
     of_point_chosen_by,
     printed,
     slug,
+    tried_of,
     with_tuned,
 )
 from spherenorm_experiments.paper.norms._network import (
@@ -37,6 +41,7 @@ from spherenorm_experiments.paper.norms._network import (
     spread_of,
 )
 from spherenorm_experiments.paper.statements import says
+from spherenorm_experiments.report.pictures import Picture, curves, drawn
 from spherenorm_experiments.study import Condition, Contender, TunedComparison
 
 SGD_RATES, ADAM_RATES = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0), (3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1)
@@ -47,6 +52,7 @@ DECAYS = {"0": 0.0, "1e-6": 1e-6, "1e-5": 1e-5, "1e-4": 1e-4}
 SHARED = ("0", "1e-6", "1e-5")
 """The paper's weight decays, and those that both of its arms have."""
 
+OPTIMIZERS = ("SGD", "SGDP", "AdamW", "AdamP")
 PAIRS = (
     ("digits: SGD", "digits: SGDP"),
     ("digits: AdamW", "digits: AdamP"),
@@ -238,20 +244,44 @@ def _of_scores() -> Iterator[Claim]:
         )  # fmt: skip
 
 
+def _at_one_rate(results: Results, optimizer: str) -> list[Result]:
+    """The runs on digits without weight decay at the rate that is drawn."""
+    tried, rate = tried_of(results, _label(optimizer)), 0.1 if optimizer.startswith("SGD") else 0.01
+    found = [of for point, of in zip(tried.points, tried.runs, strict=True) if point["lr"] == rate]
+    return [item for of in found for item in of.values()]
+
+
 class Table1(TunedComparison):
-    """Table 1, with a table for the terminal."""
+    """Table 1, with a table for the terminal, and two pictures at one rate."""
+
+    def pictures(self, results: Results) -> list[Picture]:
+        runs = Results(
+            [
+                replace(item, arm=Arm(name, item.arm.recipe))
+                for name in OPTIMIZERS
+                for item in _at_one_rate(results, name)
+            ]
+        )
+        norm = "Digits without weight decay at one rate: norm of the scale-invariant rows."
+        step = "The effective step sizes of the same runs."
+        first = [
+            curves(runs, "norm", "norm ‖w‖", norm),
+            curves(runs, "effective_step", "effective step ‖Δŵ‖", step, log_y=True),
+        ]
+        return drawn([*first, *super().pictures(results)])
 
     def headline(self, results: Results) -> Table:
         """The optimizers on digits, without weight decay."""
         chosen = with_tuned(results).having(stage=TUNED)
         shown: dict[str, tuple[Key, str]] = {
-            "norm¹": ("norm_first_epoch", ".3g"), "norm last": ("norm_last", ".3g"),
-            "growth": (grown, "+.3f"), "score": ("test", ".4g"), "path on sphere": ("path", ".3g"),
+            "norm¹": ("norm_first_epoch", ".3f"), "norm last": ("norm_last", ".3f"),
+            "growth": (grown, "+.3f"), "score": ("test", ".2f"), "path on sphere": ("path", ".2f"),
         }  # fmt: skip
         rows: list[Row] = []
-        for name in ("SGD", "SGDP", "AdamW", "AdamP"):
+        for name in OPTIMIZERS:
             runs = chosen.arm(_label(name))
-            rows.append((name, *(runs.cell(key, form) for key, form in shown.values())))
+            cells = (runs.cell(k, form, spread=k == "test") for k, form in shown.values())
+            rows.append((name, *cells))
         title = "Without weight decay, each seed at its best rate"
         return Table(title, ("optimizer", *shown), rows)
 
