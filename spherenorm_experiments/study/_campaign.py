@@ -188,7 +188,7 @@ def joined(specs: Sequence[Spec]) -> list[Spec]:
         content = spec.to_json()
         if spec.seeds:  # of a pure task: numbers may differ within a computation
             content["hyper_parameters"] = {
-                name: None if name in spec.points or _is_number(value) else value
+                name: 0.0 if name in spec.points or _is_number(value) else value
                 for name, value in content["hyper_parameters"].items()
             }
         group = groups.setdefault(json.dumps(content, sort_keys=True), [])

@@ -68,7 +68,7 @@ def tables_of(design: Design, results: Results) -> list[Table]:
         _grids(entries),
         _equal_points(design, results, entries),
     ]
-    tables[1:1] = [range_table(scores)] if len(design.on) > 1 else []
+    tables[1:1] = [range_table(scores)] if design.scored and len(design.on) > 1 else []
     return [table for table in tables if table.rows]
 
 

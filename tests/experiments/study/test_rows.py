@@ -13,6 +13,7 @@ from spherenorm_experiments.engine import Store, rows_in
 from spherenorm_experiments.engine.door import Door
 from spherenorm_experiments.report.page import sections
 from spherenorm_experiments.study import Campaign, Plan, Study, find_study, read_requests
+from spherenorm_experiments.study._campaign import joined
 
 
 class Few(Study):
@@ -87,6 +88,12 @@ def test_arms_of_one_family_train_as_one_computation_under_their_own_names(tmp_p
     assert computed(whole, (0, 1)) == 8
     assert {*names(store)} == {name for name in names(whole) if name.startswith("cosine")}
     assert computed(store, (0, 1), Alike()) == 0
+
+
+def test_a_value_that_is_no_number_is_another_computation():
+    points = [{"lr": [0.1], "nu": nu} for nu in (0.1, None, 0.2)]
+    specs = [Spec("cosine", "sgdg", point, seeds=(0,)) for point in points]
+    assert [spec.hyper_parameters["nu"] for spec in joined(specs)] == [[0.1, 0.2], None]
 
 
 def test_a_third_seed_costs_a_third(tmp_path):
