@@ -137,12 +137,18 @@ def load(store: Path | str = "runs") -> pd.DataFrame:
         FileNotFoundError: there is no store.
         MissingExtraError: pandas is missing.
     """
-    pandas = require_extra("pandas", "load")
+    require_extra("pandas", "load")
     if not (Path(store) / "runs").is_dir():
         raise FileNotFoundError(f"no runs in {store}")
     folders = Store(store).folders()
     rows = {row.name: row for folder in folders for row in rows_in(folder)}  # some are there twice
-    return pandas.DataFrame([_record(row) for row in rows.values()])
+    return frame_of(rows.values())
+
+
+def frame_of(rows: Iterable[Row]) -> pd.DataFrame:
+    """The columns of `load`, of these runs."""
+    pandas = require_extra("pandas", "load")
+    return pandas.DataFrame([_record(row) for row in rows])
 
 
 def _record(row: Row) -> dict[str, Any]:

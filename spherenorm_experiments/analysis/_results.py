@@ -124,8 +124,15 @@ class Result:
 
     @functools.cached_property
     def metrics(self) -> list[dict[str, Any]]:
-        """The measurements at each step."""
+        """The measurements at each step, of a run that trained alone."""
         return [] if self.family else self.folder.metrics.read()
+
+    def curve(self, key: str) -> dict[int, float]:
+        """A metric by step; empty if the run has not kept it."""
+        if key in self.arrays:
+            every = int(self.summary["every"] or 1)
+            return {place * every: float(x) for place, x in enumerate(self.arrays[key])}
+        return {each["step"]: each[key] for each in self.metrics if each.get(key) is not None}
 
 
 Key = str | Callable[[Result], float | None]
@@ -263,11 +270,7 @@ class Results:
         Returns:
             The steps, and the values of shape (runs, steps).
         """
-        every = [
-            {record["step"]: record[key] for record in item.metrics if record.get(key) is not None}
-            for item in self.finished
-        ]
-        rows = [row for row in every if row]
+        rows = [row for row in (item.curve(key) for item in self.finished) if row]
         steps = sorted(set.intersection(*map(set, rows))) if rows else []
         values = [[row[step] for step in steps] for row in rows]
         return np.array(steps, dtype=int), np.array(values, dtype=float)

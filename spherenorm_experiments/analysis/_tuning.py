@@ -10,15 +10,21 @@ two halves that choose for each other find up to 9 %, leave-one-out up to 16 %
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Mapping, Sequence
+import statistics
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from weakref import WeakKeyDictionary
 
 from spherenorm_experiments.analysis._results import Arm, Key, Result, Results
-from spherenorm_experiments.analysis._samples import Sample
+from spherenorm_experiments.analysis._samples import Comparison, Sample, advantage, worst_of
 from spherenorm_experiments.analysis._statistics import mean
 
 Point = Mapping[str, float]
+
+SampleSide = Callable[[Results], Sample]
+"""A side of a claim that always has a sample."""
 
 GRID, TUNED = "grid", "tuned"
 """The stages of an arm: all of its runs, and of each seed the one that is chosen."""
@@ -76,17 +82,21 @@ class Tried:
             return None
         return max(range(len(self.runs)), key=self.scores.__getitem__)
 
-    @property
-    def chosen(self) -> dict[int, int]:
-        """The point that each seed takes.
+    @functools.cached_property
+    def chosen(self) -> dict[int, Result]:
+        """The run that each seed takes, see `choose`."""
+        return {seed: choose([of[seed] for of in self.runs]) for seed in self.seeds}
 
-        If it lost all of them, the first, so that a claim counts it.
-        """
-        places = range(len(self.runs))
-        return {
-            seed: max(places, key=lambda i: validation_of(self.runs[i][seed]))
-            for seed in self.seeds
-        }
+    @property
+    def counts(self) -> list[int]:
+        """The number of seeds that take each point; those without any score take none."""
+        return [sum(of[seed] is run for seed, run in self.chosen.items()) for of in self.runs]
+
+    @property
+    def unscored(self) -> list[int]:
+        """The seeds without a validation score at any point."""
+        chosen = self.chosen
+        return [s for s, run in chosen.items() if all(of[s] is not run for of in self.runs)]
 
     def sample(self, index: int, key: Key, *, performance: bool | None = None) -> Sample:
         """The number at a point, by seed."""
@@ -99,16 +109,119 @@ def validation_of(item: Result) -> float:
     return -math.inf if noted is None or not math.isfinite(noted) else float(noted)
 
 
+def choose(runs: Sequence[Result]) -> Result:
+    """The run with the best validation score, of several the first.
+
+    If none has a score, a run that counts as diverged and has no number.
+    """
+    best = max(runs, key=validation_of)
+    if math.isfinite(validation_of(best)):
+        return best
+    return replace(best, summary={"diverged_at": best.summary["diverged_at"] or 0})
+
+
+_tried: WeakKeyDictionary[Results, dict[str, Tried]] = WeakKeyDictionary()
+
+
+def tried_of(results: Results, label: str) -> Tried:
+    """The points that the grid of an arm has tried; none if nothing has ended.
+
+    Args:
+        label: of the arm of the chosen runs.
+    """
+    known = _tried.setdefault(results, {})
+    if label not in known:
+        arms = results.arm(f"{label}{EVERY_POINT}").arms
+        known[label] = Tried.of(results, arms[0]) if arms else Tried([], [])
+    return known[label]
+
+
+def of_point(label: str, key: Key, **point: float) -> SampleSide:
+    """A side of a claim: the number of an arm at a point of its grid.
+
+    Args:
+        label: of the arm of the chosen runs.
+    """
+
+    def side(results: Results) -> Sample:
+        tried = tried_of(results, label)
+        places = [i for i, each in enumerate(tried.points) if _near(each, point)]
+        return tried.sample(places[0], key) if places else Results([]).values(key)
+
+    return side
+
+
+def of_best(*labels: str, key: Key = "test", among: Collection[float] = ()) -> SampleSide:
+    """A side of a claim: each seed's number at the best point of several grids together.
+
+    Args:
+        among: the learning rates that may be chosen; all of them if empty.
+    """
+
+    def side(results: Results) -> Sample:
+        runs: dict[int, list[Result]] = {}
+        for tried in (tried_of(results, label) for label in labels):
+            for point, of in zip(tried.points, tried.runs, strict=True):
+                if not among or any(_near(point, {"lr": rate}) for rate in among):
+                    for seed, item in of.items():
+                        runs.setdefault(seed, []).append(item)
+        return Results([choose(of) for of in runs.values()]).values(key)
+
+    return side
+
+
+def of_point_chosen_by(reference: str, label: str, key: Key) -> SampleSide:
+    """A side of a claim: each seed's number at the point that it chooses for another arm."""
+
+    def side(results: Results) -> Sample:
+        tried, other = (tried_of(results, each) for each in (label, reference))
+        runs = [other.chosen[seed] for seed in other.unscored]  # without a point, and a number
+        for point, of in zip(tried.points, tried.runs, strict=True):
+            place = other.points.index(point) if point in other.points else None
+            theirs = {} if place is None else other.runs[place]
+            runs += [of[s] for s, run in other.chosen.items() if run is theirs.get(s) and s in of]
+        return Results(runs).values(key)
+
+    return side
+
+
+def of_equal_points(*pairs: tuple[str, str], key: Key, how: Comparison = "ratio") -> SampleSide:
+    """A side of a claim: the first of each pair of arms against the second, at equal points.
+
+    For each seed the median over the pairs and the points that both have. A seed is lost where the
+    first diverged and the second did not.
+    """
+
+    def side(results: Results) -> Sample:
+        parts = []
+        for ours, theirs in pairs:
+            left, right = tried_of(results, ours), tried_of(results, theirs)
+            for i, point in enumerate(left.points):
+                if point in right.points:
+                    other = right.sample(right.points.index(point), key)
+                    parts.append(advantage(left.sample(i, key), other, how))
+        return worst_of(statistics.median, parts) if parts else Sample({})
+
+    return side
+
+
+def _near(point: Point, wanted: Point) -> bool:
+    return all(math.isclose(point[name], value, rel_tol=1e-6) for name, value in wanted.items())
+
+
+EVERY_POINT = ", every point"
+
+
 def grid_arm(arm: Arm, tuned: list[str]) -> Arm:
     """The arm of all runs whose chosen ones are those of `arm`."""
     settings = {**arm.settings, "stage": GRID, "tuned": tuned}
-    return replace(arm, label=f"{arm.label}, every point", settings=settings)
+    return replace(arm, label=f"{arm.label}{EVERY_POINT}", settings=settings)
 
 
 def tuned_arm(arm: Arm) -> Arm:
     """The arm of the chosen runs of an arm of the stage `GRID`."""
     settings = {name: x for name, x in arm.settings.items() if name != "tuned"}
-    label = arm.label.removesuffix(", every point")
+    label = arm.label.removesuffix(EVERY_POINT)
     return replace(arm, label=label, settings={**settings, "stage": TUNED})
 
 
@@ -118,5 +231,5 @@ def with_tuned(results: Results) -> Results:
     for arm in results.arms:
         if arm.settings.get("stage") == GRID and tuned_arm(arm) not in results.arms:
             tried, own = Tried.of(results, arm), tuned_arm(arm)
-            items += [replace(tried.runs[i][s], arm=own) for s, i in tried.chosen.items()]
+            items += [replace(item, arm=own) for item in tried.chosen.values()]
     return Results([*results, *items], results.failed, results.replaced, results.lacking)

@@ -292,9 +292,10 @@ def _over_time(results: Results) -> Picture:
     figure = empty_figure("step", "norm ‖w‖")
     for arm, grid in _grids(results).items():
         for index in range(len(grid.points)):
-            steps, values = grid.curve("norm", index)
+            first = next(iter(grid.runs[index].values()))
+            curve = {} if first.diverged else first.curve("norm")
             figure.add_scatter(
-                x=steps.tolist(), y=rounded(values[0]) if len(values) else [], name=arm.label,
+                x=list(curve), y=rounded(curve.values()), name=arm.label,
                 legendgroup=arm.label, showlegend=index == 0,
                 line={"color": color_of(arm.recipe), "width": 1.5},
             )  # fmt: skip

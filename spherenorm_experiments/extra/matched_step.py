@@ -18,11 +18,11 @@ from spherenorm_experiments.analysis import (
     Statement,
     Table,
     Trial,
+    choose,
     column,
     difference,
     pooled,
     slug,
-    validation_of,
 )
 from spherenorm_experiments.core import Regime
 from spherenorm_experiments.paper.adversarial import f4
@@ -165,7 +165,7 @@ def _tuned_score(results: Results, benchmark: Benchmark, direction: str, length:
         for item in results.arm(benchmark.arm(direction, length, rate)):
             ended.setdefault(item.spec.seed, []).append(item)
     whole = [runs for runs in ended.values() if len(runs) == len(rates)]
-    return Results([max(runs, key=validation_of) for runs in whole]).values("test")
+    return Results([choose(runs) for runs in whole]).values("test", performance=True)
 
 
 def gap_in_parts(scores: Mapping[tuple[str, str], Sample]) -> list[tuple[Sample, Sample]]:

@@ -1,8 +1,8 @@
-"""Norms, effective steps and turns of all stored runs, laws beside them, and their link to scores.
+"""Norms, effective steps and turns of stored runs, laws beside them, and their link to scores.
 
-frame = measured("runs")
+frame = measured(results)
 table, picture = norms_table(frame), growth_picture(frame)
-table, picture = scores_table(frame), scores_picture(frame)
+answer, table, picture = answer_table(frame), scores_table(frame), scores_picture(frame)
 """
 
 from __future__ import annotations
@@ -11,16 +11,24 @@ import functools
 import itertools
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from spherenorm_experiments.analysis import Cell, Row, Table, interval, load, mean_of
+from spherenorm_experiments.analysis import (
+    Cell,
+    Result,
+    Row,
+    Table,
+    frame_of,
+    interval,
+    mean,
+    mean_of,
+)
 from spherenorm_experiments.core import Spec, load_recipe
-from spherenorm_experiments.engine import Store, rate_factor
+from spherenorm_experiments.engine import rate_factor
 from spherenorm_experiments.report.pictures import Picture, color_of, points
 from spherenorm_experiments.study import TIERS, TunedComparison, find_study, study_classes
 
@@ -33,12 +41,15 @@ PROJECTED = {"adamp": ("adam", "adamw"), "sgdp": ("sgd",)}
 RECORDED = ("step", "norm", "norm_rms", "effective_step", "angular_update", "angular_update_rms")
 """Numbers of the probe `norms` that are read here."""
 
+MEASURED = ("norm_start", "total_effective_step", "steps_per_epoch")
+"""Numbers of a run that were measured step by step; a pure task has no epochs."""
+
 KEYS = ["condition", "optimizer", "lr"]
 """Columns that together name a point: its runs differ in the seed."""
 
 
-def measured(store: Path | str = "runs") -> pd.DataFrame:
-    """The runs of a store that have finished and whose scale-invariant weights were measured.
+def measured(results: Iterable[Result]) -> pd.DataFrame:
+    """The runs that have finished and whose scale-invariant weights were measured.
 
     The columns are those of `load`, and of the scale-invariant units, means unless they say rms:
 
@@ -46,7 +57,7 @@ def measured(store: Path | str = "runs") -> pd.DataFrame:
       weight decay, of which an optimizer has several values there;
     - `growth`: the last norm over the first, rms;
     - `growth_by_law`: the same by the norm-growth law of the recipe, given the first norm and the
-      lengths of the steps; missing where the law leaves <w, s> open, as Adam's does;
+      lengths of the steps; missing where these do not decide it, as under Adam's law;
     - `growth_of_steps`: the same if every step were orthogonal to its weight, <w, s> = 0;
     - `step_first` and `step_last`: the effective step in the first and in the last epoch;
     - `turn_last`: the angle per step in the last epoch, in degrees.
@@ -54,24 +65,15 @@ def measured(store: Path | str = "runs") -> pd.DataFrame:
     A step that was not measured counts as the next one that was; norms between two measurements are
     interpolated.
 
-    Args:
-        store: the folder that `--out` names.
-
     Raises:
-        FileNotFoundError: there is no store.
+        MissingExtraError: pandas is missing.
     """
-    frame, folders = load(store), Store(store)
-    wanted = ["norm_start", "total_effective_step", "steps_per_epoch"]  # a pure task has no epochs
-    known = frame.reindex(columns=[*frame.columns, *(x for x in wanted if x not in frame)])
-    kept = known[known[wanted].notna().all(axis=1) & known["diverged_at"].isna()].copy()
-    numbers, specs = [], list[Spec]()
-    for name in kept["run"]:
-        folder = folders.folder(name)
-        config, records = folder.config(), folder.metrics.read(RECORDED)
-        assert config is not None
-        probed = [record for record in records if "norm" in record]
-        specs.append(Spec.from_json(config))
-        numbers.append(_numbers(specs[-1], folder.summary() or {}, probed))
+    rows = {item.id: item.row for item in results if item.row is not None and not item.diverged}
+    kept_rows = [row for row in rows.values() if all(row.summary.get(x) for x in MEASURED)]
+    kept, specs, numbers = frame_of(kept_rows), [row.spec for row in kept_rows], []
+    for row in kept_rows:
+        probed = [each for each in row.folder.metrics.read(RECORDED) if "norm" in each]
+        numbers.append(_numbers(row.spec, row.summary, probed))
     for column in numbers[0] if numbers else ():
         kept[column] = [each[column] for each in numbers]
     if numbers:
@@ -148,7 +150,8 @@ def grow(
         per_epoch: the number of steps in an epoch.
 
     Returns:
-        Both; None for the first if the law is open, for both if there is none.
+        Both; None for the first if the lengths of the steps do not decide it, for both if the
+        recipe has no law.
     """
     law = None if spec.regime.then else _law_of(spec)
     if law is None:
@@ -162,7 +165,8 @@ def grow(
     squared = after**2 + before**2 - 2 * before * after * np.cos(turns)
     known = {s: values[s] for s in law.step.traced.symbols if s in values}
     by_law = None
-    if not law.open_because:
+    # Nesterov's law needs more than the lengths of the steps, <m, s>.
+    with suppress(ValueError):
         predicted = law.predict(norms[0], np.sqrt(np.maximum(squared, 0)), **known)
         by_law = float(predicted[-1] / norms[0])
     alone = norms[0] ** 2
@@ -187,11 +191,18 @@ def _trajectory(
 
 def _evaluate(formula: Any, values: Mapping[str, Any], steps: int) -> np.ndarray:
     """A formula of hyper-parameters, one value for each step."""
+    names, number = _function_of(formula)
+    return np.broadcast_to(number(*(values[name] for name in names)), steps)
+
+
+@functools.cache
+def _function_of(formula: Any) -> tuple[list[str], Callable[..., Any]]:
+    """The names in a formula, and the function of their values."""
     import sympy
 
     symbols = sorted(formula.free_symbols, key=str)
-    number = sympy.lambdify(symbols, formula, "numpy", dummify=True)
-    return np.broadcast_to(number(*(values[symbol.name] for symbol in symbols)), steps)
+    function = sympy.lambdify(symbols, formula, "numpy", dummify=True)
+    return [symbol.name for symbol in symbols], function
 
 
 def _law_of(spec: Spec) -> Any:
@@ -249,8 +260,8 @@ def norms_table(frame: pd.DataFrame) -> Table:
     note = (
         "Means over seeds ± SD, of scale-invariant units. By its law: the growth that the "
         "norm-growth law of the recipe's code gives to steps of the measured lengths; no law: it "
-        "leaves <w, s> open, or steps are those of another run. By steps alone: the same if steps "
-        "were orthogonal to their weights."
+        "leaves <w, s> open or needs more than lengths, or steps are those of another run. By "
+        "steps alone: the same if steps were orthogonal to their weights."
     )
     return Table("Norms, effective steps and turns", headings, rows, note)
 
@@ -270,7 +281,8 @@ def growth_picture(frame: pd.DataFrame) -> Picture:
     caption = (
         "Growth of norms, measured against the law of each recipe given the lengths of its steps. "
         "Adam's law is open: its growth stands against that of orthogonal steps as long as its "
-        "own, and what lies above the line is due to momentum. A mark for each run."
+        "own, and what lies above the line is due to momentum. A mark for each rate: the means "
+        "over seeds."
     )
     words = "last / first norm by the law", "measured"
     return _scattered(known, "growth_x", "growth", *words, caption, diagonal=True)
@@ -303,6 +315,56 @@ def scores_table(frame: pd.DataFrame) -> Table:
         "a matter of the step's length."
     )
     return Table("Scores and effective steps", headings, rows, note)
+
+
+def answer_table(frame: pd.DataFrame) -> Table:
+    """The share of the differences in score that one curve of the effective step explains.
+
+    For each condition and pair of `scores_table`, of the scores minus the mean of their seed, the
+    share of the sum of squares that one parabola in the logarithm explains, for both optimizers:
+
+        R² = 1 - min over a, b, c of sum (score - a - b x - c x²)² / sum score².
+
+    Args:
+        frame: of `measured`.
+    """
+    shares: dict[str, list[tuple[float, float]]] = {}
+    for condition, runs in frame[frame["test"].notna()].groupby("condition", sort=False):
+        for pair in _pairs(runs):
+            both = runs[runs["optimizer"].isin(pair)]
+            known = tuple(_explained(both, at) for at in ("step_last", "lr"))
+            if all(map(math.isfinite, known)):
+                shares.setdefault(str(condition), []).append((known[0], known[1]))
+    means = np.array([np.mean(own, axis=0) for own in shares.values()]).reshape(-1, 2)
+    rows: list[Row] = []
+    for name, values in (
+        ("effective step in the last epoch", means[:, 0].tolist()),
+        ("learning rate", means[:, 1].tolist()),
+        ("the first minus the second", (means[:, 0] - means[:, 1]).tolist()),
+    ):
+        ends = interval(values) if len(values) > 1 else None
+        if values:
+            rows.append((name, Cell(mean(values), ".2f", interval=ends)))
+    note = (
+        f"Shares of the differences in score within {len(means)} conditions, over rates and seeds, "
+        "that one curve explains for an optimizer with projection and one without it. Student's "
+        "95 % intervals over conditions. If scores followed the effective step whatever the "
+        "optimizer, the first would be 1 but for noise."
+    )
+    title = "Does the score follow the effective step at the end, whatever the optimizer?"
+    return Table(title, ("one curve of the", "explains"), rows, note)
+
+
+def _explained(runs: pd.DataFrame, at: str) -> float:
+    """R² of a parabola in log(at); nan of fewer than two values of it."""
+    x = np.log(runs[at].astype(float).to_numpy())
+    scores = runs["test"].astype(float)
+    scores = (scores - scores.groupby(runs["seed"]).transform("mean")).to_numpy()
+    if not np.isfinite(x).all() or np.ptp(x) == 0 or not scores.any():
+        return math.nan
+    columns = np.column_stack([np.ones_like(x), x, x**2])
+    solution, *_ = np.linalg.lstsq(columns, scores, rcond=None)
+    return 1 - float(((scores - columns @ solution) ** 2).sum() / (scores**2).sum())
 
 
 def _pairs(runs: pd.DataFrame) -> Iterator[tuple[str, str]]:
@@ -357,7 +419,7 @@ def scores_picture(frame: pd.DataFrame) -> Picture:
     caption = (
         "Does the score follow the effective step, whatever the optimizer? Scores minus the mean "
         "of their condition against the effective step in the last epoch over its geometric mean "
-        "there. A mark for each run, over rates and seeds."
+        "there. A mark for each rate: the means over seeds."
     )
     words = "effective step in the last epoch, relative", "score, relative"
     return _scattered(known, "step", "score", *words, caption)
@@ -367,11 +429,9 @@ def _scattered(
     frame: pd.DataFrame, x: str, y: str, x_title: str, y_title: str, caption: str,
     diagonal: bool = False,
 ) -> Picture:  # fmt: skip
-    """A mark for each run, in the color of its optimizer."""
-    series = {
-        str(name): (runs[x].astype(float), runs[y].astype(float))
-        for name, runs in frame.groupby("optimizer", sort=True)
-    }
+    """A mark for each point, in the color of its optimizer."""
+    means = frame.astype({x: float, y: float}).groupby(KEYS, sort=True)[[x, y]].mean()
+    series = {str(name): (of[x], of[y]) for name, of in means.groupby(level="optimizer")}
     colors = {name: color_of(name) for name in series}
     return points(
         series, x_title, y_title, caption, colors, log_x=True, log_y=diagonal, diagonal=diagonal

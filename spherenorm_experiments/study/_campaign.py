@@ -6,8 +6,8 @@ import json
 import statistics
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 from spherenorm.support import located
 from spherenorm_experiments.analysis import Arm, Results, Trial
@@ -38,6 +38,9 @@ PURE_SHARE = 0.1
 
 ROWS_AT_TWICE = 100
 """So many further rows double the time of a step: rows of a toy cost little beside its calls."""
+
+ROWS = 512
+"""The most runs that train as one computation because they may, not because a study says so."""
 
 Progress = Callable[[Outcome, Run, int, int, float], None]
 """Called after each run: its outcome, the run, how many runs of this round have ended, how many
@@ -102,12 +105,12 @@ class Campaign:
         folders = {item.folder.path: item.folder for item in results}
         complete = {path for path, folder in folders.items() if folder.complete()}
         taken |= {item.id for item in results if item.folder.path in complete}
-        runs = []
+        specs: list[Spec] = []
         for _, run in planned:
             done = {place for place, name in enumerate(run.rows) if name in taken}
-            runs += [self.door.resolve(spec) for spec in specs_without(run.spec, done)]
+            specs += specs_without(run.spec, done)
             taken.update(run.rows)
-        return runs
+        return [self.door.resolve(spec) for spec in joined(specs)]
 
     def rehearse(self) -> None:
         """Find out if the first round of runs can start, before anything runs.
@@ -169,6 +172,56 @@ class Campaign:
         first = _trials(study, self.plan, Results([])) if results else trials
         applied = apply_plan(self.plan, trials, self.door, first)
         return [Planned(trial.arm, self.door.resolve(trial.spec)) for trial in applied]
+
+
+def joined(specs: Sequence[Spec]) -> list[Spec]:
+    """The same runs with those of one family as one computation, up to `ROWS` runs each.
+
+    >>> specs = [Spec("cosine", "sgd", {"lr": [0.1, 0.2], "momentum": m}, seeds=(0, 1))
+    ...          for m in (0.0, 0.9)]
+    >>> (spec,) = joined(specs)
+    >>> spec.points
+    {'lr': [0.1, 0.2, 0.1, 0.2], 'momentum': [0.0, 0.0, 0.9, 0.9]}
+    """
+    groups: dict[str, list[Spec]] = {}
+    for spec in specs:
+        content = spec.to_json()
+        if spec.seeds:  # of a pure task: numbers may differ within a computation
+            content["hyper_parameters"] = {
+                name: 0.0 if name in spec.points or _is_number(value) else value
+                for name, value in content["hyper_parameters"].items()
+            }
+        group = groups.setdefault(json.dumps(content, sort_keys=True), [])
+        if group and _rows(group[-1]) + _rows(spec) <= ROWS:
+            group[-1] = _both(group[-1], spec)
+        else:
+            group.append(spec)
+    return [spec for group in groups.values() for spec in group]
+
+
+def _both(first: Spec, second: Spec) -> Spec:
+    """The points of two specs of one family."""
+    values = dict(first.hyper_parameters)
+    for name, value in first.hyper_parameters.items():
+        if _is_number(value) and value == second.hyper_parameters[name]:
+            continue
+        if name in first.points or _is_number(value):
+            values[name] = [*_column(first, name), *_column(second, name)]
+    return replace(first, hyper_parameters=values)
+
+
+def _column(spec: Spec, name: str) -> list[Any]:
+    """A hyper-parameter at each point."""
+    count = max(map(len, spec.points.values()), default=1)
+    return spec.points.get(name, [spec.hyper_parameters[name]] * count)
+
+
+def _rows(spec: Spec) -> int:
+    return max(map(len, spec.points.values()), default=1) * len(spec.every_seed)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _trials(study: Study, plan: Plan, results: Results) -> list[Trial]:
@@ -235,8 +288,7 @@ def _seconds(run: Run, measured: Sequence[tuple[int, float]], timed: float | Non
 
 def _load(spec: Spec) -> float:
     """The time of a step over that of one row: rows of points and seeds share its operations."""
-    rows = max(map(len, spec.points.values()), default=1) * len(spec.every_seed)
-    return 1 + (rows - 1) / ROWS_AT_TWICE
+    return 1 + (_rows(spec) - 1) / ROWS_AT_TWICE
 
 
 def _kind(spec: Spec) -> str:

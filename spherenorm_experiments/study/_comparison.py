@@ -12,7 +12,6 @@ paper's: its data, networks, hyper-parameters and budgets, without a search.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -26,6 +25,7 @@ from spherenorm_experiments.analysis import (
     Of,
     Results,
     Table,
+    detectable,
     evaluate,
     slug,
     with_tuned,
@@ -58,6 +58,9 @@ class TunedComparison(Design):
             hyper-parameter.
         on: the conditions; the smoke tier has the first one alone.
         claims: rows beside those about the scores.
+        scored: False for a study without a claim about the scores of each pair.
+        measures: further numbers of the chosen runs in the tables, by heading: an entry of the
+            summary or a function of a result, and a format.
         departures: settings that differ from the paper's: the setting, the paper's, ours, and why.
         first_seed: studies that share a task have different seeds.
         seeds: their number in each tier, where it is not the usual one.
@@ -89,14 +92,19 @@ class TunedComparison(Design):
         """The scores of each condition and pair, then the others."""
         scores = [
             score_claim(condition, *pair, caveat=partial(self._caveats, condition, pair))
-            for condition, pair in itertools.product(self.on, self.pairs)
+            for condition, pair in self._scored
         ]
         return [*scores, *self.rows]
+
+    @property
+    def _scored(self) -> list[tuple[Condition, Pair]]:
+        """The comparisons whose scores have a claim."""
+        return self.comparisons if self.scored else []
 
     def evaluated(self, results: Results) -> list[Decision]:
         """Each claim by itself; a score whose unit is not given has the one that its runs note."""
         claims, results = list(self.claims), with_tuned(results)
-        for i, (condition, _) in enumerate(itertools.product(self.on, self.pairs)):
+        for i, (condition, _) in enumerate(self._scored):
             unit, margin = condition.unit, condition.margin
             if unit is None:  # percentage points, or none
                 unit = "pp" if "%" in metric_of(results, condition) else ""
@@ -105,7 +113,15 @@ class TunedComparison(Design):
             claims[i] = replace(claims[i], unit=unit, equivalent=margin)
         if self._on_papers_data(results):  # expected spreads are of the embedded data
             claims = [replace(claim, spread=math.nan) for claim in claims]
-        return [evaluate(claim, results) for claim in claims]
+        decisions = [evaluate(claim, results) for claim in claims]
+        asked = {arm.settings["condition"] for arm in (*results.arms, *results.lacking)}
+        if asked:  # what the tier leaves out has the verdict that its runs would have
+            seeds = len({item.spec.seed for item in results})
+            for i, (condition, _) in enumerate(self._scored):
+                if condition.label not in asked and not math.isnan(claims[i].spread):
+                    expected = detectable(condition.spread, seeds)
+                    decisions[i] = replace(decisions[i], expected=expected)
+        return decisions
 
     def _on_papers_data(self, results: Results) -> bool:
         """True if the runs have the options of the paper's setups."""

@@ -126,6 +126,7 @@ class Contender:
         paper: its hyper-parameters on the paper's data, the learning rate included.
         fields: fields of `Spec` that are its own, such as a schedule, in place of the condition's.
         paper_fields: more of them, on the paper's data.
+        length: the share of the epochs, or of a pure task's steps, that it trains.
         regime: train options that are its own, a function of its hyper-parameters, such as the
             optimizers that follow it.
         recipe: a recipe's name or `module:function`; the name in lower case if it is empty.
@@ -139,6 +140,7 @@ class Contender:
     paper: Mapping[str, Any] = field(default_factory=dict, hash=False)
     fields: Mapping[str, Any] = field(default_factory=dict, hash=False)
     paper_fields: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    length: float = 1.0
     regime: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda _: {}
     recipe: str = ""
     added: bool = False
@@ -185,19 +187,19 @@ class Condition:
         task: a task's name, or `module:Class`.
         setup: the training on embedded data; a mapping is the task's options.
         real: the training on the paper's data; None if there is none.
-        tiers: what differs from `setup` in a tier.
+        tiers: what differs from `setup` in a tier; None for a tier without this condition, as where
+            its runs could not find the paper's effect. (That of evidence is the small one's.)
+        contenders: the names of those that it has; all of the comparison's if empty.
         theirs: the paper's network and data.
         benchmark: the one of `THIRTEEN` that it belongs to; "" for none.
-        paper: the paper's numbers, by metric as `evaluate` names it, and by contender. The first
-            metric is the score.
+        paper: the paper's numbers, by metric as `evaluate` names it or by the heading of a
+            measure, and by contender. The first metric is the score.
         cites: the statement about the scores; a comparison of your own is of the kind "ours".
         unit: of a difference of scores; None for percentage points if the metric is in percent.
         margin: two mean scores that differ by less are equivalent; None for one point if the unit
             is that, else for no such verdict.
         spread: the standard deviation over seeds of a difference of scores, as earlier runs have
             it; with the number of seeds it says beforehand if the paper's effect can be found.
-        undecided: why runs of the small tier's length could not decide it, with the numbers that
-            say so: the tiers small and evidence leave it out.
 
     Raises:
         ValueError: an unknown benchmark.
@@ -207,7 +209,8 @@ class Condition:
     task: str
     setup: Setup | Mapping[str, Any] = field(default_factory=Setup, hash=False)
     real: Setup | None = field(default=None, hash=False)
-    tiers: Mapping[str, Setup] = field(default_factory=dict, hash=False)
+    tiers: Mapping[str, Setup | None] = field(default_factory=dict, hash=False)
+    contenders: Sequence[str] = ()
     theirs: str = ""
     benchmark: str = ""
     paper: Mapping[str, Mapping[str, Decimal]] = field(default_factory=dict, hash=False)
@@ -215,12 +218,15 @@ class Condition:
     unit: str | None = None
     margin: float | None = None
     spread: float = math.nan
-    undecided: str = ""
 
     def __post_init__(self) -> None:
         if self.benchmark not in ("", *THIRTEEN):
             known = ", ".join(THIRTEEN)
             raise ValueError(f"benchmark must be one of {known}, got {self.benchmark!r}")
+
+    def has(self, contender: Contender) -> bool:
+        """True if it has a contender; it has every one that a command adds."""
+        return not self.contenders or contender.added or contender.name in self.contenders
 
     @property
     def place(self) -> str:
@@ -233,7 +239,11 @@ class Condition:
             assert self.real is not None
             return self.real
         own = self.setup if isinstance(self.setup, Setup) else Setup(self.setup)
-        return own.updated(self.tiers.get(tier, Setup()))
+        return own.updated(self.tiers.get(tier) or Setup())
+
+    def runs_in(self, tier: str, *, real: bool) -> bool:
+        """False if it has no setup in a tier, or on the paper's data."""
+        return self.real is not None if real else self.tiers.get(tier, self.setup) is not None
 
     def gap(self, ours: str, baseline: str, metric: str | None = None) -> Cell | None:
         """The paper's number of one contender minus another's; None where it has none.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,13 +11,15 @@ from spherenorm.support import did_you_mean, unknown_name
 from spherenorm_experiments.analysis import (
     Arm,
     Claim,
+    Key,
     Point,
     Results,
     Trial,
     Tried,
+    detectable,
     grid_arm,
 )
-from spherenorm_experiments.core import Regime, load_recipe
+from spherenorm_experiments.core import PureTask, Regime, find_task_class, load_recipe
 from spherenorm_experiments.study._condition import (
     Axis,
     Condition,
@@ -54,14 +56,13 @@ class Design(Study):
         tune: Search | Mapping[str, Sequence[float]],
         on: Sequence[Condition],
         claims: Sequence[Claim] = (),
+        scored: bool = True,
+        measures: Mapping[str, tuple[Key, str]] | None = None,
         departures: Sequence[tuple[str, str, str, str]] = (),
         first_seed: int = 0,
         seeds: Mapping[str, int] | None = None,
     ) -> None:
         self.name, self.on = name, tuple(on)
-        left = ("in the table", "not in the tiers small and evidence")
-        skipped = ((each.place, *left, each.undecided) for each in self.on if each.undecided)
-        self.departures = (*departures, *skipped)
         self.__doc__ = about or name
         self.contenders = [_contender(each) for each in (baseline, *contenders)]
         """The baseline is the first."""
@@ -70,6 +71,8 @@ class Design(Study):
         self.has_real = any(condition.real for condition in self.on)
         self._tune, self.rows = tune, tuple(claims)
         """Claims beside those about the scores."""
+        self.scored, self.measures = scored, dict(measures or {})
+        self.departures = (*departures, *_left_out(self))
         _require(self)
 
     @property
@@ -81,6 +84,12 @@ class Design(Study):
         """Every contender after one that it is compared with."""
         known = {each.name: each for each in self.contenders}
         return [(known[name], each) for each in self.contenders for name in self.against(each)]
+
+    @property
+    def comparisons(self) -> list[tuple[Condition, tuple[Contender, Contender]]]:
+        """Every pair on every condition that has both."""
+        every = itertools.product(self.on, self.pairs)
+        return [(condition, pair) for condition, pair in every if all(map(condition.has, pair))]
 
     def against(self, contender: Contender) -> Sequence[str]:
         """The names of the contenders that one is compared with."""
@@ -96,18 +105,14 @@ class Design(Study):
     def trials(self, plan: Plan, results: Results) -> list[Trial]:
         """Every point of every contender's grid with every seed; with real data the paper's point.
 
-        The smoke tier has the first condition alone; small and evidence lack what is `undecided`.
+        The smoke tier has one condition alone, the first.
         """
-        on = [condition for condition in self.on if condition.real or not plan.real]
-        if plan.tier == "smoke":
-            on = on[:1]
-        elif plan.budgets == "small" and not plan.real:
-            on = [condition for condition in on if not condition.undecided]
+        on = [condition for condition in self.on if condition.runs_in(plan.budgets, real=plan.real)]
         return [
             trial
-            for condition in on
+            for condition in (on[:1] if plan.tier == "smoke" else on)
             for contender, points in _points(self, plan, condition, results)
-            for point in points
+            for point in _together(condition, points)
             for trial in _runs(self, plan, condition, contender, point)
         ]
 
@@ -133,11 +138,11 @@ def _points(
     `--set lr` is one value for all points.
     """
     if plan.real:
-        return [(contender, [contender.paper]) for contender in design.with_added(plan)]
+        return [(each, [each.paper]) for each in filter(condition.has, design.with_added(plan))]
     smoke = plan.tier == "smoke"
     axes = {} if smoke else _axes(design, plan, condition, results)
     found: list[tuple[Contender, list[Point]]] = []
-    for contender in design.with_added(plan):
+    for contender in filter(condition.has, design.with_added(plan)):
         search = design.search(contender).on(axes)
         given = {name: x for name, x in plan.overrides.items() if name in search.names}
         points: list[Point] = []
@@ -156,7 +161,8 @@ def _axes(
 
     An axis grows for all contenders that share it, when all points have ended on all seeds.
     """
-    own = [(design.search(each), design.grid(plan, condition, each)) for each in design.contenders]
+    contenders = filter(condition.has, design.contenders)
+    own = [(design.search(each), design.grid(plan, condition, each)) for each in contenders]
     axes = {axis: axis[1] for search, _ in own for axis in search.axes}
     seeds = set(design.chosen_seeds(plan))
     runs = results.where(lambda item: item.spec.seed in seeds)
@@ -179,6 +185,18 @@ def _axes(
     return axes
 
 
+def _together(condition: Condition, points: list[Point]) -> list[Mapping[str, Any]]:
+    """The points; of a pure task all of them as one, in lists."""
+    if len(points) < 2 or not issubclass(find_task_class(condition.task), PureTask):
+        return [*points]
+    return [
+        {
+            name: column if any(value != column[0] for value in column) else column[0]
+            for name, column in ((name, [point[name] for point in points]) for name in points[0])
+        }
+    ]
+
+
 def _runs(
     design: Design,
     plan: Plan,
@@ -186,7 +204,7 @@ def _runs(
     contender: Contender,
     point: Mapping[str, Any],
 ) -> list[Trial]:
-    """One trial for each seed."""
+    """One trial for each seed, or one for all."""
     setup = condition.on(plan.budgets, real=plan.real)
     hyper_parameters = {**point, **setup.hyper_parameters}
     given = {name: plan.overrides.get(name, v) for name, v in hyper_parameters.items()}
@@ -194,10 +212,27 @@ def _runs(
     own = {**contender.fields, **(contender.paper_fields if plan.real else {})}
     every = PROBE_EVERY * 10 if plan.real else PROBE_EVERY
     fields = {"regime": regime, "probes": PROBES, "probe_every": every, **setup.fields, **own}
+    if issubclass(find_task_class(condition.task), PureTask):  # which measures itself
+        fields = {"probes": (), **setup.fields, **own}
+    if contender.length != 1:
+        epochs = fields.get("epochs", design.budget(plan, condition.task).epochs)
+        fields["epochs"] = max(1, round(contender.length * epochs))
     arm = design.grid(plan, condition, contender)
     return design.seeded(
         plan, arm, condition.task, hyper_parameters, options=setup.options, **fields
     )
+
+
+def _left_out(design: Design) -> Iterator[tuple[str, str, str, str]]:
+    """The departures of conditions that the small tier leaves out."""
+    count = design.seeds["evidence"]
+    for condition in design.on:
+        if not condition.runs_in("small", real=False):
+            gaps = (condition.gap(ours.name, base.name) for base, ours in design.pairs)
+            effects = " and ".join(str(gap) for gap in gaps if gap is not None)
+            found = detectable(condition.spread, count)
+            why = f"{count} seeds would find {found:.2g}; the paper's effect is {effects}"
+            yield condition.place, "in the table", "not in the tiers small and evidence", why
 
 
 def _require(design: Design) -> None:
@@ -206,10 +241,10 @@ def _require(design: Design) -> None:
     for part, given in (("on", labels), ("contenders", names)):
         if twice := [name for name in given if given.count(name) > 1]:
             raise ValueError(f"{part} of {design.name!r} has {twice[0]!r} twice")
-    for contender in design.contenders:
-        for name in design.against(contender):
-            if name not in names:
-                raise unknown_name("contender", name, names)
+    asked = [name for contender in design.contenders for name in design.against(contender)]
+    for name in (*asked, *(name for condition in design.on for name in condition.contenders)):
+        if name not in names:
+            raise unknown_name("contender", name, names)
     for condition, contender in itertools.product(design.on, design.contenders):
         own = condition.setup if isinstance(condition.setup, Setup) else Setup()
         for name in design.search(contender).names:

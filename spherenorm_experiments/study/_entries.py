@@ -93,12 +93,15 @@ class Entry:
     def caveats(self, results: Results) -> list[str]:
         """The facts about the runs that a reader of a claim needs."""
         tried = self.tried
-        if tried.points and tried.best is None:
+        if tried.points and tried.unscored == tried.seeds:
             return [f"no trial of {self.arm.label} has a score"]
         done, away = (0, 0) if self.grid is None else (
             len(results.arm(self.grid)), results.lacking.get(self.grid, 0)
         )  # fmt: skip
         facts = [f"{done} of {done + away} runs of {self.arm.label} have ended"] if away else []
+        if lost := tried.unscored:
+            seeds = ", ".join(map(str, lost))
+            facts.append(f"{self.arm.label} has no validation score at any point on seed {seeds}")
         places = {EDGE: "at an edge of its range",
                   OUTERMOST: "the outermost of its trials, within its range"}  # fmt: skip
         return facts + [

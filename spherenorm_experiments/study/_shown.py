@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-import math
-from collections import Counter
+import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,6 +13,7 @@ from spherenorm_experiments.analysis import (
     TUNED,
     Arm,
     Cell,
+    Content,
     Heading,
     Key,
     Result,
@@ -44,9 +44,6 @@ from spherenorm_experiments.study._entries import (
 
 DELTA = 0.1
 
-WITHIN = 1.0
-"""Of the best mean test score: so near are the points that do."""
-
 CURVES = (
     ("norm", "norm ‖w‖", "Norm of the scale-invariant units", False),
     ("effective_step", "effective step ‖Δŵ‖", "Effective step sizes", True),
@@ -71,7 +68,7 @@ def tables_of(design: Design, results: Results) -> list[Table]:
         _grids(entries),
         _equal_points(design, results, entries),
     ]
-    tables[1:1] = [range_table(scores)] if len(design.on) > 1 else []
+    tables[1:1] = [range_table(scores)] if design.scored and len(design.on) > 1 else []
     return [table for table in tables if table.rows]
 
 
@@ -110,14 +107,15 @@ def _scores(design: Design, results: Results, entries: Sequence[Entry]) -> Table
     """The chosen runs: hyper-parameters, metrics of the test set, and paired differences."""
     metrics = dict.fromkeys(name for each in design.on for name in metrics_on(results, each))
     names = list(metrics) or ["score"]
-    quoted = list(dict.fromkeys(name for each in design.on for name in each.paper))
+    quoted = [name for name in _quoted(design) if name not in _measures(design)]
     tuned_names = _tuned_names(entries)
     values = differing({each.arm: each.every_value for each in entries})
     different = {name: of for name, of in values.items() if name not in tuned_names}
     rows: list[Row] = []
     pairs: dict[str, None] = {}
     for part in _by_condition(design, entries):
-        columns = [_means(part, metric_on_test(name), performance=True) for name in names]
+        keys = [metric_on_test(name) if metrics else "test" for name in names]
+        columns = [_means(part, key, performance=True) for key in keys]
         for i, entry in enumerate(part):
             arm, name, gap = entry.arm, entry.contender.name, Cell(None, missing="")
             if entry.base is not None:
@@ -149,70 +147,91 @@ def _about_scores(design: Design, results: Results, pairs: list[str]) -> str:
     )
 
 
-def _norms(design: Design, entries: Sequence[Entry]) -> Table:
-    keys: dict[str, tuple[Key, str]] = {
+def _quoted(design: Design) -> list[str]:
+    """The headings of the paper's numbers."""
+    return list(dict.fromkeys(name for each in design.on for name in each.paper))
+
+
+def _measures(design: Design) -> dict[str, tuple[Key, str]]:
+    """The numbers beside the scores, by heading."""
+    return {
         "norm first": ("norm_start", ".3g"),
         "norm last": ("norm_last", ".3g"),
         "last / first": (growth, ".3f"),
         "path on sphere": ("total_effective_step", ".3g"),
         "detected (%)": (percent_right(DELTA, invariant=True), ".1f"),
         "left alone (%)": (percent_right(DELTA, invariant=False), ".1f"),
+        **design.measures,
     }
-    rows: list[Row] = []
+
+
+def _norms(design: Design, entries: Sequence[Entry]) -> Table:
+    keys = _measures(design)
+    quoted = [name for name in _quoted(design) if name in keys]
+    rows: list[list[Content]] = []
     for part in _by_condition(design, entries):
         columns = [_means(part, key, form) for key, form in keys.values()]
         for i, entry in enumerate(part):
             share = entry.runs.cell(invariant_share, ".1f", spread=True)
-            views = _views_of(entry.runs)
-            rows.append((entry.arm.label, share, views, *(cells[i] for cells in columns)))
+            theirs = entry.condition.paper
+            rows.append(
+                [entry.arm.label, share, _views_of(entry.runs), *(cells[i] for cells in columns),
+                 *(theirs.get(name, {}).get(entry.contender.name) for name in quoted)]
+            )  # fmt: skip
     note = (
         "The norm is the mean over the scale-invariant units. Views: in how many weights of two or "
         "more dimensions the audit finds invariance channel by channel, of the whole layer, and "
         "none. Detected: scale-invariant weights that the test with δ = 0.1 takes for such; left "
         "alone: others that it does not."
     )
-    headings = ("arm", "invariant share (%)", "views", *keys)
-    return Table("Norms, steps and detection", headings, rows, note)
+    headings: list[Heading] = ["arm", "invariant share (%)", "views", *keys, *paper(*quoted)]
+    known = [any(_is_known(row[i]) for row in rows) for i in range(len(headings))]
+    kept = [list(itertools.compress(row, known)) for row in rows]
+    title = "Norms, steps and detection"
+    return Table(title, list(itertools.compress(headings, known)), kept, note)
+
+
+def _is_known(cell: Content) -> bool:
+    """True for a number or a text that is not empty."""
+    return bool(cell) and (not isinstance(cell, Cell) or cell.known or cell.diverged > 0)
 
 
 def _grids(entries: Sequence[Entry]) -> Table:
-    """The grids: how many points there were, what became of them, and how many of them do."""
+    """The grids: how many points there were, what became of them, and how far apart they score."""
     tuned_names = _tuned_names(entries)
     rows: list[Row] = []
     for entry in entries:
         tried = entry.tried
         if not tried.points or not tuned_names:
             continue
-        means = [tried.sample(i, "test") for i in range(len(tried.points))]
-        whole = [mean(each.values()) if not each.diverged else math.nan for each in means]
-        top = max((each for each in whole if math.isfinite(each)), default=math.nan)
-        near = sum(each >= top - WITHIN for each in whole)
-        counts = Counter(tried.chosen.values())
-        taken = ", ".join(f"{_point(tried.points[i])} × {counts[i]}" for i in sorted(counts))
+        samples = [tried.sample(i, "test") for i in range(len(tried.points))]
+        means = [mean(each.values()) for each in samples if each and not each.diverged]
+        counts = zip(tried.points, tried.counts, strict=True)
+        taken = [f"{_point(point)} × {count}" for point, count in counts if count]
+        taken += [f"none × {len(tried.unscored)}"] if tried.unscored else []
         best = Cell(None if tried.best is None else tried.scores[tried.best], ".4g")
-        over = Cell(mean(each for each in whole if math.isfinite(each)), ".4g")
-        counted = Cell(len(tried.points), "d"), Cell(tried.lost, "d")
-        share = Cell(100 * near / len(whole), ".0f")
+        ends = (f(means) if means else None for f in (max, statistics.median, min))
         rows.append(
-            (entry.arm.label, *counted, *entry.cells(tuned_names), best, taken, over, share)
-        )
+            (entry.arm.label, Cell(len(tried.points), "d"), Cell(tried.lost, "d"),
+             *entry.cells(tuned_names), best, ", ".join(taken), *(Cell(x, ".4g") for x in ends))
+        )  # fmt: skip
     note = (
-        "All points train on all seeds; a seed takes the point with its best validation score. "
+        "All points train on all seeds; a seed takes the point with its best validation score, "
+        "none if it has no score at any point. "
         "(edge): the grid ends at the best mean validation score, a wider one may hold a better "
         "value. (outermost): no trial lies beyond it on one side, but the range goes on: more "
-        "trials may find a better value. Test scores over the grid: the mean over the points that "
-        "did not diverge, and the share of all points whose mean is within "
-        f"{WITHIN:g} of the best."
+        "trials may find a better value. The last columns say how much the choice matters: the "
+        "mean test scores of the points on which no seed diverged."
     )
     columns = ("arm", "trials", "without a score", *tuned_names, "validation", "taken by seeds")
-    return Table("Tuning", (*columns, "test over the grid", "near the best (%)"), rows, note)
+    return Table("Tuning", (*columns, "test, best point", "median", "worst"), rows, note)
 
 
 def _equal_points(design: Design, results: Results, entries: Sequence[Entry]) -> Table:
     """The difference of each pair at each point that both have, and over all of these."""
     of = {entry.arm: entry.tried for entry in entries}
     rows: list[Row] = []
-    for condition, (base, ours) in itertools.product(design.on, design.pairs):
+    for condition, (base, ours) in design.comparisons:
         nothing = Tried([], [])
         left, right = (of.get(arm_of(condition, each), nothing) for each in (ours, base))
         shared = [point for point in left.points if point in right.points and point]

@@ -13,7 +13,6 @@ from types import MappingProxyType
 from typing import Any, ClassVar
 
 from spherenorm_experiments.analysis import (
-    TUNING,
     Arm,
     Claim,
     Decision,
@@ -23,12 +22,16 @@ from spherenorm_experiments.analysis import (
     adjusted,
     evaluate,
 )
-from spherenorm_experiments.core import AnyTask, Budget, Spec, find_task_class, written
+from spherenorm_experiments.core import (
+    AnyTask,
+    Budget,
+    PureTask,
+    Spec,
+    find_task_class,
+    written,
+)
 from spherenorm_experiments.report.pictures import Picture
 from spherenorm_experiments.study._plan import Plan
-
-TUNING_SEEDS = 2
-"""The number of seeds on which hyper-parameters are chosen; no claim uses them."""
 
 
 class Study:
@@ -98,36 +101,19 @@ class Study:
     def seeded(
         self, plan: Plan, arm: Arm, task: str, hyper_parameters: Mapping[str, Any], **more: Any
     ) -> list[Trial]:
-        """One trial of an arm per seed, with the task's budget for the tier.
+        """One trial of an arm per seed, with the task's budget for the tier; of a pure task one.
 
         Args:
+            hyper_parameters: of a pure task, lists of one length are points.
             **more: other fields of `Spec`, also in place of the budget.
         """
-        budget = self.budget(plan, task)
+        budget, seeds = self.budget(plan, task), self.chosen_seeds(plan)
         common = {"epochs": budget.epochs, "batch_size": budget.batch_size, **more}
+        pure = issubclass(find_task_class(task), PureTask)
+        parts = [{"seeds": tuple(seeds)}] if pure else [{"seed": seed} for seed in seeds]
         return [
-            Trial(arm, Spec(task, arm.recipe, hyper_parameters, seed=seed, **common))
-            for seed in self.chosen_seeds(plan)
+            Trial(arm, Spec(task, arm.recipe, hyper_parameters, **part, **common)) for part in parts
         ]
-
-    def swept(
-        self, plan: Plan, arm: Arm, hyper_parameters: Mapping[str, Any], **more: Any
-    ) -> Trial:
-        """All points of an arm with all seeds, those of the tuning too, on the small network.
-
-        Args:
-            hyper_parameters: lists of one length are the points.
-            **more: options of the network; `epochs` and `schedule` are fields of `Spec`.
-        """
-        fields: dict[str, Any] = {"epochs": self.budget(plan, "network").epochs, "probes": ()}
-        fields |= {name: more.pop(name) for name in ("epochs", "schedule") if name in more}
-        final, tuning = self.chosen_seeds(plan), self.tuning_seeds()
-        if large := [seed for seed in final if seed >= TUNING]:
-            kept = f"seeds from {TUNING} on are kept for the tuning"
-            raise ValueError(f"--seeds: {large[0]} is none of a final run; {kept}")
-        fields |= {"seeds": (*final, *tuning)}
-        spec = Spec("network", arm.recipe, hyper_parameters, more, **fields)
-        return Trial(arm, spec)
 
     def chosen_seeds(self, plan: Plan) -> Sequence[int]:
         """The plan's seeds, or the study's own."""
@@ -135,10 +121,6 @@ class Study:
             return plan.seeds
         count = self.seeds.get(plan.tier, self.seeds.get(plan.budgets, 0))
         return range(self.first_seed, self.first_seed + count)
-
-    def tuning_seeds(self) -> Sequence[int]:
-        """The seeds on which the study chooses hyper-parameters."""
-        return range(TUNING + self.first_seed, TUNING + self.first_seed + TUNING_SEEDS)
 
     def budget(self, plan: Plan, task: str) -> Budget:
         """The budget of the task for the plan's tier."""

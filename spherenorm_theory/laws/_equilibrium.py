@@ -24,6 +24,7 @@ from spherenorm_theory.algebra import (
     Trace,
     budget,
     normalize_signs,
+    resolve_recipe,
     show,
     symbol_of,
     tidy,
@@ -264,7 +265,10 @@ def equilibrium(recipe: str | Recipe | Trace, **given: Any) -> Equilibrium:
         2*lr*weight_decay/(momentum + 1)
     """
     given = {name: tuple(x) if isinstance(x, list) else x for name, x in given.items()}
-    traced = recipe if isinstance(recipe, Trace) else _traced(recipe, tuple(sorted(given.items())))
+    if isinstance(recipe, Trace):
+        traced = recipe
+    else:  # the recipe and not its name, which may stand for another one later
+        traced = _traced(resolve_recipe(recipe), tuple(sorted(given.items())))
     try:
         with budget(traced.name):
             return _equilibrium(traced)
@@ -273,7 +277,7 @@ def equilibrium(recipe: str | Recipe | Trace, **given: Any) -> Equilibrium:
 
 
 @cache
-def _traced(recipe: str | Recipe, given: tuple[tuple[str, Any], ...]) -> Trace:
+def _traced(recipe: Recipe, given: tuple[tuple[str, Any], ...]) -> Trace:
     return trace(recipe, **dict(given))
 
 

@@ -1,5 +1,6 @@
 """Results that no run has made: worlds of random numbers, in which a claim may be true or false."""
 
+import zlib
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -59,6 +60,9 @@ def compared(study, plan, lost=lambda arm: False):
 def fabricated(name, world, lost=lambda arm: False):
     """The results of a study in a world: numbers of an arm's own, alike for all seeds but noise.
 
+    In every third world all arms of a recipe are alike but for noise, in every fifth all arms are;
+    but sizes rise or fall from one contender of a condition to the next.
+
     Args:
         world: a seed.
         lost: of an arm; where it is true all of its runs diverged, at all points.
@@ -66,25 +70,34 @@ def fabricated(name, world, lost=lambda arm: False):
     trials = find_study(name).trials(Plan("smoke" if name == "f3" else "small"), Results([]))
     random = np.random.default_rng([world, 7])
     arms = {trial.arm: trial.spec for trial in trials}  # of a toy's two the one at its side
-    return Results([item for arm in arms.items() for item in _results(*arm, random, lost(arm[0]))])
+    items, places = [], {}
+    for arm, spec in arms.items():
+        alike = "" if world % 5 == 0 else arm.recipe
+        own = np.random.default_rng([world, 7, zlib.crc32(alike.encode())])
+        levels = random if world % 3 and world % 5 else own
+        place = arm.settings.get("condition"), arm.recipe
+        items += _results(arm, spec, random, levels, lost(arm), places.setdefault(place, 0))
+        places[place] += 1
+    return Results(items)
 
 
-def _results(arm, spec, random, lost):
+def _results(arm, spec, random, levels, lost, place):
     toy = spec.task in ("cosine", "rosenbrock")
     specs = rows_of(replace(spec, seeds=tuple(range(SEEDS)) if toy else spec.seeds))
     points = spec.points
     shape = (max(map(len, points.values())), -1)
     seeds = len(specs) // shape[0]
-    tables = _tables(GAPS if toy else SIZES + SHARES, points, shape[0], seeds, random, lost)
-    slope = random.normal(scale=0.03) * np.arange(POINTS_KEPT)[:, None, None]
+    rise = 0.0 if toy else place * levels.choice([-0.06, 0.0, 0.035, 0.25])
+    tables = _tables(GAPS if toy else SIZES + SHARES, (shape[0], seeds), random, levels, rise, lost)
+    slope = levels.normal(scale=0.03) * np.arange(POINTS_KEPT)[:, None, None]
     curves = np.exp(slope + 0.01 * random.normal(size=(POINTS_KEPT, shape[0], seeds)))
-    ends = np.sort(np.exp(random.normal(scale=3, size=(2, 2))))
+    ends = np.sort(np.exp(levels.normal(scale=3, size=(2, 2))))
     items = []
-    for place, own in enumerate(specs):
-        point, seed = divmod(place, seeds)
+    for number, own in enumerate(specs):
+        point, seed = divmod(number, seeds)
         summary = {key: rows[point][seed] for key, rows in tables.items()}
         summary |= {"diverged_at": 3 if lost else None, "every": 2}
-        row = Row("made", own, {}, summary, None)
+        row = Row("made/run", own, {}, summary, None)
         curve = curves[:, point, seed]
         vars(row)["arrays"] = {
             "norm": curve,
@@ -95,24 +108,20 @@ def _results(arm, spec, random, lost):
     return items
 
 
-def _tables(keys, points, count, columns, random, lost):
+def _tables(keys, shape, random, levels, rise, lost):
     """For each key a number for each point and seed; it may rise or fall with the first setting."""
-    scale = random.choice([1.0, np.exp(2 * random.normal())])
-    along = np.linspace(-1, 1, count)[:, None] * random.choice([-1.0, -0.2, 0.0, 0.2, 1.0])
-    if "momentum" in points:
-        along = (np.array(points["momentum"])[:, None] - 0.5) * random.choice(
-            [-0.5, 0.0, 0.29, 2.0]
-        )
+    scale = levels.choice([1.0, np.exp(2 * levels.normal())])
+    along = np.linspace(-1, 1, shape[0])[:, None] * levels.choice([-1.0, -0.2, 0.0, 0.2, 1.0])
     tables = {}
     for key in keys:
-        noise = 0.003 * random.normal(size=(count, columns))
-        if key in CHOSEN and random.random() < 0.6:
-            values = random.choice(CHOSEN[key]) * (
+        noise = 0.003 * random.normal(size=shape)
+        if key in CHOSEN and levels.random() < 0.6:
+            values = levels.choice(CHOSEN[key]) * (
                 1 + (0.01 if key not in SHARES else 1e-8) * noise
             )
         elif key in SHARES:
-            values = 50 + 40 * np.tanh(random.normal() + along * random.normal()) + noise
+            values = 50 + 40 * np.tanh(levels.normal() + along * levels.normal()) + noise
         else:
-            values = scale * np.exp(along + 0.3 * random.normal() + noise)
+            values = scale * np.exp(along + rise + 0.3 * levels.normal() + noise)
         tables[key] = [[None if lost else float(x) for x in row] for row in values]
     return tables

@@ -25,10 +25,6 @@ WARM_UP = (
 """A departure of all but one."""
 
 
-SCATTERED = "tuned runs of so few epochs are {} to {} points apart from seed to seed"
-"""Why a condition is left out; longer runs of all conditions would take hours."""
-
-
 def on_glyphs(network: str, *, options: Any = None, regime: Any = None, **fields: Any) -> Setup:
     """A small network of the family on the embedded data."""
     return Setup(

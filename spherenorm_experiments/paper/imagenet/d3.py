@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from spherenorm_experiments.analysis import Cell, Claim, Of, Side, advantage, derive, printed
 from spherenorm_experiments.paper.imagenet._photographs import (
     GLYPHS,
-    SCATTERED,
     WARM_UP,
     on_glyphs,
     on_imagenet,
@@ -37,12 +36,11 @@ def _condition(batch: int, theirs: int, numbers: str, spread: float) -> Conditio
         "classification",
         on_glyphs("resnet50", regime=ours, batch_size=batch),
         on_imagenet("resnet50", regime=large, epochs=100, batch_size=theirs),
-        tiers={"smoke": Setup(fields={"batch_size": 256})},
+        tiers={"smoke": Setup(fields={"batch_size": 256}), "small": None},
         theirs=f"ResNet-50, ImageNet, batch {theirs // 1024}k",
         paper={"accuracy": dict(zip(PAIR, printed(numbers), strict=True))},
         cites=says("d3.table"),
         spread=spread,
-        undecided=SCATTERED.format(3, 5),
     )
 
 

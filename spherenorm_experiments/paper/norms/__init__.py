@@ -6,5 +6,5 @@ STUDIES = {
     "h6": "h6:H6",
     "h7": "h7:H7",
     "t1": "t1:T1",
-    "weight-decay": "weight_decay:WeightDecay",
+    "weight-decay": "weight_decay:WEIGHT_DECAY",
 }

@@ -2,54 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from decimal import Decimal
-from itertools import product
-from typing import Any, NamedTuple
+from typing import Any
 
 from spherenorm_experiments.analysis import (
     MARGIN,
-    Arm,
     Cell,
     Claim,
     Heading,
     Results,
     Row,
-    Sample,
     Table,
-    Trial,
-    at_best,
-    at_point,
-    grid_of,
+    mean_of,
+    of_best,
+    of_point,
     paper,
+    printed,
     slug,
 )
-from spherenorm_experiments.paper.norms._sweeps import columns, over_rates
+from spherenorm_experiments.paper.norms._network import MEASURES, NESTEROV, SEEDS
 from spherenorm_experiments.paper.statements import says
-from spherenorm_experiments.report.pictures import Picture, color_of, drawn
-from spherenorm_experiments.study import Plan, Study
-
-
-class PaperRow(NamedTuple):
-    """A row of the paper's table."""
-
-    alpha: float
-    nu: float | None
-    euclidean_lr: float
-    lr: float
-    score: Decimal
-
-
-def _rows(text: str) -> list[PaperRow]:
-    rows = [line.split() for line in text.strip().splitlines()]
-    return [
-        PaperRow(float(a), None if nu == "None" else float(nu), float(e), float(lr), Decimal(score))
-        for a, nu, e, lr, score in rows
-    ]
-
+from spherenorm_experiments.study import Condition, Contender, TunedComparison
 
 PAPER = {
-    "SGDG": _rows("""
+    "SGDG": """
         0.1 0.1 0.01 0.2 66.00
         0 0.1 0.01 0.2 67.85
         0.1 None 0.01 0.2 66.35
@@ -59,8 +36,8 @@ PAPER = {
         0 0.1 0.3 0.3 68.33
         0 0.1 0.03 0.03 70.39
         0 0.1 0.01 0.01 69.21
-    """),
-    "AdamG": _rows("""
+    """,
+    "AdamG": """
         0.1 0.1 0.01 0.05 67.40
         0 0.1 0.01 0.05 68.43
         0.1 None 0.01 0.05 67.36
@@ -70,13 +47,19 @@ PAPER = {
         0 0.1 0.03 0.15 63.96
         0 0.1 0.003 0.015 69.45
         0 0.1 0.1 0.5 59.39
-    """),
+    """,
 }
+"""The paper's rows: alpha, nu, the rate elsewhere, the rate on the sphere, and the accuracy."""
+
 RECOMMENDED = {"SGDG": 0.2, "AdamG": 0.05}
 """The learning rate on the sphere, by the authors of the optimizers."""
 
 CANDIDATES = {"SGDG": (0.2, 2.0, 0.1), "AdamG": (0.05, 0.005, 0.001)}
 """The rates on the sphere of the paper's four candidates, before it tuned further."""
+
+BEST = {"SGD": "70.47", "SGDP": "70.70", "AdamW": "70.39", "AdamP": "70.82", "SGDG": "70.39",
+        "AdamG": "69.45"}  # fmt: skip
+"""The paper's best accuracies."""
 
 RATES = {
     "SGDG": (0.01, 0.03, 0.1, 0.2, 0.3, 1.0, 2.0, 5.0),
@@ -89,114 +72,25 @@ RATES = {
 BASELINE, PROJECTED = {"SGDG": "SGD", "AdamG": "AdamW"}, {"SGDG": "SGDP", "AdamG": "AdamP"}
 
 
-def _arm(optimizer: str, clip: bool = True) -> Arm:
-    label = optimizer if clip else f"{optimizer}, no clip"
-    return Arm(label, optimizer.lower(), {"optimizer": optimizer, "clip": clip})
+def _rows(name: str) -> list[list[str]]:
+    return [line.split() for line in PAPER[name].strip().splitlines()]
 
 
-class G1(Study):
-    """Table G.1: the Grassmann optimizers need tuning; tuned with equal trials
-
-    Eight learning rates for every optimizer; for the Grassmann ones with and without their
-    regularization, and their clipping. Every row starts at norm 1, for which their rates and their
-    clipping are meant. The classifier is fixed at its start, so that every weight that trains is on
-    the sphere, and there is one learning rate, not two.
-    """
-
-    name = "g1"
-    first_seed = 300
-    departures = (
-        ("data, network", "ImageNet, ResNet-18", "digits, three hidden layers", "a small machine"),
-        ("classifier", "trained, with a learning rate of its own", "fixed",
-         "all rates and seeds train as one sweep of one recipe"),
-        ("start", "the sphere's for SGDG and AdamG, He's for the others", "rows of norm 1 for all",
-         "one start for every optimizer"),
-        ("on the sphere", "convolutions, chosen by name", "every scale-invariant matrix",
-         "the audit finds them"),
-        ("learning rates", "nine rows, by hand", "eight for each of all optimizers",
-         "equal tuning"),
-        ("weight decay", "1e-4 (SGD, AdamW), less for SGDP and AdamP", "none",
-         "the sphere has none"),
-    )  # fmt: skip
-
-    def trials(self, plan: Plan, results: Results) -> list[Trial]:
-        settings: dict[Arm, dict[str, Any]] = {}
-        for name, rates in RATES.items():
-            momentum = {"momentum": 0.9} if name.startswith("SGD") else {}
-            if name in PAPER:
-                points = columns("alpha lr", list(product((0.0, 0.1), rates)))
-                for clip in (True, False):
-                    settings[_arm(name, clip)] = {**points, "nu": 0.1 if clip else None, **momentum}
-            else:
-                nesterov = {"nesterov": True} if momentum else {}
-                points = {"lr": list(rates)}
-                settings[_arm(name)] = {**points, "weight_decay": 0.0, **momentum, **nesterov}
-        return [self.swept(plan, arm, given, sphere=True) for arm, given in settings.items()]
-
-    def tables(self, results: Results) -> list[Table]:
-        tables = [*(_at_papers_values(results, name) for name in PAPER), _tuned(results)]
-        return [table for table in tables if table.rows]
-
-    def pictures(self, results: Results) -> list[Picture]:
-        series: dict[str, dict[float, Sample]] = {}
-        colors = {}
-        for arm in results.arms:
-            grid = grid_of(results, arm)
-            tried = {grid.points[i]["lr"]: i for i in grid.where(alpha=0.0)}
-            series[arm.label] = {rate: grid.sample("test", i) for rate, i in tried.items()}
-            colors[arm.label] = color_of(arm.recipe)
-        caption = "Test accuracy against the learning rate, without regularization."
-        return drawn([over_rates(series, "accuracy (%)", caption, colors, log_y=False)])
-
-    @property
-    def claims(self) -> Sequence[Claim]:
-        return [claim for name in RECOMMENDED for claim in (*_of_parts(name), *_of_tuned(name))]
+def _name(optimizer: str, alpha: float = 0.0, clip: bool = True) -> str:
+    parts = [optimizer, *(["α = 0.1"] if alpha else []), *([] if clip else ["no clip"])]
+    return ", ".join(parts)
 
 
-def _at_papers_values(results: Results, name: str) -> Table:
-    rows: list[Row] = []
-    for row in PAPER[name]:
-        grid = grid_of(results, _arm(name, clip=row.nu is not None))
-        index = grid.at(lr=row.lr, alpha=row.alpha)
-        if index is not None:
-            *point, theirs = row
-            values = (Cell(value, "g", missing="none") for value in point)
-            rows.append((*values, grid.cell("test", index, ".2f"), theirs))
-    hyper_parameters = ("α", "ν", "lr Euclidean (paper only)", "lr Grassmann")
-    headings: list[Heading] = [*hyper_parameters, "accuracy", *paper("accuracy")]
-    note = "Rows whose rate on the sphere is one of our eight."
-    return Table(f"{name} at the paper's values", headings, rows, note)
-
-
-def _tuned(results: Results) -> Table:
-    rows = []
-    for arm in results.arms:
-        grid = grid_of(results, arm)
-        choice = grid.tuned(alpha=0.0)
-        score, norm = grid.cell("test", choice.index, ".2f"), grid.cell("norm_last", choice.index)
-        rows.append((arm.label, choice.cell, score, norm))
-    headings = ("optimizer", "best lr", "test accuracy", "last norm")
-    note = "Of eight rates, chosen on seeds of their own; means over seeds ± standard deviation."
-    return Table("Tuned with equal trials", headings, rows, note)
-
-
-def _of_parts(name: str) -> Iterator[Claim]:
-    rate = RECOMMENDED[name]
-    with_, without = (at_point(_arm(name), "test", lr=rate, alpha=a) for a in (0.1, 0.0))
-    free = at_point(_arm(name, clip=False), "test", lr=rate, alpha=0.1)
-    theirs = {(row.alpha, row.nu): row.score for row in PAPER[name] if row.lr == rate}
-    yield Claim(
-        f"{slug(name)}.regularization",
-        f"{name}: the regularization lowers the score at the recommended rate",
-        without, ">", with_, cites=says("g.alpha"), unit="pp", equivalent=MARGIN,
-        paper=Cell(theirs[0.0, 0.1] - theirs[0.1, 0.1], "+.2f"),
-    )  # fmt: skip
-    yield Claim(
-        f"{slug(name)}.clipping",
-        f"{name}: the clipping has no effect on the score, within 1 pp, at the recommended rate",
-        with_, "=", free, margin=1.0, cites=says("g.nu"), unit="pp",
-        paper=Cell(theirs[0.1, 0.1] - theirs[0.1, None], "+.2f"),
-    )  # fmt: skip
+def _contender(optimizer: str, alpha: float = 0.0, clip: bool = True) -> Contender:
+    fixed: dict[str, Any] = {"momentum": 0.9} if optimizer.startswith("SGD") else {}
+    if optimizer in PAPER:
+        fixed |= {"alpha": alpha, "nu": 0.1 if clip else None}
+    else:
+        fixed |= {**(NESTEROV if fixed else {}), "weight_decay": 0.0}
+    against = [theirs for ours, theirs in BASELINE.items() if ours == optimizer]
+    name = _name(optimizer, alpha, clip)
+    tune = {"lr": RATES[optimizer]}
+    return Contender(name, tune, fixed, against, recipe=optimizer.lower())
 
 
 QUOTED = {
@@ -207,32 +101,109 @@ QUOTED = {
 }  # fmt: skip
 
 
-def _of_tuned(name: str) -> Iterator[Claim]:
+def _claims(name: str) -> Iterator[Claim]:
+    rate, (regularized, clipped, free, *_) = RECOMMENDED[name], _rows(name)
+    yield Claim(
+        f"{slug(name)}.regularization",
+        f"{name}: the regularization lowers the score at the recommended rate",
+        of_point(name, "test", lr=rate), ">", of_point(_name(name, 0.1), "test", lr=rate),
+        cites=says("g.alpha"), unit="pp", equivalent=MARGIN,
+        paper=Cell(Decimal(clipped[-1]) - Decimal(regularized[-1]), "+.2f"),
+    )  # fmt: skip
+    yield Claim(
+        f"{slug(name)}.clipping",
+        f"{name}: the clipping has no effect on the score, within 1 pp, at the recommended rate",
+        of_point(_name(name, 0.1), "test", lr=rate), "=",
+        of_point(_name(name, 0.1, clip=False), "test", lr=rate),
+        margin=1.0, cites=says("g.nu"), unit="pp",
+        paper=Cell(Decimal(regularized[-1]) - Decimal(free[-1]), "+.2f"),
+    )  # fmt: skip
     baseline, ours = BASELINE[name], PROJECTED[name]
-    best = {n: at_best(_arm(n), alpha=0.0) for n in (name, baseline, ours)}
-    recommended = at_point(_arm(name), "test", lr=RECOMMENDED[name], alpha=0.0)
-    candidate = at_best(_arm(name), among=CANDIDATES[name], alpha=0.0)
     yield Claim(
         f"{slug(name)}.tuning",
         f"{name}: tuning its rate raises the score over the recommended rate",
-        best[name], ">", recommended, cites=says("g.essential"), unit="pp", equivalent=MARGIN,
-        paper=QUOTED[name][0],
+        of_best(name), ">", of_point(name, "test", lr=rate), cites=says("g.essential"), unit="pp",
+        equivalent=MARGIN, paper=QUOTED[name][0],
     )  # fmt: skip
     yield Claim(
         f"{slug(name)}.as-baseline",
         f"Tuned {name} and tuned {baseline} score alike, within 1 pp",
-        best[name], "=", best[baseline], margin=1.0, cites=says("g.comparable"), unit="pp",
+        of_best(name), "=", of_best(baseline), margin=1.0, cites=says("g.comparable"), unit="pp",
         paper=QUOTED[name][1], primary=True,
     )  # fmt: skip
     yield Claim(
         f"{slug(name)}.candidates",
         f"{ours} scores higher than {name} at the best of the paper's three rates",
-        best[ours], ">", candidate, cites=says("g.lower"), unit="pp", equivalent=MARGIN,
-        paper=QUOTED[name][2],
+        of_best(ours), ">", of_best(name, among=CANDIDATES[name]), cites=says("g.lower"),
+        unit="pp", equivalent=MARGIN, paper=QUOTED[name][2],
     )  # fmt: skip
     yield Claim(
         f"{slug(name)}.projected",
         f"Tuned {ours} scores higher than tuned {name}",
-        best[ours], ">", best[name], cites=says("g.higher"), unit="pp", equivalent=MARGIN,
+        of_best(ours), ">", of_best(name), cites=says("g.higher"), unit="pp", equivalent=MARGIN,
         paper=QUOTED[name][3], primary=True,
     )  # fmt: skip
+
+
+class TableG1(TunedComparison):
+    """Table G.1, with the scores at the paper's values."""
+
+    def tables(self, results: Results) -> list[Table]:
+        rows: list[Row] = []
+        for name in PAPER:
+            for alpha, nu, *rates, theirs in _rows(name):
+                label = _name(name, float(alpha), nu != "None")
+                scores = of_point(label, "test", lr=float(rates[1]))(results)
+                if scores:
+                    score = mean_of(scores, ".2f")
+                    rows.append((name, alpha, nu, *rates, score, *printed(theirs)))
+        headings: list[Heading] = [
+            *("optimizer", "α", "ν", "lr Euclidean (paper only)", "lr Grassmann", "accuracy"),
+            *paper("accuracy"),
+        ]
+        note = "Rows whose rate on the sphere is one of our eight."
+        table = Table("At the paper's values", headings, rows, note)
+        return [*super().tables(results), *([table] if rows else [])]
+
+
+G1 = TableG1(
+    "g1",
+    """Table G.1: the Grassmann optimizers need tuning; tuned with equal trials
+
+    Eight learning rates for every optimizer; for the Grassmann ones with and without their
+    regularization, and their clipping. Every row starts at norm 1, for which their rates and their
+    clipping are meant. The classifier is fixed at its start, so that every weight that trains is on
+    the sphere, and there is one learning rate, not two.
+    """,
+    baseline=_contender("SGD"),
+    contenders=[
+        *map(_contender, ("SGDP", "AdamW", "AdamP")),
+        *(_contender(name, alpha, clip) for name in PAPER for alpha in (0.0, 0.1)
+          for clip in (True, False)),
+    ],
+    tune={"lr": RATES["SGD"]},
+    on=[
+        Condition(
+            "", "network", {"sphere": True}, theirs="ResNet-18, ImageNet",
+            paper={"score": {name: Decimal(score) for name, score in BEST.items()}},
+        )
+    ],
+    claims=[claim for name in PAPER for claim in _claims(name)],
+    scored=False,
+    measures=MEASURES,
+    first_seed=300,
+    seeds=SEEDS,
+    departures=(
+        ("data, network", "ImageNet, ResNet-18", "digits, three hidden layers", "a small machine"),
+        ("classifier", "trained, with a learning rate of its own", "fixed",
+         "all rates and seeds train as one sweep of one recipe"),
+        ("start", "the sphere's for SGDG and AdamG, He's for the others", "rows of norm 1 for all",
+         "one start for every optimizer"),
+        ("on the sphere", "convolutions, chosen by name", "every scale-invariant matrix",
+         "the audit finds them"),
+        ("learning rates", "nine rows, by hand", "eight for each of all optimizers, and more "
+         "where a best is at an end", "equal tuning"),
+        ("weight decay", "1e-4 (SGD, AdamW), less for SGDP and AdamP", "none",
+         "the sphere has none"),
+    ),
+)  # fmt: skip

@@ -2,37 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from itertools import pairwise
 
 from spherenorm_experiments.analysis import (
-    Arm,
     Cell,
     Claim,
-    Heading,
-    Results,
-    Row,
     Side,
-    Table,
-    Trial,
     advantage,
-    at_best,
-    at_point,
     combined,
     derive,
-    grid_of,
+    of_best,
+    of_point,
     paired_values,
-    paper,
     pooled,
     printed,
     slug,
     worst_of,
 )
-from spherenorm_experiments.paper.norms._sweeps import Curve, columns, of_all, over_steps
+from spherenorm_experiments.paper.norms._network import MEASURES, SEEDS, of_all
 from spherenorm_experiments.paper.statements import says
-from spherenorm_experiments.report.pictures import DASHES, Picture, drawn
-from spherenorm_experiments.study import Plan, Study
+from spherenorm_experiments.study import Condition, Contender, Setup, TunedComparison
 
 PAPER = {
     0.5: printed("7.60 67.57 6.88 67.75"),
@@ -44,9 +35,10 @@ PAPER = {
 """For each momentum: SGD's last norm and accuracy, SGDP's."""
 
 RATE = 0.1
-RATES = (0.01, 0.03, RATE, 0.3, 1.0)
-KINDS = ("Nesterov", "heavy ball")
+RATES = (0.01, 0.025, 0.05, RATE, 0.2, 0.5, 1.0)
+"""Those that keep lr / (1 - momentum) at its value for 0.9 among them."""
 OPTIMIZERS = ("SGD", "SGDP")
+FACTOR = "growth / steps²"
 
 
 def _scaled(momentum: float) -> float:
@@ -54,113 +46,63 @@ def _scaled(momentum: float) -> float:
     return round(RATE * (1 - momentum) / 0.1, 10)
 
 
-def _arm(optimizer: str, kind: str) -> Arm:
-    return Arm(f"{optimizer}, {kind}", optimizer.lower(), {"optimizer": optimizer, "kind": kind})
+def _name(optimizer: str, momentum: float) -> str:
+    return f"{optimizer}, β = {momentum:g}"
 
 
-class H6(Study):
-    """Table H.6: the larger the momentum, the more the projection matters
-
-    SGD and SGDP without weight decay, at momenta from 0.5 to 0.975, with Nesterov's momentum as in
-    the paper, and with heavy ball, whose law is Corollary 2.3: the squared norm grows by
-    1 + 2 beta / (1 - beta) times the sum of the squared steps (Nesterov's factor is smaller: 14.2
-    at 0.9). Norms are compared at one rate for all, and at one value of lr / (1 - beta); scores at
-    the best rate of each.
-    """
-
-    name = "h6"
-    first_seed = 400
-    departures = (
-        ("data, network", "ImageNet, ResNet-18", "digits, three hidden layers", "a small machine"),
-        ("momentum", "Nesterov", "Nesterov, and heavy ball", "Corollary 2.3 is heavy ball's"),
-        ("learning rate", "0.1", "0.1; 0.01 / (1 - β) constant; best of six for scores",
-         "a larger momentum is a larger step at one rate"),
-        ("norm", "not defined; 8.53 here, 4.34 in Table 1 for the same setting",
-         "mean of the 2-norms of all scale-invariant rows", ""),
+def _contender(optimizer: str, momentum: float) -> Contender:
+    against = [_name("SGD", momentum)] if optimizer == "SGDP" else []
+    fixed = {"momentum": momentum}
+    return Contender(
+        _name(optimizer, momentum), None, fixed, against, recipe=optimizer.lower()
     )  # fmt: skip
 
-    def trials(self, plan: Plan, results: Results) -> list[Trial]:
-        rows = [(rate, m) for m in PAPER for rate in sorted({*RATES, _scaled(m)})]
-        points = columns("lr momentum", rows)
-        return [
-            self.swept(plan, _arm(name, kind), {**points, "nesterov": kind == "Nesterov"})
-            for kind in KINDS
-            for name in OPTIMIZERS
-        ]
 
-    def tables(self, results: Results) -> list[Table]:
-        tables = [_norms(results, arm) for arm in results.arms]
-        return [table for table in tables if table.rows]
-
-    def pictures(self, results: Results) -> list[Picture]:
-        pictures = []
-        for arm in results.arms:
-            grid = grid_of(results, arm)
-            curves = [
-                Curve(f"{arm.label}, β={m:g}", grid, grid.at(lr=RATE, momentum=m), dash)
-                for m, dash in zip(PAPER, DASHES, strict=True)
-            ]
-            caption = f"Norm of {arm.label} for each momentum, at the rate {RATE}."
-            pictures.append(over_steps(curves, "norm", "norm ‖w‖", caption))
-        return drawn(pictures)
-
-    @property
-    def claims(self) -> Sequence[Claim]:
-        return [*_of_theory(), *_of_gaps(), *_of_norms(), *_of_scores()]
+def _condition(kind: str) -> Condition:
+    nesterov = kind == "Nesterov"
+    numbers = {
+        heading: {
+            _name(optimizer, momentum): row[2 * i + place]
+            for momentum, row in PAPER.items()
+            for i, optimizer in enumerate(OPTIMIZERS)
+        }
+        for place, heading in ((1, "score"), (0, "norm last"))
+    }
+    names = [_name(optimizer, momentum) for optimizer in OPTIMIZERS for momentum in PAPER]
+    law = {FACTOR: dict(zip(names, printed("3 9 19 39 79 1 1 1 1 1"), strict=True))}
+    setup = Setup(hyper_parameters={"nesterov": nesterov})
+    return Condition(kind, "network", setup, paper=numbers if nesterov else law)
 
 
-def _law(arm: Arm, momentum: float) -> float | None:
-    """Growth of the squared norm over the sum of the squared steps, where it is a constant."""
-    if arm.settings["optimizer"] == "SGDP":
-        return 1.0
-    return 1 + 2 * momentum / (1 - momentum) if arm.settings["kind"] == "heavy ball" else None
-
-
-def _norms(results: Results, arm: Arm) -> Table:
-    grid = grid_of(results, arm)
-    quoted = arm.settings["kind"] == "Nesterov"
-    first = 0 if arm.settings["optimizer"] == "SGD" else 2
-    rows: list[Row] = []
-    for momentum, numbers in PAPER.items() if grid.items else ():
-        fixed, scaled = (grid.at(lr=r, momentum=momentum) for r in (RATE, _scaled(momentum)))
-        choice = grid.tuned(momentum=momentum)
-        their_norm, their_score = numbers[first : first + 2] if quoted else (None, None)
-        norm, other_norm = (grid.cell("norm_last", index) for index in (fixed, scaled))
-        factor, law = grid.cell("growth_over_moves", fixed, ".4g"), Cell(_law(arm, momentum), ".4g")
-        score = grid.cell("test", choice.index, ".2f")
-        rows.append((f"{arm.label}, β={momentum:g}", norm, their_norm, other_norm, factor, law,
-                     choice.cell, score, their_score))  # fmt: skip
-    headings: list[Heading] = [
-        *("arm", f"norm at {RATE}"),
-        *paper("norm"),
-        *("norm at lr / (1 - β) = 1", "growth / steps²", "law", "best lr", "accuracy there"),
-        *paper("accuracy"),
-    ]
-    note = "Means over seeds ± standard deviation."
-    return Table(f"{arm.label}: last norm and accuracy", headings, rows, note)
+CONDITIONS = tuple(map(_condition, ("Nesterov", "heavy ball")))
 
 
 def _at(optimizer: str, kind: str, key: str, momentum: float = 0.9, scaled: bool = False) -> Side:
     rate = _scaled(momentum) if scaled else RATE
-    return at_point(_arm(optimizer, kind), key, lr=rate, momentum=momentum)
+    return of_point(f"{kind}: {_name(optimizer, momentum)}", key, lr=rate)
 
 
-def _of_theory() -> Iterator[Claim]:
-    factor = "growth_over_moves"
+def _claims() -> Iterator[Claim]:
     about = "the squared norm's growth over the sum of the squared steps"
+    heavy, projected, nesterov = (
+        _at(optimizer, kind, "growth_over_moves")
+        for optimizer, kind in (("SGD", "heavy ball"), ("SGDP", "Nesterov"), ("SGD", "Nesterov"))
+    )
     yield Claim(
-        "law.heavy-ball", f"Heavy ball, β = 0.9: {about} is 19, within 5 %",
-        _at("SGD", "heavy ball", factor), "=", 19.0, margin=0.95, cites=says("2.corollary"),
-        paper=Cell(19, "g"), primary=True,
+        "law.heavy-ball", f"Heavy ball, β = 0.9: {about} is 19, within 5 %", heavy, "=", 19.0,
+        margin=0.95, cites=says("2.corollary"), paper=Cell(19, "g"), primary=True,
     )  # fmt: skip
     yield Claim(
-        "law.sgdp", f"SGDP, β = 0.9: {about} is 1, within 1 %", _at("SGDP", "Nesterov", factor),
-        "=", 1.0, margin=0.01, cites=says("3.eq11"), paper=Cell(1, "g"), primary=True,
+        "law.sgdp", f"SGDP, β = 0.9: {about} is 1, within 1 %", projected, "=", 1.0, margin=0.01,
+        cites=says("3.eq11"), paper=Cell(1, "g"), primary=True,
     )  # fmt: skip
     yield Claim(
-        "law.nesterov", f"Nesterov, β = 0.9: {about} is above 2", _at("SGD", "Nesterov", factor),
-        ">", 2.0, cites=says("2.nesterov"),
+        "law.nesterov", f"Nesterov, β = 0.9: {about} is above 2", nesterov, ">", 2.0,
+        cites=says("2.nesterov"),
     )  # fmt: skip
+    yield from _of_gaps()
+    yield from _of_norms()
+    yield from _of_scores()
 
 
 def _where(scaled: bool) -> tuple[str, str]:
@@ -213,7 +155,7 @@ def _of_norms() -> Iterator[Claim]:
 
 def _of_scores() -> Iterator[Claim]:
     gains = {
-        m: derive(advantage, *(at_best(_arm(o, "Nesterov"), momentum=m) for o in ("SGDP", "SGD")))
+        m: derive(advantage, *(of_best(f"Nesterov: {_name(o, m)}") for o in ("SGDP", "SGD")))
         for m in PAPER
     }
     yield Claim(
@@ -231,3 +173,35 @@ def _of_scores() -> Iterator[Claim]:
         "mean-gain", "SGDP's mean gain over all momenta",
         of_all(pooled, list(gains.values())), ">", 0.0, unit="pp",
     )  # fmt: skip
+
+
+BASELINE, *CONTENDERS = (_contender(name, m) for name in OPTIMIZERS for m in PAPER)
+
+H6 = TunedComparison(
+    "h6",
+    """Table H.6: the larger the momentum, the more the projection matters
+
+    SGD and SGDP without weight decay, at momenta from 0.5 to 0.975, with Nesterov's momentum as in
+    the paper, and with heavy ball, whose law is Corollary 2.3: the squared norm grows by
+    1 + 2 beta / (1 - beta) times the sum of the squared steps (Nesterov's factor is smaller: 14.2
+    at 0.9). Claims compare norms at one rate for all, and at one value of lr / (1 - beta); scores
+    at the best rate of each.
+    """,
+    baseline=BASELINE,
+    contenders=CONTENDERS,
+    tune={"lr": RATES},
+    on=CONDITIONS,
+    claims=list(_claims()),
+    scored=False,
+    measures={FACTOR: ("growth_over_moves", ".4g"), **MEASURES},
+    first_seed=400,
+    seeds=SEEDS,
+    departures=(
+        ("data, network", "ImageNet, ResNet-18", "digits, three hidden layers", "a small machine"),
+        ("momentum", "Nesterov", "Nesterov, and heavy ball", "Corollary 2.3 is heavy ball's"),
+        ("learning rate", "0.1", "0.1, and 0.01 / (1 - β) constant; tuned for scores and tables",
+         "a larger momentum is a larger step at one rate"),
+        ("norm", "not defined; 8.53 here, 4.34 in Table 1 for the same setting",
+         "mean of the 2-norms of all scale-invariant rows", ""),
+    ),
+)  # fmt: skip

@@ -2,185 +2,324 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from decimal import Decimal
+from itertools import product
 
 import numpy as np
 
 from spherenorm_experiments.analysis import (
+    MARGIN,
+    TUNED,
     Arm,
     Cell,
     Claim,
-    Grid,
-    Heading,
+    Key,
+    Result,
     Results,
     Row,
+    Sample,
+    Side,
     Table,
-    Trial,
-    grid_of,
-    mean_of,
-    paper,
+    Values,
+    combined,
+    derive,
+    of_best,
+    of_equal_points,
+    of_point_chosen_by,
+    printed,
+    slug,
+    tried_of,
+    with_tuned,
 )
-from spherenorm_experiments.paper.norms._growth import (
-    ADAM_RATES,
-    ARMS,
-    DECAY_SCALE,
-    DECAYS,
-    NORMS,
-    PAIRS,
-    PAPER,
-    SGD_RATES,
-    SHARED,
-    claims_of_growth,
-    decay_of,
-    growth_of,
-    ratios_of,
+from spherenorm_experiments.paper.norms._network import (
+    MEASURES,
+    NESTEROV,
+    SEEDS,
+    grown,
+    spread_of,
 )
-from spherenorm_experiments.paper.norms._sweeps import STEP, Curve, decayed, over_rates, over_steps
-from spherenorm_experiments.report.pictures import DASHES, Picture, color_of, drawn
-from spherenorm_experiments.study import Plan, Study
+from spherenorm_experiments.paper.statements import says
+from spherenorm_experiments.report.pictures import Picture, curves, drawn
+from spherenorm_experiments.study import Condition, Contender, TunedComparison
+
+SGD_RATES, ADAM_RATES = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0), (3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1)
+DECAY_SCALE = 100
+"""Our weight decay per one of the paper's: 240 steps instead of 500,000 would not feel 1e-4."""
+
+DECAYS = {"0": 0.0, "1e-6": 1e-6, "1e-5": 1e-5, "1e-4": 1e-4}
+SHARED = ("0", "1e-6", "1e-5")
+"""The paper's weight decays, and those that both of its arms have."""
+
+OPTIMIZERS = ("SGD", "SGDP", "AdamW", "AdamP")
+PAIRS = (
+    ("digits: SGD", "digits: SGDP"),
+    ("digits: AdamW", "digits: AdamP"),
+    ("tagging: AdamW", "tagging: AdamP"),
+)
 
 
-class T1(Study):
-    """Table 1: momentum makes norms grow, the projection holds them
+def name_of(optimizer: str, decay: str = "0", ratio: float = 0.1) -> str:
+    """A contender; without weight decay, the optimizer."""
+    parts = [f"wd {decay}"] if decay != "0" else []
+    return ", ".join([optimizer, *parts, *(["wd ratio 1"] if ratio == 1 else [])])
 
-    All learning rates, weight decays and seeds of an optimizer train at once. The norms and paths
-    of two optimizers are compared at every learning rate that both have; scores at the rate that is
-    best for each on seeds of its own. Growth is the paper's: from the first epoch to the last.
-    SGDP's decay of an invariant weight is a tenth of what it is given, by default; `wd ratio 1`
-    gives it the whole.
+
+PAPER = {
+    "digits": {
+        name_of("SGD"): printed("1.35 4.34 67.94"),
+        name_of("SGD", "1e-6"): printed("1.35 4.08 67.89"),
+        name_of("SGD", "1e-5"): printed("1.33 2.70 69.06"),
+        name_of("SGD", "1e-4"): printed("1.21 1.02 70.43"),
+        name_of("SGDP"): printed("1.25 2.10 70.21"),
+        name_of("SGDP", "1e-6"): printed("1.25 1.96 70.27"),
+        name_of("SGDP", "1e-5"): printed("1.25 1.19 70.57"),
+        name_of("AdamW"): printed("1.70 10.41 68.38"),
+        name_of("AdamP"): printed("1.29 3.02 70.55"),
+    },
+    "tagging": {"AdamW": printed("7.35 11.56 90.86"), "AdamP": printed("7.30 7.62 91.19")},
+}
+"""Norm after the first epoch, norm after the last, score."""
+
+
+def _condition(data: str, theirs: str) -> Condition:
+    rows = PAPER[data]
+    columns = zip(*rows.values(), strict=True)
+    first, last, score = (dict(zip(rows, column, strict=True)) for column in columns)
+    growth: Mapping[str, Decimal] = {name: last[name] - first[name] for name in rows}
+    numbers = {"score": score, "norm¹": first, "norm last": last, "growth": growth}
+    contenders = tuple(rows) if data == "tagging" else ()
+    return Condition(
+        data, "network", {"data": data}, contenders=contenders, theirs=theirs, paper=numbers
+    )
+
+
+def _contender(optimizer: str, decay: str = "0", ratio: float = 0.1) -> Contender:
+    fixed = {**(NESTEROV if optimizer.startswith("SGD") else {}),
+             "weight_decay": DECAY_SCALE * DECAYS[decay]}  # fmt: skip
+    if optimizer.endswith("P"):
+        fixed["wd_ratio"] = ratio
+    rates = SGD_RATES if optimizer.startswith("SGD") else ADAM_RATES
+    baseline = name_of("SGD", decay) if optimizer == "SGDP" else "AdamW"
+    against = (baseline,) if optimizer.endswith("P") else ()
+    name = name_of(optimizer, decay, ratio)
+    return Contender(name, {"lr": rates}, fixed, against, recipe=optimizer.lower())
+
+
+def _claims() -> Iterator[Claim]:
+    yield from _of_norms()
+    for pair in PAIRS:
+        ours = slug(_short(pair[1]))
+        yield Claim(
+            f"path.{ours}",
+            f"{_short(pair[1])} travels further on the sphere than {_short(pair[0])} at equal "
+            "rates: the median of the rates",
+            of_equal_points(pair[::-1], key="path"), ">", 1.0, how="ratio",
+            cites=says("3.steps"), primary=True,
+        )  # fmt: skip
+    yield from _of_decay()
+    yield from _of_scores()
+
+
+def _short(label: str) -> str:
+    """An arm on digits without its condition."""
+    return label.removeprefix("digits: ")
+
+
+def _of_norms() -> Iterator[Claim]:
+    quoted = ("0.85 / 2.99 = 0.28", "1.73 / 8.71 = 0.20", "0.32 / 4.21 = 0.08")
+    for (a, b), theirs in zip(PAIRS, quoted, strict=True):
+        yield Claim(
+            f"growth.{slug(_short(b))}",
+            f"{_short(b)} grows its norm less than half as much as {_short(a)} at equal rates: the "
+            "median of the rates",
+            of_equal_points((b, a), key=grown), "<", 0.5, how="ratio",
+            cites=says("t1.restrain"), paper=theirs, primary=True,
+        )  # fmt: skip
+    yield Claim(
+        "growth.tagging.factor",
+        "Tagging: AdamP's growth is less than twice 1 / 13.2 of Adam's at equal rates: the median "
+        "of the rates",
+        of_equal_points(PAIRS[2][::-1], key=grown), "<", 2 / 13.2, how="ratio",
+        cites=says("t1.tagging"), paper="0.32 / 4.21 = 0.08",
+    )  # fmt: skip
+    yield Claim(
+        "growth.adam.steps",
+        "Adam's squared norm grows by more than twice the sum of its squared steps",
+        of_best("digits: AdamW", key="growth_over_moves"), ">", 2.0, how="ratio",
+        cites=says("2.nesterov"),
+    )  # fmt: skip
+    for ratio in (0.1, 1.0):  # the paper says so of all of its experiments
+        pairs = [(_label("SGDP", decay, ratio), _label("SGD", decay)) for decay in SHARED[1:]]
+        yield Claim(
+            f"growth.sgdp.decay.ratio-{ratio:g}",
+            "SGDP grows its norm less than SGD with a decay of 1e-6 and 1e-5 at equal rates: the "
+            f"median of the rates and decays, wd ratio {ratio:g}",
+            of_equal_points(*pairs, key=grown, how="difference"), "<", 0.0, how="difference",
+            cites=says("t1.restrain"), paper="-2.01 and -1.40",
+        )  # fmt: skip
+
+
+def _label(optimizer: str, decay: str = "0", ratio: float = 0.1) -> str:
+    return f"digits: {name_of(optimizer, decay, ratio)}"
+
+
+def _with(optimizer: str, key: str, decay: str, ratio: float = 0.1) -> Side:
+    """A number of SGD or SGDP with a decay, at the rate that a seed chooses without."""
+    ours = _label(optimizer, decay, ratio if decay != "0" else 0.1)
+    return of_point_chosen_by(_label(optimizer), ours, key)
+
+
+def _of_decay() -> Iterator[Claim]:
+    strong, none = (
+        of_point_chosen_by(_label("SGD"), _label("SGD", decay), grown) for decay in ("1e-4", "0")
+    )
+    yield Claim(
+        "decay.mitigates", "Weight decay mitigates SGD's growth: with 1e-4 minus without",
+        strong, "<", none, cites=says("t1.mitigates"), paper=Cell(-0.19 - 2.99, "+.2f"),
+    )  # fmt: skip
+    yield Claim(
+        "decay.sgd-score", "SGD's score depends on weight decay: 1e-4 minus none",
+        _with("SGD", "test", "1e-4"), ">", _with("SGD", "test", "0"), cites=says("t1.sensitive"),
+        paper=Cell(70.43 - 67.94, "+.2f"), unit="pp", equivalent=1.0,
+    )  # fmt: skip
+    theirs = np.array([PAPER["digits"][name_of("SGD", d)][1:] for d in DECAYS], dtype=float)
+    yield Claim(
+        "decay.smaller-norm",
+        "Across SGD's weight decays a smaller last norm goes with a higher score: the "
+        "correlation over four decays",
+        derive(_correlation, *(_with("SGD", *x) for x in product(("norm_last", "test"), DECAYS))),
+        "<", 0.0, cites=says("t1.smaller"), paper=Cell(float(np.corrcoef(theirs.T)[0, 1]), "+.3f"),
+        limits=(-1.0, 1.0), performance=True,
+    )  # fmt: skip
+    sgd = [_with("SGD", "norm_last", decay) for decay in SHARED]
+    for ratio in (0.1, 1.0):
+        sgdp, scores = (
+            [_with("SGDP", key, decay, ratio) for decay in SHARED] for key in ("norm_last", "test")
+        )
+        yield Claim(
+            f"decay.sgdp-norm.ratio-{ratio:g}",
+            "SGDP's last norm depends less on weight decay than SGD's: largest over smallest from "
+            f"0 to 1e-5, SGDP's relative to SGD's, wd ratio {ratio:g}",
+            spread_of(sgdp, "ratio"), "<", spread_of(sgd, "ratio"), how="ratio",
+            cites=says("t1.stable"), paper="(2.10 / 1.19) / (4.34 / 2.70) = 1.10",
+            caveat="the paper's own numbers say so of differences, not of ratios",
+        )  # fmt: skip
+        yield Claim(
+            f"decay.sgdp-score.ratio-{ratio:g}",
+            f"SGDP's score varies by less than 1 pp from 0 to 1e-5, wd ratio {ratio:g}",
+            spread_of(scores), "<", 1.0, cites=says("t1.stable"), paper="0.36", unit="pp",
+        )  # fmt: skip
+
+
+def _correlation(*arms: Values) -> Sample:
+    """The correlation over arms of two numbers, for each seed; 0 of numbers that do not vary.
+
+    Args:
+        *arms: the first number of every arm, then the second of every arm.
     """
 
-    name = "t1"
-    departures = (
+    def correlation(values: list[float]) -> float:
+        pair = np.reshape(values, (2, -1))
+        return float(np.corrcoef(pair)[0, 1]) if (np.ptp(pair, axis=1) > 0).all() else 0.0
+
+    return combined(correlation, arms)
+
+
+def _of_scores() -> Iterator[Claim]:
+    tuned = (_label("SGD", "1e-4"), _label("SGDP", "1e-5"))
+    for a, b in (*PAIRS, tuned):
+        theirs, ours = (
+            PAPER[data][name][2] for data, _, name in (x.partition(": ") for x in (a, b))
+        )
+        best = (a, b) == tuned
+        at = " (wd 1e-5 and 1e-4)" if best else ""
+        first, second = ("SGD", "SGDP") if best else (_short(a), _short(b))
+        yield Claim(
+            f"score.{slug(second)}{'.best-decay' if best else ''}",
+            f"{second} scores higher than {first}{at}, each at its best rate",
+            of_best(b), ">", of_best(a), cites=says("t1.tuned" if best else "t1.score"),
+            unit="pp", equivalent=MARGIN, paper=Cell(ours - theirs, "+.2f"),
+        )  # fmt: skip
+
+
+def _at_one_rate(results: Results, optimizer: str) -> list[Result]:
+    """The runs on digits without weight decay at the rate that is drawn."""
+    tried, rate = tried_of(results, _label(optimizer)), 0.1 if optimizer.startswith("SGD") else 0.01
+    found = [of for point, of in zip(tried.points, tried.runs, strict=True) if point["lr"] == rate]
+    return [item for of in found for item in of.values()]
+
+
+class Table1(TunedComparison):
+    """Table 1, with a table for the terminal, and two pictures at one rate."""
+
+    def pictures(self, results: Results) -> list[Picture]:
+        runs = Results(
+            [
+                replace(item, arm=Arm(name, item.arm.recipe))
+                for name in OPTIMIZERS
+                for item in _at_one_rate(results, name)
+            ]
+        )
+        norm = "Digits without weight decay at one rate: norm of the scale-invariant rows."
+        step = "The effective step sizes of the same runs."
+        first = [
+            curves(runs, "norm", "norm ‖w‖", norm),
+            curves(runs, "effective_step", "effective step ‖Δŵ‖", step, log_y=True),
+        ]
+        return drawn([*first, *super().pictures(results)])
+
+    def headline(self, results: Results) -> Table:
+        """The optimizers on digits, without weight decay."""
+        chosen = with_tuned(results).having(stage=TUNED)
+        shown: dict[str, tuple[Key, str]] = {
+            "norm¹": ("norm_first_epoch", ".3f"), "norm last": ("norm_last", ".3f"),
+            "growth": (grown, "+.3f"), "score": ("test", ".2f"), "path on sphere": ("path", ".2f"),
+        }  # fmt: skip
+        rows: list[Row] = []
+        for name in OPTIMIZERS:
+            runs = chosen.arm(_label(name))
+            cells = (runs.cell(k, form, spread=k == "test") for k, form in shown.values())
+            rows.append((name, *cells))
+        title = "Without weight decay, each seed at its best rate"
+        return Table(title, ("optimizer", *shown), rows)
+
+
+T1 = Table1(
+    "t1",
+    """Table 1: momentum makes norms grow, the projection holds them
+
+    Norms and paths of two optimizers are compared at every learning rate that both have; scores at
+    the rate that each seed's validation set chooses. Growth is the paper's: from the first epoch to
+    the last. SGDP's decay of an invariant weight is a tenth of what it is given, by default; `wd
+    ratio 1` gives it the whole. Weight decays are named as the paper's.
+    """,
+    baseline=_contender("SGD"),
+    contenders=[
+        *(_contender("SGD", decay) for decay in DECAYS if decay != "0"),
+        *(_contender("SGDP", decay) for decay in SHARED),
+        *(_contender("SGDP", decay, 1.0) for decay in SHARED[1:]),
+        _contender("AdamW"),
+        _contender("AdamP"),
+    ],
+    tune={"lr": SGD_RATES},
+    on=[
+        _condition("digits", "ResNet-18, ImageNet"),
+        _condition("tagging", "Harmonic CNN, MagnaTagATune"),
+    ],
+    claims=list(_claims()),
+    scored=False,
+    measures={"norm¹": ("norm_first_epoch", ".3g"), "growth": (grown, "+.3f"), **MEASURES},
+    seeds=SEEDS,
+    departures=(
         ("data", "ImageNet; MagnaTagATune", "1,797 digits of 8 x 8 pixels; synthetic clips",
          "a small machine"),
         ("network", "ResNet-18; Harmonic CNN", "three hidden layers with BatchNorm",
          "all rates and seeds train as one sweep"),
-        ("learning rate", "0.1 (SGD), 0.001 (Adam)", "best of six for each arm",
-         "equal tuning for every optimizer"),
+        ("learning rate", "0.1 (SGD), 0.001 (Adam)", "tuned", "equal tuning for every optimizer"),
         ("batch, length", "256, 100 epochs", "64, 15 epochs", "the data are a thousandth"),
         ("weight decay", "1e-6 to 1e-4", "100 times that", "a run is 2000 times shorter"),
         ("norm", "not defined", "mean of the 2-norms of all scale-invariant rows", ""),
-    )  # fmt: skip
-
-    def trials(self, plan: Plan, results: Results) -> list[Trial]:
-        return [
-            self.swept(plan, arm, _points(name), data=arm.settings["data"])
-            for name, arm in ARMS.items()
-        ]
-
-    def tables(self, results: Results) -> list[Table]:
-        rows = [row for arm in results.arms for row in _rows(grid_of(results, arm), arm)]
-        headings: list[Heading] = [
-            *("arm", "best lr", "norm¹", "normˡᵃˢᵗ", "growth"),
-            *paper("norm¹", "normˡᵃˢᵗ", "growth"),
-            "score",
-            *paper("score"),
-            "path on sphere",
-        ]
-        note = (
-            "At the best rate of each arm; means over seeds, scores ± standard deviation. Growth "
-            "is the last norm minus that after the first epoch. Score: test accuracy on digits, "
-            "ROC-AUC on tagging; ImageNet top-1 and ROC-AUC in the paper. Weight decay is the "
-            f"paper's, ours is {DECAY_SCALE} times that."
-        )
-        return [Table("Norms and scores", headings, rows, note), *_at_every_rate(results)]
-
-    def headline(self, results: Results) -> Table:
-        """The optimizers on digits, without weight decay."""
-        rows: list[Row] = []
-        for name in ("SGD", "SGDP", "AdamW", "AdamP"):
-            grid = grid_of(results, ARMS[name])
-            index = grid.tuned(weight_decay=0.0, wd_ratio=0.1).index
-            first, last = (grid.cell(key, index, spread=False) for key in reversed(NORMS))
-            grown = replace(mean_of(growth_of(grid, index), "+.3f"), spread=None)
-            score, path = grid.cell("test", index, ".2f"), grid.cell("path", index, ".2f")
-            rows.append((name, first, last, grown, score, replace(path, spread=None)))
-        headings = ("optimizer", "norm¹", "normˡᵃˢᵗ", "growth", "score", "path on sphere")
-        return Table("Without weight decay, each at its best rate", headings, rows)
-
-    def pictures(self, results: Results) -> list[Picture]:
-        curves = [
-            Curve(arm.label, grid_of(results, arm), _common(results, arm))
-            for arm in results.arms
-            if arm.settings["data"] == "digits"
-        ]
-        grid = grid_of(results, ARMS["SGD"])
-        bends = [
-            Curve(f"SGD, wd {name}", grid, grid.at(lr=0.1, weight_decay=decay_of(name)), DASHES[i])
-            for i, name in enumerate(DECAYS)
-        ]
-        ratios = {f"{b} over {a}": ratios_of(results, a, b, "path") for a, b in PAIRS}
-        colors = {f"{b} over {a}": color_of(ARMS[b].recipe) for a, b in PAIRS[:2]}
-        without = "Digits without weight decay at one rate: norm of the scale-invariant rows."
-        steps = "The effective step sizes of the same runs."
-        longer = "Paths on the sphere at every learning rate: longer with the projection above 1."
-        return drawn(
-            [
-                over_steps(curves, "norm", "norm ‖w‖", without),
-                over_steps(curves, "effective_step", STEP, steps, log_y=True),
-                over_steps(bends, "norm", "norm ‖w‖", "Weight decay bends the norm of SGD."),
-                over_rates(ratios, "ratio of the paths", longer, colors),
-            ]
-        )
-
-    @property
-    def claims(self) -> Sequence[Claim]:
-        return claims_of_growth()
-
-
-def _points(name: str) -> dict[str, Any]:
-    if not name.startswith("SGD"):
-        return {"lr": list(ADAM_RATES), "weight_decay": [0.0] * len(ADAM_RATES)}
-    decays = [(decay_of(d), 0.1) for d in (DECAYS if name == "SGD" else SHARED)]
-    decays += [(decay_of(d), 1.0) for d in SHARED[1:]] if name == "SGDP" else []
-    return decayed(name, SGD_RATES, decays)
-
-
-def _common(results: Results, arm: Arm) -> int | None:
-    """The point without weight decay at the rate that is drawn."""
-    grid = grid_of(results, arm)
-    rates = [point.get("lr", 0.1) for point in grid.points]
-    wanted = 0.1 if 0.1 in rates and 1.0 in rates else 0.01
-    return grid.at(lr=wanted, weight_decay=0.0) if rates else None
-
-
-def _rows(grid: Grid, arm: Arm) -> list[tuple[Any, ...]]:
-    """A row for each weight decay of an arm, at the rate that is best there."""
-    decays = {(point.get("weight_decay", 0.0), point.get("wd_ratio", 0.1)) for point in grid.points}
-    rows = []
-    for decay, ratio in sorted(decays, key=lambda pair: (pair[1], pair[0])):
-        choice = grid.tuned(weight_decay=decay, wd_ratio=ratio)
-        name = next((n for n in DECAYS if np.isclose(decay_of(n), decay)), f"{decay:g}")
-        quoted = PAPER.get((arm.label, name)) if ratio < 1 else None
-        first, last, score = quoted or (None, None, None)
-        grown = growth_of(grid, choice.index)
-        rows.append(
-            (
-                f"{arm.label}, wd {name}{', wd ratio 1' if ratio == 1 and decay else ''}",
-                choice.cell,
-                grid.cell("norm_first_epoch", choice.index),
-                grid.cell("norm_last", choice.index),
-                mean_of(grown, "+.3f"),
-                *(first, last, None if first is None or last is None else last - first),
-                grid.cell("test", choice.index, ".2f"),
-                score,
-                grid.cell("path", choice.index, ".2f"),
-            )
-        )
-    return rows
-
-
-def _at_every_rate(results: Results) -> list[Table]:
-    rows: list[Row] = []
-    for a, b in PAIRS:
-        parts = [ratios_of(results, a, b, key) for key in ("growth", "path")]
-        for rate in parts[0]:
-            cells = [mean_of(part[rate], ".3f") for part in parts]
-            if any(cell.known or cell.diverged for cell in cells):
-                rows.append((f"{b} over {a}", Cell(rate, "g"), *cells))
-    note = "Without weight decay. Means over seeds of the ratio of the two, ± deviation."
-    headings = ("arms", "lr", "growth", "path on sphere")
-    return [Table("At every learning rate", headings, rows, note)] if rows else []
+    ),
+)  # fmt: skip

@@ -142,9 +142,9 @@ def searched(results: Results, method: str, setting: tuple[int, float] = REFEREN
     return grid_of(results, search_arm(method, *setting), PAPERS_START)
 
 
-def best_of_search(grid: Grid, rates: tuple[float, float] | None = None) -> Choice:
+def best_of_search(grid: Grid, rates: tuple[float, float] = (0.0, math.inf)) -> Choice:
     """The point with the lowest final gap from the paper's start."""
-    return grid.tuned("final_gap", min, rates=rates)
+    return grid.tuned("final_gap", min, rates)
 
 
 def known_settings(results: Results) -> list[tuple[int, float]]:

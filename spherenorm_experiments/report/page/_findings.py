@@ -38,7 +38,7 @@ ALL = "thirteen"
 
 
 class Finding(NamedTuple):
-    """A statement with its claims that have results.
+    """A statement with its claims that have results, or could not be decided by any.
 
     Attributes:
         reason: why it has no claim.
@@ -99,7 +99,7 @@ def findings(sections: Sequence[Section]) -> list[Finding]:
     """Each statement of the paper, in its order."""
     cited: dict[Statement, list[tuple[str, Decision]]] = {}
     for label, decision in every_decision(current(sections)):
-        if decision.has_results:
+        if decision.has_results or decision.out_of_reach:
             cited.setdefault(decision.claim.cites, []).append((label, decision))
     made = []
     for name, statement in STATEMENTS.items():

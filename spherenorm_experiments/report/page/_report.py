@@ -24,6 +24,7 @@ from spherenorm_experiments.core import RecipeError
 from spherenorm_experiments.engine import write_file
 from spherenorm_experiments.files import RequestWarning
 from spherenorm_experiments.report.page._findings import findings, rules, summary
+from spherenorm_experiments.report.page._opening import opening
 from spherenorm_experiments.report.page._sections import Section, groups, labeled
 from spherenorm_experiments.report.page._thirteen import thirteen_table
 from spherenorm_experiments.report.pictures import Picture, finished, forest
@@ -58,6 +59,8 @@ def write_report(sections: Sequence[Section], path: Path) -> Page:
     drawn = forest(paper or claims)
     scorecard = panels([] if drawn is None else [drawn], "figure-scorecard")
     known = [section for section in sections if not _raises(section)]
+    begins = opening(known)
+    opened = panels(begins.pictures, "figure-opening")
     page = _template().render(
         sections=shown,
         groups=groups(claims),
@@ -65,9 +68,13 @@ def write_report(sections: Sequence[Section], path: Path) -> Page:
         findings=findings(known),
         rules=rules(),
         thirteen=thirteen_table(known),
+        begins=begins,
+        opened=opened,
         scorecard=scorecard,
         library=library(),
-        archive=archive([*scorecard, *(panel for entry in shown for panel in entry["figures"])]),
+        archive=archive(
+            [*opened, *scorecard, *(panel for entry in shown for panel in entry["figures"])]
+        ),
         date=datetime.date.today().isoformat(),
     )
     write_file(path, page.encode())

@@ -6,6 +6,7 @@ import functools
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,38 +14,58 @@ import jinja2
 
 from spherenorm_experiments.analysis import AGAINST, FOR, Results, Row, Table
 from spherenorm_experiments.engine import write_file
+from spherenorm_experiments.report.page._drawings import write_drawings
 from spherenorm_experiments.report.page._findings import (
     findings,
     findings_table,
     rules,
     summary,
 )
+from spherenorm_experiments.report.page._opening import Opening, opening
 from spherenorm_experiments.report.page._report import template_environment
-from spherenorm_experiments.report.page._sections import LEADS, Section, groups, labeled
+from spherenorm_experiments.report.page._sections import Section, groups, labeled
 from spherenorm_experiments.report.page._thirteen import thirteen_table
 from spherenorm_experiments.report.pictures import to_markdown
 from spherenorm_experiments.study import study_classes
 
-INDEX = "index.md"
+INDEX, MECHANISM = "index.md", "mechanism.md"
+
+
+PICTURE = "picture"
+WIDTH = 7.0
+"""Inches, of a picture on the index."""
 
 
 def write_results(sections: Sequence[Section], folder: Path) -> list[Path]:
     """Write the index and the page of each section; the index last, whose links then lead to them.
 
+    The pictures of the index are drawn where there is a Chrome.
+
     Raises:
         StoreError: a file cannot be written.
     """
-    pages = results_pages(sections)
+    begins = opening(sections)
+    images: list[Path] = []
+    with suppress(ValueError):  # no Chrome: the report has the pictures
+        images = write_drawings(begins.pictures, "svg", WIDTH, folder, PICTURE)
+    pages = results_pages(sections, begins, [path.name for path in images])
     for name, text in reversed(pages.items()):
         write_file(folder / name, text.encode())
     return [folder / name for name in pages]
 
 
-def results_pages(sections: Sequence[Section]) -> dict[str, str]:
+def results_pages(
+    sections: Sequence[Section], begins: Opening | None = None, images: Sequence[str] = ()
+) -> dict[str, str]:
     """The pages by the names of their files, the index first.
 
     Versions are those of the runs.
+
+    Args:
+        begins: the opening of these sections.
+        images: the files of its pictures; none if they are not drawn.
     """
+    begins = begins or opening(sections)
     own = {section.label: _claims(section) for section in sections}
     index = _template("index.md.j2").render(
         sections=sections,
@@ -54,17 +75,17 @@ def results_pages(sections: Sequence[Section]) -> dict[str, str]:
         groups=groups([claim for claims in own.values() for claim in claims]),
         extent=_not_run(sections),
         notes=[f"{section.label}: {note}" for section in sections for note in section.notes],
-        leads=[
-            (section.study.title(), table)
-            for section in sections
-            if section.study.name in LEADS
-            for table in section.study.tables(section.results)[:1]
-        ],
+        begins=begins,
+        images=list(zip(images, begins.pictures, strict=False)),
+        mechanism=MECHANISM,
         thirteen=thirteen_table(sections),
         studies=_studies(sections, own),
         versions=_versions(sections),
     )
     pages = {INDEX: index}
+    if begins.details:
+        page = _template("mechanism.md.j2")
+        pages[MECHANISM] = page.render(tables=begins.details, index=INDEX)
     for section in sections:
         page = _template("study.md.j2")
         pages[_file(section)] = page.render(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -85,7 +84,7 @@ def lines_of(sections: Sequence[Section]) -> Iterator[Line]:
             continue
         decided = {decision.claim.name: decision for decision in section.decisions}
         results = with_tuned(section.results)
-        for condition, pair in itertools.product(study.on, study.pairs):
+        for condition, pair in study.comparisons:
             decision = decided.get(score_claim(condition, *pair).name)
             if condition.benchmark and decision is not None and decision.has_results:
                 yield Line(section.label, condition, pair, decision, results)

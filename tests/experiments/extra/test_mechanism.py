@@ -6,9 +6,11 @@ import pytest
 from running import run_of
 from spherenorm_tiny import tiny_spec
 
+from spherenorm_experiments.analysis import Arm, Results, interval
 from spherenorm_experiments.core import Spec
 from spherenorm_experiments.engine import execute
 from spherenorm_experiments.extra.mechanism import (
+    answer_table,
     grow,
     growth_picture,
     measured,
@@ -20,17 +22,25 @@ from spherenorm_experiments.extra.mechanism import (
 EPOCHS = 20
 
 
+def ended(specs, root):
+    """The results of these specs."""
+    runs = [run_of(spec, root) for spec in specs]
+    for run in runs:
+        execute(run)
+    return Results.load([(Arm(run.spec.recipe, run.spec.recipe), run) for run in runs])
+
+
 @pytest.fixture(scope="module")
 def frame(tmp_path_factory):
     """Two optimizers at two rates with two seeds, and a run without measurements."""
     root = tmp_path_factory.mktemp("store")
+    specs = [Spec("cosine", "sgd", {"lr": 0.1}, epochs=3)]
     for recipe in ("sgd", "sgdp"):
         for lr in (0.1, 0.3):
             for seed in (0, 1):
                 values = {"lr": lr, "momentum": 0.9, "weight_decay": 0.01}
-                execute(run_of(tiny_spec(recipe, seed, EPOCHS, **values), root))
-    execute(run_of(Spec("cosine", "sgd", {"lr": 0.1}, epochs=3), root))
-    return measured(root)
+                specs.append(tiny_spec(recipe, seed, EPOCHS, **values))
+    return measured(ended(specs, root))
 
 
 def test_the_law_gives_the_growth_of_runs_that_it_has_not_seen(frame):
@@ -63,12 +73,13 @@ def test_the_table_has_a_row_for_each_point_and_no_law_where_there_is_none(frame
 
 def test_runs_of_other_settings_are_no_more_seeds_of_one_point(tmp_path):
     """Another length of training or weight decay is another condition."""
+    specs = []
     for recipe in ("adam", "adamp"):
         for epochs, decay in ((1, 0.0), (3, 0.0), (1, 0.3)):
             values = {"lr": 0.03} | ({"weight_decay": decay} if decay else {})
             for seed in (0, 1):
-                execute(run_of(tiny_spec(recipe, seed, epochs, **values), tmp_path))
-    frame = measured(tmp_path)
+                specs.append(tiny_spec(recipe, seed, epochs, **values))
+    frame = measured(ended(specs, tmp_path))
     rows = norms_table(frame).rows
     assert [row[3].n for row in rows] == [2] * 6
     for row in rows:
@@ -104,7 +115,26 @@ def test_a_gain_that_is_a_matter_of_the_step_is_gone_at_an_equal_step(score, at_
     assert [float(cell.value) for cell in row[-2:]] == pytest.approx([at_rate, at_step], abs=1e-9)
     assert min(float(row[3].value), float(row[4].value)) > 0.98  # ranks within an optimizer
     scattered = scores_picture(frame).figure.data
-    assert sum(len(trace.x) for trace in scattered) == len(frame)
+    assert sum(len(trace.x) for trace in scattered) == len(frame) / 4  # seeds
+
+
+def test_one_curve_of_the_step_explains_all_where_the_step_alone_decides():
+    """And not where the optimizer decides: by hand, of scores without any other difference."""
+    follows = answer_table(made(lambda step, _: 10 * np.log(step))).rows
+    assert float(follows[0][1].value) == pytest.approx(1.0)
+    assert float(follows[1][1].value) < 0.95
+    own = answer_table(made(lambda _, name: 5.0 * (name == "adamp"))).rows
+    assert float(own[1][1].value) == pytest.approx(0.0, abs=1e-9)  # both have every rate
+    assert float(own[2][1].value) == pytest.approx(float(own[0][1].value))
+
+
+def test_the_answer_has_an_interval_over_conditions():
+    parts = [made(lambda step, _, k=k: np.log(step) + k * step).assign(condition=str(k))
+             for k in range(3)]  # fmt: skip
+    (first, *_) = answer_table(pd.concat(parts)).rows
+    values = [float(answer_table(part).rows[0][1].value) for part in parts]
+    assert first[1].value == pytest.approx(np.mean(values))
+    assert first[1].interval == pytest.approx(interval(values))
 
 
 def test_one_rate_of_an_optimizer_tells_nothing_about_steps():

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 from fabricated import fabricated
 
-from spherenorm_experiments.analysis import FOR, Arm, Result, Results, Sample, grid_of
+from spherenorm_experiments.analysis import FOR, Arm, Result, Results, Sample, of_equal_points
 from spherenorm_experiments.core import Spec
 from spherenorm_experiments.extra import equilibrium
-from spherenorm_experiments.paper.norms._growth import _correlation, ratios_of
-from spherenorm_experiments.paper.norms.weight_decay import _arm, _change, _decay
+from spherenorm_experiments.paper.norms._network import grown
+from spherenorm_experiments.paper.norms.t1 import _correlation
+from spherenorm_experiments.paper.norms.weight_decay import late_over_early
 from spherenorm_experiments.paper.sphere._descents import REFERENCE, search_arm
 from spherenorm_experiments.study import find_study
 
@@ -62,13 +63,12 @@ def test_an_optimizer_is_not_like_one_that_always_diverges():
 
 def test_a_rate_at_which_the_baseline_diverged_does_not_count_against_the_projected():
     results = fabricated("t1", 1)
-    for item in results.arm("SGD"):
-        point = item.spec.hyper_parameters
-        if point["lr"] == 3.0 and not point["weight_decay"]:
-            item.summary.update(dict.fromkeys(("norm_last", "norm_first_epoch")))
-    found = ratios_of(results, "SGD", "SGDP", "growth")
-    assert not found[3.0]
-    assert not any(sample.diverged for sample in found.values())
+    for item in results.arm("digits: SGD, every point"):
+        if item.spec.hyper_parameters["lr"] == 3.0:
+            item.summary.update(dict.fromkeys(("norm_last", "norm_first_epoch")), diverged_at=3)
+    found = of_equal_points(("digits: SGDP", "digits: SGD"), key=grown)(results)
+    assert len(found) == 6
+    assert not found.diverged
 
 
 def test_a_correlation_counts_a_run_that_diverged_and_one_that_does_not_vary():
@@ -81,22 +81,15 @@ def test_a_correlation_counts_a_run_that_diverged_and_one_that_does_not_vary():
     assert (dict(lost), lost.diverged) == ({1: 0.0}, {0})
 
 
-def test_the_change_of_a_step_is_paired_by_seed():
-    """Though the first seed of one arm diverged."""
-    results = fabricated("weight-decay", 0)
-    grid = grid_of(results, _arm("SGD", "step"))
-    index = grid.at(lr=grid.tuned(**_decay("SGD")).rate, **_decay("SGD"))
-    first, *rest = grid.final(index)
-    grid.runs[index][first].arrays["effective_step"][50:] = np.nan
-    found = _change(results, "SGD", 1.0)
-    assert (found.diverged, sorted(found)) == ({first}, rest)
-    curve = grid.runs[index][rest[0]].arrays["effective_step"]
+def test_the_change_of_a_step_is_that_before_the_first_drop():
+    item = fabricated("weight-decay", 0).items[0]
+    curve = item.arrays["effective_step"]
     steps = 2 * np.arange(len(curve))
     late, early = (
         np.mean([curve[i] for i in range(len(curve)) if low <= steps[i] / 238 < high])
         for low, high in ((0.2, 0.29), (0.1, 0.2))
     )
-    assert found[rest[0]] == pytest.approx(late / early)
+    assert late_over_early(item) == pytest.approx(late / early)
 
 
 def test_a_point_that_diverged_counts_against_an_equilibrium():
@@ -122,7 +115,7 @@ def test_norms_that_are_kept_to_rounding_are_kept():
 
 def test_a_network_without_gradients_left_has_no_cosines_and_no_error():
     results = fabricated("c1", 0)
-    for item in results.arm("plain"):
+    for item in results.having(condition="plain"):
         item.arrays["cosines_invariant"][:] = 0.0
     found = [
         c for c in find_study("c1").evaluated(results) if c.claim.text.startswith("The cosines")

@@ -24,6 +24,7 @@ from spherenorm_experiments.core import Spec
 from spherenorm_experiments.engine import Store
 from spherenorm_experiments.paper.shared.claims import of_metric
 from spherenorm_experiments.study import (
+    Condition,
     Contender,
     Plan,
     Setup,
@@ -34,7 +35,7 @@ from spherenorm_experiments.study._shown import range_table
 from tests.experiments.study.null_searches import verdicts
 
 OWN, ADDED = "spherenorm_tiny:careful", "careful (lr=0.02:0.2)"
-KNOWN = {"test": 50.0, "test_metrics": {}, "invariant_share": 0.5, "views": {}}
+KNOWN = {"validation": 50.0, "test": 50.0, "test_metrics": {}, "invariant_share": 0.5, "views": {}}
 
 
 @pytest.fixture(scope="module")
@@ -131,7 +132,7 @@ def test_a_point_counts_when_it_has_ended_on_every_seed(ended):
     tried = Tried.of(part, arm)
     assert [point["lr"] for point in tried.points] == [0.01]
     assert tried.seeds == [40, 41]
-    assert set(tried.chosen.values()) == {0}
+    assert set(tried.counts) == {2}
 
 
 def test_a_choice_whose_own_seed_is_lost_is_counted():
@@ -142,6 +143,20 @@ def test_a_choice_whose_own_seed_is_lost_is_counted():
     (own,) = [arm for arm in with_tuned(Results(items)).arms if arm.label == "a"]
     sample = with_tuned(Results(items)).arm(own).values("test")
     assert (dict(sample), sample.diverged) == ({1: 5.0}, {0})
+
+
+def test_a_seed_without_a_validation_score_has_no_score_and_the_row_says_so(ended):
+    """Though each of its runs has a test score: the first point is no choice."""
+    study, results = ended
+    results = Results([replace(item, summary={**item.summary, **(
+        {"validation": None} if (item.spec.recipe, item.spec.seed) == ("sgd", 41) else {})})
+        for item in results])  # fmt: skip
+    sample = with_tuned(results).arm(arm_of(PLAIN, SGD)).values("test")
+    assert (set(sample), sample.diverged) == ({40}, {41})
+    detail = study.evaluated(results)[0].detail
+    assert "plain: SGD has no validation score at any point on seed 41" in detail
+    (tuning,) = (each for each in study.tables(results) if each.title == "Tuning")
+    assert str(_rows(tuning)["plain: SGD"]["taken by seeds"]).endswith("none × 1")
 
 
 def test_differences_at_equal_points_are_paired_there_and_over_the_grid(ended):
@@ -378,7 +393,7 @@ def test_the_note_names_the_differences_that_the_table_has():
 
 
 def test_a_condition_that_small_runs_could_not_decide_costs_nothing_and_says_so():
-    left = replace(PLAIN, label="left", undecided="seeds are 9 points apart")
+    left = replace(PLAIN, label="left", spread=4.0, tiers={"small": None})
     study = small_table(on=[PLAIN, left], claims=())
     for tier, count in (("smoke", 1), ("small", 1), ("evidence", 1), ("full", 2)):
         trials = study.trials(Plan(tier), Results([]))
@@ -386,8 +401,31 @@ def test_a_condition_that_small_runs_could_not_decide_costs_nothing_and_says_so(
     assert len({t.arm.label for t in study.trials(Plan("small", real=True), Results([]))}) == 4
     settings = study.every_table(Results([]))[-1]
     assert shown(settings)[-1] == [
-        "left", "in the table", "not in the tiers small and evidence", "seeds are 9 points apart"
+        "left", "in the table", "not in the tiers small and evidence",
+        "12 seeds would find 3.6; the paper's effect is +0.23",
     ]  # fmt: skip
+    ran, skipped = study.decided(compared(study, Plan("small")))[:2]
+    assert (ran.verdict, skipped.verdict) == ("inconclusive", "cannot be decided here")
+    assert not skipped.has_results
+
+
+def test_points_of_a_pure_task_are_one_trial_and_a_shorter_run_is_a_contender():
+    on = [Condition("a", "network"), Condition("b", "network", contenders=("SGD", "short"))]
+    short = Contender("short", fixed={"momentum": 0.9}, recipe="sgdp", length=0.5)
+    study = small_table(contenders=[SGDP, short], on=on, claims=())
+    trials = study.trials(Plan("small"), Results([]))
+    names = [(t.arm.settings["condition"], t.arm.settings["contender"]) for t in trials]
+    assert names == [("a", "SGD"), ("a", "SGDP"), ("a", "short"), ("b", "SGD"), ("b", "short")]
+    for trial in trials:
+        assert trial.spec.points == {"lr": [0.01, 0.1]}
+        assert trial.spec.seeds == (40, 41, 42)
+        half = trial.arm.settings["contender"] == "short"
+        assert trial.spec.epochs == (120 if half else 240)
+    assert [c.name for c in study.claims] == [
+        "a.score.sgdp.sgd", "a.score.short.sgd", "b.score.short.sgd"
+    ]  # fmt: skip
+    with pytest.raises(ValueError, match="no contender is named 'SDG'; did you mean SGD"):
+        small_table(on=[Condition("a", "network", contenders=("SDG",))])
 
 
 def test_the_evidence_tier_has_the_budgets_of_the_small_one_and_more_seeds():

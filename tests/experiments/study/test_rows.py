@@ -5,7 +5,6 @@ import linecache
 import sys
 from dataclasses import replace
 
-import pytest
 from running import run_study
 
 from spherenorm_experiments.analysis import Arm, Trial
@@ -14,6 +13,7 @@ from spherenorm_experiments.engine import Store, rows_in
 from spherenorm_experiments.engine.door import Door
 from spherenorm_experiments.report.page import sections
 from spherenorm_experiments.study import Campaign, Plan, Study, find_study, read_requests
+from spherenorm_experiments.study._campaign import joined
 
 
 class Few(Study):
@@ -49,6 +49,18 @@ class Twice(Few):
         return [trial, Trial(Arm("alone", "sgd"), spec)]
 
 
+class Alike(Few):
+    """The points of the toy in two arms"""
+
+    def trials(self, plan, results):
+        trial, _ = super().trials(plan, results)
+        points = [{"lr": [lr], "momentum": m} for lr, m in ((0.01, 0.0), (0.1, 0.9))]
+        return [
+            Trial(Arm(str(number), "sgd"), replace(trial.spec, hyper_parameters=each))
+            for number, each in enumerate(points)
+        ]
+
+
 FEW = Few()
 
 
@@ -69,6 +81,21 @@ def names(store):
     return [row.name for folder in store.folders() for row in rows_in(folder)]
 
 
+def test_arms_of_one_family_train_as_one_computation_under_their_own_names(tmp_path):
+    store, whole = Store(tmp_path / "arms"), Store(tmp_path / "whole")
+    ends = campaign(store, (0, 1), Alike()).run(lambda *_: None)
+    assert [end.runs for end in ends.values()] == [4]
+    assert computed(whole, (0, 1)) == 8
+    assert {*names(store)} == {name for name in names(whole) if name.startswith("cosine")}
+    assert computed(store, (0, 1), Alike()) == 0
+
+
+def test_a_value_that_is_no_number_is_another_computation():
+    points = [{"lr": [0.1], "nu": nu} for nu in (0.1, None, 0.2)]
+    specs = [Spec("cosine", "sgdg", point, seeds=(0,)) for point in points]
+    assert [spec.hyper_parameters["nu"] for spec in joined(specs)] == [[0.1, 0.2], None]
+
+
 def test_a_third_seed_costs_a_third(tmp_path):
     """Of two tasks with two points each."""
     store, whole = Store(tmp_path / "grown"), Store(tmp_path / "whole")
@@ -79,13 +106,13 @@ def test_a_third_seed_costs_a_third(tmp_path):
 
 
 def test_a_study_computes_only_the_runs_of_the_new_seed(tmp_path):
-    """Table 1: each of its points once more, and not on the seeds of the tuning again."""
+    """Table 1: each of its points once more."""
     store = Store(tmp_path)
     options = {"only": ("adamp",), "overrides": {"epochs": 2}}
     _, _, two = run_study("t1", store, seeds=(0, 1), **options)
-    assert len(names(store)) == len(two) == 2 * 6 * (2 + 2)  # arms, rates, and seeds
+    assert len(names(store)) == len(two) == 2 * 2  # rates, seeds
     _, _, three = run_study("t1", store, seeds=(0, 1, 2), **options)
-    assert len(names(store)) == len(three) == 2 * 6 * (3 + 2)
+    assert len(names(store)) == len(three) == 2 * 3
     kept = {item.id: item.summary for item in three}
     assert all(kept[item.id] == item.summary for item in two)
 
@@ -142,8 +169,3 @@ def test_runs_of_an_edited_recipe_replace_those_of_the_one_before(tmp_path, monk
         found = sorted({item.spec.seed for item in section.results})
         assert found == {1: [0, 1], 2: [0, 1, 2], 3: [3, 4], 4: [3, 4, 5]}[len(requests)]
         assert section.older == []
-
-
-def test_a_seed_that_would_count_as_one_of_the_tuning_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="--seeds: 10005 is none of a final run"):
-        run_study("t1", Store(tmp_path), seeds=(0, 10_005))

@@ -29,7 +29,7 @@ def test_settings_reach_the_runs_that_know_them():
         trials_of(study, Plan("smoke", overrides={"momentun": 0.3}))
 
 
-@pytest.mark.parametrize("name", ["t1", "f2", "g1"])
+@pytest.mark.parametrize("name", ["f1", "f2", "equilibrium"])
 def test_a_study_of_fixed_methods_refuses_optimizers_and_names_compare(name, tmp_path):
     for optimizers in (("sgd",), ("spherenorm_tiny:careful",)):
         with pytest.raises(ValueError, match=f"'{name}' is of fixed methods; `compare "):

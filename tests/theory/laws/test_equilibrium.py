@@ -1,5 +1,7 @@
 """Equilibria: closed forms, and recipes that have none."""
 
+import sys
+import types
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -8,7 +10,7 @@ import pytest
 import sympy as sp
 import torch
 
-from spherenorm import Rule, chain
+from spherenorm import Rule, chain, recipes
 from spherenorm import rules as r
 from spherenorm._rule import scalar_state
 from spherenorm_theory import NoEquilibriumError, equilibrium, growth_ratio, norm_growth
@@ -293,3 +295,12 @@ def test_a_growth_ratio_of_two_roots():
 
     share = sp.Symbol("share", real=True)
     assert growth_ratio(braked).free_symbols >= {beta, share}
+
+
+def test_a_name_that_stands_for_another_recipe_has_its_law(monkeypatch):
+    module = types.ModuleType("of_one_name")
+    monkeypatch.setitem(sys.modules, "of_one_name", module)
+    for recipe in (recipes.sgd, recipes.sgdw):
+        monkeypatch.setattr(module, "mine", recipe, raising=False)
+        named = equilibrium("of_one_name:mine", dampening=0.0)
+        assert named.fourth_power == equilibrium(recipe, dampening=0.0).fourth_power

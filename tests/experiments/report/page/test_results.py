@@ -1,6 +1,7 @@
 """The results in Markdown: an index of statements, and a page of claims for each study."""
 
 import re
+import shutil
 
 import pytest
 from commands import invoke, run_tiny
@@ -57,7 +58,7 @@ def results(tmp_path_factory):
 
 def test_a_study_has_a_page_with_its_claims_by_kind(results):
     made = pages(Claiming(), results)
-    assert list(made) == ["index.md", "tiny-smoke.md"]
+    assert list(made) == ["index.md", "mechanism.md", "tiny-smoke.md"]
     text = made["tiny-smoke.md"]
     titles = re.findall(r"^## (.*?)(?::.*)?$", text, re.MULTILINE)
     assert titles[:3] == ["Statements of the paper", "Identities", "Ours"]
@@ -135,8 +136,16 @@ def test_the_command_writes_the_pages(tmp_path):
     assert run_tiny(tmp_path).exit_code == 0
     result = invoke("results", "--out", tmp_path, "--into", tmp_path / "results")
     assert result.exit_code == 0, result.output
-    names = sorted(path.name for path in (tmp_path / "results").iterdir())
-    assert names == ["index.md", "tiny-smoke.md"]
+    pages = sorted(path.name for path in (tmp_path / "results").glob("*.md"))
+    assert pages == ["index.md", "mechanism.md", "tiny-smoke.md"]
+    norms = (tmp_path / "results" / "mechanism.md").read_text()
+    assert "## Norms, effective steps and turns" in norms
+    index = (tmp_path / "results" / "index.md").read_text()
+    assert "(mechanism.md)" in index
+    drawings = sorted((tmp_path / "results").glob("*.svg"))
+    assert re.findall(r"\]\((.*\.svg)\)", index) == [path.name for path in drawings]
+    assert len(drawings) == (2 if shutil.which("chromium") else 0)
+    assert all(path.stat().st_size < 200_000 for path in drawings)
     assert "SGDP's norm is smaller" in (tmp_path / "results" / "tiny-smoke.md").read_text()
     nowhere = invoke("results", "--out", tmp_path / "none", "--into", tmp_path / "x")
     assert nowhere.exit_code == 2

@@ -1,0 +1,102 @@
+"""Sides of claims about grids, held against plain loops over made-up runs."""
+
+import math
+import statistics
+
+import numpy as np
+import pytest
+from fabricated import result
+
+from spherenorm_experiments.analysis import (
+    Arm,
+    Results,
+    choose,
+    grid_arm,
+    of_best,
+    of_equal_points,
+    of_point,
+    of_point_chosen_by,
+)
+from spherenorm_experiments.core import Spec
+
+RATES, SEEDS = (0.1, 0.3, 1.0), (4, 5, 6)
+LOST = ("a", 1.0, 5)
+"""An arm, a rate and a seed."""
+
+
+def made(unscored=()):
+    """Validation and test score and norm by arm, rate and seed; and the results."""
+    random, known, items = np.random.default_rng(3), {}, []
+    for name in "ab":
+        arm = grid_arm(Arm(name, "sgd"), ["lr"])
+        for rate in RATES:
+            for seed in SEEDS:
+                validation, test, norm = (float(x) for x in random.normal(size=3) + 5)
+                lost = (name, rate, seed) == LOST or (name, seed) in unscored
+                known[name, rate, seed] = (-math.inf if lost else validation, test, norm)
+                numbers = {"validation": validation, "test": test, "norm_last": norm}
+                summary = {**(dict.fromkeys(numbers) if lost else numbers),
+                           "diverged_at": 3 if lost else None}  # fmt: skip
+                spec = Spec("network", "sgd", {"lr": rate}, seed=seed)
+                items.append(result(arm, seed, spec, **summary))
+    return known, Results(items)
+
+
+def best_rate(known, seed, names="a", rates=RATES):
+    return max(
+        ((name, rate) for name in names for rate in rates), key=lambda x: known[(*x, seed)][0]
+    )
+
+
+def test_each_seed_has_the_best_point_of_one_grid_or_of_several():
+    known, results = made()
+    for names in ("a", "ab"):
+        expected = {s: known[(*best_rate(known, s, names), s)][1] for s in SEEDS}
+        assert dict(of_best(*names)(results)) == expected
+    expected = {s: known[(*best_rate(known, s, rates=(0.1, 0.3)), s)][1] for s in SEEDS}
+    assert dict(of_best("a", among=(0.1, 0.3))(results)) == expected
+
+
+def test_a_point_is_that_rate_and_one_where_a_run_diverged_says_so():
+    known, results = made()
+    assert dict(of_point("b", "norm_last", lr=0.3)(results)) == {
+        seed: known["b", 0.3, seed][2] for seed in SEEDS
+    }
+    lost = of_point("a", "test", lr=1.0)(results)
+    assert (set(lost), lost.diverged) == ({4, 6}, {5})
+    nothing = of_point("a", "test", lr=0.2)(results)
+    assert not nothing
+    assert nothing.performance
+
+
+def test_a_point_that_another_arm_chooses():
+    known, results = made()
+    expected = {s: known["b", best_rate(known, s)[1], s][2] for s in SEEDS}
+    assert dict(of_point_chosen_by("a", "b", "norm_last")(results)) == expected
+
+
+def test_equal_points_are_compared_seed_by_seed():
+    known, results = made()
+    ratio = of_equal_points(("b", "a"), key="norm_last")(results)
+    # The first's divergence would count, the second's drops its point.
+    assert dict(ratio) == pytest.approx(
+        {
+            seed: statistics.median(
+                known["b", rate, seed][2] / known["a", rate, seed][2]
+                for rate in RATES
+                if ("a", rate, seed) != LOST
+            )
+            for seed in SEEDS
+        }
+    )
+    other = of_equal_points(("a", "b"), key="norm_last", how="difference")(results)
+    assert (set(other), other.diverged) == ({4, 6}, {5})
+
+
+def test_a_seed_without_a_score_is_lost_wherever_it_had_to_choose():
+    _, results = made(unscored={("a", 4)})
+    for side in (of_best("a"), of_point_chosen_by("a", "b", "norm_last")):
+        assert side(results).diverged == {4}
+    assert not of_best("a", "b")(results).diverged  # it may choose the other
+    runs = [item for item in results if item.spec.seed == 4 and item.arm.label.startswith("a")]
+    assert choose(runs).diverged
