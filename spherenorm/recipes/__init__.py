@@ -14,7 +14,7 @@ and `per` are explained in `spherenorm.rules.ScaleInvarianceTest`.
 """
 
 from spherenorm.recipes._adam import adam, adamc, adamp, adamw, lamb, lion, rmsprop
-from spherenorm.recipes._matrix import muon, muonh, normuon, scion
+from spherenorm.recipes._matrix import angularmuown, mdmuon, muon, muonh, muown, normuon, scion
 from spherenorm.recipes._sgd import lars, sgd, sgdp, sgdw
 from spherenorm.recipes._sphere import adamg, adamh, ngpt, nora, orthograd, sgdg
 
@@ -25,11 +25,14 @@ __all__ = [
     "adamh",
     "adamp",
     "adamw",
+    "angularmuown",
     "lamb",
     "lars",
     "lion",
+    "mdmuon",
     "muon",
     "muonh",
+    "muown",
     "ngpt",
     "nora",
     "normuon",

@@ -14,6 +14,7 @@ from spherenorm.rules._detector import AccumulatedInvarianceTest
 from spherenorm.rules._entrywise import CautiousMask, Sign
 from spherenorm.rules._invariance import InvarianceTest, UnitSums
 from spherenorm.rules._length import NormalizedUpdate, SameLength
+from spherenorm.rules._magnitude import Gain
 from spherenorm.rules._momentum import (
     ExponentialAverage,
     FeedbackMomentum,
@@ -35,6 +36,7 @@ __all__ = [
     "DecoupledDecay",
     "ExponentialAverage",
     "FeedbackMomentum",
+    "Gain",
     "HeavyBall",
     "InterpolatedAverage",
     "InvarianceTest",
