@@ -80,10 +80,12 @@ def wrapper(function: Callable[..., Rule]) -> Callable[[str | Recipe], Recipe]:
             raise ValueError(f"{name}: recipe {name_of(inner)!r} has no lr to take over; {has}")
         fixed = {"lr": 1.0, "weight_decay": 0.0}
         fixed = {key: value for key, value in fixed.items() if key in known}
-        names: dict[str, str] = {}
-        for key in (key for key in known if key not in fixed):
-            differs = key in own and own[key].default != known[key]
-            names[key] = f"base_{key}" if differs or key in names.values() else key
+        two = {key for key in own if key in known and own[key].default != known[key]}
+        names = {
+            key: f"base_{key}" if re.sub("^(base_)+", "", key) in two else key
+            for key in known
+            if key not in fixed
+        }
         theirs = inspect.signature(inner).parameters
         kept = {outer: theirs[key].replace(name=outer) for key, outer in names.items()}
 

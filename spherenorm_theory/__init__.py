@@ -21,6 +21,7 @@ Each room imports only from the rooms above it in this list.
 
 from spherenorm.testing import PROPERTIES
 from spherenorm_theory._promise import law
+from spherenorm_theory._rotational_rate import rotational_rate
 from spherenorm_theory._run_law import RunLaw, run_law
 from spherenorm_theory.algebra import Proof, Trace, TraceError, trace
 from spherenorm_theory.checks import Check, check, check_equilibrium, check_ratio
@@ -60,6 +61,7 @@ __all__ = [
     "lemmas",
     "norm_growth",
     "one_step",
+    "rotational_rate",
     "run_law",
     "step_in_coordinates",
     "trace",

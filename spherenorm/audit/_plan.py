@@ -133,14 +133,14 @@ class TreatmentPlan:
         if role in self.by_role:
             return EUCLIDEAN, _without_test(self.by_role[role]), view, "its role has a recipe"
         bound, refusal = self.main, ""
+        units = "channel" if role == "experts" else ""
+        units = str(view) if treatment.chosen else units
         if role not in MATRICES or (treatment.chosen and view is None):
             refusal = f"it is for hidden matrices, not {role}"
-        elif role == "experts" and "view" not in bound.defaults:
-            refusal = "it takes no view, such as of each expert by itself"
-        elif role == "experts":
-            bound = bound.replace(view="channel")
-        elif treatment.chosen and "view" in bound.defaults:
-            bound = bound.replace(view=str(view))
+        elif units and "view" not in bound.defaults:
+            refusal = f"it takes no view, such as {units}"
+        elif units:
+            bound = bound.replace(view=units)
         if refusal := refusal or _refusal(bound, weight):
             why = f"{bound.name}: {refusal}"
             return EUCLIDEAN, self._rest_of(name, weight, refusal), view, why

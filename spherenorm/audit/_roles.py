@@ -218,23 +218,25 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         weights = [(x, origin) for x, origin in operands if origin.weights]
         if not weights:
             return [_CONSTANT] * len(made)
-        found = []
+        origins = []
         for output in made:
             whole = len(weights) == 1 or name in _PRODUCTS or name in _JOINS
             kept = [each for each in weights if whole or each[0].shape == output.shape]
             names = frozenset[str]().union(*(origin.weights for _, origin in kept))
             same = [origin.entries for x, origin in kept if x.shape == output.shape]
-            found.append(_Origin(names, entries=same[0] if same else None))
-        for origin in (each for _, each in weights if found):
-            for each in origin.weights - found[0].weights:  # as the lengths of weight normalization
+            origins.append(_Origin(names, entries=same[0] if same else None))
+        for origin in (each for _, each in weights if origins):
+            for each in (
+                origin.weights - origins[0].weights
+            ):  # as the lengths of weight normalization
                 self.uses[each].setdefault("vector", f"acts on a weight ({name})")
         (x, origin), *others = weights
         if name in _MOVES and not others and origin.entries is not None:
             entries = origin.entries
             moved = pytree.tree_map(lambda each: entries if each is x else each, (args, kwargs))
             numbers = pytree.tree_leaves(func(*moved[0], **moved[1]))
-            found = [replace(each, entries=to) for each, to in zip(found, numbers, strict=True)]
-        return found
+            origins = [replace(each, entries=to) for each, to in zip(origins, numbers, strict=True)]
+        return origins
 
 
 def _use(
@@ -350,7 +352,8 @@ def _measured(fallback: Role, uses: Mapping[RoleName, str], last: bool) -> Role:
         return replace(fallback, role="tied", reason=f"{uses['embedding']}; {uses[acts]}")
     if acts is not None and last:
         return replace(fallback, role="head", reason=f"{uses[acts]}; its product is an output")
-    for role in ROLES if acts is None else (acts,):
+    rest: tuple[RoleName, ...] = ROLES if acts is None else (acts,)
+    for role in rest:
         if role in uses:
             return replace(fallback, role=role, reason=uses[role])
     if fallback.role == "unmeasured" and "Linear" in fallback.reason:

@@ -89,8 +89,9 @@ class Gain(Combination):
         Raises:
             ValueError: there is one, and the gain starts at its norm.
         """
-        norm = self.view.norm(working(replicate(weight.detach())))
-        if self.start == "norm" and not weight.is_meta and bool((norm == 0).any()):
+        if self.start == "one" or weight.is_meta or not weight.numel():
+            return
+        if bool((self.view.norm(working(replicate(weight.detach()))) == 0).any()):
             instead = "start from other values, or give the weight another recipe"
             raise ValueError(f"Gain: a unit of view {self.view} is 0, without direction; {instead}")
 

@@ -1,8 +1,8 @@
 """The norm at which a weight is held: rules with a radius R for each unit.
 
-`RadiusPin` holds it: R (w - d) / |w - d| is the retraction by projection onto a sphere, of which the
-exponential map of `Sphere` is the other. It is a rule, not a manifold, since R is a state, and so
-that it acts within other rules. Hyperball is a base optimizer, a `NormalizedUpdate` and a
+`RadiusPin` holds it: R (w - d) / |w - d| is the retraction by projection onto a sphere, of which
+the exponential map of `Sphere` is the other. It is a rule, not a manifold, since R is a state, and
+so that it acts within other rules. Hyperball is a base optimizer, a `NormalizedUpdate` and a
 `RadiusPin`. `TargetNormDecay` draws the weight towards R.
 """
 

@@ -179,7 +179,7 @@ def test_what_has_no_gain_is_refused():
     weight[1] = 0
     with pytest.raises(ValueError, match="Gain: a unit of view channel is 0, without direction"):
         r.Gain(r.StepSize(1.0), r.StepSize(1.0)).init(weight)
-    with pytest.raises(ValueError, match="parameter 0 .*Gain: a unit of view channel is 0"):
+    with pytest.raises(ValueError, match=r"parameter 0 .*Gain: a unit of view channel is 0"):
         sn.optim.Muown([weight.requires_grad_()])
 
     class Averaged(sn.Rule):
