@@ -21,7 +21,6 @@ Each room imports only from the rooms above it in this list.
 
 from spherenorm.testing import PROPERTIES
 from spherenorm_theory._promise import law
-from spherenorm_theory._rotational_rate import rotational_rate
 from spherenorm_theory._run_law import RunLaw, run_law
 from spherenorm_theory.algebra import Proof, Trace, TraceError, trace
 from spherenorm_theory.checks import Check, check, check_equilibrium, check_ratio
@@ -35,6 +34,7 @@ from spherenorm_theory.laws import (
     growth_ratio,
     norm_growth,
     one_step,
+    rotational_rate,
     step_in_coordinates,
 )
 from spherenorm_theory.proofs import beyond, equation_4, false_positive_law, lemmas

@@ -13,7 +13,7 @@ from spherenorm._manifold import Sphere
 from spherenorm._registry import Bound, Recipe, bind
 from spherenorm._views import ViewLike
 from spherenorm.audit._audit import arguments_of, audit_batch, unaudited
-from spherenorm.audit._plan import TreatmentPlan
+from spherenorm.audit._plan import plan_treatments
 from spherenorm.audit._report import Audit
 from spherenorm.audit._roles import RoleName
 from spherenorm.audit._statistics import change_with_statistics
@@ -162,7 +162,7 @@ def param_groups(
     main = _bound(recipe, hyper_parameters)
     others = {role: _bound(each, {}) for role, each in (by_role or {}).items()}
     left = None if rest is None else _bound(rest, {})
-    plan = TreatmentPlan.of(main, left, others, hyper_parameters, smallest_norm)
+    plan = plan_treatments(main, left, others, hyper_parameters, smallest_norm)
     model = unwrap(model)
     parameters = dict(model.named_parameters())
     audited = batch
@@ -174,7 +174,7 @@ def param_groups(
         options = {"views": views, "loss": loss, "tolerance": tolerance, "dtype": dtype}
         audited = audit_batch(model, batch, **options)
     treatments = treat(parameters, audited, overrides or {})
-    if batch is None and (plan.for_matrices or others):
+    if batch is None and (plan.routes.for_matrices or others):
         _refuse_unmeasured(treatments)
     groups: dict[str, dict[str, Any]] = {}
     assignments, on_sphere = [], []

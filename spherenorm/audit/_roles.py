@@ -91,7 +91,7 @@ class Roles(tuple[Role, ...]):
 
 @dataclass(frozen=True)
 class _Origin:
-    """What a tensor is made of.
+    """The parameters and the data that a tensor is a function of.
 
     Attributes:
         weights: it is a function of these parameters and of constants.
@@ -139,7 +139,7 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._origins[x] = _Origin(frozenset((name,)), entries=entries)
 
     def origin(self, x: Tensor) -> _Origin:
-        """What `x` is made of."""
+        """The origin of a tensor."""
         found: _Origin = self._origins.get(x, _CONSTANT)
         if not found.data and x.layout is torch.strided:
             _, written = self._written.get(x.untyped_storage()._cdata, (None, found))
@@ -159,8 +159,7 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         in_batch = any(origin.data for _, origin in operands)
         table = name in _TABLES or (picked and in_batch and operands[0][0].ndim == 2)
         if table or (in_batch and not picked):
-            origin = self._met(name, args, operands, table)
-            found = [origin] * len(made)
+            found = [self._met(name, args, operands, table)] * len(made)
         else:
             found = self._derived(func, name, args, kwargs, operands, made)
         for x, origin in zip(made, found, strict=True):
@@ -180,7 +179,7 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         operands: Sequence[tuple[Tensor, _Origin]],
         table: bool,
     ) -> _Origin:
-        """What an operation with the batch makes; the uses of weights in it are noted."""
+        """The origin of a result that depends on the batch; uses of weights are noted."""
         data = [origin for _, origin in operands if origin.data]
         weights = [(x, origin) for x, origin in operands if origin.weights and not origin.data]
         acts: set[str] = set()
@@ -202,8 +201,7 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if len(set(before)) > 1 and name not in _JOINS and not losses:
             self.inner |= together
             together = frozenset()
-        touched = bool(before or weights)
-        return replace(_BATCH, ends=together if touched else None)
+        return replace(_BATCH, ends=together if before or weights else None)
 
     def _derived(
         self,
@@ -214,7 +212,7 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         operands: Sequence[tuple[Tensor, _Origin]],
         made: Sequence[Tensor],
     ) -> list[_Origin]:
-        """What an operation of parameters and constants makes, output by output."""
+        """The origin of each result of parameters and constants."""
         weights = [(x, origin) for x, origin in operands if origin.weights]
         if not weights:
             return [_CONSTANT] * len(made)
@@ -230,13 +228,26 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 origin.weights - origins[0].weights
             ):  # as the lengths of weight normalization
                 self.uses[each].setdefault("vector", f"acts on a weight ({name})")
-        (x, origin), *others = weights
-        if name in _MOVES and not others and origin.entries is not None:
-            entries = origin.entries
-            moved = pytree.tree_map(lambda each: entries if each is x else each, (args, kwargs))
-            numbers = pytree.tree_leaves(func(*moved[0], **moved[1]))
-            origins = [replace(each, entries=to) for each, to in zip(origins, numbers, strict=True)]
+        if name in _MOVES and len(weights) == 1:
+            origins = _moved(func, args, kwargs, *weights[0], origins)
         return origins
+
+
+def _moved(
+    func: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    x: Tensor,
+    origin: _Origin,
+    made: Sequence[_Origin],
+) -> list[_Origin]:
+    """The origins of results, with the numbers of the entries of `x` moved as these are."""
+    entries = origin.entries
+    if entries is None:
+        return list(made)
+    given = pytree.tree_map(lambda each: entries if each is x else each, (args, kwargs))
+    numbers = pytree.tree_leaves(func(*given[0], **given[1]))
+    return [replace(each, entries=to) for each, to in zip(made, numbers, strict=True)]
 
 
 def _use(

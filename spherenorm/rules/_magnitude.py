@@ -140,7 +140,7 @@ def _init(part: Part, weight: Tensor) -> State:
 def _stepped(
     part: Part, update: Update, weight: Tensor, grad: Tensor, state: State
 ) -> tuple[Tensor, State]:
-    """What a rule steps, after its step, and the rule's new states."""
+    """A factor after a step of its rule, and the rule's new states."""
     given = update.changed(weight=weight, grad=grad, direction=grad)
     after, new = apply(part, given, state)
     return weight - after.direction, new

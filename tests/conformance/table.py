@@ -42,6 +42,14 @@ def mine(lr: float = 0.1, momentum: float = 0.9, weight_decay: float = 0.0) -> R
     return chain(rules.HeavyBall(momentum), rules.DecoupledDecay(weight_decay), rules.StepSize(lr))
 
 
+def apart(lr: float = 0.1, momentum: float = 0.9, betas: tuple[float, float] = (0.9, 0.95)) -> Rule:
+    """A user's recipe with magnitude and direction apart, entry by entry."""
+    moved = chain(rules.RadialProjection("channel"), rules.HeavyBall(momentum), rules.StepSize(lr))
+    gain = chain(rules.AdaptiveMoments(*betas), rules.StepSize(lr))
+    return chain(rules.Gain(moved, gain, free=True))
+
+
+Apart = torch_optimizer(apart)
 HyperballMine = torch_optimizer(wrappers.hyperball(mine))
 RotationalMine = torch_optimizer(wrappers.rotational(mine))
 RadialBrakeMine = torch_optimizer(wrappers.radial_brake(mine))
@@ -79,6 +87,7 @@ ROWS = [
     Row(HyperballMine),
     Row(RotationalMine),
     Row(RadialBrakeMine),
+    Row(Apart, {"lr": 0.02}),
 ]
 
 ANY_WEIGHTS = pytest.mark.filterwarnings("ignore:.*(cannot move|another norm than 1)")

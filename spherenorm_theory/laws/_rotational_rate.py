@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from spherenorm import Recipe, bind
-from spherenorm_theory.laws import NoEquilibriumError, equilibrium
+from spherenorm_theory.laws._equilibrium import equilibrium
+from spherenorm_theory.laws._homogeneity import NoEquilibriumError
 
 
 def rotational_rate(recipe: str | Recipe, **hyper_parameters: Any) -> Callable[[float], float]:
