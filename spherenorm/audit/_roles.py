@@ -141,7 +141,7 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def origin(self, x: Tensor) -> _Origin:
         """The origin of a tensor."""
         found: _Origin = self._origins.get(x, _CONSTANT)
-        if not found.data and x.layout is torch.strided:
+        if self._written and not found.data and x.layout is torch.strided:
             _, written = self._written.get(x.untyped_storage()._cdata, (None, found))
             return written
         return found

@@ -17,6 +17,7 @@ __all__ = [
     "SGDG",
     "SGDP",
     "SGDW",
+    "SPEL",
     "Adam",
     "AdamC",
     "AdamG",
@@ -59,6 +60,7 @@ Muon = torch_optimizer(recipes.muon, "Muon")
 MuonH = torch_optimizer(recipes.muonh, "MuonH")
 Muown = torch_optimizer(recipes.muown, "Muown")
 AngularMuown = torch_optimizer(recipes.angularmuown, "AngularMuown")
+SPEL = torch_optimizer(recipes.spel, "SPEL")
 MDMuon = torch_optimizer(recipes.mdmuon, "MDMuon")
 NGPT = torch_optimizer(recipes.ngpt, "NGPT")
 Nora = torch_optimizer(recipes.nora, "Nora")

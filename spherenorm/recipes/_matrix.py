@@ -132,6 +132,31 @@ def scion(
 
 
 @recipe
+def spel(lr: Scalar = 0.1, momentum: Scalar = 0.0, precision: str = "weight") -> Chain:
+    """Spectral descent on the Stiefel manifold, W^T W = I: Muon whose weights are orthogonal.
+
+        W <- msign(W - lr msign(D)),    D the tangent part of the gradient, or of its average.
+
+    Weights should start there (`torch.nn.init.orthogonal_`); the first step brings others there.
+
+    Args:
+        lr: in [0, inf); no vector turns by more than about lr.
+        momentum: of an average, in [0, 1).
+        precision: see `rules.Orthogonalize`.
+
+    Source: arXiv:2601.21487 (SPEL); Bernstein 2025 (manifold Muon) solves for the steepest D.
+    """
+    polar = r.Orthogonalize("plain", precision=precision)
+    return chain(
+        r.ExponentialAverage(momentum),
+        r.StiefelProjection(),
+        polar,
+        r.StepSize(lr),
+        r.EndsAt(polar),
+    )
+
+
+@recipe
 def muown(
     lr: Scalar = 0.01,
     momentum: Scalar = 0.95,

@@ -26,6 +26,7 @@ from spherenorm.rules._preconditioner import AdaptiveMoments, RootMeanSquare, Un
 from spherenorm.rules._projection import Centralization, RadialProjection, ScaleInvarianceTest
 from spherenorm.rules._radius import RadiusPin
 from spherenorm.rules._step_size import StepSize
+from spherenorm.rules._stiefel import EndsAt, StiefelProjection
 
 __all__ = [
     "AccumulatedInvarianceTest",
@@ -34,6 +35,7 @@ __all__ = [
     "Centralization",
     "CoupledDecay",
     "DecoupledDecay",
+    "EndsAt",
     "ExponentialAverage",
     "FeedbackMomentum",
     "Gain",
@@ -50,6 +52,7 @@ __all__ = [
     "ScaleInvarianceTest",
     "Sign",
     "StepSize",
+    "StiefelProjection",
     "TargetNormDecay",
     "UnitClip",
     "UnitMoments",

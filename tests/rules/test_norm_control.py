@@ -128,6 +128,22 @@ def over(x, dim):
     return x.sum(dim=[d for d in range(x.ndim) if d != dim], keepdim=True)
 
 
+PLAIN = ((2.0, -1.5, 0.5),) * 12
+
+
+def spel(w):
+    m = 0
+    for step in range(STEPS):
+        m = 0.9 * m + 0.1 * grad_of(w, step)
+        flat, d = w.flatten(1), m.flatten(1)
+        if flat.shape[0] < flat.shape[1]:
+            tangent = d - (d @ flat.T + flat @ d.T) / 2 @ flat
+        else:
+            tangent = d - flat @ (flat.T @ d + d.T @ flat) / 2
+        w = newton_schulz(w - 0.1 * newton_schulz(tangent.reshape(w.shape), PLAIN), PLAIN)
+    return w
+
+
 def muown(w):
     """v has a length of its own; the gains decay."""
     v, g, m, gain = w, rows(w), 0, adam((0.9, 0.95))
@@ -261,6 +277,7 @@ LOOPS = [
     ("muonh", muonh, {"lr": 0.02}),
     ("hyperball(muon)", muonh, {"lr": 0.02}),
     ("normuon", normuon, {**MUON_SETTINGS, "beta2": 0.9, "scale": "none"}),
+    ("spel", spel, {"lr": 0.1, "momentum": 0.9}),
     ("muown", muown, {"lr": 0.02, "gain_ratio": 0.5, "weight_decay": 0.1}),
     ("angularmuown", angularmuown, {"lr": 0.02}),
     ("mdmuon", mdmuon, {"lr": 0.02}),

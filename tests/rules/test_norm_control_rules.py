@@ -145,6 +145,22 @@ def test_what_is_no_radius_is_refused(radius):
         r.RadiusPin("layer", radius)
 
 
+@pytest.mark.parametrize("shape", [(6, 4), (4, 6), (4, 3, 2, 2)])
+def test_a_step_on_the_stiefel_manifold_stays_there(shape):
+    rule, weight = sn.bind("spel", lr=0.3).rule, randn(*shape)
+    torch.nn.init.orthogonal_(weight)
+    tangent = applied(r.StiefelProjection(), weight, randn(*shape, seed=1)).flatten(1)
+    flat = weight.flatten(1)
+    flat, tangent = (flat.T, tangent.T) if flat.shape[0] < flat.shape[1] else (flat, tangent)
+    assert (flat.T @ tangent + tangent.T @ flat).abs().max() <= 1e-14
+    state = rule.init(weight)
+    for step in range(5):
+        weight, state = rule.step(weight, randn(*shape, seed=step), state)
+        flat = weight.flatten(1)
+        gram = flat @ flat.T if flat.shape[0] < flat.shape[1] else flat.T @ flat
+        torch.testing.assert_close(gram, torch.eye(len(gram)).double(), rtol=0, atol=1e-12)
+
+
 def test_gains_are_factors_of_the_weight():
     """A gain alone scales its row, and the rest alone keeps each row's norm where it is pinned."""
     weight, grad = randn(3, 4), randn(3, 4, seed=1)

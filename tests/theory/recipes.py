@@ -9,7 +9,7 @@ from spherenorm import Rule, chain, recipe_names
 from spherenorm import rules as r
 from spherenorm._rule import scalar_state
 
-MATRICES = ("muon", "muonh", "normuon", "scion", "muown", "angularmuown", "mdmuon")
+MATRICES = ("muon", "muonh", "normuon", "scion", "muown", "angularmuown", "mdmuon", "spel")
 """Recipes that multiply matrices, whose formulas outgrow a law's budget."""
 WITH_LAWS = [name for name in recipe_names() if name not in MATRICES]
 
