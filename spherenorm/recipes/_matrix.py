@@ -201,9 +201,12 @@ def angularmuown(
 ) -> Chain:
     """AngularMuown: Muown whose directions are rows of norm 1, so that lr is about their turn.
 
+    The paper lets the rate of the directions fall slowly, which is left to a scheduler.
+
     Args:
-        lr, momentum, betas, gain_ratio, coefficients, precision: as for `muown`; the paper advises
-            lr=0.04, and lets that of the directions fall slowly, which is left to a scheduler.
+        lr: of the directions, in [0, inf); 0.04 is advised.
+        momentum: beta of m = beta m + d, which looks ahead by one step, in [0, 1).
+        betas, gain_ratio, coefficients, precision: as for `muown`.
 
     Source: arXiv:2606.23637.
     """
@@ -228,9 +231,12 @@ def mdmuon(
 ) -> Chain:
     """Magnitude and direction decoupled, with Muon: W = diag(a) V diag(b), |V| as it was.
 
+    The gains a and b start at 1 and stay positive.
+
     Args:
-        lr, momentum, betas, gain_ratio, coefficients, precision: as for `muown`; a and b start at 1
-            and stay positive.
+        lr: of V, in [0, inf).
+        momentum: of an average, which looks ahead by one step, in [0, 1).
+        betas, gain_ratio, coefficients, precision: as for `muown`.
 
     Source: Hägele et al. 2026, arXiv:2606.25971.
     """
