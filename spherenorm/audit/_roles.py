@@ -223,11 +223,10 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
             names = frozenset[str]().union(*(origin.weights for _, origin in kept))
             same = [origin.entries for x, origin in kept if x.shape == output.shape]
             origins.append(_Origin(names, entries=same[0] if same else None))
-        for origin in (each for _, each in weights if origins):
-            for each in (
-                origin.weights - origins[0].weights
-            ):  # as the lengths of weight normalization
-                self.uses[each].setdefault("vector", f"acts on a weight ({name})")
+        lost = frozenset[str]().union(*(origin.weights for _, origin in weights if origins))
+        for each in lost.difference(*(origin.weights for origin in origins[:1])):
+            # as the lengths of weight normalization
+            self.uses[each].setdefault("vector", f"acts on a weight ({name})")
         if name in _MOVES and len(weights) == 1:
             origins = _moved(func, args, kwargs, *weights[0], origins)
         return origins
