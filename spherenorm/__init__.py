@@ -31,7 +31,7 @@ from spherenorm._registry import Bound, Recipe, bind, find_recipe, recipe, recip
 from spherenorm._rule import Rule, scalar_state
 from spherenorm._update import Invariance, Update
 from spherenorm._views import View, ViewLike, as_view
-from spherenorm.audit import audit, param_groups
+from spherenorm.audit import audit, param_groups, roles
 from spherenorm.compile import BackendError
 from spherenorm.optim import torch_optimizer
 from spherenorm.probes import probe
@@ -74,6 +74,7 @@ __all__ = [
     "recipe",
     "recipe_names",
     "recipes",
+    "roles",
     "rules",
     "scalar_state",
     "sphere_of",

@@ -69,6 +69,9 @@ class Combination(Rule):
             state |= part.renamed(own)
         return state
 
+    def weight_warnings(self, weight: Tensor) -> list[str]:
+        return [each for rule in self.children() for each in rule.weight_warnings(weight)]
+
     def apply_children(self, update: Update, state: State) -> tuple[Update, State]:
         """The update after the rules within this one, in order, and the new values of their states.
 
@@ -158,7 +161,7 @@ class Chain(Combination):
         return self.manifold.retract(weight, direction)
 
     def weight_warnings(self, weight: Tensor) -> list[str]:
-        return weight_warnings(self.manifold, weight)
+        return weight_warnings(self.manifold, weight) + super().weight_warnings(weight)
 
 
 def chain(*rules: Rule, manifold: Manifold = EUCLIDEAN) -> Chain:

@@ -75,7 +75,8 @@ def wrapper(function: Callable[..., Rule]) -> Callable[[str | Recipe], Recipe]:
 
     The hyper-parameters of the result are those of the inner recipe, without `weight_decay`, and
     the function's own; the inner recipe steps with lr=1 and without weight decay. A name that both
-    have, such as `view`, is the function's: the inner recipe keeps its default.
+    have is one hyper-parameter where their defaults agree, as `view` of `hyperball(muon)`; where
+    they differ, the inner recipe's is called `base_view`.
 
     Args:
         function: of the inner recipe's rule, and of hyper-parameters, `lr` among them.
@@ -90,14 +91,19 @@ def wrapper(function: Callable[..., Rule]) -> Callable[[str | Recipe], Recipe]:
             raise ValueError(f"{name}: recipe {name_of(inner)!r} has no lr to take over; {has}")
         fixed = {"lr": 1.0, "weight_decay": 0.0}
         fixed = {key: value for key, value in fixed.items() if key in known}
-        kept = {
-            key: p for key, p in inspect.signature(inner).parameters.items() if key not in fixed
+        two = {key for key in own if key in known and own[key].default != known[key]}
+        names = {
+            key: f"base_{key}" if re.sub("^(base_)+", "", key) in two else key
+            for key in known
+            if key not in fixed
         }
-        kept = {key: p for key, p in kept.items() if key not in own}
+        theirs = inspect.signature(inner).parameters
+        kept = {outer: theirs[key].replace(name=outer) for key, outer in names.items()}
 
         def outer(**given: Any) -> Rule:
-            theirs = {key: given.pop(key) for key in kept if key in given}
-            return function(bind(inner, **theirs, **fixed).rule, **given)
+            within = {key: given[name] for key, name in names.items() if name in given}
+            ours = {key: value for key, value in given.items() if key in own}
+            return function(bind(inner, **within, **fixed).rule, **ours)
 
         ours = {key: p for key, p in own.items() if key != "base"}
         parameters = [

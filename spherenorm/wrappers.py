@@ -7,7 +7,8 @@
     >>> Rotational = sn.torch_optimizer("rotational(lion)", "Rotational")
 
 The recipe that is wrapped steps with a learning rate of 1 and without weight decay, so that the
-wrapper's own `lr` alone scales the step; its other hyper-parameters are those of the result.
+wrapper's own `lr` alone scales the step; its other hyper-parameters are those of the result. A name
+that both have is one where the defaults agree, and else the recipe's is called `base_view`.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ def hyperball(base: Rule, lr: Scalar = 0.02, view: ViewLike = "layer") -> Chain:
     Args:
         base: a recipe, or its name.
         lr: |w| times this is the length of the step, in [0, inf).
-        view: splits a weight into the units whose norm stays.
+        view: splits a weight into the units whose norm stays; each is one matrix, too, where the
+            recipe's own view is the layer by default, as Muon's.
 
     Source: Wen et al. 2026 (Hyperball), arXiv:2606.16899.
     """
@@ -52,13 +54,14 @@ def rotational(
     """Any optimizer at rotational equilibrium from the first step on: each unit turns by lr a step.
 
     The turn that AdamW comes to by itself, with its learning rate eta and its decay lambda, is
-    sqrt(2 eta lambda (1 - beta1) / (1 + beta1)). For matrices; biases and gains belong elsewhere.
+    sqrt(2 eta lambda (1 - beta1) / (1 + beta1)); `spherenorm_theory.rotational_rate` derives lr
+    from the code of any recipe. For matrices; biases and gains belong elsewhere.
 
     Args:
         base: a recipe, or its name.
         lr: the average turn of a unit in radians, in [0, inf).
         memory: of the average over steps of the direction's length, in [0, 1).
-        eps: added to that length, in [0, inf).
+        eps: added to that length, and the recipe's own if that is as large, in [0, inf).
         zero_mean: take the mean out of each unit's direction.
         view: splits a weight into the units that turn.
 

@@ -34,6 +34,7 @@ from spherenorm_theory.laws import (
     growth_ratio,
     norm_growth,
     one_step,
+    rotational_rate,
     step_in_coordinates,
 )
 from spherenorm_theory.proofs import beyond, equation_4, false_positive_law, lemmas
@@ -60,6 +61,7 @@ __all__ = [
     "lemmas",
     "norm_growth",
     "one_step",
+    "rotational_rate",
     "run_law",
     "step_in_coordinates",
     "trace",

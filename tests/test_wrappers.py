@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import warnings
 
 import pytest
 import torch
@@ -35,6 +36,42 @@ def test_wrappers_nest():
     weight = torch.randn(3, 4)
     moved, _ = rule.step(weight, torch.randn(3, 4), rule.init(weight))
     torch.testing.assert_close(moved.norm(), weight.norm())
+
+
+def test_a_shared_name_is_one_where_the_defaults_agree():
+    """hyperball(muon) on a stack: each expert is a matrix, and keeps its norm."""
+    stack, grad = torch.randn(3, 4, 5).double(), torch.randn(3, 4, 5).double()
+    rule = sn.wrappers.hyperball("muon")(view="channel", lr=0.1)
+    moved, _ = rule.step(stack, grad, rule.init(stack))
+    alone = sn.wrappers.hyperball("muon")(lr=0.1)
+    for each, start, g in zip(moved, stack, grad, strict=True):
+        torch.testing.assert_close(each, alone.step(start, g, alone.init(start))[0])
+
+
+def test_a_shared_name_of_two_defaults_is_two():
+    defaults = sn.bind("rotational(muon)").defaults
+    assert (defaults["view"], defaults["base_view"]) == ("channel", "layer")
+    nested = sn.bind("rotational(hyperball(nora))", base_view="dim=1", base_base_view="groups=2")
+    views = [str(each.view) for each in nested.rule.tree() if isinstance(each, r.NormalizedUpdate)]
+    assert views == ["groups=2", "dim=1", "channel"]
+
+
+@pytest.mark.parametrize(
+    "name", ["adamh", "hyperball(sgd)", "radial_brake(sgd)", "rotational(sgd)"]
+)
+def test_biases_and_gains_whose_norm_is_held_are_named(name):
+    cls, layer = sn.torch_optimizer(name, "Held"), torch.nn.Linear(3, 4)
+    with pytest.warns(UserWarning, match="^Held: bias cannot move freely, as RadiusPin holds"):
+        cls(layer.named_parameters())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        cls([layer.weight])
+
+
+def test_a_pin_that_does_not_come_last_is_named():
+    cls = sn.torch_optimizer(lambda lr=0.1: sn.chain(r.RadiusPin(), r.StepSize(lr)), "Early")
+    with pytest.warns(UserWarning, match="RadiusPin does not come last"):
+        cls([torch.randn(2, 3, requires_grad=True)])
 
 
 def test_the_inner_recipe_has_no_decay_and_a_rate_of_one():

@@ -1,12 +1,14 @@
 """The audit of a model: which of its weights are scale-invariant, and what follows for optimizers.
 
 `_subject` is the model as a function of a point, `_sensitivity` the measure, `_verdict` its
-reading, `_scaling` the check of both, `_param_groups` the groups for an optimizer.
+reading, `_scaling` the check of both, `_roles` the parts that parameters play, `_param_groups` the
+groups for an optimizer.
 """
 
 from spherenorm.audit._audit import audit, audit_batch
 from spherenorm.audit._param_groups import Assignment, ParamGroups, param_groups
 from spherenorm.audit._report import Audit, Skipped
+from spherenorm.audit._roles import Role, Roles, roles
 from spherenorm.audit._units import Figures
 from spherenorm.audit._verdict import Finding, Verdict
 
@@ -16,9 +18,12 @@ __all__ = [
     "Figures",
     "Finding",
     "ParamGroups",
+    "Role",
+    "Roles",
     "Skipped",
     "Verdict",
     "audit",
     "audit_batch",
     "param_groups",
+    "roles",
 ]

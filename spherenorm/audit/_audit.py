@@ -11,9 +11,10 @@ from torch import Tensor, nn
 from spherenorm._views import View, ViewLike, as_view
 from spherenorm.audit._precise import EPS_LIMIT
 from spherenorm.audit._report import Audit, Skipped
+from spherenorm.audit._roles import measure_roles, roles_by_modules
 from spherenorm.audit._scaling import fails_scaling_check
 from spherenorm.audit._sensitivity import Sums, default_dims, measure
-from spherenorm.audit._subject import Point, Subject
+from spherenorm.audit._subject import Point, Subject, unwrap
 from spherenorm.audit._units import Evidence, all_shown
 from spherenorm.audit._verdict import Finding, judge, reject
 
@@ -104,8 +105,9 @@ def audit(
         ]
         if nearby is not None:
             findings = apply_scaling_check(subject, findings, nearby)
+        roles = measure_roles(subject, model)
     total = sum(parameter.numel() for parameter in model.parameters())
-    return Audit(tuple(findings), tuple(skipped), tuple(subject.doubts), total)
+    return Audit(tuple(findings), tuple(skipped), tuple(subject.doubts), total, roles)
 
 
 def audit_batch(model: nn.Module, batch: Any, **options: Any) -> Audit:
@@ -123,21 +125,18 @@ def audit_batch(model: nn.Module, batch: Any, **options: Any) -> Audit:
     return audit(model, *inputs, **options, **keywords)
 
 
+def unaudited(model: nn.Module) -> Audit:
+    """An audit without a batch: no findings, and the roles that the modules tell."""
+    parameters = list(model.named_parameters())
+    skipped = tuple(Skipped(name, tuple(x.shape), "no batch") for name, x in parameters)
+    total = sum(x.numel() for _, x in parameters)
+    return Audit((), skipped, (), total, roles_by_modules(model))
+
+
 def arguments_of(batch: Any) -> tuple[Sequence[Any], dict[str, Any]]:
     """The arguments and keyword arguments of a model in one batch."""
     keywords = dict(batch) if isinstance(batch, Mapping) else {}
     return () if keywords else batch if isinstance(batch, tuple | list) else (batch,), keywords
-
-
-def unwrap(model: nn.Module) -> nn.Module:
-    """The module inside `torch.compile`, `DataParallel` or `DistributedDataParallel`."""
-    while True:
-        if isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
-            model = model.module
-        elif isinstance(getattr(model, "_orig_mod", None), nn.Module):
-            model = model._orig_mod  # type: ignore[assignment]
-        else:
-            return model
 
 
 def _divide(model: nn.Module) -> tuple[dict[str, Tensor], list[Skipped]]:

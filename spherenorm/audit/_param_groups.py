@@ -12,11 +12,13 @@ from torch import nn
 from spherenorm._manifold import Sphere
 from spherenorm._registry import Bound, Recipe, bind
 from spherenorm._views import ViewLike
-from spherenorm.audit._audit import arguments_of, audit_batch, unwrap
-from spherenorm.audit._plan import TreatmentPlan
+from spherenorm.audit._audit import arguments_of, audit_batch, unaudited
+from spherenorm.audit._plan import plan_treatments
 from spherenorm.audit._report import Audit
+from spherenorm.audit._roles import RoleName
 from spherenorm.audit._statistics import change_with_statistics
-from spherenorm.audit._treatment import Override, treat
+from spherenorm.audit._subject import unwrap
+from spherenorm.audit._treatment import Override, Treatment, treat
 from spherenorm.support import columns
 
 Kind = Literal["invariant", "weights", "vectors"]
@@ -32,7 +34,8 @@ class Assignment:
         group: the index of its group.
         treatment: "sphere", "projected" or "euclidean".
         view: in which it counts as scale-invariant; None if in none.
-        reason: for the treatment.
+        role: that it plays in the model; see `roles`.
+        reason: for the treatment, and for the role.
 
     Example:
         >>> model = nn.Sequential(nn.Linear(4, 3, bias=False), nn.BatchNorm1d(3), nn.Linear(3, 1))
@@ -47,6 +50,7 @@ class Assignment:
     group: int
     treatment: str
     view: str | None
+    role: RoleName
     reason: str
 
 
@@ -72,11 +76,11 @@ class ParamGroups(list[dict[str, Any]]):
         self.assignments, self.audit = tuple(assignments), audit
 
     def __str__(self) -> str:
-        rows = [("parameter", "shape", "group", "treatment", "view", "why")]
+        rows = [("parameter", "shape", "group", "role", "treatment", "view", "why")]
         for each in self.assignments:
             shape = " x ".join(map(str, each.shape)) or "()"
-            place = (str(each.group), each.treatment, each.view or "", each.reason)
-            rows.append((each.name, shape, *place))
+            place = (str(each.group), each.role, each.treatment, each.view or "")
+            rows.append((each.name, shape, *place, each.reason))
         lines = [columns(rows), ""]
         for index, group in enumerate(self):
             entries = (f"{name}={value!r}" for name, value in group.items() if name != "params")
@@ -92,6 +96,7 @@ def param_groups(
     recipe: str | Recipe | Bound,
     *,
     rest: str | Recipe | Bound | None = None,
+    by_role: Mapping[RoleName, str | Recipe | Bound] | None = None,
     decay: float | Mapping[Kind, float] | None = None,
     overrides: Mapping[str, Override] | None = None,
     views: Sequence[ViewLike] | None = None,
@@ -112,6 +117,10 @@ def param_groups(
     - A recipe that tests for invariance (sgdp, adamp) tests the invariant weights in their views,
       and projects no others.
     - A recipe that projects without a test steps the invariant weights; all others get `rest`.
+    - A recipe for matrices (muon, adamh, nora: one that orthogonalizes, holds a norm, or makes
+      steps of one length) steps hidden matrices, convolutions and stacks of experts, each expert by
+      itself; heads, embeddings, tied weights and vectors get `rest`, which you must give. What a
+      weight is comes from one forward pass: see `roles`.
     - Any other recipe steps all weights.
 
     The norm of an invariant unit is a learning rate: a step turns it by lr |g| / |w|, and |g| goes
@@ -125,17 +134,19 @@ def param_groups(
     Args:
         model: is audited in its present mode. Its weights change only for a recipe on the sphere.
         batch: a tensor, a tuple of the model's arguments, or a mapping of its keyword arguments;
-            or the `audit` of this model.
+            or the `audit` of this model. None, for a recipe that asks for no invariance: roles
+            are then read off the modules, and `overrides` must have those that these do not tell.
         recipe: its name, a function, or a bound recipe.
         rest: the recipe of what `recipe` does not suit; None: Nesterov SGD with lr 0.01 and
             momentum 0.9 (Cho and Lee's choice) beside a recipe that is always on a sphere or
-            projects always, and `recipe` itself otherwise.
+            projects always, none beside one for matrices, and `recipe` itself otherwise.
+        by_role: recipes of the parameters of some roles, such as {"head": "adamh"}.
         decay: the weight decay: of all parameters, or by kind: "invariant"; "weights", the others
             of two or more dimensions; "vectors", biases and gains. None, or a kind that is not
             named: as the recipe has it.
         overrides: by name or pattern, such as "blocks.*.qkv.weight": a view in which the weight
-            counts as invariant; "euclidean"; or a mapping of entries for its group, such as
-            {"lr": 0.1}, in which "as" may be one of the former. Later ones prevail.
+            counts as invariant; a role; "euclidean"; or a mapping of entries for its group, such
+            as {"lr": 0.1}, in which "as" may be one of the former. Later ones prevail.
         views, loss, tolerance, dtype: as for `audit`. A larger tolerance puts weights on the
             sphere that are invariant up to eps, by which the outputs change.
         smallest_norm: invariant weights whose units have a smaller median norm are Euclidean for
@@ -150,8 +161,8 @@ def param_groups(
     Raises:
         ValueError: an unknown recipe, hyper-parameter or kind; a value outside its interval; an
             override that matches nothing or does not fit; a recipe that tests for invariance and
-            has no hyper-parameter `views`; a weight that `recipe` refuses, and `rest` too; as
-            `audit`. Nothing changes then.
+            has no hyper-parameter `views`; a weight that `recipe` refuses, and `rest` too; no
+            batch, and a role or an invariance that needs one; as `audit`. Nothing changes then.
 
     Example:
         >>> layers = nn.Linear(4, 3, bias=False), nn.BatchNorm1d(3), nn.Linear(3, 1)
@@ -163,16 +174,22 @@ def param_groups(
     Source: Cho and Lee 2017, for `rest`.
     """
     main = _bound(recipe, hyper_parameters)
-    plan = TreatmentPlan.of(
-        main, None if rest is None else _bound(rest, {}), hyper_parameters, smallest_norm
-    )
+    others = {role: _bound(each, {}) for role, each in (by_role or {}).items()}
+    left = None if rest is None else _bound(rest, {})
+    plan = plan_treatments(main, left, others, hyper_parameters, smallest_norm)
     model = unwrap(model)
     parameters = dict(model.named_parameters())
     audited = batch
-    if not isinstance(batch, Audit):
+    if batch is None:
+        if plan.keeps_norms:
+            raise ValueError(f"batch is None: recipe {main.name!r} is for what an audit finds")
+        audited = unaudited(model)
+    elif not isinstance(batch, Audit):
         options = {"views": views, "loss": loss, "tolerance": tolerance, "dtype": dtype}
         audited = audit_batch(model, batch, **options)
     treatments = treat(parameters, audited, overrides or {})
+    if batch is None and (plan.routes.for_matrices or others):
+        _refuse_unmeasured(treatments)
     groups: dict[str, dict[str, Any]] = {}
     assignments, on_sphere = [], []
     for name, weight in parameters.items():
@@ -187,7 +204,9 @@ def param_groups(
         index = list(groups).index(repr((treatment, entries)))
         shown = None if view is None else str(view)
         shape = tuple(weight.shape)
-        assignments.append(Assignment(name, shape, index, treatment, shown, reason))
+        role = treatments[name].role
+        place = name, shape, index, treatment, shown, role.role
+        assignments.append(Assignment(*place, f"{role.reason}; {reason}"))
         if treatment == "sphere" and view is not None:
             on_sphere.append((weight, view))
 
@@ -209,6 +228,21 @@ def _bound(recipe: str | Recipe | Bound, hyper_parameters: Mapping[str, Any]) ->
         bound = bind(recipe, **hyper_parameters)
     bound.rule  # noqa: B018  (made now, for its errors)
     return bound
+
+
+def _refuse_unmeasured(treatments: Mapping[str, Treatment]) -> None:
+    """Refuse weights whose role is not known, where it decides.
+
+    Raises:
+        ValueError: there is one.
+    """
+    names = [name for name, each in treatments.items() if each.role.role == "unmeasured"]
+    if names:
+        more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+        give = 'give one, or roles in overrides, such as {"head.weight": "head", "*": "matrix"}'
+        raise ValueError(
+            f"the roles of {', '.join(names[:5])}{more} cannot be measured without a batch: {give}"
+        )
 
 
 def _decay_of(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -13,8 +13,10 @@ from spherenorm._chain import sphere_of
 from spherenorm._manifold import Sphere
 from spherenorm._registry import Bound, bind
 from spherenorm._views import View
-from spherenorm.audit._treatment import Treatment
-from spherenorm.rules import InvarianceTest, OrthogonalityRegularization, RadialProjection
+from spherenorm.audit._roles import RoleName
+from spherenorm.audit._routes import Routes, is_for_matrices, refusal
+from spherenorm.audit._treatment import EUCLIDEAN, Treatment
+from spherenorm.rules import OrthogonalityRegularization, RadialProjection
 
 _TINY = 0.1
 """A unit of this share of `smallest_norm`, such as a pruned channel, is not put on a sphere."""
@@ -25,8 +27,7 @@ class TreatmentPlan:
     """The recipes, and what they do to scale-invariant weights.
 
     Attributes:
-        main: the recipe that was asked for.
-        rest: for weights that `main` does not suit.
+        routes: the recipe that was asked for, and the others.
         sphere: the manifold of `main`, if it is a sphere.
         fixed: the view that `main` projects in without a test, if any.
         orthogonal: `main` turns the units of a weight apart by an `alpha` that the user did not
@@ -35,39 +36,16 @@ class TreatmentPlan:
         smallest_norm: weights of smaller units are Euclidean where `main` keeps norms.
     """
 
-    main: Bound
-    rest: Bound
+    routes: Routes
     sphere: Sphere | None
     fixed: View | None
     orthogonal: bool
     smallest_norm: float
 
-    @classmethod
-    def of(
-        cls, main: Bound, rest: Bound | None, chosen: Collection[str], smallest_norm: float
-    ) -> TreatmentPlan:
-        """The plan; `chosen` are the hyper-parameters that the user gave.
-
-        Raises:
-            ValueError: a recipe has a test whose views it does not take; `smallest_norm` is
-                negative.
-        """
-        if not smallest_norm >= 0:
-            raise ValueError(f"smallest_norm must be in [0, ∞), got {smallest_norm!r}")
-        sphere = sphere_of(main.rule)
-        projections = [r.view for r in main.rule.tree() if isinstance(r, RadialProjection)]
-        fixed = next((view for view in projections if view is not None), None)
-        fixed = sphere.view if sphere is not None else fixed
-        usual = bind("sgd", lr=0.01, momentum=0.9, nesterov=True) if fixed is not None else main
-        orthogonal = (
-            any(isinstance(rule, OrthogonalityRegularization) for rule in main.rule.tree())
-            and "alpha" not in chosen
-            and main.hyper_parameters.get("alpha", 0) == main.defaults.get("alpha") != 0
-        )
-        for bound in filter(None, (main, rest)):
-            _without_test(bound)  # called for its errors
-        rest = usual if rest is None else rest
-        return cls(main, rest, sphere, fixed, orthogonal, smallest_norm)
+    @property
+    def main(self) -> Bound:
+        """The recipe that was asked for."""
+        return self.routes.main
 
     @property
     def keeps_norms(self) -> bool:
@@ -82,22 +60,23 @@ class TreatmentPlan:
         Raises:
             ValueError: all recipes refuse the weight.
         """
+        if self.routes.decides(treatment):
+            bound, reason = self.routes.of(name, weight, treatment)
+            return EUCLIDEAN, bound, treatment.view, reason
         view, reason = treatment.view, treatment.reason
         objection = self._objection(weight, treatment)
         if objection:
             view, reason = None, f"{reason}; {objection}"
         if view is None and (self.keeps_norms or treatment.chosen):
-            word, bound = "euclidean", _without_test(self.rest)
+            word, bound = EUCLIDEAN, self.routes.other(name, weight, reason)
         elif view is None or not self.keeps_norms:
-            word, bound = "euclidean", self.main
+            word, bound = EUCLIDEAN, self.main
         else:
             word, bound, note = self._in_view(weight, view)
             reason += note
-        if refusal := _refusal(bound, weight):
-            bound, view, word = _without_test(self.rest), None, "euclidean"
-            if _refusal(bound, weight):
-                raise ValueError(f"{name}: {self.main.name} refuses it ({refusal}); give a rest")
-            reason += f"; the recipe refuses it: {refusal}"
+        if refused := refusal(bound, weight):
+            bound, view, word = self.routes.other(name, weight, refused), None, EUCLIDEAN
+            reason += f"; the recipe refuses it: {refused}"
         return word, bound, view, reason
 
     def _objection(self, weight: Tensor, treatment: Treatment) -> str:
@@ -140,26 +119,40 @@ class TreatmentPlan:
         return ("projected" if self.sphere is None else "sphere"), bound, note
 
 
-def _refusal(bound: Bound, weight: Tensor) -> str:
-    """The words in which a recipe refuses a weight; empty if it takes it."""
-    try:
-        bound.rule.init(weight.detach())
-    except ValueError as error:
-        return str(error)
-    return ""
+def plan_treatments(
+    main: Bound,
+    rest: Bound | None,
+    by_role: Mapping[RoleName, Bound],
+    chosen: Collection[str],
+    smallest_norm: float,
+) -> TreatmentPlan:
+    """The plan of recipes for scale-invariant weights, and for roles.
 
-
-def _without_test(bound: Bound) -> Bound:
-    """The recipe with no test for invariance, so that it projects nothing.
+    Args:
+        main, rest, by_role: see `Routes`; None for `rest` takes what is usual beside `main`.
+        chosen: the hyper-parameters that the user gave.
+        smallest_norm: see `TreatmentPlan`.
 
     Raises:
-        ValueError: it has a test whose views it does not take.
+        ValueError: a recipe has a test whose views it does not take; there is no such role;
+            `smallest_norm` is negative.
     """
-    if "views" in bound.defaults:
-        bound = bound.replace(views=())
-    if any(isinstance(rule, InvarianceTest) and rule.views for rule in bound.rule.tree()):
-        raise ValueError(
-            f"recipe {bound.name!r} tests views that cannot be set, so that it might project"
-            " weights that are not invariant; give it a hyper-parameter views"
-        )
-    return bound
+    if not smallest_norm >= 0:
+        raise ValueError(f"smallest_norm must be in [0, ∞), got {smallest_norm!r}")
+    sphere = sphere_of(main.rule)
+    projections = [r.view for r in main.rule.tree() if isinstance(r, RadialProjection)]
+    fixed = next((view for view in projections if view is not None), None)
+    fixed = sphere.view if sphere is not None else fixed
+    for_matrices = any(map(is_for_matrices, main.rule.tree()))
+    usual: Bound | None = main
+    if for_matrices:
+        fixed = usual = None
+    elif fixed is not None:
+        usual = bind("sgd", lr=0.01, momentum=0.9, nesterov=True)
+    orthogonal = (
+        any(isinstance(rule, OrthogonalityRegularization) for rule in main.rule.tree())
+        and "alpha" not in chosen
+        and main.hyper_parameters.get("alpha", 0) == main.defaults.get("alpha") != 0
+    )
+    routes = Routes(main, usual if rest is None else rest, by_role, for_matrices)
+    return TreatmentPlan(routes, sphere, fixed, orthogonal, smallest_norm)

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, overload
 
+from spherenorm.audit._roles import Roles
 from spherenorm.audit._verdict import Finding
 from spherenorm.support import columns
 
@@ -18,7 +19,7 @@ class Skipped:
 
     Attributes:
         name, shape: the parameter's.
-        reason: "frozen", "0-d", "1-d", "complex" or "empty".
+        reason: "frozen", "0-d", "1-d", "complex", "empty" or "no batch".
 
     Example:
         >>> found = sn.audit(torch.nn.Linear(2, 1), torch.randn(8, 2))
@@ -40,6 +41,7 @@ class Audit(Sequence[Finding]):
         skipped: the other parameters.
         doubts: sentences on what makes the findings doubtful.
         parameters: the number of entries of all parameters.
+        roles: the role of each parameter; see `roles`.
 
     Example:
         >>> layers = torch.nn.Linear(4, 3, bias=False), torch.nn.BatchNorm1d(3)
@@ -52,6 +54,7 @@ class Audit(Sequence[Finding]):
     skipped: tuple[Skipped, ...]
     doubts: tuple[str, ...]
     parameters: int
+    roles: Roles
 
     @property
     def share(self) -> float:
@@ -82,6 +85,7 @@ class Audit(Sequence[Finding]):
                 "findings": findings,
                 "skipped": [asdict(each) for each in self.skipped],
                 "doubts": list(self.doubts),
+                "roles": [asdict(each) for each in self.roles],
             }
         )
         return plain

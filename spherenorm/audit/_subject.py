@@ -156,6 +156,17 @@ class Subject:
         return [x for x in real if x.is_floating_point() and x.numel()]
 
 
+def unwrap(model: nn.Module) -> nn.Module:
+    """The module inside `torch.compile`, `DataParallel` or `DistributedDataParallel`."""
+    while True:
+        if isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
+            model = model.module
+        elif isinstance(getattr(model, "_orig_mod", None), nn.Module):
+            model = model._orig_mod  # type: ignore[assignment]
+        else:
+            return model
+
+
 def _real_and_dense(x: Tensor) -> Tensor:
     """The entries of a tensor of any kind."""
     if x.is_nested:

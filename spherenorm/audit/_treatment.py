@@ -12,12 +12,13 @@ from torch import Tensor
 
 from spherenorm._views import View, ViewLike, as_view
 from spherenorm.audit._report import Audit
+from spherenorm.audit._roles import ROLES, Role
 from spherenorm.audit._verdict import Verdict
 from spherenorm.support import did_you_mean
 
 EUCLIDEAN = "euclidean"
 Override = ViewLike | Mapping[str, Any]
-"""A view; "euclidean"; or entries of a param_group, of which "as" may be one of the former."""
+"""A view; a role; "euclidean"; or entries of a param_group, of which "as" may be one of these."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,7 @@ class Treatment:
     Attributes:
         view: the parameter counts as scale-invariant in this view; None: in none, Euclidean.
         reason: in words.
+        role: that the parameter plays in the model.
         entries: of its param_group, that the user has set.
         chosen: the view, or that there is none, is the user's choice.
         up_to_eps: the weight is invariant in the limit of eps only.
@@ -34,6 +36,7 @@ class Treatment:
 
     view: View | None
     reason: str
+    role: Role
     entries: Mapping[str, Any] = field(default_factory=dict)
     chosen: bool = False
     up_to_eps: bool = False
@@ -59,16 +62,18 @@ def treat(
     shapes = {each.name: each.shape for each in (*audited, *audited.skipped)}
     if shapes != {name: tuple(weight.shape) for name, weight in parameters.items()}:
         raise ValueError("the audit is of another model: its parameters have other names or shapes")
+    roles = {each.name: each for each in audited.roles}
     treatments = {}
     for name in parameters:
         if name in skipped:
-            treatments[name] = Treatment(None, skipped[name].reason)
+            treatments[name] = Treatment(None, skipped[name].reason, roles[name])
         else:
             view = found[name].view
             reason = f"{found[name].verdict}: {found[name].reason}"
             treatments[name] = Treatment(
                 None if view is None else as_view(view),
                 reason,
+                roles[name],
                 up_to_eps=found[name].verdict is Verdict.UP_TO_EPS,
             )
     for pattern, override in overrides.items():
@@ -91,11 +96,16 @@ def _overridden(before: Treatment, override: Override, name: str, weight: Tensor
     if "as" not in entries:
         return replace(before, entries={**before.entries, **entries})
     wanted = entries.pop("as")
+    entries = {**before.entries, **entries}
+    if wanted in ROLES:
+        role = replace(before.role, role=wanted, reason="as you say")
+        return replace(before, role=role, entries=entries)
     view = None
     if wanted != EUCLIDEAN:
         try:
             view = as_view(wanted)
             view.size(torch.empty(weight.shape, device="meta"))
         except ValueError as error:
-            raise ValueError(f"overrides: {name}: {error} (or {EUCLIDEAN!r})") from error
-    return Treatment(view, "as you say", {**before.entries, **entries}, chosen=True)
+            others = f"or {EUCLIDEAN!r}, or a role: {', '.join(ROLES)}"
+            raise ValueError(f"overrides: {name}: {error} ({others})") from error
+    return Treatment(view, "as you say", before.role, entries, chosen=True)

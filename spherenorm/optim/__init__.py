@@ -17,17 +17,21 @@ __all__ = [
     "SGDG",
     "SGDP",
     "SGDW",
+    "SPEL",
     "Adam",
     "AdamC",
     "AdamG",
     "AdamH",
     "AdamP",
     "AdamW",
+    "AngularMuown",
     "Lamb",
     "Lars",
     "Lion",
+    "MDMuon",
     "Muon",
     "MuonH",
+    "Muown",
     "NorMuon",
     "Nora",
     "OrthoGrad",
@@ -54,6 +58,10 @@ Lars = torch_optimizer(recipes.lars, "Lars")
 Lion = torch_optimizer(recipes.lion, "Lion")
 Muon = torch_optimizer(recipes.muon, "Muon")
 MuonH = torch_optimizer(recipes.muonh, "MuonH")
+Muown = torch_optimizer(recipes.muown, "Muown")
+AngularMuown = torch_optimizer(recipes.angularmuown, "AngularMuown")
+SPEL = torch_optimizer(recipes.spel, "SPEL")
+MDMuon = torch_optimizer(recipes.mdmuon, "MDMuon")
 NGPT = torch_optimizer(recipes.ngpt, "NGPT")
 Nora = torch_optimizer(recipes.nora, "Nora")
 NorMuon = torch_optimizer(recipes.normuon, "NorMuon")

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from spherenorm._chain import Combination
+from spherenorm._chain import Chain, Combination
 from spherenorm._hooks import State
 from spherenorm._numerics import is_zero
 from spherenorm._rule import Rule
@@ -19,7 +19,7 @@ from spherenorm._step import refuse_unless_real
 from spherenorm._tree import Node, Part, init_apart
 from spherenorm._watch import called
 from spherenorm.compile import refusal
-from spherenorm.rules import DecoupledDecay, InvarianceTest, RadialProjection, StepSize
+from spherenorm.rules import DecoupledDecay, InvarianceTest, RadialProjection, RadiusPin, StepSize
 
 
 def check_weights(params: Any, rule: Rule, first: int) -> None:
@@ -205,6 +205,9 @@ def _order_warnings(rule: Node) -> list[str]:
     if any(isinstance(each, DecoupledDecay) and not is_zero(each.weight_decay) for each in behind):
         by = "weights lose weight_decay w at each step, whatever the learning rate is"
         return [f"DecoupledDecay comes behind StepSize: {by}"]
+    chains = (each.rules for each in rule.tree() if isinstance(each, Chain))
+    if any(isinstance(each, RadiusPin) for rules in chains for each in rules[:-1]):
+        return ["RadiusPin does not come last: what follows moves the weight off its sphere"]
     return []
 
 

@@ -14,7 +14,16 @@ and `per` are explained in `spherenorm.rules.ScaleInvarianceTest`.
 """
 
 from spherenorm.recipes._adam import adam, adamc, adamp, adamw, lamb, lion, rmsprop
-from spherenorm.recipes._matrix import muon, muonh, normuon, scion
+from spherenorm.recipes._matrix import (
+    angularmuown,
+    mdmuon,
+    muon,
+    muonh,
+    muown,
+    normuon,
+    scion,
+    spel,
+)
 from spherenorm.recipes._sgd import lars, sgd, sgdp, sgdw
 from spherenorm.recipes._sphere import adamg, adamh, ngpt, nora, orthograd, sgdg
 
@@ -25,11 +34,14 @@ __all__ = [
     "adamh",
     "adamp",
     "adamw",
+    "angularmuown",
     "lamb",
     "lars",
     "lion",
+    "mdmuon",
     "muon",
     "muonh",
+    "muown",
     "ngpt",
     "nora",
     "normuon",
@@ -40,6 +52,7 @@ __all__ = [
     "sgdg",
     "sgdp",
     "sgdw",
+    "spel",
 ]
 
 for _name in __all__:

@@ -157,6 +157,134 @@ def scion(
     )
 
 
+@recipe
+def spel(lr: Scalar = 0.1, momentum: Scalar = 0.0, precision: str = "weight") -> Chain:
+    """Spectral descent on the Stiefel manifold, W^T W = I: Muon whose weights are orthogonal.
+
+        W <- msign(W - lr msign(D)),    D the tangent part of the gradient, or of its average.
+
+    Weights should start there (`torch.nn.init.orthogonal_`); the first step brings others there.
+
+    Args:
+        lr: in [0, inf); no vector turns by more than about lr.
+        momentum: of an average, in [0, 1).
+        precision: see `rules.Orthogonalize`.
+
+    Source: arXiv:2601.21487 (SPEL); Bernstein 2025 (manifold Muon) solves for the steepest D.
+    """
+    polar = r.Orthogonalize("plain", precision=precision)
+    return chain(
+        r.ExponentialAverage(momentum),
+        r.StiefelProjection(),
+        polar,
+        r.StepSize(lr),
+        r.EndsAt(polar),
+    )
+
+
+@recipe
+def muown(
+    lr: Scalar = 0.01,
+    momentum: Scalar = 0.95,
+    betas: tuple[Scalar, Scalar] = (0.9, 0.95),
+    weight_decay: Scalar = 0.0,
+    gain_ratio: Scalar = 1.0,
+    coefficients: str = "original",
+    precision: str = "weight",
+) -> Chain:
+    """Muown: Muon steps the directions of rows, and Adam their norms: w = g v / |v| in each row.
+
+    The gains are states of the optimizer; the model stays as it is. A row turns by lr / |v|.
+
+    Args:
+        lr: of the directions, in [0, inf).
+        momentum: of an average, in [0, 1).
+        betas: of the gains' Adam.
+        weight_decay: of the gains alone, in [0, inf).
+        gain_ratio: the learning rate of the gains is so many times lr.
+        coefficients, precision: as for `muon`.
+
+    Source: arXiv:2605.10797.
+    """
+    direction = chain(
+        r.RadialProjection("channel"),
+        r.ExponentialAverage(momentum),
+        r.Orthogonalize(coefficients, scale="original", precision=precision),
+        r.StepSize(lr),
+    )
+    gain = gain_adam(lr * gain_ratio, betas, weight_decay=weight_decay)
+    return chain(r.Gain(direction, gain, free=True))
+
+
+@recipe
+def angularmuown(
+    lr: Scalar = 0.01,
+    momentum: Scalar = 0.95,
+    betas: tuple[Scalar, Scalar] = (0.9, 0.95),
+    gain_ratio: Scalar = 1.0,
+    coefficients: str = "original",
+    precision: str = "weight",
+) -> Chain:
+    """AngularMuown: Muown whose directions are rows of norm 1, so that lr is about their turn.
+
+    The paper lets the rate of the directions fall slowly, which is left to a scheduler.
+
+    Args:
+        lr: of the directions, in [0, inf); 0.04 is advised.
+        momentum: beta of m = beta m + d, which looks ahead by one step, in [0, 1).
+        betas, gain_ratio, coefficients, precision: as for `muown`.
+
+    Source: arXiv:2606.23637.
+    """
+    direction = chain(
+        r.RadialProjection("channel"),
+        r.HeavyBall(momentum, nesterov=True),
+        r.Orthogonalize(coefficients, scale="original", precision=precision),
+        r.StepSize(lr),
+        r.RadiusPin("channel", 1.0),
+    )
+    return chain(r.Gain(direction, gain_adam(lr * gain_ratio, betas)))
+
+
+@recipe
+def mdmuon(
+    lr: Scalar = 0.01,
+    momentum: Scalar = 0.95,
+    betas: tuple[Scalar, Scalar] = (0.9, 0.95),
+    gain_ratio: Scalar = 0.1,
+    coefficients: str = "original",
+    precision: str = "weight",
+) -> Chain:
+    """Magnitude and direction decoupled, with Muon: W = diag(a) V diag(b), |V| as it was.
+
+    The gains a and b start at 1 and stay positive.
+
+    Args:
+        lr: of V, in [0, inf).
+        momentum: of an average, which looks ahead by one step, in [0, 1).
+        betas, gain_ratio, coefficients, precision: as for `muown`.
+
+    Source: Hägele et al. 2026, arXiv:2606.25971.
+    """
+    direction = chain(
+        orthogonal_momentum(momentum, nesterov=True),
+        r.Orthogonalize(coefficients, scale="aspect", precision=precision),
+        r.StepSize(lr),
+        r.RadiusPin("layer"),
+    )
+    rows, columns = (gain_adam(lr * gain_ratio, betas, name) for name in ("gain", "column_gain"))
+    inner = r.Gain(direction, columns, "dim=1", "one", buffer="column_gain")
+    return chain(r.Gain(inner, rows, "channel", "one"))
+
+
+def gain_adam(
+    lr: Scalar, betas: tuple[Scalar, Scalar], name: str = "gain", weight_decay: Scalar = 0.0
+) -> Rule:
+    """AdamW of gains, whose states have `name` before them."""
+    adam = r.AdaptiveMoments(*betas, eps=1e-8, name=name)
+    return chain(adam, r.DecoupledDecay(weight_decay), r.StepSize(lr))
+
+
 def orthogonal_momentum(momentum: Scalar, nesterov: bool) -> Rule:
     """Muon's momentum: an average, or what it will be if the gradient comes once more."""
     read = momentum**2 if nesterov else momentum

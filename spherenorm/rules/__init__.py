@@ -14,6 +14,7 @@ from spherenorm.rules._detector import AccumulatedInvarianceTest
 from spherenorm.rules._entrywise import CautiousMask, Sign
 from spherenorm.rules._invariance import InvarianceTest, UnitSums
 from spherenorm.rules._length import NormalizedUpdate, SameLength
+from spherenorm.rules._magnitude import Gain
 from spherenorm.rules._momentum import (
     ExponentialAverage,
     FeedbackMomentum,
@@ -25,6 +26,7 @@ from spherenorm.rules._preconditioner import AdaptiveMoments, RootMeanSquare, Un
 from spherenorm.rules._projection import Centralization, RadialProjection, ScaleInvarianceTest
 from spherenorm.rules._radius import RadiusPin
 from spherenorm.rules._step_size import StepSize
+from spherenorm.rules._stiefel import EndsAt, StiefelProjection
 
 __all__ = [
     "AccumulatedInvarianceTest",
@@ -33,8 +35,10 @@ __all__ = [
     "Centralization",
     "CoupledDecay",
     "DecoupledDecay",
+    "EndsAt",
     "ExponentialAverage",
     "FeedbackMomentum",
+    "Gain",
     "HeavyBall",
     "InterpolatedAverage",
     "InvarianceTest",
@@ -48,6 +52,7 @@ __all__ = [
     "ScaleInvarianceTest",
     "Sign",
     "StepSize",
+    "StiefelProjection",
     "TargetNormDecay",
     "UnitClip",
     "UnitMoments",

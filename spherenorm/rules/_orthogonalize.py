@@ -109,7 +109,8 @@ class Orthogonalize(Rule):
     With a matrix of m x n, the result is multiplied by
 
         original: sqrt(max(1, m / n)),      match_rms_adamw: 0.2 sqrt(max(m, n)),
-        spectral: sqrt(m / n),              none: 1.
+        spectral: sqrt(m / n),              aspect: sqrt(max(m, n) / min(m, n)),
+        none: 1.
 
     Args:
         coefficients: the name of a table of polynomials: "original" (Muon's), "quintic",
@@ -138,7 +139,7 @@ class Orthogonalize(Rule):
         "original", "quintic", "polar_express", "cans", "deepseek", "plain"
     )
     steps: int | None = None
-    scale: _Name = choice("none", "original", "match_rms_adamw", "spectral")
+    scale: _Name = choice("none", "original", "match_rms_adamw", "spectral", "aspect")
     precision: _Name = choice("weight", "float32", "bfloat16")
     view: ViewField = view("layer")
     eps: float = 1e-7
@@ -199,4 +200,6 @@ def _scale(scale: str, m: int, n: int) -> float:
         return math.sqrt(max(1, m / n))
     if scale == "match_rms_adamw":
         return 0.2 * math.sqrt(max(m, n))
+    if scale == "aspect":
+        return math.sqrt(max(m, n) / min(m, n))
     return math.sqrt(m / n) if scale == "spectral" else 1.0

@@ -1,8 +1,9 @@
 """The norm at which a weight is held: rules with a radius R for each unit.
 
-`RadiusPin` holds it after the move: R w' / |w'| is the retraction by projection onto a sphere, of
-which the exponential map of `Sphere` is the other. Hyperball is a base optimizer, a
-`NormalizedUpdate` and a `RadiusPin`. `TargetNormDecay` draws the weight towards R.
+`RadiusPin` holds it: R (w - d) / |w - d| is the retraction by projection onto a sphere, of which
+the exponential map of `Sphere` is the other. It is a rule, not a manifold, since R is a state, and
+so that it acts within other rules. Hyperball is a base optimizer, a `NormalizedUpdate` and a
+`RadiusPin`. `TargetNormDecay` draws the weight towards R.
 """
 
 from __future__ import annotations
@@ -101,36 +102,38 @@ class RadiusRule(Rule):
         """The state after a step: the same radius, in new memory as all results."""
         return {name: value.clone() for name, value in state.items()}
 
-    def target(self, before: Update, state: State, units: Tensor) -> Scalar:
+    def target(self, update: Update, state: State, units: Tensor) -> Scalar:
         """R, in the dtype of the weight; "current" and "intended" as `RadiusPin` says.
 
         Args:
-            before, state: as for `after`.
+            update, state: as for `update`.
             units: any number per unit, as the view broadcasts it.
 
         Raises:
             ValueError: the state was made for other units, against which it might broadcast.
         """
         if not isinstance(self.radius, str):
-            return cast_like(self.radius, before.weight)
+            return cast_like(self.radius, update.weight)
         if self.radius == "initial":
             needed = torch.Size() if self.view.dim is None else units.shape
             if state["radius"].shape != needed:
                 shapes = f"{tuple(needed)}, got {tuple(state['radius'].shape)}"
                 raise ValueError(f"view {self.view} needs a state 'radius' of shape {shapes}")
-            return cast_like(state["radius"], before.weight)
-        norm = self.view.norm(before.weight)
+            return cast_like(state["radius"], update.weight)
+        norm = self.view.norm(update.weight)
         if self.radius == "current":
             return norm
-        radial = ratio(self.view.inner(before.weight, before.direction), norm)
-        return torch.where(norm > 0, (norm - radial).abs(), self.view.norm(before.direction))
+        radial = ratio(self.view.inner(update.weight, update.direction), norm)
+        return torch.where(norm > 0, (norm - radial).abs(), self.view.norm(update.direction))
 
 
 @dataclass(frozen=True)
 class RadiusPin(RadiusRule):
-    """Put each unit that has moved on the sphere of radius R: w' <- R w' / |w'|.
+    """Let the step of each unit end on the sphere of radius R:
 
-    It acts after the move, wherever in the chain it stands. R is
+        d <- w - R (w - d) / |w - d|.
+
+    Put it last, behind the step size. R is
 
     - "initial": the norm at the start, kept as a state, so that rounding cannot add up;
     - "current": |w|, the norm before the step;
@@ -139,7 +142,8 @@ class RadiusPin(RadiusRule):
       from 0 is radial as a whole.)
     - a number.
 
-    A unit that has moved to 0 stays there.
+    A unit whose step ends at 0 stays there. Of biases and gains, whose norm matters, an optimizer
+    warns.
 
     Args:
         view: splits the weight into its units.
@@ -161,9 +165,15 @@ class RadiusPin(RadiusRule):
     radius: RadiusField = radius("initial", "current", "intended")
 
     def update(self, update: Update, state: State) -> tuple[Update, State]:
-        return update, self.kept(state)
+        end = update.weight - update.direction
+        norm = self.view.norm(end)
+        scale = self.target(update, state, norm) / torch.where(norm > 0, norm, 1)
+        end = torch.where(norm > 0, scale, 1) * end
+        return update.changed(direction=update.weight - end), self.kept(state)
 
-    def after(self, before: Update, weight: Tensor, state: State) -> tuple[Tensor, State]:
-        norm = self.view.norm(weight)
-        scale = self.target(before, state, norm) / torch.where(norm > 0, norm, 1)
-        return torch.where(norm > 0, scale, 1) * weight, state
+    def weight_warnings(self, weight: Tensor) -> list[str]:
+        """A bias or a gain, whose norm has a meaning, is held at it."""
+        if weight.ndim > 1:
+            return []
+        groups = "a param_group with another recipe, as spherenorm.param_groups does"
+        return [f"cannot move freely, as RadiusPin holds their norm: give them {groups}"]

@@ -9,6 +9,7 @@
 | the law from the first step on, and its solution in time | `norm_growth`, `NormGrowth` |
 | growth relative to the steps' own | `growth_ratio` |
 | norm and rotation in equilibrium | `equilibrium`, `Equilibrium` |
+| the rate at which `rotational` turns so | `rotational_rate` |
 | false positives of the scale-invariance test | `false_positive_rate` |
 
 No law is returned that differs from its code (`_verify`).
@@ -23,6 +24,7 @@ from spherenorm_theory.laws._norm_growth import NormGrowth, norm_growth
 from spherenorm_theory.laws._one_step import OneStep, express_inner, one_step
 from spherenorm_theory.laws._prediction import compile_formula, follow
 from spherenorm_theory.laws._quantities import GAMMA, W_NEXT, S, W, product
+from spherenorm_theory.laws._rotational_rate import rotational_rate
 from spherenorm_theory.laws._stationary import drop_transients, find_stationary_buffers
 from spherenorm_theory.laws._step_in_coordinates import step_in_coordinates
 from spherenorm_theory.laws._step_law import StepLaw
@@ -53,5 +55,6 @@ __all__ = [
     "norm_growth",
     "one_step",
     "product",
+    "rotational_rate",
     "step_in_coordinates",
 ]

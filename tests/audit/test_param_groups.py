@@ -181,7 +181,7 @@ def test_overrides_by_name_and_pattern():
     assert group_of(groups, "6.weight")["lr"] == 0.3
     assert group_of(groups, "6.bias")["lr"] == 0.7
     assert group_of(groups, "1.weight")["lr"] == 0.01
-    assert groups.assignments[0].reason == "as you say"
+    assert groups.assignments[0].reason.endswith("; as you say")
 
 
 def test_a_zero_unit_stays_off_the_sphere():

@@ -9,7 +9,8 @@ from spherenorm import optim
 from tests.conformance.table import ROWS, HyperballMine, RotationalMine, Row
 from tests.gradients import FAMILIES, gradient
 
-MATRICES = (optim.Muon, optim.MuonH, optim.NorMuon, optim.Scion)
+GAINS = (optim.Muown, optim.AngularMuown, optim.MDMuon)
+MATRICES = (optim.Muon, optim.MuonH, optim.NorMuon, optim.Scion, optim.SPEL, *GAINS)
 """They multiply matrices, for which kernels have no word."""
 TANGENTS = (optim.Nora, optim.OrthoGrad, RotationalMine)
 """They give what a projection leaves a length, which of a radial gradient is rounding alone."""

@@ -42,6 +42,14 @@ def mine(lr: float = 0.1, momentum: float = 0.9, weight_decay: float = 0.0) -> R
     return chain(rules.HeavyBall(momentum), rules.DecoupledDecay(weight_decay), rules.StepSize(lr))
 
 
+def apart(lr: float = 0.1, momentum: float = 0.9, betas: tuple[float, float] = (0.9, 0.95)) -> Rule:
+    """A user's recipe with magnitude and direction apart, entry by entry."""
+    moved = chain(rules.RadialProjection("channel"), rules.HeavyBall(momentum), rules.StepSize(lr))
+    gain = chain(rules.AdaptiveMoments(*betas), rules.StepSize(lr))
+    return chain(rules.Gain(moved, gain, free=True))
+
+
+Apart = torch_optimizer(apart)
 HyperballMine = torch_optimizer(wrappers.hyperball(mine))
 RotationalMine = torch_optimizer(wrappers.rotational(mine))
 RadialBrakeMine = torch_optimizer(wrappers.radial_brake(mine))
@@ -72,10 +80,15 @@ ROWS = [
     Row(optim.Muon, {"lr": 0.01}, fewest=2),
     Row(optim.MuonH, fewest=2),
     Row(optim.NorMuon, {"lr": 0.01}, fewest=2),
+    Row(optim.SPEL, {"momentum": 0.9}, fewest=2),
+    Row(optim.Muown, {"weight_decay": 0.01}, fewest=2),
+    Row(optim.AngularMuown, fewest=2),
+    Row(optim.MDMuon, fewest=2),
     Row(optim.Scion, {"lr": 0.01, "radius": 1.0}, fewest=2),
     Row(HyperballMine),
     Row(RotationalMine),
     Row(RadialBrakeMine),
+    Row(Apart, {"lr": 0.02}),
 ]
 
 ANY_WEIGHTS = pytest.mark.filterwarnings("ignore:.*(cannot move|another norm than 1)")

@@ -118,6 +118,80 @@ def muonh(w):
     return w
 
 
+def aspect(w):
+    """The numbers of rows and of columns."""
+    return w.shape[0], w[0].numel()
+
+
+def over(x, dim):
+    """Sums for each index of a dimension."""
+    return x.sum(dim=[d for d in range(x.ndim) if d != dim], keepdim=True)
+
+
+PLAIN = ((2.0, -1.5, 0.5),) * 12
+
+
+def spel(w):
+    m = 0
+    for step in range(STEPS):
+        m = 0.9 * m + 0.1 * grad_of(w, step)
+        flat, d = w.flatten(1), m.flatten(1)
+        if flat.shape[0] < flat.shape[1]:
+            tangent = d - (d @ flat.T + flat @ d.T) / 2 @ flat
+        else:
+            tangent = d - flat @ (flat.T @ d + d.T @ flat) / 2
+        w = newton_schulz(w - 0.1 * newton_schulz(tangent.reshape(w.shape), PLAIN), PLAIN)
+    return w
+
+
+def muown(w):
+    """v has a length of its own; the gains decay."""
+    v, g, m, gain = w, rows(w), 0, adam((0.9, 0.95))
+    scale = math.sqrt(max(1, aspect(w)[0] / aspect(w)[1]))
+    for step in range(STEPS):
+        grad, unit_rows = grad_of(w, step), v / rows(v)
+        slope = over(grad * unit_rows, 0)
+        m = 0.95 * m + 0.05 * g / rows(v) * (grad - unit_rows * slope)
+        v = v - 0.02 * scale * newton_schulz(m, MUON)
+        g = g - 0.01 * (gain(slope) + 0.1 * g)
+        w = g * v / rows(v)
+    return w
+
+
+def angularmuown(w):
+    u, g, m, gain = w / rows(w), rows(w), 0, adam((0.9, 0.95))
+    scale = math.sqrt(max(1, aspect(w)[0] / aspect(w)[1]))
+    for step in range(STEPS):
+        grad = grad_of(w, step)
+        slope = over(grad * u, 0)
+        tangent = g * (grad - u * slope)
+        m = 0.95 * m + tangent
+        u = u - 0.02 * scale * newton_schulz(tangent + 0.95 * m, MUON)
+        u = u / rows(u)
+        g = g - 0.02 * gain(slope)
+        w = g * u
+    return w
+
+
+def mdmuon(w):
+    v, radius, m = w, w.norm(), 0
+    raw = [torch.full_like(over(w, dim), math.log(math.e - 1)) for dim in (0, 1)]
+    adams = [adam((0.9, 0.95)), adam((0.9, 0.95))]
+    scale = math.sqrt(max(aspect(w)) / min(aspect(w)))
+    for step in range(STEPS):
+        grad = grad_of(w, step)
+        a, b = ((1 + x.exp()).log() for x in raw)
+        slopes = over(v * b * grad, 0), over(v * a * grad, 1)
+        slopes = [slope / (1 + (-x).exp()) for slope, x in zip(slopes, raw, strict=True)]
+        m = 0.95 * m + 0.05 * a * b * grad
+        v = v - 0.02 * scale * newton_schulz(0.05 * a * b * grad + 0.95 * m, MUON)
+        v = radius * unit(v)
+        raw = [x - 0.002 * step(s) for x, step, s in zip(raw, adams, slopes, strict=True)]
+        a, b = ((1 + x.exp()).log() for x in raw)
+        w = a * v * b
+    return w
+
+
 def normuon(w):
     m, v = 0, 0
     for step in range(STEPS):
@@ -203,6 +277,10 @@ LOOPS = [
     ("muonh", muonh, {"lr": 0.02}),
     ("hyperball(muon)", muonh, {"lr": 0.02}),
     ("normuon", normuon, {**MUON_SETTINGS, "beta2": 0.9, "scale": "none"}),
+    ("spel", spel, {"lr": 0.1, "momentum": 0.9}),
+    ("muown", muown, {"lr": 0.02, "gain_ratio": 0.5, "weight_decay": 0.1}),
+    ("angularmuown", angularmuown, {"lr": 0.02}),
+    ("mdmuon", mdmuon, {"lr": 0.02}),
     ("scion", scion, {"lr": 0.02, "radius": 5.0}),
     ("nora", nora, {"lr": 0.02, "weight_decay": 0.1}),
     ("orthograd", orthograd, {"lr": 0.01}),

@@ -145,6 +145,67 @@ def test_what_is_no_radius_is_refused(radius):
         r.RadiusPin("layer", radius)
 
 
+@pytest.mark.parametrize("shape", [(6, 4), (4, 6), (4, 3, 2, 2)])
+def test_a_step_on_the_stiefel_manifold_stays_there(shape):
+    rule, weight = sn.bind("spel", lr=0.3).rule, randn(*shape)
+    torch.nn.init.orthogonal_(weight)
+    tangent = applied(r.StiefelProjection(), weight, randn(*shape, seed=1)).flatten(1)
+    flat = weight.flatten(1)
+    flat, tangent = (flat.T, tangent.T) if flat.shape[0] < flat.shape[1] else (flat, tangent)
+    assert (flat.T @ tangent + tangent.T @ flat).abs().max() <= 1e-14
+    state = rule.init(weight)
+    for step in range(5):
+        weight, state = rule.step(weight, randn(*shape, seed=step), state)
+        flat = weight.flatten(1)
+        gram = flat @ flat.T if flat.shape[0] < flat.shape[1] else flat.T @ flat
+        torch.testing.assert_close(gram, torch.eye(len(gram)).double(), rtol=0, atol=1e-12)
+
+
+def test_gains_are_factors_of_the_weight():
+    """A gain alone scales its row, and the rest alone keeps each row's norm where it is pinned."""
+    weight, grad = randn(3, 4), randn(3, 4, seed=1)
+    gain = r.Gain(r.StepSize(0.0), r.StepSize(0.1))
+    moved, _ = gain.step(weight, grad, gain.init(weight))
+    unit = weight / weight.norm(dim=1, keepdim=True)
+    slope = (unit * grad).sum(1, keepdim=True)
+    torch.testing.assert_close(moved, weight - 0.1 * slope * unit)
+    rest = r.Gain(sn.chain(r.StepSize(0.1), r.RadiusPin("channel", 1.0)), r.StepSize(0.0))
+    moved, _ = rest.step(weight, grad, rest.init(weight))
+    torch.testing.assert_close(moved.norm(dim=1), weight.norm(dim=1))
+
+
+def test_a_free_length_sets_the_angle_alone():
+    """As in weight normalization: it grows by the squared step, and the weight keeps its norm."""
+    free = r.Gain(
+        sn.chain(r.RadialProjection("channel"), r.StepSize(0.1)), r.StepSize(0.0), free=True
+    )
+    weight, grad = randn(3, 4), randn(3, 4, seed=1)
+    state = free.init(weight)
+    moved, after = free.step(weight, grad, state)
+    tangent = (
+        grad - (grad * weight).sum(1, keepdim=True) / (weight**2).sum(1, keepdim=True) * weight
+    )
+    squared = state["length"] ** 2 + (0.1 * tangent).square().sum(1, keepdim=True)
+    torch.testing.assert_close(after["length"] ** 2, squared)
+    torch.testing.assert_close(moved.norm(dim=1), weight.norm(dim=1))
+
+
+def test_what_has_no_gain_is_refused():
+    weight = torch.eye(3)
+    weight[1] = 0
+    with pytest.raises(ValueError, match="Gain: a unit of view channel is 0, without direction"):
+        r.Gain(r.StepSize(1.0), r.StepSize(1.0)).init(weight)
+    with pytest.raises(ValueError, match=r"parameter 0 .*Gain: a unit of view channel is 0"):
+        sn.optim.Muown([weight.requires_grad_()])
+
+    class Averaged(sn.Rule):
+        def after(self, before, weight, state):
+            return weight, state
+
+    with pytest.raises(ValueError, match="Gain: after of Averaged is for the model's weight"):
+        r.Gain(Averaged(), r.StepSize(1.0))
+
+
 def test_lengths_of_updates():
     weight, direction = randn(3, 4), randn(3, 4, seed=1)
     weight[1], direction[2] = 0, 0

@@ -1,0 +1,263 @@
+"""`roles`: the part of each parameter, where names say nothing, and groups of them."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F  # noqa: N812
+
+import spherenorm as sn
+from tests.audit.zoo.parts import Net, linear, parameter
+
+
+def gpt(tied, dim=8, tokens=11):
+    """One block, with learned positions and normalized queries and keys; names say nothing."""
+
+    def forward(self, tokens, targets=None):
+        x = self.a(tokens) + self.b[: tokens.shape[1]]
+        parts = self.c(F.layer_norm(x, (dim,))).chunk(3, -1)
+        q, k, v = (part.unflatten(-1, (2, -1)).transpose(1, 2) for part in parts)
+        q, k = (F.rms_norm(part, part.shape[-1:]) for part in (q, k))
+        x = x + self.d(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
+        x = x + self.f(F.gelu(self.e(F.layer_norm(x, (dim,)))))
+        logits = 30 * torch.tanh(self.g(F.layer_norm(x, (dim,))) / 30)
+        if targets is None:
+            return logits
+        return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
+
+    net = Net(
+        forward,
+        a=nn.Embedding(tokens, dim),
+        c=linear(dim, 3 * dim),
+        d=linear(dim, dim),
+        e=nn.Linear(dim, 4 * dim),
+        f=nn.Linear(4 * dim, dim),
+        g=linear(dim, tokens),
+    )
+    net.b = parameter(6, dim)
+    if tied:
+        net.g.weight = net.a.weight
+    return net
+
+
+def tokens():
+    return torch.randint(11, (2, 6))
+
+
+def resnet():
+    def forward(self, x):
+        x = self.b(self.a(x)).relu()
+        x = x + self.d(self.c(x).relu())
+        return self.e(x.mean((2, 3)))
+
+    return Net(
+        forward,
+        a=nn.Conv2d(3, 8, 3, padding=1, bias=False),
+        b=nn.BatchNorm2d(8),
+        c=nn.Conv2d(8, 8, 3, padding=1),
+        d=nn.Conv2d(8, 8, 3, padding=1, groups=8),
+        e=nn.Linear(8, 5),
+    )
+
+
+def mixture(form):
+    """Experts as one stack of matrices, applied in one of four ways."""
+
+    def forward(self, x):
+        shares = self.gate(x).softmax(-1)
+        best = shares.argmax(-1)
+        if form == "einsum":
+            hidden = torch.einsum("nd,edk->enk", x, self.up).relu()
+            y = torch.einsum("enk,ekd,ne->nd", hidden, self.down, shares)
+        elif form == "bmm":
+            hidden = torch.bmm(x.expand(4, *x.shape), self.up).relu()
+            y = (torch.bmm(hidden, self.down) * shares.T[..., None]).sum(0)
+        elif form == "loop":
+            y = torch.zeros_like(x)
+            for e in range(4):
+                mine = (best == e).nonzero()[:, 0]
+                y[mine] = (x[mine] @ self.up[e]).relu() @ self.down[e] * shares[mine, e, None]
+        else:
+            y = torch.bmm(torch.bmm(x[:, None], self.up[best]).relu(), self.down[best])[:, 0]
+        return self.out(x + y)
+
+    net = Net(forward, gate=linear(8, 4), out=nn.Linear(8, 3))
+    net.up, net.down = parameter(4, 8, 16), parameter(4, 16, 8)
+    return net
+
+
+def found(roles):
+    """The roles of all that has two or more dimensions."""
+    return {each.name: each.role for each in roles if len(each.shape) > 1}
+
+
+GPT = {
+    **{"b": "vector", "a.weight": "embedding", "g.weight": "head"},
+    **dict.fromkeys(("c.weight", "d.weight", "e.weight", "f.weight"), "matrix"),
+}
+TIED = {**GPT, "a.weight": "tied"}
+del TIED["g.weight"]
+
+
+@pytest.mark.parametrize("with_loss", [False, True])
+@pytest.mark.parametrize(("tied", "expected"), [(False, GPT), (True, TIED)])
+def test_a_language_model(tied, expected, with_loss):
+    batch = (tokens(), tokens()) if with_loss else (tokens(),)
+    assert found(sn.roles(gpt(tied), *batch)) == expected
+
+
+def test_a_convolutional_network():
+    roles = sn.roles(resnet(), torch.randn(4, 3, 8, 8))
+    convolutions = {"a.weight": "convolution", "c.weight": "convolution"}
+    assert found(roles) == {**convolutions, "d.weight": "vector", "e.weight": "head"}
+    assert "a filter for each channel by itself" in str(roles)
+
+
+@pytest.mark.parametrize("form", ["einsum", "bmm", "loop", "gathered"])
+def test_stacks_of_experts(form):
+    stacks = {"up": "experts", "down": "experts"}
+    assert found(sn.roles(mixture(form), torch.randn(16, 8))) == {
+        **stacks,
+        "gate.weight": "matrix",
+        "out.weight": "head",
+    }
+
+
+def test_matrices_of_three_dimensions():
+    """(d, h, k) is one matrix, dimension 0 by the others; (h, k, d) of its first two is not."""
+
+    def forward(self, x):
+        heads = torch.einsum("bd,dhk->bhk", x, self.into)
+        return self.last(torch.einsum("bhk,hkd->bd", heads, self.out).relu())
+
+    net = Net(forward, last=linear(8, 3))
+    net.into, net.out = parameter(8, 2, 4), parameter(2, 4, 8)
+    roles = {"into": "matrix", "out": "other", "last.weight": "head"}
+    assert found(sn.roles(net, torch.randn(5, 8))) == roles
+
+
+def test_a_weight_is_followed_through_what_is_made_of_it():
+    """Weight normalization, a low-rank sum, a mask, and a scale for each output."""
+
+    def forward(self, x):
+        x = self.normal(x).relu()
+        x = F.linear(x, self.plain.weight + self.left @ self.right).relu()
+        x = F.linear(x, self.masked * torch.eye(6)).relu()
+        return self.last(x * self.scale.T)
+
+    normal = nn.utils.parametrizations.weight_norm(nn.Linear(8, 6))
+    net = Net(forward, normal=normal, plain=linear(6, 6), last=linear(6, 2))
+    net.left, net.right, net.masked = parameter(6, 2), parameter(2, 6), parameter(6, 6)
+    net.scale = parameter(6, 1)
+    assert found(sn.roles(net, torch.randn(5, 8))) == {
+        "normal.parametrizations.weight.original0": "vector",
+        "normal.parametrizations.weight.original1": "matrix",
+        **dict.fromkeys(("plain.weight", "left", "right", "masked"), "matrix"),
+        "scale": "vector",
+        "last.weight": "head",
+    }
+
+
+def test_all_last_matrices_are_heads_and_no_residual_branch_is():
+    def forward(self, x):
+        x = x + self.branch(x) + self.other(x)
+        return {"boxes": self.boxes(x), "classes": self.classes(x).log_softmax(-1), "state": x}
+
+    net = Net(forward, **{n: linear(8, 8) for n in ("branch", "other", "boxes", "classes")})
+    roles = found(sn.roles(net, torch.randn(5, 8)))
+    assert {name for name, role in roles.items() if role == "head"} == {
+        "boxes.weight",
+        "classes.weight",
+    }
+
+
+def test_what_a_pass_does_not_reach_has_the_role_of_its_module():
+    def forward(self, x):
+        return self.used(x)
+
+    net = Net(forward, used=linear(8, 3), unused=linear(8, 3))
+    net.own = parameter(3, 3)
+    roles = sn.roles(net, torch.randn(5, 8))
+    assert found(roles) == {"used.weight": "head", "unused.weight": "matrix", "own": "unmeasured"}
+    assert str(roles).count("not used on this batch") == 2
+
+
+def test_without_inputs_it_says_which_roles_it_cannot_measure():
+    roles = sn.roles(gpt(tied=True))
+    assert roles.unmeasured == ("b", "c.weight", "d.weight", "e.weight", "f.weight")
+    assert found(roles)["a.weight"] == "tied"  # by identity
+    assert sn.roles(resnet()).unmeasured == ("e.weight",)
+
+
+def test_an_audit_has_the_roles():
+    net, batch = gpt(tied=False), tokens()
+    assert sn.audit(net, batch).roles == sn.roles(net, batch)
+
+
+def recipes(groups):
+    own = {each.name: groups[each.group].get("recipe", "own") for each in groups.assignments}
+    return {name: recipe for name, recipe in own.items() if not name.endswith("bias")}
+
+
+@pytest.mark.parametrize("recipe", ["muon", "rotational(adamw)", "hyperball(lion)"])
+def test_a_recipe_for_matrices_gets_the_hidden_ones(recipe):
+    net, batch = gpt(tied=False), tokens()
+    groups = sn.param_groups(net, batch, recipe, rest="adamw", lr=0.02)
+    expected = {name: "own" if role == "matrix" else "adamw" for name, role in GPT.items()}
+    assert recipes(groups) == expected
+    assert "for hidden matrices, not embedding" in str(groups)
+    optimizer = sn.torch_optimizer(recipe, "Own")(groups)
+    net(batch).square().mean().backward()
+    optimizer.step()
+
+
+def test_roles_have_recipes_and_lines_are_overridden():
+    net, batch = gpt(tied=False), tokens()
+    groups = sn.param_groups(
+        net,
+        batch,
+        "muon",
+        rest="adamw",
+        by_role={"head": sn.bind("adamh", lr=0.01)},
+        overrides={"d.*": "head", "c.weight": "groups=3", "b": {"as": "matrix", "lr": 0.5}},
+    )
+    own = {"a.weight": "adamw", "b": "own", "d.weight": "adamh", "g.weight": "adamh"}
+    assert recipes(groups) == {**dict.fromkeys(GPT, "own"), **own}
+    place = {each.name: groups[each.group] for each in groups.assignments}
+    assert place["c.weight"]["view"] == "groups=3"  # each of three parts is one matrix
+    assert (place["b"]["lr"], place["g.weight"]["lr"]) == (0.5, 0.01)
+
+
+def test_each_expert_is_a_matrix_of_its_own():
+    net, batch = mixture("bmm"), torch.randn(16, 8)
+    groups = sn.param_groups(net, batch, "muon", rest="adamw", lr=0.1)
+    net(batch).square().mean().backward()
+    rule, expert = sn.bind("muon", lr=0.1).rule, net.up[2].detach().clone()
+    alone, _ = rule.step(expert, net.up.grad[2], rule.init(expert))
+    sn.optim.Muon(groups).step()
+    torch.testing.assert_close(net.up[2].detach(), alone)
+    others = sn.param_groups(net, batch, "normuon", rest="adamw")
+    assert recipes(others)["up"] == "adamw"
+    assert "it takes no view" in str(others)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"recipe": "muon"}, "b: muon refuses it .*, not vector.; give a rest"),
+        ({"recipe": "muon", "rest": "sgd", "batch": None}, "roles of b, c.weight, d.weight, e.wei"),
+        ({"recipe": "adamp", "batch": None}, "recipe 'adamp' is for what an audit finds"),
+        ({"recipe": "sgd", "by_role": {"haed": "sgd"}}, "by_role must name .* got 'haed'"),
+        ({"recipe": "sgd", "overrides": {"b": "haed"}}, "got 'haed' .* or a role: matrix, head"),
+    ],
+)
+def test_refusals(settings, message):
+    settings = {"batch": tokens(), **settings}
+    with pytest.raises(ValueError, match=message):
+        sn.param_groups(gpt(tied=False), **settings)
+
+
+def test_groups_without_a_batch_where_the_user_gives_the_roles():
+    net = gpt(tied=False)
+    overrides = {"[cdef].weight": "matrix", "g.weight": "head", "b": "vector"}
+    groups = sn.param_groups(net, None, "muon", rest="adamw", overrides=overrides)
+    assert recipes(groups) == {n: "own" if role == "matrix" else "adamw" for n, role in GPT.items()}

@@ -1,0 +1,41 @@
+"""The rate of `rotational(recipe)` is the turn of the recipe's equilibrium."""
+
+import math
+
+import pytest
+import torch
+
+import spherenorm as sn
+from spherenorm_theory import NoEquilibriumError, equilibrium, rotational_rate
+
+DECAY, SMALL = 0.1, 1e-7
+
+
+@pytest.mark.parametrize(
+    ("recipe", "settings", "factor"),
+    [
+        ("sgd", {"momentum": 0.9}, 1 / 1.9),  # coupled decay
+        ("adamw", {"betas": (0.8, 0.99)}, 0.2 / 1.8),
+    ],
+)
+def test_rates_of_the_literature(recipe, settings, factor):
+    """Kosson et al. 2024, Table 1, for a small learning rate."""
+    rate = rotational_rate(recipe, weight_decay=DECAY, **settings)
+    assert rate(SMALL) == pytest.approx(math.sqrt(2 * SMALL * DECAY * factor), rel=1e-6)
+
+
+def test_a_step_turns_as_the_equilibrium_does():
+    rate = rotational_rate("sgd", weight_decay=DECAY)
+    law = equilibrium("sgd", weight_decay=DECAY, momentum=0.0, dampening=0.0, nesterov=False)
+    chord = law.rotation({law.traced.symbols["lr"]: 0.5})
+    rule = sn.bind("rotational(sgd)", lr=rate(0.5), memory=0.0, eps=0.0, zero_mean=False).rule
+    weight = torch.tensor([[3.0, 0.0]], dtype=torch.float64)
+    moved, _ = rule.step(weight, torch.tensor([[1.0, 7.0]]).double(), rule.init(weight))
+    assert (moved - weight).norm() / 3 == pytest.approx(chord, rel=1e-12)
+
+
+def test_what_does_not_settle_is_refused():
+    with pytest.raises(NoEquilibriumError, match="without decay the norm does not settle"):
+        rotational_rate("sgdp")
+    with pytest.raises(NoEquilibriumError, match=r"right angle|does not settle"):
+        rotational_rate("sgd", weight_decay=DECAY)(15.0)
