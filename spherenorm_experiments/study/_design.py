@@ -9,6 +9,7 @@ from typing import Any
 
 from spherenorm.support import did_you_mean, unknown_name
 from spherenorm_experiments.analysis import (
+    OUT_OF_REACH,
     Arm,
     Claim,
     Key,
@@ -164,7 +165,7 @@ def _axes(
     contenders = filter(condition.has, design.contenders)
     own = [(design.search(each), design.grid(plan, condition, each)) for each in contenders]
     axes = {axis: axis[1] for search, _ in own for axis in search.axes}
-    seeds = set(design.chosen_seeds(plan))
+    seeds = set(_seeds(design, plan, condition))
     runs = results.where(lambda item: item.spec.seed in seeds)
     tried = [(search, Tried.of(runs, arm)) for search, arm in own]
     for _ in range(GROWTH):
@@ -218,9 +219,24 @@ def _runs(
         epochs = fields.get("epochs", design.budget(plan, condition.task).epochs)
         fields["epochs"] = max(1, round(contender.length * epochs))
     arm = design.grid(plan, condition, contender)
-    return design.seeded(
-        plan, arm, condition.task, hyper_parameters, options=setup.options, **fields
-    )
+    seeds = _seeds(design, plan, condition)
+    fields["options"] = setup.options
+    return design.seeded(plan, arm, condition.task, hyper_parameters, seeds, **fields)
+
+
+def _seeds(design: Design, plan: Plan, condition: Condition) -> Sequence[int]:
+    """The seeds of a condition, for evidence only few if none of its scores can be decided there.
+
+    Its norms and steps need no more, and its scores have no verdict.
+    """
+    seeds = design.chosen_seeds(plan)
+    if plan.tier != "evidence" or plan.seeds is not None:
+        return seeds
+    gaps = [condition.gap(ours.name, base.name) for base, ours in design.pairs]
+    effects = [abs(float(gap.value)) for gap in gaps if gap is not None]
+    expected = detectable(condition.spread, len(seeds))
+    decides = not effects or not expected > OUT_OF_REACH * max(effects)
+    return seeds if decides else seeds[: design.seeds["small"]]
 
 
 def _left_out(design: Design) -> Iterator[tuple[str, str, str, str]]:

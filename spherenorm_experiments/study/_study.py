@@ -99,15 +99,22 @@ class Study:
         return "\n".join((inspect.getdoc(self) or "").splitlines()[1:]).strip()
 
     def seeded(
-        self, plan: Plan, arm: Arm, task: str, hyper_parameters: Mapping[str, Any], **more: Any
+        self,
+        plan: Plan,
+        arm: Arm,
+        task: str,
+        hyper_parameters: Mapping[str, Any],
+        seeds: Sequence[int] | None = None,
+        **more: Any,
     ) -> list[Trial]:
         """One trial of an arm per seed, with the task's budget for the tier; of a pure task one.
 
         Args:
             hyper_parameters: of a pure task, lists of one length are points.
+            seeds: None for all that the plan or the study chooses.
             **more: other fields of `Spec`, also in place of the budget.
         """
-        budget, seeds = self.budget(plan, task), self.chosen_seeds(plan)
+        budget, seeds = self.budget(plan, task), seeds or self.chosen_seeds(plan)
         common = {"epochs": budget.epochs, "batch_size": budget.batch_size, **more}
         pure = issubclass(find_task_class(task), PureTask)
         parts = [{"seeds": tuple(seeds)}] if pure else [{"seed": seed} for seed in seeds]

@@ -92,6 +92,5 @@ D1 = TunedComparison(
         of_metric(STRIPES, "ImageNet-A accuracy", ADAM, ADAMP),
     ],
     first_seed=440,
-    seeds={"evidence": 18},
     departures=DEPARTURES,
 )
