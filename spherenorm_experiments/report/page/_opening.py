@@ -19,7 +19,7 @@ from spherenorm_experiments.report.pictures import Picture, drawn
 
 
 class Opening(NamedTuple):
-    """What stands before the statements and the claims.
+    """The question that leads, and the mechanism, before the statements and the claims.
 
     Attributes:
         question: the title of the lead study; "" without its runs.
