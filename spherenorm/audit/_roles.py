@@ -63,6 +63,11 @@ class Role:
             a matrix too; "vector", what acts entry by entry; "convolution"; "experts", a stack of
             matrices along dimension 0; "other", what acts in another way; "unmeasured".
         reason: for it.
+
+    Example:
+        >>> found = sn.roles(torch.nn.Linear(4, 3), torch.randn(8, 4))
+        >>> found[0].name, found[0].role, found[0].reason
+        ('weight', 'head', 'a factor of a product (addmm); its product is an output')
     """
 
     name: str
@@ -72,7 +77,16 @@ class Role:
 
 
 class Roles(tuple[Role, ...]):
-    """A `Role` for each parameter, in the model's order; prints as a table."""
+    """A `Role` for each parameter, in the model's order; prints as a table.
+
+    Example:
+        >>> model = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Linear(3, 2))
+        >>> found = sn.roles(model, torch.randn(8, 4))
+        >>> [each.role for each in found]
+        ['matrix', 'vector', 'head', 'vector']
+        >>> sn.roles(model).unmeasured
+        ('0.weight', '1.weight')
+    """
 
     @property
     def unmeasured(self) -> tuple[str, ...]:

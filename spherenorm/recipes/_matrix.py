@@ -170,6 +170,13 @@ def spel(lr: Scalar = 0.1, momentum: Scalar = 0.0, precision: str = "weight") ->
         momentum: of an average, in [0, 1).
         precision: see `rules.Orthogonalize`.
 
+    Example:
+        >>> rule = spel(lr=0.1)
+        >>> weight, grad = torch.eye(2), torch.tensor([[0.0, 3.0], [-2.0, 0.0]])
+        >>> rule.step(weight, grad, rule.init(weight))[0].round(decimals=2)
+        tensor([[ 1.0000, -0.1000],
+                [ 0.1000,  1.0000]])
+
     Source: arXiv:2601.21487 (SPEL); Bernstein 2025 (manifold Muon) solves for the steepest D.
     """
     polar = r.Orthogonalize("plain", precision=precision)
@@ -204,6 +211,13 @@ def muown(
         gain_ratio: the learning rate of the gains is so many times lr.
         coefficients, precision: as for `muon`.
 
+    Example:
+        >>> rule = muown(lr=0.1)
+        >>> weight, grad = torch.eye(2), torch.tensor([[0.0, 3.0], [-2.0, 0.0]])
+        >>> rule.step(weight, grad, rule.init(weight))[0].round(decimals=2)
+        tensor([[ 0.9900, -0.1100],
+                [ 0.0700,  1.0000]])
+
     Source: arXiv:2605.10797.
     """
     direction = chain(
@@ -234,6 +248,13 @@ def angularmuown(
         momentum: beta of m = beta m + d, which looks ahead by one step, in [0, 1).
         betas, gain_ratio, coefficients, precision: as for `muown`.
 
+    Example:
+        >>> rule = angularmuown(lr=0.1)
+        >>> weight, grad = torch.eye(2), torch.tensor([[0.0, 3.0], [-2.0, 0.0]])
+        >>> rule.step(weight, grad, rule.init(weight))[0].round(decimals=2)
+        tensor([[ 0.9900, -0.1100],
+                [ 0.0700,  1.0000]])
+
     Source: arXiv:2606.23637.
     """
     direction = chain(
@@ -263,6 +284,13 @@ def mdmuon(
         lr: of V, in [0, inf).
         momentum: of an average, which looks ahead by one step, in [0, 1).
         betas, gain_ratio, coefficients, precision: as for `muown`.
+
+    Example:
+        >>> rule = mdmuon(lr=0.1)
+        >>> weight, grad = torch.eye(2), torch.tensor([[0.0, 3.0], [-2.0, 0.0]])
+        >>> rule.step(weight, grad, rule.init(weight))[0].round(decimals=2)
+        tensor([[ 1.0000, -0.1100],
+                [ 0.0700,  1.0000]])
 
     Source: Hägele et al. 2026, arXiv:2606.25971.
     """
