@@ -114,7 +114,7 @@ class TunedComparison(Design):
         if self._on_papers_data(results):  # expected spreads are of the embedded data
             claims = [replace(claim, spread=math.nan) for claim in claims]
         decisions = [evaluate(claim, results) for claim in claims]
-        asked = {arm.settings["condition"] for arm in (*results.arms, *results.lacking)}
+        asked = {arm.settings.get("condition") for arm in (*results.arms, *results.lacking)}
         if asked:  # what the tier leaves out has the verdict that its runs would have
             seeds = len({item.spec.seed for item in results})
             for i, (condition, _) in enumerate(self._scored):

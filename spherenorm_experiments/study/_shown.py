@@ -344,4 +344,6 @@ def _name(arm: Arm) -> str:
 
 
 def _value(value: Any) -> str:
+    if isinstance(value, float):  # 100 times 1e-6 is 1e-4 to a reader
+        return f"{value:.6g}"
     return "" if value is None else json.dumps(value, default=str)
