@@ -27,7 +27,7 @@ import numpy as np
 import sympy as sp
 
 from spherenorm import Interval
-from spherenorm_theory.algebra._budget import spend
+from spherenorm_theory.algebra._budget import require_size, spend
 from spherenorm_theory.algebra._symbols import tidy
 from spherenorm_theory.algebra._text import show
 
@@ -173,7 +173,11 @@ def shorten(facts: Assumptions, x: sp.Expr) -> sp.Expr:
     """`x` without the squares of named roots, where that is a number; a name for a long `x`.
 
     A formula that is fed into the next one, as by the steps of an iteration, stays short so.
+
+    Raises:
+        BudgetError: it is too long to walk through.
     """
+    require_size(x)
     roots = {n**2: m**2 for n, m in facts.definitions.items() if m.is_Pow and m.exp == HALF}
     if x.has(*(power.base for power in roots)) and _seems_constant(plain := x.subs(roots)):
         x = sp.cancel(plain)

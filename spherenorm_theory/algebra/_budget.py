@@ -20,6 +20,10 @@ EXPANDED = 20_000
 """Terms of one expression multiplied out over its common denominator, at most. Those of the library
 have some hundreds; half a million take a minute."""
 
+NODES = 100_000
+"""Nodes of one expression at all, parts that occur twice counted twice. The library's have less than
+a thousand; where an iteration doubles them, 12 steps would take an hour."""
+
 POLYNOMIAL = 800
 """Terms of one polynomial in hyper-parameters. Those of the library have less than fifty."""
 
@@ -101,6 +105,16 @@ def _count_expanded(expression: sp.Basic) -> int:
 
 _Fraction: TypeAlias = tuple[int, "Counter[sp.Basic]"]
 """Terms of a numerator, and the denominators with their powers."""
+
+
+def require_size(expression: sp.Basic) -> None:
+    """Refuse an expression that doubles from step to step before anything walks through it.
+
+    Raises:
+        BudgetError: it has too many nodes.
+    """
+    if sum(1 for _ in islice(sp.preorder_traversal(expression), NODES + 1)) > NODES:
+        raise BudgetError(f"a formula grew beyond {NODES} terms")
 
 
 def spend_terms(count: int, what: str, symbols: object) -> None:

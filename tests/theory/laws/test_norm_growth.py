@@ -10,6 +10,7 @@ import torch
 from spherenorm import Rule, chain
 from spherenorm import rules as r
 from spherenorm_theory import check, norm_growth, trace
+from spherenorm_theory.algebra import BudgetError
 from spherenorm_theory.laws import S, W
 from tests.theory import faults
 from tests.theory.recipes import WITH_LAWS, law_of
@@ -255,3 +256,9 @@ def test_dimension_does_not_matter():
     assert str(norm_growth(trace("sgdp", dimension=3))) == str(
         norm_growth(trace("sgdp", dimension=8))
     )
+
+
+def test_an_iteration_that_doubles_its_formulas_is_refused():
+    """Twelve steps of Newton and Schulz, of which each formula holds the last one several times."""
+    with pytest.raises(BudgetError, match="spel: a formula grew beyond 100000 terms"):
+        norm_growth("spel")
