@@ -311,9 +311,26 @@ def test_each_expert_is_a_matrix_of_its_own():
     alone, _ = rule.step(expert, net.up.grad[2], rule.init(expert))
     sn.optim.Muon(groups).step()
     torch.testing.assert_close(net.up[2].detach(), alone)
+    by_role = sn.param_groups(net, batch, "adamw", by_role={"experts": sn.bind("muon", lr=0.1)})
+    assert by_role[by_role.assignments[0].group]["view"] == "channel"
     others = sn.param_groups(net, batch, "normuon", rest="adamw")
     assert recipes(others)["up"] == "adamw"
     assert "it takes no view" in str(others)
+
+
+def test_lines_prevail_over_the_recipe_of_a_role():
+    """A view, none, and what the recipe of a role refuses."""
+    net, batch = gpt(tied=False), tokens()
+    by_role = {"matrix": "muon", "vector": "muon"}
+    overrides = {"c.weight": "groups=3", "d.weight": "euclidean"}
+    groups = sn.param_groups(net, batch, "adamw", by_role=by_role, overrides=overrides)
+    place = {each.name: groups[each.group] for each in groups.assignments}
+    assert (place["c.weight"]["view"], place["e.weight"]["view"]) == ("groups=3", "layer")
+    assert [place[name].get("recipe") for name in ("d.weight", "e.bias", "b")] == [
+        None,
+        None,
+        "muon",
+    ]
 
 
 @pytest.mark.parametrize(
