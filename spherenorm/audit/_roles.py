@@ -225,21 +225,7 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         weights = [(x, origin) for x, origin in operands if origin.weights]
         if not weights:
             return [_CONSTANT] * len(made)
-        acts: dict[str, tuple[RoleName, str]] = {}
-        for x, origin in weights:
-            for each in origin.weights:
-                use = _use(name, args, x, origin.entries, self.shapes[each], table=False)
-                if use[0] != "vector":
-                    acts[each] = use
-        origins = []
-        for output in made:
-            whole = len(weights) == 1 or acts or name in _PRODUCTS or name in _JOINS
-            alike = [each for each in weights if whole or each[0].shape == output.shape]
-            kept = alike or weights
-            names = frozenset[str]().union(*(origin.weights for _, origin in kept))
-            same = [origin.entries for x, origin in kept if x.shape == output.shape]
-            acted = {each: use for _, origin in kept for each, use in origin.acted.items()}
-            origins.append(_Origin(names, entries=same[0] if same else None, acted=acts | acted))
+        origins = _made_of(name, args, weights, self.shapes, made)
         stay = frozenset[str]().union(*(origin.weights for origin in origins[:1]))
         for _, origin in weights if origins else ():
             for each in origin.weights - stay:  # as the lengths of weight normalization
@@ -247,6 +233,32 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if name in _MOVES and len(weights) == 1:
             origins = _moved(func, args, kwargs, *weights[0], origins)
         return origins
+
+
+def _made_of(
+    name: str,
+    args: tuple[Any, ...],
+    weights: Sequence[tuple[Tensor, _Origin]],
+    shapes: Mapping[str, tuple[int, ...]],
+    made: Sequence[Tensor],
+) -> list[_Origin]:
+    """The origin of each result of an operation on what parameters of `shapes` have made."""
+    acts: dict[str, tuple[RoleName, str]] = {}
+    for x, origin in weights:
+        for each in origin.weights:
+            use = _use(name, args, x, origin.entries, shapes[each], table=False)
+            if use[0] != "vector":
+                acts[each] = use
+    origins = []
+    for output in made:
+        whole = len(weights) == 1 or acts or name in _PRODUCTS or name in _JOINS
+        alike = [each for each in weights if whole or each[0].shape == output.shape]
+        kept = alike or weights
+        names = frozenset[str]().union(*(origin.weights for _, origin in kept))
+        same = [origin.entries for x, origin in kept if x.shape == output.shape]
+        acted = {each: use for _, origin in kept for each, use in origin.acted.items()}
+        origins.append(_Origin(names, entries=same[0] if same else None, acted=acts | acted))
+    return origins
 
 
 def _moved(
