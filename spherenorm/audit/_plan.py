@@ -143,7 +143,7 @@ def plan_treatments(
     projections = [r.view for r in main.rule.tree() if isinstance(r, RadialProjection)]
     fixed = next((view for view in projections if view is not None), None)
     fixed = sphere.view if sphere is not None else fixed
-    for_matrices = any(map(is_for_matrices, main.rule.tree()))
+    for_matrices = is_for_matrices(main.rule)
     usual: Bound | None = main
     if for_matrices:
         fixed = usual = None

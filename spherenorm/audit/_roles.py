@@ -113,12 +113,14 @@ class _Origin:
         ends: if it depends on the batch, the matrices of whose products it is a function alone;
             None if no parameter has acted on it.
         entries: of one weight of three or more dimensions, the number of each entry within it.
+        acted: the uses, as roles with the reason, of weights that have acted on constants.
     """
 
     weights: frozenset[str] = frozenset()
     data: bool = False
     ends: frozenset[str] | None = None
     entries: Tensor | None = field(default=None, compare=False)
+    acted: Mapping[str, tuple[RoleName, str]] = field(default_factory=dict, compare=False)
 
 
 _CONSTANT = _Origin()
@@ -144,6 +146,8 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.inner: set[str] = set()
         self._origins: Any = WeakTensorKeyDictionary()
         self._written: dict[int, tuple[Any, _Origin]] = {}
+        strided = (x for x in parameters.values() if x.layout is torch.strided)
+        self._parameters = {x.untyped_storage()._cdata for x in strided}
         for x in batch:
             self._origins[x] = _BATCH
         for name, x in parameters.items():
@@ -177,13 +181,12 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         else:
             found = self._derived(func, name, args, kwargs, operands, made)
         for x, origin in zip(made, found, strict=True):
-            written = any(x is each for each in given)
-            if written and self.origin(x).weights:
-                continue  # a parameter stays one
-            self._origins[x] = origin
-            if written and origin.data and x.layout is torch.strided:
-                storage = x.untyped_storage()  # kept, so that no other gets its address
-                self._written[storage._cdata] = storage, origin
+            if not any(x is each for each in given) or x.layout is not torch.strided:
+                self._origins[x] = origin
+            elif (storage := x.untyped_storage())._cdata not in self._parameters:
+                self._origins[x] = origin  # (a parameter stays one)
+                if origin.data:  # the storage is kept, so that no other gets its address
+                    self._written[storage._cdata] = storage, origin
         return result
 
     def _met(
@@ -201,9 +204,9 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
             for each in origin.weights:
                 shape = self.shapes[each]
                 role, reason = _use(name, args, x, origin.entries, shape, table)
-                self.uses[each].setdefault(role, reason)
                 if len(shape) > 1 and role in (*MATRICES, "other") and name not in _RECURRENT:
                     acts.add(each)
+                self._note(each, origin, role, reason)
         before = [origin.ends for origin in data if origin.ends is not None]
         if table:
             return replace(_BATCH, ends=frozenset())
@@ -216,6 +219,12 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.inner |= together
             together = frozenset()
         return replace(_BATCH, ends=together if before or weights else None)
+
+    def _note(self, weight: str, origin: _Origin, role: RoleName, reason: str) -> None:
+        """Note a use; one entry by entry may be of what the weight has made of constants."""
+        if role == "vector":
+            role, reason = origin.acted.get(weight, (role, reason))
+        self.uses[weight].setdefault(role, reason)
 
     def _derived(
         self,
@@ -230,20 +239,40 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         weights = [(x, origin) for x, origin in operands if origin.weights]
         if not weights:
             return [_CONSTANT] * len(made)
-        origins = []
-        for output in made:
-            whole = len(weights) == 1 or name in _PRODUCTS or name in _JOINS
-            kept = [each for each in weights if whole or each[0].shape == output.shape]
-            names = frozenset[str]().union(*(origin.weights for _, origin in kept))
-            same = [origin.entries for x, origin in kept if x.shape == output.shape]
-            origins.append(_Origin(names, entries=same[0] if same else None))
-        lost = frozenset[str]().union(*(origin.weights for _, origin in weights if origins))
-        for each in lost.difference(*(origin.weights for origin in origins[:1])):
-            # as the lengths of weight normalization
-            self.uses[each].setdefault("vector", f"acts on a weight ({name})")
+        origins = _made_of(name, args, weights, self.shapes, made)
+        stay = frozenset[str]().union(*(origin.weights for origin in origins[:1]))
+        for _, origin in weights if origins else ():
+            for each in origin.weights - stay:  # as the lengths of weight normalization
+                self._note(each, origin, "vector", f"acts on a weight ({name})")
         if name in _MOVES and len(weights) == 1:
             origins = _moved(func, args, kwargs, *weights[0], origins)
         return origins
+
+
+def _made_of(
+    name: str,
+    args: tuple[Any, ...],
+    weights: Sequence[tuple[Tensor, _Origin]],
+    shapes: Mapping[str, tuple[int, ...]],
+    made: Sequence[Tensor],
+) -> list[_Origin]:
+    """The origin of each result of an operation on what parameters of `shapes` have made."""
+    acts: dict[str, tuple[RoleName, str]] = {}
+    for x, origin in weights:
+        for each in origin.weights:
+            use = _use(name, args, x, origin.entries, shapes[each], table=False)
+            if use[0] != "vector":
+                acts[each] = use
+    origins = []
+    for output in made:
+        whole = len(weights) == 1 or acts or name in _PRODUCTS or name in _JOINS
+        alike = [each for each in weights if whole or each[0].shape == output.shape]
+        kept = alike or weights
+        names = frozenset[str]().union(*(origin.weights for _, origin in kept))
+        same = [origin.entries for x, origin in kept if x.shape == output.shape]
+        acted = {each: use for _, origin in kept for each, use in origin.acted.items()}
+        origins.append(_Origin(names, entries=same[0] if same else None, acted=acts | acted))
+    return origins
 
 
 def _moved(
@@ -280,11 +309,14 @@ def _use(
         return "convolution", f"filters ({name})"
     if name in _RECURRENT:
         return "matrix", f"of a recurrent layer ({name})"
-    if name not in _PRODUCTS or x.ndim < 2:
+    if name == "_trilinear":
+        return "other", f"a factor of a product of three ({name})"
+    factors = [args[place] for place in _PRODUCTS.get(name.removesuffix("_"), ())]
+    if x.ndim < 2 or not any(x is each for each in factors):
         return "vector", f"acts entry by entry ({name})"
     if len(shape) == 2:
         return "matrix", f"a factor of a product ({name})"
-    summed = _summed(entries, shape, -1 if args[_PRODUCTS[name][0]] is x else -2)
+    summed = _summed(entries, shape, -1 if factors[0] is x else -2)
     rest = {dim for dim, length in enumerate(shape) if dim and length > 1}
     if summed in ({0}, rest):
         return "matrix", f"dimension 0 by all others ({name})"
@@ -312,7 +344,8 @@ def roles(
     """The role of each parameter of a model, measured in one forward pass and not guessed by name.
 
     - **embedding**: rows are looked up by numbers; **tied**: and it is a factor of a product, too.
-    - **matrix**: a factor of a product with what depends on the batch. **head**: a matrix, or a
+    - **matrix**: a factor of a product with what depends on the batch, or with constants before the
+      result meets it, as of coordinates. **head**: a matrix, or a
       convolution, whose product reaches an output, and neither another weight of two or more
       dimensions nor a sum with other products comes between.
     - **experts**: of three dimensions, a factor of products that sum over 1 or 2 of them alone.

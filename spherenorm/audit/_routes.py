@@ -50,19 +50,22 @@ class Routes:
             ValueError: all recipes refuse the weight.
         """
         role, view, chosen = treatment.role.role, treatment.view, treatment.chosen
+        bound, reason, objection = self.main, treatment.reason, ""
         if role in self.by_role:
-            return without_test(self.by_role[role]), "its role has a recipe"
-        bound, objection = self.main, ""
-        units = str(view) if chosen else "channel" if role == "experts" else ""
-        if role not in MATRICES or (chosen and view is None):
+            bound, reason = without_test(self.by_role[role]), "its role has a recipe"
+        elif role not in MATRICES:
             objection = f"it is for hidden matrices, not {role}"
-        elif units and "view" not in bound.defaults:
-            objection = f"it takes no view, such as {units}"
-        elif units:
-            bound = bound.replace(view=units)
+        units = str(view) if chosen and view else "channel" if role == "experts" else ""
+        if is_for_matrices(bound.rule) and not objection:
+            if chosen and view is None:
+                objection = "the weight is Euclidean, as you say"
+            elif units and "view" not in bound.defaults:
+                objection = f"it takes no view, such as {units}"
+            elif units:
+                bound = bound.replace(view=units)
         if objection := objection or refusal(bound, weight):
             return self.other(name, weight, objection), f"{bound.name}: {objection}"
-        return bound, treatment.reason
+        return bound, reason
 
     def other(self, name: str, weight: Tensor, objection: str) -> Bound:
         """The recipe of a weight that `main` does not take.
@@ -78,8 +81,11 @@ class Routes:
 
 def is_for_matrices(rule: Node) -> bool:
     """True for a rule that orthogonalizes, holds a norm, or gives steps a length of 1."""
-    one = isinstance(rule, NormalizedUpdate) and rule.length == "one"
-    return one or isinstance(rule, Orthogonalize | RadiusPin)
+    return any(
+        isinstance(each, Orthogonalize | RadiusPin)
+        or (isinstance(each, NormalizedUpdate) and each.length == "one")
+        for each in rule.tree()
+    )
 
 
 def refusal(bound: Bound, weight: Tensor) -> str:

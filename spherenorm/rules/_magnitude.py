@@ -48,12 +48,12 @@ class Gain(Combination):
         view: splits the weight into its units.
         start: "norm", g starts at |w|; "one", g is the softplus of the number that `gain` steps: it
             starts at 1, and stays positive.
-        free: v starts at w, and keeps a length of its own.
+        free: v starts at w, and keeps a length of its own; for a gain that starts at |w|.
         buffer: the name of g, or of the number of which it is the softplus, in the state.
 
     Raises:
-        ValueError: a unit of the weight is 0, and the gain starts at its norm; a rule within it
-            has a hook that is for the model's weight.
+        ValueError: a unit of the weight is 0, and the gain starts at its norm; `free` with a gain
+            that starts at one; a rule within it has a hook that is for the model's weight.
 
     Example:
         >>> rule = Gain(StepSize(0.0), StepSize(1.0), "layer")
@@ -73,6 +73,9 @@ class Gain(Combination):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.free and self.start == "one":
+            norms = "w = g v / |v| would move each unit to a norm of 1"
+            raise ValueError(f'Gain: free=True needs start="norm", got "one": {norms}')
         for rule in (each for child in self.children() for each in child.tree()):
             for hook in ("after", "measure", "evaluate_at"):
                 if rule.defines(hook):

@@ -15,7 +15,8 @@ def rotational_rate(recipe: str | Recipe, **hyper_parameters: Any) -> Callable[[
     """The learning rate of `rotational(recipe)`, as a function of the learning rate of the recipe.
 
     The equilibrium that is derived from the recipe's code has an effective step e, the length of
-    the chord from w / |w| to w' / |w'|. A step of `rotational` turns by arctan(rate), so
+    the chord from w / |w| to w' / |w'|. A step of `rotational` turns by arctan(rate) on average,
+    and exactly without `zero_mean` and memory, so
 
         rate = tan(2 arcsin(e / 2)),    e = sqrt(2 lr weight_decay (1 - beta1) / (1 + beta1))
 

@@ -157,6 +157,82 @@ def test_a_weight_is_followed_through_what_is_made_of_it():
     }
 
 
+@pytest.mark.parametrize("cell", [nn.RNN, nn.GRU, nn.LSTM])
+@pytest.mark.parametrize("length", [1, 3])
+def test_recurrent_layers_and_the_head_behind_them(cell, length):
+    """Their products with the state, of zeros at first, become sums in place."""
+
+    def forward(self, x):
+        return self.head(self.layer(x)[0])
+
+    net = Net(forward, layer=cell(4, 6, batch_first=True, num_layers=2), head=linear(6, 3))
+    roles = found(sn.roles(net, torch.randn(2, length, 4)))
+    assert roles.pop("head.weight") == "head"
+    assert len(roles) == 4
+    assert set(roles.values()) == {"matrix"}
+
+
+def test_a_copy_of_a_weight_may_take_the_batch_in_place():
+    def forward(self, x):
+        position = self.position.clone()
+        position += x
+        return self.head(position)
+
+    net = Net(forward, head=linear(6, 3))
+    net.position = parameter(5, 6)
+    assert found(sn.roles(net, torch.randn(5, 6))) == {"position": "vector", "head.weight": "head"}
+
+
+def test_a_parameter_that_is_written_stays_one():
+    """A codebook that follows its batch, as in a VQ-VAE."""
+
+    def forward(self, x):
+        nearest = torch.cdist(x, self.codes.weight).argmin(-1)
+        self.codes.weight.data.index_copy_(0, nearest, x.detach())
+        return self.head(self.codes(nearest))
+
+    net = Net(forward, codes=nn.Embedding(9, 4), head=linear(4, 2))
+    roles = {"codes.weight": "embedding", "head.weight": "head"}
+    assert found(sn.roles(net, torch.randn(3, 4))) == roles
+
+
+def test_matrices_of_constants_are_matrices():
+    """A bias made of coordinates, as Swin v2 has it, a filtered grid, and a table by its norm."""
+
+    def forward(self, x, tokens):
+        x = self.into(x) + self.second(self.first(self.grid).relu())
+        x = x + self.filters(self.grid.T[None]).mT[0]
+        return self.head(x.relu() + self.table(tokens))
+
+    table = nn.utils.parametrizations.spectral_norm(nn.Embedding(7, 6))
+    net = Net(forward, into=linear(4, 6), first=nn.Linear(2, 8), second=nn.Linear(8, 6))
+    net.filters, net.table, net.head = nn.Conv1d(2, 6, 3, padding=1), table, linear(6, 3)
+    net.register_buffer("grid", torch.randn(5, 2))
+    assert found(sn.roles(net, torch.randn(5, 4), torch.arange(5))) == {
+        **dict.fromkeys(("into.weight", "first.weight", "second.weight"), "matrix"),
+        "filters.weight": "convolution",
+        "table.parametrizations.weight.original": "embedding",
+        "head.weight": "head",
+    }
+
+
+def test_what_is_added_to_a_product_is_no_factor_of_it():
+    def forward(self, x):
+        x = torch.addmm(self.position, x, self.into)
+        scores = torch.baddbmm(self.bias, x.expand(2, 5, 6), x.expand(2, 5, 6).mT)
+        x = (scores.softmax(-1) @ x).sum(0).addmm_(x, self.last)
+        return self.pairs(x.relu(), x.relu())
+
+    net = Net(forward, pairs=nn.Bilinear(6, 6, 3))
+    net.position, net.bias = parameter(5, 6), parameter(2, 5, 5)
+    net.into, net.last = parameter(4, 6), parameter(6, 6)
+    assert found(sn.roles(net, torch.randn(5, 4))) == {
+        **dict.fromkeys(("position", "bias"), "vector"),
+        **dict.fromkeys(("into", "last"), "matrix"),
+        "pairs.weight": "head",
+    }
+
+
 def test_all_last_matrices_are_heads_and_no_residual_branch_is():
     def forward(self, x):
         x = x + self.branch(x) + self.other(x)
@@ -235,9 +311,26 @@ def test_each_expert_is_a_matrix_of_its_own():
     alone, _ = rule.step(expert, net.up.grad[2], rule.init(expert))
     sn.optim.Muon(groups).step()
     torch.testing.assert_close(net.up[2].detach(), alone)
+    by_role = sn.param_groups(net, batch, "adamw", by_role={"experts": sn.bind("muon", lr=0.1)})
+    assert by_role[by_role.assignments[0].group]["view"] == "channel"
     others = sn.param_groups(net, batch, "normuon", rest="adamw")
     assert recipes(others)["up"] == "adamw"
     assert "it takes no view" in str(others)
+
+
+def test_lines_prevail_over_the_recipe_of_a_role():
+    """A view, none, and what the recipe of a role refuses."""
+    net, batch = gpt(tied=False), tokens()
+    by_role = {"matrix": "muon", "vector": "muon"}
+    overrides = {"c.weight": "groups=3", "d.weight": "euclidean"}
+    groups = sn.param_groups(net, batch, "adamw", by_role=by_role, overrides=overrides)
+    place = {each.name: groups[each.group] for each in groups.assignments}
+    assert (place["c.weight"]["view"], place["e.weight"]["view"]) == ("groups=3", "layer")
+    assert [place[name].get("recipe") for name in ("d.weight", "e.bias", "b")] == [
+        None,
+        None,
+        "muon",
+    ]
 
 
 @pytest.mark.parametrize(

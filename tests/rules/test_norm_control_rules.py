@@ -197,6 +197,18 @@ def test_what_has_no_gain_is_refused():
         r.Gain(r.StepSize(1.0), r.StepSize(1.0)).init(weight)
     with pytest.raises(ValueError, match=r"parameter 0 .*Gain: a unit of view channel is 0"):
         sn.optim.Muown([weight.requires_grad_()])
+    with pytest.raises(ValueError, match='Gain: free=True needs start="norm", got "one"'):
+        r.Gain(r.StepSize(1.0), r.StepSize(1.0), start="one", free=True)
+
+
+@pytest.mark.parametrize("view", ["channel", "layer", "dim=1", "groups=2"])
+@pytest.mark.parametrize("setting", [{}, {"start": "one"}, {"free": True}], ids=str)
+def test_factors_that_stand_still_leave_the_weight(view, setting):
+    rule = r.Gain(r.StepSize(0.0), r.StepSize(0.0), view, **setting)
+    weight = 3 * randn(4, 3)
+    moved, state = rule.step(weight, randn(4, 3, seed=1), rule.init(weight))
+    moved, _ = rule.step(moved, randn(4, 3, seed=2), state)
+    torch.testing.assert_close(moved, weight)
 
     class Averaged(sn.Rule):
         def after(self, before, weight, state):
