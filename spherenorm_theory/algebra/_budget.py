@@ -21,8 +21,8 @@ EXPANDED = 20_000
 have some hundreds; half a million take a minute."""
 
 NODES = 100_000
-"""Nodes of one expression at all, parts that occur twice counted twice. The library's have less than
-a thousand; where an iteration doubles them, 12 steps would take an hour."""
+"""Nodes of one expression, parts that occur twice counted twice. The library's have less than a
+thousand; where an iteration doubles them, twelve steps would take an hour."""
 
 POLYNOMIAL = 800
 """Terms of one polynomial in hyper-parameters. Those of the library have less than fifty."""
