@@ -4,6 +4,7 @@ import json
 import math
 import re
 from dataclasses import replace
+from decimal import Decimal
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from spherenorm_bench import PLAIN, SGD, SGDP, SMALL_TABLE, small_table
 
 from spherenorm_experiments.analysis import (
     Arm,
+    Claim,
     Results,
     Sample,
     Tried,
@@ -407,6 +409,29 @@ def test_a_condition_that_small_runs_could_not_decide_costs_nothing_and_says_so(
     ran, skipped = study.decided(compared(study, Plan("small")))[:2]
     assert (ran.verdict, skipped.verdict) == ("inconclusive", "cannot be decided here")
     assert not skipped.has_results
+
+
+@pytest.mark.parametrize(
+    ("scores", "count"),
+    [
+        ({"accuracy": {"SGD": 50, "SGDP": 51}}, 3),
+        ({"accuracy": {"SGD": 50, "SGDP": 52}}, 12),
+        ({"accuracy": {"SGD": 50, "SGDP": 51, "other": 53}}, 12),  # of another pair
+        ({"accuracy": {"SGD": 50, "SGDP": 51}, "recall": {"SGD": 50, "SGDP": 53}}, 12),
+        ({}, 12),
+    ],
+)
+def test_evidence_has_few_seeds_only_where_no_score_can_be_decided(scores, count):
+    """12 seeds of deviation 4.5 are expected to find 4.0: three times 1.3."""
+    paper = {
+        metric: {name: Decimal(score) for name, score in column.items()}
+        for metric, column in scores.items()
+    }
+    study = small_table(on=[replace(PLAIN, spread=4.5, paper=paper)], seeds={"small": 2}, claims=())
+    trials = study.trials(Plan("evidence"), Results([]))
+    assert len({trial.spec.seed for trial in trials}) == count
+    norms = Claim("norm", "any", lambda _: Sample(dict.fromkeys(range(count), 2.0)), ">", 1.0)
+    assert evaluate(norms, Results([])).p is not None  # enough for a verdict
 
 
 def test_points_of_a_pure_task_are_one_trial_and_a_shorter_run_is_a_contender():
