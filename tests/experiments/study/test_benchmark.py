@@ -148,7 +148,7 @@ def _ended_on(seeds):
         ({}, [], 0),
     ],
 )
-def test_points_are_compared_on_the_same_seeds_as_many_runs_as_there_are(ended_on, rates, seeds):
+def test_points_are_compared_on_the_same_seeds(ended_on, rates, seeds):
     """Else a seed would choose among other points than the rest."""
     tried = Tried.of(Results(_ended_on(ended_on)), GRID_OF_A)
     assert [point["lr"] for point in tried.points] == rates
