@@ -16,6 +16,7 @@ from spherenorm_experiments.analysis._columns import difference as difference
 from spherenorm_experiments.analysis._columns import mean_of as mean_of
 from spherenorm_experiments.analysis._decisions import AGAINST as AGAINST
 from spherenorm_experiments.analysis._decisions import FOR as FOR
+from spherenorm_experiments.analysis._decisions import LEAST_SEEDS as LEAST_SEEDS
 from spherenorm_experiments.analysis._decisions import OUT_OF_REACH as OUT_OF_REACH
 from spherenorm_experiments.analysis._decisions import PERFORMANCE_SEEDS as PERFORMANCE_SEEDS
 from spherenorm_experiments.analysis._decisions import PRIMARY_WEIGHT as PRIMARY_WEIGHT

@@ -32,27 +32,38 @@ GRID, TUNED = "grid", "tuned"
 
 @dataclass(frozen=True)
 class Tried:
-    """The runs of an arm at the points that have ended on every seed.
+    """The runs of an arm at points that have ended on the same seeds.
 
     Attributes:
         points: the tuned hyper-parameters of each.
         runs: of each point, by seed.
+        left_out: the number of points that have not ended on all of these seeds.
     """
 
     points: list[Point]
     runs: list[dict[int, Result]]
+    left_out: int = 0
 
     @classmethod
     def of(cls, results: Results, arm: Arm) -> Tried:
-        """Those of an arm of the stage `GRID`."""
+        """Those of an arm of the stage `GRID`: as many as have every point on every seed.
+
+        So a few runs of more seeds, or of one more point, do not narrow the search to their points,
+        or the comparison to their seeds.
+        """
         names = arm.settings["tuned"]
         runs: dict[tuple[float, ...], dict[int, Result]] = {}
         for item in results.arm(arm):
             point = tuple(float(item.spec.hyper_parameters[name]) for name in names)
             runs.setdefault(point, {})[item.spec.seed] = item
-        seeds = set().union(*runs.values())
-        whole = {point: of for point, of in sorted(runs.items()) if len(of) == len(seeds)}
-        return cls([dict(zip(names, point, strict=True)) for point in whole], [*whole.values()])
+        ordered = sorted(runs.items())
+        wholes = [
+            {point: {s: of[s] for s in seeds} for point, of in ordered if seeds <= of.keys()}
+            for seeds in map(set, runs.values())
+        ]
+        whole = max(wholes, key=lambda of: (sum(map(len, of.values())), len(of)), default={})
+        points: list[Point] = [dict(zip(names, point, strict=True)) for point in whole]
+        return cls(points, [*whole.values()], len(runs) - len(whole))
 
     def among(self, points: Sequence[Point]) -> Tried | None:
         """The same at these points alone; None if one of them has not ended."""

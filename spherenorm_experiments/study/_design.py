@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from spherenorm.support import did_you_mean, unknown_name
 from spherenorm_experiments.analysis import (
+    LEAST_SEEDS,
     OUT_OF_REACH,
     Arm,
     Claim,
@@ -225,18 +227,19 @@ def _runs(
 
 
 def _seeds(design: Design, plan: Plan, condition: Condition) -> Sequence[int]:
-    """The seeds of a condition, for evidence only few if none of its scores can be decided there.
+    """The seeds of a condition; of evidence only few if none of its scores can be decided there.
 
-    Its norms and steps need no more, and its scores have no verdict.
+    The largest effect of the paper decides, of all metrics and contenders: claims compare more than
+    the pairs in their first metric. Norms and steps have a verdict from `LEAST_SEEDS` on.
     """
     seeds = design.chosen_seeds(plan)
     if plan.tier != "evidence" or plan.seeds is not None:
         return seeds
-    gaps = [condition.gap(ours.name, base.name) for base, ours in design.pairs]
-    effects = [abs(float(gap.value)) for gap in gaps if gap is not None]
-    expected = detectable(condition.spread, len(seeds))
-    decides = not effects or not expected > OUT_OF_REACH * max(effects)
-    return seeds if decides else seeds[: design.seeds["small"]]
+    columns = [column.values() for column in condition.paper.values() if column]
+    effect = max((float(max(column) - min(column)) for column in columns), default=math.inf)
+    if not detectable(condition.spread, len(seeds)) > OUT_OF_REACH * effect:
+        return seeds
+    return seeds[: max(LEAST_SEEDS, design.seeds["small"])]
 
 
 def _left_out(design: Design) -> Iterator[tuple[str, str, str, str]]:

@@ -99,6 +99,8 @@ class Entry:
             len(results.arm(self.grid)), results.lacking.get(self.grid, 0)
         )  # fmt: skip
         facts = [f"{done} of {done + away} runs of {self.arm.label} have ended"] if away else []
+        if left := tried.left_out:
+            facts.append(f"points of {self.arm.label} that lack seeds and are left out: {left}")
         if lost := tried.unscored:
             seeds = ", ".join(map(str, lost))
             facts.append(f"{self.arm.label} has no validation score at any point on seed {seeds}")

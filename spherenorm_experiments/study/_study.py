@@ -105,6 +105,7 @@ class Study:
         task: str,
         hyper_parameters: Mapping[str, Any],
         seeds: Sequence[int] | None = None,
+        /,
         **more: Any,
     ) -> list[Trial]:
         """One trial of an arm per seed, with the task's budget for the tier; of a pure task one.

@@ -10,6 +10,7 @@ from spherenorm_experiments.analysis import (
     AGAINST,
     FOR,
     LEVEL,
+    PERFORMANCE_SEEDS,
     POWER,
     Cell,
     Claim,
@@ -68,12 +69,17 @@ class Line(NamedTuple):
 
     @property
     def gain(self) -> float:
-        """The mean gain over the baseline's standard deviation over seeds; nan if unknown."""
+        """The mean gain over the baseline's standard deviation over seeds.
+
+        nan of fewer than `PERFORMANCE_SEEDS`: where nothing is gained, the mean of two seeds is
+        above their deviation in a quarter of all cases.
+        """
         theirs, ours = (
             self.results.arm(arm_of(self.condition, each)).values("test") for each in self.pair
         )
-        spread = deviation(theirs.values())
-        return mean(advantage(ours, theirs).values()) / spread if spread > 0 else math.nan
+        gains, spread = advantage(ours, theirs), deviation(theirs.values())
+        known = len(gains) >= PERFORMANCE_SEEDS and spread > 0
+        return mean(gains.values()) / spread if known else math.nan
 
 
 def lines_of(sections: Sequence[Section]) -> Iterator[Line]:
@@ -130,13 +136,14 @@ def _row(line: Line) -> Row:
 def across(sections: Sequence[Section]) -> list[Decision]:
     """The statements about all benchmarks; each counts once, however many rows it has.
 
-    The exact sign test over benchmarks decides.
+    The exact sign test over benchmarks decides. A row without a gain counts for nothing.
     """
     gains: dict[str, list[float]] = {}
     for line in lines_of(sections):
-        if line.pair[1].recipe == "adamp" and math.isfinite(line.gain):
-            gains.setdefault(line.condition.benchmark, []).append(line.gain)
-    means = {name: mean(gains[name]) for name in THIRTEEN if name in gains}
+        if line.pair[1].recipe == "adamp":
+            own = gains.setdefault(line.condition.benchmark, [])
+            own += [line.gain] if math.isfinite(line.gain) else []
+    means = {name: mean(gains[name]) for name in THIRTEEN if name in gains}  # nan of no row
     return adjusted(
         [
             _share_above(
@@ -163,14 +170,17 @@ def _share_above(
     primary: bool = False,
 ) -> Decision:
     """The share of benchmarks whose mean gain over rows, in deviations, is above a bound."""
-    share = Sample({i: 100.0 * (gain > bound) for i, gain in enumerate(means.values())})
-    below = [benchmark for benchmark, gain in means.items() if gain <= bound]
-    of = f"{len(means) - len(below)} of {len(means)} benchmarks"
+    known = {benchmark: gain for benchmark, gain in means.items() if math.isfinite(gain)}
+    share = Sample({i: 100.0 * (gain > bound) for i, gain in enumerate(known.values())})
+    below = [benchmark for benchmark, gain in known.items() if gain <= bound]
+    few = [benchmark for benchmark in means if benchmark not in known]
+    facts = [f"{len(known) - len(below)} of {len(known)} benchmarks"]
+    facts += [f"not on {', '.join(below)}"] if below else []
+    facts += [f"no row with {PERFORMANCE_SEEDS} seeds of {', '.join(few)}"] if few else []
     return evaluate(
         Claim(
             name, text, lambda _: share, ">", 50.0, cites=cites, unit="%", limits=(0.0, 100.0),
-            caveat=f"{of}{'; not on ' + ', '.join(below) if below else ''}", performance=True,
-            primary=primary,
+            caveat="; ".join(facts), performance=True, primary=primary,
         ),
         Results([]),
     )  # fmt: skip

@@ -4,6 +4,7 @@ import json
 import math
 import re
 from dataclasses import replace
+from decimal import Decimal
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from spherenorm_bench import PLAIN, SGD, SGDP, SMALL_TABLE, small_table
 
 from spherenorm_experiments.analysis import (
     Arm,
+    Claim,
     Results,
     Sample,
     Tried,
@@ -123,16 +125,47 @@ def test_a_seed_that_is_added_leaves_the_choice_of_the_others_alone():
         assert [(seed, lr) for seed, lr, _ in _scores(few, "tuned", recipe)] == chosen[:2]
 
 
-def test_a_point_counts_when_it_has_ended_on_every_seed(ended):
+GRID_OF_A = grid_arm(Arm("a", "sgd", {}), ["lr"])
+
+
+def _ended_on(seeds):
+    """Runs at these rates on the first so many seeds; a larger rate has a higher score."""
+    return [
+        result(GRID_OF_A, seed, Spec("digits", "sgd", {"lr": lr}, seed=seed), validation=lr)
+        for lr, count in seeds.items() for seed in range(count)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("ended_on", "rates", "seeds"),
+    [
+        ({1: 6, 2: 6, 3: 6}, [1, 2, 3], 6),
+        ({1: 9, 2: 6, 3: 6}, [1, 2, 3], 6),  # a request for more seeds has stopped
+        ({1: 9, 2: 8, 3: 6}, [1, 2, 3], 6),
+        ({1: 3, 2: 3, 3: 3, 4: 12}, [1, 2, 3, 4], 3),  # one for few seeds came after it
+        ({1: 6, 2: 6, 3: 6, 4: 2}, [1, 2, 3], 6),  # the grid grows, or grew on few seeds
+        ({1: 6, 2: 3}, [1, 2], 3),
+        ({}, [], 0),
+    ],
+)
+def test_points_are_compared_on_the_same_seeds(ended_on, rates, seeds):
     """Else a seed would choose among other points than the rest."""
+    tried = Tried.of(Results(_ended_on(ended_on)), GRID_OF_A)
+    assert [point["lr"] for point in tried.points] == rates
+    assert tried.seeds == list(range(seeds))
+    assert all(of.keys() == set(tried.seeds) for of in tried.runs)
+    assert sum(tried.counts) == seeds
+    assert tried.left_out == len(ended_on) - len(rates)
+
+
+def test_a_point_that_lacks_seeds_is_left_out_and_the_claim_says_so(ended):
     study, results = ended
     arm = study.grid(Plan("smoke"), PLAIN, SGD)
-    lost = results.arm(arm).items[-1]
-    part = results.where(lambda item: item is not lost)
-    tried = Tried.of(part, arm)
-    assert [point["lr"] for point in tried.points] == [0.01]
-    assert tried.seeds == [40, 41]
-    assert set(tried.counts) == {2}
+    last = results.arm(arm).items[-1]
+    rate = 2 * last.spec.hyper_parameters["lr"]
+    extra = replace(last, spec=replace(last.spec, hyper_parameters={"lr": rate}))
+    detail = study.evaluated(Results([*results, extra]))[0].detail
+    assert "points of plain: SGD that lack seeds and are left out: 1" in detail
 
 
 def test_a_choice_whose_own_seed_is_lost_is_counted():
@@ -407,6 +440,29 @@ def test_a_condition_that_small_runs_could_not_decide_costs_nothing_and_says_so(
     ran, skipped = study.decided(compared(study, Plan("small")))[:2]
     assert (ran.verdict, skipped.verdict) == ("inconclusive", "cannot be decided here")
     assert not skipped.has_results
+
+
+@pytest.mark.parametrize(
+    ("scores", "count"),
+    [
+        ({"accuracy": {"SGD": 50, "SGDP": 51}}, 3),
+        ({"accuracy": {"SGD": 50, "SGDP": 52}}, 12),
+        ({"accuracy": {"SGD": 50, "SGDP": 51, "other": 53}}, 12),  # of another pair
+        ({"accuracy": {"SGD": 50, "SGDP": 51}, "recall": {"SGD": 50, "SGDP": 53}}, 12),
+        ({}, 12),
+    ],
+)
+def test_evidence_has_few_seeds_only_where_no_score_can_be_decided(scores, count):
+    """12 seeds of deviation 4.5 are expected to find 4.0: three times 1.3."""
+    paper = {
+        metric: {name: Decimal(score) for name, score in column.items()}
+        for metric, column in scores.items()
+    }
+    study = small_table(on=[replace(PLAIN, spread=4.5, paper=paper)], seeds={"small": 2}, claims=())
+    trials = study.trials(Plan("evidence"), Results([]))
+    assert len({trial.spec.seed for trial in trials}) == count
+    norms = Claim("norm", "any", lambda _: Sample(dict.fromkeys(range(count), 2.0)), ">", 1.0)
+    assert evaluate(norms, Results([])).p is not None  # enough for a verdict
 
 
 def test_points_of_a_pure_task_are_one_trial_and_a_shorter_run_is_a_contender():

@@ -1,5 +1,6 @@
 """The table of the thirteen benchmarks, and what is said of all of them together."""
 
+import math
 from decimal import Decimal
 
 import pytest
@@ -54,8 +55,12 @@ def test_the_table_has_no_mean_over_the_seeds_that_were_not_lost():
     assert row[2:4] == ["53 ± 2.16", "– (5 diverged)"]  # seeds 0 to 6 have ended in both
 
 
-def of_benchmarks(gains, rows=1):
-    """A comparison on as many benchmarks, each with these gains in deviations, in several rows."""
+def of_benchmarks(gains, rows=1, few=()):
+    """A comparison on as many benchmarks, each with these gains in deviations, in several rows.
+
+    Args:
+        few: the benchmarks whose rows have two seeds.
+    """
     on = [
         Condition(f"{name} {row}", "digits", benchmark=name,
                   paper={"accuracy": {"Adam": Decimal(0), "AdamP": Decimal(1)}})
@@ -65,12 +70,13 @@ def of_benchmarks(gains, rows=1):
     study = TunedComparison(
         "thirteen", baseline=adam, contenders=[adamp], tune={"lr": [0.1, 0.2]}, on=on
     )
-    scores = [49.0, 50.0, 51.0]  # of deviation 1
+    away = math.sqrt(5 / 6)
+    scores = [50.0 - away, 50.0 + away] * 3  # of deviation 1
     items = [
         result(arm_of(condition, each), seed, test=score + (gain if each is adamp else 0.0))
         for condition, gain in zip(on, [g for g in gains for _ in range(rows)], strict=True)
         for each in (adam, adamp)
-        for seed, score in enumerate(scores)
+        for seed, score in enumerate(scores[: 2 if condition.benchmark in few else 6])
     ]
     return across([section(study, items)])
 
@@ -88,3 +94,13 @@ def test_a_benchmark_counts_once_however_many_rows_it_has(rows):
 def test_few_benchmarks_decide_nothing():
     assert {claim.verdict for claim in of_benchmarks([2.0] * 5)} == {"inconclusive"}
     assert not any(claim.has_results for claim in across([]))
+
+
+def test_a_row_of_few_seeds_speaks_for_no_benchmark():
+    """Without any gain the mean of two is above their deviation in a quarter of all cases."""
+    gains = [2.0] * 9 + [-0.5, 9.0, 9.0, 9.0]
+    for claim in of_benchmarks(gains, rows=2, few=THIRTEEN[10:]):
+        assert claim.seeds == 10
+        below, few = THIRTEEN[9], ", ".join(THIRTEEN[10:])
+        assert claim.detail == f"9 of 10 benchmarks; not on {below}; no row with 6 seeds of {few}"
+    assert not any(claim.has_results for claim in of_benchmarks([2.0], few=THIRTEEN[:1]))
