@@ -79,7 +79,14 @@ def _title(place: str) -> str:
                 return (ast.get_docstring(node) or name).splitlines()[0]
             case ast.Assign(
                 targets=[ast.Name(id=own)],
-                value=ast.Call(args=[_, ast.Constant(value=str(about)), *_]),
+                value=ast.Call(
+                    args=[
+                        _,
+                        ast.Constant(value=str(about))
+                        | ast.JoinedStr(values=[ast.Constant(value=str(about)), *_]),
+                        *_,
+                    ]
+                ),
             ) if own == name:
                 return about.splitlines()[0]
     return name

@@ -103,7 +103,7 @@ def test_training_steps(monkeypatch):
 
 def test_the_engine_and_the_commands(monkeypatch):
     numbers = engine_overhead(1, "cpu", Console(), batch=32)
-    assert numbers["ratio"] == numbers["engine ms"] / numbers["bare ms"]
+    assert numbers["ratio"] == pytest.approx(numbers["engine ms"] / numbers["bare ms"])
     monkeypatch.setattr(_engine, "COMMANDS", {"status": ("status",)})
     assert large_store(Console(), runs=2).keys() == {"status"}
 

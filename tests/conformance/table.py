@@ -43,9 +43,12 @@ def mine(lr: float = 0.1, momentum: float = 0.9, weight_decay: float = 0.0) -> R
 
 
 def apart(lr: float = 0.1, momentum: float = 0.9, betas: tuple[float, float] = (0.9, 0.95)) -> Rule:
-    """A user's recipe with magnitude and direction apart, entry by entry."""
+    """A user's recipe with magnitude and direction apart, entry by entry.
+
+    Its eps keeps the gain of a scale-invariant row, whose gradient is rounding, from Adam's steps.
+    """
     moved = chain(rules.RadialProjection("channel"), rules.HeavyBall(momentum), rules.StepSize(lr))
-    gain = chain(rules.AdaptiveMoments(*betas), rules.StepSize(lr))
+    gain = chain(rules.AdaptiveMoments(*betas, eps=1e-2), rules.StepSize(lr))
     return chain(rules.Gain(moved, gain, free=True))
 
 

@@ -65,20 +65,6 @@ def byte_condition(label: str, **options: Any) -> Condition:
     return Condition(label, "bytes", setup, tiers=windows, unit="nats", margin=WITHIN)
 
 
-ABOUT = f"""Learning rates over widths: does the best rate stay, and how much does it matter?
-
-A byte-level language model (two layers, normalized queries and keys, no gains) on the source of
-Python's standard library, each window read once, the rate falling linearly to 0. Two bases, Adam
-and Muon, each under five norm controls: decoupled decay, AdamP's projection (with the same decay),
-Hyperball, rotational, radial brake. Only the matrices of the blocks take these; embedding and head
-take Adam at one rate in all arms. Rates are a factor 2 apart, and all train on all seeds.
-
-Sensitivity (Wortsman et al. 2023): the mean over {RANGE} rates around the best of min(loss, loss at
-the start), minus the best loss. Plateau: the octaves of rates whose loss is within {WITHIN:g} nats
-of the best. Drift: log2 of the best rate at the largest width minus that at the smallest. Each is
-taken seed by seed. The decay of each base is one value, which is not tuned."""
-
-
 class LrTransfer(TunedComparison):
     """The comparison, its curves, and the claims about them."""
 
@@ -243,7 +229,21 @@ def _loss_picture(results: Results, base: str) -> Picture:
 
 STUDY = LrTransfer(
     "lr-transfer",
-    ABOUT,
+    f"""Learning rates over widths: does the best rate stay, and how much does it matter?
+
+    A byte-level language model (two layers, normalized queries and keys, no gains) on the
+    source of Python's standard library, each window read once, the rate falling linearly to 0.
+    Two bases, Adam and Muon, each under five norm controls: decoupled decay, AdamP's projection
+    (with the same decay), Hyperball, rotational, radial brake. Only the matrices of the blocks
+    take these; embedding and head take Adam at one rate in all arms. Rates are a factor 2
+    apart, and all train on all seeds.
+
+    Sensitivity (Wortsman et al. 2023): the mean over {RANGE} rates around the best of min(loss,
+    loss at the start), minus the best loss. Plateau: the octaves of rates whose loss is within
+    {WITHIN:g} nats of the best. Drift: log2 of the best rate at the largest width minus that at
+    the smallest. Each is taken seed by seed. The decay of each base is one value, which is not
+    tuned.
+    """,
     baseline=ARMS["Adam", "decay"],
     contenders=[arm for key, arm in ARMS.items() if key != ("Adam", "decay")],
     tune={"lr": [0.01]},

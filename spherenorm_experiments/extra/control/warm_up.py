@@ -15,14 +15,6 @@ from spherenorm_experiments.study import Contender, TunedComparison, arm_of
 SHARE = 0.2
 """Of the steps: over these the rate rises, if it does."""
 
-ABOUT = f"""Warm-up: does norm control make it needless?
-
-The byte-level language model of `lr-transfer` at width 32, with and without a linear rise of the
-learning rate over the first {SHARE:.0%} of the steps; in both the rate falls linearly to 0. All
-rates train on all seeds. The gain of the warm-up is the loss without it minus that with it: at the
-rate that each seed chooses, and as the mean over the rates of min(loss, loss at the start), since a
-warm-up may let larger rates train. Embedding and head warm up with the others."""
-
 
 def _warmed(arm: Contender) -> Contender:
     name = f"{arm.name}, warm-up"
@@ -90,7 +82,15 @@ def _claims() -> Iterator[Claim]:
 
 STUDY = TunedComparison(
     "warm-up",
-    ABOUT,
+    f"""Warm-up: does norm control make it needless?
+
+    The byte-level language model of `lr-transfer` at width 32, with and without a linear rise
+    of the learning rate over the first {SHARE:.0%} of the steps; in both the rate falls
+    linearly to 0. All rates train on all seeds. The gain of the warm-up is the loss without it
+    minus that with it: at the rate that each seed chooses, and as the mean over the rates of
+    min(loss, loss at the start), since a warm-up may let larger rates train. Embedding and head
+    warm up with the others.
+    """,
     baseline=PAIRS["Adam", "decay"][0],
     contenders=[each for pair in PAIRS.values() for each in pair][1:],
     tune={"lr": [0.01]},
