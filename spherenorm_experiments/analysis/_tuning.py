@@ -121,14 +121,19 @@ def validation_of(item: Result) -> float:
 
 
 def choose(runs: Sequence[Result]) -> Result:
-    """The run with the best validation score, of several the first.
+    """The run with the best validation score.
+
+    Of several, the seed chooses: with the first, a contender's points would decide which end of a
+    plateau it takes, over all seeds alike. Seed s takes the run s mod n of n, in either arm.
 
     If none has a score, a run that counts as diverged and has no number.
     """
-    best = max(runs, key=validation_of)
-    if math.isfinite(validation_of(best)):
-        return best
-    return replace(best, summary={"diverged_at": best.summary["diverged_at"] or 0})
+    scores = [validation_of(run) for run in runs]
+    best = [run for run, score in zip(runs, scores, strict=True) if score == max(scores)]
+    chosen = best[best[0].spec.seed % len(best)]
+    if math.isfinite(max(scores)):
+        return chosen
+    return replace(chosen, summary={"diverged_at": chosen.summary["diverged_at"] or 0})
 
 
 _tried: WeakKeyDictionary[Results, dict[str, Tried]] = WeakKeyDictionary()

@@ -2,13 +2,13 @@
 
     python -m tests.experiments.same_sources STORE
 
-A run whose code was moved, split or renamed has other digests of sources, and would train again. Of
-each task and recipe whose digests differ from a stored run's, one run trains anew in an empty store.
-If its summary and the bytes of its records are those of the stored one, the digests are noted in
-`spherenorm_experiments/core/_equal_sources.py`; if one differs, none is.
+A run whose code was moved, split or renamed has other digests of sources, and would train again.
+Of each task and recipe whose digests differ from a stored run's, one run trains anew in an empty
+store. If its summary and the bytes of its records are those of the stored one, the digests are
+noted in `spherenorm_experiments/core/_equal_sources.py`; if one differs, none is.
 
-It is no proof: other settings of a task or recipe may compute other numbers. Review the change, too.
-Runs of pure tasks are left out, since they cost little.
+It is no proof: other settings of a task or recipe may compute other numbers. Review the change,
+too.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from spherenorm_experiments import core
-from spherenorm_experiments.core import Spec, Task, find_task_class
-from spherenorm_experiments.core._equal_sources import EQUAL_SOURCES
+from spherenorm_experiments.core import Spec
 from spherenorm_experiments.engine import RunFolder, Store, execute
 from spherenorm_experiments.engine.door import Door
 from spherenorm_experiments.files import write_file
@@ -40,15 +39,11 @@ def changed(store: Store) -> Iterator[tuple[RunFolder, Spec, Pairs]]:
         if config is None or folder.summary() is None:
             continue
         spec = Spec.from_json(config)
-        if not issubclass(find_task_class(spec.task), Task):
-            continue
         now = door.resolve(spec).config
-        pairs = {
-            now[name]: config[name]
-            for name in config
-            if name.endswith("_source") and now[name] != config[name]
-        }
-        if pairs and {**config, **{k: v for k, v in now.items() if k.endswith("_source")}} == now:
+        names = [name for name in now if name.endswith("_source")]
+        pairs = {now[name]: config[name] for name in names if now[name] != config[name]}
+        left_out = {*names, "rows", "codes"}  # rows and codes are digests of recipes, too
+        if pairs and all(now.get(k) == config.get(k) for k in {*now, *config} - left_out):
             yield folder, spec, pairs
 
 
@@ -63,8 +58,9 @@ def again(spec: Spec) -> Mapping[str, Any] | None:
 def main(root: str) -> int:
     """Train a run of each kind; note the digests if all are equal."""
     samples: dict[tuple[Any, ...], tuple[RunFolder, Spec, Pairs]] = {}
-    for folder, spec, pairs in changed(Store(root)):
-        if "steps_of" not in spec.regime.to_json():  # which needs another run of the store
+    found = sorted(changed(Store(root)), key=lambda each: len(each[0].rows))
+    for folder, spec, pairs in found:
+        if spec.regime.steps_of is None:  # a run with them needs another one of the store
             samples.setdefault((spec.task, spec.recipe, *pairs.items()), (folder, spec, pairs))
     shown: dict[str, str] = {}
     differ = []
@@ -74,13 +70,13 @@ def main(root: str) -> int:
         differ += [] if equal else [folder.name]
         for new, old in pairs.items():
             if shown.setdefault(new, old) != old:
-                raise SystemExit(f"{folder.name}: its store has runs of two sources that are one now")
+                raise SystemExit(f"{folder.name}: the store has runs of two sources that are one")
     if differ:
         print(f"{len(differ)} of {len(samples)} runs differ: nothing is noted")
         return 1
-    head = FILE.read_text().partition("EQUAL_SOURCES")[0]
-    rows = "".join(f'    "{new}":\n    "{old}",\n' for new, old in (EQUAL_SOURCES | shown).items())
-    write_file(FILE, f"{head}EQUAL_SOURCES: dict[str, str] = {{\n{rows}}}\n".encode())
+    head, mark, rest = FILE.read_text().rpartition('"""')
+    rows = "".join(f"{new}\n    {old}\n" for new, old in shown.items())
+    write_file(FILE, f"{head}{rows}{mark}{rest}".encode())
     print(f"{len(samples)} runs are equal: {len(shown)} digests noted")
     return 0
 

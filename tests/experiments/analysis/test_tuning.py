@@ -100,3 +100,16 @@ def test_a_seed_without_a_score_is_lost_wherever_it_had_to_choose():
     assert not of_best("a", "b")(results).diverged  # it may choose the other
     runs = [item for item in results if item.spec.seed == 4 and item.arm.label.startswith("a")]
     assert choose(runs).diverged
+
+
+def test_seeds_take_turns_among_points_that_tie():
+    """With the first, an arm would take the low end of a plateau on every seed."""
+    arm, taken = grid_arm(Arm("tied", "sgd"), ["lr"]), []
+    for seed in range(12):
+        runs = [
+            result(arm, seed, Spec("network", "sgd", {"lr": rate}, seed=seed),
+                   validation=score, test=rate, diverged_at=None)
+            for rate, score in ((0.1, 4.0), (0.2, 5.0), (0.4, 5.0), (0.8, 5.0), (1.6, -math.inf))
+        ]  # fmt: skip
+        taken.append(choose(runs).summary["test"])
+    assert {rate: taken.count(rate) for rate in set(taken)} == {0.2: 4, 0.4: 4, 0.8: 4}

@@ -1,6 +1,7 @@
 """Everything that decides a run's outcome is in its identity, and nothing else is."""
 
 import importlib
+import re
 import sys
 from dataclasses import replace
 
@@ -15,6 +16,7 @@ from torch.utils.data import ConcatDataset, Subset, TensorDataset
 from spherenorm_experiments.core import SCHEDULES, Spec, Splits
 from spherenorm_experiments.core import _identity as identity_module
 from spherenorm_experiments.core import _sources as sources
+from spherenorm_experiments.core._equal_sources import EQUAL_SOURCES
 from spherenorm_experiments.core._task import fingerprint_of
 from spherenorm_experiments.engine import PROBES
 from spherenorm_experiments.paper.shared.layout import FOLDER
@@ -328,3 +330,18 @@ def test_every_item_of_a_data_set_in_memory_counts(kind):
     assert len(found) == 4
     whole, part = (Subset(TensorDataset(x), rows) for rows in (range(100), [*range(99), 0]))
     assert fingerprint_of(Splits(whole, (x,), (x,))) != fingerprint_of(Splits(part, (x,), (x,)))
+
+
+def test_sources_that_were_shown_to_be_equal_have_the_digest_of_the_earlier_ones(monkeypatch):
+    own = sources.source_digest(Tiny)
+    monkeypatch.setitem(EQUAL_SOURCES, own, "earlier")
+    assert sources.source_digest(Tiny) == "earlier"
+    assert sources.source_digest(Arrays) != "earlier"
+
+
+def test_equal_sources_lead_to_the_first_ones():
+    """A run's identity is found in one look: a chain would need several."""
+    assert not EQUAL_SOURCES.keys() & set(EQUAL_SOURCES.values())
+    assert all(
+        re.fullmatch("[0-9a-f]{64}", each) for pair in EQUAL_SOURCES.items() for each in pair
+    )

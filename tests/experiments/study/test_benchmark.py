@@ -402,7 +402,7 @@ def test_every_hyper_parameter_in_which_the_compared_differ_is_shown():
     scores = study.tables(Results(items))[0]
     columns = list(map(str, scores.columns))
     assert columns[1:4] == ["lr", "momentum", "nesterov"]
-    assert [row[2:4] for row in shown(scores)] == [["0.9", "false"], ["0.0", "true"]]
+    assert [row[2:4] for row in shown(scores)] == [["0.9", "false"], ["0", "true"]]
 
 
 def test_the_note_names_the_differences_that_the_table_has():
