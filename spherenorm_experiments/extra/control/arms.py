@@ -1,4 +1,4 @@
-"""The optimizers of these studies: two bases, Adam and Muon, each under five norm controls."""
+"""The optimizers of these studies: two bases, Adam and Muon, each under six norm controls."""
 
 from __future__ import annotations
 
@@ -7,8 +7,15 @@ from typing import Any
 from spherenorm_experiments.study import Contender
 
 BASES = ("Adam", "Muon")
-CONTROLS = ("decay", "projection", "Hyperball", "rotational", "brake")
-COLORS = dict(zip(CONTROLS, ("#0072b2", "#aa3377", "#009e73", "#a06a00", "#56b4e9"), strict=True))
+COLORS = {
+    "decay": "#0072b2",
+    "projection": "#aa3377",
+    "Hyperball": "#009e73",
+    "rotational": "#a06a00",
+    "brake": "#56b4e9",
+    "gains": "#ee6677",
+}
+CONTROLS = tuple(COLORS)
 
 ENTRIES = tuple(2.0**k for k in range(-8, -2))
 """Rates of Adam's step, whose entries are about 1 before the rate multiplies them."""
@@ -21,6 +28,7 @@ DECAYS = {"Adam": 1.0, "Muon": 0.25}
 """At a middle rate of its base each makes lr λ = 2^-6: |w|² decays in 1 / (2 lr λ) = 32 steps."""
 
 MUONP = "spherenorm_experiments.extra.control.muonp:muonp"
+MDADAM = "spherenorm_experiments.extra.control.mdadam:mdadam"
 
 REST = {"recipe": "adam", "lr": 2.0**-5, **BETAS}
 """Of all other weights, in all arms: embedding and head keep one rate, under the same schedule."""
@@ -40,11 +48,12 @@ def contender(base: str, control: str) -> Contender:
         "Hyperball": f"hyperball({decayed})",
         "rotational": f"rotational({decayed})",
         "brake": f"radial_brake({decayed})",
+        "gains": {"Adam": MDADAM, "Muon": "mdmuon"}[base],
     }
     fixed: dict[str, Any] = dict(BETAS) if base == "Adam" else {}
     if control in ("decay", "projection"):
         fixed["weight_decay"] = DECAYS[base]
-    turns = base == "Muon" or control in ("Hyperball", "rotational")
+    turns = base == "Muon" or control in ("Hyperball", "rotational", "gains")
     tune = {"lr": TURNS if turns else ENTRIES}
     name = f"{base}, {control}"
     return Contender(name, tune=tune, fixed=fixed, against=(), recipe=recipes[control])

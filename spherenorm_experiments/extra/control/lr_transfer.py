@@ -220,8 +220,8 @@ def _loss_picture(results: Results, base: str) -> Picture:
                 series[name] = [2.0**x for x in octaves], means.tolist()
                 colors[name], dashes[name] = COLORS[control], dash
     caption = (
-        f"{base}: test loss against the learning rate, means over seeds. Rates of decay, "
-        "projection and brake multiply the base's step; those of the other two are turns."
+        f"{base}: test loss against the learning rate, means over seeds. Rates of Hyperball and "
+        "rotational, and of Adam with gains, are turns; the others multiply the base's step."
     )
     words = "learning rate", "loss (nats per byte)"
     return lines(series, *words, caption, colors, log_x=True, dashes=dashes)
@@ -233,10 +233,11 @@ STUDY = LrTransfer(
 
     A byte-level language model (two layers, normalized queries and keys, no gains) on the
     source of Python's standard library, each window read once, the rate falling linearly to 0.
-    Two bases, Adam and Muon, each under five norm controls: decoupled decay, AdamP's projection
-    (with the same decay), Hyperball, rotational, radial brake. Only the matrices of the blocks
-    take these; embedding and head take Adam at one rate in all arms. Rates are a factor 2
-    apart, and all train on all seeds.
+    Two bases, Adam and Muon, each under six norm controls: decoupled decay, AdamP's projection
+    (with the same decay), Hyperball, rotational, radial brake, and gains: W = diag(a) V diag(b),
+    where |V| stays, and a and b are learned at a tenth of V's rate (MD decoupling). Only the
+    matrices of the blocks take these; embedding and head take Adam at one rate in all arms.
+    Rates are a factor 2 apart, and all train on all seeds.
 
     Sensitivity (Wortsman et al. 2023): the mean over {RANGE} rates around the best of min(loss,
     loss at the start), minus the best loss. Plateau: the octaves of rates whose loss is within

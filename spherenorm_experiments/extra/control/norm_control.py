@@ -58,7 +58,7 @@ class NormControl(Study):
 
     Weight decay comes to a turn per step at which it balances the steps; on spheres the learning
     rate is that turn from the first step on. Here each matrix's norm and turn is measured under two
-    bases and five norm controls, at constant rates, on a byte-level language model of width 32 and
+    bases and six norm controls, at constant rates, on a byte-level language model of width 32 and
     on a network of convolutions with BatchNorm for digits. Its convolutions are scale-invariant; of
     the language model only the matrices of queries and keys are.
 

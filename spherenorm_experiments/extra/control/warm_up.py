@@ -31,6 +31,7 @@ PAIRS = {
         ("Adam", "rotational"),
         ("Muon", "decay"),
         ("Muon", "Hyperball"),
+        ("Muon", "gains"),
     )
 }
 """Each optimizer without the warm-up, and with it."""

@@ -122,16 +122,16 @@ def test_tiers_have_their_widths():
         trials = STUDY.trials(Plan(tier), Results([]))
         assert {trial.spec.options["width"] for trial in trials} == set(widths)
     trials = STUDY.trials(Plan("evidence"), Results([]))
-    assert len(trials) == 10 * 2 * 6 * 6  # arms, widths, rates, seeds
+    assert len(trials) == len(ARMS) * 2 * 6 * 6  # arms, widths, rates, seeds
 
 
 def test_tables_and_pictures_have_every_arm_and_width():
     results = world(lambda base, control, width, octave: 2 + 0.1 * (octave - width / 64) ** 2)
     against, over = STUDY.tables(results)[:2]
-    assert (len(against.rows), len(over.rows)) == (20, 10)
+    assert (len(against.rows), len(over.rows)) == (2 * len(ARMS), len(ARMS))
     row = next(row for row in over.rows if row[0].value == "Muon, Hyperball")
     ends = [float(text) for text in row[1].value.split(", ")]
     assert ends == pytest.approx([-4.25, -3.5], abs=0.02)
     assert row[2].value == pytest.approx(0.75, abs=0.02)
     for picture in STUDY.pictures(results)[:2]:
-        assert len(picture.figure.data) == 10
+        assert len(picture.figure.data) == len(ARMS)  # of half the arms, at two widths

@@ -11,6 +11,7 @@ from spherenorm_experiments.analysis import Results
 from spherenorm_experiments.core import Regime, Spec
 from spherenorm_experiments.engine import MeasuredStep
 from spherenorm_experiments.extra.control import norm_control, turns
+from spherenorm_experiments.extra.control.arms import BASES, CONTROLS
 from spherenorm_experiments.extra.control.end_of_training import EndOfTraining
 from spherenorm_experiments.extra.control.norm_control import NormControl
 from spherenorm_experiments.extra.control.probe import rotation
@@ -84,6 +85,7 @@ def test_turns_are_compared_with_the_law_at_the_rate_of_each_step():
         ("adamw", {"betas": [0.9, 0.95], "weight_decay": 1e-4}, math.sqrt(5e-5 * 0.1 / 1.9)),
         ("adamp", {"betas": [0.9, 0.95], "weight_decay": 1e-4}, None),
         ("muon", {"weight_decay": 0.1}, None),
+        ("mdmuon", {}, None),
     ],
 )
 def test_the_laws_are_those_of_the_literature(recipe, settings, turn):
@@ -135,7 +137,7 @@ def test_turns_on_their_law_are_told_from_others(law, off, verdict):
     assert len(found) == 18
     assert set(found.values()) == {verdict}
     (table,) = study.tables(Results(items))
-    assert len(table.rows) == 2 * 10 * 3  # tasks, arms, rates
+    assert len(table.rows) == 2 * len(BASES) * len(CONTROLS) * 3  # tasks, arms, rates
     assert len(study.pictures(Results(items))) == 2
 
 
