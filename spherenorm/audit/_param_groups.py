@@ -15,10 +15,10 @@ from spherenorm._views import ViewLike
 from spherenorm.audit._audit import arguments_of, audit_batch, unaudited
 from spherenorm.audit._plan import plan_treatments
 from spherenorm.audit._report import Audit
-from spherenorm.audit._roles import RoleName
 from spherenorm.audit._statistics import change_with_statistics
 from spherenorm.audit._subject import unwrap
 from spherenorm.audit._treatment import Override, Treatment, treat
+from spherenorm.audit._uses import RoleName
 from spherenorm.support import columns
 
 Kind = Literal["invariant", "weights", "vectors"]

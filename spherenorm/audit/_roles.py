@@ -1,56 +1,18 @@
-"""`roles`: the part that each parameter plays in a model, measured in one forward pass.
-
-Every operation of the pass is watched below autograd. A tensor that parameters and constants make
-(a transpose, a slice, a normalized weight) stands for these parameters; the operation in which it
-meets the batch is their use.
-"""
+"""`roles`: the part that each parameter plays in a model, measured in one forward pass."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal, get_args
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.weak import WeakTensorKeyDictionary
 
 from spherenorm.audit._nested import tensors_of
 from spherenorm.audit._subject import Point, Subject, unwrap
+from spherenorm.audit._uses import MATRICES, ROLES, RoleName, Uses
 from spherenorm.support import columns
-
-RoleName = Literal[
-    "matrix",
-    "head",
-    "embedding",
-    "tied",
-    "vector",
-    "convolution",
-    "experts",
-    "other",
-    "unmeasured",
-]
-ROLES: tuple[RoleName, ...] = get_args(RoleName)
-MATRICES: tuple[RoleName, ...] = ("matrix", "convolution", "experts")
-"""The roles of what Muon and the recipes that hold a norm are made for."""
-
-_PRODUCTS = {
-    **dict.fromkeys(("mm", "bmm", "mv", "dot", "_grouped_mm"), (0, 1)),
-    **dict.fromkeys(("addmm", "baddbmm", "addbmm", "addmv"), (1, 2)),
-}
-"""The places of the factors of a product of matrices."""
-_RECURRENT = {"mkldnn_rnn_layer", "_cudnn_rnn", "miopen_rnn"}
-_TABLES = {"embedding", "embedding_renorm_", "_embedding_bag", "_embedding_bag_forward_only"}
-_INDEXING = {"index", "index_select", "gather"}
-_JOINS = {"cat", "stack"}
-_MOVES = {
-    *("view", "_unsafe_view", "reshape", "permute", "transpose", "t", "expand", "clone", "detach"),
-    *("select", "slice", "split", "split_with_sizes", "unbind", "unsqueeze", "squeeze", "alias"),
-    *("index", "index_select", "as_strided", "unfold", "flip", "roll"),
-}
-"""Operations that move entries of a tensor and change none."""
 
 
 @dataclass(frozen=True)
@@ -101,237 +63,6 @@ class Roles(tuple[Role, ...]):
         return columns(rows)
 
     __repr__ = __str__
-
-
-@dataclass(frozen=True)
-class _Origin:
-    """The parameters and the data that a tensor is a function of.
-
-    Attributes:
-        weights: it is a function of these parameters and of constants.
-        data: it depends on the batch, or on a row that was looked up.
-        ends: if it depends on the batch, the matrices of whose products it is a function alone;
-            None if no parameter has acted on it.
-        entries: of one weight of three or more dimensions, the number of each entry within it.
-        acted: the uses, as roles with the reason, of weights that have acted on constants.
-    """
-
-    weights: frozenset[str] = frozenset()
-    data: bool = False
-    ends: frozenset[str] | None = None
-    entries: Tensor | None = field(default=None, compare=False)
-    acted: Mapping[str, tuple[RoleName, str]] = field(default_factory=dict, compare=False)
-
-
-_CONSTANT = _Origin()
-_BATCH = _Origin(data=True)
-
-
-class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Follows parameters and batch through a forward pass.
-
-    Args:
-        parameters: by name.
-        batch: the tensors that the model is given.
-
-    Attributes:
-        uses: of each parameter, as roles, with the reason.
-        inner: the matrices whose products another weight has taken, or a sum with other products.
-    """
-
-    def __init__(self, parameters: Mapping[str, Tensor], batch: Iterable[Tensor]) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.shapes = {name: tuple(weight.shape) for name, weight in parameters.items()}
-        self.uses: dict[str, dict[RoleName, str]] = {name: {} for name in parameters}
-        self.inner: set[str] = set()
-        self._origins: Any = WeakTensorKeyDictionary()
-        self._written: dict[int, tuple[Any, _Origin]] = {}
-        strided = (x for x in parameters.values() if x.layout is torch.strided)
-        self._parameters = {x.untyped_storage()._cdata for x in strided}
-        for x in batch:
-            self._origins[x] = _BATCH
-        for name, x in parameters.items():
-            entries = None
-            if x.ndim > 2:
-                entries = torch.arange(x.numel(), device=x.device).reshape(x.shape)
-            self._origins[x] = _Origin(frozenset((name,)), entries=entries)
-
-    def origin(self, x: Tensor) -> _Origin:
-        """The origin of a tensor."""
-        found: _Origin = self._origins.get(x, _CONSTANT)
-        if self._written and not found.data and x.layout is torch.strided:
-            _, written = self._written.get(x.untyped_storage()._cdata, (None, found))
-            return written
-        return found
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        name = func.overloadpacket.__name__
-        given = [x for x in pytree.tree_leaves((args, kwargs)) if isinstance(x, Tensor)]
-        operands = [(x, self.origin(x)) for x in given]
-        result = func(*args, **kwargs)
-        made = [x for x in pytree.tree_leaves(result) if isinstance(x, Tensor)]
-        picked = name in _INDEXING and bool(operands[0][1].weights)
-        in_batch = any(origin.data for _, origin in operands)
-        table = name in _TABLES or (picked and in_batch and operands[0][0].ndim == 2)
-        if table or (in_batch and not picked):
-            found = [self._met(name, args, operands, table)] * len(made)
-        else:
-            found = self._derived(func, name, args, kwargs, operands, made)
-        for x, origin in zip(made, found, strict=True):
-            if not any(x is each for each in given) or x.layout is not torch.strided:
-                self._origins[x] = origin
-            elif (storage := x.untyped_storage())._cdata not in self._parameters:
-                self._origins[x] = origin  # (a parameter stays one)
-                if origin.data:  # the storage is kept, so that no other gets its address
-                    self._written[storage._cdata] = storage, origin
-        return result
-
-    def _met(
-        self,
-        name: str,
-        args: tuple[Any, ...],
-        operands: Sequence[tuple[Tensor, _Origin]],
-        table: bool,
-    ) -> _Origin:
-        """The origin of a result that depends on the batch; uses of weights are noted."""
-        data = [origin for _, origin in operands if origin.data]
-        weights = [(x, origin) for x, origin in operands if origin.weights and not origin.data]
-        acts: set[str] = set()
-        for x, origin in weights:
-            for each in origin.weights:
-                shape = self.shapes[each]
-                role, reason = _use(name, args, x, origin.entries, shape, table)
-                if len(shape) > 1 and role in (*MATRICES, "other") and name not in _RECURRENT:
-                    acts.add(each)
-                self._note(each, origin, role, reason)
-        before = [origin.ends for origin in data if origin.ends is not None]
-        if table:
-            return replace(_BATCH, ends=frozenset())
-        if acts:
-            self.inner.update(*before)
-            return replace(_BATCH, ends=frozenset(acts))
-        together = frozenset[str]().union(*before)
-        losses = all(x.ndim == 0 for x, origin in operands if origin.data)
-        if len(set(before)) > 1 and name not in _JOINS and not losses:
-            self.inner |= together
-            together = frozenset()
-        return replace(_BATCH, ends=together if before or weights else None)
-
-    def _note(self, weight: str, origin: _Origin, role: RoleName, reason: str) -> None:
-        """Note a use; one entry by entry may be of what the weight has made of constants."""
-        if role == "vector":
-            role, reason = origin.acted.get(weight, (role, reason))
-        self.uses[weight].setdefault(role, reason)
-
-    def _derived(
-        self,
-        func: Callable[..., Any],
-        name: str,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        operands: Sequence[tuple[Tensor, _Origin]],
-        made: Sequence[Tensor],
-    ) -> list[_Origin]:
-        """The origin of each result of parameters and constants."""
-        weights = [(x, origin) for x, origin in operands if origin.weights]
-        if not weights:
-            return [_CONSTANT] * len(made)
-        origins = _made_of(name, args, weights, self.shapes, made)
-        stay = frozenset[str]().union(*(origin.weights for origin in origins[:1]))
-        for _, origin in weights if origins else ():
-            for each in origin.weights - stay:  # as the lengths of weight normalization
-                self._note(each, origin, "vector", f"acts on a weight ({name})")
-        if name in _MOVES and len(weights) == 1:
-            origins = _moved(func, args, kwargs, *weights[0], origins)
-        return origins
-
-
-def _made_of(
-    name: str,
-    args: tuple[Any, ...],
-    weights: Sequence[tuple[Tensor, _Origin]],
-    shapes: Mapping[str, tuple[int, ...]],
-    made: Sequence[Tensor],
-) -> list[_Origin]:
-    """The origin of each result of an operation on what parameters of `shapes` have made."""
-    acts: dict[str, tuple[RoleName, str]] = {}
-    for x, origin in weights:
-        for each in origin.weights:
-            use = _use(name, args, x, origin.entries, shapes[each], table=False)
-            if use[0] != "vector":
-                acts[each] = use
-    origins = []
-    for output in made:
-        whole = len(weights) == 1 or acts or name in _PRODUCTS or name in _JOINS
-        alike = [each for each in weights if whole or each[0].shape == output.shape]
-        kept = alike or weights
-        names = frozenset[str]().union(*(origin.weights for _, origin in kept))
-        same = [origin.entries for x, origin in kept if x.shape == output.shape]
-        acted = {each: use for _, origin in kept for each, use in origin.acted.items()}
-        origins.append(_Origin(names, entries=same[0] if same else None, acted=acts | acted))
-    return origins
-
-
-def _moved(
-    func: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    x: Tensor,
-    origin: _Origin,
-    made: Sequence[_Origin],
-) -> list[_Origin]:
-    """The origins of results, with the numbers of the entries of `x` moved as these are."""
-    entries = origin.entries
-    if entries is None:
-        return list(made)
-    given = pytree.tree_map(lambda each: entries if each is x else each, (args, kwargs))
-    numbers = pytree.tree_leaves(func(*given[0], **given[1]))
-    return [replace(each, entries=to) for each, to in zip(made, numbers, strict=True)]
-
-
-def _use(
-    name: str,
-    args: tuple[Any, ...],
-    x: Tensor,
-    entries: Tensor | None,
-    shape: tuple[int, ...],
-    table: bool,
-) -> tuple[RoleName, str]:
-    """The role of a weight of `shape`, of which `x` is made, in an operation with the batch."""
-    if table:
-        return "embedding", f"its rows are looked up ({name})"
-    if "convolution" in name and len(args) > 1 and args[1] is x:
-        if x.shape[1] == 1 and args[-1] > 1:
-            return "vector", f"a filter for each channel by itself, no matrix ({name})"
-        return "convolution", f"filters ({name})"
-    if name in _RECURRENT:
-        return "matrix", f"of a recurrent layer ({name})"
-    if name == "_trilinear":
-        return "other", f"a factor of a product of three ({name})"
-    factors = [args[place] for place in _PRODUCTS.get(name.removesuffix("_"), ())]
-    if x.ndim < 2 or not any(x is each for each in factors):
-        return "vector", f"acts entry by entry ({name})"
-    if len(shape) == 2:
-        return "matrix", f"a factor of a product ({name})"
-    summed = _summed(entries, shape, -1 if factors[0] is x else -2)
-    rest = {dim for dim, length in enumerate(shape) if dim and length > 1}
-    if summed in ({0}, rest):
-        return "matrix", f"dimension 0 by all others ({name})"
-    if summed is not None and 0 not in summed and len(shape) == 3:
-        return "experts", f"a matrix for each index of dimension 0 ({name})"
-    return "other", f"neither one matrix, dimension 0 by all others, nor a stack of them ({name})"
-
-
-def _summed(entries: Tensor | None, shape: tuple[int, ...], axis: int) -> set[int] | None:
-    """The dimensions of a weight that a product sums over, along `axis` of a factor."""
-    if entries is None or not entries.numel():
-        return None
-    numbers = entries.movedim(axis, 0).flatten(1)[:, 0]
-    places = torch.unravel_index(numbers, shape)
-    return {dim for dim, index in enumerate(places) if bool((index != index[0]).any())}
 
 
 def roles(
@@ -385,17 +116,17 @@ def measure_roles(subject: Subject, model: nn.Module) -> Roles:
     subject.place(point)
     with (
         subject.evaluation(point),
-        _Watch(subject.parameters, tensors_of(subject.batch)) as watch,
+        Uses(subject.parameters, tensors_of(subject.batch)) as seen,
     ):
         outputs = subject.run(point)
-        last = frozenset[str]().union(*(watch.origin(x).ends or () for x in outputs))
+        last = frozenset[str]().union(*(seen.origin(x).ends or () for x in outputs))
     together = {id(weight): shared for shared in subject.sharing.values() for weight in shared}
     names = {id(weight): name for name, weight in subject.parameters.items()}
     found = []
     for fallback in roles_by_modules(model):
         shared = [names[id(x)] for x in together[id(subject.parameters[fallback.name])]]
-        uses = {role: why for each in shared for role, why in watch.uses[each].items()}
-        is_last = bool(last.intersection(shared)) and not watch.inner.intersection(shared)
+        uses = {role: why for each in shared for role, why in seen.roles[each].items()}
+        is_last = bool(last.intersection(shared)) and not seen.inner.intersection(shared)
         found.append(_measured(fallback, uses, is_last))
     return Roles(found)
 

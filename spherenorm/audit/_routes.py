@@ -9,8 +9,8 @@ from torch import Tensor
 
 from spherenorm._registry import Bound
 from spherenorm._tree import Node
-from spherenorm.audit._roles import MATRICES, ROLES, RoleName
 from spherenorm.audit._treatment import Treatment
+from spherenorm.audit._uses import MATRICES, ROLES, RoleName
 from spherenorm.rules import InvarianceTest, NormalizedUpdate, Orthogonalize, RadiusPin
 
 

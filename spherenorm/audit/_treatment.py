@@ -12,7 +12,8 @@ from torch import Tensor
 
 from spherenorm._views import View, ViewLike, as_view
 from spherenorm.audit._report import Audit
-from spherenorm.audit._roles import ROLES, Role
+from spherenorm.audit._roles import Role
+from spherenorm.audit._uses import ROLES
 from spherenorm.audit._verdict import Verdict
 from spherenorm.support import did_you_mean
 

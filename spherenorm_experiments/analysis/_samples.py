@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -24,7 +25,7 @@ class Sample(Mapping[int, float]):
         (98.0, 2, [2])
 
     Attributes:
-        by_seed: the numbers.
+        by_seed: the numbers; a seed whose number is not finite counts as diverged.
         diverged: the seeds whose runs diverged; they have no number.
         performance: True for a score or a time, False for a norm, an angle or a count.
         looks: the seeds that could be looked at, request by request.
@@ -34,6 +35,13 @@ class Sample(Mapping[int, float]):
     diverged: frozenset[int] = field(default_factory=frozenset)
     performance: bool = False
     looks: Looks = ()
+
+    def __post_init__(self) -> None:
+        lost = {seed for seed, value in self.by_seed.items() if not math.isfinite(value)}
+        if lost:  # the class is frozen
+            kept = {seed: value for seed, value in self.by_seed.items() if seed not in lost}
+            object.__setattr__(self, "by_seed", kept)
+            object.__setattr__(self, "diverged", self.diverged | lost)
 
     def __getitem__(self, seed: int) -> float:
         return self.by_seed[seed]

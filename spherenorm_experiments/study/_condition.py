@@ -105,12 +105,15 @@ class Search:
 def longer(values: tuple[float, ...], *, low: bool, high: bool) -> tuple[float, ...]:
     """The values and one more at an end, by the ratio of the last two there, to three digits.
 
+    An end with a 0 beside it, or that is one, has no ratio and does not grow.
+
     >>> longer((0.01, 0.03, 0.1), low=False, high=True)
     (0.01, 0.03, 0.1, 0.333)
     """
     first, second, before, last = *sorted(values)[:2], *sorted(values)[-2:]
-    below = (float(f"{first * first / second:.3g}"),) if low else ()
-    return (*below, *values, *((float(f"{last * last / before:.3g}"),) if high else ()))
+    below = (float(f"{first * first / second:.3g}"),) if low and first and second else ()
+    above = (float(f"{last * last / before:.3g}"),) if high and before and last else ()
+    return (*below, *values, *above)
 
 
 @dataclass(frozen=True)

@@ -148,6 +148,17 @@ def test_diverged_runs_count_against_their_optimizer():
     assert grew.p == stats.binomtest(5, 6).pvalue
 
 
+@pytest.mark.parametrize("number", [math.nan, math.inf])
+def test_a_number_that_is_none_is_that_of_a_run_that_diverged(number):
+    """As the logarithm or the ratio in a user's derived side."""
+    base = Sample(dict.fromkeys(range(8), 90.0))
+    derived = base.map(lambda score: score + 1)
+    lost = Sample({**derived, 3: number})
+    assert (sorted(lost.diverged), 3 in lost) == ([3], False)
+    plain = scores({**derived, 3: number}, base)
+    assert (plain.seeds, plain.p) == (8, stats.binomtest(7, 8).pvalue)
+
+
 def test_a_run_that_diverged_counts_for_a_claim_that_puts_it_behind():
     """“SGD needs more steps” is no less true if SGD does not arrive at all."""
     lost, steps = Sample({}, frozenset(range(8))), Sample(by_seed([9.0] * 8))

@@ -33,6 +33,7 @@ from spherenorm_experiments.study import (
     arm_of,
     find_study,
 )
+from spherenorm_experiments.study._condition import longer
 from spherenorm_experiments.study._shown import range_table
 from tests.experiments.study.null_searches import verdicts
 
@@ -108,6 +109,12 @@ def test_a_grid_grows_for_all_of_its_family_until_no_best_is_at_an_edge():
     results = scored(study, lambda recipe, lr: lr)
     assert len(_rates(results)["sgd"]) == 6
     assert "the best lr of plain: SGD is at an edge" in study.evaluated(results)[0].detail
+
+
+def test_an_end_at_zero_does_not_grow():
+    """It has no ratio to the value beside it."""
+    assert longer((0.0, 0.1), low=True, high=True) == (0.0, 0.1)
+    assert longer((0.0, 0.1, 0.2), low=True, high=True) == (0.0, 0.1, 0.2, 0.4)
 
 
 def test_a_seed_does_not_choose_by_its_test_score():
