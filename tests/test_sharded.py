@@ -31,7 +31,10 @@ BY_UNIT = [
     ("adamp", {"weight_decay": 0.1, "nesterov": True, "per": "unit"}),
 ]
 ON_SPHERE = [("sgdg", {}), ("adamg", {}), ("sgdg", {"alpha": 0.0}), ("adamg", {"view": "layer"})]
-OF_ONE_LENGTH = [("normuon", {}), ("muonh", {}), ("orthograd", {}), ("rotational(sgd)", {})]
+NORM_CONTROL = [
+    *[(name, {}) for name in ("normuon", "muonh", "orthograd", "rotational(sgd)")],
+    *[(name, {}) for name in ("muown", "angularmuown", "mdmuon", "spel")],
+]
 MATRICES = [
     # The shape, and for each dimension of the mesh the one of the weight that it cuts, or None.
     ((4, 6), (None,)),
@@ -49,7 +52,7 @@ CASES = [
     *itertools.product(BY_ENTRY, [*MATRICES[:3], *OTHERS]),
     *itertools.product(BY_UNIT, [*MATRICES, *OTHERS]),
     *itertools.product(ON_SPHERE, MATRICES),
-    *itertools.product(OF_ONE_LENGTH, MATRICES[:4]),
+    *itertools.product(NORM_CONTROL, MATRICES[:4]),
     # A group may lie in both processes.
     (("adamp", {"views": ["groups=3", "layer"]}), ((6, 5), (0,))),
     (("adamp", {"views": ["groups=3", "layer"]}), ((6, 5), (1,))),

@@ -20,7 +20,8 @@ def test_gains_and_direction_are_those_of_a_loop_in_float64():
     rule = mdadam(lr=0.05, gain_ratio=0.2)
     state = rule.init(weight)
     held, radius = weight, weight.norm()
-    rows, columns = (torch.full(shape, math.log(math.e - 1)).double() for shape in [(5, 1), (1, 3)])
+    one = torch.tensor(math.log(math.e - 1), dtype=torch.float64)  # its softplus is 1
+    rows, columns = one.expand(5, 1), one.expand(1, 3)
     for step in range(1, 30):
         grad = torch.randn(5, 3, generator=random, dtype=torch.float64)
         weight, state = rule.step(weight, grad, state)
@@ -30,8 +31,7 @@ def test_gains_and_direction_are_those_of_a_loop_in_float64():
         held = held - 0.05 * radius * moved / moved.norm()
         held = radius * held / held.norm()
         rows = rows - 0.01 * adam("a", slopes[0].sum(1, keepdim=True) * rows.sigmoid(), step)
-        columns = columns - 0.01 * adam(
-            "b", slopes[1].sum(0, keepdim=True) * columns.sigmoid(), step
-        )
+        slope = slopes[1].sum(0, keepdim=True)
+        columns = columns - 0.01 * adam("b", slope * columns.sigmoid(), step)
         expected = torch.log1p(rows.exp()) * held * torch.log1p(columns.exp())
         assert (weight - expected).norm() <= 1e-12 * expected.norm()
