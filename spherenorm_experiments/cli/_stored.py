@@ -390,6 +390,5 @@ def _is_complete(layout: Layout, folder: Path) -> bool:
         return False
     for name, (expected, count) in found.items():
         mark = "[green]ok[/green]" if count == expected else "[red]differs[/red]"
-        seen = "not counted" if count is None else f"{count:,}"
-        say(f"{layout.name}: {name}: {seen} (expected: {expected:,}) {mark}")
+        say(f"{layout.name}: {name}: {count:,} (expected: {expected:,}) {mark}")
     return all(count == expected for expected, count in found.values())

@@ -1,9 +1,10 @@
-"""Miniatures of the official layouts of the paper's data sets, written to a folder."""
+"""Miniatures of the official layouts of the paper's data sets, in the folder of `--data`."""
 
 import csv
 import gzip
 import json
 import math
+import os
 import struct
 
 import numpy as np
@@ -32,8 +33,9 @@ BOXES = (
 """(left, top, width, height) of the objects of each picture; pictures repeat after four."""
 
 
-def write_coco(folder, train=20, val=4):
+def write_coco(root, train=20, val=4):
     """Write pictures; object k of picture n is of category n + k, and every fifth is a crowd."""
+    folder = root / "coco"
     (folder / "annotations").mkdir(parents=True)
     number = 0
     for part, count in (("train2017", train), ("val2017", val)):
@@ -127,8 +129,9 @@ def picture(file):
     Image.fromarray(RANDOM.integers(0, 255, (30, 40, 3), dtype=np.uint8)).save(file)
 
 
-def write_cub(folder):
+def write_cub(root):
     """Classes 99 to 102, two images each."""
+    folder = root / "cub"
     names = [(n, f"{n:03d}.Bird/Bird_{k}.jpg") for n in (99, 100, 101, 102) for k in range(2)]
     for _, name in names:
         picture(folder / "images" / name)
@@ -137,8 +140,9 @@ def write_cub(folder):
     (folder / "image_class_labels.txt").write_text("".join(f"{i} {n}\n" for i, _, n in lines))
 
 
-def write_cars(folder):
+def write_cars(root):
     """Classes 97 to 100, two images each, with the fields of the official annotations."""
+    folder = root / "cars-196"
     rows = [
         (f"car_ims/{i:06d}.jpg", label) for i, label in enumerate([97, 97, 98, 98, 99, 99, 100])
     ]
@@ -151,7 +155,8 @@ def write_cars(folder):
     savemat(folder / "cars_annos.mat", {"annotations": found, "class_names": np.array(["a", "b"])})
 
 
-def write_in_shop(folder):
+def write_in_shop(root):
+    folder = root / "in-shop"
     rows = [
         (f"img/WOMEN/Tees/id_{item:08d}/0{k}_front.jpg", f"id_{item:08d}", status)
         for item, statuses in (
@@ -170,8 +175,8 @@ def write_in_shop(folder):
     (folder / PARTITION).write_text("\n".join(lines) + "\n")
 
 
-def write_products(folder):
-    number = 0
+def write_products(root):
+    folder, number = root / "sop", 0
     for part, classes in (("train", (1, 2)), ("test", (11319, 11320))):
         lines = ["image_id class_id super_class_id path"]
         for label in classes:
@@ -183,17 +188,9 @@ def write_products(folder):
         (folder / f"Ebay_{part}.txt").write_text("\n".join(lines) + "\n")
 
 
-WRITERS = {
-    "cub": write_cub,
-    "cars-196": write_cars,
-    "in-shop": write_in_shop,
-    "sop": write_products,
-}
-
-
-def write_cifar10(folder, images, labels):
+def write_cifar10(root, images, labels):
     """The binary form: images of shape (6, n, 3072), the last sixth for the test."""
-    folder = folder / cifar.FOLDER
+    folder = root / "cifar10" / cifar.FOLDER
     folder.mkdir(parents=True)
     for name, pixels, classes in zip((*cifar.TRAIN, *cifar.TEST), images, labels, strict=True):
         records = np.concatenate([classes[:, None].astype(np.uint8), pixels], axis=1)
@@ -211,9 +208,9 @@ def idx(array):
     return head + array.astype(np.uint8).tobytes()
 
 
-def write_mnist(folder, train=30, test=10, zipped=False):
+def write_mnist(root, train=30, test=10, zipped=False):
     """Returns images and labels of each part."""
-    random, found = np.random.default_rng(0), {}
+    folder, random, found = root / "mnist", np.random.default_rng(0), {}
     folder.mkdir(parents=True, exist_ok=True)
     for part, count in (("train", train), ("t10k", test)):
         images = random.integers(0, 256, (count, 28, 28)) * (random.random((count, 28, 28)) < 0.3)
@@ -252,11 +249,54 @@ def write_nine_class(root, each=3, per_class=1):
     (root / "nine-class" / "9class_imagenet_val.csv").write_text("\n".join(rows) + "\n")
 
 
-def write_wikitext(folder):
+def write_wikitext(root):
     """Forty lines and less; the vocabulary has the words 0 to 99."""
-    random = torch.Generator().manual_seed(0)
+    folder, random = root / "wikitext-103", torch.Generator().manual_seed(0)
     folder.mkdir()
     for part, lines in (("train", 40), ("valid", 12), ("test", 12)):
         words = torch.randint(100, (lines, 20), generator=random).tolist()
         text = "".join(f" {' '.join(map(str, line))} \n" for line in words)
         (folder / f"wiki.{part}.tokens").write_text(text)
+
+
+SYNSETS_OF_IMAGENET = [f"n{10_000_000 + 7 * k}" for k in range(1000)]
+
+
+FLAT = [np.full((16, 20, 3), (60 * k, 15 * k, 128), np.uint8) for k in range(4)]
+
+
+def write_imagenet(root, images=FLAT):
+    """In training two files for each synset, in val one; few different pictures."""
+    folder = root / "imagenet"
+    (folder / "pictures").mkdir(parents=True)
+    for k, image in enumerate(images):
+        Image.fromarray(image).save(folder / "pictures" / f"{k}.jpg", quality=95)
+    for number, synset in enumerate(SYNSETS_OF_IMAGENET):
+        for part, names in (("train", "12"), ("val", "1")):
+            place = folder / part / synset
+            place.mkdir(parents=True)
+            for name in names:
+                source = folder / "pictures" / f"{number % len(images)}.jpg"
+                os.link(source, place / f"{synset}_{name}.JPEG")
+
+
+PHOTOS = {
+    "cub": write_cub,
+    "cars-196": write_cars,
+    "in-shop": write_in_shop,
+    "sop": write_products,
+}
+
+WRITERS = {
+    **PHOTOS,
+    "cifar10": lambda root: write_cifar10(root, *random_cifar10(4)),
+    "coco": write_coco,
+    "dcase2017": lambda root: write_dcase2017(root, seconds=0.2),
+    "imagenet": write_imagenet,
+    "magnatagatune": lambda root: write_magnatagatune(root, seconds=0.5),
+    "mnist": write_mnist,
+    "nine-class": write_nine_class,
+    "speech_commands": write_speech_commands,
+    "wikitext-103": write_wikitext,
+}
+"""Of each layout, by its name."""

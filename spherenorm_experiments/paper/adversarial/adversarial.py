@@ -22,7 +22,6 @@ from spherenorm_experiments.core import (
     Batch,
     Budget,
     Mean,
-    Split,
     Splits,
     Statistic,
     Task,
@@ -172,7 +171,7 @@ class Adversarial(Task):
     }
 
     def data(self) -> Splits:
-        return _glyphs() if self.data_set == "glyphs" else _cifar10(cifar.LAYOUT.folder())
+        return _glyphs() if self.data_set == "glyphs" else _cifar10()
 
     def model(self) -> nn.Module:
         return WideResNet(self.depth, self.width, len(CHARACTERS), self.stem)
@@ -222,20 +221,12 @@ class Adversarial(Task):
 
 @functools.cache
 def _glyphs() -> Splits:
-    def split(count: int, seed: int, fonts: tuple[str, ...]) -> Split:
-        images, labels = glyphs.glyph_images(
-            count, seed, size=SIZE, characters=CHARACTERS, fonts=fonts, appearance=APPEARANCE
-        )
-        return torch.from_numpy(images).float() / 255, torch.from_numpy(labels)
-
-    return Splits(
-        split(TRAIN, 0, glyphs.TRAIN_FONTS),
-        split(VALIDATION, 1, glyphs.VALIDATION_FONTS),
-        split(TEST, 2, glyphs.TEST_FONTS),
-    )
+    how = {"size": SIZE, "characters": CHARACTERS, "appearance": APPEARANCE}
+    drawn = glyphs.by_fonts(glyphs.glyph_images, (TRAIN, VALIDATION, TEST), **how)
+    return Splits(*((images.float() / 255, labels) for images, labels in drawn))
 
 
-@functools.cache
+@cifar.LAYOUT.reader
 def _cifar10(folder: Path) -> Splits:
     images, labels = cifar.read_cifar10(folder, train=True)
     held = min(HELD_OUT, len(labels) // 2)

@@ -13,33 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from spherenorm_experiments.paper.shared.layout import Layout
+from spherenorm_experiments.paper.shared.layout import Layout, labeled
 
 FOLDER = "cifar-10-batches-bin"
 TRAIN, TEST = tuple(f"data_batch_{k}.bin" for k in range(1, 6)), ("test_batch.bin",)
 SHAPE, PADDING = (3, 32, 32), 4
-
-
-def _count(folder: Path) -> dict[str, int]:
-    parts = {name: read_cifar10(folder, name == "training")[1] for name in ("training", "test")}
-    numbers = {f"{name} images": len(labels) for name, labels in parts.items()}
-    return {**numbers, "classes": len(set(torch.cat(list(parts.values())).tolist()))}
-
-
-LAYOUT = Layout(
-    "cifar10",
-    "CIFAR-10",
-    """
-cifar10/
-  cifar-10-batches-bin/      the binary version
-    data_batch_1.bin ... data_batch_5.bin
-    test_batch.bin
-""",
-    tuple(f"{FOLDER}/{name}" for name in (*TRAIN, *TEST)),
-    {"training images": 50_000, "test images": 10_000, "classes": 10},
-    _count,
-    "https://www.cs.toronto.edu/~kriz/cifar.html",
-)
 
 
 class CifarImages:
@@ -80,9 +58,8 @@ def read_cifar10(folder: Path, train: bool) -> tuple[Tensor, Tensor]:
     A record has one byte for the label and 3,072 for the red, the green and the blue plane.
 
     Raises:
-        ValueError: a file is missing or cut off, or a label is none of 0 to 9.
+        ValueError: a file is cut off, or a label is none of 0 to 9.
     """
-    LAYOUT.require(folder)
     length, parts = 1 + math.prod(SHAPE), []
     for name in TRAIN if train else TEST:
         content = np.fromfile(folder / FOLDER / name, dtype=np.uint8)
@@ -95,3 +72,18 @@ def read_cifar10(folder: Path, train: bool) -> tuple[Tensor, Tensor]:
             raise ValueError(f"{folder / FOLDER / name} {wrong}")
     records = torch.from_numpy(np.concatenate(parts))
     return records[:, 1:].reshape(-1, *SHAPE), records[:, 0].long()
+
+
+LAYOUT = Layout(
+    name="cifar10",
+    title="CIFAR-10",
+    tree="""
+cifar10/
+  cifar-10-batches-bin/      the binary version
+    data_batch_1.bin ... data_batch_5.bin
+    test_batch.bin
+""",
+    paths=tuple(f"{FOLDER}/{name}" for name in (*TRAIN, *TEST)),
+    statistics=labeled(read_cifar10, 50_000, 10_000),
+    source="https://www.cs.toronto.edu/~kriz/cifar.html",
+)

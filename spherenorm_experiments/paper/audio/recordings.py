@@ -18,7 +18,7 @@ from torch import Tensor
 
 from spherenorm_experiments.core import Splits
 from spherenorm_experiments.paper.audio._audio import Clips
-from spherenorm_experiments.paper.shared.layout import Layout
+from spherenorm_experiments.paper.shared.layout import Layout, count_files
 
 
 def _clips(
@@ -77,12 +77,6 @@ def _annotations(folder: Path) -> tuple[list[str], Tensor]:
     return [row[-1] for row in rows], flags[frequent]
 
 
-def _count_music(folder: Path) -> Mapping[str, int]:
-    files, tags = _annotations(folder)
-    audio = sum((folder / path).is_file() for path in files)
-    return {"clips": len(files), "audio files": audio, "tags": len(tags)}
-
-
 MAGNATAGATUNE = Layout(
     name="magnatagatune",
     title="MagnaTagATune",
@@ -95,8 +89,11 @@ magnatagatune/
 """,
     paths=(ANNOTATIONS, *"".join(FOLDERS)),
     # Table E.1's 21k are the clips with one of the 50 tags.
-    statistics={"clips": 25_863, "audio files": 25_863, "tags": TAGS},
-    count=_count_music,
+    statistics={
+        "clips": (25_863, lambda folder: len(_annotations(folder)[0])),
+        "audio files": (25_863, "[0-9a-f]/*.mp3"),
+        "tags": (TAGS, lambda folder: len(_annotations(folder)[1])),
+    },
     source="mirg.city.ac.uk/codeapps/the-magnatagatune-dataset",
 )
 
@@ -138,15 +135,6 @@ def _listed(folder: Path, name: str) -> list[str]:
     return (folder / name).read_text().split()
 
 
-def _count_words(folder: Path) -> Mapping[str, int]:
-    return {
-        "words": sum((folder / word).is_dir() for word in WORDS),
-        "clips": sum(len(list((folder / word).glob("*.wav"))) for word in WORDS),
-        "validation clips": len(_listed(folder, LISTS[0])),
-        "test clips": len(_listed(folder, LISTS[1])),
-    }
-
-
 SPEECH_COMMANDS = Layout(
     name="speech_commands",
     title="Speech Commands v0.02",
@@ -161,12 +149,11 @@ speech_commands/           (speech_commands_v0.02.tar.gz, unpacked)
 """,
     paths=(*LISTS, *WORDS),
     statistics={
-        "words": 35,
-        "clips": 105_829,
-        "validation clips": 9_981,
-        "test clips": 11_005,
+        "words": (35, lambda folder: sum((folder / word).is_dir() for word in WORDS)),
+        "clips": (105_829, lambda folder: count_files(folder, WORDS, "*.wav")),
+        "validation clips": (9_981, lambda folder: len(_listed(folder, LISTS[0]))),
+        "test clips": (11_005, lambda folder: len(_listed(folder, LISTS[1]))),
     },
-    count=_count_words,
     source="download.tensorflow.org/data/speech_commands_v0.02.tar.gz",
 )
 
@@ -233,6 +220,11 @@ def _heard(folder: Path, part: str) -> dict[str, set[str]]:
     return found
 
 
+def _all_heard(folder: Path) -> set[str]:
+    """The events of all lists."""
+    return set().union(*(heard for part in PARTS for heard in _heard(folder, part).values()))
+
+
 def _tenth_of_each(heard: Mapping[str, set[str]]) -> set[str]:
     """Every tenth file of each event, at least one, in the order of the clips' names."""
     ordered = sorted(heard, key=lambda name: name.rpartition("/")[2])
@@ -240,15 +232,6 @@ def _tenth_of_each(heard: Mapping[str, set[str]]) -> set[str]:
     for event in EVENTS:
         held.update([name for name in ordered if event in heard[name]][::TENTH])
     return held
-
-
-def _count_events(folder: Path) -> Mapping[str, int]:
-    lists = {part: _heard(folder, part) for part in PARTS}
-    return {
-        **{f"{part} clips": len(heard) for part, heard in lists.items()},
-        "audio files": sum(len(list((folder / name).glob("*.wav"))) for name in PARTS.values()),
-        "events": len({e for heard in lists.values() for events in heard.values() for e in events}),
-    }
 
 
 DCASE = Layout(
@@ -266,12 +249,11 @@ dcase2017/
 """,
     paths=(*map(_list_of, PARTS), *PARTS.values()),
     statistics={
-        "training clips": 51_172,
-        "testing clips": 488,
-        "evaluation clips": 1_103,
-        "audio files": 52_763,
-        "events": 17,
+        "training clips": (51_172, lambda folder: len(_heard(folder, "training"))),
+        "testing clips": (488, lambda folder: len(_heard(folder, "testing"))),
+        "evaluation clips": (1_103, lambda folder: len(_heard(folder, "evaluation"))),
+        "audio files": (52_763, lambda folder: count_files(folder, PARTS.values(), "*.wav")),
+        "events": (17, lambda folder: len(_all_heard(folder))),
     },
-    count=_count_events,
     source="dcase.community/challenge2017/task-large-scale-sound-event-detection",
 )

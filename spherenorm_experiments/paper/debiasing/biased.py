@@ -59,17 +59,13 @@ def stripes(rho: float) -> Splits:
     return _splits(rho, _by_writers(STRIPED), stripe_strokes)
 
 
-def biased_mnist(rho: float) -> Splits:
+@LAYOUT.reader
+def biased_mnist(folder: Path, rho: float) -> Splits:
     """MNIST on colours.
 
     Raises:
         ValueError: no folder was given, or it has another layout.
     """
-    return _mnist(LAYOUT.folder(), rho)
-
-
-@functools.lru_cache(maxsize=2)
-def _mnist(folder: Path, rho: float) -> Splits:
     strokes, labels = read_mnist(folder, train=True)
     held = min(HELD_OUT, len(labels) // 2)
     parts = (strokes[:-held], labels[:-held]), (strokes[-held:], labels[-held:])

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from spherenorm_experiments.paper.shared.layout import Layout
+from spherenorm_experiments.paper.shared.layout import Layout, labeled
 
 UNSIGNED_BYTE = 8
 """The code of the only type of entries that MNIST has."""
@@ -25,29 +25,6 @@ FILES = tuple(
 )
 
 
-def _count(folder: Path) -> dict[str, int]:
-    parts = {name: read_mnist(folder, name == "training")[1] for name in ("training", "test")}
-    numbers = {f"{name} images": len(labels) for name, labels in parts.items()}
-    return {**numbers, "classes": len(set(torch.cat(list(parts.values())).tolist()))}
-
-
-LAYOUT = Layout(
-    "mnist",
-    "MNIST",
-    """
-mnist/
-  train-images-idx3-ubyte    or train-images-idx3-ubyte.gz, and so on
-  train-labels-idx1-ubyte
-  t10k-images-idx3-ubyte
-  t10k-labels-idx1-ubyte
-""",
-    tuple(f"{name} or {name}.gz" for name in FILES),
-    {"training images": 60_000, "test images": 10_000, "classes": 10},
-    _count,
-    "http://yann.lecun.com/exdb/mnist",
-)
-
-
 def read_mnist(folder: Path, train: bool) -> tuple[Tensor, Tensor]:
     """Read one part, from plain or gzipped files.
 
@@ -55,9 +32,8 @@ def read_mnist(folder: Path, train: bool) -> tuple[Tensor, Tensor]:
         Images as bytes of shape (n, 28, 28), and labels of shape (n,).
 
     Raises:
-        ValueError: a file is missing or damaged, or the numbers of images and labels differ.
+        ValueError: a file is damaged, or the numbers of images and labels differ.
     """
-    LAYOUT.require(folder)
     part = "train" if train else "t10k"
     images = _read_idx(folder / f"{part}-images-idx3-ubyte")
     labels = _read_idx(folder / f"{part}-labels-idx1-ubyte").long()
@@ -86,3 +62,19 @@ def _read_idx(path: Path) -> Tensor:
         got = len(content) - start
         raise ValueError(f"{path} must have {math.prod(shape)} bytes of shape {shape}, got {got}")
     return torch.from_numpy(np.frombuffer(content, np.uint8, offset=start).reshape(shape).copy())
+
+
+LAYOUT = Layout(
+    name="mnist",
+    title="MNIST",
+    tree="""
+mnist/
+  train-images-idx3-ubyte    or train-images-idx3-ubyte.gz, and so on
+  train-labels-idx1-ubyte
+  t10k-images-idx3-ubyte
+  t10k-labels-idx1-ubyte
+""",
+    paths=tuple(f"{name} or {name}.gz" for name in FILES),
+    statistics=labeled(read_mnist, 60_000, 10_000),
+    source="http://yann.lecun.com/exdb/mnist",
+)

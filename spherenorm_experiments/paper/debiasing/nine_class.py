@@ -10,8 +10,6 @@ D. Hendrycks et al., *Natural Adversarial Examples*, 2021.
 from __future__ import annotations
 
 import csv
-import functools
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +19,8 @@ from torch.utils.data import ConcatDataset
 
 from spherenorm_experiments.core import Splits
 from spherenorm_experiments.paper.shared import imagenet
-from spherenorm_experiments.paper.shared.augmentation import (
-    centre,
-    normalized,
-    random_crop,
-    random_flip,
-)
-from spherenorm_experiments.paper.shared.imagenet import Pictures
+from spherenorm_experiments.paper.shared.augmentation import central, varied
+from spherenorm_experiments.paper.shared.imagenet import JPEG, Pictures, jpeg_files
 from spherenorm_experiments.paper.shared.layout import Layout
 
 SYNSETS = {
@@ -53,15 +46,27 @@ IMAGENET, IMAGENET_A, HELD_OUT = 0, 1, 2
 HELD_OUT_EACH = 10
 """Training files of each synset, at most half, on which hyper-parameters are chosen."""
 
-TREE = """
+LAYOUT = Layout(
+    name="nine-class",
+    title="9-Class ImageNet",
+    tree="""
 nine-class/
   9class_imagenet_val.csv             clusters/ of github.com/clovaai/rebias
   imagenet-a/n01641577/*.jpg ...      a folder for each synset
 imagenet/                             beside it, with train and val
-"""
+""",
+    paths=(CLUSTERS, FOLDER_A),
+    statistics={
+        "classes": (9, lambda _: len(SYNSETS)),
+        "validation images": (2100, lambda folder: len(_rows(folder))),
+        "ImageNet-A images": (617, lambda folder: len(_hard(folder))),
+    },
+    source="https://github.com/clovaai/rebias and https://github.com/hendrycks/natural-adv-examples",
+)
 
 
-def nine_class(side: int = 224) -> Splits:
+@LAYOUT.reader
+def nine_class(folder: Path, side: int = 224) -> Splits:
     """Training images, a held-out part of them, and the validation images with ImageNet-A.
 
     Items are (image, class); in validation and test (image, class, part, cluster in each
@@ -73,38 +78,24 @@ def nine_class(side: int = 224) -> Splits:
     Raises:
         ValueError: no folder was given, or a data set has another layout.
     """
-    return _splits(LAYOUT.folder(), imagenet.LAYOUT.folder(), side)
-
-
-@functools.lru_cache(maxsize=2)
-def _splits(folder: Path, whole: Path, side: int) -> Splits:
-    """Those of two folders, once for a process."""
-
-    def augmented(picture: Any) -> Tensor:
-        return normalized(random_flip(random_crop(picture, side)))
-
-    def central(picture: Any) -> Tensor:
-        return normalized(centre(picture, side))
-
+    whole = imagenet.LAYOUT.folder()
     train: list[tuple[str, int]] = []
     held: list[tuple[str, int]] = []
     for synset, label in sorted(CLASS.items()):
-        names = _files(whole, f"train/{synset}")
-        if not names:
-            raise imagenet.LAYOUT.error(whole, f"has no JPEG files in train/{synset}")
+        names = jpeg_files(whole, f"train/{synset}")
         out = min(HELD_OUT_EACH, len(names) // 2)
         train += [(name, label) for name in names[out:]]
         held += [(name, label) for name in names[:out]]
     test, clusters = _validation_files(folder, whole)
-    hard = [(name, CLASS[s]) for s in sorted(CLASS) for name in _files(folder, f"{FOLDER_A}/{s}")]
+    hard = _hard(folder)
     unknown = torch.zeros(max(len(held), len(hard)), CLUSTERINGS, dtype=torch.long)
 
     def judged(root: Path, named: list[tuple[str, int]], part: int, groups: Tensor) -> Any:
-        return Pictures(root, named, central, [part] * len(named), groups[: len(named)])
+        return Pictures(root, named, central(side), [part] * len(named), groups[: len(named)])
 
     parts = judged(whole, test, IMAGENET, clusters), judged(folder, hard, IMAGENET_A, unknown)
     return Splits(
-        Pictures(whole, train, augmented),
+        Pictures(whole, train, varied(side)),
         judged(whole, held, HELD_OUT, unknown),
         ConcatDataset(parts),
     )
@@ -132,28 +123,11 @@ def _rows(folder: Path) -> list[dict[str, str]]:
     return rows
 
 
-def _files(folder: Path, part: str) -> list[str]:
-    """The JPEG files of a part, relative to the folder; none if there is no such part."""
-    if not (folder / part).is_dir():
-        return []
-    names = sorted(path.name for path in (folder / part).iterdir())
-    return [f"{part}/{name}" for name in names if name.lower().endswith((".jpg", ".jpeg"))]
-
-
-def _count(folder: Path) -> Mapping[str, int]:
-    return {
-        "classes": len(SYNSETS),
-        "validation images": len(_rows(folder)),
-        "ImageNet-A images": sum(len(_files(folder, f"{FOLDER_A}/{s}")) for s in CLASS),
-    }
-
-
-LAYOUT = Layout(
-    "nine-class",
-    "9-Class ImageNet",
-    TREE,
-    (CLUSTERS, FOLDER_A),
-    {"classes": 9, "validation images": 2100, "ImageNet-A images": 617},
-    _count,
-    "https://github.com/clovaai/rebias and https://github.com/hendrycks/natural-adv-examples",
-)
+def _hard(folder: Path) -> list[tuple[str, int]]:
+    """The files of ImageNet-A of these synsets, with their classes."""
+    paths = sorted(folder.glob(f"{FOLDER_A}/*/*"))
+    return [
+        (path.relative_to(folder).as_posix(), CLASS[path.parent.name])
+        for path in paths
+        if path.parent.name in CLASS and path.suffix.lower() in JPEG
+    ]

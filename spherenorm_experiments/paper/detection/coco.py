@@ -5,8 +5,6 @@ Source: T.-Y. Lin et al., *Microsoft COCO: Common Objects in Context*, ECCV 2014
 
 from __future__ import annotations
 
-import functools
-import hashlib
 import json
 import os
 from collections.abc import Mapping
@@ -27,21 +25,34 @@ from spherenorm_experiments.paper.detection.windows import (
     within,
 )
 from spherenorm_experiments.paper.shared.augmentation import normalized
-from spherenorm_experiments.paper.shared.layout import Layout
+from spherenorm_experiments.paper.shared.layout import Layout, count_files, sampled_digest
 
 CLASSES, HELD_OUT = 80, 1000
 """Categories; training pictures, at most a tenth, on which hyper-parameters are chosen."""
 
-FINGERPRINTED = 16
-"""Pictures of a split whose bytes are part of its fingerprint; of the others the names are."""
+PARTS = ("train2017", "val2017")
+ANNOTATIONS = "annotations/instances_{}.json"
 
-TREE = """
+LAYOUT = Layout(
+    name="coco",
+    title="MS-COCO",
+    tree="""
 coco/
   annotations/instances_train2017.json
   annotations/instances_val2017.json
   train2017/000000000009.jpg ...    118,287 files
   val2017/000000000139.jpg ...      5,000 files
-"""
+""",
+    paths=(*map(ANNOTATIONS.format, PARTS), *PARTS),
+    # Table E.1 has 80 classes and about 123k images; the other two are the data set's own.
+    statistics={
+        "classes": (CLASSES, lambda folder: len(_read(folder, PARTS[1])["categories"])),
+        "images": (123_287, lambda folder: count_files(folder, PARTS, "*.jpg")),
+        "training images": (118_287, "train2017/*.jpg"),
+        "validation images": (5_000, "val2017/*.jpg"),
+    },
+    source="https://cocodataset.org: 2017 train and val images, 2017 train/val annotations",
+)
 
 Way = Literal["centernet", "ssd"]
 
@@ -119,13 +130,10 @@ class Scenes:
 
     def fingerprint(self) -> str:
         """A hash of names, objects, and the bytes of a few files."""
-        digest = hashlib.sha256(str((self.side, self.way, self.training)).encode())
-        for part in (self.chosen, *self.annotations):
-            digest.update(part.tobytes())
-        last = len(self) - 1
-        for index in sorted({k * last // (FINGERPRINTED - 1) for k in range(FINGERPRINTED)}):
-            digest.update(self._path(index).read_bytes())
-        return digest.hexdigest()
+        parts = (self.chosen, *self.annotations)
+        form = str((self.side, self.way, self.training)).encode()
+        header = b"".join([form, *(part.tobytes() for part in parts)])
+        return sampled_digest(header, len(self), self._path)
 
     def _path(self, index: int) -> Path:
         return self.folder / str(self.annotations.files[self.chosen[index]], "ascii")
@@ -151,8 +159,7 @@ def coco(way: Way, side: int) -> Splits:
     Raises:
         ValueError: no folder was given, or it has another layout.
     """
-    folder = LAYOUT.folder()
-    known, other = (_annotations(folder, part) for part in ("train2017", "val2017"))
+    folder, (known, other) = LAYOUT.folder(), map(_annotations, PARTS)
     count = len(known.files)
     held = min(HELD_OUT, max(1, count // 10))
     out = np.arange(held) * count // held
@@ -165,15 +172,14 @@ def coco(way: Way, side: int) -> Splits:
     )
 
 
-@functools.lru_cache(maxsize=4)
+@LAYOUT.reader
 def _annotations(folder: Path, part: str) -> _Annotations:
-    """The pictures and objects of a part of the data set, once for a process.
+    """The pictures and objects of a part of the data set.
 
     Raises:
         ValueError: the annotations are no such JSON, or a picture is not there.
     """
-    file = f"annotations/instances_{part}.json"
-    content = _read(folder, file)
+    file, content = ANNOTATIONS.format(part), _read(folder, part)
     categories = sorted(each["id"] for each in content["categories"])
     if len(categories) != CLASSES:
         raise LAYOUT.error(folder, f"has {len(categories)} categories in {file}, not {CLASSES}")
@@ -198,8 +204,9 @@ def _annotations(folder: Path, part: str) -> _Annotations:
     )
 
 
-def _read(folder: Path, file: str) -> Mapping[str, Any]:
+def _read(folder: Path, part: str) -> Mapping[str, Any]:
     """The content of an annotation file."""
+    file = ANNOTATIONS.format(part)
     try:
         content = json.loads((folder / file).read_bytes())
     except ValueError as error:
@@ -209,37 +216,3 @@ def _read(folder: Path, file: str) -> Mapping[str, Any]:
     if lacking:
         raise LAYOUT.error(folder, f"has no {lacking[0]!r} in {file}")
     return content  # type: ignore[no-any-return]
-
-
-def _count(folder: Path) -> Mapping[str, int]:
-    train, val = (
-        sum(entry.name.endswith(".jpg") for entry in os.scandir(folder / part))
-        for part in ("train2017", "val2017")
-    )
-    return {
-        "classes": len(_read(folder, "annotations/instances_val2017.json")["categories"]),
-        "images": train + val,
-        "training images": train,
-        "validation images": val,
-    }
-
-
-LAYOUT = Layout(
-    "coco",
-    "MS-COCO",
-    TREE,
-    (
-        *(f"annotations/instances_{part}2017.json" for part in ("train", "val")),
-        "train2017",
-        "val2017",
-    ),
-    # Table E.1 has 80 classes and about 123k images; the other two are the data set's own.
-    {
-        "classes": CLASSES,
-        "images": 123_287,
-        "training images": 118_287,
-        "validation images": 5_000,
-    },
-    _count,
-    "https://cocodataset.org: 2017 train and val images, 2017 train/val annotations",
-)

@@ -41,9 +41,8 @@ from spherenorm_experiments.paper.detection.ssd import (
 )
 from spherenorm_experiments.paper.shared.augmentation import standardized
 from spherenorm_experiments.paper.shared.glyphs import (
-    TEST_FONTS,
     TRAIN_FONTS,
-    VALIDATION_FONTS,
+    by_fonts,
     glyph_images,
     photographs,
 )
@@ -243,9 +242,5 @@ def _pretrained(detector: str) -> dict[str, Tensor]:
 
 @functools.lru_cache(maxsize=2)
 def _scenes(side: int) -> Splits:
-    parts = ((TRAIN, TRAIN_FONTS), (VALIDATION, VALIDATION_FONTS), (TEST, TEST_FONTS))
-    splits = []
-    for seed, (count, fonts) in enumerate(parts):
-        pixels, objects = map(torch.from_numpy, glyph_scenes(count, seed, size=side, fonts=fonts))
-        splits.append((standardized(pixels), objects))
-    return Splits(*splits)
+    drawn = by_fonts(glyph_scenes, (TRAIN, VALIDATION, TEST), size=side)
+    return Splits(*((standardized(pixels), objects) for pixels, objects in drawn))

@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
@@ -36,16 +35,11 @@ from spherenorm_experiments.paper.shared.augmentation import (
 )
 from spherenorm_experiments.paper.shared.glyphs import (
     CHARACTERS,
-    TEST_FONTS,
-    TRAIN_FONTS,
-    VALIDATION_FONTS,
     Appearance,
+    by_fonts,
     glyph_images,
 )
 from spherenorm_experiments.paper.shared.imagenet import CLASSES, imagenet
-
-Pixels = np.ndarray[Any, np.dtype[Any]]
-"""Bytes of shape (items, 3, height, width)."""
 
 Name = Literal[
     "mobilenetv2",
@@ -147,8 +141,8 @@ class Classification(Task):
 class _Pictures:
     """Glyphs that are augmented one by one; a map-style data set."""
 
-    def __init__(self, images: Pixels, labels: Tensor, augment: Callable[[Any], Any]) -> None:
-        self.images, self.labels, self.augment = images, labels, augment
+    def __init__(self, images: Tensor, labels: Tensor, augment: Callable[[Any], Any]) -> None:
+        self.images, self.labels, self.augment = images.numpy(), labels, augment
 
     def __len__(self) -> int:
         return len(self.images)
@@ -164,20 +158,16 @@ class _Pictures:
 
 
 @functools.lru_cache(maxsize=4)
-def _drawn(side: int) -> tuple[tuple[Pixels, Tensor], ...]:
+def _drawn(side: int) -> list[tuple[Tensor, Tensor]]:
     """Glyphs of training, validation and test, as bytes, with their labels."""
-    parts = ((TRAIN, TRAIN_FONTS), (VALIDATION, VALIDATION_FONTS), (TEST, TEST_FONTS))
-    drawn = (
-        glyph_images(count, seed, size=side, characters=GLYPHS, fonts=fonts, appearance=APPEARANCE)
-        for seed, (count, fonts) in enumerate(parts)
-    )
-    return tuple((images, torch.from_numpy(labels)) for images, labels in drawn)
+    how = {"size": side, "characters": GLYPHS, "appearance": APPEARANCE}
+    return by_fonts(glyph_images, (TRAIN, VALIDATION, TEST), **how)
 
 
 @functools.lru_cache(maxsize=4)
 def _glyphs(side: int, augmented: bool) -> Splits:
     drawn = _drawn(side)
-    splits = Splits(*((standardized(torch.from_numpy(x)), y) for x, y in drawn))
+    splits = Splits(*((standardized(images), labels) for images, labels in drawn))
     if not augmented:
         return splits
     mild = functools.partial(rand_augment, magnitude=MAGNITUDE)

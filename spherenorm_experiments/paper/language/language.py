@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from spherenorm_experiments.core import Batch, Budget, Mean, Splits, Statistic, Task
 from spherenorm_experiments.paper.language.texts import (
-    LAYOUT,
     PARTS,
     Windows,
     corpus,
@@ -68,12 +67,12 @@ class Language(Task):
 
     def data(self) -> Splits:
         if self.data_set == "wikitext-103":
-            return Splits(*_windows(corpus(LAYOUT.folder())[1], self.memory, self.segment))
+            return Splits(*_windows(corpus()[1], self.memory, self.segment))
         return _stacked(self.memory, self.segment)
 
     def model(self) -> nn.Module:
         on_disk = self.data_set == "wikitext-103"
-        count, _ = corpus(LAYOUT.folder()) if on_disk else source_corpus()
+        count, _ = corpus() if on_disk else source_corpus()
         return TransformerXL(
             count,
             layers=self.layers,

@@ -24,6 +24,25 @@ from spherenorm_experiments.paper.shared.layout import Layout
 PARTS = ("train", "valid", "test")
 END, UNKNOWN = "<eos>", "<unk>"
 
+LAYOUT = Layout(
+    name="wikitext-103",
+    title="WikiText-103",
+    tree="""
+wikitext-103/
+  wiki.train.tokens
+  wiki.valid.tokens
+  wiki.test.tokens
+""",
+    paths=tuple(f"wiki.{part}.tokens" for part in PARTS),
+    statistics={
+        "vocabulary": (267_735, lambda folder: len(_vocabulary(_lines(folder, "train"), END))),
+        "train tokens": (103_227_021, lambda folder: _length(folder, "train")),
+        "valid tokens": (217_646, lambda folder: _length(folder, "valid")),
+        "test tokens": (245_569, lambda folder: _length(folder, "test")),
+    },
+    source="Merity et al. 2016: wikitext-103-v1.zip, the version with words as tokens",
+)
+
 MODULES = {
     "train": ("argparse", "shutil", "threading"),
     "valid": ("tarfile",),
@@ -100,12 +119,13 @@ def _encoded(lines: Iterable[Sequence[str]], numbers: Mapping[str, int]) -> Tens
     return torch.frombuffer(tokens, dtype=torch.int32).clone()
 
 
-@functools.cache
+@LAYOUT.reader
 def corpus(folder: Path) -> tuple[int, Mapping[str, Tensor]]:
     """The size of the vocabulary of WikiText-103, and the tokens of each part.
 
     Raises:
-        ValueError: a word of validation or test is not in the training text, which has no `<unk>`.
+        ValueError: no folder was given, it has another layout, or a word of validation or test is
+            not in the training text, which has no `<unk>`.
     """
     numbers = _vocabulary(_lines(folder, "train"), END)
     return len(numbers), {part: _encoded(_lines(folder, part), numbers) for part in PARTS}
@@ -136,34 +156,6 @@ def _lines(folder: Path, part: str) -> Iterator[list[str]]:
             yield line.split()
 
 
-def _count(folder: Path) -> dict[str, int]:
-    words: set[str] = {END}
-    found = {}
-    for part in PARTS:
-        found[f"{part} tokens"] = 0
-        for line in _lines(folder, part):
-            found[f"{part} tokens"] += len(line) + 1
-            if part == "train":
-                words.update(line)
-    return {"vocabulary": len(words), **found}
-
-
-LAYOUT = Layout(
-    name="wikitext-103",
-    title="WikiText-103",
-    tree="""
-wikitext-103/
-  wiki.train.tokens
-  wiki.valid.tokens
-  wiki.test.tokens
-""",
-    paths=tuple(f"wiki.{part}.tokens" for part in PARTS),
-    statistics={
-        "vocabulary": 267_735,
-        "train tokens": 103_227_021,
-        "valid tokens": 217_646,
-        "test tokens": 245_569,
-    },
-    count=_count,
-    source="Merity et al. 2016: wikitext-103-v1.zip, the version with words as tokens",
-)
+def _length(folder: Path, part: str) -> int:
+    """The tokens of a part, with the ends of its lines."""
+    return sum(len(line) + 1 for line in _lines(folder, part))

@@ -12,20 +12,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from torch import Tensor
-
 from spherenorm_experiments.core import Splits
 from spherenorm_experiments.paper.retrieval.glyph_classes import BOTH, GALLERY, QUERY
-from spherenorm_experiments.paper.shared.augmentation import (
-    centre,
-    normalized,
-    random_crop,
-    random_flip,
-)
+from spherenorm_experiments.paper.shared.augmentation import central, varied
 from spherenorm_experiments.paper.shared.imagenet import Pictures
-from spherenorm_experiments.paper.shared.layout import Layout
+from spherenorm_experiments.paper.shared.layout import Count, Layout
 
-CENTRAL = 224 / 256
+SHARE = 224 / 256
 """The share of the shorter side that a central crop keeps."""
 
 SHOWN = 5_000
@@ -59,19 +52,13 @@ def photos(data_set: str, side: int) -> Splits:
 
 @functools.lru_cache(maxsize=8)
 def _splits(folder: Path, data_set: str, side: int) -> Splits:
-    def varied(picture: Any) -> Tensor:
-        return normalized(random_flip(random_crop(picture, side)))
-
-    def central(picture: Any) -> Tensor:
-        return normalized(centre(picture, side, CENTRAL))
-
     listed = SOURCES[data_set][1](folder)
     train, both = listed.train, [BOTH] * len(listed.train)
     test, roles = [row[:2] for row in listed.test], [role for *_, role in listed.test]
     return Splits(
-        Pictures(folder, train, varied, both),
-        Pictures(folder, train[:SHOWN], central, both[:SHOWN]),
-        Pictures(folder, test, central, roles),
+        Pictures(folder, train, varied(side), both),
+        Pictures(folder, train[:SHOWN], central(side, SHARE), both[:SHOWN]),
+        Pictures(folder, test, central(side, SHARE), roles),
     )
 
 
@@ -138,16 +125,27 @@ def _products(folder: Path) -> Listed:
     return Listed(rows("Ebay_train.txt"), [(*row, BOTH) for row in rows("Ebay_test.txt")])
 
 
-def _counts(listed: Listed) -> dict[str, int]:
-    """Classes and images; of the test's images those of each role."""
-    roles = [role for *_, role in listed.test]
+def _statistics(
+    listing: Callable[[Path], Listed],
+    train_classes: int,
+    test_classes: int,
+    train_images: int,
+    **test_images: int,
+) -> dict[str, tuple[int, Count]]:
+    """The numbers of classes and images in a list; of the test's images those of each role."""
+
+    def classes(rows: Sequence[tuple[Any, ...]]) -> int:
+        return len({label for _, label, *_ in rows})
+
+    def of_role(role: int) -> Callable[[Path], int]:
+        return lambda folder: sum(row[2] == role for row in listing(folder).test)
+
+    roles = {"test": BOTH, **ROLES}
     return {
-        "train classes": len({label for _, label in listed.train}),
-        "test classes": len({label for _, label, _ in listed.test}),
-        "train images": len(listed.train),
-        "test images": roles.count(BOTH),
-        "query images": roles.count(QUERY),
-        "gallery images": roles.count(GALLERY),
+        "train classes": (train_classes, lambda folder: classes(listing(folder).train)),
+        "test classes": (test_classes, lambda folder: classes(listing(folder).test)),
+        "train images": (train_images, lambda folder: len(listing(folder).train)),
+        **{f"{name} images": (x, of_role(roles[name])) for name, x in test_images.items()},
     }
 
 
@@ -161,13 +159,7 @@ cub/                         the content of CUB_200_2011.tgz
   images/001.Black_footed_Albatross/Black_Footed_Albatross_0046_18.jpg ...
 """,
     paths=("images.txt", "image_class_labels.txt", "images"),
-    statistics={
-        "train classes": 100,
-        "test classes": 100,
-        "train images": 5_864,
-        "test images": 5_924,
-    },
-    count=lambda folder: _counts(_cub(folder)),
+    statistics=_statistics(_cub, 100, 100, 5_864, test=5_924),
     source="Wah et al. 2011: CUB_200_2011",
 )
 
@@ -180,13 +172,7 @@ cars-196/
   car_ims/000001.jpg ...
 """,
     paths=("cars_annos.mat", "car_ims"),
-    statistics={
-        "train classes": 98,
-        "test classes": 98,
-        "train images": 8_054,
-        "test images": 8_131,
-    },
-    count=lambda folder: _counts(_cars(folder)),
+    statistics=_statistics(_cars, 98, 98, 8_054, test=8_131),
     source="Krause et al. 2013: car_ims.tgz and cars_annos.mat",
 )
 
@@ -200,14 +186,7 @@ in-shop/
   Img/img/WOMEN/Dresses/id_00000002/02_1_front.jpg ...
 """,
     paths=(PARTITION, "Img/img"),
-    statistics={
-        "train classes": 3_997,
-        "test classes": 3_985,
-        "train images": 25_882,
-        "query images": 14_218,
-        "gallery images": 12_612,
-    },
-    count=lambda folder: _counts(_in_shop(folder)),
+    statistics=_statistics(_in_shop, 3_997, 3_985, 25_882, query=14_218, gallery=12_612),
     source="Liu et al. 2016: the In-shop Clothes Retrieval Benchmark of DeepFashion",
 )
 
@@ -221,13 +200,7 @@ sop/                                  the content of Stanford_Online_Products.zi
   bicycle_final/111085122871_0.JPG ...
 """,
     paths=("Ebay_train.txt", "Ebay_test.txt"),
-    statistics={
-        "train classes": 11_318,
-        "test classes": 11_316,
-        "train images": 59_551,
-        "test images": 60_502,
-    },
-    count=lambda folder: _counts(_products(folder)),
+    statistics=_statistics(_products, 11_318, 11_316, 59_551, test=60_502),
     source="Song et al. 2016: Stanford_Online_Products",
 )
 

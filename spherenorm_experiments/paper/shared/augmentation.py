@@ -17,6 +17,8 @@ from torch import Tensor
 from spherenorm_experiments.core import require_extra
 
 Picture = Any
+View = Callable[[Picture], Tensor]
+"""Of a picture the `normalized` pixels that a network sees."""
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 """Of the pixels of ImageNet, as shares of 255, in red, green and blue."""
@@ -72,6 +74,25 @@ def centre(picture: Picture, side: int, share: float = 0.875) -> Picture:
 def normalized(picture: Picture) -> Tensor:
     """`standardized` pixels of a picture, of shape (3, height, width)."""
     return standardized(torch.from_numpy(np.array(picture, dtype=np.uint8)).permute(2, 0, 1))
+
+
+def varied(side: int, augment: Callable[[Picture], Picture] | None = None) -> View:
+    """Random crops of pictures, flipped with probability 1/2, then augmented.
+
+    Args:
+        side: pixels of the result's side.
+    """
+
+    def view(picture: Picture) -> Tensor:
+        flipped = random_flip(random_crop(picture, side))
+        return normalized(augment(flipped) if augment else flipped)
+
+    return view
+
+
+def central(side: int, share: float = 0.875) -> View:
+    """The `centre` of pictures."""
+    return lambda picture: normalized(centre(picture, side, share))
 
 
 def standardized(pixels: Tensor) -> Tensor:

@@ -10,12 +10,14 @@ photographs of scikit-image (grass, gravel, brick; astronaut, coffee, cat, rocke
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from spherenorm_experiments.core import require_extra
 
@@ -36,6 +38,8 @@ TEST_FONTS = (
     *("STIXGeneralBolIta.ttf", "cmb10.ttf", "cmtt10.ttf"),
 )
 """Validation is drawn as the test is: from fonts that no other set has."""
+
+FONTS = (TRAIN_FONTS, VALIDATION_FONTS, TEST_FONTS)
 
 Image = np.ndarray[Any, np.dtype[Any]]
 """Bytes of shape (height, width, 3), or shares in [0, 1] of shape (height, width)."""
@@ -95,6 +99,21 @@ def glyph_images(
         fill, ground = _contrasting(grounds, size, random, appearance.contrast)
         images[i] = blend(ground, fill, alpha).transpose(2, 0, 1)
     return images, labels
+
+
+def by_fonts(
+    draw: Callable[..., tuple[Image, Image]], counts: Sequence[int], **how: Any
+) -> list[tuple[Tensor, Tensor]]:
+    """Images and targets of training, validation and test, each from fonts and a seed of its own.
+
+    Args:
+        draw: `glyph_images`, or a function with its count, seed and fonts.
+        counts: of each set.
+        how: the images are drawn.
+    """
+    parts = enumerate(zip(counts, FONTS, strict=True))
+    drawn = (draw(count, seed, fonts=fonts, **how) for seed, (count, fonts) in parts)
+    return [(torch.from_numpy(images), torch.from_numpy(targets)) for images, targets in drawn]
 
 
 def mask(character: str, font: str, extent: float, *, angle: float = 0.0, margin: int = 0) -> Image:

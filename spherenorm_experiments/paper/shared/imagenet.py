@@ -8,36 +8,38 @@ Source: O. Russakovsky et al., *ImageNet Large Scale Visual Recognition Challeng
 
 from __future__ import annotations
 
-import functools
-import hashlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from torch import Tensor
 
 from spherenorm_experiments.core import Splits, require_extra
-from spherenorm_experiments.paper.shared.augmentation import (
-    centre,
-    normalized,
-    random_crop,
-    random_flip,
-)
-from spherenorm_experiments.paper.shared.layout import Layout
+from spherenorm_experiments.paper.shared.augmentation import View, central, varied
+from spherenorm_experiments.paper.shared.layout import Layout, sampled_digest
 
 CLASSES, HELD_OUT = 1000, 10
 """Synsets; and training files of each, at most half, on which hyper-parameters are chosen."""
 
-FINGERPRINTED = 16
-"""Files of a split whose bytes are part of its fingerprint; of the others the names are."""
+JPEG = (".jpeg", ".jpg")
 
-TREE = """
+LAYOUT = Layout(
+    name="imagenet",
+    title="ImageNet-1k",
+    tree="""
 imagenet/
   train/n01440764/n01440764_10026.JPEG ...      1,000 folders, one for each synset
   val/n01440764/ILSVRC2012_val_00000293.JPEG    the same 1,000 folders
-"""
+""",
+    paths=("train", "val"),
+    statistics={
+        "classes": (CLASSES, lambda folder: sum(p.is_dir() for p in folder.glob("train/*"))),
+        "training images": (1_281_167, "train/*/*"),
+        "validation images": (50_000, "val/*/*"),
+    },
+    source="https://www.image-net.org, ILSVRC2012, training and validation images of task 1 and 2",
+)
 
 
 class Pictures:
@@ -54,7 +56,7 @@ class Pictures:
         self,
         folder: Path,
         labeled: Sequence[tuple[str, int]],
-        transform: Callable[[Any], Tensor],
+        transform: View,
         *columns: Any,
     ) -> None:
         self.folder, self.transform = folder, transform
@@ -75,17 +77,15 @@ class Pictures:
     def fingerprint(self) -> str:
         """A hash of names, labels, columns, and the bytes of a few files."""
         parts = (self.files, self.labels, *self.columns)
-        digest = hashlib.sha256(b"".join(part.tobytes() for part in parts))
-        last = len(self) - 1
-        for index in sorted({k * last // (FINGERPRINTED - 1) for k in range(FINGERPRINTED)}):
-            digest.update(self._path(index).read_bytes())
-        return digest.hexdigest()
+        header = b"".join(part.tobytes() for part in parts)
+        return sampled_digest(header, len(self), self._path)
 
     def _path(self, index: int) -> Path:
         return self.folder / str(self.files[index], "ascii")
 
 
-def imagenet(side: int = 224, augment: Callable[[Any], Any] | None = None) -> Splits:
+@LAYOUT.reader
+def imagenet(folder: Path, side: int = 224, augment: Callable[[Any], Any] | None = None) -> Splits:
     """Training, validation and test set; the test set is the official validation set.
 
     Training images are random crops, flipped with probability 1/2, then augmented. The others are
@@ -98,36 +98,22 @@ def imagenet(side: int = 224, augment: Callable[[Any], Any] | None = None) -> Sp
     Raises:
         ValueError: no folder was given, or it has another layout.
     """
-    return _splits(LAYOUT.folder(), side, augment)
-
-
-@functools.lru_cache(maxsize=4)
-def _splits(folder: Path, side: int, augment: Callable[[Any], Any] | None) -> Splits:
-    """Those of a folder, once for a process."""
-
-    def augmented(picture: Any) -> Tensor:
-        flipped = random_flip(random_crop(picture, side))
-        return normalized(augment(flipped) if augment else flipped)
-
-    def central(picture: Any) -> Tensor:
-        return normalized(centre(picture, side))
-
     synsets = _synsets(folder, "train")
     if _synsets(folder, "val") != synsets:
         raise LAYOUT.error(folder, "has other synsets in val than in train")
     train: list[tuple[str, int]] = []
     held: list[tuple[str, int]] = []
     for label, synset in enumerate(synsets):
-        names = _files(folder, Path("train") / synset)
+        names = jpeg_files(folder, f"train/{synset}")
         chosen = min(HELD_OUT, len(names) // 2)
         out = {k * len(names) // chosen for k in range(chosen)}  # evenly spread
         for place, name in enumerate(names):
             (held if place in out else train).append((name, label))
-    test = [(n, k) for k, s in enumerate(synsets) for n in _files(folder, Path("val") / s)]
+    test = [(n, k) for k, s in enumerate(synsets) for n in jpeg_files(folder, f"val/{s}")]
     return Splits(
-        Pictures(folder, train, augmented),
-        Pictures(folder, held, central),
-        Pictures(folder, test, central),
+        Pictures(folder, train, varied(side, augment)),
+        Pictures(folder, held, central(side)),
+        Pictures(folder, test, central(side)),
     )
 
 
@@ -139,34 +125,15 @@ def _synsets(folder: Path, part: str) -> list[str]:
     return names
 
 
-def _files(folder: Path, part: Path) -> list[str]:
-    """The JPEG files of a part of the data set, relative to its folder."""
-    endings = (".jpeg", ".jpg")
-    names = sorted(entry.name for entry in os.scandir(folder / part))
-    found = [str(part / name) for name in names if name.lower().endswith(endings)]
+def jpeg_files(folder: Path, part: str) -> list[str]:
+    """The JPEG files of a part of a data set, relative to its folder.
+
+    Raises:
+        ValueError: there are none.
+    """
+    place = folder / part
+    names = sorted(entry.name for entry in os.scandir(place)) if place.is_dir() else []
+    found = [f"{part}/{name}" for name in names if name.lower().endswith(JPEG)]
     if not found:
         raise LAYOUT.error(folder, f"has no JPEG files in {part}")
     return found
-
-
-def _count(folder: Path) -> Mapping[str, int]:
-    def files(part: str) -> int:
-        return sum(len(names) for _, _, names in os.walk(folder / part))
-
-    synsets = sum(entry.is_dir() for entry in os.scandir(folder / "train"))
-    return {
-        "classes": synsets,
-        "training images": files("train"),
-        "validation images": files("val"),
-    }
-
-
-LAYOUT = Layout(
-    "imagenet",
-    "ImageNet-1k",
-    TREE,
-    ("train", "val"),
-    {"classes": CLASSES, "training images": 1_281_167, "validation images": 50_000},
-    _count,
-    "https://www.image-net.org, ILSVRC2012, training and validation images of task 1 and 2",
-)

@@ -7,12 +7,25 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Concatenate, ParamSpec, TypeVar
+
+from torch import Tensor
 
 from spherenorm_experiments.core import FOLDER, named, places
+
+FINGERPRINTED = 16
+"""Files of a split whose bytes are part of its fingerprint; of the others the names are."""
+
+Count = str | Callable[[Path], int]
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -25,8 +38,8 @@ class Layout:
         tree: the expected tree, as an error shows it.
         paths: files and folders that must be there, relative to the data set's folder; of "a or b"
             one of the two.
-        statistics: the numbers of Table E.1, or of the data set's own description, by name.
-        count: reads the same numbers off a complete folder.
+        statistics: the numbers of Table E.1, or of the data set's own description, by name; each
+            with the pattern of the files that it counts, or a function that reads it off a folder.
         source: where the data set comes from.
     """
 
@@ -34,8 +47,7 @@ class Layout:
     title: str
     tree: str
     paths: tuple[str, ...]
-    statistics: Mapping[str, int] = field(hash=False)
-    count: Callable[[Path], Mapping[str, int]]
+    statistics: Mapping[str, tuple[int, Count]]
     source: str
 
     def require(self, folder: Path) -> None:
@@ -60,6 +72,19 @@ class Layout:
         """
         found = data_folder(self.title) / self.name
         self.require(found)
+        return found
+
+    def reader(self, read: Callable[Concatenate[Path, P], T]) -> Callable[P, T]:
+        """The function without its first argument, which is the data set's folder, if complete.
+
+        A process reads the same of a folder once.
+        """
+        once = functools.lru_cache(maxsize=8)(read)
+
+        @functools.wraps(read)
+        def found(*args: P.args, **options: P.kwargs) -> T:
+            return once(self.folder(), *args, **options)  # type: ignore[arg-type]
+
         return found
 
 
@@ -93,19 +118,53 @@ def layouts() -> dict[str, Layout]:
     return {name: named("LAYOUTS", name) for name in places("LAYOUTS")}
 
 
-def checked(layout: Layout, folder: Path) -> dict[str, tuple[int, int | None]]:
-    """The expected numbers, each beside the one that is found.
+def checked(layout: Layout, folder: Path) -> dict[str, tuple[int, int]]:
+    """The expected numbers, each beside the one that is there.
 
     Args:
         folder: the data set's.
-
-    Returns:
-        For each name the number that is expected, and the one that is there; None if it cannot be
-        counted.
 
     Raises:
         ValueError: the folder has another layout.
     """
     layout.require(folder)
-    found = layout.count(folder)
-    return {name: (count, found.get(name)) for name, count in layout.statistics.items()}
+    return {
+        name: (expected, count_files(folder, ("",), of) if isinstance(of, str) else of(folder))
+        for name, (expected, of) in layout.statistics.items()
+    }
+
+
+def count_files(folder: Path, parts: Iterable[str], pattern: str) -> int:
+    """The number of files in these parts of a data set whose name matches."""
+    return sum(1 for part in parts for _ in (folder / part).glob(pattern))
+
+
+def labeled(
+    read: Callable[[Path, bool], tuple[Tensor, Tensor]], training: int, test: int
+) -> dict[str, tuple[int, Count]]:
+    """The statistics of images in ten classes.
+
+    Args:
+        read: images and labels of a folder, True for those of training.
+    """
+
+    def classes(folder: Path) -> int:
+        return len({label for part in (True, False) for label in read(folder, part)[1].tolist()})
+
+    return {
+        "training images": (training, lambda folder: len(read(folder, True)[1])),
+        "test images": (test, lambda folder: len(read(folder, False)[1])),
+        "classes": (10, classes),
+    }
+
+
+def sampled_digest(header: bytes, count: int, path: Callable[[int], Path]) -> str:
+    """A hash of a header, and of the bytes of a few of `count` files, spread evenly.
+
+    Args:
+        path: of a file, by its number.
+    """
+    digest, last = hashlib.sha256(header), count - 1
+    for index in sorted({k * last // (FINGERPRINTED - 1) for k in range(FINGERPRINTED)}):
+        digest.update(path(index).read_bytes())
+    return digest.hexdigest()

@@ -11,7 +11,7 @@ from spherenorm_experiments.paper.shared.layout import FOLDER, Layout
 def pair(monkeypatch):
     """One layout, of two files, in place of the real ones."""
     layout = Layout("pair", "A Pair", "pair/\n  a.txt\n  b.txt", ("a.txt", "b.txt"),
-                    {"lines": 2}, _lines, "a test")  # fmt: skip
+                    {"lines": (2, _lines)}, "a test")  # fmt: skip
     monkeypatch.setattr(layout_module, "layouts", lambda: {"pair": layout})
     return layout
 
@@ -22,7 +22,7 @@ def command(*arguments):
 
 
 def _lines(folder):
-    return {"lines": sum(len(path.read_text().splitlines()) for path in folder.iterdir())}
+    return sum(len(path.read_text().splitlines()) for path in folder.iterdir())
 
 
 def test_check_compares_counts_and_names_what_is_missing(pair, tmp_path, monkeypatch):

@@ -72,13 +72,6 @@ def test_a_large_count_of_seeds_is_told_from_a_seed(tmp_path):
         assert "note" not in run_tiny(tmp_path, "--seeds", seeds, "--dry-run").output
 
 
-def test_list():
-    names = json.loads(invoke("list", "--json").output)
-    assert {"t1", "f3", "detector"} <= names["studies"].keys()
-    assert {"digits", "rosenbrock", "tagging"} <= names["tasks"].keys()
-    assert "adamp" in invoke("list").output
-
-
 @pytest.mark.parametrize(
     ("command", "message"),
     [

@@ -54,6 +54,7 @@ def test_the_list_is_of_what_the_modules_have():
     known = {name: f"({', '.join(bind(name).defaults)})" for name in listed["recipes"]}
     assert listed["recipes"] == known
     assert listed["recipes"].keys() <= set(recipe_names())
+    assert "adamp" in invoke("list").output
 
 
 @pytest.mark.parametrize(

@@ -285,8 +285,7 @@ def test_another_folder_of_data_sets_has_other_data_and_other_runs(tmp_path, mon
     for name in ("a", "b", "a"):
         root = tmp_path / name
         if not root.exists():
-            (root / "in-shop").mkdir(parents=True)
-            write_in_shop(root / "in-shop")  # random pictures
+            write_in_shop(root)  # random pictures
             clip = write_speech_commands(root) / "backward" / "00000000_nohash_0.wav"
             clip.write_bytes(clip.with_name(f"0000000{int(name == 'b')}_nohash_0.wav").read_bytes())
         monkeypatch.setenv(FOLDER, str(root))

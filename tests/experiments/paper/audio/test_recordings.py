@@ -5,15 +5,12 @@ import torch
 from miniatures import write_dcase2017, write_magnatagatune, write_speech_commands
 
 from spherenorm_experiments.paper.audio.recordings import (
-    DCASE,
-    PARTS,
-    SPEECH_COMMANDS,
     WORDS,
     dcase2017,
     magnatagatune,
     speech_commands,
 )
-from spherenorm_experiments.paper.shared.layout import FOLDER, checked
+from spherenorm_experiments.paper.shared.layout import FOLDER
 
 
 @pytest.fixture
@@ -40,7 +37,7 @@ def test_magnatagatune_is_divided_by_folder_and_has_the_most_frequent_tags(root)
 
 
 def test_speech_commands_follow_the_official_lists(root):
-    folder = write_speech_commands(root)
+    write_speech_commands(root)
     train, validation, test = speech_commands(16_384)
     for speaker, part in enumerate((train, validation, test)):
         assert [path.name for path in part.files] == [f"{speaker:08x}_nohash_0.wav"] * 35
@@ -48,13 +45,10 @@ def test_speech_commands_follow_the_official_lists(root):
         assert part.targets.tolist() == [*range(35)]
     assert train[4][0].shape == (16_384,)
     assert test[4][0].shape == (1, 16_384)
-    assert SPEECH_COMMANDS.count(folder) == {
-        "words": 35, "clips": 105, "validation clips": 35, "test clips": 35
-    }  # fmt: skip
 
 
 def test_dcase_holds_out_a_tenth_of_each_event(root):
-    folder = write_dcase2017(root, seconds=0.2, training=17 * 11)
+    write_dcase2017(root, seconds=0.2, training=17 * 11)
     train, validation, test = dcase2017(3200, chunks=2)
     assert len(train) + len(validation) == 17 * 11 + 1
     assert len(test) == 2
@@ -67,35 +61,3 @@ def test_dcase_holds_out_a_tenth_of_each_event(root):
     assert wave.shape == (3200,)
     assert targets.shape == (17,)
     assert test[1][1].tolist() == [float(k == 1) for k in range(17)]
-    counts = checked(DCASE, folder)
-    assert counts["training clips"] == (51_172, 187)
-    assert counts["audio files"] == (52_763, 190)
-
-
-@pytest.mark.parametrize(
-    ("write", "load", "lost"),
-    [
-        (write_magnatagatune, lambda: magnatagatune(4000, 1), "b/clip-11.mp3"),
-        (write_speech_commands, lambda: speech_commands(16_384),
-         "zero/00000002_nohash_0.wav"),
-        (write_dcase2017, lambda: dcase2017(4000, 1),
-         f"{PARTS['testing']}/Yte00_30.000_40.000.wav"),
-    ],
-)  # fmt: skip
-def test_a_lost_clip_is_named_with_the_expected_tree(write, load, lost, root):
-    folder = write(root)
-    (folder / lost).unlink()
-    with pytest.raises(ValueError, match=f"lacks {lost}; expected\n{folder.name}/"):
-        load()
-
-
-def test_wrong_lists_are_refused(root):
-    folder = write_dcase2017(root, seconds=0.1)
-    labels = folder / "groundtruth_weak_label_testing_set.csv"
-    labels.write_text(labels.read_text() + "x.wav\t0\t10\tElephant\n")
-    with pytest.raises(ValueError, match="'Elephant'"):
-        dcase2017(1000, 1)
-    folder = write_magnatagatune(root, seconds=0.1)
-    (folder / "annotations_final.csv").write_text("a\tb\n")
-    with pytest.raises(ValueError, match=r"no clip_id and mp3_path in annotations_final.csv"):
-        magnatagatune(1000, 1)

@@ -1,9 +1,9 @@
 """Image classification: data, networks of both sizes, CutMix, a full-size network that steps."""
 
-import os
-
+import numpy as np
 import pytest
 import torch
+from miniatures import write_imagenet
 from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
@@ -11,7 +11,6 @@ from spherenorm.optim import AdamP
 from spherenorm_experiments.core import Splits, find_task
 from spherenorm_experiments.paper.imagenet.classification import GLYPHS, SIDE
 from spherenorm_experiments.paper.shared.augmentation import cutmix
-from spherenorm_experiments.paper.shared.imagenet import CLASSES
 from spherenorm_experiments.paper.shared.layers import StochasticDepth
 from spherenorm_experiments.paper.shared.layout import FOLDER
 
@@ -80,19 +79,9 @@ def test_augmented_glyphs_are_those_of_training_and_nothing_else():
 
 @pytest.fixture
 def miniature(tmp_path, monkeypatch):
-    """A task on ImageNet's layout with 24 pictures in 3,000 files."""
-    pillow = pytest.importorskip("PIL.Image")
-    folder = tmp_path / "imagenet"
-    for number in range(CLASSES):
-        for part, names in (("train", "ab"), ("val", "a")):
-            (folder / part / f"n{number:08}").mkdir(parents=True)
-            for name in names:
-                path = folder / part / f"n{number:08}" / f"{name}.JPEG"
-                if number < 8:
-                    colors = torch.randint(256, (40, 50, 3), dtype=torch.uint8)
-                    pillow.fromarray(colors.numpy()).save(path)
-                else:
-                    os.link(folder / part / f"n{number % 8:08}" / f"{name}.JPEG", path)
+    """A task on ImageNet's layout with 8 pictures in 3,000 files."""
+    images = np.random.default_rng(0).integers(0, 256, (8, 40, 50, 3), dtype=np.uint8)
+    write_imagenet(tmp_path, images)
     monkeypatch.setenv(FOLDER, str(tmp_path))
     return task_of(network="mobilenetv2", data_set="imagenet", side=64)
 
