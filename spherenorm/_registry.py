@@ -161,7 +161,8 @@ def find_recipe(spec: str | Recipe) -> Recipe:
         return spec
     if not isinstance(spec, str):
         raise TypeError(
-            f"a recipe is a function, a registered name or module:function, got {spec!r}"
+            "a recipe is a function, a registered name or module:function, "
+            f"got {type(spec).__name__} {spec!r}"
         )
     if match := re.fullmatch(r"(\w+)\((.+)\)", spec):
         if match[1] not in _wrappers:

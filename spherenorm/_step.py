@@ -65,6 +65,8 @@ def begin(
         ValueError, TypeError: as `Rule.step`.
     """
     refuse_unless_real(weight, "weight")
+    if not isinstance(grad, Tensor):
+        raise TypeError(f"grad must be a tensor, got {type(grad).__name__}")
     if grad.is_complex():
         raise TypeError(f"grad is complex ({grad.dtype}), and the weight is real")
     if grad.shape != weight.shape:
@@ -134,7 +136,9 @@ def apply(
         result = called(part, part.rule.update, update, {**own})
     pair = isinstance(result, tuple) and len(result) == 2
     if not (pair and isinstance(result[0], Update) and isinstance(result[1], dict)):
-        raise TypeError(f"{part}: update must return (update, state), it returned {result!r}")
+        kinds = ", ".join(type(each).__name__ for each in result) if pair else ""
+        kind = f"({kinds})" if pair else type(result).__name__  # not its tensors: they are long
+        raise TypeError(f"{part}: update must return (update, state), it returned {kind}")
     after, new = result
     if new.keys() != own.keys():
         both = f"{sorted(new)}, its states are {sorted(own)}"
@@ -334,8 +338,10 @@ def refuse_unless_real(weight: Tensor, what: str) -> None:
         what: the weight is called in the message.
 
     Raises:
-        TypeError: the weight is complex or integer.
+        TypeError: the weight is no tensor, or complex, or of integers.
     """
+    if not isinstance(weight, Tensor):
+        raise TypeError(f"{what} must be a tensor, got {type(weight).__name__}")
     if not weight.is_floating_point():
         kind = "complex" if weight.is_complex() else "integer"
         raise TypeError(

@@ -64,7 +64,8 @@ WRONG = {
     "a state that is a number": (state(lambda u: 1), "Returns.*: 'm' must be a tensor, got 1"),
     "no state": (lambda u, s: (u, {}), r"Returns.*: update returns the state \[\]"),
     "another's state": (lambda u, s: (u, {**s, "n": s["m"]}), r"state \['m', 'n'\], its states"),
-    "the update alone": (lambda u, s: u, r"Returns.*: update must return \(update, state\)"),
+    "the update alone": (lambda u, s: u, r"Returns.*: update must return .* returned Update$"),
+    "a direction": (lambda u, s: (u.direction, s), r"must return .* returned \(Tensor, dict\)$"),
     "another weight": (
         lambda u, s: (replace(u, weight=2 * u.weight), s),
         "Returns.*: update returns another weight or gradient",
@@ -83,6 +84,14 @@ def test_what_does_not_fit_is_refused_by_name(case, alone):
     rule = Returns(make) if alone else sn.chain(r.HeavyBall(0.9), Returns(make), r.StepSize(0.1))
     with pytest.raises((ValueError, TypeError), match=message):
         stepped(rule)
+
+
+def test_a_weight_that_is_no_tensor_is_refused():
+    weight, rule = torch.ones(3, 2), r.StepSize(0.1)
+    with pytest.raises(TypeError, match="weight must be a tensor, got ndarray"):
+        rule.step(weight.numpy(), weight, {})
+    with pytest.raises(TypeError, match="grad must be a tensor, got NoneType"):
+        rule.step(weight, None, {})
 
 
 @pytest.mark.parametrize("case", WRONG)

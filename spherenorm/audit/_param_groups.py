@@ -60,6 +60,7 @@ class ParamGroups(list[dict[str, Any]]):
     Attributes:
         assignments: one for each parameter, in the model's order.
         audit: the audit behind them.
+        recipe: the name of the recipe of the groups that name none, which the optimizer has.
 
     Example:
         >>> model = nn.Sequential(nn.Linear(4, 3, bias=False), nn.BatchNorm1d(3), nn.Linear(3, 1))
@@ -70,10 +71,14 @@ class ParamGroups(list[dict[str, Any]]):
     """
 
     def __init__(
-        self, groups: Sequence[dict[str, Any]], assignments: Sequence[Assignment], audit: Audit
+        self,
+        groups: Sequence[dict[str, Any]],
+        assignments: Sequence[Assignment],
+        audit: Audit,
+        recipe: str,
     ) -> None:
         super().__init__(groups)
-        self.assignments, self.audit = tuple(assignments), audit
+        self.assignments, self.audit, self.recipe = tuple(assignments), audit, recipe
 
     def __str__(self) -> str:
         rows = [("parameter", "shape", "group", "role", "treatment", "view", "why")]
@@ -83,7 +88,8 @@ class ParamGroups(list[dict[str, Any]]):
             rows.append((each.name, shape, *place, each.reason))
         lines = [columns(rows), ""]
         for index, group in enumerate(self):
-            entries = (f"{name}={value!r}" for name, value in group.items() if name != "params")
+            named = {"recipe": self.recipe, **group}
+            entries = (f"{name}={value!r}" for name, value in named.items() if name != "params")
             lines.append(f"group {index}: {len(group['params'])} parameters, {', '.join(entries)}")
         return "\n".join([*lines, *(f"doubtful: {doubt}" for doubt in self.audit.doubts)])
 
@@ -218,7 +224,7 @@ def param_groups(
     if on_sphere:
         given = None if isinstance(batch, Audit) else arguments_of(batch)
         change_with_statistics(model, given, dtype, put_on_sphere)
-    return ParamGroups(list(groups.values()), assignments, audited)
+    return ParamGroups(list(groups.values()), assignments, audited, main.name)
 
 
 def _bound(recipe: str | Recipe | Bound, hyper_parameters: Mapping[str, Any]) -> Bound:

@@ -75,7 +75,8 @@ class Routes:
         """
         bound = None if self.rest is None else without_test(self.rest)
         if bound is None or refusal(bound, weight):
-            raise ValueError(f"{name}: {self.main.name} refuses it ({objection}); give a rest")
+            why = f"{name}: {self.main.name} refuses it ({objection})"
+            raise ValueError(f'{why}; give a rest, such as rest="adamw"')
         return bound
 
 

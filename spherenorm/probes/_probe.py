@@ -32,7 +32,7 @@ class Probe:
     """Measures the weights of an optimizer at every k-th of its steps. Made by `probe`.
 
     Attributes:
-        measurements: of all blocks so far, if there is nothing to write them to.
+        measurements: of all blocks so far; empty where `to` takes them.
 
     Example:
         >>> optimizer = torch.optim.SGD([torch.eye(2)], lr=0.1)
@@ -220,7 +220,8 @@ def probe(
         )
     optimizer = found
     if to is not None and not callable(to):
-        raise TypeError(f"to must be a function of a list of measurements, got {to!r}")
+        sinks = "a function of a list of measurements, or a sink such as Page(path)"
+        raise TypeError(f"to must be {sinks}, got {to!r}")
     sink = to if to is None or isinstance(to, Sink) else FunctionSink(to)
     if block is None:
         block = (sink or Sink).block

@@ -115,9 +115,9 @@ class WeightCheck:
                 "no evidence of scale invariance there"
             )
         if self.apart > NOT_ORTHOGONAL:
-            why = f" ({', '.join(map(str, self.other_views))})" if self.other_views else ""
+            why = ", ".join(map(str, self.other_views)) or "a rule reads the whole weight"
             failed_assumptions.append(
-                f"a unit does not move as if it were alone{why}: "
+                f"a unit does not move as if it were alone ({why}): "
                 f"its step is off by up to {self.apart:.1e}"
             )
         if self.outside:

@@ -164,8 +164,8 @@ def read_mean_field_step(traced: Trace) -> OneStep:
     opaque = [atom for atom in step.weight.terms if atom in algebra.opaque]
     if opaque:
         raise NoEquilibriumError(
-            f"{traced.name}: {algebra.opaque[opaque[0]].origin} is not linear in the gradients, "
-            "in the mean either"
+            f"no equilibrium of {traced.name} is derived: {algebra.opaque[opaque[0]].origin} "
+            "is not linear in the gradients, in the mean either"
         )
     _decorrelate(step)
     moment = find_second_moment(step)

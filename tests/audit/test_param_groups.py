@@ -290,7 +290,7 @@ def test_it_prints_the_reason_of_each_line():
     assert lines[1].split()[:8] == ["0.weight", "3", "x", "4", "x", "2", "x", "2"]
     assert "sphere" in lines[1]
     assert "invariant" in lines[1]
-    assert "group 0: 1 parameters, lr=0.2, momentum=0.9" in text
+    assert "group 0: 1 parameters, recipe='sgdg', lr=0.2, momentum=0.9" in text
 
 
 @pytest.mark.filterwarnings("ignore:SGDG")

@@ -318,7 +318,7 @@ def test_a_sparse_gradient_is_measured():
         ({"every": 2.5}, ValueError, "got 2.5"),
         ({"every": True}, ValueError, "got True"),
         ({"block": -1}, ValueError, "block must be"),
-        ({"to": "runs"}, TypeError, "to must be a function of a list of measurements, got 'runs'"),
+        ({"to": "runs"}, TypeError, r"to must be .* or a sink such as Page\(path\), got 'runs'"),
         ({"views": "rows"}, ValueError, "a view is"),
         ({"views": "dim=3"}, ValueError, "weight 'linear.weight': view dim=3 needs a weight with"),
         ({"views": {"head.weight": "groups=4"}}, ValueError, "weight 'head.weight': view groups=4"),

@@ -126,6 +126,17 @@ def test_a_rule_of_other_units_is_named():
     assert check(clipped, steps=30, nu=1e3).passed
 
 
+def test_a_rule_that_reads_the_whole_weight_is_said():
+    """A cautious mask keeps a share of all entries of the weight, whatever its units are."""
+
+    def cautious(lr=0.1, momentum=0.9):
+        mask = r.CautiousMask(), r.RadialProjection("channel")
+        return chain(r.ExponentialAverage(momentum), *mask, r.StepSize(lr))
+
+    failed = check(cautious, steps=10).failed_assumptions
+    assert any("as if it were alone (a rule reads the whole weight): " in each for each in failed)
+
+
 def test_a_failure_by_the_view_says_in_its_headline_what_mends_it():
     """SGDP's test looks at rows and at the whole tensor; these units are groups and columns."""
     result = check("sgdp", "convolutions", steps=10, law=law_of("sgdp"))
