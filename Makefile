@@ -32,9 +32,10 @@ docs: $(SET_UP)
 	@echo build/docs/index.html
 
 $(SET_UP): pyproject.toml constraints.txt
-	@test ! -e .venv || test -e $@ || { echo "make did not finish this .venv: 'make clean' removes it," \
+	@test ! -e .venv -o -e $@ -o -e .venv/.by-make || { echo "this .venv is not make's: 'make clean' removes it," \
 		"'touch $@' makes the targets use it as it is"; exit 1; }
 	$(PYTHON) -m venv --clear .venv || { echo "no venv: on Debian, apt-get install python3-venv"; exit 1; }
+	touch .venv/.by-make
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps torchattacks  # it asks for torchvision
 	touch $@
