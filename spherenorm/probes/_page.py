@@ -31,7 +31,6 @@ figure { margin: 0; flex: 0 1 auto } figcaption, small { opacity: .75; font-size
 svg { display: block; width: 100%; max-width: 220px; height: 48px }
 path { fill: none; stroke: var(--line); stroke-width: 1.5 }
 path.law { stroke: var(--law); stroke-dasharray: 4 3 }
-.note { color: var(--note); flex: 1 0 100% }
 """
 
 
@@ -153,25 +152,25 @@ def _page(title: str, history: History, seconds: float | None) -> str:
         '<meta name="viewport" content="width=device-width">'
         f"<title>{html.escape(title)}</title><style>{STYLE}</style></head><body>"
         f"<h1>{html.escape(title)}</h1>"
-        f"<p>Step {step}, {len(courses)} weights, {state}. Solid: measured. Dashed: the norm by "
-        f"the law, the turn in equilibrium.</p>{verdict}"
-        + "".join(_article(course, notes.get(name, [])) for name, course in courses.items())
-        + "</body></html>\n"
+        f"<p>Step {step}, {len(courses)} weights, {state}. Numbers: the first and the last of a "
+        f"curve. Dashed, where it is known: the norm by the law, the turn in equilibrium.</p>"
+        f"{verdict}{''.join(map(_article, courses.values()))}"
+        "</body></html>\n"
     )
 
 
-def _article(course: Course, notes: Sequence[str]) -> str:
+def _article(course: Course) -> str:
     last, points = course.last, course.points
     view = last.invariant_view
     found = f"scale-invariant ({view}: {last.invariant:.0%})" if view else "not found invariant"
-    said = f'<div class="note">{html.escape("; ".join(notes))}</div>' if notes else ""
     law = [math.nan if p.predicted is None else p.predicted for p in points]
     steps = [p.step for p in points]
 
     def curve(name: str, of: Callable[[Measurement], float], expected: Sequence[float]) -> str:
         values = [of(p) for p in points]
         beside = _number(expected[-1])
-        caption = f"{name} {_number(values[-1])}" + (f" (expected {beside})" if beside else "")
+        ends = f"{name} {_number(values[0])} → {_number(values[-1])}"
+        caption = ends + (f" (expected {beside})" if beside else "")
         return (
             f"<figure>{_curves(steps, values, expected)}<figcaption>{caption}</figcaption></figure>"
         )
@@ -183,7 +182,7 @@ def _article(course: Course, notes: Sequence[str]) -> str:
         + curve("norm", lambda p: p.norm, law)
         + curve("effective step", lambda p: p.effective_step, nothing)
         + curve("turn", lambda p: p.turn, course.equilibrium)
-        + f"{said}</article>"
+        + "</article>"
     )
 
 
