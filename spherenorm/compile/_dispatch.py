@@ -160,15 +160,17 @@ def _in_parts(group: Group) -> Group:
 
 def _agreed(assigned: Sequence[GroupPaths]) -> list[GroupPaths]:
     """The paths that all processes take: where one has no kernel, all run the rule's own code."""
-    pairs = [pair for each in assigned for pair in each]
-    flags = ((work, isinstance(path, Specialization)) for work, path in pairs)
-    kept = iter(in_all_processes(flags))
+    asked = [pair for each in assigned if each.own is None for pair in each]
+    kept = iter(in_all_processes((work, isinstance(path, Specialization)) for work, path in asked))
     lacking = OwnCode("another process has no kernel for this weight")
 
     def path_of(path: Path) -> Path:
         return path if next(kept) or not isinstance(path, Specialization) else lacking
 
-    return [replace(each, paths=[path_of(path) for path in each.paths]) for each in assigned]
+    return [
+        replace(each, paths=[path_of(path) for path in each.paths]) if each.own is None else each
+        for each in assigned
+    ]
 
 
 def _asked(group: Group) -> GroupPaths:
