@@ -63,7 +63,7 @@ class Reduction:
     """An operation over many entries.
 
     Attributes:
-        start: of no entry.
+        start: of no entry. (The results of parts add up: of "any", a sum above 0 is true.)
         cpp, triton: of two parts {0} and {1}.
         openmp: its sign in a reduction clause.
         triton_tile: of a tile {0} where {1} is true, along {2}.
@@ -217,10 +217,6 @@ REDUCTIONS = {
         Reduction(
             "any", start="0", cpp="{0} = {0} || {1};", openmp="||",
             triton="tl.maximum({0}, {1})", triton_tile="tl.max(tl.where({1}, {0}, 0.0){2})",
-        ),
-        Reduction(
-            "all", start="1", cpp="{0} = {0} && {1};", openmp="&&",
-            triton="tl.minimum({0}, {1})", triton_tile="tl.min(tl.where({1}, {0}, 1.0){2})",
         ),
     )
 }  # fmt: skip

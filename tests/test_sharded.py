@@ -10,6 +10,8 @@ import torch.multiprocessing as mp
 
 from spherenorm import chain, find_recipe, optim, probe, rules, torch_optimizer
 from spherenorm._manifold import Sphere
+from spherenorm.compile._guard import UnsupportedRuleError
+from spherenorm.compile._paths import Paths
 from tests.gradients import gradient
 
 pytestmark = pytest.mark.skipif(not dist.is_available(), reason="needs torch.distributed")
@@ -59,6 +61,10 @@ CASES = [
     (("adamp", {"views": ["dim=1,groups=3", "layer"], "per": "unit"}), ((5, 6), (1,))),
     (("sgdg", {"view": "groups=3"}), ((6, 5), (0,))),
 ]
+BACKENDS = ("auto", "rule")
+MANY = [(7 + i, 6) for i in range(28)] + [(1, 4), (3, 2, 3, 3)] + [(9,), (1,)]
+"""The shapes of a model: 30 matrices and two vectors, some with no row in one process."""
+BY_SUMS = [("adamp", {"weight_decay": 0.1}), ("sgdp", {**HEAVY, "dampening": 0.5}), ("adamw", {})]
 MODEL_CASES = [
     ("adamw", {}),
     ("adamp", {"weight_decay": 0.1}),
@@ -84,7 +90,7 @@ def _placements(tensors):
     return {key: getattr(x, "placements", None) for key, x in tensors.items()}
 
 
-def _stepped_apart(world, name, options, shape, cut):
+def _stepped_apart(world, backend, name, options, shape, cut):
     """The distance of a sharded weight and its state from whole ones; they stay placed."""
     # (from another seed than the gradients', of which one would be radial, and its rest rounding)
     weight = torch.randn(shape, generator=torch.Generator().manual_seed(99), dtype=torch.float64)
@@ -92,7 +98,8 @@ def _stepped_apart(world, name, options, shape, cut):
         weight = Sphere(options.get("view", "channel")).normalize(weight)
     alone, sharded = weight.clone().requires_grad_(), _placed(weight, cut, world).requires_grad_()
     cls = optim.torch_optimizer(name)
-    first, second = cls([alone], lr=0.01, **options), cls([sharded], lr=0.01, **options)
+    first = cls([alone], lr=0.01, **options)
+    second = cls([sharded], lr=0.01, backend=backend, **options)
     fresh = find_recipe(name)(lr=0.01, **options).init(sharded)
     before = _placements({"weight": sharded, **fresh})
     for step in range(STEPS):
@@ -105,6 +112,42 @@ def _stepped_apart(world, name, options, shape, cut):
     found = {"weight": sharded.detach(), **second.state[sharded]}
     apart = max((_whole(found[key]) - x).abs().max().item() for key, x in expected.items())
     return apart, _placements(found) == before
+
+
+def _model_apart(world, name, options, backend="auto"):
+    """The distance of a model's sharded weights from whole ones, and the collectives of a step."""
+    draw = torch.Generator().manual_seed(99)
+    whole = [torch.randn(shape, generator=draw, dtype=torch.float64) for shape in MANY]
+    alone = [weight.clone().requires_grad_() for weight in whole]
+    sharded = [_placed(weight, (0,), world).requires_grad_() for weight in whole]
+    cls = optim.torch_optimizer(name)
+    first = cls(alone, lr=0.01, **options)
+    second = cls(sharded, lr=0.01, backend=backend, **options)
+    collectives = []
+    for step in range(STEPS):
+        for i, (weight, part) in enumerate(zip(alone, sharded, strict=True)):
+            generator = torch.Generator().manual_seed(step)
+            weight.grad = gradient("alternating", weight.detach(), generator, step + i)
+            part.grad = _placed(weight.grad, (0,), world)
+        first.step()
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+            second.step()
+        counts = {each.key: each.count for each in profile.key_averages()}
+        collectives.append(sum(n for key, n in counts.items() if key.startswith("gloo:")))
+    pairs = zip(sharded, alone, strict=True)
+    return max((_whole(p) - q).abs().max().item() for p, q in pairs), collectives
+
+
+def _without_a_kernel(rank, world):
+    """As `_model_apart`, where one process of all has no kernel."""
+
+    def refuse(*arguments, **options):
+        raise UnsupportedRuleError("no compiler here")
+
+    with pytest.MonkeyPatch.context() as patch:
+        if rank == world - 1:
+            patch.setattr(Paths, "kernel", refuse)
+        return _model_apart(world, *BY_SUMS[0])
 
 
 def _optimizer(name, options, model):
@@ -244,8 +287,12 @@ def _work(rank, world, folder):
     dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=world)
     try:
         results = {"weights": [], "models": [], "refusals": _refusals()}
-        for recipe, sharding in CASES:
-            results["weights"].append(_or_error(_stepped_apart, world, *recipe, *sharding))
+        for backend, (recipe, sharding) in itertools.product(BACKENDS, CASES):
+            case = world, backend, *recipe, *sharding
+            results["weights"].append(_or_error(_stepped_apart, *case))
+        results["sums"] = [_or_error(_model_apart, world, *recipe) for recipe in BY_SUMS]
+        results["own code"] = _or_error(_model_apart, world, *BY_SUMS[0], "rule")
+        results["without a kernel"] = _or_error(_without_a_kernel, rank, world)
         results["probes"] = {name: _or_error(_probed, world, name) for name in PROBED}
         mesh = init_device_mesh("cpu", (world,))
         for recipe in MODEL_CASES:
@@ -267,9 +314,31 @@ def results(tmp_path_factory):
 def test_sharded_weights_step_as_whole_ones_and_stay_in_their_shards(results):
     assert not [
         (case, found)
-        for case, found in zip(CASES, results["weights"], strict=True)
+        for case, found in zip(itertools.product(BACKENDS, CASES), results["weights"], strict=True)
         if isinstance(found, str) or found[0] >= 1e-13 or not found[1]
     ]
+
+
+@pytest.mark.parametrize("index", range(len(BY_SUMS)), ids=lambda i: BY_SUMS[i][0])
+def test_a_model_takes_two_collectives_a_step(results, index):
+    """Two rounds of sums: one decides on all weights, one projects those that are layer-wise."""
+    apart, collectives = results["sums"][index]
+    assert apart < 1e-13
+    first, *others = collectives  # the first step agrees on paths, too
+    assert first <= 3
+    assert max(others) <= (0 if BY_SUMS[index][0] == "adamw" else 2)
+
+
+def test_own_code_takes_collectives_for_each_weight(results):
+    apart, collectives = results["own code"]
+    assert apart < 1e-13
+    assert min(collectives) > len(MANY)
+
+
+def test_a_process_without_a_kernel_takes_all_others_to_the_rules_own_code(results):
+    apart, collectives = results["without a kernel"]
+    assert apart < 1e-13
+    assert min(collectives) > len(MANY)
 
 
 @pytest.mark.parametrize("index", range(len(MODEL_CASES)), ids=lambda i: MODEL_CASES[i][0])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
@@ -48,16 +48,20 @@ def require_backend(backend: str) -> str:
 
 
 class Work(NamedTuple):
-    """One weight to step, with its gradient and state.
+    """One weight to step, with its gradient and state, or the part of it that this process holds.
 
     Attributes:
         overlaps: it lies in the memory of another weight; the two step one after the other.
+        whole: of a part, the sharded weight, gradient and state; None: this is no part.
+        processes: the group of processes that hold the other rows; None: there are none.
     """
 
     weight: Tensor
     grad: Tensor
     state: State
     overlaps: bool = False
+    whole: Work | None = None
+    processes: Any = None
 
 
 @dataclass(frozen=True, eq=False)

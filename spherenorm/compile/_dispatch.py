@@ -27,6 +27,7 @@ from spherenorm.compile._paths import (
     could_be_built,
 )
 from spherenorm.compile._plan import GroupPaths, Plan
+from spherenorm.compile._shards import in_all_processes, part_of
 
 T = TypeVar("T")
 MOST_RULES = 32
@@ -53,6 +54,7 @@ class Dispatcher:
             BackendError: a group with `backend="compiled"` has a weight that it cannot take.
             ValueError: a rule writes into what it was given, or returns what does not fit.
         """
+        groups = [_in_parts(group) for group in groups]
         asked = [_asked(group) for group in groups]
         if self._plan is not None and self._plan.step(asked):
             return
@@ -60,6 +62,7 @@ class Dispatcher:
         most = MOST_RULES * len(groups)
         both = zip(asked, settled(groups), strict=True)
         assigned = [self._assigned(replace(each, group=group), most) for each, group in both]
+        assigned = _agreed(assigned)
         for results in self._results(assigned, most):
             for work, moved, new in results:
                 commit(work.weight, work.grad, work.state, moved, new)
@@ -73,7 +76,7 @@ class Dispatcher:
         Paths that are not made yet are made.
         """
         most = MOST_RULES * len(groups)
-        for group in settled(groups):
+        for group in settled([_in_parts(group) for group in groups]):
             for work in group.works:
                 if said := refusal(work.weight, work.grad):
                     yield BackendError(f"the weight {said}")
@@ -130,11 +133,12 @@ class Dispatcher:
                 if size > HELD or work.overlaps:
                     yield _apart(results, watched)
                     results, size, watched = [], 0, Watched(())
+                whole = work.whole or work
                 if isinstance(path, OwnCode):
-                    moved, new = _by_own_code(each.group, work, proven)
+                    moved, new = _by_own_code(each.group, whole, proven)
                 else:
                     moved, new = _by_inductor(path, work, each.guard)
-                results.append((work, moved, new))
+                results.append((whole, moved, new))
                 watched.watch([moved, *new.values()])
                 size += moved.nbytes + sum(value.nbytes for value in new.values())
         yield _apart(results, watched)
@@ -147,6 +151,26 @@ class Dispatcher:
         if key not in self._proven and len(self._proven) >= most:  # a rule keeps changing
             self._proven.clear()
         return self._proven.setdefault(key, set())
+
+
+def _in_parts(group: Group) -> Group:
+    """A group with the parts of its sharded weights that this process holds."""
+    return replace(group, works=[part_of(work) for work in group.works])
+
+
+def _agreed(assigned: Sequence[GroupPaths]) -> list[GroupPaths]:
+    """The paths that all processes take: where one has no kernel, all run the rule's own code."""
+    asked = [pair for each in assigned if each.own is None for pair in each]
+    kept = iter(in_all_processes((work, isinstance(path, Specialization)) for work, path in asked))
+    lacking = OwnCode("another process has no kernel for this weight")
+
+    def path_of(path: Path) -> Path:
+        return path if next(kept) or not isinstance(path, Specialization) else lacking
+
+    return [
+        replace(each, paths=[path_of(path) for path in each.paths]) if each.own is None else each
+        for each in assigned
+    ]
 
 
 def _asked(group: Group) -> GroupPaths:
@@ -194,7 +218,7 @@ def _by_own_code(group: Group, work: Work, proven: set[Any]) -> tuple[Tensor, St
         InPlaceError: it has written into one of them.
         Exception: of any type, which the rule raises.
     """
-    weight, grad, state, _ = work
+    weight, grad, state, *_ = work
     kind = weight.shape, weight.dtype
     if kind in proven:
         return group.rule.step(weight, grad, state, group.measured)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -27,6 +27,9 @@ class Kernel(Protocol):
 
     It is called with an int64 table, which holds for each weight the pointers of weight, gradient
     and `states`, its rows and its columns; with each weight's literals; and with the numbers.
+
+    `by_passes` does the same for parts of weights. Between two passes it yields the totals of the
+    parts, of shape (weights, reductions), which the caller adds up in place.
     """
 
     @property
@@ -34,6 +37,7 @@ class Kernel(Protocol):
     @property
     def states(self) -> tuple[str, ...]: ...
     def __call__(self, tensors: Array, literals: Array, numbers: Tensor) -> None: ...
+    def by_passes(self, tensors: Array, literals: Array, numbers: Tensor) -> Iterator[Tensor]: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,14 +115,26 @@ class Batch:
             works: the members as they are now.
             numbers: the rule's, on the weights' device.
         """
-        laid = {i: torch.empty_like(works[i].weight).copy_(works[i].grad) for i in self.relaid}
-        for i, grad in laid.items():
-            self.table[i, GRAD] = grad.data_ptr()
+        laid = self._laid(works)
         self.kernel(self.table, self.literals, numbers)
+        del laid
+
+    def by_passes(self, works: Sequence[Work], numbers: Tensor) -> Iterator[Tensor]:
+        """As `run`, for parts of weights; see `Kernel`."""
+        laid = self._laid(works)
+        yield from self.kernel.by_passes(self.table, self.literals, numbers)
+        del laid
+
+    def _laid(self, works: Sequence[Work]) -> list[Tensor]:
+        """The gradients that are copied into the weight's order in memory; the table has them."""
+        laid = [torch.empty_like(works[i].weight).copy_(works[i].grad) for i in self.relaid]
+        for i, grad in zip(self.relaid, laid, strict=True):
+            self.table[i, GRAD] = grad.data_ptr()
+        return laid
 
 
 def _row(kernel: Kernel, work: Work) -> tuple[int, ...]:
-    weight, grad, state, _ = work
+    weight, grad, state, *_ = work
     rows = weight.shape[0] if weight.ndim > 1 else 1
     cols = weight.numel() // rows if rows else 0
     pointers = [state[name].data_ptr() for name in kernel.states]

@@ -177,15 +177,15 @@ class GraphBuilder(GrowingGraph):
             return power
         return self.apply(OPERATIONS["pow"], x, exponent)
 
-    def any(self, x: Node, *dims: Any, op: str = "any") -> Node:
+    def any(self, x: Node, *dims: Any) -> Node:
         if dims:
-            raise NotImplementedError(f"{op} along a dimension")
+            raise NotImplementedError("a decision along a dimension")
         if not x.boolean:
-            raise NotImplementedError(f"{op} of numbers")
-        return x if x.extent is Extent.SCALAR else self.node(op, (x,), Extent.SCALAR, True)
+            raise NotImplementedError("any or all of numbers")
+        return x if x.extent is Extent.SCALAR else self.node("any", (x,), Extent.SCALAR, True)
 
     def all(self, x: Node, *dims: Any) -> Node:
-        return self.any(x, *dims, op="all")
+        return self.logical_not(self.any(self.logical_not(x), *dims))
 
     def sum(self, x: Node, dims: Any = None, keepdim: bool = False) -> Node:
         reduced, rows = self._reduced(dims), set(range(1, self.ndim))

@@ -16,10 +16,10 @@ from torch._C._dynamo.guards import TensorGuards
 
 from spherenorm._hooks import State
 from spherenorm.compile._backends import Group, Work
+from spherenorm.compile._shards import PLAIN, held
 
 Span = tuple[int, int]
 """The beginning and the end of a tensor in memory."""
-_PLAIN = (Tensor, torch.nn.Parameter)
 
 
 def settled(groups: Sequence[Group]) -> Sequence[Group]:
@@ -44,7 +44,9 @@ def _settled(groups: Sequence[Group]) -> Sequence[Group]:
     for work in works:
         for name, value in work.state.items():
             if value.is_neg() or _meets(value, written):
-                work.state[name] = value = value.clone()  # noqa: PLW2901
+                kept = (work.whole or work).state
+                kept[name] = kept[name].clone()
+                work.state[name] = value = held(kept[name])  # noqa: PLW2901
             span = _span(value)
             if span is not None:
                 insort(written, span)
@@ -81,7 +83,7 @@ def _meets(x: Tensor, spans: Sequence[Span]) -> bool:
 
 def _span(x: Tensor) -> Span | None:
     """The memory of `x`; None if torch does not tell, or if it has no entries."""
-    start = x.data_ptr() if type(x) in _PLAIN else 0
+    start = x.data_ptr() if type(x) in PLAIN else 0
     if not start:
         return None
     if x.is_contiguous():
@@ -99,7 +101,7 @@ class Tensors:
     """
 
     def __init__(self, works: Sequence[Work]) -> None:
-        weights, grads, states, _ = zip(*works, strict=True) if works else ((),) * 4
+        weights, grads, states, *_ = zip(*works, strict=True) if works else ((),) * 3
         self.keys = list(chain.from_iterable(states))
         self.written = [*weights, *chain.from_iterable(map(methodcaller("values"), states))]
         self.grads = grads
@@ -173,9 +175,11 @@ def misfit(work: Work, recorded: Mapping[str, Any]) -> str | None:
         work: to be stepped.
         recorded: the shape and dtype of each state.
     """
-    weight, grad, state, _ = work
-    if type(weight) not in _PLAIN:
-        return f"the weight is a {type(weight).__name__}"
+    weight, grad, state, *_ = work
+    if type(weight) not in PLAIN:
+        sharded = ", and its rows or states are not whole in one process"
+        cut = sharded if hasattr(weight, "device_mesh") else ""
+        return f"the weight is a {type(weight).__name__}{cut}"
     if type(grad) is not Tensor:
         return f"the gradient is a {type(grad).__name__}"
     if grad.dtype is not weight.dtype:
@@ -188,22 +192,24 @@ def misfit(work: Work, recorded: Mapping[str, Any]) -> str | None:
         return "the weight's rows do not lie one after another in memory"
     if weight.numel() and not all(x.data_ptr() for x in (weight, grad, *state.values())):
         return "the weight, the gradient or a state has no memory"
-    return _state_misfit(weight, state, recorded)
+    return _state_misfit(work, recorded)
 
 
-def _state_misfit(weight: Tensor, state: State, recorded: Mapping[str, Any]) -> str | None:
+def _state_misfit(work: Work, recorded: Mapping[str, Any]) -> str | None:
+    weight, whole = work.weight, work.whole or work
     device, inference = weight.get_device(), torch.is_inference_mode_enabled()
     strides = None if weight.is_contiguous() else weight.stride()
-    for name, value in state.items():
+    for name, value in work.state.items():
         shape, dtype = recorded[name]
-        if type(value) is not Tensor or value.shape != shape or value.dtype is not dtype:
+        unlike = whole.state[name].shape != shape or value.dtype is not dtype
+        if type(value) is not Tensor or unlike:
             return f"the state {name!r} is not what init returns"
         frozen = value.is_inference() and not inference
         if value.get_device() != device or frozen:
             return f"the state {name!r} is on another device, or frozen"
         contiguous = value.is_contiguous()
         alike = contiguous if strides is None else value.stride() == strides
-        per_unit = strides is not None and shape != weight.shape and contiguous
+        per_unit = strides is not None and shape != whole.weight.shape and contiguous
         if not (alike or per_unit):
             return f"the state {name!r} is laid out otherwise than the weight"
     return None
@@ -248,5 +254,5 @@ def _placed_as(before: Tensor, after: Tensor) -> Tensor:
 
 def _memory(x: Tensor) -> int:
     """A number that two tensors have in common if they share memory."""
-    plain = type(x) in _PLAIN and x.data_ptr()
+    plain = type(x) in PLAIN and x.data_ptr()
     return x.untyped_storage().data_ptr() if plain else id(x)

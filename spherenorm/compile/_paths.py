@@ -20,6 +20,7 @@ from spherenorm.compile._inductor import Inductor
 from spherenorm.compile._kernels import Specialization
 from spherenorm.compile._lower import lower
 from spherenorm.compile._memory import misfit
+from spherenorm.compile._shards import PLAIN
 from spherenorm.compile.cpp import BuildError
 from spherenorm.compile.gpu import refuse_capture
 
@@ -59,7 +60,7 @@ class Paths:
         Raises:
             UnsupportedRuleError: there is none.
         """
-        weight = work.weight
+        weight = (work.whole or work).weight  # all processes compare kernels of the same shapes
         shape, dtype, device = weight.shape, weight.dtype, weight.device
         reason = misfit(work, self._graph(guard, shape, dtype).states)
         if reason is not None:
@@ -88,7 +89,7 @@ class Paths:
                 raise
             reason = str(error)
         weight = work.weight
-        if type(weight) not in (Tensor, torch.nn.Parameter):
+        if work.whole is not None or type(weight) not in PLAIN:
             raise UnsupportedRuleError(reason)
         _refuse_other_state(work, init_apart(guard.rule, weight))
 

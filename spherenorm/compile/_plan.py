@@ -13,6 +13,7 @@ from spherenorm.compile._guard import Guard
 from spherenorm.compile._kernels import GRAD, Batch, Specialization, vector
 from spherenorm.compile._memory import Memory, Tensors
 from spherenorm.compile._paths import OwnCode, Path
+from spherenorm.compile._shards import run_together
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,12 +55,13 @@ class Plan:
         places: dict[Any, dict[int, Specialization]] = {}
         for place, (number, path) in enumerate(zip(groups, paths, strict=True)):
             if isinstance(path, Specialization):
-                key = number, path.kernel, works[place].weight.device
+                key = number, path.kernel, works[place].weight.device, works[place].processes
                 places.setdefault(key, {})[place] = path
         self.batches = [
-            (number, device, [*own], Batch(kernel, [(path, works[i]) for i, path in own.items()]))
-            for (number, kernel, device), own in places.items()
+            (number, device, group, [*own], Batch(kernel, [(p, works[i]) for i, p in own.items()]))
+            for (number, kernel, device, group), own in places.items()
         ]
+        """Each with its rule's number, and with the processes that hold parts of its weights."""
         self.whole = 0 < sum(map(len, places.values())) == len(works)
         self._memory = Memory(Tensors(works)) if self.whole else None
 
@@ -78,7 +80,7 @@ class Plan:
         grads = self._memory.gradients(Tensors(works))
         if grads is None:
             return False
-        for _, _, members, batch in self.batches:
+        for *_, members, batch in self.batches:
             batch.table[:, GRAD] = [grads[i] for i in members]
         self.run(asked)
         return True
@@ -89,8 +91,14 @@ class Plan:
         numbers = [
             vector(asked[number].guard.numbers, device) for number, device, *_ in self.batches
         ]
-        for (_, _, members, batch), own_numbers in zip(self.batches, numbers, strict=True):
-            own = [works[i] for i in members]
-            batch.run(own, own_numbers)
-            # Autograd has not seen the write; it must notice if a graph still needs the old weight.
-            torch.autograd.graph.increment_version([work.weight for work in own])
+        in_parts = []
+        for (*_, processes, members, batch), own in zip(self.batches, numbers, strict=True):
+            stepped = [works[i] for i in members]
+            if processes is None:
+                batch.run(stepped, own)
+            else:
+                in_parts.append((processes, batch.by_passes(stepped, own)))
+        run_together(in_parts)
+        # Autograd has not seen the write; it must notice if a graph still needs the old weight.
+        moved = [works[i] for *_, members, _ in self.batches for i in members]
+        torch.autograd.graph.increment_version([(each.whole or each).weight for each in moved])

@@ -19,8 +19,9 @@ from spherenorm import optim
 from spherenorm import rules as r
 from spherenorm.compile import _paths as paths
 from spherenorm.compile.gpu import _launch as launch
-from spherenorm.compile.gpu._prelude import power, total_all, total_any, total_sum
+from spherenorm.compile.gpu._prelude import power, total_any, total_sum
 from tests.compile.test_compiled import Sign
+from tests.compile.test_parts import PART_ROWS, parts_agree
 from tests.compile.twins import KERNEL_ROWS, Twins, assert_close, random_weights
 from tests.compile.words import TRACED, TRACED_ROWS, Word
 from tests.conformance.table import Row, parameters, set_gradients
@@ -59,6 +60,11 @@ def test_kernels_step_as_the_rule(row, dtype):
     for step in range(2):
         twins.step(step=step)
     twins.agree()
+
+
+@pytest.mark.parametrize("row", PART_ROWS, ids=lambda row: row.id)
+def test_parts_of_weights_step_as_whole_ones(row):
+    parts_agree(row, SHAPES)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -328,7 +334,6 @@ def test_power():
 def totals(slots, count, result):
     tl.store(result + 0, total_sum(slots, count, 2))
     tl.store(result + 1, total_any(slots + 1, count, 2).to(tl.float64))
-    tl.store(result + 2, total_all(slots + 1, count, 2).to(tl.float64))
 
 
 @pytest.mark.parametrize("count", [0, 1, 1024, 2500])
@@ -339,10 +344,10 @@ def test_totals_take_every_slot(count, place):
         truths[:count][place : place + 1 or None] = 1
     slots = torch.stack([torch.arange(count + 1.0, dtype=torch.float64), truths], dim=1)
     for turned in (slots, torch.stack([slots[:, 0], 1 - truths], dim=1)):
-        result = torch.empty(3, dtype=torch.float64)
+        result = torch.empty(2, dtype=torch.float64)
         totals[(1,)](turned.contiguous(), count, result)
         sums, flags = turned[:count, 0].sum().item(), turned[:count, 1].bool()
-        assert result.tolist() == [sums, float(flags.any()), float(flags.all())]
+        assert result.tolist() == [sums, float(flags.any())]
 
 
 def test_parameters_step_on_after_loading_a_state():

@@ -187,7 +187,8 @@ def _loaded(library: Path) -> Step:
         step = ctypes.CDLL(str(library)).step
     except AttributeError as error:
         raise OSError(str(error)) from error
-    step.argtypes = [ctypes.c_int64, *[ctypes.c_void_p] * 3, ctypes.c_int]
+    pointers, numbers = [ctypes.c_void_p] * 3, [ctypes.c_int] * 2
+    step.argtypes = [ctypes.c_int64, *pointers, *numbers, *pointers]
     step.restype = None
     return step
 

@@ -43,9 +43,48 @@ static void run_chunk(int pass, const Plan& q, int64_t c, const int64_t* P, cons
   run(pass, Part{P, S, saved, q.numel, q.cols, q.rows, first, end, scratch, partial + c * REDUCTIONS});
 }
 
+// One pass over all tensors, of which other processes hold further rows: the caller adds up the totals before the next pass.
+// The threads share all chunks.
+static void one_pass(int pass, int64_t count, const int64_t* tensors, const double* literals, const double* H, int threads,
+                     double* S, double* saved, double* totals) {
+  constexpr int64_t WIDTH = POINTERS + 2;
+  Buffer<int64_t> first(count + 1), first_row(count + 1);
+  int64_t longest = BLOCK;
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t* P = tensors + i * WIDTH;
+    advance(pass, P, literals + i * LITERALS, H, S + i * SCALARS, totals + i * REDUCTIONS, 1);
+    longest = larger(longest, P[POINTERS + 1]);
+    first[i + 1] = first[i] + (wanted(pass, S + i * SCALARS) ? plan(pass, P[POINTERS], P[POINTERS + 1]).chunks : 0);
+    first_row[i + 1] = first_row[i] + P[POINTERS];
+  }
+  const int64_t chunks = first[count];
+  Buffer<int64_t> owner(chunks);
+  Buffer<double> partial(chunks * REDUCTIONS);
+  for (int64_t i = 0; i < count; ++i)
+    for (int64_t c = first[i]; c < first[i + 1]; ++c) owner[c] = i;
+  #pragma omp parallel num_threads(threads)
+  {
+    Buffer<real> scratch(SCRATCH * longest + 1);
+    #pragma omp for schedule(dynamic)
+    for (int64_t c = 0; c < chunks; ++c) {
+      const int64_t i = owner[c];
+      const int64_t* P = tensors + i * WIDTH;
+      run_chunk(pass, plan(pass, P[POINTERS], P[POINTERS + 1]), c - first[i], P, S + i * SCALARS, saved + first_row[i] * SAVED,
+                scratch.held, partial.held + first[i] * REDUCTIONS);
+    }
+  }
+  for (int64_t i = 0; i < count; ++i) {
+    for (int k = 0; k < REDUCTIONS; ++k) {
+      double& total = totals[i * REDUCTIONS + k] = 0;
+      for (int64_t c = first[i]; c < first[i + 1]; ++c) total += partial[c * REDUCTIONS + k];
+    }
+    if (pass + 1 == PASSES) finish(tensors + i * WIDTH, S + i * SCALARS);
+  }
+}
+
 // A tensor is described by its pointers, its rows and its columns. One thread takes a whole tensor, the largest first and
 // without waiting for others, unless the tensor is so large that the threads would end far apart; those they share.
-extern "C" void step(int64_t count, const int64_t* tensors, const double* literals, const double* H, int threads) {
+static void all_passes(int64_t count, const int64_t* tensors, const double* literals, const double* H, int threads) {
   constexpr int64_t WIDTH = POINTERS + 2;
   int64_t longest = BLOCK, most_rows = 1, total = 0;
   Buffer<Sized> order(count);
@@ -115,4 +154,10 @@ extern "C" void step(int64_t count, const int64_t* tensors, const double* litera
       finish(P, S);
     }
   }
+}
+
+extern "C" void step(int64_t count, const int64_t* tensors, const double* literals, const double* H, int threads, int pass,
+                     double* S, double* saved, double* totals) {
+  if (pass < 0) all_passes(count, tensors, literals, H, threads);
+  else one_pass(pass, count, tensors, literals, H, threads, S, saved, totals);
 }

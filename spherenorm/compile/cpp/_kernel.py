@@ -9,6 +9,7 @@ a fixed order, so the result does not depend on the number of threads. `_prelude
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any
@@ -39,20 +40,43 @@ class CppKernel:
     """A kernel in C++; those of one source are equal.
 
     Attributes:
-        source: exports `step(count, tensors, literals, numbers, threads)`.
+        source: exports `step(count, tensors, literals, numbers, threads, pass, S, saved, totals)`.
         defines: the compiler's, of the types.
         states: the states whose pointers follow those of weight and gradient.
+        passes, scalars, saved, reductions: how many there are; row sums are of each row.
     """
 
     source: str
     defines: tuple[str, ...]
     states: tuple[str, ...]
+    passes: int
+    scalars: int
+    saved: int
+    reductions: int
     name = "C++ kernel"
 
     def __call__(self, tensors: Array, literals: Array, numbers: Tensor) -> None:
         """Step the weights of a table; see `_kernels.Kernel`."""
+        self._run(tensors, literals, numbers, -1)
+
+    def by_passes(self, tensors: Array, literals: Array, numbers: Tensor) -> Iterator[Tensor]:
+        """Step parts of weights; see `_kernels.Kernel`."""
+        count, rows = len(tensors), int(tensors[:, -2].sum())
+        shapes = (count, self.scalars), (rows, self.saved), (count, self.reductions)
+        memory = [torch.zeros(shape, dtype=torch.float64, device="cpu") for shape in shapes]
+        for number in range(self.passes):
+            self._run(tensors, literals, numbers, number, *memory)
+            if number + 1 < self.passes:
+                yield memory[-1]
+
+    def _run(
+        self, tensors: Array, literals: Array, numbers: Tensor, number: int, *memory: Tensor
+    ) -> None:
+        """Run pass `number`, or all of them if it is negative."""
         described = tensors.ctypes.data, literals.ctypes.data, numbers.data_ptr()
-        load_step(self.source, self.defines)(len(tensors), *described, threads())
+        places = [x.data_ptr() for x in memory] or [0] * 3
+        step = load_step(self.source, self.defines)
+        step(len(tensors), *described, threads(), number, *places)
 
 
 def kernel(graph: StepGraph, numbers: int, dtype: torch.dtype) -> CppKernel:
@@ -98,7 +122,8 @@ def kernel(graph: StepGraph, numbers: int, dtype: torch.dtype) -> CppKernel:
     ]
     real, stored = TYPES[dtype]
     defines = (f"-DREAL={real}", f"-DSTORED={stored}")
-    made = CppKernel("\n".join(parts), defines, plan.states)
+    sizes = len(plan.passes), len(graph.nodes), len(plan.saved), plan.reductions
+    made = CppKernel("\n".join(parts), defines, plan.states, *sizes)
     load_step(made.source, defines)
     return made
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import linecache
+from collections.abc import Iterator
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -22,6 +23,7 @@ from torch import Tensor
 
 from spherenorm.compile.gpu._kernels import KernelSource
 from spherenorm.compile.gpu._pass import BLOCK, LONG_TILE, TILES
+from spherenorm.compile.gpu._words import COLUMNS
 
 DEVICES = {"cuda"}
 """The types of device whose weights they step; tests add "cpu", for Triton's interpreter."""
@@ -35,13 +37,15 @@ class LaunchTable:
     """The facts that follow from the shapes of a batch, on its device.
 
     Attributes:
-        shape: see `_names.COLUMNS`.
+        shape: see `_words.COLUMNS`.
+        of_totals: the same, where each weight has one program, whose results are its totals.
         literals: of each weight.
         items: the work lists of passes over rows and over runs of entries.
         rows: of all weights together.
     """
 
     shape: Tensor
+    of_totals: Tensor
     literals: Tensor
     items: dict[bool, Tensor]
     rows: int
@@ -70,6 +74,17 @@ class Launcher:
             literals: float64, for each weight.
             numbers: float64, the hyper-parameters; its device is where everything happens.
         """
+        for _ in self._launched(tensors, literals, numbers, parts=False):
+            pass
+
+    def by_passes(self, tensors: Array, literals: Array, numbers: Tensor) -> Iterator[Tensor]:
+        """Step parts of weights; see `_kernels.Kernel`."""
+        return self._launched(tensors, literals, numbers, parts=True)
+
+    def _launched(
+        self, tensors: Array, literals: Array, numbers: Tensor, parts: bool
+    ) -> Iterator[Tensor]:
+        """The totals between two passes, of `parts`."""
         kernels, device, count = self.kernels, numbers.device, len(tensors)
         plan = _plan(tensors[:, -2:].tobytes(), literals.tobytes(), device)
         if _is_capturing(device):
@@ -78,19 +93,27 @@ class Launcher:
         scalars = _workspace(count * kernels.scalars, device)
         saved = _workspace(plan.rows * kernels.saved, device)
         partial = _workspace(max(map(len, plan.items.values())) * kernels.reductions, device)
-        weights = pointers, plan.shape
-        with torch.cuda.device(numbers.get_device()):  # -1, no device, under the interpreter
-            for number, is_flat in enumerate(kernels.flat):
-                arguments = *weights, plan.literals, numbers, scalars, partial
-                self._launch("advance", number, count, *arguments)
-                items = plan.items[is_flat]
-                if len(items):
-                    arguments = items, *weights, scalars, saved, partial
-                    self._launch("pass", number, len(items), *arguments)
+        totals = _workspace(count * kernels.reductions if parts else 0, device)
+        shape, left = plan.shape, partial
+        for number, is_flat in enumerate(kernels.flat):
+            arguments = pointers, shape, plan.literals, numbers, scalars, left
+            self._launch(f"advance{number}", WARPS["advance"], count, *arguments)
+            items = plan.items[is_flat]
+            if len(items):
+                arguments = items, pointers, plan.shape, scalars, saved, partial
+                self._launch(f"pass{number}", WARPS["pass"], len(items), *arguments)
+            if parts and number + 1 < len(kernels.flat):
+                column = COLUMNS.index("flat_first" if is_flat else "tile_first")
+                first, sizes = plan.shape.flatten()[column:], (len(COLUMNS), kernels.reductions)
+                summed = first, partial, totals, *sizes
+                self._launch("totals", WARPS["advance"], len(totals), *summed)
+                shape, left = plan.of_totals, totals
+                yield totals.view(count, kernels.reductions)
 
-    def _launch(self, kind: str, number: int, programs: int, *arguments: Tensor) -> None:
-        kernel = getattr(self.module, f"{kind}{number}")[(programs,)]
-        kernel(*arguments, num_warps=WARPS[kind], enable_fp_fusion=True)
+    def _launch(self, name: str, warps: int, programs: int, first: Tensor, *more: Any) -> None:
+        with torch.cuda.device(first.get_device()):  # -1, no device, under the interpreter
+            kernel = getattr(self.module, name)[(programs,)]
+            kernel(first, *more, num_warps=warps, enable_fp_fusion=True)
 
 
 def _workspace(size: int, device: torch.device) -> Tensor:
@@ -164,8 +187,10 @@ def _plan(shapes: bytes, literals: bytes, device: torch.device) -> LaunchTable:
     def there(values: Array) -> Tensor:
         return torch.from_numpy(values).to(device)
 
+    one = np.arange(len(rows)), np.ones_like(rows)
     return LaunchTable(
         there(np.stack(columns, axis=1)),
+        there(np.stack([*columns[:3], *one, *one], axis=1)),
         there(np.frombuffer(bytearray(literals), dtype=np.float64)),
         {True: there(flat[0]), False: there(tiles[0])},
         int(rows.sum()),

@@ -43,6 +43,12 @@ def total_any(slots, count, stride: tl.constexpr):
 
 
 @triton.jit
-def total_all(slots, count, stride: tl.constexpr):
-    """True if all of them hold, or if there are none."""
-    return total_sum(slots, count, stride) == count
+def totals(shape, partial, result, columns: tl.constexpr, reductions: tl.constexpr):
+    """The sums of what a weight's programs have left, for each of its reductions.
+
+    `shape` begins at the column of the first program, which that of their number follows.
+    """
+    tensor, k = tl.program_id(0) // reductions, tl.program_id(0) % reductions
+    shape += tensor * columns
+    slots, count = partial + tl.load(shape) * reductions + k, tl.load(shape + 1)
+    tl.store(result + tensor * reductions + k, total_sum(slots, count, reductions))
