@@ -21,6 +21,7 @@ from typing import Any
 
 from spherenorm_experiments import core
 from spherenorm_experiments.core import Spec
+from spherenorm_experiments.core._equal_sources import EQUAL_SOURCES
 from spherenorm_experiments.engine import RunFolder, Store, execute
 from spherenorm_experiments.engine.door import Door
 from spherenorm_experiments.files import write_file
@@ -42,6 +43,8 @@ def changed(store: Store) -> Iterator[tuple[RunFolder, Spec, Pairs]]:
         now = door.resolve(spec).config
         names = [name for name in now if name.endswith("_source")]
         pairs = {now[name]: config[name] for name in names if now[name] != config[name]}
+        if EQUAL_SOURCES.keys() & set(pairs.values()):
+            continue  # trained after them, before they were noted as equal to earlier ones
         left_out = {*names, "rows", "codes"}  # rows and codes are digests of recipes, too
         if pairs and all(now.get(k) == config.get(k) for k in {*now, *config} - left_out):
             yield folder, spec, pairs
