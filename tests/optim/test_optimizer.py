@@ -450,7 +450,7 @@ def test_a_state_dict_that_does_not_fit_is_refused_before_anything_changes():
         (
             lambda w: optim.SGD([{"params": [w], "recipe": 3}]),
             TypeError,
-            "a recipe is a function, .* got 3",
+            "a recipe is a function, .* got int 3",
         ),
         (lambda w: sn.find_recipe(":f"), ValueError, "no recipe is named ':f'"),
         (
