@@ -16,8 +16,8 @@ from spherenorm_experiments.study import Condition, Contender, arm_of
 WITHIN = 0.02
 """Nats: rates whose loss is so near the best one are on the plateau."""
 
-RANGE = 5
-"""Rates over which the sensitivity is taken: the best one, and two octaves on both sides."""
+REACH = 2
+"""Octaves on both sides of the best rate over which the sensitivity is taken."""
 
 
 @dataclass(frozen=True)
@@ -88,13 +88,24 @@ def curves(results: Results, condition: Condition, contender: Contender) -> dict
     }
 
 
+def best_place(found: dict[int, Curve]) -> int:
+    """The place of the rate with the best mean loss."""
+    return int(np.argmin(np.mean([curve.losses for curve in found.values()], axis=0)))
+
+
 def around_best(found: dict[int, Curve]) -> range:
-    """The places of the rates around the best mean loss; fewer where there are fewer rates."""
-    means = np.mean([curve.losses for curve in found.values()], axis=0)
-    count = min(RANGE, len(means))
-    first = int(np.argmin(means)) - count // 2
-    first = min(max(0, first), len(means) - count)
-    return range(first, first + count)
+    """The places of the rates within `REACH` of the best mean loss.
+
+    Fewer where the rates end: others in their place would lie further from the best, where losses
+    are higher, and make the arm look more sensitive than one whose best rate is in the middle.
+    """
+    place, count = best_place(found), len(next(iter(found.values())).octaves)
+    return range(max(0, place - REACH), min(count, place + REACH + 1))
+
+
+def lacking(found: dict[int, Curve]) -> int:
+    """The number of rates within `REACH` of the best that the search does not have."""
+    return 2 * REACH + 1 - len(around_best(found)) if found else 0
 
 
 def losses_over(found: dict[int, Curve], octaves: Sequence[float]) -> Sample:

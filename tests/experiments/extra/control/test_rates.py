@@ -22,6 +22,7 @@ from spherenorm_experiments.extra.control.rates import (
     around_best,
     best_octave,
     curves,
+    lacking,
     plateau,
     sensitivity,
 )
@@ -46,14 +47,28 @@ def test_the_best_rate_of_a_parabola_is_its_vertex():
     assert Curve(octaves, [3.0, 1.0, 1.0, 1.0]).best == pytest.approx(-4.5)
 
 
-def test_the_sensitivity_is_over_five_rates_around_the_best_mean():
+def test_the_sensitivity_is_over_the_rates_within_two_octaves_of_the_best_mean():
     losses = {0: [9.0, 4.0, 2.0, 1.0, 3.0, 5.0, 9.0], 1: [9.0, 2.0, 1.0, 1.5, 3.0, 5.0, 9.0]}
     found = {seed: Curve(list(range(7)), each) for seed, each in losses.items()}
     assert around_best(found) == range(1, 6)  # the fourth rate is best on the average
     by_hand = {0: 15 / 5 - 1, 1: 12.5 / 5 - 1}
     assert dict(sensitivity(found)) == pytest.approx(by_hand)
     rising = {0: Curve(list(range(7)), [float(x) for x in range(7)])}
-    assert around_best(rising) == range(5)
+    assert around_best(rising) == range(3)  # not those further off
+    assert (lacking(found), lacking(rising)) == (0, 2)
+
+
+def test_a_best_rate_near_an_end_does_not_make_an_arm_more_sensitive():
+    def loss(base, control, width, octave):
+        return 2.0 + 0.1 * max(0.0, abs(octave - (-1.5 if control == "brake" else 0.5)) - 0.5)
+
+    results = world(loss)
+    by_control = [over_widths(results, ARMS["Adam", c], sensitivity) for c in ("decay", "brake")]
+    means = [np.mean(list(each.values())) for each in by_control]
+    assert means[1] <= means[0]  # the slopes are equal; steps further off would raise the mean
+    detail = {each.claim.name: each.detail for each in STUDY.decided(results)}
+    assert "Adam, brake at width 16 lacks 1 of 5 rates" in detail["sensitivity.adam.brake"]
+    assert "lacks" not in detail["sensitivity.adam.hyperball"]
 
 
 def world(loss, plan="evidence", lost=()):
