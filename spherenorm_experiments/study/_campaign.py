@@ -80,7 +80,7 @@ class Campaign:
         """The study's trials as far as they are known now, and their results."""
         planned = self._planned(study, Results([]))
         results = Results.load(planned)
-        while len(more := self._planned(study, results)) > len(planned):
+        while _count(more := self._planned(study, results)) > _count(planned):
             planned, results = more, Results.load(more)
         return planned, results
 
@@ -172,6 +172,11 @@ class Campaign:
         first = _trials(study, self.plan, Results([])) if results else trials
         applied = apply_plan(self.plan, trials, self.door, first)
         return [Planned(trial.arm, self.door.resolve(trial.spec)) for trial in applied]
+
+
+def _count(planned: Sequence[Planned]) -> int:
+    """The number of runs: a grid that grows makes more trials, or longer ones of a pure task."""
+    return sum(len(run.rows) for _, run in planned)
 
 
 def joined(specs: Sequence[Spec]) -> list[Spec]:
