@@ -46,6 +46,8 @@ class Dispatcher:
         self._plan: Plan | None = None
         self._proven: dict[Any, set[Any]] = {}
         """By the key of a rule, the shapes and dtypes of weights that it has stepped."""
+        self._verdicts: dict[Any, bool] = {}
+        """Whether all processes have a kernel for the parts of a kind of weight."""
 
     def step(self, groups: Sequence[Group]) -> None:
         """Step all weights, or none: what may fail comes before the first one moves.
@@ -62,7 +64,7 @@ class Dispatcher:
         most = MOST_RULES * len(groups)
         both = zip(asked, settled(groups), strict=True)
         assigned = [self._assigned(replace(each, group=group), most) for each, group in both]
-        assigned = _agreed(assigned)
+        assigned = self._agreed(assigned)
         for results in self._results(assigned, most):
             for work, moved, new in results:
                 commit(work.weight, work.grad, work.state, moved, new)
@@ -115,6 +117,26 @@ class Dispatcher:
         self._rules[guard.key] = records
         return records
 
+    def _agreed(self, assigned: Sequence[GroupPaths]) -> list[GroupPaths]:
+        """The paths that all processes take: where one has no kernel, all run the rule's own code.
+
+        They are asked once for each kind of weight. One process may have to plan anew alone, say
+        when an unsharded weight has a gradient in another process only; it must ask nothing then.
+        """
+        found: dict[Any, tuple[Work, bool]] = {}
+        for kind, work, path in _parts(assigned):
+            if kind not in self._verdicts:
+                kernel = isinstance(path, Specialization)
+                found[kind] = work, kernel and found.get(kind, (work, True))[1]
+        self._verdicts |= zip(found, in_all_processes(found.values()), strict=True)
+        refused = {id(work) for kind, work, _ in _parts(assigned) if not self._verdicts[kind]}
+        lacking = OwnCode("another process has no kernel for this weight")
+
+        def path_of(work: Work, path: Path) -> Path:
+            return lacking if id(work) in refused and isinstance(path, Specialization) else path
+
+        return [replace(each, paths=[path_of(*pair) for pair in each]) for each in assigned]
+
     def _results(
         self, assigned: Sequence[GroupPaths], most: int
     ) -> Iterator[list[tuple[Work, Tensor, State]]]:
@@ -158,19 +180,14 @@ def _in_parts(group: Group) -> Group:
     return replace(group, works=[part_of(work) for work in group.works])
 
 
-def _agreed(assigned: Sequence[GroupPaths]) -> list[GroupPaths]:
-    """The paths that all processes take: where one has no kernel, all run the rule's own code."""
-    asked = [pair for each in assigned if each.own is None for pair in each]
-    kept = iter(in_all_processes((work, isinstance(path, Specialization)) for work, path in asked))
-    lacking = OwnCode("another process has no kernel for this weight")
-
-    def path_of(path: Path) -> Path:
-        return path if next(kept) or not isinstance(path, Specialization) else lacking
-
-    return [
-        replace(each, paths=[path_of(path) for path in each.paths]) if each.own is None else each
-        for each in assigned
-    ]
+def _parts(assigned: Sequence[GroupPaths]) -> Iterator[tuple[Any, Work, Path]]:
+    """The parts of sharded weights that may take kernels, with a kind that all processes know."""
+    for each in assigned:
+        for work, path in each if each.own is None else ():
+            if work.whole is not None and work.processes is not None:
+                weight = work.whole.weight
+                known = each.guard.key, each.group.backend, work.processes
+                yield (*known, weight.shape, weight.dtype, weight.device), work, path
 
 
 def _asked(group: Group) -> GroupPaths:
