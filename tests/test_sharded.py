@@ -150,6 +150,31 @@ def _without_a_kernel(rank, world):
         return _model_apart(world, *BY_SUMS[0])
 
 
+def _beside_an_unsharded_weight(rank, world):
+    """The distance of sharded weights from whole ones, beside a weight that all processes hold.
+
+    At one step only one process has a gradient of that weight, as of an expert that no token of the
+    other process takes. So that process plans anew alone.
+    """
+    draw = torch.Generator().manual_seed(99)
+    whole = [torch.randn(shape, generator=draw, dtype=torch.float64) for shape in MANY[:2]]
+    alone = [weight.clone().requires_grad_() for weight in whole]
+    sharded = [_placed(weight, (0,), world).requires_grad_() for weight in whole]
+    expert = torch.ones(3, 4, dtype=torch.float64, requires_grad=True)
+    first = optim.AdamP(alone, lr=0.01)
+    second = optim.AdamP([*sharded, expert], lr=0.01)
+    for step in range(STEPS):
+        for weight, part in zip(alone, sharded, strict=True):
+            generator = torch.Generator().manual_seed(step)
+            weight.grad = gradient("alternating", weight.detach(), generator, step)
+            part.grad = _placed(weight.grad, (0,), world)
+        expert.grad = None if step == 2 and rank == 0 else torch.ones_like(expert)
+        first.step()
+        second.step()
+    pairs = zip(sharded, alone, strict=True)
+    return max((_whole(p) - q).abs().max().item() for p, q in pairs)
+
+
 def _optimizer(name, options, model):
     """By the recipe; one of the sphere takes only what has rows."""
     cls = optim.torch_optimizer(name)
@@ -293,6 +318,7 @@ def _work(rank, world, folder):
         results["sums"] = [_or_error(_model_apart, world, *recipe) for recipe in BY_SUMS]
         results["own code"] = _or_error(_model_apart, world, *BY_SUMS[0], "rule")
         results["without a kernel"] = _or_error(_without_a_kernel, rank, world)
+        results["beside"] = _or_error(_beside_an_unsharded_weight, rank, world)
         results["probes"] = {name: _or_error(_probed, world, name) for name in PROBED}
         mesh = init_device_mesh("cpu", (world,))
         for recipe in MODEL_CASES:
@@ -339,6 +365,10 @@ def test_a_process_without_a_kernel_takes_all_others_to_the_rules_own_code(resul
     apart, collectives = results["without a kernel"]
     assert apart < 1e-13
     assert min(collectives) > len(MANY)
+
+
+def test_a_process_plans_anew_alone_and_the_others_wait_for_nothing(results):
+    assert results["beside"] < 1e-13
 
 
 @pytest.mark.parametrize("index", range(len(MODEL_CASES)), ids=lambda i: MODEL_CASES[i][0])

@@ -33,6 +33,8 @@ T = TypeVar("T")
 MOST_RULES = 32
 """Rules of different keys that an optimizer keeps records of, for each of its groups. A rule with a
 field that changes at every step would otherwise be recorded anew at every step."""
+MOST_VERDICTS = 2**14
+"""Kinds of sharded weights of which an optimizer remembers that all processes have a kernel."""
 HELD = 2**28
 """Bytes of results of rules' own code that wait until every weight has its result, so that an error
 in one changes nothing."""
@@ -46,6 +48,8 @@ class Dispatcher:
         self._plan: Plan | None = None
         self._proven: dict[Any, set[Any]] = {}
         """By the key of a rule, the shapes and dtypes of weights that it has stepped."""
+        self._verdicts: dict[Any, bool] = {}
+        """By the kind of a sharded weight, true if all processes have a kernel for their parts."""
 
     def step(self, groups: Sequence[Group]) -> None:
         """Step all weights, or none: what may fail comes before the first one moves.
@@ -62,7 +66,7 @@ class Dispatcher:
         most = MOST_RULES * len(groups)
         both = zip(asked, settled(groups), strict=True)
         assigned = [self._assigned(replace(each, group=group), most) for each, group in both]
-        assigned = _agreed(assigned)
+        assigned = _agreed(assigned, self._verdicts)
         for results in self._results(assigned, most):
             for work, moved, new in results:
                 commit(work.weight, work.grad, work.state, moved, new)
@@ -158,19 +162,40 @@ def _in_parts(group: Group) -> Group:
     return replace(group, works=[part_of(work) for work in group.works])
 
 
-def _agreed(assigned: Sequence[GroupPaths]) -> list[GroupPaths]:
-    """The paths that all processes take: where one has no kernel, all run the rule's own code."""
-    asked = [pair for each in assigned if each.own is None for pair in each]
-    kept = iter(in_all_processes((work, isinstance(path, Specialization)) for work, path in asked))
+def _agreed(assigned: Sequence[GroupPaths], verdicts: dict[Any, bool]) -> list[GroupPaths]:
+    """The paths that all processes take: where one has no kernel, all run the rule's own code.
+
+    They are asked once for each kind of weight. One process may have to plan anew alone, say
+    when an unsharded weight has a gradient in another process only; it must ask nothing then.
+
+    Args:
+        verdicts: of the kinds that were asked for; new ones are added.
+    """
+    if len(verdicts) >= MOST_VERDICTS:  # a rule keeps changing, in all processes alike
+        verdicts.clear()
+    found: dict[Any, tuple[Work, bool]] = {}
+    for kind, work, path in _parts(assigned):
+        if kind not in verdicts:
+            kernel = isinstance(path, Specialization)
+            found[kind] = work, kernel and found.get(kind, (work, True))[1]
+    verdicts |= zip(found, in_all_processes(found.values()), strict=True)
+    refused = {id(work) for kind, work, _ in _parts(assigned) if not verdicts[kind]}
     lacking = OwnCode("another process has no kernel for this weight")
 
-    def path_of(path: Path) -> Path:
-        return path if next(kept) or not isinstance(path, Specialization) else lacking
+    def path_of(work: Work, path: Path) -> Path:
+        return lacking if id(work) in refused and isinstance(path, Specialization) else path
 
-    return [
-        replace(each, paths=[path_of(path) for path in each.paths]) if each.own is None else each
-        for each in assigned
-    ]
+    return [replace(each, paths=[path_of(*pair) for pair in each]) for each in assigned]
+
+
+def _parts(assigned: Sequence[GroupPaths]) -> Iterator[tuple[Any, Work, Path]]:
+    """The parts of sharded weights that may take kernels, with a kind that all processes know."""
+    for each in assigned:
+        for work, path in each if each.own is None else ():
+            if work.whole is not None and work.processes is not None:
+                weight = work.whole.weight
+                known = each.guard.key, each.group.backend, work.processes
+                yield (*known, weight.shape, weight.dtype, weight.device), work, path
 
 
 def _asked(group: Group) -> GroupPaths:
