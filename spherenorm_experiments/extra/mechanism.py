@@ -44,6 +44,9 @@ RECORDED = ("step", "norm", "norm_rms", "effective_step", "angular_update", "ang
 MEASURED = ("norm_start", "total_effective_step", "steps_per_epoch")
 """Numbers of a run that were measured step by step; a pure task has no epochs."""
 
+GIVEN = ", given steps"
+"""Behind the name of an optimizer whose steps are those of another run."""
+
 KEYS = ["condition", "optimizer", "lr"]
 """Columns that together name a point: its runs differ in the seed."""
 
@@ -69,7 +72,12 @@ def measured(results: Iterable[Result]) -> pd.DataFrame:
         MissingExtraError: pandas is missing.
     """
     rows = {item.id: item.row for item in results if item.row is not None and not item.diverged}
-    kept_rows = [row for row in rows.values() if all(row.summary.get(x) for x in MEASURED)]
+    kept_rows = [
+        row
+        for row in rows.values()
+        # A recipe beside another one for the rest decides neither all steps nor the score.
+        if row.spec.rest is None and all(row.summary.get(x) for x in MEASURED)
+    ]
     kept, specs, numbers = frame_of(kept_rows), [row.spec for row in kept_rows], []
     for row in kept_rows:
         probed = [each for each in row.folder.metrics.read(RECORDED) if "norm" in each]
@@ -124,7 +132,7 @@ def _numbers(
     by_law, of_steps = (None, None) if given else grow(spec, norms, turns, per_epoch)
     return {
         "condition": _condition_of(spec),
-        "optimizer": f"{spec.recipe}, given steps" if given else spec.recipe,
+        "optimizer": f"{spec.recipe}{GIVEN}" if given else spec.recipe,
         "growth": float(norms[-1] / norms[0]),
         "growth_by_law": by_law,
         "growth_of_steps": of_steps,
@@ -411,7 +419,9 @@ def scores_picture(frame: pd.DataFrame) -> Picture:
     Args:
         frame: of `measured`; one condition has a curve of its own.
     """
-    known = frame[frame["test"].notna() & (frame["step_last"] > 0)].copy()
+    paired = {*PROJECTED, *itertools.chain(*PROJECTED.values())}
+    names = frame["optimizer"].astype(str).str.removesuffix(GIVEN)
+    known = frame[names.isin(paired) & frame["test"].notna() & (frame["step_last"] > 0)].copy()
     own = known.groupby("condition")
     known["score"] = known["test"].astype(float) - own["test"].transform("mean").astype(float)
     logs = np.log(known["step_last"].astype(float))
