@@ -90,6 +90,7 @@ NUMBERS = {
     "cosine_similarity": lambda w, d: 2 + functional.cosine_similarity(w, w + d, dim=1),
     "dot": lambda w, d: torch.dot(w.flatten(), (w + d).flatten()),
     "vdot": lambda w, d: torch.vdot(d.flatten(), d.flatten()).rsqrt(),
+    "addmm": lambda w, d: torch.addmm(torch.ones(1, 1).to(d), w, (w + d).T, beta=2.0, alpha=0.5),
     "einsum": lambda w, d: torch.einsum("ij,ij->i", d, d)[:, None],
     "a row": lambda w, d: (w @ w[0])[:, None],
     "clamp": lambda w, d: d.norm().clamp(max=1.5),
