@@ -73,7 +73,7 @@ _CONSTANT = _Origin()
 _BATCH = _Origin(data=True)
 
 
-class _Uncompiled(TorchDispatchMode):
+class _Uncompiled(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """A mode that does not import torch's compiler to stay out of compiled code, for 1.5 s."""
 
     @classmethod
