@@ -104,7 +104,7 @@ class Campaign:
         """The computations that are left of these trials, but for the runs that are taken."""
         folders = {item.folder.path: item.folder for item in results}
         complete = {path for path, folder in folders.items() if folder.complete()}
-        taken |= {item.id for item in results if item.folder.path in complete}
+        taken |= {item.name for item in results if item.folder.path in complete}
         specs: list[Spec] = []
         for _, run in planned:
             done = {place for place, name in enumerate(run.rows) if name in taken}

@@ -113,8 +113,8 @@ def test_a_study_computes_only_the_runs_of_the_new_seed(tmp_path):
     assert len(names(store)) == len(two) == 2 * 2  # rates, seeds
     _, _, three = run_study("t1", store, seeds=(0, 1, 2), **options)
     assert len(names(store)) == len(three) == 2 * 3
-    kept = {item.id: item.summary for item in three}
-    assert all(kept[item.id] == item.summary for item in two)
+    kept = {item.name: item.summary for item in three}
+    assert all(kept[item.name] == item.summary for item in two)
 
 
 def test_points_that_lack_other_seeds_than_the_rest_are_computed_too(tmp_path):
