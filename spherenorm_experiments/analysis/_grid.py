@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from spherenorm_experiments.analysis._results import Arm, Result, Results
+from spherenorm_experiments.analysis._results import Arm, Key, Result, Results
 from spherenorm_experiments.analysis._samples import Sample
 from spherenorm_experiments.analysis._tables import Cell
 
@@ -70,21 +70,12 @@ class Grid:
         """The first point with these hyper-parameters; None if there is none."""
         return next(iter(self.where(**fixed)), None)
 
-    def sample(self, key: str, index: int | None, *, performance: bool = False) -> Sample:
+    def sample(self, key: Key, index: int | None, *, performance: bool = False) -> Sample:
         """The number at a point by seed; a seed without a number has diverged there."""
-        return self.sample_of(lambda item: item.summary[key], index, performance=performance)
-
-    def sample_of(
-        self,
-        number: Callable[[Result], float | None],
-        index: int | None,
-        *,
-        performance: bool = False,
-    ) -> Sample:
-        """A function of the runs at a point, by seed; a seed without a number has diverged."""
+        read = key if callable(key) else (lambda item: item.summary[key])
         known = {} if index is None else self.runs[index]
         runs = {seed: item for seed, item in known.items() if seed != self.tuning}
-        numbers = {seed: number(item) for seed, item in runs.items()}
+        numbers = {seed: read(item) for seed, item in runs.items()}
         looks = next((item.looks for item in runs.values()), ())
         return Sample(
             {seed: float(value) for seed, value in numbers.items() if value is not None},
