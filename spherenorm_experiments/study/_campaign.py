@@ -170,7 +170,7 @@ class Campaign:
         """The study's trials under the plan, given these results, with their runs resolved."""
         trials = _trials(study, self.plan, results)
         first = _trials(study, self.plan, Results([])) if results else trials
-        applied = apply_plan(self.plan, trials, self.door, first)
+        applied = apply_plan(self.plan, trials, first)
         return [Planned(trial.arm, self.door.resolve(trial.spec)) for trial in applied]
 
 
