@@ -73,23 +73,9 @@ def _title(place: str) -> str:
     """The first line about a class or an instance, from its source: to import it takes seconds."""
     module, _, name = place.partition(":")
     package, _, file = module.rpartition(".")
-    for node in _source(package, file).body:
-        match node:
-            case ast.ClassDef(name=own) if own == name:
-                return (ast.get_docstring(node) or name).splitlines()[0]
-            case ast.Assign(
-                targets=[ast.Name(id=own)],
-                value=ast.Call(
-                    args=[
-                        _,
-                        ast.Constant(value=str(about))
-                        | ast.JoinedStr(values=[ast.Constant(value=str(about)), *_]),
-                        *_,
-                    ]
-                ),
-            ) if own == name:
-                return about.splitlines()[0]
-    return name
+    text = (_folder(package) / f"{file}.py").read_text()
+    about = re.search(rf'^(class {name}\b|{name} = ).*?"""(.+?)(\n|""")', text, re.M | re.S)
+    return about[2] if about else name
 
 
 def _recipes() -> dict[str, str]:
@@ -101,11 +87,6 @@ def _recipes() -> dict[str, str]:
         if isinstance(node, ast.FunctionDef) and node.decorator_list
     }
     return dict(sorted(found.items()))
-
-
-def _source(package: str, file: str) -> ast.Module:
-    """The syntax of a module, which is not imported; nor is the package, if it is a top one."""
-    return ast.parse((_folder(package) / f"{file}.py").read_text())
 
 
 def _folder(package: str) -> Path:

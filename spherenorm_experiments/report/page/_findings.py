@@ -97,13 +97,6 @@ class Finding(NamedTuple):
     reason: str
 
     @property
-    def listed(self) -> str:
-        """The verdicts of its claims, counted."""
-        verdicts = [claim["verdict"] for claim in self.claims]
-        counts = {verdict: verdicts.count(verdict) for verdict in dict.fromkeys(verdicts)}
-        return ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
-
-    @property
     def telling(self) -> Mapping[str, Any] | None:
         """The claim that decides most, against the statement if one does."""
         decided = [c for c in self.claims if c["verdict"] in (*AGAINST, *FOR)]
