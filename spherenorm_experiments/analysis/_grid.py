@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary
 from spherenorm_experiments.analysis._results import Arm, Key, Result, Results
 from spherenorm_experiments.analysis._samples import Sample
 from spherenorm_experiments.analysis._tables import Cell
+from spherenorm_experiments.core import fits
 
 PAPERS_START = 0
 """The seed of a toy's start on which its hyper-parameters are chosen."""
@@ -124,9 +125,7 @@ def _has(point: Mapping[str, float], fixed: Mapping[str, float]) -> bool:
 def _numbers(item: Result) -> tuple[tuple[str, float], ...]:
     """The hyper-parameters that are numbers."""
     return tuple(
-        (name, value)
-        for name, value in item.spec.hyper_parameters.items()
-        if isinstance(value, int | float) and not isinstance(value, bool)
+        (name, value) for name, value in item.spec.hyper_parameters.items() if fits(value, float)
     )
 
 

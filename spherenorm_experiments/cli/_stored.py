@@ -30,7 +30,7 @@ from spherenorm_experiments.cli._console import (
 from spherenorm_experiments.cli._options import AsJson, Data, Out, existing_store
 from spherenorm_experiments.files import LOST_REQUEST, Busy, as_store_error, read_documents
 from spherenorm_experiments.named import places
-from spherenorm_experiments.store import RunFolder, Store, read_progress
+from spherenorm_experiments.store import BULKY, RunFolder, Store, read_progress
 
 if TYPE_CHECKING:
     from spherenorm_experiments.paper.shared.layout import Layout
@@ -43,9 +43,6 @@ RunName = Annotated[str, typer.Argument(help="The beginning of its name, or of t
 
 LONGEST = 60
 """Characters of a value in a table."""
-
-BULKY = ("views", "shapes", "files")
-"""Entries of a summary that are about every weight or file."""
 
 REMOVED = "removed"
 """The folder in which a run that is being removed lies: it is no run any more."""

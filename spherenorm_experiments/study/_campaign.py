@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from spherenorm.support import located
 from spherenorm_experiments.analysis import Arm, Results, Trial
-from spherenorm_experiments.core import Spec, Task, specs_without
+from spherenorm_experiments.core import Spec, Task, fits, specs_without
 from spherenorm_experiments.engine import (
     Outcome,
     Run,
@@ -193,7 +193,7 @@ def joined(specs: Sequence[Spec]) -> list[Spec]:
         content = spec.to_json()
         if spec.seeds:  # of a pure task: numbers may differ within a computation
             content["hyper_parameters"] = {
-                name: 0.0 if name in spec.points or _is_number(value) else value
+                name: 0.0 if name in spec.points or fits(value, float) else value
                 for name, value in content["hyper_parameters"].items()
             }
         group = groups.setdefault(json.dumps(content, sort_keys=True), [])
@@ -208,9 +208,9 @@ def _both(first: Spec, second: Spec) -> Spec:
     """The points of two specs of one family."""
     values = dict(first.hyper_parameters)
     for name, value in first.hyper_parameters.items():
-        if _is_number(value) and value == second.hyper_parameters[name]:
+        if fits(value, float) and value == second.hyper_parameters[name]:
             continue
-        if name in first.points or _is_number(value):
+        if name in first.points or fits(value, float):
             values[name] = [*_column(first, name), *_column(second, name)]
     return replace(first, hyper_parameters=values)
 
@@ -223,10 +223,6 @@ def _column(spec: Spec, name: str) -> list[Any]:
 
 def _rows(spec: Spec) -> int:
     return max(map(len, spec.points.values()), default=1) * len(spec.every_seed)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _trials(study: Study, plan: Plan, results: Results) -> list[Trial]:
