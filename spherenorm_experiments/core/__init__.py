@@ -32,7 +32,6 @@ from spherenorm_experiments.core._sources import source_texts as source_texts
 from spherenorm_experiments.core._spec import EUCLIDEAN_REST as EUCLIDEAN_REST
 from spherenorm_experiments.core._spec import Spec as Spec
 from spherenorm_experiments.core._spec import rows_of as rows_of
-from spherenorm_experiments.core._spec import specs_without as specs_without
 from spherenorm_experiments.core._splits import Batch as Batch
 from spherenorm_experiments.core._splits import Split as Split
 from spherenorm_experiments.core._splits import Splits as Splits
