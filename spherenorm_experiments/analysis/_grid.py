@@ -71,6 +71,11 @@ class Grid:
         """The first point with these hyper-parameters; None if there is none."""
         return next(iter(self.where(**fixed)), None)
 
+    def start(self, index: int | None) -> Result | None:
+        """The run at a point with the seed that chooses; None if there is none."""
+        known: dict[Any, Result] = {} if index is None else self.runs[index]
+        return known.get(self.tuning)
+
     def sample(self, key: Key, index: int | None, *, performance: bool = False) -> Sample:
         """The number at a point by seed; a seed without a number has diverged there."""
         read = key if callable(key) else (lambda item: item.summary[key])

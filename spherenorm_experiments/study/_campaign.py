@@ -146,12 +146,8 @@ class Campaign:
             outcomes |= self._run_round(missing, progress)
         return outcomes
 
-    def estimate(self, runs: Sequence[Run]) -> dict[str, float]:
-        """Seconds that each run will take on one core or GPU, by its id."""
-        return estimate(self.door.store, runs)
-
     def _run_round(self, missing: Sequence[Run], progress: Progress) -> dict[str, Outcome]:
-        runs, costs = {run.id: run for run in missing}, self.estimate(missing)
+        runs, costs = {run.id: run for run in missing}, estimate(self.door.store, missing)
         total, done, started = sum(costs.values()), 0.0, time.monotonic()
         ends = find_backend(self.backend)(missing, self.jobs, self.runner)
         outcomes = {}

@@ -147,7 +147,7 @@ def _row(arm: Arm, grid: Grid) -> tuple[Any, ...]:
     if shown is None:
         return (arm.label, Cell(None, missing="diverged"), *[""] * 7)
     summary, best = shown.summary, grid.tuned(SOLVED, min)
-    fastest = None if best.index is None else _papers(grid, best.index)
+    fastest = grid.start(best.index)
     return (
         arm.label,
         Cell(summary["max_norm"], ".2f"),
@@ -162,14 +162,9 @@ def _steps(count: float | None) -> Cell:
     return Cell(None if count is None else int(count), missing="not reached")
 
 
-def _papers(grid: Grid, index: int) -> Result | None:
-    """The run at a point from the paper's start."""
-    return grid.runs[index].get(PAPERS_START)
-
-
 def _shown(grid: Grid) -> Result | None:
     """The run at the rate of Figure 1, or at the nearest one that did not diverge."""
-    known = [_papers(grid, index) for index in range(len(grid.points))]
+    known = [grid.start(index) for index in range(len(grid.points))]
     alive = [item for item in known if item is not None and not item.diverged]
 
     def distance(item: Result) -> float:
@@ -202,8 +197,7 @@ def _of_norms() -> Iterator[Claim]:
 def _largest_norm(results: Results, label: str) -> float | None:
     """From the paper's start, without randomness."""
     grid = _grid(results, ARMS[label])
-    index = grid.at(lr=LR)
-    item = None if index is None else _papers(grid, index)
+    item = grid.start(grid.at(lr=LR))
     return None if item is None else item.summary["max_norm"]
 
 
