@@ -14,7 +14,6 @@ from spherenorm_experiments.core._identity import run_name as run_name
 from spherenorm_experiments.core._identity import sources_of as sources_of
 from spherenorm_experiments.core._lookup import find_task as find_task
 from spherenorm_experiments.core._lookup import find_task_class as find_task_class
-from spherenorm_experiments.core._lookup import task_classes as task_classes
 from spherenorm_experiments.core._losses import Smoothing as Smoothing
 from spherenorm_experiments.core._losses import cross_entropy as cross_entropy
 from spherenorm_experiments.core._metrics import Collected as Collected
