@@ -99,7 +99,10 @@ NUMBERS = {
     "full_like": lambda w, d: torch.full_like(d, 0.5),
     "zeros_like": lambda w, d: torch.zeros_like(d) + torch.ones(1, 1, dtype=d.dtype),
     "log": lambda w, d: torch.log(d.norm()),
+    "log1p": lambda w, d: torch.log1p(d.norm()),
     "tanh": lambda w, d: torch.tanh(d.norm()),
+    "sigmoid": lambda w, d: torch.sigmoid(-d.norm()),
+    "softplus": lambda w, d: functional.softplus(d.norm(), beta=2),
     "exp": lambda w, d: torch.exp(-d.square().mean()),
     "in place, by a view": lambda w, d: (
         (c := d.clone(), c.view(-1).mul_(2.0)) and (c * c).sum(1, keepdim=True)
@@ -112,7 +115,10 @@ ENTRIES = {
     "sin": lambda w, d: torch.sin(d),
     "exp": lambda w, d: torch.exp(d),
     "log": lambda w, d: torch.log(d.abs()),
+    "log1p": lambda w, d: torch.log1p(d.abs()),
     "tanh": lambda w, d: torch.tanh(d),
+    "sigmoid": lambda w, d: torch.sigmoid(d),
+    "softplus": lambda w, d: functional.softplus(d, beta=2),
     "clamp": lambda w, d: d.clamp(-0.5, 0.5),
     "minimum": lambda w, d: torch.minimum(d, w + d),
     "remainder": lambda w, d: torch.remainder(d, 0.3),
