@@ -68,9 +68,9 @@ TRACED_ROWS = {
 """Of two dimensions or more."""
 
 SATURATING = {
-    "log1p": lambda d: torch.log1p(d),
-    "sigmoid": lambda d: torch.sigmoid(d),
-    "softplus": lambda d: softplus(d),
+    "log1p": torch.log1p,
+    "sigmoid": torch.sigmoid,
+    "softplus": softplus,
     "softplus, scaled": lambda d: softplus(d, beta=3.0, threshold=10.0),
 }
 """Functions of entries that torch computes so that none overflows or cancels out."""
