@@ -11,7 +11,10 @@ from spherenorm import rules as r
 from spherenorm._rule import scalar_state
 from spherenorm_theory import norm_growth
 
-MATRICES = ("muon", "muonh", "normuon", "scion", "muown", "angularmuown", "mdmuon", "spel")
+MATRICES = (
+    *("muon", "muonh", "muonsphere", "normuon", "scion", "spel"),
+    *("muown", "angularmuown", "mdmuon"),
+)
 """Recipes that multiply matrices, whose formulas outgrow a law's budget."""
 WITH_LAWS = [name for name in recipe_names() if name not in MATRICES]
 
