@@ -81,7 +81,8 @@ def list_mean_field_hypotheses(
     """
     kept, averaged = (", ".join(map(show, shares)) for shares in (momenta, moments))
     large = "the mean of the step is that of its products: d is large"
-    forgets = f", and the momentum ({kept}) forgets before the weight turns" if kept else ""
+    waits = bool(kept) and not signed
+    forgets = f", and the momentum ({kept}) forgets before the weight turns" if waits else ""
     longest = f"max({kept})" if len(momenta) > 1 else kept
     bound = f"(1 + 1/(20 (1 - {longest})))/d" if kept else "21/(20 d)"
     bound += f" + (1 - {averaged})/(1 + {averaged})" if averaged else ""
