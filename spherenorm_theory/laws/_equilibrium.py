@@ -142,7 +142,7 @@ class Equilibrium:
 
     @property
     def _signed(self) -> bool:
-        return self.fourth_power.has(ArcsineSum)
+        return bool(self.fourth_power.has(ArcsineSum))
 
     def bound(self, values: Mapping[sp.Symbol, float], dimension: int) -> float:
         """The relative error of |w| and of the effective step that may be left.
