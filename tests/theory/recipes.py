@@ -11,7 +11,10 @@ from spherenorm import rules as r
 from spherenorm._rule import scalar_state
 from spherenorm_theory import norm_growth
 
-MATRICES = ("muon", "muonh", "normuon", "scion", "muown", "angularmuown", "mdmuon", "spel")
+MATRICES = (
+    *("muon", "muonh", "muonsphere", "normuon", "scion", "spel"),
+    *("muown", "angularmuown", "mdmuon"),
+)
 """Recipes that multiply matrices, whose formulas outgrow a law's budget."""
 WITH_LAWS = [name for name in recipe_names() if name not in MATRICES]
 
@@ -100,7 +103,10 @@ NUMBERS = {
     "full_like": lambda w, d: torch.full_like(d, 0.5),
     "zeros_like": lambda w, d: torch.zeros_like(d) + torch.ones(1, 1, dtype=d.dtype),
     "log": lambda w, d: torch.log(d.norm()),
+    "log1p": lambda w, d: torch.log1p(d.norm()),
     "tanh": lambda w, d: torch.tanh(d.norm()),
+    "sigmoid": lambda w, d: torch.sigmoid(-d.norm()),
+    "softplus": lambda w, d: functional.softplus(d.norm(), beta=2),
     "exp": lambda w, d: torch.exp(-d.square().mean()),
     "in place, by a view": lambda w, d: (
         (c := d.clone(), c.view(-1).mul_(2.0)) and (c * c).sum(1, keepdim=True)
@@ -113,7 +119,10 @@ ENTRIES = {
     "sin": lambda w, d: torch.sin(d),
     "exp": lambda w, d: torch.exp(d),
     "log": lambda w, d: torch.log(d.abs()),
+    "log1p": lambda w, d: torch.log1p(d.abs()),
     "tanh": lambda w, d: torch.tanh(d),
+    "sigmoid": lambda w, d: torch.sigmoid(d),
+    "softplus": lambda w, d: functional.softplus(d, beta=2),
     "clamp": lambda w, d: d.clamp(-0.5, 0.5),
     "minimum": lambda w, d: torch.minimum(d, w + d),
     "remainder": lambda w, d: torch.remainder(d, 0.3),
