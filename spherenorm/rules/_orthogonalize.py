@@ -90,13 +90,11 @@ def newton_schulz(matrix: Tensor, polynomials: Iterable[Polynomial], eps: float)
     """
     tall = matrix.shape[-2] > matrix.shape[-1]
     x = matrix.mT if tall else matrix
-    x = x.reshape(-1, *x.shape[-2:]) if math.prod(x.shape[:-2]) != 1 else x.reshape(x.shape[-2:])
     x = x / root((x * x).sum((-2, -1), keepdim=True)).clamp(min=eps)
-    add_product = torch.addmm if x.ndim == 2 else torch.baddbmm  # a batch of one is slower
     for a, b, c in polynomials:
         gram = x @ x.mT
-        x = add_product(x, add_product(gram, gram, gram, beta=b, alpha=c), x, beta=a)
-    return (x.mT if tall else x).reshape(matrix.shape)
+        x = a * x + (b * gram + c * (gram @ gram)) @ x
+    return x.mT if tall else x
 
 
 @dataclass(frozen=True)
