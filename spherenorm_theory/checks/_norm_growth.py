@@ -318,10 +318,10 @@ def _predict(law: NormGrowth, run: Trajectory) -> Array:
     and follow their own recursion. A law whose cross term is open is fed with <w_t, s_t>, which
     leaves an identity to check.
     """
-    told = law.recursion if law.first is None else law.first.recursion
+    told = (law.first or law).recursion
     carried = [] if law.open_because else [x for x in law.recursion if x in told]
     start = {W: run.squared_norm[0], **{x: run.rows[0][str(x)] for x in carried}}
-    return np.stack([start[W], *(x[W] for x in follow(law, law.first, start, run.rows))])
+    return np.stack([start[W], *(x[W] for x in follow(law, start, run.rows))])
 
 
 def _refuse_unless_counts(steps: int, seed: int) -> None:

@@ -3,7 +3,6 @@
 | law | names |
 |---|---|
 | one step on symbols, in every dimension | `one_step`, `OneStep` |
-| the same, held against the code | `compared_step` |
 | one step in explicit coordinates | `step_in_coordinates` |
 | the law of one step: decay, drive and cross term | `StepLaw` |
 | the law from the first step on, and its solution in time | `norm_growth`, `NormGrowth` |
@@ -28,7 +27,6 @@ from spherenorm_theory.laws._rotational_rate import rotational_rate
 from spherenorm_theory.laws._stationary import drop_transients, find_stationary_buffers
 from spherenorm_theory.laws._step_in_coordinates import step_in_coordinates
 from spherenorm_theory.laws._step_law import StepLaw
-from spherenorm_theory.laws._verify import compared_step
 
 __all__ = [
     "GAMMA",
@@ -42,7 +40,6 @@ __all__ = [
     "S",
     "StepLaw",
     "W",
-    "compared_step",
     "compile_formula",
     "derive_threshold",
     "drop_transients",

@@ -55,8 +55,8 @@ class OneStep:
         algebra: the algebra of the reading, with the Gram table and the assumptions made.
         traced: the record that was read.
         scalars: the symbols of the states that are one number, by letter.
-        first: True for the first step, from the state that `init` returns.
         values: what each operation of the record gave in the reading.
+        first: the first step, from the state that `init` returns, where the step is a law's.
 
     Example:
         >>> step = one_step("sgd", momentum=0.0, weight_decay=0.0, dampening=0.0)
@@ -69,8 +69,8 @@ class OneStep:
     algebra: Formal
     traced: Trace
     scalars: Mapping[str, sp.Symbol]
-    first: bool = False
     values: Mapping[Value, Any] = field(default_factory=dict, repr=False)
+    first: OneStep | None = None
 
     @property
     def facts(self) -> Assumptions:
@@ -285,7 +285,7 @@ class _Reader:
         weight, *states = map(algebra.linear, outputs_of(traced.general, values_read))
         after = dict(zip(self.letters.values(), states, strict=True))
         by_letter = {self.letters[name]: symbol for name, symbol in symbols.items()}
-        return OneStep(weight, after, algebra, traced, by_letter, first, values_read)
+        return OneStep(weight, after, algebra, traced, by_letter, values_read)
 
 
 def _algebra_of(reader: _Reader, scalars: frozenset[sp.Symbol]) -> Formal:

@@ -6,7 +6,7 @@ import sympy as sp
 
 from spherenorm import Recipe
 from spherenorm_theory.algebra import Claim, Kind, Proof, Refutation, Vector, trace
-from spherenorm_theory.laws import W_NEXT, W, compared_step, product, step_in_coordinates
+from spherenorm_theory.laws import W_NEXT, W, norm_growth, product, step_in_coordinates
 from spherenorm_theory.proofs._notation import (
     ORTHOGONAL,
     PLAIN,
@@ -25,7 +25,7 @@ UNDER = (ORTHOGONAL, "no decay, no dampening")
 
 def equation_14(recipe: str | Recipe = "sgdp") -> Proof:
     """Eq. 14: |w'|^2 = |w|^2 + lr^2 |q|^2 <= |w|^2 + lr^2 |p|^2, with q the projected momentum."""
-    step = compared_step(recipe, **PLAIN)
+    step = norm_growth(recipe, **PLAIN).step
     p = step.states["m"]
     assert isinstance(p, Vector)
     q = (w - step.weight) * (1 / lr)
@@ -75,7 +75,7 @@ TAN_O, TAN_P = (sp.Symbol(f"tan_{name}", real=True) for name in "op")
 
 
 def _great_circle(plain: str | Recipe, projected: str | Recipe) -> tuple[Claim, ...]:
-    original, kept = compared_step(plain, **PLAIN), compared_step(projected, **PLAIN)
+    original, kept = (norm_growth(each, **PLAIN).step for each in (plain, projected))
     p = kept.states["m"]
     assert isinstance(p, Vector)
     o, pr = original.weight, kept.weight
