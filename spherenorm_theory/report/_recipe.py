@@ -25,6 +25,7 @@ from spherenorm_theory.laws import (
     drop_transients,
     equilibrium,
     norm_growth,
+    without_eps,
 )
 from spherenorm_theory.report._formats import Job, Row
 
@@ -155,10 +156,8 @@ def _closed_form_row(law: NormGrowth) -> Row:
 
 def _equilibrium_law_rows(function: Recipe, given: dict[str, Any]) -> list[Row]:
     name = bind(function).name
-    # eps spoils the closed form; a recipe that takes one and does not use it loses nothing.
-    without_eps = {"eps": 0.0} if "eps" in bind(function).defaults else {}
     try:
-        law = equilibrium(function, **{**given, **without_eps})
+        law = equilibrium(function, **{**given, **without_eps(function)})
     except NoEquilibriumError as error:
         return [Row(name, "equilibrium", "", f"not applicable: {error}")]
     assumed = ["random gradients"]
