@@ -183,7 +183,7 @@ class _Build:
                 for name, value in state.items()
             },
             shape=tuple(weight.shape),
-            views=tuple(dict.fromkeys(views_of(self.rule))),
+            views=views_of(self.rule),
             hyper_parameters=self.values,
         )
 

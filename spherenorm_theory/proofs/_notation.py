@@ -54,11 +54,6 @@ def indexed(symbol: sp.Symbol) -> sp.IndexedBase:
     return sp.IndexedBase(symbol)
 
 
-def combination(vector: Vector) -> sp.Expr:
-    """A vector as an expression in its atoms, so that an equation of vectors is one of numbers."""
-    return sp.Add(*(c * sp.Symbol(atom) for atom, c in vector.terms.items()))
-
-
 P, Q, G = map(squared, "pqg")
 W_t, X_t = indexed(W), indexed(sp.Symbol("<w,p>", real=True))
 

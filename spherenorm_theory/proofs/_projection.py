@@ -13,7 +13,6 @@ from spherenorm_theory.proofs._notation import (
     P,
     Q,
     claims,
-    combination,
     lr,
     scalar,
     w,
@@ -36,7 +35,7 @@ def equation_14(recipe: str | Recipe = "sgdp") -> Proof:
         P: step.inner(p, p),
         X: step.inner(w, p),
         orthogonal: step.inner(w, q),
-        removed: combination(p - q),
+        removed: (p - q).formula,
     }
     lost = X**2 / W
     return Proof(
@@ -87,8 +86,8 @@ def _great_circle(plain: str | Recipe, projected: str | Recipe) -> tuple[Claim, 
     record = {
         **{product(a, b): kept.inner(names[a], names[b]) for a, b in pairs},
         Q: kept.inner(q, q),
-        sp.Symbol("w^o"): combination(o),
-        sp.Symbol("w^p"): combination(pr),
+        sp.Symbol("w^o"): o.formula,
+        sp.Symbol("w^p"): pr.formula,
         TAN_O: across["w^o"],
         TAN_P: across["w^p"],
     }
