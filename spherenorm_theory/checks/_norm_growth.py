@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from spherenorm import Interval, Recipe, View, bind
+from spherenorm.support import unknown_name
 from spherenorm_theory.algebra import Array, declared_views, resolve_recipe
 from spherenorm_theory.checks._problems import PROBLEMS, Problem
 from spherenorm_theory.checks._simulation import (
     Schedule,
     ScheduledHyperparameters,
-    find_by_name,
     resolve_schedule,
     structure_of,
 )
@@ -336,7 +336,9 @@ def _resolve_problem(problem: str | Problem) -> tuple[str, Problem]:
         return "problem", problem
     if not isinstance(problem, str):
         raise TypeError(f"problem must be a name or a Problem, got {problem!r}")
-    return problem, find_by_name("problem", problem, PROBLEMS)
+    if problem not in PROBLEMS:
+        raise unknown_name("problem", problem, PROBLEMS)
+    return problem, PROBLEMS[problem]
 
 
 def _differences(law: NormGrowth, recipe: Recipe, used: Mapping[str, Any]) -> tuple[str, ...]:

@@ -385,22 +385,18 @@ def step_in_coordinates(
             f"the recipe was traced for dimension {traced.dimension}, "
             f"the weight has {len(weight)} coordinates"
         )
-    given = {"weight": weight, "grad": grad}
-    inputs = [_input(traced, kind, name, given, values) for kind, name in traced.inputs]
+    letters, zeros = choose_letters(traced), [0] * traced.dimension
+    vectors = {"weight": weight, "grad": grad}
+
+    def read(kind: str, name: str) -> Array:
+        """An input of the record."""
+        if kind == "hyper":
+            return np.array(sp.sympify(values.get(name, traced.numbers[name])), dtype=object)
+        if kind == "state" and name in traced.scalar_states:
+            return np.array(sp.sympify(values.get(letters[name], 0)), dtype=object)
+        entries = values.get(letters[name], zeros) if kind == "state" else vectors[kind]
+        return np.array([*map(sp.sympify, entries)], dtype=object).reshape(traced.shape)
+
     algebra = Coordinates()
-    new, *states = interpret(traced.record, algebra, inputs)
-    return new, dict(zip(choose_letters(traced).values(), states, strict=True)), algebra
-
-
-def _input(
-    traced: Trace, kind: str, name: str, given: dict[str, list[Any]], values: dict[str, Any]
-) -> Array:
-    """The array of an input of the record."""
-    if kind == "hyper":
-        return np.array(sp.sympify(values.get(name, traced.numbers[name])), dtype=object)
-    letter = choose_letters(traced).get(name, "")
-    if kind == "state" and name in traced.scalar_states:
-        return np.array(sp.sympify(values.get(letter, 0)), dtype=object)
-    zeros = [sp.Integer(0)] * traced.dimension
-    coordinates = given[kind] if kind in given else values.get(letter, zeros)
-    return np.array([*map(sp.sympify, coordinates)], dtype=object).reshape(traced.shape)
+    new, *states = interpret(traced.record, algebra, [read(*each) for each in traced.inputs])
+    return new, dict(zip(letters.values(), states, strict=True)), algebra

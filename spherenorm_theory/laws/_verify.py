@@ -47,6 +47,7 @@ SINGLE = ((7,), (1, 5), (5, 1), (1, 1030), (1030, 1), (1, 3, 2), (3, 1, 2), (1, 
 """Of weights of one unit, some of them in one view and some in others."""
 
 
+@torch.no_grad()  # as optimizers take their steps
 def compare(step: OneStep, constant: bool) -> Agreement:
     """Hold a step on symbols against the step of the rule, on random inputs.
 
@@ -57,11 +58,6 @@ def compare(step: OneStep, constant: bool) -> Agreement:
     Raises:
         DifferenceError: they differ; with the operation at which they do.
     """
-    with torch.no_grad():  # as optimizers take their steps
-        return _compare(step, constant)
-
-
-def _compare(step: OneStep, constant: bool) -> Agreement:
     views = step.traced.views or (View(0), View(None))
     _compare_one_unit(step)
     check_scalar_and_dtype_inputs(step)
