@@ -26,12 +26,7 @@ from spherenorm_theory.laws._evaluation import OutsideError
 from spherenorm_theory.laws._homogeneity import NoEquilibriumError
 from spherenorm_theory.laws._localize_mismatch import DifferenceError
 from spherenorm_theory.laws._norm_growth import NormGrowth, norm_growth
-from spherenorm_theory.laws._one_step import (
-    OneStep,
-    express_inner,
-    one_step,
-    step_in_coordinates,
-)
+from spherenorm_theory.laws._one_step import OneStep, express_inner, one_step, step_in_coordinates
 from spherenorm_theory.laws._prediction import compile_formula, follow
 from spherenorm_theory.laws._quantities import GAMMA, W_NEXT, S, W, product
 from spherenorm_theory.laws._stationary import drop_transients, find_stationary_buffers

@@ -7,16 +7,7 @@ import sympy as sp
 from spherenorm import Recipe
 from spherenorm_theory.algebra import Claim, Kind, Proof, Refutation, Vector, trace
 from spherenorm_theory.laws import W_NEXT, W, norm_growth, product, step_in_coordinates
-from spherenorm_theory.proofs._notation import (
-    ORTHOGONAL,
-    PLAIN,
-    P,
-    Q,
-    claims,
-    lr,
-    scalar,
-    w,
-)
+from spherenorm_theory.proofs._notation import ORTHOGONAL, PLAIN, P, Q, claims, lr, scalar, w
 
 X = product("w", "p")
 UNDER = (ORTHOGONAL, "no decay, no dampening")
