@@ -7,7 +7,7 @@ recursion of the cross terms is solved in time (`LinearRecurrence`).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -194,5 +194,5 @@ def _norm_growth(traced: Trace, scale_invariant: bool) -> NormGrowth:
     open_because = law.open_because or first.open_because
     law = replace(law, open_because=open_because, first=first if law.step.states else None)
     compare_products(law)
-    parts = (getattr(law, each.name) for each in fields(law))
-    return NormGrowth(*parts, agreement=compare(law.split_step, law.constant))
+    parts = (law.step, law.kappa, law.drive, law.cross, law.recursion, open_because, law.first)
+    return NormGrowth(*parts, compare(law.split_step, law.constant))

@@ -85,7 +85,8 @@ class StepLaw:
     def split_step(self) -> OneStep:
         """The step with the weight that decay and drive make: w' = (1 - kappa) w + s."""
         weight = Vector.atom("w") * (1 - self.kappa) + self.drive
-        return replace(self.step, weight=weight, first=self.first and self.first.split_step)
+        first = None if self.first is None else self.first.split_step
+        return replace(self.step, weight=weight, first=first)
 
     @property
     def law(self) -> sp.Eq:
