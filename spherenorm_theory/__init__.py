@@ -19,8 +19,7 @@ or `spherenorm theory sgdp` in a shell. The way from a recipe to a law, one room
 Each room imports only from the rooms above it in this list.
 """
 
-from spherenorm.testing import PROPERTIES
-from spherenorm_theory._promise import law
+from spherenorm.testing import PROPERTIES, RefusedError, Subject
 from spherenorm_theory._run_law import RunLaw, run_law
 from spherenorm_theory.algebra import Proof, Trace, TraceError, trace
 from spherenorm_theory.checks import Check, check, check_equilibrium, check_ratio
@@ -67,4 +66,20 @@ __all__ = [
     "trace",
 ]
 
-PROPERTIES["law"] = law  # of `spherenorm.testing.check`
+
+def _law(subject: Subject) -> str:
+    """The promise "law" of `spherenorm.testing.check`.
+
+    A recipe has a norm-growth law that holds for its code, or there is a reason why not.
+    """
+    recipe, values = subject.bound.recipe, subject.bound.hyper_parameters
+    given = {name: value for name, value in values.items() if value != subject.bound.defaults[name]}
+    try:
+        law = norm_growth(recipe, **given)
+    except ValueError as error:
+        raise RefusedError(str(error)) from error
+    lines = [line.strip() for line in str(law).splitlines()]
+    return next((line for line in lines if line.startswith("law ")), lines[0])
+
+
+PROPERTIES["law"] = _law

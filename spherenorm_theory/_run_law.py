@@ -15,7 +15,14 @@ from spherenorm import Recipe, bind, find_recipe
 from spherenorm.optim import RecipeOptimizer, unwrap
 from spherenorm.probes import Measurement
 from spherenorm_theory.algebra import TraceError, are_numbers, is_number, numbers_by_name
-from spherenorm_theory.laws import NoEquilibriumError, NormGrowth, equilibrium, norm_growth
+from spherenorm_theory.laws import (
+    Equilibrium,
+    NoEquilibriumError,
+    NormGrowth,
+    equilibrium,
+    norm_growth,
+    without_eps,
+)
 
 OF_TORCH = {
     torch.optim.SGD: "sgd",
@@ -35,10 +42,9 @@ class _Found(NamedTuple):
     choices: Choices
     numbers: dict[str, float]
 
-    def at(self, formula: sp.Expr) -> sp.Expr:
-        """A formula of the law at these numbers."""
-        numbers = {s: self.numbers[s.name] for s in formula.free_symbols if s.name in self.numbers}
-        return formula.subs(numbers)
+    def values(self, formula: sp.Expr) -> dict[sp.Symbol, float]:
+        """The numbers of the symbols of a formula."""
+        return {s: self.numbers[s.name] for s in formula.free_symbols if s.name in self.numbers}
 
 
 class RunLaw:
@@ -80,7 +86,7 @@ class RunLaw:
             return math.nan
         if law.constant:
             return measured.norm_before
-        kept, cosine = 1 - found.at(law.kappa), math.cos(measured.turn)
+        kept, cosine = 1 - law.kappa.subs(found.values(law.kappa)), math.cos(measured.turn)
         # (a step that is orthogonal to w turns it by less than a right angle)
         return float(kept) * measured.norm_before / cosine if cosine > 0 else math.nan
 
@@ -92,13 +98,14 @@ class RunLaw:
             scale-invariant.
         """
         found = self._recipe(measured)
-        square = None if found is None else _rotation(found.recipe, found.choices)
-        if square is None or found is None:
+        law = None if found is None else _equilibrium(found.recipe, found.choices)
+        if law is None or found is None:
             return math.nan
-        square = found.at(square)
-        if square.free_symbols or not square.is_real or not 0 < square < 4:
+        try:
+            chord = law.rotation(found.values(law.squared_rotation))
+        except NoEquilibriumError:
             return math.nan
-        return 2 * math.asin(math.sqrt(float(square)) / 2)
+        return 2 * math.asin(chord / 2) if chord < 2 else math.nan
 
     def _recipe(self, measured: Measurement) -> _Found | None:
         """The recipe of a weight that was found scale-invariant, as its group has it now."""
@@ -182,11 +189,8 @@ def _law(recipe: Recipe, choices: Choices) -> NormGrowth | None:
 
 
 @functools.cache
-def _rotation(recipe: Recipe, choices: Choices) -> sp.Expr | None:
-    """The squared effective step in equilibrium."""
-    # eps, which spoils the closed form, is small beside a second moment
-    held = {"eps": 0.0} if "eps" in bind(recipe).defaults else {}
+def _equilibrium(recipe: Recipe, choices: Choices) -> Equilibrium | None:
     try:
-        return equilibrium(recipe, **dict(choices), **held).squared_rotation
+        return equilibrium(recipe, **dict(choices), **without_eps(recipe))
     except (NoEquilibriumError, TraceError, ValueError):
         return None

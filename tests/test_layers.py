@@ -16,7 +16,7 @@ ROOMS = {
         *("_registry", "recipes", "wrappers", "compile", "functional", "optim", "testing"),
         *("metrics", "toys", "probes", "audit", "_explanation", "__main__"),
     ),
-    "spherenorm_theory": ("algebra", "laws", "_promise", "_run_law", "proofs", "checks", "report"),
+    "spherenorm_theory": ("algebra", "laws", "_run_law", "proofs", "checks", "report"),
     "spherenorm_experiments": (
         *(
             "files",

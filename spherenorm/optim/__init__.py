@@ -8,8 +8,7 @@ precision it is kept in float32.
 """
 
 from spherenorm import recipes
-from spherenorm.optim._optimizer import RecipeOptimizer, torch_optimizer
-from spherenorm.optim._wrapped import unwrap
+from spherenorm.optim._optimizer import RecipeOptimizer, torch_optimizer, unwrap
 
 __all__ = [
     "NGPT",

@@ -196,6 +196,26 @@ def torch_optimizer(recipe: Recipe | str, name: str | None = None) -> type[Recip
     return _optimizer_class(find_recipe(recipe), name, module)
 
 
+def unwrap(optimizer: Any) -> Any:
+    """The innermost `.optimizer`: of Accelerate's and Lightning's wrappers, and of schedulers.
+
+    A wrapper's class may derive from the wrapped one or from `Optimizer` without being made as
+    one, so a wrapper is told by what it holds.
+
+    Args:
+        optimizer: an optimizer, a wrapper, or anything else, which is returned as it is.
+
+    Example:
+        >>> optimizer = torch.optim.SGD([torch.ones(2)], lr=0.1)
+        >>> scheduler = torch.optim.lr_scheduler.ConstantLR(optimizer)
+        >>> unwrap(scheduler) is optimizer
+        True
+    """
+    while isinstance(inner := getattr(optimizer, "optimizer", None), Optimizer):
+        optimizer = inner
+    return optimizer
+
+
 @functools.cache
 def _optimizer_class(function: Recipe, name: str | None, module: str) -> type[RecipeOptimizer]:
     refuse_taken_names(function)

@@ -28,7 +28,13 @@ from spherenorm_theory.algebra._budget import BudgetError, budget
 from spherenorm_theory.algebra._claims import Claim, Induction, Kind, Proof, Refutation, Slope
 from spherenorm_theory.algebra._coordinates import Array, Coordinates
 from spherenorm_theory.algebra._decide import vanishes
-from spherenorm_theory.algebra._declared import ANY, RESERVED, count_units, symbol_of
+from spherenorm_theory.algebra._declared import (
+    ANY,
+    RESERVED,
+    count_units,
+    declared_views,
+    symbol_of,
+)
 from spherenorm_theory.algebra._elimination import NoClosedFormError, eliminate
 from spherenorm_theory.algebra._formal import DIMENSION, Entries, Formal
 from spherenorm_theory.algebra._hyper_parameters import (
@@ -75,6 +81,7 @@ __all__ = [
     "budget",
     "choose_latex",
     "count_units",
+    "declared_views",
     "eliminate",
     "exact",
     "interpret",

@@ -68,7 +68,7 @@ def shape_of_one_unit(rule: Rule, dimension: int) -> tuple[int, ...]:
     Raises:
         ValueError: there is none, since a view makes several units of every weight.
     """
-    views = [*views_of(rule)]
+    views = views_of(rule)
     for view in views:
         if view.groups not in (None, 1):
             raise ValueError(
@@ -88,14 +88,24 @@ def shape_of_one_unit(rule: Rule, dimension: int) -> tuple[int, ...]:
     )
 
 
-def views_of(rule: Rule) -> Iterator[View]:
-    """The views of a rule, of the rules within it and of their manifolds."""
+def declared_views(rule: Rule) -> Iterator[tuple[str, str, tuple[View, ...]]]:
+    """The views of a rule, of the rules within it and of their manifolds.
+
+    Returns:
+        The class, its field, "view" or "views", and the views that this has.
+    """
     for part in rule.tree():
         for holder in (part, getattr(part, "manifold", None)):
-            yield from map(as_view, getattr(holder, "views", ()))
             view = getattr(holder, "view", None)
-            if view is not None:
-                yield as_view(view)
+            own = {"views": getattr(holder, "views", ()), "view": () if view is None else (view,)}
+            for field, views in own.items():
+                if views:
+                    yield type(holder).__name__, field, tuple(map(as_view, views))
+
+
+def views_of(rule: Rule) -> tuple[View, ...]:
+    """Each view that a rule declares, once."""
+    return tuple(dict.fromkeys(view for _, _, views in declared_views(rule) for view in views))
 
 
 def count_units(view: View, shape: tuple[int, ...]) -> int:

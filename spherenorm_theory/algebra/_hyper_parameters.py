@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from spherenorm import Recipe, bind, find_recipe, recipe_names
+from spherenorm.support import unknown_name
 
 
 def is_number(value: object) -> bool:
@@ -65,10 +66,7 @@ def resolve_recipe(recipe: str | Recipe) -> Recipe:
         ValueError: no such recipe, or its module cannot be imported.
     """
     if isinstance(recipe, str) and ":" in recipe and not all(recipe.split(":", 1)):
-        known = ", ".join(recipe_names())
-        raise ValueError(
-            f"no recipe is named {recipe!r}; known: {known} (your own: module:function)"
-        )
+        raise unknown_name("recipe", recipe, recipe_names(), "(your own: module:function)")
     try:
         return find_recipe(recipe)
     except ValueError:

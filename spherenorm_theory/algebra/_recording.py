@@ -116,13 +116,6 @@ def _trace(
     return build.trace(dimension, numbers, intervals)
 
 
-def _structure(values: Mapping[str, Any], numbers: Mapping[str, sp.Expr]) -> dict[str, Any]:
-    """The hyper-parameters of which no part is a symbol."""
-    symbols = {name for name, number in numbers.items() if isinstance(number, sp.Symbol)}
-    parts = parts_of(values)
-    return {name: value for name, value in values.items() if symbols.isdisjoint(parts[name])}
-
-
 def _start_of(*pairs: tuple[torch.Tensor, torch.Tensor]) -> Start:
     """The first value of a state, from two weights and the states that `init` gives for them."""
     if pairs[0][1].numel() == 1:
@@ -175,7 +168,6 @@ class _Build:
             outputs=("weight", *state),
             numbers=numbers,
             intervals=intervals,
-            structure=_structure(self.values, numbers),
             scalar_states=tuple(n for n, value in state.items() if value.numel() == 1),
             counters=tuple(n for n, value in state.items() if value.ndim == 0),
             starts={
@@ -183,7 +175,7 @@ class _Build:
                 for name, value in state.items()
             },
             shape=tuple(weight.shape),
-            views=tuple(dict.fromkeys(views_of(self.rule))),
+            views=views_of(self.rule),
             hyper_parameters=self.values,
         )
 

@@ -13,12 +13,11 @@ import torch
 
 from spherenorm import Interval, Recipe, Rule, View
 from spherenorm.record import Record
-from spherenorm_theory.algebra._declared import (
-    ANY,
-)
+from spherenorm_theory.algebra._declared import ANY
 from spherenorm_theory.algebra._hyper_parameters import (
     enter,
     numbers_by_name,
+    parts_of,
     resolve_hyper_parameters,
 )
 
@@ -54,7 +53,6 @@ class Trace:
             given.
         general: the record with c d^p in place of numbers that follow the size d of the weight.
         intervals: for each, the numbers that it may be, as the rules declare them.
-        structure: the hyper-parameters that are no inputs, or were given: constants of the record.
         scalar_states: the states of one number per unit or one for all (a counter, a second moment
             per unit).
         counters: those of them that hold one for all.
@@ -80,7 +78,6 @@ class Trace:
     outputs: tuple[str, ...]
     numbers: Mapping[str, sp.Expr]
     intervals: Mapping[str, Interval]
-    structure: Mapping[str, Any]
     scalar_states: tuple[str, ...]
     counters: tuple[str, ...]
     starts: Mapping[str, Start]
@@ -118,6 +115,13 @@ class Trace:
         """The hyper-parameters that are no symbols, with the values at which they are held."""
         numbers = numbers_by_name(self.hyper_parameters)
         return {name: value for name, value in numbers.items() if name not in self.symbols}
+
+    @cached_property
+    def structure(self) -> Mapping[str, Any]:
+        """The hyper-parameters of which no part is a symbol: betas as a whole."""
+        parts = parts_of(self.hyper_parameters)
+        kept = (n for n in parts if self.symbols.keys().isdisjoint(parts[n]))
+        return {name: self.hyper_parameters[name] for name in kept}
 
     def values(self, **given: Any) -> dict[sp.Symbol, float]:
         """Numbers for the symbols: of `given` (betas as a tuple), else the recipe's defaults.

@@ -53,11 +53,13 @@ class Vector:
         """The vector without its share of one atom."""
         return Vector({a: c for a, c in self.terms.items() if a != atom})
 
+    @property
+    def formula(self) -> sp.Expr:
+        """The vector in symbols, so that an equation of vectors is one of numbers."""
+        return sp.Add(*(c * (1 if a == "1" else sp.Symbol(a)) for a, c in self.terms.items()))
+
     def __str__(self) -> str:
-        terms = (
-            normalize_signs(c) * (1 if a == "1" else sp.Symbol(a)) for a, c in self.terms.items()
-        )
-        return show(sp.Add(*terms))
+        return show(self.map(normalize_signs).formula)
 
 
 @dataclass

@@ -6,14 +6,18 @@ A check runs the one simulation loop, `simulate`, on a problem and compares it w
 |---|---|---|
 | norm growth | `check`, `Check` | networks and toy problems, `PROBLEMS` |
 | equilibrium | `check_equilibrium` | random gradients |
-| growth ratio | `check_ratio`, `RatioCheck` | random tangent gradients of length 1 |
+| growth ratio | `check_ratio` | random tangent gradients of length 1 |
 | false positives | `count_false_positives` | random directions |
 """
 
-from spherenorm_theory.checks._false_positives import count_false_positives
 from spherenorm_theory.checks._norm_growth import TOLERANCE, Check, check, switch_on
 from spherenorm_theory.checks._problems import PROBLEMS, Problem
-from spherenorm_theory.checks._random_gradients import RatioCheck, check_equilibrium, check_ratio
+from spherenorm_theory.checks._random_gradients import (
+    RunCheck,
+    check_equilibrium,
+    check_ratio,
+    count_false_positives,
+)
 from spherenorm_theory.checks._simulation import simulate, structure_of
 
 __all__ = [
@@ -21,7 +25,7 @@ __all__ = [
     "TOLERANCE",
     "Check",
     "Problem",
-    "RatioCheck",
+    "RunCheck",
     "check",
     "check_equilibrium",
     "check_ratio",

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from spherenorm import Interval, Recipe, Rule, View, ViewLike, as_view, bind
-from spherenorm.rules import InvarianceTest
-from spherenorm_theory.algebra import Array, resolve_recipe
+from spherenorm import Interval, Recipe, View, bind
+from spherenorm.support import unknown_name
+from spherenorm_theory.algebra import Array, declared_views, resolve_recipe
 from spherenorm_theory.checks._problems import PROBLEMS, Problem
 from spherenorm_theory.checks._simulation import (
     Schedule,
     ScheduledHyperparameters,
-    find_by_name,
     resolve_schedule,
     structure_of,
 )
@@ -306,8 +305,9 @@ def _check_weight(law: NormGrowth, run: Trajectory, explained: bool) -> WeightCh
     )
     if explained or found.passed or found.failed_assumptions:
         return found
-    views = _other_views(run.samples[0].rule, run.view)
-    return replace(found, apart=run.coupling, other_views=views)
+    declared = declared_views(run.samples[0].rule)
+    views = (OtherView(*each, run.view) for each in declared if run.view not in each[-1])
+    return replace(found, apart=run.coupling, other_views=tuple(views))
 
 
 def _predict(law: NormGrowth, run: Trajectory) -> Array:
@@ -318,10 +318,10 @@ def _predict(law: NormGrowth, run: Trajectory) -> Array:
     and follow their own recursion. A law whose cross term is open is fed with <w_t, s_t>, which
     leaves an identity to check.
     """
-    told = law.recursion if law.first is None else law.first.recursion
+    told = (law.first or law).recursion
     carried = [] if law.open_because else [x for x in law.recursion if x in told]
     start = {W: run.squared_norm[0], **{x: run.rows[0][str(x)] for x in carried}}
-    return np.stack([start[W], *(x[W] for x in follow(law, law.first, start, run.rows))])
+    return np.stack([start[W], *(x[W] for x in follow(law, start, run.rows))])
 
 
 def _refuse_unless_counts(steps: int, seed: int) -> None:
@@ -336,7 +336,9 @@ def _resolve_problem(problem: str | Problem) -> tuple[str, Problem]:
         return "problem", problem
     if not isinstance(problem, str):
         raise TypeError(f"problem must be a name or a Problem, got {problem!r}")
-    return problem, find_by_name("problem", problem, PROBLEMS)
+    if problem not in PROBLEMS:
+        raise unknown_name("problem", problem, PROBLEMS)
+    return problem, PROBLEMS[problem]
 
 
 def _differences(law: NormGrowth, recipe: Recipe, used: Mapping[str, Any]) -> tuple[str, ...]:
@@ -350,23 +352,3 @@ def _differences(law: NormGrowth, recipe: Recipe, used: Mapping[str, Any]) -> tu
         if name in used and used[name] != value
     )
     return (*other, *held)
-
-
-def _other_views(rule: Rule, view: View) -> tuple[OtherView, ...]:
-    """The rules that look at units of views among which `view` is not."""
-    found = []
-    for part in rule.tree():
-        if isinstance(part, InvarianceTest):
-            found.append(OtherView(type(part).__name__, "views", part.views, view))
-        elif isinstance(part, _Viewed) and part.view is not None:
-            found.append(OtherView(type(part).__name__, "view", (as_view(part.view),), view))
-    return tuple(each for each in found if view not in each.views)
-
-
-@runtime_checkable
-class _Viewed(Protocol):
-    """A rule that acts on units of its own."""
-
-    @property
-    def view(self) -> ViewLike | None:
-        """The view of these units, if it is declared."""

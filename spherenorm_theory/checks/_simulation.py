@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import repeat
 from math import cos, pi
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from spherenorm import Recipe, Rule, State, bind
-from spherenorm.support import did_you_mean
+from spherenorm.support import unknown_name
 from spherenorm_theory.algebra import are_numbers, is_number
 from spherenorm_theory.checks._problems import Source
 
@@ -35,22 +35,9 @@ def resolve_schedule(schedule: str | Schedule) -> Schedule:
     """
     if not isinstance(schedule, str):
         return schedule
-    return find_by_name("schedule", schedule, SCHEDULES)
-
-
-T = TypeVar("T")
-
-
-def find_by_name(what: str, name: str, known: Mapping[str, T]) -> T:
-    """The entry of a name.
-
-    Raises:
-        ValueError: there is none.
-    """
-    if name not in known:
-        near = did_you_mean(name, known, f"known: {', '.join(known)}")
-        raise ValueError(f"no {what} is named {name!r}; {near}")
-    return known[name]
+    if schedule not in SCHEDULES:
+        raise unknown_name("schedule", schedule, SCHEDULES)
+    return SCHEDULES[schedule]
 
 
 @dataclass(frozen=True)

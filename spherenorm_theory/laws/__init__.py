@@ -3,7 +3,6 @@
 | law | names |
 |---|---|
 | one step on symbols, in every dimension | `one_step`, `OneStep` |
-| the same, held against the code | `compared_step` |
 | one step in explicit coordinates | `step_in_coordinates` |
 | the law of one step: decay, drive and cross term | `StepLaw` |
 | the law from the first step on, and its solution in time | `norm_growth`, `NormGrowth` |
@@ -16,19 +15,22 @@ No law is returned that differs from its code (`_verify`).
 """
 
 from spherenorm_theory.laws._detection import derive_threshold, false_positive_rate
-from spherenorm_theory.laws._equilibrium import Equilibrium, equilibrium, growth_ratio
+from spherenorm_theory.laws._equilibrium import (
+    Equilibrium,
+    equilibrium,
+    growth_ratio,
+    rotational_rate,
+    without_eps,
+)
 from spherenorm_theory.laws._evaluation import OutsideError
 from spherenorm_theory.laws._homogeneity import NoEquilibriumError
 from spherenorm_theory.laws._localize_mismatch import DifferenceError
 from spherenorm_theory.laws._norm_growth import NormGrowth, norm_growth
-from spherenorm_theory.laws._one_step import OneStep, express_inner, one_step
+from spherenorm_theory.laws._one_step import OneStep, express_inner, one_step, step_in_coordinates
 from spherenorm_theory.laws._prediction import compile_formula, follow
 from spherenorm_theory.laws._quantities import GAMMA, W_NEXT, S, W, product
-from spherenorm_theory.laws._rotational_rate import rotational_rate
 from spherenorm_theory.laws._stationary import drop_transients, find_stationary_buffers
-from spherenorm_theory.laws._step_in_coordinates import step_in_coordinates
 from spherenorm_theory.laws._step_law import StepLaw
-from spherenorm_theory.laws._verify import compared_step
 
 __all__ = [
     "GAMMA",
@@ -42,7 +44,6 @@ __all__ = [
     "S",
     "StepLaw",
     "W",
-    "compared_step",
     "compile_formula",
     "derive_threshold",
     "drop_transients",
@@ -57,4 +58,5 @@ __all__ = [
     "product",
     "rotational_rate",
     "step_in_coordinates",
+    "without_eps",
 ]

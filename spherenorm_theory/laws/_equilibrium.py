@@ -1,7 +1,8 @@
 """The laws of many steps under random gradients.
 
-Equilibria: the norm at which decay and growth balance, and the rotation per step there. Growth
-ratios: the norm's growth relative to that of the steps by themselves.
+Equilibria: the norm at which decay and growth balance, the rotation per step there, and the rate at
+which `rotational(recipe)` turns so. Growth ratios: the norm's growth relative to that of the steps
+by themselves.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, cast
@@ -17,7 +18,7 @@ from typing import Any, cast
 import sympy as sp
 from sympy.solvers.solveset import NonlinearError
 
-from spherenorm import Recipe
+from spherenorm import Recipe, bind
 from spherenorm_theory.algebra import (
     DIMENSION,
     BudgetError,
@@ -145,7 +146,7 @@ class Equilibrium:
         return bool(self.fourth_power.has(ArcsineSum))
 
     def bound(self, values: Mapping[sp.Symbol, float], dimension: int) -> float:
-        """The relative error of |w| and of the effective step that may be left.
+        """The relative error of |w| and the effective step that may be left; infinite if unknown.
 
         1 / d + M / (20 d) for fluctuations, where M = 1 / (1 - beta) is the longest memory of a
         momentum, and half the relative variance 2 (1 - beta2) / (1 + beta2) of a second moment of
@@ -197,7 +198,7 @@ class Equilibrium:
                 f"{self.name}: an expression with a root of {small} in it has no leading term here"
             )
         parts = sp.fraction(sp.cancel(expression))
-        (low, a), (high, b) = (_lowest_term(sp.Poly(part, symbol)) for part in parts)
+        ((low,), a), ((high,), b) = (sp.Poly(part, symbol).terms()[-1] for part in parts)
         return normalize_signs(a / b * symbol ** (low - high))
 
     def formulas(self) -> dict[str, str]:
@@ -234,7 +235,7 @@ def _root(law: Equilibrium, square: sp.Expr, what: str, values: Mapping[sp.Symbo
         raise NoEquilibriumError(
             f"{law.name}: {what} depends on {lacking}, which has no one number{where}"
         )
-    number = complex(square)
+    number = complex(square) if square.is_finite else complex(math.nan)
     if number.imag or not 0 < number.real < math.inf:
         shown = ", ".join(f"{s}={v:g}" for s, v in values.items())
         raise NoEquilibriumError(
@@ -255,11 +256,6 @@ def shorten(expression: sp.Expr) -> str:
     parts, (whole,) = sp.cse(expression, symbols=names)
     where = ", ".join(f"{name} = {show(part)}" for name, part in parts)
     return f"{show(whole)} with {where}" if where else show(whole)
-
-
-def _lowest_term(polynomial: sp.Poly) -> tuple[int, sp.Expr]:
-    """The lowest power of a polynomial in one symbol, and its coefficient."""
-    return min((powers[0], coefficient) for powers, coefficient in polynomial.terms())
 
 
 def equilibrium(recipe: str | Recipe | Trace, **given: Any) -> Equilibrium:
@@ -360,6 +356,51 @@ def _cases(step: OneStep, held: dict[sp.Symbol, sp.Expr], *formulas: sp.Expr) ->
         meaning = step.facts.spell_out(meanings[name])
         cases.append(f"{name} is {show(sp.piecewise_fold(meaning.subs(held)))}")
     return tuple(cases)
+
+
+def without_eps(recipe: str | Recipe) -> dict[str, float]:
+    """eps at 0, where a recipe has one: it spoils closed forms, and is small beside a moment."""
+    return {"eps": 0.0} if "eps" in bind(recipe).defaults else {}
+
+
+def rotational_rate(recipe: str | Recipe, **hyper_parameters: Any) -> Callable[[float], float]:
+    """The learning rate of `rotational(recipe)`, as a function of the learning rate of the recipe.
+
+    The equilibrium that is derived from the recipe's code has an effective step e, the length of
+    the chord from w / |w| to w' / |w'|. A step of `rotational` turns by arctan(rate) on average,
+    and exactly without `zero_mean` and memory, so
+
+        rate = tan(2 arcsin(e / 2)),    e = sqrt(2 lr weight_decay (1 - beta1) / (1 + beta1))
+
+    for AdamW and a small lr. A schedule of the rate is then the function of one of lr.
+
+    Args:
+        recipe: its name, or a function.
+        **hyper_parameters: of the recipe, but for lr; its weight decay, above all.
+
+    Raises:
+        NoEquilibriumError: the recipe has no equilibrium, or none in closed form; or, of the
+            function, it does not settle at this lr.
+
+    Example:
+        >>> rate = rotational_rate("sgd", weight_decay=0.1, momentum=0.9)
+        >>> round(rate(0.1), 4), round(rate(0.05), 4)
+        (0.103, 0.0727)
+
+    Source: Kosson et al. 2024 (rotational equilibrium), Section 3.
+    """
+    bound = bind(recipe, **hyper_parameters)
+    held = {name: x for name, x in bound.hyper_parameters.items() if name != "lr" and x is not None}
+    law = equilibrium(recipe, **{**held, **without_eps(recipe)})
+    symbol = law.traced.symbols["lr"]
+
+    def rate(lr: float) -> float:
+        chord = law.rotation({symbol: lr})
+        if chord >= math.sqrt(2):
+            raise NoEquilibriumError(f"{law.name}: at lr={lr:g} a step turns by a right angle")
+        return math.tan(2 * math.asin(chord / 2))
+
+    return rate
 
 
 def growth_ratio(recipe: str | Recipe | Trace | NormGrowth, **given: Any) -> sp.Expr:

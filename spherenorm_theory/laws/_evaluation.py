@@ -38,13 +38,11 @@ class Inputs:
     values: Mapping[str, float]
 
 
-def evaluate(
-    step: OneStep, first: OneStep | None, view: View, inputs: Inputs
-) -> tuple[Tensor, dict[str, Tensor]]:
+def evaluate(step: OneStep, view: View, inputs: Inputs) -> tuple[Tensor, dict[str, Tensor]]:
     """The new weight and the new state, in float64.
 
     Args:
-        step, first: the step on symbols, from a general state and from the first one.
+        step: the step on symbols, with the first one.
         view: splits the weight into units.
         inputs: of the step.
 
@@ -52,7 +50,7 @@ def evaluate(
         OutsideError: an assumption of the law does not hold for these inputs.
         ValueError: a state is missing, or does not split into units.
     """
-    used = choose_step(step, first, inputs)
+    used = choose_step(step, inputs)
     numbers = read_units(used, view, inputs)
     _refuse_projection(used, inputs)
     weight = inputs.weight
@@ -75,10 +73,12 @@ def require_states(step: OneStep, state: Mapping[str, Tensor]) -> None:
         raise ValueError(f"{step.traced.name}: the state has no {', '.join(sorted(missing))}")
 
 
-def choose_step(step: OneStep, first: OneStep | None, inputs: Inputs) -> OneStep:
+def choose_step(step: OneStep, inputs: Inputs) -> OneStep:
     """The first step where the state is the one that `init` returns, else the general one."""
+    if step.first is None:
+        return step
     starts = step.traced.starts
-    for name, value in inputs.state.items() if first is not None else ():
+    for name, value in inputs.state.items():
         start = starts.get(name)
         if start is None:
             continue
@@ -87,7 +87,7 @@ def choose_step(step: OneStep, first: OneStep | None, inputs: Inputs) -> OneStep
         expected = torch.as_tensor(float(constant) + share, dtype=torch.float64)
         if not torch.equal(value, expected.to(value.dtype).expand(value.shape)):
             return step
-    return step if first is None else first
+    return step.first
 
 
 def read_units(step: OneStep, view: View, inputs: Inputs) -> NumericEvaluator:

@@ -27,10 +27,10 @@ class DifferenceError(ValueError):
     """A law differs from the code that it came from; there is no law of this recipe."""
 
 
-def find_operation(step: OneStep, first: OneStep | None, case: Case) -> DifferenceError:
+def find_operation(step: OneStep, case: Case) -> DifferenceError:
     """The error that shows the first operation whose reading differs from its tensors."""
     where = "in no single operation"
-    for call, pairs in _compare_calls(step, first, View(None), case):
+    for call, pairs in _compare_calls(step, View(None), case):
         actual, read = pairs[-1] if pairs else (None, None)
         if actual is not None and not _is_of_units(actual, read, View(None), case.weight):
             where = f"{call.name} in {call.line} gives {_text(actual)}, the law {_text(read)}"
@@ -43,9 +43,9 @@ def find_operation(step: OneStep, first: OneStep | None, case: Case) -> Differen
     )
 
 
-def find_mixing(step: OneStep, first: OneStep | None, view: View, case: Case) -> str:
+def find_mixing(step: OneStep, view: View, case: Case) -> str:
     """The first operation in which a unit of a weight of several is not as it is alone, in text."""
-    for call, pairs in _compare_calls(step, first, view, case):
+    for call, pairs in _compare_calls(step, view, case):
         if not pairs:
             return f"; with several, other operations are done from {call.line} on"
         if not _is_of_units(*pairs[-1], view, case.weight):
@@ -53,16 +53,16 @@ def find_mixing(step: OneStep, first: OneStep | None, view: View, case: Case) ->
     return ""
 
 
-def decides_together(step: OneStep, first: OneStep | None, view: View, case: Case) -> bool:
+def decides_together(step: OneStep, view: View, case: Case) -> bool:
     """Tell if an open decision of a weight of several units has other numbers than each unit's.
 
     Those that decide, and those that it chooses from: no input that is tried need show either, as
     `w.norm() > 1e6` and what is done at step 10^5.
     """
-    open_calls = choose_step(step, first, case).open_calls
+    open_calls = choose_step(step, case).open_calls
     if not open_calls:
         return False
-    compared = [*_compare_calls(step, first, view, case, open_calls)]
+    compared = [*_compare_calls(step, view, case, open_calls)]
     if any(not pairs for _, pairs in compared):
         return False
     taken = (pair for _, pairs in compared for pair in pairs[:-1])
@@ -74,18 +74,14 @@ Pair = tuple[Tensor, Any]
 
 
 def _compare_calls(
-    step: OneStep,
-    first: OneStep | None,
-    view: View,
-    case: Case,
-    wanted: tuple[Call, ...] | None = None,
+    step: OneStep, view: View, case: Case, wanted: tuple[Call, ...] | None = None
 ) -> Iterator[tuple[Call, list[Pair]]]:
     """The operations of a case, with the tensors that they take and the one that they give.
 
     Those that shape tensors are left out. From where the code does other operations than those of
     the law, there is one with no tensors.
     """
-    used = choose_step(step, first, case)
+    used = choose_step(step, case)
     numbers = read_units(used, view, case)
     calls, tensors = _run(case)
     known = used.traced.general.needed

@@ -7,7 +7,7 @@ recursion of the cross terms is solved in time (`LinearRecurrence`).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -73,9 +73,8 @@ class NormGrowth(SolvedLaw):
         path = partial(_path_at, self, values, weight, gradient, state)
         if refusal := self.agreement.refuse(weight, path):
             raise OutsideError(f"{self.name}: {refusal}")
-        first = self.first.split_step if self.first is not None else None
-        view = self.agreement.view
-        return evaluate(self.split_step, first, view, Inputs(weight, gradient, state, values))
+        inputs = Inputs(weight, gradient, state, values)
+        return evaluate(self.split_step, self.agreement.view, inputs)
 
     def predict(
         self,
@@ -107,7 +106,7 @@ class NormGrowth(SolvedLaw):
             >>> plain.predict(3.0, [4.0, 12.0], lr=0.1)
             array([ 3.,  5., 13.])
         """
-        return predict_norms(self, self.first, norms, drive, measured or {}, hyper_parameters)
+        return predict_norms(self, norms, drive, measured or {}, hyper_parameters)
 
     def predict_range(self, norms: Any, drive: Any, **hyper_parameters: Any) -> tuple[Array, Array]:
         """The least and the greatest |w_t| that steps of these lengths can give.
@@ -117,7 +116,7 @@ class NormGrowth(SolvedLaw):
         Args:
             norms, drive, hyper_parameters: as for `predict`.
         """
-        return predict_range(self, self.first, norms, drive, hyper_parameters)
+        return predict_range(self, norms, drive, hyper_parameters)
 
     @property
     def assumptions(self) -> tuple[str, ...]:
@@ -193,11 +192,7 @@ def _norm_growth(traced: Trace, scale_invariant: bool) -> NormGrowth:
     start = one_step(traced, scale_invariant=scale_invariant, first=True)
     first = derive(start, law.unknowns)
     open_because = law.open_because or first.open_because
+    law = replace(law, open_because=open_because, first=first if law.step.states else None)
     compare_products(law)
-    return NormGrowth(
-        *(law.step, law.kappa, law.drive, law.cross, law.recursion, open_because),
-        first=first if law.step.states else None,
-        agreement=compare(
-            law.split_step, first.split_step if law.step.states else None, law.constant
-        ),
-    )
+    parts = (law.step, law.kappa, law.drive, law.cross, law.recursion, open_because, law.first)
+    return NormGrowth(*parts, compare(law.split_step, law.constant))

@@ -2,7 +2,7 @@
 
 A record of the step is read on formal vectors: the weight is the atom w, the gradient g, and each
 state has a letter of its own (m for a momentum, v for a second moment). `step_in_coordinates` reads
-it on explicit coordinates, where entrywise operations are exact.
+it in explicit coordinates, where entrywise operations are exact.
 """
 
 from __future__ import annotations
@@ -13,17 +13,21 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import sympy as sp
 
 from spherenorm import Recipe
 from spherenorm.record import Call, Value
 from spherenorm_theory.algebra import (
     RESERVED,
+    Array,
     Assumptions,
+    Coordinates,
     Formal,
     Space,
     Trace,
     Vector,
+    interpret,
     outputs_of,
     read_values,
     trace,
@@ -55,8 +59,8 @@ class OneStep:
         algebra: the algebra of the reading, with the Gram table and the assumptions made.
         traced: the record that was read.
         scalars: the symbols of the states that are one number, by letter.
-        first: True for the first step, from the state that `init` returns.
         values: what each operation of the record gave in the reading.
+        first: the first step, from the state that `init` returns, where the step is a law's.
 
     Example:
         >>> step = one_step("sgd", momentum=0.0, weight_decay=0.0, dampening=0.0)
@@ -69,8 +73,8 @@ class OneStep:
     algebra: Formal
     traced: Trace
     scalars: Mapping[str, sp.Symbol]
-    first: bool = False
     values: Mapping[Value, Any] = field(default_factory=dict, repr=False)
+    first: OneStep | None = None
 
     @property
     def facts(self) -> Assumptions:
@@ -285,7 +289,7 @@ class _Reader:
         weight, *states = map(algebra.linear, outputs_of(traced.general, values_read))
         after = dict(zip(self.letters.values(), states, strict=True))
         by_letter = {self.letters[name]: symbol for name, symbol in symbols.items()}
-        return OneStep(weight, after, algebra, traced, by_letter, first, values_read)
+        return OneStep(weight, after, algebra, traced, by_letter, values_read)
 
 
 def _algebra_of(reader: _Reader, scalars: frozenset[sp.Symbol]) -> Formal:
@@ -349,3 +353,50 @@ def express_inner(step: OneStep, vector: Vector, letter: str, a: Vector, b: Vect
         return x.without(newest) + rest.__mul__(share)
 
     return step.facts.expand(space.inner(substitute(a), substitute(b)))
+
+
+def step_in_coordinates(
+    traced: Trace, weight: list[Any], grad: list[Any], **values: Any
+) -> tuple[Array, dict[str, Array], Coordinates]:
+    """Read the recorded step of a recipe in coordinates.
+
+    Args:
+        traced: a trace of dimension len(weight).
+        weight, grad: sympy coordinates.
+        values: hyper-parameters, and states by their letter (m, v, t): a list of coordinates, or a
+            number. Hyper-parameters that are not given stay symbols; states that are not given are
+            0, as on the first step.
+
+    Returns:
+        The new weight, the new states by their letters, and the algebra with its assumptions; the
+        arrays have the shape of the traced weight.
+
+    Raises:
+        ValueError: the weight has another number of coordinates than the trace.
+
+    Example:
+        >>> plain = trace("sgd", dimension=2, momentum=0.0, weight_decay=0.0)
+        >>> (new,), states, _ = step_in_coordinates(plain, [1, 2], [-2, 1])
+        >>> print(new)
+        [2*lr + 1 2 - lr]
+    """
+    if len(weight) != traced.dimension:
+        raise ValueError(
+            f"the recipe was traced for dimension {traced.dimension}, "
+            f"the weight has {len(weight)} coordinates"
+        )
+    letters, zeros = choose_letters(traced), [0] * traced.dimension
+    vectors = {"weight": weight, "grad": grad}
+
+    def read(kind: str, name: str) -> Array:
+        """An input of the record."""
+        if kind == "hyper":
+            return np.array(sp.sympify(values.get(name, traced.numbers[name])), dtype=object)
+        if kind == "state" and name in traced.scalar_states:
+            return np.array(sp.sympify(values.get(letters[name], 0)), dtype=object)
+        entries = values.get(letters[name], zeros) if kind == "state" else vectors[kind]
+        return np.array([*map(sp.sympify, entries)], dtype=object).reshape(traced.shape)
+
+    algebra = Coordinates()
+    new, *states = interpret(traced.record, algebra, [read(*each) for each in traced.inputs])
+    return new, dict(zip(letters.values(), states, strict=True)), algebra

@@ -17,7 +17,6 @@ CROSS = product("w", "s")
 
 def predict_norms(
     law: StepLaw,
-    first: StepLaw | None,
     norms: Any,
     drive: Any,
     measured: Mapping[str, Any],
@@ -31,7 +30,7 @@ def predict_norms(
     # A cross term that is measured is not carried.
     carried = {x for x in law.unknowns if str(x) not in products and not law.open_because}
     unknowns = sorted(carried, key=str)
-    _refuse_missing(law, first, unknowns, products)
+    _refuse_missing(law, unknowns, products)
     formulas = [law.law.rhs, *(law.recursion[u] for u in unknowns)]
     before = {
         W: start**2,
@@ -47,7 +46,7 @@ def predict_norms(
         for time, length in enumerate(lengths)
     )
     predicted = [start]
-    for time, after in enumerate(follow(law, first, before, given_at)):
+    for time, after in enumerate(follow(law, before, given_at)):
         predicted.append(np.sqrt(np.maximum(after[W], 0)))
         if not np.isfinite(predicted[-1]).all():
             _refuse_infinite(law, schedule, time)
@@ -55,27 +54,23 @@ def predict_norms(
 
 
 def follow(
-    law: StepLaw,
-    first: StepLaw | None,
-    start: Mapping[sp.Symbol, Any],
-    given: Iterable[Mapping[str, Any]],
+    law: StepLaw, start: Mapping[sp.Symbol, Any], given: Iterable[Mapping[str, Any]]
 ) -> Iterator[dict[sp.Symbol, Any]]:
     """|w|^2, cross terms and counters after each step.
 
     Args:
-        law, first: of the later steps, and of the first one.
+        law: of the steps, with that of the first one.
         start: the values before the first step.
         given: what each step is told, by name: hyper-parameters, |s|^2, products that are measured.
     """
     values = dict(start)
-    compiled: dict[bool, dict[sp.Symbol, Callable[[Mapping[str, Any]], Any]]] = {}
+    compiled: dict[sp.Symbol, Callable[[Mapping[str, Any]], Any]] = {}
     for time, told in enumerate(given):
-        starting = first is not None and time == 0
-        if starting not in compiled:
-            now = first if first is not None and starting else law
-            compiled[starting] = {x: compile_formula(now, _after(now, law, x)) for x in values}
+        if time < 2:
+            now = law.first if law.first is not None and time == 0 else law
+            compiled = {x: compile_formula(now, _after(now, law, x)) for x in values}
         known = {**told, **{x.name: value for x, value in values.items()}}
-        after = {x: number(known) for x, number in compiled[starting].items()}
+        after = {x: number(known) for x, number in compiled.items()}
         values = {
             x: np.broadcast_to(value, start[x].shape) if np.ndim(start[x]) else value
             for x, value in after.items()
@@ -95,15 +90,15 @@ def _after(now: StepLaw, law: StepLaw, x: sp.Symbol) -> sp.Expr:
 
 
 def predict_range(
-    law: StepLaw, first: StepLaw | None, norms: Any, drive: Any, given: Mapping[str, Any]
+    law: StepLaw, norms: Any, drive: Any, given: Mapping[str, Any]
 ) -> tuple[Array, Array]:
     """The least and the greatest |w_t|, since |<w, s>| <= |w| |s|."""
     start, lengths = _start_and_lengths(norms, drive)
     schedule = read_schedule(law.step.traced, given, len(lengths))
     hypers = [{s.name: x[time] for s, x in schedule.items()} for time in range(len(lengths))]
     counters = _start_of_scalars(law, [law.kappa])
-    before = [counters, *follow(law, first, counters, hypers)]
-    keeps = [compile_formula(each, 1 - each.kappa) for each in (first or law, law)]
+    before = [counters, *follow(law, counters, hypers)]
+    keeps = [compile_formula(each, 1 - each.kappa) for each in (law.first or law, law)]
     least, greatest = [start], [start]
     for time, length in enumerate(lengths):
         known = {**hypers[time], **{s.name: x for s, x in before[time].items()}}
@@ -167,12 +162,10 @@ def _start_of_scalars(law: StepLaw, formulas: Sequence[sp.Expr]) -> dict[sp.Symb
     return found
 
 
-def _refuse_missing(
-    law: StepLaw, first: StepLaw | None, unknowns: list[sp.Symbol], products: Mapping[str, Any]
-) -> None:
+def _refuse_missing(law: StepLaw, unknowns: list[sp.Symbol], products: Mapping[str, Any]) -> None:
     if law.constant:
         return
-    loose = _unknown_at_start(law, first)
+    loose = _unknown_at_start(law)
     known = {*law.step.facts.definitions, *law.step.traced.symbols.values(), W, S, *unknowns}
     known -= loose
     asked = {s for u in unknowns for s in law.recursion[u].free_symbols} | law.kappa.free_symbols
@@ -199,9 +192,9 @@ def _refuse_infinite(law: StepLaw, schedule: Mapping[sp.Symbol, Array], time: in
     raise ValueError(f"{law.name}: the law gives no finite norm after step {time}{why}")
 
 
-def _unknown_at_start(law: StepLaw, first: StepLaw | None) -> set[sp.Symbol]:
+def _unknown_at_start(law: StepLaw) -> set[sp.Symbol]:
     """The cross terms whose first value neither `init` nor the law of the first step gives."""
-    told = first.recursion if first is not None else {}
+    told = law.first.recursion if law.first is not None else {}
     unknown = set()
     for name, letter in law.step.letters.items():
         start, cross = law.step.traced.starts[name], product("w", letter)

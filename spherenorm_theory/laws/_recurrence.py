@@ -117,14 +117,7 @@ def collect_recurrence(
 
 @dataclass(frozen=True)
 class SolvedLaw(StepLaw):
-    """The law of a step from the first one on.
-
-    Attributes:
-        first: the law of the first step, from the state that `init` returns. It may differ from
-            the later ones, as torch.optim's dampening does.
-    """
-
-    first: StepLaw | None
+    """The law of a step from the first one on, and its solution in time."""
 
     @cached_property
     def system(self) -> LinearRecurrence | None:

@@ -145,7 +145,6 @@ def _resting_gradient(step: OneStep, moment: sp.Symbol) -> sp.Expr:
     after = sp.expand(drop_transients(step.states[moment.name], step) - moment)
     slope = sp.cancel(sp.diff(after, G))
     rest = sp.cancel(-after.subs(G, 0) / slope)
-    rest = sp.cancel(rest)
     if slope.has(G) or rest.free_symbols - {DIMENSION, moment}:
         hypers = {*step.traced.symbols.values()}
         loose = sorted(map(str, rest.free_symbols - {DIMENSION, moment} - hypers))

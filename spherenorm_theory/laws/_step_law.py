@@ -39,6 +39,8 @@ class StepLaw:
             momentum.
         recursion: <w', m'> in Gram entries, for each buffer m that `cross` requires.
         open_because: the reason why there is no recursion or no closed form; empty if there is one.
+        first: the law of the first step, from the state that `init` returns. It may differ from
+            the later ones, as torch.optim's dampening does.
     """
 
     step: OneStep
@@ -47,6 +49,7 @@ class StepLaw:
     cross: sp.Expr
     recursion: Mapping[sp.Symbol, sp.Expr]
     open_because: str
+    first: StepLaw | None
 
     @property
     def name(self) -> str:
@@ -81,7 +84,9 @@ class StepLaw:
     @property
     def split_step(self) -> OneStep:
         """The step with the weight that decay and drive make: w' = (1 - kappa) w + s."""
-        return replace(self.step, weight=Vector.atom("w") * (1 - self.kappa) + self.drive)
+        weight = Vector.atom("w") * (1 - self.kappa) + self.drive
+        first = None if self.first is None else self.first.split_step
+        return replace(self.step, weight=weight, first=first)
 
     @property
     def law(self) -> sp.Eq:
@@ -125,7 +130,7 @@ def derive(step: OneStep, required: Collection[sp.Symbol] = ()) -> StepLaw:
     kappa = _decay(step, given)
     drive = step.weight - w * (1 - kappa)
     cross = normalize_signs(step.inner(w, drive))
-    law = StepLaw(step, kappa, drive, cross, {}, "")
+    law = StepLaw(step, kappa, drive, cross, {}, "", None)
     if law.constant:
         return law
     buffers = {product("w", m): m for m in step.buffers}

@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from spherenorm import Recipe, View
-from spherenorm_theory.algebra import Trace, count_units, trace
+from spherenorm import View
+from spherenorm_theory.algebra import count_units
 from spherenorm_theory.laws._agreement import Agreement, Path, read_path, write_dimensions
 from spherenorm_theory.laws._evaluation import OutsideError, evaluate, read_units
 from spherenorm_theory.laws._input_kinds import check_scalar_and_dtype_inputs
@@ -23,7 +22,7 @@ from spherenorm_theory.laws._localize_mismatch import (
     find_mixing,
     find_operation,
 )
-from spherenorm_theory.laws._one_step import OneStep, one_step
+from spherenorm_theory.laws._one_step import OneStep
 from spherenorm_theory.laws._quantities import W
 from spherenorm_theory.laws._step_law import StepLaw
 
@@ -48,36 +47,30 @@ SINGLE = ((7,), (1, 5), (5, 1), (1, 1030), (1030, 1), (1, 3, 2), (3, 1, 2), (1, 
 """Of weights of one unit, some of them in one view and some in others."""
 
 
-def compare(step: OneStep, first: OneStep | None, constant: bool = False) -> Agreement:
+@torch.no_grad()  # as optimizers take their steps
+def compare(step: OneStep, constant: bool) -> Agreement:
     """Hold a step on symbols against the step of the rule, on random inputs.
 
     Args:
-        step, first: the step from a general state, and from the first one.
+        step: from a general state, with the first one.
         constant: the law says that the norm never changes.
 
     Raises:
         DifferenceError: they differ; with the operation at which they do.
     """
-    with torch.no_grad():  # as optimizers take their steps
-        return _compare(step, first, constant)
-
-
-def _compare(step: OneStep, first: OneStep | None, constant: bool) -> Agreement:
     views = step.traced.views or (View(0), View(None))
-    _compare_one_unit(step, first)
+    _compare_one_unit(step)
     check_scalar_and_dtype_inputs(step)
     held: list[tuple[Agreement, tuple[Case, ...]]] = []
     paths = _paths(step, SHAPES)
     for view in views:
-        held.append(_hold(step, first, view, paths))
+        held.append(_hold(step, view, paths))
         if held[-1][0].everywhere:
             return held[-1][0]
     best = max((agreement for agreement, _ in held), key=lambda each: len(each.dimensions - {1}))
     if best.dimensions - {1}:
         return best
-    mixing = (
-        find_mixing(step, first, each.view, case) for each, differing in held for case in differing
-    )
+    mixing = (find_mixing(step, each.view, case) for each, differing in held for case in differing)
     where = next(filter(None, mixing), "")
     if step.traced.sized and step.traced.sized in (where or step.traced.sized):
         raise DifferenceError(
@@ -87,34 +80,13 @@ def _compare(step: OneStep, first: OneStep | None, constant: bool) -> Agreement:
     if constant:
         _refuse_unless_constant(step, views[0], [s for s, path in paths.items() if path], where)
     single = [shape for shape in SINGLE if count_units(views[0], shape) == 1]
-    alone, _ = _hold(step, first, views[0], _paths(step, (step.traced.shape, *single)))
+    alone, _ = _hold(step, views[0], _paths(step, (step.traced.shape, *single)))
     norm = ", for the step; the norm is constant for each of several units too" if constant else ""
     return replace(alone, several=False, note=f"the weight is one unit{norm}{where}")
 
 
-def compared_step(recipe: str | Recipe | Trace, *, first: bool = False, **given: Any) -> OneStep:
-    """One step of `recipe` on symbols, after it was held against its code; see `one_step`.
-
-    Args:
-        recipe: as for `trace`, or a trace.
-        first: return the first step, instead of one from a general state.
-        given: hyper-parameters to hold at a value.
-
-    Raises:
-        DifferenceError: it differs from the rule's step.
-
-    Example:
-        >>> print(compared_step("sgd", weight_decay=0.0, dampening=0.0, first=True).weight)
-        w - g*lr
-    """
-    traced = recipe if isinstance(recipe, Trace) else trace(recipe, **given)
-    step, start = one_step(traced), one_step(traced, first=True)
-    compare(step, start if step.states else None)
-    return start if first else step
-
-
 def _hold(
-    step: OneStep, first: OneStep | None, view: View, paths: Mapping[Shape, Path | None]
+    step: OneStep, view: View, paths: Mapping[Shape, Path | None]
 ) -> tuple[Agreement, tuple[Case, ...]]:
     """Compare a law with its code, with the cases in which they differ.
 
@@ -128,13 +100,13 @@ def _hold(
         compared = [
             (case, difference)
             for case in draw_cases(step, view, shape, 3, 1)
-            if (difference := _difference(step, first, view, case)) is not None
+            if (difference := _difference(step, view, case)) is not None
         ]
         if compared:
             unlike = (
                 case
                 for case, difference in compared
-                if difference or decides_together(step, first, view, case)
+                if difference or decides_together(step, view, case)
             )
             found = next(unlike, None)
             results.setdefault(path, []).append(found)
@@ -210,13 +182,13 @@ def _note(view: View) -> str:
 _NAMES = {"channel": "each index of dimension 0", "layer": "the whole tensor"}
 
 
-def _compare_one_unit(step: OneStep, first: OneStep | None) -> None:
+def _compare_one_unit(step: OneStep) -> None:
     compared = 0
     for case in draw_cases(step, View(None), step.traced.shape, CASES, 0):
-        difference = _difference(step, first, View(None), case)
+        difference = _difference(step, View(None), case)
         compared += difference is not None
         if difference:
-            raise find_operation(step, first, case)
+            raise find_operation(step, case)
     if not compared:
         assumptions = "; ".join(step.facts.assumptions)
         raise DifferenceError(
@@ -225,13 +197,13 @@ def _compare_one_unit(step: OneStep, first: OneStep | None) -> None:
         )
 
 
-def _difference(step: OneStep, first: OneStep | None, view: View, case: Case) -> bool | None:
+def _difference(step: OneStep, view: View, case: Case) -> bool | None:
     """Tell if law and rule differ in a case; None if the case is outside of the law."""
     weight, state = case.rule.step(case.weight, case.grad, dict(case.state))
     if not all(bool(x.isfinite().all()) for x in (weight, *state.values())):
         return None
     try:
-        new, after = evaluate(step, first, view, case)
+        new, after = evaluate(step, view, case)
     except OutsideError:
         return None
     except ValueError:

@@ -10,7 +10,7 @@ import sympy as sp
 
 from spherenorm import Recipe
 from spherenorm_theory.algebra import Claim, Kind, Vector
-from spherenorm_theory.laws import OneStep, W, compared_step, express_inner
+from spherenorm_theory.laws import OneStep, W, express_inner, norm_growth
 
 lr, beta, wd, rho, beta1 = (
     sp.Symbol(name, positive=True)
@@ -54,11 +54,6 @@ def indexed(symbol: sp.Symbol) -> sp.IndexedBase:
     return sp.IndexedBase(symbol)
 
 
-def combination(vector: Vector) -> sp.Expr:
-    """A vector as an expression in its atoms, so that an equation of vectors is one of numbers."""
-    return sp.Add(*(c * sp.Symbol(atom) for atom, c in vector.terms.items()))
-
-
 P, Q, G = map(squared, "pqg")
 W_t, X_t = indexed(W), indexed(sp.Symbol("<w,p>", real=True))
 
@@ -68,13 +63,14 @@ class MomentumStep:
     """The products after one step in terms of |w|^2, X = <w, m> and |p|^2, where p = m'.
 
     Attributes:
-        step: the step on symbols.
+        step, first: the step on symbols, and the first one.
         p: the momentum that moves the weight.
         squared: |w'|^2.
         cross_after: <w', m'>.
     """
 
     step: OneStep
+    first: OneStep
     p: Vector
     squared: sp.Expr
     cross_after: sp.Expr
@@ -97,9 +93,10 @@ class MomentumStep:
 
 def read_momentum(recipe: str | Recipe) -> MomentumStep:
     """The step of a recipe like SGD with momentum, without decay and dampening."""
-    step = compared_step(recipe, **PLAIN)
-    p = step.states["m"]
+    law = norm_growth(recipe, **PLAIN)
+    step, p = law.step, law.step.states["m"]
     assert isinstance(p, Vector)
+    assert law.first is not None
     squared = express_inner(step, p, "p", step.weight, step.weight)
     cross_after = express_inner(step, p, "p", step.weight, p)
-    return MomentumStep(step, p, squared, cross_after)
+    return MomentumStep(step, law.first.step, p, squared, cross_after)

@@ -6,18 +6,8 @@ import sympy as sp
 
 from spherenorm import Recipe
 from spherenorm_theory.algebra import Claim, Kind, Proof, Refutation, Vector, trace
-from spherenorm_theory.laws import W_NEXT, W, compared_step, product, step_in_coordinates
-from spherenorm_theory.proofs._notation import (
-    ORTHOGONAL,
-    PLAIN,
-    P,
-    Q,
-    claims,
-    combination,
-    lr,
-    scalar,
-    w,
-)
+from spherenorm_theory.laws import W_NEXT, W, norm_growth, product, step_in_coordinates
+from spherenorm_theory.proofs._notation import ORTHOGONAL, PLAIN, P, Q, claims, lr, scalar, w
 
 X = product("w", "p")
 UNDER = (ORTHOGONAL, "no decay, no dampening")
@@ -25,7 +15,7 @@ UNDER = (ORTHOGONAL, "no decay, no dampening")
 
 def equation_14(recipe: str | Recipe = "sgdp") -> Proof:
     """Eq. 14: |w'|^2 = |w|^2 + lr^2 |q|^2 <= |w|^2 + lr^2 |p|^2, with q the projected momentum."""
-    step = compared_step(recipe, **PLAIN)
+    step = norm_growth(recipe, **PLAIN).step
     p = step.states["m"]
     assert isinstance(p, Vector)
     q = (w - step.weight) * (1 / lr)
@@ -36,7 +26,7 @@ def equation_14(recipe: str | Recipe = "sgdp") -> Proof:
         P: step.inner(p, p),
         X: step.inner(w, p),
         orthogonal: step.inner(w, q),
-        removed: combination(p - q),
+        removed: (p - q).formula,
     }
     lost = X**2 / W
     return Proof(
@@ -75,7 +65,7 @@ TAN_O, TAN_P = (sp.Symbol(f"tan_{name}", real=True) for name in "op")
 
 
 def _great_circle(plain: str | Recipe, projected: str | Recipe) -> tuple[Claim, ...]:
-    original, kept = compared_step(plain, **PLAIN), compared_step(projected, **PLAIN)
+    original, kept = (norm_growth(each, **PLAIN).step for each in (plain, projected))
     p = kept.states["m"]
     assert isinstance(p, Vector)
     o, pr = original.weight, kept.weight
@@ -87,8 +77,8 @@ def _great_circle(plain: str | Recipe, projected: str | Recipe) -> tuple[Claim, 
     record = {
         **{product(a, b): kept.inner(names[a], names[b]) for a, b in pairs},
         Q: kept.inner(q, q),
-        sp.Symbol("w^o"): combination(o),
-        sp.Symbol("w^p"): combination(pr),
+        sp.Symbol("w^o"): o.formula,
+        sp.Symbol("w^p"): pr.formula,
         TAN_O: across["w^o"],
         TAN_P: across["w^p"],
     }

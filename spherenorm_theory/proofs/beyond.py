@@ -14,7 +14,6 @@ from spherenorm_theory.laws import (
     OneStep,
     S,
     W,
-    compared_step,
     norm_growth,
     one_step,
     product,
@@ -140,7 +139,7 @@ def nesterov_never_shrinks(recipe: str | Recipe = "sgd") -> Proof:
 
     so V <= 0 by induction from V = 0.
     """
-    step = compared_step(recipe, nesterov=True, **PLAIN)
+    step = norm_growth(recipe, nesterov=True, **PLAIN).step
     drive, bounded = step.weight - w, _radial_bound(step)
     Y, M = product("w", "m"), squared("m")
     slack = sp.Symbol("slack", nonnegative=True)

@@ -12,7 +12,7 @@ import sympy as sp
 
 from spherenorm import Recipe
 from spherenorm_theory.algebra import Claim, Induction, Kind, Proof, Refutation
-from spherenorm_theory.laws import W_NEXT, W, compared_step, product
+from spherenorm_theory.laws import W_NEXT, W, norm_growth, product
 from spherenorm_theory.proofs._corollary_2_3 import corollary_2_3
 from spherenorm_theory.proofs._notation import (
     FROM_REST,
@@ -55,7 +55,7 @@ def lemma_2_1(recipe: str | Recipe = "sgd") -> Proof:
 
     |w'|^2 = |w|^2 + lr^2 |g|^2.
     """
-    step = compared_step(recipe, momentum=0.0, **PLAIN)
+    step = norm_growth(recipe, momentum=0.0, **PLAIN).step
     record = {W_NEXT: step.inner(step.weight, step.weight), G: step.inner(g, g)}
     grown = lr**2 * G
     statements = {
@@ -77,7 +77,7 @@ def lemma_2_2(recipe: str | Recipe = "sgd") -> Proof:
     """
     momentum = read_momentum(recipe)
     past = sp.Sum(beta ** (t - k) * P_t[k], (k, 0, t - 1))
-    cross = _cross_term(recipe, momentum, past)
+    cross = _cross_term(momentum, past)
     grown = {W_t[t + 1]: _after(momentum, cross.relation.rhs / momentum.share)}
     term = 2 * lr**2 * past
     lemma = sp.Eq(W_t[t + 1], W_t[t] + lr**2 * P_t[t] + term)
@@ -96,9 +96,8 @@ def lemma_2_2(recipe: str | Recipe = "sgd") -> Proof:
     )
 
 
-def _cross_term(recipe: str | Recipe, momentum: MomentumStep, past: sp.Expr) -> Claim:
+def _cross_term(momentum: MomentumStep, past: sp.Expr) -> Claim:
     """<w_t, p_t>, by induction from the first step on."""
-    start = compared_step(recipe, first=True, **PLAIN)
     share = momentum.share
     after = share * momentum.cross_after.xreplace({momentum.X: X_t[t] / share, P: P_t[t]})
     return Claim(
@@ -107,7 +106,7 @@ def _cross_term(recipe: str | Recipe, momentum: MomentumStep, past: sp.Expr) -> 
         Kind.INDUCTION,
         induction=Induction(
             t,
-            start={X_t[0]: start.inner(w, start.states["m"])},
+            start={X_t[0]: momentum.first.inner(w, momentum.first.states["m"])},
             after={X_t[t + 1]: after},
             factor=sp.diff(after, X_t[t]),
         ),
@@ -172,7 +171,7 @@ def effective_step(recipe: str | Recipe = "sgd") -> Proof:
     Exactly, |effective step|^2 = |w' - w|^2 / |w'|^2 + (1 - |w| / |w'|)^2 for a step orthogonal to
     w, with the relative error lr^2 |g|^2 / (4 |w|^2) + ...
     """
-    step = compared_step(recipe, momentum=0.0, **PLAIN)
+    step = norm_growth(recipe, momentum=0.0, **PLAIN).step
     norm, turned = step.inner(step.weight, step.weight), step.inner(w, step.weight)
     moved = step.inner(step.weight - w, step.weight - w)
     # rho = |w'| / |w| = sqrt(1 + x), where x = lr^2 |g|^2 / |w|^2

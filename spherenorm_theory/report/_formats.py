@@ -218,7 +218,8 @@ def law_to_latex(law: NormGrowth, letters: Letters | None = None) -> str:
         \begin{equation*}
     """
     formulas = [law.law, sp.Eq(*map(sp.Symbol, ("s", "w'"))), *law.recursion.values()]
-    table = choose_latex([*formulas, *_symbols(law)], letters)
+    hypers = law.step.traced.symbols.values()
+    table = choose_latex([*formulas, *hypers, law.drive.formula], letters)
     lines = [f"The norm under {escape_latex(law.name)}, where ${_step(law, table)}$:"]
     lines += ["\\begin{equation*}", law.latex(letters), "\\end{equation*}"]
     lines += [f"{_status(law)} It assumes:", "\\begin{itemize}"]
@@ -226,20 +227,14 @@ def law_to_latex(law: NormGrowth, letters: Letters | None = None) -> str:
     return "\n".join([*lines, "\\end{itemize}", ""])
 
 
-def _symbols(law: NormGrowth) -> list[sp.Symbol]:
-    """The names that the step holds: hyper-parameters, and vectors."""
-    vectors = [sp.Symbol(atom) for atom in law.drive.terms if atom != "1"]
-    return [*law.step.traced.symbols.values(), *vectors]
-
-
 def _step(law: NormGrowth, table: Letters) -> str:
     """w' = (1 - kappa) w + s with the drive s."""
     if law.constant:
-        return latex(sp.Eq(sp.Symbol("|w'|^2"), sp.Symbol("|w|^2"), evaluate=False), table)
+        return latex(law.law, table)
     w, s = sp.Symbol("w"), sp.Symbol("s")
     step = sp.Eq(sp.Symbol("w'"), (1 - law.kappa) * w + s, evaluate=False)
-    drive = sp.Add(*(c * (1 if a == "1" else sp.Symbol(a)) for a, c in law.drive.terms.items()))
-    return f"{latex(step, table)},\\; {latex(sp.Eq(s, drive, evaluate=False), table)}"
+    drive = sp.Eq(s, law.drive.formula, evaluate=False)
+    return f"{latex(step, table)},\\; {latex(drive, table)}"
 
 
 def _status(law: NormGrowth) -> str:

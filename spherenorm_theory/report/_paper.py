@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache, partial
 from typing import Any
 
 from spherenorm import bind
-from spherenorm_theory.algebra import Kind, Proof, show
-from spherenorm_theory.checks import PROBLEMS, check, check_ratio, count_false_positives
+from spherenorm_theory.algebra import Proof, show
+from spherenorm_theory.checks import (
+    PROBLEMS,
+    RunCheck,
+    check,
+    check_equilibrium,
+    check_ratio,
+    count_false_positives,
+)
 from spherenorm_theory.laws import norm_growth
 from spherenorm_theory.proofs import STATEMENTS
 from spherenorm_theory.report._formats import Job, Row
-from spherenorm_theory.report._recipe import equilibrium_rows, show_values, training_jobs
+from spherenorm_theory.report._recipe import run_row, training_jobs
 
 RUNS = "Checked on float64 runs"
 
@@ -64,13 +71,22 @@ def paper_jobs() -> list[Job]:
         ),
         *(job for name in ("sgd", "sgdw", "sgdp", "adamp", "sgdg") for job in _training(name)),
         Job(RUNS, "broken assumptions", _broken_rows),
-        *(
-            Job(RUNS, f"equilibrium of {name}", partial(equilibrium_rows, name, given, RUNS))
-            for name, given in EQUILIBRIA
-        ),
-        Job(RUNS, "growth ratios", _ratio_rows),
-        Job(RUNS, "false positives", _false_positive_rows),
+        *_run_jobs(),
     ]
+
+
+def _run_jobs() -> Iterator[Job]:
+    """Runs under random gradients, one to a job."""
+    for name, given in EQUILIBRIA:
+        yield _run_job(f"equilibrium of {name}", partial(check_equilibrium, name), given)
+    for name, given in RATIOS:
+        yield _run_job(f"growth ratio of {name}", partial(check_ratio, name), given)
+    for given in COUNTS:
+        yield _run_job("false positives", count_false_positives, given)
+
+
+def _run_job(name: str, check_law: Callable[..., RunCheck], given: dict[str, Any]) -> Job:
+    return Job(RUNS, name, lambda: [run_row(RUNS, name, given, check_law(**given))])
 
 
 def _training(recipe: str) -> list[Job]:
@@ -116,22 +132,3 @@ def _broken_row(problem: str) -> Row:
     formula = f"broken on purpose: {result.broken}"
     status = f"{verdict}; noticed: {noticed}"
     return Row(RUNS, f"sgdp on {problem}", formula, status, good=bool(noticed))
-
-
-def _ratio_rows() -> list[Row]:
-    rows = []
-    for recipe, given in RATIOS:
-        ratio = check_ratio(recipe, **given)
-        status = f"{Kind.CHECKED if ratio.passed else 'FAILS'}: {ratio}"
-        name = f"growth ratio of {recipe}"
-        rows.append(Row(RUNS, name, show_values(given), status, good=ratio.passed))
-    return rows
-
-
-def _false_positive_rows() -> list[Row]:
-    rows = []
-    for case in COUNTS:
-        counted = count_false_positives(**case)
-        name, status = "false positives", str(counted)
-        rows.append(Row(RUNS, name, show_values(case), status, good=counted.passed))
-    return rows

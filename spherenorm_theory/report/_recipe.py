@@ -18,13 +18,14 @@ from spherenorm_theory.algebra import (
     show,
     trace,
 )
-from spherenorm_theory.checks import check, check_equilibrium, structure_of, switch_on
+from spherenorm_theory.checks import RunCheck, check, check_equilibrium, structure_of, switch_on
 from spherenorm_theory.laws import (
     NoEquilibriumError,
     NormGrowth,
     drop_transients,
     equilibrium,
     norm_growth,
+    without_eps,
 )
 from spherenorm_theory.report._formats import Job, Row
 
@@ -74,19 +75,10 @@ def training_jobs(
     return [Job(section, f"{name} on {each}", partial(rows, each)) for each in PROBLEMS]
 
 
-def equilibrium_rows(
-    recipe: str | Recipe, hyper_parameters: dict[str, Any], section: str
-) -> list[Row]:
-    """A check of an equilibrium law."""
-    result = check_equilibrium(recipe, **hyper_parameters)
-    status = (
-        f"|w| {result.norm[0]:.4f} predicted, {result.norm[1]:.4f} measured; "
-        f"effective step {result.rotation[0]:.5f}, {result.rotation[1]:.5f}: "
-        f"{Kind.CHECKED} to {result.error:.2%} (tolerance 2 %)"
-    )
-    status = status if result.passed else f"FAILS: {status}"
-    held = show_values(hyper_parameters)
-    return [Row(section, f"equilibrium of {result.law.name}", held, status, good=result.passed)]
+def run_row(section: str, name: str, values: dict[str, Any], result: RunCheck) -> Row:
+    """A check of a law on a run with given values."""
+    status = f"{Kind.CHECKED if result.passed else 'FAILS'}: {result}"
+    return Row(section, name, show_values(values), status, good=result.passed)
 
 
 def recipe_jobs(recipe: str | Recipe, **given: Any) -> list[Job]:
@@ -164,10 +156,8 @@ def _closed_form_row(law: NormGrowth) -> Row:
 
 def _equilibrium_law_rows(function: Recipe, given: dict[str, Any]) -> list[Row]:
     name = bind(function).name
-    # eps spoils the closed form; a recipe that takes one and does not use it loses nothing.
-    without_eps = {"eps": 0.0} if "eps" in bind(function).defaults else {}
     try:
-        law = equilibrium(function, **{**given, **without_eps})
+        law = equilibrium(function, **{**given, **without_eps(function)})
     except NoEquilibriumError as error:
         return [Row(name, "equilibrium", "", f"not applicable: {error}")]
     assumed = ["random gradients"]
@@ -192,7 +182,7 @@ def _measured_rows(function: Recipe, running: dict[str, Any]) -> list[Row]:
         if values is None:
             why = "not applicable: no weight_decay in kappa to set a time scale by"
             return [Row(name, title, "", why)]
-        return equilibrium_rows(function, values, name)
+        return [run_row(name, title, values, check_equilibrium(function, **values))]
     except NoEquilibriumError as error:
         return [Row(name, title, "", f"not checked: {error}")]
 

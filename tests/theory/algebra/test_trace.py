@@ -37,8 +37,8 @@ def test_defaults_reach_the_symbols():
         ("adam", {"betas": 0.9}, r"adam: betas takes 2 numbers, such as \(0.9, 0.999\).* got 0.9"),
         ("adam", {"betas": (0.9,)}, "betas takes 2 numbers"),
         ("adam", {"betas": (0.9, "gamma")}, r"or \(beta1, beta2\) where one stays a symbol"),
-        (":", {}, "no recipe is named ':'; known: sgd, "),
-        ("sgd:", {}, "no recipe is named 'sgd:'; known: sgd, "),
+        (":", {}, "no recipe is named ':'; known: adam, "),
+        ("sgd:", {}, "no recipe is named 'sgd:'; did you mean sgd"),
     ],
 )
 def test_bad_input(name, given, message):

@@ -307,7 +307,7 @@ def test_a_problem_of_ones_own():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"problem": "mnist"}, "no problem is named 'mnist'; known: network"),
+        ({"problem": "mnist"}, "no problem is named 'mnist'; known: convolutions"),
         ({"problem": "networ"}, "no problem is named 'networ'; did you mean network"),
         ({"steps": 0}, "steps must be a whole number of at least 1, got 0"),
         ({"steps": 1.5}, "steps must be a whole number of at least 1, got 1.5"),

@@ -1,9 +1,11 @@
-"""Equilibria and growth ratios against runs under random gradients."""
+"""Equilibria, growth ratios and false positives against runs under random gradients."""
+
+from dataclasses import replace
 
 import pytest
 
 from spherenorm_theory import NoEquilibriumError, check_equilibrium, check_ratio
-from spherenorm_theory.checks import RatioCheck
+from spherenorm_theory.checks import count_false_positives
 from tests.theory.recipes import clipped, counted
 
 NOISE = {"lr": 0.1, "weight_decay": 0.1, "momentum": 0.9, "dampening": 0.0}
@@ -30,7 +32,8 @@ def test_equilibrium(name, source, hypers):
 def test_a_wrong_equilibrium_would_be_noticed():
     """The rotation of SGDM without its 1 + beta is off by far more than the tolerance."""
     result = check_equilibrium("sgd", steps=200, warm_up=400, units=16, **NOISE)
-    assert abs(result.rotation[1] / (2 * 0.1 * 0.1) ** 0.5 - 1) > 0.2
+    _, turn = result.values["effective step"]
+    assert not replace(result, values={"effective step": ((2 * 0.1 * 0.1) ** 0.5, turn)}).passed
     with pytest.raises(ValueError, match='source must be "noise" or "network"'):
         check_equilibrium("sgd", "data", **NOISE)
 
@@ -58,10 +61,32 @@ PLAIN = {**NOISE, "weight_decay": 0.0}
 def test_growth_ratios(name, hypers, predicted):
     ratio = check_ratio(name, **hypers)
     assert ratio.passed, ratio
-    assert predicted is None or ratio.predicted == pytest.approx(predicted, rel=1e-4)
+    ((expected, _),) = ratio.values.values()
+    assert predicted is None or expected == pytest.approx(predicted, rel=1e-4)
 
 
 def test_a_wrong_growth_ratio_would_be_noticed():
-    measured = check_ratio("sgd", **PLAIN, nesterov=True).measured
-    assert not RatioCheck("sgd", 19.0, measured).passed
-    assert not RatioCheck("sgd", 14.158 * 1.01, measured).passed
+    ratio = check_ratio("sgd", **PLAIN, nesterov=True)
+    ((quantity, (_, measured)),) = ratio.values.items()
+    for wrong in (19.0, 14.158 * 1.01):
+        assert not replace(ratio, values={quantity: (wrong, measured)}).passed
+
+
+COUNTED = [
+    {"dimension": 2},
+    {"dimension": 64},
+    {"dimension": 8, "channels": 3, "delta": 1.0},
+    {"dimension": 16, "channels": 4, "view": "layer"},
+]
+
+
+@pytest.mark.parametrize("case", COUNTED, ids=str)
+def test_false_positives(case):
+    counted = count_false_positives(trials=10_000, **case)
+    assert counted.passed, counted
+
+
+def test_a_wrong_rate_of_false_positives_would_be_noticed():
+    counted = count_false_positives(trials=10_000)
+    rate, share = counted.values["rate"]
+    assert not replace(counted, values={"rate": (rate, 1.3 * share)}).passed

@@ -64,11 +64,11 @@ def test_a_state_that_starts_at_a_decimal_is_the_first_one():
         return torch.full((), 0.1, dtype=weight.dtype)
 
     recipe = keeps(lambda w, d, n: (d * n, n + 1), start)
-    step, first = one_step(recipe), one_step(recipe, first=True)
+    step = replace(one_step(recipe), first=one_step(recipe, first=True))
     state = recipe().init(W)
-    assert choose_step(step, first, Inputs(W, G, state, {})) is first
+    assert choose_step(step, Inputs(W, G, state, {})) is step.first
     later = {**state, "kept": state["kept"] + 1}
-    assert choose_step(step, first, Inputs(W, G, later, {})) is step
+    assert choose_step(step, Inputs(W, G, later, {})) is step
 
 
 def test_a_number_that_a_law_holds_is_no_other_one():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import sympy as sp
 
-from spherenorm_theory.proofs._bounds import printed_bounds, proved_bounds
+from spherenorm_theory.proofs._corollary_2_3 import printed_bounds, proved_bounds
 
 
 def test_every_bound_of_corollary_2_3_is_there():
