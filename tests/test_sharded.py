@@ -1,15 +1,19 @@
 """Weights whose entries lie in several processes: they step as whole ones, or are refused."""
 
+import contextlib
 import itertools
 import json
+from datetime import timedelta
 
 import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from spherenorm import chain, find_recipe, optim, probe, rules, torch_optimizer
+from spherenorm import chain, explain, find_recipe, optim, probe, rules, torch_optimizer
 from spherenorm._manifold import Sphere
+from spherenorm.compile import BackendError
 from spherenorm.compile._guard import UnsupportedRuleError
 from spherenorm.compile._paths import Paths
 from tests.gradients import gradient
@@ -65,6 +69,13 @@ BACKENDS = ("auto", "rule")
 MANY = [(7 + i, 6) for i in range(28)] + [(1, 4), (3, 2, 3, 3)] + [(9,), (1,)]
 """The shapes of a model: 30 matrices and two vectors, some with no row in one process."""
 BY_SUMS = [("adamp", {"weight_decay": 0.1}), ("sgdp", {**HEAVY, "dampening": 0.5}), ("adamw", {})]
+CAUSES = ("mode", "memory")
+"""The reasons for which one process alone takes no kernels."""
+ALONE = [
+    *itertools.product(BY_SUMS, ("auto",), CAUSES, (0, 2)),
+    *itertools.product(BY_SUMS[:1], ("compiled",), ("memory",), (0, 2)),
+]
+"""The recipe, the backend, the reason, and the step at which it holds."""
 MODEL_CASES = [
     ("adamw", {}),
     ("adamp", {"weight_decay": 0.1}),
@@ -138,8 +149,8 @@ def _model_apart(world, name, options, backend="auto"):
     return max((_whole(p) - q).abs().max().item() for p, q in pairs), collectives
 
 
-def _without_a_kernel(rank, world):
-    """As `_model_apart`, where one process of all has no kernel."""
+def _where_one_has_no_kernel(rank, world, function, *arguments):
+    """The result of a function while the last process has no kernels."""
 
     def refuse(*arguments, **options):
         raise UnsupportedRuleError("no compiler here")
@@ -147,7 +158,7 @@ def _without_a_kernel(rank, world):
     with pytest.MonkeyPatch.context() as patch:
         if rank == world - 1:
             patch.setattr(Paths, "kernel", refuse)
-        return _model_apart(world, *BY_SUMS[0])
+        return function(*arguments)
 
 
 def _beside_an_unsharded_weight(rank, world):
@@ -173,6 +184,81 @@ def _beside_an_unsharded_weight(rank, world):
         second.step()
     pairs = zip(sharded, alone, strict=True)
     return max((_whole(p) - q).abs().max().item() for p, q in pairs)
+
+
+class Passing(TorchDispatchMode):
+    """Every operation as it is."""
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        return function(*args, **(kwargs or {}))
+
+
+def _transposed(part):
+    """Lay the rows of a part one beside another in memory."""
+    with torch.no_grad():
+        held = part.to_local()
+        held.data = held.t().contiguous().t()
+
+
+def _contiguous(part):
+    with torch.no_grad():
+        held = part.to_local()
+        held.data = held.contiguous()
+
+
+def _alone(rank, world, recipe, backend, cause, at):
+    """The distance of sharded weights from whole ones, where one process alone takes no kernels.
+
+    Where it raises, its rows are put in order, and the step is taken again.
+
+    Returns:
+        The distance; of each process the error; and True if no process had moved where it raised.
+    """
+    name, options = recipe
+    draw = torch.Generator().manual_seed(99)
+    whole = [torch.randn(shape, generator=draw, dtype=torch.float64) for shape in [*MANY[:2], (9,)]]
+    alone = [weight.clone().requires_grad_() for weight in whole]
+    sharded = [_placed(weight, (0,), world).requires_grad_() for weight in whole]
+    cls = optim.torch_optimizer(name)
+    first = cls(alone, lr=0.01, **options)
+    second = cls(sharded, lr=0.01, backend=backend, **options)
+    said, kept = "", True
+    for step in range(STEPS):
+        for weight, part in zip(alone, sharded, strict=True):
+            weight.grad = gradient("alternating", weight.detach(), draw.manual_seed(step), step)
+            part.grad = _placed(weight.grad, (0,), world)
+        here = step == at and rank == world - 1
+        if here and cause == "memory":
+            _transposed(sharded[1])
+        first.step()
+        before = [part.detach().to_local().clone() for part in sharded]
+        try:
+            with Passing() if here and cause == "mode" else contextlib.nullcontext():
+                second.step()
+        except BackendError as error:
+            said = str(error)
+            now = [part.detach().to_local() for part in sharded]
+            kept = kept and all(map(torch.equal, before, now))
+            if here:
+                _contiguous(sharded[1])
+            second.step()
+        if here and cause == "memory":
+            _contiguous(sharded[1])
+    told = [None] * world
+    dist.all_gather_object(told, (said, kept))
+    errors, unmoved = zip(*told, strict=True)
+    pairs = zip(sharded, alone, strict=True)
+    return max((_whole(p) - q).abs().max().item() for p, q in pairs), errors, all(unmoved)
+
+
+def _explained(rank, world):
+    """The paths that one process is told alone, before and after another has no kernel."""
+    sharded = _placed(torch.ones(4, 3, dtype=torch.float64), (0,), world).requires_grad_()
+    optimizer = optim.AdamP([sharded])
+    told = [line.path for line in explain(optimizer)] if rank == 0 else []
+    sharded.grad = _placed(torch.ones(4, 3, dtype=torch.float64), (0,), world)
+    _where_one_has_no_kernel(rank, world, optimizer.step)
+    return told + [line.path for line in explain(optimizer)] if rank == 0 else None
 
 
 def _optimizer(name, options, model):
@@ -309,7 +395,9 @@ def _work(rank, world, folder):
 
     torch.set_num_threads(1)
     meeting = f"file://{folder}/rendezvous"
-    dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=world)
+    # Who waits for a collective that the other does not take fails, and does not wait for ever.
+    limit = timedelta(seconds=120)
+    dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=world, timeout=limit)
     try:
         results = {"weights": [], "models": [], "refusals": _refusals()}
         for backend, (recipe, sharding) in itertools.product(BACKENDS, CASES):
@@ -317,8 +405,12 @@ def _work(rank, world, folder):
             results["weights"].append(_or_error(_stepped_apart, *case))
         results["sums"] = [_or_error(_model_apart, world, *recipe) for recipe in BY_SUMS]
         results["own code"] = _or_error(_model_apart, world, *BY_SUMS[0], "rule")
-        results["without a kernel"] = _or_error(_without_a_kernel, rank, world)
+        results["without a kernel"] = _or_error(
+            _where_one_has_no_kernel, rank, world, _model_apart, world, *BY_SUMS[0]
+        )
         results["beside"] = _or_error(_beside_an_unsharded_weight, rank, world)
+        results["explained"] = _or_error(_explained, rank, world)
+        results["alone"] = [_or_error(_alone, rank, world, *case) for case in ALONE]
         results["probes"] = {name: _or_error(_probed, world, name) for name in PROBED}
         mesh = init_device_mesh("cpu", (world,))
         for recipe in MODEL_CASES:
@@ -369,6 +461,33 @@ def test_a_process_without_a_kernel_takes_all_others_to_the_rules_own_code(resul
 
 def test_a_process_plans_anew_alone_and_the_others_wait_for_nothing(results):
     assert results["beside"] < 1e-13
+
+
+def _id(case):
+    (recipe, _), *rest = case
+    return "-".join(map(str, (recipe, *rest)))
+
+
+@pytest.mark.parametrize("index", range(len(ALONE)), ids=lambda i: _id(ALONE[i]))
+def test_where_one_process_alone_takes_no_kernels_all_step_alike_or_all_raise(results, index):
+    found = results["alone"][index]
+    assert isinstance(found, list), found
+    apart, errors, unmoved = found
+    assert apart < 1e-13
+    if ALONE[index][1] == "auto":
+        assert errors == ["", ""]
+        return
+    other, own = errors
+    refused = 'backend="compiled" cannot take the step of '
+    assert all(said.startswith(refused) for said in errors)
+    assert "for a weight of shape (8, 6), torch.float64, on cpu" in own
+    assert "rows do not lie one after another in memory" in own
+    assert "takes no kernels" in other
+    assert unmoved  # an error leaves the whole step undone
+
+
+def test_one_process_alone_explains(results):
+    assert results["explained"] == ["C++ kernel", "rule"]
 
 
 @pytest.mark.parametrize("index", range(len(MODEL_CASES)), ids=lambda i: MODEL_CASES[i][0])
