@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 from rich.console import Console
 from torch import Tensor
+from torch.multiprocessing.spawn import start_processes
 
 from benchmarks._contenders import LR, parameters
 from benchmarks._measure import interleaved
@@ -33,7 +34,7 @@ def sharded_step(name: str, rounds: int, console: Console) -> dict[str, float]:
     """
     with tempfile.TemporaryDirectory() as folder:
         arguments = SETS[name](), rounds, folder
-        torch.multiprocessing.spawn(_measure, arguments, nprocs=PROCESSES)  # type: ignore[no-untyped-call]
+        start_processes(_measure, arguments, nprocs=PROCESSES)  # type: ignore[no-untyped-call]
         times: dict[str, float] = json.loads((Path(folder) / "times").read_text())
     times["ratio"] = times["sharded"] / times["whole"]
     console.print(
@@ -71,14 +72,13 @@ def _step_of(weights: list[Tensor]) -> Callable[[], Any]:
 
 
 def _shards(weights: Sequence[Tensor]) -> list[Tensor]:
-    from torch.distributed.tensor import Shard, distribute_tensor, init_device_mesh
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Shard, distribute_tensor
 
     mesh = init_device_mesh("cpu", (PROCESSES,))
     shards: list[Tensor] = []
     for weight in weights:
-        shard, grad = (
-            distribute_tensor(each, mesh, [Shard(0)]) for each in (weight.detach(), weight.grad)
-        )
-        shards.append(shard.requires_grad_())
-        shards[-1].grad = grad
+        if weight.grad is not None:
+            shards.append(distribute_tensor(weight.detach(), mesh, [Shard(0)]).requires_grad_())
+            shards[-1].grad = distribute_tensor(weight.grad, mesh, [Shard(0)])
     return shards

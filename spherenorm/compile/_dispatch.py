@@ -51,8 +51,7 @@ class Dispatcher:
         self._proven: dict[Any, set[Any]] = {}
         """By the key of a rule, the shapes and dtypes of weights that it has stepped."""
         self._verdicts: dict[Any, int | None] = {}
-        """By the kind of a sharded weight, the count of its totals (`GroupPaths`) if all processes
-        have a kernel for their parts, else None."""
+        """By the kind of a sharded weight, its count of totals; None if a process has no kernel."""
 
     def step(self, groups: Sequence[Group]) -> None:
         """Step all weights, or none: what may fail comes before the first one moves.
