@@ -1,8 +1,10 @@
 """Weights whose entries lie in several processes: they step as whole ones, or are refused."""
 
 import contextlib
+import copy
 import itertools
 import json
+import pickle
 from datetime import timedelta
 
 import pytest
@@ -261,6 +263,56 @@ def _explained(rank, world):
     return told + [line.path for line in explain(optimizer)] if rank == 0 else None
 
 
+def _pair(world):
+    """AdamP of a whole weight and of a sharded one, and what gives both a gradient."""
+    draw = torch.Generator().manual_seed(99)
+    weight = torch.randn(6, 5, generator=draw, dtype=torch.float64)
+    pair = [weight.clone().requires_grad_(), _placed(weight, (0,), world).requires_grad_()]
+
+    def give(optimizers, step, scale=1.0, spoil=False):
+        grad = scale * torch.randn(6, 5, generator=draw.manual_seed(step), dtype=torch.float64)
+        if spoil:
+            grad[-1] = torch.inf  # of the last process alone
+        for optimizer, each in zip(optimizers, (grad, _placed(grad, (0,), world)), strict=True):
+            optimizer.param_groups[0]["params"][0].grad = each.clone()
+
+    return [optim.AdamP([each], lr=0.1) for each in pair], give
+
+
+def _apart_of(optimizers):
+    """The distance of their weights, and their counts of steps."""
+    weights = [optimizer.param_groups[0]["params"][0] for optimizer in optimizers]
+    both = zip(optimizers, weights, strict=True)
+    counts = [_whole(optimizer.state[weight]["step"]).item() for optimizer, weight in both]
+    return (_whole(weights[1]) - weights[0]).abs().max().item(), counts
+
+
+def _scaled(world):
+    """After steps by a GradScaler, of which one is skipped."""
+    optimizers, give = _pair(world)
+    scalers = [torch.amp.GradScaler("cpu", init_scale=4.0) for _ in optimizers]
+    for step in range(STEPS):
+        give(optimizers, step, 4.0, spoil=step == 2)
+        for scaler, optimizer in zip(scalers, optimizers, strict=True):
+            scaler.scale(torch.ones(()))
+            scaler.unscale_(optimizer)
+            scaler.step(optimizer)
+            scaler.update(4.0)
+    return _apart_of(optimizers)
+
+
+def _copied(world):
+    """After steps of a deep copy, and of a pickle of it."""
+    optimizers, give = _pair(world)
+    for copied in (lambda x: x, copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))):
+        optimizers = [optimizers[0], copied(optimizers[1])]
+        for step in range(2):
+            give(optimizers, step)
+            for optimizer in optimizers:
+                optimizer.step()
+    return _apart_of(optimizers)
+
+
 def _optimizer(name, options, model):
     """By the recipe; one of the sphere takes only what has rows."""
     cls = optim.torch_optimizer(name)
@@ -317,14 +369,14 @@ def _models_apart(mesh, name, options):
     resumed = []
     for full in (False, True):
         how = {"options": checkpoint.StateDictOptions(full_state_dict=full)}
-        copy = _model(1, mesh)
-        third = _optimizer(name, options, copy)
+        restored = _model(1, mesh)
+        third = _optimizer(name, options, restored)
         saved = checkpoint.get_model_state_dict(sharded, **how)
         saved_state = checkpoint.get_optimizer_state_dict(sharded, second, **how)
         # The optimizer first: its missing state is made by a step at a learning rate of 0.
-        checkpoint.set_optimizer_state_dict(copy, third, saved_state, **how)
-        checkpoint.set_model_state_dict(copy, saved, **how)
-        resumed.append((copy, third))
+        checkpoint.set_optimizer_state_dict(restored, third, saved_state, **how)
+        checkpoint.set_model_state_dict(restored, saved, **how)
+        resumed.append((restored, third))
     for model, optimizer in [(alone, first), (sharded, second), *resumed]:
         _train(model, optimizer, (3, 6))
     return _apart(sharded, alone), *(_apart(model, sharded) for model, _ in resumed)
@@ -411,6 +463,8 @@ def _work(rank, world, folder):
         results["beside"] = _or_error(_beside_an_unsharded_weight, rank, world)
         results["explained"] = _or_error(_explained, rank, world)
         results["alone"] = [_or_error(_alone, rank, world, *case) for case in ALONE]
+        results["scaled"] = _or_error(_scaled, world)
+        results["copied"] = _or_error(_copied, world)
         results["probes"] = {name: _or_error(_probed, world, name) for name in PROBED}
         mesh = init_device_mesh("cpu", (world,))
         for recipe in MODEL_CASES:
@@ -484,6 +538,18 @@ def test_where_one_process_alone_takes_no_kernels_all_step_alike_or_all_raise(re
     assert "rows do not lie one after another in memory" in own
     assert "takes no kernels" in other
     assert unmoved  # an error leaves the whole step undone
+
+
+def test_a_scaler_skips_a_step_in_all_processes_if_one_has_an_infinite_gradient(results):
+    apart, counts = results["scaled"]
+    assert apart < 1e-13
+    assert counts == [STEPS - 1] * 2
+
+
+def test_copies_of_an_optimizer_go_on(results):
+    apart, counts = results["copied"]
+    assert apart < 1e-13
+    assert counts == [6, 6]
 
 
 def test_one_process_alone_explains(results):
