@@ -15,6 +15,7 @@ from rich.console import Console
 from benchmarks._first import first_steps
 from benchmarks._measure import CLOCKS, MALLOC, fix_malloc, machine
 from benchmarks._shapes import SETS
+from benchmarks._sharded import sharded_step
 from benchmarks._steps import scaling, step_times
 from benchmarks._sweep import sweep_throughput
 from benchmarks._training import probe_overhead, training_time
@@ -22,7 +23,7 @@ from spherenorm.support import write_whole
 
 console = Console(width=max(100, Console().width))
 app = typer.Typer(add_completion=False, pretty_exceptions_show_locals=False)
-SECTIONS = ("step", "first", "scaling", "sweep", "training", "probe", "engine", "store")
+SECTIONS = ("step", "first", "scaling", "sweep", "training", "probe", "sharded", "engine", "store")
 MALLOC_HELP = (
     "default: glibc's, whatever the environment says; "
     "resident: freed memory is kept, so that temporaries cost no page faults."
@@ -33,7 +34,7 @@ MALLOC_HELP = (
 def main(
     sections: Annotated[
         str, typer.Option(help=f"Comma-separated, of {', '.join(SECTIONS)}.")
-    ] = ",".join(SECTIONS[:-2]),
+    ] = ",".join(SECTIONS[:-3]),
     sets: Annotated[
         str, typer.Option(help=f"Parameter sets, of {', '.join(SETS)}; or all.")
     ] = "small-resnet,small-gpt,many-small,resnet18,resnet50",
@@ -76,6 +77,8 @@ def main(
         results["training"] = training_time(rounds, device, console)
     if "probe" in chosen:
         results["probe"] = probe_overhead(rounds, device, console)
+    if "sharded" in chosen:
+        results["sharded"] = {name: sharded_step(name, rounds, console) for name in names}
     if "engine" in chosen:
         from benchmarks._engine import engine_overhead  # needs the extra experiments
 

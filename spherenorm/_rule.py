@@ -99,7 +99,8 @@ class Rule(Node):
 
         Args:
             weight: of any shape; half precision is computed with in float32.
-            grad: the raw gradient, shaped as the weight.
+            grad: the raw gradient, shaped as the weight. One of another real dtype is converted to
+                the one that is computed in, first of all.
             state: as `init` or the last step returned it.
             measured: the sums over all weights of what rules measure; None: this is all of them.
 

@@ -238,6 +238,15 @@ def test_a_direction_keeps_its_dtype(rule, shape):
     )
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.int64], ids=str)
+def test_a_gradient_of_another_dtype_is_converted_before_the_first_rule(dtype):
+    weight, grad = torch.randn(2, 4, 3, dtype=torch.float64)
+    weight, grad = weight.float(), (9 * grad).to(dtype)
+    rule = sn.recipes.adamp(weight_decay=0.1)
+    found, expected = (rule.step(weight, x, rule.init(weight)) for x in (grad, grad.float()))
+    torch.testing.assert_close(found, expected, rtol=0, atol=0)
+
+
 def test_a_counter_in_integers_is_not_cut_off():
     class Halves(Rule):
         state_names = ("n",)

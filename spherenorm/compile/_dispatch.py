@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from enum import IntEnum
 from typing import Any, TypeVar
 
 from torch import Tensor, strided
@@ -21,13 +22,14 @@ from spherenorm.compile._inductor import Inductor
 from spherenorm.compile._kernels import Specialization
 from spherenorm.compile._memory import commit, refusal, settled
 from spherenorm.compile._paths import (
+    MisfitError,
     OwnCode,
     Path,
     Paths,
     could_be_built,
 )
 from spherenorm.compile._plan import GroupPaths, Plan
-from spherenorm.compile._shards import in_all_processes, part_of
+from spherenorm.compile._shards import largest_of_all, part_of
 
 T = TypeVar("T")
 MOST_RULES = 32
@@ -48,8 +50,8 @@ class Dispatcher:
         self._plan: Plan | None = None
         self._proven: dict[Any, set[Any]] = {}
         """By the key of a rule, the shapes and dtypes of weights that it has stepped."""
-        self._verdicts: dict[Any, bool] = {}
-        """By the kind of a sharded weight, true if all processes have a kernel for their parts."""
+        self._verdicts: dict[Any, int | None] = {}
+        """By the kind of a sharded weight, its count of totals; None if a process has no kernel."""
 
     def step(self, groups: Sequence[Group]) -> None:
         """Step all weights, or none: what may fail comes before the first one moves.
@@ -60,24 +62,28 @@ class Dispatcher:
         """
         groups = [_in_parts(group) for group in groups]
         asked = [_asked(group) for group in groups]
-        if self._plan is not None and self._plan.step(asked):
-            return
-        self._plan = None
         most = MOST_RULES * len(groups)
-        both = zip(asked, settled(groups), strict=True)
-        assigned = [self._assigned(replace(each, group=group), most) for each, group in both]
-        assigned = _agreed(assigned, self._verdicts)
-        for results in self._results(assigned, most):
-            for work, moved, new in results:
-                commit(work.weight, work.grad, work.state, moved, new)
-        plan = Plan(assigned)
-        plan.run(assigned)
+        plan, self._plan = self._plan, None
+        if plan is None or not plan.holds(asked):
+            both = zip(asked, settled(groups), strict=True)
+            asked = [self._assigned(replace(each, group=group), most) for each, group in both]
+            asked = _agreed(asked, self._verdicts)
+            plan = Plan(asked)
+        running = plan.run(asked)
+        absent = next(running)
+        if absent or not plan.whole:
+            assigned = _present(plan.assigned(asked), absent)
+            for results in self._results(assigned, most):
+                for work, moved, new in results:
+                    commit(work.weight, work.grad, work.state, moved, new)
+        for _ in running:
+            pass
         self._plan = plan if plan.whole else None
 
-    def paths(self, groups: Sequence[Group]) -> Iterator[Path | BackendError]:
+    def paths(self, groups: Sequence[Group]) -> Iterator[Path]:
         """The path that each weight would take now, or the error that `step` would raise for it.
 
-        Paths that are not made yet are made.
+        Paths that are not made yet are made. No other process is asked.
         """
         most = MOST_RULES * len(groups)
         for group in settled([_in_parts(group) for group in groups]):
@@ -86,8 +92,9 @@ class Dispatcher:
                     yield BackendError(f"the weight {said}")
                     continue
                 try:
-                    alone = _asked(replace(group, works=[work]))
-                    yield self._assigned(alone, most).paths[0]
+                    alone = self._assigned(_asked(replace(group, works=[work])), most)
+                    refused = self._verdicts.get(_kind(alone, work), 0) is None
+                    yield _lacking(alone, [refused]).paths[0]
                 except BackendError as error:
                     yield error
 
@@ -132,7 +139,7 @@ class Dispatcher:
         for each in assigned:
             proven = self._proven_of(each, most)
             for work, path in each:
-                if isinstance(path, Specialization):
+                if isinstance(path, Specialization | BackendError):
                     continue
                 if size > HELD or work.overlaps:
                     yield _apart(results, watched)
@@ -162,40 +169,103 @@ def _in_parts(group: Group) -> Group:
     return replace(group, works=[part_of(work) for work in group.works])
 
 
-def _agreed(assigned: Sequence[GroupPaths], verdicts: dict[Any, bool]) -> list[GroupPaths]:
-    """The paths that all processes take: where one has no kernel, all run the rule's own code.
+def _agreed(assigned: Sequence[GroupPaths], verdicts: dict[Any, int | None]) -> list[GroupPaths]:
+    """The paths that all processes take: where one has no kernel, none takes any.
 
-    They are asked once for each kind of weight. One process may have to plan anew alone, say
-    when an unsharded weight has a gradient in another process only; it must ask nothing then.
+    They are asked once for each kind of weight, or until reasons have passed. From then on a
+    process that takes no kernel says so in the first totals (`by_rounds`): it may have to plan anew
+    alone, say when an unsharded weight has a gradient in another process only.
 
     Args:
         verdicts: of the kinds that were asked for; new ones are added.
     """
-    if len(verdicts) >= MOST_VERDICTS:  # a rule keeps changing, in all processes alike
+    kinds = [[_kind(each, work) for work in each.group.works] for each in assigned]
+    new = {kind for own in kinds for kind in own} - verdicts.keys() - {None}
+    if new and len(verdicts) >= MOST_VERDICTS:  # a rule keeps changing, in all processes alike
         verdicts.clear()
-    found: dict[Any, tuple[Work, bool]] = {}
-    for kind, work, path in _parts(assigned):
-        if kind not in verdicts:
-            kernel = isinstance(path, Specialization)
-            found[kind] = work, kernel and found.get(kind, (work, True))[1]
-    verdicts |= zip(found, in_all_processes(found.values()), strict=True)
-    refused = {id(work) for kind, work, _ in _parts(assigned) if not verdicts[kind]}
-    lacking = OwnCode("another process has no kernel for this weight")
+    asked: dict[Any, tuple[Work, int]] = {}
+    totals: dict[Any, int] = {}
+    for each, own in zip(assigned, kinds, strict=True):
+        for kind, (work, path) in zip(own, each, strict=True):
+            if kind is None or kind in verdicts:
+                continue
+            asked[kind] = work, max(_lack(path), asked.get(kind, (work, Lack.NONE))[1])
+            if isinstance(path, Specialization):
+                totals[kind] = path.kernel.totals
+    for kind, lack in zip(asked, largest_of_all([*asked.values()]), strict=True):
+        if lack != Lack.PASSING:
+            verdicts[kind] = totals[kind] if lack == Lack.NONE else None
 
-    def path_of(work: Work, path: Path) -> Path:
-        return lacking if id(work) in refused and isinstance(path, Specialization) else path
+    def agreed(each: GroupPaths, own: Sequence[Any]) -> GroupPaths:
+        refused = [kind is not None and verdicts.get(kind) is None for kind in own]
+        totals = [verdicts.get(kind) or 0 for kind in own]
+        return replace(_lacking(each, refused), totals=totals)
 
-    return [replace(each, paths=[path_of(*pair) for pair in each]) for each in assigned]
+    return [agreed(each, own) for each, own in zip(assigned, kinds, strict=True)]
 
 
-def _parts(assigned: Sequence[GroupPaths]) -> Iterator[tuple[Any, Work, Path]]:
-    """The parts of sharded weights that may take kernels, with a kind that all processes know."""
-    for each in assigned:
-        for work, path in each if each.own is None else ():
-            if work.whole is not None and work.processes is not None:
-                weight = work.whole.weight
-                known = each.guard.key, each.group.backend, work.processes
-                yield (*known, weight.shape, weight.dtype, weight.device), work, path
+class Lack(IntEnum):
+    """The lack of a kernel in one process; of several the largest counts."""
+
+    NONE = 0
+    LASTING = 1
+    PASSING = 2
+
+
+def _lack(path: Path) -> Lack:
+    if isinstance(path, Specialization):
+        return Lack.NONE
+    return Lack.LASTING if isinstance(path, OwnCode) and not path.passing else Lack.PASSING
+
+
+def _kind(each: GroupPaths, work: Work) -> Any:
+    """The kind of a weight that may take kernels in several processes, equal in all; else None."""
+    if work.whole is None or work.processes is None or not (each.own is None or each.own.passing):
+        return None
+    weight = work.whole.weight
+    known = each.guard.key, each.group.backend, work.processes
+    return *known, weight.shape, weight.dtype, weight.device
+
+
+def _present(assigned: Sequence[GroupPaths], absent: Mapping[Any, bool]) -> list[GroupPaths]:
+    """The paths where processes may be absent, which take no kernel in this step.
+
+    Args:
+        absent: the processes that share weights, if one of them is absent; True if it has failed.
+
+    Raises:
+        BackendError: this step fails, or that of another process does.
+    """
+
+    def left(each: GroupPaths) -> GroupPaths:
+        pairs = zip(each.group.works, each.totals, strict=True)
+        return _lacking(each, [count > 0 and work.processes in absent for work, count in pairs])
+
+    found = [left(each) for each in assigned]
+    paths = [path for each in (*assigned, *found) for path in each.paths]
+    for path in paths:
+        if isinstance(path, BackendError):
+            raise path
+    if any(absent.values()):
+        what = "the step of another process, whose error says why"
+        raise BackendError(f'backend="compiled" cannot take {what}')
+    return found
+
+
+def _lacking(each: GroupPaths, flags: Sequence[bool]) -> GroupPaths:
+    """The paths of a group if some of its weights, by their flags, can take no kernel."""
+    compiled, own = each.group.backend == "compiled", OwnCode(ELSEWHERE)
+    paths = [
+        (_refusal(each.guard, work, ELSEWHERE) if compiled else own)
+        if flag and isinstance(path, Specialization)
+        else path
+        for flag, (work, path) in zip(flags, each, strict=True)
+    ]
+    return replace(each, paths=paths)
+
+
+ELSEWHERE = "a process that shares the weight takes no kernels"
+"""The reason of paths that follow those of another process."""
 
 
 def _asked(group: Group) -> GroupPaths:
@@ -205,7 +275,7 @@ def _asked(group: Group) -> GroupPaths:
         BackendError: it cannot be recorded, under `backend="compiled"`.
     """
     guard = Guard.of(group.rule)
-    reason = None
+    reason, passing = None, False
     if group.backend == "rule":
         reason = 'backend="rule"'
     elif guard.refusal and group.backend == "compiled":
@@ -215,8 +285,8 @@ def _asked(group: Group) -> GroupPaths:
     elif group.backend == "auto" and guard.foreign:
         reason = f"{guard.foreign[0]} is not the library's own"
     elif group.backend == "auto" and (modes := _modes()):
-        reason = f"{modes[0]} is active"
-    return GroupPaths(group, guard, None if reason is None else OwnCode(reason))
+        reason, passing = f"{modes[0]} is active", True
+    return GroupPaths(group, guard, None if reason is None else OwnCode(reason, passing))
 
 
 def _apart(results: list[T], watched: Watched) -> list[T]:
@@ -278,27 +348,29 @@ def _differs(x: Tensor, before: Tensor) -> bool:
 
 
 def _path(guard: Guard, records: Paths, backend: str, work: Work) -> Path:
-    """The path of one weight.
-
-    Raises:
-        BackendError: there is none under `backend="compiled"`.
-    """
+    """The path of one weight; an error if there is none under `backend="compiled"`."""
     try:
         path = (records.compiled if backend == "compiled" else records.kernel)(guard, work)
         if work.overlaps and not isinstance(path, Inductor):  # whose results come in order
-            raise UnsupportedRuleError("its memory overlaps another weight's")
+            raise MisfitError("its memory overlaps another weight's")
         return path
     except UnsupportedRuleError as error:
         if backend == "compiled":
-            weight = work.weight
-            what = f"shape {tuple(weight.shape)}, {weight.dtype}, on {weight.device}"
-            raise BackendError(
-                f'backend="compiled" cannot take the step of {guard.names} for a weight of '
-                f'{what}: {error}; backend="auto" steps it by the rule\'s own code'
-            ) from error
+            refused = _refusal(guard, work, str(error))
+            refused.__cause__ = error
+            return refused
         if could_be_built(error):
             _warn(str(error))
-        return OwnCode(str(error))
+        return OwnCode(str(error), isinstance(error, MisfitError))
+
+
+def _refusal(guard: Guard, work: Work, reason: str) -> BackendError:
+    weight = (work.whole or work).weight
+    what = f"shape {tuple(weight.shape)}, {weight.dtype}, on {weight.device}"
+    return BackendError(
+        f'backend="compiled" cannot take the step of {guard.names} for a weight of {what}: '
+        f'{reason}; backend="auto" steps it by the rule\'s own code'
+    )
 
 
 def _warn(reason: str) -> None:

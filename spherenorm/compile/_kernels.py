@@ -29,13 +29,16 @@ class Kernel(Protocol):
     and `states`, its rows and its columns; with each weight's literals; and with the numbers.
 
     `by_passes` does the same for parts of weights. Between two passes it yields the totals of the
-    parts, of shape (weights, reductions), which the caller adds up in place.
+    parts, of shape (weights, `totals`), which the caller adds up in place; `totals` is 0 of a
+    kernel of one pass.
     """
 
     @property
     def name(self) -> str: ...
     @property
     def states(self) -> tuple[str, ...]: ...
+    @property
+    def totals(self) -> int: ...
     def __call__(self, tensors: Array, literals: Array, numbers: Tensor) -> None: ...
     def by_passes(self, tensors: Array, literals: Array, numbers: Tensor) -> Iterator[Tensor]: ...
 

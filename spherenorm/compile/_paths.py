@@ -12,7 +12,7 @@ from torch import Tensor
 from spherenorm._hooks import State
 from spherenorm._rule import Rule
 from spherenorm._tree import init_apart
-from spherenorm.compile._backends import Work
+from spherenorm.compile._backends import BackendError, Work
 from spherenorm.compile._check import difference, small_shape
 from spherenorm.compile._graph import StepGraph
 from spherenorm.compile._guard import Guard, UnsupportedRuleError
@@ -30,14 +30,24 @@ NOT_BUILT = (BuildError, ImportError)
 
 @dataclass(frozen=True)
 class OwnCode:
-    """The rule's own code, operation by operation."""
+    """The rule's own code, operation by operation.
+
+    Attributes:
+        passing: the reason may be gone at the next step, and other processes may not have it.
+    """
 
     reason: str
+    passing: bool = False
     name: str = "rule"
 
 
-Path = OwnCode | Specialization | Inductor
-"""One way to step a weight, with its `name` and the `reason` for which it is taken."""
+class MisfitError(UnsupportedRuleError):
+    """The tensors of a weight are not as its kernel takes them; at another step they may be."""
+
+
+Path = OwnCode | Specialization | Inductor | BackendError
+"""One way to step a weight, with its `name` and the `reason` for which it is taken; or the error
+that there is none."""
 
 
 class Paths:
@@ -64,7 +74,7 @@ class Paths:
         shape, dtype, device = weight.shape, weight.dtype, weight.device
         reason = misfit(work, self._graph(guard, shape, dtype).states)
         if reason is not None:
-            raise UnsupportedRuleError(reason)
+            raise MisfitError(reason)
 
         def make(shape: tuple[int, ...]) -> Specialization:
             graph = self._graph(guard, shape, dtype)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
-from spherenorm.compile._backends import Group, Work
+from spherenorm.compile._backends import BackendError, Group, Work
 from spherenorm.compile._guard import Guard
 from spherenorm.compile._kernels import GRAD, Batch, Specialization, vector
 from spherenorm.compile._memory import Memory, Tensors
 from spherenorm.compile._paths import OwnCode, Path
-from spherenorm.compile._shards import run_together
+from spherenorm.compile._shards import Share, by_rounds
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,12 +24,15 @@ class GroupPaths:
         guard: of the group's rule.
         own: the rule's own code, if all weights take it whatever they are; else None.
         paths: of the weights; none before they are known.
+        totals: of each weight, the count of numbers that a kernel's first pass leaves and several
+            processes add up; 0 if its step needs no other process.
     """
 
     group: Group
     guard: Guard
     own: OwnCode | None
     paths: Sequence[Path] = ()
+    totals: Sequence[int] = ()
 
     @property
     def identity(self) -> Any:
@@ -49,31 +52,35 @@ class Plan:
 
     def __init__(self, assigned: Sequence[GroupPaths]) -> None:
         self._rules = [each.identity for each in assigned]
+        self._taken = [(each.paths, each.totals) for each in assigned]
         works = [work for each in assigned for work in each.group.works]
         paths = [path for each in assigned for path in each.paths]
+        totals = [count for each in assigned for count in each.totals]
         groups = [number for number, each in enumerate(assigned) for _ in each.paths]
+        failed = any(isinstance(path, BackendError) for path in paths)
         places: dict[Any, dict[int, Specialization]] = {}
+        self._shares: dict[Any, Share] = {}
+        """By the processes that add up totals."""
         for place, (number, path) in enumerate(zip(groups, paths, strict=True)):
+            work, count = works[place], totals[place]
+            processes = work.processes if count else None
             if isinstance(path, Specialization):
-                key = number, path.kernel, works[place].weight.device, works[place].processes
+                key = number, path.kernel, work.weight.device, processes
                 places.setdefault(key, {})[place] = path
+            if processes is not None:
+                share = self._shares.setdefault(processes, Share(work.weight.device, failed))
+                share.totals += count
+                share.lacking |= not isinstance(path, Specialization)
         self.batches = [
             (number, device, group, [*own], Batch(kernel, [(p, works[i]) for i, p in own.items()]))
             for (number, kernel, device, group), own in places.items()
         ]
-        """Each with its rule's number, and with the processes that hold parts of its weights."""
+        """Each with its rule's number, and with the processes that add up its totals."""
         self.whole = 0 < sum(map(len, places.values())) == len(works)
         self._memory = Memory(Tensors(works)) if self.whole else None
 
-    def step(self, asked: Sequence[GroupPaths]) -> bool:
-        """Step the weights, unless the plan does not hold any more.
-
-        Args:
-            asked: the weights as they are now; their paths are those of the plan.
-
-        Returns:
-            True if they were stepped.
-        """
+    def holds(self, asked: Sequence[GroupPaths]) -> bool:
+        """True if the plan is that of the weights as they are now; it has their gradients then."""
         if self._memory is None or self._rules != [each.identity for each in asked]:
             return False
         works = [work for each in asked for work in each.group.works]
@@ -82,23 +89,45 @@ class Plan:
             return False
         for *_, members, batch in self.batches:
             batch.table[:, GRAD] = [grads[i] for i in members]
-        self.run(asked)
         return True
 
-    def run(self, asked: Sequence[GroupPaths]) -> None:
-        """Step the weights; the gradients are where the tables have them."""
+    def assigned(self, asked: Sequence[GroupPaths]) -> list[GroupPaths]:
+        """The weights as they are now, with the paths of the plan."""
+        both = zip(asked, self._taken, strict=True)
+        return [replace(each, paths=paths, totals=totals) for each, (paths, totals) in both]
+
+    def run(self, asked: Sequence[GroupPaths]) -> Iterator[dict[Any, bool]]:
+        """Step the weights by their kernels; the gradients are where the tables have them.
+
+        Args:
+            asked: the weights as they are now.
+
+        Yields:
+            Once, before the first weight is written to: see `by_rounds`. Weights of processes of
+            which one is absent are not stepped.
+        """
         works = [work for each in asked for work in each.group.works]
-        numbers = [
-            vector(asked[number].guard.numbers, device) for number, device, *_ in self.batches
-        ]
-        in_parts = []
-        for (*_, processes, members, batch), own in zip(self.batches, numbers, strict=True):
+        alone = []
+        shared = []
+        for number, device, processes, members, batch in self.batches:
             stepped = [works[i] for i in members]
+            numbers = vector(asked[number].guard.numbers, device)
             if processes is None:
-                batch.run(stepped, own)
-            else:
-                in_parts.append((processes, batch.by_passes(stepped, own)))
-        run_together(in_parts)
+                alone.append((batch, stepped, numbers))
+            elif not self._shares[processes].absent:
+                shared.append((processes, batch.by_passes(stepped, numbers)))
+        rounds = by_rounds(shared, self._shares)
+        absent = next(rounds)
+        yield absent
+        for batch, stepped, numbers in alone:
+            batch.run(stepped, numbers)
+        for _ in rounds:
+            pass
         # Autograd has not seen the write; it must notice if a graph still needs the old weight.
-        moved = [works[i] for *_, members, _ in self.batches for i in members]
+        moved = [
+            works[i]
+            for _, _, processes, members, _ in self.batches
+            if processes not in absent
+            for i in members
+        ]
         torch.autograd.graph.increment_version([(each.whole or each).weight for each in moved])

@@ -18,6 +18,7 @@ from benchmarks._engine import engine_overhead, large_store
 from benchmarks._first import first_steps
 from benchmarks._measure import MALLOC, peak_memory_of
 from benchmarks._shapes import SETS
+from benchmarks._sharded import sharded_step
 from benchmarks._sweep import sweep_throughput
 from benchmarks._training import probe_overhead, training_time
 
@@ -99,6 +100,13 @@ def test_training_steps(monkeypatch):
     rows = training_time(2, "cpu", Console(), step_seconds=0.0)
     assert [row["pair"].split(",")[0] for row in rows] == ["SGDP", "AdamP"]
     assert all(row["more"] == row["ours"] / row["baseline"] - 1 for row in rows)
+
+
+def test_sharded_steps(monkeypatch):
+    monkeypatch.setitem(SETS, "tiny", lambda: [(6, 5), (1, 4), (6,)])
+    times = sharded_step("tiny", 2, Console())
+    assert times["sharded"] > 0
+    assert times["ratio"] == times["sharded"] / times["whole"]
 
 
 def test_the_engine_and_the_commands(monkeypatch):

@@ -55,6 +55,11 @@ class CppKernel:
     reductions: int
     name = "C++ kernel"
 
+    @property
+    def totals(self) -> int:
+        """See `_kernels.Kernel`."""
+        return self.reductions if self.passes > 1 else 0
+
     def __call__(self, tensors: Array, literals: Array, numbers: Tensor) -> None:
         """Step the weights of a table; see `_kernels.Kernel`."""
         self._run(tensors, literals, numbers, -1)

@@ -64,6 +64,7 @@ class Launcher:
         self.kernels = kernels
         self.module = _load(kernels.text)
         self.states = kernels.states
+        self.totals = kernels.reductions if len(kernels.flat) > 1 else 0
 
     def __call__(self, tensors: Array, literals: Array, numbers: Tensor) -> None:
         """Step a batch of weights.
