@@ -176,7 +176,7 @@ def _count(planned: Sequence[Planned]) -> int:
 
 
 def computations(asked: Iterable[tuple[Spec, Collection[int]]]) -> list[Spec]:
-    """What is left of the runs of some specs, those of one family as one computation.
+    """The runs of some specs that are left, those of one family as one computation.
 
     Points train together that lack the same seeds, as long as that is no more than `ROWS` runs.
 
