@@ -10,13 +10,16 @@ import numpy as np
 import pytest
 import torch
 
+import spherenorm as sn
 from spherenorm import optim
+from spherenorm import rules as r
 from spherenorm.compile import _paths as paths
 from spherenorm.compile import gpu
 from spherenorm.compile._guard import Guard, UnsupportedRuleError
 from spherenorm.compile._kernels import Specialization
 from spherenorm.compile._lower import lower
 from spherenorm.compile.gpu import _launch as launch
+from tests.compile.words import TRACED, Word
 from tests.gradients import FAMILIES, gradient
 
 on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
@@ -102,6 +105,18 @@ def test_kernels_compile_for_a_gpu(cls, settings, shape, dtype, tmp_path):
         assert not re.search(r"\bdiv\.full|\bsqrt\.approx", kernel.asm["ptx"])
     if dtype is torch.bfloat16:
         assert "cvt.rn.bf16" in kernels[-1].asm["ptx"]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
+def test_functions_of_the_prelude_compile_for_a_gpu(dtype):
+    pytest.importorskip("triton")
+
+    def softened(lr=0.1):
+        return sn.chain(Word((TRACED["softplus"], TRACED["log1p"])), r.StepSize(lr))
+
+    for kernel in compiled(layout_of(sn.torch_optimizer(softened), (6, 5), dtype)):
+        assert kernel.asm["cubin"][:4] == b"\x7fELF"
+        assert "div.full" not in kernel.asm["ptx"]
 
 
 def test_one_kernel_for_all_shapes_and_none_for_what_has_no_word():

@@ -36,7 +36,8 @@ def log1p(x):
     one_more = 1.0 + x
     itself = (one_more == 1.0) | (one_more == float("inf"))
     added = tl.where(itself, 1.0, one_more - 1.0)
-    return tl.where(itself, x, tl.log(one_more) * (x / added))
+    share = tl.div_rn(x, added) if x.dtype == tl.float32 else x / added
+    return tl.where(itself, x, tl.log(one_more) * share)
 
 
 @triton.jit
