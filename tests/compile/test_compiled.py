@@ -39,13 +39,6 @@ def compilers():
 pytestmark = [ANY_WEIGHTS, pytest.mark.skipif(compilers() is None, reason="no C++ compiler")]
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _own_cache(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SPHERENORM_CACHE", str(tmp_path_factory.mktemp("kernels")))
-        yield
-
-
 @pytest.fixture
 def no_inductor(monkeypatch):
     """Fail instead of falling back."""

@@ -28,19 +28,11 @@ def _own_cache(monkeypatch, tmp_path):
     launch._load.cache_clear()
 
 
-@pytest.mark.parametrize("part", [pytest.param("float64", marks=pytest.mark.long), "not float64"])
-def test_under_the_interpreter(part):
+@pytest.mark.parametrize("mark", ["not long", pytest.param("long", marks=pytest.mark.long)])
+def test_under_the_interpreter(mark):
     pytest.importorskip("triton")
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        str(Path(__file__).with_name("interpreted.py")),
-        "-k",
-        part,
-        "-p",
-        "no:cacheprovider",
-    ]
+    file = Path(__file__).with_name("interpreted.py")
+    command = [sys.executable, "-m", "pytest", file, "-m", mark, "-p", "no:cacheprovider"]
     # Not a worker of the run that starts it.
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith("PYTEST")
