@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
 import torch
@@ -12,6 +12,7 @@ import spherenorm as sn
 from spherenorm import functional
 from spherenorm import rules as r
 from tests.gradients import gradient
+from tests.testing.users import sam_sgd
 
 STATEFUL = {
     "HeavyBall": lambda: r.HeavyBall(0.5),
@@ -117,27 +118,6 @@ class DividedByItsRoot(sn.Rule):
     def update(self, update, state):
         direction = update.direction / update.notes["second"].sqrt()
         return replace(update, direction=direction), {}
-
-
-@pytest.mark.parametrize("name", ["adam", "rmsprop"])
-def test_adam_and_rmsprop_of_parts(name):
-    """RMSprop is RootMeanSquare; Adam without corrections and eps is the average over its root."""
-    weight = weights(1)[0]
-    ours, theirs = weight.clone().requires_grad_(), weight.clone().requires_grad_()
-    recipes = {
-        "rmsprop": lambda lr=0.01: sn.chain(r.RootMeanSquare(0.9, 1e-8), r.StepSize(lr)),
-        "adam": lambda lr=0.01: sn.chain(r.AdaptiveMoments(0.0, 0.9), r.StepSize(lr)),
-    }
-    oracle = {
-        "rmsprop": lambda: torch.optim.RMSprop([theirs], lr=0.01, alpha=0.9),
-        "adam": lambda: torch.optim.Adam([theirs], lr=0.01, betas=(0.0, 0.9)),
-    }[name]()
-    optimizer = sn.torch_optimizer(recipes[name])([ours])
-    for grad in grads(weight, 5):
-        ours.grad, theirs.grad = grad, grad.clone()
-        optimizer.step()
-        oracle.step()
-    torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-13)
 
 
 # Names.
@@ -595,70 +575,10 @@ def test_work_is_done_at_its_steps_only_and_where_values_are_batched_at_all():
     torch.testing.assert_close(found.params["w"][1, 0], -0.02 * 14 * one)
 
 
-@dataclass(frozen=True)
-class Ascent(sn.Rule):
-    """The gradient is that at w + rho g / |g| (SAM, Foret et al. 2021)."""
-
-    rho: sn.Scalar = sn.hyper("(0, inf)", 0.05)
-
-    def measure(self, update, state):
-        return {"squared_norm": (update.grad**2).sum()}
-
-    def evaluate_at(self, update, state):
-        return update.weight + self.rho * update.grad / update.shared["squared_norm"].sqrt()
-
-    def update(self, update, state):
-        return update, {}
-
-
-def sam(lr=0.1, rho=0.05):
-    return sn.chain(Ascent(rho), r.HeavyBall(0.9), r.StepSize(lr))
-
-
-def bowl(x, y):
-    return (x**4).sum() + (x.sum() * y.sum()) ** 2 + (y**2).sum()
-
-
-def test_sam_is_its_loop_in_both_forms():
-    start = [weights(1)[0], torch.ones(2, dtype=torch.float64)]
-    params = [w.clone().requires_grad_() for w in start]
-    optimizer = sn.torch_optimizer(sam)(params, lr=0.01)
-    calls = []
-
-    def closure():
-        optimizer.zero_grad()
-        loss = bowl(*params)
-        loss.backward()
-        calls.append([w.detach().clone() for w in params])
-        return loss
-
-    slopes = torch.func.grad(bowl, argnums=(0, 1))
-    w, p = list(start), [0.0, 0.0]
-    rule, pure = sam(0.01), {"x": start[0], "y": start[1]}
-    state = functional.init(rule, pure)
-
-    def gradients(at):
-        return dict(zip("xy", slopes(at["x"], at["y"]), strict=True))
-
-    for _ in range(3):
-        g = slopes(*w)
-        norm = torch.sqrt(sum((x**2).sum() for x in g))
-        g = slopes(*(x + 0.05 * d / norm for x, d in zip(w, g, strict=True)))
-        p = [0.9 * m + d for m, d in zip(p, g, strict=True)]
-        w = [x - 0.01 * m for x, m in zip(w, p, strict=True)]
-        optimizer.step(closure)
-        at = functional.evaluation_point(rule, pure, gradients(pure), state)
-        pure, state = functional.step(rule, pure, gradients(at), state)
-    for ours, both, theirs in zip(params, pure.values(), w, strict=True):
-        torch.testing.assert_close(ours.detach(), theirs, rtol=1e-12, atol=1e-13)
-        torch.testing.assert_close(both, theirs, rtol=1e-12, atol=1e-13)
-    assert len(calls) == 6
-
-
 def test_a_second_gradient_needs_a_closure_and_puts_weights_back():
     weight = torch.ones(2, requires_grad=True)
     weight.grad = torch.ones(2)
-    optimizer = sn.torch_optimizer(sam)([weight])
+    optimizer = sn.torch_optimizer(sam_sgd)([weight])
     with pytest.raises(ValueError, match=r"another point than the weight; call step\(closure\)"):
         optimizer.step()
     calls = []
