@@ -2,8 +2,6 @@
 
 from torch import nn
 
-__all__ = ["resnet18", "resnet50"]
-
 
 class Block(nn.Module):
     def __init__(self, body, shortcut):
