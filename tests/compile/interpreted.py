@@ -21,7 +21,6 @@ from spherenorm.compile import _paths as paths
 from spherenorm.compile.gpu import _launch as launch
 from spherenorm.compile.gpu._prelude import power, total_any, total_sum
 from tests.compile.test_compiled import (  # noqa: F401  (tests of these kernels, too)
-    Sign,
     test_a_compiled_optimizer_copies_saves_and_resumes,
     test_a_nan_stays_in_its_tensor,
     test_autograd_notices_the_step,
@@ -238,6 +237,11 @@ class LaterStep(sn.Rule):
             "last": update.direction,
             "before": state["last"],
         }
+
+
+class Sign(sn.Rule):
+    def update(self, update, state):
+        return sn.Update(update.weight, update.grad, torch.sign(update.direction)), {}
 
 
 class Normalized(sn.Rule):

@@ -45,6 +45,10 @@ TRACED = {
     "norms": lambda w, d, m: (d / (1e-3 + d.norm()), m + torch.linalg.vector_norm(d) * d),
     "means": lambda w, d, m: (d - d.mean(), m + d / (1 + d.square().mean().sqrt())),
     "a product with 0": lambda w, d, m: (w + d * 0, 0 * m + d),
+    "an old state that is read again behind the new one": lambda w, d, m: (
+        (new := 0.5 * m + d) - m.tanh() * new.sin(),
+        new,
+    ),
     "a choice times 0": lambda w, d, m: (torch.where(d.sum() > 0, d, w) * 0, m + 0.0 * d.sum()),
 }
 """Of any shape."""
@@ -52,6 +56,10 @@ TRACED = {
 TRACED_ROWS = {
     "norms of rows": lambda w, d, m: (d / d.norm(dim=axes(d), keepdim=True), m + d),
     "means of rows": lambda w, d, m: (d - d.mean(dim=axes(d), keepdim=True), m + d),
+    "a sum over a number": lambda w, d, m: (
+        d + torch.where((d * d).sum() > 0, 1.5 + 0 * d, d).sum(dim=axes(d), keepdim=True),
+        m + d,
+    ),
 }
 """Of two dimensions or more."""
 

@@ -271,15 +271,6 @@ def test_a_users_recipe_becomes_an_optimizer_that_pickles(monkeypatch):
     assert beside.param_groups[0]["recipe"] == "users_module:half_step"
 
 
-def test_a_subclass_pickles_as_itself():
-    optimizer = pickle.loads(pickle.dumps(Subclass([weight()])))
-    assert type(optimizer) is Subclass
-
-
-class Subclass(optim.AdamP):
-    pass
-
-
 def test_a_recipe_without_a_default_asks_for_the_value():
     def needs(lr):
         return sn.chain(r.StepSize(lr))
@@ -412,22 +403,6 @@ def test_a_state_dict_that_does_not_fit_is_refused_before_anything_changes():
         assert frozen.unchanged()
 
 
-def test_a_rule_must_return_the_state_that_it_names():
-    class Forgetful(sn.Rule):
-        state_names = ("buffer",)
-
-        def update(self, update, state):
-            return update, {}
-
-    w = weight()
-    w.grad = torch.ones_like(w)
-    optimizer = sn.torch_optimizer(lambda lr=0.1: sn.chain(Forgetful()), "Forgetful")([w])
-    with pytest.raises(
-        ValueError, match=r"Forgetful.*: update returns the state \[\], its states are \['buffer'\]"
-    ):
-        optimizer.step()
-
-
 def test_a_schedule_may_switch_momentum_on():
     w = weight()
     optimizer = optim.SGD([w], lr=0.1)
@@ -436,21 +411,6 @@ def test_a_schedule_may_switch_momentum_on():
         w.grad = torch.ones_like(w)
         optimizer.step()
         assert ("momentum_buffer" in optimizer.state[w]) == (momentum > 0)
-
-
-def test_tensor_learning_rate():
-    weights, others = parameters(), parameters()
-    first, second = (
-        optim.AdamP(weights, lr=torch.tensor(0.01, dtype=torch.float64)),
-        optim.AdamP(others, lr=0.01),
-    )
-    for step in range(3):
-        set_gradients(weights, step)
-        set_gradients(others, step)
-        first.step()
-        second.step()
-    for w, other in zip(weights, others, strict=True):
-        torch.testing.assert_close(w, other, rtol=1e-13, atol=0)
 
 
 @pytest.mark.parametrize(
