@@ -29,19 +29,6 @@ def no_fallback(monkeypatch):
     monkeypatch.setattr(dispatch.Dispatcher, "_assigned", checked)
 
 
-def count_traces(monkeypatch):
-    """A list to which the shape of each trace is added."""
-    traced = []
-    original = paths.lower
-
-    def counted(guard, shape, dtype):
-        traced.append(shape)
-        return original(guard, shape, dtype)
-
-    monkeypatch.setattr(paths, "lower", counted)
-    return traced
-
-
 def against_own_code(recipe, family="row_tangential"):
     twins = Twins(Row(sn.torch_optimizer(recipe)), random_weights([(6, 5)]))
     for step in range(4):
@@ -108,12 +95,11 @@ def test_what_looks_like_a_shorter_form_and_is_none(no_fallback):
     against_own_code(combined)
 
 
-def test_numbers_of_any_kind_are_traced_once(monkeypatch):
+def test_numbers_of_any_kind_are_traced_once(traced):
     """A tensor, which rounds otherwise than a Python number, once more.
 
     NumPy's float32, which rounds otherwise as well, is left to the rule's own code.
     """
-    traced = count_traces(monkeypatch)
     w = torch.ones(2, 2, dtype=torch.float64, requires_grad=True)
     w.grad = torch.ones_like(w)
     optimizer = optim.SGD([w], lr=0.125, weight_decay=0.011)
