@@ -65,22 +65,6 @@ def test_no_pair_of_rules_refuses_the_other(pair):
     torch.testing.assert_close(moved, expected, rtol=1e-12, atol=1e-13)
 
 
-def test_two_momenta_are_two_recurrences():
-    """In plain numbers: p = .9 p + g, q = .5 q + p, w = w - .1 q."""
-    weight = weights(1)[0]
-    rule = sn.chain(r.HeavyBall(0.9), r.HeavyBall(0.5), r.StepSize(0.1))
-    state, ours = rule.init(weight), weight
-    p, q, w = 0.0, 0.0, weight
-    for grad in grads(weight, 6):
-        ours, state = rule.step(ours, grad, state)
-        p = 0.9 * p + grad
-        q = 0.5 * q + p
-        w = w - 0.1 * q
-    torch.testing.assert_close(ours, w, rtol=1e-13, atol=1e-14)
-    assert list(state) == ["momentum", "momentum_2"]
-    torch.testing.assert_close(state["momentum_2"], q, rtol=1e-13, atol=1e-14)
-
-
 def test_a_preconditioner_of_an_average_is_adam():
     """With a second moment that is noted before it: torch.optim.AdamW is the oracle."""
     ours, theirs = (torch.nn.Parameter(weights(1)[0]) for _ in range(2))

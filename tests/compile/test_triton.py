@@ -76,11 +76,14 @@ def spilled(ptx, path):
     return sum(map(int, re.findall(r"(\d+) bytes spill", said)))
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+ADAMP = optim.AdamP, {"weight_decay": 0.01}
+CLASSES = [ADAMP, (optim.SGDP, {"momentum": 0.9}), (optim.AdamW, {})]
+
+
 @pytest.mark.parametrize("shape", [(6, 5), (5,)], ids=["rows", "vector"])
 @pytest.mark.parametrize(
-    ("cls", "settings"),
-    [(optim.AdamP, {"weight_decay": 0.01}), (optim.AdamW, {}), (optim.SGDP, {"momentum": 0.9})],
+    ("cls", "settings", "dtype"),
+    [*((*each, torch.float32) for each in CLASSES), (*ADAMP, torch.bfloat16)],
 )
 def test_kernels_compile_for_a_gpu(cls, settings, shape, dtype, tmp_path):
     pytest.importorskip("triton")
@@ -132,13 +135,6 @@ def test_what_waits_for_the_device_is_refused_within_a_capture(monkeypatch):
     launch.refuse_capture(torch.device("cpu"))
     with pytest.raises(RuntimeError, match="step them once before capturing a CUDA graph"):
         launch.refuse_capture(torch.device("cuda"))
-
-
-CLASSES = [
-    (optim.AdamP, {"weight_decay": 0.01}),
-    (optim.SGDP, {"momentum": 0.9}),
-    (optim.AdamW, {}),
-]
 
 
 def twins_on_gpu(cls, settings, dtype):

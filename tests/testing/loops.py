@@ -44,14 +44,6 @@ def lion(w, betas, weight_decay):
         m = mean(m, g, betas[1])
 
 
-def tiger(w, beta, weight_decay):
-    m = torch.zeros_like(w)
-    while True:
-        g, lr = yield w
-        m = mean(m, g, beta)
-        w = w - lr * (m.sign() + weight_decay * w)
-
-
 def ademamix(w, betas, alpha, eps, weight_decay):
     fast, slow, v, t = 0, 0, 0, 0
     while True:
@@ -84,21 +76,6 @@ def cautious_adamw(w, betas, eps, weight_decay):
     while True:
         g, lr = yield w
         w = w - lr * (masked(inner.send(g), g) + weight_decay * w)
-
-
-def cautious_lion(w, betas, weight_decay):
-    m = torch.zeros_like(w)
-    while True:
-        g, lr = yield w
-        w = w - lr * (masked(mean(m, g, betas[0]).sign(), g) + weight_decay * w)
-        m = mean(m, g, betas[1])
-
-
-def grams(w, betas, eps, weight_decay):
-    inner = started(adam(betas, eps))
-    while True:
-        g, lr = yield w
-        w = w - lr * (g.sign() * inner.send(g).abs() + weight_decay * w)
 
 
 def adopt(w, betas, eps, weight_decay):

@@ -39,17 +39,6 @@ def lion(lr=1e-3, betas=(0.9, 0.99), weight_decay=0.1):
     return sn.chain(Lion(*betas), r.DecoupledDecay(weight_decay), r.StepSize(lr))
 
 
-class Sign(sn.Rule):
-    def update(self, update, state):
-        return replace(update, direction=update.direction.sign()), {}
-
-
-def tiger(lr=1e-3, beta=0.965, weight_decay=0.1):
-    return sn.chain(
-        r.ExponentialAverage(beta), Sign(), r.DecoupledDecay(weight_decay), r.StepSize(lr)
-    )
-
-
 class Mix(sn.Combination):
     fast: sn.Rule
     slow: sn.Rule
@@ -116,24 +105,6 @@ class Cautious(sn.Rule):
 def cautious_adamw(lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.1):
     return sn.chain(
         r.AdaptiveMoments(*betas, eps), Cautious(), r.DecoupledDecay(weight_decay), r.StepSize(lr)
-    )
-
-
-def cautious_lion(lr=1e-3, betas=(0.9, 0.99), weight_decay=0.1):
-    return sn.chain(Lion(*betas), Cautious(), r.DecoupledDecay(weight_decay), r.StepSize(lr))
-
-
-class SignOfGradient(sn.Rule):
-    def update(self, update, state):
-        return replace(update, direction=update.direction.abs() * update.grad.sign()), {}
-
-
-def grams(lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.1):
-    return sn.chain(
-        r.AdaptiveMoments(*betas, eps),
-        SignOfGradient(),
-        r.DecoupledDecay(weight_decay),
-        r.StepSize(lr),
     )
 
 
@@ -667,7 +638,7 @@ def spam(lr=1e-3, betas=(0.9, 0.999), eps=1e-8, theta=2.0, every=3):
 RECIPES = {
     each.__name__: each
     for each in (
-        *(lion, tiger, ademamix, mars_adamw, cautious_adamw, cautious_lion, grams, adopt, adan),
+        *(lion, ademamix, mars_adamw, cautious_adamw, adopt, adan),
         *(prodigy, dadapt_sgd, clipped_adamw, schedule_free_sgd, schedule_free_adamw),
         *(lookahead_adamw, sam_sgd, shampoo, soap, muon, adafactor, came, adam_mini),
         *(amsgrad, stable_adamw, aggmo, adamc, compensated_sgd, spam),
