@@ -441,7 +441,7 @@ def momentum(cls=r.HeavyBall, manifold=None, **options):
     return sn.chain(cls(0.5, **options), r.StepSize(0.1), manifold=manifold or sn.Euclidean())
 
 
-def tested(per):
+def judged(per):
     return heavy(r.ScaleInvarianceTest(1.0, ("channel",), per), r.RadialProjection())
 
 
@@ -492,7 +492,7 @@ enter(
     a_view_that_a_recipe_reads=of_a_recipe(
         lambda view: heavy(r.RadialProjection(view)), "layer", sn.View(0), "layer", sn.View(None)
     ),
-    tensor_or_unit=of_a_recipe(tested, "tensor", "unit", "tensor"),
+    tensor_or_unit=of_a_recipe(judged, "tensor", "unit", "tensor"),
     a_decay_that_was_0=of_a_recipe(lambda decay: heavy(r.CoupledDecay(decay)), 0.0, 0.5, 0.0, 0.25),
     a_field_that_was_none=of_a_recipe(with_ratio, None, 0.1, 0.0, None),
     the_name_of_a_state=of_a_recipe(
